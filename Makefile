@@ -1,0 +1,39 @@
+# Everything runs in .venv, which these targets make.
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+
+.PHONY: chat test lint format bench clean
+
+chat: .venv/.run
+	$(BIN)/rwkv-gpu devices
+
+test: .venv/.dev
+	.ci/need-vulkan $(BIN)
+	$(BIN)/pytest $(ARGS)
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/.dev
+	.ci/need-vulkan $(BIN)
+	$(BIN)/python -m benchmarks.dispatch $(ARGS)
+
+clean:
+	rm -rf .venv build dist *.egg-info
+
+.venv/.run: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "rwkv-gpu needs Python 3.11 or newer: apt install python3"; exit 1; }
+	.ci/make-venv $(PYTHON)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+.venv/.dev: .venv/.run
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@

@@ -1,0 +1,91 @@
+"""What a replayed dispatch costs the CPU, and what recording a plan costs.
+
+    python -m benchmarks.dispatch [--device NAME] [--dispatches 500]
+
+Encodes the same plan through raw handles and through wgpu-py's public API, alternating, and prints medians.
+"""
+
+import statistics
+import time
+import tracemalloc
+
+import click
+import numpy as np
+
+from rwkv_gpu.gpu import native
+from rwkv_gpu.gpu.adapters import choose, list_adapters
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.plan import Plan
+from rwkv_gpu.gpu.tuning import default_tuning
+from rwkv_gpu.gpu.weights import upload_weights
+from rwkv_gpu.ops.recorder import Recorder, Scratch
+from rwkv_gpu.ops.vocabulary import Weight
+
+
+def record_chain(device: Device, length: int) -> Plan:
+    """A plan of `length` dispatches whose pipelines alternate, as those of a layer do."""
+    weights = {"norm": np.ones(64, np.float32)}
+    recorder = Recorder(
+        device, upload_weights(device, weights), 1, Scratch(device), default_tuning(device.capabilities)
+    )
+    x = recorder.input("x", np.float32, (1, 64))
+    norm = Weight("norm", (64,))
+    for step in range(length):
+        x = recorder.rms_norm(x, norm, 1e-6) if step % 2 else recorder.activate(x, "tanh")
+    return recorder.finish({"x": x})
+
+
+def per_dispatch(encode, length: int) -> float:
+    """Microseconds for each dispatch of one encode."""
+    start = time.perf_counter()
+    encode()
+    return (time.perf_counter() - start) / length * 1e6
+
+
+def replay_only(plan: Plan, length: int) -> float:
+    """Microseconds for each dispatch of the three raw calls alone, without wgpu's own work at `finish`."""
+    encoder = plan.device.handle.create_command_encoder()
+    compute = encoder.begin_compute_pass()
+    start = time.perf_counter()
+    native.replay(compute, plan.program)
+    elapsed = time.perf_counter() - start
+    compute.end()
+    encoder.finish()
+    return elapsed / length * 1e6
+
+
+@click.command()
+@click.option("--device", default="auto")
+@click.option("--dispatches", default=500)
+@click.option("--repeats", default=50)
+def main(device: str, dispatches: int, repeats: int) -> None:
+    adapters = list_adapters()
+    adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
+    with Device(adapter) as gpu:
+        record_chain(gpu, 2)  # compiles the pipelines
+        start = time.perf_counter()
+        plan = record_chain(gpu, dispatches)
+        recording = time.perf_counter() - start
+        plan.run(1, {})
+        times: dict[str, list[float]] = {"raw handles": [], "public API": [], "raw handles, before finish": []}
+        for _ in range(repeats):
+            times["raw handles"].append(per_dispatch(plan.encode, dispatches))
+            times["public API"].append(per_dispatch(plan.encode_public, dispatches))
+            times["raw handles, before finish"].append(replay_only(plan, dispatches))
+        tracemalloc.start()
+        plan.encode()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        plan.device.read(plan.outputs["x"].place.buffer, 4)
+    print(f"{adapter}, {dispatches} dispatches, {repeats} alternating repeats")
+    for name, values in times.items():
+        quartiles = statistics.quantiles(values)
+        print(
+            f"  encode by {name}: {quartiles[1]:.2f} µs a dispatch (quartiles {quartiles[0]:.2f} .. {quartiles[2]:.2f})"
+        )
+    print(f"  recording and bind groups with warm pipelines: {recording * 1e3:.0f} ms")
+    print(f"  python memory at the peak of an encode: {peak} bytes")
+
+
+if __name__ == "__main__":
+    main()

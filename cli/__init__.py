@@ -1,0 +1,1 @@
+"""The command `rwkv-gpu`: one file a command, each parses, calls the library and renders."""

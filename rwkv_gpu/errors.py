@@ -1,0 +1,48 @@
+"""The exceptions a user can mend: one class per cause, each message names the cause and the remedy.
+
+`RwkvGpuError.exit_code` is what the command line ends with: 2 for bad input, 3 for the device.
+"""
+
+
+class RwkvGpuError(Exception):
+    """Anything this package refuses, in one line that says why and what to do."""
+
+    exit_code = 2
+
+
+class BadFile(RwkvGpuError):
+    """A file that cannot be read or is not what it claims to be."""
+
+
+class UnsupportedModel(RwkvGpuError):
+    """A well-formed file whose architecture, tensor type or tokenizer is not known here."""
+
+
+class BadInput(RwkvGpuError):
+    """A value given by the caller that is out of range or of the wrong form."""
+
+
+class DeviceError(RwkvGpuError):
+    """Something about the GPU, its driver or what was asked of it."""
+
+    exit_code = 3
+
+
+class NoAdapter(DeviceError):
+    """No device answers to what was asked for."""
+
+
+class UnsupportedDevice(DeviceError):
+    """The device lacks a feature or a limit that is needed."""
+
+
+class OutOfMemory(DeviceError):
+    """The device could not give the memory that was asked for."""
+
+
+class DeviceLost(DeviceError):
+    """The device went away (driver reset, sleep, unplugged); everything on it is gone."""
+
+
+class ShaderError(DeviceError):
+    """A shader did not compile on this device; the message points into its own file."""

@@ -1,0 +1,110 @@
+"""Which device to run on: what wgpu sees, and the choice among it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import wgpu
+
+from ..errors import NoAdapter
+from . import native
+
+# The order of preference for `auto`; what is not listed (software, unknown) is taken only when named.
+PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1}
+ABILITIES = {
+    "shader-f16": "f16",
+    "subgroup": "subgroups",
+    "cooperative-matrix": "cooperative matrix",
+    "timestamp-query": "timestamps",
+}
+NO_GPU_REMEDY = "install a Vulkan driver (Debian/Ubuntu: apt install mesa-vulkan-drivers), or run with --device cpu"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One GPU as one backend shows it."""
+
+    index: int
+    name: str
+    backend: str  # Vulkan, Metal, D3D12, OpenGL
+    kind: str  # DiscreteGPU, IntegratedGPU, CPU, Unknown
+    driver: str
+    abilities: tuple[str, ...] = ()  # what a user would ask after: f16, subgroups ...
+    max_binding: int = 0  # bytes a kernel can see of one buffer
+    handle: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def chosen_unnamed(self) -> bool:
+        """Whether `auto` may take it: real hardware, on a backend that has compute to offer."""
+        return self.kind in PREFERENCE and self.backend != "OpenGL"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.backend}, {self.kind})"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The adapter to run on, or None for the numpy interpreter; and why."""
+
+    adapter: Adapter | None
+    reason: str
+
+
+def list_adapters() -> list[Adapter]:
+    """Every adapter of every backend, quietly."""
+    with native.quiet_stderr():
+        found = wgpu.gpu.enumerate_adapters_sync()
+    return [
+        Adapter(
+            index=index,
+            name=handle.info["device"] or handle.info["vendor"] or "unnamed",
+            backend=handle.info["backend_type"],
+            kind=handle.info["adapter_type"],
+            driver=handle.info["description"],
+            abilities=tuple(word for feature, word in ABILITIES.items() if feature in handle.features),
+            max_binding=handle.limits["max-storage-buffer-binding-size"],
+            handle=handle,
+        )
+        for index, handle in enumerate(found)
+    ]
+
+
+def choose(adapters: Sequence[Adapter], wanted: str = "auto") -> Choice:
+    """`auto`, `cpu`, an index, or a part of a name: to one adapter."""
+    if wanted.lower() == "cpu":
+        return Choice(None, "asked for: numpy on the CPU")
+    if wanted.lower() == "auto":
+        return _choose_best(adapters)
+    if wanted.isdecimal() and int(wanted) < len(adapters):
+        return Choice(adapters[int(wanted)], f"asked for by index {wanted}")
+    return _choose_named(adapters, wanted)
+
+
+def _choose_best(adapters: Sequence[Adapter]) -> Choice:
+    usable = sorted((a for a in adapters if a.chosen_unnamed), key=lambda a: PREFERENCE[a.kind])
+    if usable:
+        kind = "discrete" if usable[0].kind == "DiscreteGPU" else "integrated"
+        return Choice(usable[0], f"the first {kind} GPU")
+    if adapters:
+        return Choice(None, f"no hardware GPU found; software ones run only when named (--device {adapters[0].index})")
+    return Choice(None, f"no GPU found; to use one, {NO_GPU_REMEDY}")
+
+
+def _choose_named(adapters: Sequence[Adapter], wanted: str) -> Choice:
+    if wanted.isdecimal():  # beyond the indices it can still be a model, as in "4090"; "5" is no part of "15"
+        matching = [a for a in adapters if len(wanted) > 2 and re.search(rf"\b{wanted}\b", a.name)]
+    else:
+        matching = [a for a in adapters if wanted.lower() in f"{a.name} {a.backend} {a.driver}".lower()]
+    if not matching:
+        what = f"no device {wanted}" if wanted.isdecimal() else f"no device named like '{wanted}'"
+        raise NoAdapter(f"{what}; {_known(adapters)}")
+    # One GPU may show up under several backends: GL is the last resort.
+    matching.sort(key=lambda a: (a.backend == "OpenGL", PREFERENCE.get(a.kind, len(PREFERENCE))))
+    return Choice(matching[0], f"asked for by name '{wanted}'")
+
+
+def _known(adapters: Sequence[Adapter]) -> str:
+    if not adapters:
+        return f"none was found: {NO_GPU_REMEDY}"
+    return "known: " + ", ".join(f"{a.index} = {a.name} ({a.backend})" for a in adapters) + ", cpu"

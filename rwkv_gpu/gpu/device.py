@@ -1,0 +1,247 @@
+"""One opened GPU: what it can do, its memory accounted by purpose, uploads and readback, compiled shaders."""
+
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import wgpu
+
+from ..errors import DeviceError, NoAdapter, OutOfMemory, UnsupportedDevice
+from . import native
+from .adapters import Adapter, choose, list_adapters
+from .shader import Linked, Pipeline, PipelineCache, link
+
+USAGE = wgpu.BufferUsage
+STORAGE = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST
+
+# What we can use, by wgpu's names; each is taken where it exists.
+FEATURES = ("shader-f16", "subgroup", "subgroup-barrier", "timestamp-query", "timestamp-query-inside-passes")
+EXPERIMENTAL = ("cooperative-matrix",)
+
+# The limits every WebGPU device has: what `portable` mode pretends to.
+PORTABLE_LIMITS = {
+    "max-bind-groups": 4,
+    "max-buffer-size": 256 << 20,
+    "max-compute-invocations-per-workgroup": 256,
+    "max-compute-workgroup-size-x": 256,
+    "max-compute-workgroup-size-y": 256,
+    "max-compute-workgroup-size-z": 64,
+    "max-compute-workgroup-storage-size": 16 << 10,
+    "max-compute-workgroups-per-dimension": 65535,
+    "max-immediate-size": 0,
+    "max-storage-buffer-binding-size": 128 << 20,
+    "max-storage-buffers-per-shader-stage": 8,
+    "max-uniform-buffer-binding-size": 64 << 10,
+    "min-storage-buffer-offset-alignment": 256,
+    "min-uniform-buffer-offset-alignment": 256,
+}
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What kernels may rely on, read off the opened device."""
+
+    f16: bool
+    subgroup: bool
+    subgroup_size: int  # 0 without subgroups
+    cooperative_matrix: bool
+    timestamps: bool
+    timestamps_in_pass: bool
+    software: bool
+    max_buffer: int
+    max_binding: int
+    max_storage_buffers: int
+    max_workgroup_memory: int
+    max_invocations: int
+    max_workgroups: int
+    offset_alignment: int
+
+
+class Buffer:
+    """GPU memory with a purpose. Freed by `free`, or when nothing refers to it any more."""
+
+    def __init__(self, handle: Any, nbytes: int, purpose: str, usage: "Counter[str]") -> None:
+        self.handle = handle
+        self.nbytes = nbytes
+        self.purpose = purpose
+        usage[purpose] += nbytes
+        self._accounted = weakref.finalize(self, usage.subtract, {purpose: nbytes})
+
+    def free(self) -> None:
+        """Gives the memory back now; harmless when repeated."""
+        if self._accounted.alive:
+            self._accounted()
+            self.handle.destroy()
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.nbytes} bytes of {self.purpose})"
+
+
+class Device:
+    """An opened adapter.
+
+    `portable` pretends to the default WebGPU limits and no features; `checked` keeps naga's bounds checks.
+    """
+
+    def __init__(self, adapter: Adapter, *, portable: bool = False, checked: bool = False) -> None:
+        self.adapter = adapter
+        self.portable = portable
+        self.checked = checked
+        self.handle = _request(adapter, portable)
+        self.queue = self.handle.queue
+        self._usage: Counter[str] = Counter()
+        self._mapper = native.Mapper(self.handle)
+        self._staging: Any = None
+        self._reading = threading.Lock()
+        self.pipelines = PipelineCache(self.handle, checked)
+        self.capabilities = self._capabilities()
+        if self.capabilities.subgroup:
+            self.capabilities = replace(self.capabilities, subgroup_size=self._measure_subgroup())
+
+    @classmethod
+    def open(cls, wanted: str = "auto", *, portable: bool = False, checked: bool = False) -> "Device":
+        """The device that `wanted` means; `cpu` is no GPU and so is refused here."""
+        choice = choose(list_adapters(), wanted)
+        if choice.adapter is None:
+            raise NoAdapter(f"no GPU to open: {choice.reason}")
+        return cls(choice.adapter, portable=portable, checked=checked)
+
+    def __enter__(self) -> "Device":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees everything on the device; whatever still uses it gets `DeviceLost`."""
+        self.handle.destroy()
+        self._usage.clear()
+
+    def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False) -> Buffer:
+        """Zeroed memory for shaders, rounded up to 16 bytes so that vec4 loads stay inside."""
+        nbytes = max(16, -(-nbytes // 16) * 16)
+        limit = self.capabilities.max_buffer
+        if nbytes > limit:
+            raise OutOfMemory(f"one buffer of {nbytes:,} bytes for {purpose} is over this device's limit of {limit:,}")
+        doing = f"allocating {nbytes:,} bytes for {purpose} ({sum(self._usage.values()):,} in use)"
+        with native.typed_errors(doing):
+            usage = STORAGE | USAGE.UNIFORM if uniform else STORAGE
+            handle = self.handle.create_buffer(size=nbytes, usage=usage, label=purpose)
+        return Buffer(handle, nbytes, purpose, self._usage)
+
+    def upload(self, data: npt.NDArray[Any], purpose: str) -> Buffer:
+        """A buffer that holds `data`."""
+        buffer = self.buffer(data.nbytes, purpose)
+        self.write(buffer, data)
+        return buffer
+
+    def write(self, buffer: Buffer, data: npt.NDArray[Any], offset: int = 0) -> None:
+        """Queues a copy into the buffer, before whatever is submitted later."""
+        if data.nbytes == 0:
+            return
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        if flat.nbytes % 4:  # wgpu copies whole words; buffers are padded
+            flat = np.concatenate([flat, np.zeros(-flat.nbytes % 4, np.uint8)])
+        with native.typed_errors("uploading"):
+            self.queue.write_buffer(buffer.handle, offset, flat)
+
+    def submit(self, commands: Sequence[Any]) -> None:
+        """Hands command buffers to the GPU; returns at once."""
+        with native.typed_errors("submitting work"):
+            self.queue.submit(commands)
+
+    def read(self, buffer: Buffer, nbytes: int | None = None, offset: int = 0) -> bytes:
+        """The buffer's bytes, once all that was submitted is done."""
+        nbytes = buffer.nbytes - offset if nbytes is None else nbytes
+        whole = -(-nbytes // 4) * 4
+        with self._reading, native.typed_errors("reading results back"):
+            if self._staging is None or self._staging.size < whole:
+                size = max(64 << 10, 1 << (whole - 1).bit_length())
+                self._staging = self.handle.create_buffer(size=size, usage=USAGE.MAP_READ | USAGE.COPY_DST)
+            encoder = self.handle.create_command_encoder()
+            encoder.copy_buffer_to_buffer(buffer.handle, offset, self._staging, 0, whole)
+            self.queue.submit([encoder.finish()])
+            return self._mapper.read(self._staging, whole)[:nbytes]
+
+    def pipeline(self, linked: Linked) -> Pipeline:
+        """The compiled shader, from the cache where it was compiled before."""
+        return self.pipelines.get(linked)
+
+    def memory(self) -> Mapping[str, int]:
+        """Allocated bytes by purpose."""
+        return {purpose: nbytes for purpose, nbytes in sorted(self._usage.items()) if nbytes}
+
+    def _capabilities(self) -> Capabilities:
+        features, limits = self.handle.features, self.handle.limits
+        return Capabilities(
+            f16="shader-f16" in features,
+            subgroup="subgroup" in features,
+            subgroup_size=0,
+            cooperative_matrix="cooperative-matrix" in features,
+            timestamps="timestamp-query" in features,
+            timestamps_in_pass="timestamp-query-inside-passes" in features,
+            software=self.adapter.kind == "CPU",
+            max_buffer=limits["max-buffer-size"],
+            max_binding=limits["max-storage-buffer-binding-size"],
+            max_storage_buffers=limits["max-storage-buffers-per-shader-stage"],
+            max_workgroup_memory=limits["max-compute-workgroup-storage-size"],
+            max_invocations=limits["max-compute-invocations-per-workgroup"],
+            max_workgroups=limits["max-compute-workgroups-per-dimension"],
+            offset_alignment=max(
+                limits["min-storage-buffer-offset-alignment"], limits["min-uniform-buffer-offset-alignment"]
+            ),
+        )
+
+    def _measure_subgroup(self) -> int:
+        """The subgroup size that a plain kernel gets; wgpu-native does not report it."""
+        pipeline = self.pipeline(link("probe_subgroup"))
+        result = self.buffer(16, "probe")
+        entries = [{"binding": 0, "resource": {"buffer": result.handle, "offset": 0, "size": result.nbytes}}]
+        encoder = self.handle.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        compute.set_pipeline(pipeline.handle)
+        compute.set_bind_group(0, self.handle.create_bind_group(layout=pipeline.layout, entries=entries))
+        compute.dispatch_workgroups(1)
+        compute.end()
+        self.queue.submit([encoder.finish()])
+        size = int(np.frombuffer(self.read(result, 4), np.uint32)[0])
+        result.free()
+        return size
+
+
+def _request(adapter: Adapter, portable: bool) -> Any:
+    """The opened device, with all that we can use of its features and limits."""
+    if portable:
+        lacking = [
+            f"{name} {adapter.handle.limits[name]:,} (needed: {limit:,})"
+            for name, limit in PORTABLE_LIMITS.items()
+            if name.startswith("max") and adapter.handle.limits[name] < limit
+        ]
+        if lacking:
+            raise UnsupportedDevice(f"{adapter} is below the WebGPU defaults: {', '.join(lacking)}; choose another")
+        return _open(adapter, [], PORTABLE_LIMITS)
+    wanted = [name for name in FEATURES if name in adapter.handle.features]
+    experimental = [name for name in EXPERIMENTAL if name in adapter.handle.features]
+    if experimental:
+        try:
+            return _open(adapter, [*wanted, *experimental], {})
+        except DeviceError:  # listed, yet refused without the driver's or wgpu's consent: do without
+            pass
+    return _open(adapter, wanted, {})
+
+
+def _open(adapter: Adapter, features: list[str], limits: Mapping[str, int]) -> Any:
+    try:
+        with native.quiet_stderr():
+            # Limits that are not named are asked for at the adapter's own maximum.
+            return adapter.handle.request_device_sync(required_features=features, required_limits=dict(limits))
+    except (RuntimeError, wgpu.GPUError) as error:
+        raise DeviceError(f"cannot open {adapter}: {' '.join(str(error).split())}; try another --device") from None

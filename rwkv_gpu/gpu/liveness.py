@@ -1,0 +1,52 @@
+"""Which intermediates may share memory: intervals of life in, slots out. Knows numbers only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Life:
+    """A value of `nbytes` that is written at step `born` and read for the last time at step `last`."""
+
+    nbytes: int
+    born: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Each value's slot, and each slot's size."""
+
+    slots: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that all slots take together."""
+        return sum(self.sizes)
+
+
+def assign(lives: Sequence[Life]) -> Assignment:
+    """A slot for each value such that no two values that live at the same step share one.
+
+    Greedy in order of birth: the tightest free slot that is large enough, else the largest free one, grown.
+    """
+    slots = [0] * len(lives)
+    sizes: list[int] = []
+    busy: dict[int, int] = {}  # slot -> the last step of its holder
+    for index in sorted(range(len(lives)), key=lambda i: lives[i].born):
+        life = lives[index]
+        # A step reads and writes at once, so a slot is free only after the last step of its holder.
+        free = [slot for slot in range(len(sizes)) if busy[slot] < life.born]
+        roomy = [slot for slot in free if sizes[slot] >= life.nbytes]
+        if roomy:
+            slot = min(roomy, key=sizes.__getitem__)
+        elif free:
+            slot = max(free, key=sizes.__getitem__)
+            sizes[slot] = life.nbytes
+        else:
+            slot = len(sizes)
+            sizes.append(life.nbytes)
+        busy[slot] = life.last
+        slots[index] = slot
+    return Assignment(tuple(slots), tuple(sizes))

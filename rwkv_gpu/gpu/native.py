@@ -1,0 +1,162 @@
+"""The few wgpu-native calls that wgpu-py's public API lacks, or is too slow for.
+
+The only module that touches wgpu-py's internals; wgpu is pinned to a minor version because of it.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import wgpu
+from wgpu.backends.wgpu_native import _api as api
+from wgpu.backends.wgpu_native._ffi import ffi, lib
+
+from ..errors import DeviceError, DeviceLost, OutOfMemory
+
+# Without a handler, Python prints wgpu's log on stderr as a last resort; an application's own handlers still see it.
+logging.getLogger("wgpu").addHandler(logging.NullHandler())
+
+NULL = ffi.NULL
+
+
+@contextlib.contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Silences file descriptor 2: the Vulkan loader and EGL write there while they look for drivers."""
+    try:
+        saved = os.dup(2)
+    except OSError:  # no stderr at all, as under pythonw
+        yield
+        return
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        sys.stderr.flush()
+    try:
+        with open(os.devnull, "wb") as sink:
+            os.dup2(sink.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+@contextlib.contextmanager
+def typed_errors(doing: str) -> Iterator[None]:
+    """Turns what wgpu raises into our exceptions: the one place that knows its messages."""
+    try:
+        yield
+    except wgpu.GPUError as error:
+        raise translate(str(error), doing) from None
+
+
+def translate(message: str, doing: str) -> DeviceError:
+    """The exception for a message of wgpu's."""
+    if "device is lost" in message:
+        return DeviceLost(
+            f"the GPU was lost while {doing}; start again (driver reset, sleep, or memory overcommitted?)"
+        )
+    if "Not enough memory" in message or "out of memory" in message.lower():
+        return OutOfMemory(f"out of GPU memory while {doing}; close other programs or use a smaller model or context")
+    return DeviceError(f"the GPU driver refused while {doing}: {' '.join(message.split())}")
+
+
+@contextlib.contextmanager
+def captured(doing: str) -> Iterator[None]:
+    """Collects the error of raw `lib` calls made inside and raises it typed at the end."""
+    api.error_handler.capture(doing)
+    try:
+        yield
+    finally:
+        error = api.error_handler.release(doing)
+    if error is not None:
+        raise translate(error[1], doing)
+
+
+def create_module(device: Any, code: str, label: str, checked: bool) -> Any:
+    """A shader module; unless `checked`, without naga's bounds checks and loop bounding."""
+    if checked:
+        return device.create_shader_module(code=code, label=label)
+    source = api.new_struct_p("WGPUShaderSourceWGSL *", code=api.to_c_string_view(code))
+    source[0].chain.next = NULL
+    source[0].chain.sType = lib.WGPUSType_ShaderSourceWGSL
+    chain = ffi.cast("WGPUChainedStruct *", source)
+    descriptor = api.new_struct_p("WGPUShaderModuleDescriptor *", nextInChain=chain, label=api.to_c_string_view(label))
+    # H: WGPUShaderModule f(WGPUDevice, WGPUShaderModuleDescriptor const *, WGPUShaderRuntimeChecks)
+    handle = api.libf.wgpuDeviceCreateShaderModuleTrusted(device._internal, descriptor, 0)
+    return api.GPUShaderModule(label, handle, device)
+
+
+Command = tuple[Any, Any, int, int, int]  # pipeline, bind group, workgroups by x, y, z
+
+_REPLAY = ("SetPipeline", "SetBindGroup", "DispatchWorkgroups")
+CAN_REPLAY = all(hasattr(lib, f"wgpuComputePassEncoder{call}") for call in _REPLAY)
+
+
+def command(pipeline: Any, group: Any, grid: tuple[int, int, int]) -> Command:
+    """A dispatch as raw handles; the wrappers must be kept alive elsewhere."""
+    return (pipeline._internal, group._internal, *grid)
+
+
+def replay(compute_pass: Any, commands: Sequence[Command]) -> None:
+    """Encodes the commands, at a third of what the public API costs for each."""
+    compute = compute_pass._internal
+    # H: void f(WGPUComputePassEncoder, WGPUComputePipeline)
+    set_pipeline = lib.wgpuComputePassEncoderSetPipeline
+    # H: void f(WGPUComputePassEncoder, uint32_t index, WGPUBindGroup, size_t offsets, uint32_t const *)
+    set_group = lib.wgpuComputePassEncoderSetBindGroup
+    # H: void f(WGPUComputePassEncoder, uint32_t x, uint32_t y, uint32_t z)
+    dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
+    bound = None
+    with captured("encoding a step"):
+        for pipeline, group, x, y, z in commands:
+            if pipeline is not bound:
+                set_pipeline(compute, pipeline)
+                bound = pipeline
+            set_group(compute, 0, group, 0, NULL)
+            dispatch(compute, x, y, z)
+
+
+def timestamp_period(device: Any) -> float:
+    """Nanoseconds per tick of the device's timestamps."""
+    # H: float wgpuQueueGetTimestampPeriod(WGPUQueue queue)
+    return float(lib.wgpuQueueGetTimestampPeriod(device.queue._internal))
+
+
+def write_timestamp(compute_pass: Any, queries: Any, index: int) -> None:
+    """Writes a timestamp between two dispatches of one pass."""
+    # H: void f(WGPUComputePassEncoder, WGPUQuerySet, uint32_t queryIndex)
+    lib.wgpuComputePassEncoderWriteTimestamp(compute_pass._internal, queries._internal, index)
+
+
+class Mapper:
+    """Maps a readable buffer by a spontaneous callback and one blocking poll: a quarter of the public API's latency."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device._internal
+        self._status = 0
+        # H: void f(WGPUMapAsyncStatus status, WGPUStringView message, void *, void *)
+        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._mapped)
+        self._info = api.new_struct(
+            "WGPUBufferMapCallbackInfo", mode=lib.WGPUCallbackMode_AllowSpontaneous, callback=self._callback
+        )
+
+    def _mapped(self, status: int, _message: Any, _user1: Any, _user2: Any) -> None:
+        self._status = status
+
+    def read(self, buffer: Any, nbytes: int) -> bytes:
+        """The first bytes of a mappable buffer, once all submitted work is done."""
+        handle = buffer._internal
+        with captured("reading results back"):
+            self._status = 0
+            # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
+            lib.wgpuBufferMapAsync(handle, lib.WGPUMapMode_Read, 0, nbytes, self._info)
+            # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
+            lib.wgpuDevicePoll(self._device, True, NULL)
+        if self._status != lib.WGPUMapAsyncStatus_Success:
+            raise DeviceLost("the GPU was lost while reading results back; start again")
+        try:
+            # H: void const * f(WGPUBuffer, size_t offset, size_t size)
+            return bytes(ffi.buffer(lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes))
+        finally:
+            lib.wgpuBufferUnmap(handle)

@@ -1,0 +1,162 @@
+"""A recorded step: its dispatches, their buffers and bind groups. Replays; knows no model and no text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from . import native
+from .device import Buffer, Device
+from .profile import Profile, measure
+from .shader import Pipeline
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A part of a buffer, as a shader binds it."""
+
+    buffer: Buffer
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One step of a plan: a pipeline, what it binds by number, and how many workgroups."""
+
+    name: str
+    pipeline: Pipeline
+    bound: Mapping[int, Slice]
+    grid: Grid
+    fixed_bytes: int  # moved whatever the row count is: the weights
+    row_bytes: int  # moved for each row
+    row_flops: int
+
+
+class StepBuffer:
+    """What changes from step to step: the row count and the plan's inputs, uploaded by one copy."""
+
+    HEADER = 256  # bytes of the uniform `Step`, before the inputs
+
+    def __init__(self, device: Device, inputs: Mapping[str, tuple[npt.DTypeLike, tuple[int, ...]]]) -> None:
+        self._device = device
+        align = max(16, device.capabilities.offset_alignment)
+        self._places: dict[str, tuple[int, int]] = {}
+        end = self.HEADER
+        for name, (dtype, shape) in inputs.items():
+            nbytes = max(16, int(np.prod(shape)) * np.dtype(dtype).itemsize)
+            self._places[name] = end, nbytes
+            end = -(-(end + nbytes) // align) * align
+        self.buffer = device.buffer(end, "step", uniform=True)
+        self._host = np.zeros(end, np.uint8)
+        self.header = self._host[: self.HEADER].view(np.uint32)
+        self.views = {
+            name: self._host[offset : offset + int(np.prod(shape)) * np.dtype(dtype).itemsize]
+            .view(dtype)
+            .reshape(shape)
+            for (name, (dtype, shape)), (offset, _) in zip(inputs.items(), self._places.values(), strict=True)
+        }
+
+    def slice(self, name: str) -> Slice:
+        """Where an input lies on the device."""
+        offset, nbytes = self._places[name]
+        return Slice(self.buffer, offset, nbytes)
+
+    def uniform(self) -> Slice:
+        """Where the `Step` struct lies."""
+        return Slice(self.buffer, 0, self.HEADER)
+
+    def write(self, rows: int, inputs: Mapping[str, npt.ArrayLike]) -> None:
+        """Queues the upload of this step's row count and inputs."""
+        self.header[0] = rows
+        for name, values in inputs.items():
+            view = self.views[name]
+            values = np.asarray(values)
+            view[: len(values)] = values
+        self._device.write(self.buffer, self._host)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A result that stays readable until the scratch memory is used again."""
+
+    place: Slice
+    dtype: npt.DTypeLike
+    shape: tuple[int, ...]  # of the bucket; the first dimension is rows
+
+
+class Plan:
+    """Dispatches for up to `rows` rows, replayed with any count of them."""
+
+    def __init__(
+        self,
+        device: Device,
+        rows: int,
+        dispatches: Sequence[Dispatch],
+        step: StepBuffer,
+        outputs: Mapping[str, Output],
+        splits: Sequence[int] = (),
+    ) -> None:
+        self.device = device
+        self.rows = rows
+        self.dispatches = tuple(dispatches)
+        self.step = step
+        self.outputs = dict(outputs)
+        self.splits = tuple(splits)  # where a layer starts: the plan may be submitted in parts there
+        self.groups = [_bind_group(device, dispatch) for dispatch in self.dispatches]
+        self.program = [
+            native.command(dispatch.pipeline.handle, group, dispatch.grid)
+            for dispatch, group in zip(self.dispatches, self.groups, strict=True)
+        ]
+
+    def run(self, rows: int, inputs: Mapping[str, npt.ArrayLike]) -> None:
+        """Uploads the inputs and submits every dispatch."""
+        self.step.write(rows, inputs)
+        self.device.submit([self.encode() if native.CAN_REPLAY else self.encode_public()])
+
+    def encode(self, first: int = 0, last: int | None = None) -> Any:
+        """A command buffer of the dispatches: one compute pass, replayed through raw handles.
+
+        No checks and no allocation by dispatch; wgpu checks the whole at `finish`.
+        """
+        encoder = self.device.handle.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        native.replay(compute, self.program[first:last])
+        compute.end()
+        return encoder.finish()
+
+    def encode_public(self, first: int = 0, last: int | None = None) -> Any:
+        """The same commands through wgpu-py's public API: the fallback, and what `encode` is held against."""
+        encoder = self.device.handle.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        for dispatch, group in zip(self.dispatches[first:last], self.groups[first:last], strict=True):
+            compute.set_pipeline(dispatch.pipeline.handle)
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(*dispatch.grid)
+        compute.end()
+        return encoder.finish()
+
+    def profile(self, rows: int, inputs: Mapping[str, npt.ArrayLike], replays: int = 10) -> Profile:
+        """Times every dispatch by the GPU's clock, over several replays."""
+        return measure(self, rows, inputs, replays)
+
+    def read(self, name: str, rows: int) -> npt.NDArray[Any]:
+        """The first rows of an output, once the GPU is done."""
+        output = self.outputs[name]
+        shape = (rows, *output.shape[1:])
+        nbytes = int(np.prod(shape)) * np.dtype(output.dtype).itemsize
+        data = self.device.read(output.place.buffer, nbytes, output.place.offset)
+        return np.frombuffer(data, output.dtype).reshape(shape)
+
+
+def _bind_group(device: Device, dispatch: Dispatch) -> Any:
+    entries = [
+        {"binding": n, "resource": {"buffer": s.buffer.handle, "offset": s.offset, "size": s.nbytes}}
+        for n, s in sorted(dispatch.bound.items())
+    ]
+    with native.typed_errors(f"binding {dispatch.name}"):
+        return device.handle.create_bind_group(layout=dispatch.pipeline.layout, entries=entries)

@@ -1,0 +1,136 @@
+"""Where a plan's time goes, by the GPU's own clock: every dispatch timed, summed by step name."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import wgpu
+
+from ..errors import UnsupportedDevice
+from . import native
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+QUERIES = 4096  # what WebGPU grants to one query set
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """All dispatches of one name: `blk.3/key` and `blk.4/key` are both `blk.*/key`."""
+
+    name: str
+    calls: int  # in one replay
+    seconds: float  # of one replay, the median over all
+    nbytes: int
+    flops: int
+
+    @property
+    def gbps(self) -> float:
+        """GB/s moved."""
+        return self.nbytes / self.seconds / 1e9 if self.seconds else 0.0
+
+    @property
+    def gflops(self) -> float:
+        """GFLOP/s computed."""
+        return self.flops / self.seconds / 1e9 if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The steps of a plan by time, and the whole."""
+
+    rows: int
+    replays: int
+    steps: tuple[StepTime, ...]  # longest first
+    seconds: float
+
+    def table(self) -> str:
+        """One line a step name, to be read in a terminal."""
+        lines = [f"{'step':44} {'calls':>6} {'ms':>9} {'share':>6} {'GB/s':>8} {'GFLOP/s':>9}"]
+        for step in self.steps:
+            share = step.seconds / self.seconds if self.seconds else 0.0
+            times = f"{step.calls:6} {step.seconds * 1e3:9.3f} {share:6.1%}"
+            lines.append(f"{step.name:44} {times} {step.gbps:8.2f} {step.gflops:9.2f}")
+        return "\n".join(lines)
+
+
+def measure(plan: "Plan", rows: int, inputs: Mapping[str, npt.ArrayLike], replays: int) -> Profile:
+    """Runs the plan `replays` times with timestamps around every dispatch."""
+    times = np.array([_replay(plan, rows, inputs) for _ in range(replays)])  # [replays, dispatches] seconds
+    median = np.median(times, axis=0)
+    sums: dict[str, list[Any]] = {}
+    for dispatch, seconds in zip(plan.dispatches, median, strict=True):
+        entry = sums.setdefault(re.sub(r"\bblk\.\d+", "blk.*", dispatch.name), [0, 0.0, 0, 0])
+        entry[0] += 1
+        entry[1] += float(seconds)
+        entry[2] += dispatch.fixed_bytes + rows * dispatch.row_bytes
+        entry[3] += rows * dispatch.row_flops
+    steps = sorted((StepTime(name, *entry) for name, entry in sums.items()), key=lambda step: -step.seconds)
+    return Profile(rows, replays, tuple(steps), float(median.sum()))
+
+
+def _replay(plan: "Plan", rows: int, inputs: Mapping[str, npt.ArrayLike]) -> npt.NDArray[np.float64]:
+    """Seconds of each dispatch in one run."""
+    capabilities = plan.device.capabilities
+    if not capabilities.timestamps:
+        raise UnsupportedDevice(f"{plan.device.adapter} has no timestamp queries, so it cannot be profiled")
+    plan.step.write(rows, inputs)
+    encode = _encode_in_pass if capabilities.timestamps_in_pass else _encode_by_pass
+    ticks: list[npt.NDArray[np.float64]] = []
+    for first in range(0, len(plan.dispatches), QUERIES // 2):
+        dispatches = range(first, min(first + QUERIES // 2, len(plan.dispatches)))
+        stamps = _run_timed(plan, dispatches, encode)
+        ticks.append((stamps[1::2] - stamps[0::2]).astype(np.float64))
+    return np.concatenate(ticks) * native.timestamp_period(plan.device.handle) * 1e-9
+
+
+def _run_timed(plan: "Plan", dispatches: range, encode: Any) -> npt.NDArray[np.int64]:
+    """Begin and end stamps of each dispatch, interleaved."""
+    device = plan.device
+    count = 2 * len(dispatches)
+    with native.typed_errors("profiling"):
+        queries = device.handle.create_query_set(type=wgpu.QueryType.timestamp, count=count)
+        resolved = device.handle.create_buffer(
+            size=8 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        )
+        encoder = device.handle.create_command_encoder()
+        encode(plan, encoder, dispatches, queries)
+        encoder.resolve_query_set(queries, 0, count, resolved, 0)
+        device.submit([encoder.finish()])
+        stamps = np.frombuffer(device.queue.read_buffer(resolved), np.int64)
+        resolved.destroy()
+        queries.destroy()
+    return stamps
+
+
+def _encode_in_pass(plan: "Plan", encoder: Any, dispatches: Iterable[int], queries: Any) -> None:
+    compute = encoder.begin_compute_pass()
+    for number, index in enumerate(dispatches):
+        native.write_timestamp(compute, queries, 2 * number)
+        _encode_one(plan, compute, index)
+        native.write_timestamp(compute, queries, 2 * number + 1)
+    compute.end()
+
+
+def _encode_by_pass(plan: "Plan", encoder: Any, dispatches: Iterable[int], queries: Any) -> None:
+    for number, index in enumerate(dispatches):
+        compute = encoder.begin_compute_pass(
+            timestamp_writes={
+                "query_set": queries,
+                "beginning_of_pass_write_index": 2 * number,
+                "end_of_pass_write_index": 2 * number + 1,
+            }
+        )
+        _encode_one(plan, compute, index)
+        compute.end()
+
+
+def _encode_one(plan: "Plan", compute: Any, index: int) -> None:
+    dispatch = plan.dispatches[index]
+    compute.set_pipeline(dispatch.pipeline.handle)
+    compute.set_bind_group(0, plan.groups[index])
+    compute.dispatch_workgroups(*dispatch.grid)

@@ -1,0 +1,158 @@
+"""Shaders: linked from parts by concatenation, compiled once, with errors that point into their own files.
+
+WGSL declarations may stand in any order, so a specialised shader is a generated prelude (constants and aliases),
+the kernel, and one part for each hole that the kernel leaves open.
+"""
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import wgpu
+
+from ..errors import ShaderError
+from . import native
+
+Constant = int | float | str  # a u32, an f32, or the type that an alias stands for
+
+COMMENT = re.compile(r"//[^\n]*")
+BINDING = re.compile(
+    r"@group\(0\)\s*@binding\((\d+)\)\s*var<\s*(uniform|storage)(?:\s*,\s*(read_write|read))?\s*>\s*(\w+)"
+)
+LOCATION = re.compile(r"wgsl:(\d+):(\d+)")
+PRELUDE = "prelude"
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One `@binding(i)` of a shader, as its text declares it."""
+
+    name: str
+    access: str  # uniform, read, read_write
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A whole WGSL module and where its lines come from."""
+
+    name: str
+    source: str
+    origins: tuple[tuple[str, int], ...]  # (file, lines), in order
+
+    def locate(self, line: int) -> tuple[str, int]:
+        """The file and line that a line of the whole was written in."""
+        for file, count in self.origins:
+            if line <= count:
+                return file, line
+            line -= count
+        return self.origins[-1][0], line + self.origins[-1][1]
+
+    def bindings(self) -> dict[int, Binding]:
+        """The declared bindings by number."""
+        found = BINDING.findall(_code(self.source))
+        return {int(number): Binding(name, access or kind) for number, kind, access, name in sorted(found)}
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A compiled shader with what a dispatch of it must bind."""
+
+    name: str
+    handle: Any
+    layout: Any
+    bindings: Mapping[int, Binding]
+
+
+def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constant] | None = None) -> Linked:
+    """The kernel and its parts, named like `linear_vec` and `format/q4_k`, specialised by constants."""
+    texts = [(f"{name}.wgsl", _read(name)) for name in (kernel, *parts)]
+    needs_f16 = any(re.search(r"\bf16\b", _code(text)) for _, text in texts) or "f16" in (constants or {}).values()
+    prelude = "enable f16;\n" if needs_f16 else ""
+    prelude += "".join(_declare(name, value) for name, value in sorted((constants or {}).items()))
+    texts.insert(0, (PRELUDE, prelude))
+    name = ".".join([kernel, *(part.rpartition("/")[2] for part in parts)])
+    origins = tuple((file, text.count("\n")) for file, text in texts)
+    return Linked(name, "".join(text for _, text in texts), origins)
+
+
+def _declare(name: str, value: Constant) -> str:
+    if isinstance(value, str):
+        return f"alias {name} = {value};\n"
+    if isinstance(value, float):
+        return f"const {name} = f32({value!r});\n"
+    return f"const {name} = {int(value)}u;\n"
+
+
+@functools.cache
+def _read(name: str) -> str:
+    path = resources.files("rwkv_gpu.shaders").joinpath(f"{name}.wgsl")
+    if not path.is_file():
+        raise ShaderError(f"there is no shader part '{name}'")
+    text = path.read_text(encoding="utf-8")
+    return text if text.endswith("\n") else text + "\n"
+
+
+def _code(text: str) -> str:
+    return COMMENT.sub("", text)
+
+
+class PipelineCache:
+    """Compiled shaders of one device, by content; bind group layouts are shared by access pattern."""
+
+    def __init__(self, device: Any, checked: bool) -> None:
+        self._device = device
+        self._checked = checked
+        self._pipelines: dict[str, Pipeline] = {}
+        self._layouts: dict[tuple[tuple[int, str], ...], tuple[Any, Any]] = {}
+
+    def get(self, linked: Linked) -> Pipeline:
+        """The pipeline of this text, compiled at its first use."""
+        pipeline = self._pipelines.get(linked.source)
+        if pipeline is None:
+            pipeline = self._pipelines[linked.source] = self._compile(linked)
+        return pipeline
+
+    def sources(self) -> list[str]:
+        """The text of every shader compiled so far."""
+        return list(self._pipelines)
+
+    def _compile(self, linked: Linked) -> Pipeline:
+        bindings = linked.bindings()
+        try:
+            group_layout, layout = self._layout(tuple((number, binding.access) for number, binding in bindings.items()))
+            module = native.create_module(self._device, linked.source, linked.name, self._checked)
+            stage = {"module": module, "entry_point": "main"}
+            handle = self._device.create_compute_pipeline(layout=layout, compute=stage, label=linked.name)
+        except wgpu.GPUError as error:
+            if "device is lost" in str(error):
+                raise native.translate(str(error), f"compiling {linked.name}") from None
+            raise ShaderError(describe(linked, str(error))) from None
+        return Pipeline(linked.name, handle, group_layout, bindings)
+
+    def _layout(self, accesses: tuple[tuple[int, str], ...]) -> tuple[Any, Any]:
+        if accesses not in self._layouts:
+            kinds = {"uniform": "uniform", "read": "read-only-storage", "read_write": "storage"}
+            entries = [
+                {"binding": n, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kinds[access]}}
+                for n, access in accesses
+            ]
+            group = self._device.create_bind_group_layout(entries=entries)
+            self._layouts[accesses] = group, self._device.create_pipeline_layout(bind_group_layouts=[group])
+        return self._layouts[accesses]
+
+
+def describe(linked: Linked, message: str) -> str:
+    """naga's message with every location moved from the concatenation into the file it was written in."""
+    lines = [line for line in message.splitlines() if line.strip() and not line.startswith("Caused by")]
+    told = [line for line in lines if "Validation Error" not in line and "In wgpuDevice" not in line]
+    moved = (LOCATION.sub(lambda found: _moved(linked, found), line) for line in told)
+    shown = (re.sub(r"^\d+ │", lambda gutter: " " * (len(gutter[0]) - 1) + "│", line) for line in moved)
+    return f"shader {linked.name} does not compile:\n" + "\n".join(shown)
+
+
+def _moved(linked: Linked, found: re.Match[str]) -> str:
+    file, line = linked.locate(int(found[1]))
+    return f"{file}:{line}:{found[2]}"

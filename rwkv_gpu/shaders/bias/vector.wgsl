@@ -1,0 +1,3 @@
+@group(0) @binding(4) var<storage, read> bias: array<f32>;      // [M]
+
+fn biased(y: f32, m: u32) -> f32 { return y + bias[m]; }

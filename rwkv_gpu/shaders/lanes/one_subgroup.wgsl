@@ -1,0 +1,13 @@
+// Entry and reductions: a workgroup is a single subgroup, so no barrier is needed.
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3u,
+    @builtin(num_workgroups) groups: vec3u,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    run(flat(group, groups), lane);
+}
+
+fn reduce_add(v: f32, lane: u32) -> f32 { return subgroupAdd(v); }
+fn reduce_max(v: f32, lane: u32) -> f32 { return subgroupMax(v); }
+fn reduce_min(v: u32, lane: u32) -> u32 { return subgroupMin(v); }

@@ -1,0 +1,51 @@
+// Entry and reductions over the WG lanes of a workgroup, given to every lane: by subgroup, then over the subgroups.
+var<workgroup> shared_subgroups: array<u32, WG>;    // one value a subgroup; a subgroup may be as small as a lane
+var<private> subgroup: u32;
+var<private> subgroups: u32;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3u,
+    @builtin(num_workgroups) groups: vec3u,
+    @builtin(local_invocation_index) lane: u32,
+    @builtin(subgroup_id) id: u32,
+    @builtin(num_subgroups) count: u32,
+) {
+    subgroup = id;
+    subgroups = count;
+    run(flat(group, groups), lane);
+}
+
+fn reduce_add(v: f32, lane: u32) -> f32 {
+    share(bitcast<u32>(subgroupAdd(v)));
+    var sum = 0.0;
+    for (var s = 0u; s < subgroups; s++) {
+        sum += bitcast<f32>(shared_subgroups[s]);
+    }
+    return sum;
+}
+
+fn reduce_max(v: f32, lane: u32) -> f32 {
+    share(bitcast<u32>(subgroupMax(v)));
+    var most = bitcast<f32>(shared_subgroups[0]);
+    for (var s = 1u; s < subgroups; s++) {
+        most = max(most, bitcast<f32>(shared_subgroups[s]));
+    }
+    return most;
+}
+
+fn reduce_min(v: u32, lane: u32) -> u32 {
+    share(subgroupMin(v));
+    var least = shared_subgroups[0];
+    for (var s = 1u; s < subgroups; s++) {
+        least = min(least, shared_subgroups[s]);
+    }
+    return least;
+}
+
+// Every lane of a subgroup writes the same value.
+fn share(v: u32) {
+    workgroupBarrier();     // the previous result has been read by all
+    shared_subgroups[subgroup] = v;
+    workgroupBarrier();
+}

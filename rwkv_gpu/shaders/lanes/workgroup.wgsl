@@ -1,0 +1,54 @@
+// Entry and reductions over the WG lanes of a workgroup, given to every lane: a tree in workgroup memory, no feature needed.
+var<workgroup> shared_lanes: array<u32, WG>;
+
+const_assert ((WG & (WG - 1u)) == 0u);
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(workgroup_id) group: vec3u,
+    @builtin(num_workgroups) groups: vec3u,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    run(flat(group, groups), lane);
+}
+
+fn reduce_add(v: f32, lane: u32) -> f32 {
+    share(bitcast<u32>(v), lane);
+    for (var half = WG / 2u; half > 0u; half /= 2u) {
+        if lane < half {
+            shared_lanes[lane] = bitcast<u32>(shared_f32(lane) + shared_f32(lane + half));
+        }
+        workgroupBarrier();
+    }
+    return shared_f32(0u);
+}
+
+fn reduce_max(v: f32, lane: u32) -> f32 {
+    share(bitcast<u32>(v), lane);
+    for (var half = WG / 2u; half > 0u; half /= 2u) {
+        if lane < half {
+            shared_lanes[lane] = bitcast<u32>(max(shared_f32(lane), shared_f32(lane + half)));
+        }
+        workgroupBarrier();
+    }
+    return shared_f32(0u);
+}
+
+fn reduce_min(v: u32, lane: u32) -> u32 {
+    share(v, lane);
+    for (var half = WG / 2u; half > 0u; half /= 2u) {
+        if lane < half {
+            shared_lanes[lane] = min(shared_lanes[lane], shared_lanes[lane + half]);
+        }
+        workgroupBarrier();
+    }
+    return shared_lanes[0];
+}
+
+fn share(v: u32, lane: u32) {
+    workgroupBarrier();     // the previous result has been read by all
+    shared_lanes[lane] = v;
+    workgroupBarrier();
+}
+
+fn shared_f32(lane: u32) -> f32 { return bitcast<f32>(shared_lanes[lane]); }

@@ -1,0 +1,1 @@
+fn then(y: f32) -> f32 { return y; }

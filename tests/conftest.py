@@ -1,0 +1,50 @@
+"""Devices for all tests: every GPU test runs on the same adapter in each mode."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
+from rwkv_gpu.gpu.device import Device
+
+# fast is what users get; checked keeps naga's bounds checks, so an index out of bounds shows as a wrong
+# number; portable pretends to the WebGPU defaults, so the plain variants are tested wherever tests run.
+MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True}}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="auto", help="the adapter to test: as --device of the command line")
+    parser.addoption("--slow", action="store_true", help="also run whole models, long fuzzing, peers")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture(scope="session")
+def adapter(pytestconfig: pytest.Config) -> Adapter:
+    """The adapter asked for; by itself a real GPU, else software Vulkan."""
+    adapters = list_adapters()
+    chosen = choose(adapters, pytestconfig.getoption("--device")).adapter
+    software = [a for a in adapters if a.backend == "Vulkan"]
+    if chosen is None and not software:
+        pytest.skip("no GPU adapter: install a Vulkan driver (apt install mesa-vulkan-drivers)")
+    return chosen or software[0]
+
+
+@pytest.fixture(scope="session", params=MODES)
+def device(request: pytest.FixtureRequest, adapter: Adapter) -> Iterator[Device]:
+    """The device in each mode; compiled pipelines are kept over the whole run."""
+    with Device(adapter, **MODES[request.param]) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def fast_device(adapter: Adapter) -> Iterator[Device]:
+    """The device as users get it, for what does not depend on the mode."""
+    with Device(adapter) as opened:
+        yield opened

@@ -1,0 +1,64 @@
+"""Which adapter is chosen."""
+
+import pytest
+
+from rwkv_gpu.errors import NoAdapter
+from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
+
+SOFT = Adapter(0, "llvmpipe (LLVM 15)", "Vulkan", "CPU", "Mesa")
+SOFT_GL = Adapter(1, "llvmpipe (LLVM 15)", "OpenGL", "CPU", "Mesa")
+INTEGRATED = Adapter(2, "Intel Iris", "Vulkan", "IntegratedGPU", "")
+DISCRETE_GL = Adapter(3, "GeForce RTX 4090", "OpenGL", "DiscreteGPU", "")
+DISCRETE = Adapter(4, "GeForce RTX 4090", "Vulkan", "DiscreteGPU", "")
+ALL = [SOFT, SOFT_GL, INTEGRATED, DISCRETE_GL, DISCRETE]
+
+
+@pytest.mark.parametrize(
+    ("adapters", "wanted", "chosen"),
+    [
+        (ALL, "auto", DISCRETE),
+        (ALL[:3], "auto", INTEGRATED),
+        (ALL[:2], "auto", None),
+        ([], "auto", None),
+        (ALL, "cpu", None),
+        (ALL, "CPU", None),
+        (ALL, "0", SOFT),
+        (ALL, "1", SOFT_GL),
+        (ALL, "llvm", SOFT),
+        (ALL, "geforce", DISCRETE),
+        (ALL, "4090", DISCRETE),
+        (ALL, "opengl", DISCRETE_GL),
+        (ALL, "iris", INTEGRATED),
+    ],
+)
+def test_choice(adapters, wanted, chosen):
+    assert choose(adapters, wanted).adapter == chosen
+
+
+@pytest.mark.parametrize("wanted", ["5", "99", "radeon", "-1"])
+def test_an_unknown_device_names_the_known_ones(wanted):
+    with pytest.raises(NoAdapter) as error:
+        choose(ALL, wanted)
+    assert wanted in str(error.value)
+    assert "0 = llvmpipe" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_without_adapters_the_remedy_is_a_driver():
+    with pytest.raises(NoAdapter, match="apt install mesa-vulkan-drivers"):
+        choose([], "nvidia")
+    assert "apt install mesa-vulkan-drivers" in choose([], "auto").reason
+
+
+def test_a_software_gpu_is_never_taken_unnamed():
+    choice = choose(ALL[:2], "auto")
+    assert choice.adapter is None
+    assert "only when named" in choice.reason
+
+
+def test_listing_is_quiet(adapter, capfd):
+    capfd.readouterr()
+    found = list_adapters()
+    assert adapter in found
+    assert [a.index for a in found] == list(range(len(found)))
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,94 @@
+"""An opened device: its memory, its errors, what it pretends to."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.errors import DeviceLost, NoAdapter, OutOfMemory
+from rwkv_gpu.gpu.device import PORTABLE_LIMITS, Device
+from rwkv_gpu.gpu.shader import link
+
+
+@pytest.mark.parametrize("nbytes", [1, 3, 4, 17, 1000, 65536, 1_000_003])
+def test_what_is_written_is_read(device, nbytes):
+    data = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+    buffer = device.upload(data, "test")
+    assert device.read(buffer, nbytes) == data.tobytes()
+    buffer.free()
+
+
+def test_fresh_memory_is_zero(device):
+    buffer = device.buffer(4096, "test")
+    assert device.read(buffer) == bytes(4096)
+    buffer.free()
+
+
+def test_memory_is_accounted_by_purpose(adapter):
+    with Device(adapter) as device:
+        assert device.memory() == {}
+        weights = [device.buffer(1000, "weights") for _ in range(3)]
+        scratch = device.buffer(5, "scratch")
+        assert device.memory() == {"scratch": 16, "weights": 3 * 1008}
+        weights[0].free()
+        weights[0].free()
+        assert device.memory()["weights"] == 2 * 1008
+        del weights, scratch
+        gc.collect()
+        assert device.memory() == {}
+
+
+def test_a_buffer_over_the_limit_is_refused_with_both_numbers(device):
+    limit = device.capabilities.max_buffer
+    with pytest.raises(OutOfMemory, match=f"{limit:,}"):
+        device.buffer(limit + 1, "weights")
+
+
+def test_out_of_memory_is_typed_and_the_device_works_on(adapter):
+    with Device(adapter) as device:
+        size = device.capabilities.max_buffer // 16 * 16
+        held = []
+        with pytest.raises(OutOfMemory, match="for weights"):
+            for _ in range(100_000):  # far over any memory
+                held.append(device.buffer(size, "weights"))
+        for buffer in held:
+            buffer.free()
+        assert device.memory() == {}
+        assert device.read(device.upload(np.arange(4, dtype=np.uint32), "test"), 8) == bytes([0, 0, 0, 0, 1, 0, 0, 0])
+
+
+def test_a_lost_device_says_so(adapter):
+    device = Device(adapter)
+    buffer = device.buffer(64, "test")
+    device.handle.destroy()
+    with pytest.raises(DeviceLost):
+        device.buffer(64, "test")
+    with pytest.raises(DeviceLost):
+        device.read(buffer)
+    with pytest.raises(DeviceLost):
+        device.write(buffer, np.zeros(4, np.uint32))
+    with pytest.raises(DeviceLost):
+        device.pipeline(link("map_unary", ["then/none", "lanes/plain", "step"], {"D": 1, "WG": 64}))
+
+
+def test_portable_mode_pretends_to_the_webgpu_defaults(adapter):
+    with Device(adapter, portable=True) as device:
+        can = device.capabilities
+        assert not (can.f16 or can.subgroup or can.timestamps or can.cooperative_matrix)
+        assert can.max_storage_buffers == PORTABLE_LIMITS["max-storage-buffers-per-shader-stage"] == 8
+        assert can.max_workgroup_memory == 16 << 10
+        assert can.max_invocations == 256
+
+
+def test_cpu_is_no_gpu_to_open():
+    with pytest.raises(NoAdapter, match="numpy"):
+        Device.open("cpu")
+
+
+def test_opening_and_losing_are_quiet(adapter, capfd):
+    capfd.readouterr()
+    device = Device(adapter)
+    device.close()
+    with pytest.raises(DeviceLost):
+        device.buffer(16, "test")
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,43 @@
+"""Memory shared by intermediates."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rwkv_gpu.gpu.liveness import Life, assign
+
+lives = st.lists(
+    st.builds(
+        lambda nbytes, born, length: Life(nbytes, born, born + length),
+        st.integers(1, 1000),
+        st.integers(0, 40),
+        st.integers(0, 10),
+    ),
+    max_size=60,
+)
+
+
+@given(lives)
+def test_values_that_live_at_once_never_share(values):
+    slots = assign(values).slots
+    for i, a in enumerate(values):
+        for j in range(i):
+            b = values[j]
+            if a.born <= b.last and b.born <= a.last:
+                assert slots[i] != slots[j]
+
+
+@given(lives)
+def test_every_slot_holds_its_largest_value_exactly(values):
+    result = assign(values)
+    for slot, size in enumerate(result.sizes):
+        assert size == max(v.nbytes for v, s in zip(values, result.slots, strict=True) if s == slot)
+
+
+@given(lives)
+def test_never_more_memory_than_without_sharing(values):
+    assert assign(values).nbytes <= sum(value.nbytes for value in values)
+
+
+def test_a_chain_of_layers_needs_two_slots():
+    chain = [Life(100, step, step + 1) for step in range(50)]
+    assert assign(chain).nbytes == 200

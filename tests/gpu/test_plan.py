@@ -1,0 +1,154 @@
+"""A plan replays what was recorded: any row count, either encoder, the same bytes."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.errors import UnsupportedDevice
+from rwkv_gpu.gpu.plan import Plan
+from rwkv_gpu.ops.recorder import Scratch, fold
+from tests.recording import on_cpu, record, run_plan, tunings
+from tests.toy import VOCABULARY, toy, toy_weights
+
+ROWS = 16
+IDS = {"ids": np.random.default_rng(3).integers(0, VOCABULARY, ROWS).astype(np.uint32)}
+# Two layers of float32 sums in another order, on logits of deviation near 6.
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def recorded(device) -> tuple[Plan, Scratch]:
+    return record(device, toy, toy_weights(), IDS, ROWS)
+
+
+@pytest.mark.parametrize("way", ["default", "workgroup", "subgroup", "one_subgroup"])
+def test_the_toy_equals_the_reference_in_every_tuning(device, way):
+    if way not in tunings(device):
+        pytest.skip("this device has no subgroups")
+    plan, scratch = record(device, toy, toy_weights(), IDS, ROWS, tunings(device)[way])
+    got, want = run_plan(plan, scratch, IDS, ROWS), on_cpu(toy, toy_weights(), IDS)
+    np.testing.assert_allclose(got["logits"], want["logits"], atol=TOLERANCE)
+    np.testing.assert_allclose(got["p"], want["p"], atol=TOLERANCE)
+    assert np.array_equal(got["best"], want["best"])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 15, 16])
+def test_the_row_count_is_data(recorded, rows):
+    plan, scratch = recorded
+    want = on_cpu(toy, toy_weights(), {"ids": IDS["ids"][:rows]})
+    np.testing.assert_allclose(run_plan(plan, scratch, IDS, rows)["logits"], want["logits"], atol=TOLERANCE)
+
+
+def test_a_row_does_not_depend_on_its_neighbours(recorded):
+    plan, scratch = recorded
+    together = run_plan(plan, scratch, IDS, ROWS)["logits"]
+    alone = [run_plan(plan, scratch, {"ids": IDS["ids"][t:]}, 1)["logits"][0] for t in range(ROWS)]
+    assert np.array_equal(together, np.array(alone))
+
+
+def test_raw_handles_and_the_public_api_give_the_same_bytes(recorded):
+    plan, scratch = recorded
+    results = []
+    for encode in (plan.encode, plan.encode_public):
+        run_plan(plan, scratch, {"ids": IDS["ids"] * 0}, ROWS)  # another answer in between
+        plan.step.write(ROWS, IDS)
+        plan.device.submit([encode()])
+        results.append({name: plan.read(name, ROWS).tobytes() for name in plan.outputs})
+    assert results[0] == results[1]
+
+
+def test_a_plan_submitted_by_layers_gives_the_same_bytes(recorded):
+    plan, scratch = recorded
+    whole = run_plan(plan, scratch, IDS, ROWS)
+    cuts = [0, *plan.splits, len(plan.dispatches)]
+    assert len(plan.splits) == 2
+    plan.step.write(ROWS, IDS)
+    for first, last in zip(cuts, cuts[1:], strict=False):
+        plan.device.submit([plan.encode(first, last)])
+    assert plan.read("logits", ROWS).tobytes() == whole["logits"].tobytes()
+
+
+def test_intermediates_share_memory(recorded):
+    plan, scratch = recorded
+    written = {(s.buffer, s.nbytes, n) for n, d in enumerate(plan.dispatches) for s in [d.bound[max(d.bound)]]}
+    assert sum(nbytes for _, nbytes, _ in written) > 1.5 * sum(buffer.nbytes for buffer in scratch.buffers)
+
+
+def test_a_deep_model_needs_no_more_scratch_than_a_shallow_one(fast_device):
+    def deep(layers):
+        def says(g, w, ids):
+            x = g.embed(w["embed.weight"], ids)
+            for i in range(layers):
+                with g.layer(i):
+                    h = g.linear(x, w["blk.0.up.weight"], then="tanh")
+                    x = g.linear(h, w["blk.0.down.weight"], add=x)
+            return {"x": x}
+
+        return sum(b.nbytes for b in record(fast_device, says, toy_weights(), IDS, ROWS)[1].buffers)
+
+    assert deep(50) == deep(3)
+
+
+def test_plans_share_their_scratch(fast_device):
+    plan, scratch = record(fast_device, toy, toy_weights(), IDS, ROWS)
+    before = list(scratch.buffers)
+    scratch.take([buffer.nbytes for buffer in before])
+    assert scratch.buffers == before
+    del plan
+
+
+def test_a_replay_allocates_nothing_by_dispatch(fast_device):
+    def chain(length):
+        def says(g, w, ids):
+            x = g.embed(w["embed.weight"], ids)
+            for _ in range(length):
+                x = g.activate(x, "tanh")
+            return {"x": x}
+
+        plan, _ = record(fast_device, says, toy_weights(), IDS, ROWS)
+        plan.run(ROWS, IDS)
+        tracemalloc.start()
+        plan.encode()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    # The slice of the program is 8 bytes a dispatch; a Python object would be 28 or more.
+    assert chain(500) - chain(10) < 16 * 490
+
+
+def test_profile_times_every_step_and_sums_by_name(recorded):
+    plan, _ = recorded
+    if not plan.device.capabilities.timestamps:
+        with pytest.raises(UnsupportedDevice, match="timestamp"):
+            plan.profile(ROWS, IDS, replays=1)
+        return
+    profile = plan.profile(ROWS, IDS, replays=3)
+    assert sum(step.calls for step in profile.steps) == len(plan.dispatches)
+    steps = {step.name: step for step in profile.steps}
+    up = steps["blk.*/up linear_vec.f16"]
+    assert up.calls == 2
+    assert up.flops == 2 * ROWS * 2 * 70 * 36
+    weights = 70 * 64 * 2 + 96 * 4  # the matrix and the bias, rows padded to whole runs of 32
+    assert up.nbytes == 2 * (weights + ROWS * (36 + 70) * 4)
+    assert up.seconds > 0
+    assert up.gflops > 0
+    assert "blk.*/up linear_vec.f16" in profile.table()
+
+
+def test_profiling_by_passes_counts_the_same_steps(recorded, monkeypatch):
+    plan, _ = recorded
+    if not plan.device.capabilities.timestamps:
+        pytest.skip("this device has no timestamps")
+    from dataclasses import replace
+
+    monkeypatch.setattr(plan.device, "capabilities", replace(plan.device.capabilities, timestamps_in_pass=False))
+    assert sum(step.calls for step in plan.profile(ROWS, IDS, replays=1).steps) == len(plan.dispatches)
+
+
+@pytest.mark.parametrize("groups", [1, 65535, 65536, 131070, 131071, 1_000_003])
+def test_a_folded_grid_covers_all_groups_under_the_limit(groups):
+    x, y, z = fold(groups, 65535)
+    assert max(x, y) <= 65535
+    assert groups <= x * y * z < groups + x

@@ -1,0 +1,112 @@
+"""Linking, and errors that point where a reader can look."""
+
+import pytest
+
+from rwkv_gpu.errors import ShaderError
+from rwkv_gpu.gpu import shader
+from rwkv_gpu.gpu.device import STORAGE, Device
+from rwkv_gpu.gpu.shader import Binding, Linked, link
+
+
+def linked(*texts: tuple[str, str]) -> Linked:
+    return Linked("test", "".join(text for _, text in texts), tuple((file, text.count("\n")) for file, text in texts))
+
+
+def test_a_line_of_the_whole_is_found_in_its_own_file():
+    whole = linked(("prelude", "const A = 1u;\n"), ("kernel.wgsl", "a\nb\nc\n"), ("part.wgsl", "d\n"))
+    assert [whole.locate(line) for line in (1, 2, 4, 5)] == [
+        ("prelude", 1),
+        ("kernel.wgsl", 1),
+        ("kernel.wgsl", 3),
+        ("part.wgsl", 1),
+    ]
+
+
+def test_an_error_names_the_file_and_line_it_was_written_in(device):
+    entry = "@compute @workgroup_size(1)\nfn main() { f(); }\n"
+    whole = linked(("kernel.wgsl", entry), ("format/odd.wgsl", "// a part\nfn f() {\n    let x = missing;\n}\n"))
+    with pytest.raises(ShaderError) as error:
+        device.pipeline(whole)
+    assert "format/odd.wgsl:3:13" in str(error.value)
+    assert "missing" in str(error.value)
+    assert "wgsl:5" not in str(error.value)
+
+
+def test_a_type_error_in_validation_is_located_too(device):
+    whole = linked(
+        ("prelude", "\n\n"), ("kernel.wgsl", "@compute @workgroup_size(1)\nfn main() { let x: u32 = 1.5; }\n")
+    )
+    with pytest.raises(ShaderError, match=r"kernel\.wgsl:2"):
+        device.pipeline(whole)
+
+
+def test_a_pipeline_that_the_device_cannot_take_is_a_shader_error(device):
+    whole = linked(("kernel.wgsl", "@compute @workgroup_size(100000)\nfn main() {}\n"))
+    with pytest.raises(ShaderError, match="[Ww]orkgroup size"):
+        device.pipeline(whole)
+
+
+def test_a_missing_part_is_named():
+    with pytest.raises(ShaderError, match="format/q99"):
+        link("embed", ["format/q99"])
+
+
+def test_constants_become_typed_declarations():
+    source = link("map_unary", ["then/none"], {"D": 5, "EPS": 1e-5, "Act": "f32"}).source
+    assert source.startswith("alias Act = f32;\nconst D = 5u;\nconst EPS = f32(1e-05);\n")
+
+
+def test_f16_is_enabled_only_where_it_is_used():
+    assert "enable f16;" in link("map_unary", ["then/none"], {"Act": "f16"}).source
+    assert "enable f16;" not in link("embed", ["format/f16"]).source  # unpacks by hand, needs no feature
+
+
+def test_pipelines_are_cached_by_content(device):
+    parts = ["then/none", "lanes/plain", "step"]
+    first = device.pipeline(link("map_unary", parts, {"D": 5, "WG": 64}))
+    assert device.pipeline(link("map_unary", parts, {"WG": 64, "D": 5})) is first
+    assert device.pipeline(link("map_unary", parts, {"WG": 64, "D": 6})) is not first
+
+
+def test_bindings_are_read_from_the_text():
+    assert link("map_unary", ["step"]).bindings() == {
+        0: Binding("step", "uniform"),
+        1: Binding("x", "read"),
+        2: Binding("y", "read_write"),
+    }
+
+
+OUT_OF_BOUNDS = """@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+@compute @workgroup_size(1)
+fn main(@builtin(workgroup_id) group: vec3u) {
+    y[8u + group.x] = 7u;
+}
+"""
+
+
+def write_past_the_end(device: Device) -> bytes:
+    """Binds the first half of a buffer to a kernel that writes into the second."""
+    pipeline = device.pipeline(linked(("bad.wgsl", OUT_OF_BOUNDS)))
+    offset = device.capabilities.offset_alignment
+    buffer = device.handle.create_buffer(size=offset + 256, usage=STORAGE)
+    resource = {"buffer": buffer, "offset": 0, "size": 32}
+    group = device.handle.create_bind_group(layout=pipeline.layout, entries=[{"binding": 0, "resource": resource}])
+    encoder = device.handle.create_command_encoder()
+    compute = encoder.begin_compute_pass()
+    compute.set_pipeline(pipeline.handle)
+    compute.set_bind_group(0, group)
+    compute.dispatch_workgroups(1)
+    compute.end()
+    device.submit([encoder.finish()])
+    return bytes(device.queue.read_buffer(buffer))[32:36]
+
+
+def test_checked_mode_keeps_a_write_inside_its_binding(adapter):
+    with Device(adapter, checked=True) as device:
+        assert write_past_the_end(device) == bytes(4)
+
+
+def test_every_shader_opens_with_its_equation_or_purpose():
+    folder = shader.resources.files("rwkv_gpu.shaders")
+    for name in ("embed", "norm_layer", "linear_vec", "softmax"):
+        assert folder.joinpath(f"{name}.wgsl").read_text().startswith("// ")

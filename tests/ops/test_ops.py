@@ -1,0 +1,111 @@
+"""Every op on the GPU equals the reference, in each mode, tuning and awkward shape."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.ops.reference import ACTIVATIONS
+from tests.recording import POISON, on_cpu, on_gpu, record, run_plan, tunings
+
+# Sums of a few hundred float32 products in another order: relative to the size of the terms, not of the sum.
+SUM_TOLERANCE = 2e-5
+SHAPES = [(1, 4), (3, 33), (5, 96), (2, 257)]  # (rows, width)
+
+
+@pytest.fixture(params=["default", "workgroup", "subgroup", "one_subgroup"])
+def tuning(request, device: Device):
+    ways = tunings(device)
+    if request.param not in ways:
+        pytest.skip("this device has no subgroups")
+    return ways[request.param]
+
+
+def normal(*shape: int, dtype=np.float32, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(dtype)
+
+
+def assert_same(device, says, arrays, inputs, tuning=None, tolerance=SUM_TOLERANCE):
+    rows = len(next(iter(inputs.values())))
+    plan, scratch = record(device, says, arrays, inputs, rows + 2, tuning)
+    got = run_plan(plan, scratch, inputs, rows)["y"]
+    np.testing.assert_allclose(got, on_cpu(says, arrays, inputs)["y"], rtol=tolerance, atol=tolerance)
+    beyond = plan.read("y", rows + 2)[rows:]
+    assert np.all(beyond.view(np.uint32) == POISON), "wrote rows that this step does not have"
+
+
+@pytest.mark.parametrize(("rows", "width"), SHAPES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_embed_picks_rows_exactly(device, rows, width, dtype):
+    arrays = {"w": normal(11, width, dtype=dtype)}
+    ids = np.array([10, 0, 7, 7, 1], np.uint32)[:rows]
+    assert_same(device, lambda g, w, ids: {"y": g.embed(w["w"], ids)}, arrays, {"ids": ids}, tolerance=0)
+
+
+@pytest.mark.parametrize(("rows", "width"), SHAPES)
+def test_norms_equal_the_reference(device, tuning, rows, width):
+    arrays = {"weight": normal(width), "bias": normal(width, seed=1)}
+    x = {"x": normal(rows, width, seed=2) * 3 + 1}
+    assert_same(device, lambda g, w, x: {"y": g.rms_norm(x, w["weight"], 1e-6)}, arrays, x, tuning)
+    assert_same(device, lambda g, w, x: {"y": g.layer_norm(x, w["weight"], w["bias"], 1e-5)}, arrays, x, tuning)
+
+
+def test_norms_of_a_zero_row_are_finite(device):
+    arrays = {"weight": normal(32), "bias": normal(32, seed=1)}
+    x = {"x": np.zeros((2, 32), np.float32)}
+    assert_same(device, lambda g, w, x: {"y": g.rms_norm(x, w["weight"], 1e-6)}, arrays, x)
+    assert_same(device, lambda g, w, x: {"y": g.layer_norm(x, w["weight"], w["bias"], 1e-5)}, arrays, x)
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (33, 33), (96, 64), (7, 257), (1, 1)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_linear_equals_the_reference(device, tuning, shape, dtype):
+    out, width = shape
+    arrays = {"w": normal(out, width, dtype=dtype)}
+    assert_same(device, lambda g, w, x: {"y": g.linear(x, w["w"])}, arrays, {"x": normal(3, width, seed=1)}, tuning)
+
+
+@pytest.mark.parametrize("then", ACTIVATIONS)
+def test_linear_epilogues_equal_the_reference(device, then):
+    arrays = {"w": normal(9, 20), "bias": normal(9, seed=1)}
+    inputs = {"x": normal(3, 20, seed=2), "add": normal(3, 9, seed=3)}
+    for bias in (False, True):
+        for add in (False, True):
+            assert_same(
+                device,
+                lambda g, w, x, add, with_bias=bias, with_add=add: {
+                    "y": g.linear(
+                        x, w["w"], then=then, bias=w["bias"] if with_bias else None, add=add if with_add else None
+                    )
+                },
+                arrays,
+                inputs,
+                tolerance=1e-4,  # squares and exponentials of sums
+            )
+
+
+@pytest.mark.parametrize("then", ACTIVATIONS)
+def test_activations_equal_the_reference_at_the_extremes(device, then):
+    x = np.array([[0, -0.0, 1e-30, 1, -1, 20, -20, 44, -44, 87, -87, 100, -100, 1000, -1000, 3e4]], np.float32)
+    assert_same(device, lambda g, w, x: {"y": g.activate(x, then)}, {}, {"x": x}, tolerance=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "width"), SHAPES)
+def test_sums_and_products_are_exact(device, rows, width):
+    inputs = {"x": normal(rows, width), "z": normal(rows, width, seed=1)}
+    assert_same(device, lambda g, w, x, z: {"y": g.add(x, z)}, {}, inputs, tolerance=0)
+    assert_same(device, lambda g, w, x, z: {"y": g.mul(x, z)}, {}, inputs, tolerance=0)
+
+
+@pytest.mark.parametrize(("rows", "width"), SHAPES)
+def test_softmax_equals_the_reference_and_sums_to_one(device, tuning, rows, width):
+    x = {"x": normal(rows, width) * 30}
+    assert_same(device, lambda g, w, x: {"y": g.softmax(x)}, {}, x, tuning)
+    y = on_gpu(device, lambda g, w, x: {"y": g.softmax(x)}, {}, x, rows, tuning)["y"]
+    np.testing.assert_allclose(y.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "width"), SHAPES)
+def test_argmax_is_the_first_of_the_largest(device, tuning, rows, width):
+    x = np.round(normal(rows, width) * 2)  # many ties
+    x[0] = -5.0  # all equal
+    assert_same(device, lambda g, w, x: {"y": g.argmax(x)}, {}, {"x": x}, tuning, tolerance=0)

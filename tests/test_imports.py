@@ -1,0 +1,72 @@
+"""Imports go one way: a module may use what lies below it, never what lies above."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "rwkv_gpu"
+
+# What each part of the package may import of the others; `errors` is open to all.
+MAY_IMPORT = {
+    "gguf": {"gguf"},
+    "gpu": {"gpu", "gguf"},
+    "ops": {"ops", "gpu", "gguf"},
+    "models": {"models", "ops.vocabulary", "gguf"},
+    "text": {"text", "gguf"},
+    "engine": {"engine", "models", "ops", "gpu", "gguf"},
+    "llm": {"text", "engine", "models", "ops", "gpu", "gguf"},
+    "server": {"server", "llm", "text", "engine"},
+    "__init__": {"llm"},
+    "errors": set(),
+    "shaders": set(),
+}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, absolute and dotted, wherever the import stands."""
+    package = [*path.relative_to(ROOT).parent.parts]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *(node.module or "").split(".")]).strip(".")
+            found.update(f"{module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def part_of(path: Path) -> str:
+    inside = path.relative_to(PACKAGE)
+    return inside.parts[0] if len(inside.parts) > 1 else inside.stem
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_one_way(path):
+    allowed = MAY_IMPORT[part_of(path)]
+    for name in imported(path):
+        if not name.startswith("rwkv_gpu."):
+            continue
+        inside = name.removeprefix("rwkv_gpu.")
+        fine = any(inside == part or inside.startswith(part + ".") for part in {*allowed, "errors"})
+        assert fine, f"{path.relative_to(ROOT)} may not import {name}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_only_gpu_imports_wgpu(path):
+    uses = any(name.split(".")[0] == "wgpu" for name in imported(path))
+    assert not uses or part_of(path) == "gpu"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_environment_is_read_only_by_the_command_line(path):
+    text = path.read_text(encoding="utf-8")
+    assert "os.environ" not in text
+    assert "getenv" not in text
+
+
+def test_every_part_has_a_rule():
+    assert {part_of(path) for path in MODULES} <= MAY_IMPORT.keys()

@@ -1,0 +1,139 @@
+"""An open GGUF model: typed metadata, tensors by name, their bytes on demand. No GPU, no dequantisation.
+
+with GGUFFile.open("model.gguf") as f:
+    layers = f.int("rwkv7.block_count", low=1, high=1024)
+    data = f.read(f.tensors["token_embd.weight"])
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+from rwkv_gpu.errors import BadFile, BadInput
+
+from .cursor import Value
+from .fields import REQUIRED, Fields
+from .scan import Header, TensorInfo, scan
+from .source import Source, printable
+
+__all__ = ["REQUIRED", "GGUFFile", "TensorInfo", "Value"]
+
+PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a model, opened and scanned."""
+
+    path: Path
+    source: Source
+    header: Header
+
+    @property
+    def fields(self) -> Fields:
+        return Fields(str(self.path), self.header.metadata)
+
+
+class GGUFFile(Fields):
+    """A GGUF file, or all the parts of a split one as if they were one. Reads may come from any thread."""
+
+    def __init__(self, parts: Sequence[Part], tensors: Mapping[str, TensorInfo]) -> None:
+        super().__init__(str(parts[0].path), MappingProxyType(dict(parts[0].header.metadata)))
+        self.path = parts[0].path
+        self.version = parts[0].header.version
+        self.tensors = MappingProxyType(dict(tensors))  # in the order of the file
+        self.nbytes = sum(part.source.nbytes for part in parts)
+        self._sources = [part.source for part in parts]
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Scans the file, and its sisters where it is part of a split model."""
+        with ExitStack() as stack:
+            parts = _open_all(Path(path), stack)
+            file = cls(parts, _joined(parts))
+            stack.pop_all()  # the sources stay open; they are the file's now
+        return file
+
+    def close(self) -> None:
+        for source in self._sources:
+            source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def read(self, tensor: TensorInfo, start: int = 0, stop: int | None = None) -> bytes:
+        """The stored bytes of a tensor, or those from start to stop."""
+        stop = tensor.nbytes if stop is None else stop
+        _check_range(tensor, start, stop)
+        return self._sources[tensor.part].read(tensor.offset + start, stop - start)
+
+    def read_into(self, tensor: TensorInfo, start: int, view: memoryview) -> None:
+        """Fills the view with the stored bytes of a tensor from start on."""
+        _check_range(tensor, start, start + view.nbytes)
+        self._sources[tensor.part].read_into(tensor.offset + start, view.cast("B"))
+
+
+def _check_range(tensor: TensorInfo, start: int, stop: int) -> None:
+    if not 0 <= start <= stop <= tensor.nbytes:
+        raise BadInput(f"tensor '{tensor.name}' has {tensor.nbytes} bytes; asked for bytes {start} to {stop}")
+
+
+def _open_all(path: Path, stack: ExitStack) -> list[Part]:
+    """Every part of the model, in order; one for a file that is not split."""
+    given = _open_part(path, 0, stack)
+    count = given.fields.int("split.count", low=0, high=65535, default=0)
+    if count < 2:  # a merged file says 0
+        return [given]
+    parts = [_open_part(part, i, stack) for i, part in enumerate(_part_paths(path, count))]
+    given.source.close()
+    total = sum(len(part.header.tensors) for part in parts)
+    for i, part in enumerate(parts):
+        part.fields.int("split.no", low=i, high=i)
+        part.fields.int("split.count", low=count, high=count)
+        part.fields.int("split.tensors.count", low=total, high=total)
+    return parts
+
+
+def _open_part(path: Path, index: int, stack: ExitStack) -> Part:
+    source = Source(path)
+    stack.callback(source.close)
+    return Part(path, source, scan(source, index))
+
+
+def _part_paths(path: Path, count: int) -> list[Path]:
+    """The files of a split model, all of which are there."""
+    name = PART.fullmatch(path.name)
+    if name is None or int(name["count"]) != count:
+        wanted = f"-00001-of-{count:05d}.gguf"
+        raise BadFile(
+            f"{printable(str(path))}: is one of {count} parts (split.count), but its name does not end like "
+            f"'{wanted}', so that the others cannot be found; give the parts their names back"
+        )
+    paths = [path.with_name(f"{name['stem']}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
+    for i, part in enumerate(paths):
+        if not part.exists():
+            raise BadFile(f"{printable(str(part))}: part {i + 1} of {count} is missing; download it next to the others")
+    return paths
+
+
+def _joined(parts: Sequence[Part]) -> dict[str, TensorInfo]:
+    """The tensors of all parts, each name once."""
+    tensors: dict[str, TensorInfo] = {}
+    for part in parts:
+        for name, tensor in part.header.tensors.items():
+            if name in tensors:
+                raise BadFile(
+                    f"{part.source.path}: tensor '{name}' is in an earlier part already, expected each name once"
+                )
+            tensors[name] = tensor
+    return tensors

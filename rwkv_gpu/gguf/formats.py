@@ -1,0 +1,61 @@
+"""How ggml stores numbers: one row per tensor type, `block` weights in `nbytes` bytes.
+
+FORMATS are the types our kernels read. SIZES are all that llama.cpp knows: enough to lay out any file, and no more.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Format:
+    """A tensor type: its ggml name and id, and the size of its blocks."""
+
+    name: str
+    type: int
+    block: int
+    nbytes: int
+
+
+def _by_type(*rows: Format) -> dict[int, Format]:
+    return {row.type: row for row in rows}
+
+
+FORMATS: dict[int, Format] = _by_type(
+    Format("F32", 0, 1, 4),
+    Format("F16", 1, 1, 2),
+    Format("BF16", 30, 1, 2),
+    Format("Q4_0", 2, 32, 18),
+    Format("Q4_1", 3, 32, 20),
+    Format("Q5_0", 6, 32, 22),
+    Format("Q5_1", 7, 32, 24),
+    Format("Q8_0", 8, 32, 34),
+    Format("Q2_K", 10, 256, 84),
+    Format("Q3_K", 11, 256, 110),
+    Format("Q4_K", 12, 256, 144),
+    Format("Q5_K", 13, 256, 176),
+    Format("Q6_K", 14, 256, 210),
+    Format("IQ4_NL", 20, 32, 18),
+    Format("IQ4_XS", 23, 256, 136),
+    Format("MXFP4", 39, 32, 17),
+)
+
+SIZES: dict[int, Format] = FORMATS | _by_type(
+    Format("F64", 28, 1, 8),
+    Format("I8", 24, 1, 1),
+    Format("I16", 25, 1, 2),
+    Format("I32", 26, 1, 4),
+    Format("I64", 27, 1, 8),
+    Format("Q1_0", 41, 128, 18),
+    Format("Q8_1", 9, 32, 40),
+    Format("Q8_K", 15, 256, 292),
+    Format("IQ1_S", 19, 256, 50),
+    Format("IQ1_M", 29, 256, 56),
+    Format("IQ2_XXS", 16, 256, 66),
+    Format("IQ2_XS", 17, 256, 74),
+    Format("IQ2_S", 22, 256, 82),
+    Format("IQ3_XXS", 18, 256, 98),
+    Format("IQ3_S", 21, 256, 110),
+    Format("TQ1_0", 34, 256, 54),
+    Format("TQ2_0", 35, 256, 66),
+    Format("NVFP4", 40, 64, 36),
+)

@@ -1,0 +1,89 @@
+"""A regular file read at any offset from any thread. No memory map, so a file cut short raises and does not kill."""
+
+import os
+import stat
+import threading
+
+from rwkv_gpu.errors import BadFile
+
+MAX_READ = 1 << 30  # macOS refuses a read of 2 GiB or more
+
+KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def printable(text: str, limit: int = 4096) -> str:
+    """The text on one line: what does not print is escaped, what is too long is cut."""
+    cut = text if len(text) <= limit else text[:limit] + "..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
+
+class Source:
+    """An open regular file and its size."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = printable(os.fspath(path))
+        try:
+            self._must_be_regular(os.stat(path).st_mode)
+            self._file = open(path, "rb", buffering=0, opener=_open_without_waiting)  # noqa: SIM115
+        except (OSError, ValueError) as error:
+            raise BadFile(f"{self.path}: cannot be opened: {_reason(error)}") from error
+        try:
+            status = os.fstat(self._file.fileno())
+            self._must_be_regular(status.st_mode)
+        except BaseException:
+            self.close()
+            raise
+        self.nbytes = status.st_size
+        self._lock = threading.Lock()
+
+    def _must_be_regular(self, mode: int) -> None:
+        if not stat.S_ISREG(mode):
+            kind = KINDS.get(stat.S_IFMT(mode), "a special file")
+            raise BadFile(f"{self.path}: is {kind}, expected a regular file (a .gguf model)")
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        """Exactly these bytes."""
+        data = bytearray(nbytes)
+        self.read_into(offset, memoryview(data))
+        return bytes(data)
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        """Fills the view from the offset on, or raises BadFile."""
+        done, total = 0, len(view)
+        while done < total:
+            try:
+                n = self._read_once(offset + done, view[done : done + MAX_READ])
+            except OSError as error:
+                raise BadFile(f"{self.path}: cannot be read at byte {offset + done}: {_reason(error)}") from error
+            if n == 0:
+                raise BadFile(
+                    f"{self.path}: truncated while open: found the end of the file at byte {offset + done}, "
+                    f"expected {total - done} more bytes"
+                )
+            done += n
+
+    def _read_once(self, offset: int, view: memoryview) -> int:
+        if hasattr(os, "preadv"):
+            n: int = os.preadv(self._file.fileno(), [view], offset)
+            return n
+        with self._lock:  # Windows has no positioned read
+            self._file.seek(offset)
+            return self._file.readinto(view) or 0
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """A pipe that takes the place of the file between the look and the opening must not make us wait."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _reason(error: Exception) -> str:
+    return printable((error.strerror if isinstance(error, OSError) else None) or str(error))

@@ -1,0 +1,86 @@
+"""What the three kinds of tokenizer share: specials around and inside the text, and the way back to text."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.text.special import SpecialTokens
+from rwkv_gpu.text.stream import Detokenizer, clean_spaces
+from rwkv_gpu.text.vocabulary import Kind, Vocabulary
+
+_HIDDEN = (Kind.CONTROL, Kind.UNKNOWN)
+
+
+class BaseTokenizer(ABC):
+    """A tokenizer less its two sides: how plain bytes become ids, and how one id becomes bytes."""
+
+    strip_space = False  # the first piece's leading space was added by encode, so decode takes it away
+    clean_spaces = False
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.vocab_size = len(vocabulary)
+        self.bos, self.eos, self.eot = vocabulary.bos, vocabulary.eos, vocabulary.eot
+        self.add_bos, self.add_eos = vocabulary.add_bos, vocabulary.add_eos
+        self.stop_ids = vocabulary.stop_ids
+        self._special = SpecialTokens(vocabulary, self._special_text)
+
+    @abstractmethod
+    def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:
+        """The ids of `text`, which holds no special token. `opening`: nothing or a special token stands before it."""
+
+    @abstractmethod
+    def _text_of(self, token: int) -> bytes:
+        """The bytes of an ordinary token."""
+
+    def _special_text(self, token: int) -> bytes:
+        return self.vocabulary.tokens[token].encode()
+
+    def encode(self, text: str | bytes, *, special: bool = False, parse: bool = False) -> list[int]:
+        """The ids of `text`; `special` adds BOS and EOS as the file says, `parse` matches special tokens in it."""
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+        ids: list[int] = []
+        if special and self.add_bos and self.bos is not None:
+            ids.append(self.bos)
+        opening = True
+        for part in self._special.split(data, parse=parse):
+            if isinstance(part, int):
+                ids.append(part)
+            else:
+                ids.extend(self._encode_plain(part, opening=opening))
+            opening = isinstance(part, int)
+        if special and self.add_eos and self.eos is not None:
+            ids.append(self.eos)
+        return ids
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes of one token as they are, nothing stripped; control tokens are empty unless `special`."""
+        if not 0 <= token < self.vocab_size:
+            raise BadInput(
+                f"token id {token} is not in the vocabulary of {self.vocab_size} tokens (0 to {self.vocab_size - 1})"
+            )
+        kind = self.vocabulary.kinds[token]
+        if kind in _HIDDEN and not special:
+            return b""
+        if kind in _HIDDEN or kind == Kind.USER_DEFINED:
+            return self._special_text(token)
+        return self._text_of(token)
+
+    def decode_bytes(self, ids: Iterable[int], *, special: bool = False) -> bytes:
+        """The bytes of the text that `ids` stand for."""
+        text = b"".join([self.piece(token, special=special) for token in ids])
+        if self.strip_space:
+            text = text.removeprefix(b" ")
+        return clean_spaces(text) if self.clean_spaces else text
+
+    def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
+        """The text that `ids` stand for; bytes that are no UTF-8 become U+FFFD."""
+        return self.decode_bytes(ids, special=special).decode("utf-8", "replace")
+
+    def stream(self, *, special: bool = False, continues: bool = False) -> Detokenizer:
+        """A decoder for ids that come one by one; `continues` keeps a first space, as after a prompt."""
+        return Detokenizer(
+            lambda token: self.piece(token, special=special),
+            strip_space=self.strip_space and not continues,
+            clean=self.clean_spaces,
+        )

@@ -1,0 +1,93 @@
+"""Byte-level BPE, as GPT-2 has it: words cut out by pattern, their bytes merged pair by pair. Runs on `tokenizers`."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tokenizers
+from tokenizers import models, pre_tokenizers
+
+from rwkv_gpu.errors import BadFile
+from rwkv_gpu.text.base import BaseTokenizer
+from rwkv_gpu.text.pretokenizers import DEFAULT, PRE, PreTokenizer
+from rwkv_gpu.text.utf8 import SURROGATES, decode_leniently
+from rwkv_gpu.text.vocabulary import PREFIX, Defaults, Kind, read_name, read_strings, read_vocabulary
+
+
+class PreTokenizerWarning(UserWarning):
+    """The file names a way to cut words that is not known here: its text may be cut otherwise than in training."""
+
+
+def _byte_letters() -> list[str]:
+    """The letter that stands for each byte in the token texts: itself where printable, else one from U+0100 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+BYTE_LETTERS = _byte_letters()
+_LETTER_BYTES = {letter: byte for byte, letter in enumerate(BYTE_LETTERS)}
+
+
+class BpeTokenizer(BaseTokenizer):
+    """Merges by rank within the words that the file's `tokenizer.ggml.pre` cuts out."""
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        pre = _find_pre(read_name(metadata, "pre"))
+        vocabulary = read_vocabulary(metadata, Defaults(add_bos=pre.add_bos))
+        super().__init__(vocabulary)
+        self.clean_spaces = pre.clean_spaces
+        merges = _read_merges(metadata, vocabulary.ids)
+        self._merger = models.BPE(vocab=dict(vocabulary.ids), merges=merges, ignore_merges=pre.ignore_merges)
+        self._words = tokenizers.Tokenizer(self._merger)
+        self._words.pre_tokenizer = pre_tokenizers.Sequence(
+            [split_words(pre), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+
+    def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:  # noqa: ARG002
+        ids: list[int] = []
+        for i, run in enumerate(SURROGATES.split(decode_leniently(text))):
+            if i % 2:  # surrogates, which `tokenizers` takes for no text: merged as bytes, a word of their own
+                letters = "".join(BYTE_LETTERS[byte] for byte in run.encode("utf-8", "surrogatepass"))
+                ids += [token.id for token in self._merger.tokenize(letters)]
+            else:
+                ids += self._words.encode(run, add_special_tokens=False).ids
+        return ids
+
+    def _text_of(self, token: int) -> bytes:
+        if self.vocabulary.kinds[token] != Kind.NORMAL:
+            return b""
+        text = self.vocabulary.tokens[token]
+        try:
+            return bytes([_LETTER_BYTES[letter] for letter in text])
+        except KeyError:
+            return text.encode()
+
+
+def split_words(pre: PreTokenizer) -> pre_tokenizers.PreTokenizer:
+    """Cuts a text at every match of the first pattern, what is left between at every match of the second, and so on."""
+    splits = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in pre.patterns]
+    return pre_tokenizers.Sequence(splits)
+
+
+def _find_pre(name: str | None) -> PreTokenizer:
+    if name is None:
+        return DEFAULT
+    if name not in PRE:
+        warnings.warn(
+            f"{PREFIX}pre names {name!r}, which is not known; cutting words as 'default' does, so the model may "
+            f"read text less well; known: {', '.join(PRE)}",
+            PreTokenizerWarning,
+            stacklevel=4,
+        )
+    return PRE.get(name, DEFAULT)
+
+
+def _read_merges(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    merges: list[tuple[str, str]] = []
+    for line in read_strings(metadata, "merges"):
+        left, _, right = line.partition(" ")
+        if left not in ids or right not in ids or left + right not in ids:
+            raise BadFile(f"{PREFIX}merges: {line!r} names a token that {PREFIX}tokens does not have")
+        merges.append((left, right))
+    return merges

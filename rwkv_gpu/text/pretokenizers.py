@@ -1,0 +1,84 @@
+"""How byte-level BPE vocabularies cut text into words before merging: one row per name of `tokenizer.ggml.pre`.
+
+The patterns are those the models were trained with; where llama.cpp writes them otherwise but means the same, its form.
+"""
+
+from dataclasses import dataclass, replace
+
+# fmt: off
+_CONTRACTION = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+_LLAMA3 = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+_QWEN2 = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+_QWEN35 = (rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+           rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}")
+_SEED_CODER = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}"
+_BAILING = (r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+")
+# Words by letter case: an optional run of capitals, then small letters; or capitals alone.
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CASED = (rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+", rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*")
+_TEKKEN = rf"{_CASED[0]}|{_CASED[1]}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+_GPT4O = (rf"{_CASED[0]}{_CONTRACTION}?|{_CASED[1]}{_CONTRACTION}?|\p{{N}}{{1,3}}"
+          rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}")
+# The escapes are letters that Unicode normalisation would turn into others.
+_DEEPSEEK_LETTERS = (
+    "[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1f7dᾀ-ᾴᾶ-ᾼ\u1fbeῂ-ῄῆ-ῌ"
+    "ῐ-\u1fd3ῖ-\u1fdbῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+")
+_DEEPSEEK_CJK = r"[一-龥ࠀ-一가-퟿]+"
+_DEEPSEEK_V3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+                r"| ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES)
+# fmt: on
+
+
+@dataclass(frozen=True)
+class PreTokenizer:
+    """Patterns applied one after the other, each cutting out its matches; and what goes with them."""
+
+    patterns: tuple[str, ...]
+    clean_spaces: bool = True  # decoding takes away the space before punctuation
+    ignore_merges: bool = False  # a word that is a token is that token, whatever the merges say
+    add_bos: bool = False  # unless the file says otherwise
+
+
+_GPT2_ROW = PreTokenizer((_GPT2,))
+_DIGITS_ROW = PreTokenizer((r"\p{N}", _GPT2))
+_QWEN2_ROW = PreTokenizer((_QWEN2,), clean_spaces=False)
+_LLAMA3_ROW = PreTokenizer((_LLAMA3,), ignore_merges=True, add_bos=True)
+_GPT4O_ROW = PreTokenizer((_GPT4O,), clean_spaces=False)
+_BAILING_ROW = PreTokenizer((_BAILING,), clean_spaces=False)
+_CHATGLM_ROW = PreTokenizer((_LLAMA3,))
+_DEEPSEEK_V3_ROW = PreTokenizer((r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK_V3), clean_spaces=False)
+
+DEFAULT = PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))
+
+PRE: dict[str, PreTokenizer] = {
+    "default": DEFAULT,
+    **dict.fromkeys(
+        ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"), _LLAMA3_ROW
+    ),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2"), _QWEN2_ROW),
+    **dict.fromkeys(("hunyuan", "solar-open", "grok-2"), _QWEN2_ROW),
+    **dict.fromkeys(("stablelm2", "megrez"), replace(_QWEN2_ROW, clean_spaces=True)),
+    "qwen35": PreTokenizer((_QWEN35,), clean_spaces=False),
+    "seed-coder": PreTokenizer((_SEED_CODER,), clean_spaces=False),
+    **dict.fromkeys(("gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "mpt", "olmo", "jais", "exaone4"), _GPT2_ROW),
+    **dict.fromkeys(("trillion", "granite-docling"), replace(_GPT2_ROW, clean_spaces=False)),
+    **dict.fromkeys(("starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"), _DIGITS_ROW),
+    **dict.fromkeys(("command-r", "smollm"), replace(_DIGITS_ROW, clean_spaces=False)),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _CHATGLM_ROW),
+    **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), _BAILING_ROW),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), _GPT4O_ROW),
+    "minimax-m2": _GPT4O_ROW,
+    "tekken": PreTokenizer((_TEKKEN,), clean_spaces=False, ignore_merges=True, add_bos=True),
+    "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
+    "deepseek-llm": PreTokenizer(
+        (r"[\r\n]", r"\s?" + _DEEPSEEK_LETTERS, r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", _DEEPSEEK_CJK, r"\p{N}+"),
+        clean_spaces=False,
+    ),
+    "deepseek-coder": PreTokenizer(
+        (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _DEEPSEEK_CJK, r"\p{N}"), clean_spaces=False
+    ),
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm"), _DEEPSEEK_V3_ROW),
+}

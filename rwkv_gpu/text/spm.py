@@ -1,0 +1,123 @@
+"""SentencePiece-style BPE: characters merged by the score of the token they make; bytes where there is no token."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from rwkv_gpu.text.base import BaseTokenizer
+from rwkv_gpu.text.vocabulary import Defaults, Kind, read_flag, read_id, read_numbers, read_vocabulary
+
+DEFAULTS = Defaults(bos=1, eos=2, add_bos=True)
+
+_SPACE = "▁"
+# A character by its first byte alone: llama.cpp takes as many bytes as that promises, whatever they are.
+_PROMISED = re.compile(rb"[\x00-\xbf]|[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff].{0,3}", re.DOTALL)
+_BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
+_CACHED_WORDS, _CACHED_LENGTH = 1 << 16, 64
+
+
+class SpmTokenizer(BaseTokenizer):
+    """Merges by score over the whole text, done word by word where no token could reach across."""
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        vocabulary = read_vocabulary(metadata, DEFAULTS)
+        super().__init__(vocabulary)
+        self.strip_space = read_flag(metadata, "add_space_prefix", True)
+        scores = read_numbers(metadata, "scores", len(vocabulary)).tolist()
+        self._scores: dict[str, float] = dict(zip(vocabulary.tokens, scores, strict=True))
+        unknown = read_id(metadata, "unknown", len(vocabulary), default=0)
+        self._byte_ids = _find_byte_ids(vocabulary.ids, unknown)
+        self._pairs = {text[i : i + 2] for text in vocabulary.tokens for i in range(len(text) - 1)}
+        self._word_starts = _word_starts(self._pairs)
+        self._cache: dict[str, list[int]] = {}
+
+    def _text_of(self, token: int) -> bytes:
+        text = self.vocabulary.tokens[token]
+        kind = self.vocabulary.kinds[token]
+        if kind == Kind.NORMAL:
+            return text.replace(_SPACE, " ").encode()
+        if kind == Kind.BYTE and _BYTE_TOKEN.fullmatch(text):
+            return bytes([int(text[3:5], 16)])
+        return b""
+
+    def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:
+        if opening and self.strip_space:
+            text = b" " + text
+        text = text.replace(b" ", _SPACE.encode())
+        try:
+            words = self._word_starts.split(text.decode())
+        except UnicodeDecodeError:
+            return self._encode_word([c.decode("utf-8", "surrogateescape") for c in _PROMISED.findall(text)])
+        ids: list[int] = []
+        for word in words:
+            known = self._cache.get(word)
+            if known is None:
+                known = self._encode_word(word)
+                self._remember(word, known)
+            ids += known
+        return ids
+
+    def _remember(self, word: str, ids: list[int]) -> None:
+        if len(self._cache) >= _CACHED_WORDS:
+            self._cache.clear()
+        if len(word) <= _CACHED_LENGTH:
+            self._cache[word] = ids
+
+    def _encode_word(self, characters: Sequence[str]) -> list[int]:
+        """The ids of these characters, merged apart wherever two of them stand together in no token."""
+        ids: list[int] = []
+        start = 0
+        for i in range(1, len(characters)):
+            if characters[i - 1][-1] + characters[i][0] not in self._pairs:
+                ids += self._merge(characters[start:i])
+                start = i
+        return ids + self._merge(characters[start:])
+
+    def _merge(self, characters: Sequence[str]) -> list[int]:
+        """Of all neighbours that make a token, the best score first and of equal ones the leftmost, until none do."""
+        symbols = list(characters)
+        before, after = list(range(-1, len(symbols) - 1)), list(range(1, len(symbols) + 1))
+        after[-1] = -1
+        queue: list[tuple[float, int, int, int]] = []
+
+        def offer(left: int, right: int) -> None:
+            if left >= 0 and right >= 0:
+                text = symbols[left] + symbols[right]
+                score = self._scores.get(text)
+                if score is not None:
+                    heappush(queue, (-score, left, right, len(text)))
+
+        for i in range(len(symbols) - 1):
+            offer(i, i + 1)
+        while queue:
+            _, left, right, size = heappop(queue)
+            if not symbols[left] or not symbols[right] or len(symbols[left]) + len(symbols[right]) != size:
+                continue  # one of the two has been merged since
+            symbols[left] += symbols[right]
+            symbols[right] = ""
+            after[left] = after[right]
+            if after[left] >= 0:
+                before[after[left]] = left
+            offer(before[left], left)
+            offer(left, after[left])
+        return [token for symbol in symbols if symbol for token in self._ids_of(symbol)]
+
+    def _ids_of(self, symbol: str) -> Sequence[int]:
+        token = self.vocabulary.ids.get(symbol)
+        if token is not None:
+            return (token,)
+        return [self._byte_ids[byte] for byte in symbol.encode("utf-8", "surrogateescape")]
+
+
+def _find_byte_ids(ids: Mapping[str, int], unknown: int | None) -> list[int]:
+    """The token of each byte: <0xXX>, or else the character itself, or else the unknown token."""
+    assert unknown is not None  # id 0 exists in every vocabulary
+    alone = [ids.get(chr(byte), unknown) for byte in range(128)] + [unknown] * 128
+    return [ids.get(f"<0x{byte:02X}>", alone[byte]) for byte in range(256)]
+
+
+def _word_starts(pairs: set[str]) -> re.Pattern[str]:
+    """Matches before each space that no token joins to the character in front of it."""
+    joined = {pair[0] for pair in pairs if pair[1] == _SPACE} | {_SPACE}
+    return re.compile(f"(?<=[^{re.escape(''.join(sorted(joined)))}])(?={_SPACE})")

@@ -1,0 +1,60 @@
+"""Text to token ids and back, the public face: what a tokenizer does, and how to make one from a file's metadata."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.text.bpe import BpeTokenizer
+from rwkv_gpu.text.rwkv import RwkvTokenizer
+from rwkv_gpu.text.spm import SpmTokenizer
+from rwkv_gpu.text.stream import Detokenizer
+from rwkv_gpu.text.vocabulary import read_name
+
+
+class Tokenizer(Protocol):
+    """A vocabulary in use. Ids out of range raise BadInput; any text and any bytes can be encoded."""
+
+    vocab_size: int
+    bos: int | None
+    eos: int | None
+    eot: int | None  # ends a turn; for RWKV it is the text "\n\n", which does not end generation by itself
+    add_bos: bool
+    add_eos: bool
+    stop_ids: frozenset[int]  # any of these ends generation
+
+    def encode(self, text: str | bytes, *, special: bool = False, parse: bool = False) -> list[int]:
+        """The ids of `text`; `special` adds BOS and EOS as the file says, `parse` matches special tokens in it."""
+        ...
+
+    def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
+        """The text of `ids`, U+FFFD for what is no UTF-8; `special` shows control tokens."""
+        ...
+
+    def decode_bytes(self, ids: Iterable[int], *, special: bool = False) -> bytes:
+        """The bytes of the text of `ids`, as `decode` has it."""
+        ...
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes of one token as they are; decoding a whole may strip or clean spaces."""
+        ...
+
+    def stream(self, *, special: bool = False, continues: bool = False) -> Detokenizer:
+        """A decoder for ids that come one by one. `continues`: they follow a prompt, so a first space stays."""
+        ...
+
+
+KINDS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
+    "rwkv": RwkvTokenizer,
+    "gpt2": BpeTokenizer,
+    "llama": SpmTokenizer,
+}
+
+
+def load_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer that a GGUF file's `metadata` describes."""
+    kind = read_name(metadata, "model")
+    if kind is None:
+        raise BadFile("tokenizer.ggml.model is missing: the file has no tokenizer")
+    if kind not in KINDS:
+        raise UnsupportedModel(f"tokenizer.ggml.model {kind!r} is not supported; known: {', '.join(KINDS)}")
+    return KINDS[kind](metadata)

@@ -1,0 +1,212 @@
+"""The vocabulary of a GGUF file: its tokens, their kinds and the ids that mean something. Read once, checked once.
+
+Knows the metadata keys and nothing of how text is cut into tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rwkv_gpu.errors import BadFile
+
+PREFIX = "tokenizer.ggml."
+
+
+class Kind(IntEnum):
+    """What a token is, in the numbers of `tokenizer.ggml.token_type`."""
+
+    UNDEFINED = 0
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3  # matched in text only when asked for, shown only when asked for
+    USER_DEFINED = 4  # always matched, always shown
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True)
+class Role:
+    """A token with a job: named by `tokenizer.ggml.<key>_token_id`, or else found by its text, the first one first."""
+
+    key: str
+    texts: tuple[str, ...]
+    stops: bool = False
+
+
+EOT = Role(
+    "eot",
+    (
+        "<|eot_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<end_of_turn>",
+        "<|endoftext|>",
+        "<|end_of_text|>",
+        "<EOT>",
+        "_<EOT>",
+        "[EOT]",
+        "<｜end▁of▁sentence｜>",
+        "<end_of_utterance>",
+    ),
+    stops=True,
+)
+ROLES = (
+    EOT,
+    Role("eom", ("<|eom_id|>",), stops=True),
+    Role("fim_pre", ("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>")),
+    Role("fim_suf", ("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>")),
+    Role("fim_mid", ("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>")),
+    Role("fim_pad", ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"), stops=True),
+    Role("fim_rep", ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"), stops=True),
+    Role("fim_sep", ("<|file_sep|>",), stops=True),
+)
+# Whoever has a token of such a name means the end by it, whatever the file says of its kind.
+STOP_TEXTS = frozenset(EOT.texts) | {"<|eom_id|>", "</s>", "[EOS]", "<eos>"}
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a kind of tokenizer takes for granted where its file is silent."""
+
+    bos: int | None = None
+    eos: int | None = None
+    add_bos: bool = False
+    named_stops: bool = True  # tokens with a job are found by their text too
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Every token's text and kind, and the ids that begin and end a text."""
+
+    tokens: Sequence[str]
+    kinds: bytes  # one Kind a token
+    ids: Mapping[str, int]
+    bos: int | None
+    eos: int | None
+    eot: int | None
+    add_bos: bool
+    add_eos: bool
+    stop_ids: frozenset[int]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+def read_vocabulary(metadata: Mapping[str, Any], defaults: Defaults) -> Vocabulary:
+    """The vocabulary that `metadata` describes. BadFile names the key that is wrong."""
+    tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(read_strings(metadata, "tokens"))]
+    if not tokens:
+        raise BadFile(f"{PREFIX}tokens is empty")
+    ids = {text: i for i, text in enumerate(tokens)}
+    if len(ids) != len(tokens):
+        twice = next(text for i, text in enumerate(tokens) if ids[text] != i)
+        raise BadFile(f"{PREFIX}tokens: the token {twice!r} is there twice")
+    kinds = _read_kinds(metadata, len(tokens))
+    bos = read_id(metadata, "bos", len(tokens), defaults.bos)
+    eos = read_id(metadata, "eos", len(tokens), defaults.eos)
+    eot, stops = _read_stops(metadata, ids, kinds, defaults.named_stops)
+    return Vocabulary(
+        tokens=tokens,
+        kinds=bytes(kinds),
+        ids=ids,
+        bos=bos,
+        eos=eos,
+        eot=eot,
+        add_bos=_read_adds(metadata, "bos", bos, defaults.add_bos),
+        add_eos=_read_adds(metadata, "eos", eos),
+        stop_ids=frozenset(stops if eos is None else stops | {eos}),
+    )
+
+
+def read_strings(metadata: Mapping[str, Any], name: str) -> list[str]:
+    """The list of strings at `tokenizer.ggml.<name>`."""
+    value = metadata.get(PREFIX + name)
+    if value is None:
+        raise BadFile(f"{PREFIX}{name} is missing: the file has no usable tokenizer")
+    if not isinstance(value, list) or not {type(text) for text in value} <= {str}:
+        raise BadFile(f"{PREFIX}{name} must be an array of strings")
+    return value
+
+
+def read_numbers(metadata: Mapping[str, Any], name: str, count: int) -> NDArray[Any]:
+    """The array at `tokenizer.ggml.<name>`, one number for each of `count` tokens."""
+    value = metadata.get(PREFIX + name)
+    if value is None:
+        raise BadFile(f"{PREFIX}{name} is missing: the file has no usable tokenizer")
+    array = np.asarray(value)
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
+        raise BadFile(f"{PREFIX}{name} must be an array of numbers")
+    if len(array) != count:
+        raise BadFile(f"{PREFIX}{name} has {len(array)} entries for {count} tokens")
+    return array
+
+
+def read_id(metadata: Mapping[str, Any], role: str, count: int, default: int | None = None) -> int | None:
+    """The id at `tokenizer.ggml.<role>_token_id`, or `default` where the vocabulary reaches that far."""
+    key = f"{PREFIX}{role}_token_id"
+    value = metadata.get(key)
+    if value is None:
+        return default if default is not None and default < count else None
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise BadFile(f"{key} must be a token id, not {value!r}")
+    if not 0 <= value < count:
+        raise BadFile(f"{key} is {value}, but the vocabulary has {count} tokens (0 to {count - 1})")
+    return int(value)
+
+
+def _read_kinds(metadata: Mapping[str, Any], count: int) -> bytearray:
+    if PREFIX + "token_type" not in metadata:
+        return bytearray([Kind.NORMAL]) * count
+    kinds = read_numbers(metadata, "token_type", count)
+    return bytearray(np.where((kinds >= 0) & (kinds <= max(Kind)), kinds, Kind.UNDEFINED).astype(np.uint8).tobytes())
+
+
+def read_flag(metadata: Mapping[str, Any], name: str, default: bool) -> bool:
+    """The truth at `tokenizer.ggml.<name>`, or `default`."""
+    value = metadata.get(PREFIX + name, default)
+    if not isinstance(value, bool | np.bool_):
+        raise BadFile(f"{PREFIX}{name} must be true or false, not {value!r}")
+    return bool(value)
+
+
+def read_name(metadata: Mapping[str, Any], name: str) -> str | None:
+    """The string at `tokenizer.ggml.<name>`, if there is one."""
+    value = metadata.get(PREFIX + name)
+    if value is not None and not isinstance(value, str):
+        raise BadFile(f"{PREFIX}{name} must be a string, not {value!r}")
+    return value
+
+
+def _read_adds(metadata: Mapping[str, Any], role: str, token: int | None, default: bool = False) -> bool:
+    """Whether `encode` adds the token of that role; only a file that asks for it must have one."""
+    adds = read_flag(metadata, f"add_{role}_token", default and token is not None)
+    if adds and token is None:
+        raise BadFile(f"{PREFIX}add_{role}_token is true, but {PREFIX}{role}_token_id is missing")
+    return adds
+
+
+def _read_stops(
+    metadata: Mapping[str, Any], ids: Mapping[str, int], kinds: bytearray, named: bool
+) -> tuple[int | None, set[int]]:
+    """The end of turn, and every token that ends generation. Tokens known by their text are made control tokens."""
+    stops: set[int] = set()
+    if not named:
+        return read_id(metadata, EOT.key, len(ids)), stops
+    holders: dict[str, int | None] = {}
+    for role in ROLES:
+        token = read_id(metadata, role.key, len(ids))
+        if token is None:
+            token = next((ids[text] for text in role.texts if text in ids), None)
+            if token is not None:
+                kinds[token] = Kind.CONTROL
+        if token is not None and role.stops:
+            stops.add(token)
+        holders[role.key] = token
+    for text in STOP_TEXTS & ids.keys():
+        kinds[ids[text]] = Kind.CONTROL
+        stops.add(ids[text])
+    return holders[EOT.key], stops

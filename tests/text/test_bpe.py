@@ -1,0 +1,118 @@
+"""Byte-level BPE: words by pattern, bytes by merges."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rwkv_gpu.text.bpe import BpeTokenizer, PreTokenizerWarning, split_words
+from rwkv_gpu.text.pretokenizers import PRE
+from rwkv_gpu.text.utf8 import decode_leniently
+from tests.text.vocabularies import bpe
+
+TOKENIZERS = {pre: BpeTokenizer(bpe(pre)) for pre in PRE}
+WORDS = st.sampled_from(
+    ["the", " the", "'s", " ", "\n", "12", "é", "你", "\u0301", "🙂", "Ab", "ABc", ".", "\u00a0", "<"]
+)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.lists(WORDS).map("".join)
+
+
+def pieces(tokenizer, text, **options):
+    return [tokenizer.piece(i, special=True).decode("utf-8", "replace") for i in tokenizer.encode(text, **options)]
+
+
+@pytest.mark.parametrize("pre", PRE)
+@given(text=TEXTS)
+def test_the_pieces_of_any_text_are_that_text(pre, text):
+    tokenizer = TOKENIZERS[pre]
+    assert b"".join(map(tokenizer.piece, tokenizer.encode(text))) == text.encode()
+
+
+@given(TEXTS)
+def test_any_text_comes_back_where_spaces_are_not_cleaned(text):
+    assert TOKENIZERS["qwen2"].decode(TOKENIZERS["qwen2"].encode(text)) == text
+
+
+@given(st.binary())
+def test_any_bytes_decode_to_themselves_or_the_replacement_character(data):
+    tokenizer = TOKENIZERS["qwen2"]
+    text = decode_leniently(data).encode("utf-8", "surrogatepass")
+    assert tokenizer.decode_bytes(tokenizer.encode(data)) == text
+
+
+def test_merges_go_by_rank():
+    # "t h" comes before "h e", and "Ġ t" after "t h": " the" is never "Ġt" + "he"
+    assert pieces(TOKENIZERS["gpt-2"], "the then there the") == [
+        "the",
+        " ",
+        "the",
+        "n",
+        " ",
+        "the",
+        "r",
+        "e",
+        " ",
+        "the",
+    ]
+
+
+def test_a_word_that_is_a_token_needs_no_merges_where_the_row_says_so():
+    assert pieces(TOKENIZERS["llama-bpe"], "a zzz") == ["a", " zzz"]
+    assert pieces(TOKENIZERS["qwen2"], "a zzz") == ["a", " ", "z", "z", "z"]
+
+
+@pytest.mark.parametrize(
+    ("pre", "text", "words"),
+    [
+        ("gpt-2", "it's 2024!\n\nNow", ["it", "'s", " 2024", "!", "\n", "\n", "Now"]),
+        ("default", "it's 2024!", ["it", "'", "s", " ", "202", "4", "!"]),
+        ("llama-bpe", "IT'S 2024!\n\nNow  x", ["IT", "'S", " ", "202", "4", "!\n\n", "Now", " ", " x"]),
+        ("qwen2", "x=2024\n", ["x", "=", "2", "0", "2", "4", "\n"]),
+        ("smollm", "a 12", ["a", " ", "1", "2"]),
+        ("falcon", "a+b 1234", ["a", "+", "b", " ", "123", "4"]),
+        ("tekken", "camelCase ÉCOLEs 12", ["camel", "Case", " ÉCOLEs", " ", "1", "2"]),
+        ("gpt-4o", "HTTPServer's 1234", ["HTTPServer's", " ", "123", "4"]),
+        ("deepseek-llm", "abc 12你好\n", ["abc", " ", "12", "你好", "\n"]),
+        ("deepseek-coder", "abc 12", ["abc", " ", "1", "2"]),
+        ("deepseek-v3", "(abc 1234你好。", ["(abc", " ", "123", "4", "你好", "。"]),
+        ("bailingmoe", "x\r\n\ny", ["x", "\r\n\n", "y"]),
+    ],
+)
+def test_words_are_cut_as_the_pattern_says(pre, text, words):
+    assert [word for word, _ in split_words(PRE[pre]).pre_tokenize_str(text)] == words
+
+
+def test_user_defined_tokens_match_always_and_control_tokens_when_parsed():
+    tokenizer = TOKENIZERS["qwen2"]
+    text = "the<think>the<|im_end|>"
+    assert pieces(tokenizer, text)[:3] == ["the", "<think>", "the"]
+    assert tokenizer.eos not in tokenizer.encode(text)
+    assert pieces(tokenizer, text, parse=True) == ["the", "<think>", "the", "<|im_end|>"]
+
+
+def test_control_tokens_are_hidden_and_user_defined_ones_shown():
+    tokenizer = TOKENIZERS["qwen2"]
+    ids = tokenizer.encode("<think>the<|im_end|>", parse=True)
+    assert tokenizer.decode(ids) == "<think>the"
+    assert tokenizer.decode(ids, special=True) == "<think>the<|im_end|>"
+
+
+def test_bos_is_added_by_default_where_the_row_says_so():
+    assert TOKENIZERS["llama-bpe"].encode("the", special=True)[0] == TOKENIZERS["llama-bpe"].bos
+    assert TOKENIZERS["qwen2"].encode("the", special=True) == TOKENIZERS["qwen2"].encode("the")
+    assert not BpeTokenizer(bpe("llama-bpe", add_bos_token=False)).add_bos
+
+
+def test_lone_surrogates_are_kept():
+    tokenizer = TOKENIZERS["qwen2"]
+    assert tokenizer.decode_bytes(tokenizer.encode("the\ud83d the")) == b"the\xed\xa0\xbd the"
+
+
+def test_an_unknown_pre_tokenizer_warns_once_and_cuts_as_default():
+    with pytest.warns(PreTokenizerWarning, match="'martian'") as caught:
+        tokenizer = BpeTokenizer(bpe("martian"))
+    assert len(caught) == 1
+    assert tokenizer.encode("it's 2024") == TOKENIZERS["default"].encode("it's 2024")
+
+
+def test_a_missing_pre_tokenizer_is_the_default():
+    assert BpeTokenizer(bpe(None)).encode("it's 2024") == TOKENIZERS["default"].encode("it's 2024")

@@ -1,0 +1,88 @@
+"""SentencePiece-style BPE: the best-scored pair first, bytes where there is no token."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rwkv_gpu.text.spm import SpmTokenizer
+from tests.text.vocabularies import spm
+
+FIELDS = spm()
+TOKENIZER = SpmTokenizer(FIELDS)
+BARE = SpmTokenizer(spm(add_space_prefix=False))
+TEXTS = st.text("aab bc你好é!x", max_size=40) | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+def merged(text: str) -> list[str]:
+    """The definition, by brute force over the whole text."""
+    tokens = FIELDS["tokenizer.ggml.tokens"]
+    scores = dict(zip(tokens, FIELDS["tokenizer.ggml.scores"].tolist(), strict=True))
+    symbols = list(text.replace(" ", "▁"))
+    while True:
+        pairs = [(-scores[a + b], i) for i, (a, b) in enumerate(pairwise(symbols)) if a + b in scores]
+        if not pairs:
+            return symbols
+        _, i = min(pairs)
+        symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
+
+
+@given(TEXTS)
+def test_word_by_word_is_the_whole_at_once(text):
+    tokens = FIELDS["tokenizer.ggml.tokens"]
+    expected = [
+        piece
+        for symbol in merged(text)
+        for piece in ([symbol] if symbol in tokens else [f"<0x{byte:02X}>" for byte in symbol.encode()])
+    ]
+    assert [tokens[i] for i in BARE.encode(text)] == expected
+
+
+@given(TEXTS)
+def test_any_text_comes_back(text):
+    for tokenizer in (TOKENIZER, BARE):
+        assert tokenizer.decode(tokenizer.encode(text)) == text.replace("▁", " ")
+
+
+@given(st.binary())
+def test_any_bytes_come_back_but_for_the_mark_of_a_space(data):
+    # After a character cut short the mark stays a mark, as in llama.cpp: its first byte counts to that character.
+    space = "▁".encode()
+    assert BARE.decode_bytes(BARE.encode(data)).replace(space, b" ") == data.replace(space, b" ")
+
+
+def test_a_space_goes_before_text_at_the_start_and_after_special_tokens():
+    word = TOKENIZER.encode("ab")
+    assert [TOKENIZER.piece(token) for token in word] == [b" ab"]
+    assert TOKENIZER.encode("ab<s>ab", parse=True) == [*word, 1, *word]
+
+
+def test_the_first_space_is_stripped_once_whether_or_not_bos_stands_before_it():
+    ids = TOKENIZER.encode("ab ab", special=True)
+    assert ids[0] == TOKENIZER.bos
+    assert TOKENIZER.decode(ids) == TOKENIZER.decode(ids[1:]) == "ab ab"
+    assert TOKENIZER.decode(ids, special=True) == "<s> ab ab"
+
+
+def test_a_stream_that_continues_a_prompt_keeps_its_first_space():
+    (word,) = TOKENIZER.encode("ab")
+    assert TOKENIZER.stream().feed(word) == "ab"
+    assert TOKENIZER.stream(continues=True).feed(word) == " ab"
+
+
+def test_scores_and_not_lengths_choose():
+    tokens = FIELDS["tokenizer.ggml.tokens"]
+    assert [tokens[i] for i in BARE.encode("aba")] == ["aba"]  # "ab" beats "ba", then "aba" is there
+    assert [tokens[i] for i in BARE.encode("a b")] == ["a▁b"]
+
+
+def test_characters_cut_short_become_bytes_as_long_as_they_promised():
+    tokens = FIELDS["tokenizer.ggml.tokens"]
+    assert [tokens[i] for i in BARE.encode(b"\xc3aa")] == ["<0xC3>", "<0x61>", "a"]
+
+
+@pytest.mark.parametrize("text", ["ab", "a" * 100, "<0x41>", "</s>"])
+def test_the_cache_changes_nothing(text):
+    fresh = SpmTokenizer(FIELDS)
+    assert fresh.encode(text) == fresh.encode(text)

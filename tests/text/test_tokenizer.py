@@ -1,0 +1,122 @@
+"""From metadata to a tokenizer: what every kind promises, and what is refused."""
+
+import time
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.text.tokenizer import KINDS, load_tokenizer
+from rwkv_gpu.text.vocabulary import PREFIX
+from tests.text.vocabularies import CONTROL, NORMAL, TINY, USER, bpe, metadata, rwkv, spm
+
+
+def test_every_kind_has_a_tiny_vocabulary():
+    assert {fields[PREFIX + "model"] for fields in TINY.values()} == KINDS.keys()
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_an_empty_text_has_no_tokens_but_those_added(name):
+    tokenizer = load_tokenizer(TINY[name])
+    assert tokenizer.encode("") == tokenizer.encode(b"") == []
+    assert tokenizer.encode("", special=True) == ([tokenizer.bos] if tokenizer.add_bos else [])
+    assert tokenizer.decode([]) == tokenizer.stream().flush() == ""
+
+
+@pytest.mark.parametrize("make", [rwkv, bpe, spm])
+def test_bos_and_eos_are_added_as_the_flags_say(make):
+    tokenizer = load_tokenizer(make(bos_token_id=1, eos_token_id=2, add_bos_token=True, add_eos_token=True))
+    plain = tokenizer.encode("ab")
+    assert tokenizer.encode("ab", special=True) == [1, *plain, 2]
+    tokenizer = load_tokenizer(make(bos_token_id=1, eos_token_id=2, add_bos_token=False, add_eos_token=False))
+    assert tokenizer.encode("ab", special=True) == plain
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_long_runs_of_one_letter_take_no_quadratic_time(name):
+    tokenizer = load_tokenizer(TINY[name])
+    for text in ("a" * 200_000, " " * 200_000, "你" * 70_000):
+        started = time.monotonic()
+        ids = tokenizer.encode(text)
+        assert time.monotonic() - started < 20  # takes under a second; a quadratic way takes many minutes
+        assert tokenizer.decode(ids) == text
+
+
+def test_tokens_named_like_an_end_stop_and_become_control_tokens():
+    names = ["</s>", "<|endoftext|>", "<|im_end|>", "<|fim_prefix|>", "<|fim_pad|>", "<|file_sep|>"]
+    first = len(bpe()[PREFIX + "tokens"])
+    fields = bpe()
+    fields[PREFIX + "tokens"] = [*fields[PREFIX + "tokens"][:-2], *names, "<think>"]
+    fields[PREFIX + "token_type"] = np.array([*fields[PREFIX + "token_type"][:-2], *[NORMAL] * len(names), USER])
+    del fields[PREFIX + "eos_token_id"]
+    tokenizer = load_tokenizer(fields)
+    ids = {name: first - 2 + i for i, name in enumerate(names)}
+    assert tokenizer.stop_ids == set(ids.values()) - {ids["<|fim_prefix|>"]}
+    assert tokenizer.eot == ids["<|im_end|>"]
+    assert tokenizer.decode(list(ids.values())) == ""
+    assert tokenizer.encode("<|fim_prefix|>", parse=True) == [ids["<|fim_prefix|>"]]
+
+
+def test_longer_special_tokens_go_first():
+    letters = [(text, NORMAL) for text in bpe()[PREFIX + "tokens"][:256]]
+    tokenizer = load_tokenizer(metadata("gpt2", [*letters, ("<a>", CONTROL), ("<a><b>", CONTROL)], merges=[]))
+    assert tokenizer.encode("<a><b><a>", parse=True) == [257, 256]
+
+
+def test_an_empty_token_is_given_a_name():
+    fields = rwkv()
+    fields[PREFIX + "tokens"][-1] = ""
+    tokenizer = load_tokenizer(fields)
+    assert tokenizer.decode([tokenizer.vocab_size - 1]) == f"[EMPTY_{tokenizer.vocab_size - 1}]"
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5", ""])
+def test_an_unknown_kind_is_refused_by_name(kind):
+    with pytest.raises(UnsupportedModel, match=f"'{kind}' is not supported; known: rwkv, gpt2, llama"):
+        load_tokenizer({PREFIX + "model": kind})
+
+
+def test_a_file_without_a_tokenizer_is_refused():
+    with pytest.raises(BadFile, match=r"tokenizer\.ggml\.model is missing"):
+        load_tokenizer({})
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value", "message"),
+    [
+        (rwkv, "model", 3, "must be a string"),
+        (rwkv, "tokens", None, "is missing"),
+        (rwkv, "tokens", [], "is empty"),
+        (rwkv, "tokens", "abc", "must be an array of strings"),
+        (rwkv, "tokens", np.zeros(3), "must be an array of strings"),
+        (rwkv, "tokens", ["a", "b", "a"], "'a' is there twice"),
+        (rwkv, "token_type", np.ones(3, np.int32), "has 3 entries for"),
+        (rwkv, "token_type", ["normal"], "must be an array of numbers"),
+        (rwkv, "eot_token_id", 10**6, "is 1000000, but the vocabulary has"),
+        (bpe, "bos_token_id", -1, "is -1, but the vocabulary has"),
+        (bpe, "eos_token_id", "0", "must be a token id"),
+        (bpe, "eos_token_id", True, "must be a token id"),
+        (bpe, "add_bos_token", 1, "must be true or false"),
+        (bpe, "pre", 7, "must be a string"),
+        (bpe, "merges", None, "is missing"),
+        (bpe, "merges", ["t h", "q w"], "'q w' names a token"),
+        (bpe, "merges", ["th"], "'th' names a token"),
+        (bpe, "merges", ["t h e"], "'t h e' names a token"),
+        (spm, "scores", None, "is missing"),
+        (spm, "scores", np.zeros(5, np.float32), "has 5 entries for"),
+        (spm, "scores", np.zeros((2, 2)), "must be an array of numbers"),
+        (spm, "add_space_prefix", "yes", "must be true or false"),
+    ],
+)
+def test_malformed_metadata_is_refused_by_key(make, name, value, message):
+    fields = make()
+    fields[PREFIX + name] = value
+    with pytest.raises(BadFile, match=rf"^tokenizer\.ggml\.{name}.*{message}"):
+        load_tokenizer(fields)
+
+
+def test_a_flag_without_its_token_is_refused():
+    fields = bpe(add_bos_token=True)
+    del fields[PREFIX + "bos_token_id"]
+    with pytest.raises(BadFile, match=r"add_bos_token is true, but tokenizer\.ggml\.bos_token_id is missing"):
+        load_tokenizer(fields)

@@ -1,0 +1,77 @@
+"""Tokenizer metadata for tests: tiny vocabularies of each kind, and those inside the golden models."""
+
+from typing import Any
+
+import numpy as np
+
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.text.bpe import BYTE_LETTERS
+from rwkv_gpu.text.vocabulary import PREFIX, Kind
+from tests.golden_files import golden
+
+Metadata = dict[str, Any]
+NORMAL, CONTROL, USER = int(Kind.NORMAL), int(Kind.CONTROL), int(Kind.USER_DEFINED)
+
+
+def metadata(model: str, tokens: list[tuple[str, int]], **fields: Any) -> Metadata:
+    """A GGUF file's tokenizer keys for these (text, kind) pairs."""
+    kinds = np.array([kind for _, kind in tokens], np.int32)
+    named = {"model": model, "tokens": [text for text, _ in tokens], "token_type": kinds, **fields}
+    return {PREFIX + name: value for name, value in named.items()}
+
+
+def rwkv(**fields: Any) -> Metadata:
+    """`<s>`, the 256 bytes, then some words, escaped as Python escapes bytes."""
+    words = [
+        "\\n\\n",
+        "the",
+        "then",
+        " the",
+        " then",
+        "thesis",
+        "\\xe4\\xbd",
+        "\\xe4\\xbd\\xa0",
+        "  ",
+        " " * 9,
+        "\\t\\\\",
+        "\\'s",
+    ]
+    letters = [repr(bytes([byte]))[2:-1] for byte in range(256)]
+    tokens = [("<s>", CONTROL), *((text, NORMAL) for text in letters + words)]
+    return metadata("rwkv", tokens, **{"eot_token_id": 257, **fields})
+
+
+def bpe(pre: str | None = "gpt-2", **fields: Any) -> Metadata:
+    """The 256 byte letters, the tokens of a few merges, a word no merge makes, three control tokens and `<think>`."""
+    merges = ["t h", "Ġ t", "h e", "th e", "Ġt he", "1 2", "Ġ .", "e r", "Ġ '", "Ġ Ġ"]
+    words = [line.replace(" ", "") for line in merges]
+    tokens = [(text, NORMAL) for text in [*BYTE_LETTERS, *words, "Ġzzz"]]
+    bos = len(tokens)
+    tokens += [("<|bos|>", CONTROL), ("<|im_start|>", CONTROL), ("<|im_end|>", CONTROL), ("<think>", USER)]
+    ids = {"bos_token_id": bos, "eos_token_id": bos + 2}
+    return metadata("gpt2", tokens, **{"merges": merges, **({"pre": pre} if pre else {}), **ids, **fields})
+
+
+def spm(**fields: Any) -> Metadata:
+    """The Llama layout: `<unk>`, `<s>`, `</s>`, 256 byte tokens, then words by falling score."""
+    words = "▁▁ ▁a ab ▁ab ba aba ▁aba b▁ a▁b ▁b bb abab ▁▁▁▁ cd abc a b c d é 你 你好 好 ▁ !".split()  # noqa: SIM905
+    tokens = [("<unk>", int(Kind.UNKNOWN)), ("<s>", CONTROL), ("</s>", CONTROL)]
+    tokens += [(f"<0x{byte:02X}>", int(Kind.BYTE)) for byte in range(256)]
+    tokens += [(word, NORMAL) for word in words]
+    scores = np.array([0.0] * 259 + [-float(i) for i in range(len(words))], np.float32)
+    return metadata("llama", tokens, **{"scores": scores, **fields})
+
+
+TINY = {
+    "rwkv": rwkv(),
+    "bpe": bpe("qwen2"),
+    "bpe that cleans spaces": bpe("gpt-2"),
+    "spm": spm(),
+    "spm without prefix": spm(add_space_prefix=False),
+}
+
+
+def golden_metadata(name: str) -> Metadata:
+    """The metadata of a golden model."""
+    with GGUFFile.open(golden(name)) as file:
+        return dict(file.metadata)

@@ -1,7 +1,7 @@
 """Ops in numpy: the meaning of each op, the oracle of every kernel, and what `--device cpu` runs."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,19 @@ class Reference:
             y = y + self.weights[bias.name]
         y = ACTIVATIONS[then](y)
         return y if add is None else y + add
+
+    def linears(
+        self,
+        xs: Sequence[Array],
+        weights: Sequence[Weight],
+        *,
+        then: Sequence[Activation] | None = None,
+        bias: Sequence[Weight | None] | None = None,
+    ) -> tuple[Array, ...]:
+        thens = then or ["none"] * len(weights)
+        biases = bias or [None] * len(weights)
+        rows = zip(xs, weights, thens, biases, strict=True)
+        return tuple(self.linear(x, w, then=t, bias=b) for x, w, t, b in rows)
 
     def activate(self, x: Array, then: Activation) -> Array:
         return ACTIVATIONS[then](x)

@@ -4,6 +4,7 @@
 T rows, D model width, K in, M out, V vocabulary. Activations are [T, D] float32, ids are [T] uint32.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
@@ -27,6 +28,14 @@ class Weight:
 
     name: str
     shape: tuple[int, ...]  # [M, K] of a matrix, [D] of a vector
+
+
+@dataclass(frozen=True)
+class State:
+    """What a sequence carries from step to step; each interpreter holds a slot of it for every sequence."""
+
+    name: str
+    shape: tuple[int, ...]  # of one slot
 
 
 class Ops(Protocol[Tensor]):
@@ -54,6 +63,16 @@ class Ops(Protocol[Tensor]):
         add: Tensor | None = None,
     ) -> Tensor:
         """y[t] = then(W x[t] + bias) + add[t]"""
+
+    def linears(
+        self,
+        xs: Sequence[Tensor],
+        weights: Sequence[Weight],
+        *,
+        then: Sequence[Activation] | None = None,
+        bias: Sequence[Weight | None] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """y_i[t] = then_i(W_i x_i[t] + bias_i), all at once where the formats agree"""
 
     def activate(self, x: Tensor, then: Activation) -> Tensor:
         """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x)"""

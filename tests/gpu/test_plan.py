@@ -7,7 +7,7 @@ import pytest
 
 from rwkv_gpu.errors import UnsupportedDevice
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.ops.recorder import Scratch, fold
+from rwkv_gpu.ops.recording import Scratch, fold
 from tests.recording import on_cpu, record, run_plan, tunings
 from tests.toy import VOCABULARY, toy, toy_weights
 

@@ -1,0 +1,217 @@
+"""What every recorded op shares: values without memory yet, dispatches without buffers yet, and the plan at the end."""
+
+import contextlib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..gpu.device import Buffer, Device
+from ..gpu.liveness import Life, assign
+from ..gpu.plan import Dispatch, Grid, Output, Plan, Slice, StepBuffer
+from ..gpu.shader import Constant, Pipeline, link
+from ..gpu.tuning import Tuning
+from ..gpu.weights import DeviceWeight
+
+ALIGN = 256  # what any device asks of the offset of a binding
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of the plan: known by shape while recording, given memory at the end. [rows, ...]
+
+    A part of a stack has a `base` and lies `offset` bytes into it: kernels may bind the part or the whole.
+    """
+
+    shape: tuple[int, ...]
+    dtype: npt.DTypeLike = np.float32
+    name: str = ""  # of an input
+    base: "Value | None" = None
+    offset: int = 0
+    size: int = 0  # in bytes, where padding makes it more than the shape says
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows, in whole vec4s."""
+        return self.size or max(16, -(-self.shape[0] * self.row_bytes // 16) * 16)
+
+    @property
+    def root(self) -> "Value":
+        """What memory is given to."""
+        return self.base or self
+
+
+def stack(rows: int, widths: Sequence[int]) -> tuple[Value, tuple[Value, ...]]:
+    """One value of float32 that holds several, [rows, width] each, and these parts; each starts where a binding may."""
+    offsets, end = [], 0
+    for width in widths:
+        offsets.append(end)
+        end += -(-rows * width * 4 // ALIGN) * ALIGN
+    whole = Value((rows, sum(widths)), size=end)
+    parts = zip(widths, offsets, strict=True)
+    return whole, tuple(Value((rows, width), base=whole, offset=offset) for width, offset in parts)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A dispatch whose values have no memory yet."""
+
+    name: str
+    pipeline: Pipeline
+    operands: Mapping[int, Value | Slice]  # by binding number
+    grid: Grid
+    fixed_bytes: int
+    row_bytes: int
+    row_flops: int
+
+
+class Scratch:
+    """Buffers that plans of one device share for their intermediates: plans run one after the other."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.buffers: list[Buffer] = []
+
+    def take(self, sizes: Sequence[int]) -> list[Buffer]:
+        """A buffer for each size, each used once: the tightest that fits, else a new one."""
+        free = sorted(self.buffers, key=lambda buffer: buffer.nbytes)
+        taken: dict[int, Buffer] = {}
+        for index in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+            fits = next((buffer for buffer in free if buffer.nbytes >= sizes[index]), None)
+            if fits is None:
+                fits = self._device.buffer(sizes[index], "scratch")
+                self.buffers.append(fits)
+            else:
+                free.remove(fits)
+            taken[index] = fits
+        return [taken[index] for index in range(len(sizes))]
+
+
+class Recording:
+    """Collects dispatches for up to `rows` rows; `finish` gives the plan. Knows shaders by name, no op."""
+
+    def __init__(
+        self,
+        device: Device,
+        weights: Mapping[str, DeviceWeight],
+        rows: int,
+        scratch: Scratch,
+        tuning: Tuning,
+        states: Mapping[str, Slice] | None = None,
+    ) -> None:
+        self.device = device
+        self.weights = weights
+        self.rows = rows
+        self.scratch = scratch
+        self.tuning = tuning
+        self.states = states or {}
+        self._steps: list[Step] = []
+        self._inputs: dict[str, Value] = {}
+        self._splits: list[int] = []
+        self._prefix = ""
+
+    def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
+        """A tensor that every step uploads; the same one when asked for again."""
+        return self._inputs.setdefault(name, Value(shape, dtype, name))
+
+    @contextlib.contextmanager
+    def layer(self, index: int) -> Iterator[None]:
+        self._splits.append(len(self._steps))
+        self._prefix = f"blk.{index}/"
+        yield
+        self._prefix = ""
+
+    def finish(self, outputs: Mapping[str, Value]) -> Plan:
+        """Memory for every value, bind groups for every step; `outputs` can be read after a run."""
+        device = self.device
+        step_buffer = StepBuffer(device, {name: (v.dtype, v.shape) for name, v in self._inputs.items()})
+        lives = lifetimes(self._steps, outputs.values())
+        assignment = assign(list(lives.values()))
+        buffers = self.scratch.take(assignment.sizes)
+        places: dict[Value, Slice] = {value: step_buffer.slice(value.name) for value in self._inputs.values()}
+        for value, slot in zip(lives, assignment.slots, strict=True):
+            places[value] = Slice(buffers[slot], 0, value.nbytes)
+        dispatches = [_place(step, places, step_buffer.uniform()) for step in self._steps]
+        readable = {name: Output(place(v, places), v.dtype, v.shape) for name, v in outputs.items()}
+        return Plan(device, self.rows, dispatches, step_buffer, readable, self._splits)
+
+    def record(
+        self,
+        name: str,
+        shader: Sequence[str],
+        constants: Mapping[str, Constant],
+        operands: Mapping[str, Value | Slice],
+        *,
+        groups: int,
+        fixed_bytes: int | None = None,
+        row_flops: int = 0,
+    ) -> None:
+        """One dispatch of `groups` workgroups; `shader` is the kernel and its parts, operands go by binding name."""
+        kernel, *parts = shader
+        pipeline = self.device.pipeline(link(kernel, [*parts, "step"], constants))
+        numbers = {binding.name: number for number, binding in pipeline.bindings.items() if number}
+        assert numbers.keys() == operands.keys(), f"{pipeline.name} binds {sorted(numbers)}, given {sorted(operands)}"
+        weights = sum(operand.nbytes for operand in operands.values() if isinstance(operand, Slice))
+        self._steps.append(
+            Step(
+                name=self._prefix + " ".join(filter(None, [_short(name), kernel + _format_suffix(parts)])),
+                pipeline=pipeline,
+                operands={numbers[which]: operand for which, operand in operands.items()},
+                grid=fold(groups, self.device.capabilities.max_workgroups),
+                fixed_bytes=weights if fixed_bytes is None else fixed_bytes,
+                row_bytes=sum(operand.row_bytes for operand in operands.values() if isinstance(operand, Value)),
+                row_flops=row_flops,
+            )
+        )
+
+
+def fold(groups: int, limit: int) -> Grid:
+    """A grid of at least `groups` workgroups that keeps under the limit of each dimension."""
+    if groups <= limit:
+        return groups, 1, 1
+    rows = -(-groups // limit)
+    return -(-groups // rows), rows, 1
+
+
+def lifetimes(steps: Sequence[Step], outputs: Iterable[Value]) -> dict[Value, Life]:
+    """When each intermediate is first written and last read; an output lives to the end."""
+    born: dict[Value, int] = {}
+    last: dict[Value, int] = {}
+    for index, step in enumerate(steps):
+        for number, operand in step.operands.items():
+            if isinstance(operand, Value):
+                last[operand.root] = index
+                if step.pipeline.bindings[number].access == "read_write":
+                    born.setdefault(operand.root, index)
+    last.update(dict.fromkeys((value.root for value in outputs), len(steps)))
+    return {value: Life(value.nbytes, first, last[value]) for value, first in born.items()}
+
+
+def place(value: Value, places: Mapping[Value, Slice]) -> Slice:
+    """Where a value lies, which may be a part of where its stack lies."""
+    whole = places[value.root]
+    return whole if value.base is None else Slice(whole.buffer, whole.offset + value.offset, value.nbytes)
+
+
+def _place(step: Step, places: Mapping[Value, Slice], uniform: Slice) -> Dispatch:
+    bound = {n: place(given, places) if isinstance(given, Value) else given for n, given in step.operands.items()}
+    return Dispatch(
+        step.name, step.pipeline, {0: uniform, **bound}, step.grid, step.fixed_bytes, step.row_bytes, step.row_flops
+    )
+
+
+def _short(name: str) -> str:
+    """`blk.3.ffn_key.weight` is `ffn_key` inside block 3."""
+    return re.sub(r"^blk\.\d+\.", "", name).removesuffix(".weight")
+
+
+def _format_suffix(parts: Sequence[str]) -> str:
+    return "".join("." + part.removeprefix("format/") for part in parts if re.match(r"format/(?!packed)", part))

@@ -10,7 +10,7 @@ import click
 from rwkv_gpu import RwkvGpuError, __version__
 
 # Command to the module beside this one that defines it; loaded when it is called.
-COMMANDS = {"devices": "devices"}
+COMMANDS = {"devices": "devices", "fit": "fit", "generate": "generate", "info": "info"}
 
 
 class Commands(click.Group):

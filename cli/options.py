@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options and arguments that several commands share."""
 
 import click
 
@@ -11,3 +11,18 @@ device_option = click.option(
     metavar="auto|cpu|INDEX|NAME",
     help="The GPU to run on: an index or a part of a name from `rwkv-gpu devices`, or cpu for numpy.",
 )
+
+chunk_option = click.option(
+    "--chunk-size",
+    type=click.IntRange(1, 1 << 16),
+    default=512,
+    show_default=True,
+    show_envvar=True,
+    envvar="RWKV_GPU_CHUNK_SIZE",
+    help="Prompt tokens in one step.",
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+# Whether the file exists and what it is, the library says, so that every way in gives the same message.
+model_argument = click.argument("model", metavar="MODEL.gguf")

@@ -12,19 +12,24 @@ from .errors import (
     UnsupportedDevice,
     UnsupportedModel,
 )
+from .llm import LLM, Completion, Stats, load
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "LLM",
     "BadFile",
     "BadInput",
+    "Completion",
     "DeviceError",
     "DeviceLost",
     "NoAdapter",
     "OutOfMemory",
     "RwkvGpuError",
     "ShaderError",
+    "Stats",
     "UnsupportedDevice",
     "UnsupportedModel",
     "__version__",
+    "load",
 ]

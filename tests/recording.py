@@ -7,7 +7,7 @@ import numpy as np
 
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.gpu.tuning import Tuning, default_tuning
+from rwkv_gpu.gpu.tuning import MANY, TILE, LinearShape, Tuning, default_tuning, lane, vec
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch, Value
@@ -20,13 +20,28 @@ Arrays = Mapping[str, np.ndarray]
 Says = Callable[..., dict[str, Any]]  # (ops, weights, **inputs) -> outputs
 
 
+def linear_shapes(device: Device) -> dict[str, LinearShape]:
+    """Every kind of matrix kernel that this device can run, at several sizes."""
+    can = device.capabilities
+    shapes = {"workgroup": vec("workgroup", 64, 4, 1), "workgroup_rows": vec("workgroup", 32, 2, 4), "tile": TILE}
+    if can.subgroup:
+        shapes["subgroup"] = vec("subgroup", 4 * can.subgroup_size, 4, 2)
+        shapes["one_subgroup"] = vec("one_subgroup", can.subgroup_size, 2, 1)
+        shapes["one_subgroup_rows"] = vec("one_subgroup", can.subgroup_size, 4, 8)
+    if can.subgroup_size == 8:
+        shapes |= {"lane": lane(2, 1), "lane_rows": lane(4, 16)}
+    return shapes
+
+
 def tunings(device: Device) -> dict[str, Tuning]:
     """Every way this device can spread work over lanes."""
     can = device.capabilities
-    ways = {"workgroup": Tuning(row_lanes=64, map_lanes=64, reduce="workgroup"), "default": default_tuning(can)}
+    shapes = linear_shapes(device)
+    ways = {"workgroup": Tuning(64, 64, "workgroup", ((2, shapes["workgroup"]), (MANY, TILE)))}
+    ways["default"] = default_tuning(can)
     if can.subgroup:
-        ways["subgroup"] = Tuning(row_lanes=4 * can.subgroup_size, map_lanes=32, reduce="subgroup")
-        ways["one_subgroup"] = Tuning(row_lanes=can.subgroup_size, map_lanes=32, reduce="one_subgroup")
+        ways["subgroup"] = Tuning(4 * can.subgroup_size, 32, "subgroup", ((MANY, shapes["subgroup"]),))
+        ways["one_subgroup"] = Tuning(can.subgroup_size, 32, "one_subgroup", ((MANY, shapes["one_subgroup"]),))
     return ways
 
 

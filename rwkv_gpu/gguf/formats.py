@@ -8,12 +8,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """A tensor type: its ggml name and id, and the size of its blocks."""
+    """A tensor type: its ggml name and id, the size of its blocks, and how kernels read it."""
 
     name: str
     type: int
     block: int
     nbytes: int
+    run: int = 0  # weights that a kernel decodes at a time, by one scale; 0 where none reads the type
+    shared: tuple[str, ...] = ()  # shader parts that its own part calls
+
+    @property
+    def shader(self) -> str:
+        """The shader part that decodes the format: q4_k."""
+        return self.name.lower()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What a kernel links to read the format."""
+        return tuple(f"format/{part}" for part in (self.shader, *self.shared))
+
+    def row_bytes(self, width: int) -> int:
+        """Bytes of a row in the file."""
+        assert width % self.block == 0, f"{width} weights are no whole blocks of {self.name}"
+        return width // self.block * self.nbytes
 
 
 def _by_type(*rows: Format) -> dict[int, Format]:
@@ -21,22 +38,22 @@ def _by_type(*rows: Format) -> dict[int, Format]:
 
 
 FORMATS: dict[int, Format] = _by_type(
-    Format("F32", 0, 1, 4),
-    Format("F16", 1, 1, 2),
-    Format("BF16", 30, 1, 2),
-    Format("Q4_0", 2, 32, 18),
-    Format("Q4_1", 3, 32, 20),
-    Format("Q5_0", 6, 32, 22),
-    Format("Q5_1", 7, 32, 24),
-    Format("Q8_0", 8, 32, 34),
-    Format("Q2_K", 10, 256, 84),
-    Format("Q3_K", 11, 256, 110),
-    Format("Q4_K", 12, 256, 144),
-    Format("Q5_K", 13, 256, 176),
-    Format("Q6_K", 14, 256, 210),
-    Format("IQ4_NL", 20, 32, 18),
-    Format("IQ4_XS", 23, 256, 136),
-    Format("MXFP4", 39, 32, 17),
+    Format("F32", 0, 1, 4, 32),
+    Format("F16", 1, 1, 2, 32),
+    Format("BF16", 30, 1, 2, 32),
+    Format("Q4_0", 2, 32, 18, 32, ("packed", "nibbles")),
+    Format("Q4_1", 3, 32, 20, 32, ("packed", "nibbles")),
+    Format("Q5_0", 6, 32, 22, 32, ("packed", "nibbles")),
+    Format("Q5_1", 7, 32, 24, 32, ("packed", "nibbles")),
+    Format("Q8_0", 8, 32, 34, 32, ("packed",)),
+    Format("Q2_K", 10, 256, 84, 16, ("packed",)),
+    Format("Q3_K", 11, 256, 110, 16, ("packed",)),
+    Format("Q4_K", 12, 256, 144, 32, ("packed", "nibbles", "scales_k")),
+    Format("Q5_K", 13, 256, 176, 32, ("packed", "nibbles", "scales_k")),
+    Format("Q6_K", 14, 256, 210, 16, ("packed",)),
+    Format("IQ4_NL", 20, 32, 18, 32, ("packed", "nibbles", "table_iq4")),
+    Format("IQ4_XS", 23, 256, 136, 32, ("packed", "nibbles", "table_iq4")),
+    Format("MXFP4", 39, 32, 17, 32, ("packed", "nibbles")),
 )
 
 SIZES: dict[int, Format] = FORMATS | _by_type(

@@ -81,6 +81,11 @@ def choose(adapters: Sequence[Adapter], wanted: str = "auto") -> Choice:
     return _choose_named(adapters, wanted)
 
 
+def find(wanted: str) -> Choice:
+    """The choice among what this machine has; `cpu` looks for no driver."""
+    return choose([] if wanted.lower() == "cpu" else list_adapters(), wanted)
+
+
 def _choose_best(adapters: Sequence[Adapter]) -> Choice:
     usable = sorted((a for a in adapters if a.chosen_unnamed), key=lambda a: PREFERENCE[a.kind])
     if usable:

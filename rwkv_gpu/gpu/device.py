@@ -153,6 +153,13 @@ class Device:
         with native.typed_errors("uploading"):
             self.queue.write_buffer(buffer.handle, offset, flat)
 
+    def copy(self, source: Buffer, source_at: int, target: Buffer, target_at: int, nbytes: int) -> None:
+        """Queues a copy between buffers of the device."""
+        with native.typed_errors("copying"):
+            encoder = self.handle.create_command_encoder()
+            encoder.copy_buffer_to_buffer(source.handle, source_at, target.handle, target_at, nbytes)
+            self.queue.submit([encoder.finish()])
+
     def submit(self, commands: Sequence[Any]) -> None:
         """Hands command buffers to the GPU; returns at once."""
         with native.typed_errors("submitting work"):

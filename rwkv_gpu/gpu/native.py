@@ -129,6 +129,12 @@ def write_timestamp(compute_pass: Any, queries: Any, index: int) -> None:
     lib.wgpuComputePassEncoderWriteTimestamp(compute_pass._internal, queries._internal, index)
 
 
+def wait(device: Any) -> None:
+    """Blocks until all that was submitted is done."""
+    # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
+    lib.wgpuDevicePoll(device._internal, True, NULL)
+
+
 class Mapper:
     """Maps a readable buffer by a spontaneous callback and one blocking poll: a quarter of the public API's latency."""
 

@@ -1,5 +1,6 @@
 """A recorded step: its dispatches, their buffers and bind groups. Replays; knows no model and no text."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,22 +39,29 @@ class Dispatch:
 
 
 class StepBuffer:
-    """What changes from step to step: the row count and the plan's inputs, uploaded by one copy."""
+    """What changes from step to step: the counts and the plan's inputs, uploaded by one copy.
 
-    HEADER = 256  # bytes of the uniform `Step`, before the inputs
+    Kernels find the counts in a uniform `Step`. There are two: for those over all rows, and, for what follows the
+    choice of outputs, one whose rows are these.
+    """
 
-    def __init__(self, device: Device, inputs: Mapping[str, tuple[npt.DTypeLike, tuple[int, ...]]]) -> None:
+    HEADER = 256  # bytes of a uniform `Step`; both stand before the inputs
+
+    def __init__(
+        self, device: Device, inputs: Mapping[str, tuple[npt.DTypeLike, tuple[int, ...]]], bucket: int
+    ) -> None:
         self._device = device
         align = max(16, device.capabilities.offset_alignment)
         self._places: dict[str, tuple[int, int]] = {}
-        end = self.HEADER
+        end = 2 * self.HEADER
         for name, (dtype, shape) in inputs.items():
             nbytes = max(16, int(np.prod(shape)) * np.dtype(dtype).itemsize)
             self._places[name] = end, nbytes
             end = -(-(end + nbytes) // align) * align
         self.buffer = device.buffer(end, "step", uniform=True)
         self._host = np.zeros(end, np.uint8)
-        self.header = self._host[: self.HEADER].view(np.uint32)
+        self.header = self._host[: 2 * self.HEADER].view(np.uint32).reshape(2, -1)
+        self.header[:, 3] = bucket
         self.views = {
             name: self._host[offset : offset + int(np.prod(shape)) * np.dtype(dtype).itemsize]
             .view(dtype)
@@ -66,16 +74,16 @@ class StepBuffer:
         offset, nbytes = self._places[name]
         return Slice(self.buffer, offset, nbytes)
 
-    def uniform(self) -> Slice:
-        """Where the `Step` struct lies."""
-        return Slice(self.buffer, 0, self.HEADER)
+    def uniform(self, picked: bool = False) -> Slice:
+        """Where the `Step` struct lies: of all rows, or of those that were picked."""
+        return Slice(self.buffer, self.HEADER if picked else 0, self.HEADER)
 
-    def write(self, rows: int, inputs: Mapping[str, npt.ArrayLike]) -> None:
-        """Queues the upload of this step's row count and inputs."""
-        self.header[0] = rows
-        for name, values in inputs.items():
-            view = self.views[name]
-            values = np.asarray(values)
+    def write(self, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> None:
+        """Queues the upload of this step's counts and of those inputs that the plan reads."""
+        self.header[0, :3] = rows, segments, outputs
+        self.header[1, :3] = outputs, segments, outputs
+        for name, view in self.views.items():
+            values = np.asarray(inputs[name])
             view[: len(values)] = values
         self._device.write(self.buffer, self._host)
 
@@ -113,10 +121,23 @@ class Plan:
             for dispatch, group in zip(self.dispatches, self.groups, strict=True)
         ]
 
-    def run(self, rows: int, inputs: Mapping[str, npt.ArrayLike]) -> None:
-        """Uploads the inputs and submits every dispatch."""
-        self.step.write(rows, inputs)
-        self.device.submit([self.encode() if native.CAN_REPLAY else self.encode_public()])
+    def run(
+        self,
+        rows: int,
+        inputs: Mapping[str, npt.ArrayLike],
+        segments: int = 0,
+        outputs: int = 0,
+        layers_per_submit: int = 0,
+    ) -> None:
+        """Uploads the counts and inputs and submits every dispatch: at once, or some layers at a time.
+
+        In parts, the GPU starts on the first layers while the CPU encodes the next.
+        """
+        self.step.write(rows, inputs, segments, outputs)
+        encode = self.encode if native.CAN_REPLAY else self.encode_public
+        cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
+        for first, last in itertools.pairwise([*cuts, len(self.dispatches)]):
+            self.device.submit([encode(first, last)])
 
     def encode(self, first: int = 0, last: int | None = None) -> Any:
         """A command buffer of the dispatches: one compute pass, replayed through raw handles.
@@ -140,9 +161,11 @@ class Plan:
         compute.end()
         return encoder.finish()
 
-    def profile(self, rows: int, inputs: Mapping[str, npt.ArrayLike], replays: int = 10) -> Profile:
+    def profile(
+        self, rows: int, inputs: Mapping[str, npt.ArrayLike], replays: int = 10, segments: int = 0, outputs: int = 0
+    ) -> Profile:
         """Times every dispatch by the GPU's clock, over several replays."""
-        return measure(self, rows, inputs, replays)
+        return measure(self, lambda: self.step.write(rows, inputs, segments, outputs), rows, replays)
 
     def read(self, name: str, rows: int) -> npt.NDArray[Any]:
         """The first rows of an output, once the GPU is done."""

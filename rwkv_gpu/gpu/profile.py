@@ -1,7 +1,7 @@
 """Where a plan's time goes, by the GPU's own clock: every dispatch timed, summed by step name."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +58,9 @@ class Profile:
         return "\n".join(lines)
 
 
-def measure(plan: "Plan", rows: int, inputs: Mapping[str, npt.ArrayLike], replays: int) -> Profile:
-    """Runs the plan `replays` times with timestamps around every dispatch."""
-    times = np.array([_replay(plan, rows, inputs) for _ in range(replays)])  # [replays, dispatches] seconds
+def measure(plan: "Plan", write: Callable[[], None], rows: int, replays: int) -> Profile:
+    """Runs the plan `replays` times with timestamps around every dispatch; `write` uploads a step of `rows` rows."""
+    times = np.array([_replay(plan, write) for _ in range(replays)])  # [replays, dispatches] seconds
     median = np.median(times, axis=0)
     sums: dict[str, list[Any]] = {}
     for dispatch, seconds in zip(plan.dispatches, median, strict=True):
@@ -73,12 +73,12 @@ def measure(plan: "Plan", rows: int, inputs: Mapping[str, npt.ArrayLike], replay
     return Profile(rows, replays, tuple(steps), float(median.sum()))
 
 
-def _replay(plan: "Plan", rows: int, inputs: Mapping[str, npt.ArrayLike]) -> npt.NDArray[np.float64]:
+def _replay(plan: "Plan", write: Callable[[], None]) -> npt.NDArray[np.float64]:
     """Seconds of each dispatch in one run."""
     capabilities = plan.device.capabilities
     if not capabilities.timestamps:
         raise UnsupportedDevice(f"{plan.device.adapter} has no timestamp queries, so it cannot be profiled")
-    plan.step.write(rows, inputs)
+    write()
     encode = _encode_in_pass if capabilities.timestamps_in_pass else _encode_by_pass
     ticks: list[npt.NDArray[np.float64]] = []
     for first in range(0, len(plan.dispatches), QUERIES // 2):

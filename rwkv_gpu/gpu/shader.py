@@ -16,7 +16,7 @@ import wgpu
 from ..errors import ShaderError
 from . import native
 
-Constant = int | float | str  # a u32, an f32, or the type that an alias stands for
+Constant = int | float | str | tuple[int, ...]  # a u32, an f32, the type that an alias stands for, an array of u32
 
 COMMENT = re.compile(r"//[^\n]*")
 BINDING = re.compile(
@@ -83,6 +83,9 @@ def _declare(name: str, value: Constant) -> str:
         return f"alias {name} = {value};\n"
     if isinstance(value, float):
         return f"const {name} = f32({value!r});\n"
+    if isinstance(value, tuple):
+        words = ", ".join(f"{word}u" for word in value)
+        return f"const {name} = array<u32, {len(value)}>({words});\n"
     return f"const {name} = {int(value)}u;\n"
 
 

@@ -6,18 +6,60 @@ from .device import Capabilities
 
 
 @dataclass(frozen=True)
+class LinearShape:
+    """One way to spread a matrix product over workgroups."""
+
+    kernel: str  # linear_vec, linear_lane, linear_tile
+    lanes: str  # the part that reduces, or plain
+    wg: int  # lanes of a workgroup
+    r: int  # rows of W: for a workgroup, of linear_lane for a lane
+    tb: int  # rows of x for a workgroup
+
+    @property
+    def block(self) -> int:
+        """Rows of W for a workgroup."""
+        return self.r * self.wg if self.kernel == "linear_lane" else self.r
+
+
+@dataclass(frozen=True)
 class Tuning:
     """How work is spread over lanes. Every choice gives the same answer; some are faster."""
 
-    row_lanes: int  # lanes that share one row of a norm, a softmax, a dot product
+    row_lanes: int  # lanes that share one row of a norm, a softmax
     map_lanes: int  # lanes of a workgroup that maps element by element
     reduce: str  # the part that sums over lanes: workgroup, subgroup, one_subgroup
+    linear: tuple[tuple[int, LinearShape], ...]  # up to so many rows, this shape; ascending
+    linear_short: tuple[tuple[int, LinearShape], ...] = ()  # the same for formats whose runs are of 16 weights
+
+    def linear_shape(self, rows: int, run: int = 32) -> LinearShape:
+        """The shape for a plan of so many rows; beyond the last bound, the last."""
+        ladder = self.linear_short if run < 32 and self.linear_short else self.linear
+        return next((shape for bound, shape in ladder if rows <= bound), ladder[-1][1])
+
+
+TILE = LinearShape("linear_tile", "plain", wg=128, r=64, tb=64)
+MANY = 1 << 30
+
+
+def vec(lanes: str, wg: int, r: int, tb: int) -> LinearShape:
+    """Lanes stride over a row and reduce."""
+    return LinearShape("linear_vec", lanes, wg, r, tb)
+
+
+def lane(r: int, tb: int) -> LinearShape:
+    """A lane for a row, on subgroups of 8."""
+    return LinearShape("linear_lane", "plain", 8, r, tb)
 
 
 def default_tuning(can: Capabilities) -> Tuning:
     """What to start from on a device that nobody has tuned."""
     if not can.subgroup:
-        return Tuning(row_lanes=64, map_lanes=64, reduce="workgroup")
-    if can.software:  # barriers are slow in software: one subgroup a workgroup needs none
-        return Tuning(row_lanes=can.subgroup_size, map_lanes=64, reduce="one_subgroup")
-    return Tuning(row_lanes=128, map_lanes=128, reduce="subgroup")
+        few = [(tb, vec("workgroup", 64, 4, tb)) for tb in (1, 2, 4, 8)]
+        return Tuning(64, 64, "workgroup", (*few, (MANY, TILE)))
+    if can.software and can.subgroup_size == 8:  # barriers are slow in software, and so is every load
+        ladder = ((1, lane(4, 1)), (2, lane(2, 2)), (4, lane(2, 4)), (8, lane(4, 8)), (MANY, lane(4, 16)))
+        # Two short runs to a step fill twice the registers.
+        short = ((1, lane(2, 1)), (2, lane(2, 2)), (4, lane(2, 4)), (8, lane(2, 8)), (MANY, lane(2, 16)))
+        return Tuning(8, 64, "one_subgroup", ladder, short)
+    few = [(tb, vec("subgroup", can.subgroup_size, 4, tb)) for tb in (1, 2, 4, 8)]
+    return Tuning(128, 128, "subgroup", (*few, (MANY, TILE)))

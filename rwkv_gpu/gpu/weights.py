@@ -1,18 +1,21 @@
 """Parameters on the GPU: packed into planes that kernels read aligned, in shards that a binding can hold."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..gguf.formats import FORMATS, Format
-from .device import Device
+from ..gguf.planes import pack_rows, plane_row_bytes
+from .device import Buffer, Device
 from .plan import Slice
 from .shader import Constant
 
-RUN = 32  # weights that a kernel decodes at a time; rows are padded to whole runs
-FORMAT_OF = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16"}
+ALIGN = 256  # where a matrix may start in a buffer that it shares
+BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
+FORMAT_OF = {np.dtype(np.float32): BY_NAME["F32"], np.dtype(np.float16): BY_NAME["F16"]}
 
 
 @dataclass(frozen=True)
@@ -23,33 +26,119 @@ class Shard:
     first: int  # row of the matrix
     rows: int
     parts: tuple[str, ...]  # the shader parts that decode it
-    planes: tuple[int, int, int, int]  # where each plane starts, in vec4s
+    run: int  # weights that are decoded at a time
+    planes: tuple[int, ...]  # where each of four planes starts, in vec4s
 
     @property
     def constants(self) -> dict[str, Constant]:
         """What the shader parts need to know."""
-        return dict(zip(("PLANE0", "PLANE1", "PLANE2", "PLANE3"), self.planes, strict=True))
+        return {f"PLANE{n}": start for n, start in enumerate(self.planes)}
+
+    def moved(self, vec4s: int) -> "Shard":
+        """The same shard seen from a binding that starts so much earlier."""
+        return replace(self, planes=tuple(start + vec4s for start in self.planes))
 
 
 @dataclass(frozen=True)
 class DeviceWeight:
-    """A parameter in GPU memory, in the format whose shader part reads it."""
+    """A parameter in GPU memory, in the format whose shader parts read it."""
 
     format: Format
     shape: tuple[int, ...]
     shards: tuple[Shard, ...]
 
 
-def upload_weights(device: Device, arrays: Mapping[str, npt.NDArray[np.floating]]) -> dict[str, DeviceWeight]:
-    """Every float array to the device, its rows padded with zeros to whole runs."""
-    return {name: _upload(device, array) for name, array in arrays.items()}
+class Weights(Mapping[str, DeviceWeight]):
+    """A model's parameters on one device, by name."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._weights: dict[str, DeviceWeight] = {}
+        self._joined: dict[tuple[str | None, ...], Slice] = {}
+
+    def __getitem__(self, name: str) -> DeviceWeight:
+        return self._weights[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def add(self, name: str, weight: DeviceWeight) -> None:
+        """Takes in a parameter."""
+        self._weights[name] = weight
+
+    def joined(self, names: Sequence[str | None], lengths: Sequence[int]) -> Slice:
+        """Float32 vectors one after the other, made once; zeros for None."""
+        key = tuple(names)
+        if key not in self._joined:
+            buffer = self._device.buffer(4 * sum(lengths), "weights")
+            at = 0
+            for name, length in zip(names, lengths, strict=True):
+                if name is not None:
+                    [shard] = self._weights[name].shards
+                    self._device.copy(shard.slice.buffer, shard.slice.offset, buffer, at, 4 * length)
+                at += 4 * length
+            self._joined[key] = Slice(buffer, 0, buffer.nbytes)
+        return self._joined[key]
 
 
-def _upload(device: Device, array: npt.NDArray[np.floating]) -> DeviceWeight:
-    padding = [(0, 0)] * (array.ndim - 1) + [(0, -array.shape[-1] % RUN)]
-    buffer = device.upload(np.pad(array, padding), "weights")
-    name = FORMAT_OF[array.dtype]
-    fmt = next(fmt for fmt in FORMATS.values() if fmt.name == name)
-    rows = array.shape[0] if array.ndim > 1 else 1
-    shard = Shard(Slice(buffer, 0, buffer.nbytes), 0, rows, (f"format/{name.lower()}",), (0, 0, 0, 0))
-    return DeviceWeight(fmt, array.shape, (shard,))
+@dataclass(frozen=True)
+class Layout:
+    """Where the planes of some rows of a matrix lie, from the start of the matrix, in bytes."""
+
+    starts: tuple[int, ...]
+    row_bytes: tuple[int, ...]  # of each plane
+    nbytes: int
+
+
+def layout(fmt: Format, rows: int, width: int) -> Layout:
+    """Planes one after the other, each starting at 16 bytes."""
+    row_bytes = plane_row_bytes(fmt, width)
+    starts, end = [], 0
+    for one in row_bytes:
+        starts.append(end)
+        end += -(-rows * one // 16) * 16
+    return Layout(tuple(starts), row_bytes, end)
+
+
+def align(nbytes: int) -> int:
+    """Up to where the next matrix of a shared buffer may start."""
+    return -(-nbytes // ALIGN) * ALIGN
+
+
+def as_shard(buffer: Buffer, offset: int, fmt: Format, first: int, rows: int, where: Layout) -> Shard:
+    """The shard that a layout makes at an offset of a buffer."""
+    planes = tuple(start // 16 for start in where.starts)
+    return Shard(
+        Slice(buffer, offset, where.nbytes), first, rows, fmt.parts, fmt.run, planes + (0,) * (4 - len(planes))
+    )
+
+
+def targets(
+    shard: Shard, where: Layout, row: int, planes: Sequence[npt.NDArray[np.uint8]]
+) -> list[tuple[Buffer, int, npt.NDArray[np.uint8]]]:
+    """Where each plane of packed rows goes; `row` is counted from the start of the shard."""
+    at = [shard.slice.offset + start + row * one for start, one in zip(where.starts, where.row_bytes, strict=True)]
+    return [(shard.slice.buffer, offset, plane) for offset, plane in zip(at, planes, strict=True)]
+
+
+def upload_tensor(device: Device, fmt: Format, raw: npt.NDArray[np.uint8], shape: tuple[int, ...]) -> DeviceWeight:
+    """A parameter of [rows, bytes of a row in the file] to a buffer of its own."""
+    rows = raw.shape[0]
+    where = layout(fmt, rows, shape[-1])
+    buffer = device.buffer(where.nbytes, "weights")
+    shard = as_shard(buffer, 0, fmt, 0, rows, where)
+    for target, offset, plane in targets(shard, where, 0, pack_rows(fmt, raw)):
+        device.write(target, plane, offset)
+    return DeviceWeight(fmt, shape, (shard,))
+
+
+def upload_weights(device: Device, arrays: Mapping[str, npt.NDArray[Any]]) -> Weights:
+    """Float arrays to the device."""
+    weights = Weights(device)
+    for name, array in arrays.items():
+        rows = np.ascontiguousarray(array).reshape(-1, array.shape[-1])
+        weights.add(name, upload_tensor(device, FORMAT_OF[array.dtype], rows.view(np.uint8), array.shape))
+    return weights

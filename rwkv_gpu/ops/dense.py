@@ -1,14 +1,14 @@
-"""The dense ops recorded: embedding, norms, matrices, element by element."""
+"""The dense ops recorded: embedding, norms, element by element."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant
 from .recording import Recording, Value
-from .vocabulary import Activation, Weight
+from .vocabulary import NUMBER, NUMBERS, Activation, Weight
 
 
 class DenseRecorder(Recording):
@@ -34,56 +34,8 @@ class DenseRecorder(Recording):
     def rms_norm(self, x: Value, weight: Weight, eps: float) -> Value:
         return self._norm("norm_rms", x, {"weight": weight}, eps)
 
-    def linear(
-        self,
-        x: Value,
-        weight: Weight,
-        *,
-        then: Activation = "none",
-        bias: Weight | None = None,
-        add: Value | None = None,
-    ) -> Value:
-        out, width = weight.shape
-        y = Value((self.rows, out))
-        operands: dict[str, Value | Slice] = {"x": x, "y": y}
-        if bias is not None:
-            operands["bias"] = self.vector(bias)
-        if add is not None:
-            operands["residual"] = add
-        parts = (
-            "x/vec4" if width % 4 == 0 else "x/scalar",
-            f"then/{then}",
-            "bias/vector" if bias else "bias/none",
-            "residual/rows" if add else "residual/none",
-            f"lanes/{self.tuning.reduce}",
-        )
-        for shard in self.weights[weight.name].shards:
-            self.record(
-                weight.name,
-                ("linear_vec", *shard.parts, *parts),
-                {"K": width, "M": out, "WG": self.tuning.row_lanes, "FIRST": shard.first, "ROWS": shard.rows}
-                | shard.constants,
-                {"w": shard.slice, **operands},
-                groups=shard.rows * self.rows,
-                row_flops=2 * shard.rows * width,
-            )
-        return y
-
-    def linears(
-        self,
-        xs: Sequence[Value],
-        weights: Sequence[Weight],
-        *,
-        then: Sequence[Activation] | None = None,
-        bias: Sequence[Weight | None] | None = None,
-    ) -> tuple[Value, ...]:
-        thens = then or ["none"] * len(weights)
-        biases = bias or [None] * len(weights)
-        rows = zip(xs, weights, thens, biases, strict=True)
-        return tuple(self.linear(x, w, then=t, bias=b) for x, w, t, b in rows)
-
     def activate(self, x: Value, then: Activation) -> Value:
-        return self._map(("map_unary", f"then/{then}", "lanes/plain"), {"x": x})
+        return self._map(("map_unary", "activation", "lanes/plain"), {"x": x}, {"THEN": NUMBER[then]} | NUMBERS)
 
     def add(self, x: Value, y: Value) -> Value:
         return self._map(("map_binary", "binary/add", "lanes/plain"), {"x": x, "z": y})
@@ -98,11 +50,6 @@ class DenseRecorder(Recording):
     def argmax(self, x: Value) -> Value:
         y = Value((self.rows,), np.uint32)
         return self.by_row("argmax", y, {"x": x, "y": y}, {"D": x.shape[1]})
-
-    def vector(self, weight: Weight) -> Slice:
-        """A float32 parameter as kernels read it whole."""
-        [shard] = self.weights[weight.name].shards
-        return shard.slice
 
     def by_row(
         self,
@@ -126,10 +73,12 @@ class DenseRecorder(Recording):
         }
         return self.by_row(kernel, y, operands, {"D": x.shape[1], "EPS": float(eps)}, vectors["weight"].name)
 
-    def _map(self, shader: tuple[str, ...], inputs: Mapping[str, Value]) -> Value:
+    def _map(
+        self, shader: tuple[str, ...], inputs: Mapping[str, Value], constants: Mapping[str, Constant] | None = None
+    ) -> Value:
         x = inputs["x"]
         y = Value(x.shape)
         lanes = self.tuning.map_lanes
         groups = -(-math.prod(x.shape) // lanes)
-        self.record("", shader, {"D": x.shape[1], "WG": lanes}, {**inputs, "y": y}, groups=groups)
+        self.record("", shader, {"D": x.shape[1], "WG": lanes, **(constants or {})}, {**inputs, "y": y}, groups=groups)
         return y

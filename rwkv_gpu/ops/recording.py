@@ -14,9 +14,11 @@ from ..gpu.liveness import Life, assign
 from ..gpu.plan import Dispatch, Grid, Output, Plan, Slice, StepBuffer
 from ..gpu.shader import Constant, Pipeline, link
 from ..gpu.tuning import Tuning
-from ..gpu.weights import DeviceWeight
+from ..gpu.weights import Weights
+from .vocabulary import Weight
 
 ALIGN = 256  # what any device asks of the offset of a binding
+MAX_SEGMENTS = 64  # sequences in one step, where nothing else is said
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,16 +63,36 @@ def stack(rows: int, widths: Sequence[int]) -> tuple[Value, tuple[Value, ...]]:
 
 
 @dataclass(frozen=True)
+class Words:
+    """Constants that a dispatch reads as a uniform: what differs between matrices that share a pipeline."""
+
+    words: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Float32 parameters one after the other, zeros for None: what several products add as their biases."""
+
+    names: tuple[str | None, ...]
+    lengths: tuple[int, ...]
+
+
+Operand = Value | Slice | Words | Vectors
+Unplaced = Value | Words | Vectors  # what has memory only when the plan is finished
+
+
+@dataclass(frozen=True)
 class Step:
     """A dispatch whose values have no memory yet."""
 
     name: str
     pipeline: Pipeline
-    operands: Mapping[int, Value | Slice]  # by binding number
+    operands: Mapping[int, Operand]  # by binding number
     grid: Grid
     fixed_bytes: int
     row_bytes: int
     row_flops: int
+    picked: bool  # runs over the rows that were picked
 
 
 class Scratch:
@@ -96,16 +118,21 @@ class Scratch:
 
 
 class Recording:
-    """Collects dispatches for up to `rows` rows; `finish` gives the plan. Knows shaders by name, no op."""
+    """Collects dispatches for up to `rows` rows; `finish` gives the plan. Knows shaders by name, no op.
+
+    The rows of a step belong to at most `max_segments` sequences, and at most `max_outputs` of them are picked.
+    """
 
     def __init__(
         self,
         device: Device,
-        weights: Mapping[str, DeviceWeight],
+        weights: Weights,
         rows: int,
         scratch: Scratch,
         tuning: Tuning,
         states: Mapping[str, Slice] | None = None,
+        max_segments: int | None = None,
+        max_outputs: int | None = None,
     ) -> None:
         self.device = device
         self.weights = weights
@@ -113,6 +140,10 @@ class Recording:
         self.scratch = scratch
         self.tuning = tuning
         self.states = states or {}
+        self.max_segments = min(rows, MAX_SEGMENTS) if max_segments is None else max_segments
+        self.max_outputs = self.max_segments if max_outputs is None else max_outputs
+        self._max_rows = rows
+        self._picked = False
         self._steps: list[Step] = []
         self._inputs: dict[str, Value] = {}
         self._splits: list[int] = []
@@ -132,23 +163,50 @@ class Recording:
     def finish(self, outputs: Mapping[str, Value]) -> Plan:
         """Memory for every value, bind groups for every step; `outputs` can be read after a run."""
         device = self.device
-        step_buffer = StepBuffer(device, {name: (v.dtype, v.shape) for name, v in self._inputs.items()})
+        inputs = {name: (v.dtype, v.shape) for name, v in self._inputs.items()}
+        step_buffer = StepBuffer(device, inputs, self._max_rows)
         lives = lifetimes(self._steps, outputs.values())
         assignment = assign(list(lives.values()))
         buffers = self.scratch.take(assignment.sizes)
-        places: dict[Value, Slice] = {value: step_buffer.slice(value.name) for value in self._inputs.values()}
+        places: dict[Unplaced, Slice] = dict(self._upload_words().items())
+        every = {o for step in self._steps for o in step.operands.values() if isinstance(o, Vectors)}
+        places.update((vectors, self.weights.joined(vectors.names, vectors.lengths)) for vectors in every)
+        places.update((value, step_buffer.slice(value.name)) for value in self._inputs.values())
         for value, slot in zip(lives, assignment.slots, strict=True):
             places[value] = Slice(buffers[slot], 0, value.nbytes)
-        dispatches = [_place(step, places, step_buffer.uniform()) for step in self._steps]
+        dispatches = [_place(step, places, step_buffer.uniform(step.picked)) for step in self._steps]
         readable = {name: Output(place(v, places), v.dtype, v.shape) for name, v in outputs.items()}
-        return Plan(device, self.rows, dispatches, step_buffer, readable, self._splits)
+        return Plan(device, self._max_rows, dispatches, step_buffer, readable, self._splits)
+
+    def scratch_bytes(self, outputs: Iterable[Value]) -> int:
+        """The memory that intermediates would take if the plan ended here."""
+        return assign(list(lifetimes(self._steps, outputs).values())).nbytes
+
+    def _upload_words(self) -> dict[Words, Slice]:
+        """All constants of the plan, in one buffer."""
+        every = dict.fromkeys(o for step in self._steps for o in step.operands.values() if isinstance(o, Words))
+        starts, packed = [], np.zeros(0, np.uint32)
+        for words in every:
+            starts.append(packed.nbytes)
+            padding = np.zeros(-len(words.words) % (ALIGN // 4), np.uint32)
+            packed = np.concatenate([packed, np.array(words.words, np.uint32), padding])
+        if not every:
+            return {}
+        buffer = self.device.buffer(packed.nbytes, "tables", uniform=True)
+        self.device.write(buffer, packed)
+        return {words: Slice(buffer, at, 4 * len(words.words)) for words, at in zip(every, starts, strict=True)}
+
+    def vector(self, weight: Weight) -> Slice:
+        """A float32 parameter as kernels read it whole."""
+        [shard] = self.weights[weight.name].shards
+        return shard.slice
 
     def record(
         self,
         name: str,
         shader: Sequence[str],
         constants: Mapping[str, Constant],
-        operands: Mapping[str, Value | Slice],
+        operands: Mapping[str, Operand],
         *,
         groups: int,
         fixed_bytes: int | None = None,
@@ -169,8 +227,15 @@ class Recording:
                 fixed_bytes=weights if fixed_bytes is None else fixed_bytes,
                 row_bytes=sum(operand.row_bytes for operand in operands.values() if isinstance(operand, Value)),
                 row_flops=row_flops,
+                picked=self._picked,
             )
         )
+
+    def continue_picked(self) -> None:
+        """What is recorded from here on has the picked rows only."""
+        assert not self._picked, "rows are picked once"
+        self._picked = True
+        self.rows = self.max_outputs
 
 
 def fold(groups: int, limit: int) -> Grid:
@@ -195,17 +260,20 @@ def lifetimes(steps: Sequence[Step], outputs: Iterable[Value]) -> dict[Value, Li
     return {value: Life(value.nbytes, first, last[value]) for value, first in born.items()}
 
 
-def place(value: Value, places: Mapping[Value, Slice]) -> Slice:
+def place(value: Value, places: Mapping[Unplaced, Slice]) -> Slice:
     """Where a value lies, which may be a part of where its stack lies."""
     whole = places[value.root]
     return whole if value.base is None else Slice(whole.buffer, whole.offset + value.offset, value.nbytes)
 
 
-def _place(step: Step, places: Mapping[Value, Slice], uniform: Slice) -> Dispatch:
-    bound = {n: place(given, places) if isinstance(given, Value) else given for n, given in step.operands.items()}
-    return Dispatch(
-        step.name, step.pipeline, {0: uniform, **bound}, step.grid, step.fixed_bytes, step.row_bytes, step.row_flops
-    )
+def _place(step: Step, places: Mapping[Unplaced, Slice], uniform: Slice) -> Dispatch:
+    bound = {0: uniform}
+    for number, operand in step.operands.items():
+        if isinstance(operand, Value):
+            bound[number] = place(operand, places)
+        else:
+            bound[number] = operand if isinstance(operand, Slice) else places[operand]
+    return Dispatch(step.name, step.pipeline, bound, step.grid, step.fixed_bytes, step.row_bytes, step.row_flops)
 
 
 def _short(name: str) -> str:
@@ -214,4 +282,5 @@ def _short(name: str) -> str:
 
 
 def _format_suffix(parts: Sequence[str]) -> str:
-    return "".join("." + part.removeprefix("format/") for part in parts if re.match(r"format/(?!packed)", part))
+    formats = [part.removeprefix("format/") for part in parts if part.startswith("format/")]
+    return f".{formats[0]}" if formats else ""

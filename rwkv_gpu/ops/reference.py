@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .vocabulary import Activation, Weight
+from .batch import Batch
+from .vocabulary import Activation, Mixed, State, Weight
 
 Array = npt.NDArray[Any]
 
@@ -24,14 +25,22 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
     "silu": lambda x: x * sigmoid(x),
     "sigmoid": sigmoid,
     "tanh": np.tanh,
+    "decay": lambda x: np.exp(np.float32(-0.606531) * sigmoid(x)),
 }
 
 
 class Reference:
-    """Runs each op at once; `weights` maps a name to its float32 values."""
+    """Runs each op at once; `weights` and `states` map a name to float32 values, those of states in place.
 
-    def __init__(self, weights: Mapping[str, Array]) -> None:
+    A state is [slots, *shape]; `batch` says which rows are whose. Both are for the ops that look back in time.
+    """
+
+    def __init__(
+        self, weights: Mapping[str, Array], states: Mapping[str, Array] | None = None, batch: Batch | None = None
+    ) -> None:
         self.weights = weights
+        self.states = states or {}
+        self.batch = batch or Batch.of([])
 
     @contextlib.contextmanager
     def layer(self, index: int) -> Iterator[None]:  # noqa: ARG002 - numpy has no use for names
@@ -79,6 +88,11 @@ class Reference:
         rows = zip(xs, weights, thens, biases, strict=True)
         return tuple(self.linear(x, w, then=t, bias=b) for x, w, t, b in rows)
 
+    def glu(self, x: Array, weight: Weight, then: Activation) -> Array:
+        both = self.linear(x, weight)
+        y: Array = ACTIVATIONS[then](both[:, 0::2]) * both[:, 1::2]
+        return y
+
     def activate(self, x: Array, then: Activation) -> Array:
         return ACTIVATIONS[then](x)
 
@@ -97,3 +111,51 @@ class Reference:
 
     def argmax(self, x: Array) -> Array:
         return np.asarray(x.argmax(axis=-1), np.uint32)
+
+    def norm_shift_mix(
+        self, x: Array, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State
+    ) -> tuple[Array, ...]:
+        xx = self.layer_norm(x, weight, bias, eps)
+        before = np.zeros_like(xx)
+        before[1:] = xx[:-1]
+        last = self.states[state.name]  # [slots, D]
+        for segment in self.batch.segments:
+            known = segment.start > 0
+            before[segment.first] = self.layer_norm(last[segment.slot], weight, bias, eps) if known else 0
+            last[segment.slot] = x[segment.first + segment.count - 1]
+        return tuple(xx + (before - xx) * mu for mu in self.weights[mix.name])
+
+    def time_mix(self, x: Mixed[Array], vectors: Weight, eps: float, state: State) -> Array:
+        heads, size, _ = state.shape
+        k_k, k_a, r_k, weight, bias = self.weights[vectors.name].reshape(5, heads, size)
+        r, w, k, v, a = (given.reshape(-1, heads, size) for given in (x.r, x.w, x.k, x.v, x.a))
+        kk = k * k_k
+        kk = kk / np.maximum(np.sqrt((kk**2).sum(axis=-1, keepdims=True)), np.float32(1e-12))
+        k = k * (1 + (a - 1) * k_a)
+        if x.v_gate is not None and x.v_first is not None:
+            v = v + (x.v_first.reshape(v.shape) - v) * x.v_gate.reshape(v.shape)
+        y = np.empty_like(v)  # [T, H, N]
+        for segment in self.batch.segments:
+            rows = slice(segment.first, segment.first + segment.count)
+            slot = self.states[state.name][segment.slot]  # [H, N, N]
+            if segment.start == 0:
+                slot[:] = 0
+            y[rows] = _recur(slot, r[rows], w[rows], k[rows], v[rows], -kk[rows], (kk * a)[rows])
+        y = y - y.mean(axis=-1, keepdims=True)
+        y = y / np.sqrt((y**2).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight + bias
+        y = y + (r * k * r_k).sum(axis=-1, keepdims=True) * v
+        gate = 1 if x.gate is None else x.gate.reshape(y.shape)
+        gated: Array = (y * gate).reshape(x.r.shape)
+        return gated
+
+    def pick(self, x: Array) -> Array:
+        return x[list(self.batch.outputs)]
+
+
+def _recur(s: Array, r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> Array:
+    """y[t] = S r[t] after S = S diag(w[t]) + v[t] k[t]ᵀ + (S a[t]) b[t]ᵀ, by head; S [H, N, N] is changed in place."""
+    y = np.empty_like(v)
+    for t in range(len(r)):
+        s[:] = s * w[t, :, None, :] + v[t, :, :, None] * k[t, :, None, :] + (s @ a[t, :, :, None]) * b[t, :, None, :]
+        y[t] = (s @ r[t, :, :, None])[..., 0]
+    return y

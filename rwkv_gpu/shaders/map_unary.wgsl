@@ -5,6 +5,6 @@
 fn run(group: u32, lane: u32) {
     let i = group * WG + lane;
     if i < step.rows * D {
-        y[i] = then(x[i]);
+        y[i] = activation(THEN, x[i]);
     }
 }

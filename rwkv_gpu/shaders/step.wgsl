@@ -1,9 +1,17 @@
 // What changes from one replay to the next.
 struct Step {
     rows: u32,      // T; a plan is launched for its bucket, and what lies beyond returns early
+    segments: u32,  // sequences that the rows belong to
+    outputs: u32,   // R, rows whose logits are asked for
+    bucket: u32,    // rows that the plan is made for
 }
 
 @group(0) @binding(0) var<uniform> step: Step;
+
+// How many vec4s apart the parts of a stack begin, whose rows are `width` vec4s: at multiples of 256 bytes.
+fn apart(width: u32) -> u32 {
+    return (step.bucket * width + 15u) / 16u * 16u;
+}
 
 // The number of a workgroup in a grid that may be folded into two dimensions.
 fn flat(group: vec3u, groups: vec3u) -> u32 {

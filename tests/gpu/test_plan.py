@@ -126,15 +126,15 @@ def test_profile_times_every_step_and_sums_by_name(recorded):
         return
     profile = plan.profile(ROWS, IDS, replays=3)
     assert sum(step.calls for step in profile.steps) == len(plan.dispatches)
-    steps = {step.name: step for step in profile.steps}
-    up = steps["blk.*/up linear_vec.f16"]
+    [up] = [step for step in profile.steps if step.name.startswith("blk.*/up linear_")]
     assert up.calls == 2
     assert up.flops == 2 * ROWS * 2 * 70 * 36
     weights = 70 * 64 * 2 + 96 * 4  # the matrix and the bias, rows padded to whole runs of 32
     assert up.nbytes == 2 * (weights + ROWS * (36 + 70) * 4)
     assert up.seconds > 0
     assert up.gflops > 0
-    assert "blk.*/up linear_vec.f16" in profile.table()
+    assert up.name.endswith(".f16")
+    assert up.name in profile.table()
 
 
 def test_profiling_by_passes_counts_the_same_steps(recorded, monkeypatch):

@@ -52,20 +52,20 @@ def test_a_missing_part_is_named():
 
 
 def test_constants_become_typed_declarations():
-    source = link("map_unary", ["then/none"], {"D": 5, "EPS": 1e-5, "Act": "f32"}).source
+    source = link("map_binary", ["binary/add"], {"D": 5, "EPS": 1e-5, "Act": "f32"}).source
     assert source.startswith("alias Act = f32;\nconst D = 5u;\nconst EPS = f32(1e-05);\n")
 
 
 def test_f16_is_enabled_only_where_it_is_used():
-    assert "enable f16;" in link("map_unary", ["then/none"], {"Act": "f16"}).source
+    assert "enable f16;" in link("map_binary", ["binary/add"], {"Act": "f16"}).source
     assert "enable f16;" not in link("embed", ["format/f16"]).source  # unpacks by hand, needs no feature
 
 
 def test_pipelines_are_cached_by_content(device):
-    parts = ["then/none", "lanes/plain", "step"]
-    first = device.pipeline(link("map_unary", parts, {"D": 5, "WG": 64}))
-    assert device.pipeline(link("map_unary", parts, {"WG": 64, "D": 5})) is first
-    assert device.pipeline(link("map_unary", parts, {"WG": 64, "D": 6})) is not first
+    parts = ["binary/add", "lanes/plain", "step"]
+    first = device.pipeline(link("map_binary", parts, {"D": 5, "WG": 64}))
+    assert device.pipeline(link("map_binary", parts, {"WG": 64, "D": 5})) is first
+    assert device.pipeline(link("map_binary", parts, {"WG": 64, "D": 6})) is not first
 
 
 def test_bindings_are_read_from_the_text():

@@ -1,1 +1,1 @@
-fn biased(y: f32, m: u32) -> f32 { return y; }
+fn biased(y: f32, i: u32) -> f32 { return y; }

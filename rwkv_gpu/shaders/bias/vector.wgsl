@@ -1,3 +1,3 @@
 @group(0) @binding(4) var<storage, read> bias: array<f32>;      // [M]
 
-fn biased(y: f32, m: u32) -> f32 { return y + bias[m]; }
+fn biased(y: f32, i: u32) -> f32 { return y + bias[i]; }

@@ -1,0 +1,89 @@
+"""`rwkv-gpu info`: what a GGUF file holds."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import click
+
+from rwkv_gpu.errors import RwkvGpuError
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gguf.formats import SIZES
+from rwkv_gpu.gpu.adapters import find
+
+from .fit import describe, measure
+from .options import device_option, json_option, model_argument
+from .sizes import sized
+
+
+@click.command("info", epilog="Example: rwkv-gpu info model.gguf --tensors")
+@model_argument
+@click.option("--tensors", is_flag=True, help="List every tensor.")
+@device_option
+@json_option
+def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
+    """Summarise MODEL: architecture, sizes, formats, tokenizer, and what it would need on a device."""
+    with GGUFFile.open(model) as file:
+        choice = find(device)
+        data = summary(file)
+        try:
+            need = describe(measure(file, choice, 512), choice)
+        except RwkvGpuError as error:  # a file may be sound, and yet not for us: say so and show it all the same
+            need = [f"cannot run here: {error}"]
+        rows = [(t.name, SIZES[t.type].name, list(t.shape), t.nbytes) for t in file.tensors.values()]
+    if as_json:
+        listed = [dict(zip(("name", "type", "shape", "bytes"), row, strict=True)) for row in rows]
+        click.echo(json.dumps({**data, "needs": need[0], **({"tensors": listed} if tensors else {})}, indent=2))
+        return
+    for label, value in data.items():
+        click.echo(f"{label:14} {_shown(value)}")
+    click.echo(f"{'needs':14} {need[0]}")
+    if tensors:
+        click.echo()
+        width = max((len(row[0]) for row in rows), default=0)
+        for name, kind, shape, nbytes in rows:
+            click.echo(f"{name:{width}}  {kind:7} {'x'.join(map(str, shape)):>16} {sized(nbytes):>12}")
+
+
+def summary(file: GGUFFile) -> dict[str, Any]:
+    """The facts that a user asks after, from metadata and the tensor table."""
+    arch = file.str("general.architecture")
+    formats: Counter[str] = Counter()
+    for tensor in file.tensors.values():
+        formats[SIZES[tensor.type].name] += tensor.nbytes
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    facts: dict[str, Any] = {
+        "file": str(file.path),
+        "name": file.metadata.get("general.name"),
+        "architecture": arch,
+        "parameters": sum(_count(tensor.shape) for tensor in file.tensors.values()),
+        "bytes": file.nbytes,
+        "layers": file.metadata.get(f"{arch}.block_count"),
+        "width": file.metadata.get(f"{arch}.embedding_length"),
+        "feed forward": file.metadata.get(f"{arch}.feed_forward_length"),
+        "heads": file.metadata.get(f"{arch}.attention.head_count") or None,
+        "head size": file.metadata.get(f"{arch}.wkv.head_size"),
+        "experts": file.metadata.get(f"{arch}.expert_count"),
+        "context": file.metadata.get(f"{arch}.context_length"),
+        "tokenizer": file.metadata.get("tokenizer.ggml.model"),
+        "vocabulary": len(tokens) if isinstance(tokens, list) else None,
+        "chat template": "tokenizer.chat_template" in file.metadata,
+        "formats": dict(formats.most_common()),
+    }
+    return {label: value for label, value in facts.items() if value is not None}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        total = sum(value.values()) or 1
+        return ", ".join(f"{name} {sized(nbytes)} ({nbytes / total:.0%})" for name, nbytes in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total

@@ -1,0 +1,82 @@
+"""Whether a model fits a device, told before anything is allocated."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import OutOfMemory
+from ..gguf.file import GGUFFile
+from ..gpu.device import Buffer, Device
+from ..gpu.loader import device_bytes, place_weights
+from ..gpu.memory import device_available
+from ..gpu.plan import Slice, StepBuffer
+from ..gpu.tuning import default_tuning
+from ..models.registry import Model
+from ..ops.recorder import Recorder
+from ..ops.recording import MAX_SEGMENTS, Scratch
+from .parameters import parameters_of
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The bytes that a model will take on a device, by purpose, against what there is."""
+
+    weights: int
+    state: int
+    scratch: int
+    available: int | None  # None where the device does not tell
+    buffer_limit: int
+    binding_limit: int
+
+    @property
+    def needed(self) -> int:
+        """All of it."""
+        return self.weights + self.state + self.scratch
+
+    @property
+    def fits(self) -> bool:
+        """Whether it will be enough, as far as can be known."""
+        return self.available is None or self.needed <= self.available
+
+    def check(self) -> None:
+        """Refuses what does not fit, with the numbers."""
+        if not self.fits:
+            raise OutOfMemory(
+                f"the model needs {self.needed:,} bytes (weights {self.weights:,}, state {self.state:,}, "
+                f"scratch {self.scratch:,}) but {self.available:,} are free; take a smaller model or quantisation"
+            )
+
+
+def fit(device: Device, file: GGUFFile, model: Model, *, slots: int = 1, chunk_size: int = 512) -> Fit:
+    """Adds up what a runner would allocate: its weights, its states, and the scratch of its largest plan."""
+    can = device.capabilities
+    parameters = parameters_of(file, model)
+    return Fit(
+        weights=device_bytes(device, parameters),
+        state=sum(slots * 4 * int(np.prod(state.shape)) for state in model.states),
+        scratch=_scratch(device, file, model, slots, chunk_size),
+        available=device_available(device),
+        buffer_limit=can.max_buffer,
+        binding_limit=can.max_binding,
+    )
+
+
+def _scratch(device: Device, file: GGUFFile, model: Model, slots: int, chunk_size: int) -> int:
+    """Records the largest plan over buffers that are only numbers."""
+    weights = place_weights(device, parameters_of(file, model), lambda nbytes: planned(nbytes, "weights"))
+    states = {}
+    for state in model.states:
+        nbytes = slots * 4 * int(np.prod(state.shape))
+        states[state.name] = Slice(planned(nbytes, "state"), 0, nbytes)
+    recorder = Recorder(
+        device, weights, chunk_size, Scratch(device), default_tuning(device.capabilities), states,
+        max_segments=min(chunk_size, slots, MAX_SEGMENTS), max_outputs=1,
+    )  # fmt: skip
+    logits = model.forward(recorder, recorder.input("ids", np.uint32, (chunk_size,)))
+    return recorder.scratch_bytes([logits]) + 2 * StepBuffer.HEADER
+
+
+def planned(nbytes: int, purpose: str) -> Buffer:
+    """A buffer that stands for one that is not allocated."""
+    return Buffer(None, nbytes, purpose, Counter())

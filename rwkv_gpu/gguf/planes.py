@@ -1,0 +1,220 @@
+"""Weights as kernels read them: the blocks of a file split into planes, losslessly.
+
+A plane holds one part of every run (quants, high bits, scales, ...), run after run, so that a kernel finds it by the
+run's number alone and decodes it by few operations on whole words. Bits only change places: `unpack_rows` undoes
+`pack_rows` exactly. Knows no GPU.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGMLQuantizationType, quants
+
+from .formats import Format
+
+Bytes = npt.NDArray[np.uint8]
+
+CHUNK = 1 << 20  # bytes of blocks packed at a time: they stay in cache, and threads seldom wait for each other
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Swaps bits `mask << shift` of words a with bits `mask` of words b, for each pair (a, b). Its own inverse."""
+
+    pairs: Sequence[tuple[slice, slice]]
+    shift: int
+    mask: int
+
+    def apply(self, words: npt.NDArray[Any]) -> None:
+        """In place, on [words of a block, blocks]. A pair (a, a) swaps bits inside each word."""
+        for first, second in self.pairs:
+            a, b = words[first], words[second]
+            moved = a >> self.shift
+            moved ^= b
+            moved &= self.mask
+            b ^= moved
+            moved <<= self.shift
+            a ^= moved
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The words of a block that go to one plane: after the exchanges, word `order[n]` is the n-th there."""
+
+    offset: int
+    word: str  # as numpy writes a type; V16 is 16 bytes that only move
+    count: int = 1
+    exchanges: tuple[Exchange, ...] = ()
+    order: list[int] | EllipsisType = ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a block in this plane."""
+        return self.count * np.dtype(self.word).itemsize
+
+    def pack(self, blocks: Bytes, plane: Bytes) -> None:
+        """From [blocks, bytes of a block] to [blocks, bytes of a block in the plane]."""
+        words = self._source(blocks)
+        if self.exchanges:
+            words = words.T.copy()  # so that exchanges run over contiguous memory
+            for exchange in self.exchanges:
+                exchange.apply(words)
+            words = words[self.order].T
+        plane.view(self.word)[...] = words
+
+    def unpack(self, plane: Bytes, blocks: Bytes) -> None:
+        """The inverse of `pack`."""
+        words = plane.view(self.word)
+        if self.exchanges:
+            ordered, words = words.T, np.empty_like(words.T, order="C")
+            words[self.order] = ordered
+            for exchange in reversed(self.exchanges):
+                exchange.apply(words)
+            words = words.T
+        self._source(blocks)[...] = words
+
+    def _source(self, blocks: Bytes) -> npt.NDArray[Any]:
+        """This plane's words where they lie in the blocks of a file. [blocks, words]"""
+        return blocks[:, self.offset : self.offset + self.nbytes].view(self.word)
+
+
+def _every(pattern: int, bits: int, width: int) -> int:
+    """A mask that repeats a pattern of `bits` bits over a word."""
+    return sum(pattern << at for at in range(0, width, bits))
+
+
+def _apart(distance: int) -> list[tuple[slice, slice]]:
+    """Every two words whose numbers differ in the bit `distance` alone."""
+    every = 2 * distance
+    return [(slice(n, None, every), slice(n + distance, None, every)) for n in range(distance)]
+
+
+def _one(word: int) -> slice:
+    return slice(word, word + 1)
+
+
+def _swap_places(words: slice, i: int, j: int) -> Exchange:
+    """The bit at place p of each word goes where bits i < j of the number p have changed places."""
+    mask = sum(1 << p for p in range(32) if p >> i & 1 and not p >> j & 1)
+    return Exchange([(words, words)], (1 << j) - (1 << i), mask)
+
+
+# Two runs of 32 share bytes: the high nibbles of 16 bytes change with the low ones of the next 16.
+_NIBBLES_OF_RUNS = (Exchange(_apart(2), 4, _every(0x0F, 8, 64)),)
+
+# Bit r of byte l is of run r: 8 words transposed, so that word r has the bit of weight 4k + b at bit k of byte b.
+_BITS_OF_RUNS = (
+    Exchange(_apart(4), 4, _every(0x0F, 8, 32)),
+    Exchange(_apart(2), 2, _every(0x33, 8, 32)),
+    Exchange(_apart(1), 1, _every(0x55, 8, 32)),
+)
+
+# Bits 2g of byte l are of group g: words transposed by fours, so that a word is of one run of 16 and has weight 4k + b
+# at bits 2k of byte b. Words come as [half, s, g]; runs go as [half, g, s].
+_PAIRS_OF_RUNS = (Exchange(_apart(2), 4, _every(0x0F, 8, 32)), Exchange(_apart(1), 2, _every(0x33, 8, 32)))
+_PAIRS_ORDER = [8 * half + 4 * s + g for half in range(2) for g in range(4) for s in range(2)]
+
+# Groups g and g + 2 of 32 share bytes: the high nibbles of 8 bytes change with the low ones of the next 8.
+# Words, half a run of 16, come as [half, g % 2, s, g / 2]; runs go as [half, g, s].
+_NIBBLES_OF_GROUPS = (Exchange(_apart(1), 4, _every(0x0F, 8, 64)),)
+_NIBBLES_ORDER = [8 * half + 4 * (g % 2) + 2 * s + g // 2 for half in range(2) for g in range(4) for s in range(2)]
+
+# The bit of weight 4k + b from place 4k + b of a word to bit k of byte b.
+_BITS_OF_WORD = tuple(_swap_places(_one(0), i, j) for i, j in ((0, 3), (0, 1), (0, 4), (0, 2)))
+
+# Words d|dmin, then 12 bytes of 6-bit scales and mins: to words of nibbles, nibble r of run r, that hold
+# the low 4 bits of the scales, those of the mins, and the high 2 of both.
+_SCALES_AND_MINS = (
+    Exchange([(_one(1), _one(3))], 4, _every(0x0F, 8, 32)),
+    Exchange([(_one(2), _one(3))], 0, _every(0xF0, 8, 32)),
+    _swap_places(_one(3), 1, 2),
+    _swap_places(slice(1, 4), 2, 3),
+    _swap_places(slice(1, 4), 3, 4),
+)
+
+_HEADER_OF_K = Plane(0, "<u4", 4, _SCALES_AND_MINS)
+
+# By format: the order is that of `plane.x` to `plane.w` in its shader part. Floats have one run of 32 as their block.
+PLANES: dict[str, tuple[Plane, ...]] = {
+    "F32": (Plane(0, "V128"),),
+    "F16": (Plane(0, "V64"),),
+    "BF16": (Plane(0, "V64"),),
+    "Q4_0": (Plane(2, "V16"), Plane(0, "<u2")),
+    "Q4_1": (Plane(4, "V16"), Plane(0, "<u4")),
+    "Q5_0": (Plane(6, "V16"), Plane(2, "<u4", exchanges=_BITS_OF_WORD), Plane(0, "<u2")),
+    "Q5_1": (Plane(8, "V16"), Plane(4, "<u4", exchanges=_BITS_OF_WORD), Plane(0, "<u4")),
+    "Q8_0": (Plane(2, "V32"), Plane(0, "<u2")),
+    "Q2_K": (Plane(16, "<u4", 16, _PAIRS_OF_RUNS, _PAIRS_ORDER), Plane(0, "V16"), Plane(80, "<u4")),
+    "Q3_K": (
+        Plane(32, "<u4", 16, _PAIRS_OF_RUNS, _PAIRS_ORDER),
+        Plane(0, "<u4", 8, _BITS_OF_RUNS),
+        Plane(96, "V12"),
+        Plane(108, "<u2"),
+    ),
+    "Q4_K": (Plane(16, "<u8", 16, _NIBBLES_OF_RUNS), _HEADER_OF_K),
+    "Q5_K": (Plane(48, "<u8", 16, _NIBBLES_OF_RUNS), Plane(16, "<u4", 8, _BITS_OF_RUNS), _HEADER_OF_K),
+    "Q6_K": (
+        Plane(0, "<u8", 16, _NIBBLES_OF_GROUPS, _NIBBLES_ORDER),
+        Plane(128, "<u4", 16, _PAIRS_OF_RUNS, _PAIRS_ORDER),
+        Plane(192, "V16"),
+        Plane(208, "<u2"),
+    ),
+    "IQ4_NL": (Plane(2, "V16"), Plane(0, "<u2")),
+    "IQ4_XS": (Plane(8, "V128"), Plane(0, "<u8")),
+    "MXFP4": (Plane(1, "V16"), Plane(0, "u1")),
+}
+
+
+def plane_row_bytes(fmt: Format, width: int) -> tuple[int, ...]:
+    """Bytes of a row of `width` weights in each plane."""
+    blocks = -(-fmt.row_bytes(width) // _block_bytes(fmt))
+    return tuple(blocks * plane.nbytes for plane in PLANES[fmt.name])
+
+
+def pack_rows(fmt: Format, raw: Bytes) -> tuple[Bytes, ...]:
+    """From [rows, row_bytes] as in the file to planes, each [rows, plane_row_bytes]."""
+    blocks = _blocks(fmt, raw)
+    planes = PLANES[fmt.name]
+    packed = tuple(np.empty((len(blocks), plane.nbytes), np.uint8) for plane in planes)
+    for part in _parts(blocks):
+        for plane, target in zip(planes, packed, strict=True):
+            plane.pack(blocks[part], target[part])
+    return tuple(target.reshape(len(raw), -1) for target in packed)
+
+
+def unpack_rows(fmt: Format, planes: Sequence[Bytes], row_bytes: int) -> Bytes:
+    """The inverse of `pack_rows`: [rows, row_bytes] as in the file."""
+    rows = len(planes[0])
+    blocks = np.empty((planes[0].size // PLANES[fmt.name][0].nbytes, _block_bytes(fmt)), np.uint8)
+    for plane, packed in zip(PLANES[fmt.name], planes, strict=True):
+        plane.unpack(packed.reshape(-1, plane.nbytes), blocks)
+    return np.ascontiguousarray(blocks.reshape(rows, -1)[:, :row_bytes])
+
+
+def dequantise_rows(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
+    """[rows, row_bytes] as in the file to [rows, width] as float32."""
+    with np.errstate(over="ignore", invalid="ignore"):  # what a file makes infinite stays so
+        weights = quants.dequantize(raw, GGMLQuantizationType(fmt.type))
+    return np.asarray(weights, np.float32)
+
+
+def _block_bytes(fmt: Format) -> int:
+    return sum(plane.nbytes for plane in PLANES[fmt.name])
+
+
+def _blocks(fmt: Format, raw: Bytes) -> Bytes:
+    """[blocks, bytes of a block]; rows of floats are padded with zeros to whole runs."""
+    size = _block_bytes(fmt)
+    if raw.shape[1] % size:
+        raw = np.pad(raw, [(0, 0), (0, -raw.shape[1] % size)])
+    return np.ascontiguousarray(raw).reshape(-1, size)
+
+
+def _parts(blocks: Bytes) -> list[slice]:
+    """The blocks by CHUNK bytes."""
+    step = max(1, CHUNK // blocks.shape[1])
+    return [slice(start, start + step) for start in range(0, len(blocks), step)]

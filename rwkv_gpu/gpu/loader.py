@@ -1,0 +1,229 @@
+"""Parameters from a file to the GPU: read, repacked and uploaded in bounded pieces, several at a time."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..gguf.file import GGUFFile, TensorInfo
+from ..gguf.formats import Format
+from ..gguf.planes import dequantise_rows, pack_rows
+from .device import Buffer, Device
+from .staging import Staging
+from .weights import BY_NAME, DeviceWeight, Layout, Shard, Weights, align, as_shard, layout, targets
+
+PIECE = 4 << 20  # bytes of the file that are read at a time
+IN_FLIGHT = 4  # pieces that are read or packed while one is uploaded
+STAGING = 16 << 20  # bytes that one copy to the device may have: a piece, in whatever format it is kept
+
+Progress = Callable[[int, int], None]  # bytes of the file done, and in all
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What to load under a name: a matrix [..., K] or a vector, made of tensors of the file.
+
+    Several tensors are vectors laid under one another; `alternate` takes their rows in turns: gate, up, gate, up ...
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    tensors: tuple[TensorInfo, ...]
+    format: Format
+    alternate: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of what is stored."""
+        return int(np.prod(self.shape[:-1]))
+
+    @property
+    def width(self) -> int:
+        """Weights in a row."""
+        return self.shape[-1]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Some rows of a parameter, and where they go."""
+
+    parameter: Parameter
+    shard: Shard
+    where: Layout
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Packed rows on their way to the device."""
+
+    place: Place
+    row: int  # of the shard
+    planes: tuple[npt.NDArray[np.uint8], ...]
+    nbytes: int  # in the file
+
+
+def load_weights(
+    device: Device, file: GGUFFile, parameters: Sequence[Parameter], progress: Progress | None = None
+) -> Weights:
+    """Every parameter on the device. Host memory stays within a few pieces and wgpu's staging."""
+    places: list[Place] = []
+    weights = place_weights(device, parameters, lambda nbytes: device.buffer(nbytes, "weights"), places)
+    total = sum(tensor.nbytes for parameter in parameters for tensor in parameter.tensors)
+    done = 0
+    staging = Staging(device, STAGING)
+    with ThreadPoolExecutor(2, thread_name_prefix="rwkv-gpu-load") as pool:
+        for piece in _ahead(pool, (job for place in places for job in _jobs(file, place))):
+            staging.write(targets(piece.place.shard, piece.place.where, piece.row, piece.planes))
+            done += piece.nbytes
+            if progress:
+                progress(done, total)
+    staging.close()
+    return weights
+
+
+def device_bytes(device: Device, parameters: Sequence[Parameter]) -> int:
+    """What `load_weights` would allocate."""
+    return sum(nbytes for nbytes, _ in _buffers(device, parameters))
+
+
+def _buffers(device: Device, parameters: Sequence[Parameter]) -> Iterator[tuple[int, list[tuple[Parameter, int, int]]]]:
+    """Each buffer's size, and the (parameter, first row, rows) in it.
+
+    Neighbours of one block and format share a buffer while a binding can hold it, so that one dispatch can read
+    several; what is too large for a binding is cut into shards of whole rows, each with a buffer of its own.
+    """
+    limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
+    shared: dict[tuple[str, str], list[tuple[Parameter, int, int]]] = {}
+    sizes: dict[tuple[str, str], int] = {}
+    for p in parameters:
+        nbytes = align(layout(p.format, p.rows, p.width).nbytes)
+        if nbytes > limit:
+            for first, rows in _cut(p, limit):
+                yield align(layout(p.format, rows, p.width).nbytes), [(p, first, rows)]
+            continue
+        key = ".".join(p.name.split(".")[:2]) if p.name.startswith("blk.") else p.name, p.format.name
+        if key in shared and sizes[key] + nbytes > limit:
+            yield sizes.pop(key), shared.pop(key)
+        shared.setdefault(key, []).append((p, 0, p.rows))
+        sizes[key] = sizes.get(key, 0) + nbytes
+    for key, members in shared.items():
+        yield sizes[key], members
+
+
+def _cut(parameter: Parameter, limit: int) -> Iterator[tuple[int, int]]:
+    """(first row, rows) of shards under the limit, of whole blocks of rows."""
+    most = limit // (layout(parameter.format, 64, parameter.width).nbytes) * 64
+    for first in range(0, parameter.rows, most):
+        yield first, min(most, parameter.rows - first)
+
+
+def place_weights(
+    device: Device,
+    parameters: Sequence[Parameter],
+    allocate: Callable[[int], Buffer],
+    places: list[Place] | None = None,
+) -> Weights:
+    """Gives every parameter its place in a buffer, and tells the places; loads nothing."""
+    weights = Weights(device)
+    shards: dict[str, list[Shard]] = {}
+    for nbytes, members in _buffers(device, parameters):
+        buffer = allocate(nbytes)
+        at = 0
+        for parameter, first, rows in members:
+            where = layout(parameter.format, rows, parameter.width)
+            shard = as_shard(buffer, at, parameter.format, first, rows, where)
+            shards.setdefault(parameter.name, []).append(shard)
+            at += align(where.nbytes)
+            if places is not None:
+                places.append(Place(parameter, shard, where))
+    for p in parameters:
+        weights.add(p.name, DeviceWeight(p.format, p.shape, tuple(shards[p.name])))
+    return weights
+
+
+Job = Callable[[], Piece]
+
+
+def _jobs(file: GGUFFile, place: Place) -> Iterator[Job]:
+    """Reads and packs a place, piece by piece."""
+    p, rows = place.parameter, place.shard.rows
+    # A multiple of 4, so that every plane's rows start at a whole word.
+    step = max(4, PIECE // max(p.format.row_bytes(p.width), sum(t.nbytes for t in p.tensors) // p.rows) // 4 * 4)
+    for row in range(0, rows, step):
+        count = min(step, rows - row)
+        yield lambda row=row, count=count: Piece(  # type: ignore[misc]
+            place,
+            row,
+            pack_rows(p.format, _read_rows(file, p, place.shard.first + row, count)),
+            sum(t.nbytes for t in p.tensors) * count // p.rows,
+        )
+
+
+def _read_rows(file: GGUFFile, p: Parameter, row: int, count: int) -> npt.NDArray[np.uint8]:
+    """Rows of a parameter in its format, [count, bytes of a row]."""
+    if p.alternate:
+        each = len(p.tensors)
+        turns = [_read_tensor(file, tensor, p, row // each, count // each) for tensor in p.tensors]
+        return np.stack(turns, axis=1).reshape(count, -1)
+    if len(p.tensors) == 1:
+        return _read_tensor(file, p.tensors[0], p, row, count)
+    whole = [_read_tensor(file, t, p, 0, t.nbytes // t.format.row_bytes(p.width)) for t in p.tensors]
+    return np.concatenate(whole)[row : row + count]
+
+
+def _read_tensor(file: GGUFFile, tensor: TensorInfo, p: Parameter, row: int, count: int) -> npt.NDArray[np.uint8]:
+    """Rows of a tensor of the file, converted where the parameter is kept in another format."""
+    width = tensor.format.row_bytes(p.width)
+    raw = np.empty((count, width), np.uint8)
+    file.read_into(tensor, row * width, raw.reshape(-1).data)
+    return raw if tensor.format is p.format else convert(raw, tensor.format, p.format)
+
+
+def convert(raw: npt.NDArray[np.uint8], source: Format, target: Format) -> npt.NDArray[np.uint8]:
+    """Rows in a float format."""
+    values = np.ascontiguousarray(dequantise_rows(source, raw))
+    if target.name == "BF16":
+        return np.ascontiguousarray(values.view(np.uint16)[:, 1::2]).view(np.uint8)
+    return values.astype({"F32": np.float32, "F16": np.float16}[target.name]).view(np.uint8)
+
+
+def common_float_format(file: GGUFFile, tensors: Iterable[TensorInfo]) -> Format:
+    """The smallest float format that holds all of these float matrices without loss."""
+    every = list(tensors)
+    for name in ("F16", "BF16"):
+        if any(t.format.name == name for t in every) and all(_fits(file, t, BY_NAME[name]) for t in every):
+            return BY_NAME[name]
+    return BY_NAME["F32"] if len({t.type for t in every}) > 1 else every[0].format
+
+
+def _fits(file: GGUFFile, tensor: TensorInfo, target: Format) -> bool:
+    if tensor.format is target:
+        return True
+    raw = np.frombuffer(file.read(tensor), np.uint8).reshape(-1, tensor.format.row_bytes(tensor.shape[-1]))
+    values = dequantise_rows(tensor.format, raw)
+    with np.errstate(over="ignore"):
+        back = dequantise_rows(target, convert(raw, tensor.format, target))
+    return bool(np.array_equal(values, back))
+
+
+def _ahead(pool: ThreadPoolExecutor, jobs: Iterator[Job]) -> Iterator[Piece]:
+    """Results in order, with a bounded number of jobs under way."""
+    under_way: deque[Future[Piece]] = deque()
+    for job in jobs:
+        under_way.append(pool.submit(job))
+        if len(under_way) >= IN_FLIGHT:
+            yield under_way.popleft().result()
+    while under_way:
+        yield under_way.popleft().result()
+
+
+def host_weights(file: GGUFFile, parameters: Sequence[Parameter]) -> Mapping[str, npt.NDArray[np.float32]]:
+    """Every parameter as float32, for the numpy interpreter."""
+    values = {}
+    for p in parameters:
+        raw = _read_rows(file, p, 0, p.rows)
+        values[p.name] = dequantise_rows(p.format, raw).reshape(p.shape)
+    return values

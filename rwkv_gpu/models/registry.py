@@ -1,0 +1,42 @@
+"""The architectures that are known: what a GGUF file calls each, and what makes the model of it."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Ops, State, Tensor, Weight
+from . import rwkv7
+
+
+class Model(Protocol):
+    """What the rest of the package knows of a model."""
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+
+    @property
+    def weights(self) -> Sequence[Weight]:
+        """Every parameter it names: tensors of the file, and what is to be joined of them."""
+
+    @property
+    def states(self) -> Sequence[State]:
+        """What a sequence carries from step to step."""
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The logits of the rows that they are asked for, [R, V]"""
+
+
+MODELS: dict[str, Callable[[GGUFFile], Model]] = {
+    "rwkv7": rwkv7.load,
+}
+
+
+def load_model(file: GGUFFile) -> Model:
+    """The model that a file describes."""
+    name = file.str("general.architecture")
+    if name not in MODELS:
+        raise UnsupportedModel(f"{file.path}: architecture '{name}' is not supported; known: {', '.join(MODELS)}")
+    return MODELS[name](file)

@@ -1,0 +1,254 @@
+"""RWKV-7: every layer is a time mix, a recurrence over a matrix of state by head, and a channel mix."""
+
+from dataclasses import dataclass
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Activation, Joined, Mixed, Ops, State, Tensor, Weight
+from .tensors import Tensors
+
+HEAD_SIZES = (64, 128)
+HEAD_EPS = 64e-5  # of the norm over a head; no file says it
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """The sizes of a model."""
+
+    layers: int
+    width: int  # D
+    inner: int  # of the channel mix
+    head_size: int  # N
+    vocabulary: int
+    eps: float
+    context: int  # tokens it was trained on at a time; no limit
+
+    @property
+    def heads(self) -> int:
+        """H"""
+        return self.width // self.head_size
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Parameters of a layer norm."""
+
+    weight: Weight  # [D]
+    bias: Weight  # [D]
+
+
+@dataclass(frozen=True)
+class Lora:
+    """y = outer(up inner(down x) + bias)"""
+
+    down: Weight  # [rank, D]
+    up: Weight  # [D, rank]
+    bias: Weight | None  # [D]
+    inner: Activation
+    outer: Activation
+
+
+@dataclass(frozen=True)
+class TimeMix:
+    """Parameters and states of one time mix."""
+
+    norm: Norm
+    mix: Joined  # [6, D] for r, w, k, v, a, g; [5, D] without a gate
+    receptance: Weight  # [D, D]
+    key: Weight  # [D, D]
+    value: Weight  # [D, D]
+    output: Weight  # [D, D]
+    w: Lora
+    a: Lora
+    gate: Lora | None
+    v: Lora | None  # layers after the first
+    vectors: Joined  # [5, D]: k_k, k_a, r_k, norm weight and bias
+    shift: State  # [D]
+    wkv: State  # [H, N, N]
+
+
+@dataclass(frozen=True)
+class ChannelMix:
+    """Parameters and state of one channel mix."""
+
+    norm: Norm
+    mix: Joined  # [1, D]
+    key: Weight  # [inner, D]
+    value: Weight  # [D, inner]
+    shift: State  # [D]
+
+
+@dataclass(frozen=True)
+class RWKV7:
+    """A model: its sizes and the names of its parameters, in the order of their use."""
+
+    hyper: Hyper
+    embedding: Weight  # [V, D]
+    first_norm: Norm
+    layers: tuple[tuple[TimeMix, ChannelMix], ...]
+    last_norm: Norm
+    head: Weight  # [V, D]
+    weights: tuple[Weight, ...]  # all of the above, once
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+        return self.hyper.vocabulary
+
+    @property
+    def states(self) -> list[State]:
+        """What a sequence carries from step to step."""
+        return states(self.hyper)
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The logits of the rows that they are asked for, [R, V]"""
+        eps = self.hyper.eps
+        x = g.layer_norm(g.embed(self.embedding, ids), self.first_norm.weight, self.first_norm.bias, eps)  # [T, D]
+        v_first = None
+        for i, (time, channel) in enumerate(self.layers):
+            with g.layer(i):
+                x, v_first = time_mix(g, time, x, v_first, eps)
+                x = channel_mix(g, channel, x, eps)
+        x = g.layer_norm(g.pick(x), self.last_norm.weight, self.last_norm.bias, eps)  # [R, D]
+        return g.linear(x, self.head)
+
+
+def time_mix(g: Ops[Tensor], p: TimeMix, x: Tensor, v_first: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """x + W_o · wkv(lerp(norm(x), previous, mu)), and v of the first layer"""
+    xr, xw, xk, xv, xa, *xg = g.norm_shift_mix(x, p.norm.weight, p.norm.bias, eps, p.mix, p.shift)
+
+    # Whatever reads the mixed x is asked for at once: r, k, v, and the first half of each LoRA; then all second halves.
+    loras = [lora for lora in (p.w, p.a, p.gate, p.v) if lora]
+    r, k, v, *lows = g.linears(
+        [xr, xk, xv, xw, xa, *xg, *([xv] if p.v else [])],
+        [p.receptance, p.key, p.value, *(lora.down for lora in loras)],
+        then=["none", "none", "none", *(lora.inner for lora in loras)],
+    )
+    w, a, *gates = g.linears(
+        lows,
+        [lora.up for lora in loras],
+        then=[lora.outer for lora in loras],
+        bias=[lora.bias for lora in loras],
+    )
+    gate = gates.pop(0) if p.gate else None
+    v_gate = gates.pop(0) if p.v else None
+
+    y = g.time_mix(Mixed(r, w, k, v, a, gate, v_gate, v_first if p.v else None), p.vectors, HEAD_EPS, p.wkv)
+    return g.linear(y, p.output, add=x), v if v_first is None else v_first
+
+
+def channel_mix(g: Ops[Tensor], p: ChannelMix, x: Tensor, eps: float) -> Tensor:
+    """x + W_v · relu(W_k · lerp(norm(x), previous, mu_k))²"""
+    [xk] = g.norm_shift_mix(x, p.norm.weight, p.norm.bias, eps, p.mix, p.shift)
+    return g.linear(g.linear(xk, p.key, then="relu2"), p.value, add=x)
+
+
+def states(hyper: Hyper) -> list[State]:
+    """What a sequence carries from step to step, layer by layer: 3 states each."""
+    return [state for i in range(hyper.layers) for state in layer_states(hyper, i)]
+
+
+def layer_states(hyper: Hyper, i: int) -> tuple[State, State, State]:
+    """The matrices of the time mix, and the last x that each mix has seen."""
+    return (
+        State(f"blk.{i}.wkv", (hyper.heads, hyper.head_size, hyper.head_size)),
+        State(f"blk.{i}.shift_time", (hyper.width,)),
+        State(f"blk.{i}.shift_channel", (hyper.width,)),
+    )
+
+
+def load(file: GGUFFile) -> RWKV7:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    tensors = Tensors(file)
+    hyper = read_hyper(file, tensors)
+    model = RWKV7(
+        hyper,
+        embedding=tensors.take("token_embd.weight", hyper.vocabulary, hyper.width),
+        first_norm=_norm(tensors, "token_embd_norm", hyper.width),
+        layers=tuple((_time_mix(tensors, hyper, i), _channel_mix(tensors, hyper, i)) for i in range(hyper.layers)),
+        last_norm=_norm(tensors, "output_norm", hyper.width),
+        head=tensors.take("output.weight", hyper.vocabulary, hyper.width),
+        weights=tuple(tensors.taken),
+    )
+    return model
+
+
+def read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:
+    """The sizes that the metadata gives, where they agree among themselves."""
+    file.int("rwkv7.token_shift_count", low=2, high=2, default=2)
+    hyper = Hyper(
+        layers=file.int("rwkv7.block_count", low=1, high=1024),
+        width=file.int("rwkv7.embedding_length", low=1, high=1 << 16),
+        inner=file.int("rwkv7.feed_forward_length", low=1, high=1 << 20),
+        head_size=file.int("rwkv7.wkv.head_size", low=1, high=1 << 16),
+        vocabulary=tensors.dimension("token_embd.weight", 0),
+        eps=file.float("rwkv7.attention.layer_norm_epsilon", low=0, high=1),
+        context=file.int("rwkv7.context_length", low=1, default=1 << 20),
+    )
+    if hyper.head_size not in HEAD_SIZES:
+        known = " and ".join(map(str, HEAD_SIZES))
+        raise UnsupportedModel(f"{file.path}: heads of size {hyper.head_size} are not supported; known: {known}")
+    if hyper.width % hyper.head_size:
+        what = "metadata key 'rwkv7.embedding_length'"
+        raise tensors.bad(what, str(hyper.width), f"a multiple of the head size {hyper.head_size}")
+    return hyper
+
+
+def _norm(tensors: Tensors, name: str, width: int) -> Norm:
+    return Norm(tensors.take(f"{name}.weight", width), tensors.take(f"{name}.bias", width))
+
+
+def _time_mix(tensors: Tensors, hyper: Hyper, i: int) -> TimeMix:
+    at, width = f"blk.{i}.time_mix", hyper.width
+    gated = f"{at}_g1.weight" in tensors or f"{at}_g2.weight" in tensors
+    wkv, shift, _ = layer_states(hyper, i)
+    return TimeMix(
+        norm=_norm(tensors, f"blk.{i}.attn_norm", width),
+        mix=_mix(tensors, f"{at}_lerp", width, "rwkvag" if gated else "rwkva"),
+        receptance=tensors.take(f"{at}_receptance.weight", width, width),
+        key=tensors.take(f"{at}_key.weight", width, width),
+        value=tensors.take(f"{at}_value.weight", width, width),
+        output=tensors.take(f"{at}_output.weight", width, width),
+        w=_lora(tensors, f"{at}_w", width, "tanh", "decay"),
+        a=_lora(tensors, f"{at}_a", width, "none", "sigmoid"),
+        gate=_lora(tensors, f"{at}_g", width, "sigmoid", "none", biased=False) if gated else None,
+        v=_lora(tensors, f"{at}_v", width, "none", "sigmoid") if i else None,  # a first layer's are copies of a's
+        vectors=tensors.join(
+            f"{at}_vectors", width, *(f"{at}_{v}" for v in ("k_k.weight", "k_a.weight", "r_k.weight")),
+            f"{at}_ln.weight", f"{at}_ln.bias",
+        ),
+        shift=shift,
+        wkv=wkv,
+    )  # fmt: skip
+
+
+def _channel_mix(tensors: Tensors, hyper: Hyper, i: int) -> ChannelMix:
+    at = f"blk.{i}.channel_mix"
+    return ChannelMix(
+        norm=_norm(tensors, f"blk.{i}.attn_norm_2", hyper.width),
+        mix=tensors.join(f"{at}_lerp", hyper.width, f"{at}_lerp_k.weight"),
+        key=tensors.take(f"{at}_key.weight", hyper.inner, hyper.width),
+        value=tensors.take(f"{at}_value.weight", hyper.width, hyper.inner),
+        shift=layer_states(hyper, i)[2],
+    )
+
+
+def _mix(tensors: Tensors, name: str, width: int, which: str) -> Joined:
+    """The vectors of a lerp: one tensor, or in older files one for each letter."""
+    if f"{name}_fused.weight" in tensors:
+        return tensors.join(name, width, (f"{name}_fused.weight", len(which)))
+    return tensors.join(name, width, *(f"{name}_{letter}.weight" for letter in which))
+
+
+def _lora(
+    tensors: Tensors, name: str, width: int, inner: Activation, outer: Activation, *, biased: bool = True
+) -> Lora:
+    rank = tensors.dimension(f"{name}1.weight", 0)
+    return Lora(
+        down=tensors.take(f"{name}1.weight", rank, width),
+        up=tensors.take(f"{name}2.weight", width, rank),
+        bias=tensors.take(f"{name}0.weight", width) if biased else None,
+        inner=inner,
+        outer=outer,
+    )

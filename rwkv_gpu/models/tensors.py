@@ -1,0 +1,60 @@
+"""The tensors that a model takes from its file: asked for by name and shape, refused where the file disagrees."""
+
+from collections.abc import Sequence
+
+from rwkv_gpu.errors import BadFile
+
+from ..gguf.file import GGUFFile, TensorInfo
+from ..ops.vocabulary import Joined, Weight
+
+
+class Tensors:
+    """Checks each tensor that is asked for, and remembers it: `taken` is what must be loaded, and no more."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        self._file = file
+        self.taken: list[Weight] = []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file.tensors
+
+    def take(self, name: str, *shape: int) -> Weight:
+        """The tensor of that name and shape; dimensions of 1 do not count."""
+        weight = self._checked(name, shape)
+        self.taken.append(weight)
+        return weight
+
+    def join(self, name: str, width: int, *parts: str | tuple[str, int]) -> Joined:
+        """Tensors laid under one another as float32 [n, width]; each is one row, or (name, rows)."""
+        rows = [(part, 1) if isinstance(part, str) else part for part in parts]
+        weights = tuple(self._checked(part, (count, width) if count > 1 else (width,)) for part, count in rows)
+        joined = Joined(name, (sum(count for _, count in rows), width), weights)
+        self.taken.append(joined)
+        return joined
+
+    def dimension(self, name: str, axis: int, dimensions: int = 2) -> int:
+        """A size that only the tensor itself tells, such as the rank of a LoRA or the vocabulary."""
+        shape = self._info(name, "").shape
+        if len(shape) != dimensions:
+            raise self.bad(f"tensor '{name}'", f"the shape {list(shape)}", f"{dimensions} dimensions")
+        return shape[axis]
+
+    def bad(self, what: str, found: str, expected: str) -> BadFile:
+        """What to raise where the file contradicts itself."""
+        return BadFile(f"{self._file.path}: {what}: found {found}, expected {expected}; convert the model again")
+
+    def _checked(self, name: str, shape: Sequence[int]) -> Weight:
+        info = self._info(name, f" of shape {list(shape)}")
+        if _without_ones(info.shape) != _without_ones(shape):
+            raise self.bad(f"tensor '{name}'", f"the shape {list(info.shape)}", str(list(shape)))
+        _ = info.format  # refuses what no kernel reads
+        return Weight(name, tuple(shape))
+
+    def _info(self, name: str, expected: str) -> TensorInfo:
+        if name not in self._file.tensors:
+            raise self.bad(f"tensor '{name}'", "no such tensor", f"one{expected}")
+        return self._file.tensors[name]
+
+
+def _without_ones(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size != 1]

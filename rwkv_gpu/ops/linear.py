@@ -1,0 +1,166 @@
+"""Matrix products recorded: one matrix, shards of one, several at once, gate and up in pairs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..gpu.plan import Slice
+from ..gpu.shader import Constant
+from ..gpu.weights import Shard
+from .recording import Operand, Recording, Value, Vectors, Words, stack
+from .vocabulary import NUMBER, NUMBERS, Activation, Weight
+
+MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
+MATRIX_WORDS = 12
+
+
+@dataclass(frozen=True)
+class Product:
+    """One matrix of a dispatch, and where its input, output and bias lie in what the dispatch binds."""
+
+    shard: Shard
+    k: int
+    x: int  # in floats
+    y: int
+    stride: int
+    bias: int
+    then: Activation
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One of several products that a model asks for at once."""
+
+    x: Value
+    weight: Weight
+    then: Activation
+    bias: Weight | None
+
+
+class LinearRecorder(Recording):
+    """Ops that multiply by matrices."""
+
+    def linear(
+        self,
+        x: Value,
+        weight: Weight,
+        *,
+        then: Activation = "none",
+        bias: Weight | None = None,
+        add: Value | None = None,
+    ) -> Value:
+        out, width = weight.shape
+        y = Value((self.rows, out))
+        operands: dict[str, Operand] = {"x": x, "y": y}
+        if bias is not None:
+            operands["bias"] = self.vector(bias)
+        if add is not None:
+            operands["residual"] = add
+        for shard in self.weights[weight.name].shards:
+            product = Product(shard, width, 0, shard.first, out, shard.first, then)
+            self._multiply(weight.name, [product], operands | {"w": shard.slice})
+        return y
+
+    def glu(self, x: Value, weight: Weight, then: Activation) -> Value:
+        out = weight.shape[0] // 2
+        y = Value((self.rows, out))
+        for shard in self.weights[weight.name].shards:
+            product = Product(shard, weight.shape[1], 0, shard.first // 2, out, 0, then)
+            self._multiply(weight.name, [product], {"x": x, "y": y, "w": shard.slice}, out="pairs")
+        return y
+
+    def linears(
+        self,
+        xs: Sequence[Value],
+        weights: Sequence[Weight],
+        *,
+        then: Sequence[Activation] | None = None,
+        bias: Sequence[Weight | None] | None = None,
+    ) -> tuple[Value, ...]:
+        thens = then or ["none"] * len(weights)
+        biases = bias or [None] * len(weights)
+        asked = [Asked(*one) for one in zip(xs, weights, thens, biases, strict=True)]
+        ys: dict[int, Value] = {}
+        for members in self._together(asked):
+            ys.update(zip(members, self._multiply_all([asked[i] for i in members]), strict=True))
+        return tuple(ys[index] for index in range(len(asked)))
+
+    def _together(self, asked: Sequence[Asked]) -> list[list[int]]:
+        """Which of them one dispatch can compute: those of one format whose weights and inputs each share a buffer."""
+        classes: dict[object, list[int]] = {}
+        for index, one in enumerate(asked):
+            shards = self.weights[one.weight.name].shards
+            # A matrix in several shards stays alone.
+            key = (shards[0].parts, shards[0].slice.buffer, one.x.root) if len(shards) == 1 else index
+            classes.setdefault(key, []).append(index)
+        most = range(0, len(asked), MATRICES)
+        return [members[at : at + MATRICES] for members in classes.values() for at in most if members[at:]]
+
+    def _multiply_all(self, asked: Sequence[Asked]) -> Sequence[Value]:
+        """One dispatch for products that `_together` found."""
+        if len(asked) == 1:
+            [one] = asked
+            return [self.linear(one.x, one.weight, then=one.then, bias=one.bias)]
+        shards = [self.weights[one.weight.name].shards[0] for one in asked]
+        outs = [one.weight.shape[0] for one in asked]
+        start = min(shard.slice.offset for shard in shards)
+        end = max(shard.slice.offset + shard.slice.nbytes for shard in shards)
+        whole, ys = stack(self.rows, outs)
+        operands: dict[str, Operand] = {
+            "x": asked[0].x.root,
+            "y": whole,
+            "w": Slice(shards[0].slice.buffer, start, end - start),
+        }
+        if any(one.bias for one in asked):
+            operands["bias"] = Vectors(tuple(one.bias.name if one.bias else None for one in asked), tuple(outs))
+        products, bias_at = [], 0
+        for one, shard, y in zip(asked, shards, ys, strict=True):
+            out, width = one.weight.shape
+            moved = shard.moved((shard.slice.offset - start) // 16)
+            products.append(Product(moved, width, one.x.offset // 4, y.offset // 4, out, bias_at, one.then))
+            bias_at += out
+        self._multiply("+".join(one.weight.name for one in asked), products, operands)
+        return ys
+
+    def _multiply(
+        self,
+        name: str,
+        products: Sequence[Product],
+        operands: dict[str, Operand],
+        out: str = "rows",
+    ) -> None:
+        """One dispatch for all the products, which share a format."""
+        shape = self.tuning.linear_shape(self.rows, products[0].shard.run)
+        words: list[int] = []
+        blocks = 0
+        for p in products:
+            words += [blocks, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes]
+            blocks += -(-p.shard.rows // shape.block)
+        t_blocks = -(-self.rows // shape.tb)
+        head = [len(products), blocks, t_blocks, 0]
+        padding = [0] * (MATRIX_WORDS * (MATRICES - len(products)))
+        constants: dict[str, Constant] = {
+            "WG": shape.wg,
+            "R": shape.r,
+            "TB": shape.tb,
+            "PADDED": int(any(p.k % 32 for p in products)),
+        }
+        parts = [
+            *products[0].shard.parts,
+            f"out/{out}",
+            "x/scalar" if any(p.k % 4 for p in products) else "x/vec4",
+            "matrix",
+            "activation",
+            f"lanes/{shape.lanes}",
+        ]
+        if out == "rows":
+            parts.append("bias/vector" if "bias" in operands else "bias/none")
+            parts.append("residual/rows" if "residual" in operands else "residual/none")
+        flops = sum(2 * p.shard.rows * p.k for p in products)
+        self.record(
+            name,
+            (shape.kernel, *parts),
+            constants | NUMBERS,
+            operands | {"table": Words((*head, *words, *padding))},
+            groups=blocks * t_blocks,
+            row_flops=flops,
+        )

@@ -1,0 +1,133 @@
+"""The ops of recurrent models recorded: what looks back in time, by segment."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..gpu.plan import Slice
+from ..gpu.shader import Constant
+from .recording import ALIGN, Recording, Value, stack
+from .vocabulary import Mixed, State, Weight
+
+BLOCK_FLOATS = 512  # tokens of a block times head size: as much as 16 KiB of workgroup memory holds
+TILES = 4  # of 4 columns, that a lane holds of each of its rows of the state where subgroups can sum over lanes
+LANES = 256  # of a workgroup, that any device can run
+SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 turns of its loops, 20 or so a row
+
+
+class RecurrentRecorder(Recording):
+    """Ops that read segments and states."""
+
+    @property
+    def segments(self) -> Value:
+        """Of each sequence in the step: first row, count, slot, start position. [S, 4]"""
+        return self.input("segments", np.uint32, (self.max_segments, 4))
+
+    @property
+    def row_segment(self) -> Value:
+        """The segment of each row. [T]"""
+        return self.input("row_segment", np.uint32, (self.rows,))
+
+    def norm_shift_mix(
+        self, x: Value, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State
+    ) -> tuple[Value, ...]:
+        mixes, width = mix.shape
+        whole, parts = stack(self.rows, [width] * mixes)
+        self.record(
+            weight.name,
+            ("norm_shift_mix", f"lanes/{self.tuning.reduce}"),
+            {"D": width, "MIXES": mixes, "EPS": float(eps), "WG": self.tuning.row_lanes},
+            {
+                "x": x,
+                "weight": self.vector(weight),
+                "bias": self.vector(bias),
+                "mix": self.vector(mix),
+                "segments": self.segments,
+                "row_segment": self.row_segment,
+                "state": self.states[state.name],
+                "y": whole,
+            },
+            groups=self.rows,
+            fixed_bytes=(mixes + 2) * width * 4,
+        )
+        return parts
+
+    def time_mix(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
+        heads, size, _ = state.shape
+        assert not self.device.capabilities.software or self.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
+        y = Value(x.r.shape)
+        rkv, rkv_parts = self._stacked({"R": x.r, "K": x.k, "V": x.v})
+        given = {"W": x.w, "A": x.a, "G": x.gate, "VG": x.v_gate}
+        gates, gate_parts = self._stacked({name: value for name, value in given.items() if value is not None})
+        operands: dict[str, Value | Slice] = {
+            "rkv": rkv,
+            "gates": gates,
+            "vectors": self.vector(vectors),
+            "segments": self.segments,
+            "state": self.states[state.name],
+            "y": y,
+        }
+        if x.v_gate is not None:
+            assert x.v_first is not None, "a value gate needs the value of the first layer"
+            operands["v_first"] = x.v_first
+        split, rows = self._spread(size)
+        parts = (
+            "time_mix/gate" if x.gate is not None else "time_mix/no_gate",
+            "time_mix/first_value" if x.v_gate is not None else "time_mix/own_value",
+            "time_mix/row_subgroup" if split > 1 else "time_mix/row_lane",
+            {1: "time_mix/one_row", 4: "time_mix/four_rows"}[rows],
+            "lanes/plain",
+        )
+        constants: dict[str, Constant] = {
+            "H": heads, "N": size, "EPS": float(eps), "BLOCK": BLOCK_FLOATS // size,
+            "SPLIT": split, "WG": size // rows * split,
+        }  # fmt: skip
+        self.record(
+            state.name,
+            ("time_mix", *parts),
+            {**constants, **rkv_parts, **gate_parts},
+            operands,
+            groups=self.max_segments * heads,
+            fixed_bytes=5 * heads * size * 4,
+            row_flops=heads * size * size * 8,
+        )
+        return y
+
+    def pick(self, x: Value) -> Value:
+        y = Value((self.max_outputs, x.shape[1]))
+        self.record(
+            "",
+            ("pick", "lanes/plain"),
+            {"D": x.shape[1], "WG": self.tuning.map_lanes},
+            {"x": x, "output_rows": self.input("output_rows", np.uint32, (self.max_outputs,)), "y": y},
+            groups=self.max_outputs,
+        )
+        self.continue_picked()
+        return y
+
+    def _spread(self, head_size: int) -> tuple[int, int]:
+        """Lanes for a row of the state, and rows for a lane."""
+        if self.tuning.reduce == "workgroup":
+            return 1, 1
+        split = min(head_size // (4 * TILES), self.device.capabilities.subgroup_size)
+        # In software loads cost most, and the rows of a lane share them.
+        many = self.tuning.reduce == "one_subgroup" or head_size * split > LANES
+        return split, 4 if many else 1
+
+    def _stacked(self, values: dict[str, Value]) -> tuple[Value, dict[str, int]]:
+        """The stack of several values of one shape, and which part of it each is; copied where they lie otherwise."""
+        given: Sequence[Value] = list(values.values())
+        apart = -(-given[0].shape[0] * given[0].row_bytes // ALIGN) * ALIGN
+        if any(v.base is None or v.base is not given[0].base or v.offset % apart for v in given):
+            given = self._copied(given)
+        return given[0].root, {name: value.offset // apart for name, value in zip(values, given, strict=True)}
+
+    def _copied(self, values: Sequence[Value]) -> tuple[Value, ...]:
+        _, parts = stack(self.rows, [value.shape[1] for value in values])
+        lanes = self.tuning.map_lanes
+        for value, part in zip(values, parts, strict=True):
+            width = part.shape[1]
+            groups = -(-self.rows * width // (4 * lanes))
+            constants: dict[str, Constant] = {"D": width, "WG": lanes}
+            self.record("", ("copy_rows", "lanes/plain"), constants, {"x": value, "y": part}, groups=groups)
+        return parts

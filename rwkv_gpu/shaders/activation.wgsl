@@ -1,0 +1,13 @@
+// The activations, by their number in the vocabulary.
+fn activation(which: u32, y: f32) -> f32 {
+    switch which {
+        case NONE: { return y; }
+        case RELU2: { return max(y, 0.0) * max(y, 0.0); }
+        case SILU: { return y / (1.0 + exp(-y)); }
+        case SIGMOID: { return 1.0 / (1.0 + exp(-y)); }
+        // Some drivers' tanh overflows past 44; from 10 on it is 1 to the last bit anyway.
+        case TANH: { return tanh(clamp(y, -10.0, 10.0)); }
+        case DECAY: { return exp(-0.606531 / (1.0 + exp(-y))); }
+        default: { return y; }
+    }
+}

@@ -1,0 +1,77 @@
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup is a subgroup of 8; each lane has R rows m to itself, for TB rows t
+// What software Vulkan likes: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
+@group(0) @binding(1) var<storage, read> w: array<vec4u>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+const CHUNK = 32u;      // 8 lanes load a vec4 each
+const PARTS = CHUNK / RUN;
+
+const_assert WG == 8u;
+
+fn run(group: u32, lane: u32) {
+    let t0 = group % table.t_blocks * TB;
+    let block = group / table.t_blocks;
+    if t0 >= step.rows || block >= table.blocks {
+        return;
+    }
+    let matrix = matrix_of(block);
+    let row0 = ((block - matrix.block) * WG + lane) * R;
+    let chunks = (matrix.k + CHUNK - 1u) / CHUNK;
+    var acc: array<f32, R * TB>;
+    for (var a = 0u; a < R * TB; a++) {
+        acc[a] = 0.0;
+    }
+    for (var c = 0u; c < chunks; c++) {
+        var q: array<array<vec4f, RUN / 4u>, R * PARTS>;
+        var scale: array<vec2f, R * PARTS>;
+        for (var j = 0u; j < R; j++) {
+            let i = (min(row0 + j, matrix.rows - 1u) * chunks + c) * PARTS;
+            for (var p = 0u; p < PARTS; p++) {
+                q[j * PARTS + p] = run_quants(i + p);
+                scale[j * PARTS + p] = run_scale(i + p);
+            }
+        }
+        for (var t = 0u; t < TB; t++) {
+            let start = matrix.x + min(t0 + t, step.rows - 1u) * matrix.k;
+            var values = spread(x4(start, c * CHUNK + 4u * lane, matrix.k));
+            for (var p = 0u; p < PARTS; p++) {
+                var dots: array<f32, R>;
+                for (var j = 0u; j < R; j++) {
+                    dots[j] = 0.0;
+                }
+                var sums = 0.0;
+                for (var n = 0u; n < RUN / 4u; n++) {
+                    let part = values[p * (RUN / 4u) + n];
+                    sums += dot(part, vec4f(1.0));
+                    for (var j = 0u; j < R; j++) {
+                        dots[j] += dot(q[j * PARTS + p][n], part);
+                    }
+                }
+                for (var j = 0u; j < R; j++) {
+                    acc[j * TB + t] += scale[j * PARTS + p].x * dots[j] + scale[j * PARTS + p].y * sums;
+                }
+            }
+        }
+    }
+    for (var t = 0u; t < TB; t++) {
+        for (var j = 0u; j < R; j += PER_OUT) {
+            if row0 + j < matrix.rows && t0 + t < step.rows {
+                store(matrix, t0 + t, row0 + j, acc[j * TB + t], acc[(j + PER_OUT - 1u) * TB + t]);
+            }
+        }
+    }
+}
+
+// Every lane's value to all lanes.
+fn spread(v: vec4f) -> array<vec4f, 8> {
+    return array<vec4f, 8>(
+        subgroupBroadcast(v, 0u),
+        subgroupBroadcast(v, 1u),
+        subgroupBroadcast(v, 2u),
+        subgroupBroadcast(v, 3u),
+        subgroupBroadcast(v, 4u),
+        subgroupBroadcast(v, 5u),
+        subgroupBroadcast(v, 6u),
+        subgroupBroadcast(v, 7u),
+    );
+}

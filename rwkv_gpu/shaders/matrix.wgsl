@@ -1,0 +1,33 @@
+// The matrices of one dispatch: one, a shard of one, or several that run together.
+struct Matrix {
+    block: u32,     // its first block of rows among all of the dispatch
+    rows: u32,
+    k: u32,
+    x: u32,         // where its input starts, in floats
+    y: u32,         // where its output starts, in floats
+    stride: u32,    // of a row of y
+    bias: u32,      // where its bias starts
+    then: u32,      // its activation
+    planes: vec4u,  // where its planes start, in vec4s
+}
+
+struct Table {
+    matrices: u32,
+    blocks: u32,    // of rows of W, over all matrices
+    t_blocks: u32,  // of rows of x
+    matrix: array<Matrix, 8>,
+}
+
+@group(0) @binding(6) var<uniform> table: Table;
+
+var<private> plane: vec4u;
+
+// The matrix that a block of rows is of.
+fn matrix_of(block: u32) -> Matrix {
+    var g = table.matrices - 1u;
+    while block < table.matrix[g].block {
+        g--;
+    }
+    plane = table.matrix[g].planes;
+    return table.matrix[g];
+}

@@ -1,0 +1,6 @@
+// y[t, m] = then(W[2m] · x[t]) * (W[2m + 1] · x[t]): gate and up, interleaved by rows
+const PER_OUT = 2u;
+
+fn store(matrix: Matrix, t: u32, row: u32, gate: f32, up: f32) {
+    y[matrix.y + t * matrix.stride + row / 2u] = activation(matrix.then, gate) * up;
+}

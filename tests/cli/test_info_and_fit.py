@@ -1,0 +1,65 @@
+"""`rwkv-gpu info` and `fit`, as their user sees them."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from rwkv_gpu.cli.main import cli
+from rwkv_gpu.gguf.formats import SIZES
+from tests.gguf.corpus import BAD
+from tests.golden_files import NAMES, golden
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_info_tells_the_facts_of_a_model(name):
+    path = golden(name)
+    result = run("info", path, "--device", "cpu")
+    assert result.exit_code == 0, result.stderr
+    assert "architecture" in result.stdout
+    assert "needs" in result.stdout
+    data = json.loads(run("info", path, "--device", "cpu", "--json", "--tensors").stdout)
+    assert data["bytes"] == path.stat().st_size
+    assert sum(tensor["bytes"] for tensor in data["tensors"]) == sum(data["formats"].values())
+    assert {tensor["type"] for tensor in data["tensors"]} == data["formats"].keys() <= {f.name for f in SIZES.values()}
+    assert data["vocabulary"] == len(set(range(data["vocabulary"])))
+
+
+def test_info_lists_every_tensor():
+    path = golden("rwkv7-mini-Q8_0.gguf")
+    lines = run("info", path, "--tensors", "--device", "cpu").stdout.splitlines()
+    assert any("blk.1.channel_mix_key.weight" in line and "Q8_0" in line for line in lines)
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.name)
+def test_a_bad_file_is_one_line_and_exit_code_2(bad, tmp_path):
+    result = run("info", bad.put(tmp_path), "--device", "cpu")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("rwkv-gpu: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_fit_says_yes_with_the_numbers(adapter, device):
+    path = golden("rwkv7-bf16-Q4_K_M.gguf")
+    name = "cpu" if device == "cpu" else adapter.index
+    result = run("fit", path, "--device", name)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("yes: ")
+    data = json.loads(run("fit", path, "--device", name, "--json").stdout)
+    assert data["fits"] is True
+    assert data["needed"] > 3_500_000
+
+
+def test_fit_says_no_with_the_numbers(monkeypatch):
+    path = golden("rwkv7-bf16-Q4_K_M.gguf")
+    monkeypatch.setattr("rwkv_gpu.cli.fit.host_available", lambda: 1_000_000)
+    result = run("fit", path, "--device", "cpu")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("no: ")
+    assert "976.6 KiB free" in result.stdout

@@ -1,0 +1,85 @@
+"""Runs a model over batches for tests: with the reference and on a device, from the same float parameters."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import gguf
+import numpy as np
+
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.plan import Plan, Slice
+from rwkv_gpu.gpu.tuning import default_tuning
+from rwkv_gpu.gpu.weights import Weights, upload_weights
+from rwkv_gpu.models.registry import Model
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.recording import Scratch
+from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.vocabulary import Joined, Weight
+
+Arrays = Mapping[str, np.ndarray]
+SLOTS = 4
+
+
+def float_weights(file: GGUFFile, model: Model) -> dict[str, np.ndarray]:
+    """Every parameter of the model as float32, by the `gguf` package's own dequantisers."""
+    return {weight.name: _floats(file, weight) for weight in model.weights}
+
+
+def _floats(file: GGUFFile, weight: Weight) -> np.ndarray:
+    if isinstance(weight, Joined):
+        return np.concatenate([_floats(file, part).reshape(-1, weight.shape[1]) for part in weight.parts])
+    tensor = file.tensors[weight.name]
+    rows = np.frombuffer(file.read(tensor), np.uint8).reshape(int(np.prod(tensor.shape[:-1])), -1)
+    values = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType(tensor.type))
+    return values.astype(np.float32).reshape(weight.shape)
+
+
+class OnCpu:
+    """A model in numpy with slots for some sequences; whatever the slots hold at first is NaN."""
+
+    def __init__(self, model: Model, weights: Arrays) -> None:
+        self.model = model
+        self.weights = weights
+        self.states = {state.name: np.full((SLOTS, *state.shape), np.nan, np.float32) for state in model.states}
+
+    def step(self, batch: Batch) -> np.ndarray:
+        """The logits that the batch asks for."""
+        return self.model.forward(Reference(self.weights, self.states, batch), batch.ids)
+
+
+class OnGpu:
+    """A model in one plan on a device, likewise."""
+
+    def __init__(
+        self, model: Model, weights: Arrays | Weights, device: Device, rows: int, segments: int = SLOTS
+    ) -> None:
+        nan = {state.name: np.full((SLOTS, *state.shape), np.nan, np.float32) for state in model.states}
+        buffers = {name: device.upload(array, "states") for name, array in nan.items()}
+        recorder = Recorder(
+            device,
+            weights if isinstance(weights, Weights) else upload_weights(device, weights),
+            rows,
+            Scratch(device),
+            default_tuning(device.capabilities),
+            states={name: Slice(buffer, 0, buffer.nbytes) for name, buffer in buffers.items()},
+            max_segments=min(rows, segments),
+            max_outputs=rows,
+        )
+        logits = model.forward(recorder, recorder.input("ids", np.uint32, (rows,)))
+        self.plan: Plan = recorder.finish({"logits": logits})
+
+    def step(self, batch: Batch) -> np.ndarray:
+        """The logits that the batch asks for."""
+        self.plan.run(batch.rows, batch.arrays(), len(batch.segments), len(batch.outputs))
+        return self.plan.read("logits", len(batch.outputs))
+
+
+def feed(model: OnCpu | OnGpu, tokens: Sequence[int], chunks: Iterable[int], slot: int = 1) -> np.ndarray:
+    """The logits of every token of one sequence, fed in chunks of these sizes."""
+    logits, start = [], 0
+    for count in chunks:
+        logits.append(model.step(Batch.of([(slot, start, tokens[start : start + count])], every=True)))
+        start += count
+    assert start == len(tokens)
+    return np.concatenate(logits)

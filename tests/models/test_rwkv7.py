@@ -1,0 +1,248 @@
+"""RWKV-7 says what llama.cpp recorded, however its tokens are fed; and a file that contradicts itself is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.parameters import parameters_of
+from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.loader import load_weights
+from rwkv_gpu.models.registry import Model, load_model
+from rwkv_gpu.ops.batch import Batch
+from tests.golden_files import FOLDER, NAMES, golden
+from tests.models.session import OnCpu, OnGpu, feed, float_weights
+from tests.models.tiny_rwkv7 import LAYERS, VOCABULARY, WIDTH, Tensors, tiny_tensors, write
+
+GOLDEN = tuple(name for name in NAMES if name.startswith("rwkv7")) or ("any",)
+LONG = tuple(name for name in GOLDEN if (FOLDER / name).with_suffix(".long.npz").is_file()) or ("any",)
+TRAINED = "rwkv7-trained-0.8M-F32.gguf"
+
+# Logits of a standard deviation near 2.5; float32 sums in another order differ by 2e-6 in a layer or two.
+RMS = 3e-5
+# The same on a GPU, whose exp, tanh and inverseSqrt are good to some units in the last place.
+RMS_GPU = 3e-4
+
+
+def opened(path: Path) -> tuple[Model, dict[str, np.ndarray]]:
+    with GGUFFile.open(path) as file:
+        model = load_model(file)
+        return model, float_weights(file, model)
+
+
+def recorded(path: Path, kind: str = "") -> dict[str, np.ndarray]:
+    with np.load(path.with_suffix(f"{kind}.npz")) as file:
+        return dict(file)
+
+
+def rms(x: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(x.astype(np.float64) ** 2)))
+
+
+def splits(count: int) -> dict[str, list[int]]:
+    """Ways to feed a sequence."""
+    return {"at once": [count], "in chunks": [5, 1, 17, count - 23], "token by token": [1] * count}
+
+
+# ---------------------------------------------------------------- golden
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_reference_equals_llama_cpp_however_it_is_fed(name):
+    path = golden(name)
+    model, weights = opened(path)
+    answers = recorded(path)
+    for how, chunks in splits(len(answers["tokens"])).items():
+        logits = feed(OnCpu(model, weights), answers["tokens"], chunks)
+        assert rms(logits - answers["exact_logits"]) < RMS, how
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_the_reference_equals_llama_cpp_over_1000_tokens(name):
+    path = golden(name)
+    answers = recorded(path, ".long")
+    model, weights = opened(path)
+    logits = feed(OnCpu(model, weights), answers["tokens"], [256] * 3 + [232])
+    assert rms(logits[answers["rows"]] - answers["exact_logits"]) < RMS
+
+
+def test_the_trained_model_says_what_its_authors_publish():
+    path = golden(TRAINED)
+    model, weights = opened(path)
+    answers = recorded(path)
+    prompt = answers["published_prompt"]
+    logits = feed(OnCpu(model, weights), prompt, [len(prompt)])
+    assert np.abs(logits[-1] - answers["published_logits"]).max() < 1e-4
+    logits = feed(OnCpu(model, weights), answers["tokens"], [len(answers["tokens"])])
+    assert np.abs(logits - answers["exact_logits"]).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", ["rwkv7-mini-Q4_K_M.gguf", "rwkv7-bf16-Q6_K.gguf", TRAINED])
+def test_the_gpu_equals_llama_cpp_however_it_is_fed(device, name):
+    path = golden(name)
+    model, weights = opened(path)
+    answers = recorded(path)
+    for how, chunks in splits(len(answers["tokens"])).items():
+        logits = feed(OnGpu(model, weights, device, max(chunks)), answers["tokens"], chunks)
+        assert rms(logits - answers["exact_logits"]) < RMS_GPU, how
+
+
+def test_the_gpu_equals_llama_cpp_with_halves_kept_as_halves(device):
+    path = golden("rwkv7-mini-F16.gguf")
+    model, weights = opened(path)
+    with GGUFFile.open(path) as file:
+        halves = {name for name, tensor in file.tensors.items() if tensor.format.name == "F16"}
+    mixed = {name: array.astype(np.float16) if name in halves else array for name, array in weights.items()}
+    answers = recorded(path)
+    logits = feed(OnGpu(model, mixed, device, 48), answers["tokens"], [48])
+    assert rms(logits - answers["exact_logits"]) < RMS_GPU
+
+
+def test_the_gpu_equals_llama_cpp_over_1000_tokens(fast_device):
+    path = golden("rwkv7-mini-Q4_K_M.gguf")
+    model, weights = opened(path)
+    answers = recorded(path, ".long")
+    logits = feed(OnGpu(model, weights, fast_device, 256), answers["tokens"], [256] * 3 + [232])
+    assert rms(logits[answers["rows"]] - answers["exact_logits"]) < RMS_GPU
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_gpu_equals_llama_cpp_from_the_file_as_it_is_stored(fast_device, name):
+    path = golden(name)
+    answers = recorded(path)
+    with GGUFFile.open(path) as file:
+        model = load_model(file)
+        weights = load_weights(fast_device, file, parameters_of(file, model))
+    logits = feed(OnGpu(model, weights, fast_device, 64), answers["tokens"], [len(answers["tokens"])])
+    assert rms(logits - answers["exact_logits"]) < RMS_GPU
+
+
+# ---------------------------------------------------------------- a tiny random model
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> tuple[Model, dict[str, np.ndarray]]:
+    return opened(write(tmp_path, tiny_tensors()))
+
+
+def tokens(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, VOCABULARY, count).astype(np.uint32)
+
+
+def test_batched_on_the_gpu_equals_alone_on_the_cpu(device, tiny):
+    model, weights = tiny
+    prompts = {2: tokens(9), 0: tokens(3, seed=1), 3: tokens(23, seed=2)}
+    gpu = OnGpu(model, weights, device, 40)
+    cuts = {2: 4, 0: 1, 3: 22}
+    first = gpu.step(Batch.of([(slot, 0, ids[: cuts[slot]]) for slot, ids in prompts.items()]))
+    rest = gpu.step(Batch.of([(slot, cuts[slot], ids[cuts[slot] :]) for slot, ids in prompts.items()]))
+    for n, (slot, ids) in enumerate(prompts.items()):
+        alone = feed(OnCpu(model, weights), ids, [len(ids)])
+        np.testing.assert_allclose(first[n], alone[cuts[slot] - 1], rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(rest[n], alone[-1], rtol=1e-3, atol=1e-3)
+
+
+def decode_layer(path: Path, device: Device) -> list[str]:
+    """The dispatches of one layer in decode, with the parameters laid as they are for use."""
+    with GGUFFile.open(path) as file:
+        model = load_model(file)
+        plan = OnGpu(model, load_weights(device, file, parameters_of(file, model)), device, 1).plan
+    names = [dispatch.name for dispatch in plan.dispatches if dispatch.name.startswith("blk.1/")]
+    print(*names, sep="\n")
+    return names
+
+
+def test_a_layer_of_one_format_takes_8_dispatches_in_decode(fast_device, tmp_path):
+    assert len(decode_layer(write(tmp_path, tiny_tensors()), fast_device)) <= 8
+
+
+def test_a_quantised_layer_takes_9_dispatches_in_decode(fast_device):
+    # One more: r, k, v are quantised, and the first halves of the LoRAs are not.
+    assert len(decode_layer(golden("rwkv7-bf16-Q4_K_M.gguf"), fast_device)) <= 9
+
+
+def test_the_model_names_its_states_and_parameters(tiny):
+    model, weights = tiny
+    assert {state.name: state.shape for state in model.states} == {
+        f"blk.{i}.{name}": shape
+        for i in range(LAYERS)
+        for name, shape in {"wkv": (1, 64, 64), "shift_time": (WIDTH,), "shift_channel": (WIDTH,)}.items()
+    }
+    assert len({weight.name for weight in model.weights}) == len(model.weights)
+    assert {weight.name: weight.shape for weight in model.weights} == {name: a.shape for name, a in weights.items()}
+
+
+# ---------------------------------------------------------------- files that differ
+
+
+def logits_of(path: Path) -> np.ndarray:
+    model, weights = opened(path)
+    return feed(OnCpu(model, weights), tokens(6), [6])
+
+
+def test_lerps_may_stand_in_six_tensors(tmp_path):
+    tensors = tiny_tensors()
+    expected = logits_of(write(tmp_path, tensors))
+    for i in range(LAYERS):
+        fused = tensors.pop(f"blk.{i}.time_mix_lerp_fused.weight")
+        tensors |= {f"blk.{i}.time_mix_lerp_{x}.weight": fused[n] for n, x in enumerate("rwkvag")}
+    assert np.array_equal(logits_of(write(tmp_path, tensors)), expected)
+
+
+def test_what_a_first_layer_carries_of_v_is_ignored(tmp_path):
+    tensors = tiny_tensors()
+    expected = logits_of(write(tmp_path, tensors))
+    tensors |= {f"blk.0.time_mix_v{n}.weight": tensors[f"blk.0.time_mix_a{n}.weight"] for n in range(3)}
+    assert np.array_equal(logits_of(write(tmp_path, tensors)), expected)
+
+
+def without_gate() -> Tensors:
+    tensors = tiny_tensors()
+    for i in range(LAYERS):
+        at = f"blk.{i}.time_mix"
+        del tensors[f"{at}_g1.weight"], tensors[f"{at}_g2.weight"]
+        tensors[f"{at}_lerp_fused.weight"] = tensors[f"{at}_lerp_fused.weight"][:5]
+    return tensors
+
+
+def test_a_model_without_gates_runs(device, tmp_path):
+    model, weights = opened(write(tmp_path, without_gate()))
+    expected = feed(OnCpu(model, weights), tokens(6), [6])
+    got = feed(OnGpu(model, weights, device, 6), tokens(6), [6])
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(tiny_tensors()))
+def test_a_missing_or_misshapen_tensor_is_named(tmp_path, name):
+    tensors = tiny_tensors()
+    shape = tensors[name].shape
+    tensors[name] = np.zeros((*shape[:-1], 32 + shape[-1]), np.float32)
+    with pytest.raises(BadFile, match=rf"tensor '{name}': found the shape .*, expected \[.*\]"):
+        opened(write(tmp_path, tensors))
+    del tensors[name]
+    missed = name.replace("lerp_fused", "lerp_r")  # an older file would have six
+    with pytest.raises(BadFile, match=rf"tensor '{missed}': found no such tensor, expected one"):
+        opened(write(tmp_path, tensors))
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"wkv__head_size": 128}, "embedding_length.*found 64, expected a multiple of the head size 128"),
+        ({"block_count": 0}, "block_count"),
+        ({"block_count": 3}, "blk.2"),
+        ({"embedding_length": 128}, "token_embd.weight.*found the shape"),
+        ({"feed_forward_length": 97}, "channel_mix_key"),
+        ({"token_shift_count": 1}, "token_shift_count"),
+    ],
+)
+def test_sizes_that_disagree_are_named(tmp_path, keys, says):
+    with pytest.raises(BadFile, match=says):
+        opened(write(tmp_path, tiny_tensors(), **keys))
+
+
+def test_a_head_size_without_a_kernel_is_unsupported(tmp_path):
+    with pytest.raises(UnsupportedModel, match="heads of size 32 are not supported; known: 64 and 128"):
+        opened(write(tmp_path, tiny_tensors(), wkv__head_size=32))

@@ -1,0 +1,109 @@
+"""Every matrix kernel, in every format, epilogue and awkward shape, against the reference."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.gguf.formats import FORMATS, Format
+from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.gpu.tuning import MANY, Tuning
+from rwkv_gpu.gpu.weights import Weights, upload_tensor
+from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.recording import Scratch
+from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.vocabulary import ACTIVATIONS, Weight
+from tests.gguf.blocks import mild_rows
+from tests.recording import linear_shapes, run_plan
+
+# Sums of some hundred products in another order, in float32: relative to the sum of the terms' magnitudes.
+TOLERANCE = 1e-5
+KINDS = ["workgroup", "workgroup_rows", "tile", "subgroup", "one_subgroup", "one_subgroup_rows", "lane", "lane_rows"]
+BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
+
+
+@pytest.fixture(params=KINDS)
+def tuning(request, device):
+    shapes = linear_shapes(device)
+    if request.param not in shapes:
+        pytest.skip("this device has no subgroups, or not of 8 lanes")
+    return Tuning(8, 64, "workgroup", ((MANY, shapes[request.param]),))
+
+
+class Bench:
+    """Matrices of given formats and shapes on the device and in numpy, laid in one buffer each."""
+
+    def __init__(self, device, tuning, rows):
+        self.device, self.rows = device, rows
+        self.weights, self.values = Weights(device), {}
+        self.scratch = Scratch(device)
+        self.recorder = Recorder(device, self.weights, rows + 1, self.scratch, tuning)
+
+    def matrix(self, name: str, fmt: Format, shape: tuple[int, ...]) -> Weight:
+        raw = mild_rows(fmt, shape[0] if len(shape) > 1 else 1, shape[-1], seed=len(self.values))
+        self.weights.add(name, upload_tensor(self.device, fmt, raw, shape))
+        self.values[name] = dequantise_rows(fmt, raw).reshape(shape)
+        return Weight(name, shape)
+
+    def check(self, says, **inputs):
+        """`says(ops, **inputs)` gives the outputs; both interpreters must agree."""
+        values = {n: self.recorder.input(n, np.float32, (self.rows + 1, a.shape[1])) for n, a in inputs.items()}
+        plan = self.recorder.finish(says(self.recorder, **values))
+        got = run_plan(plan, self.scratch, inputs, self.rows)
+        want = says(Reference(self.values), **inputs)
+        magnitudes = says(
+            Reference({n: np.abs(v) for n, v in self.values.items()}), **{n: np.abs(a) for n, a in inputs.items()}
+        )
+        for name in want:
+            scale = np.maximum(np.abs(magnitudes[name]).max(), 1e-30)
+            assert np.isfinite(got[name]).all(), name
+            assert np.abs(got[name] - want[name]).max() <= TOLERANCE * scale, name
+        return plan
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape, dtype=np.float32)
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
+def test_every_format_in_every_kernel(device, tuning, fmt):
+    bench = Bench(device, tuning, 3)
+    w = bench.matrix("w", fmt, (37, 512))
+    bench.check(lambda g, x: {"y": g.linear(x, w)}, x=normal(3, 512))
+
+
+@pytest.mark.parametrize(("rows", "shape"), [(1, (1, 4)), (2, (3, 33)), (17, (33, 95)), (66, (130, 36)), (5, (70, 1))])
+@pytest.mark.parametrize("fmt", [BY_NAME["F32"], BY_NAME["F16"]], ids=lambda fmt: fmt.name)
+def test_awkward_shapes(device, tuning, rows, shape, fmt):
+    bench = Bench(device, tuning, rows)
+    w = bench.matrix("w", fmt, shape)
+    bench.check(lambda g, x: {"y": g.linear(x, w)}, x=normal(rows, shape[1]))
+
+
+def test_long_rows_of_odd_length(fast_device):
+    """(17, 4095, 4097) in F16: no tile, run or word divides anything."""
+    for shape in linear_shapes(fast_device).values():
+        bench = Bench(fast_device, Tuning(8, 64, "workgroup", ((MANY, shape),)), 17)
+        w = bench.matrix("w", BY_NAME["F16"], (4095, 4097))
+        bench.check(lambda g, x, w=w: {"y": g.linear(x, w)}, x=normal(17, 4097))
+
+
+@pytest.mark.parametrize("then", ACTIVATIONS)
+def test_epilogues(device, tuning, then):
+    for with_bias, with_add in itertools.product((False, True), repeat=2):
+        bench = Bench(device, tuning, 3)
+        w, b = bench.matrix("w", BY_NAME["F32"], (20, 32)), bench.matrix("b", BY_NAME["F32"], (20,))
+        bench.check(
+            lambda g, x, add, w=w, b=b, with_bias=with_bias, with_add=with_add: {
+                "y": g.linear(x, w, then=then, bias=b if with_bias else None, add=add if with_add else None)
+            },
+            x=normal(3, 32),
+            add=normal(3, 20),
+        )
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "F32"])
+def test_gate_and_up_in_pairs(device, tuning, name):
+    bench = Bench(device, tuning, 3)
+    w = bench.matrix("w", BY_NAME[name], (2 * 45, 256))
+    bench.check(lambda g, x: {"y": g.glu(x, w, "silu")}, x=normal(3, 256) / 50)

@@ -1,0 +1,307 @@
+"""The ops that look back in time: GPU equals the reference, sequences stay apart, and chunks do not show."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.plan import Plan, Slice
+from rwkv_gpu.gpu.tuning import Tuning, default_tuning
+from rwkv_gpu.gpu.weights import upload_weights
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.recording import Scratch
+from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.vocabulary import Mixed, State
+from tests.recording import POISON, named, tunings
+
+ROWS, SEGMENTS, SLOTS = 1000, 5, 7
+LENGTHS = (1, 31, 33, 255, 256, 257, 1000)
+RAGGED = ((3, 0, 33), (0, 5, 1), (6, 0, 255), (1, 9, 17), (5, 1, 2))  # (slot, start, tokens), slots out of order
+# Sums over a head and products of a few hundred float32 rounded in another order, and a norm over them.
+TOLERANCE = 2e-4
+
+Arrays = dict[str, np.ndarray]
+Says = Callable[..., dict[str, Any]]  # (ops, weights, states, **inputs) -> outputs
+
+
+def batch_of(sequences: Sequence[tuple[int, int, int]], outputs: tuple[int, ...] = ()) -> Batch:
+    """A batch from (slot, start, tokens)."""
+    batch = Batch.of([(slot, start, [0] * count) for slot, start, count in sequences])
+    return Batch(batch.ids, batch.segments, outputs or batch.outputs)
+
+
+class Case:
+    """What is said, with its parameters, states and the inputs of a step; run by both interpreters."""
+
+    def __init__(self, says: Says, weights: Arrays, states: Sequence[State]) -> None:
+        self.says = says
+        self.weights = weights
+        self.states = {state.name: state for state in states}
+
+    def slots(self, seed: int = 0) -> Arrays:
+        """Some state in every slot."""
+        return {name: normal(SLOTS, *state.shape, seed=seed) for name, state in self.states.items()}
+
+    def on_cpu(self, slots: Arrays, steps: Sequence[tuple[Batch, Arrays]]) -> tuple[list[Arrays], Arrays]:
+        """The outputs of each step, and the states after the last."""
+        slots = {name: array.copy() for name, array in slots.items()}
+        outputs = []
+        for batch, inputs in steps:
+            reference = Reference(self.weights, slots, batch)
+            outputs.append(self.says(reference, named(self.weights), self.states, **inputs))
+        return outputs, slots
+
+    def record(
+        self, device: Device, inputs: Arrays, rows: int = ROWS, tuning: Tuning | None = None
+    ) -> tuple[Plan, Scratch, dict[str, Slice]]:
+        """The plan, its scratch memory and its states."""
+        scratch = Scratch(device)
+        buffers = {
+            name: device.buffer(SLOTS * int(np.prod(state.shape)) * 4, "states") for name, state in self.states.items()
+        }
+        slices = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in buffers.items()}
+        recorder = Recorder(
+            device,
+            upload_weights(device, self.weights),
+            rows,
+            scratch,
+            tuning or default_tuning(device.capabilities),
+            states=slices,
+            max_segments=SEGMENTS,
+        )
+        values = {name: recorder.input(name, array.dtype, (rows, *array.shape[1:])) for name, array in inputs.items()}
+        return recorder.finish(self.says(recorder, named(self.weights), self.states, **values)), scratch, slices
+
+    def on_gpu(
+        self,
+        device: Device,
+        slots: Arrays,
+        steps: Sequence[tuple[Batch, Arrays]],
+        rows: int = ROWS,
+        tuning: Tuning | None = None,
+    ) -> tuple[list[Arrays], Arrays]:
+        """As `on_cpu`, over poisoned memory; what no row or output of the step owns must stay untouched."""
+        plan, scratch, slices = self.record(device, steps[0][1], rows, tuning)
+        for name, array in slots.items():
+            device.write(slices[name].buffer, array)
+        outputs = []
+        for batch, inputs in steps:
+            for buffer in scratch.buffers:
+                device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
+            plan.run(batch.rows, inputs | batch.arrays(), len(batch.segments), len(batch.outputs))
+            counts = {
+                name: batch.rows if plan.outputs[name].shape[0] == rows else len(batch.outputs) for name in plan.outputs
+            }
+            outputs.append({name: plan.read(name, count) for name, count in counts.items()})
+            for name, count in counts.items():
+                beyond = plan.read(name, plan.outputs[name].shape[0])[count:]
+                assert np.all(beyond.view(np.uint32) == POISON), f"{name}: wrote rows that this step does not have"
+        after = {
+            name: np.frombuffer(device.read(slices[name].buffer), np.float32).reshape(array.shape)
+            for name, array in slots.items()
+        }
+        return outputs, after
+
+    def assert_same(self, device: Device, steps: Sequence[tuple[Batch, Arrays]], **how: Any) -> None:
+        """Outputs and states of both interpreters agree, and untouched slots keep their bytes."""
+        slots = self.slots()
+        expected, expected_after = self.on_cpu(slots, steps)
+        got, after = self.on_gpu(device, slots, steps, **how)
+        for step, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
+            for name in theirs:
+                np.testing.assert_allclose(
+                    mine[name], theirs[name], TOLERANCE, TOLERANCE, err_msg=f"{name}, step {step}"
+                )
+        idle = sorted(set(range(SLOTS)) - {s.slot for batch, _ in steps for s in batch.segments})
+        for name, array in slots.items():
+            np.testing.assert_allclose(after[name], expected_after[name], TOLERANCE, TOLERANCE, err_msg=name)
+            assert np.array_equal(after[name][idle], array[idle]), f"{name}: touched a slot of no sequence"
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def part(inputs: Arrays, rows: slice) -> Arrays:
+    return {name: array[rows] for name, array in inputs.items()}
+
+
+def test_a_batch_lays_its_sequences_end_to_end():
+    batch = Batch.of([(3, 0, [7, 8, 9]), (0, 5, [1]), (6, 2, [4, 4])])
+    arrays = batch.arrays()
+    assert batch.rows == 6
+    assert arrays["ids"].tolist() == [7, 8, 9, 1, 4, 4]
+    assert arrays["segments"].tolist() == [[0, 3, 3, 0], [3, 1, 0, 5], [4, 2, 6, 2]]
+    assert arrays["row_segment"].tolist() == [0, 0, 0, 1, 2, 2]
+    assert arrays["output_rows"].tolist() == [2, 3, 5]
+    assert Batch.of([(0, 0, [1, 2])], every=True).outputs == (0, 1)
+
+
+# ---------------------------------------------------------------- norm, shift, mix
+
+
+def shift_case(width: int, mixes: int) -> Case:
+    weights = {"weight": normal(width) + 1, "bias": normal(width, seed=1), "mix": normal(mixes, width, seed=2)}
+
+    def says(g, w, s, x):
+        ys = g.norm_shift_mix(x, w["weight"], w["bias"], 1e-5, w["mix"], s["shift"])
+        return {f"y{i}": y for i, y in enumerate(ys)}
+
+    return Case(says, weights, [State("shift", (width,))])
+
+
+def shift_inputs(rows: int, width: int) -> Arrays:
+    return {"x": normal(rows, width, seed=3) * 3 + 1}
+
+
+@pytest.mark.parametrize("mixes", [1, 5, 6])
+@pytest.mark.parametrize("width", [64, 320])
+def test_shift_equals_the_reference_over_ragged_segments(device, width, mixes):
+    batch = batch_of(RAGGED)
+    for tuning in tunings(device).values():
+        shift_case(width, mixes).assert_same(device, [(batch, shift_inputs(batch.rows, width))], tuning=tuning)
+
+
+@pytest.mark.parametrize("rows", LENGTHS)
+def test_shift_equals_the_reference_over_one_segment(device, rows):
+    for start in (0, 1):
+        steps = [(batch_of([(2, start, rows)]), shift_inputs(rows, 96))]
+        shift_case(96, 2).assert_same(device, steps)
+
+
+# ---------------------------------------------------------------- time mix
+
+
+def mix_case(heads: int, size: int, *, gate: bool = True, first: bool = False) -> Case:
+    width = heads * size
+    vectors = normal(5, width)
+    vectors[1] = np.abs(vectors[1])  # k_a, from 0 to 1 or a bit more
+    without = set() if gate else {"gate"}
+    without |= {"v_gate", "v_first"} if first else set()
+
+    def says(g, parameters, states, /, **x):
+        taken = {name: value for name, value in x.items() if name not in without}
+        return {"y": g.time_mix(Mixed(**taken), parameters["vectors"], 64e-5, states["wkv"])}
+
+    return Case(says, {"vectors": vectors}, [State("wkv", (heads, size, size))])
+
+
+def mix_inputs(rows: int, heads: int, size: int, seed: int = 0) -> Arrays:
+    """As a model makes them: decays near 1, rates between 0 and 1."""
+    shape = rows, heads * size
+    names = "r", "k", "v", "gate", "v_first"
+    rates = {"a": 1.0, "v_gate": 1.0, "w": -2.0}
+    inputs = {name: normal(*shape, seed=seed + 10 + i) for i, name in enumerate(names)}
+    for i, (name, shift) in enumerate(rates.items()):
+        inputs[name] = 1 / (1 + np.exp(-normal(*shape, seed=seed + 20 + i) - np.float32(shift)))
+    inputs["w"] = np.exp(np.float32(-0.606531) * inputs["w"])
+    return inputs
+
+
+@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize("heads", [1, 2, 3, 5])
+def test_time_mix_equals_the_reference_over_ragged_segments(device, heads, size):
+    batch = batch_of(RAGGED)
+    mix_case(heads, size).assert_same(device, [(batch, mix_inputs(batch.rows, heads, size))])
+
+
+@pytest.mark.parametrize("rows", LENGTHS)
+def test_time_mix_equals_the_reference_over_one_segment(device, rows):
+    for start in (0, 1):
+        mix_case(2, 64).assert_same(device, [(batch_of([(4, start, rows)]), mix_inputs(rows, 2, 64))])
+
+
+@pytest.mark.parametrize("size", [64, 128])
+def test_time_mix_is_the_same_in_every_tuning(device, size):
+    batch = batch_of(RAGGED)
+    for tuning in tunings(device).values():
+        mix_case(2, size).assert_same(device, [(batch, mix_inputs(batch.rows, 2, size))], tuning=tuning)
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+def test_time_mix_does_without_a_gate_and_without_a_first_value(device, gate, first):
+    batch = batch_of([(1, 0, 9), (0, 3, 1)])
+    mix_case(2, 64, gate=gate, first=first).assert_same(device, [(batch, mix_inputs(batch.rows, 2, 64))])
+
+
+def test_time_mix_of_zero_keys_is_finite(device):
+    inputs = mix_inputs(9, 2, 64)
+    inputs["k"][:] = 0
+    mix_case(2, 64).assert_same(device, [(batch_of([(1, 0, 9)]), inputs)])
+
+
+def test_time_mix_stays_finite_and_near_the_reference_over_4096_tokens(device):
+    steps = [(batch_of([(2, 1000 * i, n)]), mix_inputs(n, 2, 64, seed=i)) for i, n in enumerate((1000,) * 4 + (96,))]
+    mix_case(2, 64).assert_same(device, steps)
+
+
+# ---------------------------------------------------------------- both
+
+
+@pytest.mark.parametrize("kind", ["shift", "mix"])
+def test_in_chunks_equals_at_once_to_the_bit(device, kind):
+    case = shift_case(128, 6) if kind == "shift" else mix_case(2, 64)
+    inputs = shift_inputs(600, 128) if kind == "shift" else mix_inputs(600, 2, 64)
+    [whole], after_whole = case.on_gpu(device, case.slots(), [(batch_of([(3, 0, 600)]), inputs)])
+    edges = [0, 1, 2, 33, 34, 290, 547, 600]
+    steps = [
+        (batch_of([(3, first, last - first)]), part(inputs, slice(first, last)))
+        for first, last in zip(edges[:-1], edges[1:], strict=True)
+    ]
+    chunks, after_chunks = case.on_gpu(device, case.slots(seed=9), steps)
+    for name in whole:
+        assert np.array_equal(np.concatenate([chunk[name] for chunk in chunks]), whole[name])
+    for name in after_whole:
+        assert np.array_equal(after_chunks[name][3], after_whole[name][3])
+
+
+@pytest.mark.parametrize("kind", ["shift", "mix"])
+def test_a_sequence_of_nan_touches_no_other(device, kind):
+    case = shift_case(128, 6) if kind == "shift" else mix_case(2, 64)
+    batch = batch_of([(3, 1, 40), (2, 1, 9), (4, 0, 40)])
+    inputs = shift_inputs(89, 128) if kind == "shift" else mix_inputs(89, 2, 64)
+    poisoned = {name: array.copy() for name, array in inputs.items()}
+    for array in poisoned.values():
+        array[40:49] = np.nan
+    slots = case.slots()
+    sick_slots = {name: array.copy() for name, array in slots.items()}
+    for array in sick_slots.values():
+        array[2] = np.nan
+    [healthy], after_healthy = case.on_gpu(device, slots, [(batch, inputs)])
+    [sick], after_sick = case.on_gpu(device, sick_slots, [(batch, poisoned)])
+    for name in healthy:
+        assert np.array_equal(np.delete(sick[name], range(40, 49), 0), np.delete(healthy[name], range(40, 49), 0))
+    for name in after_healthy:
+        assert np.array_equal(np.delete(after_sick[name], 2, 0), np.delete(after_healthy[name], 2, 0))
+
+
+@pytest.mark.parametrize("kind", ["shift", "mix"])
+def test_a_fresh_sequence_does_not_see_what_its_slot_held(device, kind):
+    case = shift_case(128, 6) if kind == "shift" else mix_case(2, 64)
+    inputs = shift_inputs(5, 128) if kind == "shift" else mix_inputs(5, 2, 64)
+    nan = {name: np.full_like(array, np.nan) for name, array in case.slots().items()}
+    steps = [(batch_of([(3, 0, 5)]), inputs)]
+    [clean], _ = case.on_gpu(device, case.slots(), steps)
+    [dirty], after = case.on_gpu(device, nan, steps)
+    for name in clean:
+        assert np.array_equal(dirty[name], clean[name])
+    assert all(np.isfinite(array[3]).all() for array in after.values())
+
+
+# ---------------------------------------------------------------- pick
+
+
+def test_what_follows_pick_runs_over_the_picked_rows(device):
+    weights = {"weight": normal(96), "w": normal(33, 96)}
+
+    def says(g, w, _, x):
+        x = g.pick(g.rms_norm(x, w["weight"], 1e-5))
+        return {"x": x, "y": g.linear(g.rms_norm(x, w["weight"], 1e-5), w["w"])}
+
+    case = Case(says, weights, [])
+    for outputs in [(11,), (11, 3, 0), (0, 1, 2, 3, 4)]:
+        case.assert_same(device, [(batch_of([(0, 0, 12)], outputs), {"x": normal(12, 96)})], rows=20)

@@ -1,0 +1,117 @@
+"""A loaded model: right to llama.cpp's records, the same in any chunks, and clear about what it refuses."""
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.errors import BadInput, NoAdapter
+from tests.conftest import MODES
+from tests.golden_files import golden
+
+RWKV7 = [
+    "rwkv7-bf16-BF16",
+    "rwkv7-bf16-Q2_K",
+    "rwkv7-bf16-Q4_K_M",
+    "rwkv7-bf16-Q6_K",
+    "rwkv7-mini-F16",
+    "rwkv7-mini-Q4_K_M",
+    "rwkv7-mini-Q5_1",
+    "rwkv7-mini-Q8_0",
+]
+LONG = ["rwkv7-bf16-Q4_K_M", "rwkv7-mini-Q4_K_M"]
+# All arithmetic is float32, over logits of deviation 2.5: the order of sums leaves 2e-6, and this is ten times that.
+RMS = 2e-5
+
+
+@pytest.fixture(params=["cpu", *MODES])
+def opening(request, adapter):
+    """How to load: numpy, and the GPU in each mode."""
+    if request.param == "cpu":
+        return {"device": "cpu"}
+    return {"device": str(adapter.index), **MODES[request.param]}
+
+
+def rms(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((a.astype(np.float64) - b) ** 2)))
+
+
+@pytest.mark.parametrize("name", RWKV7)
+def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name):
+    record = np.load(golden(f"{name}.npz"))
+    ids = record["tokens"].tolist()
+    with rwkv_gpu.load(golden(f"{name}.gguf"), **opening) as llm:
+        for chunk in (48, 7, 1):
+            assert rms(llm.logits(ids, chunk_size=chunk), record["exact_logits"]) < RMS
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name):
+    record = np.load(golden(f"{name}.long.npz"))
+    with rwkv_gpu.load(golden(f"{name}.gguf"), **opening) as llm:
+        logits = llm.logits(record["tokens"].tolist())[record["rows"]]
+    assert rms(logits, record["exact_logits"]) < RMS
+
+
+@pytest.mark.parametrize("name", RWKV7)
+def test_greedy_continuation_is_that_of_llama_cpp(opening, name):
+    record = np.load(golden(f"{name}.npz"))
+    certain = int(np.argmax(record["exact_margin"] < 0.02)) if (record["exact_margin"] < 0.02).any() else 64
+    with rwkv_gpu.load(golden(f"{name}.gguf"), **opening) as llm:
+        done = llm.generate(record["tokens"].tolist(), max_tokens=max(certain, 1))
+    assert list(done.tokens)[:certain] == record["exact_greedy"][:certain].tolist()
+
+
+def test_a_really_trained_model_gives_its_authors_logits(opening):
+    record = np.load(golden("rwkv7-trained-0.8M-F32.npz"))
+    with rwkv_gpu.load(golden("rwkv7-trained-0.8M-F32.gguf"), **opening) as llm:
+        logits = llm.logits(record["tokens"].tolist())
+    assert np.abs(logits - record["exact_logits"]).max() < 1e-4
+
+
+def test_a_text_comes_and_goes_through_the_tokenizer():
+    with rwkv_gpu.load(golden("rwkv7-mini-Q8_0.gguf"), device="cpu") as llm:
+        for text in ("hello world", "日本語\n\n", ""):
+            assert llm.detokenize(llm.tokenize(text)) == text
+        done = llm.generate("hello", max_tokens=5)
+        assert done.text == llm.detokenize(done.tokens)
+        assert done.finish_reason in ("length", "stop")
+        assert done.stats.prompt_tokens == len(llm.tokenize("hello", special=True))
+
+
+def test_the_same_seed_says_the_same():
+    with rwkv_gpu.load(golden("rwkv7-mini-Q8_0.gguf"), device="cpu") as llm:
+        a, b, c = (llm.generate("hello", max_tokens=20, temperature=1.0, seed=seed).tokens for seed in (1, 1, 2))
+    assert a == b
+    assert a != c
+
+
+def test_layers_submitted_apart_give_the_same_bytes(adapter):
+    path, device = golden("rwkv7-mini-Q8_0.gguf"), str(adapter.index)
+    with rwkv_gpu.load(path, device=device) as whole, rwkv_gpu.load(path, device=device, layers_per_submit=1) as parts:
+        assert whole.logits([1, 2, 3]).tobytes() == parts.logits([1, 2, 3]).tobytes()
+
+
+def test_what_cannot_be_said_is_refused_by_name():
+    with rwkv_gpu.load(golden("rwkv7-mini-Q8_0.gguf"), device="cpu") as llm:
+        with pytest.raises(BadInput, match="no tokens"):
+            llm.generate("")
+        with pytest.raises(BadInput, match="no tokens"):
+            llm.logits([])
+        with pytest.raises(BadInput, match="4096 at place 1"):
+            llm.logits([1, 4096])
+        with pytest.raises(BadInput, match="-1 at place 0"):
+            llm.generate([-1])
+        with pytest.raises(BadInput, match="max_tokens"):
+            llm.generate("a", max_tokens=0)
+        with pytest.raises(BadInput, match="temperature"):
+            llm.generate("a", temperature=-1.0)
+
+
+def test_a_load_that_is_refused_names_the_value():
+    path = golden("rwkv7-mini-Q8_0.gguf")
+    with pytest.raises(BadInput, match="chunk_size is 0"):
+        rwkv_gpu.load(path, device="cpu", chunk_size=0)
+    with pytest.raises(NoAdapter, match="no such gpu"):
+        rwkv_gpu.load(path, device="no such gpu")
+    with pytest.raises(rwkv_gpu.UnsupportedModel, match="qwen3"):
+        rwkv_gpu.load(golden("qwen3-small-Q8_0.gguf"), device="cpu")

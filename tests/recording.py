@@ -7,7 +7,7 @@ import numpy as np
 
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.gpu.tuning import MANY, TILE, LinearShape, Tuning, default_tuning, lane, vec
+from rwkv_gpu.gpu.tuning import MANY, TILE, TILE_F16, LinearShape, Tuning, default_tuning, dot, lane, vec
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch, Value
@@ -24,8 +24,12 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
     """Every kind of matrix kernel that this device can run, at several sizes."""
     can = device.capabilities
     shapes = {"workgroup": vec("workgroup", 64, 4, 1), "workgroup_rows": vec("workgroup", 32, 2, 4), "tile": TILE}
+    shapes["dot"] = dot("workgroup", 32, 2, 2)
+    if can.f16:
+        shapes["tile_f16"] = TILE_F16
     if can.subgroup:
         shapes["subgroup"] = vec("subgroup", 4 * can.subgroup_size, 4, 2)
+        shapes["dot_subgroup"] = dot("one_subgroup", can.subgroup_size, 4, 1)
         shapes["one_subgroup"] = vec("one_subgroup", can.subgroup_size, 2, 1)
         shapes["one_subgroup_rows"] = vec("one_subgroup", can.subgroup_size, 4, 8)
     if can.subgroup_size == 8:

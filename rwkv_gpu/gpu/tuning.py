@@ -1,6 +1,6 @@
 """The constants that kernels are specialised by, chosen for a device."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .device import Capabilities
 
@@ -9,11 +9,12 @@ from .device import Capabilities
 class LinearShape:
     """One way to spread a matrix product over workgroups."""
 
-    kernel: str  # linear_vec, linear_lane, linear_tile
+    kernel: str  # linear_vec, linear_dot, linear_lane, linear_tile
     lanes: str  # the part that reduces, or plain
     wg: int  # lanes of a workgroup
     r: int  # rows of W: for a workgroup, of linear_lane for a lane
     tb: int  # rows of x for a workgroup
+    tile: str = "f32"  # what linear_tile keeps in workgroup memory: f16 halves it, and rounds
 
     @property
     def block(self) -> int:
@@ -38,12 +39,18 @@ class Tuning:
 
 
 TILE = LinearShape("linear_tile", "plain", wg=128, r=64, tb=64)
+TILE_F16 = replace(TILE, tile="f16")
 MANY = 1 << 30
 
 
 def vec(lanes: str, wg: int, r: int, tb: int) -> LinearShape:
     """Lanes stride over a row and reduce."""
     return LinearShape("linear_vec", lanes, wg, r, tb)
+
+
+def dot(lanes: str, wg: int, r: int, tb: int) -> LinearShape:
+    """As `vec`, with x quantised to bytes: products are integers, and x is rounded."""
+    return LinearShape("linear_dot", lanes, wg, r, tb)
 
 
 def lane(r: int, tb: int) -> LinearShape:

@@ -30,6 +30,11 @@ class Shard:
     planes: tuple[int, ...]  # where each of four planes starts, in vec4s
 
     @property
+    def packed(self) -> bool:
+        """Whether its weights are small integers with scales."""
+        return "format/packed" in self.parts
+
+    @property
     def constants(self) -> dict[str, Constant]:
         """What the shader parts need to know."""
         return {f"PLANE{n}": start for n, start in enumerate(self.planes)}

@@ -1,10 +1,13 @@
 """Matrix products recorded: one matrix, shards of one, several at once, gate and up in pairs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant
+from ..gpu.tuning import LinearShape
 from ..gpu.weights import Shard
 from .recording import Operand, Recording, Value, Vectors, Words, stack
 from .vocabulary import NUMBER, NUMBERS, Activation, Weight
@@ -130,37 +133,56 @@ class LinearRecorder(Recording):
     ) -> None:
         """One dispatch for all the products, which share a format."""
         shape = self.tuning.linear_shape(self.rows, products[0].shard.run)
-        words: list[int] = []
-        blocks = 0
-        for p in products:
-            words += [blocks, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes]
-            blocks += -(-p.shard.rows // shape.block)
+        if shape.kernel == "linear_dot" and not products[0].shard.packed:
+            shape = replace(shape, kernel="linear_vec")
+        if shape.kernel == "linear_dot":
+            products, operands = self._with_bytes(products, operands)
+        words, blocks = _table(products, shape)
         t_blocks = -(-self.rows // shape.tb)
-        head = [len(products), blocks, t_blocks, 0]
-        padding = [0] * (MATRIX_WORDS * (MATRICES - len(products)))
-        constants: dict[str, Constant] = {
-            "WG": shape.wg,
-            "R": shape.r,
-            "TB": shape.tb,
-            "PADDED": int(any(p.k % 32 for p in products)),
-        }
-        parts = [
-            *products[0].shard.parts,
-            f"out/{out}",
-            "x/scalar" if any(p.k % 4 for p in products) else "x/vec4",
-            "matrix",
-            "activation",
-            f"lanes/{shape.lanes}",
-        ]
+        table = (len(products), blocks, t_blocks, 0, *words, *[0] * (MATRIX_WORDS * MATRICES - len(words)))
+        parts = [*products[0].shard.parts, f"out/{out}", "matrix", "activation", f"lanes/{shape.lanes}"]
+        if shape.kernel != "linear_dot":
+            parts.append("x/scalar" if any(p.k % 4 for p in products) else "x/vec4")
         if out == "rows":
             parts.append("bias/vector" if "bias" in operands else "bias/none")
             parts.append("residual/rows" if "residual" in operands else "residual/none")
-        flops = sum(2 * p.shard.rows * p.k for p in products)
+        constants: dict[str, Constant] = {"WG": shape.wg, "R": shape.r, "TB": shape.tb}
+        if shape.kernel != "linear_dot":
+            constants["PADDED"] = int(any(p.k % 32 for p in products))
+        if shape.kernel == "linear_tile":
+            constants["Tile"] = shape.tile
         self.record(
             name,
             (shape.kernel, *parts),
             constants | NUMBERS,
-            operands | {"table": Words((*head, *words, *padding))},
+            operands | {"table": Words(table)},
             groups=blocks * t_blocks,
-            row_flops=flops,
+            row_flops=sum(2 * p.shard.rows * p.k for p in products),
         )
+
+    def _with_bytes(
+        self, products: Sequence[Product], operands: dict[str, Operand]
+    ) -> tuple[Sequence[Product], dict[str, Operand]]:
+        """The same products of the input as bytes with scales; an input is quantised once for all that read it."""
+        x = operands["x"]
+        assert isinstance(x, Value)
+        if x.root not in self._bytes:
+            runs = -(-x.root.nbytes // 128)
+            y = self._bytes[x.root] = Value((self.rows, 12), np.uint32, size=48 * runs)
+            lanes = self.tuning.map_lanes
+            constants = {"RUNS": runs, "WG": lanes}
+            self.record(
+                "", ("quantise_rows", "lanes/plain"), constants, {"x": x.root, "y": y}, groups=-(-runs // lanes)
+            )
+        moved = [replace(p, x=p.x + x.offset // 4) for p in products]
+        return moved, operands | {"x": self._bytes[x.root]}
+
+
+def _table(products: Sequence[Product], shape: LinearShape) -> tuple[list[int], int]:
+    """The words that describe each matrix to the kernels, and the blocks of rows over all."""
+    words: list[int] = []
+    blocks = 0
+    for p in products:
+        words += [blocks, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes]
+        blocks += -(-p.shard.rows // shape.block)
+    return words, blocks

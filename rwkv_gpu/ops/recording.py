@@ -148,6 +148,7 @@ class Recording:
         self._inputs: dict[str, Value] = {}
         self._splits: list[int] = []
         self._prefix = ""
+        self._bytes: dict[Value, Value] = {}  # inputs of products that were quantised already
 
     def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
         """A tensor that every step uploads; the same one when asked for again."""

@@ -3,7 +3,7 @@
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
-const TILE = 64u;
+const SIDE = 64u;
 const COLUMNS = 32u;
 const PARTS = COLUMNS / RUN;
 const_assert WG == 128u;
@@ -11,8 +11,9 @@ const_assert R == 64u;
 const_assert TB == 64u;
 
 // Column-major, so that a lane's rows lie side by side.
-var<workgroup> w_tile: array<array<vec4f, 16>, 32>;     // [COLUMNS, TILE / 4] decoded weights
-var<workgroup> x_tile: array<array<vec4f, 16>, 32>;     // [COLUMNS, TILE / 4]
+// Tile is f32 or f16: sums are float32 either way.
+var<workgroup> w_tile: array<array<vec4<Tile>, 16>, 32>;    // [COLUMNS, SIDE / 4] decoded weights
+var<workgroup> x_tile: array<array<vec4<Tile>, 16>, 32>;    // [COLUMNS, SIDE / 4]
 
 fn run(group: u32, lane: u32) {
     let t0 = group % table.t_blocks * TB;
@@ -30,16 +31,16 @@ fn run(group: u32, lane: u32) {
         acc[j] = vec4f();
     }
     for (var c = 0u; c < chunks; c++) {
-        if lane < TILE {
+        if lane < SIDE {
             decode(matrix, min(row0 + lane, matrix.rows - 1u), c, chunks, lane);
         } else {
-            copy(matrix, min(t0 + lane - TILE, step.rows - 1u), c, lane - TILE);
+            copy(matrix, min(t0 + lane - SIDE, step.rows - 1u), c, lane - SIDE);
         }
         workgroupBarrier();
         for (var k = 0u; k < COLUMNS; k++) {
-            let values = x_tile[k][mine_t];
-            let low = w_tile[k][2u * mine_m];
-            let high = w_tile[k][2u * mine_m + 1u];
+            let values = vec4f(x_tile[k][mine_t]);
+            let low = vec4f(w_tile[k][2u * mine_m]);
+            let high = vec4f(w_tile[k][2u * mine_m + 1u]);
             for (var j = 0u; j < 4u; j++) {
                 acc[j] = fma(vec4f(low[j]), values, acc[j]);
                 acc[j + 4u] = fma(vec4f(high[j]), values, acc[j + 4u]);
@@ -64,7 +65,7 @@ fn decode(matrix: Matrix, row: u32, c: u32, chunks: u32, place: u32) {
         let scale = run_scale(i);
         var q = run_quants(i);
         for (var k = 0u; k < RUN; k++) {
-            w_tile[p * RUN + k][place / 4u][place % 4u] = fma(scale.x, q[k / 4u][k % 4u], scale.y);
+            w_tile[p * RUN + k][place / 4u][place % 4u] = Tile(fma(scale.x, q[k / 4u][k % 4u], scale.y));
         }
     }
 }
@@ -73,7 +74,7 @@ fn copy(matrix: Matrix, t: u32, c: u32, place: u32) {
     for (var k = 0u; k < COLUMNS; k += 4u) {
         let values = x4(matrix.x + t * matrix.k, c * COLUMNS + k, matrix.k);
         for (var n = 0u; n < 4u; n++) {
-            x_tile[k + n][place / 4u][place % 4u] = values[n];
+            x_tile[k + n][place / 4u][place % 4u] = Tile(values[n]);
         }
     }
 }

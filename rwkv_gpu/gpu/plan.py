@@ -36,6 +36,7 @@ class Dispatch:
     fixed_bytes: int  # moved whatever the row count is: the weights
     row_bytes: int  # moved for each row
     row_flops: int
+    picked: bool = False  # its rows are those that were picked
 
 
 class StepBuffer:
@@ -165,7 +166,7 @@ class Plan:
         self, rows: int, inputs: Mapping[str, npt.ArrayLike], replays: int = 10, segments: int = 0, outputs: int = 0
     ) -> Profile:
         """Times every dispatch by the GPU's clock, over several replays."""
-        return measure(self, lambda: self.step.write(rows, inputs, segments, outputs), rows, replays)
+        return measure(self, lambda: self.step.write(rows, inputs, segments, outputs), rows, outputs, replays)
 
     def read(self, name: str, rows: int) -> npt.NDArray[Any]:
         """The first rows of an output, once the GPU is done."""

@@ -58,8 +58,8 @@ class Profile:
         return "\n".join(lines)
 
 
-def measure(plan: "Plan", write: Callable[[], None], rows: int, replays: int) -> Profile:
-    """Runs the plan `replays` times with timestamps around every dispatch; `write` uploads a step of `rows` rows."""
+def measure(plan: "Plan", write: Callable[[], None], rows: int, outputs: int, replays: int) -> Profile:
+    """Runs the plan `replays` times with timestamps around every dispatch; `write` uploads the step."""
     times = np.array([_replay(plan, write) for _ in range(replays)])  # [replays, dispatches] seconds
     median = np.median(times, axis=0)
     sums: dict[str, list[Any]] = {}
@@ -67,8 +67,9 @@ def measure(plan: "Plan", write: Callable[[], None], rows: int, replays: int) ->
         entry = sums.setdefault(re.sub(r"\bblk\.\d+", "blk.*", dispatch.name), [0, 0.0, 0, 0])
         entry[0] += 1
         entry[1] += float(seconds)
-        entry[2] += dispatch.fixed_bytes + rows * dispatch.row_bytes
-        entry[3] += rows * dispatch.row_flops
+        count = outputs if dispatch.picked else rows
+        entry[2] += dispatch.fixed_bytes + count * dispatch.row_bytes
+        entry[3] += count * dispatch.row_flops
     steps = sorted((StepTime(name, *entry) for name, entry in sums.items()), key=lambda step: -step.seconds)
     return Profile(rows, replays, tuple(steps), float(median.sum()))
 

@@ -149,6 +149,7 @@ class Recording:
         self._splits: list[int] = []
         self._prefix = ""
         self._bytes: dict[Value, Value] = {}  # inputs of products that were quantised already
+        self._sorted: dict[tuple[Value, int], tuple[Value, Value]] = {}  # choices of experts, likewise
 
     def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
         """A tensor that every step uploads; the same one when asked for again."""
@@ -274,12 +275,13 @@ def _place(step: Step, places: Mapping[Unplaced, Slice], uniform: Slice) -> Disp
             bound[number] = place(operand, places)
         else:
             bound[number] = operand if isinstance(operand, Slice) else places[operand]
-    return Dispatch(step.name, step.pipeline, bound, step.grid, step.fixed_bytes, step.row_bytes, step.row_flops)
+    moved = step.fixed_bytes, step.row_bytes, step.row_flops
+    return Dispatch(step.name, step.pipeline, bound, step.grid, *moved, step.picked)
 
 
 def _short(name: str) -> str:
-    """`blk.3.ffn_key.weight` is `ffn_key` inside block 3."""
-    return re.sub(r"^blk\.\d+\.", "", name).removesuffix(".weight")
+    """`blk.3.ffn_key.weight` is `ffn_key` inside block 3; of several, joined by +, each."""
+    return "+".join(re.sub(r"^blk\.\d+\.", "", one).removesuffix(".weight") for one in name.split("+"))
 
 
 def _format_suffix(parts: Sequence[str]) -> str:

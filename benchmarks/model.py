@@ -1,0 +1,75 @@
+"""Prefill by chunk size and decode of a whole model; with a table of where the time goes.
+
+    python -m benchmarks.model MODEL.gguf [--device NAME] [--prompt 512] [--chunks 64,128,256,512,1024] [--decode 16]
+
+One warm-up of each plan, then the median of several repeats. --profile adds the GPU's own time by step.
+"""
+
+import statistics
+import time
+
+import click
+import numpy as np
+
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner, prefill
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.adapters import find
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Batch
+
+
+def timed(repeats: int, run) -> float:
+    """The median of seconds, after one run that compiles."""
+    run()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def decode(runner: Runner, count: int, start: int) -> None:
+    """Greedy tokens, one a step."""
+    token = 1
+    for position in range(start, start + count):
+        token = int(prefill(runner, [token], start=position)[-1].argmax())
+
+
+@click.command()
+@click.argument("model")
+@click.option("--device", default="auto")
+@click.option("--prompt", default=512)
+@click.option("--chunks", default="64,128,256,512")
+@click.option("--decode", "tokens", default=16)
+@click.option("--repeats", default=3)
+@click.option("--profile", is_flag=True)
+def main(model: str, device: str, prompt: int, chunks: str, tokens: int, repeats: int, profile: bool) -> None:
+    sizes = [int(size) for size in chunks.split(",")]
+    choice = find(device)
+    with GGUFFile.open(model) as file:
+        loaded = load_model(file)
+        runner: Runner
+        if choice.adapter is None:
+            runner = HostRunner(file, loaded, chunk_size=max(sizes))
+        else:
+            runner = GpuRunner(Device(choice.adapter), file, loaded, chunk_size=max(sizes))
+    ids = np.random.default_rng(0).integers(1, 250, prompt).tolist()
+    print(f"{model}, {choice.adapter or 'cpu, numpy'}, prompt of {prompt}, median of {repeats}")
+    for size in sizes:
+        seconds = timed(repeats, lambda size=size: prefill(runner, ids, chunk_size=size))
+        print(f"  prefill, chunk {size:5}: {prompt / seconds:10.1f} tok/s", flush=True)
+    seconds = timed(repeats, lambda: decode(runner, tokens, prompt))
+    print(f"  decode:               {tokens / seconds:10.2f} tok/s", flush=True)
+    if profile and isinstance(runner, GpuRunner):
+        for rows in (1, max(sizes)):
+            batch = Batch.of([(0, 0, ids[:rows])])
+            plan = runner.plan_for(batch)
+            took = plan.profile(rows, batch.arrays(), 3, len(batch.segments), len(batch.outputs))
+            print(f"\n{rows} rows, {len(plan.dispatches)} dispatches\n{took.table()}")
+    runner.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -10,12 +10,13 @@ from ..gguf.file import GGUFFile
 from ..gpu.device import Buffer, Device
 from ..gpu.loader import Progress, host_weights, load_weights
 from ..gpu.plan import Plan, Slice
-from ..gpu.tuning import Tuning, default_tuning
+from ..gpu.tuning import Tuning
 from ..models.registry import Model
 from ..ops.batch import Batch
 from ..ops.recorder import Recorder
 from ..ops.recording import MAX_SEGMENTS, Scratch
 from ..ops.reference import Reference
+from ..ops.self_test import tuning_for
 from .parameters import parameters_of
 
 Logits = npt.NDArray[np.float32]
@@ -64,7 +65,7 @@ class GpuRunner:
         self.slots = slots
         self.chunk_size = chunk_size
         self.layers_per_submit = layers_per_submit
-        self.tuning = tuning or default_tuning(device.capabilities)
+        self.tuning = tuning or tuning_for(device)
         self.weights = load_weights(device, file, parameters_of(file, model), progress)
         self._states: dict[str, Buffer] = {}
         for state in model.states:

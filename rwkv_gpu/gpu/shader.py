@@ -18,6 +18,7 @@ from . import native
 
 Constant = int | float | str | tuple[int, ...]  # a u32, an f32, the type that an alias stands for, an array of u32
 
+ENABLE = re.compile(r"^enable \w+;\n", re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*")
 BINDING = re.compile(
     r"@group\(0\)\s*@binding\((\d+)\)\s*var<\s*(uniform|storage)(?:\s*,\s*(read_write|read))?\s*>\s*(\w+)"
@@ -70,7 +71,10 @@ def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constan
     """The kernel and its parts, named like `linear_vec` and `format/q4_k`, specialised by constants."""
     texts = [(f"{name}.wgsl", _read(name)) for name in (kernel, *parts)]
     needs_f16 = any(re.search(r"\bf16\b", _code(text)) for _, text in texts) or "f16" in (constants or {}).values()
-    prelude = "enable f16;\n" if needs_f16 else ""
+    # What a part enables must stand before everything; its own line stays, empty, so that lines keep their numbers.
+    enabled = {line for _, text in texts for line in ENABLE.findall(text)} | ({"enable f16;\n"} if needs_f16 else set())
+    texts = [(file, ENABLE.sub("\n", text)) for file, text in texts]
+    prelude = "".join(sorted(enabled))
     prelude += "".join(_declare(name, value) for name, value in sorted((constants or {}).items()))
     texts.insert(0, (PRELUDE, prelude))
     name = ".".join([kernel, *(part.rpartition("/")[2] for part in parts)])

@@ -3,13 +3,14 @@
 from dataclasses import dataclass, replace
 
 from .device import Capabilities
+from .shader import Constant
 
 
 @dataclass(frozen=True)
 class LinearShape:
     """One way to spread a matrix product over workgroups."""
 
-    kernel: str  # linear_vec, linear_dot, linear_lane, linear_tile
+    kernel: str  # linear_vec, linear_dot, linear_lane, linear_tile, linear_coop
     lanes: str  # the part that reduces, or plain
     wg: int  # lanes of a workgroup
     r: int  # rows of W: for a workgroup, of linear_lane for a lane
@@ -23,6 +24,37 @@ class LinearShape:
 
 
 @dataclass(frozen=True)
+class ExpertShape:
+    """One way to spread products with experts over workgroups."""
+
+    kernel: str  # experts_vec, experts_lane, experts_tile
+    lanes: str  # the part that reduces, or plain
+    wg: int  # lanes of a workgroup
+    r: int  # rows of an expert's matrices: for a workgroup, of experts_lane for a lane; even, as gate and up take turns
+    tb: int  # choices of one expert for a workgroup; with 1 they are taken as they come, with more they are sorted
+
+    @property
+    def block(self) -> int:
+        """Rows of an expert's matrices for a workgroup."""
+        return self.r * self.wg if self.kernel == "experts_lane" else self.r
+
+    @property
+    def sums(self) -> bool:
+        """Whether the products of one row can be summed where they are computed."""
+        return self.kernel == "experts_vec" and self.tb == 1
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What the kernel is specialised by."""
+        return {"WG": self.wg, "R": self.r, "TB": self.tb}
+
+
+EXPERT_TILE = ExpertShape("experts_tile", "plain", wg=128, r=64, tb=32)
+MANY_EACH = float("inf")
+PLAIN_EXPERTS = ((1, ExpertShape("experts_vec", "workgroup", 64, 4, 1)), (MANY_EACH, EXPERT_TILE))
+
+
+@dataclass(frozen=True)
 class Tuning:
     """How work is spread over lanes. Every choice gives the same answer; some are faster."""
 
@@ -31,14 +63,22 @@ class Tuning:
     reduce: str  # the part that sums over lanes: workgroup, subgroup, one_subgroup
     linear: tuple[tuple[int, LinearShape], ...]  # up to so many rows, this shape; ascending
     linear_short: tuple[tuple[int, LinearShape], ...] = ()  # the same for formats whose runs are of 16 weights
+    experts: tuple[tuple[float, ExpertShape], ...] = PLAIN_EXPERTS  # up to so many choices for each expert; ascending
+    experts_short: tuple[tuple[float, ExpertShape], ...] = ()  # as linear_short
 
     def linear_shape(self, rows: int, run: int = 32) -> LinearShape:
         """The shape for a plan of so many rows; beyond the last bound, the last."""
         ladder = self.linear_short if run < 32 and self.linear_short else self.linear
         return next((shape for bound, shape in ladder if rows <= bound), ladder[-1][1])
 
+    def expert_shape(self, choices: float, run: int = 32) -> ExpertShape:
+        """The shape for so many choices for each expert, on average."""
+        ladder = self.experts_short if run < 32 and self.experts_short else self.experts
+        return next((shape for bound, shape in ladder if choices <= bound), ladder[-1][1])
+
 
 TILE = LinearShape("linear_tile", "plain", wg=128, r=64, tb=64)
+COOP = LinearShape("linear_coop", "plain", wg=128, r=64, tb=64)  # matrix units; only after `self_test`
 TILE_F16 = replace(TILE, tile="f16")
 MANY = 1 << 30
 

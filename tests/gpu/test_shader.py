@@ -61,6 +61,16 @@ def test_f16_is_enabled_only_where_it_is_used():
     assert "enable f16;" not in link("embed", ["format/f16"]).source  # unpacks by hand, needs no feature
 
 
+def test_what_a_part_enables_stands_first_and_lines_keep_their_numbers():
+    whole = link("linear_coop")
+    assert whole.source.startswith("enable f16;\nenable wgpu_cooperative_matrix;\n")
+    assert whole.source.count("enable wgpu_cooperative_matrix;") == 1
+    line = whole.source.split("\n").index("const SIDE = 64u;") + 1
+    assert whole.locate(line)[0] == "linear_coop.wgsl"
+    text = shader.resources.files("rwkv_gpu.shaders").joinpath("linear_coop.wgsl").read_text()
+    assert text.split("\n")[whole.locate(line)[1] - 1] == "const SIDE = 64u;"
+
+
 def test_pipelines_are_cached_by_content(device):
     parts = ["binary/add", "lanes/plain", "step"]
     first = device.pipeline(link("map_binary", parts, {"D": 5, "WG": 64}))

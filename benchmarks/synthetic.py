@@ -113,7 +113,8 @@ def write(path: Path, shape: str, quant: str = "q4_k_m") -> None:
     for key, rank in (("decay", s.decay), ("iclr", s.iclr), ("value_residual_mix", s.value), ("gate", s.gate)):
         writer.add_uint32(f"rwkv7.attention.{key}_lora_rank", rank)
     writer.add_tokenizer_model("rwkv")
-    writer.add_token_list(["<s>", *(f"\\x{n:02x}" for n in range(256)), *(f"[PAD{n}]" for n in range(257, s.vocabulary))])
+    padding = (f"[PAD{n}]" for n in range(257, s.vocabulary))
+    writer.add_token_list(["<s>", *(f"\\x{n:02x}" for n in range(256)), *padding])
     writer.add_token_types([3, *[1] * 256, *[5] * (s.vocabulary - 257)])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(0)

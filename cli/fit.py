@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import click
 
+from rwkv_gpu.engine.caches import Kind, Room
 from rwkv_gpu.engine.fit import Fit, fit
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice, find
@@ -12,7 +13,7 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.memory import host_available
 from rwkv_gpu.models.registry import load_model
 
-from .options import chunk_option, device_option, json_option, model_argument
+from .options import chunk_option, context_option, device_option, json_option, kv_option, model_argument
 from .sizes import sized
 
 
@@ -20,13 +21,17 @@ from .sizes import sized
 @model_argument
 @device_option
 @chunk_option
+@context_option
+@kv_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, model: str, device: str, chunk_size: int, as_json: bool) -> None:
+def command(
+    ctx: click.Context, model: str, device: str, chunk_size: int, context: int | None, kv: Kind, as_json: bool
+) -> None:
     """Say whether MODEL fits a device, and by which numbers. Exit code 0 is yes, 1 is no."""
     with GGUFFile.open(model) as file:
         choice = find(device)
-        result = measure(file, choice, chunk_size)
+        result = measure(file, choice, chunk_size, context, kv)
     fits = result.fits if isinstance(result, Fit) else result["fits"]
     if as_json:
         data = {**asdict(result), "needed": result.needed} if isinstance(result, Fit) else result
@@ -37,13 +42,16 @@ def command(ctx: click.Context, model: str, device: str, chunk_size: int, as_jso
     ctx.exit(0 if fits else 1)
 
 
-def measure(file: GGUFFile, choice: Choice, chunk_size: int) -> "Fit | dict[str, int | bool | None]":
-    """What the model takes on the chosen device; for numpy, its weights as float32."""
+def measure(
+    file: GGUFFile, choice: Choice, chunk_size: int, context: int | None = None, kv: Kind = "f16"
+) -> "Fit | dict[str, int | bool | None]":
+    """What the model takes on the chosen device; for numpy, its weights as float32 with its keys and values."""
     model = load_model(file)
     if choice.adapter is not None:
         with Device(choice.adapter) as opened:
-            return fit(opened, file, model, chunk_size=chunk_size)
+            return fit(opened, file, model, chunk_size=chunk_size, context=context, kv=kv)
     needed = sum(4 * _count(weight.shape) for weight in model.weights)
+    needed += Room.of(model, context, 1, kv).total(model.caches)
     available = host_available()
     return {"needed": needed, "available": available, "fits": available is None or needed <= available}
 

@@ -6,9 +6,10 @@ import sys
 import click
 
 import rwkv_gpu
+from rwkv_gpu.engine.caches import Kind
 from rwkv_gpu.errors import BadInput
 
-from .options import chunk_option, device_option, json_option, model_argument
+from .options import chunk_option, context_option, device_option, json_option, kv_option, model_argument
 
 
 @click.command("generate", epilog='Example: rwkv-gpu generate model.gguf -p "The sea" -n 64')
@@ -21,6 +22,8 @@ from .options import chunk_option, device_option, json_option, model_argument
 @click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="0 takes the likeliest.")
 @click.option("--seed", type=int, help="For a temperature above 0: the same seed says the same.")
 @chunk_option
+@context_option
+@kv_option
 @device_option
 @json_option
 def command(
@@ -31,12 +34,14 @@ def command(
     temperature: float,
     seed: int | None,
     chunk_size: int,
+    context: int | None,
+    kv: Kind,
     device: str,
     as_json: bool,
 ) -> None:
     """Continue a text with MODEL. The text goes to standard output, the statistics to standard error."""
     text = _prompt(prompt, path)
-    with rwkv_gpu.load(model, device=device, chunk_size=chunk_size) as llm:
+    with rwkv_gpu.load(model, device=device, chunk_size=chunk_size, context=context, kv=kv) as llm:
         done = llm.generate(text, max_tokens=max_tokens, temperature=temperature, seed=seed)
     stats = done.stats
     if as_json:

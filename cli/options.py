@@ -22,6 +22,24 @@ chunk_option = click.option(
     help="Prompt tokens in one step.",
 )
 
+context_option = click.option(
+    "--context",
+    type=click.IntRange(1),
+    show_envvar=True,
+    envvar="RWKV_GPU_CONTEXT",
+    help="Tokens that a sequence may have, for transformers: as many as trained on, but 4096 at most by default.",
+)
+
+kv_option = click.option(
+    "--kv",
+    type=click.Choice(["f16", "f32"]),
+    default="f16",
+    show_default=True,
+    show_envvar=True,
+    envvar="RWKV_GPU_KV",
+    help="How keys and values are stored, for transformers.",
+)
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 # Whether the file exists and what it is, the library says, so that every way in gives the same message.

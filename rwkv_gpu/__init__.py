@@ -3,6 +3,8 @@
 from .errors import (
     BadFile,
     BadInput,
+    CacheFull,
+    ContextFull,
     DeviceError,
     DeviceLost,
     NoAdapter,
@@ -20,7 +22,9 @@ __all__ = [
     "LLM",
     "BadFile",
     "BadInput",
+    "CacheFull",
     "Completion",
+    "ContextFull",
     "DeviceError",
     "DeviceLost",
     "NoAdapter",

@@ -22,6 +22,24 @@ class BadInput(RwkvGpuError):
     """A value given by the caller that is out of range or of the wrong form."""
 
 
+class ContextFull(RwkvGpuError):
+    """A sequence longer than the context that the model was loaded with."""
+
+
+class CacheFull(RwkvGpuError):
+    """More keys and values at a time than the model was loaded with room for."""
+
+
+class BadTemplate(RwkvGpuError):
+    """A chat template that is wrong, or that asks for more time or memory than a prompt can need."""
+
+
+class BadNumbers(RwkvGpuError):
+    """Logits that are no numbers: the model, its file or the device computed nonsense."""
+
+    exit_code = 3
+
+
 class DeviceError(RwkvGpuError):
     """Something about the GPU, its driver or what was asked of it."""
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .engine.caches import Kind
 from .engine.runner import GpuRunner, HostRunner, Runner, prefill
-from .errors import BadInput
+from .errors import BadInput, ContextFull
 from .gguf.file import GGUFFile
 from .gpu.adapters import find
 from .gpu.device import Device
@@ -112,7 +113,7 @@ class LLM:
                 reason = "stop"
                 break
             said.append(token)
-            if len(said) == max_tokens:
+            if len(said) == max_tokens or len(ids) + len(said) == self._runner.context:
                 break
         stats = Stats(len(ids), len(said), prompted - start, time.perf_counter() - prompted)
         return Completion(self.detokenize(said), tuple(said), reason, stats)
@@ -130,6 +131,12 @@ class LLM:
     def _check(self, ids: Sequence[int]) -> None:
         if len(ids) == 0:
             raise BadInput("the prompt has no tokens; give at least one")
+        context = self._runner.context
+        if context is not None and len(ids) > context:
+            raise ContextFull(
+                f"a prompt of {len(ids):,} tokens does not fit the context of {context:,}; "
+                "shorten it, or load the model with a larger context"
+            )
         for at, token in enumerate(ids):
             if not 0 <= token < self.vocab_size:
                 raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {self.vocab_size:,}")
@@ -151,11 +158,15 @@ def load(
     chunk_size: int = 512,
     progress: Progress | None = None,
     layers_per_submit: int = 0,
+    context: int | None = None,
+    kv: Kind = "f16",
     **opening: Any,
 ) -> LLM:
     """Opens a GGUF model on a device. The file is read once and closed.
 
     `device` is auto, cpu, an index or a part of a name; `chunk_size` is how many tokens of a prompt go in one step.
+    For models that attend, `context` is how many tokens a sequence may have, prompt and answer together (as many as it
+    was trained on, but 4,096 at most, where nothing is said), and `kv` is how keys and values are stored: f16 or f32.
     """
     if not 1 <= chunk_size <= 1 << 16:
         raise BadInput(f"chunk_size is {chunk_size}; it must be between 1 and 65536")
@@ -165,13 +176,14 @@ def load(
         choice = find(device)
         runner: Runner
         if choice.adapter is None:
-            runner = HostRunner(file, model, chunk_size=chunk_size)
+            runner = HostRunner(file, model, chunk_size=chunk_size, context=context, kv=kv)
         else:
             opened = Device(choice.adapter, **opening)
             try:
                 runner = GpuRunner(
-                    opened, file, model, chunk_size=chunk_size, layers_per_submit=layers_per_submit, progress=progress
-                )
+                    opened, file, model, chunk_size=chunk_size, layers_per_submit=layers_per_submit, progress=progress,
+                    context=context, kv=kv,
+                )  # fmt: skip
             except BaseException:
                 opened.close()
                 raise

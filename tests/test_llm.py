@@ -6,6 +6,7 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput, NoAdapter
 from tests.conftest import MODES
+from tests.gguf.writer import gguf, text_key, written
 from tests.golden_files import golden
 
 RWKV7 = [
@@ -107,11 +108,12 @@ def test_what_cannot_be_said_is_refused_by_name():
             llm.generate("a", temperature=-1.0)
 
 
-def test_a_load_that_is_refused_names_the_value():
+def test_a_load_that_is_refused_names_the_value(tmp_path):
     path = golden("rwkv7-mini-Q8_0.gguf")
     with pytest.raises(BadInput, match="chunk_size is 0"):
         rwkv_gpu.load(path, device="cpu", chunk_size=0)
     with pytest.raises(NoAdapter, match="no such gpu"):
         rwkv_gpu.load(path, device="no such gpu")
-    with pytest.raises(rwkv_gpu.UnsupportedModel, match="qwen3"):
-        rwkv_gpu.load(golden("qwen3-small-Q8_0.gguf"), device="cpu")
+    unknown = written(tmp_path, gguf([text_key("general.architecture", "abacus")]))
+    with pytest.raises(rwkv_gpu.UnsupportedModel, match="architecture 'abacus' is not supported; known: .*rwkv7"):
+        rwkv_gpu.load(unknown, device="cpu")

@@ -14,7 +14,8 @@ from ..gpu.plan import Slice, StepBuffer
 from ..gpu.tuning import default_tuning
 from ..models.registry import Model
 from ..ops.recorder import Recorder
-from ..ops.recording import MAX_SEGMENTS, Scratch
+from ..ops.recording import MAX_SEGMENTS, Caches, Scratch
+from .caches import Kind, Room, check_bindings, whole
 from .parameters import parameters_of
 
 
@@ -48,30 +49,46 @@ class Fit:
             )
 
 
-def fit(device: Device, file: GGUFFile, model: Model, *, slots: int = 1, chunk_size: int = 512) -> Fit:
-    """Adds up what a runner would allocate: its weights, its states, and the scratch of its largest plan."""
+def fit(
+    device: Device,
+    file: GGUFFile,
+    model: Model,
+    *,
+    slots: int = 1,
+    chunk_size: int = 512,
+    context: int | None = None,
+    kv: Kind = "f16",
+) -> Fit:
+    """Adds up what a runner would allocate: weights, states (keys and values too), the scratch of its largest plan."""
     can = device.capabilities
+    room = Room.of(model, context, slots, kv)
+    check_bindings(device, model.caches, room)
     parameters = parameters_of(file, model)
     return Fit(
         weights=device_bytes(device, parameters),
-        state=sum(slots * 4 * int(np.prod(state.shape)) for state in model.states),
-        scratch=_scratch(device, file, model, slots, chunk_size),
+        state=sum(slots * 4 * int(np.prod(state.shape)) for state in model.states) + room.total(model.caches),
+        scratch=_scratch(device, file, model, room, chunk_size),
         available=device_available(device),
         buffer_limit=can.max_buffer,
         binding_limit=can.max_binding,
     )
 
 
-def _scratch(device: Device, file: GGUFFile, model: Model, slots: int, chunk_size: int) -> int:
+def _scratch(device: Device, file: GGUFFile, model: Model, room: Room, chunk_size: int) -> int:
     """Records the largest plan over buffers that are only numbers."""
     weights = place_weights(device, parameters_of(file, model), lambda nbytes: planned(nbytes, "weights"))
     states = {}
     for state in model.states:
-        nbytes = slots * 4 * int(np.prod(state.shape))
+        nbytes = room.slots * 4 * int(np.prod(state.shape))
         states[state.name] = Slice(planned(nbytes, "state"), 0, nbytes)
+    caches = {}
+    for cache in model.caches:
+        keys, values = (whole(planned(room.nbytes(cache), "kv")) for _ in range(2))
+        caches[cache.name] = keys, values
     recorder = Recorder(
         device, weights, chunk_size, Scratch(device), default_tuning(device.capabilities), states,
-        max_segments=min(chunk_size, slots, MAX_SEGMENTS), max_outputs=1,
+        max_segments=min(chunk_size, room.slots, MAX_SEGMENTS), max_outputs=1,
+        caches=Caches(caches, room.kind, room.max_pages), single=chunk_size == 1,
     )  # fmt: skip
     logits = model.forward(recorder, recorder.input("ids", np.uint32, (chunk_size,)))
     return recorder.scratch_bytes([logits]) + 2 * StepBuffer.HEADER

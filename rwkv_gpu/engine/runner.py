@@ -17,6 +17,7 @@ from ..ops.recorder import Recorder
 from ..ops.recording import MAX_SEGMENTS, Scratch
 from ..ops.reference import Reference
 from ..ops.self_test import tuning_for
+from .caches import GpuCaches, HostCaches, Kind, Room, check_bindings
 from .parameters import parameters_of
 
 Logits = npt.NDArray[np.float32]
@@ -28,6 +29,7 @@ class Runner(Protocol):
 
     slots: int  # sequences that it has room for
     chunk_size: int  # rows that a step may have
+    context: int | None  # positions that a sequence may have, where there is a limit
 
     def step(self, batch: Batch) -> Logits:
         """The logits of the rows that the batch asks for, [R, V]; the states move on."""
@@ -40,6 +42,9 @@ class Runner(Protocol):
 
     def copy_state(self, source: int, target: int) -> None:
         """One slot becomes what another is."""
+
+    def forget(self, slot: int) -> None:
+        """Gives back the pages of a sequence that has ended."""
 
     def close(self) -> None:
         """Gives back all memory."""
@@ -59,7 +64,11 @@ class GpuRunner:
         tuning: Tuning | None = None,
         layers_per_submit: int = 0,
         progress: Progress | None = None,
+        context: int | None = None,
+        kv: Kind = "f16",
     ) -> None:
+        room = Room.of(model, context, slots, kv)
+        check_bindings(device, model.caches, room)
         self.device = device
         self.model = model
         self.slots = slots
@@ -70,10 +79,17 @@ class GpuRunner:
         self._states: dict[str, Buffer] = {}
         for state in model.states:
             self._states[state.name] = device.buffer(slots * 4 * int(np.prod(state.shape)), "state")
+        self._caches = GpuCaches(device, model.caches, room)
+        self.context = room.context if model.caches else None
         self._scratch = Scratch(device)
-        self._plans: dict[tuple[int, int], Plan] = {}
+        self._plans: dict[tuple[int, int, bool, int], Plan] = {}
+
+    def prepare(self, batch: Batch) -> Batch:
+        """The batch with a place for all its keys and values; what a plan can run."""
+        return self._caches.prepare(batch)
 
     def step(self, batch: Batch) -> Logits:
+        batch = self.prepare(batch)
         plan = self.plan_for(batch)
         plan.run(batch.rows, batch.arrays(), len(batch.segments), len(batch.outputs), self.layers_per_submit)
         return plan.read("logits", len(batch.outputs))
@@ -82,12 +98,14 @@ class GpuRunner:
         """The smallest plan that takes the batch, recorded at its first use."""
         rows = bucket(batch.rows, self.chunk_size)
         outputs = bucket(len(batch.outputs), rows)
-        plan = self._plans.get((rows, outputs))
+        attends = bool(self.model.caches)
+        key = rows, outputs, attends and batch.single, self._caches.plan_pages(batch) if attends else 0
+        plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[rows, outputs] = self._record(rows, outputs)
+            plan = self._plans[key] = self._record(*key)
         return plan
 
-    def _record(self, rows: int, outputs: int) -> Plan:
+    def _record(self, rows: int, outputs: int, single: bool, pages: int) -> Plan:
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in self._states.items()}
         recorder = Recorder(
             self.device,
@@ -98,6 +116,8 @@ class GpuRunner:
             states,
             max_segments=min(rows, self.slots, MAX_SEGMENTS),
             max_outputs=outputs,
+            caches=self._caches.placed(pages),
+            single=single,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
         return recorder.finish({"logits": self.model.forward(recorder, ids)})
@@ -108,18 +128,23 @@ class GpuRunner:
             nbytes = 4 * int(np.prod(state.shape))
             data = self.device.read(self._states[state.name], nbytes, slot * nbytes)
             arrays[state.name] = np.frombuffer(data, np.float32).reshape(state.shape)
-        return arrays
+        return arrays | self._caches.read(slot)
 
     def write_state(self, slot: int, states: StateArrays) -> None:
         for state in self.model.states:
             array = states[state.name].astype(np.float32)
             self.device.write(self._states[state.name], array, slot * array.nbytes)
+        self._caches.write(slot, states)
 
     def copy_state(self, source: int, target: int) -> None:
         for state in self.model.states:
             nbytes = 4 * int(np.prod(state.shape))
             buffer = self._states[state.name]
             self.device.copy(buffer, source * nbytes, buffer, target * nbytes, nbytes)
+        self._caches.pager.share(source, target)
+
+    def forget(self, slot: int) -> None:
+        self._caches.pager.truncate(slot, 0)
 
     def close(self) -> None:
         self.device.close()
@@ -128,27 +153,46 @@ class GpuRunner:
 class HostRunner:
     """Steps in numpy: the same model through the reference interpreter."""
 
-    def __init__(self, file: GGUFFile, model: Model, *, slots: int = 1, chunk_size: int = 512) -> None:
+    def __init__(
+        self,
+        file: GGUFFile,
+        model: Model,
+        *,
+        slots: int = 1,
+        chunk_size: int = 512,
+        context: int | None = None,
+        kv: Kind = "f16",
+    ) -> None:
+        room = Room.of(model, context, slots, kv)
         self.model = model
         self.slots = slots
         self.chunk_size = chunk_size
         self._weights: Mapping[str, npt.NDArray[Any]] = host_weights(file, parameters_of(file, model))
         self._states = {state.name: np.zeros((slots, *state.shape), np.float32) for state in model.states}
+        self._caches = HostCaches(model.caches, room)
+        self.context = room.context if model.caches else None
 
     def step(self, batch: Batch) -> Logits:
-        logits: Logits = self.model.forward(Reference(self._weights, self._states, batch), batch.ids)
+        batch = self._caches.prepare(batch)
+        reference = Reference(self._weights, self._states, batch, self._caches.arrays)
+        logits: Logits = self.model.forward(reference, batch.ids)
         return logits
 
     def read_state(self, slot: int) -> StateArrays:
-        return {name: array[slot].copy() for name, array in self._states.items()}
+        return {name: array[slot].copy() for name, array in self._states.items()} | self._caches.read(slot)
 
     def write_state(self, slot: int, states: StateArrays) -> None:
         for name, array in self._states.items():
             array[slot] = states[name]
+        self._caches.write(slot, states)
 
     def copy_state(self, source: int, target: int) -> None:
         for array in self._states.values():
             array[target] = array[source]
+        self._caches.pager.share(source, target)
+
+    def forget(self, slot: int) -> None:
+        self._caches.pager.truncate(slot, 0)
 
     def close(self) -> None:
         self._weights, self._states = {}, {}

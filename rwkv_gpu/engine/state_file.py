@@ -49,8 +49,7 @@ def save(path: str | os.PathLike[str], model: str, arrays: Arrays, notes: Mappin
     try:
         with os.fdopen(handle, "wb") as file:
             digest = hashlib.sha256()
-            for part in (MAGIC, LENGTH.pack(len(header)), header, *(np.ascontiguousarray(a) for a in arrays.values())):
-                data = part if isinstance(part, bytes) else part.tobytes()
+            for data in (MAGIC, LENGTH.pack(len(header)), header, *(array.tobytes() for array in arrays.values())):
                 file.write(data)
                 digest.update(data)
             file.write(digest.digest())

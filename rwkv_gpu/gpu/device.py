@@ -154,7 +154,12 @@ class Device:
             self.queue.write_buffer(buffer.handle, offset, flat)
 
     def copy(self, source: Buffer, source_at: int, target: Buffer, target_at: int, nbytes: int) -> None:
-        """Queues a copy between buffers of the device."""
+        """Queues a copy between buffers of the device, or within one."""
+        if source is target:  # WebGPU has no copies within a buffer
+            between = self.buffer(nbytes, "staging")
+            self.copy(source, source_at, between, 0, nbytes)
+            self.copy(between, 0, target, target_at, nbytes)
+            return
         with native.typed_errors("copying"):
             encoder = self.handle.create_command_encoder()
             encoder.copy_buffer_to_buffer(source.handle, source_at, target.handle, target_at, nbytes)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..errors import OutOfMemory
 from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.formats import Format
 from ..gguf.planes import dequantise_rows, pack_rows
@@ -114,8 +115,15 @@ def _buffers(device: Device, parameters: Sequence[Parameter]) -> Iterator[tuple[
 
 
 def _cut(parameter: Parameter, limit: int) -> Iterator[tuple[int, int]]:
-    """(first row, rows) of shards under the limit, of whole blocks of rows."""
-    most = limit // (layout(parameter.format, 64, parameter.width).nbytes) * 64
+    """(first row, rows) of shards under the limit, of whole blocks of rows: of an expert, where there are some."""
+    unit = parameter.shape[-2] if len(parameter.shape) > 2 else 64
+    nbytes = layout(parameter.format, unit, parameter.width).nbytes
+    if nbytes > limit:
+        raise OutOfMemory(
+            f"{unit} rows of '{parameter.name}' take {nbytes:,} bytes but the device binds {limit:,} at most; "
+            "take a smaller quantisation or another device"
+        )
+    most = limit // nbytes * unit
     for first in range(0, parameter.rows, most):
         yield first, min(most, parameter.rows - first)
 

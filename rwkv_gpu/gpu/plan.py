@@ -85,7 +85,7 @@ class StepBuffer:
         self.header[1, :3] = outputs, segments, outputs
         for name, view in self.views.items():
             values = np.asarray(inputs[name])
-            view[: len(values)] = values
+            view[tuple(slice(size) for size in values.shape)] = values  # rows, and pages, may be fewer
         self._device.write(self.buffer, self._host)
 
 

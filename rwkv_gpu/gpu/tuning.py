@@ -18,6 +18,11 @@ class LinearShape:
     tile: str = "f32"  # what linear_tile keeps in workgroup memory: f16 halves it, and rounds
 
     @property
+    def norms(self) -> bool:
+        """Whether it can norm x on the way: each workgroup sees whole rows of it."""
+        return self.kernel in ("linear_vec", "linear_lane")
+
+    @property
     def block(self) -> int:
         """Rows of W for a workgroup."""
         return self.r * self.wg if self.kernel == "linear_lane" else self.r
@@ -50,8 +55,23 @@ class ExpertShape:
 
 
 EXPERT_TILE = ExpertShape("experts_tile", "plain", wg=128, r=64, tb=32)
-MANY_EACH = float("inf")
-PLAIN_EXPERTS = ((1, ExpertShape("experts_vec", "workgroup", 64, 4, 1)), (MANY_EACH, EXPERT_TILE))
+MANY = 1 << 30
+
+
+def expert_vec(lanes: str, wg: int, r: int, tb: int) -> ExpertShape:
+    """Lanes stride over a row and reduce."""
+    return ExpertShape("experts_vec", lanes, wg, r, tb)
+
+
+def expert_lane(r: int, tb: int) -> ExpertShape:
+    """A lane for a row, on subgroups of 8."""
+    return ExpertShape("experts_lane", "plain", 8, r, tb)
+
+
+def expert_ladder(lanes: str, wg: int) -> tuple[tuple[float, ExpertShape], ...]:
+    """Choices as they come, then a few to a tile, then tiles of decoded weights."""
+    few = [(bound, expert_vec(lanes, wg, 4, tb)) for bound, tb in ((1.5, 1), (3, 2), (6, 4))]
+    return (*few, (MANY, EXPERT_TILE))
 
 
 @dataclass(frozen=True)
@@ -63,8 +83,11 @@ class Tuning:
     reduce: str  # the part that sums over lanes: workgroup, subgroup, one_subgroup
     linear: tuple[tuple[int, LinearShape], ...]  # up to so many rows, this shape; ascending
     linear_short: tuple[tuple[int, LinearShape], ...] = ()  # the same for formats whose runs are of 16 weights
-    experts: tuple[tuple[float, ExpertShape], ...] = PLAIN_EXPERTS  # up to so many choices for each expert; ascending
-    experts_short: tuple[tuple[float, ExpertShape], ...] = ()  # as linear_short
+    experts: tuple[tuple[float, ExpertShape], ...] = expert_ladder("workgroup", 64)  # up to so many choices of each
+    experts_short: tuple[
+        tuple[float, ExpertShape], ...
+    ] = ()  # as linear_short; of equal tb, so that one sort serves all
+    attend_lanes: int = 64  # of a workgroup that attends
 
     def linear_shape(self, rows: int, run: int = 32) -> LinearShape:
         """The shape for a plan of so many rows; beyond the last bound, the last."""
@@ -80,7 +103,6 @@ class Tuning:
 TILE = LinearShape("linear_tile", "plain", wg=128, r=64, tb=64)
 COOP = LinearShape("linear_coop", "plain", wg=128, r=64, tb=64)  # matrix units; only after `self_test`
 TILE_F16 = replace(TILE, tile="f16")
-MANY = 1 << 30
 
 
 def vec(lanes: str, wg: int, r: int, tb: int) -> LinearShape:
@@ -95,7 +117,7 @@ def dot(lanes: str, wg: int, r: int, tb: int) -> LinearShape:
 
 def lane(r: int, tb: int) -> LinearShape:
     """A lane for a row, on subgroups of 8."""
-    return LinearShape("linear_lane", "plain", 8, r, tb)
+    return LinearShape("linear_lane", "one_subgroup", 8, r, tb)
 
 
 def default_tuning(can: Capabilities) -> Tuning:
@@ -107,6 +129,10 @@ def default_tuning(can: Capabilities) -> Tuning:
         ladder = ((1, lane(4, 1)), (2, lane(2, 2)), (4, lane(2, 4)), (8, lane(4, 8)), (MANY, lane(4, 16)))
         # Two short runs to a step fill twice the registers.
         short = ((1, lane(2, 1)), (2, lane(2, 2)), (4, lane(2, 4)), (8, lane(2, 8)), (MANY, lane(2, 16)))
-        return Tuning(8, 64, "one_subgroup", ladder, short)
+        experts, experts_short = (
+            tuple((bound, expert_lane(r, tb)) for bound, tb in ((1.5, 1), (3, 2), (6, 4), (MANY, 8))) for r in (4, 2)
+        )
+        return Tuning(8, 64, "one_subgroup", ladder, short, experts, experts_short, attend_lanes=16)
     few = [(tb, vec("subgroup", can.subgroup_size, 4, tb)) for tb in (1, 2, 4, 8)]
-    return Tuning(128, 128, "subgroup", (*few, (MANY, TILE)))
+    experts = expert_ladder("subgroup", can.subgroup_size)
+    return Tuning(128, 128, "subgroup", (*few, (MANY, TILE)), experts=experts)

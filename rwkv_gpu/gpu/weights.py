@@ -1,6 +1,6 @@
 """Parameters on the GPU: packed into planes that kernels read aligned, in shards that a binding can hold."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,6 +60,7 @@ class Weights(Mapping[str, DeviceWeight]):
         self._device = device
         self._weights: dict[str, DeviceWeight] = {}
         self._joined: dict[tuple[str | None, ...], Slice] = {}
+        self._computed: dict[Hashable, Slice] = {}
 
     def __getitem__(self, name: str) -> DeviceWeight:
         return self._weights[name]
@@ -87,6 +88,19 @@ class Weights(Mapping[str, DeviceWeight]):
                 at += 4 * length
             self._joined[key] = Slice(buffer, 0, buffer.nbytes)
         return self._joined[key]
+
+    def computed(self, key: Hashable, make: Callable[[], npt.NDArray[Any]]) -> Slice:
+        """An array that is no parameter but follows from some, made once."""
+        if key not in self._computed:
+            buffer = self._device.upload(make(), "tables")
+            self._computed[key] = Slice(buffer, 0, buffer.nbytes)
+        return self._computed[key]
+
+    def read_vector(self, name: str) -> npt.NDArray[np.float32]:
+        """A float32 parameter, back from the device."""
+        [shard] = self._weights[name].shards
+        count = self._weights[name].shape[-1]
+        return np.frombuffer(self._device.read(shard.slice.buffer, 4 * count, shard.slice.offset), np.float32)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Protocol
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Ops, State, Tensor, Weight
-from . import rwkv7
+from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
+from . import llama, qwen2, qwen3, qwen3moe, rwkv7
 
 
 class Model(Protocol):
@@ -25,11 +25,23 @@ class Model(Protocol):
     def states(self) -> Sequence[State]:
         """What a sequence carries from step to step."""
 
+    @property
+    def caches(self) -> Sequence[Cache]:
+        """The keys and values that a sequence leaves behind in pages."""
+
+    @property
+    def context(self) -> int | None:
+        """The positions that it was trained on, where these are a limit."""
+
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The logits of the rows that they are asked for, [R, V]"""
 
 
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
+    "llama": llama.load,
+    "qwen2": qwen2.load,
+    "qwen3": qwen3.load,
+    "qwen3moe": qwen3moe.load,
     "rwkv7": rwkv7.load,
 }
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Activation, Joined, Mixed, Ops, State, Tensor, Weight
+from ..ops.vocabulary import Activation, Cache, Joined, Mixed, Ops, State, Tensor, Weight
 from .tensors import Tensors
 
 HEAD_SIZES = (64, 128)
@@ -100,6 +100,15 @@ class RWKV7:
     def states(self) -> list[State]:
         """What a sequence carries from step to step."""
         return states(self.hyper)
+
+    @property
+    def caches(self) -> list[Cache]:
+        """None: what it carries does not grow."""
+        return []
+
+    @property
+    def context(self) -> None:
+        """No limit."""
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The logits of the rows that they are asked for, [R, V]"""

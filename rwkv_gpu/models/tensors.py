@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from rwkv_gpu.errors import BadFile
+from rwkv_gpu.errors import BadFile, UnsupportedModel
 
 from ..gguf.file import GGUFFile, TensorInfo
-from ..ops.vocabulary import Joined, Weight
+from ..ops.vocabulary import Alternating, Joined, Weight
 
 
 class Tensors:
@@ -31,6 +31,26 @@ class Tensors:
         joined = Joined(name, (sum(count for _, count in rows), width), weights)
         self.taken.append(joined)
         return joined
+
+    def alternate(self, name: str, rows: int, width: int, *parts: str) -> Alternating:
+        """Matrices of one shape and format whose rows stand in turns, [n · rows, width]."""
+        weights = tuple(self._checked(part, (rows, width)) for part in parts)
+        alternating = Alternating(name, (len(parts) * rows, width), weights)
+        self.taken.append(alternating)
+        return alternating
+
+    def same_format(self, *names: str) -> bool:
+        """Whether these tensors are stored alike."""
+        return len({self._info(name, "").type for name in names}) == 1
+
+    def refuse_the_rest(self) -> None:
+        """Refuses a file with tensors that nobody has taken: left out, they would make a wrong answer."""
+        parts = (part for weight in self.taken for part in getattr(weight, "parts", ()))
+        rest = self._file.tensors.keys() - {weight.name for weight in (*self.taken, *parts)}
+        if rest:
+            arch = self._file.str("general.architecture")
+            names = f"tensor '{min(rest)}'" + (f" and {len(rest) - 1} more" if len(rest) > 1 else "")
+            raise UnsupportedModel(f"{self._file.path}: {names}: unknown in architecture '{arch}'; update rwkv-gpu")
 
     def dimension(self, name: str, axis: int, dimensions: int = 2) -> int:
         """A size that only the tensor itself tells, such as the rank of a LoRA or the vocabulary."""

@@ -1,11 +1,13 @@
 """The batch of one step: flat rows of token ids, and which of them belong together. Knows no model and no text."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from .vocabulary import PAGE
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class Segment:
     count: int  # of rows, at least 1
     slot: int  # where the sequence's state lies
     start: int  # position of the first row in the sequence; at 0 the state starts from zeros, whatever the slot holds
+    pages: tuple[int, ...] = ()  # that hold positions 0 .. of the sequence, for models that attend
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,51 @@ class Batch:
         """T"""
         return len(self.ids)
 
+    @property
+    def single(self) -> bool:
+        """Whether every sequence has one row, as in decode."""
+        return self.rows == len(self.segments)
+
+    def paged(self, tables: Mapping[int, Sequence[int]]) -> "Batch":
+        """The same with the pages of each slot."""
+        segments = tuple(replace(segment, pages=tuple(tables[segment.slot])) for segment in self.segments)
+        return replace(self, segments=segments)
+
+    def pages(self) -> npt.NDArray[np.uint32]:
+        """The pages of each sequence, beyond its last zeros. [S, P]"""
+        most = max((len(segment.pages) for segment in self.segments), default=0)
+        pages = np.zeros((len(self.segments), most), np.uint32)
+        for row, segment in zip(pages, self.segments, strict=True):
+            row[: len(segment.pages)] = segment.pages
+        return pages
+
+    def places(self) -> npt.NDArray[np.uint32]:
+        """The position of each row in its sequence, and the row of all pages that holds it. [T, 2]"""
+        return self.arrays()["places"]
+
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What kernels read of it, by the names of a plan's inputs."""
         rows = [(segment.first, segment.count, segment.slot, segment.start) for segment in self.segments]
-        counts = [segment.count for segment in self.segments]
+        segments = np.array(rows, np.uint32).reshape(-1, 4)
+        row_segment = np.repeat(np.arange(len(rows), dtype=np.uint32), segments[:, 1])
+        pages = self.pages()
         return {
             "ids": self.ids,  # [T]
-            "segments": np.array(rows, np.uint32).reshape(-1, 4),  # [S, 4]
-            "row_segment": np.repeat(np.arange(len(rows), dtype=np.uint32), counts),  # [T]
+            "segments": segments,  # [S, 4]
+            "row_segment": row_segment,  # [T]
             "output_rows": np.array(self.outputs, np.uint32),  # [R]
+            "pages": pages,  # [S, P]
+            "places": _places(segments, row_segment, pages),  # [T, 2]
         }
+
+
+def _places(
+    segments: npt.NDArray[np.uint32], row_segment: npt.NDArray[np.uint32], pages: npt.NDArray[np.uint32]
+) -> npt.NDArray[np.uint32]:
+    """Position and place of each row; without pages there are no places."""
+    if not pages.size:
+        return np.zeros((0, 2), np.uint32)
+    mine = segments[row_segment]
+    positions = np.arange(len(mine), dtype=np.uint32) - mine[:, 0] + mine[:, 3]
+    page, row = np.divmod(positions, np.uint32(PAGE))
+    return np.stack([positions, pages[row_segment, page] * np.uint32(PAGE) + row], axis=1)

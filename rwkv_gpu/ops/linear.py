@@ -9,8 +9,9 @@ from ..gpu.plan import Slice
 from ..gpu.shader import Constant
 from ..gpu.tuning import LinearShape
 from ..gpu.weights import Shard
-from .recording import Operand, Recording, Value, Vectors, Words, stack
-from .vocabulary import NUMBER, NUMBERS, Activation, Weight
+from .dense import DenseRecorder
+from .recording import Operand, Value, Vectors, Words, stack
+from .vocabulary import NUMBER, NUMBERS, Activation, Rms, Weight
 
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 MATRIX_WORDS = 12
@@ -37,9 +38,10 @@ class Asked:
     weight: Weight
     then: Activation
     bias: Weight | None
+    norm: Rms | None = None
 
 
-class LinearRecorder(Recording):
+class LinearRecorder(DenseRecorder):
     """Ops that multiply by matrices."""
 
     def linear(
@@ -50,25 +52,20 @@ class LinearRecorder(Recording):
         then: Activation = "none",
         bias: Weight | None = None,
         add: Value | None = None,
+        norm: Rms | None = None,
     ) -> Value:
-        out, width = weight.shape
-        y = Value((self.rows, out))
-        operands: dict[str, Operand] = {"x": x, "y": y}
-        if bias is not None:
-            operands["bias"] = self.vector(bias)
-        if add is not None:
-            operands["residual"] = add
-        for shard in self.weights[weight.name].shards:
-            product = Product(shard, width, 0, shard.first, out, shard.first, then)
-            self._multiply(weight.name, [product], operands | {"w": shard.slice})
+        y = Value((self.rows, weight.shape[0]))
+        [x], norm = self._normed([x], norm)
+        self._multiply_one(Asked(x, weight, then, bias, norm), y, add)
         return y
 
-    def glu(self, x: Value, weight: Weight, then: Activation) -> Value:
+    def glu(self, x: Value, weight: Weight, then: Activation, *, norm: Rms | None = None) -> Value:
         out = weight.shape[0] // 2
         y = Value((self.rows, out))
+        [x], norm = self._normed([x], norm)
         for shard in self.weights[weight.name].shards:
             product = Product(shard, weight.shape[1], 0, shard.first // 2, out, 0, then)
-            self._multiply(weight.name, [product], {"x": x, "y": y, "w": shard.slice}, out="pairs")
+            self._multiply(weight.name, [product], {"x": x, "y": y, "w": shard.slice}, norm, out="pairs")
         return y
 
     def linears(
@@ -78,14 +75,26 @@ class LinearRecorder(Recording):
         *,
         then: Sequence[Activation] | None = None,
         bias: Sequence[Weight | None] | None = None,
+        norm: Rms | None = None,
     ) -> tuple[Value, ...]:
         thens = then or ["none"] * len(weights)
         biases = bias or [None] * len(weights)
-        asked = [Asked(*one) for one in zip(xs, weights, thens, biases, strict=True)]
-        ys: dict[int, Value] = {}
+        xs, norm = self._normed(xs, norm)
+        asked = [Asked(*one, norm) for one in zip(xs, weights, thens, biases, strict=True)]
+        _, ys = stack(self.rows, [weight.shape[0] for weight in weights])
         for members in self._together(asked):
-            ys.update(zip(members, self._multiply_all([asked[i] for i in members]), strict=True))
-        return tuple(ys[index] for index in range(len(asked)))
+            self._multiply_all([asked[i] for i in members], [ys[i] for i in members])
+        return ys
+
+    def _normed(self, xs: Sequence[Value], norm: Rms | None) -> tuple[Sequence[Value], Rms | None]:
+        """What products read: x, with a norm that their kernel does on the way, or normed before."""
+        if norm is None:
+            return xs, None
+        shapes = [self.tuning.linear_shape(self.rows, run) for run in (16, 32)]
+        if xs[0].shape[1] % 32 == 0 and all(shape.norms for shape in shapes):
+            return xs, norm
+        normed = {x: self.rms_norm(x, norm.weight, norm.eps) for x in dict.fromkeys(xs)}
+        return [normed[x] for x in xs], None
 
     def _together(self, asked: Sequence[Asked]) -> list[list[int]]:
         """Which of them one dispatch can compute: those of one format whose weights and inputs each share a buffer."""
@@ -98,19 +107,30 @@ class LinearRecorder(Recording):
         most = range(0, len(asked), MATRICES)
         return [members[at : at + MATRICES] for members in classes.values() for at in most if members[at:]]
 
-    def _multiply_all(self, asked: Sequence[Asked]) -> Sequence[Value]:
-        """One dispatch for products that `_together` found."""
+    def _multiply_one(self, one: Asked, y: Value, add: Value | None = None) -> None:
+        """A dispatch for each shard of a matrix."""
+        out, width = one.weight.shape
+        operands: dict[str, Operand] = {"x": one.x, "y": y}
+        if one.bias is not None:
+            operands["bias"] = self.vector(one.bias)
+        if add is not None:
+            operands["residual"] = add
+        for shard in self.weights[one.weight.name].shards:
+            product = Product(shard, width, 0, shard.first, out, shard.first, one.then)
+            self._multiply(one.weight.name, [product], operands | {"w": shard.slice}, one.norm)
+
+    def _multiply_all(self, asked: Sequence[Asked], ys: Sequence[Value]) -> None:
+        """One dispatch for products that `_together` found, to parts of one stack."""
         if len(asked) == 1:
-            [one] = asked
-            return [self.linear(one.x, one.weight, then=one.then, bias=one.bias)]
+            self._multiply_one(asked[0], ys[0])
+            return
         shards = [self.weights[one.weight.name].shards[0] for one in asked]
         outs = [one.weight.shape[0] for one in asked]
         start = min(shard.slice.offset for shard in shards)
         end = max(shard.slice.offset + shard.slice.nbytes for shard in shards)
-        whole, ys = stack(self.rows, outs)
         operands: dict[str, Operand] = {
             "x": asked[0].x.root,
-            "y": whole,
+            "y": ys[0].root,
             "w": Slice(shards[0].slice.buffer, start, end - start),
         }
         if any(one.bias for one in asked):
@@ -121,14 +141,14 @@ class LinearRecorder(Recording):
             moved = shard.moved((shard.slice.offset - start) // 16)
             products.append(Product(moved, width, one.x.offset // 4, y.offset // 4, out, bias_at, one.then))
             bias_at += out
-        self._multiply("+".join(one.weight.name for one in asked), products, operands)
-        return ys
+        self._multiply("+".join(one.weight.name for one in asked), products, operands, asked[0].norm)
 
     def _multiply(
         self,
         name: str,
         products: Sequence[Product],
         operands: dict[str, Operand],
+        norm: Rms | None,
         out: str = "rows",
     ) -> None:
         """One dispatch for all the products, which share a format."""
@@ -147,6 +167,11 @@ class LinearRecorder(Recording):
             parts.append("bias/vector" if "bias" in operands else "bias/none")
             parts.append("residual/rows" if "residual" in operands else "residual/none")
         constants: dict[str, Constant] = {"WG": shape.wg, "R": shape.r, "TB": shape.tb}
+        if norm is not None:
+            operands = operands | {"gain": self.vector(norm.weight)}
+            constants["EPS"] = float(norm.eps)
+        if shape.norms:
+            parts.append("norm/rms" if norm else "norm/none")
         if shape.kernel != "linear_dot":
             constants["PADDED"] = int(any(p.k % 32 for p in products))
         if shape.kernel == "linear_tile":

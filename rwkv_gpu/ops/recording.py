@@ -3,8 +3,9 @@
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,8 +78,16 @@ class Vectors:
     lengths: tuple[int, ...]
 
 
-Operand = Value | Slice | Words | Vectors
-Unplaced = Value | Words | Vectors  # what has memory only when the plan is finished
+@dataclass(frozen=True)
+class Computed:
+    """An array that is made once for all plans of a model, known by what it follows from."""
+
+    key: Hashable
+    make: Callable[[], npt.NDArray[Any]] = field(compare=False)
+
+
+Operand = Value | Slice | Words | Vectors | Computed
+Unplaced = Value | Words | Vectors | Computed  # what has memory only when the plan is finished
 
 
 @dataclass(frozen=True)
@@ -93,6 +102,15 @@ class Step:
     row_bytes: int
     row_flops: int
     picked: bool  # runs over the rows that were picked
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Where keys and values lie, by cache, how they are stored, and how many pages one sequence may have."""
+
+    places: Mapping[str, tuple[Slice, Slice]]
+    kind: str  # f16, or f32
+    max_pages: int
 
 
 class Scratch:
@@ -120,7 +138,8 @@ class Scratch:
 class Recording:
     """Collects dispatches for up to `rows` rows; `finish` gives the plan. Knows shaders by name, no op.
 
-    The rows of a step belong to at most `max_segments` sequences, and at most `max_outputs` of them are picked.
+    The rows of a step belong to at most `max_segments` sequences, and at most `max_outputs` of them are picked. In a
+    `single` plan every sequence of a step has one row.
     """
 
     def __init__(
@@ -133,6 +152,8 @@ class Recording:
         states: Mapping[str, Slice] | None = None,
         max_segments: int | None = None,
         max_outputs: int | None = None,
+        caches: Caches | None = None,
+        single: bool = False,
     ) -> None:
         self.device = device
         self.weights = weights
@@ -140,6 +161,8 @@ class Recording:
         self.scratch = scratch
         self.tuning = tuning
         self.states = states or {}
+        self.caches = caches or Caches({}, "f32", 0)
+        self.single = single
         self.max_segments = min(rows, MAX_SEGMENTS) if max_segments is None else max_segments
         self.max_outputs = self.max_segments if max_outputs is None else max_outputs
         self._max_rows = rows
@@ -154,6 +177,11 @@ class Recording:
     def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
         """A tensor that every step uploads; the same one when asked for again."""
         return self._inputs.setdefault(name, Value(shape, dtype, name))
+
+    @property
+    def segments(self) -> Value:
+        """Of each sequence in the step: first row, count, slot, start position. [S, 4]"""
+        return self.input("segments", np.uint32, (self.max_segments, 4))
 
     @contextlib.contextmanager
     def layer(self, index: int) -> Iterator[None]:
@@ -171,8 +199,11 @@ class Recording:
         assignment = assign(list(lives.values()))
         buffers = self.scratch.take(assignment.sizes)
         places: dict[Unplaced, Slice] = dict(self._upload_words().items())
-        every = {o for step in self._steps for o in step.operands.values() if isinstance(o, Vectors)}
-        places.update((vectors, self.weights.joined(vectors.names, vectors.lengths)) for vectors in every)
+        for operand in {o for step in self._steps for o in step.operands.values()}:
+            if isinstance(operand, Vectors):
+                places[operand] = self.weights.joined(operand.names, operand.lengths)
+            elif isinstance(operand, Computed):
+                places[operand] = self.weights.computed(operand.key, operand.make)
         places.update((value, step_buffer.slice(value.name)) for value in self._inputs.values())
         for value, slot in zip(lives, assignment.slots, strict=True):
             places[value] = Slice(buffers[slot], 0, value.nbytes)
@@ -232,6 +263,17 @@ class Recording:
                 picked=self._picked,
             )
         )
+
+    def copied(self, values: Sequence[Value]) -> tuple[Value, ...]:
+        """The same values in one stack."""
+        _, parts = stack(self.rows, [value.shape[1] for value in values])
+        lanes = self.tuning.map_lanes
+        for value, part in zip(values, parts, strict=True):
+            width = part.shape[1]
+            groups = -(-self.rows * width // (4 * lanes))
+            constants: dict[str, Constant] = {"D": width, "WG": lanes}
+            self.record("", ("copy_rows", "lanes/plain"), constants, {"x": value, "y": part}, groups=groups)
+        return parts
 
     def continue_picked(self) -> None:
         """What is recorded from here on has the picked rows only."""

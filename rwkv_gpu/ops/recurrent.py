@@ -19,11 +19,6 @@ class RecurrentRecorder(Recording):
     """Ops that read segments and states."""
 
     @property
-    def segments(self) -> Value:
-        """Of each sequence in the step: first row, count, slot, start position. [S, 4]"""
-        return self.input("segments", np.uint32, (self.max_segments, 4))
-
-    @property
     def row_segment(self) -> Value:
         """The segment of each row. [T]"""
         return self.input("row_segment", np.uint32, (self.rows,))
@@ -119,15 +114,5 @@ class RecurrentRecorder(Recording):
         given: Sequence[Value] = list(values.values())
         apart = -(-given[0].shape[0] * given[0].row_bytes // ALIGN) * ALIGN
         if any(v.base is None or v.base is not given[0].base or v.offset % apart for v in given):
-            given = self._copied(given)
+            given = self.copied(given)
         return given[0].root, {name: value.offset // apart for name, value in zip(values, given, strict=True)}
-
-    def _copied(self, values: Sequence[Value]) -> tuple[Value, ...]:
-        _, parts = stack(self.rows, [value.shape[1] for value in values])
-        lanes = self.tuning.map_lanes
-        for value, part in zip(values, parts, strict=True):
-            width = part.shape[1]
-            groups = -(-self.rows * width // (4 * lanes))
-            constants: dict[str, Constant] = {"D": width, "WG": lanes}
-            self.record("", ("copy_rows", "lanes/plain"), constants, {"x": value, "y": part}, groups=groups)
-        return parts

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .batch import Batch
-from .vocabulary import Activation, Mixed, State, Weight
+from .paged import attend, rotate
+from .vocabulary import LEAST_SUM, PAGE, Activation, Attention, Cache, Mixed, Rms, Routing, State, Weight
 
 Array = npt.NDArray[Any]
 
@@ -32,13 +33,19 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
 class Reference:
     """Runs each op at once; `weights` and `states` map a name to float32 values, those of states in place.
 
-    A state is [slots, *shape]; `batch` says which rows are whose. Both are for the ops that look back in time.
+    A state is [slots, *shape]; a cache is its keys and its values, [pages, PAGE, KV heads, N] each, in float32 or
+    float16; `batch` says which rows are whose. All these are for the ops that look back in time.
     """
 
     def __init__(
-        self, weights: Mapping[str, Array], states: Mapping[str, Array] | None = None, batch: Batch | None = None
+        self,
+        weights: Mapping[str, Array],
+        states: Mapping[str, Array] | None = None,
+        batch: Batch | None = None,
+        caches: Mapping[str, tuple[Array, Array]] | None = None,
     ) -> None:
         self.weights = weights
+        self.caches = caches or {}
         self.states = states or {}
         self.batch = batch or Batch.of([])
 
@@ -68,7 +75,10 @@ class Reference:
         then: Activation = "none",
         bias: Weight | None = None,
         add: Array | None = None,
+        norm: Rms | None = None,
     ) -> Array:
+        if norm is not None:
+            x = self.rms_norm(x, norm.weight, norm.eps)
         y = x @ self.weights[weight.name].T
         if bias is not None:
             y = y + self.weights[bias.name]
@@ -82,14 +92,15 @@ class Reference:
         *,
         then: Sequence[Activation] | None = None,
         bias: Sequence[Weight | None] | None = None,
+        norm: Rms | None = None,
     ) -> tuple[Array, ...]:
         thens = then or ["none"] * len(weights)
         biases = bias or [None] * len(weights)
         rows = zip(xs, weights, thens, biases, strict=True)
-        return tuple(self.linear(x, w, then=t, bias=b) for x, w, t, b in rows)
+        return tuple(self.linear(x, w, then=t, bias=b, norm=norm) for x, w, t, b in rows)
 
-    def glu(self, x: Array, weight: Weight, then: Activation) -> Array:
-        both = self.linear(x, weight)
+    def glu(self, x: Array, weight: Weight, then: Activation, *, norm: Rms | None = None) -> Array:
+        both = self.linear(x, weight, norm=norm)
         y: Array = ACTIVATIONS[then](both[:, 0::2]) * both[:, 1::2]
         return y
 
@@ -147,6 +158,51 @@ class Reference:
         gate = 1 if x.gate is None else x.gate.reshape(y.shape)
         gated: Array = (y * gate).reshape(x.r.shape)
         return gated
+
+    def route(self, x: Array, router: Weight, used: int, *, normalise: bool) -> Routing[Array]:
+        logits = self.linear(x, router)
+        experts = np.argsort(-logits, axis=1, kind="stable")[:, :used]  # softmax keeps their order
+        shares = np.take_along_axis(self.softmax(logits), experts, axis=1)
+        if normalise:
+            shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), np.float32(LEAST_SUM))
+        return Routing(experts.astype(np.uint32), shares)
+
+    def expert_glu(self, x: Array, gate: Weight, up: Weight, routing: Routing[Array], then: Activation) -> Array:
+        spread = np.broadcast_to(x[:, None], (*routing.experts.shape, x.shape[1]))  # [T, used, D]
+        first, second = (self._by_expert(spread, weight, routing) for weight in (gate, up))
+        y: Array = ACTIVATIONS[then](first) * second
+        return y
+
+    def expert_sum(self, h: Array, down: Weight, routing: Routing[Array], *, add: Array | None = None) -> Array:
+        y: Array = (self._by_expert(h, down, routing) * routing.shares[..., None]).sum(axis=1)
+        return y if add is None else y + add
+
+    def _by_expert(self, x: Array, weight: Weight, routing: Routing[Array]) -> Array:
+        """y[t, j] = W_e x[t, j], e = experts[t, j]"""
+        y = np.empty((*routing.experts.shape, weight.shape[1]), np.float32)
+        for expert in np.unique(routing.experts):
+            chosen = routing.experts == expert
+            y[chosen] = x[chosen] @ self.weights[weight.name][expert].T
+        return y
+
+    def attention(self, q: Array, k: Array, v: Array, cache: Cache, how: Attention) -> Array:
+        heads, size = cache.heads, cache.size
+        q, k, v = q.reshape(-1, how.heads, size), k.reshape(-1, heads, size), v.reshape(-1, heads, size)
+        if how.norms:
+            q, k = (self.rms_norm(x, norm, how.eps) for x, norm in zip((q, k), how.norms, strict=True))
+        factors = self.weights[how.rope.factors.name] if how.rope.factors else None
+        positions, rows = self.batch.places().T
+        keys, values = (pages.reshape(-1, heads, size) for pages in self.caches[cache.name])  # views
+        q = rotate(q, how.rope, positions, factors) * np.float32(how.scale)
+        keys[rows] = rotate(k, how.rope, positions, factors)
+        values[rows] = v
+        y = np.empty_like(q)
+        for segment in self.batch.segments:
+            mine = slice(segment.first, segment.first + segment.count)
+            count = segment.start + segment.count
+            past = (np.array(segment.pages)[:, None] * PAGE + np.arange(PAGE)).reshape(-1)[:count]
+            y[mine] = attend(q[mine], keys[past].astype(np.float32), values[past].astype(np.float32), how.window)
+        return y.reshape(len(q), -1)
 
     def pick(self, x: Array) -> Array:
         return x[list(self.batch.outputs)]

@@ -4,6 +4,7 @@
 T rows, D model width, K in, M out, V vocabulary. Activations are [T, D] float32, ids are [T] uint32.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,7 +14,11 @@ Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 NUMBER = {name: number for number, name in enumerate(ACTIVATIONS)}  # as shaders know them
+Pairing = Literal["normal", "neox"]
+
+PAGE = 64  # positions whose keys and values lie together
 NUMBERS = {name.upper(): number for name, number in NUMBER.items()}
+LEAST_SUM = 2.0**-14  # that the shares of experts are divided by
 
 
 class Shaped(Protocol):
@@ -31,7 +36,7 @@ class Weight:
     """A named parameter; each interpreter holds its values in its own way."""
 
     name: str
-    shape: tuple[int, ...]  # [M, K] of a matrix, [D] of a vector
+    shape: tuple[int, ...]  # [M, K] of a matrix, [E, M, K] of one for each expert, [D] of a vector
 
 
 @dataclass(frozen=True)
@@ -42,11 +47,78 @@ class Joined(Weight):
 
 
 @dataclass(frozen=True)
+class Alternating(Weight):
+    """Two matrices of one format whose rows stand in turns: gate, up, gate, up ...; the name is of the whole."""
+
+    parts: tuple[Weight, ...] = ()  # gate and up, [M, K] each
+
+
+@dataclass(frozen=True)
 class State:
     """What a sequence carries from step to step; each interpreter holds a slot of it for every sequence."""
 
     name: str
     shape: tuple[int, ...]  # of one slot
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Keys and values of one layer; each interpreter holds both in pages: [pages, PAGE, KV heads, N]."""
+
+    name: str
+    heads: int  # that keys and values have
+    size: int  # N
+
+
+@dataclass(frozen=True)
+class Yarn:
+    """How YaRN blends: pairs that turn often keep their frequency, those that turn seldom get it scaled."""
+
+    context: int  # positions that the model was first trained on
+    fast: float = 32.0  # turns within that context from which on a frequency is kept
+    slow: float = 1.0  # turns up to which it is scaled
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary positions: pair i of a head turns by position · frequency[i], and its length is scaled."""
+
+    pairing: Pairing  # "normal" pairs (2i, 2i + 1), "neox" pairs (i, i + dims / 2)
+    dims: int  # of a head that turn, the first; the rest stay
+    base: float
+    scale: float = 1.0  # of every frequency, or of those that YaRN scales
+    yarn: Yarn | None = None
+    factors: Weight | None = None  # [dims / 2], which frequencies are divided by
+    magnitude: float = 1.0  # what rotated values are multiplied by
+
+    def frequencies(self) -> tuple[float, ...]:
+        """Of each pair, before `factors`."""
+        plain = [self.base ** (-2 * i / self.dims) for i in range(self.dims // 2)]
+        return tuple(f * (self.scale + (1 - self.scale) * self._kept(i)) for i, f in enumerate(plain))
+
+    def _kept(self, pair: int) -> float:
+        """How much of a frequency YaRN leaves as it is, from 0 to 1."""
+        if self.yarn is None:
+            return 0.0
+        low = max(0, math.floor(self._pair_of(self.yarn.fast, self.yarn.context)))
+        high = min(self.dims - 1, math.ceil(self._pair_of(self.yarn.slow, self.yarn.context)))
+        return 1 - min(1.0, max(0.0, (pair - low) / max(0.001, high - low)))
+
+    def _pair_of(self, turns: float, context: int) -> float:
+        """The pair that turns so often within the context."""
+        return self.dims * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(self.base))
+
+
+@dataclass(frozen=True)
+class Attention:
+    """How the queries of a layer look back."""
+
+    heads: int  # H, a multiple of the KV heads
+    rope: Rope
+    scale: float  # of the scores
+    window: int = 0  # positions that a query sees, its own among them; 0 is all
+    norms: tuple[Weight, Weight] | None = None  # [N] each, of every head of q and of k before it turns
+    eps: float = 0.0  # of these norms
 
 
 @dataclass(frozen=True)
@@ -61,6 +133,22 @@ class Mixed(Generic[Tensor]):
     gate: Tensor | None = None
     v_gate: Tensor | None = None  # how much of v_first is mixed in, between 0 and 1
     v_first: Tensor | None = None  # v of the first layer
+
+
+@dataclass(frozen=True)
+class Routing(Generic[Tensor]):
+    """Which experts each row is sent to, and what share of the answer each has."""
+
+    experts: Tensor  # [T, used], uint32
+    shares: Tensor  # [T, used]
+
+
+@dataclass(frozen=True)
+class Rms:
+    """An RMS norm of what a product reads, on the way into it."""
+
+    weight: Weight  # [K]
+    eps: float
 
 
 class Ops(Protocol[Tensor]):
@@ -86,8 +174,9 @@ class Ops(Protocol[Tensor]):
         then: Activation = "none",
         bias: Weight | None = None,
         add: Tensor | None = None,
+        norm: Rms | None = None,
     ) -> Tensor:
-        """y[t] = then(W x[t] + bias) + add[t]"""
+        """y[t] = then(W norm(x[t]) + bias) + add[t]"""
 
     def linears(
         self,
@@ -96,11 +185,12 @@ class Ops(Protocol[Tensor]):
         *,
         then: Sequence[Activation] | None = None,
         bias: Sequence[Weight | None] | None = None,
+        norm: Rms | None = None,
     ) -> tuple[Tensor, ...]:
-        """y_i[t] = then_i(W_i x_i[t] + bias_i), all at once where the formats agree"""
+        """y_i[t] = then_i(W_i norm(x_i[t]) + bias_i), all at once where the formats agree"""
 
-    def glu(self, x: Tensor, weight: Weight, then: Activation) -> Tensor:
-        """y[t] = then(G x[t]) · (U x[t]), where the rows of G and U alternate in W"""
+    def glu(self, x: Tensor, weight: Weight, then: Activation, *, norm: Rms | None = None) -> Tensor:
+        """y[t] = then(G h[t]) · (U h[t]), h = norm(x), where the rows of G and U alternate in W"""
 
     def activate(self, x: Tensor, then: Activation) -> Tensor:
         """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x), decay is exp(-0.606531 · sigmoid(x))"""
@@ -134,6 +224,24 @@ class Ops(Protocol[Tensor]):
         v = v + (v_first - v) · v_gate                  where there is a v_gate
         S = S diag(w) + v kᵀ - (S κ) (κ · a)ᵀ           from the state, [H, N, N], from zeros before the first token
         y = (norm(S r) · weight + bias + (sum r · k · r_k) · v) · gate       norm over the head, with eps
+        """
+
+    def route(self, x: Tensor, router: Weight, used: int, *, normalise: bool) -> Routing[Tensor]:
+        """The `used` experts with the largest p = softmax(W x[t]), the largest first, of equals the lower index; their
+        shares are their p, divided by max(sum, 2^-14) where they are to be normalised
+        """
+
+    def expert_glu(self, x: Tensor, gate: Weight, up: Weight, routing: Routing[Tensor], then: Activation) -> Tensor:
+        """y[t, j] = then(G_e x[t]) · (U_e x[t]), e = experts[t, j]; [T, used, M]"""
+
+    def expert_sum(self, h: Tensor, down: Weight, routing: Routing[Tensor], *, add: Tensor | None = None) -> Tensor:
+        """y[t] = (sum over j of shares[t, j] · D_e h[t, j]) + add[t], e = experts[t, j]"""
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention) -> Tensor:
+        """y[t, h] = sum_j softmax_j(scale · q[t, h] · K[j, h']) V[j, h'], over j = 0 .. position of t in its sequence
+
+        q [T, H · N] and k [T, KV · N] are normed by head where there are norms, then rotated; k and v [T, KV · N] go to
+        the pages of the cache first, so that K and V hold the whole sequence; h' = h · KV / H. y [T, H · N]
         """
 
     def pick(self, x: Tensor) -> Tensor:

@@ -21,6 +21,10 @@ fn run(group: u32, lane: u32) {
     for (var a = 0u; a < R * TB; a++) {
         acc[a] = 0.0;
     }
+    var squares: array<f32, TB>;
+    for (var t = 0u; t < TB; t++) {
+        squares[t] = 0.0;
+    }
     for (var c = 0u; c < chunks; c++) {
         var q: array<array<vec4f, RUN / 4u>, R * PARTS>;
         var scale: array<vec2f, R * PARTS>;
@@ -33,7 +37,10 @@ fn run(group: u32, lane: u32) {
         }
         for (var t = 0u; t < TB; t++) {
             let start = matrix.x + min(t0 + t, step.rows - 1u) * matrix.k;
-            var values = spread(x4(start, c * CHUNK + 4u * lane, matrix.k));
+            let k = c * CHUNK + 4u * lane;
+            let plain = x4(start, k, matrix.k);
+            var values = spread(gained(plain, k));
+            squares[t] += dot(plain, plain);
             for (var p = 0u; p < PARTS; p++) {
                 var dots: array<f32, R>;
                 for (var j = 0u; j < R; j++) {
@@ -54,9 +61,10 @@ fn run(group: u32, lane: u32) {
         }
     }
     for (var t = 0u; t < TB; t++) {
+        let scale = rms_scale(squares[t], matrix.k, lane);
         for (var j = 0u; j < R; j += PER_OUT) {
             if row0 + j < matrix.rows && t0 + t < step.rows {
-                store(matrix, t0 + t, row0 + j, acc[j * TB + t], acc[(j + PER_OUT - 1u) * TB + t]);
+                store(matrix, t0 + t, row0 + j, scale * acc[j * TB + t], scale * acc[(j + PER_OUT - 1u) * TB + t]);
             }
         }
     }

@@ -15,6 +15,10 @@ fn run(group: u32, lane: u32) {
     for (var a = 0u; a < R * TB; a++) {
         acc[a] = 0.0;
     }
+    var squares: array<f32, TB>;
+    for (var t = 0u; t < TB; t++) {
+        squares[t] = 0.0;
+    }
     for (var r = lane; r < runs; r += WG) {
         var q: array<array<vec4f, RUN / 4u>, R>;
         var scale: array<vec2f, R>;
@@ -31,7 +35,10 @@ fn run(group: u32, lane: u32) {
             }
             var sums = 0.0;
             for (var c = 0u; c < RUN / 4u; c++) {
-                let values = x4(start, r * RUN + 4u * c, matrix.k);
+                let k = r * RUN + 4u * c;
+                let plain = x4(start, k, matrix.k);
+                let values = gained(plain, k);
+                squares[t] += dot(plain, plain);
                 sums += dot(values, vec4f(1.0));
                 for (var j = 0u; j < R; j++) {
                     dots[j] += dot(q[j][c], values);
@@ -42,8 +49,11 @@ fn run(group: u32, lane: u32) {
             }
         }
     }
+    for (var t = 0u; t < TB; t++) {
+        squares[t] = rms_scale(squares[t], matrix.k, lane);
+    }
     for (var a = 0u; a < R * TB; a++) {
-        acc[a] = reduce_add(acc[a], lane);
+        acc[a] = reduce_add(acc[a], lane) * squares[a % TB];
     }
     for (var a = lane; a < R / PER_OUT * TB; a += WG) {     // the outputs are shared out among the lanes
         let t = a % TB;

@@ -52,9 +52,9 @@ def finite_rows(fmt: Format, rows: int, width: int, seed: int = 0) -> np.ndarray
     return with_scales(fmt, raw, patterns[kind])
 
 
-def mild_rows(fmt: Format, rows: int, width: int, seed: int = 0) -> np.ndarray:
-    """Random bytes; scales are near 1/50, of both signs, as those of a model. [rows, bytes of a row]"""
-    scales = (np.random.default_rng(seed).standard_normal(997) / 50).astype(np.float32)
+def mild_rows(fmt: Format, rows: int, width: int, seed: int = 0, size: float = 0.02) -> np.ndarray:
+    """Random bytes; scales are near `size`, of both signs, as those of a model. [rows, bytes of a row]"""
+    scales = (np.random.default_rng(seed).standard_normal(997) * size).astype(np.float32)
     patterns = {
         "f16": scales.astype("<f2").view("<u2"),
         "bf16": (scales.view("<u4") >> 16).astype("<u2"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rwkv_gpu.errors import OutOfMemory
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gpu import loader
@@ -70,6 +71,16 @@ def test_matrices_above_the_binding_limit_are_cut_by_rows(small_limits, tmp_path
     ids = np.array([0, 299, 150], np.uint32)
     says = lambda g, x, ids: {"y": g.linear(x, head), "e": g.embed(embed, ids)}  # noqa: E731
     check(small_limits, weights, host, says, 3, x=x, ids=ids)
+
+
+def test_experts_above_the_binding_limit_are_cut_between_experts(small_limits, tmp_path):
+    path = model_file(tmp_path, {"experts": ("Q6_K", (5, 37, 256)), "one": ("F32", (1, 10, 501))})
+    with GGUFFile.open(path) as file:
+        assert device_bytes(small_limits, parameters(file)[:1]) > 20_000
+        weights = load_weights(small_limits, file, parameters(file)[:1])
+        with pytest.raises(OutOfMemory, match=r"10 rows of 'one' take 20,480 bytes but the device binds 20,000"):
+            load_weights(small_limits, file, parameters(file)[1:])
+    assert [(shard.first, shard.rows) for shard in weights["experts"].shards] == [(0, 74), (74, 74), (148, 37)]
 
 
 LAYER = {

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import gguf
 import numpy as np
 
+from rwkv_gpu.engine.caches import GpuCaches, HostCaches, Kind, Room
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
@@ -15,10 +16,11 @@ from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import Joined, Weight
+from rwkv_gpu.ops.vocabulary import Alternating, Joined, Weight
 
 Arrays = Mapping[str, np.ndarray]
 SLOTS = 4
+CONTEXT = 1024  # positions of a sequence of a model that attends
 
 
 def float_weights(file: GGUFFile, model: Model) -> dict[str, np.ndarray]:
@@ -29,6 +31,8 @@ def float_weights(file: GGUFFile, model: Model) -> dict[str, np.ndarray]:
 def _floats(file: GGUFFile, weight: Weight) -> np.ndarray:
     if isinstance(weight, Joined):
         return np.concatenate([_floats(file, part).reshape(-1, weight.shape[1]) for part in weight.parts])
+    if isinstance(weight, Alternating):
+        return np.stack([_floats(file, part) for part in weight.parts], axis=1).reshape(weight.shape)
     tensor = file.tensors[weight.name]
     rows = np.frombuffer(file.read(tensor), np.uint8).reshape(int(np.prod(tensor.shape[:-1])), -1)
     values = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType(tensor.type))
@@ -38,22 +42,37 @@ def _floats(file: GGUFFile, weight: Weight) -> np.ndarray:
 class OnCpu:
     """A model in numpy with slots for some sequences; whatever the slots hold at first is NaN."""
 
-    def __init__(self, model: Model, weights: Arrays) -> None:
+    def __init__(self, model: Model, weights: Arrays, kv: Kind = "f32") -> None:
         self.model = model
+        self.caches = HostCaches(model.caches, Room(CONTEXT, SLOTS, kv))
+        for pages in (pages for both in self.caches.arrays.values() for pages in both):
+            pages[:] = np.nan
         self.weights = weights
         self.states = {state.name: np.full((SLOTS, *state.shape), np.nan, np.float32) for state in model.states}
 
     def step(self, batch: Batch) -> np.ndarray:
         """The logits that the batch asks for."""
-        return self.model.forward(Reference(self.weights, self.states, batch), batch.ids)
+        batch = self.caches.prepare(batch)
+        return self.model.forward(Reference(self.weights, self.states, batch, self.caches.arrays), batch.ids)
 
 
 class OnGpu:
     """A model in one plan on a device, likewise."""
 
     def __init__(
-        self, model: Model, weights: Arrays | Weights, device: Device, rows: int, segments: int = SLOTS
+        self,
+        model: Model,
+        weights: Arrays | Weights,
+        device: Device,
+        rows: int,
+        segments: int = SLOTS,
+        kv: Kind = "f32",
     ) -> None:
+        room = Room(CONTEXT, SLOTS, kv)
+        self.caches = GpuCaches(device, model.caches, room)
+        placed = self.caches.placed(room.max_pages)
+        for buffer in (place.buffer for both in placed.places.values() for place in both):
+            device.write(buffer, np.full(buffer.nbytes // 4, 0xFFFFFFFF, np.uint32))
         nan = {state.name: np.full((SLOTS, *state.shape), np.nan, np.float32) for state in model.states}
         buffers = {name: device.upload(array, "states") for name, array in nan.items()}
         recorder = Recorder(
@@ -65,12 +84,15 @@ class OnGpu:
             states={name: Slice(buffer, 0, buffer.nbytes) for name, buffer in buffers.items()},
             max_segments=min(rows, segments),
             max_outputs=rows,
+            caches=placed,
+            single=rows == 1,
         )
         logits = model.forward(recorder, recorder.input("ids", np.uint32, (rows,)))
         self.plan: Plan = recorder.finish({"logits": logits})
 
     def step(self, batch: Batch) -> np.ndarray:
         """The logits that the batch asks for."""
+        batch = self.caches.prepare(batch)
         self.plan.run(batch.rows, batch.arrays(), len(batch.segments), len(batch.outputs))
         return self.plan.read("logits", len(batch.outputs))
 

@@ -12,7 +12,7 @@ from rwkv_gpu.gpu.weights import Weights, upload_tensor
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import ACTIVATIONS, Weight
+from rwkv_gpu.ops.vocabulary import ACTIVATIONS, Rms, Weight
 from tests.gguf.blocks import mild_rows
 from tests.recording import linear_shapes, run_plan
 
@@ -116,3 +116,13 @@ def test_gate_and_up_in_pairs(device, tuning, name):
     bench = Bench(device, tuning, 3)
     w = bench.matrix("w", BY_NAME[name], (2 * 45, 256))
     bench.check(lambda g, x: {"y": g.glu(x, w, "silu")}, x=normal(3, 256) / 50)
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "F32"])
+def test_a_norm_on_the_way_in(device, tuning, name):
+    """RMS norm in the prologue of each kind of product, or before it where the kernel sees no whole rows."""
+    bench = Bench(device, tuning, 3)
+    w = bench.matrix("w", BY_NAME[name], (2 * 21, 256))
+    norm = Rms(bench.matrix("gain", BY_NAME["F32"], (256,)), 1e-6)
+    x = normal(3, 256) * np.array([[1e-3], [1], [30]], np.float32)
+    bench.check(lambda g, x: {"y": g.linear(x, w, norm=norm), "z": g.glu(x, w, "silu", norm=norm)}, x=x)

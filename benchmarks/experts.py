@@ -1,0 +1,130 @@
+"""Mixtures of experts of one layer by every shape of kernel: µs of gate and up, of down and the sum, and of the sort.
+
+    python -m benchmarks.experts [--device NAME] [--experts 128 --used 8 --width 2048 --inner 768] [--rows 1,16,512]
+
+The sizes by themselves are those of Qwen3-30B-A3B. Experts are chosen evenly at random. Times are the GPU's own, the
+best of several replays; the rate counts the experts' weights once for each expert that is chosen at all.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import click
+import numpy as np
+
+from rwkv_gpu.gguf.formats import FORMATS, Format
+from rwkv_gpu.gpu.adapters import choose, list_adapters
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.loader import Parameter, place_weights
+from rwkv_gpu.gpu.plan import Plan
+from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, ExpertShape, default_tuning
+from rwkv_gpu.gpu.weights import Weights
+from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.recording import Scratch
+from rwkv_gpu.ops.vocabulary import Routing, Weight
+
+BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of one layer."""
+
+    experts: int
+    used: int
+    width: int
+    inner: int
+
+
+def shapes(device: Device) -> Iterator[ExpertShape]:
+    """What this device can run."""
+    can = device.capabilities
+    if can.subgroup_size == 8:
+        lanes = ((2, 1), (4, 1), (2, 2), (4, 2), (2, 4), (4, 4), (2, 8), (4, 8), (2, 16), (4, 16))
+        yield from (ExpertShape("experts_lane", "plain", 8, r, tb) for r, tb in lanes)
+    for tb in (1, 2, 4, 8):
+        yield ExpertShape("experts_vec", "workgroup", 64, 4, tb)
+        if can.subgroup:
+            one, two = can.subgroup_size, 2 * can.subgroup_size
+            yield from (ExpertShape("experts_vec", "one_subgroup", one, r, tb) for r in (2, 4, 8))
+            yield ExpertShape("experts_vec", "subgroup", two, 4, tb)
+    yield EXPERT_TILE
+
+
+def load(device: Device, sizes: Sizes, fmt: Format) -> tuple[Weights, dict[str, Weight]]:
+    """Matrices of zeros, laid as those of a file: what they mean does not change the time."""
+    shapes = {
+        "blk.0.gate": (sizes.experts, sizes.inner, sizes.width),
+        "blk.0.up": (sizes.experts, sizes.inner, sizes.width),
+        "blk.0.down": (sizes.experts, sizes.width, sizes.inner),
+    }
+    parameters = [Parameter(name, shape, (), fmt) for name, shape in shapes.items()]
+    weights = place_weights(device, parameters, lambda nbytes: device.buffer(nbytes, "weights"))
+    return weights, {name.removeprefix("blk.0."): Weight(name, shape) for name, shape in shapes.items()}
+
+
+def record(
+    device: Device, weights: Weights, named: Mapping[str, Weight], shape: ExpertShape, sizes: Sizes, rows: int
+) -> Plan:
+    """Both ops, for choices that are given."""
+    tuning = replace(default_tuning(device.capabilities), experts=((MANY, shape),), experts_short=())
+    g = Recorder(device, weights, rows, Scratch(device), tuning)
+    x = g.input("x", np.float32, (rows, sizes.width))
+    chosen = (rows, sizes.used)
+    routing = Routing(g.input("experts", np.uint32, chosen), g.input("shares", np.float32, chosen))
+    h = g.expert_glu(x, named["gate"], named["up"], routing, "silu")
+    return g.finish({"y": g.expert_sum(h, named["down"], routing, add=x)})
+
+
+@click.command()
+@click.option("--device", default="auto")
+@click.option("--experts", default=128)
+@click.option("--used", default=8)
+@click.option("--width", default=2048)
+@click.option("--inner", default=768)
+@click.option("--formats", default="Q4_K")
+@click.option("--rows", default="1,4,16,64,512")
+@click.option("--replays", default=5)
+def main(device: str, formats: str, rows: str, replays: int, **sizes: int) -> None:
+    adapters = list_adapters()
+    adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
+    layer = Sizes(**sizes)
+    with Device(adapter) as gpu:
+        print(f"{adapter}; {layer}")
+        for name in formats.split(","):
+            weights, named = load(gpu, layer, BY_NAME[name])
+            for count in map(int, rows.split(",")):
+                compare(gpu, weights, named, layer, count, BY_NAME[name], replays)
+
+
+def compare(
+    gpu: Device, weights: Weights, named: dict[str, Weight], layer: Sizes, count: int, fmt: Format, replays: int
+) -> None:
+    """A line for each shape."""
+    rng = np.random.default_rng(0)
+    chosen = rng.permuted(np.tile(np.arange(layer.experts, dtype=np.uint32), (count, 1)), axis=1)[:, : layer.used]
+    inputs = {
+        "x": np.ones((count, layer.width), np.float32),
+        "experts": chosen,
+        "shares": np.full(chosen.shape, 1 / layer.used, np.float32),
+    }
+    nbytes = len(np.unique(chosen)) * (
+        2 * layer.inner * fmt.row_bytes(layer.width) + layer.width * fmt.row_bytes(layer.inner)
+    )
+    print(f"\n{fmt.name}, {count} rows, {count * layer.used / layer.experts:.2f} choices for each expert")
+    default = default_tuning(gpu.capabilities).expert_shape(count * layer.used / layer.experts, fmt.run)
+    for shape in shapes(gpu):
+        plan = record(gpu, weights, named, shape, layer, count)
+        best: dict[str, float] = {}
+        for _ in range(replays):
+            for row in plan.profile(count, inputs, 1).steps:
+                best[row.name] = min(best.get(row.name, 1e9), row.seconds)
+        total = sum(best.values())
+        mark = "*" if shape == default else " "
+        label = f"{shape.kernel} {shape.lanes} wg={shape.wg} r={shape.r} tb={shape.tb}"
+        parts = "  ".join(f"{step} {1e6 * seconds:.0f}" for step, seconds in best.items())
+        print(f" {mark} {label:46} {1e6 * total:9.0f} µs {nbytes / total / 1e9:7.1f} GB/s   {parts}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""The pages of all sequences: who holds which, what is shared, what must be copied before it is written. Knows no GPU.
+
+A page holds PAGE positions of one sequence, in every layer. Sequences with the same beginning share its pages; a shared
+page is never written: whoever writes into it gets a copy first.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..errors import CacheFull, ContextFull
+from ..ops.vocabulary import PAGE
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A page that must be copied to another before a step."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Positions that a step writes: `count` from `start` on, of the sequence in a slot."""
+
+    slot: int
+    start: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """The length of the sequence after the step."""
+        return self.start + self.count
+
+
+class Pager:
+    """A pool of pages and a page table for each slot, with a count of the holders of each page."""
+
+    def __init__(self, pages: int, context: int) -> None:
+        self.context = context  # positions that a sequence may have
+        self._holders = [0] * pages
+        self._free = list(range(pages - 1, -1, -1))  # taken from the end, lowest first
+        self._tables: dict[int, list[int]] = {}
+        self._lengths: dict[int, int] = {}
+
+    @property
+    def free_pages(self) -> int:
+        """Pages that nobody holds."""
+        return len(self._free)
+
+    def table(self, slot: int) -> Sequence[int]:
+        """The pages of a sequence, in the order of its positions."""
+        return self._tables.get(slot, [])
+
+    def length(self, slot: int) -> int:
+        """Positions that a sequence has."""
+        return self._lengths.get(slot, 0)
+
+    def holders(self, page: int) -> int:
+        """How many tables and holds a page is in."""
+        return self._holders[page]
+
+    def prepare(self, wanted: Sequence[Wanted]) -> list[Copy]:
+        """Gives each sequence pages of its own for what a step writes; the copies must be made before it.
+
+        What a sequence had from `start` on is forgotten. Raises before any page is taken where there are too few.
+        """
+        for want in wanted:
+            if want.end > self.context:
+                raise ContextFull(
+                    f"a sequence of {want.end:,} tokens does not fit the context of {self.context:,}; "
+                    "shorten it, or load the model with a larger context"
+                )
+            assert want.start <= self.length(want.slot), f"slot {want.slot} has no position {want.start - 1}"
+        for want in wanted:
+            self.truncate(want.slot, want.start)
+        needed = self._needed(wanted)
+        if needed > len(self._free):
+            raise CacheFull(
+                f"the step needs {needed:,} pages of {PAGE} tokens, but only {len(self._free):,} of "
+                f"{len(self._holders):,} are free; end a sequence, or load the model with room for more"
+            )
+        return [copy for want in wanted for copy in self._grow(want)]
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forgets what a sequence has beyond a length; at 0 it is gone."""
+        if length >= self.length(slot):
+            return
+        table = self._tables.get(slot, [])
+        keep = _pages(length)
+        self.release(table[keep:])
+        del table[keep:]
+        self._lengths[slot] = length
+        if not length:
+            self._tables.pop(slot, None)
+            self._lengths.pop(slot, None)
+
+    def share(self, source: int, target: int, length: int | None = None) -> None:
+        """The target becomes the first positions of the source, all of them where no length is given; nothing moves."""
+        length = self.length(source) if length is None else length
+        assert length <= self.length(source), f"slot {source} has no position {length - 1}"
+        pages = self.hold(self.table(source)[: _pages(length)])
+        self.adopt(target, pages, length)
+
+    def adopt(self, slot: int, pages: Iterable[int], length: int) -> None:
+        """A slot takes over pages that the caller holds."""
+        self.truncate(slot, 0)
+        if length:
+            self._tables[slot] = list(pages)
+            self._lengths[slot] = length
+
+    def hold(self, pages: Iterable[int]) -> tuple[int, ...]:
+        """Keeps pages that somebody has, until they are released once more."""
+        held = tuple(pages)
+        for page in held:
+            assert self._holders[page], f"page {page} is nobody's"
+            self._holders[page] += 1
+        return held
+
+    def release(self, pages: Iterable[int]) -> None:
+        """Gives back pages that were held or in a table."""
+        for page in pages:
+            self._holders[page] -= 1
+            assert self._holders[page] >= 0, f"page {page} was released too often"
+            if not self._holders[page]:
+                self._free.append(page)
+
+    def _needed(self, wanted: Sequence[Wanted]) -> int:
+        """Pages that the step takes: new ones, and copies of those that are shared and written into."""
+        new = sum(_pages(want.end) - len(self.table(want.slot)) for want in wanted)
+        writers = Counter(page for want in wanted for page in self._written(want))
+        copies = sum(min(count, self._holders[page] - 1) for page, count in writers.items())
+        return new + copies
+
+    def _written(self, want: Wanted) -> Sequence[int]:
+        """The page that a sequence has begun and goes on writing into, if there is one."""
+        return self.table(want.slot)[want.start // PAGE :][:1] if want.start % PAGE else ()
+
+    def _grow(self, want: Wanted) -> list[Copy]:
+        table = self._tables.setdefault(want.slot, [])
+        copies = []
+        for page in self._written(want):
+            if self._holders[page] > 1:
+                copies.append(Copy(page, self._take()))
+                self.release([page])
+                table[want.start // PAGE] = copies[-1].target
+        table.extend(self._take() for _ in range(_pages(want.end) - len(table)))
+        self._lengths[want.slot] = want.end
+        return copies
+
+    def _take(self) -> int:
+        page = self._free.pop()
+        self._holders[page] = 1
+        return page
+
+
+def _pages(length: int) -> int:
+    """Pages that hold so many positions."""
+    return -(-length // PAGE)

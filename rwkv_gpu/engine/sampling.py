@@ -1,0 +1,157 @@
+"""From logits to the next token, on the host: one sampler a sequence. Knows token ids only.
+
+The order is llama.cpp's: logit bias, penalties, DRY, top-k, typical, top-p, min-p, XTC, temperature, draw.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadInput, BadNumbers
+from .penalties import Counts, History, break_repetitions, penalise
+from .sampling_params import SamplingParams
+from .truncation import Logits, Places, min_p, softmax, surprising, top_k, top_p, typical, xtc
+
+__all__ = ["Sampled", "Sampler", "SamplingParams"]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A chosen token. The log probabilities are the model's own, before anything changed its logits."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]  # the likeliest tokens, as many as `logprobs` asks for
+
+
+class Sampler:
+    """Chooses a sequence's tokens. The same params, seed and logits give the same tokens.
+
+    Tell it of every token by `accept`, those of the prompt too if the penalties shall look at them.
+    """
+
+    def __init__(self, params: SamplingParams, vocab_size: int) -> None:
+        params.check_vocabulary(vocab_size)
+        self.params = params
+        self.vocab_size = vocab_size
+        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if params.seed is None else params.seed
+        self._rng = np.random.Generator(np.random.PCG64(self.seed))
+        self._biased = np.array(list(params.logit_bias), np.int64)
+        self._biases = np.array(list(params.logit_bias.values()), np.float32)
+        self._counts = Counts(params.penalty_last_n, params.penalty_decay) if params.penalises else None
+        self._history = History() if params.dry_multiplier > 0 else None
+        self._mu = 2 * params.mirostat_tau
+        truncations: tuple[tuple[bool, Callable[[Logits], Places]], ...] = (
+            (params.top_k > 0, partial(top_k, k=params.top_k)),
+            (params.typical_p < 1, partial(typical, mass=params.typical_p)),
+            (params.top_p < 1, partial(top_p, p=params.top_p)),
+            (params.min_p > 0, partial(min_p, p=params.min_p)),
+            (params.xtc_probability > 0, self._xtc),
+        )
+        self._truncations = [keep for active, keep in truncations if active]
+
+    def accept(self, token: int) -> None:
+        """Takes note of a token that was said."""
+        if not 0 <= token < self.vocab_size:
+            raise BadInput(f"token {token} is not in the vocabulary of {self.vocab_size:,}")
+        if self._counts is not None:
+            self._counts.add(token)
+        if self._history is not None:
+            self._history.add(token)
+
+    def accept_all(self, tokens: Iterable[int]) -> None:
+        """Takes note of tokens, as of a prompt's."""
+        for token in tokens:
+            self.accept(token)
+
+    def sample(self, logits: npt.NDArray[np.float32]) -> Sampled:
+        """The next token. The logits stay as they are. [V]"""
+        if logits.shape != (self.vocab_size,):
+            raise BadInput(f"logits have the shape {logits.shape}; the vocabulary asks for ({self.vocab_size},)")
+        changed = self._changed(logits)
+        best = int(changed.argmax())
+        check(logits, changed, best)
+        if self.params.temperature == 0:
+            token = best
+        elif self.params.mirostat_tau > 0:
+            token = self._draw_mirostat(changed)
+        else:
+            token = self._draw(changed)
+        return self._report(logits, token)
+
+    def _changed(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The logits after bias and penalties; the same array where nothing asks for a change."""
+        if len(self._biased) == 0 and self._counts is None and self._history is None:
+            return logits
+        changed = logits.astype(np.float32)
+        changed[self._biased] += self._biases
+        if self._counts is not None:
+            penalise(changed, self._counts, self.params)
+        if self._history is not None:
+            break_repetitions(changed, self._history, self.params)
+        return changed
+
+    def _draw(self, x: Logits) -> int:
+        """What the truncations leave, drawn by softmax(x / temperature)."""
+        ids: npt.NDArray[np.intp] | None = None  # None is all, in order
+        for keep in self._truncations:
+            kept = keep(x)
+            x = x[kept]
+            ids = kept if ids is None else ids[kept]
+        at = pick(x, self.params.temperature, self._rng.random())
+        return at if ids is None else int(ids[at])
+
+    def _xtc(self, x: Logits) -> Places:
+        """XTC, as often as its probability says."""
+        hit = self._rng.random() < self.params.xtc_probability
+        return xtc(x, self.params.xtc_threshold) if hit else np.arange(len(x))
+
+    def _draw_mirostat(self, x: Logits) -> int:
+        """Mirostat v2: cut what surprises more than mu, draw, and move mu by how far the surprise was off tau."""
+        scaled = scale(x, self.params.temperature)
+        kept = surprising(scaled, self._mu)
+        p = softmax(scaled[kept])
+        at = pick(scaled[kept], 1.0, self._rng.random())
+        self._mu -= self.params.mirostat_eta * (-math.log2(float(p[at])) - self.params.mirostat_tau)
+        return int(kept[at])
+
+    def _report(self, logits: npt.NDArray[np.float32], token: int) -> Sampled:
+        most = logits.max()
+        total = float(most) + math.log(float(np.exp(logits - most).sum()))
+        top: tuple[tuple[int, float], ...] = ()
+        if self.params.logprobs:
+            ids = top_k(logits, self.params.logprobs)
+            ids = ids[np.argsort(-logits[ids], kind="stable")]
+            top = tuple(zip(ids.tolist(), (logits[ids].astype(np.float64) - total).tolist(), strict=True))
+        return Sampled(token, float(logits[token]) - total, top)
+
+
+def scale(x: Logits, temperature: float) -> npt.NDArray[np.float64]:
+    """(x - max(x)) / temperature"""
+    scaled: npt.NDArray[np.float64] = (x - x.max()).astype(np.float64) / temperature
+    return scaled
+
+
+def pick(x: Logits, temperature: float, u: float) -> int:
+    """The first place where the cumulative softmax(x / temperature) goes beyond u, which is in [0, 1)."""
+    cumulative = np.cumsum(np.exp(scale(x, temperature)))
+    at = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
+    return min(at, int(np.searchsorted(cumulative, cumulative[-1])))  # u · total may round up to the total
+
+
+def check(logits: npt.NDArray[Any], changed: npt.NDArray[Any], best: int) -> None:
+    """Refuses logits that hold NaN or infinity, which argmax finds, or that leave no token."""
+    if math.isfinite(changed[best]):
+        return
+    wrong = np.flatnonzero(np.isnan(logits) | np.isposinf(logits))
+    if len(wrong):
+        raise BadNumbers(
+            f"{len(wrong)} of {len(logits)} logits are NaN or infinite, the first of token {wrong[0]}; "
+            "the model file may be damaged or the device at fault: try --device cpu, or rwkv-gpu doctor"
+        )
+    raise BadNumbers("no token is possible: every logit is -inf; ban fewer tokens")

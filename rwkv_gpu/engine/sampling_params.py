@@ -1,0 +1,147 @@
+"""How to choose the next token: every setting, its range and what it means. Knows no logits."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import BadInput
+
+
+@dataclass(frozen=True)
+class Span:
+    """The numbers that a field may be, from low to high."""
+
+    low: float
+    high: float
+    whole: bool = False
+    above: bool = False  # low itself is out
+    optional: bool = False  # None will do
+
+    def __contains__(self, value: object) -> bool:
+        if value is None:
+            return self.optional
+        if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real):
+            return False
+        number: Any = value
+        return bool(self.low <= number <= self.high) and not (self.above and number == self.low)
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        low = f"above {self.low} and at most" if self.above else f"from {self.low} to"
+        return f"{kind} {low} {self.high}" + (", or None" if self.optional else "")
+
+
+IDS = 1 << 31  # token ids stay below
+SPANS = {
+    "temperature": Span(0, 1000),
+    "top_k": Span(0, IDS, whole=True),
+    "top_p": Span(0, 1, above=True),
+    "min_p": Span(0, 1),
+    "typical_p": Span(0, 1, above=True),
+    "repetition_penalty": Span(0, 1000, above=True),
+    "presence_penalty": Span(-100, 100),
+    "frequency_penalty": Span(-100, 100),
+    "penalty_decay": Span(0, 1),
+    "penalty_last_n": Span(-1, IDS, whole=True),
+    "dry_multiplier": Span(0, 100),
+    "dry_base": Span(1, 100),
+    "dry_allowed_length": Span(1, IDS, whole=True),
+    "dry_last_n": Span(-1, IDS, whole=True),
+    "xtc_probability": Span(0, 1),
+    "xtc_threshold": Span(0, 1),
+    "mirostat_tau": Span(0, 100),
+    "mirostat_eta": Span(0, 1, above=True),
+    "seed": Span(0, 2**64 - 1, whole=True, optional=True),
+    "max_tokens": Span(1, IDS, whole=True),
+    "logprobs": Span(0, 1000, whole=True),
+}
+ID = Span(0, IDS - 1, whole=True)
+BIAS = Span(-1000, 1000)
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How tokens are chosen and when to stop. The defaults draw from the model's own distribution, nothing changed.
+
+    In this order: logit_bias, the penalties, DRY, top_k, typical_p, top_p, min_p, XTC, temperature, the draw.
+    """
+
+    temperature: float = 1.0  # 0 takes the likeliest token
+    top_k: int = 0  # 0 keeps all
+    top_p: float = 1.0  # 1 keeps all
+    min_p: float = 0.0  # of the likeliest token's probability
+    typical_p: float = 1.0  # 1 keeps all
+    repetition_penalty: float = 1.0  # seen tokens: logit / penalty, or · penalty below 0
+    presence_penalty: float = 0.0  # seen tokens: logit - penalty
+    frequency_penalty: float = 0.0  # seen tokens: logit - count · penalty
+    penalty_decay: float = 1.0  # below 1 counts fade by this factor a token, as RWKV's runners do with 0.996
+    penalty_last_n: int = 64  # tokens that the penalties look back on; -1 is all, and so is a decay below 1
+    dry_multiplier: float = 0.0  # what ends a repetition of n tokens: logit - multiplier · base^(n - allowed_length)
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_last_n: int = -1  # tokens that DRY looks back on; -1 is all
+    dry_breakers: frozenset[int] = frozenset()  # no repetition goes across these tokens
+    xtc_probability: float = 0.0  # how often all but the least likely token of at least xtc_threshold are dropped
+    xtc_threshold: float = 0.1
+    mirostat_tau: float = 0.0  # the surprise in bits that mirostat v2 aims for, in place of top_k to XTC; 0 is off
+    mirostat_eta: float = 0.1
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)  # -inf bans a token
+    seed: int | None = None  # None is another one each time
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    stop_ids: frozenset[int] = frozenset()
+    logprobs: int = 0  # how many of the likeliest tokens to report beside the chosen one
+
+    def __post_init__(self) -> None:
+        for name, span in SPANS.items():
+            value = getattr(self, name)
+            if value not in span:
+                raise BadInput(f"{name} is {value!r}; it must be {span}")
+            if value is not None:
+                object.__setattr__(self, name, int(value) if span.whole else float(value))
+        object.__setattr__(self, "dry_breakers", _token_ids("dry_breakers", self.dry_breakers))
+        object.__setattr__(self, "stop_ids", _token_ids("stop_ids", self.stop_ids))
+        object.__setattr__(self, "stop", _stop_strings(self.stop))
+        object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+
+    @property
+    def penalises(self) -> bool:
+        """Whether what was said before changes a logit by the penalties."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    def check_vocabulary(self, size: int) -> None:
+        """Refuses token ids that a vocabulary of `size` does not have."""
+        for name in ("logit_bias", "stop_ids", "dry_breakers"):
+            for token in getattr(self, name):
+                if token >= size:
+                    raise BadInput(f"{name} names token {token}; the vocabulary has 0 to {size - 1}")
+
+
+def _token_ids(name: str, value: Any) -> frozenset[int]:
+    ids = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
+    for token in ids:
+        if token not in ID:
+            raise BadInput(f"{name} holds {token!r}; token ids must each be {ID}")
+    return frozenset(int(token) for token in ids)
+
+
+def _stop_strings(value: Any) -> tuple[str, ...]:
+    stops = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    for stop in stops:
+        if not isinstance(stop, str) or not stop:
+            raise BadInput(f"stop holds {stop!r}; it must be strings of at least one character")
+    return stops
+
+
+def _biases(value: Any) -> Mapping[int, float]:
+    if not isinstance(value, Mapping):
+        raise BadInput(f"logit_bias is {value!r}; it must map token ids to numbers")
+    for token, bias in value.items():
+        if token not in ID:
+            raise BadInput(f"logit_bias names {token!r}; token ids must each be {ID}")
+        if bias not in BIAS and not (isinstance(bias, Real) and bias == -math.inf):
+            raise BadInput(f"logit_bias of token {token} is {bias!r}; it must be {BIAS}, or -inf to ban the token")
+    return MappingProxyType({int(token): float(bias) for token, bias in value.items()})

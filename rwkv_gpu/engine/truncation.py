@@ -1,0 +1,89 @@
+"""Which tokens stay in the draw: each function takes logits and gives the places that it keeps, in rising order.
+
+The logits are in any order, none is NaN and one is above -inf. Of tokens that tie, the first ones are kept.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Logits = npt.NDArray[np.floating[Any]]  # [n]
+Places = npt.NDArray[np.intp]
+
+FEW = 8192  # the nearest that are sorted before all are
+
+
+def softmax(logits: Logits) -> Logits:
+    """p_i = exp(x_i) / sum(exp(x))"""
+    weights = np.exp(logits - logits.max())
+    p: Logits = weights / weights.sum(dtype=np.float64).astype(weights.dtype)
+    return p
+
+
+def top_k(logits: Logits, k: int) -> Places:
+    """The k largest."""
+    n = len(logits)
+    if k >= n:
+        return np.arange(n)
+    least = np.partition(logits, n - k)[n - k]
+    above = np.flatnonzero(logits > least)
+    ties = np.flatnonzero(logits == least)[: k - len(above)]
+    return np.sort(np.concatenate([above, ties]))
+
+
+def top_p(logits: Logits, p: float) -> Places:
+    """The fewest of the likeliest that have the mass p together."""
+    if p >= 1:
+        return np.arange(len(logits))
+    weights = np.exp(logits - logits.max())
+    total = float(weights.sum(dtype=np.float64))
+    # All that are below this have less than 1 - p together, so none of them can be needed.
+    likely = np.sort(weights[weights >= (1 - p) * total / len(weights)])[::-1]
+    mass = np.cumsum(likely, dtype=np.float64)
+    return top_k(logits, int(np.searchsorted(mass, p * total)) + 1)  # up to the first whose mass is enough
+
+
+def min_p(logits: Logits, p: float) -> Places:
+    """Those at least p times as likely as the likeliest."""
+    if p <= 0:
+        return np.arange(len(logits))
+    return np.flatnonzero(logits >= logits.max() + np.log(p))
+
+
+def typical(logits: Logits, mass: float) -> Places:
+    """The fewest of those whose surprise is nearest to the entropy that have that mass together.
+
+    H = -sum(p log p), nearest first by |-log p - H|
+    """
+    if mass >= 1:
+        return np.arange(len(logits))
+    possible = np.flatnonzero(logits > -np.inf)
+    p = softmax(logits[possible].astype(np.float64))
+    surprise = -np.log(np.maximum(p, np.finfo(np.float64).tiny))
+    distance = np.abs(surprise - np.sum(p * surprise))
+    for few in (FEW, len(p)):
+        near = top_k(-distance, few)
+        order = near[np.argsort(distance[near], kind="stable")]
+        count = int(np.searchsorted(np.cumsum(p[order]), mass)) + 1
+        if count <= len(order):
+            break
+    return np.sort(possible[order[:count]])
+
+
+def xtc(logits: Logits, threshold: float) -> Places:
+    """All but the likely ones: of those of at least that probability only the least likely stays."""
+    p = softmax(logits)
+    likely = np.flatnonzero(p >= threshold)
+    if len(likely) < 2:
+        return np.arange(len(logits))
+    stays = likely[len(likely) - 1 - int(np.argmin(p[likely][::-1]))]  # of ties the last, since the first go
+    kept = p < threshold
+    kept[stays] = True
+    return np.flatnonzero(kept)
+
+
+def surprising(logits: Logits, bits: float) -> Places:
+    """Those of at most that surprise -log2 p, and at least the likeliest."""
+    kept = np.flatnonzero(-np.log2(np.maximum(softmax(logits), np.finfo(logits.dtype).tiny)) <= bits)
+    return kept if len(kept) else np.array([logits.argmax()])

@@ -1,0 +1,12 @@
+"""Llama and what writes itself as it (TinyLlama, Mistral, SmolLM): RMS norms, rotary attention, a gated feed-forward.
+
+Positions turn neighbouring dims (2i, 2i + 1); Llama 3 divides their frequencies by factors of its own.
+"""
+
+from ..gguf.file import GGUFFile
+from .transformer import Transformer, load_dense
+
+
+def load(file: GGUFFile) -> Transformer:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    return load_dense(file, "llama", "normal")

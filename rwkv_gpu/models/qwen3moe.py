@@ -1,0 +1,86 @@
+"""Qwen3-MoE: as Qwen3, but every layer's feed-forward is a mixture of experts, of which each row takes a few."""
+
+from dataclasses import dataclass
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
+from .tensors import Tensors
+from .transformer import Trunk, read_hyper, take_trunk
+
+ARCH, MOST_USED = "qwen3moe", 64  # of the experts, as a kernel keeps their logits in registers
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Parameters of the experts of one layer."""
+
+    norm: Weight  # [D]
+    router: Weight  # [E, D]
+    gate: Weight  # [E, inner, D]
+    up: Weight  # [E, inner, D]
+    down: Weight  # [E, D, inner]
+    used: int  # experts that a row takes
+
+
+def mixture(g: Ops[Tensor], p: Mixture, x: Tensor, eps: float) -> Tensor:
+    """x + sum of share_e · W_down,e · (silu(W_gate,e h) · W_up,e h) over the experts e that h = norm(x) is sent to"""
+    h = g.rms_norm(x, p.norm, eps)
+    routing = g.route(h, p.router, p.used, normalise=True)
+    inner = g.expert_glu(h, p.gate, p.up, routing, "silu")  # [T, used, inner]
+    return g.expert_sum(inner, p.down, routing, add=x)
+
+
+@dataclass(frozen=True)
+class Qwen3MoE:
+    """A model: a trunk with a mixture of experts in each layer."""
+
+    trunk: Trunk
+    mixtures: tuple[Mixture, ...]
+    weights: tuple[Weight, ...]
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+        return self.trunk.hyper.vocabulary
+
+    @property
+    def states(self) -> list[State]:
+        """None: a sequence is in its pages."""
+        return []
+
+    @property
+    def caches(self) -> list[Cache]:
+        """Keys and values, layer by layer."""
+        return [p.cache for p in self.trunk.attentions]
+
+    @property
+    def context(self) -> int:
+        """Positions it was trained on."""
+        return self.trunk.hyper.context
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The logits of the rows that they are asked for, [R, V]"""
+        return self.trunk.forward(g, ids, lambda i, x: mixture(g, self.mixtures[i], x, self.trunk.hyper.eps))
+
+
+def load(file: GGUFFile) -> Qwen3MoE:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    tensors = Tensors(file)
+    hyper = read_hyper(file, ARCH, tensors)
+    trunk = take_trunk(file, ARCH, tensors, hyper, "neox", biases=False, norms=True)
+    experts = file.int(f"{ARCH}.expert_count", low=1, high=1 << 12)
+    used = file.int(f"{ARCH}.expert_used_count", low=1, high=min(experts, MOST_USED))
+    inner = file.int(f"{ARCH}.expert_feed_forward_length", low=1, high=1 << 20)
+    mixtures = tuple(
+        Mixture(
+            norm=tensors.take(f"blk.{i}.ffn_norm.weight", hyper.width),
+            router=tensors.take(f"blk.{i}.ffn_gate_inp.weight", experts, hyper.width),
+            gate=tensors.take(f"blk.{i}.ffn_gate_exps.weight", experts, inner, hyper.width),
+            up=tensors.take(f"blk.{i}.ffn_up_exps.weight", experts, inner, hyper.width),
+            down=tensors.take(f"blk.{i}.ffn_down_exps.weight", experts, hyper.width, inner),
+            used=used,
+        )
+        for i in range(hyper.layers)
+    )
+    tensors.refuse_the_rest()
+    return Qwen3MoE(trunk, mixtures, tuple(tensors.taken))

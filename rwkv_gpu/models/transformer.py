@@ -1,0 +1,221 @@
+"""What dense transformers share: attention with rotary positions, a gated feed-forward, and the trunk around them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Alternating, Attention, Cache, Ops, Pairing, Rms, Rope, State, Tensor, Weight
+from .rope import read_rope
+from .tensors import Tensors
+
+HEAD_STEP, LARGEST_HEAD = 8, 256  # what the kernels take
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """The sizes of a model."""
+
+    layers: int
+    width: int  # D
+    inner: int  # of the feed-forward
+    heads: int  # H
+    kv_heads: int  # KV
+    head_size: int  # N
+    vocabulary: int  # V
+    eps: float
+    context: int  # positions it was trained on
+    window: int  # positions that a query sees; 0 is all
+
+
+@dataclass(frozen=True)
+class SelfAttention:
+    """Parameters and cache of one attention."""
+
+    norm: Weight  # [D]
+    q: Weight  # [H · N, D]
+    k: Weight  # [KV · N, D]
+    v: Weight  # [KV · N, D]
+    biases: tuple[Weight | None, ...]  # of q, k, v
+    output: Weight  # [D, H · N]
+    output_bias: Weight | None  # [D]
+    cache: Cache
+    how: Attention
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """Parameters of one feed-forward."""
+
+    norm: Weight  # [D]
+    gates: Alternating | tuple[Weight, Weight]  # gate and up: in turns [2 · inner, D], or where formats differ apart
+    down: Weight  # [D, inner]
+
+
+def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, eps: float) -> Tensor:
+    """x + W_o · attention(W_q h, W_k h, W_v h), h = norm(x)"""
+    q, k, v = g.linears([x, x, x], [p.q, p.k, p.v], bias=p.biases, norm=Rms(p.norm, eps))
+    y = g.attention(q, k, v, p.cache, p.how)
+    return g.linear(y, p.output, bias=p.output_bias, add=x)
+
+
+def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor, eps: float) -> Tensor:
+    """x + W_down · (silu(W_gate h) · W_up h), h = norm(x)"""
+    norm = Rms(p.norm, eps)
+    if isinstance(p.gates, Alternating):
+        inner = g.glu(x, p.gates, "silu", norm=norm)
+    else:
+        inner = g.mul(*g.linears([x, x], p.gates, then=["silu", "none"], norm=norm))
+    return g.linear(inner, p.down, add=x)
+
+
+@dataclass(frozen=True)
+class Trunk:
+    """All of a transformer but its feed-forwards: embedding, attentions, last norm and head."""
+
+    hyper: Hyper
+    embedding: Weight  # [V, D]
+    attentions: tuple[SelfAttention, ...]
+    last_norm: Weight  # [D]
+    head: Weight  # [V, D]
+
+    def forward(self, g: Ops[Tensor], ids: Tensor, feed: Callable[[int, Tensor], Tensor]) -> Tensor:
+        """The logits of the rows that they are asked for, [R, V]; `feed` is the second half of each layer."""
+        x = g.embed(self.embedding, ids)  # [T, D]
+        for i, p in enumerate(self.attentions):
+            with g.layer(i):
+                x = feed(i, self_attention(g, p, x, self.hyper.eps))
+        return g.linear(g.pick(x), self.head, norm=Rms(self.last_norm, self.hyper.eps))
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """A dense model: a trunk with a feed-forward in each layer."""
+
+    trunk: Trunk
+    feeds: tuple[FeedForward, ...]
+    weights: tuple[Weight, ...]
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+        return self.trunk.hyper.vocabulary
+
+    @property
+    def states(self) -> list[State]:
+        """None: a sequence is in its pages."""
+        return []
+
+    @property
+    def caches(self) -> list[Cache]:
+        """Keys and values, layer by layer."""
+        return [p.cache for p in self.trunk.attentions]
+
+    @property
+    def context(self) -> int:
+        """Positions it was trained on."""
+        return self.trunk.hyper.context
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The logits of the rows that they are asked for, [R, V]"""
+        return self.trunk.forward(g, ids, lambda i, x: feed_forward(g, self.feeds[i], x, self.trunk.hyper.eps))
+
+
+def load_dense(
+    file: GGUFFile, arch: str, pairing: Pairing, *, biases: bool = False, norms: bool = False
+) -> Transformer:
+    """The model that a file describes; `biases` and `norms` say whether q and k (and v) must have them."""
+    tensors = Tensors(file)
+    if file.int(f"{arch}.expert_count", default=0):
+        raise UnsupportedModel(f"{file.path}: '{arch}' with experts is not supported; take a dense model")
+    hyper = read_hyper(file, arch, tensors)
+    trunk = take_trunk(file, arch, tensors, hyper, pairing, biases=biases, norms=norms)
+    feeds = tuple(_take_feed(tensors, hyper, i) for i in range(hyper.layers))
+    tensors.refuse_the_rest()
+    return Transformer(trunk, feeds, tuple(tensors.taken))
+
+
+def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
+    """The sizes that the metadata gives, where they agree among themselves."""
+    width = file.int(f"{arch}.embedding_length", low=1, high=1 << 16)
+    heads = file.int(f"{arch}.attention.head_count", low=1, high=1 << 12)
+    size = file.int(f"{arch}.attention.key_length", low=1, high=1 << 12, default=width // heads)
+    file.int(f"{arch}.attention.value_length", low=size, high=size, default=size)
+    hyper = Hyper(
+        layers=file.int(f"{arch}.block_count", low=1, high=1024),
+        width=width,
+        inner=file.int(f"{arch}.feed_forward_length", low=1, high=1 << 20),
+        heads=heads,
+        kv_heads=file.int(f"{arch}.attention.head_count_kv", low=1, high=heads, default=heads),
+        head_size=size,
+        vocabulary=tensors.dimension("token_embd.weight", 0),
+        eps=file.float(f"{arch}.attention.layer_norm_rms_epsilon", low=0, high=1),
+        context=file.int(f"{arch}.context_length", low=1, high=1 << 30),
+        window=file.int(f"{arch}.attention.sliding_window", low=0, default=0),
+    )
+    if heads % hyper.kv_heads:
+        what = f"metadata key '{arch}.attention.head_count_kv'"
+        raise tensors.bad(what, str(hyper.kv_heads), f"a divisor of the {heads} heads")
+    if size % HEAD_STEP or size > LARGEST_HEAD:
+        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
+        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
+    return hyper
+
+
+def take_trunk(
+    file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper, pairing: Pairing, *, biases: bool, norms: bool
+) -> Trunk:
+    """All but the feed-forwards."""
+    shape = hyper.vocabulary, hyper.width
+    rope = read_rope(file, arch, tensors, pairing, hyper.head_size, hyper.context)
+    embedding = tensors.take("token_embd.weight", *shape)
+    return Trunk(
+        hyper,
+        embedding,
+        attentions=tuple(_take_attention(tensors, hyper, rope, i, biases, norms) for i in range(hyper.layers)),
+        last_norm=tensors.take("output_norm.weight", hyper.width),
+        head=tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding,
+    )
+
+
+def _take_attention(tensors: Tensors, hyper: Hyper, rope: Rope, i: int, biases: bool, norms: bool) -> SelfAttention:
+    at, width, size = f"blk.{i}.attn", hyper.width, hyper.head_size
+    inner, kv = hyper.heads * size, hyper.kv_heads * size
+
+    def bias(name: str, length: int, wanted: bool) -> Weight | None:
+        full = f"{at}_{name}.bias"
+        return tensors.take(full, length) if wanted or full in tensors else None
+
+    return SelfAttention(
+        norm=tensors.take(f"{at}_norm.weight", width),
+        q=tensors.take(f"{at}_q.weight", inner, width),
+        k=tensors.take(f"{at}_k.weight", kv, width),
+        v=tensors.take(f"{at}_v.weight", kv, width),
+        biases=(bias("q", inner, biases), bias("k", kv, biases), bias("v", kv, biases)),
+        output=tensors.take(f"{at}_output.weight", width, inner),
+        output_bias=bias("output", width, False),
+        cache=Cache(f"blk.{i}.kv", hyper.kv_heads, size),
+        how=Attention(
+            hyper.heads,
+            rope,
+            scale=size**-0.5,
+            window=hyper.window,
+            norms=(tensors.take(f"{at}_q_norm.weight", size), tensors.take(f"{at}_k_norm.weight", size))
+            if norms
+            else None,
+            eps=hyper.eps,
+        ),
+    )
+
+
+def _take_feed(tensors: Tensors, hyper: Hyper, i: int) -> FeedForward:
+    at, shape = f"blk.{i}.ffn", (hyper.inner, hyper.width)
+    gate, up = f"{at}_gate.weight", f"{at}_up.weight"
+    return FeedForward(
+        norm=tensors.take(f"{at}_norm.weight", hyper.width),
+        gates=tensors.alternate(f"{at}_gate_up", *shape, gate, up)
+        if tensors.same_format(gate, up)
+        else (tensors.take(gate, *shape), tensors.take(up, *shape)),
+        down=tensors.take(f"{at}_down.weight", hyper.width, hyper.inner),
+    )

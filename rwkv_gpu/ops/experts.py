@@ -1,0 +1,213 @@
+"""Mixtures of experts recorded: routing, and products by the expert that each row has chosen. Nothing is read back.
+
+A choice is one of the experts of one row; T · used of them. Few choices are computed one by one; many are sorted by
+expert on the GPU and computed in tiles. How many dispatches that takes depends on neither experts nor rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..gpu.plan import Slice
+from ..gpu.shader import Constant
+from ..gpu.tuning import ExpertShape
+from ..gpu.weights import Shard
+from .linear import LinearRecorder
+from .recording import Operand, Value, Words
+from .vocabulary import LEAST_SUM, NUMBER, NUMBERS, Activation, Routing, Weight
+
+SORT_LANES = 256  # of the one workgroup that sorts
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Those of the same experts that a dispatch binds together: one for each, or gate and up."""
+
+    name: str
+    shards: tuple[Shard, ...]  # of one format in one buffer; they start at the same expert
+    experts: int  # in the weight
+    out: int  # M
+    width: int  # K
+
+    @property
+    def slice(self) -> Slice:
+        """What holds them all."""
+        slices = [shard.slice for shard in self.shards]
+        start = min(one.offset for one in slices)
+        return Slice(slices[0].buffer, start, max(one.offset + one.nbytes for one in slices) - start)
+
+    @property
+    def table(self) -> Words:
+        """Where each lies in that, and which experts they are of."""
+        start = self.slice.offset
+        moved = [shard.moved((shard.slice.offset - start) // 16).planes for shard in self.shards]
+        assert all(shard.rows % self.out == shard.first % self.out == 0 for shard in self.shards), "experts are cut"
+        here = (self.shards[0].first // self.out, self.shards[0].rows // self.out)
+        return Words((*moved[0], *moved[-1], *here, 0, 0))
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What kernels are specialised by."""
+        return {"K": self.width, "M": self.out, "PADDED": int(self.width % 32 > 0)}
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What reads them, and rows of x."""
+        return (*self.shards[0].parts, "experts/matrices", "x/scalar" if self.width % 4 else "x/vec4")
+
+    def bytes_read(self, choices: int) -> int:
+        """The most that so many choices read."""
+        return self.slice.nbytes * min(choices, self.experts) // self.experts
+
+    def flops(self, choices: int) -> int:
+        """Of so many products with each."""
+        return 2 * choices * self.out * self.width * len(self.shards)
+
+
+class ExpertRecorder(LinearRecorder):
+    """Ops that send rows to experts."""
+
+    def route(self, x: Value, router: Weight, used: int, *, normalise: bool) -> Routing[Value]:
+        logits = self.linear(x, router)
+        routing = Routing(Value((self.rows, used), np.uint32), Value((self.rows, used)))
+        constants: dict[str, Constant] = {
+            "E": router.shape[0], "USED": used, "NORMALISE": int(normalise), "LEAST_SUM": LEAST_SUM,
+            "WG": self.tuning.row_lanes,
+        }  # fmt: skip
+        self.record(
+            router.name,
+            ("route", f"lanes/{self.tuning.reduce}"),
+            constants,
+            {"x": logits, "experts": routing.experts, "shares": routing.shares},
+            groups=self.rows,
+        )
+        return routing
+
+    def expert_glu(self, x: Value, gate: Weight, up: Weight, routing: Routing[Value], then: Activation) -> Value:
+        used = routing.experts.shape[1]
+        y = Value((self.rows, used, gate.shape[1]))
+        both = self._paired(gate, up)
+        if both is not None:
+            self._by_choice(both, routing, {"x": x, "y": y}, "glu", used, then)
+            return y
+        first = Value(y.shape)
+        for matrices in self._each_shard(gate):
+            self._by_choice(matrices, routing, {"x": x, "y": first}, "plain", used)
+        for matrices in self._each_shard(up):
+            self._by_choice(matrices, routing, {"x": x, "y": y, "gate": first}, "gated", used, then)
+        return y
+
+    def expert_sum(self, h: Value, down: Weight, routing: Routing[Value], *, add: Value | None = None) -> Value:
+        y = Value((self.rows, down.shape[1]))
+        residual: dict[str, Operand] = {} if add is None else {"residual": add}
+        every = self._each_shard(down)
+        shape = self._expert_shape(every[0], routing)
+        if shape.sums and len(every) == 1:
+            self._sum_at_once(every[0], shape, routing, {"x": h, "y": y, **residual})
+            return y
+        products = Value((self.rows, h.shape[1], down.shape[1]))
+        for matrices in every:
+            self._by_choice(matrices, routing, {"x": h, "y": products}, "plain", 1)
+        lanes = self.tuning.map_lanes
+        self.record(
+            down.name,
+            ("experts_gather", "residual/rows" if residual else "residual/none", "lanes/plain"),
+            {"M": down.shape[1], "USED": h.shape[1], "WG": lanes},
+            {"x": products, "shares": routing.shares, "y": y, **residual},
+            groups=-(-self.rows * down.shape[1] // lanes),
+        )
+        return y
+
+    def _each_shard(self, weight: Weight) -> list[Matrices]:
+        shards = self.weights[weight.name].shards
+        return [Matrices(weight.name, (shard,), *weight.shape) for shard in shards]
+
+    def _paired(self, gate: Weight, up: Weight) -> Matrices | None:
+        """Both in one dispatch, where one format and one binding holds them."""
+        shards = (*self.weights[gate.name].shards, *self.weights[up.name].shards)
+        if len(shards) > 2 or shards[0].parts != shards[1].parts:
+            return None
+        both = Matrices(f"{gate.name}+{up.name}", shards, *gate.shape)
+        together = shards[0].slice.buffer is shards[1].slice.buffer
+        return both if together and both.slice.nbytes <= self.device.capabilities.max_binding else None
+
+    def _expert_shape(self, matrices: Matrices, routing: Routing[Value]) -> ExpertShape:
+        choices = self.rows * routing.experts.shape[1]
+        return self.tuning.expert_shape(choices / matrices.experts, matrices.shards[0].run)
+
+    def _by_choice(
+        self,
+        matrices: Matrices,
+        routing: Routing[Value],
+        operands: dict[str, Operand],
+        result: str,
+        input_uses: int,
+        then: Activation = "none",
+    ) -> None:
+        """One dispatch for every choice with an expert of the shard; `input_uses` neighbours read the same x."""
+        shape = self._expert_shape(matrices, routing)
+        used = routing.experts.shape[1]
+        choices = self.rows * used
+        constants = matrices.constants | NUMBERS | shape.constants
+        constants |= {"USED": used, "INPUT_USES": input_uses, "THEN": NUMBER[then]}
+        parts = [*matrices.parts, "experts/tiles", f"experts/{result}", "activation", f"lanes/{shape.lanes}"]
+        if shape.kernel == "experts_lane":
+            parts.append("experts/spread")
+        if shape.tb == 1:
+            tiles = choices
+            parts.append("experts/each")
+            operands |= {"experts": routing.experts}
+        else:
+            tiles = most_tiles(choices, matrices.experts, shape.tb)
+            parts.append("experts/sorted")
+            order, table = self._sort(routing, matrices.experts, tiles, shape.tb)
+            operands |= {"order": order, "tiles": table}
+        self.record(
+            matrices.name,
+            (shape.kernel, *parts),
+            constants,
+            operands | {"w": matrices.slice, "shard": matrices.table},
+            groups=tiles * -(-matrices.out // (shape.block // len(matrices.shards))),
+            fixed_bytes=matrices.bytes_read(choices),
+            row_flops=matrices.flops(used),
+        )
+
+    def _sum_at_once(
+        self, matrices: Matrices, shape: ExpertShape, routing: Routing[Value], operands: dict[str, Operand]
+    ) -> None:
+        """The products of every row, its shares and the sum in one dispatch."""
+        used = routing.experts.shape[1]
+        residual = "residual/rows" if "residual" in operands else "residual/none"
+        constants: dict[str, Constant] = {"WG": shape.wg, "R": shape.r, "USED": used, **matrices.constants}
+        self.record(
+            matrices.name,
+            ("experts_sum_vec", *matrices.parts, residual, f"lanes/{shape.lanes}"),
+            constants,
+            operands
+            | {"experts": routing.experts, "shares": routing.shares, "w": matrices.slice, "shard": matrices.table},
+            groups=self.rows * -(-matrices.out // shape.r),
+            fixed_bytes=matrices.bytes_read(self.rows * used),
+            row_flops=matrices.flops(used),
+        )
+
+    def _sort(self, routing: Routing[Value], experts: int, tiles: int, tb: int) -> tuple[Value, Value]:
+        """The choices by expert, and tiles of them; sorted once for all that asks."""
+        key = (routing.experts, tb)
+        if key not in self._sorted:
+            choices = self.rows * routing.experts.shape[1]
+            order, table = Value((choices,), np.uint32), Value((tiles, 4), np.uint32)
+            self.record(
+                "",
+                ("experts_sort",),
+                {"E": experts, "USED": routing.experts.shape[1], "TB": tb, "WG": SORT_LANES},
+                {"experts": routing.experts, "order": order, "tiles": table},
+                groups=1,
+            )
+            self._sorted[key] = order, table
+        return self._sorted[key]
+
+
+def most_tiles(choices: int, experts: int, tb: int) -> int:
+    """The most tiles that choices can make: every expert that is chosen at all may have one that is not full."""
+    chosen = min(choices, experts)
+    return chosen + (choices - chosen) // tb

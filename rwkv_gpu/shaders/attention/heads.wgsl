@@ -1,0 +1,49 @@
+// The heads of q, k and v as the matrices leave them: normed, rotated, and put where their place is.
+@group(0) @binding(1) var<storage, read> qkv: array<vec4f>;             // q [T, H, N / 4], k and v [T, KV, N / 4], a stack
+@group(0) @binding(3) var<storage, read> turns: array<vec2f>;           // (cos, sin) [PAGE + pages, DIMS / 2]
+@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+@group(0) @binding(5) var<storage, read_write> keys: array<vec4u>;      // [pages, PAGE, KV, N]
+@group(0) @binding(6) var<storage, read_write> values: array<vec4u>;    // [pages, PAGE, KV, N]
+
+const HALF = DIMS / 2u;
+const K_AT = H * N / 4u;    // vec4s of a row before k
+const V_AT = KV * N / 4u;   // and between k and v
+
+// 8 dims of a head of row t, rotated: of q, scaled, or behind its H heads of k.
+fn turned8(t: u32, head: u32, c: u32) -> Eight {
+    let is_key = head >= H;
+    let start = select((t * H + head) * (N / 4u), apart(K_AT) + (t * KV + head - H) * (N / 4u), is_key);
+    let norm = select(0u, N, is_key);
+    let scale = head_scale(start) * select(SCALE, 1.0, is_key);
+    let position = places[t].x;
+    var x: array<f32, 8>;
+    for (var j = 0u; j < 8u; j++) {
+        let d = 8u * c + j;
+        x[j] = scale * element(start, norm, d);
+        if d < DIMS {
+            let turn = turn_of(position, pair_of(d));
+            let other = scale * element(start, norm, partner_of(d));
+            x[j] = x[j] * turn.x + select(-other, other, is_second(d)) * turn.y;
+        }
+    }
+    return Eight(vec4f(x[0], x[1], x[2], x[3]), vec4f(x[4], x[5], x[6], x[7]));
+}
+
+// A key and its value to their pages, 8 dims of a head of row t.
+fn keep(t: u32, head: u32, c: u32, key: Eight) {
+    let i = (places[t].y * KV + head) * (N / 8u) + c;
+    put_key(i, key);
+    let v = apart(K_AT) + apart(V_AT) + (t * KV + head) * (N / 4u) + 2u * c;
+    put_value(i, Eight(qkv[v], qkv[v + 1u]));
+}
+
+fn element(start: u32, norm: u32, d: u32) -> f32 {
+    return qkv[start + d / 4u][d % 4u] * norm_weight(norm + d);
+}
+
+// The turn of a position is that of its page's first, turned by its place in the page: both are known to the last bit.
+fn turn_of(position: u32, pair: u32) -> vec2f {
+    let a = turns[position % PAGE * HALF + pair];
+    let b = turns[(PAGE + position / PAGE) * HALF + pair];
+    return vec2f(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+}

@@ -1,0 +1,11 @@
+// Every choice is a tile.
+@group(0) @binding(4) var<storage, read> experts: array<u32>;   // [T, USED]
+
+fn tile_at(n: u32) -> Tile {
+    if n >= step.rows * USED {
+        return Tile();
+    }
+    return tile_here(experts[n], n, 1u);
+}
+
+fn choice_at(place: u32) -> u32 { return place; }

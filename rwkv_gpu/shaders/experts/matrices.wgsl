@@ -1,0 +1,22 @@
+// The matrices of the experts of a shard, one or two for each.
+struct Shard {
+    planes: array<vec4u, 2>,    // where the planes of each matrix start, in vec4s
+    first: u32,                 // expert
+    experts: u32,
+}
+
+@group(0) @binding(1) var<storage, read> w: array<vec4u>;
+@group(0) @binding(6) var<uniform> shard: Shard;
+
+var<private> plane: vec4u;
+
+const RUNS = (K + RUN - 1u) / RUN;
+const OUTS = R / MATRICES;                      // rows of y for a workgroup, or for a lane
+const_assert R % MATRICES == 0u;
+const BLOCKS = (M + LANES * OUTS - 1u) / (LANES * OUTS);
+
+// The first run of row j from m0 on: rows of both matrices take turns. Sets where its planes lie.
+fn row_runs(expert: u32, m0: u32, j: u32) -> u32 {
+    plane = shard.planes[j % MATRICES];
+    return (expert * M + min(m0 + j / MATRICES, M - 1u)) * RUNS;
+}

@@ -1,0 +1,13 @@
+// Tiles of choices that were sorted by expert.
+@group(0) @binding(4) var<storage, read> order: array<u32>;     // [T * USED]
+@group(0) @binding(5) var<storage, read> tiles: array<vec4u>;   // [tiles] expert, first place in order, count
+
+fn tile_at(n: u32) -> Tile {
+    if n >= arrayLength(&tiles) {
+        return Tile();
+    }
+    let tile = tiles[n];
+    return tile_here(tile.x, tile.y, tile.z);
+}
+
+fn choice_at(place: u32) -> u32 { return order[place]; }

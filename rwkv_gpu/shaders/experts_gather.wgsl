@@ -1,0 +1,17 @@
+// y[t, m] = sum_j shares[t, j] · x[t, j, m] + residual[t, m]      one lane per element
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, USED, M]
+@group(0) @binding(2) var<storage, read> shares: array<f32>;    // [T, USED]
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, M]
+
+fn run(group: u32, lane: u32) {
+    let i = group * WG + lane;
+    if i >= step.rows * M {
+        return;
+    }
+    let t = i / M;
+    var sum = 0.0;
+    for (var j = 0u; j < USED; j++) {
+        sum = fma(shares[t * USED + j], x[(t * USED + j) * M + i % M], sum);
+    }
+    y[i] = with_residual(sum, i);
+}

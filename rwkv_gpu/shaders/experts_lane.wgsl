@@ -1,0 +1,69 @@
+// y[n, m] = result(W_e[m, :] · x[n, :])      a subgroup of 8 for a tile of choices n; each lane has R rows to itself
+// What software Vulkan likes: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
+
+const LANES = 8u;       // that have rows to themselves
+const CHUNK = 32u;      // 8 lanes load a vec4 each
+const CHUNKS = (K + CHUNK - 1u) / CHUNK;
+const PARTS = CHUNK / RUN;
+
+const_assert WG == LANES;
+
+fn run(group: u32, lane: u32) {
+    let tile = tile_at(group / BLOCKS);
+    if tile.count == 0u {
+        return;
+    }
+    let m0 = (group % BLOCKS * LANES + lane) * OUTS;
+    var starts: array<u32, TB>;
+    for (var t = 0u; t < TB; t++) {
+        starts[t] = input_of(tile, t);
+    }
+    var acc: array<f32, R * TB>;
+    for (var a = 0u; a < R * TB; a++) {
+        acc[a] = 0.0;
+    }
+    for (var c = 0u; c < CHUNKS; c++) {
+        var q: array<array<vec4f, RUN / 4u>, R * PARTS>;
+        var scale: array<vec2f, R * PARTS>;
+        for (var j = 0u; j < R; j++) {
+            let i = row_runs(tile.expert, m0, j) + c * PARTS;
+            for (var p = 0u; p < PARTS; p++) {
+                q[j * PARTS + p] = run_quants(i + p);
+                scale[j * PARTS + p] = run_scale(i + p);
+            }
+        }
+        for (var t = 0u; t < TB; t++) {
+            if t >= tile.count {
+                continue;       // the loop stays one that is unrolled
+            }
+            var values = spread(x4(starts[t], c * CHUNK + 4u * lane, K));
+            for (var p = 0u; p < PARTS; p++) {
+                var dots: array<f32, R>;
+                for (var j = 0u; j < R; j++) {
+                    dots[j] = 0.0;
+                }
+                var sums = 0.0;
+                for (var n = 0u; n < RUN / 4u; n++) {
+                    let part = values[p * (RUN / 4u) + n];
+                    sums += dot(part, vec4f(1.0));
+                    for (var j = 0u; j < R; j++) {
+                        dots[j] += dot(q[j * PARTS + p][n], part);
+                    }
+                }
+                for (var j = 0u; j < R; j++) {
+                    acc[j * TB + t] += scale[j * PARTS + p].x * dots[j] + scale[j * PARTS + p].y * sums;
+                }
+            }
+        }
+    }
+    for (var t = 0u; t < TB; t++) {
+        for (var o = 0u; o < OUTS; o++) {
+            if m0 + o < M && t < tile.count {
+                let j = o * MATRICES;
+                let i = choice_at(tile.first + t) * M + m0 + o;
+                y[i] = result(acc[j * TB + t], acc[(j + MATRICES - 1u) * TB + t], i);
+            }
+        }
+    }
+}

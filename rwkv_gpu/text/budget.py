@@ -1,0 +1,93 @@
+"""What running a template may cost: sizes of values, work and time. Knows Python's plain values, not templates."""
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+STEP = 64  # bytes that a step counts as, and an entry of a list
+
+
+class Exceeded(Exception):
+    """A template asks for more than its limits give."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a template may go. What it is given, in bytes, raises the first two."""
+
+    value: int = 1 << 20  # bytes of one value, and of the whole output; 4 more for each byte given
+    work: int = 1 << 26  # bytes made in all, a step counting as 64; 64 more for each byte given
+    seconds: float = 5.0
+    source: int = 1 << 16  # characters of the template itself
+    depth: int = 64  # of values inside each other, and of calls
+    bits: int = 4096  # of an integer
+
+
+class Budget:
+    """What is left of the limits while one template runs.
+
+    Every value that a template makes is weighed as it is made, so none can grow past the limit: not by nesting either,
+    since a list weighs what its entries weigh, each time that they are in it.
+    """
+
+    def __init__(self, limits: Limits, given: object = None) -> None:
+        self._limits = limits
+        self._known: dict[int, tuple[int, int, object]] = {}  # id: weight, depth, and the value, so that the id stays
+        self._largest = sys.maxsize
+        self.left = sys.maxsize
+        self._end = time.monotonic() + limits.seconds
+        weight, _ = self.weigh(given)
+        self._largest = limits.value + 4 * weight
+        self.left = limits.work + 64 * weight
+        self.calls = 0
+
+    def spend(self, amount: int = STEP) -> None:
+        """Takes so many bytes of work off what is left, and looks at the clock."""
+        self.left -= amount
+        if self.left < 0:
+            raise Exceeded("does more work than a prompt can need")
+        if time.monotonic() > self._end:
+            raise Exceeded(f"runs for longer than {self._limits.seconds:g} seconds")
+
+    def allow(self, size: int) -> None:
+        """Refuses to make a value of that many bytes if that is too large."""
+        if size > self._largest:
+            raise Exceeded(f"makes a value of more than {self._largest:,} bytes")
+
+    def made(self, value: object) -> None:
+        """Counts a value that was just made."""
+        weight, _ = self.weigh(value)
+        entries = len(value) if isinstance(value, list | tuple | Mapping) else 0
+        self.spend(STEP * (1 + entries) if entries else weight)
+
+    def weigh(self, value: object) -> tuple[int, int]:
+        """The bytes of a value as text or in memory, whichever is more or less known, and how deep it nests."""
+        if isinstance(value, str):
+            weight, depth = sys.getsizeof(value), 0
+        elif isinstance(value, int):
+            if value.bit_length() > self._limits.bits:
+                raise Exceeded(f"makes an integer of more than {self._limits.bits} bits")
+            weight, depth = sys.getsizeof(value), 0
+        elif isinstance(value, list | tuple | dict):
+            weight, depth = self._weigh_entries(value)
+        else:
+            weight, depth = STEP, 0
+        self.allow(weight)
+        return weight, depth
+
+    def _weigh_entries(self, value: "list[object] | tuple[object, ...] | dict[object, object]") -> tuple[int, int]:
+        known = self._known.get(id(value))
+        if known is not None:
+            return known[0], known[1]
+        entries = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        weight, depth = STEP, 0
+        for entry in entries:
+            more, deeper = self.weigh(entry)
+            weight += more + 8
+            depth = max(depth, deeper)
+            self.allow(weight)
+        if depth >= self._limits.depth:
+            raise Exceeded(f"nests values more than {self._limits.depth} deep")
+        self._known[id(value)] = (weight, depth + 1, value)
+        return weight, depth + 1

@@ -1,0 +1,107 @@
+"""Chat templates by name, for files that have none or that name one. Data only."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A template, and the token by which a vocabulary shows that it was made for it."""
+
+    source: str
+    mark: str | None = None
+
+
+# Models without a place for the system's words find them before the first of the user's.
+_SYSTEM_FIRST = """\
+{%- set ns = namespace(system='') -%}
+{%- for m in messages -%}
+{%- if m.role == 'system' -%}{%- set ns.system = m.content + '\\n\\n' -%}
+"""
+
+# A turn ends with "\n\n", so that no message may hold it.
+_RWKV_WORLD = """\
+{%- set names = {'system': 'System', 'user': 'User', 'tool': 'User', 'assistant': 'Assistant'} -%}
+{%- for m in messages -%}
+{%- set text = (m.content or '').replace('\\r\\n', '\\n') -%}
+{%- if m.role == 'assistant' -%}{%- set text = text.split('</think>')[-1] -%}{%- endif -%}
+{{- names[m.role] + ': ' + text.split('\\n') | select | join('\\n') | trim + '\\n\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- 'Assistant:' -}}
+{%- if enable_thinking is defined -%}{{- ' <think>' if enable_thinking else ' <think>\\n</think>' -}}{%- endif -%}
+{%- endif -%}
+"""
+
+_CHATML = """\
+{%- for m in messages -%}
+{{- '<|im_start|>' + m.role + '\\n' + (m.content or '') + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+
+_LLAMA3 = """\
+{{- bos_token -}}
+{%- for m in messages -%}
+{{- '<|start_header_id|>' + m.role + '<|end_header_id|>\\n\\n' + (m.content or '') | trim + '<|eot_id|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' -}}{%- endif -%}
+"""
+
+_LLAMA2 = """\
+{%- set ns = namespace(system='') -%}
+{%- for m in messages -%}
+{%- if m.role == 'system' -%}{%- set ns.system = '<<SYS>>\\n' + m.content + '\\n<</SYS>>\\n\\n' -%}
+{%- elif m.role == 'assistant' -%}{{- ' ' + (m.content or '') | trim + ' ' + eos_token -}}
+{%- else -%}{{- bos_token + '[INST] ' + ns.system + m.content | trim + ' [/INST]' -}}{%- set ns.system = '' -%}
+{%- endif -%}
+{%- endfor -%}
+"""
+
+_MISTRAL = (
+    "{{- bos_token -}}\n"
+    + _SYSTEM_FIRST
+    + """\
+{%- elif m.role == 'assistant' -%}{{- ' ' + (m.content or '') | trim + eos_token -}}
+{%- else -%}{{- '[INST] ' + ns.system + m.content + ' [/INST]' -}}{%- set ns.system = '' -%}
+{%- endif -%}
+{%- endfor -%}
+"""
+)
+
+_ZEPHYR = """\
+{%- for m in messages -%}
+{{- '<|' + m.role + '|>\\n' + (m.content or '') + eos_token + '\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|assistant|>\\n' -}}{%- endif -%}
+"""
+
+_PHI3 = """\
+{%- for m in messages -%}
+{{- '<|' + m.role + '|>\\n' + (m.content or '') + '<|end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|assistant|>\\n' -}}{%- endif -%}
+"""
+
+_GEMMA = (
+    "{{- bos_token -}}\n"
+    + _SYSTEM_FIRST
+    + """\
+{%- elif m.role == 'assistant' -%}{{- '<start_of_turn>model\\n' + (m.content or '') | trim + '<end_of_turn>\\n' -}}
+{%- else -%}
+{{- '<start_of_turn>user\\n' + ns.system + m.content | trim + '<end_of_turn>\\n' -}}{%- set ns.system = '' -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<start_of_turn>model\\n' -}}{%- endif -%}
+"""
+)
+
+BUILT_IN = {
+    "rwkv-world": BuiltIn(_RWKV_WORLD),
+    "chatml": BuiltIn(_CHATML, "<|im_start|>"),
+    "llama3": BuiltIn(_LLAMA3, "<|start_header_id|>"),
+    "llama2": BuiltIn(_LLAMA2),
+    "mistral": BuiltIn(_MISTRAL, "[INST]"),
+    "zephyr": BuiltIn(_ZEPHYR),
+    "phi3": BuiltIn(_PHI3),
+    "gemma": BuiltIn(_GEMMA, "<start_of_turn>"),
+}

@@ -1,0 +1,185 @@
+"""How large the result of an operation can become, told before it is done: for what can turn a little into a lot.
+
+What takes far longer than its size tells is paid for here as well.
+Each row takes the operation's own arguments, the text it works on first. A row must never say too little.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sized
+from typing import Any
+
+from rwkv_gpu.text.budget import STEP, Budget, Exceeded
+
+_NUMBER = re.compile(r"\d+")
+_STAR = re.compile(r"%[^a-zA-Z%]*\*")  # a width that is an argument: %*d
+_NESTED = re.compile(r"\{[^{}]*\{")  # the same of str.format: {:{}}
+DIGITS = 9  # of a width; more is refused unread
+_EMPTY = sys.getsizeof("")
+
+
+def letters(value: object) -> int:
+    """The bytes of a text's letters alone."""
+    return sys.getsizeof(str(value)) - _EMPTY
+
+
+def formatted(text: str, fields: int, values: object, budget: Budget) -> int:
+    """The size of a formatted text: each field as wide as the widest number in the text, or as all the values."""
+    widths = _NUMBER.findall(text)
+    if any(len(width) > DIGITS for width in widths):
+        raise Exceeded("formats with a width of too many digits")
+    widest = max(map(int, widths), default=0)
+    return 4 * (sys.getsizeof(text) + fields * (widest + budget.weigh(values)[0]))
+
+
+def percent(budget: Budget, text: Any, *values: Any, **named: Any) -> int:
+    """text % values"""
+    text = str(text)
+    if _STAR.search(text):
+        raise Exceeded("formats with a width that is an argument")
+    return formatted(text, text.count("%"), [list(values), named], budget)
+
+
+def braces(budget: Budget, text: str, *values: Any, **named: Any) -> int:
+    """text.format(...)"""
+    if _NESTED.search(text.replace("{{", "")):
+        raise Exceeded("formats with a width that is an argument")
+    return formatted(text, text.count("{"), [list(values), named], budget)
+
+
+def replaced(_: Budget, text: Any, old: Any = "", new: Any = "", count: Any = None) -> int:  # noqa: ARG001
+    """text.replace(old, new)"""
+    text, old = str(text), str(old)
+    return sys.getsizeof(text) + (text.count(old) if old else len(text) + 1) * letters(new)
+
+
+def joined(budget: Budget, items: Any, d: Any = "", attribute: Any = None) -> int:  # noqa: ARG001
+    """d.join(items)"""
+    count = len(items) if isinstance(items, Sized) else 0
+    return budget.weigh(items)[0] + count * letters(d)
+
+
+def widened(_: Budget, value: Any, *given: Any, **named: Any) -> int:
+    """As much more as the largest number says: center, zfill, batch, slice."""
+    entries = 1 if isinstance(value, str) else STEP
+    widest = max((number for number in (*given, *named.values()) if isinstance(number, int)), default=80)
+    return sys.getsizeof(value) + 4 * entries * widest
+
+
+def indented(_: Budget, text: Any, width: Any = 4, first: Any = False, blank: Any = False) -> int:  # noqa: ARG001
+    """Every line begins with so many spaces, or with a text."""
+    text = str(text)
+    more = width if isinstance(width, int) else sys.getsizeof(width)
+    return sys.getsizeof(text) + 4 * (len(text.splitlines()) + 1) * more
+
+
+def searched(budget: Budget, text: Any, *given: Any, **named: Any) -> int:
+    """Python compares every letter with every one of what is sought: from the right, and where letters are stripped."""
+    sought = max((len(value) for value in (*given, *named.values()) if isinstance(value, str)), default=0)
+    budget.spend(len(str(text)) * sought // 8)
+    return 0
+
+
+def tabbed(_: Budget, text: str, tabsize: Any = 8) -> int:
+    """text.expandtabs(tabsize)"""
+    return sys.getsizeof(text) + 4 * text.count("\t") * (tabsize if isinstance(tabsize, int) else 0)
+
+
+def rounded(_: Budget, value: Any, precision: Any = 0, method: Any = None) -> int:  # noqa: ARG001
+    """10^precision is computed as an integer."""
+    if isinstance(precision, int) and abs(precision) > 100:
+        raise Exceeded("rounds to more than 100 digits")
+    return 0
+
+
+def summed(_: Budget, items: Any, attribute: Any = None, start: Any = 0) -> int:  # noqa: ARG001
+    """Sums of lists take the square of their length."""
+    if not isinstance(start, int | float):
+        raise Exceeded("sums what are no numbers")
+    return 0
+
+
+def dumped(
+    budget: Budget,
+    value: Any,
+    ensure_ascii: Any = False,
+    indent: Any = None,
+    separators: Any = None,
+    sort_keys: Any = False,  # noqa: ARG001
+) -> int:
+    """JSON: every entry may be on a line of its own, as far in as it is deep, and every letter six."""
+    weight, depth = budget.weigh(value)
+    around = sum(map(letters, separators or ()))
+    if indent is not None:
+        around += depth * (indent if isinstance(indent, int) else letters(indent))
+    return weight * (6 if ensure_ascii else 1) + (weight // 8) * around
+
+
+Size = Callable[..., int]
+FILTERS: Mapping[str, Size] = {
+    "batch": widened,
+    "center": widened,
+    "format": percent,
+    "indent": indented,
+    "join": joined,
+    "replace": replaced,
+    "round": rounded,
+    "slice": widened,
+    "sum": summed,
+    "tojson": dumped,
+    "trim": searched,
+}
+METHODS: Mapping[str, Size] = {
+    "center": widened,
+    "expandtabs": tabbed,
+    "format": braces,
+    "join": lambda budget, separator, items=(): joined(budget, items, separator),
+    "ljust": widened,
+    "lstrip": searched,
+    "replace": replaced,
+    "rfind": searched,
+    "rindex": searched,
+    "rjust": widened,
+    "rpartition": searched,
+    "rsplit": searched,
+    "rstrip": searched,
+    "strip": searched,
+    "zfill": widened,
+}
+
+
+def product(budget: Budget, left: Any, right: Any) -> int:
+    """A sequence as often as a number says; integers have their own limit."""
+    if isinstance(left, int) and isinstance(right, int):
+        return 0
+    if isinstance(left, int):
+        left, right = right, left
+    size = letters(left) if isinstance(left, str) else budget.weigh(left)[0]
+    return size * max(0, right) if isinstance(right, int) else 0
+
+
+def power(_: Budget, left: Any, right: Any) -> int:
+    """Integers have as many bits as both together say."""
+    if isinstance(left, int) and isinstance(right, int) and abs(right) * max(1, left.bit_length()) > STEP * STEP:
+        raise Exceeded("raises to too high a power")
+    return 0
+
+
+OPERATORS: Mapping[str, Size] = {
+    "+": lambda budget, left, right: budget.weigh(left)[0] + budget.weigh(right)[0],
+    "*": product,
+    "**": power,
+    "%": lambda budget, left, right: percent(budget, left, right) if isinstance(left, str) else 0,
+}
+
+
+def tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON as Hugging Face's templates expect it: nothing is escaped for HTML, and letters stay letters."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -1,0 +1,81 @@
+"""The messages of a chat, checked and made plain: nothing but JSON's own types reaches a template."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rwkv_gpu.errors import BadInput
+
+ROLES = ("system", "user", "assistant", "tool")
+DEPTH = 32
+
+
+def plain(value: object, where: str, depth: int = DEPTH) -> Any:
+    """A copy of `value` in dicts, lists, strings, numbers, truths and None. BadInput says where it cannot be."""
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if depth == 0:
+        raise BadInput(f"{where} nests more than {DEPTH} deep")
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise BadInput(f"{where} has the key {key!r}; keys must be strings")
+        return {str(key): plain(entry, f"{where}.{key}", depth - 1) for key, entry in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [plain(entry, f"{where}[{i}]", depth - 1) for i, entry in enumerate(value)]
+    raise BadInput(f"{where} is a {type(value).__name__}; templates take what JSON can say")
+
+
+def check_messages(messages: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
+    """The messages as templates want them: a known role, a text as content, arguments of tool calls as objects."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise BadInput("messages must be a list of at least one message, such as {'role': 'user', 'content': 'Hi'}")
+    return [_check_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+
+
+def _check_message(message: object, where: str) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise BadInput(f"{where} is a {type(message).__name__}; it must map role and content")
+    checked: dict[str, Any] = plain(message, where)
+    if checked.get("role") not in ROLES:
+        raise BadInput(f"{where}.role is {checked.get('role')!r}; it must be one of {', '.join(ROLES)}")
+    calls = checked.get("tool_calls")
+    checked["content"] = _text(checked.get("content"), f"{where}.content", optional=bool(calls))
+    if calls is not None:
+        checked["tool_calls"] = _check_calls(calls, f"{where}.tool_calls")
+    return checked
+
+
+def _text(content: Any, where: str, *, optional: bool) -> str | None:
+    """A text, or the texts of a list of parts, a line each."""
+    if content is None and optional:
+        return None
+    if isinstance(content, list):
+        for i, part in enumerate(content):
+            if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+                raise BadInput(f"{where}[{i}] must be {{'type': 'text', 'text': ...}}; only text is understood")
+        return "\n".join(part["text"] for part in content)
+    if not isinstance(content, str):
+        raise BadInput(f"{where} is {content!r}; it must be a string or a list of text parts")
+    return content
+
+
+def _check_calls(calls: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise BadInput(f"{where} must be a list of tool calls")
+    for call in calls:
+        function = call.get("function")
+        if isinstance(function, dict) and isinstance(function.get("arguments"), str):
+            function["arguments"] = _arguments(function["arguments"], where)
+    return calls
+
+
+def _arguments(text: str, where: str) -> Any:
+    """The arguments that came as JSON text, as OpenAI's API has them; templates write them out themselves."""
+    try:
+        return plain(json.loads(text), f"{where}.arguments") if text.strip() else {}
+    except (ValueError, RecursionError):
+        return text

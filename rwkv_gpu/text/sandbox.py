@@ -1,0 +1,229 @@
+"""A jinja2 environment in which a hostile template can neither reach out nor run away.
+
+Three things hold it. Only plain values are in reach: of each type the methods named below, of jinja2 the filters
+and tests named below, no imports, no blocks. Every loop, call, filter and lookup takes a step off a budget and looks
+at the clock, and every value is weighed as it is made; what can grow at one go is measured beforehand (`growth`). And
+no value is larger than its limit, so that one operation of Python's own, which nothing can interrupt, stays short.
+
+What is left to a template: to spend the whole budget, that is its seconds of one core and its bytes of memory (four
+times as many where one wide letter widens all the others), before it is refused. Nothing can interrupt one operation
+of Python's on values of the largest size (a sort, a comparison), nor the compilation of a template of the largest size:
+they may take some tenths of a second, and some seconds, that the clock does not see.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jinja2 import nodes, pass_context, pass_environment
+from jinja2.ext import LoopControlExtension
+from jinja2.runtime import Context, LoopContext, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
+from jinja2.utils import Namespace
+
+from rwkv_gpu.text import growth
+from rwkv_gpu.text.budget import STEP, Budget, Exceeded, Limits
+from rwkv_gpu.text.instrument import Generation, Instrument
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FILTERS = _names(
+    "abs batch capitalize center count d default dictsort e escape first float format groupby indent int items join "
+    "last length list lower map max min reject rejectattr replace reverse round safe select selectattr slice sort "
+    "string sum title tojson trim truncate unique upper urlencode wordcount"
+)
+TESTS = _names(
+    "!= < <= == > >= boolean defined divisibleby eq equalto even false float ge greaterthan gt in integer iterable le "
+    "lessthan lower lt mapping ne none number odd sameas sequence string true undefined upper"
+)
+ATTRIBUTES: dict[type, frozenset[str]] = {
+    str: _names(
+        "capitalize casefold center count endswith expandtabs find format index isalnum isalpha isascii isdecimal "
+        "isdigit islower isnumeric isprintable isspace istitle isupper join ljust lower lstrip partition removeprefix "
+        "removesuffix replace rfind rindex rjust rpartition rsplit rstrip split splitlines startswith strip swapcase "
+        "title upper zfill"
+    ),
+    dict: frozenset({"copy", "get", "items", "keys", "values"}),
+    list: frozenset({"copy", "count", "index"}),
+    tuple: frozenset({"count", "grouper", "index", "list"}),
+    LoopContext: _names(
+        "changed cycle depth depth0 first index index0 last length nextitem previtem revindex revindex0"
+    ),
+    Macro: frozenset({"name"}),
+}
+
+
+class Refused(Exception):
+    """What a template says by raise_exception."""
+
+
+class Notes(Namespace):
+    """A namespace that shows none of what it holds, which may hold itself."""
+
+    def __repr__(self) -> str:
+        return "<namespace>"
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """The environment. It runs one template at a time, for which `budget` is set."""
+
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            optimized=False,  # or constant parts would run while compiling
+            finalize=_shown,
+            extensions=[LoopControlExtension, Generation],
+            cache_size=0,
+        )
+        self.limits = limits
+        self.budget = Budget(limits)
+        filters = {**self.filters, "tojson": growth.tojson, "safe": str, "e": _escape, "escape": _escape}
+        self.filters = {name: _guard_filter(name, filters[name]) for name in sorted(FILTERS)}
+        self.filters |= {" made": _made, " concat": _concat, " step": _stepped}
+        tests: dict[str, Any] = {**self.tests}
+        self.tests = {name: _guard_test(tests[name]) for name in sorted(TESTS)}
+        self.globals = {"range": safe_range, "dict": dict, "namespace": Notes, "raise_exception": _raise_exception}
+
+    def prepare(self, source: str) -> nodes.Template:
+        """The parsed template with the budget in it."""
+        tree: nodes.Template = Instrument().visit(self.parse(source))
+        return tree.set_environment(self)  # type: ignore[return-value]  # it returns itself
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ARG002  jinja2's signature
+        """Only what is named above; all of a namespace, which holds nothing but what the template put there."""
+        if isinstance(obj, Notes):
+            return not attr.startswith("_")
+        return any(isinstance(obj, kind) and attr in names for kind, names in ATTRIBUTES.items())
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """obj.attribute"""
+        self.budget.spend()
+        return super().getattr(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """obj[argument]"""
+        self.budget.spend()
+        return super().getitem(obj, argument)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """str.format, measured; format_map is refused."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None or value.__name__ != "format":
+            return None
+
+        def measured(*args: Any, **kwargs: Any) -> str:
+            self.budget.allow(growth.braces(self.budget, value.__self__, *args, **kwargs))
+            return wrapped(*args, **kwargs)
+
+        return measured
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """left operator right"""
+        size = growth.OPERATORS.get(operator)
+        if size is not None:
+            self.budget.allow(size(self.budget, left, right))
+        value = super().call_binop(context, operator, left, right)
+        self.budget.made(value)
+        return value
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """obj(...)"""
+        budget = __self.budget
+        budget.spend()
+        for argument in (*args, *kwargs.values()):
+            budget.weigh(argument)
+        owner = getattr(__obj, "__self__", None)
+        if isinstance(owner, str) and __obj.__name__ in growth.METHODS:
+            given = {name: value for name, value in kwargs.items() if name not in ("_loop_vars", "_block_vars")}
+            budget.allow(growth.METHODS[__obj.__name__](budget, owner, *args, **given))
+        if budget.calls >= __self.limits.depth:
+            raise Exceeded(f"calls itself more than {__self.limits.depth} deep")
+        budget.calls += 1
+        try:
+            value = super().call(__context, __obj, *args, **kwargs)
+        finally:
+            budget.calls -= 1
+        budget.made(value)
+        return value
+
+
+def _budget(environment: Any) -> Budget:
+    budget: Budget = environment.budget
+    return budget
+
+
+def _guard_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter of jinja2's that is measured before, counted after, and never lazy."""
+    size = growth.FILTERS.get(name)
+    first = getattr(function, "jinja_pass_arg", None)  # what jinja2's pass_context and its like left there
+
+    @pass_context
+    def guarded(context: Context, value: Any, *args: Any, **kwargs: Any) -> Any:
+        budget = _budget(context.environment)
+        budget.spend(STEP * (1 + len(value)) if isinstance(value, list | tuple | dict | range) else STEP)
+        for argument in (value, *args, *kwargs.values()):
+            budget.weigh(argument)
+        if size is not None:
+            budget.allow(size(budget, value, *args, **kwargs))
+        passed = {"context": (context,), "environment": (context.environment,), "eval_context": (context.eval_ctx,)}
+        result = function(*(passed[first.name] if first is not None else ()), value, *args, **kwargs)
+        if isinstance(result, Iterator):
+            result = list(result)
+        budget.made(result)
+        return result
+
+    return guarded
+
+
+def _guard_test(function: Callable[..., bool]) -> Callable[..., bool]:
+    @pass_environment
+    def guarded(environment: Any, *args: Any, **kwargs: Any) -> bool:
+        _budget(environment).spend()
+        return function(*args, **kwargs)
+
+    return guarded
+
+
+@pass_environment
+def _made(environment: Any, value: Any) -> Any:
+    _budget(environment).made(value)
+    return value
+
+
+@pass_environment
+def _concat(environment: Any, values: list[Any]) -> str:
+    budget = _budget(environment)
+    budget.allow(budget.weigh(values)[0])
+    text = "".join(map(str, values))
+    budget.made(text)
+    return text
+
+
+@pass_environment
+def _stepped(environment: Any, size: int) -> bool:
+    _budget(environment).spend(max(STEP, size))
+    return True
+
+
+@pass_context
+def _shown(context: Context, value: Any) -> str:
+    """The text of what stands in {{ }}."""
+    budget = _budget(context.environment)
+    budget.weigh(value)
+    text = str(value)
+    budget.made(text)
+    return text
+
+
+def _escape(value: Any) -> str:
+    text = str(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&#34;").replace("'", "&#39;")
+
+
+def _raise_exception(message: Any) -> None:
+    raise Refused(str(message)[:500])

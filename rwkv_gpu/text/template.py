@@ -1,0 +1,165 @@
+"""From the messages of a chat to its prompt, by the model's own jinja2 template or by a built-in one.
+
+A prompt may begin with the text of the BOS token: tokenize it with `parse`, and without adding BOS once more.
+"""
+
+import re
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from jinja2 import Template, TemplateError, TemplateSyntaxError
+
+from rwkv_gpu.errors import BadInput, BadTemplate
+from rwkv_gpu.text.budget import Budget, Exceeded, Limits
+from rwkv_gpu.text.builtin_templates import BUILT_IN
+from rwkv_gpu.text.messages import check_messages, plain
+from rwkv_gpu.text.sandbox import Refused, Sandbox
+from rwkv_gpu.text.vocabulary import read_id, read_name, read_strings
+
+KEY = "tokenizer.chat_template"
+# All that a template, or Python compiling it, can come to.
+_FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
+_COMPILE_FAULTS = (*_FAULTS, SyntaxError, MemoryError, AssertionError)
+_REMEDY = f"pass another template, or a built-in one by its name: {', '.join(BUILT_IN)}"
+_TIME_FORMAT = re.compile(r"(?:[^%]|%-?[a-zA-Z%]){0,100}")
+
+
+class ChatTemplate:
+    """A chat template, compiled once. `source` is jinja2, or the bare name of a built-in one."""
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos: str = "",
+        eos: str = "",
+        limits: Limits | None = None,
+        clock: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self.source = _source(source)
+        self._limits = limits or Limits()
+        self._clock = clock
+        self._constants = {"bos_token": bos, "eos_token": eos}
+        self._lock = threading.Lock()  # the sandbox holds the budget of one run
+        self._sandbox = Sandbox(self._limits)
+        self._sandbox.globals["strftime_now"] = self._strftime
+        self._template = self._compile()
+
+    @classmethod
+    def from_metadata(
+        cls, metadata: Mapping[str, Any], *, name: str | None = None, limits: Limits | None = None
+    ) -> "ChatTemplate":
+        """The template of a GGUF file, or the built-in one of that name; without both, what the vocabulary shows."""
+        source = metadata.get(KEY) if name is None else name
+        if source is not None and not isinstance(source, str):
+            raise BadTemplate(f"{KEY} must be a string, not {type(source).__name__}; {_REMEDY}")
+        tokens = read_strings(metadata, "tokens")
+        ends = [read_id(metadata, role, len(tokens)) for role in ("bos", "eos")]
+        bos, eos = ("" if token is None else tokens[token] for token in ends)
+        return cls(source or _guess(metadata, tokens), bos=bos, eos=eos, limits=limits)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        **variables: object,
+    ) -> str:
+        """The prompt for these messages. `variables` are what a template may ask for, such as enable_thinking."""
+        given: dict[str, Any] = {
+            **self._constants,
+            **plain(variables, "the variables"),
+            "messages": check_messages(messages),
+            "tools": plain(tools, "tools"),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        with self._lock:
+            try:
+                self._sandbox.budget = Budget(self._limits, given)
+                return self._run(given)
+            except Refused as refusal:
+                raise BadInput(f"the chat template refuses these messages: {refusal}") from None
+            except (Exceeded, MemoryError, *_FAULTS) as fault:
+                raise self._fault(fault) from None
+            finally:
+                self._sandbox.budget = Budget(self._limits)
+
+    def end_of_turn(self) -> str:
+        """What follows an answer in a prompt, such as RWKV's "\\n\\n": a model that goes on with it has ended."""
+        answer = "an-answer"
+        chat = [{"role": "user", "content": "a-question"}, {"role": "assistant", "content": answer}]
+        _, shown, end = self.render(chat, add_generation_prompt=False).rpartition(answer)
+        return end if shown else ""
+
+    def _run(self, given: dict[str, Any]) -> str:
+        size = 0
+        pieces = []
+        for piece in self._template.generate(given):
+            size += len(piece)
+            self._sandbox.budget.allow(size)
+            pieces.append(piece)
+        return "".join(pieces)
+
+    def _compile(self) -> Template:
+        if len(self.source) > self._limits.source:
+            raise BadTemplate(
+                f"the chat template has {len(self.source):,} characters; at most {self._limits.source:,} are taken: "
+                f"{_REMEDY}"
+            )
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SyntaxWarning)  # Python's, on code that jinja2 wrote
+                code = self._sandbox.compile(self._sandbox.prepare(self.source), filename="<template>")
+        except _COMPILE_FAULTS as fault:
+            raise self._fault(fault) from None
+        return Template.from_code(self._sandbox, code, self._sandbox.make_globals(None))
+
+    def _strftime(self, form: object) -> str:
+        """The time now, written as `form` says."""
+        if not isinstance(form, str) or not _TIME_FORMAT.fullmatch(form):
+            raise ValueError("strftime_now takes a short format, such as '%d %b %Y'")
+        return self._clock().strftime(form)
+
+    def _fault(self, fault: BaseException) -> BadTemplate:
+        line = getattr(fault, "lineno", None) if isinstance(fault, TemplateSyntaxError) else _line(fault.__traceback__)
+        place = f"the chat template, line {line}:" if line else "the chat template:"
+        said = fault.message if isinstance(fault, TemplateSyntaxError) else str(fault)
+        reason = " ".join((said or "fails").split())[:300]
+        kind = "" if isinstance(fault, TemplateError | Exceeded) else f"{type(fault).__name__}: "
+        return BadTemplate(f"{place} {kind}{reason}; {_REMEDY}")
+
+
+def _source(source: str) -> str:
+    """The template itself where a bare name is given."""
+    if "{" in source:
+        return source
+    name = source.strip()
+    if name not in BUILT_IN:
+        raise BadTemplate(f"there is no built-in chat template {name[:40]!r}; known: {', '.join(BUILT_IN)}")
+    return BUILT_IN[name].source
+
+
+def _guess(metadata: Mapping[str, Any], tokens: Sequence[str]) -> str:
+    """The name of the built-in template that a file without one was made for."""
+    if read_name(metadata, "model") == "rwkv":
+        return "rwkv-world"
+    known = set(tokens)
+    for name, built_in in BUILT_IN.items():
+        if built_in.mark in known:
+            return name
+    raise BadTemplate(f"the file has no chat template ({KEY}); {_REMEDY}")
+
+
+def _line(trace: TracebackType | None) -> int | None:
+    """The template's line where it failed: the last frame that jinja2 made for it."""
+    line = None
+    while trace is not None:
+        if "__jinja_exception__" in trace.tb_frame.f_globals:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

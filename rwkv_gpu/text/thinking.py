@@ -1,0 +1,61 @@
+"""What a model thinks and what it answers, told apart in a stream by the marks around the thoughts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rwkv_gpu.text.stops import held_back
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some text, and which of the two it is."""
+
+    text: str
+    thinking: bool
+
+
+def opens_thinking(prompt: str, opening: str = "<think>") -> bool:
+    """Whether a prompt has opened the thoughts, so that what comes next is inside them."""
+    return prompt.rstrip().endswith(opening)
+
+
+class Thinking:
+    """Splits text at `<think>` and `</think>`. The marks, and line ends right after them, are in neither part.
+
+    `inside`: the prompt has opened the thoughts already, as some templates do.
+    """
+
+    def __init__(self, *, inside: bool = False, opening: str = "<think>", closing: str = "</think>") -> None:
+        self.inside = inside
+        self._marks = {False: opening, True: closing}
+        self._held = ""
+        self._fresh = False  # right after a mark
+
+    def feed(self, text: str) -> list[Part]:
+        """The parts that are certain now that `text` came, in order; none is empty."""
+        return [part for part in self._split(self._held + text) if part.text]
+
+    def flush(self) -> list[Part]:
+        """What was held back, at the end of the text."""
+        rest, self._held = self._held, ""
+        return [Part(rest, self.inside)] if rest else []
+
+    def _split(self, text: str) -> Iterator[Part]:
+        while True:
+            mark = self._marks[self.inside]
+            before, met, after = text.partition(mark)
+            if not met:
+                cut = len(text) - held_back(text, (mark,))
+                self._held = text[cut:]
+                yield self._part(text[:cut])
+                return
+            yield self._part(before)
+            self.inside = not self.inside
+            self._fresh = True
+            text = after
+
+    def _part(self, text: str) -> Part:
+        if self._fresh:
+            text = text.lstrip("\n")
+            self._fresh = not text
+        return Part(text, self.inside)

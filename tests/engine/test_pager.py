@@ -1,0 +1,126 @@
+"""The pager: pages never leak, shared pages are never written, and what a sequence has written stays what it reads."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from rwkv_gpu.engine.pager import Pager, Wanted
+from rwkv_gpu.errors import CacheFull, ContextFull
+from rwkv_gpu.ops.vocabulary import PAGE
+
+PAGES, CONTEXT, SLOTS = 12, 5 * PAGE, 4
+slots = st.integers(0, SLOTS - 1)
+
+
+class Sequences(RuleBasedStateMachine):
+    """Sequences that grow, rewind, fork and end, beside what each must read: one mark for every position."""
+
+    def __init__(self):
+        super().__init__()
+        self.pager = Pager(PAGES, CONTEXT)
+        self.memory = [[0] * PAGE for _ in range(PAGES)]
+        self.expected: dict[int, list[int]] = {}
+        self.held: list[tuple[tuple[int, ...], list[int]]] = []
+        self.mark = 0
+
+    @rule(steps=st.dictionaries(slots, st.tuples(st.floats(0, 1), st.integers(1, 2 * PAGE)), min_size=1))
+    def step(self, steps):
+        """Some sequences write on from anywhere in them."""
+        wanted = [
+            Wanted(slot, round(len(self.expected.get(slot, [])) * where), count)
+            for slot, (where, count) in steps.items()
+        ]
+        before = self.pager.free_pages, [list(self.pager.table(slot)) for slot in range(SLOTS)]
+        try:
+            copies = self.pager.prepare(wanted)
+        except ContextFull:
+            assert any(want.end > CONTEXT for want in wanted)
+            assert before == (self.pager.free_pages, [list(self.pager.table(slot)) for slot in range(SLOTS)])
+            return
+        except CacheFull:
+            for want in wanted:
+                self.expected[want.slot] = self.expected.get(want.slot, [])[: want.start]
+            return
+        for copy in copies:
+            self.memory[copy.target][:] = self.memory[copy.source]
+        for want in wanted:
+            marks = list(range(self.mark + 1, self.mark + 1 + want.count))
+            self.mark += want.count
+            for position, mark in zip(range(want.start, want.end), marks, strict=True):
+                page = self.pager.table(want.slot)[position // PAGE]
+                assert self.pager.holders(page) == 1, "wrote into a page that others hold"
+                self.memory[page][position % PAGE] = mark
+            self.expected[want.slot] = self.expected.get(want.slot, [])[: want.start] + marks
+
+    @rule(source=slots, other=slots, part=st.floats(0, 1))
+    def fork(self, source, other, part):
+        if source != other:
+            length = round(len(self.expected.get(source, [])) * part)
+            self.pager.share(source, other, length)
+            self.expected[other] = self.expected.get(source, [])[:length]
+
+    @rule(slot=slots)
+    def end(self, slot):
+        self.pager.truncate(slot, 0)
+        self.expected[slot] = []
+
+    @rule(slot=slots)
+    def hold(self, slot):
+        """Full pages stay readable after their sequence has gone on or ended."""
+        full = len(self.expected.get(slot, [])) // PAGE
+        self.held.append((self.pager.hold(self.pager.table(slot)[:full]), self.expected.get(slot, [])[: full * PAGE]))
+
+    @rule(slot=slots)
+    def adopt(self, slot):
+        if self.held:
+            pages, marks = self.held.pop()
+            self.pager.adopt(slot, pages, len(marks))
+            self.expected[slot] = list(marks)
+
+    @rule()
+    def let_go(self):
+        if self.held:
+            self.pager.release(self.held.pop()[0])
+
+    @invariant()
+    def nothing_leaks(self):
+        used = {page for slot in range(SLOTS) for page in self.pager.table(slot)}
+        used |= {page for pages, _ in self.held for page in pages}
+        assert self.pager.free_pages == PAGES - len(used)
+        holders = [page for slot in range(SLOTS) for page in self.pager.table(slot)]
+        holders += [page for pages, _ in self.held for page in pages]
+        assert all(self.pager.holders(page) == holders.count(page) for page in range(PAGES))
+
+    @invariant()
+    def every_sequence_reads_what_it_wrote(self):
+        for slot, marks in self.expected.items():
+            table = self.pager.table(slot)
+            assert self.pager.length(slot) == len(marks)
+            assert [self.memory[table[n // PAGE]][n % PAGE] for n in range(len(marks))] == marks
+        for pages, marks in self.held:
+            assert [self.memory[pages[n // PAGE]][n % PAGE] for n in range(len(marks))] == marks
+
+
+Sequences.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSequences = Sequences.TestCase
+
+
+def test_a_full_context_and_a_full_pool_are_told_with_the_numbers():
+    pager = Pager(3, CONTEXT)
+    with pytest.raises(ContextFull, match="321 tokens does not fit the context of 320"):
+        pager.prepare([Wanted(0, 0, CONTEXT + 1)])
+    pager.prepare([Wanted(0, 0, 2 * PAGE)])
+    with pytest.raises(CacheFull, match="needs 2 pages of 64 tokens, but only 1 of 3 are free"):
+        pager.prepare([Wanted(1, 0, PAGE + 1)])
+    pager.prepare([Wanted(1, 0, PAGE)])
+
+
+def test_a_fork_moves_nothing_until_one_side_writes():
+    pager = Pager(4, CONTEXT)
+    pager.prepare([Wanted(0, 0, PAGE + 5)])
+    pager.share(0, 1)
+    assert list(pager.table(1)) == list(pager.table(0))
+    [copy] = pager.prepare([Wanted(0, PAGE + 5, 1), Wanted(1, PAGE + 5, 1)])
+    assert copy.source in pager.table(1) and copy.target in pager.table(0)
+    assert pager.free_pages == 1

@@ -1,0 +1,80 @@
+"""Bad settings are refused on construction, by name."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.sampling import Sampler, SamplingParams
+from rwkv_gpu.engine.sampling_params import SPANS
+from rwkv_gpu.errors import BadInput
+
+WRONG = {
+    name: [span.low - 1, span.high * 2, math.nan, "1", True, [1]]
+    + ([0.5] if span.whole else [])
+    + ([span.low] if span.above else [])
+    + ([] if span.optional else [None])
+    for name, span in SPANS.items()
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_number_out_of_range_is_refused_with_its_name_value_and_range(name, value):
+    with pytest.raises(BadInput) as refused:
+        SamplingParams(**{name: value})
+    assert str(refused.value) == f"{name} is {value!r}; it must be {SPANS[name]}"
+
+
+@pytest.mark.parametrize("name", SPANS)
+def test_the_ends_of_a_range_are_in_it(name):
+    span = SPANS[name]
+    kind = int if span.whole else float
+    assert getattr(SamplingParams(**{name: kind(span.high)}), name) == span.high
+    if not span.above:
+        assert getattr(SamplingParams(**{name: np.int64(span.low)}), name) == span.low
+
+
+def test_every_numeric_field_has_a_range():
+    numeric = {
+        field.name
+        for field in dataclasses.fields(SamplingParams)
+        if field.type in (int, float, "int", "float", int | None)
+    }
+    assert numeric == set(SPANS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"stop": ("a", "")}, "stop holds ''"),
+        ({"stop": 3}, "stop holds 3"),
+        ({"stop_ids": [1, -1]}, "stop_ids holds -1"),
+        ({"stop_ids": "12"}, "stop_ids holds '12'"),
+        ({"dry_breakers": [1.5]}, "dry_breakers holds 1.5"),
+        ({"logit_bias": [1]}, "logit_bias is"),
+        ({"logit_bias": {"a": 1}}, "logit_bias names 'a'"),
+        ({"logit_bias": {1: math.inf}}, "logit_bias of token 1 is inf"),
+        ({"logit_bias": {1: math.nan}}, "logit_bias of token 1 is nan"),
+    ],
+)
+def test_other_bad_values_are_refused_naming_the_field(settings, message):
+    with pytest.raises(BadInput, match=message):
+        SamplingParams(**settings)
+
+
+@pytest.mark.parametrize("settings", [{"logit_bias": {9: 1.0}}, {"stop_ids": [9]}, {"dry_breakers": [9]}])
+def test_ids_beyond_the_vocabulary_are_refused(settings):
+    with pytest.raises(BadInput, match=f"{next(iter(settings))} names token 9"):
+        Sampler(SamplingParams(**settings), 9)
+
+
+def test_what_is_given_loosely_is_kept_strictly():
+    bias = {3: 1}
+    params = SamplingParams(stop="end", stop_ids=[1, 2], logit_bias=bias, top_k=np.int32(4))
+    bias[4] = 2
+    assert params.stop == ("end",)
+    assert params.stop_ids == {1, 2}
+    assert dict(params.logit_bias) == {3: 1.0}
+    assert type(params.top_k) is int
+    hash(params)

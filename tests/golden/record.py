@@ -1,0 +1,200 @@
+"""Makes the golden models of this folder and records llama.cpp's logits for them, once.
+
+    pip install 'rwkv-gpu[peer]' && python -m tests.golden.record
+
+Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
+it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
+and computes in float32 must give.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+
+from rwkv_gpu.gguf.formats import FORMATS
+from rwkv_gpu.gguf.planes import dequantise_rows
+from tests.gguf.blocks import mild_rows
+
+BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
+HERE = Path(__file__).resolve().parent
+TOKENS = 40
+Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values and the format to keep them in
+
+
+class Source:
+    """Random numbers of a sensible size."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def matrix(self, *shape: int, gain: float = 1.0) -> np.ndarray:
+        return (gain * self.rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+
+    def vector(self, size: int, mean: float = 0.0) -> np.ndarray:
+        return (mean + 0.1 * self.rng.standard_normal(size)).astype(np.float32)
+
+    def uniform(self, *shape: int) -> np.ndarray:
+        return self.rng.random(shape, np.float32)
+
+
+def rwkv7(seed: int) -> tuple[Tensors, dict[str, int | float]]:
+    """Two layers of two heads; receptance resembles the key, without which a first token is all rounding."""
+    g, width, inner, rank, vocabulary = Source(seed), 128, 256, 32, 288
+    t: Tensors = {
+        "token_embd.weight": (g.matrix(vocabulary, width, gain=8), "Q8_0"),
+        "output.weight": (g.matrix(vocabulary, width, gain=2.5), "Q5_1"),
+    }
+    for name in ("token_embd_norm", "output_norm"):
+        t |= {f"{name}.weight": (g.vector(width, 1), "F32"), f"{name}.bias": (g.vector(width), "F32")}
+    for i in range(2):
+        at = f"blk.{i}"
+        for name in ("attn_norm", "attn_norm_2", "time_mix_ln"):
+            t[f"{at}.{name}.weight"], t[f"{at}.{name}.bias"] = (g.vector(width, 1), "F32"), (g.vector(width), "F32")
+        key = g.matrix(width, width)
+        t |= {
+            f"{at}.time_mix_lerp_fused.weight": (g.uniform(6, 1, 1, width), "F32"),
+            f"{at}.time_mix_key.weight": (key, "Q8_0"),
+            f"{at}.time_mix_receptance.weight": (key + g.matrix(width, width), "Q8_0"),
+            f"{at}.time_mix_value.weight": (g.matrix(width, width), "Q5_0"),
+            f"{at}.time_mix_output.weight": (g.matrix(width, width), "Q4_1"),
+            f"{at}.channel_mix_lerp_k.weight": (g.uniform(1, 1, width), "F32"),
+            f"{at}.channel_mix_key.weight": (g.matrix(inner, width), "Q4_0"),
+            f"{at}.channel_mix_value.weight": (g.matrix(width, inner), "F16"),
+        }
+        for letter in "wagv":
+            t[f"{at}.time_mix_{letter}1.weight"] = g.matrix(rank, width), "F16"
+            t[f"{at}.time_mix_{letter}2.weight"] = g.matrix(width, rank), "F16"
+            if letter != "g":
+                t[f"{at}.time_mix_{letter}0.weight"] = 10 * g.vector(width), "F32"
+        for name in ("k_k", "k_a", "r_k"):
+            t[f"{at}.time_mix_{name}.weight"] = g.uniform(width), "F32"
+    keys: dict[str, int | float] = {
+        "wkv.head_size": 64, "attention.head_count": 0, "attention.layer_norm_epsilon": 1e-5, "token_shift_count": 2,
+    }  # fmt: skip
+    keys |= {f"attention.{name}_lora_rank": rank for name in ("decay", "iclr", "value_residual_mix", "gate")}
+    return t, keys | {"context_length": 1024, "block_count": 2, "embedding_length": width, "feed_forward_length": inner}
+
+
+def transformer(seed: int, *, norms: bool, experts: int = 0) -> tuple[Tensors, dict[str, int | float]]:
+    """Two layers, four heads over two of keys; gate and up and down in K-quants."""
+    g, width, inner, size, vocabulary = Source(seed), 256, 512, 64, 288
+    t: Tensors = {
+        "token_embd.weight": (g.matrix(vocabulary, width, gain=8), "Q8_0"),
+        "output_norm.weight": (g.vector(width, 1), "F32"),
+        "output.weight": (g.matrix(vocabulary, width, gain=2.5), "Q8_0"),
+    }
+    for i in range(2):
+        at = f"blk.{i}"
+        t |= {f"{at}.{name}.weight": (g.vector(width, 1), "F32") for name in ("attn_norm", "ffn_norm")}
+        t |= {
+            f"{at}.attn_q.weight": (g.matrix(4 * size, width), "Q8_0"),
+            f"{at}.attn_k.weight": (g.matrix(2 * size, width), "Q5_1"),
+            f"{at}.attn_v.weight": (g.matrix(2 * size, width), "Q8_0"),
+            f"{at}.attn_output.weight": (g.matrix(width, 4 * size), "Q5_0"),
+        }
+        if norms:
+            t |= {f"{at}.attn_{name}_norm.weight": (g.vector(size, 1), "F32") for name in "qk"}
+        shapes = {"gate": (inner, width), "up": (inner, width), "down": (width, inner)}
+        kinds = {"gate": "Q4_K", "up": "Q4_K", "down": "Q6_K"}
+        for name, shape in shapes.items():
+            many = (experts, *shape) if experts else shape
+            key = f"{at}.ffn_{name}_exps.weight" if experts else f"{at}.ffn_{name}.weight"
+            t[key] = np.empty(many, np.float32), kinds[name]  # K-quants are random blocks: see `blocks`
+        if experts:
+            t[f"{at}.ffn_gate_inp.weight"] = g.matrix(experts, width, gain=2), "F32"
+    keys: dict[str, int | float] = {
+        "attention.head_count": 4, "attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 1e-6,
+        "rope.freq_base": 10000.0, "rope.dimension_count": size, "context_length": 1024,
+        "block_count": 2, "embedding_length": width, "feed_forward_length": inner,
+    }  # fmt: skip
+    if norms:
+        keys |= {"attention.key_length": size, "attention.value_length": size}
+    if experts:
+        keys |= {"expert_count": experts, "expert_used_count": 2, "expert_feed_forward_length": inner}
+    return t, keys
+
+
+MODELS = {
+    "rwkv7": lambda: rwkv7(1),
+    "llama": lambda: transformer(2, norms=False),
+    "qwen3": lambda: transformer(3, norms=True),
+    "qwen3moe": lambda: transformer(4, norms=True, experts=4),
+}
+
+
+def blocks(values: np.ndarray, kind: str, seed: int) -> np.ndarray:
+    """The values in a format, as bytes of rows; K-quants, which gguf cannot write, as random blocks."""
+    fmt = BY_NAME[kind]
+    rows, width = int(np.prod(values.shape[:-1])), values.shape[-1]
+    if kind.endswith("_K"):
+        return mild_rows(fmt, rows, width, seed, size=0.1 / {"Q4_K": 15 * 32, "Q6_K": 32 * 64}[kind])
+    return gguf.quants.quantize(values.reshape(rows, width), Type[kind]).view(np.uint8).reshape(rows, -1)
+
+
+def write(path: Path, arch: str, keys: Mapping[str, int | float], tensors: Tensors) -> None:
+    """A GGUF of tensors that are given as bytes or float32, with a vocabulary of bytes."""
+    writer = gguf.GGUFWriter(path, arch)
+    for key, value in keys.items():
+        add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
+        add(f"{arch}.{key}", value)
+    vocabulary(writer, arch)
+    for name, (data, kind) in tensors.items():
+        writer.add_tensor(name, data, raw_dtype=None if data.dtype == np.float32 else Type[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def vocabulary(writer: gguf.GGUFWriter, arch: str) -> None:
+    """288 tokens: the bytes, and a few letters and words."""
+    words = ["a", "b", "c", "the", " the", " a", "ing", "er", "\n\n", "hello", " world", "user"]
+    if arch == "rwkv7":
+        tokens = ["<s>", *(f"\\x{n:02x}" for n in range(256)), *(repr(word)[1:-1] for word in words)]
+        writer.add_tokenizer_model("rwkv")
+        writer.add_token_list(tokens + [f"[PAD{n}]" for n in range(len(tokens), 288)])
+        writer.add_token_types([3] + [1] * (len(tokens) - 1) + [5] * (288 - len(tokens)))
+        writer.add_bos_token_id(0)
+        writer.add_eos_token_id(0)
+        return
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256)), *(w.replace(" ", "▁") for w in words)]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens + [f"<pad{n}>" for n in range(len(tokens), 288)])
+    writer.add_token_scores([-float(n) for n in range(288)])
+    writer.add_token_types([2, 3, 3] + [6] * 256 + [1] * len(words) + [5] * (288 - len(tokens)))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+
+
+def record(arch: str) -> None:
+    """The model, its twin in float32, and what llama.cpp says of the twin."""
+    import llama_cpp
+
+    values, keys = MODELS[arch]()
+    kept, plain = {}, {}
+    for seed, (name, (array, kind)) in enumerate(values.items()):
+        if kind == "F32":
+            kept[name] = plain[name] = array, kind
+            continue
+        raw = blocks(array, kind, seed)
+        decoded = dequantise_rows(BY_NAME[kind], raw).reshape(array.shape)
+        kept[name] = raw.reshape(*array.shape[:-1], -1), kind
+        plain[name] = np.ascontiguousarray(decoded, np.float32), "F32"
+    path, twin = HERE / f"tiny-{arch}.gguf", HERE / f"tiny-{arch}.f32.gguf"
+    write(path, arch, keys, kept)
+    write(twin, arch, keys, plain)
+    tokens = np.random.default_rng(5).integers(3, 260, TOKENS)
+    model = llama_cpp.Llama(str(twin), n_ctx=64, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
+    model.eval(tokens.tolist())
+    logits = np.array(model.scores[:TOKENS], np.float32)
+    np.savez_compressed(HERE / f"tiny-{arch}.npz", tokens=tokens, exact_logits=logits)
+    twin.unlink()
+    print(f"{path.name}: {path.stat().st_size:,} bytes, logits of deviation {logits.std():.2f}")
+
+
+if __name__ == "__main__":
+    for arch in MODELS:
+        record(arch)

@@ -1,0 +1,162 @@
+"""Qwen3-MoE says what llama.cpp recorded, however its tokens are fed and however its experts are stored."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, ExpertShape, default_tuning
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.reference import Reference
+from tests.golden_files import golden
+
+GOLDEN = ("qwen3moe-small-Q4_K_M.gguf", "qwen3moe-small-Q5_K_M.gguf")
+
+# Logits of a standard deviation near 2.5; float32 sums in another order differ by 2e-6 in a layer or two.
+RMS = 3e-5
+# The same on a GPU, whose exp and inverseSqrt are good to some units in the last place.
+RMS_GPU = 3e-4
+# Logits of the router that are so near to each other may change places, and then another expert answers: a row where
+# those of the last expert that is chosen and of the first that is not are nearer proves nothing, nor does any after it.
+TIE = 1e-4
+
+
+def rms(x: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(x.astype(np.float64) ** 2)))
+
+
+def recorded(path: Path, kind: str = "") -> dict[str, np.ndarray]:
+    with np.load(path.with_suffix(f"{kind}.npz")) as file:
+        return dict(file)
+
+
+def splits(count: int) -> dict[str, list[int]]:
+    """Ways to feed a sequence."""
+    return {"at once": [count], "in chunks": [5, 1, 17, count - 23], "token by token": [1] * count}
+
+
+def feed(runner: Runner, ids: Sequence[int], chunks: Sequence[int]) -> np.ndarray:
+    """The logits of every token of a new sequence."""
+    logits, at = [], 0
+    for count in chunks:
+        logits.append(runner.step(Batch.of([(0, at, ids[at : at + count])], every=True)))
+        at += count
+    return np.concatenate(logits)
+
+
+def on_cpu(path: Path, chunk: int = 48) -> HostRunner:
+    with GGUFFile.open(path) as file:
+        return HostRunner(file, load_model(file), chunk_size=chunk, context=1024, kv="f32")
+
+
+def on_gpu(path: Path, device, chunk: int = 48, context: int = 1024, **options) -> GpuRunner:
+    with GGUFFile.open(path) as file:
+        return GpuRunner(device, file, load_model(file), chunk_size=chunk, context=context, kv="f32", **options)
+
+
+def certain(path: Path, ids: Sequence[int], monkeypatch) -> int:
+    """How many rows come before the first near tie of a router."""
+    nearest = np.full(len(ids), np.inf)
+    route = Reference.route
+
+    def watched(self, x, router, used, *, normalise):
+        logits = np.sort(self.linear(x, router), axis=1)[:, ::-1]
+        np.minimum(nearest, logits[:, used - 1] - logits[:, used], out=nearest)
+        return route(self, x, router, used, normalise=normalise)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reference, "route", watched)
+        feed(on_cpu(path, len(ids)), ids, [len(ids)])
+    near = np.flatnonzero(nearest < TIE)
+    return int(near[0]) if len(near) else len(ids)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_near_ties_of_the_router_leave_enough_rows_to_compare(name, monkeypatch):
+    path = golden(name)
+    assert certain(path, recorded(path)["tokens"], monkeypatch) >= 40
+
+
+def test_no_near_tie_is_in_the_long_record(monkeypatch):
+    path = golden(GOLDEN[0])
+    assert certain(path, recorded(path, ".long")["tokens"], monkeypatch) == 1000
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_reference_equals_llama_cpp_however_it_is_fed(name, monkeypatch):
+    path = golden(name)
+    answers = recorded(path)
+    rows = certain(path, answers["tokens"], monkeypatch)
+    for how, chunks in splits(len(answers["tokens"])).items():
+        logits = feed(on_cpu(path), answers["tokens"], chunks)
+        assert rms(logits[:rows] - answers["exact_logits"][:rows]) < RMS, how
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_gpu_equals_llama_cpp_however_it_is_fed(device, name, monkeypatch):
+    path = golden(name)
+    answers = recorded(path)
+    rows = certain(path, answers["tokens"], monkeypatch)
+    for how, chunks in splits(len(answers["tokens"])).items():
+        logits = feed(on_gpu(path, device), answers["tokens"], chunks)
+        assert rms(logits[:rows] - answers["exact_logits"][:rows]) < RMS_GPU, how
+
+
+def test_batched_with_others_equals_alone(device):
+    """Prefill of one sequence beside decode of another, on the GPU; each alone in numpy."""
+    path = golden(GOLDEN[1])
+    first, second = recorded(path)["tokens"][:24], recorded(path)["tokens"][24:40]
+    gpu = on_gpu(path, device, context=64, slots=2)
+    steps = [
+        gpu.step(Batch.of([(0, 0, first[:20]), (1, 0, second[:1])], every=True)),
+        gpu.step(Batch.of([(1, 1, second[1:]), (0, 20, first[20:21])], every=True)),
+        gpu.step(Batch.of([(0, 21, first[21:])], every=True)),
+    ]
+    got = np.concatenate([steps[0][:20], steps[1][15:], steps[2], steps[0][20:], steps[1][:15]])
+    want = np.concatenate([feed(on_cpu(path), ids, [len(ids)]) for ids in (first, second)])
+    assert rms(got - want) < RMS_GPU
+
+
+@pytest.mark.parametrize("where", ["numpy", "gpu"])
+def test_both_equal_llama_cpp_over_1000_tokens(fast_device, where):
+    path = golden(GOLDEN[0])
+    answers = recorded(path, ".long")
+    runner = on_cpu(path, 256) if where == "numpy" else on_gpu(path, fast_device, 256)
+    logits = feed(runner, answers["tokens"], [256] * 3 + [232])
+    assert rms(logits[answers["rows"]] - answers["exact_logits"]) < (RMS if where == "numpy" else RMS_GPU)
+
+
+def test_experts_in_several_shards_say_the_same(fast_device, monkeypatch):
+    """A binding holds 5 of the 8 experts, so gate and up are apart too."""
+    path = golden(GOLDEN[0])
+    answers = recorded(path)
+    small = replace(fast_device.capabilities, max_binding=200_000)
+    monkeypatch.setattr(fast_device, "capabilities", small)
+    tuning = replace(default_tuning(small), experts=((MANY, EXPERT_TILE),))
+    runner = on_gpu(path, fast_device, context=64, tuning=tuning)
+    assert len(runner.weights["blk.0.ffn_gate_exps.weight"].shards) == 2
+    logits = feed(runner, answers["tokens"], [47])
+    assert rms(logits - answers["exact_logits"][:47]) < RMS_GPU
+
+
+@pytest.mark.parametrize(
+    ("rows", "kernels"),
+    [
+        (1, ["norm_rms", "linear", "route", "experts_vec", "experts_sum_vec"]),
+        (48, ["norm_rms", "linear", "route", "experts_sort", "experts_tile", "experts_tile", "experts_gather"]),
+    ],
+)
+def test_dispatches_of_a_mixture(fast_device, rows, kernels):
+    each = ExpertShape("experts_vec", "workgroup", 64, 4, 1)
+    tuning = replace(default_tuning(fast_device.capabilities), experts=((1, each), (MANY, EXPERT_TILE)))
+    runner = on_gpu(golden(GOLDEN[0]), fast_device, tuning=tuning)
+    batch = runner.prepare(Batch.of([(0, 0, [1] * rows)]))
+    names = [d.name for d in runner.plan_for(batch).dispatches if d.name.startswith("blk.0/")]
+    found = [name.split()[-1].split("/")[-1].split(".")[0] for name in names[-len(kernels) :]]
+    assert [re.sub("linear_.*", "linear", kernel) for kernel in found] == kernels

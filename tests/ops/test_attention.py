@@ -1,0 +1,243 @@
+"""Attention over pages: GPU equals the reference, at any length, head size, window and sharing, in any page order."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.plan import Slice
+from rwkv_gpu.gpu.tuning import default_tuning
+from rwkv_gpu.gpu.weights import upload_weights
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.recording import Caches, Scratch
+from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope, Weight, Yarn
+from tests.recording import POISON, named
+
+Arrays = dict[str, np.ndarray]
+SLOTS = 5
+# Softmax sums over up to thousands of float32 products of size 1, in another order; exp is good to some last places.
+TOLERANCE = {"f32": 1e-4, "f16": 2e-4}
+ROPE = Rope("neox", 64, 10000.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Heads of some kind over a pool of pages."""
+
+    heads: int = 4
+    kv_heads: int = 2
+    size: int = 64
+    window: int = 0
+    rope: Rope = ROPE
+    normed: bool = False
+    kind: str = "f32"
+    context: int = 1024
+
+    @property
+    def cache(self) -> Cache:
+        return Cache("kv", self.kv_heads, self.size)
+
+    @property
+    def pool(self) -> int:
+        """Pages, more than all sequences need."""
+        return SLOTS * self.context // PAGE + 3
+
+    def weights(self) -> Arrays:
+        dims = self.rope.dims // 2
+        norms = {name: 1 + normal(self.size, seed=i) / 4 for i, name in enumerate(("q_norm", "k_norm"))}
+        return norms | {"factors": np.linspace(1, 8, dims, dtype=np.float32)}
+
+    def says(self, g, w, q, k, v):
+        norms = (w["q_norm"], w["k_norm"]) if self.normed else None
+        how = Attention(self.heads, self.rope, self.size**-0.5, self.window, norms, eps=1e-6)
+        return g.attention(q, k, v, self.cache, how)
+
+    def inputs(self, rows: int, seed: int = 0) -> Arrays:
+        widths = {"q": self.heads, "k": self.kv_heads, "v": self.kv_heads}
+        return {n: normal(rows, h * self.size, seed=seed + i) for i, (n, h) in enumerate(widths.items())}
+
+    def tables(self) -> dict[int, list[int]]:
+        """The pages of each slot, out of order."""
+        order = np.random.default_rng(3).permutation(self.pool)
+        each = self.context // PAGE
+        return {slot: order[slot * each : (slot + 1) * each].tolist() for slot in range(SLOTS)}
+
+    def pages(self) -> tuple[np.ndarray, np.ndarray]:
+        """Keys and values of all pages: NaN."""
+        shape = self.pool, PAGE, self.kv_heads, self.size
+        dtype = {"f32": np.float32, "f16": np.float16}[self.kind]
+        return np.full(shape, np.nan, dtype), np.full(shape, np.nan, dtype)
+
+    def batch(self, sequences: Sequence[tuple[int, int, int]]) -> Batch:
+        """From (slot, start, tokens), with the pages up to where each ends, and no more."""
+        batch = Batch.of([(slot, start, [0] * count) for slot, start, count in sequences])
+        ends = {s.slot: -(-(s.start + s.count) // PAGE) for s in batch.segments}
+        return batch.paged({slot: self.tables()[slot][:pages] for slot, pages in ends.items()})
+
+    def on_cpu(self, steps: Sequence[tuple[Batch, Arrays]]) -> tuple[list[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """What each step says, and the pages after the last."""
+        pages = self.pages()
+        ys = []
+        for batch, inputs in steps:
+            reference = Reference(self.weights(), {}, batch, {"kv": pages})
+            ys.append(self.says(reference, named(self.weights()), **inputs))
+        return ys, pages
+
+
+class OnGpu:
+    """A case with its pages on a device, and plans for as many rows as steps have."""
+
+    def __init__(self, case: Case, device: Device, lanes: int = 0) -> None:
+        self.case, self.device, self.lanes = case, device, lanes
+        self.weights = upload_weights(device, case.weights())
+        self.buffers = [device.upload(pages, "kv") for pages in case.pages()]
+        self.scratch = Scratch(device)
+
+    def step(self, batch: Batch, inputs: Arrays, spare: int = 3) -> np.ndarray:
+        """One step in a plan made for `spare` more rows; what is beyond the step's stays untouched."""
+        case, device = self.case, self.device
+        keys, values = (Slice(buffer, 0, buffer.nbytes) for buffer in self.buffers)
+        tuning = default_tuning(device.capabilities)
+        recorder = Recorder(
+            device, self.weights, batch.rows + spare, self.scratch,
+            replace(tuning, attend_lanes=self.lanes) if self.lanes else tuning,
+            max_segments=min(batch.rows + spare, SLOTS),
+            caches=Caches({"kv": (keys, values)}, case.kind, case.context // PAGE), single=batch.single,
+        )  # fmt: skip
+        given = {n: recorder.input(n, np.float32, (recorder.rows, a.shape[1])) for n, a in inputs.items()}
+        plan = recorder.finish({"y": case.says(recorder, named(case.weights()), **given)})
+        for buffer in self.scratch.buffers:
+            device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
+        plan.run(batch.rows, inputs | batch.arrays(), len(batch.segments))
+        beyond = plan.read("y", plan.rows)[batch.rows :]
+        assert np.all(beyond.view(np.uint32) == POISON), "wrote rows that this step does not have"
+        return plan.read("y", batch.rows)
+
+    def pages(self) -> tuple[np.ndarray, np.ndarray]:
+        keys, values = (
+            np.frombuffer(self.device.read(buffer), pages.dtype)[: pages.size].reshape(pages.shape)
+            for buffer, pages in zip(self.buffers, self.case.pages(), strict=True)
+        )
+        return keys, values
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def history(case: Case, length: int, step: int = 0, slot: int = 2) -> list[tuple[Batch, Arrays]]:
+    """A sequence of that length, its last `step` rows (all, for 0) in a step of their own."""
+    first = length - (step or length)
+    cuts = [(0, first), (first, length)] if first else [(0, length)]
+    inputs = case.inputs(length)
+    return [(case.batch([(slot, a, b - a)]), {n: x[a:b] for n, x in inputs.items()}) for a, b in cuts]
+
+
+def assert_same(case: Case, device: Device, steps: Sequence[tuple[Batch, Arrays]], lanes: int = 0) -> None:
+    """Both interpreters say the same and leave the same pages behind; pages of nobody keep their bytes."""
+    expected, pages = case.on_cpu(steps)
+    gpu = OnGpu(case, device, lanes)
+    tolerance = TOLERANCE[case.kind]
+    for (batch, inputs), y in zip(steps, expected, strict=True):
+        np.testing.assert_allclose(gpu.step(batch, inputs), y, rtol=tolerance, atol=tolerance)
+    for mine, theirs in zip(gpu.pages(), pages, strict=True):
+        atol = 2e-6 if case.kind == "f32" else 2e-3  # a half rounds the other way where float32 differs in its last bit
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=atol, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 129, 1000])
+def test_a_prompt_at_once(device, length, kind):
+    case = Case(kind=kind)
+    assert_same(case, device, history(case, length))
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+@pytest.mark.parametrize("length", [1, 2, 64, 65, 256, 257, 1000])
+def test_the_last_token_of_a_context(device, length, kind):
+    case = Case(kind=kind)
+    assert_same(case, device, history(case, length, step=1))
+
+
+@pytest.mark.parametrize("size", [8, 48, 64, 72, 80, 96, 128, 256])
+@pytest.mark.parametrize("pairing", ["normal", "neox"])
+def test_every_head_size_and_pairing(device, size, pairing):
+    case = Case(size=size, rope=Rope(pairing, size, 10000.0), context=256)
+    for step in (1, 7):
+        assert_same(case, device, history(case, 140, step))
+
+
+@pytest.mark.parametrize(
+    ("sharing", "size"), [(1, 64), (2, 64), (3, 64), (4, 64), (7, 64), (8, 64), (17, 64), (8, 256)]
+)
+def test_every_ratio_of_heads(device, sharing, size):
+    case = Case(heads=2 * sharing, kv_heads=2, size=size, rope=Rope("normal", size, 500000.0), context=256)
+    for step in (1, 19):
+        assert_same(case, device, history(case, 100, step))
+
+
+@pytest.mark.parametrize("window", [1, 64, 65, 300])
+def test_a_window_hides_what_lies_before_it(device, window):
+    case = Case(heads=2, kv_heads=1, window=window)
+    for step in (1, 150):
+        assert_same(case, device, history(case, 600, step))
+
+
+ROPES = {
+    "part of a head": Rope("neox", 24, 10000.0),
+    "part of a head in neighbours": Rope("normal", 20, 10000.0),
+    "linear": Rope("normal", 64, 10000.0, scale=0.25),
+    "yarn": Rope("neox", 64, 1e6, scale=0.25, yarn=Yarn(256), magnitude=1.139),
+    "factors": Rope("normal", 64, 5e5, factors=Weight("factors", (32,))),
+}
+
+
+@pytest.mark.parametrize("rope", ROPES)
+@pytest.mark.parametrize("normed", [True, False])
+def test_every_rotation(device, rope, normed):
+    case = Case(heads=2, kv_heads=1, rope=ROPES[rope], normed=normed, context=256)
+    for step in (1, 30):
+        assert_same(case, device, history(case, 130, step))
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+def test_ragged_sequences(device, kind):
+    case = Case(kind=kind, context=512)
+    lengths = {3: (0, 33), 0: (70, 1), 4: (0, 255), 1: (127, 2), 2: (65, 64)}
+    before = case.batch([(slot, 0, start) for slot, (start, _) in lengths.items() if start])
+    mixed = case.batch([(slot, start, count) for slot, (start, count) in lengths.items()])
+    assert_same(case, device, [(b, case.inputs(b.rows, seed=s)) for s, b in enumerate((before, mixed))])
+
+
+def test_a_row_of_each_of_several_sequences(device):
+    case = Case()
+    lengths = {3: 1000, 0: 1, 4: 257, 1: 64, 2: 65}
+    before = case.batch([(slot, 0, n - 1) for slot, n in lengths.items() if n > 1])
+    last = case.batch([(slot, n - 1, 1) for slot, n in lengths.items()])
+    assert last.single
+    assert_same(case, device, [(b, case.inputs(b.rows, seed=s)) for s, b in enumerate((before, last))])
+
+
+def test_any_lanes_give_the_same(device):
+    case = Case(size=48, rope=Rope("neox", 48, 10000.0), context=512)
+    for lanes, step in itertools.product((8, 32, 64, 256), (1, 40)):
+        assert_same(case, device, history(case, 300, step), lanes)
+
+
+def test_thousands_of_positions(fast_device):
+    case = Case(heads=2, kv_heads=1, context=8192)
+    assert_same(case, fast_device, [*history(case, 4000, 40), (case.batch([(2, 4000, 1)]), case.inputs(1))])
+
+
+def test_frequencies_of_yarn_keep_what_turns_fast():
+    rope = ROPES["yarn"]
+    plain = Rope("neox", 64, 1e6).frequencies()
+    kept = np.array(rope.frequencies()) / plain
+    assert kept[0] == 1
+    assert kept[-1] == 0.25
+    assert np.all(np.diff(kept) <= 0)

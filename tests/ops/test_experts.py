@@ -1,0 +1,341 @@
+"""Mixtures of experts on the GPU against the reference: routing, products by expert in every shape, sums."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.gguf.formats import FORMATS, Format
+from rwkv_gpu.gguf.planes import dequantise_rows, pack_rows
+from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, ExpertShape, Tuning, default_tuning
+from rwkv_gpu.gpu.weights import DeviceWeight, Weights, align, as_shard, layout, targets
+from rwkv_gpu.ops.experts import most_tiles
+from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.recording import Scratch
+from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.vocabulary import LEAST_SUM, Routing, Weight
+from tests.gguf.blocks import mild_rows
+from tests.recording import linear_shapes, run_plan, tunings
+
+# Sums of some hundred products in another order, in float32: relative to the sum of the terms' magnitudes.
+TOLERANCE = 1e-5
+# Logits of routers in these tests are near 1, with errors near 1e-6: from this gap on no choice depends on them.
+GAP = 1e-4
+BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
+F32 = BY_NAME["F32"]
+KINDS = ["default", "each", "sorted", "tile", "subgroup", "one_subgroup", "lane", "lane_sorted"]
+
+
+def expert_shapes(device) -> dict[str, ExpertShape]:
+    """Every kind of kernel that this device can run, at several sizes."""
+    can = device.capabilities
+    shapes = {
+        "each": ExpertShape("experts_vec", "workgroup", 64, 4, 1),
+        "sorted": ExpertShape("experts_vec", "workgroup", 32, 2, 4),
+        "tile": EXPERT_TILE,
+    }
+    if can.subgroup:
+        shapes["subgroup"] = ExpertShape("experts_vec", "subgroup", 4 * can.subgroup_size, 4, 1)
+        shapes["one_subgroup"] = ExpertShape("experts_vec", "one_subgroup", can.subgroup_size, 2, 4)
+    if can.subgroup_size == 8:
+        shapes["lane"] = ExpertShape("experts_lane", "plain", 8, 2, 1)
+        shapes["lane_sorted"] = ExpertShape("experts_lane", "plain", 8, 2, 8)
+    return shapes
+
+
+@pytest.fixture(params=KINDS)
+def tuning(request, device):
+    shapes = expert_shapes(device)
+    if request.param == "default":
+        return default_tuning(device.capabilities)
+    if request.param not in shapes:
+        pytest.skip("this device has no subgroups, or not of 8 lanes")
+    every = tuple(linear_shapes(device).values())
+    return Tuning(64, 64, "workgroup", ((MANY, every[0]),), experts=((MANY, shapes[request.param]),))
+
+
+@pytest.fixture(params=["each", "sorted"])
+def either(request, device):
+    """Choices as they come, and sorted: for what does not depend on the kernel."""
+    return replace(default_tuning(device.capabilities), experts=((MANY, expert_shapes(device)[request.param]),))
+
+
+class Bench:
+    """Matrices of experts on the device and in numpy, and plans for one row more than there are."""
+
+    def __init__(self, device, tuning, rows):
+        self.device, self.rows = device, rows
+        self.weights, self.values = Weights(device), {}
+        self.scratch = Scratch(device)
+        self.recorder = Recorder(device, self.weights, rows + 1, self.scratch, tuning)
+
+    def together(self, shape: tuple[int, ...], *formats: Format, at: int = 0) -> list[Weight]:
+        """Weights in one buffer, from `at` of it."""
+        rows = int(np.prod(shape[:-1]))
+        places = [layout(fmt, rows, shape[-1]) for fmt in formats]
+        buffer = self.device.buffer(at + sum(align(where.nbytes) for where in places), "weights")
+        made = []
+        for fmt, where in zip(formats, places, strict=True):
+            name = f"w{len(self.values)}"
+            raw = mild_rows(fmt, rows, shape[-1], seed=len(self.values))
+            self.place(name, fmt, shape, [(0, rows, as_shard(buffer, at, fmt, 0, rows, where), where)], raw)
+            made.append(Weight(name, shape))
+            at += align(where.nbytes)
+        return made
+
+    def in_shards(self, shape: tuple[int, ...], fmt: Format, experts: int) -> Weight:
+        """A weight in buffers of so many experts."""
+        name, rows = f"w{len(self.values)}", int(np.prod(shape[:-1]))
+        raw = mild_rows(fmt, rows, shape[-1], seed=len(self.values))
+        parts = []
+        for first in range(0, rows, experts * shape[1]):
+            count = min(experts * shape[1], rows - first)
+            where = layout(fmt, count, shape[-1])
+            buffer = self.device.buffer(where.nbytes, "weights")
+            parts.append((first, count, as_shard(buffer, 0, fmt, first, count, where), where))
+        self.place(name, fmt, shape, parts, raw)
+        return Weight(name, shape)
+
+    def place(self, name, fmt, shape, parts, raw):
+        for first, count, shard, where in parts:
+            for buffer, offset, plane in targets(shard, where, 0, pack_rows(fmt, raw[first : first + count])):
+                self.device.write(buffer, plane, offset)
+        self.weights.add(name, DeviceWeight(fmt, shape, tuple(shard for _, _, shard, _ in parts)))
+        self.values[name] = dequantise_rows(fmt, raw).reshape(shape)
+
+    def run(self, says, **inputs):
+        """What the device says."""
+        values = {n: self.recorder.input(n, a.dtype, (self.rows + 1, *a.shape[1:])) for n, a in inputs.items()}
+        plan = self.recorder.finish(says(self.recorder, **values))
+        return plan, run_plan(plan, self.scratch, inputs, self.rows)
+
+    def check(self, says, **inputs):
+        """Both interpreters agree on the outputs that `says(ops, **inputs)` gives."""
+        plan, got = self.run(says, **inputs)
+        want = says(Reference(self.values), **inputs)
+        magnitudes = says(
+            Reference({n: np.abs(v) for n, v in self.values.items()}),
+            **{n: np.abs(a) if a.dtype == np.float32 else a for n, a in inputs.items()},
+        )
+        for name in want:
+            assert np.isfinite(got[name]).all(), name
+            assert np.abs(got[name] - want[name]).max() <= TOLERANCE * np.abs(magnitudes[name]).max(), name
+        return plan
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape, dtype=np.float32)
+
+
+def choices(rows: int, experts: int, used: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Different experts for every row, and shares."""
+    rng = np.random.default_rng([seed, rows, experts])
+    chosen = rng.permuted(np.tile(np.arange(experts, dtype=np.uint32), (rows, 1)), axis=1)[:, :used]
+    return {"experts": np.ascontiguousarray(chosen), "shares": rng.random((rows, used), np.float32)}
+
+
+# ---------------------------------------------------------------- routing
+
+
+def gaps(x: np.ndarray, router: np.ndarray, used: int) -> float:
+    """The least distance between logits that decide what is chosen, or in which order."""
+    logits = np.sort(x.astype(np.float64) @ router.T.astype(np.float64), axis=1)[:, ::-1]
+    return np.min(-np.diff(logits[:, : used + 1], axis=1), initial=np.inf)
+
+
+@pytest.mark.parametrize(("experts", "used"), [(2, 1), (2, 2), (8, 2), (128, 8), (300, 5)])
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("kind", ["workgroup", "subgroup", "one_subgroup"])
+def test_rows_are_routed_to_the_likeliest_experts(device, kind, experts, used, normalise):
+    if kind not in tunings(device):
+        pytest.skip("this device has no subgroups")
+    bench = Bench(device, tunings(device)[kind], 5)
+    [router] = bench.together((experts, 48), F32)
+    x = next(x for x in (normal(5, 48, seed=s) for s in itertools.count()) if gaps(x, bench.values["w0"], used) > GAP)
+
+    def says(g, x):
+        routing = g.route(x, router, used, normalise=normalise)
+        return {"experts": routing.experts, "shares": routing.shares}
+
+    _, got = bench.run(says, x=x)
+    want = says(Reference(bench.values), x=x)
+    np.testing.assert_array_equal(got["experts"], want["experts"])
+    np.testing.assert_allclose(got["shares"], want["shares"], rtol=1e-5)
+    if normalise:
+        np.testing.assert_allclose(got["shares"].sum(axis=1), 1, rtol=1e-5)
+
+
+def routed(device, logits: np.ndarray, used: int) -> dict[str, np.ndarray]:
+    """What is chosen by these very logits: the router is the identity."""
+    bench = Bench(device, default_tuning(device.capabilities), len(logits))
+    size = logits.shape[1]
+    identity, router, where = np.eye(size, dtype=np.float32), Weight("router", (size, size)), layout(F32, size, size)
+    shard = as_shard(device.buffer(where.nbytes, "weights"), 0, F32, 0, size, where)
+    bench.place(router.name, F32, router.shape, [(0, size, shard, where)], identity.view(np.uint8))
+
+    def says(g, x):
+        routing = g.route(x, router, used, normalise=False)
+        return {"experts": routing.experts, "shares": routing.shares}
+
+    _, got = bench.run(says, x=logits)
+    want = says(Reference(bench.values), x=logits)
+    np.testing.assert_array_equal(got["experts"], want["experts"])
+    np.testing.assert_allclose(got["shares"], want["shares"], rtol=1e-5)
+    return got
+
+
+def test_of_equals_the_lower_expert_comes_first(device):
+    logits = np.array([[1, 3, 3, 2, 3, 0], [0, 0, 0, 0, 0, 0], [5, 5, 1, 5, 5, 5]], np.float32)
+    got = routed(device, logits, 3)
+    np.testing.assert_array_equal(got["experts"], [[1, 2, 4], [0, 1, 2], [0, 1, 3]])
+
+
+def test_the_sum_of_shares_is_never_taken_for_less_than_2_to_the_minus_14(device):
+    """Of 2^15 equal experts one has 2^-15: normalised that is a half, not 1."""
+    bench = Bench(device, default_tuning(device.capabilities), 1)
+    [router] = bench.together((1 << 15, 4), F32)
+    for ops in (Reference(bench.values), None):
+        says = lambda g, x: {"shares": g.route(x, router, 1, normalise=True).shares}  # noqa: E731
+        zeros = np.zeros((1, 4), np.float32)
+        got = bench.run(says, x=zeros)[1] if ops is None else says(ops, zeros)
+        np.testing.assert_allclose(got["shares"], 2.0**-15 / LEAST_SUM, rtol=1e-3)
+
+
+# ---------------------------------------------------------------- products
+
+
+def products(gate: Weight, up: Weight, down: Weight):
+    """Both ops, for choices that are given. Compiling takes most of the time, so most tests share formats and sizes."""
+
+    def says(g, x, h, experts, shares, add):
+        routing = Routing(experts, shares)
+        return {
+            "h": g.expert_glu(x, gate, up, routing, "silu"),
+            "y": g.expert_sum(h, down, routing, add=add),
+        }
+
+    return says
+
+
+def given(rows: int, experts: int, used: int, width: int = 64) -> dict[str, np.ndarray]:
+    """Inputs of `products`: x [T, K], h [T, used, K], the residual, the choices."""
+    h = normal(rows, used, width)
+    return {"x": normal(rows, width), "h": h, "add": normal(rows, 27), **choices(rows, experts, used)}
+
+
+def halves(bench: Bench, experts: int) -> tuple[Weight, Weight, Weight]:
+    """Gate, up and down in F16, whose rows no workgroup divides."""
+    gate, up = bench.together((experts, 33, 64), BY_NAME["F16"], BY_NAME["F16"], at=512)
+    [down] = bench.together((experts, 27, 64), BY_NAME["F16"])
+    return gate, up, down
+
+
+@pytest.mark.parametrize(("experts", "used"), [(2, 1), (8, 2), (128, 8)])
+@pytest.mark.parametrize("rows", [1, 2, 5, 17, 70])
+def test_rows_and_experts(device, tuning, rows, experts, used):
+    bench = Bench(device, tuning, rows)
+    bench.check(products(*halves(bench, experts)), **given(rows, experts, used))
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q8_0", "F16"])
+def test_runs_of_16_and_32_in_every_kernel(device, tuning, name):
+    bench = Bench(device, tuning, 5)
+    gate, up = bench.together((3, 37, 256), BY_NAME[name], BY_NAME[name])
+    [down] = bench.together((3, 27, 256), BY_NAME[name])
+    bench.check(products(gate, up, down), **given(5, 3, 2, 256))
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
+def test_every_format(fast_device, fmt):
+    bench = Bench(fast_device, default_tuning(fast_device.capabilities), 3)
+    gate, up = bench.together((3, 37, 256), fmt, fmt)
+    [down] = bench.together((3, 27, 256), fmt)
+    bench.check(products(gate, up, down), **given(3, 3, 2, 256))
+
+
+def test_widths_that_nothing_divides(fast_device):
+    for shape in expert_shapes(fast_device).values():
+        bench = Bench(fast_device, replace(default_tuning(fast_device.capabilities), experts=((MANY, shape),)), 5)
+        gate, up = bench.together((3, 5, 35), F32, F32)
+        [down] = bench.together((3, 27, 35), F32)
+        bench.check(products(gate, up, down), **given(5, 3, 2, 35))
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+def test_gate_and_up_of_two_formats_or_buffers(device, either, rows):
+    bench = Bench(device, either, rows)
+    gate, up = bench.together((3, 37, 256), BY_NAME["Q8_0"], BY_NAME["F16"])
+    [apart] = bench.together((3, 37, 256), BY_NAME["Q8_0"])
+
+    def says(g, x, experts, shares):
+        routing = Routing(experts, shares)
+        return {
+            "formats": g.expert_glu(x, gate, up, routing, "silu"),
+            "buffers": g.expert_glu(x, gate, apart, routing, "silu"),
+        }
+
+    bench.check(says, x=normal(rows, 256), **choices(rows, 3, 2))
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+def test_shards_of_whole_experts(device, either, rows):
+    bench = Bench(device, either, rows)
+    gate, up = (bench.in_shards((7, 33, 64), BY_NAME["F16"], count) for count in (3, 2))
+    down = bench.in_shards((7, 27, 64), BY_NAME["F16"], 4)
+    bench.check(products(gate, up, down), **given(rows, 7, 2))
+
+
+def test_all_rows_to_one_expert(device, either):
+    bench = Bench(device, either, 70)
+    one = {"experts": np.full((70, 1), 7, np.uint32), "shares": np.ones((70, 1), np.float32)}
+    bench.check(products(*halves(bench, 8)), **given(70, 8, 1) | one)
+
+
+def test_any_count_of_rows_through_one_plan(device, either):
+    """What is left over from a longer step must not count."""
+    bench = Bench(device, either, 40)
+    says, inputs = products(*halves(bench, 8)), given(40, 8, 2)
+    plan = bench.check(says, **inputs)
+    for rows in (3, 40, 1, 17):
+        some = {name: array[:rows] for name, array in inputs.items()}
+        got, want = run_plan(plan, bench.scratch, some, rows), says(Reference(bench.values), **some)
+        for name in want:
+            np.testing.assert_allclose(got[name], want[name], rtol=1e-3, atol=1e-3)
+
+
+# ---------------------------------------------------------------- counts
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+def test_the_dispatches_depend_on_neither_experts_nor_rows(fast_device, rows):
+    counts = set()
+    for experts in (8, 128):
+        bench = Bench(fast_device, default_tuning(fast_device.capabilities), rows)
+        [router] = bench.together((experts, 32), F32)
+        gate, up = bench.together((experts, 8, 32), BY_NAME["Q8_0"], BY_NAME["Q8_0"])
+        [down] = bench.together((experts, 32, 8), F32)
+
+        def says(g, x, router=router, gate=gate, up=up, down=down):
+            routing = g.route(x, router, 4, normalise=True)
+            return {"y": g.expert_sum(g.expert_glu(x, gate, up, routing, "silu"), down, routing, add=x)}
+
+        values = bench.recorder.input("x", np.float32, (rows + 1, 32))
+        counts.add(len(bench.recorder.finish(says(bench.recorder, values)).dispatches))
+    assert len(counts) == 1
+    assert counts.pop() <= 6
+
+
+def test_one_sort_serves_every_format(device):
+    tuning = default_tuning(device.capabilities)
+    for density in (0.1, 1, 2, 5, 7, 100):
+        assert tuning.expert_shape(density, 16).tb == tuning.expert_shape(density, 32).tb
+
+
+@pytest.mark.parametrize(("count", "experts", "tb"), [(1, 8, 4), (8, 8, 4), (9, 2, 4), (100, 7, 16), (64, 128, 8)])
+def test_tiles_are_enough_for_any_choices(count, experts, tb):
+    rng = np.random.default_rng(0)
+    for concentration in (0.01, 0.1, 1, 100):
+        for _ in range(200):
+            counts = rng.multinomial(count, rng.dirichlet([concentration] * experts))
+            assert (-(-counts // tb)).sum() <= most_tiles(count, experts, tb)

@@ -1,0 +1,182 @@
+"""Loaded transformers: right to llama.cpp in any chunks, alone and batched, and clear where there is no room."""
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner, prefill
+from rwkv_gpu.errors import BadInput, CacheFull, ContextFull, OutOfMemory
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Batch
+from tests.conftest import MODES
+from tests.golden_files import golden
+
+MODELS = [
+    "llama-bpe-small-Q4_K_M",
+    "llama-odd-Q4_1",
+    "llama-odd-Q5_0",
+    "llama-spm-small-Q4_0",
+    "llama-spm-small-Q4_K_M",
+    "qwen3-small-IQ4_NL",
+    "qwen3-small-Q3_K_M",
+    "qwen3-small-Q4_K_M",
+    "qwen3-small-Q8_0",
+]
+LONG = ["llama-bpe-small-Q4_K_M", "llama-spm-small-Q4_K_M", "qwen3-small-Q4_K_M"]
+# Logits of deviation 2.5. In float32 the order of sums leaves 7e-6, and far out llama.cpp's own angles 4e-5; halves of
+# keys and values round at 5e-4 of their size, which leaves 2.5e-3.
+RMS = {"f32": 1e-4, "f16": 5e-3}
+
+
+@pytest.fixture(params=["cpu", *MODES])
+def opening(request, adapter):
+    """How to load: numpy, and the GPU in each mode."""
+    if request.param == "cpu":
+        return {"device": "cpu"}
+    return {"device": str(adapter.index), **MODES[request.param]}
+
+
+def rms(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((a.astype(np.float64) - b) ** 2)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name):
+    record = np.load(golden(f"{name}.npz"))
+    ids = record["tokens"].tolist()
+    with rwkv_gpu.load(golden(f"{name}.gguf"), kv="f32", **opening) as llm:
+        for chunk in (48, 7, 1):
+            assert rms(llm.logits(ids, chunk_size=chunk), record["exact_logits"]) < RMS["f32"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_are_near_with_keys_and_values_as_halves(opening, name):
+    record = np.load(golden(f"{name}.npz"))
+    with rwkv_gpu.load(golden(f"{name}.gguf"), kv="f16", **opening) as llm:
+        assert rms(llm.logits(record["tokens"].tolist()), record["exact_logits"]) < RMS["f16"]
+
+
+@pytest.mark.parametrize("kv", RMS)
+@pytest.mark.parametrize("name", LONG)
+def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name, kv):
+    record = np.load(golden(f"{name}.long.npz"))
+    with rwkv_gpu.load(golden(f"{name}.gguf"), kv=kv, **opening) as llm:
+        logits = llm.logits(record["tokens"].tolist())[record["rows"]]
+    assert rms(logits, record["exact_logits"]) < RMS[kv]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_continuation_is_that_of_llama_cpp(opening, name):
+    record = np.load(golden(f"{name}.npz"))
+    certain = int(np.argmax(record["exact_margin"] < 0.02)) if (record["exact_margin"] < 0.02).any() else 64
+    with rwkv_gpu.load(golden(f"{name}.gguf"), kv="f32", **opening) as llm:
+        done = llm.generate(record["tokens"].tolist(), max_tokens=max(certain, 1))
+    assert list(done.tokens)[:certain] == record["exact_greedy"][:certain].tolist()
+
+
+# ---------------------------------------------------------------- several sequences
+
+
+@pytest.fixture(params=["cpu", "fast"])
+def runner(request, adapter):
+    """A small model with room for four sequences of 512 tokens."""
+    how = {"slots": 4, "chunk_size": 256, "context": 512, "kv": "f32"}
+    with GGUFFile.open(golden("qwen3-small-Q8_0.gguf")) as file:
+        model = load_model(file)
+        if request.param == "cpu":
+            made: Runner = HostRunner(file, model, **how)
+        else:
+            made = GpuRunner(Device(adapter), file, model, **how)
+    yield made
+    made.close()
+
+
+def ids_of(count: int, seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 4096, count).tolist()
+
+
+def alone(runner: Runner, ids: list[int]) -> np.ndarray:
+    """The logits after the last token, by a slot that is used for nothing else."""
+    return prefill(runner, ids, slot=3)[-1]
+
+
+def test_batched_with_others_equals_alone(runner):
+    prompts = {2: ids_of(9, 1), 0: ids_of(130, 2), 1: ids_of(64, 3)}
+    cuts = {2: 4, 0: 129, 1: 1}
+    runner.step(Batch.of([(slot, 0, ids[: cuts[slot]]) for slot, ids in prompts.items()]))
+    last = runner.step(Batch.of([(slot, cuts[slot], ids[cuts[slot] :]) for slot, ids in prompts.items()]))
+    for row, ids in zip(last, prompts.values(), strict=True):
+        assert rms(row, alone(runner, ids)) < 1e-4
+
+
+def test_decoding_together_equals_decoding_alone(runner):
+    prompts = {2: ids_of(9, 1), 0: ids_of(70, 2), 1: ids_of(64, 3)}
+    runner.step(Batch.of([(slot, 0, ids[:-1]) for slot, ids in prompts.items()]))
+    last = runner.step(Batch.of([(slot, len(ids) - 1, ids[-1:]) for slot, ids in prompts.items()]))
+    for row, ids in zip(last, prompts.values(), strict=True):
+        assert rms(row, alone(runner, ids)) < 1e-4
+
+
+def test_a_copy_goes_its_own_way_and_leaves_the_first_alone(runner):
+    ids, first, second = ids_of(100, 1), ids_of(5, 2), ids_of(9, 3)
+    prefill(runner, ids, slot=0)
+    runner.copy_state(0, 1)
+    other = prefill(runner, second, slot=1, start=100)[-1]
+    mine = prefill(runner, first, slot=0, start=100)[-1]
+    assert rms(other, alone(runner, ids + second)) < 1e-4
+    assert rms(mine, alone(runner, ids + first)) < 1e-4
+
+
+def test_a_sequence_read_and_written_back_goes_on(runner):
+    ids, rest = ids_of(100, 1), ids_of(5, 2)
+    prefill(runner, ids, slot=0)
+    state = runner.read_state(0)
+    assert state["blk.0.kv.keys"].shape == (100, 2, 64)
+    prefill(runner, ids_of(90, 7), slot=0)
+    runner.write_state(2, state)
+    assert rms(prefill(runner, rest, slot=2, start=100)[-1], alone(runner, ids + rest)) < 1e-4
+
+
+def test_a_sequence_may_go_back_and_say_something_else(runner):
+    ids, rest = ids_of(100, 1), ids_of(70, 2)
+    prefill(runner, ids, slot=0)
+    again = prefill(runner, rest, slot=0, start=70)[-1]
+    assert rms(again, alone(runner, ids[:70] + rest)) < 1e-4
+
+
+# ---------------------------------------------------------------- no room
+
+
+def test_a_full_context_is_told_with_both_numbers(runner):
+    prefill(runner, ids_of(512, 1), slot=0)
+    with pytest.raises(ContextFull, match="513 tokens does not fit the context of 512"):
+        prefill(runner, [1], slot=0, start=512)
+
+
+def test_a_full_pool_is_told_with_both_numbers(runner):
+    for slot in range(4):
+        prefill(runner, ids_of(512, slot), slot=slot)
+    with pytest.raises(CacheFull, match="needs 1 pages of 64 tokens, but only 0 of 32 are free"):
+        runner.step(Batch.of([(7, 0, [1])]))
+
+
+def test_an_answer_ends_where_the_context_does():
+    with rwkv_gpu.load(golden("qwen3-small-Q8_0.gguf"), device="cpu", context=20) as llm:
+        done = llm.generate(list(range(10)), max_tokens=50)
+        assert len(done.tokens) == 10
+        assert done.finish_reason == "length"
+        with pytest.raises(ContextFull, match="a prompt of 21 tokens does not fit the context of 20"):
+            llm.generate(list(range(21)))
+
+
+def test_what_cannot_be_kept_is_refused_by_name(adapter):
+    path = golden("qwen3-small-Q8_0.gguf")
+    with pytest.raises(BadInput, match="kv is 'f8'; known: f16, f32"):
+        rwkv_gpu.load(path, device="cpu", kv="f8")
+    with pytest.raises(BadInput, match="context is 40,000; it must be between 1 and the 32,768"):
+        rwkv_gpu.load(path, device="cpu", context=40000)
+    told = "one layer take 268,435,456 bytes .* binds 134,217,728 at most"
+    with GGUFFile.open(path) as file, Device(adapter, portable=True) as device, pytest.raises(OutOfMemory, match=told):
+        GpuRunner(device, file, load_model(file), slots=16, context=32768, kv="f32")

@@ -24,6 +24,7 @@ format: .venv/.dev
 bench: .venv/.dev
 	.ci/need-vulkan $(BIN)
 	$(BIN)/python -m benchmarks.dispatch $(ARGS)
+	$(BIN)/python -m benchmarks.linear $(ARGS)
 
 clean:
 	rm -rf .venv build dist *.egg-info

@@ -67,7 +67,7 @@ def main(device: str, dispatches: int, repeats: int) -> None:
         start = time.perf_counter()
         plan = record_chain(gpu, dispatches)
         recording = time.perf_counter() - start
-        plan.run(1, {})
+        plan.run(1, {"x": np.ones((1, 64))})
         times: dict[str, list[float]] = {"raw handles": [], "public API": [], "raw handles, before finish": []}
         for _ in range(repeats):
             times["raw handles"].append(per_dispatch(plan.encode, dispatches))

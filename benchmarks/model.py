@@ -65,6 +65,7 @@ def main(model: str, device: str, prompt: int, chunks: str, tokens: int, repeats
     if profile and isinstance(runner, GpuRunner):
         for rows in (1, max(sizes)):
             batch = Batch.of([(0, 0, ids[:rows])])
+            batch = runner.prepare(batch)
             plan = runner.plan_for(batch)
             took = plan.profile(rows, batch.arrays(), 3, len(batch.segments), len(batch.outputs))
             print(f"\n{rows} rows, {len(plan.dispatches)} dispatches\n{took.table()}")

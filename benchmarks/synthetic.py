@@ -34,12 +34,31 @@ class RWKV7:
     vocabulary: int = 65536
 
 
-SHAPES = {
+@dataclass(frozen=True)
+class Dense:
+    """The sizes of a dense transformer; q and k are normed where the architecture says so."""
+
+    arch: str
+    layers: int
+    width: int
+    inner: int
+    heads: int
+    kv_heads: int
+    size: int
+    vocabulary: int
+    tied: bool = False
+
+
+SHAPES: dict[str, RWKV7 | Dense] = {
     "rwkv7-0.1b": RWKV7(12, 768, 64, 64, 32, 128),
     "rwkv7-0.4b": RWKV7(24, 1024, 64, 64, 32, 128),
     "rwkv7-1.5b": RWKV7(24, 2048, 96, 96, 64, 256),
     "rwkv7-2.9b": RWKV7(32, 2560, 96, 96, 64, 320),
     "rwkv7-7.2b": RWKV7(32, 4096, 128, 128, 96, 480),
+    "tinyllama-1.1b": Dense("llama", 22, 2048, 5632, 32, 4, 64, 32000),
+    "llama-8b": Dense("llama", 32, 4096, 14336, 32, 8, 128, 128256),
+    "qwen3-0.6b": Dense("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, tied=True),
+    "qwen3-8b": Dense("qwen3", 36, 4096, 12288, 32, 8, 128, 151936),
 }
 # The formats of (matrices, embedding, head, LoRAs).
 QUANTS = {
@@ -47,6 +66,30 @@ QUANTS = {
     "q8_0": ("Q8_0", "Q8_0", "Q8_0", "F16"),
     "f16": ("F16", "F16", "F16", "F16"),
 }
+
+
+def dense_tensors(s: Dense, quant: str) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """(name, shape, format): v and down in the head's format in half of the layers, as llama.cpp mixes them."""
+    big, embedding, head, _ = QUANTS[quant]
+    d, kv = s.width, s.kv_heads * s.size
+    yield "token_embd.weight", (s.vocabulary, d), head if s.tied else embedding
+    yield "output_norm.weight", (d,), "F32"
+    if not s.tied:
+        yield "output.weight", (s.vocabulary, d), head
+    for i in range(s.layers):
+        at, finer = f"blk.{i}", head if i % 2 else big
+        yield f"{at}.attn_norm.weight", (d,), "F32"
+        yield f"{at}.ffn_norm.weight", (d,), "F32"
+        if s.arch == "qwen3":
+            yield f"{at}.attn_q_norm.weight", (s.size,), "F32"
+            yield f"{at}.attn_k_norm.weight", (s.size,), "F32"
+        yield f"{at}.attn_q.weight", (s.heads * s.size, d), big
+        yield f"{at}.attn_k.weight", (kv, d), big
+        yield f"{at}.attn_v.weight", (kv, d), finer
+        yield f"{at}.attn_output.weight", (d, s.heads * s.size), big
+        yield f"{at}.ffn_gate.weight", (s.inner, d), big
+        yield f"{at}.ffn_up.weight", (s.inner, d), big
+        yield f"{at}.ffn_down.weight", (d, s.inner), finer
 
 
 def tensors(s: RWKV7, quant: str) -> Iterator[tuple[str, tuple[int, ...], str]]:
@@ -100,11 +143,29 @@ def values(name: str, shape: tuple[int, ...], fmt: Format, rng: np.random.Genera
 def write(path: Path, shape: str, quant: str = "q4_k_m") -> None:
     """The whole model."""
     s, rng = SHAPES[shape], np.random.default_rng(0)
-    writer = gguf.GGUFWriter(path, "rwkv7", use_temp_file=True)
+    writer = gguf.GGUFWriter(path, "rwkv7" if isinstance(s, RWKV7) else s.arch, use_temp_file=True)
     writer.add_name(f"{shape}-{quant} (random)")
-    writer.add_context_length(1 << 20)
     writer.add_embedding_length(s.width)
     writer.add_block_count(s.layers)
+    if isinstance(s, RWKV7):
+        describe_rwkv7(writer, s)
+        rows = tensors(s, quant)
+    else:
+        describe_dense(writer, s)
+        rows = dense_tensors(s, quant)
+    for name, size, kind in rows:
+        fmt = BY_NAME[kind]
+        data = values(name, size, fmt, rng)
+        writer.add_tensor(name, data, raw_dtype=None if fmt.block == 1 else gguf.GGMLQuantizationType(fmt.type))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def describe_rwkv7(writer: gguf.GGUFWriter, s: RWKV7) -> None:
+    """Sizes, and a vocabulary of bytes."""
+    writer.add_context_length(1 << 20)
     writer.add_feed_forward_length(4 * s.width)
     writer.add_head_count(0)
     writer.add_wkv_head_size(64)
@@ -118,14 +179,26 @@ def write(path: Path, shape: str, quant: str = "q4_k_m") -> None:
     writer.add_token_types([3, *[1] * 256, *[5] * (s.vocabulary - 257)])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(0)
-    for name, size, kind in tensors(s, quant):
-        fmt = BY_NAME[kind]
-        data = values(name, size, fmt, rng)
-        writer.add_tensor(name, data, raw_dtype=None if fmt.block == 1 else gguf.GGMLQuantizationType(fmt.type))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+
+
+def describe_dense(writer: gguf.GGUFWriter, s: Dense) -> None:
+    """Sizes, and a vocabulary of bytes."""
+    writer.add_context_length(8192)
+    writer.add_feed_forward_length(s.inner)
+    writer.add_head_count(s.heads)
+    writer.add_head_count_kv(s.kv_heads)
+    writer.add_key_length(s.size)
+    writer.add_value_length(s.size)
+    writer.add_rope_dimension_count(s.size)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_tokenizer_model("llama")
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256))]
+    writer.add_token_list(tokens + [f"<pad{n}>" for n in range(len(tokens), s.vocabulary)])
+    writer.add_token_scores([-float(n) for n in range(s.vocabulary)])
+    writer.add_token_types([2, 3, 3] + [6] * 256 + [5] * (s.vocabulary - 259))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
 
 
 @click.command()

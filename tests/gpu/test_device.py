@@ -92,3 +92,10 @@ def test_opening_and_losing_are_quiet(adapter, capfd):
     with pytest.raises(DeviceLost):
         device.buffer(16, "test")
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_copy_may_stay_within_a_buffer(device):
+    buffer = device.upload(np.arange(64, dtype=np.uint32), "test")
+    device.copy(buffer, 0, buffer, 128, 64)
+    expected = np.concatenate([np.arange(32), np.arange(16), np.arange(48, 64)])
+    assert np.array_equal(np.frombuffer(device.read(buffer), np.uint32), expected)

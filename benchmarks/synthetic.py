@@ -107,7 +107,8 @@ def tensors(s: RWKV7, quant: str) -> Iterator[tuple[str, tuple[int, ...], str]]:
             yield f"{at}.{name}.weight", (d,), "F32"
             yield f"{at}.{name}.bias", (d,), "F32"
         yield f"{at}.time_mix_lerp_fused.weight", (6, 1, 1, d), "F32"
-        for letter, rank in (("w", s.decay), ("a", s.iclr), ("v", s.value), ("g", s.gate)):
+        # The first layer has no value residual; llama.cpp's converter puts a copy of a there.
+        for letter, rank in (("w", s.decay), ("a", s.iclr), ("v", s.value if i else s.iclr), ("g", s.gate)):
             yield f"{at}.time_mix_{letter}1.weight", (rank, d), "F32" if letter == "w" else lora
             yield f"{at}.time_mix_{letter}2.weight", (d, rank), "F32" if letter == "w" else lora
             if letter != "g":

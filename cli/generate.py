@@ -2,10 +2,12 @@
 
 import json
 import sys
+from typing import Any
 
 import click
 
 import rwkv_gpu
+from rwkv_gpu import SamplingParams
 from rwkv_gpu.engine.caches import Kind
 from rwkv_gpu.errors import BadInput
 
@@ -20,6 +22,11 @@ from .options import chunk_option, context_option, device_option, json_option, k
     "-n", "--max-tokens", type=click.IntRange(1), default=128, show_default=True, help="Tokens to say at most."
 )
 @click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="0 takes the likeliest.")
+@click.option("--top-k", type=int, default=0, show_default=True, help="Draw from so many of the likeliest; 0 is all.")
+@click.option("--top-p", type=float, default=1.0, show_default=True, help="Draw from the likeliest that sum to this.")
+@click.option("--min-p", type=float, default=0.0, show_default=True, help="Drop what is less likely than this share.")
+@click.option("--repeat-penalty", type=float, default=1.0, show_default=True, help="Above 1 makes said tokens rarer.")
+@click.option("--stop", multiple=True, help="End before this text; may be given several times.")
 @click.option("--seed", type=int, help="For a temperature above 0: the same seed says the same.")
 @chunk_option
 @context_option
@@ -30,19 +37,23 @@ def command(
     model: str,
     prompt: str | None,
     path: str | None,
-    max_tokens: int,
-    temperature: float,
-    seed: int | None,
     chunk_size: int,
     context: int | None,
     kv: Kind,
     device: str,
     as_json: bool,
+    repeat_penalty: float,
+    **sampling: Any,
 ) -> None:
     """Continue a text with MODEL. The text goes to standard output, the statistics to standard error."""
     text = _prompt(prompt, path)
+    params = SamplingParams(repetition_penalty=repeat_penalty, **sampling)
     with rwkv_gpu.load(model, device=device, chunk_size=chunk_size, context=context, kv=kv) as llm:
-        done = llm.generate(text, max_tokens=max_tokens, temperature=temperature, seed=seed)
+        generation = llm.stream(text, params)
+        for event in generation:
+            if not as_json:
+                click.echo(event.text, nl=False)
+    done = generation.completion
     stats = done.stats
     if as_json:
         data = {
@@ -56,7 +67,7 @@ def command(
         }
         click.echo(json.dumps(data, ensure_ascii=False, indent=2))
         return
-    click.echo(done.text)
+    click.echo()
     click.echo(f"prompt {stats.prompt_tokens} at {stats.prompt_rate:.1f} tok/s", err=True, nl=False)
     click.echo(f", new {stats.new_tokens} at {stats.decode_rate:.1f} tok/s", err=True)
 

@@ -1,8 +1,11 @@
 """rwkv-gpu: GGUF language models, RNNs and transformers, on any GPU from plain Python."""
 
+from .engine.sampling_params import SamplingParams
 from .errors import (
     BadFile,
     BadInput,
+    BadNumbers,
+    BadTemplate,
     CacheFull,
     ContextFull,
     DeviceError,
@@ -14,7 +17,7 @@ from .errors import (
     UnsupportedDevice,
     UnsupportedModel,
 )
-from .llm import LLM, Completion, Stats, load
+from .llm import LLM, Completion, Event, Generation, Stats, load
 
 __version__ = "0.1.0"
 
@@ -22,14 +25,19 @@ __all__ = [
     "LLM",
     "BadFile",
     "BadInput",
+    "BadNumbers",
+    "BadTemplate",
     "CacheFull",
     "Completion",
     "ContextFull",
     "DeviceError",
     "DeviceLost",
+    "Event",
+    "Generation",
     "NoAdapter",
     "OutOfMemory",
     "RwkvGpuError",
+    "SamplingParams",
     "ShaderError",
     "Stats",
     "UnsupportedDevice",

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -12,12 +12,14 @@ import numpy.typing as npt
 
 from .engine.caches import Kind
 from .engine.runner import GpuRunner, HostRunner, Runner, prefill
+from .engine.sampling import Sampler, SamplingParams
 from .errors import BadInput, ContextFull
 from .gguf.file import GGUFFile
 from .gpu.adapters import find
 from .gpu.device import Device
 from .gpu.loader import Progress
 from .models.registry import load_model
+from .text.stops import StopStrings
 from .text.tokenizer import Tokenizer, load_tokenizer
 
 EVERY_ROWS = 64  # rows of a step when the logits of each are asked for, since logits are large
@@ -51,6 +53,15 @@ class Completion:
     tokens: tuple[int, ...]
     finish_reason: str  # stop, or length
     stats: Stats
+
+
+@dataclass(frozen=True)
+class Event:
+    """A token that was said, and the text that became certain by it; the last may be text alone."""
+
+    text: str
+    token: int | None
+    logprob: float
 
 
 class LLM:
@@ -87,46 +98,26 @@ class LLM:
         size = min(chunk_size or self._runner.chunk_size, EVERY_ROWS)
         return prefill(self._runner, ids, chunk_size=size, every=True)
 
-    def generate(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        max_tokens: int = 128,
-        temperature: float = 0.0,
-        seed: int | None = None,
-    ) -> Completion:
-        """Continues a prompt until the model ends or `max_tokens` are said."""
+    def stream(
+        self, prompt: str | Sequence[int], params: SamplingParams | None = None, **settings: Any
+    ) -> "Generation":
+        """Continues a prompt token by token. `settings` are fields of SamplingParams; without any, greedy."""
+        if params is None:
+            params = SamplingParams(**{"temperature": 0.0, "max_tokens": 128, **settings})
+        elif settings:
+            params = replace(params, **settings)
         ids = self.tokenize(prompt, special=True) if isinstance(prompt, str) else list(prompt)
         self._check(ids)
-        if max_tokens < 1:
-            raise BadInput(f"max_tokens is {max_tokens}; it must be at least 1")
-        if not 0 <= temperature < 1000:
-            raise BadInput(f"temperature is {temperature}; it must be between 0 (greedy) and 1000")
-        start = time.perf_counter()
-        logits = prefill(self._runner, ids)[-1]
-        prompted = time.perf_counter()
-        rng = np.random.default_rng(seed)
-        said: list[int] = []
-        reason = "length"
-        for token in self._tokens(logits, len(ids), temperature, rng):
-            if token in self._tokenizer.stop_ids:
-                reason = "stop"
-                break
-            said.append(token)
-            if len(said) == max_tokens or len(ids) + len(said) == self._runner.context:
-                break
-        stats = Stats(len(ids), len(said), prompted - start, time.perf_counter() - prompted)
-        return Completion(self.detokenize(said), tuple(said), reason, stats)
+        return Generation(self._runner, self._tokenizer, Sampler(params, self.vocab_size), ids)
 
-    def _tokens(
-        self, logits: npt.NDArray[np.float32], position: int, temperature: float, rng: np.random.Generator
-    ) -> Iterator[int]:
-        """Sampled ids, one a step, without end."""
-        while True:
-            token = sample(logits, temperature, rng)
-            yield token
-            logits = prefill(self._runner, [token], start=position)[-1]
-            position += 1
+    def generate(
+        self, prompt: str | Sequence[int], params: SamplingParams | None = None, **settings: Any
+    ) -> Completion:
+        """Continues a prompt until the model ends, a stop string is met, or `max_tokens` are said."""
+        generation = self.stream(prompt, params, **settings)
+        for _ in generation:
+            pass
+        return generation.completion
 
     def _check(self, ids: Sequence[int]) -> None:
         if len(ids) == 0:
@@ -142,13 +133,57 @@ class LLM:
                 raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {self.vocab_size:,}")
 
 
-def sample(logits: npt.NDArray[np.float32], temperature: float, rng: np.random.Generator) -> int:
-    """An id by softmax(logits / temperature); the largest at temperature 0."""
-    if temperature == 0:
-        return int(logits.argmax())
-    scaled = (logits - logits.max()).astype(np.float64) / temperature
-    p = np.exp(scaled)
-    return int(rng.choice(len(p), p=p / p.sum()))
+class Generation:
+    """An answer on its way: iterate for its events, then look at `completion`."""
+
+    def __init__(self, runner: Runner, tokenizer: Tokenizer, sampler: Sampler, ids: Sequence[int]) -> None:
+        self._runner = runner
+        self._tokenizer = tokenizer
+        self._sampler = sampler
+        self._ids = ids
+        self._said: list[int] = []
+        self._text: list[str] = []
+        self._reason = "length"
+        self._start = self._prompted = time.perf_counter()
+        self._events = self._run()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self._events
+
+    @property
+    def completion(self) -> Completion:
+        """What was said so far."""
+        now = time.perf_counter()
+        stats = Stats(len(self._ids), len(self._said), self._prompted - self._start, now - self._prompted)
+        return Completion("".join(self._text), tuple(self._said), self._reason, stats)
+
+    def _run(self) -> Iterator[Event]:
+        params, context = self._sampler.params, self._runner.context
+        stops, text = StopStrings(params.stop), self._tokenizer.stream(continues=True)
+        stop_ids = self._tokenizer.stop_ids | params.stop_ids
+        self._start = time.perf_counter()
+        logits = prefill(self._runner, self._ids)[-1]
+        self._prompted = time.perf_counter()
+        self._sampler.accept_all(self._ids)
+        position, stopped = len(self._ids), False
+        while not stopped and len(self._said) < params.max_tokens and (context is None or position < context):
+            if self._said:
+                logits = prefill(self._runner, [self._said[-1]], start=position)[-1]
+                position += 1
+            chosen = self._sampler.sample(logits)
+            if chosen.token in stop_ids:
+                stopped = True
+                break
+            self._sampler.accept(chosen.token)
+            self._said.append(chosen.token)
+            shown, stopped = stops.feed(text.feed(chosen.token))
+            self._text.append(shown)
+            yield Event(shown, chosen.token, chosen.logprob)
+        self._reason = "stop" if stopped else "length"
+        rest = "" if stops.stopped else stops.feed(text.flush())[0] + stops.flush()
+        if rest:
+            self._text.append(rest)
+            yield Event(rest, None, 0.0)
 
 
 def load(

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "engine": {"engine", "models", "ops", "gpu", "gguf"},
     "llm": {"text", "engine", "models", "ops", "gpu", "gguf"},
     "server": {"server", "llm", "text", "engine"},
-    "__init__": {"llm"},
+    "__init__": {"llm", "engine.sampling_params"},
     "errors": set(),
     "shaders": set(),
 }

@@ -7,7 +7,7 @@ import rwkv_gpu
 from rwkv_gpu.errors import BadInput, NoAdapter
 from tests.conftest import MODES
 from tests.gguf.writer import gguf, text_key, written
-from tests.golden_files import golden
+from tests.golden_files import OWN, golden
 
 RWKV7 = [
     "rwkv7-bf16-BF16",
@@ -117,3 +117,38 @@ def test_a_load_that_is_refused_names_the_value(tmp_path):
     unknown = written(tmp_path, gguf([text_key("general.architecture", "abacus")]))
     with pytest.raises(rwkv_gpu.UnsupportedModel, match="architecture 'abacus' is not supported; known: .*rwkv7"):
         rwkv_gpu.load(unknown, device="cpu")
+
+
+def test_a_stream_says_what_generate_says():
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
+        done = llm.generate("hello", max_tokens=30)
+        generation = llm.stream("hello", max_tokens=30)
+        events = list(generation)
+        assert "".join(event.text for event in events) == done.text
+        assert tuple(event.token for event in events if event.token is not None) == done.tokens
+        assert generation.completion.finish_reason == done.finish_reason
+        assert all(event.logprob <= 0 for event in events)
+
+
+def test_a_stop_string_ends_the_text_before_it():
+    with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu") as llm:
+        whole = llm.generate("hello", max_tokens=40)
+        stop = whole.text[5:8]
+        cut = llm.generate("hello", max_tokens=40, stop=(stop,))
+        assert cut.text == whole.text[: whole.text.index(stop)]
+        assert cut.finish_reason == "stop"
+        assert len(cut.tokens) < len(whole.tokens)
+
+
+def test_settings_change_given_params():
+    params = rwkv_gpu.SamplingParams(temperature=0, max_tokens=3)
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
+        assert len(llm.generate("a", params).tokens) == 3
+        assert len(llm.generate("a", params, max_tokens=5).tokens) == 5
+
+
+def test_a_context_that_is_full_ends_the_answer():
+    with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu", context=12) as llm:
+        done = llm.generate([5, 6, 7, 8], max_tokens=50)
+        assert 4 + len(done.tokens) == 13  # the last token is said, and need not be stored
+        assert done.finish_reason == "length"

@@ -1,0 +1,80 @@
+"""`rwkv-gpu generate`, as its user sees it."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu
+from rwkv_gpu.cli.main import cli
+from tests.golden_files import OWN
+
+MODEL = OWN / "tiny-rwkv7.gguf"
+
+
+def run(*arguments: object, stdin: bytes | None = None):
+    return CliRunner().invoke(cli, ["generate", *map(str, arguments), "--device", "cpu"], input=stdin)
+
+
+def test_text_goes_to_stdout_and_rates_to_stderr():
+    result = run(MODEL, "-p", "hello", "-n", 12)
+    assert result.exit_code == 0
+    with rwkv_gpu.load(MODEL, device="cpu") as llm:
+        assert result.stdout == llm.generate("hello", max_tokens=12).text + "\n"
+    assert "tok/s" in result.stderr
+
+
+@pytest.mark.parametrize("arch", ["rwkv7", "llama", "qwen3", "qwen3moe"])
+def test_json_tells_all(arch):
+    data = json.loads(run(OWN / f"tiny-{arch}.gguf", "-p", "hello", "-n", 5, "--json").stdout)
+    assert data["new_tokens"] == len(data["tokens"]) <= 5
+    assert data["finish_reason"] in ("length", "stop")
+    assert data["prompt_tokens"] > 0
+
+
+def test_the_prompt_may_come_from_a_file_or_from_stdin(tmp_path):
+    path = tmp_path / "prompt.txt"
+    path.write_text("hello", encoding="utf-8")
+    given = run(MODEL, "-p", "hello", "-n", 6).stdout
+    assert run(MODEL, "-f", path, "-n", 6).stdout == given
+    assert run(MODEL, "-n", 6, stdin=b"hello").stdout == given
+
+
+def test_the_chunk_size_does_not_change_the_answer():
+    answers = {run(MODEL, "-p", "hello world " * 9, "-n", 9, "--chunk-size", size).stdout for size in (1, 5, 64)}
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-p", ""], "no tokens"),
+        (["-p", "a", "-f", "b"], "not both"),
+        (["-f", "nowhere.txt"], "nowhere.txt"),
+        (["-p", "a", "--top-p", "2"], "top_p is 2.0"),
+        (["-p", "a", "--top-k", "-1"], "top_k is -1"),
+        (["-p", "a", "--repeat-penalty", "0"], "repetition_penalty"),
+        (["-p", "a", "--seed", "-3"], "seed is -3"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, says):
+    result = run(MODEL, *arguments)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.output
+
+
+def test_a_prompt_that_is_no_text_is_refused_with_its_place(tmp_path):
+    path = tmp_path / "prompt.bin"
+    path.write_bytes(b"hello \xff world")
+    result = run(MODEL, "-f", path)
+    assert result.exit_code == 2
+    assert "not UTF-8 at byte 6" in result.stderr
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers():
+    result = run(OWN / "tiny-llama.gguf", "-p", "x" * 100, "--context", 64)
+    assert result.exit_code == 2
+    assert "64" in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -10,8 +10,9 @@ from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.tuning import MANY, TILE, TILE_F16, LinearShape, Tuning, default_tuning, dot, lane, vec
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Scratch, Value
+from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.values import Value
 from rwkv_gpu.ops.vocabulary import Weight
 
 POISON = 0xFFFFFFFF  # NaN as a float, out of range as an index

@@ -8,7 +8,8 @@ import numpy.typing as npt
 
 from ..gpu.shader import Constant
 from .paged import turns
-from .recording import Computed, Operand, Recording, Value, Vectors, stack
+from .recording import Recording
+from .values import Computed, Operand, Value, Vectors, stack
 from .vocabulary import PAGE, Attention, Cache, Rope
 
 QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one

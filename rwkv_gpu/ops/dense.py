@@ -7,7 +7,8 @@ import numpy as np
 
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant
-from .recording import Recording, Value
+from .recording import Recording
+from .values import Value
 from .vocabulary import NUMBER, NUMBERS, Activation, Weight
 
 

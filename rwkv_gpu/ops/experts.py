@@ -13,7 +13,7 @@ from ..gpu.shader import Constant
 from ..gpu.tuning import ExpertShape
 from ..gpu.weights import Shard
 from .linear import LinearRecorder
-from .recording import Operand, Value, Words
+from .values import Operand, Value, Words
 from .vocabulary import LEAST_SUM, NUMBER, NUMBERS, Activation, Routing, Weight
 
 SORT_LANES = 256  # of the one workgroup that sorts

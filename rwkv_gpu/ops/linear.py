@@ -10,7 +10,7 @@ from ..gpu.shader import Constant
 from ..gpu.tuning import LinearShape
 from ..gpu.weights import Shard
 from .dense import DenseRecorder
-from .recording import Operand, Value, Vectors, Words, stack
+from .values import Operand, Value, Vectors, Words, stack
 from .vocabulary import NUMBER, NUMBERS, Activation, Rms, Weight
 
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for

@@ -6,7 +6,8 @@ import numpy as np
 
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant
-from .recording import ALIGN, Recording, Value, stack
+from .recording import Recording
+from .values import ALIGN, Value, stack
 from .vocabulary import Mixed, State, Weight
 
 BLOCK_FLOATS = 512  # tokens of a block times head size: as much as 16 KiB of workgroup memory holds

@@ -43,6 +43,14 @@ def device(request: pytest.FixtureRequest, adapter: Adapter) -> Iterator[Device]
         yield opened
 
 
+@pytest.fixture(params=["cpu", *MODES])
+def opening(request: pytest.FixtureRequest, adapter: Adapter) -> dict[str, object]:
+    """How to load a model: numpy, and the GPU in each mode."""
+    if request.param == "cpu":
+        return {"device": "cpu"}
+    return {"device": str(adapter.index), **MODES[request.param]}
+
+
 @pytest.fixture(scope="session")
 def fast_device(adapter: Adapter) -> Iterator[Device]:
     """The device as users get it, for what does not depend on the mode."""

@@ -5,7 +5,6 @@ import pytest
 
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput, NoAdapter
-from tests.conftest import MODES
 from tests.gguf.writer import gguf, text_key, written
 from tests.golden_files import OWN, golden
 
@@ -22,14 +21,6 @@ RWKV7 = [
 LONG = ["rwkv7-bf16-Q4_K_M", "rwkv7-mini-Q4_K_M"]
 # All arithmetic is float32, over logits of deviation 2.5: the order of sums leaves 2e-6, and this is ten times that.
 RMS = 2e-5
-
-
-@pytest.fixture(params=["cpu", *MODES])
-def opening(request, adapter):
-    """How to load: numpy, and the GPU in each mode."""
-    if request.param == "cpu":
-        return {"device": "cpu"}
-    return {"device": str(adapter.index), **MODES[request.param]}
 
 
 def rms(a: np.ndarray, b: np.ndarray) -> float:

@@ -10,7 +10,6 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
-from tests.conftest import MODES
 from tests.golden_files import golden
 
 MODELS = [
@@ -28,14 +27,6 @@ LONG = ["llama-bpe-small-Q4_K_M", "llama-spm-small-Q4_K_M", "qwen3-small-Q4_K_M"
 # Logits of deviation 2.5. In float32 the order of sums leaves 7e-6, and far out llama.cpp's own angles 4e-5; halves of
 # keys and values round at 5e-4 of their size, which leaves 2.5e-3.
 RMS = {"f32": 1e-4, "f16": 5e-3}
-
-
-@pytest.fixture(params=["cpu", *MODES])
-def opening(request, adapter):
-    """How to load: numpy, and the GPU in each mode."""
-    if request.param == "cpu":
-        return {"device": "cpu"}
-    return {"device": str(adapter.index), **MODES[request.param]}
 
 
 def rms(a: np.ndarray, b: np.ndarray) -> float:

@@ -5,20 +5,11 @@ import pytest
 
 import rwkv_gpu
 from rwkv_gpu.models.registry import MODELS
-from tests.conftest import MODES
 from tests.golden_files import OWN
 
 RMS = 2e-5  # float32 sums in another order, over logits of deviation 2.5
 F16_RMS = 2e-3  # keys and values are rounded to float16
 RECORDED = sorted(path.stem.removeprefix("tiny-") for path in OWN.glob("*.npz"))
-
-
-@pytest.fixture(params=["cpu", *MODES])
-def opening(request, adapter):
-    """How to load: numpy, and the GPU in each mode."""
-    if request.param == "cpu":
-        return {"device": "cpu"}
-    return {"device": str(adapter.index), **MODES[request.param]}
 
 
 def test_there_is_a_record_of_every_architecture():

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
+from ..ops.vocabulary import Ops, Tensor, Weight
 from .tensors import Tensors
-from .transformer import Trunk, read_hyper, take_trunk
+from .transformer import OnTrunk, read_hyper, take_trunk
 
 ARCH, MOST_USED = "qwen3moe", 64  # of the experts, as a kernel keeps their logits in registers
 
@@ -31,32 +31,10 @@ def mixture(g: Ops[Tensor], p: Mixture, x: Tensor, eps: float) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Qwen3MoE:
+class Qwen3MoE(OnTrunk):
     """A model: a trunk with a mixture of experts in each layer."""
 
-    trunk: Trunk
     mixtures: tuple[Mixture, ...]
-    weights: tuple[Weight, ...]
-
-    @property
-    def vocabulary(self) -> int:
-        """How many token ids there are."""
-        return self.trunk.hyper.vocabulary
-
-    @property
-    def states(self) -> list[State]:
-        """None: a sequence is in its pages."""
-        return []
-
-    @property
-    def caches(self) -> list[Cache]:
-        """Keys and values, layer by layer."""
-        return [p.cache for p in self.trunk.attentions]
-
-    @property
-    def context(self) -> int:
-        """Positions it was trained on."""
-        return self.trunk.hyper.context
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The logits of the rows that they are asked for, [R, V]"""
@@ -83,4 +61,4 @@ def load(file: GGUFFile) -> Qwen3MoE:
         for i in range(hyper.layers)
     )
     tensors.refuse_the_rest()
-    return Qwen3MoE(trunk, mixtures, tuple(tensors.taken))
+    return Qwen3MoE(trunk, tuple(tensors.taken), mixtures)

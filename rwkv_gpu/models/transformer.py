@@ -90,11 +90,10 @@ class Trunk:
 
 
 @dataclass(frozen=True)
-class Transformer:
-    """A dense model: a trunk with a feed-forward in each layer."""
+class OnTrunk:
+    """What every model on a trunk is; how its layers feed forward is its own."""
 
     trunk: Trunk
-    feeds: tuple[FeedForward, ...]
     weights: tuple[Weight, ...]
 
     @property
@@ -117,6 +116,13 @@ class Transformer:
         """Positions it was trained on."""
         return self.trunk.hyper.context
 
+
+@dataclass(frozen=True)
+class Transformer(OnTrunk):
+    """A dense model: a trunk with a feed-forward in each layer."""
+
+    feeds: tuple[FeedForward, ...]
+
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The logits of the rows that they are asked for, [R, V]"""
         return self.trunk.forward(g, ids, lambda i, x: feed_forward(g, self.feeds[i], x, self.trunk.hyper.eps))
@@ -133,7 +139,7 @@ def load_dense(
     trunk = take_trunk(file, arch, tensors, hyper, pairing, biases=biases, norms=norms)
     feeds = tuple(_take_feed(tensors, hyper, i) for i in range(hyper.layers))
     tensors.refuse_the_rest()
-    return Transformer(trunk, feeds, tuple(tensors.taken))
+    return Transformer(trunk, tuple(tensors.taken), feeds)
 
 
 def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:

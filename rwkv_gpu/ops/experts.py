@@ -152,7 +152,7 @@ class ExpertRecorder(LinearRecorder):
         constants |= {"USED": used, "INPUT_USES": input_uses, "THEN": NUMBER[then]}
         parts = [*matrices.parts, "experts/tiles", f"experts/{result}", "activation", f"lanes/{shape.lanes}"]
         if shape.kernel == "experts_lane":
-            parts.append("experts/spread")
+            parts.append("lanes/spread")
         if shape.tb == 1:
             tiles = choices
             parts.append("experts/each")

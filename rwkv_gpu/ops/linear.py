@@ -176,6 +176,8 @@ class LinearRecorder(DenseRecorder):
             constants["PADDED"] = int(any(p.k % 32 for p in products))
         if shape.kernel == "linear_tile":
             constants["Tile"] = shape.tile
+        if shape.kernel == "linear_lane":
+            parts.append("lanes/spread")
         self.record(
             name,
             (shape.kernel, *parts),

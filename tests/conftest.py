@@ -37,10 +37,17 @@ def adapter(pytestconfig: pytest.Config) -> Adapter:
 
 
 @pytest.fixture(scope="session", params=MODES)
-def device(request: pytest.FixtureRequest, adapter: Adapter) -> Iterator[Device]:
-    """The device in each mode; compiled pipelines are kept over the whole run."""
+def opened(request: pytest.FixtureRequest, adapter: Adapter) -> Iterator[Device]:
+    """The device in each mode, opened once."""
     with Device(adapter, **MODES[request.param]) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def device(opened: Device) -> Iterator[Device]:
+    """The device in each mode; its pipelines are kept while a module's tests run, since they add up to gigabytes."""
+    yield opened
+    opened.pipelines.clear()
 
 
 @pytest.fixture(params=["cpu", *MODES])

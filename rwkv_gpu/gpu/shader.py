@@ -122,6 +122,10 @@ class PipelineCache:
             pipeline = self._pipelines[linked.source] = self._compile(linked)
         return pipeline
 
+    def clear(self) -> None:
+        """Forgets every pipeline: those that plans hold live on with them."""
+        self._pipelines.clear()
+
     def sources(self) -> list[str]:
         """The text of every shader compiled so far."""
         return list(self._pipelines)

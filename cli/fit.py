@@ -1,6 +1,7 @@
 """`rwkv-gpu fit`: will this model run on that device?"""
 
 import json
+import math
 from dataclasses import asdict
 
 import click
@@ -50,7 +51,7 @@ def measure(
     if choice.adapter is not None:
         with Device(choice.adapter) as opened:
             return fit(opened, file, model, chunk_size=chunk_size, context=context, kv=kv)
-    needed = sum(4 * _count(weight.shape) for weight in model.weights)
+    needed = sum(4 * math.prod(weight.shape) for weight in model.weights)
     needed += Room.of(model, context, 1, kv).total(model.caches)
     available = host_available()
     return {"needed": needed, "available": available, "fits": available is None or needed <= available}
@@ -74,10 +75,3 @@ def describe(result: "Fit | dict[str, int | bool | None]", choice: Choice) -> li
         f"  scratch  {sized(result.scratch)}",
         f"  a buffer may hold {sized(result.buffer_limit)}, a binding {sized(result.binding_limit)}",
     ]
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

@@ -1,6 +1,7 @@
 """`rwkv-gpu info`: what a GGUF file holds."""
 
 import json
+import math
 from collections import Counter
 from typing import Any
 
@@ -56,7 +57,7 @@ def summary(file: GGUFFile) -> dict[str, Any]:
         "file": str(file.path),
         "name": file.metadata.get("general.name"),
         "architecture": arch,
-        "parameters": sum(_count(tensor.shape) for tensor in file.tensors.values()),
+        "parameters": sum(math.prod(tensor.shape) for tensor in file.tensors.values()),
         "bytes": file.nbytes,
         "layers": file.metadata.get(f"{arch}.block_count"),
         "width": file.metadata.get(f"{arch}.embedding_length"),
@@ -80,10 +81,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

@@ -144,3 +144,11 @@ def test_a_context_that_is_full_ends_the_answer():
         done = llm.generate([5, 6, 7, 8], max_tokens=50)
         assert 4 + len(done.tokens) == 13  # the last token is said, and need not be stored
         assert done.finish_reason == "length"
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_numbers_before_anything_is_allocated(adapter, monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.engine.fit.device_available", lambda _: 100_000)
+    monkeypatch.setattr("rwkv_gpu.gpu.device.Device.buffer", None)  # nothing may be allocated but by the probe
+    monkeypatch.setattr("rwkv_gpu.gpu.device.Device._measure_subgroup", lambda _: 8)
+    with pytest.raises(rwkv_gpu.OutOfMemory, match="but 100,000 are free"):
+        rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device=str(adapter.index))

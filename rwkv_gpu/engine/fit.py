@@ -1,6 +1,7 @@
 """Whether a model fits a device, told before anything is allocated."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from ..errors import OutOfMemory
 from ..gguf.file import GGUFFile
 from ..gpu.device import Buffer, Device
-from ..gpu.loader import device_bytes, place_weights
+from ..gpu.loader import Parameter, device_bytes, place_weights
 from ..gpu.memory import device_available
 from ..gpu.plan import Slice, StepBuffer
 from ..gpu.tuning import default_tuning
@@ -60,23 +61,29 @@ def fit(
     kv: Kind = "f16",
 ) -> Fit:
     """Adds up what a runner would allocate: weights, states (keys and values too), the scratch of its largest plan."""
-    can = device.capabilities
     room = Room.of(model, context, slots, kv)
     check_bindings(device, model.caches, room)
     parameters = parameters_of(file, model)
+    return held(device, parameters, model, room, _scratch(device, parameters, model, room, chunk_size))
+
+
+def held(device: Device, parameters: Sequence[Parameter], model: Model, room: Room, scratch: int = 0) -> Fit:
+    """What is kept for as long as a model is loaded, and the scratch that a plan was found to take."""
+    can = device.capabilities
+    states = sum(room.slots * 4 * int(np.prod(state.shape)) for state in model.states)
     return Fit(
         weights=device_bytes(device, parameters),
-        state=sum(slots * 4 * int(np.prod(state.shape)) for state in model.states) + room.total(model.caches),
-        scratch=_scratch(device, file, model, room, chunk_size),
+        state=states + room.total(model.caches),
+        scratch=scratch,
         available=device_available(device),
         buffer_limit=can.max_buffer,
         binding_limit=can.max_binding,
     )
 
 
-def _scratch(device: Device, file: GGUFFile, model: Model, room: Room, chunk_size: int) -> int:
+def _scratch(device: Device, parameters: Sequence[Parameter], model: Model, room: Room, chunk_size: int) -> int:
     """Records the largest plan over buffers that are only numbers."""
-    weights = place_weights(device, parameters_of(file, model), lambda nbytes: planned(nbytes, "weights"))
+    weights = place_weights(device, parameters, lambda nbytes: planned(nbytes, "weights"))
     states = {}
     for state in model.states:
         nbytes = room.slots * 4 * int(np.prod(state.shape))

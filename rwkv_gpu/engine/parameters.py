@@ -1,7 +1,5 @@
 """Which tensors of a file make up the parameters of a model, and in which format each is kept."""
 
-from collections.abc import Sequence
-
 from ..gguf.file import GGUFFile
 from ..gguf.formats import Format
 from ..gpu.loader import Parameter, common_float_format
@@ -51,8 +49,3 @@ def _is_float_matrix(file: GGUFFile, weight: Weight) -> bool:
 def _block(name: str) -> str:
     """`blk.3` of `blk.3.ffn_key.weight`; what is in no block is alone."""
     return ".".join(name.split(".")[:2]) if name.startswith("blk.") else name
-
-
-def total_bytes(parameters: Sequence[Parameter]) -> int:
-    """Bytes of the file that are read."""
-    return sum(tensor.nbytes for parameter in parameters for tensor in parameter.tensors)

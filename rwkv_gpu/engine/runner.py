@@ -18,6 +18,7 @@ from ..ops.recording import MAX_SEGMENTS, Scratch
 from ..ops.reference import Reference
 from ..ops.self_test import tuning_for
 from .caches import GpuCaches, HostCaches, Kind, Room, check_bindings
+from .fit import held
 from .parameters import parameters_of
 
 Logits = npt.NDArray[np.float32]
@@ -69,13 +70,15 @@ class GpuRunner:
     ) -> None:
         room = Room.of(model, context, slots, kv)
         check_bindings(device, model.caches, room)
+        parameters = parameters_of(file, model)
+        held(device, parameters, model, room).check()  # before anything is allocated
         self.device = device
         self.model = model
         self.slots = slots
         self.chunk_size = chunk_size
         self.layers_per_submit = layers_per_submit
         self.tuning = tuning or tuning_for(device)
-        self.weights = load_weights(device, file, parameters_of(file, model), progress)
+        self.weights = load_weights(device, file, parameters, progress)
         self._states: dict[str, Buffer] = {}
         for state in model.states:
             self._states[state.name] = device.buffer(slots * 4 * int(np.prod(state.shape)), "state")

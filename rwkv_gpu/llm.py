@@ -165,11 +165,12 @@ class Generation:
         logits = prefill(self._runner, self._ids)[-1]
         self._prompted = time.perf_counter()
         self._sampler.accept_all(self._ids)
-        position, stopped = len(self._ids), False
-        while not stopped and len(self._said) < params.max_tokens and (context is None or position < context):
+        room = params.max_tokens if context is None else min(params.max_tokens, context - len(self._ids))
+        stopped = False
+        while not stopped and len(self._said) < room:
             if self._said:
-                logits = prefill(self._runner, [self._said[-1]], start=position)[-1]
-                position += 1
+                start = len(self._ids) + len(self._said) - 1
+                logits = prefill(self._runner, [self._said[-1]], start=start)[-1]
             chosen = self._sampler.sample(logits)
             if chosen.token in stop_ids:
                 stopped = True

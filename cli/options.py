@@ -6,8 +6,6 @@ device_option = click.option(
     "--device",
     default="auto",
     show_default=True,
-    show_envvar=True,
-    envvar="RWKV_GPU_DEVICE",
     metavar="auto|cpu|INDEX|NAME",
     help="The GPU to run on: an index or a part of a name from `rwkv-gpu devices`, or cpu for numpy.",
 )
@@ -17,16 +15,12 @@ chunk_option = click.option(
     type=click.IntRange(1, 1 << 16),
     default=512,
     show_default=True,
-    show_envvar=True,
-    envvar="RWKV_GPU_CHUNK_SIZE",
     help="Prompt tokens in one step.",
 )
 
 context_option = click.option(
     "--context",
     type=click.IntRange(1),
-    show_envvar=True,
-    envvar="RWKV_GPU_CONTEXT",
     help="Tokens that a sequence may have, for transformers: as many as trained on, but 4096 at most by default.",
 )
 
@@ -35,8 +29,6 @@ kv_option = click.option(
     type=click.Choice(["f16", "f32"]),
     default="f16",
     show_default=True,
-    show_envvar=True,
-    envvar="RWKV_GPU_KV",
     help="How keys and values are stored, for transformers.",
 )
 

@@ -1,6 +1,8 @@
 """rwkv-gpu: GGUF language models, RNNs and transformers, on any GPU from plain Python."""
 
-from .engine.sampling_params import SamplingParams
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .errors import (
     BadFile,
     BadInput,
@@ -17,7 +19,10 @@ from .errors import (
     UnsupportedDevice,
     UnsupportedModel,
 )
-from .llm import LLM, Completion, Event, Generation, Stats, load
+
+if TYPE_CHECKING:
+    from .engine.sampling_params import SamplingParams
+    from .llm import LLM, Completion, Event, Generation, Stats, load
 
 __version__ = "0.1.0"
 
@@ -45,3 +50,14 @@ __all__ = [
     "__version__",
     "load",
 ]
+
+_PLACES = {"SamplingParams": "engine.sampling_params"}  # of names that are not in llm
+
+
+def __getattr__(name: str) -> Any:
+    """A public name at its first use, so that `import rwkv_gpu` does not wait for a GPU library."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_PLACES.get(name, 'llm')}", __name__), name)
+    globals()[name] = value
+    return value

@@ -7,7 +7,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 import rwkv_gpu
-from rwkv_gpu.cli.main import COMMANDS, cli
+from rwkv_gpu.cli.commands import COMMANDS, cli
 from tests.golden_files import OWN
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")

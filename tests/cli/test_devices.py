@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu import __version__
-from rwkv_gpu.cli.main import cli
+from rwkv_gpu.cli.commands import cli
 
 
 def run(*arguments: str):

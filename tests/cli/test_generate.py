@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
-from rwkv_gpu.cli.main import cli
+from rwkv_gpu.cli.commands import cli
 from tests.golden_files import OWN
 
 MODEL = OWN / "tiny-rwkv7.gguf"

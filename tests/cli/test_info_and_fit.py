@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from rwkv_gpu.cli.main import cli
+from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.gguf.formats import SIZES
 from tests.gguf.corpus import BAD
 from tests.golden_files import NAMES, golden

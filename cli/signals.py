@@ -1,0 +1,63 @@
+"""Ctrl-C and kill, taken by a thread of their own: no native call, however long, can hold them up."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+TAKEN = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+SHOW_CURSOR, NO_PASTE_MARKS, PLAIN = "\x1b[?25h", "\x1b[?2004l", "\x1b[0m"
+
+
+class Signals:
+    """What a signal does: ends the process at once, unless `on_signal` is another function."""
+
+    def __init__(self) -> None:
+        self.on_signal: Callable[[int], None] = self.leave
+        self._terminal: list[Any] | None = None
+
+    def start(self) -> "Signals":
+        """Takes signals from now on. Call it first, from the main thread: threads made later leave them alone, too."""
+        self._terminal = _terminal_state()
+        if not hasattr(signal, "sigwait"):  # Windows: between two bytecodes of the main thread
+            for each in TAKEN:
+                signal.signal(each, lambda number, _: self.on_signal(number))
+            return self
+        signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
+        threading.Thread(target=self._wait, name="rwkv-gpu-signals", daemon=True).start()
+        return self
+
+    def leave(self, number: int) -> None:
+        """Ends the process as a shell expects it of that signal, with the terminal as it was found."""
+        self.restore_terminal()
+        os._exit(128 + number)
+
+    def restore_terminal(self) -> None:
+        """Echo, line editing and the cursor, whatever was going on."""
+        for fd in (sys.__stdout__, sys.__stderr__):
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                if fd is not None and os.isatty(fd.fileno()) and os.environ.get("TERM") != "dumb":
+                    os.write(fd.fileno(), (PLAIN + SHOW_CURSOR + NO_PASTE_MARKS + "\r\n").encode())
+                    break
+        if self._terminal is not None:
+            import termios
+
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(0, termios.TCSANOW, self._terminal)
+
+    def _wait(self) -> None:
+        while True:
+            self.on_signal(signal.sigwait(TAKEN))
+
+
+def _terminal_state() -> list[Any] | None:
+    """How the terminal on standard input is set, where there is one."""
+    try:
+        import termios
+
+        return termios.tcgetattr(0)
+    except Exception:  # noqa: BLE001 - no terminal, no standard input, or no termios: there is nothing to restore
+        return None

@@ -28,6 +28,7 @@ StateArrays = Mapping[str, npt.NDArray[np.float32]]
 class Runner(Protocol):
     """Takes steps on a GPU or in numpy."""
 
+    vocabulary: int  # token ids that it knows
     slots: int  # sequences that it has room for
     chunk_size: int  # rows that a step may have
     context: int | None  # positions that a sequence may have, where there is a limit
@@ -74,6 +75,7 @@ class GpuRunner:
         held(device, parameters, model, room).check()  # before anything is allocated
         self.device = device
         self.model = model
+        self.vocabulary = model.vocabulary
         self.slots = slots
         self.chunk_size = chunk_size
         self.layers_per_submit = layers_per_submit
@@ -95,6 +97,8 @@ class GpuRunner:
         batch = self.prepare(batch)
         plan = self.plan_for(batch)
         plan.run(batch.rows, batch.arrays(), len(batch.segments), len(batch.outputs), self.layers_per_submit)
+        if not batch.outputs:
+            return np.zeros((0, self.vocabulary), np.float32)
         return plan.read("logits", len(batch.outputs))
 
     def plan_for(self, batch: Batch) -> Plan:
@@ -168,6 +172,7 @@ class HostRunner:
     ) -> None:
         room = Room.of(model, context, slots, kv)
         self.model = model
+        self.vocabulary = model.vocabulary
         self.slots = slots
         self.chunk_size = chunk_size
         self._weights: Mapping[str, npt.NDArray[Any]] = host_weights(file, parameters_of(file, model))

@@ -1,5 +1,6 @@
 """The batch of one step: flat rows of token ids, and which of them belong together. Knows no model and no text."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,14 +31,24 @@ class Batch:
     outputs: tuple[int, ...]  # the rows whose logits are asked for
 
     @classmethod
-    def of(cls, sequences: Iterable[tuple[int, int, Sequence[int]]], *, every: bool = False) -> "Batch":
-        """The next tokens of sequences, each (slot, start, ids); asks for the last row of each, or for every row."""
+    def of(
+        cls,
+        sequences: Iterable[tuple[int, int, Sequence[int]]],
+        *,
+        every: bool = False,
+        wanted: Sequence[bool] | None = None,
+    ) -> "Batch":
+        """The next tokens of sequences, each (slot, start, ids).
+
+        It asks for the last row of each, or of those that are `wanted`, or for every row.
+        """
         ids: list[int] = []
         segments = []
         for slot, start, tokens in sequences:
             segments.append(Segment(len(ids), len(tokens), slot, start))
             ids.extend(tokens)
-        outputs = range(len(ids)) if every else (segment.first + segment.count - 1 for segment in segments)
+        last = [segment.first + segment.count - 1 for segment in segments]
+        outputs = range(len(ids)) if every else last if wanted is None else itertools.compress(last, wanted)
         return cls(np.array(ids, np.uint32), tuple(segments), tuple(outputs))
 
     @property

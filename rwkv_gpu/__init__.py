@@ -9,6 +9,7 @@ from .errors import (
     BadNumbers,
     BadTemplate,
     CacheFull,
+    Closed,
     ContextFull,
     DeviceError,
     DeviceLost,
@@ -22,27 +23,32 @@ from .errors import (
 
 if TYPE_CHECKING:
     from .engine.sampling_params import SamplingParams
-    from .llm import LLM, Completion, Event, Generation, Stats, load
+    from .llm import LLM, AsyncGeneration, Chat, Completion, Event, Generation, Info, Settings, Stats, load
 
 __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
+    "AsyncGeneration",
     "BadFile",
     "BadInput",
     "BadNumbers",
     "BadTemplate",
     "CacheFull",
+    "Chat",
+    "Closed",
     "Completion",
     "ContextFull",
     "DeviceError",
     "DeviceLost",
     "Event",
     "Generation",
+    "Info",
     "NoAdapter",
     "OutOfMemory",
     "RwkvGpuError",
     "SamplingParams",
+    "Settings",
     "ShaderError",
     "Stats",
     "UnsupportedDevice",

@@ -30,6 +30,10 @@ class CacheFull(RwkvGpuError):
     """More keys and values at a time than the model was loaded with room for."""
 
 
+class Closed(RwkvGpuError):
+    """A model that is used after it was closed, or was closed while somebody waited for it."""
+
+
 class BadTemplate(RwkvGpuError):
     """A chat template that is wrong, or that asks for more time or memory than a prompt can need."""
 

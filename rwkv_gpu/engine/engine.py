@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,26 @@ class Engine:
                 running.fed = min(running.fed, len(running.ids))
             running.end("stop")
         self._clear()
+
+    def evaluate(
+        self, ids: Sequence[int], *, chunk_size: int | None = None, hidden: bool = False
+    ) -> Iterator[npt.NDArray[np.float32]]:
+        """The logits of every position, chunk by chunk, [rows, V], or what the head makes them of, [rows, D].
+
+        Others may have steps between two chunks. While it waits for a seat it gives no rows. Whoever does not read to
+        the end closes it.
+        """
+        run = self._runner.hidden if hidden else self._runner.step
+        size = min(chunk_size or self._runner.chunk_size, self._runner.chunk_size)
+        while not self._seats:
+            yield np.zeros((0, 1), np.float32)
+        seat = self._seats.pop()
+        try:
+            for at in range(0, len(ids), size):
+                yield run(Batch.of([(seat, at, ids[at : at + size])], every=True))
+        finally:
+            self._runner.forget(seat)
+            self._seats.append(seat)
 
     def close(self) -> None:
         """Ends all requests, untold, and gives back all memory."""

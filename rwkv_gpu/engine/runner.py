@@ -1,7 +1,7 @@
 """A model that can take steps: its parameters, the states of its sequences, and plans by size. Knows no text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from .fit import held
 from .parameters import parameters_of
 
 Logits = npt.NDArray[np.float32]
+Output = Literal["logits", "hidden"]
 StateArrays = Mapping[str, npt.NDArray[np.float32]]
 
 
@@ -35,6 +36,9 @@ class Runner(Protocol):
 
     def step(self, batch: Batch) -> Logits:
         """The logits of the rows that the batch asks for, [R, V]; the states move on."""
+
+    def hidden(self, batch: Batch) -> Logits:
+        """The same, but what the head would make logits of, [R, D]"""
 
     def read_state(self, slot: int) -> StateArrays:
         """A sequence's states, by name."""
@@ -87,32 +91,38 @@ class GpuRunner:
         self._caches = GpuCaches(device, model.caches, room)
         self.context = room.context if model.caches else None
         self._scratch = Scratch(device)
-        self._plans: dict[tuple[int, int, bool, int], Plan] = {}
+        self._plans: dict[tuple[int, int, bool, int, Output], Plan] = {}
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch with a place for all its keys and values; what a plan can run."""
         return self._caches.prepare(batch)
 
     def step(self, batch: Batch) -> Logits:
+        return self._run(batch, "logits")
+
+    def hidden(self, batch: Batch) -> Logits:
+        return self._run(batch, "hidden")
+
+    def _run(self, batch: Batch, what: Output) -> Logits:
         batch = self.prepare(batch)
-        plan = self.plan_for(batch)
+        plan = self.plan_for(batch, what)
         plan.run(batch.rows, batch.arrays(), len(batch.segments), len(batch.outputs), self.layers_per_submit)
         if not batch.outputs:
             return np.zeros((0, self.vocabulary), np.float32)
-        return plan.read("logits", len(batch.outputs))
+        return plan.read(what, len(batch.outputs))
 
-    def plan_for(self, batch: Batch) -> Plan:
+    def plan_for(self, batch: Batch, what: Output = "logits") -> Plan:
         """The smallest plan that takes the batch, recorded at its first use."""
         rows = bucket(batch.rows, self.chunk_size)
         outputs = bucket(len(batch.outputs), rows)
         attends = bool(self.model.caches)
-        key = rows, outputs, attends and batch.single, self._caches.plan_pages(batch) if attends else 0
+        key = rows, outputs, attends and batch.single, self._caches.plan_pages(batch) if attends else 0, what
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._record(*key)
         return plan
 
-    def _record(self, rows: int, outputs: int, single: bool, pages: int) -> Plan:
+    def _record(self, rows: int, outputs: int, single: bool, pages: int, what: Output) -> Plan:
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in self._states.items()}
         recorder = Recorder(
             self.device,
@@ -127,7 +137,8 @@ class GpuRunner:
             single=single,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
-        return recorder.finish({"logits": self.model.forward(recorder, ids)})
+        function = self.model.hidden if what == "hidden" else self.model.forward
+        return recorder.finish({what: function(recorder, ids)})
 
     def read_state(self, slot: int) -> StateArrays:
         arrays = {}
@@ -181,10 +192,16 @@ class HostRunner:
         self.context = room.context if model.caches else None
 
     def step(self, batch: Batch) -> Logits:
-        batch = self._caches.prepare(batch)
-        reference = Reference(self._weights, self._states, batch, self._caches.arrays)
-        logits: Logits = self.model.forward(reference, batch.ids)
+        logits: Logits = self.model.forward(*self._reference(batch))
         return logits
+
+    def hidden(self, batch: Batch) -> Logits:
+        rows: Logits = self.model.hidden(*self._reference(batch))
+        return rows
+
+    def _reference(self, batch: Batch) -> tuple[Reference, npt.NDArray[Any]]:
+        batch = self._caches.prepare(batch)
+        return Reference(self._weights, self._states, batch, self._caches.arrays), batch.ids
 
     def read_state(self, slot: int) -> StateArrays:
         return {name: array[slot].copy() for name, array in self._states.items()} | self._caches.read(slot)

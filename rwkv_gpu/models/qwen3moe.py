@@ -36,9 +36,8 @@ class Qwen3MoE(OnTrunk):
 
     mixtures: tuple[Mixture, ...]
 
-    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the rows that they are asked for, [R, V]"""
-        return self.trunk.forward(g, ids, lambda i, x: mixture(g, self.mixtures[i], x, self.trunk.hyper.eps))
+    def feed(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:
+        return mixture(g, self.mixtures[i], x, self.trunk.hyper.eps)
 
 
 def load(file: GGUFFile) -> Qwen3MoE:

@@ -7,7 +7,7 @@ from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
-from . import ernie4_5, llama, qwen2, qwen3, qwen3moe, rwkv7
+from . import llama, qwen2, qwen3, qwen3moe, rwkv7
 
 
 class Model(Protocol):
@@ -36,9 +36,11 @@ class Model(Protocol):
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The logits of the rows that they are asked for, [R, V]"""
 
+    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """What the head makes logits of, [R, D]"""
+
 
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
-    "ernie4_5": ernie4_5.load,
     "llama": llama.load,
     "qwen2": qwen2.load,
     "qwen3": qwen3.load,

@@ -112,6 +112,10 @@ class RWKV7:
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The logits of the rows that they are asked for, [R, V]"""
+        return g.linear(self.hidden(g, ids), self.head)
+
+    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """What the head makes logits of, [R, D]"""
         eps = self.hyper.eps
         x = g.layer_norm(g.embed(self.embedding, ids), self.first_norm.weight, self.first_norm.bias, eps)  # [T, D]
         v_first = None
@@ -119,8 +123,7 @@ class RWKV7:
             with g.layer(i):
                 x, v_first = time_mix(g, time, x, v_first, eps)
                 x = channel_mix(g, channel, x, eps)
-        x = g.layer_norm(g.pick(x), self.last_norm.weight, self.last_norm.bias, eps)  # [R, D]
-        return g.linear(x, self.head)
+        return g.layer_norm(g.pick(x), self.last_norm.weight, self.last_norm.bias, eps)
 
 
 def time_mix(g: Ops[Tensor], p: TimeMix, x: Tensor, v_first: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,6 @@
 """What dense transformers share: attention with rotary positions, a gated feed-forward, and the trunk around them."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from rwkv_gpu.errors import UnsupportedModel
@@ -80,21 +80,34 @@ class Trunk:
     last_norm: Weight  # [D]
     head: Weight  # [V, D]
 
-    def forward(self, g: Ops[Tensor], ids: Tensor, feed: Callable[[int, Tensor], Tensor]) -> Tensor:
-        """The logits of the rows that they are asked for, [R, V]; `feed` is the second half of each layer."""
-        x = g.embed(self.embedding, ids)  # [T, D]
-        for i, p in enumerate(self.attentions):
-            with g.layer(i):
-                x = feed(i, self_attention(g, p, x, self.hyper.eps))
-        return g.linear(g.pick(x), self.head, norm=Rms(self.last_norm, self.hyper.eps))
-
 
 @dataclass(frozen=True)
-class OnTrunk:
+class OnTrunk(ABC):
     """What every model on a trunk is; how its layers feed forward is its own."""
 
     trunk: Trunk
     weights: tuple[Weight, ...]
+
+    @abstractmethod
+    def feed(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:
+        """The second half of layer i"""
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The logits of the rows that they are asked for, [R, V]"""
+        trunk = self.trunk
+        return g.linear(self._trunk(g, ids), trunk.head, norm=Rms(trunk.last_norm, trunk.hyper.eps))
+
+    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """What the head makes logits of, [R, D]"""
+        return g.rms_norm(self._trunk(g, ids), self.trunk.last_norm, self.trunk.hyper.eps)
+
+    def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The rows that are asked for, after all layers, [R, D]"""
+        x = g.embed(self.trunk.embedding, ids)  # [T, D]
+        for i, p in enumerate(self.trunk.attentions):
+            with g.layer(i):
+                x = self.feed(g, i, self_attention(g, p, x, self.trunk.hyper.eps))
+        return g.pick(x)
 
     @property
     def vocabulary(self) -> int:
@@ -123,9 +136,8 @@ class Transformer(OnTrunk):
 
     feeds: tuple[FeedForward, ...]
 
-    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the rows that they are asked for, [R, V]"""
-        return self.trunk.forward(g, ids, lambda i, x: feed_forward(g, self.feeds[i], x, self.trunk.hyper.eps))
+    def feed(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:
+        return feed_forward(g, self.feeds[i], x, self.trunk.hyper.eps)
 
 
 def load_dense(

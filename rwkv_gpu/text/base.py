@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.text.special import SpecialTokens
+from rwkv_gpu.text.special import MATCHED, SpecialTokens
 from rwkv_gpu.text.stream import Detokenizer, clean_spaces
 from rwkv_gpu.text.vocabulary import Kind, Vocabulary
 
@@ -36,13 +36,18 @@ class BaseTokenizer(ABC):
     def _special_text(self, token: int) -> bytes:
         return self.vocabulary.tokens[token].encode()
 
-    def encode(self, text: str | bytes, *, special: bool = False, parse: bool = False) -> list[int]:
-        """The ids of `text`; `special` adds BOS and EOS as the file says, `parse` matches special tokens in it."""
+    def encode(
+        self, text: str | bytes, *, special: bool = False, parse: bool = False, after: int | None = None
+    ) -> list[int]:
+        """The ids of `text`; `special` adds BOS and EOS as the file says, `parse` matches special tokens in it.
+
+        `after` is the id that stands before it: after a text's, no space is put in front.
+        """
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
         ids: list[int] = []
         if special and self.add_bos and self.bos is not None:
             ids.append(self.bos)
-        opening = True
+        opening = after is None or self.vocabulary.kinds[after] in MATCHED
         for part in self._special.split(data, parse=parse):
             if isinstance(part, int):
                 ids.append(part)

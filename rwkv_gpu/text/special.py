@@ -7,14 +7,14 @@ from rwkv_gpu.text.vocabulary import Kind, Vocabulary
 Part = bytes | int  # text still to be tokenised, or the id of a special token
 
 _ALWAYS = frozenset({Kind.USER_DEFINED})
-_MATCHED = _ALWAYS | {Kind.CONTROL, Kind.UNKNOWN}
+MATCHED = _ALWAYS | {Kind.CONTROL, Kind.UNKNOWN}
 
 
 class SpecialTokens:
     """The tokens that are matched whole: user-defined ones always, control and unknown ones when asked for."""
 
     def __init__(self, vocabulary: Vocabulary, text_of: Callable[[int], bytes]) -> None:
-        found = [(text_of(i), i) for i, kind in enumerate(vocabulary.kinds) if kind in _MATCHED]
+        found = [(text_of(i), i) for i, kind in enumerate(vocabulary.kinds) if kind in MATCHED]
         # Long ones first, each through the whole text: a shorter one only gets what the longer ones leave.
         self._all = sorted(found, key=lambda item: -len(item[0]))
         self._always = [(text, i) for text, i in self._all if vocabulary.kinds[i] in _ALWAYS]

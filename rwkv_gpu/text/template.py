@@ -25,6 +25,7 @@ KEY = "tokenizer.chat_template"
 _FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 _COMPILE_FAULTS = (*_FAULTS, SyntaxError, MemoryError, AssertionError)
 _REMEDY = f"pass another template, or a built-in one by its name: {', '.join(BUILT_IN)}"
+_TURNS = ("user", "assistant", "user")
 _TIME_FORMAT = re.compile(r"(?:[^%]|%-?[a-zA-Z%]){0,100}")
 
 
@@ -95,6 +96,14 @@ class ChatTemplate:
         chat = [{"role": "user", "content": "a-question"}, {"role": "assistant", "content": answer}]
         _, shown, end = self.render(chat, add_generation_prompt=False).rpartition(answer)
         return end if shown else ""
+
+    def next_turn(self) -> str:
+        """What stands between an answer and the next question, such as RWKV's "\\n\\nUser: "."""
+        first, answer, second = "a-question", "an-answer", "another-one"
+        chat = [{"role": role, "content": text} for role, text in zip(_TURNS, (first, answer, second), strict=True)]
+        _, _, rest = self.render(chat, add_generation_prompt=False).partition(answer)
+        between, shown, _ = rest.partition(second)
+        return between if shown else ""
 
     def _run(self, given: dict[str, Any]) -> str:
         size = 0

@@ -22,8 +22,13 @@ class Tokenizer(Protocol):
     add_eos: bool
     stop_ids: frozenset[int]  # any of these ends generation
 
-    def encode(self, text: str | bytes, *, special: bool = False, parse: bool = False) -> list[int]:
-        """The ids of `text`; `special` adds BOS and EOS as the file says, `parse` matches special tokens in it."""
+    def encode(
+        self, text: str | bytes, *, special: bool = False, parse: bool = False, after: int | None = None
+    ) -> list[int]:
+        """The ids of `text`; `special` adds BOS and EOS as the file says, `parse` matches special tokens in it.
+
+        `after` is the id that stands before it: after a text's, no space is put in front.
+        """
         ...
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:

@@ -1,0 +1,11 @@
+"""Text in, text out: a model, its tokenizer and an engine behind one object."""
+
+from .chat import Chat
+from .completion import Completion, Event, Settings, Stats
+from .generation import AsyncGeneration, Generation
+from .loading import load
+from .model import LLM, Info
+
+__all__ = [
+    "LLM", "AsyncGeneration", "Chat", "Completion", "Event", "Generation", "Info", "Settings", "Stats", "load",
+]  # fmt: skip

@@ -1,0 +1,178 @@
+"""A generation as its reader sees it: events to iterate over, in plain Python or in asyncio, and what came of it."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+from ..engine.request import Request
+from .answer import Answer, End, Fed, Item
+from .completion import Completion, Event, Reason
+from .driver import Driver, wait
+from .reader import Reader
+
+OnPrompt = Callable[[int, int], None]  # tokens of the prompt that were fed, and all
+
+
+class Reading:
+    """What is common to both ways of reading: what was read so far, and how it ends.
+
+    What counts as said is what was read: where it is closed early, the rest is as if it had never been.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        request: Request,
+        reader: Reader,
+        put: Callable[[Item], None],
+        *,
+        on_prompt: OnPrompt | None = None,
+        on_end: Callable[[Completion], None] | None = None,
+        owner: object = None,
+    ) -> None:
+        self._driver = driver
+        self._on_prompt = on_prompt
+        self._on_end = on_end
+        self._owner = owner  # that must not be closed by the collector before this is
+        self._texts: dict[bool, list[str]] = {False: [], True: []}
+        self._tokens: list[int] = []
+        self._reason: Reason = "running"
+        self._ending = threading.Lock()
+        self._put = put  # where the driver puts things; it does not know this object, which may so be dropped
+        self._answer = Answer(reader, len(request.ids), put)
+        driver.submit(request, self._answer)
+
+    @property
+    def completion(self) -> Completion:
+        """What was read so far; all of it after the last event."""
+        return Completion(
+            "".join(self._texts[False]),
+            tuple(self._tokens),
+            self._reason,
+            self._answer.stats(len(self._tokens)),
+            "".join(self._texts[True]).strip(),
+        )
+
+    def close(self) -> None:
+        """Cancels what is not yet read. Harmless after the end, and from any thread."""
+        if self._end(End("abort")):
+            self._driver.cancel(self._answer, len(self._tokens))
+            self._put(End("abort"))  # for a reader who waits in another thread
+
+    def __del__(self) -> None:
+        if hasattr(self, "_answer"):
+            self.close()
+
+    def _take(self, item: Item) -> Event | None:
+        """Takes note of an item; an event is given on."""
+        if isinstance(item, Event):
+            if item.text:
+                self._texts[item.thinking].append(item.text)
+            if item.token is not None:
+                self._tokens.append(item.token)
+            return item
+        if isinstance(item, Fed):
+            if self._on_prompt is not None:
+                self._on_prompt(item.done, item.total)
+            return None
+        self._end(item)
+        if item.error is not None:
+            raise item.error
+        return None
+
+    def _end(self, end: End) -> bool:
+        """Whether this is the first end."""
+        with self._ending:
+            if self._reason != "running":
+                return False
+            self._reason = end.reason
+        if self._on_end is not None:
+            self._on_end(self.completion)
+        return True
+
+
+class Generation(Reading):
+    """An answer on its way: iterate for its events, then look at `completion`. Leaving a `with` early cancels it."""
+
+    def __init__(self, driver: Driver, request: Request, reader: Reader, **more: Any) -> None:
+        self._items: SimpleQueue[Item] = SimpleQueue()
+        super().__init__(driver, request, reader, self._items.put, **more)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        while self._reason == "running":
+            try:
+                event = self._take(wait(lambda patience: self._items.get(timeout=patience)))
+            except BaseException:
+                self.close()
+                raise
+            if event is not None:
+                return event
+        raise StopIteration
+
+    def wait(self) -> Completion:
+        """Reads to the end."""
+        for _ in self:
+            pass
+        return self.completion
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncGeneration(Reading):
+    """The same for asyncio: `async for event in generation`. Cancelling the task that reads cancels it."""
+
+    def __init__(self, driver: Driver, request: Request, reader: Reader, **more: Any) -> None:
+        items: asyncio.Queue[Item] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def put(item: Item) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to read
+                loop.call_soon_threadsafe(items.put_nowait, item)
+
+        self._items = items
+        super().__init__(driver, request, reader, put, **more)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        while self._reason == "running":
+            try:
+                event = self._take(await self._items.get())
+            except BaseException:
+                self.close()
+                raise
+            if event is not None:
+                return event
+        raise StopAsyncIteration
+
+    async def wait(self) -> Completion:
+        """Reads to the end."""
+        async for _ in self:
+            pass
+        return self.completion
+
+    async def aclose(self) -> None:
+        """Cancels what is not yet read."""
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

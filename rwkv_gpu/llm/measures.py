@@ -1,0 +1,76 @@
+"""What a model makes of a text that is given, not said: logits, log probabilities, perplexity, embeddings.
+
+Each is a generator for the driver: a step of the model, then others have theirs, and at the end the result.
+"""
+
+import math
+from collections.abc import Generator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.engine import Engine
+
+ROWS = 64  # of a step whose logits are all read, since logits are large
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+
+def logits(engine: Engine, ids: Sequence[int], chunk_size: int | None = None) -> Generator[None, None, Floats]:
+    """Of every position. [T, V]"""
+    pieces = []
+    for piece in engine.evaluate(ids, chunk_size=min(chunk_size or ROWS, ROWS)):
+        pieces += [piece] if len(piece) else []
+        yield
+    return np.concatenate(pieces)
+
+
+def logprobs(engine: Engine, ids: Sequence[int]) -> Generator[None, None, Doubles]:
+    """Of each token but the first, after those before it. [T - 1]"""
+    found = np.zeros(max(0, len(ids) - 1))
+    at = 0
+    for piece in engine.evaluate(ids, chunk_size=ROWS):
+        # The last row's next token is not known; and there are no rows while it waits.
+        rows = min(len(piece), len(found) - at)
+        found[at : at + rows] = of_next(piece[:rows], ids[at + 1 : at + 1 + rows])
+        at += rows
+        yield
+    return found
+
+
+def of_next(piece: Floats, following: Sequence[int]) -> Doubles:
+    """log softmax(logits) of the token that follows each row. [T]"""
+    x = piece.astype(np.float64)
+    most = x.max(axis=1)
+    totals = most + np.log(np.exp(x - most[:, None]).sum(axis=1))
+    found: Doubles = x[np.arange(len(x)), list(following)] - totals
+    return found
+
+
+def perplexity(engine: Engine, ids: Sequence[int], window: int | None) -> Generator[None, None, float]:
+    """exp of the mean of -log p, over each token but the first.
+
+    What is longer than a window goes through windows that overlap by half, so that no token but those of the first
+    half has less than half a window before it.
+    """
+    total, start, scored = 0.0, 0, 1
+    while scored < len(ids):
+        stop = len(ids) if window is None else min(len(ids), start + window)
+        found = yield from logprobs(engine, ids[start:stop])
+        total += float(np.sum(found[scored - start - 1 :]))
+        scored = stop
+        start = stop - (window or 0) // 2
+    return math.exp(-total / (len(ids) - 1))
+
+
+def embeddings(engine: Engine, texts: Sequence[Sequence[int]]) -> Generator[None, None, Floats]:
+    """The mean of the final hidden states of each text, of length one. [N, D]"""
+    means = []
+    for ids in texts:
+        total = np.zeros(1)
+        for piece in engine.evaluate(ids, hidden=True):
+            total = total + piece.sum(axis=0, dtype=np.float64)
+            yield
+        means.append(total / np.linalg.norm(total))
+    return np.array(means, np.float32)

@@ -1,0 +1,251 @@
+"""A loaded model: text in, text out. Every method may be called from any thread; calls join the running batch."""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, TypeVar, Unpack, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engine.engine import Engine
+from ..engine.request import Request
+from ..engine.sampling_params import SamplingParams
+from ..errors import BadInput
+from ..text.template import ChatTemplate
+from ..text.tokenizer import Tokenizer
+from . import measures, session
+from .chat import Chat, messages_of
+from .completion import GREEDY, Completion, Settings, sampling
+from .driver import Driver
+from .generation import AsyncGeneration, Generation, OnPrompt, Reading
+from .reader import Ends, Reader
+
+Prompt = str | Sequence[int]
+Truncate = Literal["left"]
+R = TypeVar("R", bound=Reading)
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a model is, for those who show it."""
+
+    name: str
+    architecture: str
+    parameters: int
+    format: str  # of most of its weights
+    nbytes: int  # of the file
+    vocabulary: int
+    context: int | None  # tokens that a sequence may have here; None where there is no limit
+    trained_context: int | None  # tokens that it was trained on at a time, where the file says so
+    chunk_size: int
+    sequences: int  # that run at a time
+    device: str
+    fingerprint: str  # tells models apart
+
+
+class LLM:
+    """A loaded model. Use as a context manager, or call `close`."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, metadata: Mapping[str, Any], info: Info) -> None:
+        self.tokenizer = tokenizer
+        self.info = info
+        self.vocab_size = info.vocabulary
+        self.context = info.context
+        self._metadata = metadata
+        self._driver = Driver(engine)
+        self._finalizer = weakref.finalize(self, self._driver.close)
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives back all memory. Whoever waits for an answer gets `Closed`."""
+        self._finalizer.detach()
+        self._driver.close()
+
+    # ------------------------------------------------------------ tokens
+
+    def tokenize(self, text: str | bytes, *, special: bool = False, parse: bool = False) -> list[int]:
+        """Token ids of a text; `special` adds what the file says stands at the ends, `parse` reads special tokens."""
+        return self.tokenizer.encode(text, special=special, parse=parse)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of token ids."""
+        return self.tokenizer.decode(ids)
+
+    # ------------------------------------------------------------ generation
+
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> Completion:
+        """Continues a prompt until the model ends, a stop string is met, or `max_tokens` are said.
+
+        `settings` are fields of SamplingParams; without any, greedy. A prompt that is longer than the context is
+        refused, or loses its beginning where `truncate` is "left".
+        """
+        return self.stream(prompt, params, truncate=truncate, **settings).wait()
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        on_prompt: OnPrompt | None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> Generation:
+        """The same event by event. `on_prompt` is told how many tokens of the prompt were fed, and how many it has."""
+        return self._start(Generation, prompt, sampling(params, GREEDY, settings), truncate, on_prompt)
+
+    async def agenerate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> Completion:
+        """`generate` for asyncio."""
+        return await self.astream(prompt, params, truncate=truncate, **settings).wait()
+
+    def astream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        on_prompt: OnPrompt | None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> AsyncGeneration:
+        """`stream` for asyncio: `async for event in llm.astream("The sea")`."""
+        return self._start(AsyncGeneration, prompt, sampling(params, GREEDY, settings), truncate, on_prompt)
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> list[Completion]:
+        """Continues many prompts, as many at a time as the model was loaded for. `progress`: how many are done."""
+        if isinstance(prompts, str):
+            raise BadInput("prompts is one text; give a list of them, or call generate")
+        chosen = sampling(params, GREEDY, settings)
+        running = [self._start(Generation, prompt, chosen, truncate, None) for prompt in prompts]
+        try:
+            for done, generation in enumerate(running, 1):
+                generation.wait()
+                if progress is not None:
+                    progress(done, len(running))
+        finally:
+            for generation in running:
+                generation.close()
+        return [generation.completion for generation in running]
+
+    # ------------------------------------------------------------ texts that are given
+
+    def logits(self, ids: Sequence[int], *, chunk_size: int | None = None) -> npt.NDArray[np.float32]:
+        """The logits of every position, from a fresh state. [T, V]"""
+        Request(ids).check(self.vocab_size, self.context)
+        return self._driver.work(partial(measures.logits, ids=list(ids), chunk_size=chunk_size))
+
+    def logprobs(self, text: Prompt) -> npt.NDArray[np.float64]:
+        """The log probability of each token but the first, after those before it. [T - 1]"""
+        return self._driver.work(partial(measures.logprobs, ids=self._ids(text, None, 0)))
+
+    def perplexity(self, text: Prompt, *, window: int | None = None) -> float:
+        """exp of the mean of -log p, over each token but the first.
+
+        What is longer than `window` tokens, or than the context, goes through windows that overlap by half.
+        """
+        ids = self._tokens(text)
+        if len(ids) < 2:
+            raise BadInput(f"the text has {len(ids)} tokens; perplexity needs at least 2")
+        if window is not None and window < 2:
+            raise BadInput(f"window is {window}; it must be at least 2")
+        if self.context is not None:
+            window = min(window or self.context, self.context)
+        return self._driver.work(partial(measures.perplexity, ids=ids, window=window))
+
+    @overload
+    def embed(self, texts: str) -> npt.NDArray[np.float32]: ...
+    @overload
+    def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]: ...
+    def embed(self, texts: str | Sequence[str]) -> npt.NDArray[np.float32]:
+        """What a text means to the model: the mean of its final hidden states, of length one. [D], or [N, D] of many"""
+        many = [texts] if isinstance(texts, str) else texts
+        rows = self._driver.work(partial(measures.embeddings, texts=[self._ids(text, None, 0) for text in many]))
+        return rows[0] if isinstance(texts, str) else rows
+
+    # ------------------------------------------------------------ talk
+
+    def template(self, template: str | ChatTemplate | None = None) -> ChatTemplate:
+        """The model's own chat template, or another: a built-in one by its name, or the jinja2 source of one."""
+        if isinstance(template, ChatTemplate):
+            return template
+        return ChatTemplate.from_metadata(self._metadata, name=template)
+
+    def chat(
+        self,
+        system: str | None = None,
+        *,
+        template: str | ChatTemplate | None = None,
+        think: bool | None = None,
+        messages: Sequence[Mapping[str, object]] = (),
+        **settings: Unpack[Settings],
+    ) -> Chat:
+        """A new talk, told `system` before all, or one that goes on from `messages`."""
+        begun = [*([{"role": "system", "content": system}] if system is not None else []), *messages]
+        return Chat(self, self.template(template), messages=messages_of(begun), think=think, settings=settings)
+
+    def load_chat(self, path: str) -> Chat:
+        """A talk that `chat.save` wrote."""
+        return session.load(path, self)
+
+    # ------------------------------------------------------------ inside
+
+    def _start(
+        self,
+        reading: type[R],
+        prompt: Prompt,
+        params: SamplingParams,
+        truncate: Truncate | None,
+        on_prompt: OnPrompt | None,
+    ) -> R:
+        params.check_vocabulary(self.vocab_size)
+        ids = self._ids(prompt, truncate, params.max_tokens)
+        asked = replace(params, stop_ids=params.stop_ids | self.tokenizer.stop_ids)
+        reader = Reader(self.tokenizer, Ends(params.stop))
+        return self._read(reading, Request(ids, asked), reader, on_prompt=on_prompt)
+
+    def _read(self, reading: type[R], request: Request, reader: Reader, **more: Any) -> R:
+        """Has the engine answer; what is read keeps the model open."""
+        return reading(self._driver, request, reader, owner=self, **more)
+
+    def _tokens(self, prompt: Prompt) -> list[int]:
+        return self.tokenize(prompt, special=True) if isinstance(prompt, str) else [int(token) for token in prompt]
+
+    def _ids(self, prompt: Prompt, truncate: Truncate | None, answer: int) -> list[int]:
+        """The tokens of a prompt that fits; `truncate` leaves it its end, with room for an answer where it can."""
+        ids = self._tokens(prompt)
+        if truncate not in (None, "left"):
+            raise BadInput(f"truncate is {truncate!r}; it must be 'left' or None")
+        if truncate and self.context is not None and len(ids) > self.context - answer:
+            ids = ids[-max(self.context - answer, (self.context + 1) // 2) :]
+        Request(ids).check(self.vocab_size, self.context)
+        return ids

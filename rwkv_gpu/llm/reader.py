@@ -1,0 +1,71 @@
+"""Tokens of an answer in, pieces of text out: whole characters, thoughts apart from the rest, up to a stop string."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..text.stops import StopStrings
+from ..text.thinking import Part, Thinking
+from ..text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where the text of an answer ends: strings that nobody sees, in the answer and in the thoughts before it."""
+
+    answer: Sequence[str]
+    thoughts: Sequence[str] = ()
+
+
+class Reader:
+    """One answer as text. `thinking` tells thoughts apart, and takes the space at the start of the answer away."""
+
+    def __init__(self, tokenizer: Tokenizer, ends: Ends, thinking: Thinking | None = None) -> None:
+        self._text = tokenizer.stream(continues=True)
+        self._thinking = thinking
+        self._stops = {False: StopStrings(ends.answer), True: StopStrings(ends.thoughts)}
+        self.thinking = thinking is not None and thinking.inside  # whether what comes now is a thought
+        self._blank = thinking is not None  # nothing but space was seen yet in this part
+
+    @property
+    def stopped(self) -> str | None:
+        """The stop string that was met."""
+        return self._stops[False].stopped or self._stops[True].stopped
+
+    def feed(self, token: int) -> list[Part]:
+        """The text that is certain by now; none where a stop string was met before."""
+        return self._take(self._text.feed(token))
+
+    def flush(self) -> list[Part]:
+        """What was held back, at the end of the answer."""
+        parts = self._take(self._text.flush())
+        if self._thinking is not None:
+            for part in self._thinking.flush():
+                parts += self._show(part)
+        return parts + self._leave()
+
+    def _take(self, text: str) -> list[Part]:
+        if not text or self.stopped is not None:
+            return []
+        split = [Part(text, False)] if self._thinking is None else self._thinking.feed(text)
+        return [shown for part in split for shown in self._show(part)]
+
+    def _show(self, part: Part) -> list[Part]:
+        """What the stop strings let through."""
+        left: list[Part] = []
+        if part.thinking != self.thinking:
+            left = self._leave()
+            self.thinking, self._blank = part.thinking, True
+        if self.stopped is not None:
+            return left
+        text, _ = self._stops[part.thinking].feed(part.text)
+        return left + self._trimmed(text)
+
+    def _leave(self) -> list[Part]:
+        """What the stop strings held back of the part that ends."""
+        return [] if self.stopped is not None else self._trimmed(self._stops[self.thinking].flush())
+
+    def _trimmed(self, text: str) -> list[Part]:
+        if self._blank:
+            text = text.lstrip()
+            self._blank = not text
+        return [Part(text, self.thinking)] if text else []

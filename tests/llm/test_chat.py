@@ -1,0 +1,214 @@
+"""A talk: turns, what can be taken back, and what a question costs."""
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.errors import BadFile, BadInput, BadTemplate, ContextFull
+from rwkv_gpu.llm.completion import sampling
+from tests.golden_files import OWN, golden
+
+TALKS = {"tiny-rwkv7.gguf": "chatml", "tiny-qwen3.gguf": "chatml", "qwen3-small-Q8_0.gguf": None}
+
+
+@pytest.fixture(params=TALKS)
+def chat(request):
+    """A greedy talk of short answers, with a model of each kind."""
+    with rwkv_gpu.load(golden(request.param), device="cpu", context=None, sequences=3) as llm:
+        yield llm.chat(system="Be brief.", template=TALKS[request.param], temperature=0, max_tokens=6)
+
+
+@pytest.fixture
+def rnn():
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu", sequences=2) as llm:
+        yield llm
+
+
+def test_a_turn_goes_on_with_the_very_ids_of_the_turns_before(chat):
+    said = ()
+    for question in ("Hi", "And you?", "日本語 🙂"):
+        done = chat.send(question)
+        ids = chat._transcript.ids
+        assert ids[: len(said)] == said
+        assert ids[-len(done.tokens) :] == done.tokens
+        said = ids
+    assert [message["role"] for message in chat.messages] == ["system", *["user", "assistant"] * 3]
+    assert chat.tokens >= len(said)
+
+
+def test_a_stream_says_what_send_says(chat):
+    done = chat.fork().send("Hi")
+    answer = chat.stream("Hi")
+    events = [*answer]
+    assert "".join(event.text for event in events) == done.text
+    assert answer.completion.tokens == done.tokens
+    assert chat.messages[-1] == {"role": "assistant", "content": done.text.strip()}
+
+
+def test_a_fork_goes_its_own_way(chat):
+    chat.send("Hi")
+    other = chat.fork()
+    before = chat.messages
+    assert other.messages == before
+    other.send("And?")
+    other.settings["max_tokens"] = 1
+    assert chat.messages == before
+    assert chat.settings["max_tokens"] == 6
+
+
+def test_undo_edit_and_regenerate_say_what_would_have_been_said(chat):
+    first = chat.send("Hi")
+    once = chat.messages
+    second = chat.send("And?")
+    assert chat.regenerate().wait().tokens == second.tokens
+    assert chat.edit("Or?").wait().tokens != () and chat.messages[3]["content"] == "Or?"
+    assert chat.edit("And?").wait().tokens == second.tokens
+    chat.undo()
+    assert chat.messages == once
+    chat.undo()
+    assert chat.messages == once[:1]
+    with pytest.raises(BadInput, match="no question yet"):
+        chat.undo()
+    assert chat.send("Hi").tokens == first.tokens
+    chat.reset()
+    assert chat.messages == [{"role": "system", "content": "Be brief."}]
+
+
+def test_an_answer_that_is_closed_early_stays_as_far_as_it_was_read(rnn):
+    chat = rnn.chat(temperature=0, max_tokens=1000)
+    answer = chat.stream("Hi")
+    read = "".join(next(answer).text for _ in range(5))
+    answer.close()
+    assert chat.messages[-1] == {"role": "assistant", "content": read.strip()}
+    assert len(answer.completion.tokens) == 5
+    assert answer.completion.finish_reason == "abort"
+    chat.send("More", max_tokens=3)
+    assert len(chat.messages) == 4
+
+
+def test_a_question_of_whose_answer_nothing_was_read_was_never_asked(rnn):
+    chat = rnn.chat(temperature=0, max_tokens=1000)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        chat.stream("Hi", on_prompt=stop).wait()
+    assert chat.messages == []
+    chat.stream("Hi").close()
+    assert chat.messages == []
+
+
+def test_the_next_question_ends_an_answer_that_is_on_its_way(rnn):
+    chat = rnn.chat(temperature=0, max_tokens=10**6)
+    running = chat.stream("Hi")
+    next(running)
+    chat.send("So?", max_tokens=2)
+    assert running.completion.finish_reason == "abort"
+    assert [message["role"] for message in chat.messages] == ["user", "assistant"] * 2
+
+
+def test_a_dropped_answer_counts_as_far_as_it_was_read(rnn):
+    chat = rnn.chat(temperature=0, max_tokens=10**6)
+    for _ in chat.stream("Hi"):
+        break
+    assert len(chat.messages) == 2
+
+
+def test_a_chat_that_has_filled_the_context_says_what_to_do():
+    with rwkv_gpu.load(OWN / "tiny-qwen3.gguf", device="cpu", context=192) as llm:
+        chat = llm.chat(template="zephyr", temperature=0, max_tokens=2)
+        with pytest.raises(ContextFull, match=r"come to \d+ tokens .* context of 192; undo or reset it"):
+            for _ in range(20):
+                chat.send("Hello there")
+        before = chat.messages
+        assert before[-1]["role"] == "assistant"
+        chat.undo()
+        assert chat.send("Hi", max_tokens=2).tokens
+
+
+def test_thoughts_are_told_apart_and_asked_for(rnn):
+    chat = rnn.chat(think=True)
+    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).opened == "<think>"
+    chat.think = False
+    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).opened == ""
+    begun = rnn.chat(messages=[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}])
+    assert begun.messages[-1]["content"] == "Yo"
+
+
+def test_settings_are_checked_by_name(rnn):
+    with pytest.raises(BadInput, match="top_p is 2"):
+        rnn.chat(top_p=2)
+    with pytest.raises(BadInput, match="heat is no setting"):
+        rnn.chat(heat=1)
+    chat = rnn.chat()
+    chat.settings["temperature"] = -1
+    with pytest.raises(BadInput, match="temperature"):
+        chat.send("Hi")
+    assert chat.messages == []
+    with pytest.raises(BadTemplate, match="no built-in chat template 'nonesuch'"):
+        rnn.chat(template="nonesuch")
+    with pytest.raises(BadInput, match="content"):
+        rnn.chat(system=7)
+
+
+def test_a_new_system_message_holds_from_the_next_question(rnn):
+    chat = rnn.chat(temperature=0, max_tokens=2)
+    assert chat.system is None
+    chat.send("Hi")
+    chat.system = "Be kind."
+    assert chat.messages[0] == {"role": "system", "content": "Be kind."}
+    assert len(chat.messages) == 3
+    chat.system = None
+    assert chat.messages[0]["role"] == "user"
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_a_saved_chat_goes_on_as_if_it_had_never_been_away(chat, tmp_path):
+    chat.send("Hi", stop_ids=[3], logit_bias={5: -1.5}, stop=("x", "y"))
+    chat.settings["logit_bias"] = {7: -2.0}
+    chat.settings["stop_ids"] = frozenset({9})
+    chat.save(tmp_path / "talk")
+    other = chat._llm.load_chat(tmp_path / "talk")
+    assert other.messages == chat.messages
+    assert sampling(None, {}, other.settings) == sampling(None, {}, chat.settings)
+    assert other.template.source == chat.template.source
+    assert other.send("And?").tokens == chat.send("And?").tokens
+
+
+def test_any_flipped_byte_and_any_cut_is_refused(rnn, tmp_path):
+    chat = rnn.chat(temperature=0, max_tokens=2)
+    chat.send("Hi")
+    path = tmp_path / "talk"
+    chat.save(path)
+    whole = path.read_bytes()
+    for at in np.random.default_rng(0).integers(0, len(whole), 60).tolist():
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
+        with pytest.raises(BadFile):
+            rnn.load_chat(path)
+        path.write_bytes(whole[:at])
+        with pytest.raises(BadFile):
+            rnn.load_chat(path)
+
+
+def test_a_chat_of_another_model_is_refused(rnn, tmp_path):
+    chat = rnn.chat(temperature=0, max_tokens=2)
+    chat.save(tmp_path / "talk")
+    with (
+        rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu") as other,
+        pytest.raises(BadFile, match="another model"),
+    ):
+        other.load_chat(tmp_path / "talk")
+
+
+def test_a_state_that_is_no_chat_is_refused(rnn, tmp_path):
+    from rwkv_gpu.engine import state_file
+    from rwkv_gpu.llm.session import KIND
+
+    path, model = tmp_path / "state", rnn.info.fingerprint
+    for notes in ({}, {"kind": KIND}, {"kind": KIND, "messages": 7, "settings": {}, "template": "chatml"}):
+        state_file.save(path, model, {}, notes)
+        with pytest.raises(BadFile):
+            rnn.load_chat(path)

@@ -1,0 +1,255 @@
+"""The thread that drives an engine: it serves any thread, sleeps when idle, and nobody waits for what cannot come."""
+
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rwkv_gpu.engine.request import Request, Said, Update
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.errors import BadInput, Closed, DeviceLost
+from rwkv_gpu.llm.driver import Driver
+from rwkv_gpu.llm.generation import Generation
+from rwkv_gpu.llm.reader import Ends, Reader
+from rwkv_gpu.text.stream import Detokenizer
+
+
+class Letters:
+    """A tokenizer as far as a reader needs one: each id is its character."""
+
+    def stream(self, **_):
+        return Detokenizer(lambda token: chr(token).encode(), strip_space=False, clean=False)
+
+
+class Alphabet:
+    """An engine that says a, b, c ... to everybody, a letter a step, each of which takes a while."""
+
+    def __init__(self, pause=0.0, breaks_after=None):
+        self.pause, self.breaks_after = pause, breaks_after
+        self.running, self.said, self.ended, self.steps, self.number = {}, {}, {}, 0, 0
+        self.closed = threading.Event()
+        self.threads = set()
+
+    @property
+    def busy(self):
+        return bool(self.running)
+
+    def add(self, request):
+        if not request.ids:
+            raise BadInput("no tokens")
+        self.number += 1
+        self.running[self.number], self.said[self.number] = request, 0
+        return self.number
+
+    def step(self):
+        self.threads.add(threading.get_ident())
+        time.sleep(self.pause)
+        self.steps += 1
+        if self.steps == self.breaks_after:
+            raise DeviceLost("the device went away")
+        return [self._say(number, request) for number, request in [*self.running.items()]]
+
+    def _say(self, number, request):
+        self.said[number] += 1
+        over = self.said[number] == request.params.max_tokens
+        if over:
+            self.end(number, "length")
+        said = Said(ord("a") + self.said[number] - 1, -1.0, ())
+        return Update(number, (said,), len(request.ids), len(request.ids), 0, "length" if over else None)
+
+    def end(self, number, reason):
+        if self.running.pop(number, None):
+            self.ended[number] = reason
+
+    def abort(self, number):
+        self.end(number, "abort")
+
+    def stop(self, number, said=None):
+        self.end(number, ("stop", said))
+
+    def close(self):
+        self.closed.set()
+
+
+def asked(driver, most=5, stop=(), **more):
+    request = Request([1], SamplingParams(max_tokens=most))
+    return Generation(driver, request, Reader(Letters(), Ends(stop)), **more)
+
+
+@pytest.fixture
+def driven():
+    """A driver by the engine it is to drive; closed in the end."""
+    drivers = []
+
+    def make(engine):
+        drivers.append(Driver(engine))
+        return drivers[-1]
+
+    yield make
+    for driver in drivers:
+        driver.close()
+
+
+def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came to be"
+        time.sleep(0.002)
+
+
+def test_calls_from_many_threads_share_steps_and_one_thread_drives(driven):
+    engine = Alphabet(pause=0.002)
+    driver = driven(engine)
+    with ThreadPoolExecutor(8) as pool:
+        texts = [*pool.map(lambda _: asked(driver, 10).wait().text, range(8))]
+    assert texts == ["abcdefghij"] * 8
+    assert len(engine.threads) == 1
+    assert engine.steps < 8 * 10
+
+
+def test_nothing_runs_while_nothing_is_asked(driven):
+    engine = Alphabet()
+    driver = driven(engine)
+    asked(driver).wait()
+    steps, used = engine.steps, time.process_time()
+    time.sleep(0.2)
+    assert engine.steps == steps
+    assert time.process_time() - used < 0.05
+
+
+def test_an_interrupt_reaches_who_waits_at_once_and_ends_that_answer_only(driven):
+    engine = Alphabet(pause=0.7)
+    driver = driven(engine)
+    other = asked(driver, 2)
+    mine = asked(driver, 50)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        mine.wait()
+    assert time.monotonic() - start < 0.2 + 0.3
+    assert mine.completion.finish_reason == "abort"
+    assert other.wait().text == "ab"
+    until(lambda: not engine.busy)
+
+
+def test_an_interrupt_reaches_who_waits_for_work_and_closes_it(driven):
+    driver, ended = driven(Alphabet()), threading.Event()
+
+    def endless(_):
+        try:
+            while True:
+                time.sleep(0.01)
+                yield
+        finally:
+            ended.set()
+
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        driver.work(endless)
+    assert ended.wait(1)
+
+
+def test_work_lets_others_have_their_steps(driven):
+    engine = Alphabet()
+    driver = driven(engine)
+    answer = asked(driver, 5)
+
+    def long(_):
+        while engine.steps < 5:
+            yield
+        return "done"
+
+    assert driver.work(long) == "done"
+    assert answer.wait().text == "abcde"
+
+
+def test_closing_tells_all_who_wait_and_all_who_come_later(driven):
+    engine = Alphabet(pause=0.05)
+    driver = driven(engine)
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(lambda: asked(driver, 1000).wait()) for _ in range(4)]
+        until(lambda: len(engine.running) == 4)
+        driver.close()
+        for one in waiting:
+            with pytest.raises(Closed, match="closed; load it again"):
+                one.result(2)
+    assert engine.closed.is_set()
+    with pytest.raises(Closed):
+        asked(driver)
+    with pytest.raises(Closed):
+        driver.call(lambda _: None)
+    driver.close()
+
+
+def test_an_engine_that_breaks_tells_all_and_is_not_asked_again(driven):
+    engine = Alphabet(breaks_after=3)
+    driver = driven(engine)
+    first, second = asked(driver, 10), asked(driver, 10)
+    for one in (first, second):
+        with pytest.raises(DeviceLost):
+            one.wait()
+    assert first.completion.finish_reason == "error"
+    with pytest.raises(DeviceLost):
+        asked(driver)
+    assert engine.closed.wait(1)
+
+
+def test_a_request_that_is_refused_tells_its_own_reader(driven):
+    driver = driven(Alphabet())
+    refused = Generation(driver, Request([]), Reader(Letters(), Ends(())))
+    with pytest.raises(BadInput, match="no tokens"):
+        refused.wait()
+    assert asked(driver).wait().text == "abcde"
+
+
+def test_a_stop_string_ends_the_request_with_the_tokens_that_count(driven):
+    engine = Alphabet()
+    done = asked(driven(engine), 20, stop=("cd",)).wait()
+    assert (done.text, done.finish_reason, len(done.tokens)) == ("ab", "stop", 4)
+    until(lambda: engine.ended)
+    assert engine.ended == {1: ("stop", 4)}
+
+
+def test_an_answer_that_is_dropped_half_way_is_ended(driven):
+    engine = Alphabet(pause=0.001)
+    answer = asked(driven(engine), 10**6)
+    next(answer)
+    known = weakref.ref(answer)
+    del answer
+    gc.collect()
+    assert known() is None
+    until(lambda: engine.ended)
+    assert not engine.busy
+
+
+def test_closing_counts_what_was_read_and_wakes_a_reader_in_another_thread(driven):
+    engine = Alphabet(pause=0.05)
+    answer = asked(driven(engine), 10**6)
+    assert next(answer).text == "a"
+    assert next(answer).text == "b"
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(lambda: [event.text for event in answer])
+        time.sleep(0.02)
+        answer.close()
+        rest = reading.result(1)
+    assert rest in ([], ["c"])
+    assert answer.completion.finish_reason == "abort"
+    until(lambda: engine.ended)
+    assert engine.ended[1] in (("stop", 2), ("stop", 3))
+    assert [*answer] == []
+
+
+def test_what_a_callback_raises_ends_the_answer_and_goes_on_to_the_caller(driven):
+    engine = Alphabet()
+
+    def refuse(done, total):
+        raise InterruptedError(f"{done} of {total}")
+
+    with pytest.raises(InterruptedError, match="1 of 1"):
+        asked(driven(engine), 10**6, on_prompt=refuse).wait()
+    until(lambda: engine.ended)

@@ -2,6 +2,15 @@
 
 import click
 
+
+def numbers(text: str) -> list[int]:
+    """Whole numbers, separated by commas."""
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise click.BadParameter(f"'{text}' is no list of whole numbers like 1,4,16")
+    return [int(part) for part in parts]
+
+
 device_option = click.option(
     "--device",
     default="auto",
@@ -36,3 +45,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 # Whether the file exists and what it is, the library says, so that every way in gives the same message.
 model_argument = click.argument("model", metavar="MODEL.gguf")
+
+synthetic_option = click.option(
+    "--synthetic", metavar="NAME", help="Random weights of a true shape, such as rwkv7-2.9b-q4_k_m, in place of a file."
+)

@@ -5,23 +5,41 @@ from pathlib import Path
 
 import pytest
 
+from rwkv_gpu.gguf.formats import FORMATS
+from rwkv_gpu.models.registry import MODELS
+
 ROOT = Path(__file__).resolve().parent.parent
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"\(`(rwkv_gpu/[\w/.]+)`\):\n\n((?:    .*\n)+)", ARCHITECTURE)
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"\(`((?:rwkv_gpu|tests)/[\w/.]+)`\)[^`]*?(?:`[^`\n]*`[^`]*?)*?\n\n((?:    .*\n)+)", EXTENDING)
+
+
+def shown(path: str) -> list[str]:
+    return [line.strip() for line in (ROOT / path).read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.mark.parametrize(("path", "code"), EXAMPLES, ids=[path for path, _ in EXAMPLES])
-def test_the_example_of_adding_an_op_is_in_the_source(path, code):
-    shown = [line.strip() for line in code.splitlines()]
-    source = [line.strip() for line in (ROOT / path).read_text(encoding="utf-8").splitlines()]
-    assert any(source[at : at + len(shown)] == shown for at in range(len(source)))
+def test_the_examples_of_extending_are_in_the_source(path, code):
+    lines = [line.strip() for line in code.splitlines()]
+    source = shown(path)
+    assert any(source[at : at + len(lines)] == lines for at in range(len(source)))
 
 
-def test_the_example_has_its_four_places():
-    assert len(EXAMPLES) == 4
+def test_every_place_of_the_examples_is_shown():
+    assert len(EXAMPLES) == 4 + 4 + 3
 
 
-def test_every_file_that_the_docs_name_exists():
-    for name in re.findall(r"`([\w/]+\.(?:py|wgsl|md))`", ARCHITECTURE):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_exists(page):
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"`([\w/]+\.(?:py|wgsl|md|sh))`", text):
         found = [ROOT / name, ROOT / "rwkv_gpu" / name, *(ROOT / "rwkv_gpu").rglob(Path(name).name)]
         assert any(path.exists() for path in found), name
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_tables_of_models_and_formats_are_whole():
+    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == MODELS.keys()
+    assert set(re.findall(r"^\| ([A-Z]+\d\w*|F\d+) \|", text, re.MULTILINE)) == {fmt.name for fmt in FORMATS.values()}

@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "text": {"text", "gguf"},
     "engine": {"engine", "models", "ops", "gpu", "gguf"},
     "llm": {"llm", "text", "engine", "models", "ops", "gpu", "gguf"},
+    "measure": {"measure", "engine", "models", "ops", "gpu", "gguf"},
     "server": {"server", "llm", "text", "engine"},
     "__init__": {"llm", "engine.sampling_params"},
     "errors": set(),

@@ -54,6 +54,7 @@ FORMATS: dict[int, Format] = _by_type(
     Format("IQ4_NL", 20, 32, 18, 32, ("packed", "nibbles", "table_iq4")),
     Format("IQ4_XS", 23, 256, 136, 32, ("packed", "nibbles", "table_iq4")),
     Format("MXFP4", 39, 32, 17, 32, ("packed", "nibbles")),
+    Format("TQ2_0", 35, 256, 66, 16, ("packed",)),
 )
 
 SIZES: dict[int, Format] = FORMATS | _by_type(
@@ -73,6 +74,5 @@ SIZES: dict[int, Format] = FORMATS | _by_type(
     Format("IQ3_XXS", 18, 256, 98),
     Format("IQ3_S", 21, 256, 110),
     Format("TQ1_0", 34, 256, 54),
-    Format("TQ2_0", 35, 256, 66),
     Format("NVFP4", 40, 64, 36),
 )

@@ -166,6 +166,7 @@ PLANES: dict[str, tuple[Plane, ...]] = {
     "IQ4_NL": (Plane(2, "V16"), Plane(0, "<u2")),
     "IQ4_XS": (Plane(8, "V128"), Plane(0, "<u8")),
     "MXFP4": (Plane(1, "V16"), Plane(0, "u1")),
+    "TQ2_0": (Plane(0, "<u4", 16, _PAIRS_OF_RUNS, _PAIRS_ORDER), Plane(64, "<u2")),
 }
 
 

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from . import native
 from .device import Buffer, Device
 from .profile import Profile, measure
+from .reach import NO_REACH, Reach, Span
 from .shader import Pipeline
 
 Grid = tuple[int, int, int]
@@ -37,6 +39,13 @@ class Dispatch:
     row_bytes: int  # moved for each row
     row_flops: int
     picked: bool = False  # its rows are those that were picked
+    reach: Reach = NO_REACH
+
+    def cost(self, rows: int, outputs: int, spans: Sequence[Span]) -> tuple[int, int]:
+        """Bytes moved and flops in a step of so many rows, of which so many are picked."""
+        count = outputs if self.picked else rows
+        nbytes, flops = self.reach.cost(spans)
+        return self.fixed_bytes + count * self.row_bytes + nbytes, count * self.row_flops + flops
 
 
 class StepBuffer:
@@ -163,10 +172,22 @@ class Plan:
         return encoder.finish()
 
     def profile(
-        self, rows: int, inputs: Mapping[str, npt.ArrayLike], replays: int = 10, segments: int = 0, outputs: int = 0
+        self,
+        rows: int,
+        inputs: Mapping[str, npt.ArrayLike],
+        replays: int = 10,
+        segments: int = 0,
+        outputs: int = 0,
+        spans: Sequence[Span] = (),
     ) -> Profile:
-        """Times every dispatch by the GPU's clock, over several replays."""
-        return measure(self, lambda: self.step.write(rows, inputs, segments, outputs), rows, outputs, replays)
+        """Times every dispatch by the GPU's clock, over several replays; `spans` says where its sequences are."""
+        write = partial(self.step.write, rows, inputs, segments, outputs)
+        return measure(self, write, rows, outputs, spans, replays)
+
+    def cost(self, rows: int, outputs: int, spans: Sequence[Span]) -> tuple[int, int]:
+        """Bytes moved and flops of a whole step."""
+        each = [dispatch.cost(rows, outputs, spans) for dispatch in self.dispatches]
+        return sum(nbytes for nbytes, _ in each), sum(flops for _, flops in each)
 
     def read(self, name: str, rows: int) -> npt.NDArray[Any]:
         """The first rows of an output, once the GPU is done."""

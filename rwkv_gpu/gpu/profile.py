@@ -1,7 +1,7 @@
 """Where a plan's time goes, by the GPU's own clock: every dispatch timed, summed by step name."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import wgpu
 
 from ..errors import UnsupportedDevice
 from . import native
+from .reach import Span
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -58,7 +59,9 @@ class Profile:
         return "\n".join(lines)
 
 
-def measure(plan: "Plan", write: Callable[[], None], rows: int, outputs: int, replays: int) -> Profile:
+def measure(
+    plan: "Plan", write: Callable[[], None], rows: int, outputs: int, spans: Sequence[Span], replays: int
+) -> Profile:
     """Runs the plan `replays` times with timestamps around every dispatch; `write` uploads the step."""
     times = np.array([_replay(plan, write) for _ in range(replays)])  # [replays, dispatches] seconds
     median = np.median(times, axis=0)
@@ -67,9 +70,9 @@ def measure(plan: "Plan", write: Callable[[], None], rows: int, outputs: int, re
         entry = sums.setdefault(re.sub(r"\bblk\.\d+", "blk.*", dispatch.name), [0, 0.0, 0, 0])
         entry[0] += 1
         entry[1] += float(seconds)
-        count = outputs if dispatch.picked else rows
-        entry[2] += dispatch.fixed_bytes + count * dispatch.row_bytes
-        entry[3] += count * dispatch.row_flops
+        nbytes, flops = dispatch.cost(rows, outputs, spans)
+        entry[2] += nbytes
+        entry[3] += flops
     steps = sorted((StepTime(name, *entry) for name, entry in sums.items()), key=lambda step: -step.seconds)
     return Profile(rows, replays, tuple(steps), float(median.sum()))
 

@@ -7,7 +7,7 @@ from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
-from . import llama, qwen2, qwen3, qwen3moe, rwkv7
+from . import ernie4_5, llama, qwen2, qwen3, qwen3moe, rwkv7
 
 
 class Model(Protocol):
@@ -41,6 +41,7 @@ class Model(Protocol):
 
 
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
+    "ernie4_5": ernie4_5.load,
     "llama": llama.load,
     "qwen2": qwen2.load,
     "qwen3": qwen3.load,

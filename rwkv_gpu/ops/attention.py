@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..gpu.reach import Reach
 from ..gpu.shader import Constant
 from .paged import turns
 from .recording import Recording
@@ -69,6 +70,7 @@ class AttentionRecorder(Recording):
             given | pages | {"q": ready},
             groups=-(-items // lanes),
             fixed_bytes=0,
+            row_bytes=self._position_bytes(spread),
         )
         operands = {"q": ready, "segments": self.segments} | pages
         return self._attend(cache.name, spread, ("attention/ready", "attention/eight"), {}, operands)
@@ -99,6 +101,8 @@ class AttentionRecorder(Recording):
             {**operands, "pages": self.page_tables, "y": out},
             groups=blocks * spread.heads // spread.shared * spread.runs,
             fixed_bytes=0,
+            row_bytes=self._position_bytes(spread) if self.single else 0,
+            reach=Reach(0, self._position_bytes(spread), 4 * spread.heads * spread.size, spread.window),
         )
         if split:
             lanes = self.tuning.map_lanes
@@ -110,6 +114,10 @@ class AttentionRecorder(Recording):
                 groups=-(-self.rows * spread.heads * spread.size // (4 * lanes)),
             )
         return y
+
+    def _position_bytes(self, spread: Spread) -> int:
+        """Of the keys and values of one position."""
+        return 2 * spread.kv_heads * spread.size * {"f16": 2, "f32": 4}[self.caches.kind]
 
     def _qkv(self, q: Value, k: Value, v: Value) -> Value:
         """The stack of the three, as `linears` makes it; copied where they lie otherwise."""

@@ -55,9 +55,9 @@ class Matrices:
         """What reads them, and rows of x."""
         return (*self.shards[0].parts, "experts/matrices", "x/scalar" if self.width % 4 else "x/vec4")
 
-    def bytes_read(self, choices: int) -> int:
-        """The most that so many choices read."""
-        return self.slice.nbytes * min(choices, self.experts) // self.experts
+    def bytes_read(self, rows: int, used: int) -> int:
+        """What is read where rows choose evenly: the experts that any of them is expected to take."""
+        return round(self.slice.nbytes * (1 - (1 - used / self.experts) ** rows))
 
     def flops(self, choices: int) -> int:
         """Of so many products with each."""
@@ -168,7 +168,7 @@ class ExpertRecorder(LinearRecorder):
             constants,
             operands | {"w": matrices.slice, "shard": matrices.table},
             groups=tiles * -(-matrices.out // (shape.block // len(matrices.shards))),
-            fixed_bytes=matrices.bytes_read(choices),
+            fixed_bytes=matrices.bytes_read(self.rows, used),
             row_flops=matrices.flops(used),
         )
 
@@ -186,7 +186,7 @@ class ExpertRecorder(LinearRecorder):
             operands
             | {"experts": routing.experts, "shares": routing.shares, "w": matrices.slice, "shard": matrices.table},
             groups=self.rows * -(-matrices.out // shape.r),
-            fixed_bytes=matrices.bytes_read(self.rows * used),
+            fixed_bytes=matrices.bytes_read(self.rows, used),
             row_flops=matrices.flops(used),
         )
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..gpu.device import Buffer, Device
 from ..gpu.liveness import Life, assign
 from ..gpu.plan import Dispatch, Grid, Output, Plan, Slice, StepBuffer
+from ..gpu.reach import NO_REACH, Reach
 from ..gpu.shader import Constant, Pipeline, link
 from ..gpu.tuning import Tuning
 from ..gpu.weights import Weights
@@ -32,6 +33,7 @@ class Step:
     row_bytes: int
     row_flops: int
     picked: bool  # runs over the rows that were picked
+    reach: Reach
 
 
 @dataclass(frozen=True)
@@ -173,9 +175,14 @@ class Recording:
         *,
         groups: int,
         fixed_bytes: int | None = None,
+        row_bytes: int = 0,
         row_flops: int = 0,
+        reach: Reach = NO_REACH,
     ) -> None:
-        """One dispatch of `groups` workgroups; `shader` is the kernel and its parts, operands go by binding name."""
+        """One dispatch of `groups` workgroups; `shader` is the kernel and its parts, operands go by binding name.
+
+        The rows of its values are counted as moved; `row_bytes` are those of a row beyond them.
+        """
         kernel, *parts = shader
         pipeline = self.device.pipeline(link(kernel, [*parts, "step"], constants))
         numbers = {binding.name: number for number, binding in pipeline.bindings.items() if number}
@@ -188,9 +195,10 @@ class Recording:
                 operands={numbers[which]: operand for which, operand in operands.items()},
                 grid=fold(groups, self.device.capabilities.max_workgroups),
                 fixed_bytes=weights if fixed_bytes is None else fixed_bytes,
-                row_bytes=sum(operand.row_bytes for operand in operands.values() if isinstance(operand, Value)),
+                row_bytes=row_bytes + sum(o.row_bytes for o in operands.values() if isinstance(o, Value)),
                 row_flops=row_flops,
                 picked=self._picked,
+                reach=reach,
             )
         )
 
@@ -242,7 +250,7 @@ def _place(step: Step, places: Mapping[Unplaced, Slice], uniform: Slice) -> Disp
         else:
             bound[number] = operand if isinstance(operand, Slice) else places[operand]
     moved = step.fixed_bytes, step.row_bytes, step.row_flops
-    return Dispatch(step.name, step.pipeline, bound, step.grid, *moved, step.picked)
+    return Dispatch(step.name, step.pipeline, bound, step.grid, *moved, step.picked, step.reach)
 
 
 def _short(name: str) -> str:

@@ -22,6 +22,7 @@ SCALES: dict[str, tuple[str, tuple[int, ...]]] = {
     "IQ4_NL": ("f16", (0,)),
     "IQ4_XS": ("f16", (0,)),
     "MXFP4": ("e8m0", (0,)),
+    "TQ2_0": ("f16", (64,)),
 }
 
 # Bits of finite numbers: zeros, the least subnormal, the largest subnormal, the least normal, ones, the largest.

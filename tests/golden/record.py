@@ -1,12 +1,13 @@
 """Makes the golden models of this folder and records llama.cpp's logits for them, once.
 
-    pip install 'rwkv-gpu[peer]' && python -m tests.golden.record
+    pip install 'rwkv-gpu[peer]' && python -m tests.golden.record [ARCHITECTURE ...]
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
 and computes in float32 must give.
 """
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -78,7 +79,9 @@ def rwkv7(seed: int) -> tuple[Tensors, dict[str, int | float]]:
     return t, keys | {"context_length": 1024, "block_count": 2, "embedding_length": width, "feed_forward_length": inner}
 
 
-def transformer(seed: int, *, norms: bool, experts: int = 0) -> tuple[Tensors, dict[str, int | float]]:
+def transformer(
+    seed: int, *, norms: bool = False, biases: bool = False, experts: int = 0
+) -> tuple[Tensors, dict[str, int | float]]:
     """Two layers, four heads over two of keys; gate and up and down in K-quants."""
     g, width, inner, size, vocabulary = Source(seed), 256, 512, 64, 288
     t: Tensors = {
@@ -97,6 +100,9 @@ def transformer(seed: int, *, norms: bool, experts: int = 0) -> tuple[Tensors, d
         }
         if norms:
             t |= {f"{at}.attn_{name}_norm.weight": (g.vector(size, 1), "F32") for name in "qk"}
+        if biases:
+            lengths = {"q": 4 * size, "k": 2 * size, "v": 2 * size}
+            t |= {f"{at}.attn_{name}.bias": (g.vector(length), "F32") for name, length in lengths.items()}
         shapes = {"gate": (inner, width), "up": (inner, width), "down": (width, inner)}
         kinds = {"gate": "Q4_K", "up": "Q4_K", "down": "Q6_K"}
         for name, shape in shapes.items():
@@ -119,9 +125,11 @@ def transformer(seed: int, *, norms: bool, experts: int = 0) -> tuple[Tensors, d
 
 MODELS = {
     "rwkv7": lambda: rwkv7(1),
-    "llama": lambda: transformer(2, norms=False),
+    "llama": lambda: transformer(2),
     "qwen3": lambda: transformer(3, norms=True),
     "qwen3moe": lambda: transformer(4, norms=True, experts=4),
+    "qwen2": lambda: transformer(5, biases=True),
+    "ernie4_5": lambda: transformer(6),
 }
 
 
@@ -196,5 +204,5 @@ def record(arch: str) -> None:
 
 
 if __name__ == "__main__":
-    for arch in MODELS:
+    for arch in sys.argv[1:] or MODELS:
         record(arch)

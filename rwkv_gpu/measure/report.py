@@ -1,0 +1,158 @@
+"""What a bench found, as a table for people or rows for machines."""
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..gguf.file import GGUFFile
+from ..gguf.formats import SIZES
+from ..gpu.device import Device
+from .bench import Result
+from .roofline import Roofline
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that is measured."""
+
+    name: str
+    nbytes: int
+    parameters: int
+    formats: Mapping[str, int]  # bytes by format, most first
+
+    @classmethod
+    def of(cls, file: GGUFFile) -> "Subject":
+        """What an open file holds."""
+        formats: Counter[str] = Counter()
+        for tensor in file.tensors.values():
+            formats[SIZES[tensor.type].name] += tensor.nbytes
+        parameters = sum(math.prod(tensor.shape) for tensor in file.tensors.values())
+        return cls(file.path.name.removesuffix(".gguf"), file.nbytes, parameters, dict(formats.most_common()))
+
+    @property
+    def mix(self) -> str:
+        """Q4_K 83%, Q6_K 12%, F16 5%"""
+        total = sum(self.formats.values())
+        shares = {name: nbytes / total for name, nbytes in self.formats.items()}
+        return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where it was measured."""
+
+    device: str
+    backend: str
+    driver: str
+    roofline: Roofline | None
+    version: str  # of this package
+
+    @classmethod
+    def of(cls, device: Device | None, roofline: Roofline | None, version: str) -> "Place":
+        """A GPU, or numpy."""
+        if device is None:
+            return cls("cpu", "numpy", "", None, version)
+        adapter = device.adapter
+        return cls(adapter.name, adapter.backend, adapter.driver, roofline, version)
+
+    def __str__(self) -> str:
+        if self.roofline is None:
+            return f"{self.device} ({self.backend})"
+        stream, fma = self.roofline.bytes_per_second / 1e9, self.roofline.flops_per_second / 1e9
+        rates = f"streams {stream:,.1f} GB/s, computes {fma:,.0f} GFLOP/s"
+        halves = self.roofline.half_flops_per_second
+        rates += f" ({halves / 1e9:,.0f} in float16)" if halves else ""
+        return f"{self.device} ({self.backend}, {self.driver}), {rates}"
+
+
+def row(subject: Subject, place: Place, result: Result) -> Row:
+    """One result with all that is known of it."""
+    work, cost = result.workload, result.cost
+    known: dict[str, Any] = {
+        "model": subject.name, "size": subject.nbytes, "parameters": subject.parameters, "formats": subject.mix,
+        "device": place.device, "backend": place.backend, "driver": place.driver, "version": place.version,
+        "test": work.name, "n_prompt": work.tokens if work.kind == "pp" else 0,
+        "n_gen": work.tokens if work.kind == "tg" else 0, "depth": work.depth, "batch": work.batch,
+        "chunk_size": work.chunk if work.kind == "pp" else None,
+        "tokens_per_second": round(result.rate, 4), "stddev": round(result.deviation, 4),
+        "samples": [round(rate, 4) for rate in result.rates],
+    }  # fmt: skip
+    if cost is not None:
+        known |= {
+            "dispatches": cost.dispatches,
+            "dispatches_per_token": round(cost.steps * cost.dispatches / work.total, 3),
+            "cpu_share": round(result.host_share, 4),
+            "bytes_per_token": cost.nbytes // work.total,
+            "flops_per_token": cost.flops // work.total,
+        }
+    if cost is not None and place.roofline is not None:
+        known |= {
+            "stream_gbps": round(place.roofline.bytes_per_second / 1e9, 3),
+            "fma_gflops": round(place.roofline.flops_per_second / 1e9, 3),
+            "bandwidth_share": round(result.bandwidth_share, 4),
+            "compute_share": round(result.compute_share, 4),
+        }
+    return known
+
+
+def heading(subject: Subject, place: Place, repeats: int) -> str:
+    """What stands over a table."""
+    size = f"{subject.nbytes / (1 << 30):.2f} GiB, {subject.parameters / 1e9:.2f} B parameters"
+    return f"{subject.name}: {size} ({subject.mix})\n{place}\nrwkv-gpu {place.version}, mean ± sd of {repeats}\n"
+
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "test": lambda r: str(r["test"]),
+    "chunk": lambda r: str(r["chunk_size"] or ""),
+    "batch": lambda r: str(r["batch"]),
+    "tok/s": lambda r: f"{_digits(r['tokens_per_second'])} ± {_digits(r['stddev'])}",
+    "dispatches": lambda r: str(r.get("dispatches", "")),
+    "a token": lambda r: _digits(r["dispatches_per_token"]) if "dispatches" in r else "",
+    "CPU": lambda r: _percent(r.get("cpu_share")),
+    "MB/token": lambda r: _digits(r["bytes_per_token"] / 1e6) if "bytes_per_token" in r else "",
+    "of stream": lambda r: _percent(r.get("bandwidth_share")),
+    "of FMA": lambda r: _percent(r.get("compute_share")),
+}
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A table with its columns aligned, to be read as it is."""
+    cells = [list(COLUMNS), *([column(one) for column in COLUMNS.values()] for one in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(COLUMNS))]
+    lines = [" | ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+    lines.insert(1, " | ".join("-" * (width - 1) + ":" for width in widths))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """One line a row; samples are left to JSON."""
+    names = list(dict.fromkeys(name for one in rows for name in one if name != "samples"))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue().rstrip("\n")
+
+
+RENDER: dict[str, Callable[[Sequence[Row]], str]] = {
+    "md": markdown,
+    "csv": as_csv,
+    "json": lambda rows: json.dumps(list(rows), indent=2, ensure_ascii=False),
+    "jsonl": lambda rows: "\n".join(json.dumps(one, ensure_ascii=False) for one in rows),
+}
+
+
+def _digits(number: float) -> str:
+    """Three digits or more."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.{0 if number >= 100 else 1 if number >= 10 else 2}f}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"

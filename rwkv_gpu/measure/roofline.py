@@ -1,0 +1,89 @@
+"""What a device can do at most, by two small kernels: reading memory, and multiplying and adding in registers."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..gpu.device import Device
+from ..gpu.plan import Plan, Slice
+from ..gpu.shader import Constant
+from ..gpu.tuning import default_tuning
+from ..gpu.weights import Weights
+from ..ops.recorder import Recorder
+from ..ops.recording import Scratch
+from ..ops.values import Operand, Value
+
+STREAMED, STREAMED_SOFTWARE = 1 << 30, 64 << 20  # bytes: past any cache
+ROUNDS, ROUNDS_SOFTWARE = 4096, 512
+GROUPS, GROUPS_SOFTWARE = 8192, 64
+CHAIN_FLOPS = 8 * 4 * 2  # of one round of a lane
+REPLAYS = 5
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The best rates that were seen."""
+
+    bytes_per_second: float
+    flops_per_second: float  # float32, outside matrix units
+    half_flops_per_second: float | None  # the same in float16, where the device has it
+
+    def seconds(self, nbytes: float, flops: float) -> float:
+        """What so much work takes at the least."""
+        return max(nbytes / self.bytes_per_second, flops / self.flops_per_second)
+
+
+def measure_roofline(device: Device) -> Roofline:
+    """Tries a few sizes of workgroup and takes the best of each kernel."""
+    halves = device.capabilities.f16
+    return Roofline(
+        max(_stream_rates(device)),
+        max(_compute_rates(device, "f32")),
+        max(_compute_rates(device, "f16")) if halves else None,
+    )
+
+
+def _stream_rates(device: Device) -> Iterator[float]:
+    """Bytes a second."""
+    can = device.capabilities
+    limit = min(STREAMED_SOFTWARE if can.software else STREAMED, can.max_binding, can.max_buffer)
+    nbytes = 1 << (limit.bit_length() - 1)
+    buffer = device.buffer(nbytes, "probe")
+    for lanes in (8, 64) if can.software else (128, 256):
+        for each in (64,) if can.software else (16, 64):
+            g = _recorder(device)
+            constants: dict[str, Constant] = {"WG": lanes, "EACH": each}
+            operands: dict[str, Operand] = {"x": Slice(buffer, 0, nbytes), "y": Value((1, 4))}
+            g.record("", ("stream", "lanes/plain"), constants, operands, groups=nbytes // (16 * lanes * each))
+            yield nbytes / best_seconds(g.finish({}))
+    buffer.free()
+
+
+def _compute_rates(device: Device, kind: str) -> Iterator[float]:
+    """Flops a second."""
+    software = device.capabilities.software
+    rounds, groups = (ROUNDS_SOFTWARE, GROUPS_SOFTWARE) if software else (ROUNDS, GROUPS)
+    for lanes in (8, 64) if software else (128, 256):
+        g = _recorder(device)
+        constants: dict[str, Constant] = {"WG": lanes, "ROUNDS": rounds, "Number": kind}
+        g.record("", ("fused_multiply_add", "lanes/plain"), constants, {"y": Value((1, 4))}, groups=groups)
+        yield CHAIN_FLOPS * rounds * lanes * groups / best_seconds(g.finish({}))
+
+
+def _recorder(device: Device) -> Recorder:
+    return Recorder(device, Weights(device), 1, Scratch(device), default_tuning(device.capabilities))
+
+
+def best_seconds(plan: Plan) -> float:
+    """Of one run, by the GPU's clock where it has one, else by ours around a run and a readback."""
+    if plan.device.capabilities.timestamps:
+        return min(plan.profile(1, {}, 1).seconds for _ in range(REPLAYS))
+    times = []
+    for _ in range(REPLAYS):
+        start = time.perf_counter()
+        plan.run(1, {})
+        np.frombuffer(plan.device.read(plan.step.buffer, 16), np.uint8)
+        times.append(time.perf_counter() - start)
+    return min(times)

@@ -1,0 +1,209 @@
+"""The true shapes of well-known models: sizes, tensors by name, and the formats that llama.cpp gives them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..gguf.header import Value
+
+Tensors = Iterator[tuple[str, tuple[int, ...], str]]  # name, shape, format
+
+
+@dataclass(frozen=True)
+class Quant:
+    """The formats of a file by what a tensor is for."""
+
+    matrices: str
+    embedding: str
+    head: str  # of a tied embedding, too, and of the finer half of v and down
+    lora: str
+
+
+QUANTS = {
+    "q4_k_m": Quant("Q4_K", "Q4_K", "Q6_K", "F16"),
+    "q8_0": Quant("Q8_0", "Q8_0", "Q8_0", "F16"),
+    "f16": Quant("F16", "F16", "F16", "F16"),
+}
+
+
+class Shape(Protocol):
+    """A model's sizes, and what follows from them."""
+
+    @property
+    def arch(self) -> str:
+        """What a file calls the architecture."""
+
+    def tensors(self, quant: Quant) -> Tensors:
+        """All of them, in the order of a file."""
+
+    def metadata(self) -> Mapping[str, Value]:
+        """What loaders ask for, with a vocabulary of bytes."""
+
+
+@dataclass(frozen=True)
+class RWKV7:
+    """The sizes of an RWKV-7 World model: width and the ranks of its LoRAs."""
+
+    layers: int
+    width: int
+    decay: int
+    iclr: int
+    value: int
+    gate: int
+    vocabulary: int = 65536
+    arch = "rwkv7"
+
+    def tensors(self, quant: Quant) -> Tensors:
+        """All of them, in the order of a file."""
+        d = self.width
+        yield "token_embd.weight", (self.vocabulary, d), quant.embedding
+        for name in ("token_embd_norm", "output_norm"):
+            yield from _norm(name, d)
+        yield "output.weight", (self.vocabulary, d), quant.head
+        for i in range(self.layers):
+            yield from _norm(f"blk.{i}.attn_norm", d)
+            yield from _norm(f"blk.{i}.attn_norm_2", d)
+            yield from self._time_mix(f"blk.{i}.time_mix", quant, first=i == 0)
+            yield f"blk.{i}.channel_mix_lerp_k.weight", (1, 1, d), "F32"
+            yield f"blk.{i}.channel_mix_key.weight", (4 * d, d), quant.matrices
+            yield f"blk.{i}.channel_mix_value.weight", (d, 4 * d), quant.matrices
+
+    def _time_mix(self, at: str, quant: Quant, *, first: bool) -> Tensors:
+        d = self.width
+        yield f"{at}_lerp_fused.weight", (6, 1, 1, d), "F32"
+        # The first layer has no value residual; llama.cpp's converter puts a copy of a there.
+        value = self.iclr if first else self.value
+        for letter, rank in (("w", self.decay), ("a", self.iclr), ("v", value), ("g", self.gate)):
+            kind = "F32" if letter == "w" else quant.lora
+            yield f"{at}_{letter}1.weight", (rank, d), kind
+            yield f"{at}_{letter}2.weight", (d, rank), kind
+            if letter != "g":
+                yield f"{at}_{letter}0.weight", (d,), "F32"
+        for name in ("k_k", "k_a", "r_k"):
+            yield f"{at}_{name}.weight", (d,), "F32"
+        yield from _norm(f"{at}_ln", d)
+        for name in ("receptance", "key", "value", "output"):
+            yield f"{at}_{name}.weight", (d, d), quant.matrices
+
+    def metadata(self) -> Mapping[str, Value]:
+        """What loaders ask for, with a vocabulary of bytes."""
+        ranks = {"decay": self.decay, "iclr": self.iclr, "value_residual_mix": self.value, "gate": self.gate}
+        padding = (f"[PAD{n}]" for n in range(257, self.vocabulary))
+        return {
+            "rwkv7.context_length": 1 << 20,
+            "rwkv7.embedding_length": self.width,
+            "rwkv7.block_count": self.layers,
+            "rwkv7.feed_forward_length": 4 * self.width,
+            "rwkv7.attention.head_count": 0,
+            "rwkv7.wkv.head_size": 64,
+            "rwkv7.attention.layer_norm_epsilon": 1e-5,
+            "rwkv7.token_shift_count": 2,
+            **{f"rwkv7.attention.{name}_lora_rank": rank for name, rank in ranks.items()},
+            "tokenizer.ggml.model": "rwkv",
+            "tokenizer.ggml.tokens": ["<s>", *(f"\\x{n:02x}" for n in range(256)), *padding],
+            "tokenizer.ggml.token_type": [3, *[1] * 256, *[5] * (self.vocabulary - 257)],
+            "tokenizer.ggml.bos_token_id": 0,
+            "tokenizer.ggml.eos_token_id": 0,
+        }
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """The sizes of a transformer; with experts, `inner` is that of each."""
+
+    arch: str
+    layers: int
+    width: int
+    inner: int
+    heads: int
+    kv_heads: int
+    size: int
+    vocabulary: int
+    tied: bool = False
+    experts: int = 0
+    used: int = 0  # experts of a row
+
+    def tensors(self, quant: Quant) -> Tensors:
+        """All of them, in the order of a file."""
+        yield "token_embd.weight", (self.vocabulary, self.width), quant.head if self.tied else quant.embedding
+        yield "output_norm.weight", (self.width,), "F32"
+        if not self.tied:
+            yield "output.weight", (self.vocabulary, self.width), quant.head
+        for i in range(self.layers):
+            fine = quant.head if self._finer(i) else quant.matrices
+            yield from self._attention(f"blk.{i}.attn", quant.matrices, fine)
+            yield from self._feed(f"blk.{i}.ffn", quant.matrices, fine)
+
+    def _finer(self, layer: int) -> bool:
+        """Where llama.cpp's mixes spend more bits: the first and last eighth, and every third between."""
+        eighth = self.layers // 8
+        return layer < eighth or layer >= 7 * self.layers // 8 or (layer - eighth) % 3 == 2
+
+    def _attention(self, at: str, plain: str, fine: str) -> Tensors:
+        d, inner, kv = self.width, self.heads * self.size, self.kv_heads * self.size
+        yield f"{at}_norm.weight", (d,), "F32"
+        if self.arch.startswith("qwen3"):
+            yield f"{at}_q_norm.weight", (self.size,), "F32"
+            yield f"{at}_k_norm.weight", (self.size,), "F32"
+        yield f"{at}_q.weight", (inner, d), plain
+        yield f"{at}_k.weight", (kv, d), plain
+        yield f"{at}_v.weight", (kv, d), fine
+        yield f"{at}_output.weight", (d, inner), plain
+
+    def _feed(self, at: str, plain: str, fine: str) -> Tensors:
+        yield f"{at}_norm.weight", (self.width,), "F32"
+        each: tuple[int, ...] = ()
+        end = ""
+        if self.experts:
+            yield f"{at}_gate_inp.weight", (self.experts, self.width), "F32"
+            each, end = (self.experts,), "_exps"
+        yield f"{at}_gate{end}.weight", (*each, self.inner, self.width), plain
+        yield f"{at}_up{end}.weight", (*each, self.inner, self.width), plain
+        yield f"{at}_down{end}.weight", (*each, self.width, self.inner), fine
+
+    def metadata(self) -> Mapping[str, Value]:
+        """What loaders ask for, with a vocabulary of bytes."""
+        arch = self.arch
+        tokens = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256))]
+        mixture = {"expert_count": self.experts, "expert_used_count": self.used}
+        mixture["expert_feed_forward_length"] = self.inner
+        return {
+            f"{arch}.context_length": 32768,
+            f"{arch}.embedding_length": self.width,
+            f"{arch}.block_count": self.layers,
+            f"{arch}.feed_forward_length": self.inner,
+            f"{arch}.attention.head_count": self.heads,
+            f"{arch}.attention.head_count_kv": self.kv_heads,
+            f"{arch}.attention.key_length": self.size,
+            f"{arch}.attention.value_length": self.size,
+            f"{arch}.attention.layer_norm_rms_epsilon": 1e-6,
+            f"{arch}.rope.dimension_count": self.size,
+            f"{arch}.rope.freq_base": 10000.0,
+            **({f"{arch}.{name}": value for name, value in mixture.items()} if self.experts else {}),
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": tokens + [f"<pad{n}>" for n in range(len(tokens), self.vocabulary)],
+            "tokenizer.ggml.scores": [-float(n) for n in range(self.vocabulary)],
+            "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [5] * (self.vocabulary - 259),
+            "tokenizer.ggml.bos_token_id": 1,
+            "tokenizer.ggml.eos_token_id": 2,
+        }
+
+
+def _norm(name: str, width: int) -> Tensors:
+    yield f"{name}.weight", (width,), "F32"
+    yield f"{name}.bias", (width,), "F32"
+
+
+SHAPES: dict[str, Shape] = {
+    "rwkv7-0.1b": RWKV7(12, 768, 64, 64, 32, 128),
+    "rwkv7-0.4b": RWKV7(24, 1024, 64, 64, 32, 128),
+    "rwkv7-1.5b": RWKV7(24, 2048, 96, 96, 64, 256),
+    "rwkv7-2.9b": RWKV7(32, 2560, 96, 96, 64, 320),
+    "rwkv7-7.2b": RWKV7(32, 4096, 128, 128, 96, 480),
+    "tinyllama-1.1b": Transformer("llama", 22, 2048, 5632, 32, 4, 64, 32000),
+    "llama-8b": Transformer("llama", 32, 4096, 14336, 32, 8, 128, 128256),
+    "mistral-24b": Transformer("llama", 40, 5120, 32768, 32, 8, 128, 131072),
+    "qwen3-0.6b": Transformer("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, tied=True),
+    "qwen3-8b": Transformer("qwen3", 36, 4096, 12288, 32, 8, 128, 151936),
+    "qwen3-30b-a3b": Transformer("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, experts=128, used=8),
+}

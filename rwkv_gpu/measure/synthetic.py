@@ -1,0 +1,125 @@
+"""Models of true shapes with random weights, made as they are read: what they say is noise, what they cost is true.
+
+Quantised tensors are random bytes with small scales. A tensor repeats a pattern of a megabyte, whose length shares no
+factor with that of a row.
+"""
+
+import functools
+import zlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadInput
+from ..gguf.file import GGUFFile, Part
+from ..gguf.formats import FORMATS
+from ..gguf.header import Described, aligned, write_header
+from ..gguf.scan import scan
+from ..gguf.source import Source
+from .shapes import QUANTS, SHAPES, Quant, Shape
+
+BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
+# Where a block of random bytes holds float16 scales, and what these are so that weights deviate by 1 around 0.
+SCALES = {"Q4_K": {0: 1 / 260, 2: 7.5 / 260}, "Q6_K": {208: 1 / 1370}, "Q8_0": {0: 1 / 74}}
+BLOCKS, FLOATS = 8191, 524287  # of a pattern: primes
+WRITTEN = 64 << 20  # bytes at a time
+NORMS = ("norm.weight", "norm_2.weight", "ln.weight")
+
+
+class Noise(Source):
+    """What a file of random weights would hold, computed where it is read. Takes any offset, from any thread."""
+
+    def __init__(self, name: str, header: bytes, tensors: Sequence[Described]) -> None:
+        self.path = name
+        self._starts, self._tensors = [0], list(tensors)
+        end = len(header)
+        for tensor in tensors:
+            self._starts.append(end)
+            end = aligned(end + tensor.nbytes)
+        self.nbytes = end
+        self._header = np.frombuffer(header, np.uint8)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def read_into(self, offset: int, view: memoryview) -> None:
+        """Fills the view from the offset on."""
+        out = np.frombuffer(view, np.uint8)
+        done = 0
+        while done < len(out):
+            which = bisect_right(self._starts, offset + done) - 1
+            end = self._starts[which + 1] if which < len(self._tensors) else self.nbytes
+            count = min(len(out) - done, end - offset - done)
+            self._fill(which, offset + done - self._starts[which], out[done : done + count])
+            done += count
+
+    def _fill(self, which: int, at: int, out: npt.NDArray[np.uint8]) -> None:
+        """From byte `at` of the header, 0, or of a tensor."""
+        if which == 0:
+            out[:] = self._header[at : at + len(out)]
+            return
+        tensor = self._tensors[which - 1]
+        data = pattern(tensor.format.name, tensor.shape[-1], _kind(tensor))
+        # Tensors of one kind begin at different places of it.
+        start = zlib.crc32(tensor.name.encode()) % (len(data) // tensor.format.nbytes) * tensor.format.nbytes
+        at = (start + at) % len(data)
+        while len(out):
+            piece = data[at : at + len(out)]
+            out[: len(piece)] = piece
+            out, at = out[len(piece) :], 0
+
+
+def _kind(tensor: Described) -> str:
+    if tensor.name.endswith(NORMS):
+        return "norm"
+    return "vector" if len(tensor.shape) == 1 else "matrix"
+
+
+@functools.lru_cache(64)
+def pattern(format_name: str, width: int, kind: str) -> npt.NDArray[np.uint8]:
+    """Bytes of whole blocks whose products with rows of `width` stay near one."""
+    fmt, rng, scale = BY_NAME[format_name], np.random.default_rng(0), 0.5 / np.sqrt(width)
+    if fmt.block == 1:
+        values = rng.standard_normal(FLOATS, np.float32) * (scale if kind == "matrix" else 0.1) + (kind == "norm")
+        halves = values.astype(np.float16)  # float32 LoRAs come from float16, too, and may be kept as such
+        return (halves if fmt.name == "F16" else halves.astype(np.float32)).view(np.uint8)
+    blocks = rng.integers(0, 256, (BLOCKS, fmt.nbytes), np.uint8)
+    for at, d in SCALES[fmt.name].items():
+        blocks[:, at : at + 2] = np.array([d * scale], np.float16).view(np.uint8)
+    return blocks.reshape(-1)
+
+
+def named(name: str) -> tuple[Shape, Quant]:
+    """What `rwkv7-2.9b-q4_k_m` means; a name without a quantisation is of q4_k_m."""
+    low = name.lower()
+    quant = next((quant for quant in QUANTS if low.endswith(f"-{quant}")), None)
+    shape = low if quant is None else low.removesuffix(f"-{quant}")
+    if shape not in SHAPES:
+        raise BadInput(
+            f"no synthetic model '{name}'; known: {', '.join(SHAPES)}, each with {', '.join(f'-{q}' for q in QUANTS)}"
+        )
+    return SHAPES[shape], QUANTS[quant or "q4_k_m"]
+
+
+def open_synthetic(name: str) -> GGUFFile:
+    """The model as if its file were open; nothing is on disk."""
+    source = noise(name, *named(name))
+    part = Part(Path(name), source, scan(source))
+    return GGUFFile([part], part.header.tensors)
+
+
+def noise(name: str, shape: Shape, quant: Quant) -> Noise:
+    """The bytes of such a file."""
+    tensors = [Described(name, size, BY_NAME[kind]) for name, size, kind in shape.tensors(quant)]
+    metadata = {"general.architecture": shape.arch, "general.name": f"{name} (random)", **shape.metadata()}
+    return Noise(name, write_header(metadata, tensors), tensors)
+
+
+def write(path: Path, source: Source) -> None:
+    """All of a source to a file."""
+    with open(path, "wb") as file:
+        for at in range(0, source.nbytes, WRITTEN):
+            file.write(source.read(at, min(WRITTEN, source.nbytes - at)))

@@ -1,0 +1,65 @@
+"""What is measured: prompts and decodes of given lengths, as batches of steps."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import BadInput
+from ..ops.batch import Batch
+from ..ops.recording import MAX_SEGMENTS
+
+FIRST_ID, LAST_ID = 3, 250  # token ids that every vocabulary has
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A prompt read in chunks, or tokens said one by one by several sequences, from a depth on."""
+
+    kind: str  # pp, or tg, as llama-bench calls them
+    tokens: int  # of each sequence
+    depth: int
+    batch: int  # sequences
+    chunk: int  # rows of a step
+
+    @property
+    def name(self) -> str:
+        """As llama-bench writes it: tg128 @ d512"""
+        return f"{self.kind}{self.tokens}" + (f" @ d{self.depth}" if self.depth else "")
+
+    @property
+    def total(self) -> int:
+        """Tokens of all sequences."""
+        return self.tokens * self.batch
+
+    @property
+    def end(self) -> int:
+        """Positions of a sequence when all is done."""
+        return self.depth + self.tokens
+
+    def steps(self) -> list[Batch]:
+        """The batches, in order. Ids differ, so that rows choose experts of their own."""
+        ids = np.random.default_rng(0).integers(FIRST_ID, LAST_ID, (self.batch, self.tokens)).tolist()
+        each = self.chunk if self.kind == "pp" else 1
+        return [
+            Batch.of([(slot, self.depth + at, ids[slot][at : at + each]) for slot in range(self.batch)])
+            for at in range(0, self.tokens, each)
+        ]
+
+
+def workloads(
+    prompts: Sequence[int],
+    tokens: Sequence[int],
+    depths: Sequence[int],
+    batches: Sequence[int],
+    chunks: Sequence[int],
+) -> list[Workload]:
+    """Every prompt by depth and chunk, then every decode by depth and batch; lengths of 0 are left out."""
+    if max(batches) > MAX_SEGMENTS:
+        raise BadInput(f"a batch of {max(batches)} is over the {MAX_SEGMENTS} sequences that a step can have")
+    prefill = [Workload("pp", p, d, 1, c) for p, d, c in itertools.product(prompts, depths, chunks) if p]
+    decode = [Workload("tg", n, d, b, b) for n, d, b in itertools.product(tokens, depths, batches) if n]
+    if not prefill + decode:
+        raise BadInput("nothing to measure: give a prompt (-p) or tokens to say (-n) above 0")
+    return prefill + decode

@@ -1,0 +1,96 @@
+"""What a bench measures and how it is told."""
+
+import csv
+import io
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gpu.reach import Reach
+from rwkv_gpu.measure.bench import bench
+from rwkv_gpu.measure.roofline import measure_roofline
+from rwkv_gpu.measure.workload import Workload, workloads
+from rwkv_gpu.models.registry import load_model
+from tests.golden_files import OWN
+from tests.measure.test_synthetic import TINY_MIXTURE
+from tests.measure.tiny import opened_tiny
+
+MODEL = str(OWN / "tiny-rwkv7.gguf")
+
+
+@pytest.mark.parametrize("window", [0, 5])
+def test_the_cost_of_looking_back_is_what_counting_gives(window):
+    reach = Reach(sequence_bytes=7, position_bytes=3, pair_flops=2, window=window)
+    for start, count in ((0, 1), (9, 1), (0, 8), (4, 9)):
+        rows = [range(max(0, p - window + 1) if window else 0, p + 1) for p in range(start, start + count)]
+        seen = {position for row in rows for position in row}
+        assert reach.cost([(start, count)]) == (7 + 3 * len(seen), 2 * sum(map(len, rows)))
+
+
+def test_workloads_are_every_combination_but_those_of_nothing():
+    works = workloads([0, 8], [4], [0, 16], [1, 2], [4, 8])
+    assert [work.name for work in works] == ["pp8", "pp8", "pp8 @ d16", "pp8 @ d16", *["tg4"] * 2, *["tg4 @ d16"] * 2]
+    assert [step.rows for step in works[0].steps()] == [4, 4]
+    assert [step.rows for step in works[-1].steps()] == [2] * 4
+    with pytest.raises(BadInput, match="nothing to measure"):
+        workloads([0], [0], [0], [1], [1])
+
+
+def test_deeper_and_wider_costs_more_and_a_batch_shares_the_weights(fast_device):
+    """Of a mixture of experts on a GPU: what a step moves follows its rows, its depth and the experts they take."""
+    file = opened_tiny(TINY_MIXTURE)
+    runner = GpuRunner(fast_device, file, load_model(file), slots=2, context=700)
+    works = [Workload("tg", 2, 0, 1, 1), Workload("tg", 2, 600, 1, 1), Workload("tg", 2, 0, 2, 2)]
+    near, far, both = (result.cost for result in bench(runner, works, 1))
+    position = 2 * 2 * 2 * 64 * 2  # layers, K and V, KV heads, head size, bytes of a half
+    assert far.nbytes - near.nbytes >= 2 * 600 * position
+    assert far.flops - near.flops == 2 * 600 * 2 * 4 * 4 * 64  # steps, positions, layers, 4 · H · N
+    assert near.nbytes < both.nbytes < 2 * near.nbytes
+    assert both.flops == 2 * near.flops
+
+
+def test_the_roofline_is_within_reason(fast_device):
+    roofline = measure_roofline(fast_device)
+    assert 1e8 < roofline.bytes_per_second < 1e14
+    assert 1e9 < roofline.flops_per_second < 1e16
+    assert roofline.seconds(roofline.bytes_per_second, 1) == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_every_output_tells_the_same_numbers(adapter, device):
+    given = ["bench", MODEL, "-p", "8", "-n", "2", "-r", "2", "--chunk-size", "4,8"]
+    given += ["--device", "cpu" if device == "cpu" else str(adapter.index)]
+    outputs = {}
+    for output in ("json", "csv", "jsonl", "md") if device == "cpu" else ("json", "md"):
+        result = CliRunner().invoke(cli, [*given, "-o", output])
+        assert result.exit_code == 0, result.output
+        outputs[output] = result.stdout
+    rows = json.loads(outputs["json"])
+    assert [(row["test"], row["chunk_size"]) for row in rows] == [("pp8", 4), ("pp8", 8), ("tg2", None)]
+    assert all(len(row["samples"]) == 2 and row["tokens_per_second"] > 0 for row in rows)
+    assert ("dispatches" in rows[0]) == (device == "gpu")
+    assert [line.split("|")[1].strip() for line in outputs["md"].splitlines()[-3:]] == ["pp8", "pp8", "tg2"]
+    if device == "cpu":
+        assert [row["test"] for row in csv.DictReader(io.StringIO(outputs["csv"]))] == ["pp8", "pp8", "tg2"]
+        assert [json.loads(line)["test"] for line in outputs["jsonl"].splitlines()] == ["pp8", "pp8", "tg2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([], "either a model file or --synthetic"),
+        ([MODEL, "--synthetic", "rwkv7-0.1b"], "either a model file or --synthetic"),
+        (["--synthetic", "gpt-5"], "known: rwkv7-0.1b"),
+        ([MODEL, "-b", "1,x"], "no list of whole numbers"),
+        ([MODEL, "-p", "0", "-n", "0"], "nothing to measure"),
+        ([MODEL, "-b", "65"], "over the 64 sequences"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_in_a_line(given, told):
+    result = CliRunner().invoke(cli, ["bench", *given, "--device", "cpu"])
+    assert result.exit_code == 2
+    assert told in result.stderr

@@ -1,0 +1,53 @@
+"""Synthetic models: noise with the shape of the truth."""
+
+import re
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.measure.shapes import QUANTS, RWKV7, SHAPES, Transformer
+from rwkv_gpu.measure.synthetic import BY_NAME, SCALES, named, noise, open_synthetic, pattern, write
+from rwkv_gpu.models.registry import load_model
+
+TINY = RWKV7(2, 256, 8, 8, 8, 16, vocabulary=300)
+TINY_MIXTURE = Transformer("qwen3moe", 2, 256, 256, 4, 2, 64, 300, experts=4, used=2)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_shape_is_a_model_of_the_size_in_its_name(name):
+    with open_synthetic(name) as file:
+        load_model(file)
+        parameters = sum(np.prod(tensor.shape) for tensor in file.tensors.values())
+    [billions] = re.findall(r"-([\d.]+)b", name)
+    assert parameters / 1e9 == pytest.approx(float(billions), rel=0.03, abs=0.1)
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+@pytest.mark.parametrize("shape", [TINY, TINY_MIXTURE], ids=["rwkv7", "qwen3moe"])
+def test_a_written_file_holds_what_is_read_without_one(tmp_path, shape, quant):
+    source = noise("tiny", shape, QUANTS[quant])
+    write(tmp_path / "tiny.gguf", source)
+    data = (tmp_path / "tiny.gguf").read_bytes()
+    assert len(data) == source.nbytes
+    with GGUFFile.open(tmp_path / "tiny.gguf") as file:
+        load_model(file)
+    rng = np.random.default_rng(0)
+    for start in rng.integers(0, source.nbytes, 20).tolist():
+        count = min(int(rng.integers(1, 1 << 16)), source.nbytes - start)
+        assert source.read(start, count) == data[start : start + count]
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_random_blocks_are_weights_around_zero(name):
+    weights = dequantise_rows(BY_NAME[name], pattern(name, 1024, "matrix").reshape(-1, BY_NAME[name].nbytes))
+    assert abs(weights.mean()) < 0.01 * weights.std()
+    assert weights.std() * np.sqrt(1024) == pytest.approx(0.5, rel=0.02)
+
+
+def test_a_name_that_is_not_known_is_told_those_that_are():
+    assert named("RWKV7-2.9B") == named("rwkv7-2.9b-q4_k_m")
+    with pytest.raises(BadInput, match="known: rwkv7-0.1b"):
+        named("gpt-5")

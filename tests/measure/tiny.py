@@ -1,0 +1,15 @@
+"""Synthetic models small enough for a test."""
+
+from pathlib import Path
+
+from rwkv_gpu.gguf.file import GGUFFile, Part
+from rwkv_gpu.gguf.scan import scan
+from rwkv_gpu.measure.shapes import QUANTS, Shape
+from rwkv_gpu.measure.synthetic import noise
+
+
+def opened_tiny(shape: Shape, quant: str = "q4_k_m") -> GGUFFile:
+    """As `open_synthetic`, of any shape."""
+    source = noise("tiny", shape, QUANTS[quant])
+    part = Part(Path("tiny"), source, scan(source))
+    return GGUFFile([part], part.header.tensors)

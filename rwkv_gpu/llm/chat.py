@@ -32,14 +32,14 @@ class Chat:
     def __init__(
         self,
         llm: "LLM",
-        template: ChatTemplate,
+        dialect: Dialect,
         *,
         messages: Sequence[Message] = (),
         think: bool | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._llm = llm
-        self._dialect = Dialect(llm.tokenizer, template)
+        self._dialect = dialect
         self._messages = tuple(messages)
         self._transcript = Transcript()
         self._lock = threading.RLock()
@@ -117,7 +117,7 @@ class Chat:
         """A talk of its own that begins with this one."""
         self._stop_reading()
         settings: Settings = {**self.settings}
-        other = Chat(self._llm, self.template, messages=self._messages, think=self.think, settings=settings)
+        other = Chat(self._llm, self._dialect, messages=self._messages, think=self.think, settings=settings)
         other._transcript = self._transcript
         return other
 

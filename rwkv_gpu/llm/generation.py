@@ -38,8 +38,7 @@ class Reading:
         self._on_prompt = on_prompt
         self._on_end = on_end
         self._owner = owner  # that must not be closed by the collector before this is
-        self._texts: dict[bool, list[str]] = {False: [], True: []}
-        self._tokens: list[int] = []
+        self.events: list[Event] = []  # that were read
         self._reason: Reason = "running"
         self._ending = threading.Lock()
         self._put = put  # where the driver puts things; it does not know this object, which may so be dropped
@@ -49,18 +48,14 @@ class Reading:
     @property
     def completion(self) -> Completion:
         """What was read so far; all of it after the last event."""
-        return Completion(
-            "".join(self._texts[False]),
-            tuple(self._tokens),
-            self._reason,
-            self._answer.stats(len(self._tokens)),
-            "".join(self._texts[True]).strip(),
-        )
+        tokens = tuple(event.token for event in self.events if event.token is not None)
+        text, thoughts = ("".join(e.text for e in self.events if e.thinking is thinking) for thinking in (False, True))
+        return Completion(text, tokens, self._reason, self._answer.stats(len(tokens)), thoughts.strip())
 
     def close(self) -> None:
         """Cancels what is not yet read. Harmless after the end, and from any thread."""
         if self._end(End("abort")):
-            self._driver.cancel(self._answer, len(self._tokens))
+            self._driver.cancel(self._answer, len(self.completion.tokens))
             self._put(End("abort"))  # for a reader who waits in another thread
 
     def __del__(self) -> None:
@@ -70,10 +65,7 @@ class Reading:
     def _take(self, item: Item) -> Event | None:
         """Takes note of an item; an event is given on."""
         if isinstance(item, Event):
-            if item.text:
-                self._texts[item.thinking].append(item.text)
-            if item.token is not None:
-                self._tokens.append(item.token)
+            self.events.append(item)
             return item
         if isinstance(item, Fed):
             if self._on_prompt is not None:

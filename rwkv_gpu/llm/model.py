@@ -1,9 +1,10 @@
 """A loaded model: text in, text out. Every method may be called from any thread; calls join the running batch."""
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Literal, TypeVar, Unpack, overload
 
@@ -16,16 +17,21 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from ..text.template import ChatTemplate
 from ..text.tokenizer import Tokenizer
-from . import measures, session
+from . import measures, replies, session
 from .chat import Chat, messages_of
+from .chat_completion import Json
 from .completion import GREEDY, Completion, Settings, sampling
+from .dialect import Dialect
 from .driver import Driver
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
 from .reader import Ends, Reader
+from .transcript import Transcript
 
 Prompt = str | Sequence[int]
 Truncate = Literal["left"]
+Messages = Sequence[Mapping[str, object]]
 R = TypeVar("R", bound=Reading)
+TALKS = 32  # whose ids are remembered for prompts that go on with them
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class LLM:
         self.vocab_size = info.vocabulary
         self.context = info.context
         self._metadata = metadata
+        self._talks: deque[Transcript] = deque(maxlen=TALKS)
         self._driver = Driver(engine)
         self._finalizer = weakref.finalize(self, self._driver.close)
 
@@ -194,11 +201,18 @@ class LLM:
 
     # ------------------------------------------------------------ talk
 
-    def template(self, template: str | ChatTemplate | None = None) -> ChatTemplate:
-        """The model's own chat template, or another: a built-in one by its name, or the jinja2 source of one."""
-        if isinstance(template, ChatTemplate):
-            return template
-        return ChatTemplate.from_metadata(self._metadata, name=template)
+    @cached_property
+    def dialect(self) -> Dialect:
+        """How the model's own template has it talked to."""
+        return Dialect(self.tokenizer, ChatTemplate.from_metadata(self._metadata))
+
+    def dialect_of(self, template: str | ChatTemplate | None) -> Dialect:
+        """The same by another template: a built-in one by its name, or the jinja2 source of one."""
+        if template is None:
+            return self.dialect
+        if isinstance(template, str):
+            template = ChatTemplate.from_metadata(self._metadata, name=template)
+        return Dialect(self.tokenizer, template)
 
     def chat(
         self,
@@ -209,13 +223,46 @@ class LLM:
         messages: Sequence[Mapping[str, object]] = (),
         **settings: Unpack[Settings],
     ) -> Chat:
-        """A new talk, told `system` before all, or one that goes on from `messages`."""
+        """A new talk, told `system` before all, or one that goes on from `messages`.
+
+        `template` is a built-in one by its name or a jinja2 source, where the model's own shall not be used; `think`
+        asks a template that knows of thoughts for them, or for none. `settings` are those of every answer.
+        """
         begun = [*([{"role": "system", "content": system}] if system is not None else []), *messages]
-        return Chat(self, self.template(template), messages=messages_of(begun), think=think, settings=settings)
+        return Chat(self, self.dialect_of(template), messages=messages_of(begun), think=think, settings=settings)
 
     def load_chat(self, path: str) -> Chat:
         """A talk that `chat.save` wrote."""
         return session.load(path, self)
+
+    @overload
+    def create_chat_completion(
+        self, messages: Messages, *, stream: Literal[False] = False, think: bool | None = None, **wishes: Any
+    ) -> Json: ...
+    @overload
+    def create_chat_completion(
+        self, messages: Messages, *, stream: Literal[True], think: bool | None = None, **wishes: Any
+    ) -> Iterator[Json]: ...
+    def create_chat_completion(
+        self, messages: Messages, *, stream: bool = False, think: bool | None = None, **wishes: Any
+    ) -> Json | Iterator[Json]:
+        """An answer to messages, in the shape of OpenAI's API: a dict, or its chunks where `stream` is set.
+
+        `wishes` are those of that API (n, stop, seed, logprobs, top_logprobs, max_completion_tokens, stream_options
+        ...) and all fields of SamplingParams. What earlier answers said is not tokenised or computed again.
+        """
+        asked = replies.ask(self, Generation, messages, think, wishes)
+        return replies.chunks(asked) if stream else replies.whole(asked)
+
+    async def acreate_chat_completion(self, messages: Messages, *, think: bool | None = None, **wishes: Any) -> Json:
+        """The whole for asyncio."""
+        return await replies.awhole(replies.ask(self, AsyncGeneration, messages, think, wishes))
+
+    def astream_chat_completion(
+        self, messages: Messages, *, think: bool | None = None, **wishes: Any
+    ) -> AsyncIterator[Json]:
+        """The chunks for asyncio; of several answers, one after the other."""
+        return replies.achunks(replies.ask(self, AsyncGeneration, messages, think, wishes))
 
     # ------------------------------------------------------------ inside
 

@@ -57,7 +57,7 @@ def _chat(notes: Mapping[str, Any], llm: "LLM") -> Chat:
     if "logit_bias" in settings:
         settings["logit_bias"] = {int(token): bias for token, bias in settings["logit_bias"].items()}
     messages = [Message(role, content, reasoning, raw) for role, content, reasoning, raw in notes["messages"]]
-    return Chat(llm, llm.template(notes["template"]), messages=messages, think=notes["think"], settings=settings)
+    return Chat(llm, llm.dialect_of(notes["template"]), messages=messages, think=notes["think"], settings=settings)
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,148 @@
+"""Chats in the shape of OpenAI's API: dicts that its clients understand, whole or in chunks. Knows no engine."""
+
+import itertools
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..engine.sampling_params import SamplingParams
+from ..errors import BadInput
+from ..text.tokenizer import Tokenizer
+from .completion import TALKING, Completion, Event, sampling
+
+Json = dict[str, Any]
+# OpenAI's names for what SamplingParams calls otherwise.
+RENAMED = {"max_completion_tokens": "max_tokens"}
+MOST = 128  # answers to one question, as OpenAI's API has it
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is asked for beside the messages."""
+
+    params: SamplingParams
+    n: int
+    logprobs: bool
+    usage: bool  # a last chunk that tells it
+    model: str | None
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> "Wishes":
+        """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None is not given."""
+        rest = {RENAMED.get(name, name): value for name, value in given.items() if value is not None}
+        n, usage = rest.pop("n", 1), (rest.pop("stream_options", None) or {}).get("include_usage", False)
+        logprobs, top, model = rest.pop("logprobs", False), rest.pop("top_logprobs", 0), rest.pop("model", None)
+        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST:
+            raise BadInput(f"n is {n!r}; it must be a whole number from 1 to {MOST}")
+        if not isinstance(logprobs, bool):
+            raise BadInput(f"logprobs is {logprobs!r}; it must be true or false, and top_logprobs a number")
+        if top and not logprobs:
+            raise BadInput(f"top_logprobs is {top!r}, but logprobs is not true; set both")
+        if "logit_bias" in rest:
+            rest["logit_bias"] = _biases(rest["logit_bias"])
+        params = sampling(None, TALKING, {**rest, "logprobs": top})
+        return cls(params, n, logprobs, bool(usage), model)
+
+    def params_of(self, index: int) -> SamplingParams:
+        """Each of several answers has a seed of its own."""
+        seed = self.params.seed
+        return self.params if seed is None or not index else sampling(self.params, {}, {"seed": seed + index})
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One reply on its way: what all its dicts have in common."""
+
+    wishes: Wishes
+    tokenizer: Tokenizer
+    model: str
+    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def whole(self, answers: Sequence[tuple[Completion, Sequence[Event]]]) -> Json:
+        """All answers at once."""
+        choices = [self._choice(index, *answer) for index, answer in enumerate(answers)]
+        return {
+            **self._head("chat.completion"),
+            "choices": choices,
+            "usage": usage([completion for completion, _ in answers]),
+        }
+
+    def opening(self, index: int) -> Json:
+        """The first chunk of an answer."""
+        return self._chunk(index, {"role": "assistant", "content": ""}, None, [])
+
+    def chunks(self, index: int, event: Event) -> Iterator[Json]:
+        """What an event adds; nothing where it shows nothing."""
+        name = "reasoning_content" if event.thinking else "content"
+        if event.text or (self.wishes.logprobs and event.token is not None):
+            yield self._chunk(index, {name: event.text} if event.text else {}, None, [event])
+
+    def closing(self, index: int, completion: Completion) -> Json:
+        """The last chunk of an answer."""
+        return self._chunk(index, {}, completion.finish_reason, [])
+
+    def last(self, completions: Sequence[Completion]) -> Iterator[Json]:
+        """The usage, where it was asked for."""
+        if self.wishes.usage:
+            yield {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(completions)}
+
+    def _head(self, kind: str) -> Json:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.wishes.model or self.model}
+
+    def _choice(self, index: int, completion: Completion, events: Sequence[Event]) -> Json:
+        message = {"role": "assistant", "content": completion.text}
+        if completion.reasoning:
+            message["reasoning_content"] = completion.reasoning
+        return {
+            "index": index,
+            "message": message,
+            "logprobs": self._logprobs(events),
+            "finish_reason": completion.finish_reason,
+        }
+
+    def _chunk(self, index: int, delta: Json, reason: str | None, events: Sequence[Event]) -> Json:
+        choice = {"index": index, "delta": delta, "logprobs": self._logprobs(events), "finish_reason": reason}
+        return {**self._head("chat.completion.chunk"), "choices": [choice]}
+
+    def _logprobs(self, events: Sequence[Event]) -> Json | None:
+        if not self.wishes.logprobs or not events:
+            return None
+        told = [
+            {**self._token(event.token, event.logprob), "top_logprobs": [self._token(*one) for one in event.top]}
+            for event in events
+            if event.token is not None
+        ]
+        return {"content": told}
+
+    def _token(self, token: int, logprob: float) -> Json:
+        data = self.tokenizer.piece(token, special=True)
+        return {"token": data.decode("utf-8", "replace"), "logprob": logprob, "bytes": [*data]}
+
+
+def usage(completions: Sequence[Completion]) -> Json:
+    """Tokens of the prompt, which counts once, and of all answers."""
+    stats = [completion.stats for completion in completions]
+    prompt, new = stats[0].prompt_tokens, sum(one.new_tokens for one in stats)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": new,
+        "total_tokens": prompt + new,
+        "prompt_tokens_details": {"cached_tokens": stats[0].reused_tokens},
+    }
+
+
+def in_turns(answers: Sequence[Iterator[Json]]) -> Iterator[Json]:
+    """A chunk of each in turn, until all have ended."""
+    for row in itertools.zip_longest(*answers):
+        yield from (chunk for chunk in row if chunk is not None)
+
+
+def _biases(given: Any) -> Any:
+    """Token ids may be strings, as JSON has keys."""
+    try:
+        return {int(token): bias for token, bias in given.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise BadInput(f"logit_bias is {given!r}; it must map token ids to numbers") from None

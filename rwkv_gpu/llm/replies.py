@@ -1,0 +1,93 @@
+"""Messages to dicts of OpenAI's shape: asks the model, as often as wished, and reads the answers whole or in chunks."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..engine.request import Request
+from .chat_completion import Json, Reply, Wishes, in_turns
+from .completion import Completion
+from .dialect import Asked
+from .generation import AsyncGeneration, Generation, Reading
+
+if TYPE_CHECKING:
+    from .model import LLM
+
+R = TypeVar("R", bound=Reading)
+
+
+@dataclass(frozen=True)
+class Replying(Generic[R]):
+    """A reply, and the answers that it is made of."""
+
+    reply: Reply
+    answers: Sequence[R]
+
+    def last(self) -> Iterator[Json]:
+        """What follows all answers."""
+        return self.reply.last([answer.completion for answer in self.answers])
+
+
+def ask(
+    llm: "LLM", reading: type[R], messages: Sequence[Mapping[str, object]], think: bool | None, given: Mapping[str, Any]
+) -> Replying[R]:
+    """Has messages answered. What earlier answers said keeps its ids."""
+    wishes = Wishes.read(given)
+    wishes.params.check_vocabulary(llm.vocab_size)
+    dialect = llm.dialect
+    asked = dialect.ask(messages, [*llm._talks], {} if think is None else {"enable_thinking": think})
+    Request(asked.transcript.ids).check(llm.vocab_size, llm.context)
+    answers = []
+    for index in range(wishes.n):
+        params = wishes.params_of(index)
+        request, reader = dialect.request(asked, params), dialect.reader(asked, params)
+        answers.append(llm._read(reading, request, reader, on_end=partial(_remember, llm, asked)))
+    return Replying(Reply(wishes, llm.tokenizer, llm.info.name), answers)
+
+
+def whole(asked: Replying[Generation]) -> Json:
+    """All answers, once they are there."""
+    return asked.reply.whole([(answer.wait(), answer.events) for answer in asked.answers])
+
+
+async def awhole(asked: Replying[AsyncGeneration]) -> Json:
+    """The same for asyncio."""
+    return asked.reply.whole([(await answer.wait(), answer.events) for answer in asked.answers])
+
+
+def chunks(asked: Replying[Generation]) -> Iterator[Json]:
+    """The chunks of all answers, in turns; where nobody reads on, they are cancelled."""
+    try:
+        yield from in_turns([_chunks(asked.reply, index, answer) for index, answer in enumerate(asked.answers)])
+        yield from asked.last()
+    finally:
+        for answer in asked.answers:
+            answer.close()
+
+
+async def achunks(asked: Replying[AsyncGeneration]) -> AsyncIterator[Json]:
+    """The chunks of one answer after the other, for asyncio."""
+    try:
+        for index, answer in enumerate(asked.answers):
+            yield asked.reply.opening(index)
+            async for event in answer:
+                for chunk in asked.reply.chunks(index, event):
+                    yield chunk
+            yield asked.reply.closing(index, answer.completion)
+        for chunk in asked.last():
+            yield chunk
+    finally:
+        for answer in asked.answers:
+            answer.close()
+
+
+def _chunks(reply: Reply, index: int, answer: Generation) -> Iterator[Json]:
+    yield reply.opening(index)
+    for event in answer:
+        yield from reply.chunks(index, event)
+    yield reply.closing(index, answer.completion)
+
+
+def _remember(llm: "LLM", asked: Asked, completion: Completion) -> None:
+    llm._talks.append(asked.transcript.said(llm.tokenizer, completion.tokens))

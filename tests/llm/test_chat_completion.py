@@ -1,0 +1,122 @@
+"""Chats in the shape of OpenAI's API: the chunks say what the whole says, and what is wrong is named."""
+
+import asyncio
+
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.errors import BadInput, ContextFull
+from tests.golden_files import OWN, golden
+
+HI = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+GREEDY = {"temperature": 0, "max_tokens": 8}
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu", sequences=4) as llm:
+        yield llm
+
+
+def joined(chunks, index=0):
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"] if choice["index"] == index]
+    return "".join(delta.get("content", "") for delta in deltas)
+
+
+def test_a_reply_has_the_shape_that_clients_read(llm):
+    reply = llm.create_chat_completion(messages=HI, **GREEDY)
+    [choice] = reply["choices"]
+    assert reply["object"] == "chat.completion"
+    assert reply["id"].startswith("chatcmpl-")
+    assert reply["model"] == llm.info.name
+    assert choice["index"] == 0
+    assert choice["message"]["role"] == "assistant"
+    assert choice["finish_reason"] == "length"
+    assert choice["logprobs"] is None
+    usage = reply["usage"]
+    assert usage["completion_tokens"] == 8
+    assert usage["total_tokens"] == usage["prompt_tokens"] + 8
+
+
+def test_chunks_say_what_the_whole_says(llm):
+    whole = llm.create_chat_completion(messages=HI, **GREEDY, n=3)
+    chunks = [*llm.create_chat_completion(HI, stream=True, **GREEDY, n=3, stream_options={"include_usage": True})]
+    for index, choice in enumerate(whole["choices"]):
+        assert joined(chunks, index) == choice["message"]["content"]
+    assert [c["choices"][0]["finish_reason"] for c in chunks[-4:-1]] == ["length"] * 3
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"] == 24
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+
+
+def test_asyncio_says_the_same(llm):
+    async def both():
+        whole = await llm.acreate_chat_completion(HI, **GREEDY)
+        return whole, [chunk async for chunk in llm.astream_chat_completion(HI, **GREEDY)]
+
+    whole, chunks = asyncio.run(both())
+    assert joined(chunks) == whole["choices"][0]["message"]["content"]
+
+
+def test_logprobs_are_told_token_by_token(llm):
+    asked = {**GREEDY, "logprobs": True, "top_logprobs": 2}
+    told = llm.create_chat_completion(HI, **asked)["choices"][0]["logprobs"]["content"]
+    assert len(told) == 8
+    for one in told:
+        assert one["logprob"] == pytest.approx(one["top_logprobs"][0]["logprob"])  # greedy takes the likeliest
+        assert bytes(one["bytes"]).decode("utf-8", "replace") == one["token"]
+        assert len(one["top_logprobs"]) == 2
+    chunks = llm.create_chat_completion(HI, stream=True, **asked)
+    streamed = [one for chunk in chunks for c in chunk["choices"] if c["logprobs"] for one in c["logprobs"]["content"]]
+    assert streamed == told
+
+
+def test_answers_of_one_seed_differ_among_each_other_and_come_again(llm):
+    asked = {"temperature": 1.0, "seed": 5, "n": 2, "max_tokens": 12}
+    first, second = (llm.create_chat_completion(HI, **asked)["choices"] for _ in range(2))
+    assert [c["message"] for c in first] == [c["message"] for c in second]
+    assert first[0]["message"] != first[1]["message"]
+
+
+def test_the_next_prompt_goes_on_with_the_ids_that_an_answer_said(llm):
+    reply = llm.create_chat_completion(HI, temperature=0, max_tokens=3, logit_bias={"33": 100.0})  # a space each time
+    said = llm._talks[-1]
+    assert said.ids[-3:] == (33, 33, 33)
+    again = [*HI, reply["choices"][0]["message"], {"role": "user", "content": "So?"}]
+    prompt = llm.dialect.ask(again, [*llm._talks]).transcript.ids
+    shared = next((i for i, (a, b) in enumerate(zip(said.ids, prompt, strict=False)) if a != b), len(said.ids))
+    assert shared > len(said.ids) - 3
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"n": 0}, "n is 0"),
+        ({"n": True}, "n is True"),
+        ({"logprobs": 3}, "logprobs is 3"),
+        ({"top_logprobs": 3}, "logprobs is not true"),
+        ({"temperature": -1}, "temperature is -1"),
+        ({"max_completion_tokens": 0}, "max_tokens is 0"),
+        ({"logit_bias": {"x": 1}}, "logit_bias is"),
+        ({"logit_bias": {"999": 1}}, "logit_bias names token 999"),
+        ({"frobnicate": 1}, "frobnicate is no setting"),
+    ],
+)
+def test_what_is_wrong_is_named(llm, wish, message):
+    with pytest.raises(BadInput, match=message):
+        llm.create_chat_completion(HI, **wish)
+
+
+def test_messages_are_checked(llm):
+    for messages in ([], "Hi", [{"role": "nobody", "content": "x"}], [{"role": "user"}]):
+        with pytest.raises(BadInput, match="messages"):
+            llm.create_chat_completion(messages)
+
+
+def test_messages_that_are_too_long_are_refused_with_both_numbers():
+    with (
+        rwkv_gpu.load(golden("qwen3-small-Q8_0.gguf"), device="cpu", context=16) as llm,
+        pytest.raises(ContextFull, match=r"a prompt of \d+ tokens does not fit the context of 16"),
+    ):
+        llm.create_chat_completion([{"role": "user", "content": "Hello " * 20}])

@@ -1,0 +1,194 @@
+"""A loaded model among many callers: threads, asyncio, batches, and texts that are given rather than said."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.errors import BadInput, Closed, ContextFull
+from tests.golden_files import OWN
+
+MODELS = ["tiny-rwkv7", "tiny-qwen3"]
+PROMPTS = ["hello", "the a b c", "user", "hello world " * 8, "a", "日本"]
+
+
+@pytest.fixture(params=["cpu", "fast"])
+def device(request, adapter):
+    return "cpu" if request.param == "cpu" else str(adapter.index)
+
+
+@pytest.fixture(params=MODELS)
+def llm(request):
+    with rwkv_gpu.load(OWN / f"{request.param}.gguf", device="cpu", sequences=4, context=None) as llm:
+        yield llm
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_calls_from_many_threads_and_batches_say_what_each_says_alone(device, name):
+    with rwkv_gpu.load(OWN / f"{name}.gguf", device=device, sequences=4, context=256, kv="f32") as llm:
+        alone = [llm.generate(prompt, max_tokens=9).tokens for prompt in PROMPTS]
+        with ThreadPoolExecutor(len(PROMPTS)) as pool:
+            threads = [*pool.map(lambda prompt: llm.generate(prompt, max_tokens=9).tokens, PROMPTS)]
+        told = []
+        batch = llm.generate_batch(PROMPTS, max_tokens=9, progress=lambda *counts: told.append(counts))
+    assert threads == alone
+    assert [done.tokens for done in batch] == alone
+    assert told == [(n + 1, len(PROMPTS)) for n in range(len(PROMPTS))]
+
+
+def test_asyncio_says_the_same_and_many_at_a_time(llm):
+    async def all_at_once():
+        return await asyncio.gather(*(llm.agenerate(prompt, max_tokens=9) for prompt in PROMPTS))
+
+    alone = [llm.generate(prompt, max_tokens=9).tokens for prompt in PROMPTS]
+    assert [done.tokens for done in asyncio.run(all_at_once())] == alone
+
+
+def test_a_task_that_is_cancelled_ends_its_answer_only(llm):
+    async def cancel():
+        events = []
+
+        async def read():
+            async for event in llm.astream("hello", max_tokens=10**6):
+                events.append(event)
+
+        task = asyncio.create_task(read())
+        other = asyncio.create_task(llm.agenerate("hello", max_tokens=5))
+        while not events:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await other
+
+    assert len(asyncio.run(cancel()).tokens) == 5
+    assert not llm._driver.call(lambda engine: engine.busy)
+
+
+def test_a_loop_that_is_gone_disturbs_nobody(llm):
+    async def leave():
+        answer = llm.astream("hello", max_tokens=200)
+        await answer.__anext__()
+        return answer
+
+    answer = asyncio.run(leave())
+    assert len(llm.generate("hello", max_tokens=5).tokens) == 5
+    answer.close()
+
+
+def test_an_answer_keeps_a_dropped_model_open_until_it_is_read():
+    answer = rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu").stream("hello", max_tokens=5)
+    assert len(answer.wait().tokens) == 5
+
+
+def test_a_dropped_model_ends_its_thread():
+    before = threading.active_count()
+    rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu").generate("hello", max_tokens=2)
+    for thread in threading.enumerate():
+        if thread.name == "rwkv-gpu":
+            thread.join(2)
+    assert threading.active_count() == before
+
+
+def test_a_closed_model_says_so(llm):
+    llm.close()
+    llm.close()
+    for call in (lambda: llm.generate("a"), lambda: llm.logits([1]), lambda: llm.embed("a")):
+        with pytest.raises(Closed, match="closed; load it again"):
+            call()
+
+
+# ---------------------------------------------------------------- texts that are given
+
+
+def test_logprobs_and_perplexity_are_those_of_the_logits(llm):
+    ids = np.random.default_rng(1).integers(3, 260, 150).tolist()
+    logits = llm.logits(ids).astype(np.float64)
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    want = np.log(p[np.arange(149), ids[1:]])
+    np.testing.assert_allclose(llm.logprobs(ids), want, atol=1e-4)
+    assert llm.perplexity(ids) == pytest.approx(np.exp(-want.mean()), rel=1e-4)
+
+
+def test_perplexity_by_windows_scores_every_token_once_after_half_a_window_at_least(llm):
+    ids = np.random.default_rng(2).integers(3, 260, 41).tolist()
+    scored = [llm.logprobs(ids[:16])]
+    for start in (8, 16, 24):
+        scored.append(llm.logprobs(ids[start : start + 16])[7:])
+    scored.append(llm.logprobs(ids[32:])[7:])
+    want = np.concatenate(scored)
+    assert len(want) == 40
+    assert llm.perplexity(ids, window=16) == pytest.approx(np.exp(-want.mean()), rel=1e-5)
+    with pytest.raises(BadInput, match="window is 1"):
+        llm.perplexity(ids, window=1)
+    with pytest.raises(BadInput, match="at least 2"):
+        llm.perplexity(ids[:1])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_embeddings_have_length_one_and_are_the_same_in_any_chunks_and_on_any_device(device, name):
+    texts = ["hello world " * 9, "a"]
+    path = OWN / f"{name}.gguf"
+    with rwkv_gpu.load(path, device="cpu", chunk_size=512) as llm:
+        want = llm.embed(texts)
+    with rwkv_gpu.load(path, device=device, chunk_size=8) as llm:
+        rows = llm.embed(texts)
+        np.testing.assert_allclose(llm.embed(texts[1]), rows[1], atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(rows, want, atol=2e-3)  # keys and values are halves
+    assert rows.shape == (2, {"tiny-rwkv7": 128, "tiny-qwen3": 256}[name])
+
+
+def test_what_is_given_waits_for_its_turn_and_others_go_on(llm):
+    answers = [llm.stream("hello", max_tokens=60) for _ in range(5)]
+    assert llm.perplexity("hello world " * 20) > 1
+    assert [len(answer.wait().tokens) for answer in answers] == [60] * 5
+
+
+# ---------------------------------------------------------------- what does not fit
+
+
+def test_a_prompt_that_is_too_long_is_refused_or_loses_its_beginning_where_that_is_asked():
+    with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu", context=64) as llm:
+        ids = np.random.default_rng(3).integers(3, 260, 100).tolist()
+        with pytest.raises(ContextFull, match="100 tokens does not fit the context of 64"):
+            llm.generate(ids)
+        cut = llm.generate(ids, max_tokens=10, truncate="left")
+        assert cut.stats.prompt_tokens == 54
+        assert cut.tokens == llm.generate(ids[-54:], max_tokens=10).tokens
+        assert llm.generate(ids, max_tokens=60, truncate="left").stats.prompt_tokens == 32
+        assert llm.generate(ids[:5], max_tokens=10, truncate="left").stats.prompt_tokens == 5
+        with pytest.raises(BadInput, match="truncate is 'right'"):
+            llm.generate(ids, truncate="right")
+
+
+def test_a_value_that_is_wrong_is_named():
+    path = OWN / "tiny-rwkv7.gguf"
+    for given, message in [
+        ({"sequences": 0}, "sequences is 0; it must be between 1 and 256"),
+        ({"chunk_size": True}, "chunk_size is True"),
+        ({"chunk_size": 2.5}, "chunk_size is 2.5"),
+        ({"layers_per_submit": -1}, "layers_per_submit is -1"),
+    ]:
+        with pytest.raises(BadInput, match=message):
+            rwkv_gpu.load(path, device="cpu", **given)
+    with rwkv_gpu.load(path, device="cpu") as llm:
+        with pytest.raises(BadInput, match="heat is no setting"):
+            llm.generate("a", heat=1)
+        with pytest.raises(BadInput, match="params is a dict"):
+            llm.generate("a", {})
+        with pytest.raises(BadInput, match="stop_ids names token 999"):
+            llm.generate("a", stop_ids=[999])
+        with pytest.raises(BadInput, match="prompts is one text"):
+            llm.generate_batch("abc")
+
+
+def test_what_a_model_is_can_be_asked(llm):
+    info = llm.info
+    assert (info.vocabulary, info.device, info.sequences) == (288, "cpu", 4)
+    assert info.parameters > 100_000
+    assert info.context == (None if info.architecture == "rwkv7" else 1024)
+    assert info.trained_context == 1024

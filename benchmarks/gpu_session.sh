@@ -1,30 +1,61 @@
 #!/bin/sh
-# Everything there is to learn from a GPU in one go: is it right, and how fast. About ten minutes; $1 is the device.
-#     benchmarks/gpu_session.sh 0 | tee report.txt
-set -eu
+# Everything there is to learn from a GPU in one go, in under ten minutes: the aims first, then is it right, and where the time goes.
+#     benchmarks/gpu_session.sh DEVICE [FOLDER] | tee report.txt
+# FOLDER keeps the rows of every bench. PEER (a Python) and PEER_PATH (see build_peer.sh) add llama.cpp to the tables.
+# MODELS in the environment narrows what is measured, LIMIT is the seconds of all. A part that hangs is ended at its own limit.
+set -u
 cd "$(dirname "$0")/.."
 device="${1:-auto}"
+folder="${2:-$(mktemp -d)}"
 python="${PYTHON:-.venv/bin/python}"
-work="$(mktemp -d)"
-trap 'rm -rf "$work"' EXIT
+rows="$folder/rows.jsonl"
+mkdir -p "$folder"
+: >"$rows"
+start="$(date +%s)"
 
-section() { printf '\n## %s\n\n' "$1"; }
+section() { printf '\n## %s (at %s s)\n\n' "$1" "$(($(date +%s) - start))"; }
+
+part() {  # SECONDS COMMAND...
+    limit="$1"; shift
+    left=$((${LIMIT:-580} - $(date +%s) + start))
+    if [ "$left" -lt 5 ]; then echo "(no time left: $*)"; return; fi
+    if [ "$left" -lt "$limit" ]; then limit="$left"; fi
+    timeout -k 5 "$limit" "$@" || echo "(ended with $? within $limit s: $*)"
+}
+
+bench() {  # SECONDS MODEL OPTIONS...
+    limit="$1"; model="$2"; shift 2
+    case " ${MODELS:-$model} " in *" $model "*) ;; *) return ;; esac
+    section "$model"
+    part "$limit" "$python" -m rwkv_gpu.cli.main bench --synthetic "$model" --device "$device" -o jsonl "$@" \
+        >"$folder/$model.jsonl" 2>"$folder/$model.log"
+    cat "$folder/$model.jsonl" >>"$rows"
+    grep -v '^{' "$folder/$model.jsonl"
+    tail -40 "$folder/$model.log"
+}
 
 section devices
-"$python" -m rwkv_gpu.cli.main devices --device "$device"
+part 30 "$python" -m rwkv_gpu.cli.main devices --device "$device"
+bench 80 rwkv7-2.9b-q4_k_m -p 1024 -n 128 -b 1,2,4,8,16,32 --chunk-size 64,128,256,512,1024 -r 3
+bench 80 llama-8b-q4_k_m -p 512 -n 64 -d 0,4096 -b 1,16 --chunk-size 512 -r 3
+bench 90 rwkv7-7.2b-f16 -p 512 -n 64 -b 1 --chunk-size 512 -r 3
+bench 110 qwen3-30b-a3b-q4_k_m -p 512 -n 64 -b 1,4,16 --chunk-size 512 -r 3
+bench 30 rwkv7-0.1b-q4_k_m -p 512 -n 128 -b 1 --chunk-size 512 -r 3
+section aims
+part 30 "$python" -m benchmarks.aims "$rows"
+if [ -n "${PEER:-}" ]; then
+    for model in rwkv7-2.9b-q4_k_m llama-8b-q4_k_m; do
+        section "peers, $model"
+        part 80 "$python" -m benchmarks.peers "$model" --peer "$PEER" --device "$device" -p 512 -n 64 --chunk-size 512 -r 3
+    done
+    section "peers, qwen3-30b-a3b-q4_k_m"
+    part 120 "$python" -m benchmarks.peers qwen3-30b-a3b-q4_k_m --peer "$PEER" --device "$device" -p 0 -n 32 -b 1,16 -r 3
+fi
 section tests
-"$python" -m pytest -x --device "$device" tests/gpu tests/ops/test_ops.py tests/ops/test_self_test.py \
+part 90 "$python" -m pytest -x --device "$device" tests/gpu tests/ops/test_ops.py tests/ops/test_self_test.py \
     tests/test_own_golden.py -k "not checked" 2>&1 | tail -3
 section dispatch
-"$python" -m benchmarks.dispatch --device "$device"
+part 20 "$python" -m benchmarks.dispatch --device "$device"
 section matrices
-"$python" -m benchmarks.linear --device "$device" --out 10240 --width 2560 --rows 1,4,512
-section experts
-"$python" -m benchmarks.experts --device "$device" || true
-for shape in rwkv7-2.9b llama-8b; do
-    section "$shape"
-    "$python" -m benchmarks.synthetic "$shape" "$work/$shape.gguf"
-    "$python" -m benchmarks.model "$work/$shape.gguf" --device "$device" --prompt 1024 \
-        --chunks 64,128,256,512,1024 --decode 64 --profile
-    rm -f "$work/$shape.gguf"
-done
+part 60 "$python" -m benchmarks.linear --device "$device" --out 10240 --width 2560 --rows 1,4,512
+section end

@@ -16,7 +16,7 @@ from rwkv_gpu.measure.synthetic import named, noise, write
 @click.argument("name")
 @click.argument("path", type=click.Path(path_type=Path))
 def main(name: str, path: Path) -> None:
-    write(path, noise(name, *named(name)))
+    write(path, noise(*named(name)))
     print(f"{path}: {path.stat().st_size / 1e9:.2f} GB")
 
 

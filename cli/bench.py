@@ -62,8 +62,12 @@ def command(
         rows = []
         for result in bench(runner, works, repeats, roofline):
             rows.append(row(subject, place, result))
-            click.echo(f"{result.workload.name}: {result.rate:.2f} tok/s", err=True)
-    click.echo(RENDER[output](rows))
+            if output == "jsonl":  # as they come
+                click.echo(RENDER[output](rows[-1:]))
+            else:
+                click.echo(f"{result.workload.name}: {result.rate:.2f} tok/s", err=True)
+    if output != "jsonl":
+        click.echo(RENDER[output](rows))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ COMMANDS = {
     "bench": "Measure tokens a second, by prompt, depth, batch and chunk size.",
     "devices": "List the GPUs, and say which one would be chosen and why.",
     "fit": "Say whether a model fits a device, and by which numbers.",
+    "profile": "Time every dispatch of a model, beside what the device can do.",
     "generate": "Continue a text.",
     "info": "Summarise a model: architecture, sizes, formats, tokenizer.",
 }

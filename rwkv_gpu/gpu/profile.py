@@ -41,6 +41,15 @@ class StepTime:
 
 
 @dataclass(frozen=True)
+class Timed:
+    """One dispatch of one replay."""
+
+    name: str
+    start: float  # seconds after the first of the step began
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Profile:
     """The steps of a plan by time, and the whole."""
 
@@ -48,23 +57,15 @@ class Profile:
     replays: int
     steps: tuple[StepTime, ...]  # longest first
     seconds: float
-
-    def table(self) -> str:
-        """One line a step name, to be read in a terminal."""
-        lines = [f"{'step':44} {'calls':>6} {'ms':>9} {'share':>6} {'GB/s':>8} {'GFLOP/s':>9}"]
-        for step in self.steps:
-            share = step.seconds / self.seconds if self.seconds else 0.0
-            times = f"{step.calls:6} {step.seconds * 1e3:9.3f} {share:6.1%}"
-            lines.append(f"{step.name:44} {times} {step.gbps:8.2f} {step.gflops:9.2f}")
-        return "\n".join(lines)
+    timeline: tuple[Timed, ...]  # of one replay, in the order of the plan
 
 
 def measure(
     plan: "Plan", write: Callable[[], None], rows: int, outputs: int, spans: Sequence[Span], replays: int
 ) -> Profile:
     """Runs the plan `replays` times with timestamps around every dispatch; `write` uploads the step."""
-    times = np.array([_replay(plan, write) for _ in range(replays)])  # [replays, dispatches] seconds
-    median = np.median(times, axis=0)
+    stamps = np.array([_replay(plan, write) for _ in range(replays)])  # [replays, dispatches, begin and end] seconds
+    median = np.median(stamps[..., 1] - stamps[..., 0], axis=0)
     sums: dict[str, list[Any]] = {}
     for dispatch, seconds in zip(plan.dispatches, median, strict=True):
         entry = sums.setdefault(re.sub(r"\bblk\.\d+", "blk.*", dispatch.name), [0, 0.0, 0, 0])
@@ -74,22 +75,25 @@ def measure(
         entry[2] += nbytes
         entry[3] += flops
     steps = sorted((StepTime(name, *entry) for name, entry in sums.items()), key=lambda step: -step.seconds)
-    return Profile(rows, replays, tuple(steps), float(median.sum()))
+    spread = zip(plan.dispatches, stamps[-1].tolist(), strict=True)
+    timeline = tuple(Timed(dispatch.name, begin, end - begin) for dispatch, (begin, end) in spread)
+    return Profile(rows, replays, tuple(steps), float(median.sum()), timeline)
 
 
 def _replay(plan: "Plan", write: Callable[[], None]) -> npt.NDArray[np.float64]:
-    """Seconds of each dispatch in one run."""
+    """When each dispatch of one run began and ended, in seconds after the first began. [dispatches, 2]"""
     capabilities = plan.device.capabilities
     if not capabilities.timestamps:
         raise UnsupportedDevice(f"{plan.device.adapter} has no timestamp queries, so it cannot be profiled")
     write()
     encode = _encode_in_pass if capabilities.timestamps_in_pass else _encode_by_pass
-    ticks: list[npt.NDArray[np.float64]] = []
+    ticks: list[npt.NDArray[np.int64]] = []
     for first in range(0, len(plan.dispatches), QUERIES // 2):
         dispatches = range(first, min(first + QUERIES // 2, len(plan.dispatches)))
-        stamps = _run_timed(plan, dispatches, encode)
-        ticks.append((stamps[1::2] - stamps[0::2]).astype(np.float64))
-    return np.concatenate(ticks) * native.timestamp_period(plan.device.handle) * 1e-9
+        ticks.append(_run_timed(plan, dispatches, encode).reshape(-1, 2))
+    every = np.concatenate(ticks)  # of a clock that may count from an epoch: more digits than a float has
+    since: npt.NDArray[np.float64] = (every - every[0, 0]).astype(np.float64)
+    return since * native.timestamp_period(plan.device.handle) * 1e-9
 
 
 def _run_timed(plan: "Plan", dispatches: range, encode: Any) -> npt.NDArray[np.int64]:

@@ -21,6 +21,7 @@ class Cost:
 
     steps: int
     dispatches: int  # of one step
+    dispatches_per_layer: float
     nbytes: int  # of all steps
     flops: int
 
@@ -109,7 +110,13 @@ def warm_up(runner: GpuRunner, work: Workload, steps: list[Batch]) -> Cost:
     runner.step(steps[-1])
     rewind(runner, work)
     runner.step(steps[0])
-    return Cost(len(steps), len(plan.dispatches), nbytes, flops)
+    return Cost(len(steps), len(plan.dispatches), per_layer(plan), nbytes, flops)
+
+
+def per_layer(plan: Plan) -> float:
+    """Dispatches inside of layers, by layer."""
+    layers = [dispatch.name.split("/")[0] for dispatch in plan.dispatches if dispatch.name.startswith("blk.")]
+    return len(layers) / max(1, len(set(layers)))
 
 
 def on_gpu(runner: GpuRunner, work: Workload, steps: list[Batch]) -> Timing:

@@ -36,6 +36,10 @@ class Subject:
         parameters = sum(math.prod(tensor.shape) for tensor in file.tensors.values())
         return cls(file.path.name.removesuffix(".gguf"), file.nbytes, parameters, dict(formats.most_common()))
 
+    def __str__(self) -> str:
+        size = f"{self.nbytes / (1 << 30):.2f} GiB, {self.parameters / 1e9:.2f} B parameters"
+        return f"{self.name}: {size} ({self.mix})"
+
     @property
     def mix(self) -> str:
         """Q4_K 83%, Q6_K 12%, F16 5%"""
@@ -72,12 +76,22 @@ class Place:
         return f"{self.device} ({self.backend}, {self.driver}), {rates}"
 
 
-def row(subject: Subject, place: Place, result: Result) -> Row:
-    """One result with all that is known of it."""
-    work, cost = result.workload, result.cost
+def facts(subject: Subject, place: Place) -> dict[str, Any]:
+    """What all rows of a run share."""
     known: dict[str, Any] = {
         "model": subject.name, "size": subject.nbytes, "parameters": subject.parameters, "formats": subject.mix,
         "device": place.device, "backend": place.backend, "driver": place.driver, "version": place.version,
+    }  # fmt: skip
+    if place.roofline is not None:
+        known["stream_gbps"] = round(place.roofline.bytes_per_second / 1e9, 3)
+        known["fma_gflops"] = round(place.roofline.flops_per_second / 1e9, 3)
+    return known
+
+
+def row(subject: Subject, place: Place, result: Result) -> Row:
+    """One result with all that is known of it."""
+    work, cost = result.workload, result.cost
+    known = facts(subject, place) | {
         "test": work.name, "n_prompt": work.tokens if work.kind == "pp" else 0,
         "n_gen": work.tokens if work.kind == "tg" else 0, "depth": work.depth, "batch": work.batch,
         "chunk_size": work.chunk if work.kind == "pp" else None,
@@ -87,6 +101,7 @@ def row(subject: Subject, place: Place, result: Result) -> Row:
     if cost is not None:
         known |= {
             "dispatches": cost.dispatches,
+            "dispatches_per_layer": round(cost.dispatches_per_layer, 2),
             "dispatches_per_token": round(cost.steps * cost.dispatches / work.total, 3),
             "cpu_share": round(result.host_share, 4),
             "bytes_per_token": cost.nbytes // work.total,
@@ -94,8 +109,6 @@ def row(subject: Subject, place: Place, result: Result) -> Row:
         }
     if cost is not None and place.roofline is not None:
         known |= {
-            "stream_gbps": round(place.roofline.bytes_per_second / 1e9, 3),
-            "fma_gflops": round(place.roofline.flops_per_second / 1e9, 3),
             "bandwidth_share": round(result.bandwidth_share, 4),
             "compute_share": round(result.compute_share, 4),
         }
@@ -104,8 +117,7 @@ def row(subject: Subject, place: Place, result: Result) -> Row:
 
 def heading(subject: Subject, place: Place, repeats: int) -> str:
     """What stands over a table."""
-    size = f"{subject.nbytes / (1 << 30):.2f} GiB, {subject.parameters / 1e9:.2f} B parameters"
-    return f"{subject.name}: {size} ({subject.mix})\n{place}\nrwkv-gpu {place.version}, mean ± sd of {repeats}\n"
+    return f"{subject}\n{place}\nrwkv-gpu {place.version}, mean ± sd of {repeats}\n"
 
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -114,7 +126,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "batch": lambda r: str(r["batch"]),
     "tok/s": lambda r: f"{_digits(r['tokens_per_second'])} ± {_digits(r['stddev'])}",
     "dispatches": lambda r: str(r.get("dispatches", "")),
-    "a token": lambda r: _digits(r["dispatches_per_token"]) if "dispatches" in r else "",
+    "a layer": lambda r: _digits(r["dispatches_per_layer"]) if "dispatches" in r else "",
     "CPU": lambda r: _percent(r.get("cpu_share")),
     "MB/token": lambda r: _digits(r["bytes_per_token"] / 1e6) if "bytes_per_token" in r else "",
     "of stream": lambda r: _percent(r.get("bandwidth_share")),

@@ -92,22 +92,22 @@ def pattern(format_name: str, width: int, kind: str) -> npt.NDArray[np.uint8]:
     return blocks.reshape(-1)
 
 
-def named(name: str) -> tuple[Shape, Quant]:
-    """What `rwkv7-2.9b-q4_k_m` means; a name without a quantisation is of q4_k_m."""
+def named(name: str) -> tuple[str, Shape, Quant]:
+    """What `rwkv7-2.9b-q4_k_m` means, by its full name; one without a quantisation is of q4_k_m."""
     low = name.lower()
-    quant = next((quant for quant in QUANTS if low.endswith(f"-{quant}")), None)
-    shape = low if quant is None else low.removesuffix(f"-{quant}")
+    quant = next((quant for quant in QUANTS if low.endswith(f"-{quant}")), "q4_k_m")
+    shape = low.removesuffix(f"-{quant}")
     if shape not in SHAPES:
         raise BadInput(
             f"no synthetic model '{name}'; known: {', '.join(SHAPES)}, each with {', '.join(f'-{q}' for q in QUANTS)}"
         )
-    return SHAPES[shape], QUANTS[quant or "q4_k_m"]
+    return f"{shape}-{quant}", SHAPES[shape], QUANTS[quant]
 
 
 def open_synthetic(name: str) -> GGUFFile:
     """The model as if its file were open; nothing is on disk."""
-    source = noise(name, *named(name))
-    part = Part(Path(name), source, scan(source))
+    source = noise(*named(name))
+    part = Part(Path(source.path), source, scan(source))
     return GGUFFile([part], part.header.tensors)
 
 

@@ -38,9 +38,14 @@ class Workload:
         """Positions of a sequence when all is done."""
         return self.depth + self.tokens
 
+    def ids(self) -> list[list[int]]:
+        """What each sequence says; ids differ, so that rows choose experts of their own."""
+        ids: list[list[int]] = np.random.default_rng(0).integers(FIRST_ID, LAST_ID, (self.batch, self.tokens)).tolist()
+        return ids
+
     def steps(self) -> list[Batch]:
-        """The batches, in order. Ids differ, so that rows choose experts of their own."""
-        ids = np.random.default_rng(0).integers(FIRST_ID, LAST_ID, (self.batch, self.tokens)).tolist()
+        """The batches, in order."""
+        ids = self.ids()
         each = self.chunk if self.kind == "pp" else 1
         return [
             Batch.of([(slot, self.depth + at, ids[slot][at : at + each]) for slot in range(self.batch)])

@@ -1,0 +1,93 @@
+"""`rwkv-gpu profile`: where the time of a model goes."""
+
+import json
+import re
+from pathlib import Path
+
+import click
+
+from rwkv_gpu import __version__
+from rwkv_gpu.engine.caches import Kind
+from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.measure.picture import picture
+from rwkv_gpu.measure.profiling import Profiled, as_data, heading, profile, table
+from rwkv_gpu.measure.report import Place, Subject, facts
+from rwkv_gpu.measure.roofline import measure_roofline
+from rwkv_gpu.measure.trace import trace
+from rwkv_gpu.measure.workload import Workload
+
+from .bench import opened, runner_for
+from .options import device_option, json_option, kv_option, numbers, synthetic_option
+
+
+@click.command("profile", epilog="Example: rwkv-gpu profile model.gguf -p 512 -b 1,16 -d 0,4096 --trace trace.json")
+@click.argument("model", metavar="[MODEL.gguf]", required=False)
+@synthetic_option
+@click.option("-p", "--prompt", type=numbers, default="512", show_default=True, help="Rows of a prompt's step, or 0.")
+@click.option("-b", "--batch", type=numbers, default="1", show_default=True, help="Sequences of a decode step, or 0.")
+@click.option("-d", "--depth", type=numbers, default="0", show_default=True, help="Tokens that came before.")
+@click.option("-r", "--repeats", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--trace", "trace_path", type=click.Path(path_type=Path), help="Write a timeline for ui.perfetto.dev.")
+@click.option("--picture", "picture_path", type=click.Path(path_type=Path), help="Draw the roofline as an SVG.")
+@click.option("--save", type=click.Path(path_type=Path), help="Write FOLDER/GPU/MODEL.json, .md and .svg.")
+@kv_option
+@device_option
+@json_option
+def command(
+    model: str | None,
+    synthetic: str | None,
+    prompt: list[int],
+    batch: list[int],
+    depth: list[int],
+    repeats: int,
+    trace_path: Path | None,
+    picture_path: Path | None,
+    save: Path | None,
+    kv: Kind,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Time every dispatch of a prompt's step and of decode steps, beside what the device can do."""
+    works = [Workload("pp", p, d, 1, p) for d in depth for p in prompt if p]
+    works += [Workload("tg", 1, d, b, b) for d in depth for b in batch if b]
+    if not works:
+        raise BadInput("nothing to profile: give rows of a prompt (-p) or a batch (-b) above 0")
+    with opened(model, synthetic) as file, runner_for(file, works, device, kv) as runner:
+        if not isinstance(runner, GpuRunner):
+            raise BadInput("numpy has no dispatches to profile; choose a GPU with --device, see `rwkv-gpu devices`")
+        roofline = measure_roofline(runner.device)
+        subject, place = Subject.of(file), Place.of(runner.device, roofline, __version__)
+        profiles = list(profile(runner, works, repeats, roofline))
+    text = _text(subject, place, profiles)
+    data = json.dumps({**facts(subject, place), "profiles": [as_data(one) for one in profiles]}, indent=2)
+    drawn = picture(profiles, f"{subject.name} on {place.device}")
+    files = {trace_path: trace(profiles)} if trace_path else {}
+    files |= {picture_path: drawn} if picture_path else {}
+    if save:
+        stem = save / _slug(place.device) / subject.name
+        saved = {".json": data, ".md": text, ".svg": drawn}
+        files |= {stem.with_name(stem.name + end): content for end, content in saved.items()}
+    for path, content in files.items():
+        _write(path, content)
+    click.echo(data if as_json else text)
+
+
+def _text(subject: Subject, place: Place, profiles: list[Profiled]) -> str:
+    parts = [f"# {subject.name}\n\n{subject}\n\n{place}, rwkv-gpu {place.version}\n"]
+    parts += [f"## {one.name}\n\n{heading(one)}\n\n{table(one)}\n" for one in profiles]
+    return "\n".join(parts)
+
+
+def _write(path: Path, content: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror}") from None
+    click.echo(f"wrote {path}", err=True)
+
+
+def _slug(name: str) -> str:
+    """A folder's name of a device's."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower().split("(")[0]).strip("-") or "gpu"

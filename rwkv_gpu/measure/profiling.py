@@ -1,0 +1,104 @@
+"""Where the time of a model goes: steps of prompts and of decode, dispatch by dispatch, beside the roofline."""
+
+import statistics
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..engine.runner import GpuRunner
+from ..gpu.profile import Profile, StepTime
+from .bench import Timing, on_gpu, rewind, spans
+from .roofline import Roofline
+from .workload import Workload
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """One step of a workload by the GPU's clock, and whole steps by ours."""
+
+    workload: Workload  # of one step: a chunk of a prompt, or a token of each sequence
+    profile: Profile
+    step_seconds: float  # of a step that nobody times dispatch by dispatch
+    host_seconds: float  # of that, in Python
+    roofline: Roofline
+
+    @property
+    def name(self) -> str:
+        """pp512 @ d4096, or tg b16 @ d4096"""
+        work = self.workload
+        head = f"pp{work.tokens}" if work.kind == "pp" else f"tg b{work.batch}"
+        return head + (f" @ d{work.depth}" if work.depth else "")
+
+    def share(self, step: StepTime) -> float:
+        """How near a step is to the roofline: the least time that it could take, by the time it takes."""
+        return self.roofline.seconds(step.nbytes, step.flops) / step.seconds if step.seconds else 0.0
+
+    @property
+    def whole(self) -> StepTime:
+        """All steps as one."""
+        steps = self.profile.steps
+        sums = (sum(getattr(step, name) for step in steps) for name in ("calls", "seconds", "nbytes", "flops"))
+        calls, seconds, nbytes, flops = sums
+        return StepTime("all", calls, seconds, nbytes, flops)
+
+
+def profile(runner: GpuRunner, works: Iterable[Workload], replays: int, roofline: Roofline) -> Iterator[Profiled]:
+    """Each workload, which is one step."""
+    for work in works:
+        runner.chunk_size = max(work.chunk, work.batch)
+        [step] = work.steps()
+        on_gpu(runner, work, [step])  # compiles, and makes the room
+        times: list[Timing] = [on_gpu(runner, work, [step]) for _ in range(replays)]
+        rewind(runner, work)
+        batch = runner.prepare(step)
+        plan = runner.plan_for(batch)
+        segments, outputs = len(batch.segments), len(batch.outputs)
+        found = plan.profile(batch.rows, batch.arrays(), replays, segments, outputs, spans(batch))
+        seconds, host = (statistics.median(getattr(t, name) for t in times) for name in ("seconds", "host_seconds"))
+        yield Profiled(work, found, seconds, host, roofline)
+
+
+def table(one: Profiled) -> str:
+    """A line a step name, the longest first, and one for all."""
+    heads = ("step", "calls", "ms", "share", "GB/s", "GFLOP/s", "of roofline")
+    rows = [heads, *(_cells(one, step) for step in (*one.profile.steps, one.whole))]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
+    rows.insert(1, tuple("-" * width if i == 0 else "-" * (width - 1) + ":" for i, width in enumerate(widths)))
+    lines = []
+    for first, *rest in rows:
+        cells = [first.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(rest, widths[1:], strict=True))]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cells(one: Profiled, step: StepTime) -> tuple[str, ...]:
+    share = step.seconds / one.profile.seconds if one.profile.seconds else 0.0
+    rates = f"{step.gbps:.1f}", f"{step.gflops:,.0f}", f"{one.share(step):.0%}"
+    return step.name, str(step.calls), f"{step.seconds * 1e3:.3f}", f"{share:.1%}", *rates
+
+
+def heading(one: Profiled) -> str:
+    """What stands over a table: the step as a whole."""
+    work = one.workload
+    rate = work.total / one.step_seconds
+    parts = [
+        f"{one.name}: {one.step_seconds * 1e3:.2f} ms a step, {rate:,.1f} tok/s",
+        f"{one.profile.seconds * 1e3:.2f} ms in {one.whole.calls} dispatches",
+        f"{one.host_seconds * 1e3:.2f} ms in Python",
+    ]
+    return ", ".join(parts)
+
+
+def as_data(one: Profiled) -> dict[str, object]:
+    """All of it, for a file."""
+    work = one.workload
+    return {
+        "test": one.name, "tokens": work.tokens, "depth": work.depth, "batch": work.batch,
+        "step_ms": one.step_seconds * 1e3, "gpu_ms": one.profile.seconds * 1e3, "host_ms": one.host_seconds * 1e3,
+        "steps": [
+            {
+                "name": step.name, "calls": step.calls, "ms": step.seconds * 1e3, "bytes": step.nbytes,
+                "flops": step.flops, "gbps": step.gbps, "gflops": step.gflops, "of_roofline": one.share(step),
+            }
+            for step in one.profile.steps
+        ],
+    }  # fmt: skip

@@ -1,0 +1,78 @@
+"""Where the time goes, as a table, a timeline and a picture."""
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.measure.picture import HEIGHT, WIDTH, picture
+from rwkv_gpu.measure.profiling import Profiled, profile
+from rwkv_gpu.measure.roofline import Roofline
+from rwkv_gpu.measure.trace import trace
+from rwkv_gpu.measure.workload import Workload
+from rwkv_gpu.models.registry import load_model
+from tests.golden_files import OWN
+from tests.measure.test_synthetic import TINY_MIXTURE
+from tests.measure.tiny import opened_tiny
+
+
+@pytest.fixture(scope="module")
+def profiles(fast_device) -> list[Profiled]:
+    if not fast_device.capabilities.timestamps:
+        pytest.skip("the device has no timestamps")
+    file = opened_tiny(TINY_MIXTURE)
+    runner = GpuRunner(fast_device, file, load_model(file), slots=2, chunk_size=8, context=128)
+    works = [Workload("pp", 8, 0, 1, 8), Workload("tg", 1, 64, 2, 2)]
+    return list(profile(runner, works, 2, Roofline(1e9, 1e10, None)))
+
+
+def test_attention_experts_and_the_writing_of_keys_have_figures(profiles):
+    prompt = {step.name: step for step in profiles[0].profile.steps}
+    for word in ("/kv attention", "exps experts_", " linear_"):
+        steps = [step for name, step in prompt.items() if word in name and not name.endswith(("_write", "_gather"))]
+        assert steps, word
+        assert all(step.nbytes and step.flops for step in steps), word
+    assert prompt["blk.*/kv attention_write"].nbytes
+    assert profiles[0].share(profiles[0].whole) > 0
+
+
+def test_a_timeline_has_every_dispatch_inside_of_its_layer(profiles):
+    events = json.loads(trace(profiles))["traceEvents"]
+    for number, one in enumerate(profiles, 1):
+        mine = [event for event in events if event["pid"] == number and event["ph"] == "X"]
+        dispatches = [event for event in mine if event["tid"] == 2]
+        assert [event["name"] for event in dispatches] == [timed.name for timed in one.profile.timeline]
+        layers = {event["name"]: event for event in mine if event["tid"] == 1}
+        assert layers.keys() == {"blk.0", "blk.1"}
+        for event in dispatches:
+            layer = layers.get(event["name"].split("/")[0])
+            if layer:
+                assert layer["ts"] <= event["ts"]
+                assert event["ts"] + event["dur"] <= layer["ts"] + layer["dur"] + 1e-6
+
+
+def test_a_picture_shows_every_step_that_computes_inside_of_its_frame(profiles):
+    root = ET.fromstring(picture(profiles, "a < b"))
+    circles = [node for node in root if node.tag.endswith("circle") and len(node)]
+    assert len(circles) == sum(step.flops > 0 for one in profiles for step in one.profile.steps)
+    assert all(0 <= float(c.get("cx")) <= WIDTH and 0 <= float(c.get("cy")) <= HEIGHT for c in circles)
+
+
+def test_what_is_saved_is_what_is_shown(adapter, tmp_path):
+    given = ["profile", str(OWN / "tiny-rwkv7.gguf"), "-p", "4", "-r", "1", "--device", str(adapter.index)]
+    result = CliRunner().invoke(cli, [*given, "--save", str(tmp_path), "--trace", str(tmp_path / "trace.json")])
+    assert result.exit_code == 0, result.output
+    [saved] = tmp_path.glob("*/tiny-rwkv7.md")
+    assert saved.read_text() == result.stdout.removesuffix("\n")
+    data = json.loads(saved.with_suffix(".json").read_text())
+    assert [one["test"] for one in data["profiles"]] == ["pp4", "tg b1"]
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_numpy_cannot_be_profiled():
+    result = CliRunner().invoke(cli, ["profile", str(OWN / "tiny-rwkv7.gguf"), "--device", "cpu"])
+    assert result.exit_code == 2
+    assert "choose a GPU" in result.stderr

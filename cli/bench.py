@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import click
 
 from rwkv_gpu import __version__
-from rwkv_gpu.engine.caches import Kind
+from rwkv_gpu.engine.room import Kind
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import click
 
-from rwkv_gpu.engine.caches import Kind, Room
 from rwkv_gpu.engine.fit import Fit, fit
+from rwkv_gpu.engine.room import Kind, Room
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice, find
 from rwkv_gpu.gpu.device import Device
@@ -52,7 +52,7 @@ def measure(
         with Device(choice.adapter) as opened:
             return fit(opened, file, model, chunk_size=chunk_size, context=context, kv=kv)
     needed = sum(4 * math.prod(weight.shape) for weight in model.weights)
-    needed += Room.of(model, context, 1, kv).total(model.caches)
+    needed += Room.of(model, context, 1, kv).total(model.caches, model.states)
     available = host_available()
     return {"needed": needed, "available": available, "fits": available is None or needed <= available}
 

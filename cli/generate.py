@@ -8,7 +8,7 @@ import click
 
 import rwkv_gpu
 from rwkv_gpu import SamplingParams
-from rwkv_gpu.engine.caches import Kind
+from rwkv_gpu.engine.room import Kind
 from rwkv_gpu.errors import BadInput
 
 from .options import chunk_option, context_option, device_option, json_option, kv_option, model_argument

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rwkv_gpu import __version__
-from rwkv_gpu.engine.caches import Kind
+from rwkv_gpu.engine.room import Kind
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.measure.picture import picture

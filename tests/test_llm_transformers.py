@@ -114,7 +114,7 @@ def test_decoding_together_equals_decoding_alone(runner):
 def test_a_copy_goes_its_own_way_and_leaves_the_first_alone(runner):
     ids, first, second = ids_of(100, 1), ids_of(5, 2), ids_of(9, 3)
     prefill(runner, ids, slot=0)
-    runner.copy_state(0, 1)
+    runner.places.fork(0, 1)
     other = prefill(runner, second, slot=1, start=100)[-1]
     mine = prefill(runner, first, slot=0, start=100)[-1]
     assert rms(other, alone(runner, ids + second)) < 1e-4
@@ -127,7 +127,7 @@ def test_a_sequence_read_and_written_back_goes_on(runner):
     state = runner.read_state(0)
     assert state["blk.0.kv.keys"].shape == (100, 2, 64)
     prefill(runner, ids_of(90, 7), slot=0)
-    runner.write_state(2, state)
+    runner.write_state(2, 100, state)
     assert rms(prefill(runner, rest, slot=2, start=100)[-1], alone(runner, ids + rest)) < 1e-4
 
 

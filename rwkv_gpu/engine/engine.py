@@ -93,7 +93,7 @@ class Engine:
             for at in range(0, len(ids), size):
                 yield run(Batch.of([(seat, at, ids[at : at + size])], every=True))
         finally:
-            self._runner.forget(seat)
+            self._runner.places.forget(seat)
             self._seats.append(seat)
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class Engine:
         self._running = [running for running in self._running if not running.reason]
         for running in ended:
             if running.seat is not None:
-                self._runner.forget(running.seat)
+                self._runner.places.forget(running.seat)
                 self._seats.append(running.seat)
         self._ended += ended
 

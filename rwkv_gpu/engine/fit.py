@@ -16,8 +16,9 @@ from ..gpu.tuning import default_tuning
 from ..models.registry import Model
 from ..ops.recorder import Recorder
 from ..ops.recording import MAX_SEGMENTS, Caches, Scratch
-from .caches import Kind, Room, check_bindings, whole
+from .caches import whole
 from .parameters import parameters_of
+from .room import DEFAULT_CACHE, Kind, Room, check_bindings
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,12 @@ def fit(
     chunk_size: int = 512,
     context: int | None = None,
     kv: Kind = "f16",
+    tokens: int | None = None,
+    cache_bytes: int = DEFAULT_CACHE,
 ) -> Fit:
     """Adds up what a runner would allocate: weights, states (keys and values too), the scratch of its largest plan."""
-    room = Room.of(model, context, slots, kv)
-    check_bindings(device, model.caches, room)
+    room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes)
+    check_bindings(device, model, room)
     parameters = parameters_of(file, model)
     return held(device, parameters, model, room, _scratch(device, parameters, model, room, chunk_size))
 
@@ -70,10 +73,9 @@ def fit(
 def held(device: Device, parameters: Sequence[Parameter], model: Model, room: Room, scratch: int = 0) -> Fit:
     """What is kept for as long as a model is loaded, and the scratch that a plan was found to take."""
     can = device.capabilities
-    states = sum(room.slots * 4 * int(np.prod(state.shape)) for state in model.states)
     return Fit(
         weights=device_bytes(device, parameters),
-        state=states + room.total(model.caches),
+        state=room.total(model.caches, model.states),
         scratch=scratch,
         available=device_available(device),
         buffer_limit=can.max_buffer,
@@ -86,7 +88,7 @@ def _scratch(device: Device, parameters: Sequence[Parameter], model: Model, room
     weights = place_weights(device, parameters, lambda nbytes: planned(nbytes, "weights"))
     states = {}
     for state in model.states:
-        nbytes = room.slots * 4 * int(np.prod(state.shape))
+        nbytes = room.state_bytes(state)
         states[state.name] = Slice(planned(nbytes, "state"), 0, nbytes)
     caches = {}
     for cache in model.caches:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..errors import CacheFull, ContextFull
 from ..ops.vocabulary import PAGE
+from .pool import Pool
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,9 @@ class Pager:
 
     def __init__(self, pages: int, context: int) -> None:
         self.context = context  # positions that a sequence may have
-        self._holders = [0] * pages
-        self._free = list(range(pages - 1, -1, -1))  # taken from the end, lowest first
+        self.pool = Pool(pages)
         self._tables: dict[int, list[int]] = {}
         self._lengths: dict[int, int] = {}
-
-    @property
-    def free_pages(self) -> int:
-        """Pages that nobody holds."""
-        return len(self._free)
 
     def table(self, slot: int) -> Sequence[int]:
         """The pages of a sequence, in the order of its positions."""
@@ -56,10 +51,6 @@ class Pager:
     def length(self, slot: int) -> int:
         """Positions that a sequence has."""
         return self._lengths.get(slot, 0)
-
-    def holders(self, page: int) -> int:
-        """How many tables and holds a page is in."""
-        return self._holders[page]
 
     def prepare(self, wanted: Sequence[Wanted]) -> list[Copy]:
         """Gives each sequence pages of its own for what a step writes; the copies must be made before it.
@@ -76,10 +67,10 @@ class Pager:
         for want in wanted:
             self.truncate(want.slot, want.start)
         needed = self._needed(wanted)
-        if needed > len(self._free):
+        if needed > self.pool.free:
             raise CacheFull(
-                f"the step needs {needed:,} pages of {PAGE} tokens, but only {len(self._free):,} of "
-                f"{len(self._holders):,} are free; end a sequence, or load the model with room for more"
+                f"the step needs {needed:,} pages of {PAGE} tokens, but only {self.pool.free:,} of "
+                f"{self.pool.pages:,} are free; end a sequence, or load the model with room for more"
             )
         return [copy for want in wanted for copy in self._grow(want)]
 
@@ -89,7 +80,7 @@ class Pager:
             return
         table = self._tables.get(slot, [])
         keep = _pages(length)
-        self.release(table[keep:])
+        self.pool.release(table[keep:])
         del table[keep:]
         self._lengths[slot] = length
         if not length:
@@ -100,7 +91,7 @@ class Pager:
         """The target becomes the first positions of the source, all of them where no length is given; nothing moves."""
         length = self.length(source) if length is None else length
         assert length <= self.length(source), f"slot {source} has no position {length - 1}"
-        pages = self.hold(self.table(source)[: _pages(length)])
+        pages = self.pool.hold(self.table(source)[: _pages(length)])
         self.adopt(target, pages, length)
 
     def adopt(self, slot: int, pages: Iterable[int], length: int) -> None:
@@ -110,27 +101,11 @@ class Pager:
             self._tables[slot] = list(pages)
             self._lengths[slot] = length
 
-    def hold(self, pages: Iterable[int]) -> tuple[int, ...]:
-        """Keeps pages that somebody has, until they are released once more."""
-        held = tuple(pages)
-        for page in held:
-            assert self._holders[page], f"page {page} is nobody's"
-            self._holders[page] += 1
-        return held
-
-    def release(self, pages: Iterable[int]) -> None:
-        """Gives back pages that were held or in a table."""
-        for page in pages:
-            self._holders[page] -= 1
-            assert self._holders[page] >= 0, f"page {page} was released too often"
-            if not self._holders[page]:
-                self._free.append(page)
-
     def _needed(self, wanted: Sequence[Wanted]) -> int:
         """Pages that the step takes: new ones, and copies of those that are shared and written into."""
         new = sum(_pages(want.end) - len(self.table(want.slot)) for want in wanted)
         writers = Counter(page for want in wanted for page in self._written(want))
-        copies = sum(min(count, self._holders[page] - 1) for page, count in writers.items())
+        copies = sum(min(count, self.pool.holders(page) - 1) for page, count in writers.items())
         return new + copies
 
     def _written(self, want: Wanted) -> Sequence[int]:
@@ -141,18 +116,13 @@ class Pager:
         table = self._tables.setdefault(want.slot, [])
         copies = []
         for page in self._written(want):
-            if self._holders[page] > 1:
-                copies.append(Copy(page, self._take()))
-                self.release([page])
+            if self.pool.holders(page) > 1:
+                copies.append(Copy(page, self.pool.take()))
+                self.pool.release([page])
                 table[want.start // PAGE] = copies[-1].target
-        table.extend(self._take() for _ in range(_pages(want.end) - len(table)))
+        table.extend(self.pool.take() for _ in range(_pages(want.end) - len(table)))
         self._lengths[want.slot] = want.end
         return copies
-
-    def _take(self) -> int:
-        page = self._free.pop()
-        self._holders[page] = 1
-        return page
 
 
 def _pages(length: int) -> int:

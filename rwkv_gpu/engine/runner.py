@@ -17,9 +17,12 @@ from ..ops.recorder import Recorder
 from ..ops.recording import MAX_SEGMENTS, Scratch
 from ..ops.reference import Reference
 from ..ops.self_test import tuning_for
-from .caches import GpuCaches, HostCaches, Kind, Room, check_bindings
+from .caches import GpuCaches, HostCaches, Paged
 from .fit import held
 from .parameters import parameters_of
+from .places import Places
+from .room import DEFAULT_CACHE, Kind, Room, check_bindings
+from .states import StatePages
 
 Logits = npt.NDArray[np.float32]
 Output = Literal["logits", "hidden"]
@@ -33,6 +36,8 @@ class Runner(Protocol):
     slots: int  # sequences that it has room for
     chunk_size: int  # rows that a step may have
     context: int | None  # positions that a sequence may have, where there is a limit
+    room: Room
+    places: Places
 
     def step(self, batch: Batch) -> Logits:
         """The logits of the rows that the batch asks for, [R, V]; the states move on."""
@@ -41,16 +46,10 @@ class Runner(Protocol):
         """The same, but what the head would make logits of, [R, D]"""
 
     def read_state(self, slot: int) -> StateArrays:
-        """A sequence's states, by name."""
+        """What a sequence has come to, by name."""
 
-    def write_state(self, slot: int, states: StateArrays) -> None:
+    def write_state(self, slot: int, length: int, states: StateArrays) -> None:
         """Puts a sequence where `read_state` was taken."""
-
-    def copy_state(self, source: int, target: int) -> None:
-        """One slot becomes what another is."""
-
-    def forget(self, slot: int) -> None:
-        """Gives back the pages of a sequence that has ended."""
 
     def close(self) -> None:
         """Gives back all memory."""
@@ -72,9 +71,11 @@ class GpuRunner:
         progress: Progress | None = None,
         context: int | None = None,
         kv: Kind = "f16",
+        tokens: int | None = None,
+        cache_bytes: int = DEFAULT_CACHE,
     ) -> None:
-        room = Room.of(model, context, slots, kv)
-        check_bindings(device, model.caches, room)
+        self.room = room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes)
+        check_bindings(device, model, room)
         parameters = parameters_of(file, model)
         held(device, parameters, model, room).check()  # before anything is allocated
         self.device = device
@@ -87,15 +88,16 @@ class GpuRunner:
         self.weights = load_weights(device, file, parameters, progress)
         self._states: dict[str, Buffer] = {}
         for state in model.states:
-            self._states[state.name] = device.buffer(slots * 4 * int(np.prod(state.shape)), "state")
+            self._states[state.name] = device.buffer(room.state_bytes(state), "state")
         self._caches = GpuCaches(device, model.caches, room)
+        self.places = places_of(model, room, self._caches)
         self.context = room.context if model.caches else None
         self._scratch = Scratch(device)
         self._plans: dict[tuple[int, int, bool, int, Output], Plan] = {}
 
     def prepare(self, batch: Batch) -> Batch:
-        """The batch with a place for all its keys and values; what a plan can run."""
-        return self._caches.prepare(batch)
+        """The batch with a place for all that it writes; what a plan can run."""
+        return self.places.prepare(batch)
 
     def step(self, batch: Batch) -> Logits:
         return self._run(batch, "logits")
@@ -144,25 +146,16 @@ class GpuRunner:
         arrays = {}
         for state in self.model.states:
             nbytes = 4 * int(np.prod(state.shape))
-            data = self.device.read(self._states[state.name], nbytes, slot * nbytes)
+            data = self.device.read(self._states[state.name], nbytes, self.places.state(slot) * nbytes)
             arrays[state.name] = np.frombuffer(data, np.float32).reshape(state.shape)
         return arrays | self._caches.read(slot)
 
-    def write_state(self, slot: int, states: StateArrays) -> None:
+    def write_state(self, slot: int, length: int, states: StateArrays) -> None:
+        self.places.begin(slot, length)
         for state in self.model.states:
             array = states[state.name].astype(np.float32)
-            self.device.write(self._states[state.name], array, slot * array.nbytes)
+            self.device.write(self._states[state.name], array, self.places.state(slot) * array.nbytes)
         self._caches.write(slot, states)
-
-    def copy_state(self, source: int, target: int) -> None:
-        for state in self.model.states:
-            nbytes = 4 * int(np.prod(state.shape))
-            buffer = self._states[state.name]
-            self.device.copy(buffer, source * nbytes, buffer, target * nbytes, nbytes)
-        self._caches.pager.share(source, target)
-
-    def forget(self, slot: int) -> None:
-        self._caches.pager.truncate(slot, 0)
 
     def close(self) -> None:
         self.device.close()
@@ -180,15 +173,18 @@ class HostRunner:
         chunk_size: int = 512,
         context: int | None = None,
         kv: Kind = "f16",
+        tokens: int | None = None,
+        cache_bytes: int = DEFAULT_CACHE,
     ) -> None:
-        room = Room.of(model, context, slots, kv)
+        self.room = room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes)
         self.model = model
         self.vocabulary = model.vocabulary
         self.slots = slots
         self.chunk_size = chunk_size
         self._weights: Mapping[str, npt.NDArray[Any]] = host_weights(file, parameters_of(file, model))
-        self._states = {state.name: np.zeros((slots, *state.shape), np.float32) for state in model.states}
+        self._states = {state.name: np.zeros((room.states, *state.shape), np.float32) for state in model.states}
         self._caches = HostCaches(model.caches, room)
+        self.places = places_of(model, room, self._caches)
         self.context = room.context if model.caches else None
 
     def step(self, batch: Batch) -> Logits:
@@ -200,27 +196,27 @@ class HostRunner:
         return rows
 
     def _reference(self, batch: Batch) -> tuple[Reference, npt.NDArray[Any]]:
-        batch = self._caches.prepare(batch)
+        batch = self.places.prepare(batch)
         return Reference(self._weights, self._states, batch, self._caches.arrays), batch.ids
 
     def read_state(self, slot: int) -> StateArrays:
-        return {name: array[slot].copy() for name, array in self._states.items()} | self._caches.read(slot)
+        arrays = {name: array[self.places.state(slot)].copy() for name, array in self._states.items()}
+        return arrays | self._caches.read(slot)
 
-    def write_state(self, slot: int, states: StateArrays) -> None:
+    def write_state(self, slot: int, length: int, states: StateArrays) -> None:
+        self.places.begin(slot, length)
         for name, array in self._states.items():
-            array[slot] = states[name]
+            array[self.places.state(slot)] = states[name]
         self._caches.write(slot, states)
-
-    def copy_state(self, source: int, target: int) -> None:
-        for array in self._states.values():
-            array[target] = array[source]
-        self._caches.pager.share(source, target)
-
-    def forget(self, slot: int) -> None:
-        self._caches.pager.truncate(slot, 0)
 
     def close(self) -> None:
         self._weights, self._states = {}, {}
+
+
+def places_of(model: Model, room: Room, caches: Paged) -> Places:
+    """The pages and states of a model's sequences."""
+    states = StatePages(room.states, room.history) if model.states else None
+    return Places(caches.pager if model.caches else None, states, caches.copy_pages)
 
 
 def bucket(count: int, most: int) -> int:

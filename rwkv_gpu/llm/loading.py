@@ -5,8 +5,8 @@ import os
 from collections import Counter
 from typing import Any
 
-from ..engine.caches import Kind
 from ..engine.engine import Engine
+from ..engine.room import Kind
 from ..engine.runner import GpuRunner, HostRunner, Runner
 from ..engine.state_file import fingerprint
 from ..errors import BadInput

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..engine.runner import GpuRunner, Runner, prefill
+from ..engine.runner import GpuRunner, Runner
 from ..gpu.plan import Plan
 from ..ops.batch import Batch
 from .roofline import Roofline
-from .workload import FIRST_ID, Workload
+from .workload import Workload
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,9 @@ def on_host(runner: Runner, work: Workload, steps: list[Batch]) -> Timing:
 
 
 def rewind(runner: Runner, work: Workload) -> None:
-    """Puts every sequence to where the workload begins; on a GPU nothing is said on the way there: it costs alike."""
+    """Puts every sequence to where the workload begins; nothing is said on the way there: it costs alike."""
     for slot in range(runner.slots):
-        runner.forget(slot)
-        if work.depth and slot < work.batch:
-            ids = [FIRST_ID] * work.depth
-            if isinstance(runner, GpuRunner):
-                runner.prepare(Batch.of([(slot, 0, ids)]))
-            else:
-                prefill(runner, ids, slot=slot)
+        runner.places.begin(slot, work.depth if slot < work.batch else 0)
 
 
 def spans(step: Batch) -> list[tuple[int, int]]:

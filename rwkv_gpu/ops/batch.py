@@ -17,9 +17,20 @@ class Segment:
 
     first: int  # row
     count: int  # of rows, at least 1
-    slot: int  # where the sequence's state lies
-    start: int  # position of the first row in the sequence; at 0 the state starts from zeros, whatever the slot holds
+    slot: int  # the sequence's number; where nobody places it, its state lies there
+    start: int  # position of the first row in the sequence; at 0 the state starts from zeros, whatever `source` holds
     pages: tuple[int, ...] = ()  # that hold positions 0 .. of the sequence, for models that attend
+    state: tuple[int, int] | None = None  # for recurrent models: the state that is read, and the one that is written
+
+    @property
+    def source(self) -> int:
+        """The state that the step reads."""
+        return self.slot if self.state is None else self.state[0]
+
+    @property
+    def target(self) -> int:
+        """The state that it writes, maybe the same."""
+        return self.slot if self.state is None else self.state[1]
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,11 @@ class Batch:
         segments = tuple(replace(segment, pages=tuple(tables[segment.slot])) for segment in self.segments)
         return replace(self, segments=segments)
 
+    def stateful(self, states: Mapping[int, tuple[int, int]]) -> "Batch":
+        """The same with the states that each slot reads and writes."""
+        segments = tuple(replace(segment, state=states[segment.slot]) for segment in self.segments)
+        return replace(self, segments=segments)
+
     def pages(self) -> npt.NDArray[np.uint32]:
         """The pages of each sequence, beyond its last zeros. [S, P]"""
         most = max((len(segment.pages) for segment in self.segments), default=0)
@@ -80,13 +96,13 @@ class Batch:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What kernels read of it, by the names of a plan's inputs."""
-        rows = [(segment.first, segment.count, segment.slot, segment.start) for segment in self.segments]
-        segments = np.array(rows, np.uint32).reshape(-1, 4)
+        rows = [(s.first, s.count, s.start, s.source, s.target) for s in self.segments]
+        segments = np.array(rows, np.uint32).reshape(-1, 5)
         row_segment = np.repeat(np.arange(len(rows), dtype=np.uint32), segments[:, 1])
         pages = self.pages()
         return {
             "ids": self.ids,  # [T]
-            "segments": segments,  # [S, 4]
+            "segments": segments,  # [S, 5]
             "row_segment": row_segment,  # [T]
             "output_rows": np.array(self.outputs, np.uint32),  # [R]
             "pages": pages,  # [S, P]
@@ -101,6 +117,6 @@ def _places(
     if not pages.size:
         return np.zeros((0, 2), np.uint32)
     mine = segments[row_segment]
-    positions = np.arange(len(mine), dtype=np.uint32) - mine[:, 0] + mine[:, 3]
+    positions = np.arange(len(mine), dtype=np.uint32) - mine[:, 0] + mine[:, 2]
     page, row = np.divmod(positions, np.uint32(PAGE))
     return np.stack([positions, pages[row_segment, page] * np.uint32(PAGE) + row], axis=1)

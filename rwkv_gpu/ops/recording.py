@@ -112,8 +112,8 @@ class Recording:
 
     @property
     def segments(self) -> Value:
-        """Of each sequence in the step: first row, count, slot, start position. [S, 4]"""
-        return self.input("segments", np.uint32, (self.max_segments, 4))
+        """Of each sequence in the step: first row, count, start position, states to read and to write. [S, 5]"""
+        return self.input("segments", np.uint32, (self.max_segments, 5))
 
     @contextlib.contextmanager
     def layer(self, index: int) -> Iterator[None]:

@@ -33,7 +33,7 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
 class Reference:
     """Runs each op at once; `weights` and `states` map a name to float32 values, those of states in place.
 
-    A state is [slots, *shape]; a cache is its keys and its values, [pages, PAGE, KV heads, N] each, in float32 or
+    A state is [states, *shape]; a cache is its keys and its values, [pages, PAGE, KV heads, N] each, in float32 or
     float16; `batch` says which rows are whose. All these are for the ops that look back in time.
     """
 
@@ -129,11 +129,11 @@ class Reference:
         xx = self.layer_norm(x, weight, bias, eps)
         before = np.zeros_like(xx)
         before[1:] = xx[:-1]
-        last = self.states[state.name]  # [slots, D]
+        last = self.states[state.name]  # [states, D]
         for segment in self.batch.segments:
             known = segment.start > 0
-            before[segment.first] = self.layer_norm(last[segment.slot], weight, bias, eps) if known else 0
-            last[segment.slot] = x[segment.first + segment.count - 1]
+            before[segment.first] = self.layer_norm(last[segment.source], weight, bias, eps) if known else 0
+            last[segment.target] = x[segment.first + segment.count - 1]
         return tuple(xx + (before - xx) * mu for mu in self.weights[mix.name])
 
     def time_mix(self, x: Mixed[Array], vectors: Weight, eps: float, state: State) -> Array:
@@ -148,10 +148,10 @@ class Reference:
         y = np.empty_like(v)  # [T, H, N]
         for segment in self.batch.segments:
             rows = slice(segment.first, segment.first + segment.count)
-            slot = self.states[state.name][segment.slot]  # [H, N, N]
-            if segment.start == 0:
-                slot[:] = 0
-            y[rows] = _recur(slot, r[rows], w[rows], k[rows], v[rows], -kk[rows], (kk * a)[rows])
+            states = self.states[state.name]  # [states, H, N, N]
+            s = states[segment.target]
+            s[:] = states[segment.source] if segment.start else 0
+            y[rows] = _recur(s, r[rows], w[rows], k[rows], v[rows], -kk[rows], (kk * a)[rows])
         y = y - y.mean(axis=-1, keepdims=True)
         y = y / np.sqrt((y**2).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight + bias
         y = y + (r * k * r_k).sum(axis=-1, keepdims=True) * v

@@ -8,6 +8,15 @@ struct Step {
 
 @group(0) @binding(0) var<uniform> step: Step;
 
+// Consecutive rows that are the next tokens of one sequence.
+struct Segment {
+    first: u32,     // row
+    count: u32,     // of rows
+    start: u32,     // position of the first; at 0 the sequence has no state yet
+    source: u32,    // the state that is read
+    written: u32,   // the state that is written, maybe the same
+}
+
 // How many vec4s apart the parts of a stack begin, whose rows are `width` vec4s: at multiples of 256 bytes.
 fn apart(width: u32) -> u32 {
     return (step.bucket * width + 15u) / 16u * 16u;

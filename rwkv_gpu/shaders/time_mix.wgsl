@@ -6,8 +6,8 @@
 @group(0) @binding(1) var<storage, read> rkv: array<vec4f>;             // r, k, v [T, H, N / 4], the parts R, K, V of a stack
 @group(0) @binding(2) var<storage, read> gates: array<vec4f>;           // w, a, gate, v_gate [T, H, N / 4], the parts W, A, G, VG
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // k_k, k_a, r_k, norm weight and bias [5, H, N / 4]
-@group(0) @binding(4) var<storage, read> segments: array<vec4u>;        // [S] of first row, count, slot, start
-@group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [slots, H, N, N / 4], value by key
+@group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
+@group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key
 @group(0) @binding(6) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4]
 
 const_assert WG == N / ROWS * SPLIT;
@@ -39,17 +39,18 @@ fn run(group: u32, lane: u32) {
     let head = group % H;
     let row = lane / SPLIT * ROWS;
     let part = lane % SPLIT;
-    let place = ((segment.z * H + head) * N + row) * N4 + part;
+    let source = ((segment.source * H + head) * N + row) * N4 + part;
+    let written = ((segment.written * H + head) * N + row) * N4 + part;
     var s: array<Tile, COLUMNS>;
     for (var c = 0u; c < COLUMNS; c++) {
         s[c] = Tile();
-        if segment.w > 0u {
-            s[c] = load_tile(place + c * SPLIT);
+        if segment.start > 0u {
+            s[c] = load_tile(source + c * SPLIT);
         }
     }
-    for (var done = 0u; done < segment.y; done += BLOCK) {
-        let tokens = min(BLOCK, segment.y - done);
-        let at = (segment.x + done) * D4 + head * N4;
+    for (var done = 0u; done < segment.count; done += BLOCK) {
+        let tokens = min(BLOCK, segment.count - done);
+        let at = (segment.first + done) * D4 + head * N4;
         prepare(at, tokens, head, lane);
         for (var token = 0u; token < tokens; token++) {
             let base = token * N4 + part;
@@ -77,7 +78,7 @@ fn run(group: u32, lane: u32) {
         conclude(at, tokens, head, lane);
     }
     for (var c = 0u; c < COLUMNS; c++) {
-        store_tile(place + c * SPLIT, s[c]);
+        store_tile(written + c * SPLIT, s[c]);
     }
 }
 

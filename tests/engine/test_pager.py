@@ -31,12 +31,12 @@ class Sequences(RuleBasedStateMachine):
             Wanted(slot, round(len(self.expected.get(slot, [])) * where), count)
             for slot, (where, count) in steps.items()
         ]
-        before = self.pager.free_pages, [list(self.pager.table(slot)) for slot in range(SLOTS)]
+        before = self.pager.pool.free, [list(self.pager.table(slot)) for slot in range(SLOTS)]
         try:
             copies = self.pager.prepare(wanted)
         except ContextFull:
             assert any(want.end > CONTEXT for want in wanted)
-            assert before == (self.pager.free_pages, [list(self.pager.table(slot)) for slot in range(SLOTS)])
+            assert before == (self.pager.pool.free, [list(self.pager.table(slot)) for slot in range(SLOTS)])
             return
         except CacheFull:
             for want in wanted:
@@ -49,7 +49,7 @@ class Sequences(RuleBasedStateMachine):
             self.mark += want.count
             for position, mark in zip(range(want.start, want.end), marks, strict=True):
                 page = self.pager.table(want.slot)[position // PAGE]
-                assert self.pager.holders(page) == 1, "wrote into a page that others hold"
+                assert self.pager.pool.holders(page) == 1, "wrote into a page that others hold"
                 self.memory[page][position % PAGE] = mark
             self.expected[want.slot] = self.expected.get(want.slot, [])[: want.start] + marks
 
@@ -69,7 +69,9 @@ class Sequences(RuleBasedStateMachine):
     def hold(self, slot):
         """Full pages stay readable after their sequence has gone on or ended."""
         full = len(self.expected.get(slot, [])) // PAGE
-        self.held.append((self.pager.hold(self.pager.table(slot)[:full]), self.expected.get(slot, [])[: full * PAGE]))
+        self.held.append(
+            (self.pager.pool.hold(self.pager.table(slot)[:full]), self.expected.get(slot, [])[: full * PAGE])
+        )
 
     @rule(slot=slots)
     def adopt(self, slot):
@@ -81,16 +83,16 @@ class Sequences(RuleBasedStateMachine):
     @rule()
     def let_go(self):
         if self.held:
-            self.pager.release(self.held.pop()[0])
+            self.pager.pool.release(self.held.pop()[0])
 
     @invariant()
     def nothing_leaks(self):
         used = {page for slot in range(SLOTS) for page in self.pager.table(slot)}
         used |= {page for pages, _ in self.held for page in pages}
-        assert self.pager.free_pages == PAGES - len(used)
+        assert self.pager.pool.free == PAGES - len(used)
         holders = [page for slot in range(SLOTS) for page in self.pager.table(slot)]
         holders += [page for pages, _ in self.held for page in pages]
-        assert all(self.pager.holders(page) == holders.count(page) for page in range(PAGES))
+        assert all(self.pager.pool.holders(page) == holders.count(page) for page in range(PAGES))
 
     @invariant()
     def every_sequence_reads_what_it_wrote(self):
@@ -123,4 +125,4 @@ def test_a_fork_moves_nothing_until_one_side_writes():
     assert list(pager.table(1)) == list(pager.table(0))
     [copy] = pager.prepare([Wanted(0, PAGE + 5, 1), Wanted(1, PAGE + 5, 1)])
     assert copy.source in pager.table(1) and copy.target in pager.table(0)
-    assert pager.free_pages == 1
+    assert pager.pool.free == 1

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import gguf
 import numpy as np
 
-from rwkv_gpu.engine.caches import GpuCaches, HostCaches, Kind, Room
+from rwkv_gpu.engine.caches import GpuCaches, HostCaches, Paged
+from rwkv_gpu.engine.places import Places
+from rwkv_gpu.engine.room import Kind, Room
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
@@ -45,6 +47,7 @@ class OnCpu:
     def __init__(self, model: Model, weights: Arrays, kv: Kind = "f32") -> None:
         self.model = model
         self.caches = HostCaches(model.caches, Room(CONTEXT, SLOTS, kv))
+        self.places = places_of(model, self.caches)
         for pages in (pages for both in self.caches.arrays.values() for pages in both):
             pages[:] = np.nan
         self.weights = weights
@@ -52,7 +55,7 @@ class OnCpu:
 
     def step(self, batch: Batch) -> np.ndarray:
         """The logits that the batch asks for."""
-        batch = self.caches.prepare(batch)
+        batch = self.places.prepare(batch)
         return self.model.forward(Reference(self.weights, self.states, batch, self.caches.arrays), batch.ids)
 
 
@@ -70,6 +73,7 @@ class OnGpu:
     ) -> None:
         room = Room(CONTEXT, SLOTS, kv)
         self.caches = GpuCaches(device, model.caches, room)
+        self.places = places_of(model, self.caches)
         placed = self.caches.placed(room.max_pages)
         for buffer in (place.buffer for both in placed.places.values() for place in both):
             device.write(buffer, np.full(buffer.nbytes // 4, 0xFFFFFFFF, np.uint32))
@@ -92,9 +96,14 @@ class OnGpu:
 
     def step(self, batch: Batch) -> np.ndarray:
         """The logits that the batch asks for."""
-        batch = self.caches.prepare(batch)
+        batch = self.places.prepare(batch)
         self.plan.run(batch.rows, batch.arrays(), len(batch.segments), len(batch.outputs))
         return self.plan.read("logits", len(batch.outputs))
+
+
+def places_of(model: Model, caches: Paged) -> Places:
+    """Pages as sequences need them; a state lies where its sequence's number says."""
+    return Places(caches.pager if model.caches else None, None, caches.copy_pages)
 
 
 def feed(model: OnCpu | OnGpu, tokens: Sequence[int], chunks: Iterable[int], slot: int = 1) -> np.ndarray:

@@ -134,7 +134,7 @@ def test_a_batch_lays_its_sequences_end_to_end():
     arrays = batch.arrays()
     assert batch.rows == 6
     assert arrays["ids"].tolist() == [7, 8, 9, 1, 4, 4]
-    assert arrays["segments"].tolist() == [[0, 3, 3, 0], [3, 1, 0, 5], [4, 2, 6, 2]]
+    assert arrays["segments"].tolist() == [[0, 3, 0, 3, 3], [3, 1, 5, 0, 0], [4, 2, 2, 6, 6]]
     assert arrays["row_segment"].tolist() == [0, 0, 0, 1, 2, 2]
     assert arrays["output_rows"].tolist() == [2, 3, 5]
     assert Batch.of([(0, 0, [1, 2])], every=True).outputs == (0, 1)
@@ -277,6 +277,24 @@ def test_a_sequence_of_nan_touches_no_other(device, kind):
         assert np.array_equal(np.delete(sick[name], range(40, 49), 0), np.delete(healthy[name], range(40, 49), 0))
     for name in after_healthy:
         assert np.array_equal(np.delete(after_sick[name], 2, 0), np.delete(after_healthy[name], 2, 0))
+
+
+@pytest.mark.parametrize("kind", ["shift", "mix"])
+def test_a_step_leaves_the_state_that_it_reads_whole_where_it_writes_another(device, kind):
+    case = shift_case(128, 6) if kind == "shift" else mix_case(2, 64)
+    inputs = shift_inputs(40, 128) if kind == "shift" else mix_inputs(40, 2, 64)
+    batch = batch_of([(3, 1, 31), (2, 1, 9)])
+    apart = batch.stateful({3: (3, 6), 2: (2, 0)})
+    slots = case.slots()
+    [there], after_there = case.on_gpu(device, slots, [(batch, inputs)])
+    [other], after_other = case.on_gpu(device, slots, [(apart, inputs)])
+    _, on_cpu = case.on_cpu(slots, [(apart, inputs)])
+    for name in there:
+        assert np.array_equal(other[name], there[name])
+    for name, array in slots.items():
+        assert np.array_equal(after_other[name][[6, 0]], after_there[name][[3, 2]])
+        assert np.array_equal(after_other[name][[1, 2, 3, 4, 5]], array[[1, 2, 3, 4, 5]])
+        np.testing.assert_allclose(on_cpu[name], after_other[name], TOLERANCE, TOLERANCE)
 
 
 @pytest.mark.parametrize("kind", ["shift", "mix"])

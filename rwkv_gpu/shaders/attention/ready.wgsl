@@ -1,6 +1,6 @@
 // Queries that `attention_write` has rotated, of rows that stand in blocks of a sequence; K and V are complete.
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;           // [T, H, N / 4]
-@group(0) @binding(2) var<storage, read> segments: array<vec4u>;    // [S] of first row, count, slot, start
+@group(0) @binding(2) var<storage, read> segments: array<Segment>;  // [S]
 @group(0) @binding(5) var<storage, read> keys: array<vec4u>;        // [pages, PAGE, KV, N]
 @group(0) @binding(6) var<storage, read> values: array<vec4u>;      // [pages, PAGE, KV, N]
 
@@ -8,10 +8,10 @@ fn block_of(index: u32) -> Block {
     var left = index;
     for (var s = 0u; s < step.segments; s++) {
         let segment = segments[s];
-        let blocks = (segment.y + ROWS - 1u) / ROWS;
+        let blocks = (segment.count + ROWS - 1u) / ROWS;
         if left < blocks {
             let done = left * ROWS;
-            return Block(segment.x + done, min(ROWS, segment.y - done), segment.w + done, s);
+            return Block(segment.first + done, min(ROWS, segment.count - done), segment.start + done, s);
         }
         left -= blocks;
     }

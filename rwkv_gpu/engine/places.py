@@ -1,0 +1,142 @@
+"""Where sequences lie: pages of keys and values, a state, or both. Whoever uses it need not know which.
+
+A sequence is a number, its slot. It grows by steps, goes back, ends; what it has come to can be kept and be the
+beginning of others, without a byte moved.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..ops.batch import Batch
+from ..ops.vocabulary import PAGE
+from .pager import Copy, Pager, Wanted
+from .states import StatePages
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The beginning of a sequence that somebody holds: its pages, its state, or both."""
+
+    length: int  # tokens
+    pages: tuple[int, ...]
+    state: int | None
+
+
+class Places:
+    """The pages and states of all sequences, by number; `copy` moves the bytes of pages that part ways."""
+
+    def __init__(self, pager: Pager | None, states: StatePages | None, copy: Callable[[Sequence[Copy]], None]) -> None:
+        self._pager = pager
+        self._states = states
+        self._copy = copy
+
+    @property
+    def rewinds(self) -> bool:
+        """Whether a sequence can go back to any length, not only to where it has a state."""
+        return self._states is None
+
+    def prepare(self, batch: Batch) -> Batch:
+        """The batch with a place for all that it writes; raises, before anything is taken, where there is too little.
+
+        What a sequence had from its first row on is forgotten.
+        """
+        if self._states is not None:
+            self._states.check([(s.slot, s.start) for s in batch.segments])
+        if self._pager is not None:
+            pager = self._pager
+            copies = pager.prepare([Wanted(s.slot, s.start, s.count) for s in batch.segments])
+            if copies:
+                self._copy(copies)
+            batch = batch.paged({s.slot: pager.table(s.slot) for s in batch.segments})
+        if self._states is not None:
+            states = self._states
+            batch = batch.stateful({s.slot: states.advance(s.slot, s.start, s.start + s.count) for s in batch.segments})
+        return batch
+
+    def length(self, slot: int) -> int:
+        """Tokens that a sequence has come to."""
+        return self._pager.length(slot) if self._pager is not None else self.state_length(slot)
+
+    def state_length(self, slot: int) -> int:
+        """Tokens that its state has seen."""
+        return self._states.length(slot) if self._states is not None else 0
+
+    def truncate(self, slot: int, most: int) -> int:
+        """Goes back to a length, or to the nearest one before it that has a state; gives where it has come to."""
+        most = min(most, self.length(slot))
+        if self._states is not None:
+            most = self._states.nearest(slot, most)
+            self._states.truncate(slot, most)
+        if self._pager is not None:
+            self._pager.truncate(slot, most)
+        return most
+
+    def forget(self, slot: int) -> None:
+        """Ends a sequence."""
+        self.truncate(slot, 0)
+
+    def state(self, slot: int) -> int:
+        """The page of its newest state."""
+        assert self._states is not None, "this model has no states"
+        return self._states.page(slot, self._states.length(slot))
+
+    def keep(self, slot: int, most: int, *, whole: bool = False) -> Kept | None:
+        """Holds the beginning of a sequence, up to a length or the nearest before it that can be gone back to.
+
+        With `whole`, not the page that it may still write into, where it can do without.
+        """
+        length = min(most, self.length(slot))
+        if self._states is not None:
+            length = self._states.nearest(slot, length)
+        elif whole:
+            length -= length % PAGE
+        if not length:
+            return None
+        pages: tuple[int, ...] = ()
+        state = None
+        if self._pager is not None:
+            pages = self._pager.pool.hold(self._pager.table(slot)[: -(-length // PAGE)])
+        if self._states is not None:
+            [state] = self._states.pool.hold([self._states.page(slot, length)])
+        return Kept(length, pages, state)
+
+    def adopt(self, slot: int, kept: Kept, length: int) -> None:
+        """A sequence begins as what was kept, up to a length; the caller's hold stays."""
+        assert length == kept.length or (self.rewinds and length < kept.length)
+        if self._pager is not None:
+            self._pager.adopt(slot, self._pager.pool.hold(kept.pages[: -(-length // PAGE)]), length)
+        if self._states is not None:
+            assert kept.state is not None
+            self._states.adopt(slot, kept.state, length)
+
+    def release(self, kept: Kept) -> None:
+        """Gives back what was kept."""
+        if self._pager is not None:
+            self._pager.pool.release(kept.pages)
+        if self._states is not None and kept.state is not None:
+            self._states.pool.release([kept.state])
+
+    def fork(self, source: int, target: int) -> None:
+        """The target becomes what the source is."""
+        kept = self.keep(source, self.length(source))
+        if kept is None:
+            self.forget(target)
+            return
+        self.adopt(target, kept, kept.length)
+        self.release(kept)
+
+    def begin(self, slot: int, length: int) -> None:
+        """A sequence of that length whose bytes are yet to be written."""
+        self.forget(slot)
+        if self._states is not None:
+            self._states.check([(slot, 0)])
+        if length and self._pager is not None:
+            self._pager.prepare([Wanted(slot, 0, length)])
+        if length and self._states is not None:
+            self._states.advance(slot, 0, length)
+
+    @property
+    def free(self) -> tuple[int, int]:
+        """Pages and states that nobody holds."""
+        pages = self._pager.pool.free if self._pager is not None else 0
+        return pages, self._states.pool.free if self._states is not None else 0

@@ -1,0 +1,114 @@
+"""How much memory sequences get: what one may have, how many there may be, and what is kept for those to come."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import BadInput, OutOfMemory
+from ..gpu.device import Device
+from ..models.registry import Model
+from ..ops.vocabulary import PAGE, Cache, State
+
+DEFAULT_CONTEXT = 4096
+DEFAULT_CACHE = 256 << 20  # bytes kept of sequences that have ended
+MOST_CHECKPOINTS = 64  # states among these
+DEFAULT_HISTORY = 4  # states of a sequence
+
+Kind = Literal["f16", "f32"]
+DTYPES: dict[Kind, type[np.floating[Any]]] = {"f16": np.float16, "f32": np.float32}
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much is kept: positions of a sequence, sequences, and how a number is stored."""
+
+    context: int
+    slots: int
+    kind: Kind
+    tokens: int = 0  # positions of all sequences together; 0 is as many as they may come to
+    history: int = DEFAULT_HISTORY  # states that a sequence holds: its newest, and some to go back to
+    checkpoints: int = 0  # states beside those, of sequences that may be continued
+    cache_bytes: int = DEFAULT_CACHE  # that pages and states may take which no sequence needs at the moment
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        context: int | None,
+        slots: int,
+        kind: Kind,
+        *,
+        tokens: int | None = None,
+        cache_bytes: int = DEFAULT_CACHE,
+        history: int = DEFAULT_HISTORY,
+    ) -> "Room":
+        """Room for a model; without a wish, as much as it was trained on and is usual."""
+        if kind not in DTYPES:
+            raise BadInput(f"kv is '{kind}'; known: {', '.join(DTYPES)}")
+        if cache_bytes < 0:
+            raise BadInput(f"cache_bytes is {cache_bytes:,}; it must be at least 0")
+        if history < 2:
+            raise BadInput(f"history is {history}; it must be at least 2, since a step reads one state and writes one")
+        trained = model.context or 0
+        if context is None:
+            context = min(trained, DEFAULT_CONTEXT)
+        elif context < 1 or (trained and context > trained):
+            limit = f"between 1 and the {trained:,} that the model was trained on" if trained else "at least 1"
+            raise BadInput(f"context is {context:,}; it must be {limit}")
+        if tokens is not None and tokens < context and model.caches:
+            raise BadInput(
+                f"there is room for {tokens:,} tokens in all; it must be at least the context of {context:,}"
+            )
+        state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
+        checkpoints = min(MOST_CHECKPOINTS, cache_bytes // state_bytes) if state_bytes else 0
+        return cls(context, slots, kind, tokens or 0, history, checkpoints, cache_bytes)
+
+    @property
+    def max_pages(self) -> int:
+        """Pages of one sequence."""
+        return -(-self.context // PAGE)
+
+    @property
+    def pages(self) -> int:
+        """Pages in all."""
+        return -(-self.tokens // PAGE) if self.tokens else self.slots * self.max_pages
+
+    @property
+    def states(self) -> int:
+        """States in all."""
+        return self.slots * self.history + self.checkpoints
+
+    def shape(self, cache: Cache) -> tuple[int, int, int, int]:
+        """Of the keys of one layer, and of its values."""
+        return self.pages, PAGE, cache.heads, cache.size
+
+    def nbytes(self, cache: Cache) -> int:
+        """Of the keys of one layer, and as many of its values."""
+        return int(np.prod(self.shape(cache))) * np.dtype(DTYPES[self.kind]).itemsize
+
+    def state_bytes(self, state: State) -> int:
+        """Of all the pages of one state."""
+        return self.states * 4 * int(np.prod(state.shape))
+
+    def total(self, caches: Sequence[Cache], states: Sequence[State] = ()) -> int:
+        """Bytes of all layers."""
+        return sum(2 * self.nbytes(cache) for cache in caches) + sum(self.state_bytes(state) for state in states)
+
+
+def check_bindings(device: Device, model: Model, room: Room) -> None:
+    """Refuses what no kernel could bind."""
+    limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
+    largest = max((room.nbytes(cache) for cache in model.caches), default=0)
+    if largest > limit:
+        raise OutOfMemory(
+            f"the keys of one layer take {largest:,} bytes for {room.slots} sequences of {room.context:,} tokens, but "
+            f"this device binds {limit:,} at most; load with a smaller context" + (", or kv f16" * (room.kind == "f32"))
+        )
+    largest = max((room.state_bytes(state) for state in model.states), default=0)
+    if largest > limit:
+        raise OutOfMemory(
+            f"the states of one layer take {largest:,} bytes for {room.slots} sequences, but this device binds "
+            f"{limit:,} at most; load with fewer sequences, or less cache"
+        )

@@ -1,0 +1,77 @@
+"""The states of recurrent sequences as pages: a step reads one and writes another. Knows no GPU.
+
+So the state that was stays whole: the last few of each sequence are there to go back to, and to keep one, to begin
+another sequence with it or to return to it moves no byte.
+"""
+
+from collections.abc import Sequence
+
+from ..errors import CacheFull
+from .pool import Pool
+
+
+class StatePages:
+    """A pool of states, and for each sequence its last ones, by how many tokens they have seen."""
+
+    def __init__(self, pages: int, held: int) -> None:
+        assert held >= 2, "a step reads one state and writes another"
+        self.pool = Pool(pages)
+        self._held = held  # states of one sequence
+        self._tables: dict[int, list[tuple[int, int]]] = {}  # of (length, page), the longest last
+
+    def length(self, slot: int) -> int:
+        """Tokens that a sequence's newest state has seen."""
+        return self._tables[slot][-1][0] if slot in self._tables else 0
+
+    def nearest(self, slot: int, length: int) -> int:
+        """The length at or before the given one whose state is there; 0 needs none."""
+        return max((at for at, _ in self._tables.get(slot, []) if at <= length), default=0)
+
+    def page(self, slot: int, length: int) -> int:
+        """The state of a sequence at a length that has one."""
+        return dict(self._tables[slot])[length]
+
+    def check(self, wanted: Sequence[tuple[int, int]]) -> None:
+        """Raises where too few states are free for a step of these (slot, start)."""
+        needed = len(wanted)
+        given_up = [page for slot, start in wanted for page in self._given_up(slot, start)]
+        free = self.pool.free + sum(self.pool.holders(page) == 1 for page in given_up)
+        if needed > free:
+            raise CacheFull(
+                f"the step needs {needed:,} states, but only {free:,} of {self.pool.pages:,} are free; "
+                "end a sequence, or load the model with room for more"
+            )
+
+    def advance(self, slot: int, start: int, end: int) -> tuple[int, int]:
+        """The state that a step reads and the one that it writes; what was beyond `start` is forgotten."""
+        self.pool.release(self._given_up(slot, start))
+        table = self._tables[slot] = self._before(slot, start)[-self._held + 1 :]
+        assert (table[-1][0] if table else 0) == start, f"slot {slot} has no state at {start}"
+        target = self.pool.take()
+        source = table[-1][1] if table else target
+        table.append((end, target))
+        return source, target
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forgets the states beyond a length; at 0 the sequence is gone."""
+        kept = self._before(slot, length)
+        self.pool.release(page for _, page in self._tables.get(slot, [])[len(kept) :])
+        if kept:
+            self._tables[slot] = kept
+        else:
+            self._tables.pop(slot, None)
+
+    def adopt(self, slot: int, page: int, length: int) -> None:
+        """A sequence begins with a state that somebody holds, and holds it too."""
+        self.truncate(slot, 0)
+        self.pool.hold([page])
+        self._tables[slot] = [(length, page)]
+
+    def _given_up(self, slot: int, start: int) -> list[int]:
+        """The states that a step from `start` leaves no room for, or forgets."""
+        table = self._tables.get(slot, [])
+        staying = self._before(slot, start)[-self._held + 1 :]
+        return [page for at, page in table if (at, page) not in staying]
+
+    def _before(self, slot: int, length: int) -> list[tuple[int, int]]:
+        return [(at, page) for at, page in self._tables.get(slot, []) if at <= length]

@@ -1,0 +1,156 @@
+"""Places: a sequence goes on, goes back, is kept and taken up again, whatever it is made of, and no page leaks."""
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from rwkv_gpu.engine.pager import Pager
+from rwkv_gpu.engine.places import Places
+from rwkv_gpu.engine.states import StatePages
+from rwkv_gpu.errors import CacheFull
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.vocabulary import PAGE
+
+PAGES, CONTEXT, STATES, HELD = 14, 4 * PAGE, 15, 3
+slots = st.integers(0, 3)
+
+
+class Kinds(RuleBasedStateMachine):
+    """Sequences of random tokens beside a memory that holds them: states with all tokens, pages with one a place."""
+
+    pages = states = True
+
+    def __init__(self):
+        super().__init__()
+        self.memory = np.zeros((PAGES, PAGE), np.int64)
+        self.state: list[tuple[int, ...]] = [()] * STATES
+        pager = Pager(PAGES, CONTEXT) if self.pages else None
+        states = StatePages(STATES, HELD) if self.states else None
+        self.places = Places(pager, states, self.copy)
+        self.pager, self.stated = pager, states
+        self.expected: dict[int, list[int]] = {slot: [] for slot in range(4)}
+        self.kept: list = []
+        self.mark = 0
+
+    def copy(self, copies):
+        for copy in copies:
+            self.memory[copy.target] = self.memory[copy.source]
+
+    @rule(steps=st.dictionaries(slots, st.integers(1, PAGE + 9), min_size=1))
+    def step(self, steps):
+        """Some go on, by a chunk or by a token."""
+        batch, rows = [], {}
+        for slot, count in steps.items():
+            start = len(self.expected[slot])
+            count = min(count, CONTEXT - start)
+            if count:
+                rows[slot] = list(range(self.mark, self.mark + count))
+                self.mark += count
+                batch.append((slot, start, rows[slot]))
+        if not batch:
+            return
+        try:
+            placed = self.places.prepare(Batch.of([(slot, start, [0] * len(ids)) for slot, start, ids in batch]))
+        except CacheFull:
+            return
+        read = {s.slot: self.state[s.source] if s.start else () for s in placed.segments}
+        for segment in placed.segments:
+            ids = rows[segment.slot]
+            if self.states:
+                assert list(read[segment.slot]) == self.expected[segment.slot]
+                assert self.stated.pool.holders(segment.target) == 1, "wrote a state that others hold"
+                self.state[segment.target] = (*read[segment.slot], *ids)
+            for position, id in enumerate(ids, segment.start):
+                if self.pages:
+                    page = segment.pages[position // PAGE]
+                    assert self.pager.pool.holders(page) == 1, "wrote into a page that others hold"
+                    self.memory[page, position % PAGE] = id
+            self.expected[segment.slot] += ids
+
+    @rule(slot=slots, back=st.integers(0, 80))
+    def go_back(self, slot, back):
+        most = max(0, len(self.expected[slot]) - back)
+        length = self.places.truncate(slot, most)
+        assert length <= most
+        assert self.states or length == most
+        self.expected[slot] = self.expected[slot][:length]
+
+    @rule(slot=slots, back=st.integers(0, 80), whole=st.booleans())
+    def keep(self, slot, back, whole):
+        if len(self.kept) < 3:
+            kept = self.places.keep(slot, max(0, len(self.expected[slot]) - back), whole=whole)
+            if kept:
+                self.kept.append((kept, self.expected[slot][: kept.length]))
+
+    @rule(slot=slots, which=st.integers(0, 2))
+    def take_up(self, slot, which):
+        if which < len(self.kept):
+            kept, ids = self.kept[which]
+            self.places.adopt(slot, kept, kept.length)
+            self.expected[slot] = list(ids)
+
+    @rule(source=slots, other=slots)
+    def fork(self, source, other):
+        if source != other:
+            self.places.fork(source, other)
+            self.expected[other] = list(self.expected[source])
+
+    @rule()
+    def release(self):
+        if self.kept:
+            self.places.release(self.kept.pop(0)[0])
+
+    @invariant()
+    def sequences_are_what_they_came_to(self):
+        for slot, ids in self.expected.items():
+            assert self.places.length(slot) == len(ids)
+            if ids and self.states:
+                assert list(self.state[self.places.state(slot)]) == ids
+            if self.pages:
+                table = self.pager.table(slot)
+                assert [self.memory[table[n // PAGE], n % PAGE] for n in range(len(ids))] == ids
+
+    @invariant()
+    def what_is_kept_stays(self):
+        for kept, ids in self.kept:
+            assert kept.state is None or list(self.state[kept.state]) == ids
+            if self.pages:
+                assert [self.memory[kept.pages[n // PAGE], n % PAGE] for n in range(len(ids))] == ids
+
+    def teardown(self):
+        for kept, _ in self.kept:
+            self.places.release(kept)
+        for slot in self.expected:
+            self.places.forget(slot)
+        assert self.places.free == (PAGES * self.pages, STATES * self.states), "pages leaked"
+
+
+class Attending(Kinds):
+    states = False
+
+
+class Recurrent(Kinds):
+    pages = False
+
+
+for machine in (Kinds, Attending, Recurrent):
+    machine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestHybrid, TestAttending, TestRecurrent = Kinds.TestCase, Attending.TestCase, Recurrent.TestCase
+
+
+def test_the_last_states_of_a_sequence_can_be_gone_back_to_and_no_others():
+    places = Places(None, StatePages(4, HELD), lambda copies: None)
+    for length in range(6):
+        places.prepare(Batch.of([(0, length, [1])]))
+    assert places.truncate(0, 4) == 4
+    assert places.truncate(0, 3) == 0
+
+
+def test_too_few_states_are_told_before_any_is_taken():
+    places = Places(None, StatePages(2, 2), lambda copies: None)
+    places.prepare(Batch.of([(0, 0, [1])]))
+    with pytest.raises(CacheFull, match="needs 2 states, but only 1 of 2 are free"):
+        places.prepare(Batch.of([(1, 0, [1]), (2, 0, [1])]))
+    assert places.free == (0, 1)

@@ -22,7 +22,7 @@ PATIENCE = 0.1 if os.name == "nt" else None
 
 
 class Listener(Protocol):
-    """Whoever wants the news of a request. Called on the driver's thread: be quick, and raise nothing."""
+    """Whoever wants the news of a request. Called on the driver's thread: be quick."""
 
     def hear(self, update: Update) -> int | None:
         """Takes the news; a number ends the request as by a stop id, after so many of its tokens."""
@@ -171,7 +171,11 @@ class Driver:
             listener = self._heard.get(update.id)
             if listener is None:
                 continue
-            said = listener.hear(update)
+            try:
+                said = listener.hear(update)
+            except Exception as error:  # noqa: BLE001  it goes to the listener; the others go on
+                listener.fail(error)
+                said = 0
             if said is not None:
                 self._engine.stop(update.id, said)
             if said is not None or update.finish_reason is not None:

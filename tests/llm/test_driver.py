@@ -207,6 +207,22 @@ def test_a_request_that_is_refused_tells_its_own_reader(driven):
     assert asked(driver).wait().text == "abcde"
 
 
+def test_a_token_that_has_no_text_ends_its_own_answer_only(driven):
+    engine = Alphabet()
+
+    class Strict(Letters):
+        def stream(self, **_):
+            return Detokenizer(lambda token: {97: b"a"}[token], strip_space=False, clean=False)
+
+    driver = driven(engine)
+    other = asked(driver, 10)
+    broken = Generation(driver, Request([1]), Reader(Strict(), Ends(())))
+    with pytest.raises(KeyError):
+        broken.wait()
+    assert other.wait().text == "abcdefghij"
+    assert engine.ended[2] == ("stop", 0)
+
+
 def test_a_stop_string_ends_the_request_with_the_tokens_that_count(driven):
     engine = Alphabet()
     done = asked(driven(engine), 20, stop=("cd",)).wait()

@@ -1,6 +1,7 @@
 """From logits to the next token, on the host: one sampler a sequence. Knows token ids only.
 
-The order is llama.cpp's: logit bias, penalties, DRY, top-k, typical, top-p, min-p, XTC, temperature, draw.
+The order is llama.cpp's: logit bias, penalties, DRY, top-k, typical, top-p, min-p, XTC, temperature, draw; a grammar's
+mask comes before top-k. What a device can do by itself gives the same tokens there (see `draws.py`).
 """
 
 import math
@@ -13,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput, BadNumbers
+from ..ops.draw import draw, toss
+from ..ops.sampling import allowed
+from ..ops.truncation import Logits, Places, min_p, softmax, surprising, top_k, top_p, typical, xtc
 from .penalties import Counts, History, break_repetitions, penalise
 from .sampling_params import SamplingParams
-from .truncation import Logits, Places, min_p, softmax, surprising, top_k, top_p, typical, xtc
 
 __all__ = ["Sampled", "Sampler", "SamplingParams"]
 
@@ -30,7 +33,7 @@ class Sampled:
 
 
 class Sampler:
-    """Chooses a sequence's tokens. The same params, seed and logits give the same tokens.
+    """Chooses a sequence's tokens: the same for the same params, seed, number of the choice and logits.
 
     Tell it of every token by `accept`, those of the prompt too if the penalties shall look at them.
     """
@@ -40,7 +43,7 @@ class Sampler:
         self.params = params
         self.vocab_size = vocab_size
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if params.seed is None else params.seed
-        self._rng = np.random.Generator(np.random.PCG64(self.seed))
+        self._number = 0  # of draws so far
         self._biased = np.array(list(params.logit_bias), np.int64)
         self._biases = np.array(list(params.logit_bias.values()), np.float32)
         self._counts = Counts(params.penalty_last_n, params.penalty_decay) if params.penalises else None
@@ -69,11 +72,16 @@ class Sampler:
         for token in tokens:
             self.accept(token)
 
-    def sample(self, logits: npt.NDArray[np.float32]) -> Sampled:
-        """The next token. The logits stay as they are. [V]"""
+    def sample(self, logits: npt.NDArray[np.float32], mask: npt.NDArray[np.uint32] | None = None) -> Sampled:
+        """The next token. The logits, [V], stay as they are.
+
+        A mask, [ceil(V / 32)], has bit i of word w set where token 32 w + i is allowed.
+        """
         if logits.shape != (self.vocab_size,):
             raise BadInput(f"logits have the shape {logits.shape}; the vocabulary asks for ({self.vocab_size},)")
         changed = self._changed(logits)
+        if mask is not None:
+            changed = np.where(allowed(mask, self.vocab_size), changed, np.float32(-np.inf))
         best = int(changed.argmax())
         check(logits, changed, best)
         if self.params.temperature == 0:
@@ -82,6 +90,7 @@ class Sampler:
             token = self._draw_mirostat(changed)
         else:
             token = self._draw(changed)
+        self._number += 1
         return self._report(logits, token)
 
     def _changed(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -103,12 +112,12 @@ class Sampler:
             kept = keep(x)
             x = x[kept]
             ids = kept if ids is None else ids[kept]
-        at = pick(x, self.params.temperature, self._rng.random())
-        return at if ids is None else int(ids[at])
+        tokens = np.arange(len(x)) if ids is None else ids
+        return int(tokens[draw(x, tokens, self.params.temperature, self.seed, self._number)])
 
     def _xtc(self, x: Logits) -> Places:
         """XTC, as often as its probability says."""
-        hit = self._rng.random() < self.params.xtc_probability
+        hit = toss(self.seed, self._number) < self.params.xtc_probability
         return xtc(x, self.params.xtc_threshold) if hit else np.arange(len(x))
 
     def _draw_mirostat(self, x: Logits) -> int:
@@ -116,7 +125,7 @@ class Sampler:
         scaled = scale(x, self.params.temperature)
         kept = surprising(scaled, self._mu)
         p = softmax(scaled[kept])
-        at = pick(scaled[kept], 1.0, self._rng.random())
+        at = draw(scaled[kept], kept, 1.0, self.seed, self._number)
         self._mu -= self.params.mirostat_eta * (-math.log2(float(p[at])) - self.params.mirostat_tau)
         return int(kept[at])
 
@@ -137,16 +146,9 @@ def scale(x: Logits, temperature: float) -> npt.NDArray[np.float64]:
     return scaled
 
 
-def pick(x: Logits, temperature: float, u: float) -> int:
-    """The first place where the cumulative softmax(x / temperature) goes beyond u, which is in [0, 1)."""
-    cumulative = np.cumsum(np.exp(scale(x, temperature)))
-    at = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
-    return min(at, int(np.searchsorted(cumulative, cumulative[-1])))  # u · total may round up to the total
-
-
 def check(logits: npt.NDArray[Any], changed: npt.NDArray[Any], best: int) -> None:
-    """Refuses logits that hold NaN or infinity, which argmax finds, or that leave no token."""
-    if math.isfinite(changed[best]):
+    """Refuses logits that hold NaN or infinity, which max finds, or that leave no token."""
+    if math.isfinite(changed[best]) and math.isfinite(logits.max()):
         return
     wrong = np.flatnonzero(np.isnan(logits) | np.isposinf(logits))
     if len(wrong):

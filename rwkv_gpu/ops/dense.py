@@ -17,13 +17,14 @@ class DenseRecorder(Recording):
 
     def embed(self, weight: Weight, ids: Value) -> Value:
         y = Value((self.rows, weight.shape[1]))
+        seats = {"said": self.seats.said} if self.seats else {}
         for shard in self.weights[weight.name].shards:
             self.record(
                 weight.name,
-                ("embed", *shard.parts, "lanes/plain"),
+                ("embed", "ids/said" if seats else "ids/given", *shard.parts, "lanes/plain"),
                 {"D": weight.shape[1], "WG": self.tuning.map_lanes, "FIRST": shard.first, "ROWS": shard.rows}
                 | shard.constants,
-                {"w": shard.slice, "ids": ids, "y": y},
+                {"w": shard.slice, "ids": ids, "y": y, **seats},
                 groups=self.rows,
                 fixed_bytes=0,
             )

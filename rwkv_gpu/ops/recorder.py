@@ -4,7 +4,8 @@ from .attention import AttentionRecorder
 from .experts import ExpertRecorder
 from .linear import LinearRecorder
 from .recurrent import RecurrentRecorder
+from .sampling_recorder import SamplingRecorder
 
 
-class Recorder(AttentionRecorder, ExpertRecorder, LinearRecorder, RecurrentRecorder):
+class Recorder(AttentionRecorder, ExpertRecorder, LinearRecorder, RecurrentRecorder, SamplingRecorder):
     """The whole vocabulary, recorded."""

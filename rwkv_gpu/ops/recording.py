@@ -15,6 +15,7 @@ from ..gpu.reach import NO_REACH, Reach
 from ..gpu.shader import Constant, Pipeline, link
 from ..gpu.tuning import Tuning
 from ..gpu.weights import Weights
+from .seats import GpuSeats
 from .values import ALIGN, Computed, Operand, Unplaced, Value, Vectors, Words, place, stack
 from .vocabulary import Weight
 
@@ -86,6 +87,7 @@ class Recording:
         max_outputs: int | None = None,
         caches: Caches | None = None,
         single: bool = False,
+        seats: GpuSeats | None = None,
     ) -> None:
         self.device = device
         self.weights = weights
@@ -95,6 +97,7 @@ class Recording:
         self.states = states or {}
         self.caches = caches or Caches({}, "f32", 0)
         self.single = single
+        self.seats = seats
         self.max_segments = min(rows, MAX_SEGMENTS) if max_segments is None else max_segments
         self.max_outputs = self.max_segments if max_outputs is None else max_outputs
         self._max_rows = rows

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from .batch import Batch
 from .paged import attend, rotate
+from .sampling import SAID, Drawing, sample
 from .vocabulary import LEAST_SUM, PAGE, Activation, Attention, Cache, Mixed, Rms, Routing, State, Weight
 
 Array = npt.NDArray[Any]
@@ -43,9 +44,11 @@ class Reference:
         states: Mapping[str, Array] | None = None,
         batch: Batch | None = None,
         caches: Mapping[str, tuple[Array, Array]] | None = None,
+        drawing: Drawing | None = None,
     ) -> None:
         self.weights = weights
         self.caches = caches or {}
+        self.drawing = drawing
         self.states = states or {}
         self.batch = batch or Batch.of([])
 
@@ -54,6 +57,9 @@ class Reference:
         yield
 
     def embed(self, weight: Weight, ids: Array) -> Array:
+        if self.drawing is not None:
+            said = self.drawing.seats.said
+            ids = np.where(ids & SAID, said[np.where(ids & SAID, ids ^ SAID, 0)], ids)
         return self.weights[weight.name][ids]
 
     def layer_norm(self, x: Array, weight: Weight, bias: Weight, eps: float) -> Array:
@@ -206,6 +212,11 @@ class Reference:
 
     def pick(self, x: Array) -> Array:
         return x[list(self.batch.outputs)]
+
+    def sample(self, logits: Array, *, masked: bool = False) -> Array:
+        assert self.drawing is not None, "sampling needs seats and draws"
+        assert not masked or self.drawing.masks is not None, "masked rows need masks"
+        return sample(logits, self.drawing)
 
 
 def _recur(s: Array, r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> Array:

@@ -158,7 +158,7 @@ class Ops(Protocol[Tensor]):
         """Names what is said inside after block `index`; a plan may be split between blocks."""
 
     def embed(self, weight: Weight, ids: Tensor) -> Tensor:
-        """y[t] = W[ids[t]]"""
+        """y[t] = W[ids[t]]; an id with bit 31 set is what the seat of that number sampled last"""
 
     def layer_norm(self, x: Tensor, weight: Weight, bias: Weight, eps: float) -> Tensor:
         """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row"""
@@ -246,3 +246,10 @@ class Ops(Protocol[Tensor]):
 
     def pick(self, x: Tensor) -> Tensor:
         """The rows whose logits are asked for: y [R, D]. What is said after it has these rows only."""
+
+    def sample(self, logits: Tensor, *, masked: bool = False) -> Tensor:
+        """Of each row as the step's `draws` tell: the token, the bits of its log probability, why there is none; [R, 4]
+
+        Penalties, the step's `masks` where there are any, top-k, top-p, min-p, temperature, the draw; the token becomes
+        what the row's seat sampled last. See ops/sampling.py.
+        """

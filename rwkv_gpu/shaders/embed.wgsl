@@ -11,7 +11,7 @@ fn run(group: u32, lane: u32) {
     if t >= step.rows {
         return;
     }
-    let row = ids[t] - FIRST;       // of another shard: wraps to a large number
+    let row = token_of(t) - FIRST;     // of another shard: wraps to a large number
     if row >= ROWS {
         return;
     }

@@ -1,0 +1,78 @@
+"""How a request is sampled on the device: its row of `draws`, and what comes back for it."""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadNumbers
+from ..ops.draw import WORD, coldness
+from ..ops.sampling import ALL, DRAW, NO_TOKEN, Flag, Reason
+from ..ops.seats import RING, fading
+from .sampling import Sampled
+from .sampling_params import SamplingParams
+
+IMPOSSIBLE = -3.4e38  # where a kernel would see -inf
+
+
+def samples_on_device(params: SamplingParams) -> bool:
+    """Whether the device chooses these tokens by itself; else a `Sampler` must, from logits that are read back."""
+    rare = (
+        params.typical_p < 1
+        or params.dry_multiplier > 0
+        or params.xtc_probability > 0
+        or params.mirostat_tau > 0
+        or len(params.logit_bias) > 0
+        or params.logprobs > 0
+    )
+    return not rare and (not penalises(params) or window(params) <= RING)
+
+
+def penalises(params: SamplingParams) -> bool:
+    """Whether what was said changes a logit: the seat must then remember it."""
+    return params.penalises and (params.penalty_last_n != 0 or params.penalty_decay < 1)
+
+
+def window(params: SamplingParams) -> int:
+    """Tokens that the penalties look back on; 0 is all."""
+    return params.penalty_last_n if params.penalty_last_n > 0 and params.penalty_decay == 1 else 0
+
+
+def draw_row(params: SamplingParams, seed: int, seat: int, *, masked: bool = False) -> npt.NDArray[Any]:
+    """A request's row of draws, but for `number` and `tokens`, which change with every step."""
+    row = np.zeros((), DRAW)
+    flags = Flag.MASKED if masked else Flag(0)
+    if params.temperature == 0:
+        flags |= Flag.GREEDY
+    if penalises(params):
+        flags |= Flag.PENALISED
+    row["seat"], row["flags"] = seat, flags
+    row["seed_low"], row["seed_high"] = seed & WORD, seed >> 32
+    row["coldness"] = coldness(params.temperature)
+    row["top_k"] = params.top_k or ALL
+    row["top_p"] = params.top_p
+    row["min_p"] = math.log(params.min_p) if params.min_p > 0 else IMPOSSIBLE
+    row["repetition"] = params.repetition_penalty
+    row["presence"], row["frequency"] = params.presence_penalty, params.frequency_penalty
+    row["fading"], row["window"] = fading(params.penalty_decay), window(params)
+    return row
+
+
+def skipped_row() -> npt.NDArray[Any]:
+    """The row of draws of logits that are not sampled."""
+    row = np.zeros((), DRAW)
+    row["flags"] = Flag.SKIP
+    return row
+
+
+def read_chosen(words: npt.NDArray[np.uint32]) -> Sampled:
+    """What a row of the op's answer says; raises BadNumbers where no token could be chosen. [4]"""
+    if words[0] != NO_TOKEN:
+        return Sampled(int(words[0]), float(words[1:2].view(np.float32)[0]), ())
+    if words[2] == Reason.BAD_NUMBERS:
+        raise BadNumbers(
+            "logits are NaN or infinite; the model file may be damaged or the device at fault: try --device cpu, or "
+            "rwkv-gpu doctor"
+        )
+    raise BadNumbers("no token is possible: every logit is -inf, or the grammar allows none; ban fewer tokens")

@@ -1,0 +1,66 @@
+"""The draw: which token a seed takes. It hangs on seed, number of the draw and token alone, so it is the same wherever
+it is made: in numpy or by any kernel, whatever the lanes and the batch.
+
+Gumbel-max: the largest (x - max) / temperature - log(E) is drawn by softmax(x / temperature), where each token's E is
+exponential, made of a hash. `shaders/sampling/draw.wgsl` says the same.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Words = npt.NDArray[np.uint32]
+
+COIN = 0xFFFFFFFF  # no token: what a coin is tossed by
+COLDEST = 1e30
+WORD = 0xFFFFFFFF
+ULP = np.float32(2.0**-32)
+
+
+def draw(x: npt.NDArray[Any], tokens: npt.NDArray[Any], temperature: float, seed: int, number: int) -> int:
+    """The place of what is drawn by softmax(x / temperature); `tokens`, in rising order, are whose logits x are."""
+    scaled = (x - x.max()).astype(np.float32) * coldness(temperature)
+    with np.errstate(over="ignore"):
+        return int((scaled - np.log(exponentials(seed, number, tokens))).argmax())
+
+
+def coldness(temperature: float) -> np.float32:
+    """1 / temperature"""
+    return np.float32(min(1 / temperature, COLDEST) if temperature > 0 else COLDEST)
+
+
+def toss(seed: int, number: int) -> float:
+    """A number in (0, 1) that goes with this draw and tells nothing of it."""
+    return (int(hashes(seed, number, np.array([COIN]))[0]) + 0.5) / 2**32
+
+
+def exponentials(seed: int, number: int, tokens: npt.NDArray[Any]) -> Floats:
+    """E = -log(1 - v), v uniform in (0, 1); small v by its series, as 1 - v would round away"""
+    h = hashes(seed, number, tokens)
+    v = (h.astype(np.float32) + np.float32(0.5)) * ULP
+    few = v * (1 + v * (np.float32(1 / 2) + v * (np.float32(1 / 3) + v * (np.float32(1 / 4) + v * np.float32(1 / 5)))))
+    rest = -np.log(((~h).astype(np.float32) + np.float32(0.5)) * ULP)
+    e: Floats = np.where(v < np.float32(1 / 16), few, rest)
+    return e
+
+
+def hashes(seed: int, number: int, tokens: npt.NDArray[Any]) -> Words:
+    """32 bits for each token."""
+    low = _stir_one((seed & WORD) + 0x9E3779B9)
+    first = _stir_one(number ^ _stir_one((seed >> 32) ^ low))
+    second = _stir_one(first + low)
+    h: Words = _stir(_stir(tokens.astype(np.uint32) ^ np.uint32(first)) + np.uint32(second))
+    return h
+
+
+def _stir(x: Words) -> Words:
+    """A bijection of 32 bits after which each hangs on all."""
+    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
+    return x ^ (x >> np.uint32(16))
+
+
+def _stir_one(x: int) -> int:
+    return int(_stir(np.array([x & WORD], np.uint32))[0])

@@ -1,0 +1,139 @@
+"""Sampling as an op: how a row of logits is told to be drawn from, and what that means, in numpy.
+
+In this order: penalties, mask, top-k, top-p, min-p, temperature, the draw.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .draw import exponentials
+from .seats import RING, HostSeats
+from .truncation import min_p, top_k, top_p
+
+Floats = npt.NDArray[np.float32]
+Words = npt.NDArray[np.uint32]
+
+SAID = 1 << 31  # an id with this bit is what the seat of that number said last
+NO_TOKEN = 0xFFFFFFFF
+ALL = 0xFFFFFFFF  # as top_k
+
+# One row, as `shaders/sampling/draw.wgsl` reads it.
+DRAW = np.dtype(
+    [
+        ("seat", "<u4"),
+        ("flags", "<u4"),  # of `Flag`
+        ("seed_low", "<u4"),
+        ("seed_high", "<u4"),
+        ("number", "<u4"),  # draws that the sequence made before
+        ("tokens", "<u4"),  # that it has so far
+        ("coldness", "<f4"),  # 1 / temperature
+        ("top_k", "<u4"),  # ALL keeps all
+        ("top_p", "<f4"),
+        ("min_p", "<f4"),  # its logarithm; -inf is written as -3.4e38
+        ("repetition", "<f4"),
+        ("presence", "<f4"),
+        ("frequency", "<f4"),
+        ("fading", "<f4"),  # log2 of the decay
+        ("window", "<u4"),  # tokens that penalties look back on, at most RING; 0 is all
+        ("free", "<u4"),
+    ]
+)
+
+
+class Flag(IntFlag):
+    """What is asked of a row."""
+
+    SKIP = 1  # nothing: its logits go elsewhere
+    GREEDY = 2  # the likeliest token
+    PENALISED = 4
+    MASKED = 8
+
+
+class Reason(IntEnum):
+    """Why a row has no token."""
+
+    NONE = 0
+    BAD_NUMBERS = 1  # its logits hold NaN or +inf
+    NOTHING_LEFT = 2  # every token is impossible, or masked
+    SKIPPED = 3
+
+
+@dataclass
+class Drawing:
+    """What the sampling of a step looks at, in numpy."""
+
+    seats: HostSeats
+    draws: npt.NDArray[Any]  # DRAW [R]
+    masks: Words | None = None  # [R, ceil(V / 32)]: bit i of word w is token 32 w + i, set where it is allowed
+
+
+def sample(logits: Floats, drawing: Drawing) -> Words:
+    """Token, bits of its log probability, reason, 0 of each row; the seats move on. [R, 4]"""
+    chosen = np.zeros((len(logits), 4), np.uint32)
+    for row, (x, draw) in enumerate(zip(logits, drawing.draws[: len(logits)], strict=True)):
+        mask = None if drawing.masks is None else drawing.masks[row]
+        token, reason = _choose(x, draw, drawing.seats, mask)
+        chosen[row] = NO_TOKEN if token is None else token, 0, reason, 0
+        if token is not None:
+            most = x.max()
+            chosen[row, 1] = np.float32(x[token] - most - np.log(np.exp(x - most).sum())).view(np.uint32)
+        if reason != Reason.SKIPPED:
+            drawing.seats.said[draw["seat"]] = token or 0
+        if token is not None and draw["flags"] & Flag.PENALISED:
+            _accept(drawing.seats, draw, token)
+    return chosen
+
+
+def _choose(logits: Floats, draw: Any, seats: HostSeats, mask: Words | None) -> tuple[int | None, Reason]:
+    if draw["flags"] & Flag.SKIP:
+        return None, Reason.SKIPPED
+    if np.isnan(logits).any() or np.isposinf(logits).any():
+        return None, Reason.BAD_NUMBERS
+    x = logits.astype(np.float32)
+    if draw["flags"] & Flag.PENALISED:
+        _penalise(x, draw, seats.counts[draw["seat"]])
+    if mask is not None and draw["flags"] & Flag.MASKED:
+        x[~allowed(mask, len(x))] = -np.inf
+    if x.max() == -np.inf:
+        return None, Reason.NOTHING_LEFT
+    if draw["flags"] & Flag.GREEDY:
+        return int(x.argmax()), Reason.NONE
+    kept = top_k(x, min(int(draw["top_k"]), len(x)))
+    kept = kept[top_p(x[kept], float(draw["top_p"]))]
+    kept = kept[min_p(x[kept], float(np.exp(draw["min_p"])))]
+    seed = int(draw["seed_low"]) | int(draw["seed_high"]) << 32
+    key = (x[kept] - x.max()) * draw["coldness"] - np.log(exponentials(seed, int(draw["number"]), kept))
+    return int(kept[key.argmax()]), Reason.NONE
+
+
+def allowed(mask: Words, vocabulary: int) -> npt.NDArray[np.bool_]:
+    """A mask's bits. [V]"""
+    return np.unpackbits(mask.astype("<u4").view(np.uint8), count=vocabulary, bitorder="little").astype(bool)
+
+
+def _penalise(x: Floats, draw: Any, counts: Words) -> None:
+    """x = x / repetition where x > 0, else x · repetition;  x = x - presence - count · frequency; of what was said"""
+    said = np.flatnonzero(counts[:, 1])
+    age = draw["tokens"] - counts[said, 1]
+    count = counts[said, 0].view(np.float32) * np.exp2(draw["fading"] * age.astype(np.float32))
+    y = np.where(x[said] > 0, x[said] / draw["repetition"], x[said] * draw["repetition"])
+    x[said] = y - draw["presence"] - count * draw["frequency"]
+
+
+def _accept(seats: HostSeats, draw: Any, token: int) -> None:
+    """One more token: counted, and what leaves the window is counted no more."""
+    counts, ring = seats.counts[draw["seat"]], seats.rings[draw["seat"]]
+    number, at, window = counts[:, 0].view(np.float32), int(draw["tokens"]), int(draw["window"])
+    if window and at >= window:
+        leaves = ring[(at - window) % RING]
+        number[leaves] -= 1
+        if number[leaves] <= 0:
+            counts[leaves] = 0
+    ring[at % RING] = token
+    age = np.float32(at + 1 - int(counts[token, 1]))
+    number[token] = number[token] * np.exp2(draw["fading"] * age) + 1
+    counts[token, 1] = at + 1

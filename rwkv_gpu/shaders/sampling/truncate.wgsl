@@ -1,0 +1,232 @@
+// Which tokens of a row stay in the draw: top-k, then top-p, then min-p.
+//
+// Each keeps what is greatest, of equals the first, so that what stays is told by two numbers: the least order that is
+// kept, and the last token of that order. Both are found by search: counts, or shares of the whole as whole numbers,
+// whose sums do not hang on the order of adding.
+var<workgroup> listed: atomic<u32>;
+var<workgroup> tallies: array<atomic<u32>, 16>;
+
+var<private> bound: u32;        // the least order that is kept
+var<private> last_tie: u32;     // the last token that is kept of those of the least order
+var<private> count: u32;        // entries that may be kept
+var<private> in_list: bool;     // whether they are listed, or all tokens are gone through
+var<private> base: f32;         // the greatest logit
+var<private> scale: f32;        // of exp(x - base), so that the sum of all is WHOLE
+
+const WHOLE = 0x1p31f;
+const BY_COUNT = 0u;
+const BY_SHARE = 1u;
+const BY_TOKEN = 2u;            // the count of those of the least order, by token
+const TOKENS = 0x7fffffffu;     // tokens are less
+// Turns of a cut: the whole, near the least order that is kept, exactly there, what is above it, the last of its ties.
+const NEAR = 1u;
+const FIND = NEAR + 3u;
+const ABOVE = FIND + 8u;        // 17^8 > 2^32
+const TIES = ABOVE + 1u;        // 17^5 > 2^20
+const LOWEST = -3.3e38;         // of what is possible
+const NOWHERE = 0xffffffffu;    // no entry is of that order
+
+// A number that is ordered as x is.
+fn order(x: f32) -> u32 {
+    let bits = select(bitcast<u32>(x), 0u, x == 0.0);
+    return select(bits | 0x80000000u, ~bits, bits >> 31u == 1u);
+}
+
+fn value_of(order: u32) -> f32 {
+    return bitcast<f32>(select(~order, order & 0x7fffffffu, order >> 31u == 1u));
+}
+
+fn kept_size() -> u32 { return count; }
+
+// The order and the token of an entry.
+fn entry_of(row: u32, draw: Draw, i: u32) -> vec2u {
+    if in_list {
+        return list[row * LIST + i];
+    }
+    return vec2u(order(adjusted(row, draw, i)), i);
+}
+
+fn is_kept(entry: vec2u) -> bool { return entry.x > bound || (entry.x == bound && entry.y <= last_tie); }
+
+fn share_of(order: u32) -> u32 { return u32(exp(value_of(order) - base) * scale + 0.5); }
+
+fn truncate(row: u32, draw: Draw, most: f32, sum: f32, lane: u32) {
+    base = most;
+    scale = WHOLE / sum;
+    last_tie = NO_TOKEN;
+    count = V;
+    in_list = false;
+    let all = draw.top_k >= V;
+    let least = order(max(most + draw.min_p, LOWEST));
+    // A bound of what is kept, that is easily found; its slack is for what exp rounds.
+    bound = order(LOWEST);
+    if !all && draw.top_k <= BLOCKS {
+        bound = max(bound, block_order(row, draw.top_k, lane));
+    }
+    if all && draw.top_p < 1.0 {
+        bound = max(bound, order(most + log((1.0 - draw.top_p) * sum / f32(V)) - 1e-3));
+    }
+    if all || draw.top_p >= 1.0 {
+        bound = max(bound, least);
+    }
+    // By count, then by share, where they are asked for.
+    let end = select(2u, 1u, draw.top_p >= 1.0);
+    for (var measure = select(BY_COUNT, BY_SHARE, all); measure < end; measure++) {
+        cut(row, draw, measure, most, lane);
+    }
+    if least > bound {
+        bound = least;
+        last_tie = NO_TOKEN;
+    }
+}
+
+// The k-th of the greatest of each block: at least k tokens are of that order.
+fn block_order(row: u32, k: u32, lane: u32) -> u32 {
+    workgroupBarrier();
+    for (var b = lane; b < BLOCKS; b += WG) {
+        let mine = parts[row * BLOCKS + b].most;
+        var rank = 0u;
+        for (var other = 0u; other < BLOCKS; other++) {
+            let most = parts[row * BLOCKS + other].most;
+            rank += u32(most > mine || (most == mine && other < b));
+        }
+        if rank == k - 1u {
+            atomicStore(&listed, order(mine));
+        }
+    }
+    workgroupBarrier();
+    return atomicLoad(&listed);
+}
+
+// Lists what is of the least order at least, unless it is listed already or the list has no room for all.
+fn enlist(row: u32, draw: Draw, lane: u32) {
+    workgroupBarrier();
+    if lane == 0u {
+        atomicStore(&listed, 0u);
+    }
+    workgroupBarrier();
+    let end = select(V, 0u, in_list);
+    for (var token = lane; token < end && atomicLoad(&listed) <= LIST; token += WG) {
+        let entry = vec2u(order(adjusted(row, draw, token)), token);
+        if entry.x >= bound {
+            let place = atomicAdd(&listed, 1u);
+            if place < LIST {
+                list[row * LIST + place] = entry;
+            }
+        }
+    }
+    storageBarrier();
+    workgroupBarrier();
+    let found = atomicLoad(&listed);
+    if !in_list && found <= LIST {
+        in_list = true;
+        count = found;
+    }
+}
+
+// Keeps the fewest of the greatest that come to the goal together, or all where they do not.
+//
+// A search divides what lies between low and high by 17 in each turn: low is the greatest order, or place before TOKENS,
+// from which on the entries are known to come to the goal.
+fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
+    var what = measure;
+    var goal = draw.top_k;
+    var low = 0u;
+    var high = 0u;
+    for (var turn = 0u; turn < TIES + 5u; turn++) {
+        if turn == 0u || turn == FIND {
+            // After a few turns the bound is so near that what is above it can be listed, too, of a flat row.
+            enlist(row, draw, lane);
+        }
+        if turn == 0u && !in_list && draw.top_k >= V {
+            bound = order(LOWEST);  // the share of all tokens must be known
+        }
+        if turn == NEAR {
+            low = bound;
+            high = select(order(most), low, in_list);
+        } else if turn == FIND {
+            high = order(most);
+        }
+        let apart = select((high - low) / 17u + 1u, 0u, low >= high);
+        var first = low + apart;
+        if turn == 0u || turn == ABOVE {
+            first = select(bound, low + 1u, turn == ABOVE);
+        } else if apart == 0u {
+            first = NOWHERE;    // found
+        }
+        var sums = tally(row, draw, what, first, apart, lane);
+        if turn == 0u {
+            if measure == BY_SHARE {
+                // Of all tokens, if not all are listed.
+                let whole = select(sums[0], u32(WHOLE), in_list && draw.top_k >= V);
+                goal = max(1u, u32(ceil(draw.top_p * f32(whole))));
+            }
+        } else if turn == ABOVE {
+            var ties = max(goal, sums[0] + 1u) - sums[0];
+            if measure == BY_SHARE {
+                let each = max(share_of(low), 1u);
+                ties = (ties + each - 1u) / each;
+            }
+            what = BY_TOKEN;
+            goal = ties;
+            low = TOKENS - V;
+            high = TOKENS;
+        } else {
+            var enough = 0u;
+            for (var i = 0u; i < 16u; i++) {
+                enough += u32(sums[i] >= goal);
+            }
+            low += enough * apart;
+            high = max(low, min(high, low + max(apart, 1u) - 1u));
+            if turn < ABOVE && low > bound {
+                bound = low;
+                last_tie = NO_TOKEN;
+            }
+        }
+    }
+    last_tie = min(last_tie, TOKENS - low);
+}
+
+// What the kept entries from first, first + apart, first + 2 apart ... on come to; without `apart` of first alone.
+fn tally(row: u32, draw: Draw, measure: u32, first: u32, apart: u32, lane: u32) -> array<u32, 16> {
+    workgroupBarrier();
+    for (var i = lane; i < 16u; i += WG) {
+        atomicStore(&tallies[i], 0u);
+    }
+    workgroupBarrier();
+    let steps = vec4u(0u, 1u, 2u, 3u) * apart;
+    let bounds = array<vec4u, 4>(
+        first + steps,
+        first + 4u * apart + steps,
+        first + 8u * apart + steps,
+        first + 12u * apart + steps,
+    );
+    var sums = array<vec4u, 4>(vec4u(0u), vec4u(0u), vec4u(0u), vec4u(0u));
+    let end = select(count, 0u, first == NOWHERE);
+    for (var i = lane; i < end; i += WG) {
+        let entry = entry_of(row, draw, i);
+        if is_kept(entry) && (measure != BY_TOKEN || entry.x == bound) {
+            var weight = 1u;
+            if measure == BY_SHARE {
+                weight = share_of(entry.x);
+            }
+            let at = select(entry.x, TOKENS - entry.y, measure == BY_TOKEN);
+            sums[0] += select(vec4u(0u), vec4u(weight), vec4u(at) >= bounds[0]);
+            sums[1] += select(vec4u(0u), vec4u(weight), vec4u(at) >= bounds[1]);
+            sums[2] += select(vec4u(0u), vec4u(weight), vec4u(at) >= bounds[2]);
+            sums[3] += select(vec4u(0u), vec4u(weight), vec4u(at) >= bounds[3]);
+        }
+    }
+    for (var i = 0u; i < 16u; i++) {
+        let sum = subtotal(sums[i / 4u][i % 4u]);
+        if sum > 0u && leads() {
+            atomicAdd(&tallies[i], sum);
+        }
+    }
+    workgroupBarrier();
+    var whole: array<u32, 16>;
+    for (var i = 0u; i < 16u; i++) {
+        whole[i] = atomicLoad(&tallies[i]);
+    }
+    return whole;
+}

@@ -1,0 +1,235 @@
+"""Sampling on the GPU equals the reference: what stays in the draw, what is drawn, what the seats remember."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.draws import draw_row, skipped_row
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.gpu.tuning import default_tuning
+from rwkv_gpu.gpu.weights import upload_weights
+from rwkv_gpu.ops.draw import exponentials
+from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.recording import Scratch
+from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.sampling import DRAW, NO_TOKEN, SAID, Drawing, Reason, sample
+from rwkv_gpu.ops.sampling_recorder import LIST
+from rwkv_gpu.ops.seats import GpuSeats, HostSeats
+from rwkv_gpu.ops.vocabulary import Weight
+from tests.recording import POISON
+
+SEATS = 6
+HOT = {"temperature": 1000.0}  # all that stay are about as likely
+
+
+class Both:
+    """One plan that samples rows of V logits, and the reference."""
+
+    def __init__(self, device, vocabulary, rows, masked=False):
+        self.device, self.vocabulary, self.rows, self.masked = device, vocabulary, rows, masked
+        self.seats, self.host = GpuSeats(device, SEATS, vocabulary), HostSeats(SEATS, vocabulary)
+        self.scratch = Scratch(device)
+        weights = upload_weights(device, {"w": np.arange(vocabulary, dtype=np.float32)[:, None]})
+        tuning = default_tuning(device.capabilities)
+        recorder = Recorder(device, weights, rows, self.scratch, tuning, seats=self.seats)
+        logits = recorder.input("logits", np.float32, (rows, vocabulary))
+        ids = recorder.input("ids", np.uint32, (rows,))
+        embedded = recorder.embed(Weight("w", (vocabulary, 1)), ids)
+        self.plan = recorder.finish({"chosen": recorder.sample(logits, masked=masked), "embedded": embedded})
+
+    def run(self, logits, draws, masks=None, ids=None):
+        """What the device chooses; the reference's seats move on too."""
+        for buffer in self.scratch.buffers:
+            self.device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
+        rows = len(logits)
+        ids = np.zeros(rows, np.uint32) if ids is None else ids
+        inputs = {"logits": logits, "draws": draws, "ids": ids}
+        self.plan.run(rows, inputs if masks is None else {**inputs, "masks": masks})
+        self.embedded = self.plan.read("embedded", rows)[:, 0]
+        return self.plan.read("chosen", rows)
+
+    def check(self, logits, draws, masks=None):
+        """Both choose the same; the tokens."""
+        got = self.run(logits, draws, masks)
+        expected = sample(logits, Drawing(self.host, draws, masks))
+        assert got[:, 0].tolist() == expected[:, 0].tolist()
+        assert got[:, 2:].tolist() == expected[:, 2:].tolist()
+        # Sums of exponentials in another order; the logarithm of a whole is about 10.
+        np.testing.assert_allclose(got[:, 1].view(np.float32), expected[:, 1].view(np.float32), atol=1e-5)
+        return got[:, 0]
+
+
+def rows_of(count, first=0, seed=11, **settings):
+    """So many draws of one request, from number `first` on."""
+    row = draw_row(SamplingParams(**settings), seed, 0)
+    rows = np.repeat(row[None], count)
+    rows["number"] = np.arange(first, first + count)
+    return rows
+
+
+def normal(*shape, spread=3.0, seed=0):
+    return (np.random.default_rng([seed, *shape]).standard_normal(shape) * spread).astype(np.float32)
+
+
+SETTINGS = [
+    {"temperature": 0},
+    {},
+    {"temperature": 0.2},
+    {"top_k": 1},
+    {"top_k": 3},
+    {"top_k": 40, **HOT},
+    {"top_p": 0.3, **HOT},
+    {"top_p": 0.95},
+    {"min_p": 0.2, **HOT},
+    {"top_k": 50, "top_p": 0.9, "min_p": 0.01, "temperature": 2.0},
+    {"top_k": 700, "top_p": 0.5},
+    {"top_p": 0.8, "min_p": 0.1},
+]
+
+
+@pytest.mark.parametrize("vocabulary", [1, 6, 1025])
+def test_every_setting_chooses_as_the_reference(device, vocabulary):
+    both = Both(device, vocabulary, 16)
+    logits = normal(16, vocabulary)
+    logits[5, : vocabulary // 2] = -np.inf
+    logits[6] = np.round(logits[6])  # many ties
+    logits[7] = 0
+    for seed, settings in enumerate(SETTINGS):
+        both.check(logits, rows_of(16, seed=seed << 33 | 5, **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "stay"),
+    [
+        ({"top_k": 3}, {4, 0, 2}),
+        ({"top_p": 0.69}, {4, 0}),  # 0.4 + 0.3
+        ({"top_p": 0.71}, {4, 0, 2}),
+        ({"min_p": 0.2}, {4, 0, 2, 3}),
+        ({"top_k": 3, "top_p": 0.9}, {4, 0, 2}),  # of 0.85 left, 0.7 is 0.82
+        ({"top_k": 3, "top_p": 0.8}, {4, 0}),
+        ({"top_p": 0.99, "min_p": 0.12}, {4, 0, 2, 3}),
+    ],
+    ids=str,
+)
+def test_what_stays_is_what_the_definitions_say(device, settings, stay):
+    p = np.array([0.3, 0.04, 0.15, 0.1, 0.4, 0.01])
+    logits = np.tile(np.log(p).astype(np.float32), (64, 1)) - 7
+    drawn = Both(device, len(p), 64).check(logits, rows_of(64, **HOT, **settings))
+    assert set(drawn.tolist()) == stay
+
+
+@pytest.mark.parametrize("settings", [{"top_k": 5}, {"top_p": 4.9 / 1025}, {"top_k": 700, "top_p": 4.9 / 700}], ids=str)
+def test_of_tokens_that_tie_the_first_stay(device, settings):
+    drawn = Both(device, 1025, 64).check(np.full((64, 1025), 1.5, np.float32), rows_of(64, **settings))
+    assert set(drawn.tolist()) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("settings", [{"top_p": 0.7}, {"top_k": 2 * LIST, "top_p": 0.9}, {"top_k": 2 * LIST}], ids=str)
+def test_a_flat_row_that_no_list_holds_is_cut_exactly(device, settings):
+    both = Both(device, 3 * LIST, 2)
+    logits = normal(2, 3 * LIST, spread=0.1)
+    logits[1] = np.round(logits[1], 1)
+    for first in (0, 2, 4):
+        both.check(logits, rows_of(2, first=first, **settings))
+
+
+def test_draws_follow_the_distribution(device):
+    p = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
+    both = Both(device, len(p), 256)
+    for settings, expected in (({}, p), ({"temperature": 0.5}, p**2), ({"top_k": 4, "top_p": 0.7}, p * (p > 0.2))):
+        logits = np.tile(np.log(p).astype(np.float32), (256, 1))
+        tokens = np.concatenate([both.run(logits, rows_of(256, 256 * i, **settings))[:, 0] for i in range(10)])
+        possible = expected > 0
+        counts = np.bincount(tokens, minlength=len(p))
+        wanted = expected[possible] / expected.sum() * len(tokens)
+        assert counts[~possible].sum() == 0
+        # The 0.9999 quantile of chi-square for 5 degrees of freedom; seeds are fixed, so it passes or never does.
+        assert ((counts[possible] - wanted) ** 2 / wanted).sum() < 25.74
+
+
+def test_exponentials_have_their_distribution_down_to_the_smallest():
+    tokens = np.arange(1 << 20)
+    e = np.sort(np.concatenate([exponentials(seed, 3, tokens) for seed in range(4)])).astype(np.float64)
+    assert e[0] > 0
+    # Kolmogorov-Smirnov, 0.9999 quantile; and the hundred smallest, whose mean is 50 / n with a deviation of 10%.
+    uniform = (np.arange(len(e)) + 0.5) / len(e)
+    assert np.abs(-np.expm1(-e) - uniform).max() < 2.23 / math.sqrt(len(e))
+    assert e[:100].mean() * len(e) == pytest.approx(50, rel=0.3)
+
+
+def test_the_same_seed_draws_the_same_token_in_any_batch(device):
+    logits = normal(8, 1025)
+    alone, many = Both(device, 1025, 1), Both(device, 1025, 8)
+    for settings in ({}, {"top_p": 0.9}, {"top_k": 20}):
+        together = many.run(logits, rows_of(8, **settings))[:, 0]
+        turned = many.run(logits[::-1], rows_of(8, **settings)[::-1])[:, 0]
+        each = [alone.run(logits[i : i + 1], rows_of(1, i, **settings))[0, 0] for i in range(8)]
+        assert together.tolist() == turned[::-1].tolist() == each
+
+
+def test_penalties_look_back_as_the_reference_does(device):
+    ways = [
+        {"repetition_penalty": 1.5, "penalty_last_n": 3},
+        {"presence_penalty": 0.7, "frequency_penalty": 0.4, "penalty_last_n": -1},
+        {"frequency_penalty": 0.9, "presence_penalty": -0.5, "penalty_decay": 0.8},
+        {"frequency_penalty": 1.0, "penalty_decay": 0.0, "temperature": 0},
+        {"repetition_penalty": 1.2, "penalty_last_n": 1024},
+        {"repetition_penalty": 1.2, "penalty_last_n": 0},
+    ]
+    both, prompt = Both(device, 6, SEATS), [3, 3, 3, 4, 5, 0]
+    params = [SamplingParams(**way) for way in ways]
+    draws = np.array([draw_row(p, 5, seat) for seat, p in enumerate(params)], DRAW)
+    for seat, row in enumerate(draws):
+        for seats in (both.seats, both.host):
+            seats.remember(seat, prompt, int(row["window"]), params[seat].penalty_decay)
+    for number in range(12):
+        draws["number"], draws["tokens"] = number, len(prompt) + number
+        both.check(normal(SEATS, 6, seed=number), draws)
+
+
+def test_masked_tokens_are_never_drawn_and_rows_without_a_mask_are_free(device):
+    vocabulary = 1025
+    both = Both(device, vocabulary, 4, masked=True)
+    logits = normal(4, vocabulary)
+    words = np.zeros((4, -(-vocabulary // 32)), np.uint32)
+    few = [1, 31, 32, 1024]
+    for token in few:
+        words[:3, token // 32] |= np.uint32(1 << token % 32)
+    rows = rows_of(4, **HOT)
+    rows["flags"] |= np.array([8, 8, 0, 8], np.uint32)  # the last is masked whole
+    tokens = both.check(logits, rows, words)
+    assert tokens[0] in few and tokens[1] in few and tokens[2] not in few and tokens[3] == NO_TOKEN
+    for settings in ({"temperature": 0}, {"top_k": 2}, {"top_p": 0.5}):
+        rows = rows_of(4, **settings)
+        rows["flags"] |= 8
+        assert set(both.check(logits, rows, words)[:3].tolist()) <= set(few)
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0}, {}, {"top_p": 0.9}, {"top_k": 3}], ids=str)
+def test_bad_numbers_have_no_token_and_leave_their_mates_alone(device, settings):
+    both = Both(device, 1025, 6)
+    logits = normal(6, 1025)
+    healthy = both.check(logits, rows_of(6, **settings))
+    logits[1, 1024], logits[2, 3], logits[3] = np.nan, np.inf, -np.inf
+    draws = rows_of(6, **settings)
+    draws[4] = skipped_row()
+    words = both.run(logits, draws)
+    assert words[1:5, 0].tolist() == [NO_TOKEN] * 4
+    assert words[1:5, 2].tolist() == [Reason.BAD_NUMBERS, Reason.BAD_NUMBERS, Reason.NOTHING_LEFT, Reason.SKIPPED]
+    assert words[[0, 5], 0].tolist() == healthy[[0, 5]].tolist()
+
+
+def test_embedding_reads_what_a_seat_said_last(device):
+    both = Both(device, 6, 4)
+    draws = rows_of(4)
+    draws["seat"] = [3, 0, 5, 1]
+    tokens = both.check(normal(4, 6), draws)
+    both.seats.put(2, 4)
+    ids = np.array([SAID | 3, 1, SAID | 5, SAID | 2], np.uint32)
+    both.run(normal(4, 6), np.array([skipped_row()] * 4, DRAW), ids=ids)
+    assert both.embedded.tolist() == [tokens[0], 1, tokens[2], 4]
+    weights = {"w": np.arange(6, dtype=np.float32)[:, None]}
+    both.host.put(2, 4)
+    reference = Reference(weights, drawing=Drawing(both.host, draws))
+    assert reference.embed(Weight("w", (6, 1)), ids)[:, 0].tolist() == both.embedded.tolist()

@@ -34,7 +34,7 @@ class SamplingRecorder(Recording):
         assert self.seats is not None, "sampling needs seats"
         rows, vocabulary = logits.shape
         blocks = -(-vocabulary // SPAN)
-        parts, found = Value((rows, 8 * blocks)), Value((rows, 2 * LIST), np.uint32)
+        parts, kept = Value((rows, 8 * blocks)), Value((rows, 2 * LIST, 2), np.uint32)
         chosen = Value((rows, 4), np.uint32)
         read: dict[str, Operand] = {
             "logits": logits,
@@ -57,7 +57,7 @@ class SamplingRecorder(Recording):
             "",
             ("sample_row", *shared, "sampling/truncate", f"sampling/subtotal_{lanes}", f"lanes/{lanes}"),
             {"LIST": LIST, "RING": RING, "WG": self._lanes, **constants, **REASONS},
-            {**read, "parts": parts, "list": found, "chosen": chosen, "said": self.seats.said},
+            {**read, "parts": parts, "list": kept, "chosen": chosen, "said": self.seats.said},
             groups=rows,
         )
         return chosen

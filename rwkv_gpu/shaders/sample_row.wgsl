@@ -3,7 +3,7 @@
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]
 @group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, V]: how often, and when last
 @group(0) @binding(5) var<storage, read> parts: array<Part>;            // [R, BLOCKS]
-@group(0) @binding(6) var<storage, read_write> list: array<vec2u>;      // [R, LIST]: order and token of what may be kept
+@group(0) @binding(6) var<storage, read_write> list: array<vec2u>;      // [R, 2, LIST]: order and token of what may be kept
 @group(0) @binding(7) var<storage, read_write> chosen: array<vec4u>;    // [R]
 @group(0) @binding(8) var<storage, read_write> said: array<u32>;        // [S], then the rings [S, RING]
 

@@ -125,13 +125,14 @@ def test_of_tokens_that_tie_the_first_stay(device, settings):
     assert set(drawn.tolist()) == {0, 1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("settings", [{"top_p": 0.7}, {"top_k": 2 * LIST, "top_p": 0.9}, {"top_k": 2 * LIST}], ids=str)
+@pytest.mark.parametrize("settings", [{"top_p": 0.7}, {"top_p": 0.99}, {"top_k": 2 * LIST, "top_p": 0.9}], ids=str)
 def test_a_flat_row_that_no_list_holds_is_cut_exactly(device, settings):
-    both = Both(device, 3 * LIST, 2)
-    logits = normal(2, 3 * LIST, spread=0.1)
+    both = Both(device, 3 * LIST, 3)
+    logits = normal(3, 3 * LIST, spread=0.1)
     logits[1] = np.round(logits[1], 1)
-    for first in (0, 2, 4):
-        both.check(logits, rows_of(2, first=first, **settings))
+    logits[2, 5] = 12.9  # e^12.9 is 0.94 of the whole: what is far less likely must stay, too
+    for first in (0, 3):
+        both.check(logits, rows_of(3, first=first, **HOT, **settings))
 
 
 def test_draws_follow_the_distribution(device):

@@ -7,12 +7,15 @@ var<workgroup> listed: atomic<u32>;
 var<workgroup> tallies: array<atomic<u32>, 16>;
 
 var<private> bound: u32;        // the least order that is kept
+var<private> safe: u32;         // what is surely less or equal, where that is a guess
 var<private> last_tie: u32;     // the last token that is kept of those of the least order
 var<private> count: u32;        // entries that may be kept
 var<private> in_list: bool;     // whether they are listed, or all tokens are gone through
+var<private> half: u32;         // of the list, which is in use
 var<private> base: f32;         // the greatest logit
 var<private> scale: f32;        // of exp(x - base), so that the sum of all is WHOLE
 
+const GUESS = 12.0;             // what is less likely by so many nats seldom stays
 const WHOLE = 0x1p31f;
 const BY_COUNT = 0u;
 const BY_SHARE = 1u;
@@ -41,7 +44,7 @@ fn kept_size() -> u32 { return count; }
 // The order and the token of an entry.
 fn entry_of(row: u32, draw: Draw, i: u32) -> vec2u {
     if in_list {
-        return list[row * LIST + i];
+        return list[(row * 2u + half) * LIST + i];
     }
     return vec2u(order(adjusted(row, draw, i)), i);
 }
@@ -56,6 +59,7 @@ fn truncate(row: u32, draw: Draw, most: f32, sum: f32, lane: u32) {
     last_tie = NO_TOKEN;
     count = V;
     in_list = false;
+    half = 0u;
     let all = draw.top_k >= V;
     let least = order(max(most + draw.min_p, LOWEST));
     // A bound of what is kept, that is easily found; its slack is for what exp rounds.
@@ -68,6 +72,10 @@ fn truncate(row: u32, draw: Draw, most: f32, sum: f32, lane: u32) {
     }
     if all || draw.top_p >= 1.0 {
         bound = max(bound, least);
+    }
+    safe = bound;
+    if all && draw.top_p < 1.0 {
+        bound = max(bound, order(most - GUESS));
     }
     // By count, then by share, where they are asked for.
     let end = select(2u, 1u, draw.top_p >= 1.0);
@@ -98,28 +106,29 @@ fn block_order(row: u32, k: u32, lane: u32) -> u32 {
     return atomicLoad(&listed);
 }
 
-// Lists what is of the least order at least, unless it is listed already or the list has no room for all.
+// Lists what may be kept of what was gone through so far, where the list has room for all.
 fn enlist(row: u32, draw: Draw, lane: u32) {
     workgroupBarrier();
     if lane == 0u {
         atomicStore(&listed, 0u);
     }
     workgroupBarrier();
-    let end = select(V, 0u, in_list);
-    for (var token = lane; token < end && atomicLoad(&listed) <= LIST; token += WG) {
-        let entry = vec2u(order(adjusted(row, draw, token)), token);
-        if entry.x >= bound {
+    let target_half = 1u - half;
+    for (var i = lane; i < count && atomicLoad(&listed) <= LIST; i += WG) {
+        let entry = entry_of(row, draw, i);
+        if is_kept(entry) {
             let place = atomicAdd(&listed, 1u);
             if place < LIST {
-                list[row * LIST + place] = entry;
+                list[(row * 2u + target_half) * LIST + place] = entry;
             }
         }
     }
     storageBarrier();
     workgroupBarrier();
     let found = atomicLoad(&listed);
-    if !in_list && found <= LIST {
+    if found <= LIST {
         in_list = true;
+        half = target_half;
         count = found;
     }
 }
@@ -135,7 +144,7 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
     var high = 0u;
     for (var turn = 0u; turn < TIES + 5u; turn++) {
         if turn == 0u || turn == FIND {
-            // After a few turns the bound is so near that what is above it can be listed, too, of a flat row.
+            // After a few turns the bound is so near that little more than what is kept is listed.
             enlist(row, draw, lane);
         }
         if turn == 0u && !in_list && draw.top_k >= V {
@@ -143,8 +152,6 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
         }
         if turn == NEAR {
             low = bound;
-            high = select(order(most), low, in_list);
-        } else if turn == FIND {
             high = order(most);
         }
         let apart = select((high - low) / 17u + 1u, 0u, low >= high);
@@ -160,6 +167,11 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
                 // Of all tokens, if not all are listed.
                 let whole = select(sums[0], u32(WHOLE), in_list && draw.top_k >= V);
                 goal = max(1u, u32(ceil(draw.top_p * f32(whole))));
+                if draw.top_k >= V && sums[0] < goal && bound > safe {
+                    bound = safe;
+                    in_list = false;
+                    count = V;
+                }
             }
         } else if turn == ABOVE {
             var ties = max(goal, sums[0] + 1u) - sums[0];

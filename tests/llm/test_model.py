@@ -168,7 +168,11 @@ def test_a_prompt_that_is_too_long_is_refused_or_loses_its_beginning_where_that_
 def test_a_value_that_is_wrong_is_named():
     path = OWN / "tiny-rwkv7.gguf"
     for given, message in [
-        ({"sequences": 0}, "sequences is 0; it must be between 1 and 256"),
+        ({"sequences": 0}, "sequences is 0; it must be a whole number from 1 to 256"),
+        ({"context": "long"}, "context is 'long'"),
+        ({"tokens": 0}, "tokens is 0"),
+        ({"cache_bytes": -1}, "cache_bytes is -1"),
+        ({"cache_bytes": None}, "cache_bytes is None"),
         ({"chunk_size": True}, "chunk_size is True"),
         ({"chunk_size": 2.5}, "chunk_size is 2.5"),
         ({"layers_per_submit": -1}, "layers_per_submit is -1"),

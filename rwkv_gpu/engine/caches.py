@@ -28,21 +28,23 @@ class Paged(ABC):
         self.room = room
         self.pager = Pager(room.pages if caches else 0, room.context)
 
-    def read(self, slot: int) -> dict[str, npt.NDArray[np.float32]]:
-        """Keys and values of a sequence, [L, KV, N] each."""
+    def read(self, slot: int) -> dict[str, Array]:
+        """Keys and values of a sequence as they are stored, [L, KV, N] each."""
         length, table = self.pager.length(slot), self.pager.table(slot)
         arrays = {}
         for cache in self.caches:
-            for what, name in enumerate(_names(cache)):
+            for what, name in enumerate(names(cache)):
                 pages = [self._read_page(cache, what, page) for page in table]
-                whole = np.concatenate(pages) if pages else np.zeros((0, cache.heads, cache.size))
-                arrays[name] = whole[:length].astype(np.float32)
+                whole = (
+                    np.concatenate(pages) if pages else np.zeros((0, cache.heads, cache.size), DTYPES[self.room.kind])
+                )
+                arrays[name] = whole[:length]
         return arrays
 
     def write(self, slot: int, arrays: Mapping[str, Array]) -> None:
         """Fills the pages of a sequence with what `read` has given."""
         for cache in self.caches:
-            for what, name in enumerate(_names(cache)):
+            for what, name in enumerate(names(cache)):
                 for i, page in enumerate(self.pager.table(slot)):
                     part = np.zeros((PAGE, cache.heads, cache.size), DTYPES[self.room.kind])
                     rows = arrays[name][i * PAGE : (i + 1) * PAGE]
@@ -123,7 +125,7 @@ class GpuCaches(Paged):
         self._device.write(self._buffers[cache.name][what], part, page * self._page_bytes(cache))
 
     def _page_bytes(self, cache: Cache) -> int:
-        return self.room.nbytes(cache) // self.room.pages
+        return self.room.page_bytes(cache)
 
 
 def whole(buffer: Buffer) -> Slice:
@@ -131,5 +133,6 @@ def whole(buffer: Buffer) -> Slice:
     return Slice(buffer, 0, buffer.nbytes)
 
 
-def _names(cache: Cache) -> tuple[str, str]:
+def names(cache: Cache) -> tuple[str, str]:
+    """What its keys and its values are called."""
     return f"{cache.name}.keys", f"{cache.name}.values"

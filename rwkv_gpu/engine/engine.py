@@ -1,41 +1,65 @@
 """Many requests at a time through one model: each step mixes prompts and answers of all. Knows token ids only."""
 
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DeviceLost, RwkvGpuError
+from ..errors import BadFile, BadInput, CacheFull, DeviceLost, RwkvGpuError
 from ..ops.batch import Batch
 from ..ops.recording import MAX_SEGMENTS
-from .request import Request, Update, allowed
-from .runner import Runner
+from ..ops.sampling import DRAW
+from .pending import Draws, Pending
+from .prefixes import Prefixes
+from .request import Request, Update
+from .runner import Runner, StateArrays
 from .scheduler import Share, schedule
 from .sequence import Running
+
+VISITOR = -1  # a sequence that is read or written, and never steps
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A step that was submitted, and whose its output rows are."""
+
+    pending: Pending
+    speaking: Sequence[Running]
 
 
 class Engine:
     """Continuous batching: requests join and leave between steps. One thread drives it.
 
-    Call `step` for as long as it is `busy`. What goes wrong with one request ends that one, by its last `Update`; what
-    goes wrong with the device ends all, and after a loss of the device nothing more can be added.
+    Call `step` for as long as it is `busy`. Up to `look_ahead` steps are submitted before the tokens of the first are
+    known. What goes wrong with one request ends that one, by its last `Update`; what goes wrong with a step ends all,
+    and after a loss of the device nothing more can be added.
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, *, look_ahead: int | None = None) -> None:
+        room = runner.room
+        self._look_ahead = room.look_ahead if look_ahead is None else look_ahead
+        if not 0 <= self._look_ahead <= room.look_ahead:
+            raise BadInput(f"look_ahead is {look_ahead}; the model was loaded for 0 to {room.look_ahead}")
         self._runner = runner
+        self._places = runner.places
+        self.prefixes = Prefixes(self._places, room.cache_bytes, *runner.page_and_state_bytes, room.checkpoints)
         self._ids = itertools.count(1)
         self._waiting: deque[Running] = deque()
         self._running: list[Running] = []  # in the order in which they came
-        self._ended: list[Running] = []  # that are yet to be told of
+        self._flights: deque[Flight] = deque()  # in the order in which they will be done
+        self._touched: dict[Running, None] = {}  # who has news
         self._seats = list(range(min(runner.slots, runner.chunk_size, MAX_SEGMENTS)))  # that nobody has
+        self._crowded = False  # somebody gave its pages back, so that nobody new may sit until another has ended
         self._lost: DeviceLost | None = None
 
     @property
     def busy(self) -> bool:
         """Whether a request runs or waits, or has news that nobody has seen."""
-        return bool(self._waiting or self._running or self._ended)
+        return bool(self._waiting or self._running or self._touched)
 
     def add(self, request: Request) -> int:
         """Takes a request on, or refuses it; gives the number that its news will have."""
@@ -47,18 +71,18 @@ class Engine:
         return running.id
 
     def step(self) -> list[Update]:
-        """One step of the model over whoever has something to feed, and the news of all who took part."""
-        self._admit()
-        shares = schedule(self._running, self._runner.chunk_size)
-        told = dict.fromkeys(share.running for share in shares)
+        """Submits a step, takes what is known of earlier ones, and tells the news of all who took part."""
         try:
-            if shares:
-                self._run(shares)
+            submitted = self._submit()
+            ahead = 0 if any(running.waits for running in self._running) else self._look_ahead
+            if not submitted and self._flights:
+                self._land()
+            while len(self._flights) > ahead:
+                self._land()
         except RwkvGpuError as error:
             self._fail(error)
         self._clear()
-        told.update(dict.fromkeys(self._ended))
-        self._ended = []
+        told, self._touched = self._touched, {}
         return [running.update() for running in told]
 
     def abort(self, id: int) -> None:
@@ -72,7 +96,6 @@ class Engine:
         for running in self._find(id):
             if said is not None:
                 del running.ids[running.prompt + said :]
-                running.fed = min(running.fed, len(running.ids))
             running.end("stop")
         self._clear()
 
@@ -91,69 +114,196 @@ class Engine:
         seat = self._seats.pop()
         try:
             for at in range(0, len(ids), size):
-                yield run(Batch.of([(seat, at, ids[at : at + size])], every=True))
+                batch = Batch.of([(seat, at, ids[at : at + size])], every=True)
+                while True:
+                    try:
+                        rows = run(batch)
+                        break
+                    except CacheFull:
+                        if not self.prefixes.evict():
+                            raise
+                yield rows
         finally:
-            self._runner.places.forget(seat)
+            self._places.forget(seat)
             self._seats.append(seat)
+
+    def export(self, ids: Sequence[int]) -> tuple[int, StateArrays] | None:
+        """What is kept of the longest beginning of a sequence: its length, and its arrays by name."""
+        found = self.prefixes.find([*ids, 0])  # the last would be left out
+        if found is None:
+            return None
+        kept, length = found
+        self._places.adopt(VISITOR, kept, length)
+        try:
+            return length, self._runner.read_state(VISITOR)
+        finally:
+            self._places.forget(VISITOR)
+
+    def restore(self, ids: Sequence[int], arrays: StateArrays) -> None:
+        """Keeps what `export` gave for these ids: the next request that begins with them goes on from there."""
+        shapes = self._runner.shapes(len(ids))
+        if {name: array.shape for name, array in arrays.items()} != shapes:
+            raise BadFile(f"the saved state is not one of {len(ids):,} tokens of this model")
+        try:
+            while True:
+                try:
+                    self._runner.write_state(VISITOR, len(ids), arrays)
+                    break
+                except CacheFull:
+                    if not self.prefixes.evict():
+                        raise
+            kept = self._places.keep(VISITOR, len(ids))
+            if kept is not None:
+                self.prefixes.store(ids, kept)
+        finally:
+            self._places.forget(VISITOR)
 
     def close(self) -> None:
         """Ends all requests, untold, and gives back all memory."""
         for running in [*self._waiting, *self._running]:
             running.end("abort")
         self._clear()
-        self._ended = []
+        self._touched = {}
+        self._flights.clear()
         self._runner.close()
 
     def _find(self, id: int) -> list[Running]:
         return [running for running in (*self._waiting, *self._running) if running.id == id]
 
+    # ---------------------------------------------------------------- before a step
+
     def _admit(self) -> None:
-        """Seats for those who wait, first come first served."""
-        while self._waiting and self._seats:
+        """Seats for those who wait, first come first served; what others left is where they begin."""
+        while self._waiting and self._seats and not self._waiting[0].flying and not self._crowded:
             running = self._waiting.popleft()
-            running.seat = self._seats.pop(0)
+            running.sit(self._seats.pop(0))
             self._running.append(running)
-            if running.prompt >= running.most:
+            if len(running.ids) >= running.most:
                 running.end("length")
+                self._touched[running] = None
+                continue
+            if running.request.keep and not self._places.rewinds:
+                running.borders = frozenset([*running.request.marks, running.prompt - 1])
+            found = self.prefixes.find(running.ids)
+            if found is not None:
+                kept, running.fed = found
+                self._places.adopt(running.seat, kept, running.fed)
+            if not running.begun:
+                running.begun, running.reused = True, running.fed
+            if not running.by_host:
+                self._runner.remember(running.seat, running.ids, running.request.params)
 
-    def _run(self, shares: Sequence[Share]) -> None:
-        """A step, and the next token of each whose known ones are all fed."""
-        rows = [
-            (share.running.seat or 0, share.start, share.running.ids[share.start :][: share.count]) for share in shares
-        ]
-        speaking = [share for share in shares if share.last]
-        batch = Batch.of(rows, wanted=[share.last for share in shares])
-        logits = self._runner.step(batch)
-        for share in shares:
-            share.running.fed += share.count
-        for share, row in zip(speaking, logits, strict=True):
+    def _place(self) -> tuple[list[Share], Batch]:
+        """The rows of the next step, with room for all they write; others give theirs back where there is none."""
+        while True:
+            self._admit()
+            shares = schedule([running for running in self._running if not running.reason], self._runner.chunk_size)
+            rows = [(share.running.seat, share.start, share.running.rows(share.start, share.count)) for share in shares]
+            batch = Batch.of(rows, wanted=[share.last for share in shares])
             try:
-                share.running.take(share.running.sampler.sample(self._masked(share.running, row)))
-            except RwkvGpuError as error:
-                share.running.end("error", error)
+                return shares, self._runner.prepare(batch)
+            except CacheFull:
+                if not self.prefixes.evict():
+                    if len(self._running) < 2:
+                        raise
+                    self._preempt()
 
-    def _masked(self, running: Running, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        grammar = running.request.grammar
-        if grammar is None:
-            return logits
-        return np.where(allowed(grammar.mask(), len(logits)), logits, np.float32(-np.inf))
+    def _preempt(self) -> None:
+        """The request that came last gives back its pages, to begin again from its tokens when another has ended."""
+        running = self._running.pop()
+        self._leave(running)
+        running.fed = 0
+        self._waiting.appendleft(running)
+        self._crowded = True
+
+    # ---------------------------------------------------------------- a step
+
+    def _submit(self) -> bool:
+        """Sets the next step going; false where nobody has anything to feed."""
+        shares, batch = self._place()
+        if not shares:
+            return False
+        speaking = [share.running for share in shares if share.last]
+        pending = self._runner.submit(batch, self._draws(speaking))
+        for share in shares:
+            share.running.fed = share.end
+            share.running.flying += share.last
+            self._keep_prompt(share)
+            if share.start < share.running.prompt:
+                self._touched[share.running] = None
+        self._flights.append(Flight(pending, speaking))
+        return True
+
+    def _draws(self, speaking: Sequence[Running]) -> Draws:
+        """How the output rows are drawn from."""
+        rows = np.array([running.draw() for running in speaking], DRAW)
+        masks = None
+        if any(running.request.grammar is not None and not running.by_host for running in speaking):
+            masks = np.full((len(rows), -(-self._runner.vocabulary // 32)), 0xFFFFFFFF, np.uint32)
+            for mask, running in zip(masks, speaking, strict=True):
+                if running.request.grammar is not None:
+                    mask[:] = running.request.grammar.mask()
+        return Draws(rows, masks, any(running.by_host for running in speaking))
+
+    def _land(self) -> None:
+        """Takes the tokens of the earliest step under way; those past an end are dropped."""
+        flight = self._flights.popleft()
+        answer = flight.pending.wait()
+        for row, running in enumerate(flight.speaking):
+            running.flying -= 1
+            if running.reason:
+                continue
+            self._touched[running] = None
+            try:
+                running.take(running.choose(answer, row))
+            except RwkvGpuError as error:
+                running.end("error", error)
+
+    # ---------------------------------------------------------------- after a step
+
+    def _keep_prompt(self, share: Share) -> None:
+        """Keeps what a step of a prompt has come to, where another prompt may share it."""
+        running, end = share.running, share.end
+        worth = end in running.borders or end < running.prompt or self._places.rewinds
+        if share.start < running.prompt and end <= running.prompt and worth:
+            self._keep(running, end, whole=end not in running.borders)
+
+    def _keep(self, running: Running, most: int, *, whole: bool) -> None:
+        kept = self._places.keep(running.seat, most, whole=whole)
+        if kept is not None:
+            self.prefixes.store(running.ids[: kept.length], kept)
 
     def _clear(self) -> None:
         """Those who have ended give back their pages and their seat."""
         ended = [running for running in (*self._waiting, *self._running) if running.reason]
         if not ended:
             return
+        self._crowded = False
         self._waiting = deque(running for running in self._waiting if not running.reason)
         self._running = [running for running in self._running if not running.reason]
         for running in ended:
-            if running.seat is not None:
-                self._runner.places.forget(running.seat)
-                self._seats.append(running.seat)
-        self._ended += ended
+            self._touched[running] = None
+            if running.seat < 0:
+                continue
+            if running.reason == "error":
+                self.prefixes.forget(running.ids)
+            elif running.request.keep or (self._places.rewinds and running.reason != "abort"):
+                self._keep(running, len(running.ids), whole=not running.request.keep)
+            self._leave(running)
+
+    def _leave(self, running: Running) -> None:
+        self._places.forget(running.seat)
+        self._seats.append(running.seat)
+        running.seat = -1
 
     def _fail(self, error: RwkvGpuError) -> None:
-        """What goes wrong with a whole step ends all that took part or wait."""
+        """What goes wrong with a whole step ends all that run or wait, and what was kept is not to be trusted."""
         if isinstance(error, DeviceLost):
             self._lost = error
         for running in [*self._waiting, *self._running]:
             running.end("error", error)
+        for flight in self._flights:
+            with contextlib.suppress(RwkvGpuError):
+                flight.pending.wait()
+        self._flights.clear()
+        self.prefixes.clear()

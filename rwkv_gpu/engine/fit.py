@@ -16,9 +16,10 @@ from ..gpu.tuning import default_tuning
 from ..models.registry import Model
 from ..ops.recorder import Recorder
 from ..ops.recording import MAX_SEGMENTS, Caches, Scratch
+from ..ops.seats import GpuSeats
 from .caches import whole
 from .parameters import parameters_of
-from .room import DEFAULT_CACHE, Kind, Room, check_bindings
+from .room import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, Kind, Room, check_bindings
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Fit:
 
     weights: int
     state: int
-    scratch: int
+    scratch: int  # intermediates, and what sampling keeps of each sequence
     available: int | None  # None where the device does not tell
     buffer_limit: int
     binding_limit: int
@@ -62,9 +63,10 @@ def fit(
     kv: Kind = "f16",
     tokens: int | None = None,
     cache_bytes: int = DEFAULT_CACHE,
+    look_ahead: int = DEFAULT_LOOK_AHEAD,
 ) -> Fit:
     """Adds up what a runner would allocate: weights, states (keys and values too), the scratch of its largest plan."""
-    room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes)
+    room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes, look_ahead=look_ahead)
     check_bindings(device, model, room)
     parameters = parameters_of(file, model)
     return held(device, parameters, model, room, _scratch(device, parameters, model, room, chunk_size))
@@ -76,7 +78,7 @@ def held(device: Device, parameters: Sequence[Parameter], model: Model, room: Ro
     return Fit(
         weights=device_bytes(device, parameters),
         state=room.total(model.caches, model.states),
-        scratch=scratch,
+        scratch=scratch + GpuSeats.nbytes(room.slots, model.vocabulary),
         available=device_available(device),
         buffer_limit=can.max_buffer,
         binding_limit=can.max_binding,
@@ -98,9 +100,10 @@ def _scratch(device: Device, parameters: Sequence[Parameter], model: Model, room
         device, weights, chunk_size, Scratch(device), default_tuning(device.capabilities), states,
         max_segments=min(chunk_size, room.slots, MAX_SEGMENTS), max_outputs=1,
         caches=Caches(caches, room.kind, room.max_pages), single=chunk_size == 1,
+        seats=GpuSeats(device, room.slots, model.vocabulary, planned),
     )  # fmt: skip
     logits = model.forward(recorder, recorder.input("ids", np.uint32, (chunk_size,)))
-    return recorder.scratch_bytes([logits]) + 2 * StepBuffer.HEADER
+    return recorder.scratch_bytes([logits, recorder.sample(logits)]) + 2 * StepBuffer.HEADER
 
 
 def planned(nbytes: int, purpose: str) -> Buffer:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ class Request:
     params: SamplingParams = field(default_factory=SamplingParams)
     grammar: Grammar | None = None
     keep: bool = False  # leave what makes a continuation of prompt and answer cost its new tokens only
+    marks: Sequence[int] = ()  # with `keep`: lengths of the prompt at which it may be continued otherwise
 
     def check(self, vocabulary: int, context: int | None) -> None:
         """Refuses a prompt that the model cannot take."""
@@ -62,8 +63,3 @@ class Update:
     reused: int  # of them, taken from what other requests left
     finish_reason: str | None  # stop, length, abort or error; None while it goes on
     error: RwkvGpuError | None = None
-
-
-def allowed(mask: npt.NDArray[np.uint32], vocabulary: int) -> npt.NDArray[Any]:
-    """A grammar's bits as booleans. [V]"""
-    return np.unpackbits(mask.view(np.uint8), count=vocabulary, bitorder="little").view(np.bool_)

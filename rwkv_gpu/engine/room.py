@@ -14,7 +14,7 @@ from ..ops.vocabulary import PAGE, Cache, State
 DEFAULT_CONTEXT = 4096
 DEFAULT_CACHE = 256 << 20  # bytes kept of sequences that have ended
 MOST_CHECKPOINTS = 64  # states among these
-DEFAULT_HISTORY = 4  # states of a sequence
+DEFAULT_LOOK_AHEAD = 2  # steps that may be under way while the host learns of the first
 
 Kind = Literal["f16", "f32"]
 DTYPES: dict[Kind, type[np.floating[Any]]] = {"f16": np.float16, "f32": np.float32}
@@ -28,7 +28,7 @@ class Room:
     slots: int
     kind: Kind
     tokens: int = 0  # positions of all sequences together; 0 is as many as they may come to
-    history: int = DEFAULT_HISTORY  # states that a sequence holds: its newest, and some to go back to
+    look_ahead: int = DEFAULT_LOOK_AHEAD  # steps that a sequence may be ahead of what is known of it
     checkpoints: int = 0  # states beside those, of sequences that may be continued
     cache_bytes: int = DEFAULT_CACHE  # that pages and states may take which no sequence needs at the moment
 
@@ -42,15 +42,15 @@ class Room:
         *,
         tokens: int | None = None,
         cache_bytes: int = DEFAULT_CACHE,
-        history: int = DEFAULT_HISTORY,
+        look_ahead: int = DEFAULT_LOOK_AHEAD,
     ) -> "Room":
         """Room for a model; without a wish, as much as it was trained on and is usual."""
         if kind not in DTYPES:
             raise BadInput(f"kv is '{kind}'; known: {', '.join(DTYPES)}")
         if cache_bytes < 0:
             raise BadInput(f"cache_bytes is {cache_bytes:,}; it must be at least 0")
-        if history < 2:
-            raise BadInput(f"history is {history}; it must be at least 2, since a step reads one state and writes one")
+        if look_ahead < 0:
+            raise BadInput(f"look_ahead is {look_ahead}; it must be at least 0")
         trained = model.context or 0
         if context is None:
             context = min(trained, DEFAULT_CONTEXT)
@@ -63,7 +63,7 @@ class Room:
             )
         state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
         checkpoints = min(MOST_CHECKPOINTS, cache_bytes // state_bytes) if state_bytes else 0
-        return cls(context, slots, kind, tokens or 0, history, checkpoints, cache_bytes)
+        return cls(context, slots, kind, tokens or 0, look_ahead, checkpoints, cache_bytes)
 
     @property
     def max_pages(self) -> int:
@@ -76,6 +76,11 @@ class Room:
         return -(-self.tokens // PAGE) if self.tokens else self.slots * self.max_pages
 
     @property
+    def history(self) -> int:
+        """States of a sequence: its newest, and so many that it can go back to before all that is not known yet."""
+        return self.look_ahead + 2
+
+    @property
     def states(self) -> int:
         """States in all."""
         return self.slots * self.history + self.checkpoints
@@ -86,11 +91,20 @@ class Room:
 
     def nbytes(self, cache: Cache) -> int:
         """Of the keys of one layer, and as many of its values."""
-        return int(np.prod(self.shape(cache))) * np.dtype(DTYPES[self.kind]).itemsize
+        return self.pages * self.page_bytes(cache)
+
+    def page_bytes(self, cache: Cache) -> int:
+        """Of the keys of one layer in one page, and as many of its values."""
+        return PAGE * cache.heads * cache.size * np.dtype(DTYPES[self.kind]).itemsize
 
     def state_bytes(self, state: State) -> int:
         """Of all the pages of one state."""
         return self.states * 4 * int(np.prod(state.shape))
+
+    def each(self, caches: Sequence[Cache], states: Sequence[State]) -> tuple[int, int]:
+        """Bytes of one page and of one state in all layers."""
+        page = sum(2 * self.page_bytes(cache) for cache in caches)
+        return page, sum(4 * int(np.prod(state.shape)) for state in states)
 
     def total(self, caches: Sequence[Cache], states: Sequence[State] = ()) -> int:
         """Bytes of all layers."""

@@ -1,6 +1,7 @@
 """A model that can take steps: its parameters, the states of its sequences, and plans by size. Knows no text."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -10,23 +11,30 @@ from ..gguf.file import GGUFFile
 from ..gpu.device import Buffer, Device
 from ..gpu.loader import Progress, host_weights, load_weights
 from ..gpu.plan import Plan, Slice
+from ..gpu.readback import Readback, ReadbackRing
+from ..gpu.trace import Trace
 from ..gpu.tuning import Tuning
 from ..models.registry import Model
 from ..ops.batch import Batch
 from ..ops.recorder import Recorder
 from ..ops.recording import MAX_SEGMENTS, Scratch
 from ..ops.reference import Reference
+from ..ops.sampling import Drawing
+from ..ops.seats import GpuSeats, HostSeats
 from ..ops.self_test import tuning_for
-from .caches import GpuCaches, HostCaches, Paged
+from .caches import GpuCaches, HostCaches, Paged, names
+from .draws import penalises, window
 from .fit import held
 from .parameters import parameters_of
+from .pending import Answer, Done, Draws, Pending
 from .places import Places
-from .room import DEFAULT_CACHE, Kind, Room, check_bindings
+from .room import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, Kind, Room, check_bindings
+from .sampling_params import SamplingParams
 from .states import StatePages
 
 Logits = npt.NDArray[np.float32]
-Output = Literal["logits", "hidden"]
-StateArrays = Mapping[str, npt.NDArray[np.float32]]
+Output = Literal["logits", "hidden", "chosen", "masked"]
+StateArrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Runner(Protocol):
@@ -38,12 +46,25 @@ class Runner(Protocol):
     context: int | None  # positions that a sequence may have, where there is a limit
     room: Room
     places: Places
+    page_and_state_bytes: tuple[int, int]  # of all layers
+
+    def submit(self, batch: Batch, draws: Draws) -> Pending:
+        """Sets a step going that samples, and that may feed what was sampled before. The batch is a placed one."""
+
+    def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
+        """What penalties look back on, before the first draw of a sequence that has them."""
+
+    def prepare(self, batch: Batch) -> Batch:
+        """The batch with a place for all that it writes; raises CacheFull, and takes nothing, where there is none."""
 
     def step(self, batch: Batch) -> Logits:
         """The logits of the rows that the batch asks for, [R, V]; the states move on."""
 
     def hidden(self, batch: Batch) -> Logits:
         """The same, but what the head would make logits of, [R, D]"""
+
+    def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
+        """Of what `read_state` gives for a sequence of that length."""
 
     def read_state(self, slot: int) -> StateArrays:
         """What a sequence has come to, by name."""
@@ -73,8 +94,10 @@ class GpuRunner:
         kv: Kind = "f16",
         tokens: int | None = None,
         cache_bytes: int = DEFAULT_CACHE,
+        look_ahead: int = DEFAULT_LOOK_AHEAD,
     ) -> None:
-        self.room = room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes)
+        room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes, look_ahead=look_ahead)
+        self.room = room
         check_bindings(device, model, room)
         parameters = parameters_of(file, model)
         held(device, parameters, model, room).check()  # before anything is allocated
@@ -91,13 +114,30 @@ class GpuRunner:
             self._states[state.name] = device.buffer(room.state_bytes(state), "state")
         self._caches = GpuCaches(device, model.caches, room)
         self.places = places_of(model, room, self._caches)
+        self.page_and_state_bytes = room.each(model.caches, model.states)
         self.context = room.context if model.caches else None
+        self.seats = GpuSeats(device, slots, model.vocabulary)
+        self._ring = ReadbackRing(device)
         self._scratch = Scratch(device)
+        self.trace: Trace | None = None  # to see when steps begin and end
         self._plans: dict[tuple[int, int, bool, int, Output], Plan] = {}
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch with a place for all that it writes; what a plan can run."""
         return self.places.prepare(batch)
+
+    def submit(self, batch: Batch, draws: Draws) -> Pending:
+        plan = self.plan_for(batch, "chosen" if draws.masks is None else "masked")
+        self._replay(plan, batch, batch.arrays() | {"draws": draws.rows, "masks": draws.masks})
+        rows = len(batch.outputs)
+        parts = [plan.part("chosen", max(1, rows))]  # one at least, so that there is something to wait for
+        if draws.logits:
+            parts.append(plan.part("logits", rows))
+        return GpuPending(self._ring.start(parts), rows, draws.logits)
+
+    def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
+        if penalises(params):
+            self.seats.remember(seat, ids, window(params), params.penalty_decay)
 
     def step(self, batch: Batch) -> Logits:
         return self._run(batch, "logits")
@@ -108,10 +148,15 @@ class GpuRunner:
     def _run(self, batch: Batch, what: Output) -> Logits:
         batch = self.prepare(batch)
         plan = self.plan_for(batch, what)
-        plan.run(batch.rows, batch.arrays(), len(batch.segments), len(batch.outputs), self.layers_per_submit)
+        self._replay(plan, batch, batch.arrays())
         if not batch.outputs:
             return np.zeros((0, self.vocabulary), np.float32)
         return plan.read(what, len(batch.outputs))
+
+    def _replay(self, plan: Plan, batch: Batch, inputs: Mapping[str, Any]) -> None:
+        stamps = self.trace.next() if self.trace is not None else None
+        counts = len(batch.segments), len(batch.outputs)
+        plan.run(batch.rows, inputs, *counts, layers_per_submit=self.layers_per_submit, stamps=stamps)
 
     def plan_for(self, batch: Batch, what: Output = "logits") -> Plan:
         """The smallest plan that takes the batch, recorded at its first use."""
@@ -137,10 +182,18 @@ class GpuRunner:
             max_outputs=outputs,
             caches=self._caches.placed(pages),
             single=single,
+            seats=self.seats if what in ("chosen", "masked") else None,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
-        function = self.model.hidden if what == "hidden" else self.model.forward
-        return recorder.finish({what: function(recorder, ids)})
+        if what == "hidden":
+            return recorder.finish({what: self.model.hidden(recorder, ids)})
+        logits = self.model.forward(recorder, ids)
+        if what == "logits":
+            return recorder.finish({what: logits})
+        return recorder.finish({"chosen": recorder.sample(logits, masked=what == "masked"), "logits": logits})
+
+    def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
+        return shapes_of(self.model, length)
 
     def read_state(self, slot: int) -> StateArrays:
         arrays = {}
@@ -161,6 +214,21 @@ class GpuRunner:
         self.device.close()
 
 
+@dataclass(frozen=True)
+class GpuPending:
+    """A step on its way back from the GPU."""
+
+    readback: Readback
+    rows: int
+    logits: bool
+
+    def wait(self) -> Answer:
+        words = np.frombuffer(self.readback.wait(), np.uint32)
+        chosen = words[: 4 * self.rows].reshape(-1, 4)
+        logits = words[4 * max(1, self.rows) :].view(np.float32).reshape(self.rows, -1) if self.logits else None
+        return Answer(chosen, logits)
+
+
 class HostRunner:
     """Steps in numpy: the same model through the reference interpreter."""
 
@@ -175,29 +243,48 @@ class HostRunner:
         kv: Kind = "f16",
         tokens: int | None = None,
         cache_bytes: int = DEFAULT_CACHE,
+        look_ahead: int = DEFAULT_LOOK_AHEAD,
     ) -> None:
-        self.room = room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes)
+        room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes, look_ahead=look_ahead)
+        self.room = room
         self.model = model
         self.vocabulary = model.vocabulary
         self.slots = slots
         self.chunk_size = chunk_size
         self._weights: Mapping[str, npt.NDArray[Any]] = host_weights(file, parameters_of(file, model))
         self._states = {state.name: np.zeros((room.states, *state.shape), np.float32) for state in model.states}
+        self.seats = HostSeats(slots, model.vocabulary)
         self._caches = HostCaches(model.caches, room)
         self.places = places_of(model, room, self._caches)
+        self.page_and_state_bytes = room.each(model.caches, model.states)
         self.context = room.context if model.caches else None
 
+    def prepare(self, batch: Batch) -> Batch:
+        return self.places.prepare(batch)
+
+    def submit(self, batch: Batch, draws: Draws) -> Pending:
+        reference = self._reference(batch, Drawing(self.seats, draws.rows, draws.masks))
+        logits = self.model.forward(reference, batch.ids)
+        chosen = reference.sample(logits, masked=draws.masks is not None)
+        return Done(Answer(chosen, logits if draws.logits else None))
+
+    def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
+        if penalises(params):
+            self.seats.remember(seat, ids, window(params), params.penalty_decay)
+
     def step(self, batch: Batch) -> Logits:
-        logits: Logits = self.model.forward(*self._reference(batch))
+        logits: Logits = self.model.forward(self._reference(self.prepare(batch)), batch.ids)
         return logits
 
     def hidden(self, batch: Batch) -> Logits:
-        rows: Logits = self.model.hidden(*self._reference(batch))
+        rows: Logits = self.model.hidden(self._reference(self.prepare(batch)), batch.ids)
         return rows
 
-    def _reference(self, batch: Batch) -> tuple[Reference, npt.NDArray[Any]]:
-        batch = self.places.prepare(batch)
-        return Reference(self._weights, self._states, batch, self._caches.arrays), batch.ids
+    def _reference(self, placed: Batch, drawing: Drawing | None = None) -> Reference:
+        return Reference(self._weights, self._states, placed, self._caches.arrays, drawing)
+
+    def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
+        return shapes_of(self.model, length)
 
     def read_state(self, slot: int) -> StateArrays:
         arrays = {name: array[self.places.state(slot)].copy() for name, array in self._states.items()}
@@ -217,6 +304,14 @@ def places_of(model: Model, room: Room, caches: Paged) -> Places:
     """The pages and states of a model's sequences."""
     states = StatePages(room.states, room.history) if model.states else None
     return Places(caches.pager if model.caches else None, states, caches.copy_pages)
+
+
+def shapes_of(model: Model, length: int) -> dict[str, tuple[int, ...]]:
+    """The arrays that a sequence of that length has come to."""
+    shapes: dict[str, tuple[int, ...]] = {state.name: state.shape for state in model.states}
+    for cache in model.caches:
+        shapes.update(dict.fromkeys(names(cache), (length, cache.heads, cache.size)))
+    return shapes
 
 
 def bucket(count: int, most: int) -> int:

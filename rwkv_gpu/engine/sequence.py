@@ -1,12 +1,24 @@
 """One request on its way through the engine: its tokens, how many of them were fed, and what is yet to be told."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
 from ..errors import RwkvGpuError
+from ..ops.sampling import SAID
+from .draws import draw_row, read_chosen, samples_on_device, skipped_row
+from .pending import Answer
 from .request import Request, Said, Update
 from .sampling import Sampler
 
 
 class Running:
-    """A request that was taken on, from its first step to its last news."""
+    """A request that was taken on, from its first step to its last news.
+
+    What it says is known to the device first. Steps may be submitted that feed tokens the host has not seen yet; what
+    they compute past the end of the answer is dropped.
+    """
 
     def __init__(self, id: int, request: Request, vocabulary: int, context: int | None) -> None:
         self.id = id
@@ -14,25 +26,67 @@ class Running:
         self.ids = [int(token) for token in request.ids]  # prompt and answer
         self.prompt = len(self.ids)
         self.sampler = Sampler(request.params, vocabulary)
-        self.sampler.accept_all(self.ids)
+        self.by_host = not samples_on_device(request.params)
+        if self.by_host:
+            self.sampler.accept_all(self.ids)
         room = request.params.max_tokens if context is None else context - self.prompt
         self.most = self.prompt + min(request.params.max_tokens, room)  # tokens it may come to
-        self.seat: int | None = None  # where it sits while it runs
-        self.fed = 0  # tokens that its pages or its state have seen
+        self.seat = -1  # where it sits while it runs
+        self.fed = 0  # tokens that its pages or its state have seen, or will when all is done that was submitted
+        self.flying = 0  # tokens that were drawn, or will be, and are not known here yet
+        self.borders: frozenset[int] = frozenset()  # where a step must end, since something is kept there
         self.reused = 0
+        self.begun = False
         self.reason: str | None = None
         self.error: RwkvGpuError | None = None
+        self._drawing: npt.NDArray[Any] | None = None
         self._news: list[Said] = []
 
     @property
-    def to_feed(self) -> int:
-        """Tokens that are known and not fed."""
-        return len(self.ids) - self.fed
+    def waits(self) -> bool:
+        """Whether each of its tokens must be known before the next step."""
+        return self.by_host or self.request.grammar is not None
 
     @property
     def decodes(self) -> bool:
         """Whether its next row is a token that it said."""
         return self.fed >= self.prompt
+
+    @property
+    def to_feed(self) -> int:
+        """Tokens that can be fed now."""
+        known = len(self.ids) - self.fed
+        if known > 0:
+            return known
+        ahead = len(self.ids) + self.flying
+        return int(self.fed < ahead < self.most and not self.waits)
+
+    def sit(self, seat: int) -> None:
+        """Takes a seat, to begin or to begin again."""
+        self.seat = seat
+        masked = self.request.grammar is not None
+        self._drawing = skipped_row() if self.by_host else None
+        if self._drawing is None:
+            self._drawing = draw_row(self.request.params, self.sampler.seed, seat, masked=masked)
+
+    def rows(self, start: int, count: int) -> Sequence[int]:
+        """The tokens of some positions; what is not known here is what the seat has said last."""
+        return self.ids[start : start + count] or [SAID | self.seat]
+
+    def draw(self) -> npt.NDArray[Any]:
+        """How its next token is drawn."""
+        assert self._drawing is not None
+        self._drawing["number"] = len(self.ids) - self.prompt + self.flying
+        self._drawing["tokens"] = len(self.ids) + self.flying
+        return self._drawing
+
+    def choose(self, answer: Answer, row: int) -> Said:
+        """The token of its row; raises where the numbers of this row are none."""
+        if not self.by_host:
+            return read_chosen(answer.chosen[row])
+        assert answer.logits is not None
+        grammar = self.request.grammar
+        return self.sampler.sample(answer.logits[row], None if grammar is None else grammar.mask())
 
     def take(self, said: Said) -> None:
         """A token was chosen: it is said, or ends the request."""
@@ -40,7 +94,8 @@ class Running:
             self.end("stop")
             return
         self.ids.append(said.token)
-        self.sampler.accept(said.token)
+        if self.by_host:
+            self.sampler.accept(said.token)
         self._news.append(said)
         grammar = self.request.grammar
         if grammar is not None:

@@ -93,6 +93,7 @@ class Device:
         self.adapter = adapter
         self.portable = portable
         self.checked = checked
+        self.closed = False
         self.handle = _request(adapter, portable)
         self.queue = self.handle.queue
         self._usage: Counter[str] = Counter()
@@ -122,6 +123,7 @@ class Device:
 
     def close(self) -> None:
         """Frees everything on the device; whatever still uses it gets `DeviceLost`."""
+        self.closed = True
         self.handle.destroy()
         self._usage.clear()
 

@@ -166,3 +166,50 @@ class Mapper:
             return bytes(ffi.buffer(lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes))
         finally:
             lib.wgpuBufferUnmap(handle)
+
+
+def submit(queue: Any, commands: Any) -> int:
+    """Hands a command buffer to the GPU; the number waits for it and all before, and for nothing after."""
+    handles = ffi.new("WGPUCommandBuffer[]", [commands._internal])
+    with captured("submitting work"):
+        # H: WGPUSubmissionIndex f(WGPUQueue, size_t count, WGPUCommandBuffer const *)
+        return int(lib.wgpuQueueSubmitForIndex(queue._internal, 1, handles))
+
+
+class Landing:
+    """A mappable buffer that results are copied to, and one callback that tells when they have come."""
+
+    def __init__(self, device: Any, buffer: Any, nbytes: int) -> None:
+        self.buffer = buffer
+        self.nbytes = nbytes
+        self._device = device._internal
+        self._status = 0
+        # H: void (*)(WGPUMapAsyncStatus status, WGPUStringView message, void *, void *)
+        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._mapped)
+        self._info = api.new_struct(
+            "WGPUBufferMapCallbackInfo", mode=lib.WGPUCallbackMode_AllowSpontaneous, callback=self._callback
+        )
+
+    def _mapped(self, status: int, _message: Any, _user1: Any, _user2: Any) -> None:
+        self._status = status
+
+    def map(self, nbytes: int) -> None:
+        """Asks for the bytes, to be there when all that was submitted so far is done."""
+        self._status = 0
+        with captured("reading results back"):
+            # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
+            lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, self._info)
+
+    def take(self, index: int, nbytes: int) -> bytes:
+        """The bytes, once the submit of that number is done."""
+        handle = self.buffer._internal
+        with captured("reading results back"):
+            if not self._status:
+                # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
+                lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", index))
+        if self._status != lib.WGPUMapAsyncStatus_Success:
+            raise DeviceLost("the GPU was lost while reading results back; start again")
+        try:
+            return bytes(ffi.buffer(lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes))
+        finally:
+            lib.wgpuBufferUnmap(handle)

@@ -1,6 +1,7 @@
 """A recorded step: its dispatches, their buffers and bind groups. Replays; knows no model and no text."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -138,32 +139,35 @@ class Plan:
         segments: int = 0,
         outputs: int = 0,
         layers_per_submit: int = 0,
+        stamps: Mapping[str, Any] | None = None,
     ) -> None:
         """Uploads the counts and inputs and submits every dispatch: at once, or some layers at a time.
 
-        In parts, the GPU starts on the first layers while the CPU encodes the next.
+        In parts, the GPU starts on the first layers while the CPU encodes the next. `stamps` is what a pass is told to
+        write of its begin and end, where it is one.
         """
+        assert not (stamps and layers_per_submit), "a step in parts has no one begin and end"
         self.step.write(rows, inputs, segments, outputs)
         encode = self.encode if native.CAN_REPLAY else self.encode_public
         cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
         for first, last in itertools.pairwise([*cuts, len(self.dispatches)]):
-            self.device.submit([encode(first, last)])
+            self.device.submit([encode(first, last, stamps)])
 
-    def encode(self, first: int = 0, last: int | None = None) -> Any:
+    def encode(self, first: int = 0, last: int | None = None, stamps: Mapping[str, Any] | None = None) -> Any:
         """A command buffer of the dispatches: one compute pass, replayed through raw handles.
 
         No checks and no allocation by dispatch; wgpu checks the whole at `finish`.
         """
         encoder = self.device.handle.create_command_encoder()
-        compute = encoder.begin_compute_pass()
+        compute = encoder.begin_compute_pass(timestamp_writes=stamps)
         native.replay(compute, self.program[first:last])
         compute.end()
         return encoder.finish()
 
-    def encode_public(self, first: int = 0, last: int | None = None) -> Any:
+    def encode_public(self, first: int = 0, last: int | None = None, stamps: Mapping[str, Any] | None = None) -> Any:
         """The same commands through wgpu-py's public API: the fallback, and what `encode` is held against."""
         encoder = self.device.handle.create_command_encoder()
-        compute = encoder.begin_compute_pass()
+        compute = encoder.begin_compute_pass(timestamp_writes=stamps)
         for dispatch, group in zip(self.dispatches[first:last], self.groups[first:last], strict=True):
             compute.set_pipeline(dispatch.pipeline.handle)
             compute.set_bind_group(0, group)
@@ -188,6 +192,11 @@ class Plan:
         """Bytes moved and flops of a whole step."""
         each = [dispatch.cost(rows, outputs, spans) for dispatch in self.dispatches]
         return sum(nbytes for nbytes, _ in each), sum(flops for _, flops in each)
+
+    def part(self, name: str, rows: int) -> Slice:
+        """Where the first rows of an output lie."""
+        place, output = self.outputs[name].place, self.outputs[name]
+        return Slice(place.buffer, place.offset, rows * math.prod(output.shape[1:]) * np.dtype(output.dtype).itemsize)
 
     def read(self, name: str, rows: int) -> npt.NDArray[Any]:
         """The first rows of an output, once the GPU is done."""

@@ -5,14 +5,14 @@ token how often it was said and when last. `GpuSeats` and `HostSeats` hold the s
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import OutOfMemory
-from ..gpu.device import Device
+from ..gpu.device import Buffer, Device
 from ..gpu.plan import Slice
 
 RING = 1024  # tokens that a window can look back on
@@ -72,7 +72,10 @@ class HostSeats:
 class GpuSeats:
     """The seats of all sequences on a device: uint32 `said` [S + S · RING] and `counts` [S, V, 2]."""
 
-    def __init__(self, device: Device, seats: int, vocabulary: int) -> None:
+    def __init__(
+        self, device: Device, seats: int, vocabulary: int, make: Callable[[int, str], Buffer] | None = None
+    ) -> None:
+        make = make or device.buffer
         limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
         if 8 * seats * vocabulary > limit:
             raise OutOfMemory(
@@ -82,8 +85,8 @@ class GpuSeats:
         self._device = device
         self.seats = seats
         self.vocabulary = vocabulary
-        self._said = device.buffer(4 * seats * (1 + RING), "sampling")
-        self._counts = device.buffer(8 * seats * vocabulary, "sampling")
+        self._said = make(4 * seats * (1 + RING), "sampling")
+        self._counts = make(8 * seats * vocabulary, "sampling")
 
     @staticmethod
     def nbytes(seats: int, vocabulary: int) -> int:

@@ -1,28 +1,57 @@
 """The engine: a request among others says what it says alone, and every request ends with a reason."""
 
+import itertools
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request, Update
-from rwkv_gpu.engine.runner import HostRunner, Runner, prefill
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner, prefill
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
-from rwkv_gpu.errors import BadInput, BadNumbers, ContextFull, DeviceLost
+from rwkv_gpu.errors import BadFile, BadInput, BadNumbers, ContextFull, DeviceLost, OutOfMemory
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
 from tests.golden_files import golden
 
 TINY = ("tiny-rwkv7.gguf", "tiny-llama.gguf")
 
 
-def on_host(name: str, **how) -> HostRunner:
+def small(name: str, adapter=None, **how) -> Runner:
+    """A small model in numpy, or on an adapter."""
+    how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", **how}
     with GGUFFile.open(golden(name)) as file:
-        return HostRunner(file, load_model(file), **{"slots": 4, "chunk_size": 16, "context": 128, "kv": "f32", **how})
+        if adapter is None:
+            return HostRunner(file, load_model(file), **how)
+        return GpuRunner(Device(adapter), file, load_model(file), **how)
 
 
 @pytest.fixture(params=TINY)
-def runner(request) -> HostRunner:
-    return on_host(request.param)
+def runner(request) -> Runner:
+    return small(request.param)
+
+
+@pytest.fixture(params=itertools.product(TINY, ("cpu", "gpu")), ids="-".join)
+def any_runner(request, adapter) -> Iterator[Runner]:
+    name, where = request.param
+    made = small(name, adapter if where == "gpu" else None)
+    yield made
+    made.close()
+
+
+class Counting:
+    """Notes the rows of every step that an engine submits."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.rows: list[int] = []
+        self._inner = runner.submit
+        runner.submit = self
+
+    def __call__(self, batch, draws):
+        self.rows.append(batch.rows)
+        return self._inner(batch, draws)
 
 
 def ids_of(count: int, seed: int = 0) -> list[int]:
@@ -67,7 +96,8 @@ def requests(count: int) -> list[Request]:
     ]
 
 
-def test_a_request_among_16_says_what_it_says_alone(runner):
+def test_a_request_among_16_says_what_it_says_alone(any_runner):
+    runner = any_runner
     asked = requests(16)
     expected = [alone(runner, request) for request in asked]
     engine = Engine(runner)
@@ -89,19 +119,17 @@ def test_a_request_among_16_says_what_it_says_alone(runner):
 
 
 def test_no_step_has_more_rows_than_the_runner_takes(runner):
-    engine, counts = Engine(runner), []
-    inner = runner.step
-    runner.step = lambda batch: counts.append(batch.rows) or inner(batch)
+    engine, counting = Engine(runner), Counting(runner)
     for request in requests(8):
         engine.add(request)
     drive(engine)
-    assert max(counts) == runner.chunk_size
+    assert max(counting.rows) == runner.chunk_size
 
 
 def test_what_a_model_cannot_take_is_refused_with_the_numbers():
-    engine = Engine(on_host("tiny-llama.gguf"))
-    with pytest.raises(ContextFull, match="a prompt of 129 tokens does not fit the context of 128"):
-        engine.add(Request(ids_of(129)))
+    engine = Engine(small("tiny-llama.gguf"))
+    with pytest.raises(ContextFull, match="a prompt of 257 tokens does not fit the context of 256"):
+        engine.add(Request(ids_of(257)))
     with pytest.raises(BadInput, match="no tokens"):
         engine.add(Request([]))
     with pytest.raises(BadInput, match="token id -1 at place 1"):
@@ -110,9 +138,9 @@ def test_what_a_model_cannot_take_is_refused_with_the_numbers():
 
 
 def test_a_full_context_ends_an_answer_by_its_length():
-    engine = Engine(on_host("tiny-llama.gguf"))
-    id = engine.add(Request(ids_of(125), SamplingParams(temperature=0, max_tokens=50)))
-    full = engine.add(Request(ids_of(128), SamplingParams(temperature=0, max_tokens=50)))
+    engine = Engine(small("tiny-llama.gguf"))
+    id = engine.add(Request(ids_of(253), SamplingParams(temperature=0, max_tokens=50)))
+    full = engine.add(Request(ids_of(256), SamplingParams(temperature=0, max_tokens=50)))
     news = drive(engine)
     assert len(tokens(news[id])) == 3
     assert news[id][-1].finish_reason == "length"
@@ -131,38 +159,251 @@ def test_a_stop_id_ends_an_answer_and_is_no_part_of_it(runner):
     assert news[-1].finish_reason == "stop"
 
 
-def test_numbers_that_are_none_end_one_request_and_leave_its_mates_as_they_are(runner):
-    asked = requests(3)
+def test_numbers_that_are_none_end_one_request_and_leave_its_mates_as_they_are(any_runner):
+    """The state, or the keys, of one sequence are NaN."""
+    runner = any_runner
+    asked = [Request(ids_of(9 + n, n), SamplingParams(temperature=0, max_tokens=9)) for n in range(3)]
     expected = [alone(runner, request) for request in asked]
-    engine, inner = Engine(runner), runner.step
-
-    def poisoned(batch):
-        logits = inner(batch).copy()
-        slots = {row: segment.slot for segment in batch.segments for row in range(segment.first, batch.rows)}
-        for row, of in zip(logits, batch.outputs, strict=True):
-            if slots[of] == 1:
-                row[7] = np.nan
-        return logits
-
-    runner.step = poisoned
+    engine = Engine(runner)
     ids = [engine.add(request) for request in asked]
-    news = drive(engine)
+    news = drive(engine, steps=4)
+    state = {name: np.full_like(array, np.nan) for name, array in runner.read_state(1).items()}
+    length = runner.places.length(1)
+    runner.write_state(1, length, state)
+    for id, updates in drive(engine).items():
+        news.setdefault(id, []).extend(updates)
     assert isinstance(news[ids[1]][-1].error, BadNumbers)
     assert news[ids[1]][-1].finish_reason == "error"
     assert [tokens(news[id]) for id in (ids[0], ids[2])] == [expected[0], expected[2]]
+    assert len(engine.prefixes) == 0 or engine.prefixes.find(asked[1].ids) is None
+
+
+def lost(*_given):
+    raise DeviceLost("gone")
+
+
+def full(*_given):
+    raise OutOfMemory("no more")
 
 
 def test_a_lost_device_ends_every_request_and_refuses_new_ones(runner):
     engine = Engine(runner)
-
-    def lost(_batch):
-        raise DeviceLost("gone")
-
     ids = [engine.add(request) for request in requests(6)]
     drive(engine, steps=3)
-    runner.step = lost
+    runner.submit = lost
     news = drive(engine)
     assert all(news[id][-1].finish_reason == "error" and isinstance(news[id][-1].error, DeviceLost) for id in ids)
     assert not engine.busy
     with pytest.raises(DeviceLost):
         engine.add(Request([1]))
+
+
+def test_a_device_that_is_closed_midway_is_a_lost_one(adapter):
+    runner = small("tiny-rwkv7.gguf", adapter)
+    engine = Engine(runner)
+    ids = [engine.add(request) for request in requests(3)]
+    drive(engine, steps=4)
+    runner.device.close()
+    news = drive(engine, steps=20)
+    assert {type(news[id][-1].error) for id in ids} == {DeviceLost}
+    assert not engine.busy
+
+
+def test_memory_that_runs_out_ends_every_request_and_leaves_a_usable_engine(runner):
+    request = requests(1)[0]
+    expected = alone(small_twin(runner), request)
+    engine, inner = Engine(runner), runner.submit
+    free = runner.places.free
+    ids = [engine.add(request) for request in requests(6)]
+    drive(engine, steps=3)
+    runner.submit = full
+    news = drive(engine)
+    assert all(isinstance(news[id][-1].error, OutOfMemory) for id in ids if id in news)
+    assert runner.places.free == free
+    runner.submit = inner
+    id = engine.add(request)
+    assert tokens(drive(engine)[id]) == expected
+
+
+# ---------------------------------------------------------------- room
+
+
+def test_a_request_that_gave_its_pages_back_says_the_same():
+    """Three sequences that come to 2 pages each, in 4 pages."""
+    asked = [Request(ids_of(50 + n, n), SamplingParams(temperature=n % 2, seed=n, max_tokens=40)) for n in range(3)]
+    wide = small("tiny-llama.gguf", context=128)
+    expected = [alone(wide, request) for request in asked]
+    runner = small("tiny-llama.gguf", context=128, tokens=256, cache_bytes=0)
+    engine, counting = Engine(runner), Counting(runner)
+    ids = [engine.add(request) for request in asked]
+    news = drive(engine)
+    assert [tokens(news[id]) for id in ids] == expected
+    assert sum(counting.rows) > sum(50 + n + 39 for n in range(3)), "nobody gave any page back"
+    assert runner.places.free == (4, 0)
+
+
+def test_what_is_kept_gives_way_before_anybody_who_runs():
+    runner = small("tiny-llama.gguf", context=128, tokens=256)
+    engine, counting = Engine(runner), Counting(runner)
+    for n in range(6):
+        engine.add(Request(ids_of(100, n), SamplingParams(temperature=0, max_tokens=20)))
+        drive(engine)
+    assert sum(counting.rows) == 6 * 119
+    assert len(engine.prefixes) == 3  # a full page each
+    assert runner.places.free == (1, 0)
+
+
+def test_100_aborted_requests_leave_every_page_free(any_runner):
+    runner = any_runner
+    engine = Engine(runner)
+    free = runner.places.free
+    for n in range(100):
+        id = engine.add(Request(ids_of(20 + n % 9, n), SamplingParams(temperature=0, max_tokens=9)))
+        drive(engine, steps=n % 4)
+        engine.abort(id)
+    drive(engine)
+    engine.prefixes.clear()
+    assert runner.places.free == free
+
+
+# ---------------------------------------------------------------- reuse
+
+
+def test_turn_n_of_a_chat_costs_its_new_tokens_only(any_runner):
+    """And the last one said, which was never fed."""
+    runner = any_runner
+    engine, counting = Engine(runner), Counting(runner)
+    ids = ids_of(40)
+    params = SamplingParams(temperature=0, max_tokens=6)
+    for turn in range(4):
+        counting.rows.clear()
+        expected = alone(small_twin(runner), Request(ids, params))
+        id = engine.add(Request(ids, params, keep=True))
+        news = drive(engine)[id]
+        assert tokens(news) == expected, turn
+        new = len(ids) if turn == 0 else 11 + 1
+        assert news[0].reused == len(ids) - new
+        assert new + 5 <= sum(counting.rows) <= new + 5 + 2  # up to 2 rows past the end, that are dropped
+        ids = [*ids, *expected, *ids_of(11, seed=turn + 1)]
+
+
+def small_twin(runner: Runner) -> Runner:
+    return small(TINY[0] if runner.model.states else TINY[1])
+
+
+def test_the_same_prompt_again_costs_one_token(runner):
+    request = Request(ids_of(40), SamplingParams(temperature=0, max_tokens=6), keep=True)
+    engine, counting = Engine(runner), Counting(runner)
+    first = engine.add(request)
+    said = tokens(drive(engine)[first])
+    counting.rows.clear()
+    again = engine.add(request)
+    news = drive(engine)[again]
+    assert (tokens(news), news[0].reused) == (said, 39)
+    assert sum(counting.rows) == 6
+
+
+def test_a_prompt_may_be_continued_otherwise_from_its_marks(runner):
+    ids, other = ids_of(40), ids_of(12, 1)
+    params = SamplingParams(temperature=0, max_tokens=4)
+    engine = Engine(runner)
+    engine.add(Request(ids, params, keep=True, marks=(30,)))
+    drive(engine)
+    id = engine.add(Request([*ids[:30], *other], params))
+    news = drive(engine)[id]
+    assert news[0].reused == 30
+    assert tokens(news) == alone(small_twin(runner), Request([*ids[:30], *other], params))
+
+
+@pytest.mark.parametrize("said", [0, 1, 4, 5, None])
+def test_a_stopped_answer_counts_as_far_as_it_was_told_to(runner, said):
+    ids, params = ids_of(20), SamplingParams(temperature=0, max_tokens=30)
+    engine, news = Engine(runner), []
+    id = engine.add(Request(ids, params, keep=True))
+    while len(tokens(news)) < 5:
+        news += engine.step()
+    engine.stop(id, said)
+    [last] = drive(engine)[id]
+    assert (last.finish_reason, last.said) == ("stop", ())
+    kept = [*ids, *tokens(news)[:said], *ids_of(3, 1)]
+    id = engine.add(Request(kept, params))
+    after = drive(engine)[id]
+    assert tokens(after) == alone(small_twin(runner), Request(kept, params))
+    if said is None or said >= 4:
+        assert after[0].reused >= len(kept) - 4  # all but the new ones and the last one said
+
+
+def test_what_is_exported_is_taken_up_by_another_engine(any_runner):
+    runner = any_runner
+    ids, params = ids_of(40), SamplingParams(temperature=0, max_tokens=6)
+    first, second = Engine(runner), Engine(small_twin(runner))
+    id = first.add(Request(ids, params, keep=True))
+    ids += tokens(drive(first)[id])
+    assert first.export(ids_of(9, 5)) is None
+    length, arrays = first.export(ids)
+    assert length == len(ids) - 1
+    second.restore(ids[:length], arrays)
+    ids += ids_of(5, 1)
+    id = second.add(Request(ids, params))
+    news = drive(second)[id]
+    assert news[0].reused == length
+    assert tokens(news) == alone(small_twin(runner), Request(ids, params))
+    with pytest.raises(BadFile, match="not one of 3 tokens"):
+        second.restore(ids[:3], arrays | {"more": np.zeros(3)})
+
+
+# ---------------------------------------------------------------- samplers of all kinds
+
+
+class Evens:
+    """Only even tokens, four of them."""
+
+    def __init__(self) -> None:
+        self.said: list[int] = []
+
+    @property
+    def done(self) -> bool:
+        return len(self.said) == 4
+
+    def mask(self) -> np.ndarray:
+        return np.full(2048, 0x55555555, np.uint32)[: -(-self.vocabulary // 32)]
+
+    def accept(self, token: int) -> None:
+        self.said.append(token)
+
+
+def test_host_device_and_grammar_share_their_steps(any_runner):
+    runner = any_runner
+    asked = {
+        "device": Request(ids_of(9), SamplingParams(seed=1, top_k=40, max_tokens=12)),
+        "penalised": Request(ids_of(30, 1), SamplingParams(seed=2, repetition_penalty=1.5, max_tokens=12)),
+        "host": Request(ids_of(20, 2), SamplingParams(seed=3, typical_p=0.9, logprobs=3, max_tokens=12)),
+        "grammar": Request(ids_of(7, 3), SamplingParams(seed=4, max_tokens=12), grammar=Evens()),
+    }
+    asked["grammar"].grammar.vocabulary = runner.vocabulary
+    expected = {name: alone(runner, request) for name, request in asked.items() if request.grammar is None}
+    engine = Engine(runner)
+    ids = {name: engine.add(request) for name, request in asked.items()}
+    news = drive(engine)
+    for name, said in expected.items():
+        assert tokens(news[ids[name]]) == said, name
+    assert all(len(said.top) == 3 for update in news[ids["host"]] for said in update.said)
+    evens = tokens(news[ids["grammar"]])
+    assert evens == asked["grammar"].grammar.said
+    assert len(evens) == 4 and all(token % 2 == 0 for token in evens)
+    assert news[ids["grammar"]][-1].finish_reason == "stop"
+
+
+@pytest.mark.parametrize("look_ahead", [0, 1, 2])
+def test_how_far_it_looks_ahead_changes_no_token(runner, look_ahead):
+    asked = requests(6)
+    expected = [alone(runner, request) for request in asked]
+    engine = Engine(runner, look_ahead=look_ahead)
+    ids = [engine.add(request) for request in asked]
+    news = drive(engine)
+    assert [tokens(news[id]) for id in ids] == expected
+
+
+def test_looking_further_ahead_than_there_are_states_is_refused(runner):
+    with pytest.raises(BadInput, match="look_ahead is 3; the model was loaded for 0 to 2"):
+        Engine(runner, look_ahead=3)

@@ -1,0 +1,41 @@
+"""A step that was submitted: how its rows are to be sampled, and what comes of it, maybe later."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How the output rows of a step are drawn from."""
+
+    rows: npt.NDArray[Any]  # DRAW [R]
+    masks: npt.NDArray[np.uint32] | None = None  # [R, ceil(V / 32)], where a grammar is among them
+    logits: bool = False  # whether the host wants them too
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a step."""
+
+    chosen: npt.NDArray[np.uint32]  # [R, 4], as the sampling op writes it
+    logits: npt.NDArray[np.float32] | None  # [R, V], where they were asked for
+
+
+class Pending(Protocol):
+    """A step under way."""
+
+    def wait(self) -> Answer:
+        """What came of it, once it is done; asked for once."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A step that was computed at once."""
+
+    answer: Answer
+
+    def wait(self) -> Answer:
+        return self.answer

@@ -1,0 +1,119 @@
+"""What sequences have left behind: beginnings of token ids with their pages or state, for others that begin alike.
+
+Each entry is a whole beginning. Entries that begin alike share pages, which are counted once; where a model attends, a
+new sequence may leave an entry after any token of it, where it has a state, only at its end. All entries are compared
+with the ids that are asked for: there are few, and to compare two of 2,000 tokens takes microseconds.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .places import Kept, Places
+
+Ids = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A beginning and what is kept of it."""
+
+    ids: Ids
+    kept: Kept
+
+
+class Prefixes:
+    """A store of beginnings, bounded in bytes and in states; what was not used for longest is forgotten first."""
+
+    def __init__(self, places: Places, most_bytes: int, page_bytes: int, state_bytes: int, most_states: int) -> None:
+        self._places = places
+        self._most_bytes = most_bytes
+        self._page_bytes = page_bytes
+        self._state_bytes = state_bytes
+        self._most_states = most_states
+        self._entries: list[Entry] = []  # the one that was used last, last
+        self._pages: Counter[int] = Counter()  # entries that hold each
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pages and states that are kept."""
+        return len(self._pages) * self._page_bytes + self._states * self._state_bytes
+
+    def find(self, ids: Sequence[int]) -> tuple[Kept, int] | None:
+        """The entry that shares most with a sequence, and how much of it; the last token is always left to be fed."""
+        wanted = np.array(ids, np.uint32)
+        best, most = None, 0
+        for entry in self._entries:
+            length = min(common(entry.ids, wanted), len(wanted) - 1)
+            if not self._places.rewinds and length < len(entry.ids):
+                continue
+            if length > most:
+                best, most = entry, length
+        if best is None:
+            return None
+        self._touch(best)
+        return best.kept, most
+
+    def store(self, ids: Sequence[int], kept: Kept) -> None:
+        """Takes over a hold on the beginning of a sequence."""
+        assert kept.length == len(ids)
+        mine = np.array(ids, np.uint32)
+        for entry in list(self._entries):
+            shared = common(entry.ids, mine)
+            if shared == len(mine) and (self._places.rewinds or shared == len(entry.ids)):
+                self._places.release(kept)
+                self._touch(entry)
+                return
+            if shared == len(entry.ids) and self._places.rewinds:
+                self._forget(entry)  # the new one has all of it
+        self._entries.append(Entry(mine, kept))
+        self._pages.update(kept.pages)
+        while self._entries and (self.nbytes > self._most_bytes or self._states > self._most_states):
+            self.evict()
+
+    def evict(self) -> bool:
+        """Forgets what was not used for longest; false where there is nothing left."""
+        if self._entries:
+            self._forget(self._entries[0])
+            return True
+        return False
+
+    def forget(self, ids: Sequence[int]) -> None:
+        """Forgets all beginnings of a sequence that went wrong."""
+        wanted = np.array(ids, np.uint32)
+        for entry in list(self._entries):
+            if common(entry.ids, wanted) == len(entry.ids):
+                self._forget(entry)
+
+    def clear(self) -> None:
+        """Forgets all."""
+        while self.evict():
+            pass
+
+    @property
+    def _states(self) -> int:
+        return sum(entry.kept.state is not None for entry in self._entries)
+
+    def _touch(self, entry: Entry) -> None:
+        self._entries.remove(entry)
+        self._entries.append(entry)
+
+    def _forget(self, entry: Entry) -> None:
+        self._entries.remove(entry)
+        self._pages.subtract(entry.kept.pages)
+        self._pages = +self._pages
+        self._places.release(entry.kept)
+
+
+def common(a: Ids, b: Ids) -> int:
+    """How many tokens two sequences share at their beginning."""
+    least = min(len(a), len(b))
+    apart = a[:least] != b[:least]
+    return int(apart.argmax()) if apart.any() else least

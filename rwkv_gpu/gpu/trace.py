@@ -1,0 +1,55 @@
+"""When steps begin and end by the GPU's own clock: how long it works, and how long it waits between them."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import wgpu
+
+from ..errors import UnsupportedDevice
+from . import native
+from .device import Device
+
+
+class Trace:
+    """Stamps around so many steps, each of which is one pass."""
+
+    def __init__(self, device: Device, steps: int) -> None:
+        if not device.capabilities.timestamps:
+            raise UnsupportedDevice(f"{device.adapter} has no timestamp queries, so its waiting cannot be seen")
+        self._device = device
+        self._steps = steps
+        self._count = 0
+        with native.typed_errors("tracing"):
+            self._queries = device.handle.create_query_set(type=wgpu.QueryType.timestamp, count=2 * steps)
+
+    def next(self) -> dict[str, Any] | None:
+        """What the next pass is told to write, while there is room."""
+        if self._count == self._steps:
+            return None
+        at, self._count = 2 * self._count, self._count + 1
+        return {
+            "query_set": self._queries,
+            "beginning_of_pass_write_index": at,
+            "end_of_pass_write_index": at + 1,
+        }
+
+    def spans(self) -> npt.NDArray[np.float64]:
+        """Begin and end of each step in seconds since the first began. [steps, 2]"""
+        count, device = 2 * self._count, self._device
+        with native.typed_errors("tracing"):
+            usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+            resolved = device.handle.create_buffer(size=8 * count, usage=usage)
+            encoder = device.handle.create_command_encoder()
+            encoder.resolve_query_set(self._queries, 0, count, resolved, 0)
+            device.submit([encoder.finish()])
+            ticks = np.frombuffer(device.queue.read_buffer(resolved), np.int64).reshape(-1, 2)
+        since: npt.NDArray[np.float64] = (ticks - ticks[0, 0]).astype(np.float64)
+        return since * native.timestamp_period(device.handle) * 1e-9
+
+
+def idle(spans: npt.NDArray[np.float64]) -> float:
+    """Of the time from the first step's begin to the last one's end, the share in which none was at work."""
+    begins, ends = spans[1:, 0], np.maximum.accumulate(spans[:-1, 1])
+    waited = np.maximum(begins - ends, 0).sum()
+    return float(waited / (spans[:, 1].max() - spans[0, 0]))

@@ -122,14 +122,17 @@ class Driver:
             done.cancel()
             raise
 
-    def close(self) -> None:
-        """Ends all requests and the thread, and gives back all memory; whoever waits gets `Closed`."""
+    def close(self, patience: float | None = None) -> None:
+        """Ends all requests and the thread, and gives back all memory; whoever waits gets `Closed`.
+
+        It waits for the step that runs, for so many seconds at most where that is given.
+        """
         with self._gate:
             if self._end is None:
                 self._end = Closed("the model was closed; load it again")
                 self._jobs.put(lambda: None)  # so that the thread wakes up
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(patience)
 
     def _put(self, job: Job) -> None:
         with self._gate:

@@ -31,6 +31,7 @@ Prompt = str | Sequence[int]
 Truncate = Literal["left"]
 Messages = Sequence[Mapping[str, object]]
 R = TypeVar("R", bound=Reading)
+AT_EXIT = 1.0  # seconds that the end of a program waits for a step of a model that nobody closed
 TALKS = 32  # whose ids are remembered for prompts that go on with them
 
 
@@ -63,7 +64,7 @@ class LLM:
         self._metadata = metadata
         self._talks: deque[Transcript] = deque(maxlen=TALKS)
         self._driver = Driver(engine)
-        self._finalizer = weakref.finalize(self, self._driver.close)
+        self._finalizer = weakref.finalize(self, self._driver.close, AT_EXIT)
 
     def __enter__(self) -> "LLM":
         return self

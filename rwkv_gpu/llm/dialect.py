@@ -14,6 +14,7 @@ from .reader import Ends, Reader
 from .transcript import Transcript, as_bytes, as_text
 
 OPENING = "<think>"
+TAIL = 64  # bytes of a prompt that show whether it has opened or closed the thoughts
 
 
 @dataclass(frozen=True)
@@ -90,9 +91,10 @@ class Dialect:
     def request(self, asked: Asked, params: SamplingParams, grammar: Grammar | None = None) -> Request:
         """What the engine is asked for."""
         stop_ids = self.tokenizer.stop_ids | self.stop_ids | params.stop_ids
-        return Request(asked.transcript.ids, replace(params, stop_ids=stop_ids), grammar, keep=True)
+        chosen = replace(params, stop_ids=stop_ids)
+        return Request(asked.transcript.ids, chosen, grammar, keep=True)
 
     def reader(self, asked: Asked, params: SamplingParams) -> Reader:
         """What reads the answer."""
         ends = Ends((*params.stop, *self._ends), (*params.stop, *self._thought_ends))
-        return Reader(self.tokenizer, ends, Thinking(inside=bool(asked.opened)))
+        return Reader(self.tokenizer, ends, Thinking(as_text(asked.transcript.text[-TAIL:])))

@@ -1,5 +1,6 @@
 """A loaded model: text in, text out. Every method may be called from any thread; calls join the running batch."""
 
+import os
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -232,7 +233,7 @@ class LLM:
         begun = [*([{"role": "system", "content": system}] if system is not None else []), *messages]
         return Chat(self, self.dialect_of(template), messages=messages_of(begun), think=think, settings=settings)
 
-    def load_chat(self, path: str) -> Chat:
+    def load_chat(self, path: str | os.PathLike[str]) -> Chat:
         """A talk that `chat.save` wrote."""
         return session.load(path, self)
 

@@ -22,14 +22,14 @@ def opens_thinking(prompt: str, opening: str = "<think>") -> bool:
 class Thinking:
     """Splits text at `<think>` and `</think>`. The marks, and line ends right after them, are in neither part.
 
-    `inside`: the prompt has opened the thoughts already, as some templates do.
+    `prompt` is what came before: some templates have opened the thoughts already, some have closed them.
     """
 
-    def __init__(self, *, inside: bool = False, opening: str = "<think>", closing: str = "</think>") -> None:
-        self.inside = inside
+    def __init__(self, prompt: str = "", *, opening: str = "<think>", closing: str = "</think>") -> None:
+        self.inside = opens_thinking(prompt, opening)
         self._marks = {False: opening, True: closing}
         self._held = ""
-        self._fresh = False  # right after a mark
+        self._fresh = self.inside or prompt.rstrip().endswith(closing)  # right after a mark
 
     def feed(self, text: str) -> list[Part]:
         """The parts that are certain now that `text` came, in order; none is empty."""

@@ -34,7 +34,7 @@ def test_an_answer_ends_where_its_turn_does_and_a_thought_where_the_next_begins(
 
 
 def test_a_prompt_that_opens_the_thoughts_is_gone_on_with():
-    assert read("a</think>b", thinking=Thinking(inside=True)) == ("b", "a", None)
+    assert read("a</think>b", thinking=Thinking("<think>")) == ("b", "a", None)
 
 
 def test_marks_are_text_where_nobody_tells_thoughts_apart():

@@ -11,8 +11,11 @@ WORDS = st.sampled_from(["<think>", "</think>", "\n", "a", "<", "</", "think>", 
 TEXTS = st.lists(WORDS, max_size=10).map("".join)
 
 
-def run(pieces, **options):
-    stream = Thinking(**options)
+PROMPTS = {False: "Assistant:", True: "Assistant: <think>\n"}
+
+
+def run(pieces, prompt="", **options):
+    stream = Thinking(prompt, **options)
     parts = [part for piece in pieces for part in stream.feed(piece)] + stream.flush()
     joined = []
     for part in parts:
@@ -26,12 +29,13 @@ def run(pieces, **options):
 
 @given(TEXTS, cuts(), st.booleans())
 def test_any_pieces_give_what_the_whole_gives(text, places, inside):
-    assert run(cut(text, places), inside=inside) == run([text], inside=inside)
+    prompt = PROMPTS[inside]
+    assert run(cut(text, places), prompt) == run([text], prompt)
 
 
 @given(TEXTS, st.booleans())
 def test_no_letter_outside_the_marks_is_lost(text, inside):
-    assert "".join(part for part, _ in run([text], inside=inside)).count("a") == text.count("a")
+    assert "".join(part for part, _ in run([text], PROMPTS[inside])).count("a") == text.count("a")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,12 @@ def test_no_letter_outside_the_marks_is_lost(text, inside):
     ],
 )
 def test_parts_are_told_apart(text, inside, parts):
-    assert run([text], inside=inside) == parts
+    assert run([text], PROMPTS[inside]) == parts
+
+
+def test_line_ends_after_thoughts_that_a_prompt_has_closed_are_no_part_of_the_answer():
+    assert run(list("\n\nYes.\n\n"), "Assistant: <think>\n</think>") == [("Yes.\n\n", False)]
+    assert run(list("\n\nYes."), "Assistant:") == [("\n\nYes.", False)]
 
 
 def test_other_marks_can_be_given():

@@ -14,6 +14,7 @@ from .signals import Signals
 # Each command is `command` in the module of its name beside this one, loaded when it is called.
 COMMANDS = {
     "bench": "Measure tokens a second, by prompt, depth, batch and chunk size.",
+    "chat": "Talk with a model.",
     "devices": "List the GPUs, and say which one would be chosen and why.",
     "fit": "Say whether a model fits a device, and by which numbers.",
     "profile": "Time every dispatch of a model, beside what the device can do.",

@@ -22,12 +22,11 @@ class Signals:
     def start(self) -> "Signals":
         """Takes signals from now on. Call it first, from the main thread: threads made later leave them alone, too."""
         self._terminal = _terminal_state()
-        if not hasattr(signal, "sigwait"):  # Windows: between two bytecodes of the main thread
-            for each in TAKEN:
-                signal.signal(each, lambda number, _: self.on_signal(number))
-            return self
-        signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
-        threading.Thread(target=self._wait, name="rwkv-gpu-signals", daemon=True).start()
+        for each in TAKEN:  # between two bytecodes of the main thread: on Windows, or where an older thread gets it
+            signal.signal(each, lambda number, _: self.on_signal(number))
+        if hasattr(signal, "sigwait"):
+            signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
+            threading.Thread(target=self._wait, name="rwkv-gpu-signals", daemon=True).start()
         return self
 
     def leave(self, number: int) -> None:

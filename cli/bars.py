@@ -1,0 +1,87 @@
+"""How far it is: bars on standard error, for what takes time before the first word of an answer."""
+
+import threading
+from types import TracebackType
+
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from .screen import Screen
+
+PATIENCE = 0.4  # seconds that something may take before a bar is worth it
+
+
+class Rate(ProgressColumn):
+    """Tokens, and tokens a second."""
+
+    def render(self, task: Task) -> Text:
+        if not task.total:
+            return Text("")
+        rate = f"  {task.speed:,.0f} tok/s" if task.speed else ""
+        return Text(f"{int(task.completed):,} of {int(task.total):,} tokens{rate}")
+
+
+class Bar:
+    """A bar that comes where it is worth it, and goes without a trace. Thread-safe; leaving a `with` closes it."""
+
+    def __init__(self, screen: Screen, label: str, *columns: ProgressColumn) -> None:
+        self._lock = threading.Lock()
+        self._screen = screen
+        self._columns = columns
+        self._label, self._done, self._total = label, 0, 0
+        self._progress: Progress | None = None
+        self._closed = False
+        self._timer = threading.Timer(PATIENCE, self._show)
+        self._timer.daemon = True
+        if screen.bars:
+            self._timer.start()
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def update(self, done: int, total: int, label: str | None = None) -> None:
+        """So much of it is done, and what is going on."""
+        with self._lock:
+            self._done, self._total, self._label = done, total, label or self._label
+            if self._progress is not None:
+                self._progress.update(
+                    self._progress.task_ids[0], completed=done, total=total or None, description=self._label
+                )
+
+    def close(self) -> None:
+        """Takes it away."""
+        self._timer.cancel()
+        with self._lock:
+            if self._progress is not None:
+                self._progress.stop()
+                self._progress = None
+            self._closed = True
+
+    def _show(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(24),
+                *self._columns,
+                console=self._screen.err,
+                transient=True,
+            )
+            self._progress.add_task(self._label, completed=self._done, total=self._total or None)
+            self._progress.start()
+
+
+def prompt_bar(screen: Screen) -> Bar:
+    """For a prompt that is fed."""
+    return Bar(screen, "prompt", Rate(), TimeRemainingColumn(compact=True))
+
+
+def loading_bar(screen: Screen) -> Bar:
+    """For a file that is loaded."""
+    return Bar(screen, "reading", DownloadColumn(binary_units=True), TimeRemainingColumn(compact=True))

@@ -1,0 +1,125 @@
+"""Markdown as it streams: lines and words are styled when they come, and what is written is never taken back."""
+
+import re
+from collections.abc import Callable
+from itertools import groupby
+
+from .inline import Inline
+from .tables import table
+from .wrap import Wrap
+
+# What a line may still become: held until a character decides.
+UNDECIDED = re.compile(r"\s*(#{0,6}|[-*_+ ]*|\d{0,3}[.)]?|`{0,3}|~{0,3})")
+FENCE = re.compile(r"\s*(```|~~~)")
+HEADING = re.compile(r"\s{0,3}(#{1,6}) +")
+ITEM = re.compile(r"(\s*)([-*+]|\d{1,3}[.)]) +(?=\S)")
+QUOTE = re.compile(r"\s{0,3}> ?")
+RULE = re.compile(r"\s{0,3}([-*_])(\s*\1){2,}\s*")
+
+
+class Markdown:
+    """Feed it text; it writes through `write(text, style)`. Styles are the names in `screen.STYLES`."""
+
+    def __init__(self, write: Callable[[str, str], None], width: Callable[[], int]) -> None:
+        self._width = width
+        self._wrap = Wrap(write, width)
+        self._inline = Inline(self._wrap.feed)
+        self._line: str | None = ""  # the beginning of a line whose kind is open; None within a line
+        self._fence = ""  # the mark that a block of code began with
+        self._rows: list[str] = []  # of a table
+
+    def feed(self, text: str) -> None:
+        """More of the answer."""
+        for is_end, group in groupby(text, lambda char: char == "\n"):
+            for part in group if is_end else ["".join(group)]:
+                self._end_line() if is_end else self._feed_line(part)
+
+    def flush(self) -> None:
+        """The end of the answer, whole or not."""
+        if self._line and not self._line.startswith("|"):
+            self._begin(self._line)
+        if self._line:
+            self._rows.append(self._line)
+        self._line = None
+        self._end_table()
+        self._inline.end()
+        self._wrap.flush()
+
+    @property
+    def column(self) -> int:
+        """Where the next character goes."""
+        return self._wrap.column
+
+    def _feed_line(self, text: str) -> None:
+        if self._line is None:
+            self._wrap.verbatim(text, "code") if self._fence else self._inline.feed(text)
+            return
+        self._line += text
+        if self._fence:
+            if not _may_become(self._line, self._fence):
+                self._wrap.verbatim(self._line, "code")
+                self._line = None
+        elif self._line.startswith("|"):
+            return
+        elif not UNDECIDED.fullmatch(self._line) and not FENCE.match(self._line):
+            self._begin(self._line)
+
+    def _begin(self, line: str) -> None:
+        """The kind of a line is known: writes its mark and goes on with what follows it."""
+        self._end_table()
+        self._line = None
+        if self._fence:
+            self._wrap.verbatim(line, "code")
+        elif heading := HEADING.match(line):
+            self._inline.base = "heading"
+            self._inline.feed(line[heading.end() :])
+        elif item := ITEM.match(line):
+            mark = item[1] + ("•" if item[2] in "-*+" else item[2]) + " "
+            self._wrap.verbatim(mark, "mark")
+            self._wrap.hang = " " * len(mark)
+            self._inline.feed(line[item.end() :])
+        elif quote := QUOTE.match(line):
+            self._wrap.verbatim("│ ", "mark")
+            self._wrap.hang = "│ "
+            self._inline.base = "quote"
+            self._inline.feed(line[quote.end() :])
+        else:
+            self._inline.feed(line)
+
+    def _end_line(self) -> None:
+        line, self._line = self._line, ""
+        if self._fence:
+            self._end_code_line(line)
+        elif line is not None and line.startswith("|"):
+            self._rows.append(line)
+        elif line is not None and (fence := FENCE.match(line)):
+            self._end_table()
+            self._fence = fence[1]
+            self._wrap.verbatim(line + "\n", "mark")
+        elif line and RULE.fullmatch(line):
+            self._end_table()
+            self._wrap.verbatim("─" * min(self._width(), 40) + "\n", "mark")
+        else:
+            if line is not None:
+                self._begin(line)
+                self._line = ""
+            self._inline.end()
+            self._wrap.end_line()
+
+    def _end_code_line(self, line: str | None) -> None:
+        if line is not None and line.strip() == self._fence:
+            self._fence = ""
+            self._wrap.verbatim(line + "\n", "mark")
+        else:
+            self._wrap.verbatim((line or "") + "\n", "code")
+
+    def _end_table(self) -> None:
+        rows, self._rows = self._rows, []
+        for text, style in table(rows, self._width()):
+            self._wrap.verbatim(text, style)
+
+
+def _may_become(line: str, fence: str) -> bool:
+    """Whether a line of code may still turn out to be the fence that ends the code."""
+    line = line.lstrip(" ")
+    return fence.startswith(line.rstrip(" "))

@@ -1,0 +1,123 @@
+"""Where a chat is seen: answers on standard output, all else on standard error; styled where that is a terminal."""
+
+import sys
+from typing import Protocol
+
+from rich.console import Console
+from rich.text import Text
+
+from rwkv_gpu import Event
+
+from .markdown import Markdown
+from .wrap import Wrap
+
+STYLES = {
+    "": "",
+    "bold": "bold",
+    "italic": "italic",
+    "bold italic": "bold italic",
+    "code": "cyan",
+    "heading": "bold underline",
+    "mark": "dim",
+    "quote": "italic",
+    "thought": "dim italic",
+}
+# What a terminal would obey: a model's words must not move the cursor or change the title.
+CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) != "\n"} | {ord("\t"): "    "}
+
+
+class View(Protocol):
+    """What an answer is shown by, event by event."""
+
+    def feed(self, event: Event) -> None:
+        """Shows some more."""
+
+    def end(self) -> None:
+        """Ends the last line."""
+
+
+class Screen:
+    """Standard output and standard error, each as fancy as what it leads to."""
+
+    def __init__(self, *, color: bool = True) -> None:
+        more = {} if color else {"no_color": True}
+        self.out = Console(highlight=False, markup=False, emoji=False, **more)
+        self.err = Console(highlight=False, markup=False, emoji=False, stderr=True, **more)
+        self.color = color and not self.out.no_color
+        self.fancy = self.out.is_terminal and not self.out.is_dumb_terminal
+        self.bars = self.err.is_terminal and not self.err.is_dumb_terminal
+
+    def view(self) -> View:
+        """A view for one answer."""
+        return Fancy(self.out) if self.fancy else Plain()
+
+    def note(self, text: str, style: str = "dim") -> None:
+        """A line about the chat, not of it."""
+        self.err.print(Text(text, style), soft_wrap=not self.err.is_terminal)
+
+    def error(self, text: object) -> None:
+        """What went wrong, in a line."""
+        self.note(f"rwkv-gpu: {text}", "red")
+
+
+class Plain:
+    """Text as it comes. Thoughts go to standard error, so that what is piped is the answer alone."""
+
+    def __init__(self) -> None:
+        self._thinking = False
+        self._last = "\n"
+
+    def feed(self, event: Event) -> None:
+        if not event.text:
+            return
+        if self._thinking and not event.thinking:
+            print(file=sys.stderr, flush=True)
+        self._thinking = event.thinking
+        print(event.text, end="", flush=True, file=sys.stderr if event.thinking else sys.stdout)
+        if not event.thinking:
+            self._last = event.text[-1]
+
+    def end(self) -> None:
+        if self._last != "\n":
+            print(flush=True)
+
+
+class Fancy:
+    """Markdown made readable, thoughts dimmed."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        self._answer = Markdown(self._write, lambda: out.width)
+        self._thoughts = Wrap(self._write, lambda: out.width)
+        self._thinking = False
+        self._begun = False
+
+    def feed(self, event: Event) -> None:
+        text = event.text.translate(CONTROLS)
+        if not self._begun:
+            text = text.lstrip()
+        if not text:
+            return
+        self._begun = True
+        if event.thinking:
+            self._thinking = True
+            self._thoughts.feed(text, "thought")
+        else:
+            self._end_thoughts()
+            self._answer.feed(text)
+
+    def end(self) -> None:
+        self._end_thoughts()
+        self._answer.flush()
+        if self._answer.column:
+            self._write("\n", "")
+
+    def _end_thoughts(self) -> None:
+        if self._thinking:
+            self._thinking = False
+            self._thoughts.flush()
+            self._write("\n\n" if self._thoughts.column else "\n", "")
+
+    def _write(self, text: str, style: str) -> None:
+        if text:
+            self._out.print(Text(text, STYLES[style]), end="", soft_wrap=True)

@@ -1,0 +1,99 @@
+"""Words on lines: text that comes in pieces, broken between words at a terminal's width and never taken back."""
+
+from collections.abc import Callable, Iterator
+
+from rich.cells import cell_len
+
+Piece = tuple[str, str]  # a text, and the name of its style
+JOINER = "\u200d"  # what comes after it belongs to the character before it
+
+
+class Wrap:
+    """Writes pieces, a word at a time: a word waits until it has ended, since only then is known whether it fits.
+
+    `hang` begins every line but the first of a paragraph; the caller sets it, and it is forgotten at a line's end.
+    """
+
+    def __init__(self, write: Callable[[str, str], None], width: Callable[[], int]) -> None:
+        self._write = write
+        self._width = width
+        self._word: list[Piece] = []
+        self._gap = ""  # spaces before the word
+        self.column = 0
+        self.hang = ""
+
+    def feed(self, text: str, style: str = "") -> None:
+        """More text of one style."""
+        for part in _parts(text):
+            if part == "\n":
+                self.end_line()
+            elif part == " ":
+                self._place()
+                self._gap += part
+            else:
+                # A line may end before and after a wide character.
+                if not self._joins(part) and (_is_wide(part) or (self._word and _is_wide(self._word[0][0]))):
+                    self._place()
+                self._word.append((part, style))
+
+    def verbatim(self, text: str, style: str = "") -> None:
+        """Text whose lines are kept as they are, such as code."""
+        self._place()
+        self._write(self._gap, "")
+        self._gap = ""
+        self._write(text, style)
+        _, ended, last = text.rpartition("\n")
+        self.column = cell_len(last) + (0 if ended else self.column)
+
+    def end_line(self) -> None:
+        """The line is at its end, whatever its width."""
+        self._place()
+        self._gap, self.hang, self.column = "", "", 0
+        self._write("\n", "")
+
+    def flush(self) -> None:
+        """Writes what waits: nothing will follow for a while."""
+        self._place()
+
+    def _joins(self, text: str) -> bool:
+        """Whether a character belongs to the one before it: an accent, a skin tone, a part of a family."""
+        if not self._word:
+            return False
+        return cell_len(text) == 0 or "\U0001f3fb" <= text <= "\U0001f3ff" or self._word[-1][0].endswith(JOINER)
+
+    def _place(self) -> None:
+        """Puts the word on this line, or on the next."""
+        if not self._word:
+            return
+        size, width = cell_len("".join(text for text, _ in self._word)), self._width()
+        if self.column + len(self._gap) + size > width and self.column > cell_len(self.hang):
+            self._write("\n" + self.hang, "mark")
+            self.column = cell_len(self.hang)
+        else:
+            self._write(self._gap, "")
+            self.column += len(self._gap)
+        for text, style in self._word:
+            self._write(text, style)
+        self.column += size
+        if self.column > width:  # longer than a line: the terminal has broken it
+            self.column = self.column % width or width
+        self._word, self._gap = [], ""
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Line ends, spaces, wide and joining characters one by one; runs of all else."""
+    run = ""
+    for char in text:
+        if char in "\n " or cell_len(char) != 1:
+            if run:
+                yield run
+            run = ""
+            yield char
+        else:
+            run += char
+    if run:
+        yield run
+
+
+def _is_wide(text: str) -> bool:
+    return len(text) == 1 and cell_len(text) == 2

@@ -1,0 +1,129 @@
+"""A chat without a model, for tests of what is around it: it says what it was asked, as slowly as it is told.
+
+Run as a module it is a chat in a terminal: python -m tests.cli.fake_chat [--delay SECONDS] [--session FILE].
+"""
+
+import argparse
+import json
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+from rwkv_gpu import BadFile, BadInput, Completion, Event, Stats
+from rwkv_gpu.cli import slash
+from rwkv_gpu.cli.keyboard import Piped, source
+from rwkv_gpu.cli.screen import Screen
+from rwkv_gpu.cli.signals import Signals
+from rwkv_gpu.cli.talk import Talk
+
+
+class FakeGeneration:
+    """Says a text in pieces of a few characters."""
+
+    def __init__(self, text, delay, on_prompt, on_end, thoughts="", prompt=1):
+        self.pieces = [(thoughts[i : i + 4], True) for i in range(0, len(thoughts), 4)]
+        self.pieces += [(text[i : i + 4], False) for i in range(0, len(text), 4)]
+        self.delay, self.on_prompt, self.on_end, self.prompt = delay, on_prompt, on_end, prompt
+        self.closed = threading.Event()
+        self.said, self.reason = [], "running"
+
+    def __iter__(self):
+        for done in range(0, self.prompt, 512):
+            if self.closed.wait(self.delay):
+                break
+            if self.on_prompt:
+                self.on_prompt(min(done + 512, self.prompt), self.prompt)
+        for number, (piece, thinking) in enumerate(self.pieces):
+            if self.closed.wait(self.delay):
+                break
+            self.said.append("" if thinking else piece)
+            yield Event(piece, number, 0.0, thinking=thinking)
+        self.reason = "abort" if self.closed.is_set() else "stop"
+        self.on_end("".join(self.said))
+
+    def close(self):
+        self.closed.set()
+
+    @property
+    def completion(self):
+        stats = Stats(self.prompt, self.prompt // 2, len(self.said), 0.5, 2.0)
+        return Completion("".join(self.said), tuple(range(len(self.said))), self.reason, stats)
+
+
+class FakeChat:
+    """Repeats what it hears."""
+
+    def __init__(self, delay=0.0, messages=(), answer=None):
+        self.delay, self.messages, self.answer = delay, list(messages), answer
+        self.system, self.think, self.settings = None, None, {"temperature": 0.8}
+        self.rounds = 0
+
+    @property
+    def tokens(self):
+        return sum(len(message["content"]) for message in self.messages)
+
+    def stream(self, text, on_prompt=None):
+        self.rounds += 1
+        said = self.answer or f"**{self.rounds}:** you said {text}"
+        self.messages.append({"role": "user", "content": text})
+        keep = lambda said: self.messages.append({"role": "assistant", "content": said})  # noqa: E731
+        thoughts = "Let me think about that. " * 3 if self.think else ""
+        return FakeGeneration(said, self.delay, on_prompt, keep, thoughts, prompt=max(1, len(text)))
+
+    def regenerate(self, on_prompt=None):
+        if not self.messages:
+            raise BadInput("the chat has no question yet; ask one first")
+        return self.edit(self.messages[-2]["content"], on_prompt)
+
+    def edit(self, text, on_prompt=None):
+        del self.messages[-2:]
+        return self.stream(text, on_prompt)
+
+    def undo(self):
+        if not self.messages:
+            raise BadInput("the chat has no question yet; ask one first")
+        del self.messages[-2:]
+
+    def reset(self):
+        self.messages.clear()
+
+    def fork(self):
+        return FakeChat(self.delay, self.messages, self.answer)
+
+    def save(self, path):
+        Path(path).write_text(json.dumps(self.messages), encoding="utf-8")
+
+
+class FakeLLM:
+    """Loads what `FakeChat.save` wrote."""
+
+    context = 4096
+    info = SimpleNamespace(name="Echo", architecture="fake", parameters=0, format="none", device="none", context=4096)
+
+    def load_chat(self, path):
+        try:
+            return FakeChat(0.0, json.loads(Path(path).read_text(encoding="utf-8")))
+        except OSError as error:
+            raise BadFile(f"{path}: {error.strerror}") from None
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--session")
+    parser.add_argument("--answer")
+    parser.add_argument("--no-color", action="store_true")
+    options = parser.parse_args()
+    signals = Signals().start()
+    screen = Screen(color=not options.no_color)
+    asks = source([f"/{name}" for name in slash.COMMANDS], color=screen.color)
+    answer = Path(options.answer).read_text(encoding="utf-8") if options.answer else None
+    time.sleep(0)
+    chat = FakeChat(options.delay, answer=answer)
+    talk = Talk(FakeLLM(), screen, asks, signals, [chat], not isinstance(asks, Piped), options.session)
+    raise SystemExit(talk.run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""A terminal that tests can type into and look at: tmux."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = f"{sys.executable} -X faulthandler"
+
+
+class Terminal:
+    """A window of tmux in which a command runs in a shell, so that its exit code shows when it ends."""
+
+    def __init__(self, command: str, folder: Path, *, width: int = 80, height: int = 24, **environment: str) -> None:
+        if shutil.which("tmux") is None:
+            pytest.skip("no tmux: .ci/apt tmux installs it")
+        self._socket = f"rwkv-gpu-{uuid.uuid4().hex[:8]}"
+        script = folder / "run.sh"
+        env = {"XDG_STATE_HOME": str(folder), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **environment}
+        lines = [f"export {name}='{value}'" for name, value in env.items()]
+        script.write_text(
+            "\n".join([*lines, "stty -a > before", command, "echo left $?", "stty -a > after", "exec cat"])
+        )
+        window = ["-x", str(width), "-y", str(height), "-c", str(folder)]
+        self._tmux("-f", "/dev/null", "new-session", "-d", *window, f"exec sh {script}")
+        self.folder = folder
+
+    def _tmux(self, *arguments: str) -> str:
+        command = ["tmux", "-L", self._socket, "-u", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+
+    def close(self) -> None:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self._tmux("kill-server")
+
+    def type(self, text: str, *, enter: bool = True) -> None:
+        """Types text, and Enter."""
+        self._tmux("send-keys", "-l", text)
+        if enter:
+            self.key("Enter")
+
+    def key(self, *names: str) -> None:
+        """Presses keys by their tmux names: Enter, C-c, Up."""
+        self._tmux("send-keys", *names)
+
+    def paste(self, text: str) -> None:
+        """Pastes as a terminal does, in brackets where the program has asked for them."""
+        path = self.folder / "paste"
+        path.write_text(text, encoding="utf-8")
+        self._tmux("load-buffer", str(path))
+        self._tmux("paste-buffer", "-p")
+
+    def resize(self, width: int, height: int) -> None:
+        self._tmux("resize-window", "-x", str(width), "-y", str(height))
+
+    def screen(self, *, history: bool = False) -> str:
+        """What is seen, and what was."""
+        return self._tmux("capture-pane", "-p", *(["-S", "-"] if history else []))
+
+    def pid(self) -> int:
+        """The process of the command."""
+        shell = self._tmux("display-message", "-p", "#{pane_pid}").strip()
+        return int(Path(f"/proc/{shell}/task/{shell}/children").read_text().split()[0])
+
+    def wait(self, text: str, *, seconds: float = 20, history: bool = False, gone: bool = False) -> str:
+        """The screen, once it shows a text, or shows it no more."""
+        end = time.monotonic() + seconds
+        while True:
+            screen = self.screen(history=history)
+            if (text in screen) != gone:
+                return screen
+            assert time.monotonic() < end, (
+                f"{text!r} is {'still' if gone else 'not'} there after {seconds} s:\n{screen}"
+            )
+            time.sleep(0.05)
+
+    def left(self, *, seconds: float = 20) -> int:
+        """The exit code of the command. Its terminal must be as it was."""
+        self.wait("\nleft ", seconds=seconds, history=True)
+        code = self.screen(history=True).rpartition("\nleft ")[2].split()[0]
+        end = time.monotonic() + 5
+        while not (self.folder / "after").exists() or not (self.folder / "after").stat().st_size:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert (self.folder / "after").read_text() == (self.folder / "before").read_text()
+        cursor = self._tmux("display-message", "-p", "#{cursor_flag}").strip()
+        assert cursor == "1", "the cursor is hidden"
+        return int(code)

@@ -10,6 +10,7 @@ chat: .venv/.run
 
 test: .venv/.dev
 	.ci/need-vulkan $(BIN)
+	.ci/need-tmux
 	$(BIN)/pytest $(ARGS)
 
 lint: .venv/.dev

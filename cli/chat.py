@@ -6,18 +6,15 @@ from typing import Any
 
 import click
 
-from rwkv_gpu import Chat
-from rwkv_gpu.engine.caches import Kind
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import TALKING
 
 from . import slash
 from .keyboard import Piped, source
 from .opening import open_model
-from .options import chunk_option, context_option, device_option, kv_option, model_argument
+from .options import model_argument, opening_options
 from .sampling import given, sampling_options
 from .screen import Screen
-from .signals import Signals
 from .talk import Talk
 
 
@@ -31,41 +28,35 @@ from .talk import Talk
 )
 @click.option("--no-color", is_flag=True, help="No colours; so does NO_COLOR.")
 @sampling_options(TALKING)
-@chunk_option
-@context_option
-@kv_option
-@device_option
-@click.pass_obj
+@opening_options
+@click.pass_context
 def command(
-    signals: Signals,
+    ctx: click.Context,
+    /,
     model: str,
     system: str | None,
     session: str | None,
     template: str | None,
     think: bool | None,
     no_color: bool,
-    chunk_size: int,
-    context: int | None,
-    kv: Kind,
-    device: str,
+    opening: dict[str, Any],
     **settings: Any,
 ) -> None:
     """Talk with MODEL. In a terminal, /help lists what can be done; what is piped in is one question."""
     screen = Screen(color=not no_color)
-    asks = source([f"/{name}" for name in slash.COMMANDS], color=screen.color)
-    interactive = not isinstance(asks, Piped)
     template = _template(template)
-    with open_model(model, screen, device=device, chunk_size=chunk_size, context=context, kv=kv, sequences=2) as llm:
-        chat: Chat
+    said = given(ctx, settings)
+    commands = [f"/{name}" for name in slash.COMMANDS]
+    with source(commands, color=screen.color) as asks, open_model(model, screen, sequences=2, **opening) as llm:
         if session is not None and Path(session).exists():
             chat = llm.load_chat(session)
-            chat.settings = {**chat.settings, **given(settings)}  # type: ignore[typeddict-item]
+            chat.settings = {**chat.settings, **said}  # type: ignore[typeddict-item]
             chat.system = system if system is not None else chat.system
             chat.think = think if think is not None else chat.think
         else:
-            chat = llm.chat(system, template=template, think=think, **given(settings))
-        talk = Talk(llm, screen, asks, signals, [chat], interactive, session)
-        if interactive:
+            chat = llm.chat(system, template=template, think=think, **said)
+        talk = Talk(llm, screen, asks, ctx.obj, [chat], not isinstance(asks, Piped), session)
+        if talk.interactive:
             _greet(talk)
         code = talk.run()
     sys.exit(code)

@@ -1,12 +1,16 @@
 """Where messages come from: an editor with history on a terminal, a plain line on a dumb one, else standard input."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rwkv_gpu.errors import BadInput
+
+if TYPE_CHECKING:
+    from prompt_toolkit.key_binding import KeyBindings
 
 BLOCK = '"""'  # begins and ends a message of several lines
 
@@ -81,7 +85,7 @@ class Editor:
         return unblocked(text)
 
 
-def _keys():  # type: ignore[no-untyped-def]
+def _keys() -> "KeyBindings":
     """Enter sends, unless a block is open."""
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
@@ -134,13 +138,35 @@ def unblocked(text: str) -> str:
     return stripped
 
 
-def source(commands: Iterable[str], *, color: bool) -> Source:
+@contextlib.contextmanager
+def source(commands: Iterable[str], *, color: bool) -> Iterator[Source]:
     """What fits this standard input."""
     if not sys.stdin.isatty():
-        return Piped()
-    if os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty():
-        return Dumb()
-    return Editor(commands, history=history_file(), color=color)
+        yield Piped()
+    elif os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty():
+        yield Dumb()
+    else:
+        with typed_ahead():
+            yield Editor(commands, history=history_file(), color=color)
+
+
+@contextlib.contextmanager
+def typed_ahead() -> Iterator[None]:
+    """What is typed while an answer comes is not seen, and waits for the editor as it was typed: Enter as Enter."""
+    try:
+        import termios
+    except ImportError:  # Windows has no such modes
+        yield
+        return
+    before = termios.tcgetattr(0)
+    quiet = termios.tcgetattr(0)
+    quiet[0] &= ~termios.ICRNL
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(0, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSANOW, before)
 
 
 def history_file() -> Path | None:

@@ -1,5 +1,9 @@
 """Options and arguments that several commands share."""
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 
@@ -40,6 +44,20 @@ kv_option = click.option(
     show_default=True,
     help="How keys and values are stored, for transformers.",
 )
+
+
+def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of how a model is opened; the function gets them as one dict, `opening`."""
+
+    @functools.wraps(function)
+    def collected(*given: Any, device: str, chunk_size: int, context: int | None, kv: str, **more: Any) -> Any:
+        opening = {"device": device, "chunk_size": chunk_size, "context": context, "kv": kv}
+        return function(*given, opening=opening, **more)
+
+    for option in (device_option, kv_option, context_option, chunk_option):
+        collected = option(collected)
+    return collected
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 

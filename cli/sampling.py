@@ -39,7 +39,7 @@ ALIASES = {name.lstrip("-").replace("-", "_"): field for field, (names, _) in SE
 
 
 def sampling_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command]:
-    """An option for each setting, and --stop; one that is not given is None, so that `given` leaves it out."""
+    """An option for each setting, and --stop; `given` tells which of them were set."""
 
     def decorate(command: Command) -> Command:
         stop = click.option(
@@ -48,26 +48,27 @@ def sampling_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command
         command = stop(command)
         for field, (names, text) in reversed(SETTINGS.items()):
             default = defaults.get(field, getattr(SamplingParams, field))
-            shown = False if default is None else f"{default:g}"
             flags = [*names, f"--{field.replace('_', '-')}"]
             command = click.option(
-                *flags, field, type=ranged(SPANS[field]), default=None, show_default=shown, help=text
+                *flags, field, type=ranged(SPANS[field]), default=default, show_default=True, help=text
             )(command)
         return command
 
     return decorate
 
 
-def given(settings: Mapping[str, Any]) -> dict[str, Any]:
+def given(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the user said, of the options' values."""
-    return {name: value for name, value in settings.items() if value is not None and value != ()}
+    default = click.core.ParameterSource.DEFAULT
+    return {name: value for name, value in settings.items() if ctx.get_parameter_source(name) is not default}
 
 
-def ranged(span: Span) -> click.ParamType:
+def ranged(span: Span) -> click.IntRange | click.FloatRange:
     """What click checks; numbers beyond all reason are left to the library."""
     high = span.high if span.high < 1 << 31 else None
-    low, above = span.low, span.above
-    return click.IntRange(int(low), high) if span.whole else click.FloatRange(low, high, min_open=above)
+    if span.whole:
+        return click.IntRange(int(span.low), None if high is None else int(high))
+    return click.FloatRange(span.low, high, min_open=span.above)
 
 
 def field_of(name: str) -> str:

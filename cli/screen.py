@@ -40,9 +40,11 @@ class Screen:
     """Standard output and standard error, each as fancy as what it leads to."""
 
     def __init__(self, *, color: bool = True) -> None:
-        more = {} if color else {"no_color": True}
-        self.out = Console(highlight=False, markup=False, emoji=False, **more)
-        self.err = Console(highlight=False, markup=False, emoji=False, stderr=True, **more)
+        plain = None if color else True  # None: as the environment has it
+        self.out, self.err = (
+            Console(highlight=False, markup=False, emoji=False, stderr=stderr, no_color=plain)
+            for stderr in (False, True)
+        )
         self.color = color and not self.out.no_color
         self.fancy = self.out.is_terminal and not self.out.is_dumb_terminal
         self.bars = self.err.is_terminal and not self.err.is_dumb_terminal

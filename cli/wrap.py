@@ -35,6 +35,8 @@ class Wrap:
                 if not self._joins(part) and (_is_wide(part) or (self._word and _is_wide(self._word[0][0]))):
                     self._place()
                 self._word.append((part, style))
+                if self._size() >= self._width():  # no line will ever hold it
+                    self._place()
 
     def verbatim(self, text: str, style: str = "") -> None:
         """Text whose lines are kept as they are, such as code."""
@@ -55,6 +57,9 @@ class Wrap:
         """Writes what waits: nothing will follow for a while."""
         self._place()
 
+    def _size(self) -> int:
+        return cell_len("".join(text for text, _ in self._word))
+
     def _joins(self, text: str) -> bool:
         """Whether a character belongs to the one before it: an accent, a skin tone, a part of a family."""
         if not self._word:
@@ -65,7 +70,7 @@ class Wrap:
         """Puts the word on this line, or on the next."""
         if not self._word:
             return
-        size, width = cell_len("".join(text for text, _ in self._word)), self._width()
+        size, width = self._size(), self._width()
         if self.column + len(self._gap) + size > width and self.column > cell_len(self.hang):
             self._write("\n" + self.hang, "mark")
             self.column = cell_len(self.hang)

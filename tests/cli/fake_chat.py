@@ -6,7 +6,6 @@ Run as a module it is a chat in a terminal: python -m tests.cli.fake_chat [--del
 import argparse
 import json
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -117,12 +116,12 @@ def main():
     options = parser.parse_args()
     signals = Signals().start()
     screen = Screen(color=not options.no_color)
-    asks = source([f"/{name}" for name in slash.COMMANDS], color=screen.color)
     answer = Path(options.answer).read_text(encoding="utf-8") if options.answer else None
-    time.sleep(0)
     chat = FakeChat(options.delay, answer=answer)
-    talk = Talk(FakeLLM(), screen, asks, signals, [chat], not isinstance(asks, Piped), options.session)
-    raise SystemExit(talk.run())
+    with source([f"/{name}" for name in slash.COMMANDS], color=screen.color) as asks:
+        talk = Talk(FakeLLM(), screen, asks, signals, [chat], not isinstance(asks, Piped), options.session)
+        code = talk.run()
+    raise SystemExit(code)
 
 
 if __name__ == "__main__":

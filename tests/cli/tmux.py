@@ -26,7 +26,9 @@ class Terminal:
         env = {"XDG_STATE_HOME": str(folder), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **environment}
         lines = [f"export {name}='{value}'" for name, value in env.items()]
         script.write_text(
-            "\n".join([*lines, "stty -a > before", command, "echo left $?", "stty -a > after", "exec cat"])
+            "\n".join(
+                [*lines, "trap : INT", "stty -a > before", command, "echo left $?", "stty -a > after", "exec cat"]
+            )
         )
         window = ["-x", str(width), "-y", str(height), "-c", str(folder)]
         self._tmux("-f", "/dev/null", "new-session", "-d", *window, f"exec sh {script}")

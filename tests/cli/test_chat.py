@@ -1,0 +1,92 @@
+"""`rwkv-gpu chat` with a model: through a pipe, with a session, and what it refuses."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu
+from rwkv_gpu.cli.commands import cli
+from tests.golden_files import OWN
+
+MODEL = OWN / "tiny-rwkv7.gguf"
+
+
+def run(*arguments: object, stdin: bytes | str = "hello"):
+    given = ["chat", *map(str, arguments), "--device", "cpu", "-n", "12", "--temperature", "0"]
+    return CliRunner().invoke(cli, given, input=stdin)
+
+
+@pytest.mark.parametrize("arch", ["rwkv7", "llama", "qwen3"])
+def test_what_is_piped_in_is_answered_and_nothing_else_is_said(arch):
+    path = OWN / f"tiny-{arch}.gguf"
+    result = run(path, "--template", "chatml", "--system", "Be brief.")
+    with rwkv_gpu.load(path, device="cpu") as llm:
+        chat = llm.chat("Be brief.", template="chatml", temperature=0.0, max_tokens=12)
+        assert result.stdout.strip() == chat.send("hello").text.strip()
+    assert result.exit_code == 0
+    assert result.stderr == ""
+
+
+def test_a_template_may_come_from_a_file(tmp_path):
+    path = tmp_path / "template.jinja"
+    path.write_text("{% for m in messages %}{{ m.content }}{% endfor %}", encoding="utf-8")
+    result = run(MODEL, "--template", path)
+    assert result.exit_code == 0
+    with rwkv_gpu.load(MODEL, device="cpu") as llm:
+        assert (
+            result.stdout.strip()
+            == llm.chat(template=path.read_text()).send("hello", temperature=0.0, max_tokens=12).text.strip()
+        )
+
+
+def test_a_session_goes_on_from_one_run_to_the_next(tmp_path):
+    path = tmp_path / "talk.chat"
+    first, second = (run(MODEL, "--session", path, stdin=text).stdout for text in ("one", "two"))
+    with rwkv_gpu.load(MODEL, device="cpu") as llm:
+        chat = llm.load_chat(path)
+        assert [m["role"] for m in chat.messages] == ["user", "assistant"] * 2
+        assert [m["content"] for m in chat.messages[::2]] == ["one", "two"]
+        assert [m["content"].strip() for m in chat.messages[1::2]] == [first.strip(), second.strip()]
+        assert chat.settings["max_tokens"] == 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "says"),
+    [
+        (["nowhere.gguf"], "a", "nowhere.gguf"),
+        (["."], "a", "directory"),
+        ([__file__], "a", "GGUF"),
+        ([MODEL, "--template", "nope"], "a", "no built-in chat template 'nope'; known: rwkv-world"),
+        ([MODEL, "--session", MODEL], "a", str(MODEL)),
+        ([MODEL, "--session", "."], "a", "directory"),
+        ([MODEL, "--chunk-size", "0"], "a", "--chunk-size"),
+        ([MODEL, "--min-p", "1.5"], "a", "--min-p"),
+        ([MODEL], "", "standard input is empty"),
+        ([MODEL], b"\xff", "not UTF-8 at byte 0"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, stdin, says):
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_session_of_another_model_is_refused_and_left_alone(tmp_path):
+    path = tmp_path / "talk.chat"
+    run(MODEL, "--session", path)
+    before = path.read_bytes()
+    result = run(OWN / "tiny-llama.gguf", "--template", "chatml", "--session", path)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert path.read_bytes() == before
+
+
+def test_a_reader_who_goes_away_is_not_spoken_of():
+    command = f"echo hello | {sys.executable} -m rwkv_gpu.cli.main chat {MODEL} --device cpu -n 400 | head -c 5"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+    assert done.stderr == b""
+    assert len(done.stdout) <= 5

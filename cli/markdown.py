@@ -9,7 +9,7 @@ from .tables import table
 from .wrap import Wrap
 
 # What a line may still become: held until a character decides.
-UNDECIDED = re.compile(r"\s*(#{0,6}|[-*_+ ]*|\d{0,3}[.)]?|`{0,3}|~{0,3})")
+UNDECIDED = re.compile(r"\s*(#{0,6} *|[-*_+ ]*|\d{0,3}([.)] *)?|>?|`{0,3}|~{0,3})")
 FENCE = re.compile(r"\s*(```|~~~)")
 HEADING = re.compile(r"\s{0,3}(#{1,6}) +")
 ITEM = re.compile(r"(\s*)([-*+]|\d{1,3}[.)]) +(?=\S)")

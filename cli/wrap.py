@@ -34,9 +34,7 @@ class Wrap:
                 # A line may end before and after a wide character.
                 if not self._joins(part) and (_is_wide(part) or (self._word and _is_wide(self._word[0][0]))):
                     self._place()
-                self._word.append((part, style))
-                if self._size() >= self._width():  # no line will ever hold it
-                    self._place()
+                self._add(part, style)
 
     def verbatim(self, text: str, style: str = "") -> None:
         """Text whose lines are kept as they are, such as code."""
@@ -56,6 +54,15 @@ class Wrap:
     def flush(self) -> None:
         """Writes what waits: nothing will follow for a while."""
         self._place()
+
+    def _add(self, part: str, style: str) -> None:
+        """More of the word; as soon as no line can hold it, it is written by lines."""
+        while (room := self._width() - self._size()) <= cell_len(part):
+            self._word.append((part[:room], style))
+            self._place()
+            part = part[room:]
+        if part:
+            self._word.append((part, style))
 
     def _size(self) -> int:
         return cell_len("".join(text for text, _ in self._word))

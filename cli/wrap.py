@@ -19,6 +19,7 @@ class Wrap:
         self._width = width
         self._word: list[Piece] = []
         self._gap = ""  # spaces before the word
+        self._goes_on = False  # a part of the word has been written
         self.column = 0
         self.hang = ""
 
@@ -56,10 +57,11 @@ class Wrap:
         self._place()
 
     def _add(self, part: str, style: str) -> None:
-        """More of the word; as soon as no line can hold it, it is written by lines."""
+        """More of the word; as soon as no line can hold it, it is written, and the terminal breaks it."""
         while (room := self._width() - self._size()) <= cell_len(part):
             self._word.append((part[:room], style))
             self._place()
+            self._goes_on = True
             part = part[room:]
         if part:
             self._word.append((part, style))
@@ -78,7 +80,8 @@ class Wrap:
         if not self._word:
             return
         size, width = self._size(), self._width()
-        if self.column + len(self._gap) + size > width and self.column > cell_len(self.hang):
+        fits = self.column + len(self._gap) + size <= width
+        if not fits and not self._goes_on and self.column > cell_len(self.hang):
             self._write("\n" + self.hang, "mark")
             self.column = cell_len(self.hang)
         else:
@@ -89,7 +92,7 @@ class Wrap:
         self.column += size
         if self.column > width:  # longer than a line: the terminal has broken it
             self.column = self.column % width or width
-        self._word, self._gap = [], ""
+        self._word, self._gap, self._goes_on = [], "", False
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -34,6 +34,14 @@ class Closed(RwkvGpuError):
     """A model that is used after it was closed, or was closed while somebody waited for it."""
 
 
+class BadGrammar(RwkvGpuError):
+    """A JSON schema, a regular expression or a grammar that no answer can be held to."""
+
+
+class MissingExtra(RwkvGpuError):
+    """Something that needs a package which is not installed; the message has the command."""
+
+
 class BadTemplate(RwkvGpuError):
     """A chat template that is wrong, or that asks for more time or memory than a prompt can need."""
 

@@ -1,0 +1,200 @@
+"""The engine over a model that is a hash of what it has seen: whatever is asked and whenever, tokens are those of a run
+alone, no page leaks, nothing shared is written, and every request ends."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.pager import Pager
+from rwkv_gpu.engine.pending import Answer
+from rwkv_gpu.engine.places import Places
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.room import Room
+from rwkv_gpu.engine.sampling import SamplingParams
+from rwkv_gpu.engine.states import StatePages
+from rwkv_gpu.ops.sampling import SAID
+from rwkv_gpu.ops.vocabulary import PAGE
+
+VOCABULARY, CONTEXT, SLOTS, CHUNK = 50, 3 * PAGE, 3, 40
+STOP = 7
+
+
+def next_token(seen) -> int:
+    """What follows these tokens."""
+    return hash((*tuple(seen[-5:]), len(seen))) % VOCABULARY
+
+
+@dataclass
+class Later:
+    """A step whose answer comes when it is asked for."""
+
+    chosen: np.ndarray
+
+    def wait(self) -> Answer:
+        return Answer(self.chosen, None)
+
+
+class Fake:
+    """A runner with pages of tokens and states of all tokens so far; what it says next hangs on what is there."""
+
+    vocabulary, slots, chunk_size, context = VOCABULARY, SLOTS, CHUNK, CONTEXT
+    page_and_state_bytes = 1, 1
+
+    def __init__(self, pages: int, checkpoints: int, *, attends: bool, recurs: bool, look_ahead: int) -> None:
+        self.room = Room(CONTEXT, SLOTS, "f32", pages * PAGE, look_ahead, checkpoints, 8)
+        self.pager = Pager(pages, CONTEXT) if attends else None
+        self.stated = StatePages(self.room.states, self.room.history) if recurs else None
+        self.places = Places(self.pager, self.stated, self.copy)
+        self.memory = np.zeros((pages, PAGE), np.int64)
+        self.states: list[tuple[int, ...]] = [()] * self.room.states
+        self.said = [0] * SLOTS
+        self.rows = 0
+
+    def copy(self, copies) -> None:
+        for copy in copies:
+            self.memory[copy.target] = self.memory[copy.source]
+
+    def prepare(self, batch):
+        return self.places.prepare(batch)
+
+    def remember(self, seat, ids, params) -> None:
+        """Nothing here is penalised."""
+
+    def submit(self, batch, draws) -> Later:
+        assert batch.rows <= CHUNK
+        self.rows += batch.rows
+        read = {s.slot: self.states[s.source] if s.start else () for s in batch.segments}
+        seen = {}
+        for s in batch.segments:
+            ids = [self.said[id ^ SAID] if id & SAID else int(id) for id in batch.ids[s.first :][: s.count].tolist()]
+            if self.stated is not None:
+                assert self.stated.pool.holders(s.target) == 1, "wrote a state that others hold"
+                assert len(read[s.slot]) == s.start
+                self.states[s.target] = seen[s.first + s.count - 1] = (*read[s.slot], *ids)
+            if self.pager is not None:
+                for position, id in enumerate(ids, s.start):
+                    page = s.pages[position // PAGE]
+                    assert self.pager.pool.holders(page) == 1, "wrote into a page that others hold"
+                    self.memory[page, position % PAGE] = id
+                held = self.memory[list(s.pages)].reshape(-1)[: s.start + s.count].tolist()
+                assert self.stated is None or tuple(held) == seen[s.first + s.count - 1]
+                seen[s.first + s.count - 1] = tuple(held)
+        chosen = np.zeros((len(batch.outputs), 4), np.uint32)
+        for row, (output, draw) in enumerate(zip(batch.outputs, draws.rows, strict=True)):
+            chosen[row, 0] = self.said[draw["seat"]] = next_token(seen[output])
+        return Later(chosen)
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def alone(ids: list[int], most: int) -> list[int]:
+    """What a request says that runs by itself."""
+    seen = list(ids)
+    while len(seen) < min(len(ids) + most, CONTEXT):
+        token = next_token(seen)
+        if token == STOP:
+            break
+        seen.append(token)
+    return seen[len(ids) :]
+
+
+prompts = st.tuples(st.integers(0, 3), st.integers(1, CONTEXT), st.integers(0, 2))
+
+
+class Requests(RuleBasedStateMachine):
+    """Requests come, go on, are stopped and aborted, in a room that is mostly too small for all."""
+
+    attends = recurs = True
+
+    @initialize(pages=st.integers(3, 8), checkpoints=st.integers(0, 4), look_ahead=st.integers(0, 3))
+    def begin(self, pages, checkpoints, look_ahead):
+        self.runner = Fake(pages, checkpoints, attends=self.attends, recurs=self.recurs, look_ahead=look_ahead)
+        self.engine = Engine(self.runner)
+        self.free = self.runner.places.free
+        self.asked: dict[int, Request] = {}
+        self.said: dict[int, list[int]] = {}
+        self.stopped: dict[int, int] = {}
+        self.done: list[list[int]] = []
+
+    @rule(prompt=prompts, most=st.integers(1, 60), keep=st.booleans(), marks=st.lists(st.integers(1, 60), max_size=2))
+    def add(self, prompt, most, keep, marks):
+        """A prompt of few kinds, so that many begin alike; or one that goes on from an answer."""
+        kind, length, go_on = prompt
+        ids = [(kind + n * n) % VOCABULARY for n in range(length)]
+        if go_on and self.done:
+            ids = [*self.done[kind % len(self.done)], *ids[:20]][:CONTEXT]
+        request = Request(ids, SamplingParams(max_tokens=most, stop_ids={STOP}), keep=keep, marks=tuple(marks))
+        id = self.engine.add(request)
+        self.asked[id], self.said[id] = request, []
+
+    @rule(count=st.integers(1, 12))
+    def step(self, count):
+        for _ in range(count):
+            for update in self.engine.step():
+                self.hear(update)
+
+    @rule(which=st.integers(0, 5))
+    def abort(self, which):
+        if which < len(self.asked):
+            self.engine.abort(sorted(self.asked)[which])
+
+    @rule(which=st.integers(0, 5), back=st.integers(0, 5))
+    def stop(self, which, back):
+        if which < len(self.asked):
+            id = sorted(self.asked)[which]
+            count = max(0, len(self.said[id]) - back)
+            self.engine.stop(id, count)
+            self.said[id] = self.said[id][:count]
+            self.stopped[id] = count
+
+    def hear(self, update):
+        request = self.asked[update.id]
+        self.said[update.id] += [said.token for said in update.said]
+        said, expected = self.said[update.id], alone(request.ids, request.params.max_tokens)
+        assert update.error is None
+        assert said == expected[: len(said)]
+        assert update.reused < len(request.ids)
+        assert update.prompt_done <= update.prompt_tokens == len(request.ids)
+        if update.finish_reason is None:
+            return
+        if update.finish_reason == "length":
+            assert len(said) == min(request.params.max_tokens, CONTEXT - len(request.ids))
+        elif update.finish_reason == "stop" and update.id not in self.stopped:
+            assert said == expected and len(said) < request.params.max_tokens
+        self.done.append([*request.ids, *said])
+        del self.asked[update.id]
+
+    @invariant()
+    def seats_and_pages_are_those_of_who_runs(self):
+        if hasattr(self, "engine"):
+            assert len(self.engine._running) + len(self.engine._seats) == SLOTS
+
+    def teardown(self):
+        if not hasattr(self, "engine"):
+            return
+        for _ in range(10_000):
+            if not self.engine.busy:
+                break
+            for update in self.engine.step():
+                self.hear(update)
+        assert not self.asked, "a request never ended"
+        self.engine.prefixes.clear()
+        assert self.runner.places.free == self.free, "pages leaked"
+
+
+class Attending(Requests):
+    recurs = False
+
+
+class Recurrent(Requests):
+    attends = False
+
+
+for machine in (Requests, Attending, Recurrent):
+    machine.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestHybrid, TestAttending, TestRecurrent = Requests.TestCase, Attending.TestCase, Recurrent.TestCase

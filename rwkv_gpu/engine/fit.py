@@ -98,7 +98,7 @@ def _scratch(device: Device, parameters: Sequence[Parameter], model: Model, room
         caches[cache.name] = keys, values
     recorder = Recorder(
         device, weights, chunk_size, Scratch(device), default_tuning(device.capabilities), states,
-        max_segments=min(chunk_size, room.slots, MAX_SEGMENTS), max_outputs=1,
+        max_segments=min(chunk_size, room.slots, MAX_SEGMENTS), max_outputs=min(chunk_size, room.slots),
         caches=Caches(caches, room.kind, room.max_pages), single=chunk_size == 1,
         seats=GpuSeats(device, room.slots, model.vocabulary, planned),
     )  # fmt: skip

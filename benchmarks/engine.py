@@ -1,0 +1,102 @@
+"""What the engine makes of a device: tokens a second by batch, the wait for a first token, idle time, CPU time, memory.
+
+    python -m benchmarks.engine rwkv7-0.1b --device 0
+
+A model is a file, or the name of a synthetic one.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.fit import fit
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.adapters import choose, list_adapters
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.trace import Trace, idle
+from rwkv_gpu.measure.synthetic import open_synthetic
+from rwkv_gpu.models.registry import load_model
+
+MOST_STEPS = 2048  # that a set of queries has room for
+
+
+def ids_of(count: int, seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(3, 250, count).tolist()
+
+
+def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> str:
+    """Sequences that say so many tokens each, side by side; from when all have begun."""
+    engine = Engine(runner, look_ahead=look_ahead)
+    for seed in range(batch):
+        engine.add(Request(ids_of(4, seed), SamplingParams(temperature=0.8, seed=seed, max_tokens=tokens)))
+    begun: set[int] = set()
+    while len(begun) < batch:
+        begun |= {update.id for update in engine.step() if update.said}
+    said = steps = 0
+    runner.trace = Trace(runner.device, MOST_STEPS)
+    wall, cpu = time.perf_counter(), time.thread_time()
+    while engine.busy:
+        said += sum(len(update.said) for update in engine.step())
+        steps += 1
+    wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
+    waited, runner.trace = idle(runner.trace.spans()), None
+    return (
+        f"{said / wall:9.2f} tok/s, CPU {1e3 * cpu / steps:6.2f} ms a step ({cpu / wall:4.0%}), GPU idle {waited:5.1%}"
+    )
+
+
+def first_token(engine: Engine, ids: Sequence[int], marks: tuple[int, ...] = ()) -> tuple[float, int]:
+    """Seconds to the first token of a prompt, and how many of its tokens were reused."""
+    params = SamplingParams(temperature=0, max_tokens=1)
+    begin = time.perf_counter()
+    engine.add(Request(ids, params, keep=bool(marks), marks=marks))
+    while True:
+        for update in engine.step():
+            if update.said:
+                return time.perf_counter() - begin, update.reused
+
+
+@click.command()
+@click.argument("model")
+@click.option("--device", default="auto")
+@click.option("--batches", default="1,2,4,8,16,32")
+@click.option("--look-aheads", default="0,1,2")
+@click.option("--tokens", default=32, help="That each sequence says.")
+@click.option("--prompt", default=2000)
+@click.option("--chunk-size", default=512)
+def main(model: str, device: str, batches: str, look_aheads: str, tokens: int, prompt: int, chunk_size: int) -> None:
+    counts, aheads = ([int(n) for n in text.split(",")] for text in (batches, look_aheads))
+    adapter = choose(list_adapters(), device).adapter
+    assert adapter is not None, "this measures a GPU"
+    room = {"slots": max(counts), "chunk_size": chunk_size, "context": prompt + 48, "look_ahead": max(aheads)}
+    with GGUFFile.open(model) if Path(model).exists() else open_synthetic(model) as file, Device(adapter) as opened:
+        loaded = load_model(file)
+        promised = fit(opened, file, loaded, **room)
+        runner = GpuRunner(opened, file, loaded, **room)
+        print(f"{model}, {adapter}, chunk {chunk_size}")
+        ids = ids_of(prompt, 0)
+        first_token(Engine(runner), ids_of(prompt, 7))  # pipelines are compiled
+        engine, cached = Engine(runner), prompt * 9 // 10
+        seconds, _ = first_token(engine, ids, (cached,))
+        print(f"  first token of {prompt:,}:                {seconds:7.3f} s")
+        seconds, reused = first_token(engine, [*ids[:cached], *ids_of(prompt - cached, 1)])
+        print(f"  first token of {prompt:,}, {reused:,} reused:  {seconds:7.3f} s")
+        engine.prefixes.clear()
+        for batch in counts:
+            decode(runner, batch, 3, 0)
+            for ahead in aheads:
+                print(f"  batch {batch:2}, look-ahead {ahead}: {decode(runner, batch, tokens, ahead)}", flush=True)
+        used = sum(opened.memory().values())
+        print(f"  memory: {used:,} bytes, promised {promised.needed:,}: {used / promised.needed - 1:+.1%}")
+        print(f"  {dict(opened.memory())}\n  {promised}")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,13 +12,16 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import find
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.tuned import find as find_tuned
 from rwkv_gpu.measure.bench import bench, needed
 from rwkv_gpu.measure.report import RENDER, Place, Subject, heading, row
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.workload import Workload, workloads
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.self_test import tuning_for
 
+from .folders import tuned_folder
 from .options import device_option, kv_option, numbers, synthetic_option
 
 
@@ -32,6 +35,7 @@ from .options import device_option, kv_option, numbers, synthetic_option
 @click.option("--chunk-size", type=numbers, default="512", show_default=True, help="Prompt tokens in one step.")
 @click.option("-r", "--repeats", type=click.IntRange(1), default=5, show_default=True)
 @click.option("--layers-per-submit", type=click.IntRange(0), default=0, show_default=True, help="0 is all at once.")
+@click.option("--tuned/--untuned", default=True, show_default=True, help="Use what `rwkv-gpu tune` found.")
 @click.option("-o", "--output", type=click.Choice(list(RENDER)), default="md", show_default=True)
 @kv_option
 @device_option
@@ -45,6 +49,7 @@ def command(
     chunk_size: list[int],
     repeats: int,
     layers_per_submit: int,
+    tuned: bool,
     output: str,
     kv: Kind,
     device: str,
@@ -53,7 +58,7 @@ def command(
     if min(*chunk_size, *batch) < 1:
         raise BadInput("a chunk size and a batch are at least 1")
     works = workloads(prompt, tokens, depth, batch, chunk_size)
-    with opened(model, synthetic) as file, runner_for(file, works, device, kv, layers_per_submit) as runner:
+    with opened(model, synthetic) as file, runner_for(file, works, device, kv, layers_per_submit, tuned) as runner:
         gpu = runner.device if isinstance(runner, GpuRunner) else None
         roofline = measure_roofline(gpu) if gpu else None
         subject, place = Subject.of(file), Place.of(gpu, roofline, __version__)
@@ -81,7 +86,7 @@ def opened(model: str | None, synthetic: str | None) -> Iterator[GGUFFile]:
 
 @contextmanager
 def runner_for(
-    file: GGUFFile, works: list[Workload], device: str, kv: Kind, layers_per_submit: int = 0
+    file: GGUFFile, works: list[Workload], device: str, kv: Kind, layers_per_submit: int = 0, tuned: bool = True
 ) -> Iterator[Runner]:
     """The model loaded with just the room that the workloads need."""
     slots, context, rows = needed(works)
@@ -90,6 +95,8 @@ def runner_for(
         yield HostRunner(file, model, slots=slots, chunk_size=rows, context=context, kv=kv)
         return
     with Device(adapter) as gpu:
+        found = find_tuned(adapter, gpu.capabilities, tuned_folder()) if tuned else None
         yield GpuRunner(
-            gpu, file, model, slots=slots, chunk_size=rows, context=context, kv=kv, layers_per_submit=layers_per_submit
-        )
+            gpu, file, model, slots=slots, chunk_size=rows, context=context, kv=kv,
+            layers_per_submit=layers_per_submit, tuning=tuning_for(gpu, found),
+        )  # fmt: skip

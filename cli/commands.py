@@ -18,6 +18,7 @@ COMMANDS = {
     "devices": "List the GPUs, and say which one would be chosen and why.",
     "fit": "Say whether a model fits a device, and by which numbers.",
     "profile": "Time every dispatch of a model, beside what the device can do.",
+    "tune": "Find the fastest kernels and settings for a device, and keep them.",
     "generate": "Continue a text.",
     "info": "Summarise a model: architecture, sizes, formats, tokenizer.",
 }

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import asdict
+from typing import Literal
 
 import click
 
@@ -12,8 +13,11 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice, find
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.memory import host_available
+from rwkv_gpu.gpu.tuned import find as find_tuned
+from rwkv_gpu.llm.loading import DEFAULT_CHUNK
 from rwkv_gpu.models.registry import load_model
 
+from .folders import tuned_folder
 from .options import chunk_option, context_option, device_option, json_option, kv_option, model_argument
 from .sizes import sized
 
@@ -27,7 +31,13 @@ from .sizes import sized
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, model: str, device: str, chunk_size: int, context: int | None, kv: Kind, as_json: bool
+    ctx: click.Context,
+    model: str,
+    device: str,
+    chunk_size: int | Literal["auto"],
+    context: int | None,
+    kv: Kind,
+    as_json: bool,
 ) -> None:
     """Say whether MODEL fits a device, and by which numbers. Exit code 0 is yes, 1 is no."""
     with GGUFFile.open(model) as file:
@@ -44,12 +54,15 @@ def command(
 
 
 def measure(
-    file: GGUFFile, choice: Choice, chunk_size: int, context: int | None = None, kv: Kind = "f16"
+    file: GGUFFile, choice: Choice, chunk_size: int | Literal["auto"], context: int | None = None, kv: Kind = "f16"
 ) -> "Fit | dict[str, int | bool | None]":
     """What the model takes on the chosen device; for numpy, its weights as float32 with its keys and values."""
     model = load_model(file)
     if choice.adapter is not None:
         with Device(choice.adapter) as opened:
+            if chunk_size == "auto":
+                tuned = find_tuned(choice.adapter, opened.capabilities, tuned_folder())
+                chunk_size = (tuned and tuned.chunk_size) or DEFAULT_CHUNK
             return fit(opened, file, model, chunk_size=chunk_size, context=context, kv=kv)
     needed = sum(4 * math.prod(weight.shape) for weight in model.weights)
     needed += Room.of(model, context, 1, kv).total(model.caches, model.states)

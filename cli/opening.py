@@ -5,6 +5,7 @@ from typing import Any
 import rwkv_gpu
 
 from .bars import loading_bar
+from .folders import tuned_folder
 from .screen import Screen
 
 
@@ -15,4 +16,4 @@ def open_model(model: str, screen: Screen, **opening: Any) -> "rwkv_gpu.LLM":
         def progress(done: int, total: int) -> None:
             bar.update(done, total, "compiling shaders" if done >= total else "uploading")
 
-        return rwkv_gpu.load(model, progress=progress, **opening)
+        return rwkv_gpu.load(model, progress=progress, tuned=tuned_folder(), **opening)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -15,6 +15,15 @@ def numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
+def chunk_size(text: str) -> int | Literal["auto"]:
+    """A number of tokens, or auto."""
+    if text == "auto":
+        return "auto"
+    if not text.isdecimal() or not 1 <= int(text) <= 1 << 16:
+        raise click.BadParameter(f"'{text}' is neither auto nor a whole number from 1 to {1 << 16}")
+    return int(text)
+
+
 device_option = click.option(
     "--device",
     default="auto",
@@ -25,10 +34,11 @@ device_option = click.option(
 
 chunk_option = click.option(
     "--chunk-size",
-    type=click.IntRange(1, 1 << 16),
-    default=512,
+    type=chunk_size,
+    default="512",
     show_default=True,
-    help="Prompt tokens in one step.",
+    metavar="N|auto",
+    help="Prompt tokens in one step; auto is what `rwkv-gpu tune` found.",
 )
 
 context_option = click.option(
@@ -50,7 +60,9 @@ def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of how a model is opened; the function gets them as one dict, `opening`."""
 
     @functools.wraps(function)
-    def collected(*given: Any, device: str, chunk_size: int, context: int | None, kv: str, **more: Any) -> Any:
+    def collected(
+        *given: Any, device: str, chunk_size: int | Literal["auto"], context: int | None, kv: str, **more: Any
+    ) -> Any:
         opening = {"device": device, "chunk_size": chunk_size, "context": context, "kv": kv}
         return function(*given, opening=opening, **more)
 

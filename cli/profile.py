@@ -1,7 +1,6 @@
 """`rwkv-gpu profile`: where the time of a model goes."""
 
 import json
-import re
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ from rwkv_gpu import __version__
 from rwkv_gpu.engine.room import Kind
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gpu.tuned import slug
 from rwkv_gpu.measure.picture import picture
 from rwkv_gpu.measure.profiling import Profiled, as_data, heading, profile, table
 from rwkv_gpu.measure.report import Place, Subject, facts
@@ -65,7 +65,7 @@ def command(
     files = {trace_path: trace(profiles)} if trace_path else {}
     files |= {picture_path: drawn} if picture_path else {}
     if save:
-        stem = save / _slug(place.device) / subject.name
+        stem = save / slug(place.device) / subject.name
         saved = {".json": data, ".md": text, ".svg": drawn}
         files |= {stem.with_name(stem.name + end): content for end, content in saved.items()}
     for path, content in files.items():
@@ -86,8 +86,3 @@ def _write(path: Path, content: str) -> None:
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}") from None
     click.echo(f"wrote {path}", err=True)
-
-
-def _slug(name: str) -> str:
-    """A folder's name of a device's."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower().split("(")[0]).strip("-") or "gpu"

@@ -169,6 +169,11 @@ class GpuRunner:
             plan = self._plans[key] = self._record(*key)
         return plan
 
+    def retune(self, tuning: Tuning) -> None:
+        """Other constants for the plans to come; those that are recorded are forgotten."""
+        self.tuning = tuning
+        self._plans.clear()
+
     def _record(self, rows: int, outputs: int, single: bool, pages: int, what: Output) -> Plan:
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in self._states.items()}
         recorder = Recorder(

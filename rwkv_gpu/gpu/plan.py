@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from . import native
 from .device import Buffer, Device
-from .profile import Profile, measure
+from .profile import Profile, lap, measure
 from .reach import NO_REACH, Reach, Span
 from .shader import Pipeline
 
@@ -187,6 +187,11 @@ class Plan:
         """Times every dispatch by the GPU's clock, over several replays; `spans` says where its sequences are."""
         write = partial(self.step.write, rows, inputs, segments, outputs)
         return measure(self, write, rows, outputs, spans, replays)
+
+    def lap(self, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> float:
+        """Seconds of one replay as a whole, by the GPU's clock where it has one."""
+        self.step.write(rows, inputs, segments, outputs)
+        return lap(self)
 
     def cost(self, rows: int, outputs: int, spans: Sequence[Span]) -> tuple[int, int]:
         """Bytes moved and flops of a whole step."""

@@ -1,8 +1,10 @@
 """Where a plan's time goes, by the GPU's own clock: every dispatch timed, summed by step name."""
 
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,23 +98,50 @@ def _replay(plan: "Plan", write: Callable[[], None]) -> npt.NDArray[np.float64]:
     return since * native.timestamp_period(plan.device.handle) * 1e-9
 
 
+def lap(plan: "Plan") -> float:
+    """Seconds of one replay in one pass, as users run it; of the host's clock where the device has none."""
+    if plan.device.capabilities.timestamps:
+        begin, end = _stamped(plan, 2, partial(_encode_whole, plan)).tolist()
+        return float(end - begin) * native.timestamp_period(plan.device.handle) * 1e-9
+    native.wait(plan.device.handle)
+    start = time.perf_counter()
+    plan.device.submit([plan.encode()])
+    native.wait(plan.device.handle)
+    return time.perf_counter() - start
+
+
 def _run_timed(plan: "Plan", dispatches: range, encode: Any) -> npt.NDArray[np.int64]:
     """Begin and end stamps of each dispatch, interleaved."""
+    return _stamped(plan, 2 * len(dispatches), lambda encoder, queries: encode(plan, encoder, dispatches, queries))
+
+
+def _stamped(plan: "Plan", count: int, encode: Callable[[Any, Any], None]) -> npt.NDArray[np.int64]:
+    """Runs what is encoded, and gives the ticks that it has written into a set of queries."""
     device = plan.device
-    count = 2 * len(dispatches)
     with native.typed_errors("profiling"):
         queries = device.handle.create_query_set(type=wgpu.QueryType.timestamp, count=count)
         resolved = device.handle.create_buffer(
             size=8 * count, usage=wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
         )
         encoder = device.handle.create_command_encoder()
-        encode(plan, encoder, dispatches, queries)
+        encode(encoder, queries)
         encoder.resolve_query_set(queries, 0, count, resolved, 0)
         device.submit([encoder.finish()])
         stamps = np.frombuffer(device.queue.read_buffer(resolved), np.int64)
         resolved.destroy()
         queries.destroy()
     return stamps
+
+
+def _encode_whole(plan: "Plan", encoder: Any, queries: Any) -> None:
+    compute = encoder.begin_compute_pass(timestamp_writes=_around(queries, 0))
+    native.replay(compute, plan.program)
+    compute.end()
+
+
+def _around(queries: Any, first: int) -> dict[str, Any]:
+    """What stamps the beginning and the end of a pass."""
+    return {"query_set": queries, "beginning_of_pass_write_index": first, "end_of_pass_write_index": first + 1}
 
 
 def _encode_in_pass(plan: "Plan", encoder: Any, dispatches: Iterable[int], queries: Any) -> None:
@@ -126,13 +155,7 @@ def _encode_in_pass(plan: "Plan", encoder: Any, dispatches: Iterable[int], queri
 
 def _encode_by_pass(plan: "Plan", encoder: Any, dispatches: Iterable[int], queries: Any) -> None:
     for number, index in enumerate(dispatches):
-        compute = encoder.begin_compute_pass(
-            timestamp_writes={
-                "query_set": queries,
-                "beginning_of_pass_write_index": 2 * number,
-                "end_of_pass_write_index": 2 * number + 1,
-            }
-        )
+        compute = encoder.begin_compute_pass(timestamp_writes=_around(queries, 2 * number))
         _encode_one(plan, compute, index)
         compute.end()
 

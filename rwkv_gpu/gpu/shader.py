@@ -5,8 +5,9 @@ the kernel, and one part for each hole that the kernel leaves open.
 """
 
 import functools
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -104,6 +105,23 @@ def _read(name: str) -> str:
 
 def _code(text: str) -> str:
     return COMMENT.sub("", text)
+
+
+@functools.cache
+def fingerprint() -> str:
+    """Of all shader texts: what was measured with others may be wrong for these."""
+    found = hashlib.sha256()
+    for text in sorted(_texts(resources.files("rwkv_gpu.shaders"))):
+        found.update(text.encode())
+    return found.hexdigest()[:16]
+
+
+def _texts(folder: Any) -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _texts(entry)
+        elif entry.name.endswith(".wgsl"):
+            yield entry.read_text(encoding="utf-8")
 
 
 class PipelineCache:

@@ -3,7 +3,8 @@
 import math
 import os
 from collections import Counter
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from ..engine.engine import Engine
 from ..engine.room import DEFAULT_CACHE, Kind
@@ -15,7 +16,9 @@ from ..gguf.formats import SIZES
 from ..gpu.adapters import find
 from ..gpu.device import Device
 from ..gpu.loader import Progress
+from ..gpu.tuned import find as find_tuned
 from ..models.registry import load_model
+from ..ops.self_test import tuning_for
 from ..text.tokenizer import load_tokenizer
 from .model import LLM, Info
 
@@ -27,23 +30,25 @@ RANGES = {
     "cache_bytes": (0, 1 << 50),
     "layers_per_submit": (0, 1 << 16),
 }
-OPTIONAL = ("context", "tokens")
+OPTIONAL = ("chunk_size", "context", "tokens", "layers_per_submit")
+DEFAULT_CHUNK = 512
 
 
 def load(
     path: str | os.PathLike[str],
     *,
     device: str = "auto",
-    chunk_size: int = 512,
+    chunk_size: int | Literal["auto"] = DEFAULT_CHUNK,
     sequences: int = 1,
     context: int | None = None,
     kv: Kind = "f16",
     tokens: int | None = None,
     cache_bytes: int = DEFAULT_CACHE,
     progress: Progress | None = None,
-    layers_per_submit: int = 0,
+    layers_per_submit: int | None = None,
     portable: bool = False,
     checked: bool = False,
+    tuned: str | os.PathLike[str] | None = None,
 ) -> LLM:
     """Opens a GGUF model on a device. The file is read once and closed.
 
@@ -53,11 +58,13 @@ def load(
     For models that attend, `context` is how many tokens a sequence may have, prompt and answer together (as many as it
     was trained on, but 4,096 at most, where nothing is said), `tokens` how many all of them may have together, and
     `kv` how keys and values are stored: f16 or f32.
-    `layers_per_submit` splits a step, 0 leaves it whole. `portable` asks of the device no more than every one has,
-    `checked` has the driver check each index: both are slower.
+    `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, and with a chunk size of
+    auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
+    `portable` asks of the device no more than every one has, `checked` has the driver check each index; both are slow.
     """
+    chunk = None if chunk_size == "auto" else chunk_size
     check(
-        chunk_size=chunk_size, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
+        chunk_size=chunk, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
         layers_per_submit=layers_per_submit,
     )  # fmt: skip
     with GGUFFile.open(path) as file:
@@ -65,7 +72,7 @@ def load(
         tokenizer = load_tokenizer(file.metadata)
         choice = find(device)
         room: dict[str, Any] = {
-            "slots": sequences, "chunk_size": chunk_size, "context": context, "kv": kv, "tokens": tokens,
+            "slots": sequences, "chunk_size": chunk or DEFAULT_CHUNK, "context": context, "kv": kv, "tokens": tokens,
             "cache_bytes": cache_bytes,
         }  # fmt: skip
         runner: Runner
@@ -76,7 +83,12 @@ def load(
         else:
             opened = Device(choice.adapter, portable=portable, checked=checked)
             try:
-                runner = GpuRunner(opened, file, model, layers_per_submit=layers_per_submit, progress=progress, **room)
+                found = find_tuned(choice.adapter, opened.capabilities, Path(tuned) if tuned is not None else None)
+                if found is not None:
+                    room["chunk_size"] = chunk or found.chunk_size or DEFAULT_CHUNK
+                    layers_per_submit = found.layers_per_submit if layers_per_submit is None else layers_per_submit
+                room |= {"tuning": tuning_for(opened, found), "layers_per_submit": layers_per_submit or 0}
+                runner = GpuRunner(opened, file, model, progress=progress, **room)
             except BaseException:
                 opened.close()
                 raise

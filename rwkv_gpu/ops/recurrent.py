@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..gpu.plan import Slice
+from ..gpu.reach import Reach
 from ..gpu.shader import Constant
 from .recording import Recording
 from .values import ALIGN, Value, stack
@@ -86,6 +87,7 @@ class RecurrentRecorder(Recording):
             groups=self.max_segments * heads,
             fixed_bytes=5 * heads * size * 4,
             row_flops=heads * size * size * 8,
+            reach=Reach(sequence_bytes=2 * 4 * heads * size * size),
         )
         return y
 

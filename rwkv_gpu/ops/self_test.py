@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..gpu.device import Device
+from ..gpu.tuned import Tuned
 from ..gpu.tuning import COOP, MANY, TILE, LinearShape, Tuning, default_tuning
 from ..gpu.weights import upload_weights
 from .recorder import Recorder
@@ -15,12 +16,29 @@ from .vocabulary import Weight
 TOLERANCE = 5e-3
 
 
-def tuning_for(device: Device) -> Tuning:
-    """The device's constants, with matrix units where they exist and give the right answer."""
+def tuning_for(device: Device, tuned: Tuned | None = None) -> Tuning:
+    """The device's constants, or those that were found for it; matrix units only where they give the right answer."""
+    if tuned is not None:
+        return (
+            tuned.tuning if _does_without(tuned.tuning) or cooperative_matrix_works(device) else without(tuned.tuning)
+        )
     tuning = default_tuning(device.capabilities)
     if not cooperative_matrix_works(device):
         return tuning
     return replace(tuning, linear=(*tuning.linear[:-1], (MANY, COOP)))
+
+
+def _does_without(tuning: Tuning) -> bool:
+    return all(shape.kernel != COOP.kernel for _, shape in (*tuning.linear, *tuning.linear_short))
+
+
+def without(tuning: Tuning) -> Tuning:
+    """The same with plain tiles in place of matrix units."""
+    ladders = (tuning.linear, tuning.linear_short)
+    linear, short = (
+        tuple((bound, TILE if shape.kernel == COOP.kernel else shape) for bound, shape in ladder) for ladder in ladders
+    )
+    return replace(tuning, linear=linear, linear_short=short)
 
 
 def cooperative_matrix_works(device: Device) -> bool:

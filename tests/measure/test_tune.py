@@ -1,0 +1,139 @@
+"""Tuning: what is faster wins in spite of noise, what is wrong never does."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.gpu.tuned import runs
+from rwkv_gpu.gpu.tuning import MANY, default_tuning, vec
+from rwkv_gpu.measure import candidates, tune
+from rwkv_gpu.measure.check import expert_samples, experts_are_right, linear_is_right, matrix_samples
+from rwkv_gpu.measure.duel import Verdict, duel
+from rwkv_gpu.measure.tune import Limits
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Batch
+from tests.golden_files import OWN
+from tests.measure.test_synthetic import TINY, TINY_MIXTURE
+from tests.measure.tiny import opened_tiny
+
+# Sums over 16 lanes as if a subgroup had them: wrong, or no shader at all, where it has 8 or 32.
+WRONG = vec("one_subgroup", 16, 2, 1)
+
+
+def laps(seconds: float, noise: float, seed: int):
+    """A clock that drifts while it is read."""
+    rng, drift = np.random.default_rng(seed), itertools.count()
+    return lambda: seconds * (1 + 0.02 * next(drift)) * float(np.exp(noise * rng.standard_normal()))
+
+
+def test_a_duel_sees_a_tenth_through_noise_and_drift():
+    found = [duel(laps(1.0, 0.03, seed), laps(0.9, 0.03, 99 + seed)) for seed in range(40)]
+    assert sum(verdict.better for verdict in found) >= 38
+    assert all(abs(verdict.gain - 0.1) < 0.07 for verdict in found)
+
+
+def test_equals_seldom_beat_each_other_and_the_hopeless_are_let_go_at_once():
+    found = [duel(laps(1.0, 0.03, seed), laps(1.0, 0.03, 99 + seed)) for seed in range(40)]
+    assert sum(verdict.better for verdict in found) <= 6
+    assert duel(laps(1.0, 0.0, 0), laps(2.0, 0.0, 0)).rounds == 1
+
+
+@pytest.mark.parametrize("size", [0, 8, 16, 32, 64])
+@pytest.mark.parametrize("more", [False, True])
+def test_every_candidate_is_one_that_the_device_can_run(fast_device, size, more):
+    can = replace(
+        fast_device.capabilities,
+        subgroup=size > 0,
+        subgroup_size=size,
+        f16=more,
+        cooperative_matrix=more,
+        software=False,
+    )
+    plain = default_tuning(can)
+    for rows, precision in itertools.product((1, 2, 7, 32, 512), candidates.PRECISIONS):
+        shapes = list(candidates.linear_shapes(can, rows, precision))
+        assert len(shapes) == len(set(shapes)) > 0
+        assert all(runs(replace(plain, linear=((MANY, shape),)), can) for shape in shapes)
+    assert all(runs(replace(plain, experts=((MANY, shape),)), can) for shape in candidates.expert_shapes(can))
+    assert all(runs(replace(plain, map_lanes=count), can) for count in candidates.lanes(can, 64))
+
+
+def test_a_shape_is_right_where_numpy_says_so(fast_device):
+    tuning = default_tuning(fast_device.capabilities)
+    samples = matrix_samples(opened_tiny(TINY))
+    assert {sample.format.name for sample in samples} == {"Q4_K", "Q6_K", "F16", "F32"}
+    assert linear_is_right(fast_device, tuning.linear[0][1], samples[:1])
+    assert experts_are_right(fast_device, tuning.experts[0][1], expert_samples(opened_tiny(TINY_MIXTURE)))
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A ladder of two rungs, few candidates, and a clock by which every challenger wins."""
+    monkeypatch.setattr(tune, "ROWS", (1,))
+    monkeypatch.setattr(tune, "duel", lambda *_: Verdict(0.5, 0.0, 9))
+    monkeypatch.setattr(candidates, "lanes", lambda *_: [32])
+    return monkeypatch
+
+
+def test_what_is_wrong_is_told_and_never_chosen(fast_device, quick):
+    if fast_device.capabilities.subgroup_size == 16:
+        pytest.skip("16 lanes are a subgroup here")
+    quick.setattr(candidates, "linear_shapes", lambda *_: [WRONG])
+    found = run_tuner(fast_device, TINY)
+    shapes = {shape for _, shape in (*found.tuning.linear, *found.tuning.linear_short)}
+    assert WRONG not in shapes
+    matrices = [choice for choice in found.choices if "row" in choice.what]
+    assert matrices and all(choice.wrong and choice.tried == 0 for choice in matrices)
+
+
+def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
+    """Of a mixture of experts that attends, so that all there is to choose is chosen."""
+    last = default_tuning(fast_device.capabilities).experts[-1][1]
+    other = vec("workgroup", 32, 2, 1)
+    quick.setattr(candidates, "linear_shapes", lambda *_: [other])
+    quick.setattr(candidates, "expert_shapes", lambda *_: [last])
+    found = run_tuner(fast_device, TINY_MIXTURE)
+    assert {shape for _, shape in (*found.tuning.linear, *found.tuning.linear_short)} == {other}
+    assert {shape for _, shape in found.tuning.experts} == {last}
+    assert (found.tuning.map_lanes, found.tuning.attend_lanes) == (32, 32)
+    assert {choice.gain for choice in found.choices} == {0.5}
+    file = opened_tiny(TINY_MIXTURE)
+    answers = [
+        GpuRunner(fast_device, file, load_model(file), context=64, tuning=tuning).step(Batch.of([(0, 0, [5, 6, 7])]))
+        for tuning in (default_tuning(fast_device.capabilities), found.tuning)
+    ]
+    np.testing.assert_allclose(*answers, rtol=0, atol=1e-3 * np.abs(answers[0]).max())
+
+
+def run_tuner(device, shape):
+    file = opened_tiny(shape)
+    runner = GpuRunner(device, file, load_model(file), slots=2, chunk_size=16, context=64)
+    return tune.tune(runner, file, Limits(60, "float16", 8, (8, 16), 2), lambda line: None)
+
+
+def test_a_device_is_tuned_shown_and_used_by_the_command_line(adapter, tmp_path, monkeypatch):
+    monkeypatch.setenv("RWKV_GPU_CACHE", str(tmp_path))
+    model, where = str(OWN / "tiny-rwkv7.gguf"), ["--device", str(adapter.index)]
+
+    def run(*arguments: str):
+        result = CliRunner().invoke(cli, [*arguments, *where])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    run("tune", model, "--minutes", "0.05", "--save", str(tmp_path / "copy.json"))
+    [kept] = (tmp_path / "tuned").iterdir()
+    assert (tmp_path / "copy.json").read_text() == kept.read_text()
+    assert "| what | chosen | instead of | less time |" in run("tune", "--show")
+    data = json.loads(kept.read_text())
+    kept.write_text(json.dumps(data | {"chunk_size": 4}))
+    said = json.loads(run("generate", model, "-p", "abcdef", "-n", "2", "--json", "--chunk-size", "auto"))
+    assert said == json.loads(run("generate", model, "-p", "abcdef", "-n", "2", "--json")) | {
+        name: value for name, value in said.items() if name.endswith("per_second")
+    }
+    assert '"fits": true' in run("fit", model, "--chunk-size", "auto", "--json")

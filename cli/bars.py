@@ -77,6 +77,18 @@ class Bar:
             self._progress.start()
 
 
+class Counted(ProgressColumn):
+    """So many of how many."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{int(task.completed):,} of {int(task.total):,}" if task.total else "")
+
+
+def lines_bar(screen: Screen) -> Bar:
+    """For lines that are answered."""
+    return Bar(screen, "answered", Counted(), TimeRemainingColumn(compact=True))
+
+
 def prompt_bar(screen: Screen) -> Bar:
     """For a prompt that is fed."""
     return Bar(screen, "prompt", Rate(), TimeRemainingColumn(compact=True))

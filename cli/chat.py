@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import TALKING
 
 from . import slash
@@ -16,6 +15,7 @@ from .options import model_argument, opening_options
 from .sampling import given, sampling_options
 from .screen import Screen
 from .talk import Talk
+from .texts import read_text
 
 
 @click.command("chat", epilog='Example: rwkv-gpu chat model.gguf --system "Answer in one sentence."')
@@ -75,9 +75,4 @@ def _greet(talk: Talk) -> None:
 
 def _template(given: str | None) -> str | None:
     """The name of a built-in template, or what a file holds."""
-    if given is None or not Path(given).is_file():
-        return given
-    try:
-        return Path(given).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read the template {given}: {error}") from None
+    return read_text(given) if given is not None and Path(given).is_file() else given

@@ -13,14 +13,20 @@ from .signals import Signals
 
 # Each command is `command` in the module of its name beside this one, loaded when it is called.
 COMMANDS = {
+    "batch": "Answer many prompts from a file, together.",
     "bench": "Measure tokens a second, by prompt, depth, batch and chunk size.",
     "chat": "Talk with a model.",
+    "completion": "Print what a shell needs to complete commands and options.",
     "devices": "List the GPUs, and say which one would be chosen and why.",
+    "download": "Download a model from the Hugging Face hub.",
+    "embed": "Print texts as vectors.",
     "fit": "Say whether a model fits a device, and by which numbers.",
-    "profile": "Time every dispatch of a model, beside what the device can do.",
-    "tune": "Find the fastest kernels and settings for a device, and keep them.",
     "generate": "Continue a text.",
     "info": "Summarise a model: architecture, sizes, formats, tokenizer.",
+    "perplexity": "Compute how well a model foresees a text.",
+    "profile": "Time every dispatch of a model, beside what the device can do.",
+    "tokenize": "Show the tokens of a text.",
+    "tune": "Find the fastest kernels and settings for a device, and keep them.",
 }
 
 

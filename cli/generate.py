@@ -1,13 +1,11 @@
 """`rwkv-gpu generate`: continue a text."""
 
 import json
-import sys
 from typing import Any
 
 import click
 
 from rwkv_gpu import Completion
-from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import GREEDY
 
 from .bars import prompt_bar
@@ -15,6 +13,7 @@ from .opening import open_model
 from .options import json_option, model_argument, opening_options
 from .sampling import given, sampling_options
 from .screen import Screen
+from .texts import given_text
 
 
 @click.command("generate", epilog='Example: rwkv-gpu generate model.gguf -p "The sea" -n 64')
@@ -36,7 +35,7 @@ def command(
     **settings: Any,
 ) -> None:
     """Continue a text with MODEL. The text goes to standard output, the statistics to standard error."""
-    text = _prompt(prompt, path)
+    text = given_text(prompt, path, "--prompt")
     screen = Screen()
     with open_model(model, screen, sequences=1, **opening) as llm, prompt_bar(screen) as bar:
         generation = llm.stream(text, on_prompt=bar.update, **given(ctx, settings))
@@ -65,25 +64,3 @@ def as_data(done: Completion) -> dict[str, Any]:
         "prompt_tokens_per_second": round(done.stats.prompt_rate, 2),
         "decode_tokens_per_second": round(done.stats.decode_rate, 2),
     }
-
-
-def _prompt(prompt: str | None, path: str | None) -> str:
-    """The text to continue: given, from a file, or from standard input."""
-    if prompt is not None and path is not None:
-        raise BadInput("give the prompt by --prompt or by --file, not both")
-    if prompt is not None:
-        return _checked(prompt.encode("utf-8", "surrogateescape"), "--prompt")
-    if path is None:
-        return _checked(sys.stdin.buffer.read(), "standard input")
-    try:
-        with open(path, "rb") as file:
-            return _checked(file.read(), path)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror}") from None
-
-
-def _checked(data: bytes, where: str) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"the prompt from {where} is not UTF-8 at byte {error.start}; convert it first") from None

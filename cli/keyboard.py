@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from rwkv_gpu.errors import BadInput
 
+from .texts import read_text
+
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings
 
@@ -32,10 +34,7 @@ class Piped:
         if self._read:
             raise EOFError
         self._read = True
-        try:
-            text = sys.stdin.buffer.read().decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise BadInput(f"standard input is not UTF-8 at byte {error.start}; convert it first") from None
+        text = read_text("-")
         if not text.strip():
             raise BadInput("standard input is empty; pipe a question into the chat, or run it in a terminal")
         return text.strip("\n")

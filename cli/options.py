@@ -74,7 +74,7 @@ def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 # Whether the file exists and what it is, the library says, so that every way in gives the same message.
-model_argument = click.argument("model", metavar="MODEL.gguf")
+model_argument = click.argument("model", metavar="MODEL.gguf", type=click.Path())
 
 synthetic_option = click.option(
     "--synthetic", metavar="NAME", help="Random weights of a true shape, such as rwkv7-2.9b-q4_k_m, in place of a file."

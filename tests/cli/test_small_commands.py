@@ -1,0 +1,102 @@
+"""`tokenize`, `perplexity`, `embed`, `download` and `completion`, as their user sees them."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu
+from rwkv_gpu.cli.commands import COMMANDS, cli
+from tests.golden_files import OWN
+
+MODEL = OWN / "tiny-rwkv7.gguf"
+TEXT = "The sea, 海 and 👍."
+
+
+def run(*arguments: object, stdin: str | None = None):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin)
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with rwkv_gpu.load(MODEL, device="cpu") as llm:
+        yield llm
+
+
+def test_tokens_are_shown_as_ids_and_text_and_decode_to_it(llm):
+    ids = llm.tokenize(TEXT)
+    shown = run("tokenize", MODEL, TEXT).stdout.splitlines()
+    assert [int(line.split()[0]) for line in shown] == ids
+    assert json.loads(run("tokenize", MODEL, TEXT, "--json").stdout) == {"ids": ids, "count": len(ids)}
+    only = run("tokenize", MODEL, "--ids", stdin=TEXT).stdout
+    assert only.split() == [str(token) for token in ids]
+    assert run("tokenize", MODEL, "--decode", stdin=only).stdout == TEXT + "\n"
+
+
+@pytest.mark.parametrize("text", ["a b", "999999999", "-1"])
+def test_ids_that_are_none_are_refused(text):
+    result = run("tokenize", MODEL, "--decode", stdin=text)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+
+
+def test_perplexity_of_a_file_is_the_librarys(llm, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("the sea and the land " * 9, encoding="utf-8")
+    expected = llm.perplexity(path.read_text())
+    data = json.loads(run("perplexity", MODEL, path, "--device", "cpu", "--json").stdout)
+    assert data["perplexity"] == pytest.approx(expected)
+    assert run("perplexity", MODEL, path, "--device", "cpu").stdout == f"{expected:.4f}\n"
+    short = run("perplexity", MODEL, "-", "--device", "cpu", stdin="")
+    assert short.exit_code == 2
+    assert "at least 2" in short.stderr
+
+
+def test_embeddings_are_a_line_each(llm):
+    rows = [json.loads(line) for line in run("embed", MODEL, "one", "two", "--device", "cpu").stdout.splitlines()]
+    np.testing.assert_allclose(rows, llm.embed(["one", "two"]), atol=1e-6)
+    assert run("embed", MODEL, "--device", "cpu", stdin="one\ntwo\n").stdout.splitlines() == [
+        json.dumps(row) for row in rows
+    ]
+    assert "text 2 is empty" in run("embed", MODEL, "a", "", "--device", "cpu").stderr
+
+
+def test_a_download_prints_the_path_and_a_failure_is_one_line(monkeypatch, tmp_path):
+    hub = pytest.importorskip("huggingface_hub")
+
+    def fetch(repo, name, *, revision, local_dir):  # noqa: ARG001
+        if repo != "owner/name":
+            raise hub.errors.LocalEntryNotFoundError("no such\nrepository")
+        return f"{local_dir}/{name}"
+
+    monkeypatch.setattr(hub, "hf_hub_download", fetch)
+    monkeypatch.setattr(hub, "list_repo_files", lambda repo, revision: ["a.gguf", "README.md", "b/c.gguf"])
+    assert run("download", "owner/name", "a.gguf", "--to", tmp_path).stdout == f"{tmp_path}/a.gguf\n"
+    assert run("download", "owner/name").stdout == "a.gguf\nb/c.gguf\n"
+    failed = run("download", "owner/none", "a.gguf")
+    assert failed.exit_code == 2
+    assert failed.stderr == "rwkv-gpu: cannot download owner/none/a.gguf: no such repository\n"
+
+
+def test_without_the_hub_library_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    failed = run("download", "owner/name", "a.gguf")
+    assert failed.exit_code == 2
+    assert "pip install 'rwkv-gpu[hub]'" in failed.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_get_their_script(shell):
+    script = run("completion", shell).stdout
+    assert "_RWKV_GPU_COMPLETE" in script
+    assert "rwkv-gpu" in script
+
+
+def test_commands_are_completed():
+    code = "from rwkv_gpu.cli.main import main; main()"
+    env = {"_RWKV_GPU_COMPLETE": "bash_complete", "COMP_WORDS": "rwkv-gpu ", "COMP_CWORD": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    assert {line.split(",")[1] for line in done.stdout.splitlines()} == COMMANDS.keys()

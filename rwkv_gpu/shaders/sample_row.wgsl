@@ -3,7 +3,7 @@
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]
 @group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, V]: how often, and when last
 @group(0) @binding(5) var<storage, read> parts: array<Part>;            // [R, BLOCKS]
-@group(0) @binding(6) var<storage, read_write> list: array<vec2u>;      // [R, 2, LIST]: order and token of what may be kept
+@group(0) @binding(6) var<storage, read_write> list: array<vec2u>;      // [R, 1 + 2 LIST]: bounds, then what may be kept
 @group(0) @binding(7) var<storage, read_write> chosen: array<vec4u>;    // [R]
 @group(0) @binding(8) var<storage, read_write> said: array<u32>;        // [S], then the rings [S, RING]
 
@@ -32,9 +32,9 @@ fn run(group: u32, lane: u32) {
     sum = reduce_add(sum, lane);
 
     // Of the winners of all blocks or, where not every token may stay, of those that do.
-    let truncates = !is_set(draw, GREEDY | SKIP) && (draw.top_k < V || draw.top_p < 1.0 || draw.min_p > LEAST);
+    let cuts = truncates(draw);
     var size = BLOCKS;
-    if truncates {
+    if cuts {
         truncate(row, draw, most, sum, lane);
         size = kept_size();
     }
@@ -43,7 +43,7 @@ fn run(group: u32, lane: u32) {
     var place = NO_TOKEN;
     for (var i = lane; i < size; i += WG) {
         var token = parts[row * BLOCKS + min(i, BLOCKS - 1u)].token;
-        if truncates {
+        if cuts {
             let entry = entry_of(row, draw, i);
             token = select(NO_TOKEN, entry.y, is_kept(entry));
         }

@@ -5,9 +5,12 @@
 // whose sums do not hang on the order of adding.
 var<workgroup> listed: atomic<u32>;
 var<workgroup> tallies: array<atomic<u32>, 16>;
+var<workgroup> few: array<vec2u, FEW>;          // order and token of what may be kept, where that is few
+var<workgroup> few_shares: array<u32, FEW>;
 
 var<private> bound: u32;        // the least order that is kept
 var<private> safe: u32;         // what is surely less or equal, where that is a guess
+var<private> settled: bool;     // nothing more is to be cut
 var<private> last_tie: u32;     // the last token that is kept of those of the least order
 var<private> count: u32;        // entries that may be kept
 var<private> in_list: bool;     // whether they are listed, or all tokens are gone through
@@ -15,8 +18,10 @@ var<private> half: u32;         // of the list, which is in use
 var<private> base: f32;         // the greatest logit
 var<private> scale: f32;        // of exp(x - base), so that the sum of all is WHOLE
 
-const GUESS = 12.0;             // what is less likely by so many nats seldom stays
 const WHOLE = 0x1p31f;
+const TOTAL = 0u;               // of tallies: the share of what is listed, of the top k, what stays last
+const TOP = 1u;
+const LAST = 2u;
 const BY_COUNT = 0u;
 const BY_SHARE = 1u;
 const BY_TOKEN = 2u;            // the count of those of the least order, by token
@@ -26,84 +31,47 @@ const NEAR = 1u;
 const FIND = NEAR + 3u;
 const ABOVE = FIND + 8u;        // 17^8 > 2^32
 const TIES = ABOVE + 1u;        // 17^5 > 2^20
-const LOWEST = -3.3e38;         // of what is possible
 const NOWHERE = 0xffffffffu;    // no entry is of that order
-
-// A number that is ordered as x is.
-fn order(x: f32) -> u32 {
-    let bits = select(bitcast<u32>(x), 0u, x == 0.0);
-    return select(bits | 0x80000000u, ~bits, bits >> 31u == 1u);
-}
-
-fn value_of(order: u32) -> f32 {
-    return bitcast<f32>(select(~order, order & 0x7fffffffu, order >> 31u == 1u));
-}
 
 fn kept_size() -> u32 { return count; }
 
 // The order and the token of an entry.
 fn entry_of(row: u32, draw: Draw, i: u32) -> vec2u {
     if in_list {
-        return list[(row * 2u + half) * LIST + i];
+        return list[place_of(row, half) + i];
     }
     return vec2u(order(adjusted(row, draw, i)), i);
 }
+
+// Where a half of the list begins.
+fn place_of(row: u32, which: u32) -> u32 { return row * (1u + 2u * LIST) + 1u + which * LIST; }
 
 fn is_kept(entry: vec2u) -> bool { return entry.x > bound || (entry.x == bound && entry.y <= last_tie); }
 
 fn share_of(order: u32) -> u32 { return u32(exp(value_of(order) - base) * scale + 0.5); }
 
 fn truncate(row: u32, draw: Draw, most: f32, sum: f32, lane: u32) {
+    let bounds = list[row * (1u + 2u * LIST)];
+    let listed_count = parts[row * BLOCKS].listed;
+    bound = bounds.x;
+    safe = bounds.y;
+    last_tie = NO_TOKEN;
     base = most;
     scale = WHOLE / sum;
-    last_tie = NO_TOKEN;
-    count = V;
-    in_list = false;
     half = 0u;
-    let all = draw.top_k >= V;
-    let least = order(max(most + draw.min_p, LOWEST));
-    // A bound of what is kept, that is easily found; its slack is for what exp rounds.
-    bound = order(LOWEST);
-    if !all && draw.top_k <= BLOCKS {
-        bound = max(bound, block_order(row, draw.top_k, lane));
-    }
-    if all && draw.top_p < 1.0 {
-        bound = max(bound, order(most + log((1.0 - draw.top_p) * sum / f32(V)) - 1e-3));
-    }
-    if all || draw.top_p >= 1.0 {
-        bound = max(bound, least);
-    }
-    safe = bound;
-    if all && draw.top_p < 1.0 {
-        bound = max(bound, order(most - GUESS));
-    }
+    settled = false;
+    in_list = listed_count <= LIST;
+    count = select(V, listed_count, in_list);
     // By count, then by share, where they are asked for.
     let end = select(2u, 1u, draw.top_p >= 1.0);
-    for (var measure = select(BY_COUNT, BY_SHARE, all); measure < end; measure++) {
+    for (var measure = select(BY_COUNT, BY_SHARE, draw.top_k >= V); measure < end; measure++) {
         cut(row, draw, measure, most, lane);
     }
+    let least = order(max(most + draw.min_p, LOWEST));
     if least > bound {
         bound = least;
         last_tie = NO_TOKEN;
     }
-}
-
-// The k-th of the greatest of each block: at least k tokens are of that order.
-fn block_order(row: u32, k: u32, lane: u32) -> u32 {
-    workgroupBarrier();
-    for (var b = lane; b < BLOCKS; b += WG) {
-        let mine = parts[row * BLOCKS + b].most;
-        var rank = 0u;
-        for (var other = 0u; other < BLOCKS; other++) {
-            let most = parts[row * BLOCKS + other].most;
-            rank += u32(most > mine || (most == mine && other < b));
-        }
-        if rank == k - 1u {
-            atomicStore(&listed, order(mine));
-        }
-    }
-    workgroupBarrier();
-    return atomicLoad(&listed);
 }
 
 // Lists what may be kept of what was gone through so far, where the list has room for all.
@@ -114,24 +82,80 @@ fn enlist(row: u32, draw: Draw, lane: u32) {
     }
     workgroupBarrier();
     let target_half = 1u - half;
-    for (var i = lane; i < count && atomicLoad(&listed) <= LIST; i += WG) {
+    let end = select(count, 0u, settled);
+    for (var i = lane; i < end && atomicLoad(&listed) <= LIST; i += WG) {
         let entry = entry_of(row, draw, i);
         if is_kept(entry) {
             let place = atomicAdd(&listed, 1u);
             if place < LIST {
-                list[(row * 2u + target_half) * LIST + place] = entry;
+                list[place_of(row, target_half) + place] = entry;
             }
         }
     }
     storageBarrier();
     workgroupBarrier();
     let found = atomicLoad(&listed);
-    if found <= LIST {
+    if !settled && found <= LIST {
         in_list = true;
         half = target_half;
         count = found;
     }
 }
+
+// All cuts at once, where few may be kept: each is ranked by comparing it with all others. By share the goal is known,
+// by count it follows from the share of the top k.
+fn settle(row: u32, draw: Draw, measure: u32, known: u32, lane: u32) {
+    let all = draw.top_k >= V;
+    let size = select(0u, count, !settled && in_list && count <= FEW && (all || measure == BY_COUNT));
+    workgroupBarrier();
+    for (var i = lane; i < 16u; i += WG) {
+        atomicStore(&tallies[i], 0u);
+    }
+    workgroupBarrier();
+    var share = 0u;
+    for (var i = lane; i < size; i += WG) {
+        let entry = entry_of(row, draw, i);
+        few[i] = entry;
+        few_shares[i] = share_of(entry.x);
+        share += few_shares[i];
+    }
+    share = subtotal(share);
+    if share > 0u && leads() {
+        atomicAdd(&tallies[TOTAL], share);
+    }
+    // First the share of the top k, where top-p is of these; then the last that stays.
+    let kept = min(draw.top_k, size);
+    for (var turn = select(0u, 1u, all || draw.top_p >= 1.0); turn < 2u; turn++) {
+        workgroupBarrier();
+        let goal = select(goal_of(draw, atomicLoad(&tallies[TOP])), known, all);
+        for (var i = lane; i < size; i += WG) {
+            var rank = 0u;
+            var before = 0u;
+            for (var other = 0u; other < size; other++) {
+                let above = few[other].x > few[i].x || (few[other].x == few[i].x && few[other].y < few[i].y);
+                rank += u32(above);
+                before += select(0u, few_shares[other], above);
+            }
+            let upto = before + few_shares[i];
+            let is_last = rank + 1u == kept || (turn == 1u && draw.top_p < 1.0 && upto >= goal);
+            if is_last && turn == 0u {
+                atomicStore(&tallies[TOP], upto);
+            } else if is_last && rank < kept && (draw.top_p >= 1.0 || before < goal) {
+                atomicStore(&tallies[LAST], few[i].x);
+                atomicStore(&tallies[LAST + 1u], few[i].y);
+            }
+        }
+    }
+    workgroupBarrier();
+    let enough = !all || draw.top_p >= 1.0 || bound <= safe || atomicLoad(&tallies[TOTAL]) >= known;
+    if size > 0u && enough {
+        settled = true;
+        bound = atomicLoad(&tallies[LAST]);
+        last_tie = atomicLoad(&tallies[LAST + 1u]);
+    }
+}
+
+fn goal_of(draw: Draw, whole: u32) -> u32 { return max(1u, u32(ceil(draw.top_p * f32(whole)))); }
 
 // Keeps the fewest of the greatest that come to the goal together, or all where they do not.
 //
@@ -143,9 +167,12 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
     var low = 0u;
     var high = 0u;
     for (var turn = 0u; turn < TIES + 5u; turn++) {
-        if turn == 0u || turn == FIND {
-            // After a few turns the bound is so near that little more than what is kept is listed.
+        if turn == FIND {
+            // The bound is so near by now that little more than what is kept is listed.
             enlist(row, draw, lane);
+        }
+        if turn == 0u || turn == FIND {
+            settle(row, draw, measure, select(goal, goal_of(draw, u32(WHOLE)), turn == 0u), lane);
         }
         if turn == 0u && !in_list && draw.top_k >= V {
             bound = order(LOWEST);  // the share of all tokens must be known
@@ -161,12 +188,15 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
         } else if apart == 0u {
             first = NOWHERE;    // found
         }
-        var sums = tally(row, draw, what, first, apart, lane);
+        var sums = tally(row, draw, what, select(first, NOWHERE, settled), apart, lane);
+        if settled {
+            continue;
+        }
         if turn == 0u {
             if measure == BY_SHARE {
                 // Of all tokens, if not all are listed.
                 let whole = select(sums[0], u32(WHOLE), in_list && draw.top_k >= V);
-                goal = max(1u, u32(ceil(draw.top_p * f32(whole))));
+                goal = goal_of(draw, whole);
                 if draw.top_k >= V && sums[0] < goal && bound > safe {
                     bound = safe;
                     in_list = false;
@@ -196,7 +226,9 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
             }
         }
     }
-    last_tie = min(last_tie, TOKENS - low);
+    if !settled {
+        last_tie = min(last_tie, TOKENS - low);
+    }
 }
 
 // What the kept entries from first, first + apart, first + 2 apart ... on come to; without `apart` of first alone.

@@ -1,0 +1,15 @@
+// Logits as whole numbers of the same order, and whether a row is cut at all.
+const LOWEST = -3.3e38;         // of what is possible
+
+fn order(x: f32) -> u32 {
+    let bits = select(bitcast<u32>(x), 0u, x == 0.0);
+    return select(bits | 0x80000000u, ~bits, bits >> 31u == 1u);
+}
+
+fn value_of(order: u32) -> f32 {
+    return bitcast<f32>(select(~order, order & 0x7fffffffu, order >> 31u == 1u));
+}
+
+fn truncates(draw: Draw) -> bool {
+    return !is_set(draw, GREEDY | SKIP) && (draw.top_k < V || draw.top_p < 1.0 || draw.min_p > LEAST);
+}

@@ -108,7 +108,7 @@ def main(
             path = Path(folder) / f"{model}.gguf"
             write(path, noise(*named(model)))
             model = str(path)
-        with GGUFFile.open(model) as file, runner_for(file, works, device, "f16") as runner:
+        with GGUFFile.open(model) as file, runner_for(file, works, device) as runner:
             peer = Peer(python, model, threads)
             place = runner.device.adapter if isinstance(runner, GpuRunner) else "numpy"
             click.echo(f"{Path(model).stem}: rwkv-gpu on {place}; llama.cpp with {peer.system.strip()}")

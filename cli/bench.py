@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
 from rwkv_gpu import __version__
-from rwkv_gpu.engine.room import Kind
+from rwkv_gpu.engine.room import DEFAULT_LOOK_AHEAD, Kind
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
@@ -35,6 +36,10 @@ from .options import device_option, kv_option, numbers, synthetic_option
 @click.option("--chunk-size", type=numbers, default="512", show_default=True, help="Prompt tokens in one step.")
 @click.option("-r", "--repeats", type=click.IntRange(1), default=5, show_default=True)
 @click.option("--layers-per-submit", type=click.IntRange(0), default=0, show_default=True, help="0 is all at once.")
+@click.option(
+    "--look-ahead", type=click.IntRange(0, 16), default=DEFAULT_LOOK_AHEAD, show_default=True,
+    help="Steps of decode under way before the tokens of the first are known.",
+)  # fmt: skip
 @click.option("--tuned/--untuned", default=True, show_default=True, help="Use what `rwkv-gpu tune` found.")
 @click.option("-o", "--output", type=click.Choice(list(RENDER)), default="md", show_default=True)
 @kv_option
@@ -49,6 +54,7 @@ def command(
     chunk_size: list[int],
     repeats: int,
     layers_per_submit: int,
+    look_ahead: int,
     tuned: bool,
     output: str,
     kv: Kind,
@@ -58,7 +64,8 @@ def command(
     if min(*chunk_size, *batch) < 1:
         raise BadInput("a chunk size and a batch are at least 1")
     works = workloads(prompt, tokens, depth, batch, chunk_size)
-    with opened(model, synthetic) as file, runner_for(file, works, device, kv, layers_per_submit, tuned) as runner:
+    settings: dict[str, Any] = {"kv": kv, "look_ahead": look_ahead, "layers_per_submit": layers_per_submit}
+    with opened(model, synthetic) as file, runner_for(file, works, device, tuned=tuned, **settings) as runner:
         gpu = runner.device if isinstance(runner, GpuRunner) else None
         roofline = measure_roofline(gpu) if gpu else None
         subject, place = Subject.of(file), Place.of(gpu, roofline, __version__)
@@ -86,17 +93,16 @@ def opened(model: str | None, synthetic: str | None) -> Iterator[GGUFFile]:
 
 @contextmanager
 def runner_for(
-    file: GGUFFile, works: list[Workload], device: str, kv: Kind, layers_per_submit: int = 0, tuned: bool = True
+    file: GGUFFile, works: list[Workload], device: str, *, tuned: bool = True, layers_per_submit: int = 0, **room: Any
 ) -> Iterator[Runner]:
     """The model loaded with just the room that the workloads need."""
     slots, context, rows = needed(works)
+    room |= {"slots": slots, "chunk_size": rows, "context": context}
     model, adapter = load_model(file), find(device).adapter
     if adapter is None:
-        yield HostRunner(file, model, slots=slots, chunk_size=rows, context=context, kv=kv)
+        yield HostRunner(file, model, **room)
         return
     with Device(adapter) as gpu:
         found = find_tuned(adapter, gpu.capabilities, tuned_folder()) if tuned else None
-        yield GpuRunner(
-            gpu, file, model, slots=slots, chunk_size=rows, context=context, kv=kv,
-            layers_per_submit=layers_per_submit, tuning=tuning_for(gpu, found),
-        )  # fmt: skip
+        tuning = tuning_for(gpu, found)
+        yield GpuRunner(gpu, file, model, tuning=tuning, layers_per_submit=layers_per_submit, **room)

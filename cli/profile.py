@@ -53,7 +53,7 @@ def command(
     works += [Workload("tg", 1, d, b, b) for d in depth for b in batch if b]
     if not works:
         raise BadInput("nothing to profile: give rows of a prompt (-p) or a batch (-b) above 0")
-    with opened(model, synthetic) as file, runner_for(file, works, device, kv) as runner:
+    with opened(model, synthetic) as file, runner_for(file, works, device, kv=kv) as runner:
         if not isinstance(runner, GpuRunner):
             raise BadInput("numpy has no dispatches to profile; choose a GPU with --device, see `rwkv-gpu devices`")
         roofline = measure_roofline(runner.device)

@@ -23,6 +23,7 @@ from .folders import tuned_folder
 from .options import device_option, json_option, synthetic_option
 
 SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # to tune by where nothing is named
+AHEAD = 4  # steps under way, at most
 
 
 @click.command("tune", epilog="Example: rwkv-gpu tune model.gguf --minutes 3")
@@ -74,13 +75,15 @@ def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, minutes: float, precis
     chunks = (32, 64, 128, 256) if software else (64, 128, 256, 512, 1024)
     limits = Limits(60 * minutes, precision, 64 if software else 512, chunks, 4 if software else 32)
     model = load_model(file)
-    runner = GpuRunner(gpu, file, model, slots=8 if software else 32, chunk_size=max(chunks), context=max(chunks))
+    runner = GpuRunner(
+        gpu, file, model, slots=8 if software else 32, chunk_size=max(chunks), context=max(chunks), look_ahead=AHEAD
+    )
     found = tune(runner, file, limits, lambda line: click.echo(line, err=True))
     name = file.path.name.removesuffix(".gguf")
     driver, kernels = adapter.driver, fingerprint()
     return Tuned(
         adapter.name, adapter.backend, driver, kernels, (name,),
-        found.tuning, found.chunk_size, found.layers_per_submit, found.choices,
+        found.tuning, found.chunk_size, found.layers_per_submit, found.look_ahead, found.choices,
     )  # fmt: skip
 
 
@@ -95,5 +98,7 @@ def _table(tuned: Tuned) -> str:
         instead = "" if same else one.default
         wrong = ", ".join(one.wrong)
         lines.append(f"| {one.what} | {one.chosen} | {instead} | {gain} | {one.tried} | {wrong} |")
-    lines.append(f"\nchunk size {tuned.chunk_size}, layers per submit {tuned.layers_per_submit}")
+    lines.append(
+        f"\nchunk size {tuned.chunk_size}, layers per submit {tuned.layers_per_submit}, look-ahead {tuned.look_ahead}"
+    )
     return "\n".join(lines)

@@ -48,6 +48,7 @@ class Tuned:
     tuning: Tuning
     chunk_size: int | None = None
     layers_per_submit: int | None = None
+    look_ahead: int | None = None
     choices: tuple[Choice, ...] = ()
 
     def text(self) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..engine.engine import Engine
-from ..engine.room import DEFAULT_CACHE, Kind
+from ..engine.room import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, Kind
 from ..engine.runner import GpuRunner, HostRunner, Runner
 from ..engine.state_file import fingerprint
 from ..errors import BadInput
@@ -85,6 +85,7 @@ def load(
             try:
                 found = find_tuned(choice.adapter, opened.capabilities, Path(tuned) if tuned is not None else None)
                 if found is not None:
+                    room["look_ahead"] = DEFAULT_LOOK_AHEAD if found.look_ahead is None else found.look_ahead
                     room["chunk_size"] = chunk or found.chunk_size or DEFAULT_CHUNK
                     layers_per_submit = found.layers_per_submit if layers_per_submit is None else layers_per_submit
                 room |= {"tuning": tuning_for(opened, found), "layers_per_submit": layers_per_submit or 0}

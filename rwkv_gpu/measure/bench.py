@@ -3,16 +3,23 @@
 import math
 import statistics
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..engine.runner import GpuRunner, Runner
+from ..engine.draws import draw_row
+from ..engine.pending import Draws, Pending
+from ..engine.runner import GpuRunner, Output, Runner
+from ..engine.sampling_params import SamplingParams
 from ..gpu.plan import Plan
 from ..ops.batch import Batch
+from ..ops.sampling import DRAW
 from .roofline import Roofline
 from .workload import Workload
+
+OUTPUT: dict[str, Output] = {"pp": "logits", "tg": "chosen"}  # what the last step of a prompt gives, and each of decode
 
 
 @dataclass(frozen=True)
@@ -104,12 +111,12 @@ def warm_up(runner: GpuRunner, work: Workload, steps: list[Batch]) -> Cost:
     rewind(runner, work)
     nbytes = flops = 0
     for step in steps:
-        plan = runner.plan_for(runner.prepare(step))
+        plan = runner.plan_for(runner.prepare(step), OUTPUT[work.kind])
         cost = plan.cost(step.rows, len(step.outputs), spans(step))
         nbytes, flops = nbytes + cost[0], flops + cost[1]
-    runner.step(steps[-1])
-    rewind(runner, work)
-    runner.step(steps[0])
+    for step in (steps[0], steps[-1]):
+        rewind(runner, replace(work, depth=step.segments[0].start))
+        run(runner, work, [step], 0)
     return Cost(len(steps), len(plan.dispatches), per_layer(plan), nbytes, flops)
 
 
@@ -119,27 +126,40 @@ def per_layer(plan: Plan) -> float:
     return len(layers) / max(1, len(set(layers)))
 
 
-def on_gpu(runner: GpuRunner, work: Workload, steps: list[Batch]) -> Timing:
-    """One pass. Decode waits for the logits of each step, as a sampler on the host does; a prompt for its last ones."""
+def on_gpu(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int | None = None) -> Timing:
+    """One pass. Of decode some steps are under way before the tokens of the first are known, as in the engine."""
     rewind(runner, work)
-    wait_each = work.kind == "tg"
-    host = 0.0
+    return run(runner, work, steps, runner.room.look_ahead if look_ahead is None else look_ahead)
+
+
+def run(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int) -> Timing:
+    """The steps of a workload, from where its sequences are."""
+    host, flights = 0.0, deque[Pending]()
+    draws = greedy(steps[0])
     begin = time.perf_counter()
     for step in steps:
         start = time.thread_time()  # where submitting has to wait, nobody computes
-        plan = submit(runner, step)
+        batch = runner.prepare(step)
+        if work.kind == "tg":
+            flights.append(runner.submit(batch, draws))
+        else:
+            plan = runner.plan_for(batch)
+            counts = len(batch.segments), len(batch.outputs), runner.layers_per_submit
+            plan.run(batch.rows, batch.arrays(), *counts)
         host += time.thread_time() - start
-        if wait_each or step is steps[-1]:
-            plan.read("logits", len(step.outputs))
+        while len(flights) > look_ahead:
+            flights.popleft().wait()
+    for flight in flights:
+        flight.wait()
+    if work.kind == "pp":
+        plan.read("logits", len(steps[-1].outputs))
     return Timing(time.perf_counter() - begin, host)
 
 
-def submit(runner: GpuRunner, step: Batch) -> Plan:
-    """A step on its way to the device."""
-    batch = runner.prepare(step)
-    plan = runner.plan_for(batch)
-    plan.run(batch.rows, batch.arrays(), len(batch.segments), len(batch.outputs), runner.layers_per_submit)
-    return plan
+def greedy(step: Batch) -> Draws:
+    """Every sequence says what is likeliest; the next step says something else all the same."""
+    rows = [draw_row(SamplingParams(temperature=0.0), 0, segment.slot) for segment in step.segments]
+    return Draws(np.array(rows, DRAW))
 
 
 def on_host(runner: Runner, work: Workload, steps: list[Batch]) -> Timing:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..engine.runner import GpuRunner
 from ..gpu.profile import Profile, StepTime
-from .bench import Timing, on_gpu, rewind, spans
+from .bench import OUTPUT, Timing, greedy, on_gpu, rewind, spans
 from .roofline import Roofline
 from .workload import Workload
 
@@ -50,9 +50,9 @@ def profile(runner: GpuRunner, works: Iterable[Workload], replays: int, roofline
         times: list[Timing] = [on_gpu(runner, work, [step]) for _ in range(replays)]
         rewind(runner, work)
         batch = runner.prepare(step)
-        plan = runner.plan_for(batch)
-        segments, outputs = len(batch.segments), len(batch.outputs)
-        found = plan.profile(batch.rows, batch.arrays(), replays, segments, outputs, spans(batch))
+        plan = runner.plan_for(batch, OUTPUT[work.kind])
+        inputs = batch.arrays() | {"draws": greedy(step).rows}
+        found = plan.profile(batch.rows, inputs, replays, len(batch.segments), len(batch.outputs), spans(batch))
         seconds, host = (statistics.median(getattr(t, name) for t in times) for name in ("seconds", "host_seconds"))
         yield Profiled(work, found, seconds, host, roofline)
 

@@ -218,10 +218,10 @@ def changed(tuning: Tuning, name: str, at: int, shape: LinearShape | ExpertShape
     return with_field(tuning, name, (*ladder[:at], (ladder[at][0], shape), *ladder[at + 1 :]))
 
 
-def pass_seconds(runner: GpuRunner, work: Workload) -> float:
+def pass_seconds(runner: GpuRunner, work: Workload, look_ahead: int | None = None) -> float:
     """Of a whole workload, by our own clock."""
     runner.chunk_size = max(work.chunk, work.batch)
-    return on_gpu(runner, work, work.steps()).seconds
+    return on_gpu(runner, work, work.steps(), look_ahead).seconds
 
 
 @dataclass(frozen=True)
@@ -242,11 +242,12 @@ class Found:
     tuning: Tuning
     chunk_size: int
     layers_per_submit: int
+    look_ahead: int
     choices: tuple[Choice, ...]
 
 
 def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
-    """Kernels by rows, then lanes, then how steps are cut."""
+    """Kernels by rows, then lanes, then how steps are cut, and how far they run ahead of the host."""
     tuner = Tuner(runner, file, seconds=limits.seconds, precision=limits.precision, say=say)
     attends, mixes = bool(runner.model.caches), any(len(weight.shape) > 2 for weight in runner.model.weights)
     tuner.linear(limits.chunk)
@@ -263,10 +264,15 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     def prefill(chunk: int) -> float:
         return pass_seconds(runner, Workload("pp", longest, 0, 1, chunk))
 
+    said = Workload("tg", limits.decode, 0, 1, 1)
+
     def cut(layers: int) -> float:
         runner.layers_per_submit = layers
-        return pass_seconds(runner, Workload("tg", limits.decode, 0, 1, 1))
+        return pass_seconds(runner, said)
 
     chunk = tuner.setting("chunk size", min(512, longest), limits.chunks, prefill)
     layers = tuner.setting("layers per submit", 0, (1, 2, 4, 8, 16), cut)
-    return Found(tuner.tuning, chunk, layers, tuple(tuner.choices))
+    runner.layers_per_submit = layers
+    most = runner.room.look_ahead
+    ahead = tuner.setting("look-ahead", min(2, most), range(most + 1), lambda n: pass_seconds(runner, said, n))
+    return Found(tuner.tuning, chunk, layers, ahead, tuple(tuner.choices))

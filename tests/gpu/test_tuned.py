@@ -17,7 +17,7 @@ from rwkv_gpu.gpu.tuning import COOP, MANY, TILE_F16, LinearShape, default_tunin
 def tuned(fast_device: Device) -> Tuned:
     adapter, tuning = fast_device.adapter, default_tuning(fast_device.capabilities)
     choice = Choice("matrices, 1 row", "a", "b", 0.25, 0.01, 7, ("c",))
-    return Tuned(adapter.name, adapter.backend, adapter.driver, "0", ("m",), tuning, 256, 2, (choice,))
+    return Tuned(adapter.name, adapter.backend, adapter.driver, "0", ("m",), tuning, 256, 2, 1, (choice,))
 
 
 def test_what_is_saved_comes_back(fast_device, tuned, tmp_path):

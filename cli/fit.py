@@ -8,7 +8,7 @@ from typing import Literal
 import click
 
 from rwkv_gpu.engine.fit import Fit, fit
-from rwkv_gpu.engine.room import Kind, Room
+from rwkv_gpu.engine.room import DEFAULT_SEQUENCES, Kind, Room, shared_tokens
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice, find
 from rwkv_gpu.gpu.device import Device
@@ -63,9 +63,13 @@ def measure(
             if chunk_size == "auto":
                 tuned = find_tuned(choice.adapter, opened.capabilities, tuned_folder())
                 chunk_size = (tuned and tuned.chunk_size) or DEFAULT_CHUNK
-            return fit(opened, file, model, chunk_size=chunk_size, context=context, kv=kv)
+            return fit(
+                opened, file, model, chunk_size=chunk_size, context=context, kv=kv,
+                slots=DEFAULT_SEQUENCES, tokens=shared_tokens(model, context),
+            )  # fmt: skip
     needed = sum(4 * math.prod(weight.shape) for weight in model.weights)
-    needed += Room.of(model, context, 1, kv).total(model.caches, model.states)
+    room = Room.of(model, context, DEFAULT_SEQUENCES, kv, tokens=shared_tokens(model, context))
+    needed += room.total(model.caches, model.states)
     available = host_available()
     return {"needed": needed, "available": available, "fits": available is None or needed <= available}
 

@@ -12,6 +12,7 @@ from ..models.registry import Model
 from ..ops.vocabulary import PAGE, Cache, State
 
 DEFAULT_CONTEXT = 4096
+DEFAULT_SEQUENCES = 4
 DEFAULT_CACHE = 256 << 20  # bytes kept of sequences that have ended
 MOST_CHECKPOINTS = 64  # states among these
 DEFAULT_LOOK_AHEAD = 2  # steps that may be under way while the host learns of the first
@@ -109,6 +110,11 @@ class Room:
     def total(self, caches: Sequence[Cache], states: Sequence[State] = ()) -> int:
         """Bytes of all layers."""
         return sum(2 * self.nbytes(cache) for cache in caches) + sum(self.state_bytes(state) for state in states)
+
+
+def shared_tokens(model: Model, context: int | None) -> int | None:
+    """Positions of all sequences together where nothing is said: as many as one may have."""
+    return (context or min(model.context or 0, DEFAULT_CONTEXT)) or None
 
 
 def check_bindings(device: Device, model: Model, room: Room) -> None:

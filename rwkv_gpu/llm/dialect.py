@@ -92,7 +92,7 @@ class Dialect:
         """What the engine is asked for."""
         stop_ids = self.tokenizer.stop_ids | self.stop_ids | params.stop_ids
         chosen = replace(params, stop_ids=stop_ids)
-        return Request(asked.transcript.ids, chosen, grammar, keep=True)
+        return Request(asked.transcript.ids, chosen, grammar, keep=True, marks=(asked.border,))
 
     def reader(self, asked: Asked, params: SamplingParams) -> Reader:
         """What reads the answer."""

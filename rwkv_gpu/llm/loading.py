@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..engine.engine import Engine
-from ..engine.room import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, Kind
+from ..engine.room import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, DEFAULT_SEQUENCES, Kind, shared_tokens
 from ..engine.runner import GpuRunner, HostRunner, Runner
 from ..engine.state_file import fingerprint
 from ..errors import BadInput
@@ -28,9 +28,10 @@ RANGES = {
     "context": (1, 1 << 32),
     "tokens": (1, 1 << 40),
     "cache_bytes": (0, 1 << 50),
+    "look_ahead": (0, 16),
     "layers_per_submit": (0, 1 << 16),
 }
-OPTIONAL = ("chunk_size", "context", "tokens", "layers_per_submit")
+OPTIONAL = ("chunk_size", "context", "tokens", "look_ahead", "layers_per_submit")
 DEFAULT_CHUNK = 512
 
 
@@ -39,11 +40,12 @@ def load(
     *,
     device: str = "auto",
     chunk_size: int | Literal["auto"] = DEFAULT_CHUNK,
-    sequences: int = 1,
+    sequences: int = DEFAULT_SEQUENCES,
     context: int | None = None,
     kv: Kind = "f16",
     tokens: int | None = None,
     cache_bytes: int = DEFAULT_CACHE,
+    look_ahead: int | None = None,
     progress: Progress | None = None,
     layers_per_submit: int | None = None,
     portable: bool = False,
@@ -54,26 +56,28 @@ def load(
 
     `device` is auto, cpu, an index or a part of a name; `chunk_size` is how many tokens of a prompt go in one step;
     `sequences` is how many requests run at a time, the others wait; `cache_bytes` is how much is kept of sequences that
-    have ended, for those that begin alike. `progress` is told how many bytes of the file are loaded, and of how many.
+    have ended, for those that begin alike; `look_ahead` is how many steps are begun before the tokens of the first are
+    known. `progress` is told how many bytes of the file are loaded, and of how many.
     For models that attend, `context` is how many tokens a sequence may have, prompt and answer together (as many as it
-    was trained on, but 4,096 at most, where nothing is said), `tokens` how many all of them may have together, and
-    `kv` how keys and values are stored: f16 or f32.
-    `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, and with a chunk size of
-    auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
+    was trained on, but 4,096 at most, where nothing is said), `tokens` how many all of them may have together (as many
+    as one), and `kv` how keys and values are stored: f16 or f32.
+    `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, how many steps are begun
+    ahead, and with a chunk size of auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
     `portable` asks of the device no more than every one has, `checked` has the driver check each index; both are slow.
     """
     chunk = None if chunk_size == "auto" else chunk_size
     check(
         chunk_size=chunk, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
-        layers_per_submit=layers_per_submit,
+        look_ahead=look_ahead, layers_per_submit=layers_per_submit,
     )  # fmt: skip
     with GGUFFile.open(path) as file:
         model = load_model(file)
         tokenizer = load_tokenizer(file.metadata)
         choice = find(device)
         room: dict[str, Any] = {
-            "slots": sequences, "chunk_size": chunk or DEFAULT_CHUNK, "context": context, "kv": kv, "tokens": tokens,
-            "cache_bytes": cache_bytes,
+            "slots": sequences, "chunk_size": chunk or DEFAULT_CHUNK, "context": context, "kv": kv,
+            "tokens": tokens or shared_tokens(model, context), "cache_bytes": cache_bytes,
+            "look_ahead": DEFAULT_LOOK_AHEAD if look_ahead is None else look_ahead,
         }  # fmt: skip
         runner: Runner
         if choice.adapter is None:
@@ -85,7 +89,8 @@ def load(
             try:
                 found = find_tuned(choice.adapter, opened.capabilities, Path(tuned) if tuned is not None else None)
                 if found is not None:
-                    room["look_ahead"] = DEFAULT_LOOK_AHEAD if found.look_ahead is None else found.look_ahead
+                    if look_ahead is None and found.look_ahead is not None:
+                        room["look_ahead"] = found.look_ahead
                     room["chunk_size"] = chunk or found.chunk_size or DEFAULT_CHUNK
                     layers_per_submit = found.layers_per_submit if layers_per_submit is None else layers_per_submit
                 room |= {"tuning": tuning_for(opened, found), "layers_per_submit": layers_per_submit or 0}

@@ -170,6 +170,7 @@ def test_a_value_that_is_wrong_is_named():
     for given, message in [
         ({"sequences": 0}, "sequences is 0; it must be a whole number from 1 to 256"),
         ({"context": "long"}, "context is 'long'"),
+        ({"look_ahead": 17}, "look_ahead is 17"),
         ({"tokens": 0}, "tokens is 0"),
         ({"cache_bytes": -1}, "cache_bytes is -1"),
         ({"cache_bytes": None}, "cache_bytes is None"),

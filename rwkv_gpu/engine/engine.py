@@ -154,7 +154,7 @@ class Engine:
                         raise
             kept = self._places.keep(VISITOR, len(ids))
             if kept is not None:
-                self.prefixes.store(ids, kept)
+                self.prefixes.store(ids, kept, wanted=True)
         finally:
             self._places.forget(VISITOR)
 
@@ -264,14 +264,15 @@ class Engine:
     def _keep_prompt(self, share: Share) -> None:
         """Keeps what a step of a prompt has come to, where another prompt may share it."""
         running, end = share.running, share.end
-        worth = end in running.borders or end < running.prompt or self._places.rewinds
-        if share.start < running.prompt and end <= running.prompt and worth:
-            self._keep(running, end, whole=end not in running.borders)
+        asked = end in running.borders
+        if share.start < running.prompt and (asked or (self._places.rewinds == (end == running.prompt))):
+            self._keep(running, end, asked=asked)
 
-    def _keep(self, running: Running, most: int, *, whole: bool) -> None:
-        kept = self._places.keep(running.seat, most, whole=whole)
+    def _keep(self, running: Running, most: int, *, asked: bool) -> None:
+        """Keeps the beginning of a sequence; if nobody asked for it, only what is whole."""
+        kept = self._places.keep(running.seat, most, whole=not asked)
         if kept is not None:
-            self.prefixes.store(running.ids[: kept.length], kept)
+            self.prefixes.store(running.ids[: kept.length], kept, wanted=asked)
 
     def _clear(self) -> None:
         """Those who have ended give back their pages and their seat."""
@@ -288,7 +289,7 @@ class Engine:
             if running.reason == "error":
                 self.prefixes.forget(running.ids)
             elif running.request.keep or (self._places.rewinds and running.reason != "abort"):
-                self._keep(running, len(running.ids), whole=not running.request.keep)
+                self._keep(running, len(running.ids), asked=running.request.keep)
             self._leave(running)
 
     def _leave(self, running: Running) -> None:
@@ -302,7 +303,7 @@ class Engine:
             self._lost = error
         for running in [*self._waiting, *self._running]:
             running.end("error", error)
-        for flight in self._flights:
+        for flight in self._flights if self._lost is None else ():
             with contextlib.suppress(RwkvGpuError):
                 flight.pending.wait()
         self._flights.clear()

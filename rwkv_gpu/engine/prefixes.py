@@ -7,7 +7,7 @@ with the ids that are asked for: there are few, and to compare two of 2,000 toke
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,15 @@ class Entry:
 
     ids: Ids
     kept: Kept
+    wanted: bool  # somebody asked for it to be kept
 
 
 class Prefixes:
-    """A store of beginnings, bounded in bytes and in states; what was not used for longest is forgotten first."""
+    """A store of beginnings, bounded in bytes and in states.
+
+    What was not used for longest is forgotten first, and before all what nobody asked for: else one long prompt would
+    drive out every chat.
+    """
 
     def __init__(self, places: Places, most_bytes: int, page_bytes: int, state_bytes: int, most_states: int) -> None:
         self._places = places
@@ -58,10 +63,11 @@ class Prefixes:
                 best, most = entry, length
         if best is None:
             return None
-        self._touch(best)
+        self._entries.remove(best)
+        self._entries.append(best)
         return best.kept, most
 
-    def store(self, ids: Sequence[int], kept: Kept) -> None:
+    def store(self, ids: Sequence[int], kept: Kept, *, wanted: bool = False) -> None:
         """Takes over a hold on the beginning of a sequence."""
         assert kept.length == len(ids)
         mine = np.array(ids, np.uint32)
@@ -69,21 +75,23 @@ class Prefixes:
             shared = common(entry.ids, mine)
             if shared == len(mine) and (self._places.rewinds or shared == len(entry.ids)):
                 self._places.release(kept)
-                self._touch(entry)
+                self._entries.remove(entry)
+                self._entries.append(replace(entry, wanted=wanted or entry.wanted))
                 return
             if shared == len(entry.ids) and self._places.rewinds:
                 self._forget(entry)  # the new one has all of it
-        self._entries.append(Entry(mine, kept))
+                wanted = wanted or entry.wanted
+        self._entries.append(Entry(mine, kept, wanted))
         self._pages.update(kept.pages)
         while self._entries and (self.nbytes > self._most_bytes or self._states > self._most_states):
             self.evict()
 
     def evict(self) -> bool:
-        """Forgets what was not used for longest; false where there is nothing left."""
-        if self._entries:
-            self._forget(self._entries[0])
-            return True
-        return False
+        """Forgets what can best be done without; false where there is nothing left."""
+        if not self._entries:
+            return False
+        self._forget(min(self._entries, key=lambda entry: entry.wanted))  # of equals the one not used for longest
+        return True
 
     def forget(self, ids: Sequence[int]) -> None:
         """Forgets all beginnings of a sequence that went wrong."""
@@ -100,10 +108,6 @@ class Prefixes:
     @property
     def _states(self) -> int:
         return sum(entry.kept.state is not None for entry in self._entries)
-
-    def _touch(self, entry: Entry) -> None:
-        self._entries.remove(entry)
-        self._entries.append(entry)
 
     def _forget(self, entry: Entry) -> None:
         self._entries.remove(entry)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 Logits = npt.NDArray[np.floating[Any]]  # [n]
 Places = npt.NDArray[np.intp]
 
-FEW = 8192  # the nearest that are sorted before all are
+FEW = 1024  # that are sorted at once
 
 
 def softmax(logits: Logits) -> Logits:
@@ -62,13 +62,28 @@ def typical(logits: Logits, mass: float) -> Places:
     p = softmax(logits[possible].astype(np.float64))
     surprise = -np.log(np.maximum(p, np.finfo(np.float64).tiny))
     distance = np.abs(surprise - np.sum(p * surprise))
-    for few in (FEW, len(p)):
-        near = top_k(-distance, few)
-        order = near[np.argsort(distance[near], kind="stable")]
-        count = int(np.searchsorted(np.cumsum(p[order]), mass)) + 1
-        if count <= len(order):
+    last = _last_of(distance, p, mass)
+    nearer = distance < distance[last]
+    nearer[: last + 1] |= distance[: last + 1] == distance[last]
+    kept: Places = possible[nearer]
+    return kept
+
+
+def _last_of(distance: Logits, p: Logits, mass: float) -> int:
+    """Where the mass is enough, nearest first and of ties the first: halves are left out until few are to sort."""
+    places = np.arange(len(p))
+    while len(places) > FEW:
+        here = distance[places]
+        near = here <= np.partition(here, len(here) // 2)[len(here) // 2]
+        inside = float(p[places[near]].sum())
+        if near.all():
             break
-    return np.sort(possible[order[:count]])
+        if inside >= mass:
+            places = places[near]
+        else:
+            places, mass = places[~near], mass - inside
+    order = places[np.argsort(distance[places], kind="stable")]
+    return int(order[min(int(np.searchsorted(np.cumsum(p[order]), mass)), len(order) - 1)])
 
 
 def xtc(logits: Logits, threshold: float) -> Places:

@@ -64,7 +64,7 @@ fn truncate(row: u32, draw: Draw, most: f32, sum: f32, lane: u32) {
     count = select(V, listed_count, in_list);
     // By count, then by share, where they are asked for.
     let end = select(2u, 1u, draw.top_p >= 1.0);
-    for (var measure = select(BY_COUNT, BY_SHARE, draw.top_k >= V); measure < end; measure++) {
+    for (var measure = select(BY_COUNT, BY_SHARE, draw.top_k >= V); measure < end && !settled; measure++) {
         cut(row, draw, measure, most, lane);
     }
     let least = order(max(most + draw.min_p, LOWEST));
@@ -82,8 +82,7 @@ fn enlist(row: u32, draw: Draw, lane: u32) {
     }
     workgroupBarrier();
     let target_half = 1u - half;
-    let end = select(count, 0u, settled);
-    for (var i = lane; i < end && atomicLoad(&listed) <= LIST; i += WG) {
+    for (var i = lane; i < count && atomicLoad(&listed) <= LIST; i += WG) {
         let entry = entry_of(row, draw, i);
         if is_kept(entry) {
             let place = atomicAdd(&listed, 1u);
@@ -95,7 +94,7 @@ fn enlist(row: u32, draw: Draw, lane: u32) {
     storageBarrier();
     workgroupBarrier();
     let found = atomicLoad(&listed);
-    if !settled && found <= LIST {
+    if found <= LIST {
         in_list = true;
         half = target_half;
         count = found;
@@ -106,7 +105,7 @@ fn enlist(row: u32, draw: Draw, lane: u32) {
 // by count it follows from the share of the top k.
 fn settle(row: u32, draw: Draw, measure: u32, known: u32, lane: u32) {
     let all = draw.top_k >= V;
-    let size = select(0u, count, !settled && in_list && count <= FEW && (all || measure == BY_COUNT));
+    let size = select(0u, count, in_list && count <= FEW && (all || measure == BY_COUNT));
     workgroupBarrier();
     for (var i = lane; i < 16u; i += WG) {
         atomicStore(&tallies[i], 0u);
@@ -173,6 +172,9 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
         }
         if turn == 0u || turn == FIND {
             settle(row, draw, measure, select(goal, goal_of(draw, u32(WHOLE)), turn == 0u), lane);
+            if settled {
+                break;
+            }
         }
         if turn == 0u && !in_list && draw.top_k >= V {
             bound = order(LOWEST);  // the share of all tokens must be known
@@ -188,10 +190,7 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
         } else if apart == 0u {
             first = NOWHERE;    // found
         }
-        var sums = tally(row, draw, what, select(first, NOWHERE, settled), apart, lane);
-        if settled {
-            continue;
-        }
+        var sums = tally(row, draw, what, first, apart, lane);
         if turn == 0u {
             if measure == BY_SHARE {
                 // Of all tokens, if not all are listed.
@@ -245,8 +244,8 @@ fn tally(row: u32, draw: Draw, measure: u32, first: u32, apart: u32, lane: u32) 
         first + 8u * apart + steps,
         first + 12u * apart + steps,
     );
-    var sums = array<vec4u, 4>(vec4u(0u), vec4u(0u), vec4u(0u), vec4u(0u));
     let end = select(count, 0u, first == NOWHERE);
+    var sums = array<vec4u, 4>(vec4u(0u), vec4u(0u), vec4u(0u), vec4u(0u));
     for (var i = lane; i < end; i += WG) {
         let entry = entry_of(row, draw, i);
         if is_kept(entry) && (measure != BY_TOKEN || entry.x == bound) {

@@ -4,6 +4,7 @@ alone, no page leaks, nothing shared is written, and every request ends."""
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -33,8 +34,10 @@ class Later:
     """A step whose answer comes when it is asked for."""
 
     chosen: np.ndarray
+    runner: "Fake"
 
     def wait(self) -> Answer:
+        self.runner.under_way -= 1
         return Answer(self.chosen, None)
 
 
@@ -52,7 +55,7 @@ class Fake:
         self.memory = np.zeros((pages, PAGE), np.int64)
         self.states: list[tuple[int, ...]] = [()] * self.room.states
         self.said = [0] * SLOTS
-        self.rows = 0
+        self.under_way = self.most_under_way = 0
 
     def copy(self, copies) -> None:
         for copy in copies:
@@ -66,7 +69,8 @@ class Fake:
 
     def submit(self, batch, draws) -> Later:
         assert batch.rows <= CHUNK
-        self.rows += batch.rows
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
         read = {s.slot: self.states[s.source] if s.start else () for s in batch.segments}
         seen = {}
         for s in batch.segments:
@@ -86,7 +90,7 @@ class Fake:
         chosen = np.zeros((len(batch.outputs), 4), np.uint32)
         for row, (output, draw) in enumerate(zip(batch.outputs, draws.rows, strict=True)):
             chosen[row, 0] = self.said[draw["seat"]] = next_token(seen[output])
-        return Later(chosen)
+        return Later(chosen, self)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -101,6 +105,19 @@ def alone(ids: list[int], most: int) -> list[int]:
             break
         seen.append(token)
     return seen[len(ids) :]
+
+
+@pytest.mark.parametrize("look_ahead", [0, 1, 2, 5])
+def test_so_many_steps_are_submitted_before_the_first_is_known(look_ahead):
+    runner = Fake(8, 0, attends=True, recurs=True, look_ahead=look_ahead)
+    engine = Engine(runner)
+    engine.add(Request([1, 2, 3], SamplingParams(max_tokens=20)))
+    news = [engine.step() for _ in range(look_ahead + 1)]
+    assert [len(update.said) for updates in news for update in updates][-1] == 1
+    assert runner.under_way == look_ahead
+    while engine.busy:
+        engine.step()
+    assert (runner.under_way, runner.most_under_way) == (0, look_ahead + 1)
 
 
 prompts = st.tuples(st.integers(0, 3), st.integers(1, CONTEXT), st.integers(0, 2))

@@ -6,7 +6,7 @@ The sizes by themselves are those of Qwen3-30B-A3B. Experts are chosen evenly at
 best of several replays; the rate counts the experts' weights once for each expert that is chosen at all.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import click
@@ -17,8 +17,10 @@ from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import Parameter, place_weights
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, ExpertShape, default_tuning
+from rwkv_gpu.gpu.tuned import shown
+from rwkv_gpu.gpu.tuning import MANY, ExpertShape, default_tuning
 from rwkv_gpu.gpu.weights import Weights
+from rwkv_gpu.measure.candidates import expert_shapes
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.vocabulary import Routing, Weight
@@ -34,21 +36,6 @@ class Sizes:
     used: int
     width: int
     inner: int
-
-
-def shapes(device: Device) -> Iterator[ExpertShape]:
-    """What this device can run."""
-    can = device.capabilities
-    if can.subgroup_size == 8:
-        lanes = ((2, 1), (4, 1), (2, 2), (4, 2), (2, 4), (4, 4), (2, 8), (4, 8), (2, 16), (4, 16))
-        yield from (ExpertShape("experts_lane", "plain", 8, r, tb) for r, tb in lanes)
-    for tb in (1, 2, 4, 8):
-        yield ExpertShape("experts_vec", "workgroup", 64, 4, tb)
-        if can.subgroup:
-            one, two = can.subgroup_size, 2 * can.subgroup_size
-            yield from (ExpertShape("experts_vec", "one_subgroup", one, r, tb) for r in (2, 4, 8))
-            yield ExpertShape("experts_vec", "subgroup", two, 4, tb)
-    yield EXPERT_TILE
 
 
 def load(device: Device, sizes: Sizes, fmt: Format) -> tuple[Weights, dict[str, Weight]]:
@@ -113,7 +100,7 @@ def compare(
     )
     print(f"\n{fmt.name}, {count} rows, {count * layer.used / layer.experts:.2f} choices for each expert")
     default = default_tuning(gpu.capabilities).expert_shape(count * layer.used / layer.experts, fmt.run)
-    for shape in shapes(gpu):
+    for shape in expert_shapes(gpu.capabilities):
         plan = record(gpu, weights, named, shape, layer, count)
         best: dict[str, float] = {}
         for _ in range(replays):
@@ -121,7 +108,7 @@ def compare(
                 best[row.name] = min(best.get(row.name, 1e9), row.seconds)
         total = sum(best.values())
         mark = "*" if shape == default else " "
-        label = f"{shape.kernel} {shape.lanes} wg={shape.wg} r={shape.r} tb={shape.tb}"
+        label = shown(shape)
         parts = "  ".join(f"{step} {1e6 * seconds:.0f}" for step, seconds in best.items())
         print(f" {mark} {label:46} {1e6 * total:9.0f} µs {nbytes / total / 1e9:7.1f} GB/s   {parts}", flush=True)
 

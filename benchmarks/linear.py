@@ -6,8 +6,6 @@ The rate at which the same device streams a buffer is measured in the same run. 
 several replays; kernels alternate, so that noise falls on all.
 """
 
-from collections.abc import Iterator
-
 import click
 import numpy as np
 
@@ -15,28 +13,15 @@ from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.gpu.tuning import MANY, TILE, LinearShape, Tuning, default_tuning, lane, vec
+from rwkv_gpu.gpu.tuned import shown
+from rwkv_gpu.gpu.tuning import MANY, LinearShape, Tuning, default_tuning
 from rwkv_gpu.gpu.weights import Weights, upload_tensor
+from rwkv_gpu.measure.candidates import linear_shapes
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.vocabulary import Weight
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
-
-
-def shapes(device: Device, rows: int) -> Iterator[LinearShape]:
-    """What could serve so many rows on this device."""
-    can = device.capabilities
-    tb = next((b for b in (1, 2, 4, 8, 16) if b >= rows), 16)
-    if can.subgroup_size == 8:
-        yield from (lane(r, tb) for r in (1, 2, 4))
-    if tb <= 8:
-        yield from (vec("workgroup", 64, r, tb) for r in (2, 4))
-        if can.subgroup:
-            yield from (vec("subgroup", 2 * can.subgroup_size, r, tb) for r in (2, 4))
-            yield from (vec("one_subgroup", can.subgroup_size, r, tb) for r in (1, 2, 4, 8))
-    else:
-        yield TILE
 
 
 def record(device: Device, weights: Weights, shape: LinearShape, rows: int, out: int, width: int) -> Plan:
@@ -64,7 +49,7 @@ def stream_rate(device: Device, nbytes: int) -> float:
         * 4
         / record(device, weights, shape, 1, out, 2560).profile(1, {"x": np.ones((1, 2560))}, 5).seconds
         / 1e9
-        for shape in shapes(device, 1)
+        for shape in linear_shapes(device.capabilities, 1)
     )
 
 
@@ -86,7 +71,7 @@ def main(device: str, out: int, width: int, formats: str, rows: str, replays: in
             print(f"\n{count} rows: {'kernel':36}", *(f"{name:>8}" for name in formats.split(",")), sep=" ")
             print(" " * 8 + ("GB/s of weights" if count == 1 else "GFLOP/s"))
             held = {name: load(gpu, BY_NAME[name], out, width) for name in formats.split(",")}
-            for shape in shapes(gpu, count):
+            for shape in linear_shapes(gpu.capabilities, count):
                 cells = []
                 for name, weights in held.items():
                     plan = record(gpu, weights, shape, count, out, width)
@@ -95,7 +80,7 @@ def main(device: str, out: int, width: int, formats: str, rows: str, replays: in
                     nbytes = out * BY_NAME[name].row_bytes(width)
                     cells.append((nbytes if count == 1 else 2 * out * width * count) / best / 1e9)
                 mark = "*" if shape == default.linear_shape(count) else " "
-                label = f"{shape.kernel} {shape.lanes} wg={shape.wg} r={shape.r} tb={shape.tb}"
+                label = shown(shape)
                 print(f"      {mark} {label:43}", *(f"{cell:8.2f}" for cell in cells), sep=" ", flush=True)
 
 

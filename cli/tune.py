@@ -17,6 +17,7 @@ from rwkv_gpu.gpu.tuned import find as find_tuned
 from rwkv_gpu.measure.candidates import PRECISIONS
 from rwkv_gpu.measure.tune import Limits, tune
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.self_test import tuning_for
 
 from .bench import opened
 from .folders import tuned_folder
@@ -35,6 +36,7 @@ AHEAD = 4  # steps under way, at most
     help="What factors of a product may be rounded to, with sums in float32 all the same.",
 )  # fmt: skip
 @click.option("--save", "path", type=click.Path(path_type=Path), help="Write a copy, as it may come with the package.")
+@click.option("--fresh", is_flag=True, help="Begin from the defaults, not from what was found before.")
 @click.option("--show", is_flag=True, help="Tell what is used on this device, and why; tune nothing.")
 @device_option
 @json_option
@@ -44,6 +46,7 @@ def command(
     minutes: float,
     precision: str,
     path: Path | None,
+    fresh: bool,
     show: bool,
     device: str,
     as_json: bool,
@@ -53,13 +56,12 @@ def command(
     if adapter is None:
         raise BadInput("numpy has nothing to tune; choose a GPU with --device, see `rwkv-gpu devices`")
     with Device(adapter) as gpu:
-        if show:
-            tuned = find_tuned(adapter, gpu.capabilities, tuned_folder())
-        else:
+        tuned = None if fresh else find_tuned(adapter, gpu.capabilities, tuned_folder())
+        if not show:
             if model is None and synthetic is None:
                 synthetic = SMALL if gpu.capabilities.software else LARGE
             with opened(model, synthetic) as file:
-                tuned = _tuned(gpu, adapter, file, minutes, precision)
+                tuned = _tuned(gpu, adapter, file, Limits.of(gpu, 60 * minutes, precision), tuned)
             click.echo(f"kept in {save(tuned, adapter, tuned_folder())}", err=True)
             if path is not None:
                 path.write_text(tuned.text(), encoding="utf-8")
@@ -69,21 +71,22 @@ def command(
         click.echo(_table(tuned) if tuned else f"{adapter} is not tuned: `rwkv-gpu tune` does it in minutes")
 
 
-def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, minutes: float, precision: str) -> Tuned:
-    """The search, and all that is known with what it found."""
-    software = gpu.capabilities.software
-    chunks = (32, 64, 128, 256) if software else (64, 128, 256, 512, 1024)
-    limits = Limits(60 * minutes, precision, 64 if software else 512, chunks, 4 if software else 32)
-    model = load_model(file)
+def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before: Tuned | None) -> Tuned:
+    """The search, from what was found before, and all that is known with what it found."""
+    tuning, longest = tuning_for(gpu, before), max(limits.chunks)
     runner = GpuRunner(
-        gpu, file, model, slots=8 if software else 32, chunk_size=max(chunks), context=max(chunks), look_ahead=AHEAD
-    )
+        gpu, file, load_model(file), tuning=tuning, slots=limits.batch, chunk_size=longest, context=longest,
+        look_ahead=AHEAD,
+    )  # fmt: skip
     found = tune(runner, file, limits, lambda line: click.echo(line, err=True))
-    name = file.path.name.removesuffix(".gguf")
+    models, choices = [file.path.name.removesuffix(".gguf")], {choice.what: choice for choice in found.choices}
+    if before is not None:  # what was not asked again
+        models = list(dict.fromkeys([*before.models, *models]))
+        choices = {choice.what: choice for choice in before.choices} | choices
     driver, kernels = adapter.driver, fingerprint()
     return Tuned(
-        adapter.name, adapter.backend, driver, kernels, (name,),
-        found.tuning, found.chunk_size, found.layers_per_submit, found.look_ahead, found.choices,
+        adapter.name, adapter.backend, driver, kernels, tuple(models), found.tuning, found.chunk_size,
+        found.layers_per_submit, found.look_ahead, tuple(choices.values()),
     )  # fmt: skip
 
 

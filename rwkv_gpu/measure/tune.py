@@ -15,6 +15,7 @@ import numpy as np
 from ..engine.runner import GpuRunner
 from ..errors import RwkvGpuError
 from ..gguf.file import GGUFFile
+from ..gpu.device import Device
 from ..gpu.plan import Plan
 from ..gpu.tuned import Choice, shown
 from ..gpu.tuning import MANY, ExpertShape, LinearShape, Tuning
@@ -233,6 +234,14 @@ class Limits:
     chunk: int  # rows of a prompt's step, while kernels are tuned
     chunks: tuple[int, ...]  # that are tried
     decode: int  # tokens of a pass, where steps are tuned
+    batch: int  # sequences of a decode step, at most
+
+    @classmethod
+    def of(cls, device: Device, seconds: float, precision: str) -> "Limits":
+        """What minutes are enough for."""
+        if device.capabilities.software:
+            return cls(seconds, precision, 64, (32, 64, 128, 256), 4, 8)
+        return cls(seconds, precision, 512, (64, 128, 256, 512, 1024), 32, 32)
 
 
 @dataclass(frozen=True)

@@ -237,12 +237,11 @@ class Engine:
     def _draws(self, speaking: Sequence[Running]) -> Draws:
         """How the output rows are drawn from."""
         rows = np.array([running.draw() for running in speaking], DRAW)
+        given = {row: mask for row, running in enumerate(speaking) if (mask := running.mask()) is not None}
         masks = None
-        if any(running.request.grammar is not None and not running.by_host for running in speaking):
+        if given:
             masks = np.full((len(rows), -(-self._runner.vocabulary // 32)), 0xFFFFFFFF, np.uint32)
-            for mask, running in zip(masks, speaking, strict=True):
-                if running.request.grammar is not None:
-                    mask[:] = running.request.grammar.mask()
+            masks[list(given)] = list(given.values())
         return Draws(rows, masks, any(running.by_host for running in speaking))
 
     def _land(self) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ..errors import RwkvGpuError
@@ -79,6 +80,16 @@ class Running:
         self._drawing["number"] = len(self.ids) - self.prompt + self.flying
         self._drawing["tokens"] = len(self.ids) + self.flying
         return self._drawing
+
+    def mask(self) -> npt.NDArray[np.uint32] | None:
+        """The tokens that its grammar allows, where the device draws; one that fails ends the request."""
+        if self.request.grammar is None or self.by_host:
+            return None
+        try:
+            return self.request.grammar.mask()
+        except RwkvGpuError as error:  # the row is computed, and dropped
+            self.end("error", error)
+            return None
 
     def choose(self, answer: Answer, row: int) -> Said:
         """The token of its row; raises where the numbers of this row are none."""

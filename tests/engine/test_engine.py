@@ -414,6 +414,29 @@ def test_host_device_and_grammar_share_their_steps(any_runner):
     assert news[ids["grammar"]][-1].finish_reason == "stop"
 
 
+class Broken(Evens):
+    """Knows not what may come after two tokens."""
+
+    def mask(self) -> np.ndarray:
+        if len(self.said) == 2:
+            raise BadInput("too deep")
+        return super().mask()
+
+
+def test_a_grammar_that_fails_ends_its_own_request(runner):
+    mate = Request(ids_of(9), SamplingParams(seed=1, max_tokens=8))
+    grammar = Broken()
+    grammar.vocabulary = runner.vocabulary
+    expected = alone(runner, mate)
+    engine = Engine(runner)
+    ids = engine.add(mate), engine.add(Request(ids_of(7, 3), SamplingParams(seed=4, max_tokens=8), grammar=grammar))
+    news = drive(engine)
+    assert tokens(news[ids[0]]) == expected
+    last = news[ids[1]][-1]
+    assert (last.finish_reason, str(last.error)) == ("error", "too deep")
+    assert tokens(news[ids[1]]) == grammar.said and len(grammar.said) == 2
+
+
 @pytest.mark.parametrize("look_ahead", [0, 1, 2])
 def test_how_far_it_looks_ahead_changes_no_token(runner, look_ahead):
     asked = requests(3)

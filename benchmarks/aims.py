@@ -1,4 +1,4 @@
-"""The aims of the project beside what a bench found: one table.
+"""What a bench found, and the aims of the project beside it.
 
     python -m benchmarks.aims RESULTS.jsonl
 
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from rwkv_gpu.measure.report import markdown
 
 Row = Mapping[str, Any]
 
@@ -84,7 +86,9 @@ AIMS = [
 @click.argument("path", type=click.Path(path_type=Path))
 def main(path: Path) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
-    print("| work | aim | measured | |\n|---|---|--:|---|")
+    for model in dict.fromkeys(row["model"] for row in rows):
+        print(f"\n{model}\n\n{markdown([row for row in rows if row['model'] == model])}")
+    print("\n| work | aim | measured | |\n|---|---|--:|---|")
     for aim in AIMS:
         print(aim.line(rows))
 

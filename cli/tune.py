@@ -75,8 +75,8 @@ def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before
     """The search, from what was found before, and all that is known with what it found."""
     tuning, longest = tuning_for(gpu, before), max(limits.chunks)
     runner = GpuRunner(
-        gpu, file, load_model(file), tuning=tuning, slots=limits.batch, chunk_size=longest, context=longest,
-        look_ahead=AHEAD,
+        gpu, file, load_model(file), tuning=tuning, slots=limits.batch, chunk_size=longest,
+        context=limits.context, tokens=2 * limits.context, look_ahead=AHEAD,
     )  # fmt: skip
     found = tune(runner, file, limits, lambda line: click.echo(line, err=True))
     models, choices = [file.path.name.removesuffix(".gguf")], {choice.what: choice for choice in found.choices}

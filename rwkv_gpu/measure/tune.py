@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.runner import GpuRunner
-from ..errors import RwkvGpuError
+from ..errors import DeviceLost, RwkvGpuError
 from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..gpu.plan import Plan
@@ -145,6 +145,8 @@ class Tuner:
             try:
                 fine = candidate.right() if candidate.right else self._same(candidate.tuning, batch, wanted)
                 challenger = self._lap(candidate.tuning, batch) if fine else incumbent
+            except DeviceLost:
+                raise
             except RwkvGpuError:  # a shape that this device cannot compile or run
                 fine = False
             if not fine:
@@ -235,13 +237,19 @@ class Limits:
     chunks: tuple[int, ...]  # that are tried
     decode: int  # tokens of a pass, where steps are tuned
     batch: int  # sequences of a decode step, at most
+    depth: int  # that a decode step looks back over, where attention is tuned
+
+    @property
+    def context(self) -> int:
+        """Positions that a sequence needs."""
+        return max(*self.chunks, self.depth + 1)
 
     @classmethod
     def of(cls, device: Device, seconds: float, precision: str) -> "Limits":
         """What minutes are enough for."""
         if device.capabilities.software:
-            return cls(seconds, precision, 64, (32, 64, 128, 256), 4, 8)
-        return cls(seconds, precision, 512, (64, 128, 256, 512, 1024), 32, 32)
+            return cls(seconds, precision, 64, (32, 64, 128, 256), 4, 8, 1000)
+        return cls(seconds, precision, 512, (64, 128, 256, 512, 1024), 32, 32, 4000)
 
 
 @dataclass(frozen=True)
@@ -266,7 +274,7 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     tuner.lanes("row_lanes", "lanes of a norm", decode)
     tuner.lanes("map_lanes", "lanes by element", prompt)
     if attends:
-        tuner.lanes("attend_lanes", "lanes that attend", prompt)
+        tuner.lanes("attend_lanes", "lanes that attend", Workload("tg", 1, limits.depth, 1, 1))
     runner.retune(tuner.tuning)
     longest = max(limits.chunks)
 

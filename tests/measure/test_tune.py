@@ -114,7 +114,7 @@ def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
 def run_tuner(device, shape):
     file = opened_tiny(shape)
     runner = GpuRunner(device, file, load_model(file), slots=2, chunk_size=16, context=64)
-    return tune.tune(runner, file, Limits(60, "float16", 8, (8, 16), 2, 2), lambda line: None)
+    return tune.tune(runner, file, Limits(60, "float16", 8, (8, 16), 2, 2, 60), lambda line: None)
 
 
 def test_a_device_is_tuned_shown_and_used_by_the_command_line(adapter, tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ COMMANDS = {
     "chat": "Talk with a model.",
     "completion": "Print what a shell needs to complete commands and options.",
     "devices": "List the GPUs, and say which one would be chosen and why.",
+    "doctor": "Run every kernel against numpy: which are wrong or slow on a device.",
     "download": "Download a model from the Hugging Face hub.",
     "embed": "Print texts as vectors.",
     "fit": "Say whether a model fits a device, and by which numbers.",

@@ -1,0 +1,75 @@
+"""A device examined: each kernel in each variant against numpy, and whether what it chooses is fast."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..gpu.device import Device
+from ..gpu.shader import link
+from .cases import CHOSEN
+from .trials import Outcome, Trial, run
+
+SLOW = 1.5  # times as long as the best variant
+FARS = 3  # distances of 1, 2 and 4 lanes
+
+
+@dataclass(frozen=True)
+class Report:
+    """All outcomes, and what they mean."""
+
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def wrong(self) -> list[Outcome]:
+        """What is not what numpy gives, or was refused."""
+        return [outcome for outcome in self.outcomes if not outcome.right]
+
+    @property
+    def slow(self) -> list[str]:
+        """Where another variant is much faster than what is chosen."""
+        found = []
+        for chosen in self.outcomes:
+            if chosen.variant != CHOSEN or not chosen.right:
+                continue
+            others = [o for o in self.outcomes if (o.op, o.what) == (chosen.op, chosen.what) and o.right]
+            best = min(others, key=lambda outcome: outcome.seconds)
+            if chosen.seconds > SLOW * best.seconds:
+                found.append(f"{chosen.what}: {best.variant} takes {best.seconds / chosen.seconds:.0%} of the time")
+        return found
+
+
+def examine(device: Device, trials: Sequence[Trial], progress: Callable[[str, int, int], None] | None = None) -> Report:
+    """Runs all trials; how lanes lie is looked at first."""
+    outcomes = list(_lanes(device))
+    last = None
+    for number, trial in enumerate(trials):
+        if progress:
+            progress(trial.op, number, len(trials))
+        if trial.op != last:
+            device.pipelines.clear()  # they add up to gigabytes
+            last = trial.op
+        outcomes.append(run(device, trial))
+    return Report(tuple(outcomes))
+
+
+def _lanes(device: Device) -> Iterable[Outcome]:
+    """Whether neighbours of a workgroup are neighbours in a subgroup, as sums over a few lanes rely on."""
+    size = device.capabilities.subgroup_size
+    fars = [far for far in range(FARS) if 1 << far < size]
+    if not fars:
+        return
+    pipeline = device.pipeline(link("probe_lanes", constants={"FARS": len(fars)}))
+    met = device.buffer(4 * 64 * len(fars), "probe")
+    entries = [{"binding": 0, "resource": {"buffer": met.handle, "offset": 0, "size": met.nbytes}}]
+    encoder = device.handle.create_command_encoder()
+    compute = encoder.begin_compute_pass()
+    compute.set_pipeline(pipeline.handle)
+    compute.set_bind_group(0, device.handle.create_bind_group(layout=pipeline.layout, entries=entries))
+    compute.dispatch_workgroups(1)
+    compute.end()
+    device.queue.submit([encoder.finish()])
+    found = np.frombuffer(device.read(met), np.uint32).reshape(len(fars), 64)
+    for row, far in zip(found, fars, strict=True):
+        strays = float(np.count_nonzero(row != np.arange(64) ^ (1 << far)))
+        yield Outcome("lanes", f"{1 << far} apart share a subgroup", f"subgroups of {size}", strays, 0.0, 0.0)

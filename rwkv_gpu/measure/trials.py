@@ -1,0 +1,225 @@
+"""A trial: some maths said to a device in one way, held against numpy, and how long it took."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RwkvGpuError
+from ..gguf.formats import Format
+from ..gguf.planes import dequantise_rows
+from ..gpu.device import Device
+from ..gpu.plan import Plan, Slice
+from ..gpu.tuning import Tuning
+from ..gpu.weights import FORMAT_OF, Weights, upload_tensor
+from ..ops.batch import Batch
+from ..ops.recorder import Recorder
+from ..ops.recording import Caches, Scratch
+from ..ops.reference import Reference
+from ..ops.sampling import Drawing
+from ..ops.seats import GpuSeats, HostSeats
+from ..ops.vocabulary import Weight
+
+Array = npt.NDArray[Any]
+Says = Callable[..., Any]  # (ops, weights, **inputs) -> a tensor
+POISON = 0xFFFFFFFF  # NaN as a float, out of range as an index: what is not written shows
+LAPS = 3
+LARGEST, LEAST = 2.0, 0.02  # of the weights of a block, as those of a model
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A weight as it lies in a file."""
+
+    format: Format
+    raw: npt.NDArray[np.uint8]  # [rows, bytes of a row]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def random(cls, fmt: Format, *shape: int, seed: int = 0) -> "Stored":
+        """Blocks of random bytes, of those that mean numbers of a reasonable size."""
+        blocks = _blocks(fmt)
+        chosen = np.random.default_rng(seed).integers(0, len(blocks), math.prod(shape) // fmt.block)
+        return cls(fmt, blocks[chosen].reshape(math.prod(shape[:-1]), -1), shape)
+
+    @classmethod
+    def of(cls, array: Array) -> "Stored":
+        """Floats as they are."""
+        rows = np.ascontiguousarray(array).reshape(-1, array.shape[-1])
+        return cls(FORMAT_OF[array.dtype], rows.view(np.uint8), array.shape)
+
+    @cached_property
+    def values(self) -> Array:
+        """What it says."""
+        return dequantise_rows(self.format, self.raw).reshape(self.shape)
+
+
+@cache
+def _blocks(fmt: Format) -> npt.NDArray[np.uint8]:
+    """Some blocks that a model could have."""
+    blocks = np.random.default_rng(0).integers(0, 256, (20000, fmt.nbytes), np.uint8)
+    with np.errstate(all="ignore"):
+        largest = np.abs(dequantise_rows(fmt, blocks)).max(axis=1)
+    fine: npt.NDArray[np.uint8] = blocks[(largest > LEAST) & (largest < LARGEST)]
+    return fine
+
+
+@dataclass(frozen=True)
+class Past:
+    """What sequences bring along: states, pages of keys and values, or what was said."""
+
+    batch: Batch
+    states: Mapping[str, Array] = field(default_factory=dict)
+    caches: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
+    kind: str = "f32"  # of the caches
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What rows are sampled by."""
+
+    rows: Array  # DRAW [R]
+    said: Sequence[int]  # by the sequence of every seat
+    vocabulary: int
+    masks: npt.NDArray[np.uint32] | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Maths over numbers, the variant of the kernels that is to compute it, and how near it must come."""
+
+    op: str
+    what: str
+    variant: str
+    tuning: Tuning
+    says: Says
+    inputs: Mapping[str, Array]
+    weights: Mapping[str, Stored] = field(default_factory=dict)
+    allowed: float = 1e-4  # of the largest number
+    past: Past | None = None
+    draws: Draws | None = None
+    columns: tuple[int, ...] | None = None  # that count, of the result
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial. `error` is of the largest number; it is infinite where a number is missing."""
+
+    op: str
+    what: str
+    variant: str
+    error: float
+    allowed: float
+    seconds: float
+    refusal: str = ""  # of the device, where it would not compile or run it
+
+    def __str__(self) -> str:
+        name = ", ".join(part for part in (self.op, self.what, self.variant) if part)
+        return f"{name}: {self.refusal or f'off by {self.error:.1e}, {self.allowed:.0e} allowed'}"
+
+    @property
+    def right(self) -> bool:
+        """Whether the device gave what numpy gives."""
+        return not self.refusal and self.error <= self.allowed
+
+
+def run(device: Device, trial: Trial) -> Outcome:
+    """The trial on a device."""
+    try:
+        plan, seats = _recorded(device, trial)
+        given = _given(trial)
+        plan.run(*given)
+        found = plan.read("y", given[0])
+        seconds = min(plan.lap(*given) for _ in range(LAPS))
+    except RwkvGpuError as error:
+        reason = " ".join(str(error).split())
+        return Outcome(trial.op, trial.what, trial.variant, math.inf, trial.allowed, 0.0, reason)
+    del seats
+    wanted = expected(trial)
+    if trial.columns is not None:
+        found, wanted = found[:, trial.columns], wanted[:, trial.columns]
+    return Outcome(trial.op, trial.what, trial.variant, apart(found, wanted), trial.allowed, seconds)
+
+
+def expected(trial: Trial) -> Array:
+    """What numpy says."""
+    past, draws = trial.past, trial.draws
+    drawing = None
+    if draws is not None:
+        host = HostSeats(len(draws.rows), draws.vocabulary)
+        _remember(host, draws)
+        drawing = Drawing(host, draws.rows, draws.masks)
+    reference = Reference(
+        {name: stored.values for name, stored in trial.weights.items()},
+        {name: array.copy() for name, array in past.states.items()} if past else {},
+        past.batch if past else None,
+        {name: (keys.copy(), values.copy()) for name, (keys, values) in past.caches.items()} if past else {},
+        drawing,
+    )
+    y: Array = trial.says(reference, _named(trial), **trial.inputs)
+    return y
+
+
+def apart(found: Array, wanted: Array) -> float:
+    """How far two results are from each other, by the largest number; whole numbers are equal or infinitely far."""
+    if wanted.dtype.kind != "f":
+        return 0.0 if np.array_equal(found, wanted) else math.inf
+    if not np.isfinite(found).all():
+        return math.inf
+    return float(np.abs(found - wanted).max() / max(float(np.abs(wanted).max()), 1e-30))
+
+
+def _recorded(device: Device, trial: Trial) -> tuple[Plan, GpuSeats | None]:
+    weights, past, scratch = Weights(device), trial.past, Scratch(device)
+    for name, stored in trial.weights.items():
+        weights.add(name, upload_tensor(device, stored.format, stored.raw, stored.shape))
+    rows = len(next(iter(trial.inputs.values())))
+    more: dict[str, Any] = {}
+    if past is not None:
+        more = {"max_segments": len(past.batch.segments), "single": past.batch.single}
+        more["states"] = {name: _whole(device, array) for name, array in past.states.items()}
+        pages = {name: (_whole(device, keys), _whole(device, values)) for name, (keys, values) in past.caches.items()}
+        if pages:
+            more["caches"] = Caches(pages, past.kind, max(len(s.pages) for s in past.batch.segments))
+    seats = None
+    if trial.draws is not None:
+        seats = more["seats"] = GpuSeats(device, len(trial.draws.rows), trial.draws.vocabulary)
+        _remember(seats, trial.draws)
+        more["max_outputs"] = rows
+    recorder = Recorder(device, weights, rows, scratch, trial.tuning, **more)
+    values = {name: recorder.input(name, array.dtype, array.shape) for name, array in trial.inputs.items()}
+    plan = recorder.finish({"y": trial.says(recorder, _named(trial), **values)})
+    for buffer in scratch.buffers:
+        device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
+    return plan, seats
+
+
+def _given(trial: Trial) -> tuple[int, dict[str, Array], int, int]:
+    """Rows, inputs, segments and outputs, as a plan takes them."""
+    rows = len(next(iter(trial.inputs.values())))
+    inputs = dict(trial.inputs)
+    if trial.past is not None:
+        inputs |= trial.past.batch.arrays()
+    if trial.draws is not None:
+        inputs["draws"] = trial.draws.rows
+        if trial.draws.masks is not None:
+            inputs["masks"] = trial.draws.masks
+    return rows, inputs, len(trial.past.batch.segments) if trial.past else 0, rows if trial.draws else 0
+
+
+def _remember(seats: "GpuSeats | HostSeats", draws: Draws) -> None:
+    for seat in range(len(draws.rows)):
+        seats.remember(seat, draws.said, int(draws.rows["window"][seat]), 1.0)
+
+
+def _whole(device: Device, array: Array) -> Slice:
+    buffer = device.upload(array, "state")
+    return Slice(buffer, 0, buffer.nbytes)
+
+
+def _named(trial: Trial) -> dict[str, Weight]:
+    return {name: Weight(name, stored.shape) for name, stored in trial.weights.items()}

@@ -1,0 +1,109 @@
+"""The doctor finds what a driver gets wrong, says what is slow, and finds nothing on a device that is sound."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu.gpu.shader as shaders
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.gguf.formats import FORMATS
+from rwkv_gpu.gpu.tuning import default_tuning
+from rwkv_gpu.measure.cases import CHOSEN, cases
+from rwkv_gpu.measure.doctor import Report, examine
+from rwkv_gpu.measure.trials import LARGEST, LEAST, Outcome, Stored, apart
+from rwkv_gpu.ops.vocabulary import Ops
+
+
+def all_cases(device):
+    return list(cases(device.capabilities, default_tuning(device.capabilities)))
+
+
+def test_one_trial_of_each_op_is_right_on_a_sound_device(fast_device):
+    trials = {trial.op: trial for trial in all_cases(fast_device) if trial.op != "speed"}
+    report = examine(fast_device, list(trials.values()))
+    assert report.wrong == []
+    assert {outcome.op for outcome in report.outcomes} >= trials.keys()
+    assert all(outcome.seconds > 0 for outcome in report.outcomes if outcome.op != "lanes")
+
+
+@pytest.mark.slow
+def test_every_trial_is_right_on_a_sound_device(fast_device):
+    assert examine(fast_device, all_cases(fast_device)).wrong == []
+
+
+def test_every_op_and_every_format_is_tried(fast_device):
+    trials = all_cases(fast_device)
+    said = {name for name in vars(Ops) if not name.startswith("_")} - {"layer", "pick", "linears"}
+    assert said - {"expert_glu", "expert_sum"} <= {trial.op for trial in trials}
+    assert "experts" in {trial.op for trial in trials}
+    for op in ("embed", "linear", "experts"):
+        assert {fmt.name for fmt in FORMATS.values()} <= {trial.what for trial in trials if trial.op == op}
+    assert len({(trial.op, trial.what, trial.variant) for trial in trials}) == len(trials)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("binary/add", "x + z", "x - z"),
+        ("binary/add", "x + z", "x + z * (1.0 + 1e-3)"),
+        ("binary/add", "return x + z", "return bitcast<f32>(0x7fc00000u)"),
+        ("binary/add", "return", "retrun"),
+    ],
+)
+def test_a_kernel_that_lies_is_found(fast_device, monkeypatch, file, old, new):
+    read = shaders._read
+    assert old in read(file)
+    monkeypatch.setattr(shaders, "_read", lambda name: read(name).replace(old, new) if name == file else read(name))
+    trials = [trial for trial in all_cases(fast_device) if trial.op in ("add", "mul")]
+    fast_device.pipelines.clear()
+    try:
+        report = examine(fast_device, trials)
+    finally:
+        fast_device.pipelines.clear()
+    assert [outcome.op for outcome in report.wrong] == ["add"]
+    assert "\n" not in str(report.wrong[0])
+
+
+def test_random_weights_are_those_of_a_model():
+    for fmt in FORMATS.values():
+        values = Stored.random(fmt, 4, 512).values
+        assert np.isfinite(values).all()
+        assert LEAST < np.abs(values).max() < LARGEST
+
+
+def test_results_are_apart_by_the_largest_number():
+    assert apart(np.array([1.0, 100.5]), np.array([1.0, 100.0])) == pytest.approx(5e-3)
+    assert apart(np.array([np.nan, 1.0]), np.array([0.0, 1.0])) == math.inf
+    assert apart(np.array([1, 2]), np.array([1, 3])) == math.inf
+    assert apart(np.array([1, 2]), np.array([1, 2])) == 0
+
+
+def test_what_is_chosen_is_slow_where_another_variant_is_much_faster():
+    def outcome(variant, seconds, error=0.0, what="Q4_K"):
+        return Outcome("speed", what, variant, error, 1e-3, seconds)
+
+    slow = Report((outcome(CHOSEN, 2.0), outcome("vec", 1.0), outcome("tile", 0.1, error=1.0)))
+    assert slow.slow == ["Q4_K: vec takes 50% of the time"]
+    assert [o.variant for o in slow.wrong] == ["tile"]
+    assert Report((outcome(CHOSEN, 1.2), outcome("vec", 1.0), outcome("vec", 0.1, what="Q6_K"))).slow == []
+
+
+def test_the_command_reports_and_its_exit_code_tells(fast_device, monkeypatch):
+    def run(*arguments):
+        return CliRunner().invoke(cli, ["doctor", "--device", str(fast_device.adapter.index), *arguments])
+
+    fine = run("--op", "add", "--op", "mul")
+    assert fine.exit_code == 0
+    assert "All is right" in fine.output
+    read = shaders._read
+    monkeypatch.setattr(shaders, "_read", lambda name: read(name).replace("x * z", "x / z"))
+    broken = run("--op", "mul")
+    assert broken.exit_code == 3
+    assert "WRONG mul" in broken.output
+    data = json.loads(run("--op", "mul", "--json").stdout)
+    assert data["wrong"] == 1
+    assert run("--op", "nonsense").exit_code == 2
+    assert CliRunner().invoke(cli, ["doctor", "--device", "cpu"]).exit_code == 2

@@ -1,11 +1,13 @@
 """A plan replays what was recorded: any row count, either encoder, the same bytes."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rwkv_gpu.errors import UnsupportedDevice
+from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.ops.recording import Scratch, fold
 from tests.recording import on_cpu, record, run_plan, tunings
@@ -136,6 +138,22 @@ def test_profile_times_every_step_and_sums_by_name(recorded):
     assert up.name.endswith(".f16")
     assert [one.name for one in profile.timeline] == [dispatch.name for dispatch in plan.dispatches]
     assert all(one.start >= 0 and one.seconds >= 0 for one in profile.timeline)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("stamps", [True, False])
+def test_a_lap_runs_the_whole_plan_by_whichever_clock_there_is(recorded, monkeypatch, raw, stamps):
+    plan, _ = recorded
+    can = plan.device.capabilities
+    monkeypatch.setattr(native, "CAN_REPLAY", raw and native.CAN_REPLAY)
+    monkeypatch.setattr(plan.device, "capabilities", replace(can, timestamps=stamps and can.timestamps))
+    plan.run(ROWS, IDS)
+    wanted = {name: plan.read(name, ROWS) for name in plan.outputs}
+    for output in plan.outputs.values():
+        plan.device.write(output.place.buffer, np.zeros(output.place.nbytes, np.uint8), output.place.offset)
+    assert 0 < plan.lap(ROWS, IDS) < 10
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(plan.read(name, ROWS), values)
 
 
 def test_profiling_by_passes_counts_the_same_steps(recorded, monkeypatch):

@@ -70,6 +70,7 @@ def read_chosen(words: npt.NDArray[np.uint32]) -> Sampled:
     """What a row of the op's answer says; raises BadNumbers where no token could be chosen. [4]"""
     if words[0] != NO_TOKEN:
         return Sampled(int(words[0]), float(words[1:2].view(np.float32)[0]), ())
+    assert words[2] != Reason.SKIPPED, "nothing was asked of this row"
     if words[2] == Reason.BAD_NUMBERS:
         raise BadNumbers(
             "logits are NaN or infinite; the model file may be damaged or the device at fault: try --device cpu, or "

@@ -1,0 +1,90 @@
+"""What a device samples by itself is what the host's sampler says of the same request."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.draws import draw_row, penalises, read_chosen, samples_on_device, skipped_row, window
+from rwkv_gpu.engine.sampling import Sampler, SamplingParams
+from rwkv_gpu.errors import BadNumbers
+from rwkv_gpu.ops.sampling import DRAW, Drawing, sample
+from rwkv_gpu.ops.seats import HostSeats
+
+V = 300
+PROMPT = [5, 5, 7, 120, 5, 299, 0]
+
+
+def rows_of(number):
+    return (np.random.default_rng(number).standard_normal(V) * 2).astype(np.float32)
+
+
+def on_device(params, count, seed, mask=None):
+    """The tokens and log probabilities of the op."""
+    seats, said, chosen = HostSeats(3, V), [], []
+    row = draw_row(params, seed, 2, masked=mask is not None)
+    if penalises(params):
+        seats.remember(2, PROMPT, window(params), params.penalty_decay)
+    for number in range(count):
+        row["number"], row["tokens"] = number, len(PROMPT) + number
+        masks = None if mask is None else mask[None]
+        chosen.append(read_chosen(sample(rows_of(number)[None], Drawing(seats, row[None], masks))[0]))
+        said.append(chosen[-1].token)
+        assert seats.said[2] == said[-1]
+    return chosen
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": 0},
+        {},
+        {"temperature": 0.3, "top_k": 20},
+        {"top_p": 0.8, "min_p": 0.02},
+        {"top_k": 100, "top_p": 0.9, "min_p": 0.01, "temperature": 1.4},
+        {"repetition_penalty": 1.4, "temperature": 0, "penalty_last_n": 4},
+        {"presence_penalty": 1.0, "frequency_penalty": 0.5, "penalty_last_n": -1},
+        {"frequency_penalty": 1.5, "penalty_decay": 0.7, "temperature": 0},
+        {"presence_penalty": 5.0, "penalty_last_n": 0, "temperature": 0},
+    ],
+    ids=str,
+)
+def test_the_same_seed_says_the_same_on_both(settings):
+    params = SamplingParams(seed=1 << 40 | 3, **settings)
+    assert samples_on_device(params)
+    sampler = Sampler(params, V)
+    sampler.accept_all(PROMPT)
+    for number, got in enumerate(on_device(params, 40, sampler.seed)):
+        expected = sampler.sample(rows_of(number))
+        assert got.token == expected.token
+        assert got.logprob == pytest.approx(expected.logprob, abs=1e-5)  # float32 against float64
+        sampler.accept(expected.token)
+
+
+def test_a_mask_leaves_the_same_on_both():
+    params = SamplingParams(seed=9, top_p=0.9)
+    mask = np.zeros(-(-V // 32), np.uint32)
+    mask[[0, 3, 9]] = 0x80000001, 0xFFFF, 0x800  # 0, 31, 96 to 111, 299
+    sampler = Sampler(params, V)
+    tokens = [said.token for said in on_device(params, 40, 9, mask)]
+    assert tokens == [sampler.sample(rows_of(number), mask).token for number in range(40)]
+    assert set(tokens) <= {0, 31, 299, *range(96, 112)}
+
+
+def test_rows_without_a_token_say_why():
+    draws = np.array([draw_row(SamplingParams(), 1, 0)] * 3, DRAW)
+    logits = np.stack([rows_of(0)] * 3)
+    logits[0, 7], logits[1] = np.nan, -np.inf
+    words = sample(logits, Drawing(HostSeats(1, V), draws))
+    with pytest.raises(BadNumbers, match="NaN"):
+        read_chosen(words[0])
+    with pytest.raises(BadNumbers, match="no token is possible"):
+        read_chosen(words[1])
+    assert read_chosen(words[2]).token < V
+
+
+def test_a_row_that_is_skipped_changes_nothing():
+    seats = HostSeats(1, V)
+    seats.put(0, 77)
+    words = sample(rows_of(0)[None], Drawing(seats, skipped_row()[None]))
+    assert seats.said[0] == 77
+    with pytest.raises(AssertionError):
+        read_chosen(words[0])

@@ -1,0 +1,8 @@
+"""The model that ships with the package: a very small RWKV-7 for simple talk. See docs/models/builtin.md."""
+
+from pathlib import Path
+
+
+def builtin_model() -> Path:
+    """The path of its GGUF file."""
+    return Path(__file__).with_name("builtin.gguf")

@@ -22,6 +22,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from .builtin import builtin_model
     from .engine.sampling_params import SamplingParams
     from .llm import LLM, AsyncGeneration, Chat, Completion, Event, Generation, Info, Settings, Stats, load
 
@@ -54,10 +55,11 @@ __all__ = [
     "UnsupportedDevice",
     "UnsupportedModel",
     "__version__",
+    "builtin_model",
     "load",
 ]
 
-_PLACES = {"SamplingParams": "engine.sampling_params"}  # of names that are not in llm
+_PLACES = {"SamplingParams": "engine.sampling_params", "builtin_model": "builtin"}  # of names that are not in llm
 
 
 def __getattr__(name: str) -> Any:

@@ -16,10 +16,11 @@ MAY_IMPORT = {
     "models": {"models", "ops.vocabulary", "gguf"},
     "text": {"text", "gguf"},
     "engine": {"engine", "models", "ops", "gpu", "gguf"},
-    "llm": {"llm", "text", "engine", "models", "ops", "gpu", "gguf"},
+    "builtin": set(),
+    "llm": {"llm", "builtin", "text", "engine", "models", "ops", "gpu", "gguf"},
     "measure": {"measure", "engine", "models", "ops", "gpu", "gguf"},
     "server": {"server", "llm", "text", "engine"},
-    "__init__": {"llm", "engine.sampling_params"},
+    "__init__": {"builtin", "llm", "engine.sampling_params"},
     "errors": set(),
     "shaders": set(),
 }

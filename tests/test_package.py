@@ -26,7 +26,7 @@ def test_a_wheel_holds_every_shader_and_no_cli_package(wheel):
     assert len(shaders) > 10
     assert shaders <= names
     assert modules <= names
-    assert {"rwkv_gpu/py.typed", "rwkv_gpu/cli/main.py"} <= names
+    assert {"rwkv_gpu/builtin/builtin.gguf", "rwkv_gpu/py.typed", "rwkv_gpu/cli/main.py"} <= names
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"rwkv_gpu"}
 

@@ -1,0 +1,68 @@
+"""The model that ships with the package: what it says, greedily, and how fast it comes."""
+
+import re
+import time
+
+import gguf
+import pytest
+
+import rwkv_gpu
+from training import evaluate
+
+MODEL = rwkv_gpu.builtin_model()
+# One conversation each, as users type; each answer holds the expression.
+TALKS = [
+    [("hi", "Hello"), ("my name is Ann", "Ann"), ("what is 3 plus 4", r"\b7\b"), ("what is my name?", r"\bAnn\b")],
+    [
+        ("who are you?", "model"),
+        ("What's rwkv-gpu?", "GGUF"),
+        ("how do i use my own model", "rwkv-gpu chat model.gguf"),
+    ],
+    [("what is a dog", "mammal"), ("and a cow?", "mammal"), ("What is the capital of France?", "Paris")],
+    [("tell me a story about a dragon named Fritz", r"(?s)Fritz.{200,}"), ("i am sad today", "sorry|listen|tell")],
+    [("what is a glorpfen", "do not know|never heard"), ("what's the weather like tomorrow?", "cannot|no windows")],
+]
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with rwkv_gpu.load(MODEL, device="cpu") as llm:
+        yield llm
+
+
+def test_it_is_small_and_keeps_its_weights_in_a_mix_of_formats():
+    assert MODEL.stat().st_size <= 8_000_000
+    kinds = {tensor.tensor_type.name for tensor in gguf.GGUFReader(MODEL).tensors}
+    assert kinds == {"F32", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0"}
+
+
+@pytest.mark.parametrize("talk", TALKS, ids=lambda talk: talk[0][0])
+def test_it_answers_what_users_ask(llm, talk):
+    chat = llm.chat(temperature=0, max_tokens=200)
+    for asked, right in talk:
+        said = chat.send(asked)
+        assert re.search(right, said.text), f"{asked}: {said.text}"
+        assert said.finish_reason == "stop"
+        assert re.search(r'[.!?]["`)]?$', said.text), said.text
+
+
+def test_it_says_the_same_on_a_gpu(llm, adapter):
+    talk = ["what is your name?", "what sound does a sheep make"]
+    with rwkv_gpu.load(MODEL, device=str(adapter.index)) as gpu:
+        chats = [one.chat(temperature=0, max_tokens=40) for one in (llm, gpu)]
+        for asked in talk:
+            ours, theirs = (chat.send(asked).text for chat in chats)
+            assert ours == theirs
+
+
+def test_it_speaks_faster_than_one_reads_with_a_cpu_alone(llm):
+    start = time.process_time()
+    said = llm.generate("User: tell me a story\n\nAssistant:", max_tokens=60, temperature=0)
+    # Six words a second are read; a second of one core must do, whoever else uses the machine.
+    assert len(said.tokens) / (time.process_time() - start) > 10
+
+
+@pytest.mark.slow
+def test_it_answers_nearly_all_of_the_questions(llm):
+    answers = [good for talk in evaluate.talks() for *_, good in evaluate.hold(llm, talk)]
+    assert sum(answers) >= 0.97 * len(answers)

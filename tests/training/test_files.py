@@ -1,0 +1,110 @@
+"""From texts to ids, and from parameters to a file that the library reads."""
+
+import gguf
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Type
+
+import rwkv_gpu
+from rwkv_gpu.text.rwkv import RwkvTokenizer
+from training import corpus, export, vocabulary
+from training.conversation import document
+from training.quantise import quantise
+
+WORDS = vocabulary.load()
+BITS = {"Q4_K": 4.5, "Q5_K": 5.5, "Q6_K": 6.5625}
+# Of normal values: a step of the grid, over their spread in a run, over the root of 12; Q4_0's own is 0.086.
+WORST = {"Q4_K": 0.075, "Q5_K": 0.038, "Q6_K": 0.018}
+
+
+def text_of(seed: int) -> str:
+    return "".join(text for text, _ in document(seed))
+
+
+def test_ids_give_their_text_back_and_are_those_of_the_library():
+    metadata = {
+        "tokenizer.ggml.tokens": ["<s>", *(vocabulary.escaped(token) for token in WORDS.tokens[1:])],
+        "tokenizer.ggml.token_type": [3, *[1] * (len(WORDS.tokens) - 1)],
+    }
+    tokenizer = RwkvTokenizer(metadata)
+    for text in [*(text_of(seed) for seed in range(200)), "naïve 漢字 🙂\t\r\n\n\n  x", "rwkv-gpu'll 12345!?"]:
+        ids = WORDS.encode(text)
+        assert WORDS.decode(ids) == text
+        assert list(tokenizer.encode(text)) == ids
+
+
+def test_a_vocabulary_learns_what_stands_together_often():
+    tokens = vocabulary.learn(266, ["hello there, hello you"] * 9)
+    assert tokens[0] == b""
+    assert {bytes([n]) for n in range(256)} <= set(tokens)
+    assert b"he" in tokens[257:]
+
+
+def test_documents_begin_at_chunks_and_users_count_little(monkeypatch):
+    monkeypatch.setattr(corpus, "ROWS", 4)
+    shard, same = corpus.make(5), corpus.make(5)
+    assert (shard.ids == same.ids).all()
+    for row, first in zip(shard.ids, shard.first, strict=True):
+        starts = np.flatnonzero(first) * corpus.CHUNK
+        assert len(starts) > 1
+        seen = [WORDS.decode(row[at : at + 2].tolist()) for at in starts]
+        assert all(text[0].isupper() for text in seen), seen
+        assert (row[starts[1:] - 1] == vocabulary.END).all()
+    assert set(np.unique(shard.worth)) == {np.float32(0), np.float32(0.1), np.float32(1)}
+
+
+def test_no_seed_is_in_two_shards(monkeypatch):
+    monkeypatch.setattr(corpus, "ROWS", 2)
+    assert not (corpus.make(1).ids == corpus.make(2).ids).all(axis=1).any()
+
+
+@pytest.mark.parametrize("kind", BITS)
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_a_k_quant_errs_by_less_than_its_grid(kind, shift):
+    rng = np.random.default_rng(1)
+    values = (rng.standard_normal((32, 512)) * rng.uniform(0.1, 4, (32, 1)) + shift).astype(np.float32)
+    raw = quantise(values, kind)
+    back = gguf.quants.dequantize(raw, Type[kind])
+    assert raw.nbytes * 8 / values.size == BITS[kind]
+    assert np.linalg.norm(back - values) / np.linalg.norm(values) < WORST[kind]
+
+
+@pytest.mark.parametrize("kind", BITS)
+@pytest.mark.parametrize("value", [0.0, 1.0, -2.5])
+def test_a_k_quant_of_equal_weights_is_nearly_exact(kind, value):
+    values = np.full((1, 256), value, np.float32)
+    assert np.allclose(gguf.quants.dequantize(quantise(values, kind), Type[kind]), values, rtol=2e-2)
+
+
+def random_parameters() -> dict[str, np.ndarray]:
+    rng, width, inner, size = np.random.default_rng(0), 256, 256, len(WORDS.tokens)
+
+    def normal(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+
+    tensors = {"token_embd.weight": normal(size, width), "output.weight": normal(size, width)}
+    norms = ["token_embd_norm", "output_norm", "blk.0.attn_norm", "blk.0.attn_norm_2", "blk.0.time_mix_ln"]
+    for name in norms:
+        tensors |= {f"{name}.weight": 1 + normal(width), f"{name}.bias": normal(width)}
+    at = "blk.0.time_mix_"
+    tensors |= {at + f"{name}.weight": normal(width, width) for name in ("receptance", "key", "value", "output")}
+    for letter in "wavg":
+        tensors |= {f"{at}{letter}1.weight": normal(32, width), f"{at}{letter}2.weight": normal(width, 32)}
+    tensors |= {f"{at}{name}.weight": normal(width) for name in ("w0", "a0", "v0", "k_k", "k_a", "r_k")}
+    tensors |= {f"{at}lerp_fused.weight": normal(6, 1, 1, width), "blk.0.channel_mix_lerp_k.weight": normal(width)}
+    tensors |= {f"blk.0.channel_mix_{name}.weight": normal(inner, width) for name in ("key", "value")}
+    return tensors
+
+
+def test_a_written_model_is_read_with_its_formats_and_talks_by_its_template(tmp_path):
+    path, tensors = tmp_path / "model.gguf", random_parameters()
+    export.write(path, tensors, WORDS.tokens)
+    reader = gguf.GGUFReader(path)
+    assert {tensor.name: tensor.tensor_type.name for tensor in reader.tensors} == {
+        n: export.kind_of(n) for n in tensors
+    }
+    with rwkv_gpu.load(path, device="cpu") as llm:
+        assert llm.vocab_size == len(WORDS.tokens)
+        assert llm.detokenize(llm.tokenize("Hello there!")) == "Hello there!"
+        assert np.isfinite(llm.logits(llm.tokenize("Hello"))).all()
+        assert llm.chat(max_tokens=2, temperature=0).template is not None

@@ -92,10 +92,8 @@ def test_what_was_told_is_what_is_remembered():
         memory.introduce(rng, known)
         memory.tell(rng, known)
         question, answer = memory.ask(rng, known)[0]
-        assert any(value.lower() in answer.lower() for value in known.values()) or " not " in answer, (
-            question,
-            answer,
-        )
+        remembered = any(value.lower() in answer.lower() for value in known.values())
+        assert remembered or " not " in answer, question
         [(_, everything)] = memory.sum_up(rng, known)
         for name in known.keys() - {"petname"}:
             assert known[name] in everything

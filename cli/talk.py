@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rwkv_gpu import LLM, Chat, Completion, Event, Generation, RwkvGpuError, SamplingParams
+from rwkv_gpu import LLM, Chat, Completion, Event, Generation, RwkvGpuError
 from rwkv_gpu.errors import DeviceError
+from rwkv_gpu.llm.completion import sampling as checked
 
 from . import sampling, slash
 from .bars import prompt_bar
@@ -193,15 +194,15 @@ class Talk:
             changed.pop(name, None)
         else:
             changed[name] = sampling.parsed(name, value)
-        params = SamplingParams(**changed)
+        params = checked(None, {}, changed)
         self.chat.settings = changed  # type: ignore[assignment]
         self.screen.note(f"{name} {getattr(params, name)}")
 
     def settings(self) -> list[str]:
         """The settings that matter, and those that were set."""
-        params = SamplingParams(**self.chat.settings)
+        params = checked(None, {}, self.chat.settings)
         names = dict.fromkeys((*SHOWN, *self.chat.settings))
-        shown = [f"{name} {getattr(params, name)}" for name in names]
+        shown = [f"{name} {getattr(params, name, self.chat.settings.get(name))}" for name in names]
         others = ", ".join(name for name in sampling.SETTINGS if name not in names)
         return [*shown, f"also: {others}"]
 

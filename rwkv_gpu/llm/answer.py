@@ -49,8 +49,8 @@ class Answer:
         if update.prompt_done != self._fed:
             self._fed = update.prompt_done
             self._put(Fed(update.prompt_done, update.prompt_tokens))
-        for said in update.said:
-            self._say(said)
+        for left, said in zip(range(len(update.said) - 1, -1, -1), update.said, strict=True):
+            self._say(said, last=not left and update.finish_reason == "stop")
             if self._reader.stopped is not None:
                 self._finish(End("stop"))
                 return self._said
@@ -72,11 +72,11 @@ class Answer:
         prompted = self._prompted or now
         return Stats(self._prompt_tokens, self._reused, new_tokens, prompted - self._began, now - prompted)
 
-    def _say(self, said: Said) -> None:
+    def _say(self, said: Said, last: bool) -> None:
         if self._prompted is None:
             self._prompted = time.perf_counter()
         self._said += 1
-        first, *more = self._reader.feed(said.token) or [Part("", self._reader.thinking)]
+        first, *more = self._reader.feed(said.token, last) or [Part("", self._reader.thinking)]
         self._put(Event(first.text, said.token, said.logprob, said.top, first.thinking))
         for part in more:
             self._put(Event(part.text, None, 0.0, (), part.thinking))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from ..errors import BadInput, ContextFull
 from ..text.messages import check_messages
 from ..text.template import ChatTemplate
-from .completion import TALKING, Completion, Settings, sampling
+from .completion import TALKING, Completion, Settings, form, sampling
 from .dialect import Asked, Dialect, Message
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
 from .transcript import Transcript
@@ -48,6 +48,7 @@ class Chat:
         self.think = think
         self.settings: Settings = {**TALKING, **(settings or {})}
         sampling(None, {}, self.settings)
+        form(self.settings)
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -147,10 +148,10 @@ class Chat:
         self, reading: type[R], messages: tuple[Message, ...], on_prompt: OnPrompt | None, settings: Mapping[str, Any]
     ) -> R:
         """Has the messages answered; they are the chat's own from here on, unless the answer is never begun."""
-        params = sampling(None, self.settings, settings)
+        params, shape = sampling(None, self.settings, settings), form({**self.settings, **settings})
         asked = self._asked(messages)
         self._check_room(len(asked.transcript.ids))
-        reader = self._dialect.reader(asked, params)
+        reader, request = self._dialect.reader(asked, params, shape), self._dialect.request(asked, params, shape)
         before, this = (self._messages, self._transcript), object()
 
         def record(completion: Completion) -> None:
@@ -164,7 +165,6 @@ class Chat:
                 answer, self._transcript = asked.answer(self._dialect, completion, reader.stopped)
                 self._messages = (*messages, answer)
 
-        request = self._dialect.request(asked, params)
         with self._lock:
             self._asking = this
             answer = self._llm._read(reading, request, reader, on_prompt=on_prompt, on_end=record)

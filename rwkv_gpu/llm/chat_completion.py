@@ -9,8 +9,9 @@ from typing import Any
 
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
+from ..text.grammar import Form
 from ..text.tokenizer import Tokenizer
-from .completion import TALKING, Completion, Event, sampling
+from .completion import TALKING, Completion, Event, form, sampling
 
 Json = dict[str, Any]
 # OpenAI's names for what SamplingParams calls otherwise.
@@ -23,6 +24,7 @@ class Wishes:
     """What is asked for beside the messages."""
 
     params: SamplingParams
+    form: Form | None
     n: int
     logprobs: bool
     usage: bool  # a last chunk that tells it
@@ -42,8 +44,9 @@ class Wishes:
             raise BadInput(f"top_logprobs is {top!r}, but logprobs is not true; set both")
         if "logit_bias" in rest:
             rest["logit_bias"] = _biases(rest["logit_bias"])
+        rest |= _response_format(rest.pop("response_format", None))
         params = sampling(None, TALKING, {**rest, "logprobs": top})
-        return cls(params, n, logprobs, bool(usage), model)
+        return cls(params, form(rest), n, logprobs, bool(usage), model)
 
     def params_of(self, index: int) -> SamplingParams:
         """Each of several answers has a seed of its own."""
@@ -146,3 +149,18 @@ def _biases(given: Any) -> Any:
         return {int(token): bias for token, bias in given.items()}
     except (AttributeError, TypeError, ValueError):
         raise BadInput(f"logit_bias is {given!r}; it must map token ids to numbers") from None
+
+
+def _response_format(given: Any) -> Json:
+    """The settings that a response_format of OpenAI's comes to."""
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if given is None or kind == "text":
+        return {}
+    if kind == "json_object":
+        return {"schema": {"type": "object"}}
+    described = given.get("json_schema") if kind == "json_schema" else None
+    if isinstance(described, Mapping) and isinstance(described.get("schema"), Mapping):
+        return {"schema": described["schema"]}
+    raise BadInput(
+        f"response_format is {given!r}; it must have the type text, json_object, or json_schema with a schema in it"
+    )

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypedDict
 
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
+from ..text.grammar import Form
 
 Reason = Literal["running", "stop", "length", "abort", "error"]
 
@@ -54,7 +55,7 @@ class Completion:
 
 
 class Settings(TypedDict, total=False):
-    """The fields of SamplingParams, as keyword arguments."""
+    """How to answer, as keyword arguments: the fields of SamplingParams, and a form that answers must have."""
 
     temperature: float
     top_k: int
@@ -81,21 +82,33 @@ class Settings(TypedDict, total=False):
     stop: Any  # a string, or several
     stop_ids: Any
     logprobs: int
+    schema: str | bool | Mapping[str, Any] | None  # a JSON schema, or True for any JSON
+    regex: str | None
+    grammar: str | None  # Lark's, or GBNF's with `root ::=`
 
 
 GREEDY: Settings = {"temperature": 0.0, "max_tokens": 128}  # where nothing is said
 TALKING: Settings = {"temperature": 0.8, "top_p": 0.9, "max_tokens": 2048}  # the same in a chat
 
 
+FORMS = ("schema", "regex", "grammar")
+
+
+def form(settings: Mapping[str, Any]) -> Form | None:
+    """The form that answers must have, if one is given."""
+    return Form.of(**{name: settings[name] for name in FORMS if name in settings})
+
+
 def sampling(params: SamplingParams | None, defaults: Settings, settings: Mapping[str, Any]) -> SamplingParams:
     """The given params, or else the defaults, with these settings changed. BadInput names a field that is wrong."""
+    settings = {name: value for name, value in settings.items() if name not in FORMS}
     unknown = settings.keys() - Settings.__annotations__.keys()
     if unknown:
         known = ", ".join(Settings.__annotations__)
         raise BadInput(f"{min(unknown)} is no setting; known: {known}")
     if params is None:
-        return SamplingParams(**{**defaults, **settings})
+        return SamplingParams(**{name: value for name, value in {**defaults, **settings}.items() if name not in FORMS})
     if not isinstance(params, SamplingParams):
         raise BadInput(f"params is a {type(params).__name__}; it must be SamplingParams")
-    given = {name: getattr(params, name) for name in Settings.__annotations__}
+    given = {name: getattr(params, name) for name in Settings.__annotations__ if name not in FORMS}
     return SamplingParams(**{**given, **settings})

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from ..engine.request import Grammar, Request
+from ..engine.request import Request
 from ..engine.sampling_params import SamplingParams
+from ..text.grammar import Form, Grammars
 from ..text.template import ChatTemplate
 from ..text.thinking import Thinking, opens_thinking
 from ..text.tokenizer import Tokenizer
@@ -13,7 +15,7 @@ from .completion import Completion
 from .reader import Ends, Reader
 from .transcript import Transcript, as_bytes, as_text
 
-OPENING = "<think>"
+OPENING, CLOSING = "<think>", "</think>"
 TAIL = 64  # bytes of a prompt that show whether it has opened or closed the thoughts
 
 
@@ -57,7 +59,8 @@ class Asked:
 class Dialect:
     """A template and a tokenizer together."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, vocabulary: int) -> None:
+        self._vocabulary = vocabulary
         self.tokenizer = tokenizer
         self.template = template
         end = template.end_of_turn()
@@ -88,13 +91,26 @@ class Dialect:
         opened = whole[whole.rindex(OPENING) :] if opens_thinking(whole) else ""
         return Asked(transcript, border, opened)
 
-    def request(self, asked: Asked, params: SamplingParams, grammar: Grammar | None = None) -> Request:
-        """What the engine is asked for."""
-        stop_ids = self.tokenizer.stop_ids | self.stop_ids | params.stop_ids
-        chosen = replace(params, stop_ids=stop_ids)
+    @cached_property
+    def grammars(self) -> Grammars:
+        """What makes a grammar of a form for its answers."""
+        return Grammars(self.tokenizer, self._vocabulary, self.stop_ids)
+
+    def request(self, asked: Asked, params: SamplingParams, form: Form | None = None) -> Request:
+        """What the engine is asked for; thoughts have no form."""
+        grammar = None if form is None else self.grammars.grammar(form, after=CLOSING if asked.opened else "")
+        ends = self.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
+        chosen = replace(params, stop_ids=params.stop_ids | self.tokenizer.stop_ids | ends)
         return Request(asked.transcript.ids, chosen, grammar, keep=True, marks=(asked.border,))
 
-    def reader(self, asked: Asked, params: SamplingParams) -> Reader:
-        """What reads the answer."""
-        ends = Ends((*params.stop, *self._ends), (*params.stop, *self._thought_ends))
-        return Reader(self.tokenizer, ends, Thinking(as_text(asked.transcript.text[-TAIL:])))
+    def reader(self, asked: Asked, params: SamplingParams, form: Form | None = None) -> Reader:
+        """What reads the answer. What ends a turn may be part of a form, which has an end of its own."""
+        ends = Ends((*params.stop, *(() if form else self._ends)), (*params.stop, *self._thought_ends))
+        return Reader(
+            self.tokenizer, ends, Thinking(as_text(asked.transcript.text[-TAIL:])), closing(self.tokenizer, form)
+        )
+
+
+def closing(tokenizer: Tokenizer, form: Form | None) -> frozenset[int]:
+    """What ends an answer of a form, has a text, and is no part of it."""
+    return frozenset({tokenizer.eot} if form is not None and tokenizer.eot is not None else ())

@@ -16,13 +16,14 @@ from ..engine.engine import Engine
 from ..engine.request import Request
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
+from ..text.grammar import Grammars
 from ..text.template import ChatTemplate
 from ..text.tokenizer import Tokenizer
 from . import measures, replies, session
 from .chat import Chat, messages_of
 from .chat_completion import Json
-from .completion import GREEDY, Completion, Settings, sampling
-from .dialect import Dialect
+from .completion import GREEDY, Completion, Settings, form, sampling
+from .dialect import Dialect, closing
 from .driver import Driver
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
 from .reader import Ends, Reader
@@ -102,8 +103,8 @@ class LLM:
     ) -> Completion:
         """Continues a prompt until the model ends, a stop string is met, or `max_tokens` are said.
 
-        `settings` are fields of SamplingParams; without any, greedy. A prompt that is longer than the context is
-        refused, or loses its beginning where `truncate` is "left".
+        `settings` are fields of SamplingParams; without any, greedy. `schema`, `regex` or `grammar` give the answer a
+        form. A prompt that is longer than the context is refused, or loses its beginning where `truncate` is "left".
         """
         return self.stream(prompt, params, truncate=truncate, **settings).wait()
 
@@ -117,7 +118,7 @@ class LLM:
         **settings: Unpack[Settings],
     ) -> Generation:
         """The same event by event. `on_prompt` is told how many tokens of the prompt were fed, and how many it has."""
-        return self._start(Generation, prompt, sampling(params, GREEDY, settings), truncate, on_prompt)
+        return self._start(Generation, prompt, params, settings, truncate, on_prompt)
 
     async def agenerate(
         self,
@@ -140,7 +141,7 @@ class LLM:
         **settings: Unpack[Settings],
     ) -> AsyncGeneration:
         """`stream` for asyncio: `async for event in llm.astream("The sea")`."""
-        return self._start(AsyncGeneration, prompt, sampling(params, GREEDY, settings), truncate, on_prompt)
+        return self._start(AsyncGeneration, prompt, params, settings, truncate, on_prompt)
 
     def generate_batch(
         self,
@@ -154,8 +155,7 @@ class LLM:
         """Continues many prompts, as many at a time as the model was loaded for. `progress`: how many are done."""
         if isinstance(prompts, str):
             raise BadInput("prompts is one text; give a list of them, or call generate")
-        chosen = sampling(params, GREEDY, settings)
-        running = [self._start(Generation, prompt, chosen, truncate, None) for prompt in prompts]
+        running = [self._start(Generation, prompt, params, settings, truncate, None) for prompt in prompts]
         try:
             for done, generation in enumerate(running, 1):
                 generation.wait()
@@ -206,7 +206,7 @@ class LLM:
     @cached_property
     def dialect(self) -> Dialect:
         """How the model's own template has it talked to."""
-        return Dialect(self.tokenizer, ChatTemplate.from_metadata(self._metadata))
+        return Dialect(self.tokenizer, ChatTemplate.from_metadata(self._metadata), self.vocab_size)
 
     def dialect_of(self, template: str | ChatTemplate | None) -> Dialect:
         """The same by another template: a built-in one by its name, or the jinja2 source of one."""
@@ -214,7 +214,7 @@ class LLM:
             return self.dialect
         if isinstance(template, str):
             template = ChatTemplate.from_metadata(self._metadata, name=template)
-        return Dialect(self.tokenizer, template)
+        return Dialect(self.tokenizer, template, self.vocab_size)
 
     def chat(
         self,
@@ -272,15 +272,24 @@ class LLM:
         self,
         reading: type[R],
         prompt: Prompt,
-        params: SamplingParams,
+        params: SamplingParams | None,
+        settings: Mapping[str, Any],
         truncate: Truncate | None,
         on_prompt: OnPrompt | None,
     ) -> R:
+        params, shape = sampling(params, GREEDY, settings), form(settings)
         params.check_vocabulary(self.vocab_size)
         ids = self._ids(prompt, truncate, params.max_tokens)
-        asked = replace(params, stop_ids=params.stop_ids | self.tokenizer.stop_ids)
-        reader = Reader(self.tokenizer, Ends(params.stop))
-        return self._read(reading, Request(ids, asked), reader, on_prompt=on_prompt)
+        grammar = None if shape is None else self._grammars.grammar(shape)
+        ends = self.tokenizer.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
+        request = Request(ids, replace(params, stop_ids=params.stop_ids | ends), grammar)
+        reader = Reader(self.tokenizer, Ends(params.stop), closing=closing(self.tokenizer, shape))
+        return self._read(reading, request, reader, on_prompt=on_prompt)
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        """What makes a grammar of a form."""
+        return Grammars(self.tokenizer, self.vocab_size)
 
     def _read(self, reading: type[R], request: Request, reader: Reader, **more: Any) -> R:
         """Has the engine answer; what is read keeps the model open."""

@@ -17,9 +17,15 @@ class Ends:
 
 
 class Reader:
-    """One answer as text. `thinking` tells thoughts apart, and takes the space at the start of the answer away."""
+    """One answer as text. `thinking` tells thoughts apart, and takes the space at the start of the answer away.
 
-    def __init__(self, tokenizer: Tokenizer, ends: Ends, thinking: Thinking | None = None) -> None:
+    `closing` are tokens with a text that is no part of an answer which they end, such as RWKV's "\\n\\n".
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, ends: Ends, thinking: Thinking | None = None, closing: frozenset[int] = frozenset()
+    ) -> None:
+        self._closing = closing
         self._text = tokenizer.stream(continues=True)
         self._thinking = thinking
         self._stops = {False: StopStrings(ends.answer), True: StopStrings(ends.thoughts)}
@@ -31,9 +37,9 @@ class Reader:
         """The stop string that was met."""
         return self._stops[False].stopped or self._stops[True].stopped
 
-    def feed(self, token: int) -> list[Part]:
-        """The text that is certain by now; none where a stop string was met before."""
-        return self._take(self._text.feed(token))
+    def feed(self, token: int, last: bool = False) -> list[Part]:
+        """The text that is certain by now; none where a stop string was met before, or by a last token that closes."""
+        return [] if last and token in self._closing else self._take(self._text.feed(token))
 
     def flush(self) -> list[Part]:
         """What was held back, at the end of the answer."""

@@ -41,7 +41,7 @@ def ask(
     answers = []
     for index in range(wishes.n):
         params = wishes.params_of(index)
-        request, reader = dialect.request(asked, params), dialect.reader(asked, params)
+        request, reader = dialect.request(asked, params, wishes.form), dialect.reader(asked, params, wishes.form)
         answers.append(llm._read(reading, request, reader, on_end=partial(_remember, llm, asked)))
     return Replying(Reply(wishes, llm.tokenizer, llm.info.name), answers)
 

@@ -6,7 +6,7 @@ end it are.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -67,6 +67,7 @@ class Grammars:
         self._library = _library()
         ends = tokenizer.stop_ids | ends | ({tokenizer.eot} if tokenizer.eot is not None else frozenset())
         self._stop_ids = frozenset(token for token in ends if not tokenizer.piece(token))
+        self._texts = ends - self._stop_ids
         if not ends:
             raise BadInput("this model has no token that ends an answer, so none can be held to a form")
         self._tokenizer, self._size = tokenizer, size
@@ -78,7 +79,7 @@ class Grammars:
         matcher = self._library.LLMatcher(self._known, self._compiled(form), log_level=0)
         if matcher.is_error():
             raise BadGrammar(f"the {NAMES[form.kind]} cannot be used: {_one_line(matcher.get_error())}")
-        return Grammar(matcher, self._tokenizer, self._size, self._stop_ids, after)
+        return Grammar(matcher, self._tokenizer, self._size, self._stop_ids, self._texts, after)
 
     def _compiled(self, form: Form) -> str:
         """The grammar in llguidance's own words."""
@@ -98,9 +99,17 @@ class Grammar:
     """What one answer may still say. `done` when it is complete and nothing can follow."""
 
     def __init__(
-        self, matcher: Any, tokenizer: Tokenizer, size: int, stop_ids: frozenset[int], after: str = ""
+        self,
+        matcher: Any,
+        tokenizer: Tokenizer,
+        size: int,
+        stop_ids: frozenset[int],
+        texts: frozenset[int],
+        after: str = "",
     ) -> None:
         self._matcher = matcher
+        # Ends that are text. The matcher takes them for ends alone; its mask, which goes by bytes, for text too.
+        self._texts = texts
         self._words = -(-size // 32)
         self._tokenizer = tokenizer
         self.stop_ids = stop_ids  # of those that end it; an end that is text, as RWKV's, makes it `done`
@@ -112,12 +121,9 @@ class Grammar:
         """A bit for each token, set where it is allowed. [ceil(V / 32)]"""
         words: Words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)[: self._words]
         self._check()
-        if not self._after:
-            return words
-        free = np.full_like(words, 0xFFFFFFFF)
-        for token in self.stop_ids:
-            free[token // 32] &= np.uint32(0xFFFFFFFF ^ 1 << token % 32)
-        return free
+        if self._after:
+            return _without(np.full_like(words, 0xFFFFFFFF), self.stop_ids)
+        return words if self._matcher.is_accepting() else _without(words.copy(), self._texts)
 
     def accept(self, token: int) -> None:
         """Takes note of a token that was said."""
@@ -133,6 +139,13 @@ class Grammar:
     def _check(self) -> None:
         if self._matcher.is_error():
             raise BadGrammar(f"the grammar gave up: {_one_line(self._matcher.get_error())}")
+
+
+def _without(words: Words, tokens: Iterable[int]) -> Words:
+    """The mask less these tokens."""
+    for token in tokens:
+        words[token // 32] &= np.uint32(0xFFFFFFFF ^ 1 << token % 32)
+    return words
 
 
 NAMES: dict[Kind, str] = {"schema": "JSON schema", "regex": "regular expression", "lark": "grammar", "gbnf": "grammar"}

@@ -15,7 +15,7 @@ Q = Message("user", "Hi")
 
 def dialect(name, template=None):
     with GGUFFile.open(golden(name)) as file:
-        return Dialect(load_tokenizer(file.metadata), ChatTemplate.from_metadata(file.metadata, name=template))
+        return Dialect(load_tokenizer(file.metadata), ChatTemplate.from_metadata(file.metadata, name=template), 4096)
 
 
 def completion(mine, text):

@@ -143,6 +143,23 @@ def test_an_end_that_is_text_ends_a_complete_answer_alone():
     assert grammar.done
 
 
+def test_no_mask_allows_what_the_grammar_then_refuses(speaker):
+    rng = np.random.default_rng(0)
+    spaced = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}
+    piece = speaker.tokenizer.piece
+    for _ in range(20):
+        grammar = speaker.grammars.grammar(Form.of(schema=spaced))
+        for _ in range(60):
+            may = np.flatnonzero(allowed(grammar.mask(), speaker.tokenizer.vocab_size)).tolist()
+            spaces = [token for token in may if not piece(token).strip()]
+            token = int(rng.choice(spaces if spaces and rng.random() < 0.7 else may))
+            if token in grammar.stop_ids:
+                break
+            grammar.accept(token)  # raises where it refuses
+            if grammar.done:
+                break
+
+
 def test_masks_have_a_bit_for_each_token_of_the_model(speaker):
     mask = Grammars(speaker.tokenizer, 1000).grammar(Form.of(regex="a")).mask()
     assert mask.dtype == np.uint32 and mask.shape == (32,)

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
+from ..builtin import builtin_model
 from ..engine.engine import Engine
 from ..engine.room import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, DEFAULT_SEQUENCES, Kind, shared_tokens
 from ..engine.runner import GpuRunner, HostRunner, Runner
@@ -36,7 +37,7 @@ DEFAULT_CHUNK = 512
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
     *,
     device: str = "auto",
     chunk_size: int | Literal["auto"] = DEFAULT_CHUNK,
@@ -52,7 +53,7 @@ def load(
     checked: bool = False,
     tuned: str | os.PathLike[str] | None = None,
 ) -> LLM:
-    """Opens a GGUF model on a device. The file is read once and closed.
+    """Opens a GGUF model on a device, the built-in one where no path is given. The file is read once and closed.
 
     `device` is auto, cpu, an index or a part of a name; `chunk_size` is how many tokens of a prompt go in one step;
     `sequences` is how many requests run at a time, the others wait; `cache_bytes` is how much is kept of sequences that
@@ -70,7 +71,7 @@ def load(
         chunk_size=chunk, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
         look_ahead=look_ahead, layers_per_submit=layers_per_submit,
     )  # fmt: skip
-    with GGUFFile.open(path) as file:
+    with GGUFFile.open(builtin_model() if path is None else path) as file:
         model = load_model(file)
         tokenizer = load_tokenizer(file.metadata)
         choice = find(device)

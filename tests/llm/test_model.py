@@ -191,6 +191,17 @@ def test_a_value_that_is_wrong_is_named():
             llm.generate_batch("abc")
 
 
+def test_without_a_path_it_is_the_built_in_model_and_it_answers():
+    with rwkv_gpu.load(device="cpu") as llm:
+        assert llm.info.architecture == "rwkv7"
+        chat = llm.chat(temperature=0, max_tokens=60)
+        first = chat.send("Hello!")
+        assert first.finish_reason == "stop"
+        assert first.text and not first.text.startswith(" ")
+        second = chat.send("What is your name?")
+        assert second.stats.reused_tokens >= first.stats.prompt_tokens + len(first.tokens) - 1
+
+
 def test_what_a_model_is_can_be_asked(llm):
     info = llm.info
     assert (info.vocabulary, info.device, info.sequences) == (288, "cpu", 4)

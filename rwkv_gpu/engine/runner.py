@@ -1,5 +1,6 @@
 """A model that can take steps: its parameters, the states of its sequences, and plans by size. Knows no text."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -22,6 +23,7 @@ from ..ops.reference import Reference
 from ..ops.sampling import Drawing
 from ..ops.seats import GpuSeats, HostSeats
 from ..ops.self_test import tuning_for
+from .blas import Blas
 from .caches import GpuCaches, HostCaches, Paged, names
 from .draws import penalises, window
 from .fit import held
@@ -256,6 +258,9 @@ class HostRunner:
         self.vocabulary = model.vocabulary
         self.slots = slots
         self.chunk_size = chunk_size
+        self._blas = Blas()
+        sizes = [math.prod(weight.shape[-2:]) for weight in model.weights if len(weight.shape) > 1]
+        self._matrix = sum(sizes) // len(sizes)  # numbers of a matrix, on average
         self._weights: Mapping[str, npt.NDArray[Any]] = host_weights(file, parameters_of(file, model))
         self._states = {state.name: np.zeros((room.states, *state.shape), np.float32) for state in model.states}
         self.seats = HostSeats(slots, model.vocabulary)
@@ -269,7 +274,8 @@ class HostRunner:
 
     def submit(self, batch: Batch, draws: Draws) -> Pending:
         reference = self._reference(batch, Drawing(self.seats, draws.rows, draws.masks))
-        logits = self.model.forward(reference, batch.ids)
+        with self._blas.sized(batch.rows * self._matrix):
+            logits = self.model.forward(reference, batch.ids)
         chosen = reference.sample(logits, masked=draws.masks is not None)
         return Done(Answer(chosen, logits if draws.logits else None))
 
@@ -278,11 +284,13 @@ class HostRunner:
             self.seats.remember(seat, ids, window(params), params.penalty_decay)
 
     def step(self, batch: Batch) -> Logits:
-        logits: Logits = self.model.forward(self._reference(self.prepare(batch)), batch.ids)
+        with self._blas.sized(batch.rows * self._matrix):
+            logits: Logits = self.model.forward(self._reference(self.prepare(batch)), batch.ids)
         return logits
 
     def hidden(self, batch: Batch) -> Logits:
-        rows: Logits = self.model.hidden(self._reference(self.prepare(batch)), batch.ids)
+        with self._blas.sized(batch.rows * self._matrix):
+            rows: Logits = self.model.hidden(self._reference(self.prepare(batch)), batch.ids)
         return rows
 
     def _reference(self, placed: Batch, drawing: Drawing | None = None) -> Reference:

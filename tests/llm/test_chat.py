@@ -193,6 +193,27 @@ def test_any_flipped_byte_and_any_cut_is_refused(rnn, tmp_path):
             rnn.load_chat(path)
 
 
+def test_a_full_disk_leaves_the_old_file_and_the_chat_goes_on(rnn, tmp_path, monkeypatch):
+    chat = rnn.chat(temperature=0, max_tokens=2)
+    chat.send("Hi")
+    chat.save(tmp_path / "talk")
+    old = (tmp_path / "talk").read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        chat.send("And?")
+        with pytest.raises(BadInput, match="No space left on device; the old file is as it was"):
+            chat.save(tmp_path / "talk")
+    assert (tmp_path / "talk").read_bytes() == old
+    assert [path.name for path in tmp_path.iterdir()] == ["talk"]
+    chat.send("So?")
+    chat.save(tmp_path / "talk")
+    assert rnn.load_chat(tmp_path / "talk").messages == chat.messages
+
+
 def test_a_chat_of_another_model_is_refused(rnn, tmp_path):
     chat = rnn.chat(temperature=0, max_tokens=2)
     chat.save(tmp_path / "talk")

@@ -1,0 +1,35 @@
+"""One thread does small products, as many as before the large ones; whatever happens inside, then all is as it was."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.blas import SMALL, Blas
+
+
+@pytest.fixture
+def blas():
+    blas = Blas()
+    if blas._set is None:
+        pytest.skip("numpy multiplies by another library than its own OpenBLAS")
+    return blas
+
+
+def test_small_products_have_one_thread_and_then_all_is_as_it_was(blas):
+    blas._set(blas.threads)
+    with blas.sized(SMALL):
+        assert Blas().threads == 1
+    assert Blas().threads == blas.threads
+    with pytest.raises(KeyError), blas.sized(1):
+        raise KeyError
+    assert Blas().threads == blas.threads
+
+
+def test_large_products_keep_their_threads(blas):
+    with blas.sized(SMALL + 1):
+        assert Blas().threads == blas.threads
+
+
+def test_what_is_no_library_changes_nothing(tmp_path):
+    (tmp_path / "libopenblas.so").write_bytes(b"nothing")
+    with Blas(tmp_path).sized(1):
+        assert np.allclose(np.eye(3) @ np.eye(3), np.eye(3))

@@ -47,7 +47,10 @@ def command(
     template = _template(template)
     said = given(ctx, settings)
     commands = [f"/{name}" for name in slash.COMMANDS]
-    with source(commands, color=screen.color) as asks, open_model(model, screen, sequences=2, **opening) as llm:
+    with (
+        source(commands, color=screen.color) as asks,
+        open_model(model, screen, warm=not isinstance(asks, Piped), sequences=2, **opening) as llm,
+    ):
         if session is not None and Path(session).exists():
             chat = llm.load_chat(session)
             chat.settings = {**chat.settings, **said}  # type: ignore[typeddict-item]

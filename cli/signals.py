@@ -49,7 +49,8 @@ class Signals:
 
     def _wait(self) -> None:
         while True:
-            self.on_signal(signal.sigwait(TAKEN))
+            number = signal.sigwait(TAKEN)
+            self.on_signal(number)
 
 
 def _terminal_state() -> list[Any] | None:

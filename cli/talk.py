@@ -159,7 +159,7 @@ class Talk:
         if self._warned and self.interactive:
             self.screen.note("stopped; Ctrl-C again leaves")
         elif self.interactive and self.shows_stats:
-            self.screen.note(stats_line(done))
+            self.screen.note(stats_line(done, self.chat.settings.get("max_tokens", 0)))
 
     def _keep(self) -> None:
         """The session's file is what was said, after every turn."""
@@ -217,15 +217,15 @@ class Talk:
         ]
 
 
-def stats_line(done: Completion) -> str:
-    """prompt 412 tok/s · reused 8,120 of 8,164 · 212 tokens at 52.3 tok/s"""
+def stats_line(done: Completion, most: int) -> str:
+    """prompt 412 tok/s · reused 8,120 of 8,164 · answer 212 tokens at 52.3 tok/s"""
     stats = done.stats
     parts = [f"prompt {stats.prompt_tokens:,} tokens at {stats.prompt_rate:,.0f} tok/s"]
     if stats.reused_tokens:
         parts = [f"prompt {stats.prompt_rate:,.0f} tok/s", f"reused {stats.reused_tokens:,} of {stats.prompt_tokens:,}"]
     parts.append(f"answer {stats.new_tokens:,} tokens at {stats.decode_rate:,.1f} tok/s")
     if done.finish_reason == "length":
-        parts.append("cut at its length: /set max_tokens, or go on by asking")
+        parts.append(f"cut at max_tokens {most:,}" if stats.new_tokens >= most else "cut: the context is full")
     return " · ".join(parts)
 
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.cli.tmux import PYTHON, Terminal
+from tests.golden_files import OWN
 
 
 @pytest.fixture
@@ -209,3 +210,34 @@ def test_what_is_typed_while_an_answer_comes_is_the_next_message(chat):
     chat.wait("1: you said")
     chat.type("typed ahead")
     chat.wait("2: you said typed ahead")
+
+
+def test_a_talk_with_a_real_model(tmp_path):
+    model = OWN / "tiny-rwkv7.gguf"
+    command = f"{PYTHON} -m rwkv_gpu.cli.main chat {model} --device cpu -n 12 --temperature 0 --template chatml"
+    chat = Terminal(command, tmp_path, width=100, height=50)
+    try:
+        chat.wait("/help lists commands")
+        chat.type("hello")
+        chat.wait("answer")
+        chat.type("once more")
+        chat.wait("reused")
+        chat.type("/save talk.chat")
+        chat.wait("saved to talk.chat")
+        chat.type("/reset")
+        chat.wait("forgotten")
+        chat.type("/load talk.chat")
+        chat.wait("4 messages")
+        chat.type("/set max_tokens 100000")
+        chat.wait("max_tokens 100000")
+        chat.type("/set stop")
+        chat.type("/regen")
+        time.sleep(0.5)
+        chat.key("C-c")
+        chat.wait("\n>")
+        chat.type("/set heat 3")
+        chat.wait("there is no setting 'heat'")
+        chat.key("C-d")
+        assert chat.left() == 0
+    finally:
+        chat.close()

@@ -1,15 +1,21 @@
 """What all commands have in common: names in the environment, errors in one line, a start that waits for nothing."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
+from rwkv_gpu.cli import slash
 from rwkv_gpu.cli.commands import COMMANDS, cli
+from tests.cli.help_pages import page
+
+ROOT = Path(__file__).resolve().parents[2]
 
 HEAVY = ["wgpu", "numpy", "gguf", "rich", "prompt_toolkit", "jinja2", "tokenizers", "rwkv_gpu.llm"]
 
@@ -80,3 +86,13 @@ def test_a_value_from_the_environment_is_checked_and_named(monkeypatch):
     result = run("fit", "m.gguf")
     assert result.exit_code == 2
     assert "RWKV_GPU_CHUNK_SIZE" in result.stderr
+
+
+def test_the_page_on_the_command_line_is_what_the_commands_say():
+    shown = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert shown == page(), "run: python -m tests.cli.help_pages > docs/cli.md"
+
+
+def test_the_page_on_the_chat_names_every_command():
+    text = (ROOT / "docs" / "chat.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`/(\w+)[ \[`]", text)) >= slash.COMMANDS.keys()

@@ -1,0 +1,76 @@
+"""A signal ends a command at any moment, at once and quietly, and no file is ever half written."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import rwkv_gpu
+from tests.golden_files import OWN
+
+MODEL = str(OWN / "tiny-rwkv7.gguf")
+MAIN = [sys.executable, "-m", "rwkv_gpu.cli.main"]
+GRACE = 1.0
+
+
+def started(*arguments: str, text: str = "") -> subprocess.Popen:
+    process = subprocess.Popen(
+        [*MAIN, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin
+    process.stdin.write(text.encode())
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def moments(count: int, most: float) -> list[float]:
+    """Random, but the same each time; spread over the start, the loading and the answer."""
+    return [random.Random(number).uniform(0.1, most) for number in range(count)]
+
+
+@pytest.mark.parametrize("wait", moments(10, 2.5))
+def test_an_interrupt_at_any_moment_ends_within_a_second(adapter, wait):
+    device = str(adapter.index) if round(10 * wait) % 2 else "cpu"
+    process = started("generate", MODEL, "-p", "hello", "-n", "1000000", "--device", device)
+    time.sleep(wait)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert time.monotonic() - began < GRACE
+    assert errors == b""
+
+
+@pytest.mark.parametrize("wait", moments(6, 1.6))
+def test_a_session_is_whole_whenever_the_chat_is_killed(tmp_path, wait):
+    path = tmp_path / "talk.chat"
+    with rwkv_gpu.load(MODEL, device="cpu") as llm:
+        chat = llm.chat(max_tokens=3)
+        chat.send("before")
+        chat.save(path)
+    process = started("chat", MODEL, "--device", "cpu", "--session", str(path), "-n", "100", text="then")
+    time.sleep(wait)
+    process.kill()
+    process.communicate(timeout=20)
+    with rwkv_gpu.load(MODEL, device="cpu") as llm:
+        asked = [m["content"] for m in llm.load_chat(path).messages if m["role"] == "user"]
+    assert asked in (["before"], ["before", "then"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_piped_chat_that_is_stopped_keeps_what_was_said(tmp_path, number):
+    path = tmp_path / "talk.chat"
+    process = started("chat", MODEL, "--device", "cpu", "--session", str(path), "-n", "1000000", text="go on")
+    assert process.stdout
+    assert process.stdout.read(1)  # it has begun to answer
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    with rwkv_gpu.load(MODEL, device="cpu") as llm:
+        question, answer = llm.load_chat(path).messages
+    assert question["content"] == "go on"
+    assert answer["content"]

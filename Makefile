@@ -6,7 +6,7 @@ BIN := .venv/bin
 .PHONY: chat test lint format bench docs clean
 
 chat: .venv/.run
-	$(BIN)/rwkv-gpu devices
+	@$(BIN)/rwkv-gpu chat $(ARGS)
 
 test: .venv/.dev
 	.ci/need-vulkan $(BIN)

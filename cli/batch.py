@@ -15,7 +15,7 @@ from rwkv_gpu.text.messages import check_messages
 
 from .bars import lines_bar
 from .opening import open_model
-from .options import model_argument, opening_options
+from .options import FileName, model_argument, opening_options
 from .sampling import given, sampling_options
 from .screen import Screen
 from .texts import read_text
@@ -26,8 +26,8 @@ BEGINNING = b'{"id": '  # of every result
 
 @click.command("batch", epilog="Example: rwkv-gpu batch model.gguf questions.jsonl answers.jsonl --sequences 16")
 @model_argument
-@click.argument("source", metavar="IN.jsonl", type=click.Path())
-@click.argument("target", metavar="OUT.jsonl", type=click.Path())
+@click.argument("source", metavar="IN.jsonl", type=FileName())
+@click.argument("target", metavar="OUT.jsonl", type=FileName())
 @click.option(
     "--sequences", type=click.IntRange(1, 256), default=8, show_default=True, help="Lines answered at a time."
 )

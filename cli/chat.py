@@ -6,20 +6,23 @@ from typing import Any
 
 import click
 
+from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.llm.completion import TALKING
 
 from . import slash
 from .keyboard import Piped, source
 from .opening import open_model
-from .options import model_argument, opening_options
+from .options import model_or_builtin, opening_options
 from .sampling import given, sampling_options
 from .screen import Screen
 from .talk import Talk
 from .texts import read_text
 
+FOR_BUILTIN = {"temperature": 0.6}  # it is small: the likelier, the better
 
-@click.command("chat", epilog='Example: rwkv-gpu chat model.gguf --system "Answer in one sentence."')
-@model_argument
+
+@click.command("chat", epilog='Example: rwkv-gpu chat; rwkv-gpu chat model.gguf --system "Answer in one sentence."')
+@model_or_builtin
 @click.option("--system", help="What the model is told before all.")
 @click.option("--session", type=click.Path(dir_okay=False), help="Go on with the chat in this file, and keep it there.")
 @click.option("--template", help="A built-in chat template by its name, or a file that holds one.")
@@ -42,10 +45,13 @@ def command(
     opening: dict[str, Any],
     **settings: Any,
 ) -> None:
-    """Talk with MODEL. In a terminal, /help lists what can be done; what is piped in is one question."""
+    """Talk with MODEL, or with the built-in model.
+
+    In a terminal, /help lists what can be done; what is piped in is one question.
+    """
     screen = Screen(color=not no_color)
     template = _template(template)
-    said = given(ctx, settings)
+    said = {**(FOR_BUILTIN if model == str(builtin_model()) else {}), **given(ctx, settings)}
     commands = [f"/{name}" for name in slash.COMMANDS]
     with (
         source(commands, color=screen.color) as asks,

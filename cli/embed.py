@@ -8,7 +8,7 @@ import click
 from rwkv_gpu.errors import BadInput
 
 from .opening import open_model
-from .options import model_argument, opening_options
+from .options import FileName, model_argument, opening_options
 from .screen import Screen
 from .texts import read_text
 
@@ -16,7 +16,7 @@ from .texts import read_text
 @click.command("embed", epilog='Example: rwkv-gpu embed model.gguf "the sea" "the ocean"')
 @model_argument
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option("-f", "--file", "path", type=click.Path(), help="A file with a text in every line; - is standard input.")
+@click.option("-f", "--file", "path", type=FileName(), help="A file with a text in every line; - is standard input.")
 @opening_options
 def command(model: str, texts: tuple[str, ...], path: str | None, opening: dict[str, Any]) -> None:
     """Print each text's vector as a line of JSON: the mean of its final hidden states, of length one.

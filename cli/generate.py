@@ -10,16 +10,16 @@ from rwkv_gpu.llm.completion import GREEDY
 
 from .bars import prompt_bar
 from .opening import open_model
-from .options import json_option, model_argument, opening_options
+from .options import FileName, json_option, model_or_builtin, opening_options
 from .sampling import given, sampling_options
 from .screen import Screen
 from .texts import given_text
 
 
 @click.command("generate", epilog='Example: rwkv-gpu generate model.gguf -p "The sea" -n 64')
-@model_argument
+@model_or_builtin
 @click.option("-p", "--prompt", help="The text to continue; from standard input where it is not given.")
-@click.option("-f", "--file", "path", type=click.Path(), help="Read the text to continue from a file.")
+@click.option("-f", "--file", "path", type=FileName(), help="Read the text to continue from a file.")
 @sampling_options(GREEDY)
 @opening_options
 @json_option
@@ -34,7 +34,10 @@ def command(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Continue a text with MODEL. The text goes to standard output, the statistics to standard error."""
+    """Continue a text with MODEL, or with the built-in model.
+
+    The text goes to standard output, the statistics to standard error.
+    """
     text = given_text(prompt, path, "--prompt")
     screen = Screen()
     with open_model(model, screen, sequences=1, **opening) as llm, prompt_bar(screen) as bar:

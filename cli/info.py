@@ -13,17 +13,20 @@ from rwkv_gpu.gguf.formats import SIZES
 from rwkv_gpu.gpu.adapters import find
 
 from .fit import describe, measure
-from .options import device_option, json_option, model_argument
+from .options import device_option, json_option, model_or_builtin
 from .sizes import sized
 
 
 @click.command("info", epilog="Example: rwkv-gpu info model.gguf --tensors")
-@model_argument
+@model_or_builtin
 @click.option("--tensors", is_flag=True, help="List every tensor.")
 @device_option
 @json_option
 def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
-    """Summarise MODEL: architecture, sizes, formats, tokenizer, and what it would need on a device."""
+    """Summarise MODEL, or the built-in model.
+
+    Architecture, sizes, formats, tokenizer, and what it would need on a device.
+    """
     with GGUFFile.open(model) as file:
         choice = find(device)
         data = summary(file)

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import click
+from click.shell_completion import CompletionItem
+
+from rwkv_gpu.builtin import builtin_model
 
 
 def numbers(text: str) -> list[int]:
@@ -73,8 +76,27 @@ def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
-# Whether the file exists and what it is, the library says, so that every way in gives the same message.
-model_argument = click.argument("model", metavar="MODEL.gguf", type=click.Path())
+BUILTIN = "builtin"  # the name of the model that comes with the package
+
+
+class FileName(click.ParamType[str]):
+    """A path, as it was typed: whether the file exists and what it is, the library says, the same on every way in."""
+
+    name = "path"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        return [CompletionItem(incomplete, type="file")]
+
+
+class ModelName(FileName):
+    """The path of a model; `builtin` is the one in the package."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
+        return str(builtin_model()) if value == BUILTIN else str(value)
+
+
+model_argument = click.argument("model", metavar="MODEL.gguf", type=ModelName())
+model_or_builtin = click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), default=BUILTIN)
 
 synthetic_option = click.option(
     "--synthetic", metavar="NAME", help="Random weights of a true shape, such as rwkv7-2.9b-q4_k_m, in place of a file."

@@ -6,14 +6,14 @@ from typing import Any
 import click
 
 from .opening import open_model
-from .options import json_option, model_argument, opening_options
+from .options import FileName, json_option, model_argument, opening_options
 from .screen import Screen
 from .texts import read_text
 
 
 @click.command("perplexity", epilog="Example: rwkv-gpu perplexity model.gguf book.txt --window 1024")
 @model_argument
-@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("file", metavar="FILE", type=FileName())
 @click.option(
     "--window", type=click.IntRange(2), help="Tokens to look back on at most: what is longer goes through windows."
 )

@@ -8,14 +8,14 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.text.tokenizer import load_tokenizer
 
-from .options import json_option, model_argument
+from .options import FileName, json_option, model_argument
 from .texts import given_text
 
 
 @click.command("tokenize", epilog='Example: rwkv-gpu tokenize model.gguf "The sea" --ids')
 @model_argument
 @click.argument("text", required=False)
-@click.option("-f", "--file", "path", type=click.Path(), help="Read the text from a file.")
+@click.option("-f", "--file", "path", type=FileName(), help="Read the text from a file.")
 @click.option("--ids", "only_ids", is_flag=True, help="Print the ids alone, in one line.")
 @click.option("--special", is_flag=True, help="Add the tokens that the file puts at the ends of a text.")
 @click.option("--parse", is_flag=True, help="Read special tokens that stand in the text, such as <|im_start|>.")

@@ -1,0 +1,21 @@
+"""All that touches wgpu: devices, shaders, memory, weights, recorded steps."""
+
+import importlib.util
+import sys
+from types import ModuleType
+
+
+def _at_first_use(name: str) -> ModuleType:
+    """A module that is loaded when something of it is asked for."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.loader is not None
+    loader = spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    loader.exec_module(module)
+    return module
+
+
+# wgpu's library takes half a second to load, which a model in numpy need not wait for.
+globals()["native"] = _at_first_use(f"{__name__}.native")

@@ -17,10 +17,10 @@ class Readback:
     def __init__(
         self,
         device: Device,
-        landing: native.Landing,
+        landing: "native.Landing",
         index: int,
         nbytes: int,
-        done: Callable[[native.Landing], None],
+        done: "Callable[[native.Landing], None]",
     ) -> None:
         self._device = device
         self._landing = landing
@@ -59,7 +59,7 @@ class ReadbackRing:
             landing.map(nbytes)
         return Readback(self._device, landing, index, nbytes, self._free.append)
 
-    def _take(self, nbytes: int) -> native.Landing:
+    def _take(self, nbytes: int) -> "native.Landing":
         for at, landing in enumerate(self._free):
             if landing.nbytes >= nbytes:
                 return self._free.pop(at)

@@ -37,6 +37,16 @@ def test_a_question_about_the_command_imports_nothing_heavy(arguments):
     assert json.loads(done.stdout.splitlines()[-1]) == []
 
 
+def test_a_model_in_numpy_does_not_wait_for_the_gpu_library():
+    code = (
+        "import sys, rwkv_gpu\n"
+        "with rwkv_gpu.load(device='cpu') as llm: llm.generate('Hello', max_tokens=2)\n"
+        "print('wgpu.backends.wgpu_native' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_every_public_name_is_there():
     for name in rwkv_gpu.__all__:
         assert getattr(rwkv_gpu, name) is not None
@@ -66,7 +76,7 @@ def test_no_two_options_of_a_command_share_a_name_in_the_environment(name):
     [
         (["--foo"], "--foo"),
         (["genrate"], "'genrate'; see rwkv-gpu --help"),
-        (["generate"], "missing argument"),
+        (["fit"], "missing argument"),
         (["generate", "m.gguf", "-n", "0"], "0 is not in the range x>=1; see rwkv-gpu generate --help"),
         (["generate", "m.gguf", "--chunk-size", "none"], "--chunk-size"),
         (["generate", "m.gguf", "--bar"], "--bar"),

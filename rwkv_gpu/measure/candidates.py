@@ -39,7 +39,9 @@ def linear_shapes(can: Capabilities, rows: int, precision: str = "float16") -> I
 
 def _vec_shapes(can: Capabilities, tb: int, precision: str) -> Iterator[LinearShape]:
     ways = [("workgroup", 64, r) for r in (2, 4)]
-    if can.subgroup:
+    if can.software and can.subgroup_size == 8:  # compiling takes long, and barriers never pay
+        ways = [("one_subgroup", 8, r) for r in (4, 8)]
+    elif can.subgroup:
         size = can.subgroup_size
         ways += [("one_subgroup", size, r) for r in (1, 2, 4, 8)]
         ways += [("subgroup", lanes, r) for lanes in (size, 2 * size, 4 * size) for r in (2, 4)]

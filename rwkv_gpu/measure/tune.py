@@ -29,6 +29,7 @@ from .workload import Workload
 ROWS = (1, 2, 4, 8, 16, 32, 64)  # bounds of a ladder below the chunk
 WORDS_APART = 1e-2  # of the largest logit: random models make much of how sums are rounded
 CHOICES = (1.5, 3.0, 6.0)  # of each expert: bounds of the ladder
+LADDERS, LANES = 0.7, 0.85  # of the time, until which products, and then lanes, may be tried
 
 Say = Callable[[str], None]
 
@@ -51,14 +52,15 @@ class Tuner:
         self.choices: list[Choice] = []
         self._file = file
         self._precision = precision
-        self._deadline = time.monotonic() + seconds
+        self._begun, self._seconds = time.monotonic(), seconds
+        self.share = 1.0  # of the time, that may be spent for now
         self._say = say
         self._verdicts: dict[LinearShape | ExpertShape, bool] = {}
 
     @property
     def time_left(self) -> bool:
         """Whether another candidate may be tried."""
-        return time.monotonic() < self._deadline
+        return time.monotonic() < self._begun + self.share * self._seconds
 
     @cached_property
     def _matrices(self) -> list[Any]:
@@ -156,6 +158,7 @@ class Tuner:
             if duel(incumbent, challenger).better:
                 self.tuning, incumbent, chosen = candidate.tuning, challenger, candidate.name
         verdict = duel(first, incumbent) if incumbent is not first else Verdict(0.0, 0.0, 0)
+        self.runner.device.pipelines.clear()  # those of all candidates add up
         self.choices.append(Choice(what, chosen, default, verdict.gain, verdict.error, right, tuple(wrong)))
         self._say(f"{what}: {chosen}" + (f", {verdict.gain:.0%} less time than {default}" if chosen != default else ""))
 
@@ -267,14 +270,17 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     """Kernels by rows, then lanes, then how steps are cut, and how far they run ahead of the host."""
     tuner = Tuner(runner, file, seconds=limits.seconds, precision=limits.precision, say=say)
     attends, mixes = bool(runner.model.caches), any(len(weight.shape) > 2 for weight in runner.model.weights)
+    tuner.share = LADDERS
     tuner.linear(limits.chunk)
     if mixes:
         tuner.experts(limits.chunk)
     decode, prompt = Workload("tg", 1, 0, 1, 1), Workload("pp", limits.chunk, 0, 1, limits.chunk)
+    tuner.share = LANES
     tuner.lanes("row_lanes", "lanes of a norm", decode)
     tuner.lanes("map_lanes", "lanes by element", prompt)
     if attends:
         tuner.lanes("attend_lanes", "lanes that attend", Workload("tg", 1, limits.depth, 1, 1))
+    tuner.share = 1.0
     runner.retune(tuner.tuning)
     longest = max(limits.chunks)
 

@@ -3,10 +3,11 @@
 import threading
 from types import TracebackType
 
-from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from .screen import Screen
+from .sizes import sized
 
 PATIENCE = 0.4  # seconds that something may take before a bar is worth it
 
@@ -77,6 +78,13 @@ class Bar:
             self._progress.start()
 
 
+class Bytes(ProgressColumn):
+    """Bytes of a file, once it is known how many there are."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{sized(task.completed)} of {sized(task.total)}" if task.total else "")
+
+
 class Counted(ProgressColumn):
     """So many of how many."""
 
@@ -96,4 +104,4 @@ def prompt_bar(screen: Screen) -> Bar:
 
 def loading_bar(screen: Screen) -> Bar:
     """For a file that is loaded."""
-    return Bar(screen, "reading", DownloadColumn(binary_units=True), TimeRemainingColumn(compact=True))
+    return Bar(screen, "reading", Bytes(), TimeRemainingColumn(compact=True))

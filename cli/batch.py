@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import click
 
-from rwkv_gpu import LLM, Completion, SamplingParams
+from rwkv_gpu import LLM, Completion
 from rwkv_gpu.errors import BadInput, DeviceError, RwkvGpuError
 from rwkv_gpu.llm.completion import GREEDY, sampling
 from rwkv_gpu.text.messages import check_messages
@@ -100,8 +100,9 @@ def answer(llm: LLM, text: str, settings: dict[str, Any], template: str | None) 
         if not isinstance(line, dict) or ("prompt" in line) == ("messages" in line):
             raise BadInput('a line must be {"prompt": "..."} or {"messages": [...]}, and may have settings')
         own = {name: value for name, value in line.items() if name not in ("id", "prompt", "messages")}
-        params = sampling(None, GREEDY, {**settings, **own})
-        done = _continued(llm, line["prompt"], params) if "prompt" in line else _replied(llm, line, params, template)
+        said = {**settings, **own}
+        sampling(None, GREEDY, said)  # so that there is nothing in it but settings
+        done = _continued(llm, line["prompt"], said) if "prompt" in line else _replied(llm, line, said, template)
     except json.JSONDecodeError as error:
         return {"error": f"is no JSON: {error}"}
     except RwkvGpuError as error:
@@ -113,17 +114,17 @@ def answer(llm: LLM, text: str, settings: dict[str, Any], template: str | None) 
     return {"text": done.text, **thoughts, "finish_reason": done.finish_reason, **usage}
 
 
-def _continued(llm: LLM, prompt: object, params: SamplingParams) -> Completion:
+def _continued(llm: LLM, prompt: object, said: dict[str, Any]) -> Completion:
     if not isinstance(prompt, str):
         raise BadInput(f"prompt is a {type(prompt).__name__}; it must be a text")
-    return llm.generate(prompt, params)
+    return llm.generate(prompt, **said)
 
 
-def _replied(llm: LLM, line: Line, params: SamplingParams, template: str | None) -> Completion:
+def _replied(llm: LLM, line: Line, said: dict[str, Any], template: str | None) -> Completion:
     *before, last = check_messages(line["messages"])
     if last["role"] != "user":
         raise BadInput(f"the last message is of {last['role']}; it must be of user, to be answered")
-    return llm.chat(messages=before, template=template).send(last["content"] or "", **vars(params))
+    return llm.chat(messages=before, template=template).send(last["content"] or "", **said)
 
 
 def read_lines(path: str) -> list[tuple[str, str]]:

@@ -1,12 +1,15 @@
 """How tokens are chosen, as options: one table for all commands that say something, and for /set in the chat."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from rwkv_gpu.engine.sampling_params import SPANS, SamplingParams, Span
 from rwkv_gpu.errors import BadInput
+
+from .texts import read_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -35,17 +38,22 @@ SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+FORMS = {
+    "schema": ("JSON|FILE", "A JSON schema that the answer keeps to: the schema, or its file; `json` is any JSON."),
+    "regex": ("TEXT", "A regular expression that the whole answer matches."),
+    "grammar": ("TEXT|FILE", "A grammar that the answer keeps to, in Lark's form or in GBNF, or its file."),
+}
 ALIASES = {name.lstrip("-").replace("-", "_"): field for field, (names, _) in SETTINGS.items() for name in names}
 
 
 def sampling_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command]:
-    """An option for each setting, and --stop; `given` tells which of them were set."""
+    """An option for each setting, --stop, and what gives an answer a form; `given` tells which of them were set."""
 
     def decorate(command: Command) -> Command:
-        stop = click.option(
-            "--stop", multiple=True, metavar="TEXT", help="End before this text; may be given several times."
-        )
-        command = stop(command)
+        for name, (metavar, text) in reversed(FORMS.items()):
+            command = click.option(f"--{name}", metavar=metavar, callback=_form, help=text)(command)
+        text = "End before this text; may be given several times."
+        command = click.option("--stop", multiple=True, metavar="TEXT", help=text)(command)
         for field, (names, text) in reversed(SETTINGS.items()):
             default = defaults.get(field, getattr(SamplingParams, field))
             flags = [*names, f"--{field.replace('_', '-')}"]
@@ -55,6 +63,15 @@ def sampling_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command
         return command
 
     return decorate
+
+
+def _form(_: click.Context, option: click.Parameter, value: str | None) -> str | bool | None:
+    """A form as it is given, or from its file."""
+    if value is None or option.name == "regex" or "{" in value:
+        return value
+    if option.name == "schema":
+        return True if value == "json" else read_text(value)
+    return read_text(value) if Path(value).is_file() else value
 
 
 def given(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -211,7 +211,7 @@ class Talk:
         all_, used, context = self.totals_, self.chat.tokens, self.llm.context
         computed = all_.prompt - all_.reused
         return [
-            f"context  {used:,} tokens" + (f" of {context:,}" if context else ", of any number"),
+            f"context  {used:,} tokens" + (f" of {context:,}" if context else ", no limit"),
             f"answers  {all_.answers:,}, of {all_.new:,} tokens" + _rate(all_.new, all_.decode_seconds),
             f"prompts  {all_.prompt:,} tokens, {all_.reused:,} of them reused" + _rate(computed, all_.prompt_seconds),
         ]

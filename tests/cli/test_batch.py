@@ -31,6 +31,7 @@ def results(path) -> dict[object, dict]:
 def files(tmp_path):
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     rows = [{"prompt": f"number {i}"} for i in range(9)]
+    rows.append({"id": "form", "prompt": "a", "regex": "(yes|no)"})
     rows.append({"id": "talk", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3})
     source.write_text(lines(*rows) + "\n")
     return source, target
@@ -40,13 +41,14 @@ def test_every_line_is_answered_as_if_it_were_alone(files):
     source, target = files
     result = run(source, target)
     assert result.exit_code == 0, result.stderr
-    assert "10 of 10 lines answered" in result.stderr
+    assert "11 of 11 lines answered" in result.stderr
     got = results(target)
     with rwkv_gpu.load(MODEL, device="cpu") as llm:
         for i in range(9):
             assert got[i + 1]["text"] == llm.generate(f"number {i}", max_tokens=6).text
         talk = llm.chat(template="chatml").send("hello", max_tokens=3, temperature=0.0, top_p=1.0)
     assert got["talk"]["text"] == talk.text
+    assert got["form"]["text"] in ("yes", "no")
     assert got["talk"]["new_tokens"] <= 3
 
 
@@ -60,7 +62,7 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(files):
         assert run(source, target).exit_code == 0
         assert results(target) == whole
     before = target.read_bytes()
-    assert "0 of 10 lines answered" in run(source, target).stderr
+    assert "0 of 11 lines answered" in run(source, target).stderr
     assert target.read_bytes() == before
 
 

@@ -78,3 +78,30 @@ def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers():
     assert result.exit_code == 2
     assert "64" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_an_answer_keeps_to_a_form(tmp_path):
+    number = {"type": "integer", "minimum": 0, "maximum": 99}
+    whole = {"type": "object", "properties": {"n": number}, "required": ["n"], "additionalProperties": False}
+    schema = json.dumps(whole)
+    path = tmp_path / "schema.json"
+    path.write_text(schema, encoding="utf-8")
+    texts = {run(MODEL, "-p", "hello", "-n", 400, "--schema", given).stdout for given in (schema, path)}
+    assert len(texts) == 1
+    assert 0 <= json.loads(texts.pop())["n"] <= 99
+    assert run(MODEL, "-p", "hello", "--regex", "(yes|no)").stdout in ("yes\n", "no\n")
+    grammar = tmp_path / "grammar.gbnf"
+    grammar.write_text('root ::= "a" "b"', encoding="utf-8")
+    for given in ('start: "a" "b"', 'root ::= "a" "b"', grammar):
+        assert run(MODEL, "-p", "hello", "--grammar", given).stdout == "ab\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--schema", "{"], ["--schema", "nowhere.json"], ["--regex", "("], ["--regex", "a", "--schema", "json"]],
+)
+def test_a_form_that_is_none_is_refused(arguments):
+    result = run(MODEL, "-p", "hello", *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1

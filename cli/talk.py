@@ -55,7 +55,7 @@ class Talk:
     shows_stats: bool = True
     at: int = 0
     code: int = 0  # what the command ends with
-    totals_: Totals = field(default_factory=Totals)
+    took: Totals = field(default_factory=Totals)
     _answer: Generation | None = None
     _stopping: bool = False
     _warned: bool = False
@@ -154,7 +154,7 @@ class Talk:
             self._answer.close()
 
     def _told(self, done: Completion) -> None:
-        self.totals_.add(done)
+        self.took.add(done)
         self._warned = done.finish_reason == "abort"
         if self._warned and self.interactive:
             self.screen.note("stopped; Ctrl-C again leaves")
@@ -208,12 +208,12 @@ class Talk:
 
     def totals(self) -> list[str]:
         """What the chat took so far."""
-        all_, used, context = self.totals_, self.chat.tokens, self.llm.context
-        computed = all_.prompt - all_.reused
+        took, used, context = self.took, self.chat.tokens, self.llm.context
+        computed = took.prompt - took.reused
         return [
             f"context  {used:,} tokens" + (f" of {context:,}" if context else ", no limit"),
-            f"answers  {all_.answers:,}, of {all_.new:,} tokens" + _rate(all_.new, all_.decode_seconds),
-            f"prompts  {all_.prompt:,} tokens, {all_.reused:,} of them reused" + _rate(computed, all_.prompt_seconds),
+            f"answers  {took.answers:,}, of {took.new:,} tokens" + _rate(took.new, took.decode_seconds),
+            f"prompts  {took.prompt:,} tokens, {took.reused:,} of them reused" + _rate(computed, took.prompt_seconds),
         ]
 
 

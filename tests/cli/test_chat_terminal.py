@@ -138,7 +138,7 @@ def test_a_message_of_several_lines(chat):
     chat.wait("2: you said a\nb")
 
 
-@pytest.mark.parametrize("chat", ["--delay 0.02"], indirect=True)
+@pytest.mark.parametrize("chat", ["--delay 0.01"], indirect=True)
 def test_a_resize_in_mid_answer_wraps_what_comes_at_the_new_width(chat):
     chat.type("/stats off")
     chat.type("word " * 150)
@@ -153,13 +153,13 @@ def test_a_resize_in_mid_answer_wraps_what_comes_at_the_new_width(chat):
 @pytest.mark.parametrize("chat", ["--delay 0.03"], indirect=True)
 def test_a_long_prompt_shows_how_far_it_is(chat):
     chat.type("/stats off")
-    chat.paste("long " * 6000)
+    chat.paste("long " * 3000)
     chat.key("Enter")
     bar = chat.wait("tok/s")
-    assert "of 29,999 tokens" in bar
+    assert "of 14,999 tokens" in bar
     chat.wait("1: you said")
     chat.key("C-c")
-    assert "of 29,999 tokens" not in chat.wait("stopped")
+    assert "of 14,999 tokens" not in chat.wait("stopped")
 
 
 def test_a_dumb_terminal_gets_plain_text(tmp_path):
@@ -178,7 +178,7 @@ def test_a_dumb_terminal_gets_plain_text(tmp_path):
 def test_a_signal_saves_the_session_and_ends(tmp_path, kind, answering):
     chat = open_chat(tmp_path, "--session talk.chat --delay 0.02")
     try:
-        chat.type("a " * 200)
+        chat.type("a " * (200 if answering else 20))
         chat.wait("you said a")
         if not answering:
             chat.wait("answer")

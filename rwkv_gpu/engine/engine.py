@@ -54,6 +54,7 @@ class Engine:
         self._touched: dict[Running, None] = {}  # who has news
         self._seats = list(range(min(runner.slots, runner.chunk_size, MAX_SEGMENTS)))  # that nobody has
         self._crowded = False  # somebody gave its pages back, so that nobody new may sit until another has ended
+        self._evaluating = False  # a text that is given is half read, and holds what it has come to
         self._lost: DeviceLost | None = None
 
     @property
@@ -104,14 +105,14 @@ class Engine:
     ) -> Iterator[npt.NDArray[np.float32]]:
         """The logits of every position, chunk by chunk, [rows, V], or what the head makes them of, [rows, D].
 
-        Others may have steps between two chunks. While it waits for a seat it gives no rows. Whoever does not read to
-        the end closes it.
+        Others may have steps between two chunks, and give their pages back where there are too few for both. While it
+        waits for a seat, or for another such text, it gives no rows. Whoever does not read to the end closes it.
         """
         run = self._runner.hidden if hidden else self._runner.step
         size = min(chunk_size or self._runner.chunk_size, self._runner.chunk_size)
-        while not self._seats:
+        while self._evaluating or not self._seats:
             yield np.zeros((0, 1), np.float32)
-        seat = self._seats.pop()
+        seat, self._evaluating = self._seats.pop(), True
         try:
             for at in range(0, len(ids), size):
                 batch = Batch.of([(seat, at, ids[at : at + size])], every=True)
@@ -120,12 +121,13 @@ class Engine:
                         rows = run(batch)
                         break
                     except CacheFull:
-                        if not self.prefixes.evict():
+                        if not self._make_room():
                             raise
                 yield rows
         finally:
             self._places.forget(seat)
             self._seats.append(seat)
+            self._evaluating = self._crowded = False
 
     def export(self, ids: Sequence[int]) -> tuple[int, StateArrays] | None:
         """What is kept of the longest beginning of a sequence: its length, and its arrays by name."""
@@ -203,10 +205,17 @@ class Engine:
             try:
                 return shares, self._runner.prepare(batch)
             except CacheFull:
-                if not self.prefixes.evict():
-                    if len(self._running) < 2:
-                        raise
-                    self._preempt()
+                if not self._make_room():
+                    raise
+
+    def _make_room(self) -> bool:
+        """Frees pages where a step found too few; false where nobody can do without."""
+        if self.prefixes.evict():
+            return True
+        if len(self._running) < (1 if self._evaluating else 2):
+            return False
+        self._preempt()
+        return True
 
     def _preempt(self) -> None:
         """The request that came last gives back its pages, to begin again from its tokens when another has ended."""

@@ -251,6 +251,29 @@ def test_a_request_that_gave_its_pages_back_says_the_same():
     assert runner.places.free == (4, 0)
 
 
+def test_a_given_text_and_requests_that_do_not_fit_together_take_turns():
+    """A request comes to 2 pages, and the text to 2; there are 2, and then 3."""
+    asked = [Request(ids_of(60 + n, n), SamplingParams(temperature=n, seed=n, max_tokens=40)) for n in range(2)]
+    wide, given = small("tiny-llama.gguf", context=128), ids_of(120)
+    expected, logits = [alone(wide, request) for request in asked], prefill(wide, given, slot=1, every=True)
+    for tokens_in_all in (128, 192):
+        runner = small("tiny-llama.gguf", context=128, tokens=tokens_in_all, cache_bytes=0)
+        engine, news, rows = Engine(runner), {}, []
+        ids = [engine.add(request) for request in asked]
+        pieces = [engine.evaluate(given), engine.evaluate(given)]
+        while pieces or engine.busy:
+            for piece in list(pieces):
+                found = next(piece, None)
+                rows += [found] if found is not None and len(found) else []
+                if found is None:
+                    pieces.remove(piece)
+            for update in engine.step():
+                news.setdefault(update.id, []).append(update)
+        assert [tokens(news[id]) for id in ids] == expected
+        np.testing.assert_allclose(np.concatenate(rows), np.concatenate([logits, logits]), atol=1e-4)
+        assert runner.places.free == (tokens_in_all // 64, 0)
+
+
 def test_what_is_kept_gives_way_before_anybody_who_runs():
     runner = small("tiny-llama.gguf", context=128, tokens=256)
     engine, counting = Engine(runner), Counting(runner)

@@ -46,8 +46,8 @@ class Room:
         look_ahead: int = DEFAULT_LOOK_AHEAD,
     ) -> "Room":
         """Room for a model; without a wish, as much as it was trained on and is usual."""
-        if kind not in DTYPES:
-            raise BadInput(f"kv is '{kind}'; known: {', '.join(DTYPES)}")
+        if not isinstance(kind, str) or kind not in DTYPES:
+            raise BadInput(f"kv is {kind!r}; known: {', '.join(DTYPES)}")
         if cache_bytes < 0:
             raise BadInput(f"cache_bytes is {cache_bytes:,}; it must be at least 0")
         if look_ahead < 0:

@@ -12,6 +12,7 @@ from ..text.template import ChatTemplate
 from .completion import TALKING, Completion, Settings, form, sampling
 from .dialect import Asked, Dialect, Message
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
+from .given import truth
 from .transcript import Transcript
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Chat:
         self._lock = threading.RLock()
         self._open: weakref.ref[Reading] | None = None
         self._asking: object = None  # the question that is being answered
-        self.think = think
+        self.think = truth("think", think)
         self.settings: Settings = {**TALKING, **(settings or {})}
         sampling(None, {}, self.settings)
         form(self.settings)
@@ -141,8 +142,7 @@ class Chat:
         raise BadInput("the chat has no question yet; ask one first")
 
     def _asked(self, messages: Sequence[Message]) -> Asked:
-        variables = {} if self.think is None else {"enable_thinking": self.think}
-        return self._dialect.ask([message.rendered() for message in messages], [self._transcript], variables)
+        return self._dialect.ask([message.rendered() for message in messages], [self._transcript], self.think)
 
     def _ask(
         self, reading: type[R], messages: tuple[Message, ...], on_prompt: OnPrompt | None, settings: Mapping[str, Any]

@@ -12,6 +12,7 @@ from ..errors import BadInput
 from ..text.grammar import Form
 from ..text.tokenizer import Tokenizer
 from .completion import TALKING, Completion, Event, form, sampling
+from .given import truth
 
 Json = dict[str, Any]
 # OpenAI's names for what SamplingParams calls otherwise.
@@ -34,10 +35,13 @@ class Wishes:
     def read(cls, given: Mapping[str, Any]) -> "Wishes":
         """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None is not given."""
         rest = {RENAMED.get(name, name): value for name, value in given.items() if value is not None}
-        n, usage = rest.pop("n", 1), (rest.pop("stream_options", None) or {}).get("include_usage", False)
+        n, options = rest.pop("n", 1), rest.pop("stream_options", {})
         logprobs, top, model = rest.pop("logprobs", False), rest.pop("top_logprobs", 0), rest.pop("model", None)
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST:
             raise BadInput(f"n is {n!r}; it must be a whole number from 1 to {MOST}")
+        if not isinstance(options, Mapping):
+            raise BadInput(f"stream_options is {options!r}; it must be a mapping, such as {{'include_usage': True}}")
+        usage = truth("stream_options.include_usage", options.get("include_usage"))
         if not isinstance(logprobs, bool):
             raise BadInput(f"logprobs is {logprobs!r}; it must be true or false, and top_logprobs a number")
         if top and not logprobs:
@@ -146,7 +150,7 @@ def in_turns(answers: Sequence[Iterator[Json]]) -> Iterator[Json]:
 def _biases(given: Any) -> Any:
     """Token ids may be strings, as JSON has keys."""
     try:
-        return {int(token): bias for token, bias in given.items()}
+        return {int(token) if isinstance(token, str) else token: bias for token, bias in given.items()}
     except (AttributeError, TypeError, ValueError):
         raise BadInput(f"logit_bias is {given!r}; it must map token ids to numbers") from None
 

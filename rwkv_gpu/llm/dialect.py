@@ -12,6 +12,7 @@ from ..text.template import ChatTemplate
 from ..text.thinking import Thinking, opens_thinking
 from ..text.tokenizer import Tokenizer
 from .completion import Completion
+from .given import truth
 from .reader import Ends, Reader
 from .transcript import Transcript, as_bytes, as_text
 
@@ -74,10 +75,10 @@ class Dialect:
         self,
         messages: Sequence[Mapping[str, object]],
         known: Iterable[Transcript] = (),
-        variables: Mapping[str, Any] | None = None,
+        think: bool | None = None,
     ) -> Asked:
-        """The prompt for these messages, with the ids of what is known of it."""
-        variables = variables or {}
+        """The prompt for these messages, with the ids of what is known of it; `think` asks for thoughts or none."""
+        variables: dict[str, Any] = {} if truth("think", think) is None else {"enable_thinking": think}
         whole = self.template.render(messages, add_generation_prompt=True, **variables)
         pieces = [self.template.render(messages, add_generation_prompt=False, **variables), whole]
         if not whole.startswith(pieces[0]):

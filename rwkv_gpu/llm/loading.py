@@ -3,7 +3,6 @@
 import math
 import os
 from collections import Counter
-from pathlib import Path
 from typing import Any, Literal
 
 from ..builtin import builtin_model
@@ -21,6 +20,7 @@ from ..gpu.tuned import find as find_tuned
 from ..models.registry import load_model
 from ..ops.self_test import tuning_for
 from ..text.tokenizer import load_tokenizer
+from . import given
 from .model import LLM, Info
 
 RANGES = {
@@ -39,7 +39,7 @@ DEFAULT_CHUNK = 512
 def load(
     path: str | os.PathLike[str] | None = None,
     *,
-    device: str = "auto",
+    device: str | int = "auto",
     chunk_size: int | Literal["auto"] = DEFAULT_CHUNK,
     sequences: int = DEFAULT_SEQUENCES,
     context: int | None = None,
@@ -71,10 +71,15 @@ def load(
         chunk_size=chunk, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
         look_ahead=look_ahead, layers_per_submit=layers_per_submit,
     )  # fmt: skip
-    with GGUFFile.open(builtin_model() if path is None else path) as file:
+    given.called("progress", progress)
+    file_path = builtin_model() if path is None else given.path("path", path)
+    folder = None if tuned is None else given.path("tuned", tuned)
+    if isinstance(device, bool) or not isinstance(device, str | int) or device == "":
+        raise BadInput(f"device is {device!r}; it must be auto, cpu, an index or a part of a name")
+    with GGUFFile.open(file_path) as file:
         model = load_model(file)
         tokenizer = load_tokenizer(file.metadata)
-        choice = find(device)
+        choice = find(str(device))
         room: dict[str, Any] = {
             "slots": sequences, "chunk_size": chunk or DEFAULT_CHUNK, "context": context, "kv": kv,
             "tokens": tokens or shared_tokens(model, context), "cache_bytes": cache_bytes,
@@ -88,7 +93,7 @@ def load(
         else:
             opened = Device(choice.adapter, portable=portable, checked=checked)
             try:
-                found = find_tuned(choice.adapter, opened.capabilities, Path(tuned) if tuned is not None else None)
+                found = find_tuned(choice.adapter, opened.capabilities, folder)
                 if found is not None:
                     if look_ahead is None and found.look_ahead is not None:
                         room["look_ahead"] = found.look_ahead
@@ -103,9 +108,9 @@ def load(
         return LLM(Engine(runner), tokenizer, file.metadata, _info(file, runner, name, sequences))
 
 
-def check(**given: object) -> None:
+def check(**asked: object) -> None:
     """Refuses whole numbers that are out of their range."""
-    for name, value in given.items():
+    for name, value in asked.items():
         low, high = RANGES[name]
         if value is None and name in OPTIONAL:
             continue

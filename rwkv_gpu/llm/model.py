@@ -19,7 +19,7 @@ from ..errors import BadInput
 from ..text.grammar import Grammars
 from ..text.template import ChatTemplate
 from ..text.tokenizer import Tokenizer
-from . import measures, replies, session
+from . import given, measures, replies, session
 from .chat import Chat, messages_of
 from .chat_completion import Json
 from .completion import GREEDY, Completion, Settings, form, sampling
@@ -85,11 +85,11 @@ class LLM:
 
     def tokenize(self, text: str | bytes, *, special: bool = False, parse: bool = False) -> list[int]:
         """Token ids of a text; `special` adds what the file says stands at the ends, `parse` reads special tokens."""
-        return self.tokenizer.encode(text, special=special, parse=parse)
+        return self.tokenizer.encode(given.text("text", text), special=special, parse=parse)
 
     def detokenize(self, ids: Sequence[int]) -> str:
         """The text of token ids."""
-        return self.tokenizer.decode(ids)
+        return self.tokenizer.decode(given.token_ids("ids", ids))
 
     # ------------------------------------------------------------ generation
 
@@ -155,7 +155,9 @@ class LLM:
         """Continues many prompts, as many at a time as the model was loaded for. `progress`: how many are done."""
         if isinstance(prompts, str):
             raise BadInput("prompts is one text; give a list of them, or call generate")
-        running = [self._start(Generation, prompt, params, settings, truncate, None) for prompt in prompts]
+        given.called("progress", progress)
+        every = given.several("prompts", prompts, "prompts")
+        running = [self._start(Generation, prompt, params, settings, truncate, None) for prompt in every]
         try:
             for done, generation in enumerate(running, 1):
                 generation.wait()
@@ -170,25 +172,26 @@ class LLM:
 
     def logits(self, ids: Sequence[int], *, chunk_size: int | None = None) -> npt.NDArray[np.float32]:
         """The logits of every position, from a fresh state. [T, V]"""
+        ids, rows = given.token_ids("ids", ids), given.number("chunk_size", chunk_size, given.CHUNK)
         Request(ids).check(self.vocab_size, self.context)
-        return self._driver.work(partial(measures.logits, ids=list(ids), chunk_size=chunk_size))
+        return self._driver.work(partial(measures.logits, ids=ids, chunk_size=rows))
 
     def logprobs(self, text: Prompt) -> npt.NDArray[np.float64]:
         """The log probability of each token but the first, after those before it. [T - 1]"""
-        return self._driver.work(partial(measures.logprobs, ids=self._ids(text, None, 0)))
+        return self._driver.work(partial(measures.logprobs, ids=self._ids(text, name="text")))
 
     def perplexity(self, text: Prompt, *, window: int | None = None) -> float:
         """exp of the mean of -log p, over each token but the first.
 
         What is longer than `window` tokens, or than the context, goes through windows that overlap by half.
         """
-        ids = self._tokens(text)
+        window = given.number("window", window, given.WINDOW)
+        ids = self._tokens(text, "text")
         if len(ids) < 2:
             raise BadInput(f"the text has {len(ids)} tokens; perplexity needs at least 2")
-        if window is not None and window < 2:
-            raise BadInput(f"window is {window}; it must be at least 2")
+        Request(ids).check(self.vocab_size, None)
         if self.context is not None:
-            window = min(window or self.context, self.context)
+            window = given.number("context", min(window or self.context, self.context), given.WINDOW)
         return self._driver.work(partial(measures.perplexity, ids=ids, window=window))
 
     @overload
@@ -197,8 +200,11 @@ class LLM:
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]: ...
     def embed(self, texts: str | Sequence[str]) -> npt.NDArray[np.float32]:
         """What a text means to the model: the mean of its final hidden states, of length one. [D], or [N, D] of many"""
-        many = [texts] if isinstance(texts, str) else texts
-        rows = self._driver.work(partial(measures.embeddings, texts=[self._ids(text, None, 0) for text in many]))
+        many = [texts] if isinstance(texts, str) else given.several("texts", texts, "texts")
+        if not many:
+            raise BadInput("texts is empty; give at least one")
+        ids = [self._ids(text, name=f"texts[{n}]") for n, text in enumerate(many)]
+        rows = self._driver.work(partial(measures.embeddings, texts=ids))
         return rows[0] if isinstance(texts, str) else rows
 
     # ------------------------------------------------------------ talk
@@ -214,6 +220,8 @@ class LLM:
             return self.dialect
         if isinstance(template, str):
             template = ChatTemplate.from_metadata(self._metadata, name=template)
+        if not isinstance(template, ChatTemplate):
+            raise BadInput(f"template is {template!r}; it must be a name, a jinja2 source or a ChatTemplate")
         return Dialect(self.tokenizer, template, self.vocab_size)
 
     def chat(
@@ -230,8 +238,9 @@ class LLM:
         `template` is a built-in one by its name or a jinja2 source, where the model's own shall not be used; `think`
         asks a template that knows of thoughts for them, or for none. `settings` are those of every answer.
         """
-        begun = [*([{"role": "system", "content": system}] if system is not None else []), *messages]
-        return Chat(self, self.dialect_of(template), messages=messages_of(begun), think=think, settings=settings)
+        told = [{"role": "system", "content": system}] if system is not None else []
+        begun = (*messages_of(told), *messages_of(messages))
+        return Chat(self, self.dialect_of(template), messages=begun, think=think, settings=settings)
 
     def load_chat(self, path: str | os.PathLike[str]) -> Chat:
         """A talk that `chat.save` wrote."""
@@ -253,6 +262,7 @@ class LLM:
         `wishes` are those of that API (n, stop, seed, logprobs, top_logprobs, max_completion_tokens, stream_options
         ...) and all fields of SamplingParams. What earlier answers said is not tokenised or computed again.
         """
+        stream = bool(given.truth("stream", stream))
         asked = replies.ask(self, Generation, messages, think, wishes)
         return replies.chunks(asked) if stream else replies.whole(asked)
 
@@ -295,12 +305,14 @@ class LLM:
         """Has the engine answer; what is read keeps the model open."""
         return reading(self._driver, request, reader, owner=self, **more)
 
-    def _tokens(self, prompt: Prompt) -> list[int]:
-        return self.tokenize(prompt, special=True) if isinstance(prompt, str) else [int(token) for token in prompt]
+    def _tokens(self, prompt: Prompt, name: str) -> list[int]:
+        return self.tokenize(prompt, special=True) if isinstance(prompt, str) else given.token_ids(name, prompt)
 
-    def _ids(self, prompt: Prompt, truncate: Truncate | None, answer: int) -> list[int]:
+    def _ids(
+        self, prompt: Prompt, truncate: Truncate | None = None, answer: int = 0, *, name: str = "prompt"
+    ) -> list[int]:
         """The tokens of a prompt that fits; `truncate` leaves it its end, with room for an answer where it can."""
-        ids = self._tokens(prompt)
+        ids = self._tokens(prompt, name)
         if truncate not in (None, "left"):
             raise BadInput(f"truncate is {truncate!r}; it must be 'left' or None")
         if truncate and self.context is not None and len(ids) > self.context - answer:

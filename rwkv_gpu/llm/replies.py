@@ -36,7 +36,7 @@ def ask(
     wishes = Wishes.read(given)
     wishes.params.check_vocabulary(llm.vocab_size)
     dialect = llm.dialect
-    asked = dialect.ask(messages, [*llm._talks], {} if think is None else {"enable_thinking": think})
+    asked = dialect.ask(messages, [*llm._talks], think)
     Request(asked.transcript.ids).check(llm.vocab_size, llm.context)
     answers = []
     for index in range(wishes.n):

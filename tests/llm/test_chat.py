@@ -170,6 +170,7 @@ def test_a_saved_chat_goes_on_as_if_it_had_never_been_away(chat, tmp_path):
     chat.send("Hi", stop_ids=[3], logit_bias={5: -1.5}, stop=("x", "y"))
     chat.settings["logit_bias"] = {7: -2.0}
     chat.settings["stop_ids"] = frozenset({9})
+    chat.settings |= {"top_p": np.float32(0.5), "seed": np.int64(3)}
     chat.save(tmp_path / "talk")
     other = chat._llm.load_chat(tmp_path / "talk")
     assert other.messages == chat.messages

@@ -22,11 +22,11 @@ def completion(mine, text):
     return Completion(text, tuple(mine.tokenizer.encode(text, parse=True)), "stop", Stats(0, 0, 0, 0, 0))
 
 
-def talk(mine, said, stopped=None, **variables):
+def talk(mine, said, stopped=None, think=None):
     """The prompt of a first question, its transcript with the answer, and the prompt of a second question."""
-    first = mine.ask([Q.rendered()], (), variables)
+    first = mine.ask([Q.rendered()], (), think)
     message, transcript = first.answer(mine, completion(mine, said), stopped)
-    second = mine.ask([m.rendered() for m in (Q, message, Q)], [transcript], variables)
+    second = mine.ask([m.rendered() for m in (Q, message, Q)], [transcript], think)
     return first, transcript, second
 
 
@@ -47,7 +47,7 @@ def test_a_second_question_begins_with_all_that_was_said(name, said, stopped):
 
 def test_thoughts_that_a_template_drops_are_tokenised_no_more_and_the_rest_is_kept():
     mine = dialect("rwkv7-mini-F16.gguf")
-    first, transcript, second = talk(mine, "a</think>\n\nHello\n\n", "\n\n", enable_thinking=True)
+    first, transcript, second = talk(mine, "a</think>\n\nHello\n\n", "\n\n", think=True)
     assert first.opened == "<think>"
     assert b"a</think>" not in second.transcript.text
     border = second.transcript.ids[: first.border]
@@ -57,7 +57,7 @@ def test_thoughts_that_a_template_drops_are_tokenised_no_more_and_the_rest_is_ke
 
 def test_the_border_is_where_another_way_of_answering_begins():
     mine = dialect("rwkv7-mini-F16.gguf")
-    plain, thinking = (mine.ask([Q.rendered()], (), given) for given in ({}, {"enable_thinking": True}))
+    plain, thinking = (mine.ask([Q.rendered()], (), given) for given in (None, True))
     assert plain.border == thinking.border
     assert plain.transcript.ids[: plain.border] == thinking.transcript.ids[: plain.border]
 

@@ -60,7 +60,7 @@ def test_a_chat_and_openais_shape_hold_to_a_form(llm):
 @pytest.mark.parametrize(("think", "free"), [(True, True), (False, False), (None, False)])
 def test_thoughts_are_free_and_an_answer_is_not(think, free):
     with rwkv_gpu.load(golden("rwkv7-mini-Q8_0.gguf"), device="cpu") as llm:
-        asked = llm.dialect.ask([{"role": "user", "content": "Is it?"}], (), {"enable_thinking": think})
+        asked = llm.dialect.ask([{"role": "user", "content": "Is it?"}], (), think)
         if think is None:
             asked = llm.dialect.ask([{"role": "user", "content": "Is it?"}])
         grammar = llm.dialect.request(asked, rwkv_gpu.SamplingParams(), Form.of(regex="yes|no")).grammar

@@ -1,0 +1,68 @@
+"""What callers gave, before anything is done with it: the right kind of value, or BadInput that names it."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from ..engine.sampling_params import Span
+from ..errors import BadInput
+
+CHUNK = Span(1, 1 << 16, whole=True, optional=True)
+WINDOW = Span(2, 1 << 40, whole=True, optional=True)
+
+
+def token_ids(name: str, value: Any) -> list[int]:
+    """Token ids, of which nothing is known yet but that they are whole numbers."""
+    ids = several(name, value, "token ids")
+    for token in ids:
+        if isinstance(token, bool) or not isinstance(token, Integral):
+            raise BadInput(f"{name} holds {token!r}; token ids must be whole numbers")
+    return [int(token) for token in ids]
+
+
+def several(name: str, value: Any, what: str) -> list[Any]:
+    """What a list holds; a text or a mapping is none."""
+    if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+        raise BadInput(f"{name} is {_shown(value)}; it must be a list of {what}")
+    return list(value)
+
+
+def text(name: str, value: Any) -> str | bytes:
+    """A text, or its bytes."""
+    if not isinstance(value, str | bytes):
+        raise BadInput(f"{name} is {_shown(value)}; it must be a text")
+    return value
+
+
+def number(name: str, value: int | None, span: Span) -> int | None:
+    """A number of a span."""
+    if value not in span:
+        raise BadInput(f"{name} is {value!r}; it must be {span}")
+    return value
+
+
+def truth(name: str, value: Any) -> bool | None:
+    """True, False, or None where nothing is said."""
+    if not (value is None or isinstance(value, bool)):
+        raise BadInput(f"{name} is {value!r}; it must be True, False or None")
+    return value
+
+
+def called(name: str, value: Callable[..., object] | None) -> None:
+    """Refuses what cannot be called."""
+    if not (value is None or callable(value)):
+        raise BadInput(f"{name} is {value!r}; it must be a function of two numbers: done, and all")
+
+
+def path(name: str, value: Any) -> Path:
+    """Where a file lies."""
+    if not isinstance(value, str | os.PathLike):
+        raise BadInput(f"{name} is {_shown(value)}; it must be the name of a file")
+    return Path(value)
+
+
+def _shown(value: Any) -> str:
+    """A value in an error: short ones as they are."""
+    return repr(value) if value is None or isinstance(value, int | float) else f"a {type(value).__name__}"

@@ -12,6 +12,7 @@ from ..engine.request import Request
 from .answer import Answer, End, Fed, Item
 from .completion import Completion, Event, Reason
 from .driver import Driver, wait
+from .given import called
 from .reader import Reader
 
 OnPrompt = Callable[[int, int], None]  # tokens of the prompt that were fed, and all
@@ -34,6 +35,7 @@ class Reading:
         on_end: Callable[[Completion], None] | None = None,
         owner: object = None,
     ) -> None:
+        called("on_prompt", on_prompt)
         self._driver = driver
         self._on_prompt = on_prompt
         self._on_end = on_end
@@ -72,6 +74,7 @@ class Reading:
                 self._on_prompt(item.done, item.total)
             return None
         self._end(item)
+        self._put(item)  # for others who read the same
         if item.error is not None:
             raise item.error
         return None

@@ -260,6 +260,14 @@ def test_closing_counts_what_was_read_and_wakes_a_reader_in_another_thread(drive
     assert [*answer] == []
 
 
+def test_all_who_read_the_same_answer_see_its_end(driven):
+    answer = asked(driven(Alphabet(pause=0.01)), 10)
+    with ThreadPoolExecutor(3) as pool:
+        reading = [pool.submit(lambda: [event.text for event in answer]) for _ in range(3)]
+        texts = [one.result(5) for one in reading]
+    assert sorted(text for some in texts for text in some) == list("abcdefghij")
+
+
 def test_what_a_callback_raises_ends_the_answer_and_goes_on_to_the_caller(driven):
     engine = Alphabet()
 

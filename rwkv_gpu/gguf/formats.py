@@ -25,7 +25,7 @@ class Format:
     @property
     def parts(self) -> tuple[str, ...]:
         """What a kernel links to read the format."""
-        return tuple(f"format/{part}" for part in (self.shader, *self.shared))
+        return tuple(f"format/{part}" for part in (self.shader, *self.shared, "runs"))
 
     def row_bytes(self, width: int) -> int:
         """Bytes of a row in the file."""
@@ -39,22 +39,22 @@ def _by_type(*rows: Format) -> dict[int, Format]:
 
 FORMATS: dict[int, Format] = _by_type(
     Format("F32", 0, 1, 4, 32),
-    Format("F16", 1, 1, 2, 32),
-    Format("BF16", 30, 1, 2, 32),
-    Format("Q4_0", 2, 32, 18, 32, ("packed", "nibbles")),
-    Format("Q4_1", 3, 32, 20, 32, ("packed", "nibbles")),
-    Format("Q5_0", 6, 32, 22, 32, ("packed", "nibbles")),
-    Format("Q5_1", 7, 32, 24, 32, ("packed", "nibbles")),
-    Format("Q8_0", 8, 32, 34, 32, ("packed",)),
-    Format("Q2_K", 10, 256, 84, 16, ("packed",)),
-    Format("Q3_K", 11, 256, 110, 16, ("packed",)),
-    Format("Q4_K", 12, 256, 144, 32, ("packed", "nibbles", "scales_k")),
-    Format("Q5_K", 13, 256, 176, 32, ("packed", "nibbles", "scales_k")),
-    Format("Q6_K", 14, 256, 210, 16, ("packed",)),
-    Format("IQ4_NL", 20, 32, 18, 32, ("packed", "nibbles", "table_iq4")),
-    Format("IQ4_XS", 23, 256, 136, 32, ("packed", "nibbles", "table_iq4")),
-    Format("MXFP4", 39, 32, 17, 32, ("packed", "nibbles")),
-    Format("TQ2_0", 35, 256, 66, 16, ("packed",)),
+    Format("F16", 1, 1, 2, 32, ("halves",)),
+    Format("BF16", 30, 1, 2, 32, ("halves",)),
+    Format("Q4_0", 2, 32, 18, 32, ("packed", "signed", "nibbles")),
+    Format("Q4_1", 3, 32, 20, 32, ("packed", "unsigned", "nibbles")),
+    Format("Q5_0", 6, 32, 22, 32, ("packed", "signed", "nibbles")),
+    Format("Q5_1", 7, 32, 24, 32, ("packed", "unsigned", "nibbles")),
+    Format("Q8_0", 8, 32, 34, 32, ("packed", "signed")),
+    Format("Q2_K", 10, 256, 84, 16, ("packed", "unsigned")),
+    Format("Q3_K", 11, 256, 110, 16, ("packed", "signed")),
+    Format("Q4_K", 12, 256, 144, 32, ("packed", "unsigned", "nibbles", "scales_k")),
+    Format("Q5_K", 13, 256, 176, 32, ("packed", "unsigned", "nibbles", "scales_k")),
+    Format("Q6_K", 14, 256, 210, 16, ("packed", "signed")),
+    Format("IQ4_NL", 20, 32, 18, 32, ("packed", "signed", "nibbles", "table_iq4")),
+    Format("IQ4_XS", 23, 256, 136, 32, ("packed", "signed", "nibbles", "table_iq4")),
+    Format("MXFP4", 39, 32, 17, 32, ("packed", "signed", "nibbles")),
+    Format("TQ2_0", 35, 256, 66, 16, ("packed", "signed")),
 )
 
 SIZES: dict[int, Format] = FORMATS | _by_type(

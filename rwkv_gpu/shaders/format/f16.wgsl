@@ -1,14 +1,19 @@
 // F16: weight = q.      x: 64 bytes a run, halves in pairs
 const RUN = 32u;
 
-fn run_scale(i: u32) -> vec2f { return vec2f(1.0, 0.0); }
-
-fn run_quants(i: u32) -> array<vec4f, 8> {
-    var q: array<vec4f, 8>;
-    for (var j = 0u; j < 4u; j++) {
-        let pairs = w[plane.x + i * 4u + j];
-        q[2u * j] = vec4f(unpack2x16float(pairs.x), unpack2x16float(pairs.y));
-        q[2u * j + 1u] = vec4f(unpack2x16float(pairs.z), unpack2x16float(pairs.w));
-    }
-    return q;
+struct Raw {
+    x: array<vec4u, 4>,
 }
+
+alias Four = vec2u;
+
+fn run_raw(i: u32) -> Raw {
+    let at = plane.x + i * 4u;
+    return Raw(array<vec4u, 4>(w[at], w[at + 1u], w[at + 2u], w[at + 3u]));
+}
+
+fn scale_of(_raw: Raw, _i: u32) -> vec2f { return vec2f(1.0, 0.0); }
+
+fn fours_of(raw: Raw, _i: u32) -> array<Four, RUN / 4u> { return in_pairs(raw.x); }
+
+fn floats(four: Four) -> vec4f { return vec4f(unpack2x16float(four.x), unpack2x16float(four.y)); }

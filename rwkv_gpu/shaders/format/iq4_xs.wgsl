@@ -2,16 +2,21 @@
 // block of 8 runs: d as f16 | high 2 bits of s at 16 + 2r for run r, then the low 4 bits at 4r
 const RUN = 32u;
 
-fn run_scale(i: u32) -> vec2f {
-    let two = w[plane.y + i / 16u];     // superblocks: half of it is of this one
-    let header = select(two.xy, two.zw, (i & 8u) == 8u);
+struct Raw {
+    x: vec4u,
+    y: vec4u,       // two superblocks: half of it is of this one
+}
+
+fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], w[plane.y + i / 16u]); }
+
+fn scale_of(raw: Raw, i: u32) -> vec2f {
+    let header = select(raw.y.xy, raw.y.zw, (i & 8u) == 8u);
     let low = header.y >> (4u * (i % 8u));
     let high = header.x >> (16u + 2u * (i % 8u));
     let s = (low & 15u) | ((high & 3u) << 4u);
     return vec2f(unpack2x16float(header.x).x * (f32(s) - 32.0), 0.0);
 }
 
-fn run_packed(i: u32) -> array<u32, 8> {
-    let v = w[plane.x + i];
-    return in_order(table_iq4(v), table_iq4(v >> vec4u(4u)));
+fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> {
+    return in_order(table_iq4(raw.x), table_iq4(raw.x >> vec4u(4u)));
 }

@@ -1,16 +1,22 @@
 // MXFP4: weight = 2^(e - 128) · 2 e2m1(n).      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: e as byte a run
 const RUN = 32u;
 
-fn run_scale(i: u32) -> vec2f {
-    let e = byte_at(plane.y, i);
+struct Raw {
+    x: vec4u,
+    y: u32,
+}
+
+fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], word_at(plane.y, i / 4u)); }
+
+fn scale_of(raw: Raw, i: u32) -> vec2f {
+    let e = byte_of(raw.y, i);
     // The two least are below the normal floats.
     let bits = select((e - 1u) << 23u, 0x00200000u << (e & 1u), e < 2u);
     return vec2f(bitcast<f32>(bits), 0.0);
 }
 
-fn run_packed(i: u32) -> array<u32, 8> {
-    let v = w[plane.x + i];
-    return in_order(doubled(v), doubled(v >> vec4u(4u)));
+fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> {
+    return in_order(doubled(raw.x), doubled(raw.x >> vec4u(4u)));
 }
 
 // 0, 1, 2, 3, 4, 6, 8, 12 and their negatives, in each byte, by its low nibble: sign, 2 bits of exponent, 1 of mantissa

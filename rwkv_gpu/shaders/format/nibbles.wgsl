@@ -6,7 +6,3 @@ fn high_nibbles(v: vec4u) -> vec4u { return (v >> vec4u(4u)) & vec4u(0x0f0f0f0fu
 fn low_fifths(h: u32) -> vec4u { return vec4u(h << 4u, h << 3u, h << 2u, h << 1u) & vec4u(0x10101010u); }
 
 fn high_fifths(h: u32) -> vec4u { return vec4u(h, h >> 1u, h >> 2u, h >> 3u) & vec4u(0x10101010u); }
-
-fn in_order(low: vec4u, high: vec4u) -> array<u32, 8> {
-    return array<u32, 8>(low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w);
-}

@@ -2,14 +2,21 @@
 // s | m << 4; z: d | dmin as f16 a superblock of 16 runs
 const RUN = 16u;
 
-fn run_scale(i: u32) -> vec2f {
-    let d = unpack2x16float(word_at(plane.z, i / 16u));
-    let s = byte_at(plane.y, i);
+struct Raw {
+    x: u32,
+    y: u32,
+    z: u32,
+}
+
+fn run_raw(i: u32) -> Raw { return Raw(word_at(plane.x, i), word_at(plane.y, i / 4u), word_at(plane.z, i / 16u)); }
+
+fn scale_of(raw: Raw, i: u32) -> vec2f {
+    let d = unpack2x16float(raw.z);
+    let s = byte_of(raw.y, i);
     return vec2f(d.x * f32(s & 15u), -d.y * f32(s >> 4u));
 }
 
-fn run_packed(i: u32) -> array<u32, 4> {
-    let v = word_at(plane.x, i);
-    let n = vec4u(v, v >> 2u, v >> 4u, v >> 6u) & vec4u(0x03030303u);
+fn packed_of(raw: Raw, _i: u32) -> array<u32, 4> {
+    let n = vec4u(raw.x, raw.x >> 2u, raw.x >> 4u, raw.x >> 6u) & vec4u(0x03030303u);
     return array<u32, 4>(n.x, n.y, n.z, n.w);
 }

@@ -1,13 +1,17 @@
 // Q4_0: weight = d · (n - 8).      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: d as f16 a run
 const RUN = 32u;
 
-fn run_scale(i: u32) -> vec2f { return vec2f(half_at(plane.y, i), 0.0); }
+struct Raw {
+    x: vec4u,
+    y: u32,
+}
 
-fn run_packed(i: u32) -> array<u32, 8> {
-    let v = w[plane.x + i];
-    let low = centred(low_nibbles(v));
-    let high = centred(high_nibbles(v));
-    return in_order(low, high);
+fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], word_at(plane.y, i / 2u)); }
+
+fn scale_of(raw: Raw, i: u32) -> vec2f { return vec2f(half_of(raw.y, i), 0.0); }
+
+fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> {
+    return in_order(centred(low_nibbles(raw.x)), centred(high_nibbles(raw.x)));
 }
 
 // n - 8 in each byte: no carry leaves a byte, as n <= 15

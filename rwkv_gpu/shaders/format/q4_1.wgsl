@@ -1,9 +1,13 @@
 // Q4_1: weight = d · n + m.      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: d | m as f16 a run
 const RUN = 32u;
 
-fn run_scale(i: u32) -> vec2f { return unpack2x16float(word_at(plane.y, i)); }
-
-fn run_packed(i: u32) -> array<u32, 8> {
-    let v = w[plane.x + i];
-    return in_order(low_nibbles(v), high_nibbles(v));
+struct Raw {
+    x: vec4u,
+    y: u32,
 }
+
+fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], word_at(plane.y, i)); }
+
+fn scale_of(raw: Raw, _i: u32) -> vec2f { return unpack2x16float(raw.y); }
+
+fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> { return in_order(low_nibbles(raw.x), high_nibbles(raw.x)); }

@@ -2,9 +2,13 @@
 // 8 runs: d | dmin as f16, then nibble r of run r: low bits of s, low bits of m, high bits of s | those of m << 2
 const RUN = 32u;
 
-fn run_scale(i: u32) -> vec2f { return scale_and_min(w[plane.y + i / 8u], i % 8u); }
-
-fn run_packed(i: u32) -> array<u32, 8> {
-    let v = w[plane.x + i];
-    return in_order(low_nibbles(v), high_nibbles(v));
+struct Raw {
+    x: vec4u,
+    y: vec4u,
 }
+
+fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], w[plane.y + i / 8u]); }
+
+fn scale_of(raw: Raw, i: u32) -> vec2f { return scale_and_min(raw.y, i % 8u); }
+
+fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> { return in_order(low_nibbles(raw.x), high_nibbles(raw.x)); }

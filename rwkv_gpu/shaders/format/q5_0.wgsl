@@ -2,13 +2,19 @@
 // byte b = high bit of n[4k+b]; z: d as f16 a run
 const RUN = 32u;
 
-fn run_scale(i: u32) -> vec2f { return vec2f(half_at(plane.z, i), 0.0); }
+struct Raw {
+    x: vec4u,
+    y: u32,
+    z: u32,
+}
 
-fn run_packed(i: u32) -> array<u32, 8> {
-    let v = w[plane.x + i];
-    let h = word_at(plane.y, i);
-    let low = centred(low_nibbles(v) | low_fifths(h));
-    let high = centred(high_nibbles(v) | high_fifths(h));
+fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], word_at(plane.y, i), word_at(plane.z, i / 2u)); }
+
+fn scale_of(raw: Raw, i: u32) -> vec2f { return vec2f(half_of(raw.z, i), 0.0); }
+
+fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> {
+    let low = centred(low_nibbles(raw.x) | low_fifths(raw.y));
+    let high = centred(high_nibbles(raw.x) | high_fifths(raw.y));
     return in_order(low, high);
 }
 

@@ -2,10 +2,16 @@
 // byte b = high bit of n[4k+b]; z: d | m as f16 a run
 const RUN = 32u;
 
-fn run_scale(i: u32) -> vec2f { return unpack2x16float(word_at(plane.z, i)); }
+struct Raw {
+    x: vec4u,
+    y: u32,
+    z: u32,
+}
 
-fn run_packed(i: u32) -> array<u32, 8> {
-    let v = w[plane.x + i];
-    let h = word_at(plane.y, i);
-    return in_order(low_nibbles(v) | low_fifths(h), high_nibbles(v) | high_fifths(h));
+fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], word_at(plane.y, i), word_at(plane.z, i)); }
+
+fn scale_of(raw: Raw, _i: u32) -> vec2f { return unpack2x16float(raw.z); }
+
+fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> {
+    return in_order(low_nibbles(raw.x) | low_fifths(raw.y), high_nibbles(raw.x) | high_fifths(raw.y));
 }

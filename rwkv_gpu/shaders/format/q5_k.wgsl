@@ -2,10 +2,16 @@
 // bit k of byte b = high bit of n[4k+b]; z: 4 words a superblock of 8 runs, as plane y of Q4_K
 const RUN = 32u;
 
-fn run_scale(i: u32) -> vec2f { return scale_and_min(w[plane.z + i / 8u], i % 8u); }
+struct Raw {
+    x: vec4u,
+    y: u32,
+    z: vec4u,
+}
 
-fn run_packed(i: u32) -> array<u32, 8> {
-    let v = w[plane.x + i];
-    let h = word_at(plane.y, i);
-    return in_order(low_nibbles(v) | low_fifths(h), high_nibbles(v) | high_fifths(h));
+fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], word_at(plane.y, i), w[plane.z + i / 8u]); }
+
+fn scale_of(raw: Raw, i: u32) -> vec2f { return scale_and_min(raw.z, i % 8u); }
+
+fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> {
+    return in_order(low_nibbles(raw.x) | low_fifths(raw.y), high_nibbles(raw.x) | high_fifths(raw.y));
 }

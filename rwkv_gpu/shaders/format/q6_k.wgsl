@@ -2,17 +2,26 @@
 // of byte b = high bits of n[4k+b]; z: s as signed byte a run; w: d as f16 a superblock of 16 runs
 const RUN = 16u;
 
-fn run_scale(i: u32) -> vec2f {
-    let s = unpack4xI8(word_at(plane.z, i / 4u))[i % 4u];
-    return vec2f(half_at(plane.w, i / 16u) * f32(s), 0.0);
+struct Raw {
+    x: vec4u,       // two runs: half of it is of this one
+    y: u32,
+    z: u32,
+    w: u32,
 }
 
-fn run_packed(i: u32) -> array<u32, 4> {
-    let two = w[plane.x + i / 2u];      // runs: half of it is of this one
-    let v = select(two.xy, two.zw, (i & 1u) == 1u);
-    let h = word_at(plane.y, i);
+fn run_raw(i: u32) -> Raw {
+    return Raw(w[plane.x + i / 2u], word_at(plane.y, i), word_at(plane.z, i / 4u), word_at(plane.w, i / 32u));
+}
+
+fn scale_of(raw: Raw, i: u32) -> vec2f {
+    let s = i32(raw.z << (24u - 8u * (i % 4u))) >> 24u;
+    return vec2f(half_of(raw.w, i / 16u) * f32(s), 0.0);
+}
+
+fn packed_of(raw: Raw, i: u32) -> array<u32, 4> {
+    let v = select(raw.x.xy, raw.x.zw, (i & 1u) == 1u);
     let low = vec4u(v, v >> vec2u(4u)) & vec4u(0x0f0f0f0fu);
-    let high = vec4u(h << 4u, h << 2u, h, h >> 2u) & vec4u(0x30303030u);
+    let high = vec4u(raw.y << 4u, raw.y << 2u, raw.y, raw.y >> 2u) & vec4u(0x30303030u);
     // n - 32 in each byte: no carry leaves a byte, as n <= 63
     let q = ((low | high) + vec4u(0x60606060u)) ^ vec4u(0x80808080u);
     return array<u32, 4>(q.x, q.y, q.z, q.w);

@@ -1,11 +1,17 @@
 // TQ2_0: weight = d · (n - 1).      x: a word a run, bits 2k of byte b = n[4k+b]; y: d as f16 a superblock of 16 runs
 const RUN = 16u;
 
-fn run_scale(i: u32) -> vec2f { return vec2f(half_at(plane.y, i / 16u), 0.0); }
+struct Raw {
+    x: u32,
+    y: u32,
+}
 
-fn run_packed(i: u32) -> array<u32, 4> {
-    let v = word_at(plane.x, i);
-    let q = less_one(vec4u(v, v >> 2u, v >> 4u, v >> 6u) & vec4u(0x03030303u));
+fn run_raw(i: u32) -> Raw { return Raw(word_at(plane.x, i), word_at(plane.y, i / 32u)); }
+
+fn scale_of(raw: Raw, i: u32) -> vec2f { return vec2f(half_of(raw.y, i / 16u), 0.0); }
+
+fn packed_of(raw: Raw, _i: u32) -> array<u32, 4> {
+    let q = less_one(vec4u(raw.x, raw.x >> 2u, raw.x >> 4u, raw.x >> 6u) & vec4u(0x03030303u));
     return array<u32, 4>(q.x, q.y, q.z, q.w);
 }
 

@@ -10,6 +10,19 @@
 
 const_assert D % 4u == 0u;
 const D4 = D / 4u;
+const MINE = (D4 + WG - 1u) / WG;     // vec4s of a row for a lane
+const KEPT = MINE <= 4u;            // whether it keeps them in registers, or reads them again
+
+struct Rows {
+    t: u32,
+    source: u32,
+    first: bool,
+}
+
+struct Both {
+    here: vec4f,    // of x[t]
+    there: vec4f,   // of the row before it
+}
 
 fn run(group: u32, lane: u32) {
     let t = group;
@@ -21,35 +34,59 @@ fn run(group: u32, lane: u32) {
     let source = segment.source * D4;
     let replaced = segment.written * D4;
 
+    let rows = Rows(t, source, first);
+    var kept: array<Both, min(MINE, 4u)>;
     var sums = vec2f();                 // of x[t] and of the row before it
-    for (var d = lane; d < D4; d += WG) {
-        sums += vec2f(total(x[t * D4 + d]), total(before(t, first, source, d)));
+    for (var i = 0u; i < MINE; i++) {
+        let both = load(rows, i, lane);
+        if KEPT {
+            kept[i] = both;
+        }
+        sums += vec2f(total(both.here), total(both.there));
     }
-    let mean = vec2f(reduce_add(sums.x, lane), reduce_add(sums.y, lane)) / f32(D);
+    let mean = reduce_add2(sums, lane) / f32(D);
     var squares = vec2f();
-    for (var d = lane; d < D4; d += WG) {
-        let a = x[t * D4 + d] - mean.x;
-        let b = before(t, first, source, d) - mean.y;
-        squares += vec2f(dot(a, a), dot(b, b));
+    for (var i = 0u; i < MINE; i++) {
+        var both = kept[i % 4u];
+        if !KEPT {
+            both = load(rows, i, lane);
+        }
+        if i * WG + lane < D4 {
+            squares += vec2f(total(pow2(both.here - mean.x)), total(pow2(both.there - mean.y)));
+        }
     }
-    let scale = inverseSqrt(vec2f(reduce_add(squares.x, lane), reduce_add(squares.y, lane)) / f32(D) + EPS);
+    let scale = inverseSqrt(reduce_add2(squares, lane) / f32(D) + EPS);
 
     // The first row's workgroup is the only one that touches the states, each lane its own elements: read, then replaced.
     let fresh = first && segment.start == 0u;
     let last = t + segment.count - 1u;
-    for (var d = lane; d < D4; d += WG) {
-        let xx = (x[t * D4 + d] - mean.x) * scale.x * weight[d] + bias[d];
-        var previous = vec4f();
-        if !fresh {
-            previous = (before(t, first, source, d) - mean.y) * scale.y * weight[d] + bias[d];
+    for (var i = 0u; i < MINE; i++) {
+        let d = i * WG + lane;
+        if d >= D4 {
+            break;
         }
-        for (var i = 0u; i < MIXES; i++) {
-            y[i * apart(D4) + t * D4 + d] = xx + (previous - xx) * mix[i * D4 + d];
+        var both = kept[i % 4u];
+        if !KEPT {
+            both = load(rows, i, lane);
+        }
+        let xx = (both.here - mean.x) * scale.x * weight[d] + bias[d];
+        let previous = select((both.there - mean.y) * scale.y * weight[d] + bias[d], vec4f(), fresh);
+        for (var m = 0u; m < MIXES; m++) {
+            y[m * apart(D4) + t * D4 + d] = xx + (previous - xx) * mix[m * D4 + d];
         }
         if first {
             state[replaced + d] = x[last * D4 + d];
         }
     }
+}
+
+// What a lane takes of both rows; zeros beyond their end.
+fn load(rows: Rows, i: u32, lane: u32) -> Both {
+    let d = i * WG + lane;
+    if d >= D4 {
+        return Both();
+    }
+    return Both(x[rows.t * D4 + d], before(rows.t, rows.first, rows.source, d));
 }
 
 fn before(t: u32, first: bool, source: u32, d: u32) -> vec4f {
@@ -58,5 +95,7 @@ fn before(t: u32, first: bool, source: u32, d: u32) -> vec4f {
     }
     return x[(t - 1u) * D4 + d];
 }
+
+fn pow2(v: vec4f) -> vec4f { return v * v; }
 
 fn total(v: vec4f) -> f32 { return dot(v, vec4f(1.0)); }

@@ -1,5 +1,6 @@
 // Entry and reductions over the WG lanes of a workgroup, given to every lane: by subgroup, then over the subgroups.
 var<workgroup> shared_subgroups: array<u32, WG>;    // one value a subgroup; a subgroup may be as small as a lane
+var<workgroup> shared_seconds: array<u32, WG>;
 var<private> subgroup: u32;
 var<private> subgroups: u32;
 
@@ -21,6 +22,20 @@ fn reduce_add(v: f32, lane: u32) -> f32 {
     var sum = 0.0;
     for (var s = 0u; s < subgroups; s++) {
         sum += bitcast<f32>(shared_subgroups[s]);
+    }
+    return sum;
+}
+
+// Two sums for the barriers of one.
+fn reduce_add2(v: vec2f, lane: u32) -> vec2f {
+    let sums = subgroupAdd(v);
+    workgroupBarrier();
+    shared_subgroups[subgroup] = bitcast<u32>(sums.x);
+    shared_seconds[subgroup] = bitcast<u32>(sums.y);
+    workgroupBarrier();
+    var sum = vec2f();
+    for (var s = 0u; s < subgroups; s++) {
+        sum += vec2f(bitcast<f32>(shared_subgroups[s]), bitcast<f32>(shared_seconds[s]));
     }
     return sum;
 }

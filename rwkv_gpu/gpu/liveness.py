@@ -26,6 +26,11 @@ class Assignment:
         return sum(self.sizes)
 
 
+def apart(lives: Sequence[Life]) -> Assignment:
+    """A slot for each: nothing waits for what used its memory before."""
+    return Assignment(tuple(range(len(lives))), tuple(life.nbytes for life in lives))
+
+
 def assign(lives: Sequence[Life]) -> Assignment:
     """A slot for each value such that no two values that live at the same step share one.
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..gpu.device import Buffer, Device
-from ..gpu.liveness import Life, assign
+from ..gpu.liveness import Assignment, Life, apart, assign
 from ..gpu.plan import Dispatch, Grid, Output, Plan, Slice, StepBuffer
 from ..gpu.reach import NO_REACH, Reach
 from ..gpu.shader import Constant, Pipeline, link
@@ -19,6 +19,7 @@ from .seats import GpuSeats
 from .values import ALIGN, Computed, Operand, Unplaced, Value, Vectors, Words, place, stack
 from .vocabulary import Weight
 
+ROOMY = 16 << 20  # bytes of intermediates that need not share memory
 MAX_SEGMENTS = 64  # sequences in one step, where nothing else is said
 
 
@@ -131,7 +132,7 @@ class Recording:
         inputs = {name: (v.dtype, v.shape) for name, v in self._inputs.items()}
         step_buffer = StepBuffer(device, inputs, self._max_rows)
         lives = lifetimes(self._steps, outputs.values())
-        assignment = assign(list(lives.values()))
+        assignment = self._assigned(list(lives.values()))
         buffers = self.scratch.take(assignment.sizes)
         places: dict[Unplaced, Slice] = dict(self._upload_words().items())
         for operand in {o for step in self._steps for o in step.operands.values()}:
@@ -148,7 +149,12 @@ class Recording:
 
     def scratch_bytes(self, outputs: Iterable[Value]) -> int:
         """The memory that intermediates would take if the plan ended here."""
-        return assign(list(lifetimes(self._steps, outputs).values())).nbytes
+        return self._assigned(list(lifetimes(self._steps, outputs).values())).nbytes
+
+    def _assigned(self, lives: Sequence[Life]) -> Assignment:
+        """Slots of their own where that takes little memory, as in decode: wgpu orders all that touches one buffer."""
+        each = apart(lives)
+        return each if each.nbytes <= ROOMY else assign(lives)
 
     def _upload_words(self) -> dict[Words, Slice]:
         """All constants of the plan, in one buffer."""

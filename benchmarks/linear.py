@@ -1,21 +1,27 @@
-"""Matrix kernels of every shape and format: GB/s of weights for one row, GFLOP/s for many.
+"""Matrix kernels of every shape and format: microseconds, GB/s of weights and GFLOP/s of a dispatch
+that waits for the one before.
 
     python -m benchmarks.linear [--device NAME] [--out 2560 --width 2560] [--formats Q4_K,F16] [--rows 1,64]
 
-The rate at which the same device streams a buffer is measured in the same run. Times are the GPU's own, the best of
-several replays; kernels alternate, so that noise falls on all.
+A plan multiplies one x by many copies of a matrix, more than a cache holds, each after the other; plans are submitted
+back to back until the GPU's clocks are up. The best of several rounds. --apart gives each product an output of its own,
+so that dispatches may overlap: what is left of the time is throughput, and the difference is what waiting costs.
 """
+
+import time
+from dataclasses import replace
 
 import click
 import numpy as np
 
 from rwkv_gpu.gguf.formats import FORMATS, Format
+from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.tuned import shown
-from rwkv_gpu.gpu.tuning import MANY, LinearShape, Tuning, default_tuning
-from rwkv_gpu.gpu.weights import Weights, upload_tensor
+from rwkv_gpu.gpu.tuning import MANY, LinearShape, default_tuning
+from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
 from rwkv_gpu.measure.candidates import linear_shapes
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
@@ -24,33 +30,46 @@ from rwkv_gpu.ops.vocabulary import Weight
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 
 
-def record(device: Device, weights: Weights, shape: LinearShape, rows: int, out: int, width: int) -> Plan:
-    tuning = Tuning(8, 64, "workgroup", ((MANY, shape),))
-    recorder = Recorder(device, weights, rows, Scratch(device), tuning)
-    x = recorder.input("x", np.float32, (rows, width))
-    return recorder.finish({"y": recorder.linear(x, Weight("w", (out, width)))})
-
-
-def load(device: Device, fmt: Format, out: int, width: int) -> Weights:
-    """A matrix of random bytes: what they mean does not change the time."""
-    weights = Weights(device)
-    raw = np.random.default_rng(0).integers(0, 120, (out, fmt.row_bytes(width)), np.uint8)
-    weights.add("w", upload_tensor(device, fmt, raw, (out, width)))
+def load(device: Device, fmt: Format, out: int, width: int, copies: int) -> Weights:
+    """Matrices of the same random bytes: what they mean does not change the time."""
+    weights, where = Weights(device), layout(fmt, out, width)
+    raw = np.random.default_rng(0).integers(0, 60, (out, fmt.row_bytes(width)), np.uint8)
+    first = upload_tensor(device, fmt, raw, (out, width))
+    weights.add("w0", first)
+    for i in range(1, copies):
+        buffer = device.buffer(where.nbytes, "weights")
+        device.copy(first.shards[0].slice.buffer, 0, buffer, 0, where.nbytes)
+        weights.add(f"w{i}", DeviceWeight(fmt, (out, width), (as_shard(buffer, 0, fmt, 0, out, where),)))
     return weights
 
 
-def stream_rate(device: Device, nbytes: int) -> float:
-    """GB/s at which the best kernel reads a float32 matrix of about so many bytes."""
-    out = max(64, nbytes // (4 * 2560))
-    weights = load(device, BY_NAME["F32"], out, 2560)
-    return max(
-        out
-        * 2560
-        * 4
-        / record(device, weights, shape, 1, out, 2560).profile(1, {"x": np.ones((1, 2560))}, 5).seconds
-        / 1e9
-        for shape in linear_shapes(device.capabilities, 1)
-    )
+def record(device: Device, weights: Weights, shape: LinearShape, rows: int, apart: bool) -> Plan:
+    tuning = replace(default_tuning(device.capabilities), linear=((MANY, shape),), linear_short=(), linear_sized=())
+    recorder = Recorder(device, weights, rows, Scratch(device), tuning)
+    out, width = weights["w0"].shape
+    x = y = recorder.input("x", np.float32, (rows, width))
+    ys = {}
+    for name in weights:
+        y = recorder.linear(x, Weight(name, (out, width)), add=y if y is not x and not apart else None)
+        ys[name] = y
+    return recorder.finish(ys if apart else {"y": y})
+
+
+def seconds(plan: Plan, rows: int, busy: float) -> float:
+    """Of one dispatch, on a GPU that has been busy for a while."""
+    width = plan.step.views["x"].shape[1]
+    plan.step.write(rows, {"x": np.random.default_rng(1).standard_normal((rows, width), np.float32)})
+
+    def run(times: int) -> float:
+        commands = [plan.encode() for _ in range(times)]
+        start = time.perf_counter()
+        plan.device.submit(commands)
+        native.wait(plan.device.handle)
+        return (time.perf_counter() - start) / times
+
+    run(1)
+    times = max(1, min(200, int(busy / run(1))))
+    return min(run(times) for _ in range(4)) / len(plan.dispatches)
 
 
 @click.command()
@@ -59,29 +78,30 @@ def stream_rate(device: Device, nbytes: int) -> float:
 @click.option("--width", default=2560)
 @click.option("--formats", default="F32,F16,Q8_0,Q6_K,Q4_K,Q4_0")
 @click.option("--rows", default="1,4,64")
-@click.option("--replays", default=5)
-def main(device: str, out: int, width: int, formats: str, rows: str, replays: int) -> None:
+@click.option("--mib", default=256, help="Of matrices, to be past any cache.")
+@click.option("--busy", default=0.04, help="Seconds that each round takes.")
+@click.option("--apart", is_flag=True)
+def main(device: str, out: int, width: int, formats: str, rows: str, mib: int, busy: float, apart: bool) -> None:
     adapters = list_adapters()
     adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
     with Device(adapter) as gpu:
-        print(f"{adapter}; W is {out} x {width}")
-        print(f"stream (best F32 matvec of 64 MiB): {stream_rate(gpu, 64 << 20):.2f} GB/s")
         default = default_tuning(gpu.capabilities)
+        print(f"{adapter}; W is {out} x {width}; us, GB/s, GFLOP/s of each format")
         for count in map(int, rows.split(",")):
-            print(f"\n{count} rows: {'kernel':36}", *(f"{name:>8}" for name in formats.split(",")), sep=" ")
-            print(" " * 8 + ("GB/s of weights" if count == 1 else "GFLOP/s"))
-            held = {name: load(gpu, BY_NAME[name], out, width) for name in formats.split(",")}
-            for shape in linear_shapes(gpu.capabilities, count):
+            print(f"\n{count} rows: {'kernel':48}", *(f"{name:>22}" for name in formats.split(",")), sep=" ")
+            held = {}
+            for name in formats.split(","):
+                copies = min(64, (mib << 20) // (out * BY_NAME[name].row_bytes(width)))
+                held[name] = load(gpu, BY_NAME[name], out, width, max(1, copies))
+            for shape in linear_shapes(gpu.capabilities, count, "int8"):
                 cells = []
                 for name, weights in held.items():
-                    plan = record(gpu, weights, shape, count, out, width)
-                    inputs = {"x": np.ones((count, width))}
-                    best = min(plan.profile(count, inputs, 1).seconds for _ in range(replays))
-                    nbytes = out * BY_NAME[name].row_bytes(width)
-                    cells.append((nbytes if count == 1 else 2 * out * width * count) / best / 1e9)
-                mark = "*" if shape == default.linear_shape(count) else " "
-                label = shown(shape)
-                print(f"      {mark} {label:43}", *(f"{cell:8.2f}" for cell in cells), sep=" ", flush=True)
+                    took = seconds(record(gpu, weights, shape, count, apart), count, busy)
+                    nbytes, flops = out * BY_NAME[name].row_bytes(width), 2 * out * width * count
+                    cells.append(f"{took * 1e6:8.2f} {nbytes / took / 1e9:6.0f} {flops / took / 1e9:6.0f}")
+                mark = "*" if shape == default.linear_shape(count, out=out, width=width) else " "
+                print(f"      {mark} {shown(shape):52}", *cells, sep=" ", flush=True)
+                gpu.pipelines.clear()
 
 
 if __name__ == "__main__":

@@ -1,13 +1,25 @@
 """Runs what a model says on the GPU, for tests: records, poisons, replays, reads."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.gpu.tuning import MANY, TILE, TILE_F16, LinearShape, Tuning, default_tuning, dot, lane, vec
+from rwkv_gpu.gpu.tuning import (
+    MANY,
+    TILE,
+    TILE_F16,
+    WIDE_TILE,
+    LinearShape,
+    Tuning,
+    default_tuning,
+    dot,
+    lane,
+    vec,
+)
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
@@ -24,15 +36,20 @@ Says = Callable[..., dict[str, Any]]  # (ops, weights, **inputs) -> outputs
 def linear_shapes(device: Device) -> dict[str, LinearShape]:
     """Every kind of matrix kernel that this device can run, at several sizes."""
     can = device.capabilities
-    shapes = {"workgroup": vec("workgroup", 64, 4, 1), "workgroup_rows": vec("workgroup", 32, 2, 4), "tile": TILE}
-    shapes["dot"] = dot("workgroup", 32, 2, 2)
+    shapes = {"alone": vec(64, 16, 2, 1), "alone_rows": vec(32, 8, 2, 4), "ahead": vec(32, 4, 2, 1, ahead=2)}
+    shapes |= {"tile": TILE, "dot": dot("workgroup", 32, 2, 2)}
+    if can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes:
+        shapes["wide_tile"] = WIDE_TILE
     if can.f16:
         shapes["tile_f16"] = TILE_F16
+        if can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes // 2:
+            shapes["wide_tile_f16"] = replace(WIDE_TILE, tile="f16")
     if can.subgroup:
-        shapes["subgroup"] = vec("subgroup", 4 * can.subgroup_size, 4, 2)
-        shapes["dot_subgroup"] = dot("one_subgroup", can.subgroup_size, 4, 1)
-        shapes["one_subgroup"] = vec("one_subgroup", can.subgroup_size, 2, 1)
-        shapes["one_subgroup_rows"] = vec("one_subgroup", can.subgroup_size, 4, 8)
+        size = can.subgroup_size
+        shapes["subgroups"] = vec(4 * size, 2 * size, 2, 2, reach=size)
+        shapes["subgroup"] = vec(2 * size, size, 2, 1, reach=size)
+        shapes["part_rows"] = vec(size, size // 2, 2, 3, reach=size)
+        shapes["dot_subgroup"] = dot("one_subgroup", size, 4, 1)
     if can.subgroup_size == 8:
         shapes |= {"lane": lane(2, 1), "lane_rows": lane(4, 16)}
     return shapes
@@ -42,11 +59,11 @@ def tunings(device: Device) -> dict[str, Tuning]:
     """Every way this device can spread work over lanes."""
     can = device.capabilities
     shapes = linear_shapes(device)
-    ways = {"workgroup": Tuning(64, 64, "workgroup", ((2, shapes["workgroup"]), (MANY, TILE)))}
+    ways = {"workgroup": Tuning(64, 64, "workgroup", ((2, shapes["alone"]), (MANY, TILE)))}
     ways["default"] = default_tuning(can)
     if can.subgroup:
-        ways["subgroup"] = Tuning(4 * can.subgroup_size, 32, "subgroup", ((MANY, shapes["subgroup"]),))
-        ways["one_subgroup"] = Tuning(can.subgroup_size, 32, "one_subgroup", ((MANY, shapes["one_subgroup"]),))
+        ways["subgroup"] = Tuning(4 * can.subgroup_size, 32, "subgroup", ((MANY, shapes["subgroups"]),))
+        ways["one_subgroup"] = Tuning(can.subgroup_size, 32, "one_subgroup", ((MANY, shapes["subgroup"]),))
     return ways
 
 

@@ -24,6 +24,9 @@ STORAGE = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST
 FEATURES = ("shader-f16", "subgroup", "subgroup-barrier", "timestamp-query", "timestamp-query-inside-passes")
 EXPERIMENTAL = ("cooperative-matrix",)
 
+VARIABLE_SUBGROUPS = (0x8086,)  # vendors whose compilers choose a size for each kernel: Intel, 8 to 32 lanes
+LEAST_SUBGROUP = 8
+
 # The limits every WebGPU device has: what `portable` mode pretends to.
 PORTABLE_LIMITS = {
     "max-bind-groups": 4,
@@ -50,6 +53,7 @@ class Capabilities:
     f16: bool
     subgroup: bool
     subgroup_size: int  # 0 without subgroups
+    reach: int  # neighbouring lanes that surely share a subgroup, in any kernel; 1 without
     cooperative_matrix: bool
     timestamps: bool
     timestamps_in_pass: bool
@@ -103,7 +107,10 @@ class Device:
         self.pipelines = PipelineCache(self.handle, checked)
         self.capabilities = self._capabilities()
         if self.capabilities.subgroup:
-            self.capabilities = replace(self.capabilities, subgroup_size=self._measure_subgroup())
+            size = self._measure_subgroup()
+            steady = self.adapter.handle.info["vendor_id"] not in VARIABLE_SUBGROUPS
+            reach = min(size, 32 if steady else LEAST_SUBGROUP)
+            self.capabilities = replace(self.capabilities, subgroup_size=size, reach=reach)
 
     @classmethod
     def open(cls, wanted: str = "auto", *, portable: bool = False, checked: bool = False) -> "Device":
@@ -199,6 +206,7 @@ class Device:
             f16="shader-f16" in features,
             subgroup="subgroup" in features,
             subgroup_size=0,
+            reach=1,
             cooperative_matrix="cooperative-matrix" in features,
             timestamps="timestamp-query" in features,
             timestamps_in_pass="timestamp-query-inside-passes" in features,

@@ -18,7 +18,7 @@ from ..errors import BadInput
 from .adapters import Adapter
 from .device import Capabilities
 from .shader import fingerprint
-from .tuning import ExpertShape, LinearShape, Tuning
+from .tuning import ExpertShape, LinearShape, Size, Tuning
 
 LADDERS = {"linear": LinearShape, "linear_short": LinearShape, "experts": ExpertShape, "experts_short": ExpertShape}
 
@@ -63,6 +63,8 @@ def parse(text: str) -> Tuned:
     tuning = {name: value for name, value in data["tuning"].items() if name in known}
     for name, shape in LADDERS.items():
         tuning[name] = tuple((bound, shape(**given)) for bound, given in tuning.get(name, ()))
+    sized = tuning.get("linear_sized", ())
+    tuning["linear_sized"] = tuple((Size(**size), LinearShape(**given)) for size, given in sized)
     choices = tuple(Choice(**{**choice, "wrong": tuple(choice["wrong"])}) for choice in data["choices"])
     return Tuned(**{**data, "tuning": Tuning(**tuning), "choices": choices, "models": tuple(data["models"])})
 
@@ -112,7 +114,7 @@ def save(tuned: Tuned, adapter: Adapter, folder: Path) -> Path:
 
 def runs(tuning: Tuning, can: Capabilities) -> bool:
     """Whether a device has all that these constants ask for."""
-    shapes = [shape for name in LADDERS for _, shape in getattr(tuning, name)]
+    shapes = [shape for name in (*LADDERS, "linear_sized") for _, shape in getattr(tuning, name)]
     lanes = [(shape.lanes, shape.wg) for shape in shapes]
     lanes += [(tuning.reduce, tuning.row_lanes), ("plain", tuning.map_lanes), ("plain", tuning.attend_lanes)]
     return all(_lanes_run(*one, can) for one in lanes) and all(_kernel_runs(shape, can) for shape in shapes)
@@ -125,6 +127,8 @@ def _lanes_run(part: str, lanes: int, can: Capabilities) -> bool:
 
 
 def _kernel_runs(shape: LinearShape | ExpertShape, can: Capabilities) -> bool:
+    if isinstance(shape, LinearShape) and (shape.reach > can.reach or shape.workgroup_bytes > can.max_workgroup_memory):
+        return False
     needs: Mapping[str, bool] = {
         "linear_lane": can.subgroup_size == 8,
         "experts_lane": can.subgroup_size == 8,
@@ -136,6 +140,9 @@ def _kernel_runs(shape: LinearShape | ExpertShape, can: Capabilities) -> bool:
 def shown(value: Any) -> str:
     """A shape or a number in few words."""
     if isinstance(value, LinearShape | ExpertShape):
-        tile = f" {shown_tile}" if (shown_tile := getattr(value, "tile", "f32")) != "f32" else ""
-        return f"{value.kernel} {value.lanes} wg={value.wg} r={value.r} tb={value.tb}{tile}"
+        own = value.lanes
+        if isinstance(value, LinearShape) and value.kernel in ("linear_vec", "linear_tile"):
+            own = f"side={value.side}" + (f" ahead={value.ahead}" if value.ahead > 1 else "")
+            own += f" {value.tile}" if value.tile != "f32" else ""
+        return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
     return str(value)

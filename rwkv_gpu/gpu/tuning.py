@@ -11,11 +11,15 @@ class LinearShape:
     """One way to spread a matrix product over workgroups."""
 
     kernel: str  # linear_vec, linear_dot, linear_lane, linear_tile, linear_coop
-    lanes: str  # the part that reduces, or plain
     wg: int  # lanes of a workgroup
-    r: int  # rows of W: for a workgroup, of linear_lane for a lane
+    r: int  # rows of W: for a workgroup; of linear_vec for a group of its lanes, of linear_lane for a lane
     tb: int  # rows of x for a workgroup
+    lanes: str = "plain"  # the part that reduces over a workgroup, where the kernel wants one
+    side: int = 1  # lanes of linear_vec that share a row of W, of linear_tile along the rows of W
+    ahead: int = 1  # chunks of a row that a lane of linear_vec loads at a time
+    reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
     tile: str = "f32"  # what linear_tile keeps in workgroup memory: f16 halves it, and rounds
+    gap: int = 0  # between its columns, where there is room for one
 
     @property
     def norms(self) -> bool:
@@ -25,7 +29,35 @@ class LinearShape:
     @property
     def block(self) -> int:
         """Rows of W for a workgroup."""
-        return self.r * self.wg if self.kernel == "linear_lane" else self.r
+        return self.r * {"linear_vec": self.wg // self.side, "linear_lane": self.wg}.get(self.kernel, 1)
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What the kernel is specialised by."""
+        own: dict[str, dict[str, Constant]] = {
+            "linear_vec": {"SIDE": self.side, "AHEAD": self.ahead, "SUBGROUP": self.reach},
+            "linear_tile": {"SIDE": self.side, "GAP": self.gap, "Tile": self.tile},
+        }
+        return {"WG": self.wg, "R": self.r, "TB": self.tb, **own.get(self.kernel, {})}
+
+    @property
+    def workgroup_bytes(self) -> int:
+        """The memory that a workgroup has in common."""
+        floats = 2 if self.tile == "f16" else 4
+        columns = self.r + self.tb + 8 * self.gap
+        staged = 36 * self.side * self.ahead * self.tb
+        partial = self.wg // min(self.side, self.reach) * self.r * self.tb + self.wg // self.reach * self.tb
+        return {
+            "linear_vec": 4 * (staged + partial),
+            "linear_tile": 32 * columns * floats,
+            "linear_coop": (27 << 10),
+        }.get(self.kernel, 4 * self.wg)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What it links, whatever it multiplies."""
+        own = {"linear_vec": ("reach/subgroup" if self.reach > 1 else "reach/lane",), "linear_lane": ("lanes/spread",)}
+        return (f"lanes/{self.lanes}", *own.get(self.kernel, ()))
 
 
 @dataclass(frozen=True)
@@ -75,6 +107,15 @@ def expert_ladder(lanes: str, wg: int) -> tuple[tuple[float, ExpertShape], ...]:
 
 
 @dataclass(frozen=True)
+class Size:
+    """Products of up to so many rows of x with so many rows and columns of W."""
+
+    rows: int
+    out: int = MANY
+    width: int = MANY
+
+
+@dataclass(frozen=True)
 class Tuning:
     """How work is spread over lanes. Every choice gives the same answer; some are faster."""
 
@@ -88,9 +129,14 @@ class Tuning:
         tuple[float, ExpertShape], ...
     ] = ()  # as linear_short; of equal tb, so that one sort serves all
     attend_lanes: int = 64  # of a workgroup that attends
+    # what is better for smaller matrices: the first that fits
+    linear_sized: tuple[tuple[Size, LinearShape], ...] = ()
 
-    def linear_shape(self, rows: int, run: int = 32) -> LinearShape:
-        """The shape for a plan of so many rows; beyond the last bound, the last."""
+    def linear_shape(self, rows: int, run: int = 32, out: int = MANY, width: int = MANY) -> LinearShape:
+        """The shape for a plan of so many rows and matrices of a size; beyond the last bound, the last."""
+        for size, shape in self.linear_sized:
+            if rows <= size.rows and out <= size.out and width <= size.width:
+                return shape
         ladder = self.linear_short if run < 32 and self.linear_short else self.linear
         return next((shape for bound, shape in ladder if rows <= bound), ladder[-1][1])
 
@@ -100,30 +146,31 @@ class Tuning:
         return next((shape for bound, shape in ladder if choices <= bound), ladder[-1][1])
 
 
-TILE = LinearShape("linear_tile", "plain", wg=128, r=64, tb=64)
-COOP = LinearShape("linear_coop", "plain", wg=128, r=64, tb=64)  # matrix units; only after `self_test`
+TILE = LinearShape("linear_tile", wg=64, r=64, tb=64, side=8)
+WIDE_TILE = LinearShape("linear_tile", wg=256, r=128, tb=128, side=16, gap=1)
+COOP = LinearShape("linear_coop", wg=128, r=64, tb=64)  # matrix units; only after `self_test`
 TILE_F16 = replace(TILE, tile="f16")
 
 
-def vec(lanes: str, wg: int, r: int, tb: int) -> LinearShape:
-    """Lanes stride over a row and reduce."""
-    return LinearShape("linear_vec", lanes, wg, r, tb)
+def vec(wg: int, side: int, r: int, tb: int, *, ahead: int = 1, reach: int = 1) -> LinearShape:
+    """Lanes share rows and reduce."""
+    return LinearShape("linear_vec", wg, r, tb, side=side, ahead=ahead, reach=reach)
 
 
 def dot(lanes: str, wg: int, r: int, tb: int) -> LinearShape:
-    """As `vec`, with x quantised to bytes: products are integers, and x is rounded."""
-    return LinearShape("linear_dot", lanes, wg, r, tb)
+    """Lanes stride over a row, with x quantised to bytes: products are integers, and x is rounded."""
+    return LinearShape("linear_dot", wg, r, tb, lanes=lanes)
 
 
 def lane(r: int, tb: int) -> LinearShape:
     """A lane for a row, on subgroups of 8."""
-    return LinearShape("linear_lane", "one_subgroup", 8, r, tb)
+    return LinearShape("linear_lane", 8, r, tb, lanes="one_subgroup")
 
 
 def default_tuning(can: Capabilities) -> Tuning:
     """What to start from on a device that nobody has tuned."""
     if not can.subgroup:
-        few = [(tb, vec("workgroup", 64, 4, tb)) for tb in (1, 2, 4, 8)]
+        few = [(tb, vec(64, side, 4, tb)) for tb, side in ((1, 16), (2, 16), (4, 8))]
         return Tuning(64, 64, "workgroup", (*few, (MANY, TILE)))
     if can.software and can.subgroup_size == 8:  # barriers are slow in software, and so is every load
         ladder = ((1, lane(4, 1)), (2, lane(2, 2)), (4, lane(2, 4)), (8, lane(4, 8)), (MANY, lane(4, 16)))
@@ -133,6 +180,26 @@ def default_tuning(can: Capabilities) -> Tuning:
             tuple((bound, expert_lane(r, tb)) for bound, tb in ((1.5, 1), (3, 2), (6, 4), (MANY, 8))) for r in (4, 2)
         )
         return Tuning(8, 64, "one_subgroup", ladder, short, experts, experts_short, attend_lanes=16)
-    few = [(tb, vec("subgroup", can.subgroup_size, 4, tb)) for tb in (1, 2, 4, 8)]
+    return hardware(can)
+
+
+def hardware(can: Capabilities) -> Tuning:
+    """A GPU with subgroups; the sizes are those that were best on an NVIDIA H200 (profiles/nvidia-h200.md)."""
+
+    def rows(tb: int, wg: int, side: int, r: int, ahead: int = 1) -> LinearShape:
+        return vec(wg, min(side, wg), r, tb, ahead=ahead, reach=can.reach)
+
+    gap = int(can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes)
+    sized = (
+        (Size(1, width=512), rows(1, 128, 16, 2)),
+        (Size(1, out=4096, width=4096), rows(1, 128, 32, 2)),
+        (Size(1, out=4096), rows(1, 128, 64, 4)),
+        (Size(2, out=4096), rows(2, 128, 32, 2)),
+        (Size(4, out=4096), rows(4, 128, 32, 4)),
+        (Size(64, out=1024), rows(4, 128, 16, 4)),
+        (Size(MANY, out=1024), replace(TILE, gap=gap)),
+    )
+    few = ((1, rows(1, 128, 16, 2)), (2, rows(2, 128, 16, 2)), (64, rows(4, 128, 16, 4)))
+    ladder = (*few, (MANY, WIDE_TILE if gap else TILE))
     experts = expert_ladder("subgroup", can.subgroup_size)
-    return Tuning(128, 128, "subgroup", (*few, (MANY, TILE)), experts=experts)
+    return Tuning(min(1024, can.max_invocations), 128, "subgroup", ladder, experts=experts, linear_sized=sized)

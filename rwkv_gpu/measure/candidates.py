@@ -1,13 +1,14 @@
 """What could serve each purpose on a device: the shapes and constants that tuning tries."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..gpu.device import Capabilities
 from ..gpu.tuning import (
     COOP,
     EXPERT_TILE,
     TILE,
-    TILE_F16,
+    WIDE_TILE,
     ExpertShape,
     LinearShape,
     dot,
@@ -18,37 +19,43 @@ from ..gpu.tuning import (
 )
 
 PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
-FEW = 32  # rows up to which lanes may stride over W
+FEW = 64  # rows up to which lanes may stride over W
 
 
 def linear_shapes(can: Capabilities, rows: int, precision: str = "float16") -> Iterator[LinearShape]:
-    """Matrix kernels for so many rows."""
-    tb = next((size for size in (1, 2, 4, 8) if size >= rows), 8)
+    """Matrix kernels for so many rows, as far as their memory is there."""
+    every = (*_few(can, rows, precision), *_many(can, rows, precision))
+    yield from (shape for shape in every if shape.workgroup_bytes <= can.max_workgroup_memory)
+
+
+def _few(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:
     if can.subgroup_size == 8:
         wide = next((size for size in (1, 2, 4, 8, 16) if size >= rows), 16)
         yield from (lane(r, wide) for r in (1, 2, 4))
-    if rows <= FEW:
-        yield from _vec_shapes(can, tb, precision)
-    if rows > 4:
-        yield TILE
-        if can.f16 and precision != "float32":
-            yield TILE_F16
-            if can.cooperative_matrix:
-                yield COOP
-
-
-def _vec_shapes(can: Capabilities, tb: int, precision: str) -> Iterator[LinearShape]:
-    ways = [("workgroup", 64, r) for r in (2, 4)]
+    if rows > FEW:
+        return
+    most = next((size for size in (1, 2, 4, 8) if size >= rows), 8)
+    ways = [(64, 16, 2), (64, 16, 4), (64, 8, 4)]  # lanes, those of a row, rows
     if can.software and can.subgroup_size == 8:  # compiling takes long, and barriers never pay
-        ways = [("one_subgroup", 8, r) for r in (4, 8)]
+        ways = [(8, 8, 4), (8, 8, 8)]
     elif can.subgroup:
-        size = can.subgroup_size
-        ways += [("one_subgroup", size, r) for r in (1, 2, 4, 8)]
-        ways += [("subgroup", lanes, r) for lanes in (size, 2 * size, 4 * size) for r in (2, 4)]
-    for lanes, wg, r in ways:
-        yield vec(lanes, wg, r, tb)
-        if precision == "int8":
-            yield dot(lanes, wg, r, tb)
+        ways = [(128, side, r) for side in (8, 16, 32, 64) for r in (2, 4)] + [(256, 16, 4), (256, 32, 4)]
+    for tb in sorted({most, min(most, 4)}):
+        yield from (vec(wg, side, r, tb, reach=can.reach) for wg, side, r in ways)
+    if precision == "int8":
+        reduced = ("one_subgroup", can.subgroup_size) if can.subgroup else ("workgroup", 64)
+        yield from (dot(*reduced, r, most) for r in (2, 4))
+
+
+def _many(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:
+    if rows <= 4:
+        return
+    tiles = (TILE, replace(TILE, gap=1), WIDE_TILE, replace(WIDE_TILE, wg=128, tb=64))
+    yield from tiles
+    if can.f16 and precision != "float32":
+        yield from (replace(tile, tile="f16") for tile in tiles)
+        if can.cooperative_matrix:
+            yield COOP
 
 
 def expert_shapes(can: Capabilities) -> Iterator[ExpertShape]:
@@ -66,7 +73,7 @@ def expert_shapes(can: Capabilities) -> Iterator[ExpertShape]:
 
 def lanes(can: Capabilities, current: int) -> list[int]:
     """Counts of lanes beside the current one, that the device can run."""
-    tried = (8, 16, 32, 64, 128, 256)
+    tried = (8, 16, 32, 64, 128, 256, 512, 1024)
     return [count for count in tried if count != current and can.subgroup_size <= count <= can.max_invocations]
 
 

@@ -8,6 +8,7 @@ from ..gpu.tuning import (
     EXPERT_TILE,
     TILE,
     TILE_F16,
+    WIDE_TILE,
     ExpertShape,
     LinearShape,
     Tuning,
@@ -23,17 +24,18 @@ from ..gpu.tuning import (
 def linear_shapes(can: Capabilities) -> dict[str, LinearShape]:
     """Every kind of matrix kernel that a device can run."""
     size = can.subgroup_size
-    shapes = {"vec workgroup": vec("workgroup", 64, 4, 1), "vec workgroup, rows": vec("workgroup", 32, 2, 4)}
-    shapes |= {"dot workgroup": dot("workgroup", 32, 2, 2), "tile": TILE}
+    shapes = {"vec": vec(64, 16, 4, 1), "vec, rows": vec(32, 8, 2, 4), "tile": TILE, "dot": dot("workgroup", 32, 2, 2)}
+    if can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes:
+        shapes["wide tile"] = WIDE_TILE
     if can.f16:
         shapes["tile f16"] = TILE_F16
         if can.cooperative_matrix and size == 32:
             shapes["matrix units"] = COOP
     if can.subgroup:
-        shapes["vec subgroup"] = vec("subgroup", 4 * size, 4, 2)
-        shapes["vec one subgroup"] = vec("one_subgroup", size, 2, 1)
-        shapes["vec one subgroup, rows"] = vec("one_subgroup", size, 4, 8)
-        shapes["dot one subgroup"] = dot("one_subgroup", size, 4, 1)
+        shapes["vec, subgroups"] = vec(4 * can.reach, 2 * can.reach, 4, 2, reach=can.reach)
+        shapes["vec, a subgroup"] = vec(2 * can.reach, can.reach, 2, 1, ahead=2, reach=can.reach)
+        shapes["vec, part of a subgroup"] = vec(can.reach, can.reach // 2, 2, 3, reach=can.reach)
+        shapes["dot, a subgroup"] = dot("one_subgroup", size, 4, 1)
     if size == 8:
         shapes |= {"lane": lane(2, 1), "lane, rows": lane(4, 16)}
     return shapes

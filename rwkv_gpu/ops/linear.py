@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..gpu.plan import Slice
-from ..gpu.shader import Constant
 from ..gpu.tuning import LinearShape
 from ..gpu.weights import Shard
 from .dense import DenseRecorder
@@ -55,14 +54,14 @@ class LinearRecorder(DenseRecorder):
         norm: Rms | None = None,
     ) -> Value:
         y = Value((self.rows, weight.shape[0]))
-        [x], norm = self._normed([x], norm)
+        [x], norm = self._normed([x], norm, [weight])
         self._multiply_one(Asked(x, weight, then, bias, norm), y, add)
         return y
 
     def glu(self, x: Value, weight: Weight, then: Activation, *, norm: Rms | None = None) -> Value:
         out = weight.shape[0] // 2
         y = Value((self.rows, out))
-        [x], norm = self._normed([x], norm)
+        [x], norm = self._normed([x], norm, [weight])
         for shard in self.weights[weight.name].shards:
             product = Product(shard, weight.shape[1], 0, shard.first // 2, out, 0, then)
             self._multiply(weight.name, [product], {"x": x, "y": y, "w": shard.slice}, norm, out="pairs")
@@ -79,19 +78,28 @@ class LinearRecorder(DenseRecorder):
     ) -> tuple[Value, ...]:
         thens = then or ["none"] * len(weights)
         biases = bias or [None] * len(weights)
-        xs, norm = self._normed(xs, norm)
+        xs, norm = self._normed(xs, norm, weights)
         asked = [Asked(*one, norm) for one in zip(xs, weights, thens, biases, strict=True)]
-        _, ys = stack(self.rows, [weight.shape[0] for weight in weights])
-        for members in self._together(asked):
+        together = self._together(asked)
+        ys: dict[int, Value] = {}
+        # What one dispatch writes is one stack, so that dispatches do not wait for each other. But a v in a format of
+        # its own lies with q and k.
+        for members in together if all(len(each) > 1 for each in together) else [list(range(len(asked)))]:
+            ys.update(zip(members, stack(self.rows, [weights[i].shape[0] for i in members])[1], strict=True))
+        for members in together:
             self._multiply_all([asked[i] for i in members], [ys[i] for i in members])
-        return ys
+        return tuple(ys[i] for i in range(len(asked)))
 
-    def _normed(self, xs: Sequence[Value], norm: Rms | None) -> tuple[Sequence[Value], Rms | None]:
+    def _normed(
+        self, xs: Sequence[Value], norm: Rms | None, weights: Sequence[Weight]
+    ) -> tuple[Sequence[Value], Rms | None]:
         """What products read: x, with a norm that their kernel does on the way, or normed before."""
         if norm is None:
             return xs, None
-        shapes = [self.tuning.linear_shape(self.rows, run) for run in (16, 32)]
-        if xs[0].shape[1] % 32 == 0 and all(shape.norms for shape in shapes):
+        width = xs[0].shape[1]
+        outs = (sum(weight.shape[0] for weight in weights), *(weight.shape[0] for weight in weights))
+        shapes = [self.tuning.linear_shape(self.rows, run, out, width) for run in (16, 32) for out in outs]
+        if width % 32 == 0 and all(shape.norms for shape in shapes):
             return xs, norm
         normed = {x: self.rms_norm(x, norm.weight, norm.eps) for x in dict.fromkeys(xs)}
         return [normed[x] for x in xs], None
@@ -152,32 +160,30 @@ class LinearRecorder(DenseRecorder):
         out: str = "rows",
     ) -> None:
         """One dispatch for all the products, which share a format."""
-        shape = self.tuning.linear_shape(self.rows, products[0].shard.run)
+        shape = self.tuning.linear_shape(
+            self.rows, products[0].shard.run, sum(p.shard.rows for p in products), max(p.k for p in products)
+        )
         if shape.kernel == "linear_dot" and not products[0].shard.packed:
-            shape = replace(shape, kernel="linear_vec")
+            shape = replace(shape, kernel="linear_vec", side=shape.wg)
         if shape.kernel == "linear_dot":
             products, operands = self._with_bytes(products, operands)
+        assert shape.workgroup_bytes <= self.device.capabilities.max_workgroup_memory, f"{shape} wants too much memory"
         words, blocks = _table(products, shape)
         t_blocks = -(-self.rows // shape.tb)
         table = (len(products), blocks, t_blocks, 0, *words, *[0] * (MATRIX_WORDS * MATRICES - len(words)))
-        parts = [*products[0].shard.parts, f"out/{out}", "matrix", "activation", f"lanes/{shape.lanes}"]
-        if shape.kernel != "linear_dot":
-            parts.append("x/scalar" if any(p.k % 4 for p in products) else "x/vec4")
+        parts = [*products[0].shard.parts, f"out/{out}", "matrix", "activation", *shape.parts]
         if out == "rows":
             parts.append("bias/vector" if "bias" in operands else "bias/none")
             parts.append("residual/rows" if "residual" in operands else "residual/none")
-        constants: dict[str, Constant] = {"WG": shape.wg, "R": shape.r, "TB": shape.tb}
+        constants = shape.constants
+        if shape.kernel != "linear_dot":
+            parts.append("x/scalar" if any(p.k % 4 for p in products) else "x/vec4")
+            constants["PADDED"] = int(any(p.k % 32 for p in products))
         if norm is not None:
             operands = operands | {"gain": self.vector(norm.weight)}
             constants["EPS"] = float(norm.eps)
         if shape.norms:
             parts.append("norm/rms" if norm else "norm/none")
-        if shape.kernel != "linear_dot":
-            constants["PADDED"] = int(any(p.k % 32 for p in products))
-        if shape.kernel == "linear_tile":
-            constants["Tile"] = shape.tile
-        if shape.kernel == "linear_lane":
-            parts.append("lanes/spread")
         self.record(
             name,
             (shape.kernel, *parts),

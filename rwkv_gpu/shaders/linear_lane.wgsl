@@ -61,7 +61,10 @@ fn run(group: u32, lane: u32) {
         }
     }
     for (var t = 0u; t < TB; t++) {
-        let scale = rms_scale(squares[t], matrix.k, lane);
+        var scale = 1.0;
+        if NORMED {
+            scale = root(reduce_add(squares[t], lane), matrix.k);
+        }
         for (var j = 0u; j < R; j += PER_OUT) {
             if row0 + j < matrix.rows && t0 + t < step.rows {
                 store(matrix, t0 + t, row0 + j, scale * acc[j * TB + t], scale * acc[(j + PER_OUT - 1u) * TB + t]);

@@ -22,11 +22,13 @@ struct Table {
 
 var<private> plane: vec4u;
 
-// The matrix that a block of rows is of.
+// The matrix that a block of rows is of. The starts are read side by side, not one after the other.
 fn matrix_of(block: u32) -> Matrix {
-    var g = table.matrices - 1u;
-    while block < table.matrix[g].block {
-        g--;
+    var g = 0u;
+    if table.matrices > 1u {
+        for (var i = 1u; i < 8u; i++) {
+            g = select(g, i, i < table.matrices && block >= table.matrix[i].block);
+        }
     }
     plane = table.matrix[g].planes;
     return table.matrix[g];

@@ -60,19 +60,22 @@ def test_a_file_that_cannot_be_written_is_a_line(fast_device, tuned, tmp_path):
 
 
 def test_constants_run_only_where_the_device_has_what_they_ask_for(fast_device):
-    can = replace(fast_device.capabilities, subgroup=True, subgroup_size=32, f16=False, cooperative_matrix=False)
+    can = replace(
+        fast_device.capabilities, subgroup=True, subgroup_size=32, reach=32, f16=False, cooperative_matrix=False
+    )
     plain = replace(default_tuning(can), experts_short=())
     assert runs(plain, can)
 
     def runs_with(shape: LinearShape) -> bool:
         return runs(replace(plain, linear=((MANY, shape),)), can)
 
-    assert runs_with(vec("one_subgroup", 32, 4, 1)) and runs_with(dot("subgroup", 64, 4, 1))
-    for shape in (vec("one_subgroup", 64, 4, 1), lane(4, 1), TILE_F16, COOP, vec("workgroup", 1 << 20, 4, 1)):
+    assert runs_with(vec(128, 32, 4, 1, reach=32)) and runs_with(dot("subgroup", 64, 4, 1))
+    too_large = vec(1 << 20, 16, 4, 1), vec(128, 128, 4, 8)
+    for shape in (vec(128, 32, 4, 1, reach=64), dot("one_subgroup", 64, 4, 1), lane(4, 1), TILE_F16, COOP, *too_large):
         assert not runs_with(shape), shape
     assert not runs(replace(plain, experts=((MANY, expert_lane(4, 1)),)), can)
     assert not runs(replace(plain, row_lanes=0), can)
-    assert not runs(plain, replace(can, subgroup=False))
+    assert not runs(plain, replace(can, subgroup=False, reach=1))
 
 
 def test_every_file_that_comes_with_the_package_is_whole():

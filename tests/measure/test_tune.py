@@ -22,8 +22,8 @@ from tests.golden_files import OWN
 from tests.measure.test_synthetic import TINY, TINY_MIXTURE
 from tests.measure.tiny import opened_tiny
 
-# Sums over 16 lanes as if a subgroup had them: wrong, or no shader at all, where it has 8 or 32.
-WRONG = vec("one_subgroup", 16, 2, 1)
+# Sums over 64 lanes as if a subgroup had them: wrong where it has 8 or 32.
+WRONG = vec(64, 64, 2, 1, reach=64)
 
 
 def laps(seconds: float, noise: float, seed: int):
@@ -95,7 +95,7 @@ def test_what_is_wrong_is_told_and_never_chosen(fast_device, quick):
 def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
     """Of a mixture of experts that attends, so that all there is to choose is chosen."""
     last = default_tuning(fast_device.capabilities).experts[-1][1]
-    other = vec("workgroup", 32, 2, 1)
+    other = vec(32, 8, 2, 1)
     quick.setattr(candidates, "linear_shapes", lambda *_: [other])
     quick.setattr(candidates, "expert_shapes", lambda *_: [last])
     found = run_tuner(fast_device, TINY_MIXTURE)

@@ -19,8 +19,8 @@ from tests.recording import linear_shapes, run_plan
 # Sums of some hundred products in another order, in float32: relative to the sum of the terms' magnitudes.
 TOLERANCE = 1e-5
 KINDS = [
-    *("workgroup", "workgroup_rows", "subgroup", "one_subgroup", "one_subgroup_rows", "lane", "lane_rows"),
-    *("tile", "tile_f16", "dot", "dot_subgroup"),
+    *("alone", "alone_rows", "ahead", "subgroups", "subgroup", "part_rows", "lane", "lane_rows"),
+    *("tile", "wide_tile", "tile_f16", "wide_tile_f16", "dot", "dot_subgroup"),
 ]
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 
@@ -29,14 +29,14 @@ BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 def tuning(request, device):
     shapes = linear_shapes(device)
     if request.param not in shapes:
-        pytest.skip("this device has no subgroups, none of 8 lanes, or no f16")
+        pytest.skip("this device has no subgroups, none of 8 lanes, no f16, or too little workgroup memory")
     return Tuning(8, 64, "workgroup", ((MANY, shapes[request.param]),))
 
 
 def tolerance(tuning: Tuning) -> float:
-    """x as bytes is off by up to 1/254 of the largest of its run; as float16, by 1/2048 of itself."""
+    """x as bytes is off by up to 1/254 of the largest of its run; as float16, by 1/2048 of itself, as are 32 sums."""
     shape = tuning.linear[0][1]
-    return 4e-3 if shape.kernel == "linear_dot" else 1e-3 if shape.tile == "f16" else TOLERANCE
+    return 4e-3 if shape.kernel == "linear_dot" else 4e-3 if shape.tile == "f16" else TOLERANCE
 
 
 class Bench:

@@ -101,13 +101,15 @@ def form(settings: Mapping[str, Any]) -> Form | None:
 
 def sampling(params: SamplingParams | None, defaults: Settings, settings: Mapping[str, Any]) -> SamplingParams:
     """The given params, or else the defaults, with these settings changed. BadInput names a field that is wrong."""
+    if params is None:
+        settings = {**defaults, **settings}
     settings = {name: value for name, value in settings.items() if name not in FORMS}
     unknown = settings.keys() - Settings.__annotations__.keys()
     if unknown:
         known = ", ".join(Settings.__annotations__)
         raise BadInput(f"{min(unknown)} is no setting; known: {known}")
     if params is None:
-        return SamplingParams(**{name: value for name, value in {**defaults, **settings}.items() if name not in FORMS})
+        return SamplingParams(**settings)
     if not isinstance(params, SamplingParams):
         raise BadInput(f"params is a {type(params).__name__}; it must be SamplingParams")
     given = {name: getattr(params, name) for name in Settings.__annotations__ if name not in FORMS}

@@ -142,9 +142,11 @@ def test_settings_are_checked_by_name(rnn):
     with pytest.raises(BadInput, match="heat is no setting"):
         rnn.chat(heat=1)
     chat = rnn.chat()
-    chat.settings["temperature"] = -1
-    with pytest.raises(BadInput, match="temperature"):
-        chat.send("Hi")
+    for name, value in {"temperature": -1, "warmth": 1}.items():
+        chat.settings[name] = value
+        with pytest.raises(BadInput, match=name):
+            chat.send("Hi")
+        del chat.settings[name]
     assert chat.messages == []
     with pytest.raises(BadTemplate, match="no built-in chat template 'nonesuch'"):
         rnn.chat(template="nonesuch")

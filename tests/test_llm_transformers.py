@@ -114,7 +114,7 @@ def test_decoding_together_equals_decoding_alone(runner):
 def test_a_copy_goes_its_own_way_and_leaves_the_first_alone(runner):
     ids, first, second = ids_of(100, 1), ids_of(5, 2), ids_of(9, 3)
     prefill(runner, ids, slot=0)
-    runner.places.fork(0, 1)
+    runner.places.adopt(1, runner.places.keep(0, 100), 100)
     other = prefill(runner, second, slot=1, start=100)[-1]
     mine = prefill(runner, first, slot=0, start=100)[-1]
     assert rms(other, alone(runner, ids + second)) < 1e-4

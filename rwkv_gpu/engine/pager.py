@@ -87,13 +87,6 @@ class Pager:
             self._tables.pop(slot, None)
             self._lengths.pop(slot, None)
 
-    def share(self, source: int, target: int, length: int | None = None) -> None:
-        """The target becomes the first positions of the source, all of them where no length is given; nothing moves."""
-        length = self.length(source) if length is None else length
-        assert length <= self.length(source), f"slot {source} has no position {length - 1}"
-        pages = self.pool.hold(self.table(source)[: _pages(length)])
-        self.adopt(target, pages, length)
-
     def adopt(self, slot: int, pages: Iterable[int], length: int) -> None:
         """A slot takes over pages that the caller holds."""
         self.truncate(slot, 0)

@@ -55,10 +55,8 @@ class Places:
 
     def length(self, slot: int) -> int:
         """Tokens that a sequence has come to."""
-        return self._pager.length(slot) if self._pager is not None else self.state_length(slot)
-
-    def state_length(self, slot: int) -> int:
-        """Tokens that its state has seen."""
+        if self._pager is not None:
+            return self._pager.length(slot)
         return self._states.length(slot) if self._states is not None else 0
 
     def truncate(self, slot: int, most: int) -> int:
@@ -115,15 +113,6 @@ class Places:
             self._pager.pool.release(kept.pages)
         if self._states is not None and kept.state is not None:
             self._states.pool.release([kept.state])
-
-    def fork(self, source: int, target: int) -> None:
-        """The target becomes what the source is."""
-        kept = self.keep(source, self.length(source))
-        if kept is None:
-            self.forget(target)
-            return
-        self.adopt(target, kept, kept.length)
-        self.release(kept)
 
     def begin(self, slot: int, length: int) -> None:
         """A sequence of that length whose bytes are yet to be written."""

@@ -13,6 +13,11 @@ PAGES, CONTEXT, SLOTS = 12, 5 * PAGE, 4
 slots = st.integers(0, SLOTS - 1)
 
 
+def share(pager, source, other, length):
+    """The other becomes the first positions of the source."""
+    pager.adopt(other, pager.pool.hold(pager.table(source)[: -(-length // PAGE)]), length)
+
+
 class Sequences(RuleBasedStateMachine):
     """Sequences that grow, rewind, fork and end, beside what each must read: one mark for every position."""
 
@@ -57,7 +62,7 @@ class Sequences(RuleBasedStateMachine):
     def fork(self, source, other, part):
         if source != other:
             length = round(len(self.expected.get(source, [])) * part)
-            self.pager.share(source, other, length)
+            share(self.pager, source, other, length)
             self.expected[other] = self.expected.get(source, [])[:length]
 
     @rule(slot=slots)
@@ -121,7 +126,7 @@ def test_a_full_context_and_a_full_pool_are_told_with_the_numbers():
 def test_a_fork_moves_nothing_until_one_side_writes():
     pager = Pager(4, CONTEXT)
     pager.prepare([Wanted(0, 0, PAGE + 5)])
-    pager.share(0, 1)
+    share(pager, 0, 1, PAGE + 5)
     assert list(pager.table(1)) == list(pager.table(0))
     [copy] = pager.prepare([Wanted(0, PAGE + 5, 1), Wanted(1, PAGE + 5, 1)])
     assert copy.source in pager.table(1) and copy.target in pager.table(0)

@@ -91,12 +91,6 @@ class Kinds(RuleBasedStateMachine):
             self.places.adopt(slot, kept, kept.length)
             self.expected[slot] = list(ids)
 
-    @rule(source=slots, other=slots)
-    def fork(self, source, other):
-        if source != other:
-            self.places.fork(source, other)
-            self.expected[other] = list(self.expected[source])
-
     @rule()
     def release(self):
         if self.kept:

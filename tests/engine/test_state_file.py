@@ -72,7 +72,7 @@ def test_a_sequence_goes_on_from_its_saved_state(tmp_path):
         first, second = (HostRunner(file, load_model(file), slots=2) for _ in range(2))
     want = prefill(first, ids, slot=0)
     prefill(first, ids[:20], slot=1)
-    first.places.fork(1, 0)
+    first.places.adopt(0, first.places.keep(1, 20), 20)
     state_file.save(tmp_path / "s", mark, first.read_state(0), {"tokens": 20})
     arrays, notes = state_file.load(tmp_path / "s", mark)
     second.write_state(1, notes["tokens"], arrays)

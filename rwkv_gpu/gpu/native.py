@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import wgpu
 from wgpu.backends.wgpu_native import _api as api
@@ -135,31 +135,53 @@ def wait(device: Any) -> None:
     lib.wgpuDevicePoll(device._internal, True, NULL)
 
 
+class Arrival:
+    """What the callback of a map is told. C may call it until then, whoever else has gone, so it is kept so long.
+
+    It knows no buffer and no device: wgpu-py keeps the callback of a struct until the struct is gone, so that one which
+    knows its struct's owner keeps all of that for ever.
+    """
+
+    _awaited: ClassVar[set["Arrival"]] = set()
+
+    def __init__(self) -> None:
+        self.status = 0
+        # H: void f(WGPUMapAsyncStatus status, WGPUStringView message, void *, void *)
+        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._told)
+
+    def info(self) -> Any:
+        """The struct that a map is asked for with."""
+        mode = lib.WGPUCallbackMode_AllowSpontaneous
+        return api.new_struct("WGPUBufferMapCallbackInfo", mode=mode, callback=self._callback)
+
+    def expect(self) -> None:
+        """Another map is about to be asked for."""
+        self.status = 0
+        self._awaited.add(self)
+
+    def _told(self, status: int, _message: Any, _user1: Any, _user2: Any) -> None:
+        self.status = status
+        self._awaited.discard(self)
+
+
 class Mapper:
     """Maps a readable buffer by a spontaneous callback and one blocking poll: a quarter of the public API's latency."""
 
     def __init__(self, device: Any) -> None:
         self._device = device._internal
-        self._status = 0
-        # H: void f(WGPUMapAsyncStatus status, WGPUStringView message, void *, void *)
-        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._mapped)
-        self._info = api.new_struct(
-            "WGPUBufferMapCallbackInfo", mode=lib.WGPUCallbackMode_AllowSpontaneous, callback=self._callback
-        )
-
-    def _mapped(self, status: int, _message: Any, _user1: Any, _user2: Any) -> None:
-        self._status = status
+        self._arrival = Arrival()
+        self._info = self._arrival.info()
 
     def read(self, buffer: Any, nbytes: int) -> bytes:
         """The first bytes of a mappable buffer, once all submitted work is done."""
         handle = buffer._internal
         with captured("reading results back"):
-            self._status = 0
+            self._arrival.expect()
             # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
             lib.wgpuBufferMapAsync(handle, lib.WGPUMapMode_Read, 0, nbytes, self._info)
             # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
             lib.wgpuDevicePoll(self._device, True, NULL)
-        if self._status != lib.WGPUMapAsyncStatus_Success:
+        if self._arrival.status != lib.WGPUMapAsyncStatus_Success:
             raise DeviceLost("the GPU was lost while reading results back; start again")
         try:
             # H: void const * f(WGPUBuffer, size_t offset, size_t size)
@@ -183,19 +205,12 @@ class Landing:
         self.buffer = buffer
         self.nbytes = nbytes
         self._device = device._internal
-        self._status = 0
-        # H: void (*)(WGPUMapAsyncStatus status, WGPUStringView message, void *, void *)
-        self._callback = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", self._mapped)
-        self._info = api.new_struct(
-            "WGPUBufferMapCallbackInfo", mode=lib.WGPUCallbackMode_AllowSpontaneous, callback=self._callback
-        )
-
-    def _mapped(self, status: int, _message: Any, _user1: Any, _user2: Any) -> None:
-        self._status = status
+        self._arrival = Arrival()
+        self._info = self._arrival.info()
 
     def map(self, nbytes: int) -> None:
         """Asks for the bytes, to be there when all that was submitted so far is done."""
-        self._status = 0
+        self._arrival.expect()
         with captured("reading results back"):
             # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
             lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, self._info)
@@ -204,10 +219,10 @@ class Landing:
         """The bytes, once the submit of that number is done."""
         handle = self.buffer._internal
         with captured("reading results back"):
-            if not self._status:
+            if not self._arrival.status:
                 # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
                 lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", index))
-        if self._status != lib.WGPUMapAsyncStatus_Success:
+        if self._arrival.status != lib.WGPUMapAsyncStatus_Success:
             raise DeviceLost("the GPU was lost while reading results back; start again")
         try:
             return bytes(ffi.buffer(lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes))

@@ -1,6 +1,8 @@
 """The engine: a request among others says what it says alone, and every request ends with a reason."""
 
+import gc
 import itertools
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -216,6 +218,20 @@ def test_a_device_that_is_closed_midway_is_a_lost_one(adapter):
     news = drive(engine, steps=20)
     assert {type(news[id][-1].error) for id in ids} == {DeviceLost}
     assert not engine.busy
+
+
+def test_a_device_that_is_closed_is_freed(adapter):
+    """With steps on their way back, or none; its pipelines are what takes memory."""
+    for steps in (1, 100):
+        runner = small("tiny-llama.gguf", adapter)
+        engine, handle = Engine(runner), weakref.ref(runner.device.handle)
+        engine.add(Request(ids_of(5), SamplingParams(temperature=0, max_tokens=20)))
+        drive(engine, steps=steps)
+        runner.device.read(runner.device.buffer(16, "test"))
+        engine.close()
+        del engine, runner
+        gc.collect()
+        assert handle() is None
 
 
 def test_memory_that_runs_out_ends_every_request_and_leaves_a_usable_engine(runner):

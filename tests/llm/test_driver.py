@@ -122,6 +122,15 @@ def test_nothing_runs_while_nothing_is_asked(driven):
     assert time.process_time() - used < 0.05
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C is heard, also where a shell has started the tests with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_reaches_who_waits_at_once_and_ends_that_answer_only(driven):
     engine = Alphabet(pause=0.7)
     driver = driven(engine)
@@ -137,6 +146,7 @@ def test_an_interrupt_reaches_who_waits_at_once_and_ends_that_answer_only(driven
     until(lambda: not engine.busy)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_reaches_who_waits_for_work_and_closes_it(driven):
     driver, ended = driven(Alphabet()), threading.Event()
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rwkv_gpu.engine.blas import Blas
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 
@@ -23,6 +24,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "slow" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread_multiplies() -> None:
+    """The models here are small: numpy's threads would wait for each other for longer than they compute."""
+    blas = Blas()
+    if blas.set_threads is not None:
+        blas.set_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ class Blas:
     """The library that numpy multiplies by, as far as it can be told what to do."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._set: Any = None
+        self.set_threads: Any = None  # where it can be told
         self.threads = 1
         package = Path(np.__file__).parent
         for place in [folder] if folder else [package.with_name("numpy.libs"), package / ".dylibs"]:
@@ -30,14 +30,14 @@ class Blas:
     @contextmanager
     def sized(self, multiplications: int) -> Iterator[None]:
         """Inside, small products are done by one thread."""
-        if self._set is None or multiplications > SMALL:
+        if self.set_threads is None or multiplications > SMALL:
             yield
             return
-        self._set(1)
+        self.set_threads(1)
         try:
             yield
         finally:
-            self._set(self.threads)
+            self.set_threads(self.threads)
 
     def _find(self, path: Path) -> None:
         try:
@@ -47,7 +47,7 @@ class Blas:
         for name in NAMES:
             try:
                 self.threads = getattr(library, name.format("get_num_threads"))()
-                self._set = getattr(library, name.format("set_num_threads"))
+                self.set_threads = getattr(library, name.format("set_num_threads"))
             except AttributeError:
                 continue
             return

@@ -25,6 +25,12 @@ KINDS = [
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 
 
+# A shape of each kernel meets every format; the other shapes meet one of each way to decode.
+FORMATS_OF = dict.fromkeys(("alone", "lane", "tile", "dot"), tuple(FORMATS.values()))
+EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K"))
+DECODED = [(kind, fmt) for kind in KINDS for fmt in FORMATS_OF.get(kind, EACH_WAY)]
+
+
 @pytest.fixture(params=KINDS)
 def tuning(request, device):
     shapes = linear_shapes(device)
@@ -74,7 +80,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).standard_normal(shape, dtype=np.float32)
 
 
-@pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
+@pytest.mark.parametrize(("tuning", "fmt"), DECODED, indirect=["tuning"], ids=[f"{k}-{f.name}" for k, f in DECODED])
 def test_every_format_in_every_kernel(device, tuning, fmt):
     bench = Bench(device, tuning, 3)
     w = bench.matrix("w", fmt, (37, 512))

@@ -23,11 +23,11 @@ from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .folders import tuned_folder
-from .options import device_option, kv_option, numbers, synthetic_option
+from .options import ModelName, device_option, kv_option, numbers, synthetic_option
 
 
 @click.command("bench", epilog="Example: rwkv-gpu bench --synthetic rwkv7-0.4b-q4_k_m -p 512 -n 32 -b 1,4,16")
-@click.argument("model", metavar="[MODEL.gguf]", required=False)
+@click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), required=False)
 @synthetic_option
 @click.option("-p", "--prompt", type=numbers, default="512", show_default=True, help="Tokens of a prompt; 0 for none.")
 @click.option("-n", "--tokens", type=numbers, default="128", show_default=True, help="Tokens to say; 0 for none.")

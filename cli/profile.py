@@ -18,11 +18,11 @@ from rwkv_gpu.measure.trace import trace
 from rwkv_gpu.measure.workload import Workload
 
 from .bench import opened, runner_for
-from .options import device_option, json_option, kv_option, numbers, synthetic_option
+from .options import ModelName, device_option, json_option, kv_option, numbers, synthetic_option
 
 
 @click.command("profile", epilog="Example: rwkv-gpu profile model.gguf -p 512 -b 1,16 -d 0,4096 --trace trace.json")
-@click.argument("model", metavar="[MODEL.gguf]", required=False)
+@click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), required=False)
 @synthetic_option
 @click.option("-p", "--prompt", type=numbers, default="512", show_default=True, help="Rows of a prompt's step, or 0.")
 @click.option("-b", "--batch", type=numbers, default="1", show_default=True, help="Sequences of a decode step, or 0.")

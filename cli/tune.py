@@ -21,14 +21,14 @@ from rwkv_gpu.ops.self_test import tuning_for
 
 from .bench import opened
 from .folders import tuned_folder
-from .options import device_option, json_option, synthetic_option
+from .options import ModelName, device_option, json_option, synthetic_option
 
 SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # to tune by where nothing is named
 AHEAD = 4  # steps under way, at most
 
 
 @click.command("tune", epilog="Example: rwkv-gpu tune model.gguf --minutes 3")
-@click.argument("model", metavar="[MODEL.gguf]", required=False)
+@click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), required=False)
 @synthetic_option
 @click.option("--minutes", type=click.FloatRange(0.05), default=5.0, show_default=True, help="Stop after so long.")
 @click.option(

@@ -129,6 +129,7 @@ class Tuning:
         tuple[float, ExpertShape], ...
     ] = ()  # as linear_short; of equal tb, so that one sort serves all
     attend_lanes: int = 64  # of a workgroup that attends
+    attend_run: int = 256  # positions that it sees at least, in decode; whole pages
     # what is better for smaller matrices: the first that fits
     linear_sized: tuple[tuple[Size, LinearShape], ...] = ()
 
@@ -202,4 +203,6 @@ def hardware(can: Capabilities) -> Tuning:
     few = ((1, rows(1, 128, 16, 2)), (2, rows(2, 128, 16, 2)), (64, rows(4, 128, 16, 4)))
     ladder = (*few, (MANY, WIDE_TILE if gap else TILE))
     experts = expert_ladder("subgroup", can.subgroup_size)
-    return Tuning(min(1024, can.max_invocations), 128, "subgroup", ladder, experts=experts, linear_sized=sized)
+    return Tuning(
+        min(1024, can.max_invocations), 128, "subgroup", ladder, experts=experts, attend_run=64, linear_sized=sized
+    )

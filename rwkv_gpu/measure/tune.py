@@ -126,11 +126,14 @@ class Tuner:
 
     def lanes(self, name: str, what: str, work: Workload) -> None:
         """Lanes of a workgroup for what is no product."""
-        now = getattr(self.tuning, name)
-        counts = candidates.lanes(self.runner.device.capabilities, now)
         if name == "row_lanes" and self.tuning.reduce == "one_subgroup":
             return  # a subgroup has the lanes it has
-        tried = [Candidate(str(count), with_field(self.tuning, name, count)) for count in counts]
+        self.number(name, what, candidates.lanes(self.runner.device.capabilities, getattr(self.tuning, name)), work)
+
+    def number(self, name: str, what: str, counts: Sequence[int], work: Workload) -> None:
+        """A constant that is one of some numbers."""
+        now = getattr(self.tuning, name)
+        tried = [Candidate(str(count), with_field(self.tuning, name, count)) for count in counts if count != now]
         self.improve(what, str(now), tried, work)
 
     def improve(self, what: str, default: str, tried: Sequence[Candidate], work: Workload) -> None:
@@ -279,7 +282,9 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     tuner.lanes("row_lanes", "lanes of a norm", decode)
     tuner.lanes("map_lanes", "lanes by element", prompt)
     if attends:
-        tuner.lanes("attend_lanes", "lanes that attend", Workload("tg", 1, limits.depth, 1, 1))
+        far = Workload("tg", 1, limits.depth, 1, 1)
+        tuner.number("attend_run", "positions of a run", (64, 128, 256, 512), far)
+        tuner.lanes("attend_lanes", "lanes that attend", far)
     tuner.share = 1.0
     runner.retune(tuner.tuning)
     longest = max(limits.chunks)

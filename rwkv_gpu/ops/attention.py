@@ -15,7 +15,7 @@ from .vocabulary import PAGE, Attention, Cache, Rope
 
 QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one
 MOST_QUERIES = 16
-SHORTEST_RUN, MOST_RUNS = 256, 64  # positions of a workgroup in decode, and runs of a context
+MOST_RUNS = 64  # of a context, in decode
 ENOUGH_GROUPS = 4096  # workgroups that keep any device busy: no more runs than these need
 SHORT_RUNS = 2  # that are not worth joining
 NO_WINDOW = 1 << 31
@@ -154,7 +154,7 @@ class AttentionRecorder(Recording):
         if self.single:
             context = self.caches.max_pages * PAGE
             wanted = min(MOST_RUNS, max(4, ENOUGH_GROUPS * shared // (self.rows * how.heads)))
-            run = max(SHORTEST_RUN, -(-context // (wanted * PAGE)) * PAGE)
+            run = PAGE * max(-(-self.tuning.attend_run // PAGE), -(-context // (wanted * PAGE)))
             runs = -(-context // run)
         if runs <= SHORT_RUNS:
             run, runs = NO_END, 1

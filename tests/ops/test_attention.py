@@ -92,8 +92,9 @@ class Case:
 class OnGpu:
     """A case with its pages on a device, and plans for as many rows as steps have."""
 
-    def __init__(self, case: Case, device: Device, lanes: int = 0) -> None:
-        self.case, self.device, self.lanes = case, device, lanes
+    def __init__(self, case: Case, device: Device, **tuning: int) -> None:
+        self.case, self.device = case, device
+        self.tuning = replace(default_tuning(device.capabilities), **tuning)
         self.weights = upload_weights(device, case.weights())
         self.buffers = [device.upload(pages, "kv") for pages in case.pages()]
         self.scratch = Scratch(device)
@@ -102,10 +103,9 @@ class OnGpu:
         """One step in a plan made for `spare` more rows; what is beyond the step's stays untouched."""
         case, device = self.case, self.device
         keys, values = (Slice(buffer, 0, buffer.nbytes) for buffer in self.buffers)
-        tuning = default_tuning(device.capabilities)
         recorder = Recorder(
             device, self.weights, batch.rows + spare, self.scratch,
-            replace(tuning, attend_lanes=self.lanes) if self.lanes else tuning,
+            self.tuning,
             max_segments=min(batch.rows + spare, SLOTS),
             caches=Caches({"kv": (keys, values)}, case.kind, case.context // PAGE), single=batch.single,
         )  # fmt: skip
@@ -138,10 +138,10 @@ def history(case: Case, length: int, step: int = 0, slot: int = 2) -> list[tuple
     return [(case.batch([(slot, a, b - a)]), {n: x[a:b] for n, x in inputs.items()}) for a, b in cuts]
 
 
-def assert_same(case: Case, device: Device, steps: Sequence[tuple[Batch, Arrays]], lanes: int = 0) -> None:
+def assert_same(case: Case, device: Device, steps: Sequence[tuple[Batch, Arrays]], **tuning: int) -> None:
     """Both interpreters say the same and leave the same pages behind; pages of nobody keep their bytes."""
     expected, pages = case.on_cpu(steps)
-    gpu = OnGpu(case, device, lanes)
+    gpu = OnGpu(case, device, **tuning)
     tolerance = TOLERANCE[case.kind]
     for (batch, inputs), y in zip(steps, expected, strict=True):
         np.testing.assert_allclose(gpu.step(batch, inputs), y, rtol=tolerance, atol=tolerance)
@@ -226,7 +226,14 @@ def test_a_row_of_each_of_several_sequences(device):
 def test_any_lanes_give_the_same(device):
     case = Case(size=48, rope=Rope("neox", 48, 10000.0), context=512)
     for lanes, step in itertools.product((8, 32, 64, 256), (1, 40)):
-        assert_same(case, device, history(case, 300, step), lanes)
+        assert_same(case, device, history(case, 300, step), attend_lanes=lanes)
+
+
+@pytest.mark.parametrize("length", [1, 64, 65, 129, 1000])
+def test_runs_of_any_length_give_the_same(device, length):
+    case = Case()
+    for run in (64, 128, 512):
+        assert_same(case, device, history(case, length, step=1), attend_run=run)
 
 
 def test_thousands_of_positions(fast_device):

@@ -68,7 +68,7 @@ def measure(
                 slots=DEFAULT_SEQUENCES, tokens=shared_tokens(model, context),
             )  # fmt: skip
     needed = sum(4 * math.prod(weight.shape) for weight in model.weights)
-    room = Room.of(model, context, DEFAULT_SEQUENCES, kv, tokens=shared_tokens(model, context))
+    room = Room.of(model, slots=DEFAULT_SEQUENCES, context=context, kv=kv, tokens=shared_tokens(model, context))
     needed += room.total(model.caches, model.states)
     available = host_available()
     return {"needed": needed, "available": available, "fits": available is None or needed <= available}

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ..ops.recording import MAX_SEGMENTS, Caches, Scratch
 from ..ops.seats import GpuSeats
 from .caches import whole
 from .parameters import parameters_of
-from .room import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, Kind, Room, check_bindings
+from .room import Room, Wishes, check_bindings
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,11 @@ def fit(
     file: GGUFFile,
     model: Model,
     *,
-    slots: int = 1,
     chunk_size: int = 512,
-    context: int | None = None,
-    kv: Kind = "f16",
-    tokens: int | None = None,
-    cache_bytes: int = DEFAULT_CACHE,
-    look_ahead: int = DEFAULT_LOOK_AHEAD,
+    **wishes: Unpack[Wishes],
 ) -> Fit:
     """Adds up what a runner would allocate: weights, states (keys and values too), the scratch of its largest plan."""
-    room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes, look_ahead=look_ahead)
+    room = Room.of(model, **wishes)
     check_bindings(device, model, room)
     parameters = parameters_of(file, model)
     return held(device, parameters, model, room, _scratch(device, parameters, model, room, chunk_size))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
@@ -21,6 +21,17 @@ Kind = Literal["f16", "f32"]
 DTYPES: dict[Kind, type[np.floating[Any]]] = {"f16": np.float16, "f32": np.float32}
 
 
+class Wishes(TypedDict, total=False):
+    """What a caller may ask of a `Room`."""
+
+    slots: int
+    context: int | None
+    kv: Kind
+    tokens: int | None
+    cache_bytes: int
+    look_ahead: int
+
+
 @dataclass(frozen=True)
 class Room:
     """How much is kept: positions of a sequence, sequences, and how a number is stored."""
@@ -37,17 +48,17 @@ class Room:
     def of(
         cls,
         model: Model,
-        context: int | None,
-        slots: int,
-        kind: Kind,
         *,
+        slots: int = 1,
+        context: int | None = None,
+        kv: Kind = "f16",
         tokens: int | None = None,
         cache_bytes: int = DEFAULT_CACHE,
         look_ahead: int = DEFAULT_LOOK_AHEAD,
     ) -> "Room":
         """Room for a model; without a wish, as much as it was trained on and is usual."""
-        if not isinstance(kind, str) or kind not in DTYPES:
-            raise BadInput(f"kv is {kind!r}; known: {', '.join(DTYPES)}")
+        if not isinstance(kv, str) or kv not in DTYPES:
+            raise BadInput(f"kv is {kv!r}; known: {', '.join(DTYPES)}")
         if cache_bytes < 0:
             raise BadInput(f"cache_bytes is {cache_bytes:,}; it must be at least 0")
         if look_ahead < 0:
@@ -64,7 +75,7 @@ class Room:
             )
         state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
         checkpoints = min(MOST_CHECKPOINTS, cache_bytes // state_bytes) if state_bytes else 0
-        return cls(context, slots, kind, tokens or 0, look_ahead, checkpoints, cache_bytes)
+        return cls(context, slots, kv, tokens or 0, look_ahead, checkpoints, cache_bytes)
 
     @property
     def max_pages(self) -> int:

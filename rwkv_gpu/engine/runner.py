@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from .fit import held
 from .parameters import parameters_of
 from .pending import Answer, Done, Draws, Pending
 from .places import Places
-from .room import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, Kind, Room, check_bindings
+from .room import Room, Wishes, check_bindings
 from .sampling_params import SamplingParams
 from .states import StatePages
 
@@ -87,26 +87,20 @@ class GpuRunner:
         file: GGUFFile,
         model: Model,
         *,
-        slots: int = 1,
         chunk_size: int = 512,
         tuning: Tuning | None = None,
         layers_per_submit: int = 0,
         progress: Progress | None = None,
-        context: int | None = None,
-        kv: Kind = "f16",
-        tokens: int | None = None,
-        cache_bytes: int = DEFAULT_CACHE,
-        look_ahead: int = DEFAULT_LOOK_AHEAD,
+        **wishes: Unpack[Wishes],
     ) -> None:
-        room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes, look_ahead=look_ahead)
-        self.room = room
+        self.room = room = Room.of(model, **wishes)
         check_bindings(device, model, room)
         parameters = parameters_of(file, model)
         held(device, parameters, model, room).check()  # before anything is allocated
         self.device = device
         self.model = model
         self.vocabulary = model.vocabulary
-        self.slots = slots
+        self.slots = room.slots
         self.chunk_size = chunk_size
         self.layers_per_submit = layers_per_submit
         self.tuning = tuning or tuning_for(device)
@@ -118,7 +112,7 @@ class GpuRunner:
         self.places = places_of(model, room, self._caches)
         self.page_and_state_bytes = room.each(model.caches, model.states)
         self.context = room.context if model.caches else None
-        self.seats = GpuSeats(device, slots, model.vocabulary)
+        self.seats = GpuSeats(device, room.slots, model.vocabulary)
         self._ring = ReadbackRing(device)
         self._scratch = Scratch(device)
         self.trace: Trace | None = None  # to see when steps begin and end
@@ -244,26 +238,20 @@ class HostRunner:
         file: GGUFFile,
         model: Model,
         *,
-        slots: int = 1,
         chunk_size: int = 512,
-        context: int | None = None,
-        kv: Kind = "f16",
-        tokens: int | None = None,
-        cache_bytes: int = DEFAULT_CACHE,
-        look_ahead: int = DEFAULT_LOOK_AHEAD,
+        **wishes: Unpack[Wishes],
     ) -> None:
-        room = Room.of(model, context, slots, kv, tokens=tokens, cache_bytes=cache_bytes, look_ahead=look_ahead)
-        self.room = room
+        self.room = room = Room.of(model, **wishes)
         self.model = model
         self.vocabulary = model.vocabulary
-        self.slots = slots
+        self.slots = room.slots
         self.chunk_size = chunk_size
         self._blas = Blas()
         sizes = [math.prod(weight.shape[-2:]) for weight in model.weights if len(weight.shape) > 1]
         self._matrix = sum(sizes) // len(sizes)  # numbers of a matrix, on average
         self._weights: Mapping[str, npt.NDArray[Any]] = host_weights(file, parameters_of(file, model))
         self._states = {state.name: np.zeros((room.states, *state.shape), np.float32) for state in model.states}
-        self.seats = HostSeats(slots, model.vocabulary)
+        self.seats = HostSeats(room.slots, model.vocabulary)
         self._caches = HostCaches(model.caches, room)
         self.places = places_of(model, room, self._caches)
         self.page_and_state_bytes = room.each(model.caches, model.states)

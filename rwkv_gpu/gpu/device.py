@@ -224,8 +224,12 @@ class Device:
 
     def _measure_subgroup(self) -> int:
         """The subgroup size that a plain kernel gets; wgpu-native does not report it."""
-        pipeline = self.pipeline(link("probe_subgroup"))
-        result = self.buffer(16, "probe")
+        return int(np.frombuffer(self.probe(link("probe_subgroup"), 16), np.uint32)[0])
+
+    def probe(self, linked: Linked, nbytes: int) -> bytes:
+        """What one workgroup of a kernel writes into the only buffer that it binds."""
+        pipeline = self.pipeline(linked)
+        result = self.buffer(nbytes, "probe")
         entries = [{"binding": 0, "resource": {"buffer": result.handle, "offset": 0, "size": result.nbytes}}]
         encoder = self.handle.create_command_encoder()
         compute = encoder.begin_compute_pass()
@@ -234,9 +238,9 @@ class Device:
         compute.dispatch_workgroups(1)
         compute.end()
         self.queue.submit([encoder.finish()])
-        size = int(np.frombuffer(self.read(result, 4), np.uint32)[0])
+        written = self.read(result, nbytes)
         result.free()
-        return size
+        return written
 
 
 def _request(adapter: Adapter, portable: bool) -> Any:

@@ -59,17 +59,8 @@ def _lanes(device: Device) -> Iterable[Outcome]:
     fars = [far for far in range(FARS) if 1 << far < size]
     if not fars:
         return
-    pipeline = device.pipeline(link("probe_lanes", constants={"FARS": len(fars)}))
-    met = device.buffer(4 * 64 * len(fars), "probe")
-    entries = [{"binding": 0, "resource": {"buffer": met.handle, "offset": 0, "size": met.nbytes}}]
-    encoder = device.handle.create_command_encoder()
-    compute = encoder.begin_compute_pass()
-    compute.set_pipeline(pipeline.handle)
-    compute.set_bind_group(0, device.handle.create_bind_group(layout=pipeline.layout, entries=entries))
-    compute.dispatch_workgroups(1)
-    compute.end()
-    device.queue.submit([encoder.finish()])
-    found = np.frombuffer(device.read(met), np.uint32).reshape(len(fars), 64)
+    met = device.probe(link("probe_lanes", constants={"FARS": len(fars)}), 4 * 64 * len(fars))
+    found = np.frombuffer(met, np.uint32).reshape(len(fars), 64)
     for row, far in zip(found, fars, strict=True):
         strays = float(np.count_nonzero(row != np.arange(64) ^ (1 << far)))
         yield Outcome("lanes", f"{1 << far} apart share a subgroup", f"subgroups of {size}", strays, 0.0, 0.0)

@@ -25,7 +25,7 @@ BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 # Where a block of random bytes holds float16 scales, and what these are so that weights deviate by 1 around 0.
 SCALES = {"Q4_K": {0: 1 / 260, 2: 7.5 / 260}, "Q6_K": {208: 1 / 1370}, "Q8_0": {0: 1 / 74}}
 BLOCKS, FLOATS = 8191, 524287  # of a pattern: primes
-WRITTEN = 64 << 20  # bytes at a time
+WRITTEN = 4 << 20  # bytes at a time: what a cache keeps
 NORMS = ("norm.weight", "norm_2.weight", "ln.weight")
 
 
@@ -120,6 +120,9 @@ def noise(name: str, shape: Shape, quant: Quant) -> Noise:
 
 def write(path: Path, source: Source) -> None:
     """All of a source to a file."""
+    buffer = memoryview(bytearray(WRITTEN))
     with open(path, "wb") as file:
         for at in range(0, source.nbytes, WRITTEN):
-            file.write(source.read(at, min(WRITTEN, source.nbytes - at)))
+            piece = buffer[: source.nbytes - at]
+            source.read_into(at, piece)
+            file.write(piece)

@@ -3,7 +3,9 @@
 #     benchmarks/build_peer.sh trim  OUT.tar.gz [SDIST]     the few megabytes of sources that a build reads, to take elsewhere
 #     benchmarks/build_peer.sh cuda|vulkan|cpu OUT [SDIST]  the build; SDIST is such a file or a whole source distribution
 # Without SDIST it is fetched by pip. CUDA_ARCH (90) names the one architecture; FLAGS adds cmake options, such as
-# -DGGML_CUDA_FA=OFF, which halves the time of a CUDA build and leaves out flash attention.
+# -DGGML_CUDA_FA=OFF, which halves the time of a CUDA build and leaves out flash attention. Vulkan needs glslc and the
+# headers of Vulkan and SPIR-V, new ones: VULKAN_TOOLS is where peer_tools.sh put them. PORTABLE=1 builds for any processor
+# with AVX2, in place of this one, and without OpenMP, to take the folder to another machine.
 set -eu
 what="$1"; out="$2"; sdist="${3:-}"
 version="${PEER_VERSION:-0.3.36}"
@@ -30,10 +32,19 @@ fi
 
 case "$what" in
     cuda) backend="-DGGML_CUDA=ON -DGGML_CUDA_NCCL=OFF -DCMAKE_CUDA_ARCHITECTURES=${CUDA_ARCH:-90}" ;;
-    vulkan) backend="-DGGML_VULKAN=ON" ;;  # needs glslc and the Vulkan headers
+    vulkan) backend="-DGGML_VULKAN=ON" ;;
     cpu) backend="" ;;
     *) echo "cuda, vulkan or cpu, not $what" >&2; exit 2 ;;
 esac
+if [ -n "${PORTABLE:-}" ]; then
+    backend="$backend -DGGML_NATIVE=OFF -DGGML_OPENMP=OFF"
+fi
+if [ "$what" = vulkan ] && [ -n "${VULKAN_TOOLS:-}" ]; then
+    tools="$(cd "$VULKAN_TOOLS" && pwd)"
+    loader="$(ldconfig -p | sed -n 's/.*libvulkan\.so\.1 .*=> //p' | head -1)"
+    backend="$backend -DVulkan_GLSLC_EXECUTABLE=$tools/glslc -DVulkan_INCLUDE_DIR=$tools/usr/include"
+    backend="$backend -DVulkan_LIBRARY=$loader -DSPIRV-Headers_DIR=$tools/usr/share/cmake/SPIRV-Headers"
+fi
 generator=""; if command -v ninja >/dev/null; then generator="-G Ninja"; fi
 # shellcheck disable=SC2086
 cmake -S "$source" -B "$work/build" $generator -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
@@ -46,4 +57,5 @@ cmake --build "$work/build" --target llama -j "${JOBS:-$(nproc)}" >"$work/build.
 mkdir -p "$out/llama_cpp/lib"
 cp "$work/source/llama_cpp/"*.py "$out/llama_cpp/"
 find "$work/build" \( -name 'libllama.so*' -o -name 'libggml*.so*' \) -exec cp -P {} "$out/llama_cpp/lib/" \;
+find "$out/llama_cpp/lib" -type f -exec strip --strip-unneeded {} +
 echo "$out: $(du -sh "$out" | cut -f1); run with PYTHONPATH=$out"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Everything there is to learn from a GPU in one go, in under ten minutes: the aims first, then is it right, and where the time goes.
 #     benchmarks/gpu_session.sh DEVICE [FOLDER] | tee report.txt
-# FOLDER keeps the rows of every bench. PEER (a Python) and PEER_PATH (see build_peer.sh) add llama.cpp to the tables.
+# FOLDER keeps the rows of every bench. `peer_session.sh` puts llama.cpp beside us.
 # MODELS in the environment narrows what is measured, LIMIT is the seconds of all. A part that hangs is ended at its own limit.
 set -u
 cd "$(dirname "$0")/.."
@@ -43,14 +43,6 @@ bench 110 qwen3-30b-a3b-q4_k_m -p 512 -n 64 -b 1,4,16 --chunk-size 512 -r 3
 bench 30 rwkv7-0.1b-q4_k_m -p 512 -n 128 -b 1 --chunk-size 512 -r 3
 section aims
 part 30 "$python" -m benchmarks.aims "$rows"
-if [ -n "${PEER:-}" ]; then
-    for model in rwkv7-2.9b-q4_k_m llama-8b-q4_k_m; do
-        section "peers, $model"
-        part 80 "$python" -m benchmarks.peers "$model" --peer "$PEER" --device "$device" -p 512 -n 64 --chunk-size 512 -r 3
-    done
-    section "peers, qwen3-30b-a3b-q4_k_m"
-    part 120 "$python" -m benchmarks.peers qwen3-30b-a3b-q4_k_m --peer "$PEER" --device "$device" -p 0 -n 32 -b 1,16 -r 3
-fi
 section tests
 part 90 "$python" -m pytest -x --device "$device" tests/gpu tests/ops/test_ops.py tests/ops/test_self_test.py \
     tests/test_own_golden.py -k "not checked" 2>&1 | tail -3

@@ -2,7 +2,7 @@
 
 Run by `benchmarks.peers` in any Python that has llama_cpp; imports nothing of ours. Steps are those of llama-bench: a
 prompt in pieces of `chunk` tokens with the logits of the last one, or a token at a time for each sequence, waiting for
-each step.
+each step. Batches are laid out before the clock starts: what is timed is llama.cpp's alone.
 """
 
 import ctypes
@@ -12,6 +12,10 @@ import json
 import sys
 import time
 import types
+
+FILL = 512  # tokens of a step on the way to a depth
+FILLER = 3  # the token that came before
+CPU = 0  # of ggml's kinds of devices
 
 
 def low_level():
@@ -26,74 +30,115 @@ def low_level():
 lib = low_level()
 
 
+def devices() -> list[str]:
+    """The GPUs that this build of llama.cpp has found."""
+    ggml = importlib.import_module("llama_cpp._ggml").libggml
+    ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+    ggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
+    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+    ggml.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
+    ggml.ggml_backend_dev_description.argtypes = [ctypes.c_void_p]
+    ggml.ggml_backend_dev_description.restype = ctypes.c_char_p
+    found = [ggml.ggml_backend_dev_get(i) for i in range(ggml.ggml_backend_dev_count())]
+    return [ggml.ggml_backend_dev_description(one).decode() for one in found if ggml.ggml_backend_dev_type(one) != CPU]
+
+
+class Step:
+    """One llama_batch of (id, position, sequence, whether logits are asked for), in memory of its own."""
+
+    def __init__(self, rows: list) -> None:
+        n, ids = len(rows), ctypes.POINTER(lib.llama_seq_id)
+        tokens, positions, sequences, logits = zip(*rows, strict=True)
+        self._sequences = (lib.llama_seq_id * n)(*sequences)
+        size = ctypes.sizeof(lib.llama_seq_id)
+        start = ctypes.addressof(self._sequences)
+        self.batch = lib.llama_batch(
+            n_tokens=n,
+            token=(lib.llama_token * n)(*tokens),
+            pos=(lib.llama_pos * n)(*positions),
+            n_seq_id=(ctypes.c_int32 * n)(*[1] * n),
+            seq_id=(ids * n)(*(ctypes.cast(start + i * size, ids) for i in range(n))),
+            logits=(ctypes.c_int8 * n)(*logits),
+        )
+
+
+def prompt(ids: list, sequence: int, start: int, size: int) -> list:
+    """Tokens of one sequence in steps of `size`; the logits of the last."""
+    rows = [(id, start + i, sequence, i == len(ids) - 1) for i, id in enumerate(ids)]
+    return [Step(rows[at : at + size]) for at in range(0, len(rows), size)]
+
+
+def decode(ids: list, start: int) -> list:
+    """A token of each sequence in a step; the logits of all."""
+    return [Step([(id, start + at, s, True) for s, id in enumerate(each)]) for at, each in enumerate(zip(*ids))]  # noqa: B905
+
+
 class Peer:
     """A model that llama.cpp has loaded, and a context that is made anew where a workload needs another."""
 
     def __init__(self, path: str, threads: int) -> None:
-        lib.llama_backend_init()
         params = lib.llama_model_default_params()
         params.n_gpu_layers = 999
         self.model = lib.llama_model_load_from_file(path.encode(), params)
         if not self.model:
             raise SystemExit(f"llama.cpp cannot load {path}")
         self.threads = threads
-        self.shape = None
+        self.shape = None  # sequences, tokens of a step, positions of a sequence
         self.context = None
+        self.depth = None  # to which all sequences are filled
 
     def open(self, work: dict) -> None:
         """A context with room for the workload."""
-        shape = work["batch"], work["chunk"], work["depth"] + work["tokens"]
+        length = -(-(work["depth"] + work["tokens"] + 1) // 256) * 256
+        shape = work["batch"], max(FILL, work["chunk"], work["batch"]), length
         if shape == self.shape:
             return
         if self.context:
             lib.llama_free(self.context)
-        batch, chunk, length = shape
         params = lib.llama_context_default_params()
-        params.n_seq_max = batch
-        params.n_ctx = batch * (-(-(length + 1) // 256) * 256)
-        params.n_batch = params.n_ubatch = max(chunk, batch)
+        params.n_seq_max = work["batch"]
+        params.n_ctx = work["batch"] * length
+        params.n_batch = params.n_ubatch = shape[1]
         if self.threads:
             params.n_threads = params.n_threads_batch = self.threads
         self.context = lib.llama_init_from_model(self.model, params)
         if not self.context:
             raise SystemExit("llama.cpp cannot make a context")
-        self.batch = lib.llama_batch_init(max(chunk, batch), 0, batch)
-        self.shape = shape
+        self.shape, self.depth = shape, None
 
     def run(self, work: dict, ids: list) -> float:
         """Seconds of one pass, from the depth on."""
         self.open(work)
-        lib.llama_memory_clear(lib.llama_get_memory(self.context), True)
-        for sequence in range(work["batch"]):
-            self.prompt([3] * work["depth"], sequence, 0)
-        lib.llama_synchronize(self.context)
+        self.rewind(work["batch"], work["depth"])
+        reading = work["kind"] == "pp"
+        steps = prompt(ids[0], 0, work["depth"], work["chunk"]) if reading else decode(ids, work["depth"])
         start = time.perf_counter()
-        if work["kind"] == "pp":
-            self.prompt(ids[0], 0, work["depth"])
-        else:
-            for at in range(work["tokens"]):
-                self.step([(ids[s][at], work["depth"] + at, s, True) for s in range(work["batch"])])
+        for step in steps:
+            self.step(step)
+            if not reading:
                 lib.llama_synchronize(self.context)
         lib.llama_synchronize(self.context)
         return time.perf_counter() - start
 
-    def prompt(self, ids: list, sequence: int, start: int) -> None:
-        """Tokens of one sequence in pieces; the logits of the last."""
-        size = self.shape[1]
-        for at in range(0, len(ids), size):
-            piece = ids[at : at + size]
-            last = at + len(piece) == len(ids)
-            rows = enumerate(piece)
-            self.step([(id, start + at + i, sequence, last and i == len(piece) - 1) for i, id in rows])
+    def rewind(self, batch: int, depth: int) -> None:
+        """Brings every sequence to the depth: cut off there, or, where a state cannot be cut, filled anew."""
+        memory = lib.llama_get_memory(self.context)
+        if self.depth == depth and all(lib.llama_memory_seq_rm(memory, s, depth, -1) for s in range(batch)):
+            return
+        lib.llama_memory_clear(memory, False)
+        for step in prompt([FILLER] * depth, 0, 0, FILL):
+            self.step(step)
+        for sequence in range(1, batch if depth else 1):
+            lib.llama_memory_seq_cp(memory, 0, sequence, -1, -1)
+        if depth and not lib.llama_model_is_recurrent(self.model):  # keys and values are copied when next they are read
+            self.step(Step([(FILLER, depth, s, True) for s in range(batch)]))
+            for sequence in range(batch):
+                lib.llama_memory_seq_rm(memory, sequence, depth, -1)
+        lib.llama_synchronize(self.context)
+        self.depth = depth
 
-    def step(self, rows: list) -> None:
-        """One decode of (id, position, sequence, whether logits are asked for)."""
-        batch = self.batch
-        batch.n_tokens = len(rows)
-        for i, (token, position, sequence, logits) in enumerate(rows):
-            batch.token[i], batch.pos[i], batch.logits[i] = token, position, logits
-            batch.n_seq_id[i], batch.seq_id[i][0] = 1, sequence
-        status = lib.llama_decode(self.context, batch)
+    def step(self, step: Step) -> None:
+        status = lib.llama_decode(self.context, step.batch)
         if status:
             raise SystemExit(f"llama_decode: {status}")
 
@@ -102,8 +147,9 @@ def main() -> None:
     path, threads = sys.argv[1], int(sys.argv[2])
     quiet = lib.llama_log_callback(lambda *_: None)
     lib.llama_log_set(quiet, ctypes.c_void_p(0))
+    lib.llama_backend_init()
     peer = Peer(path, threads)
-    print(json.dumps({"system": lib.llama_print_system_info().decode()}), flush=True)
+    print(json.dumps({"devices": devices()}), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
         print(json.dumps({"seconds": peer.run(asked["work"], asked["ids"])}), flush=True)

@@ -1,17 +1,19 @@
-"""The same file on the same machine by us and by llama.cpp, in turns: one table.
+"""The same file on the same machine by us and by builds of llama.cpp, in turns: one table.
 
-    python -m benchmarks.peers MODEL.gguf --peer PYTHON [--device 0] [-p 512 -n 64 -d 0 -b 1,16 --chunk-size 512 -r 5]
+    python -m benchmarks.peers MODEL.gguf --peer CUDA=python3:cuda --peer Vulkan=python3:vulkan -p 512 -n 64 -b 1,16
+    python -m benchmarks.peers llama-8b-q4_k_m --peer python3 -t tg32x1,16 -t pp64,512,2048 -t tg32@512,4096x1,16
 
-PYTHON is any interpreter that can import llama_cpp: a build for CPU, Vulkan or CUDA. `benchmarks/build_peer.sh` makes
-one; then PEER_PATH is its folder. A synthetic NAME in place of a file is written to a temporary one first.
+A peer is a Python that can import llama_cpp, where need be with a folder that `benchmarks/build_peer.sh` made. A
+synthetic NAME in place of a file is written to a temporary one first. Rows are printed as they are measured; a peer
+that ends, or that takes too long, is left out of those that follow.
 """
 
-import dataclasses
-import json
-import os
+import re
 import statistics
-import subprocess
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
@@ -20,106 +22,167 @@ from rwkv_gpu.cli.bench import runner_for
 from rwkv_gpu.cli.options import device_option, numbers
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.measure.bench import on_gpu, on_host, warm_up
 from rwkv_gpu.measure.synthetic import named, noise, write
 from rwkv_gpu.measure.workload import Workload, workloads
 
+from .sides import Ended, Ours, Peer, Side, Spec
 
-class Peer:
-    """llama.cpp in a process of its own."""
-
-    def __init__(self, python: str, model: str, threads: int) -> None:
-        environment = dict(os.environ)
-        if "PEER_PATH" in environment:
-            environment["PYTHONPATH"] = environment["PEER_PATH"]
-        script = str(Path(__file__).with_name("peer_llama.py"))
-        self._process = subprocess.Popen(
-            [python, script, model, str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
-        self.system = self._answer()["system"]
-
-    def run(self, work: Workload) -> float:
-        """Seconds of one pass."""
-        assert self._process.stdin is not None
-        ids = [[int(i) for i in row] for row in work.ids()]
-        self._process.stdin.write(json.dumps({"work": dataclasses.asdict(work), "ids": ids}) + "\n")
-        self._process.stdin.flush()
-        return self._answer()["seconds"]
-
-    def _answer(self) -> dict:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise click.ClickException(f"the peer ended with {self._process.wait()}")
-        return json.loads(line)
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+Test = tuple[str, list[int], list[int], list[int]]  # kind, tokens, depths, batches
+TEST = re.compile(r"(pp|tg)([\d,]+)(?:@([\d,]+))?(?:x([\d,]+))?")
 
 
-def compare(runner, peer: Peer, work: Workload, repeats: int) -> tuple[list[float], list[float]]:
-    """Tokens a second of both, in turns, after one pass of each that warms up."""
-    runner.chunk_size = max(work.chunk, work.batch)
-    steps, once = work.steps(), on_gpu if isinstance(runner, GpuRunner) else on_host
-    if isinstance(runner, GpuRunner):
-        warm_up(runner, work, steps)
-    peer.run(work)
-    ours, theirs = [], []
-    for _ in range(repeats):
-        ours.append(work.total / once(runner, work, steps).seconds)
-        theirs.append(work.total / peer.run(work))
-    return ours, theirs
+def read_test(text: str) -> Test:
+    """What is meant by pp64,512@0,4096 or tg32@512x1,16"""
+    found = TEST.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"'{text}' is nothing like pp64,512@0,4096 or tg32@512x1,16")
+    kind, *lists = found.groups()
+    tokens, depths, batches = (numbers(part) for part in (lists[0], lists[1] or "0", lists[2] or "1"))
+    return kind, tokens, depths, batches
+
+
+def asked(given: Sequence[Test], chunks: list[int]) -> list[Workload]:
+    """The workloads of tests, in the order given."""
+    works = []
+    for kind, tokens, depths, batches in given:
+        prompts, said = (tokens, [0]) if kind == "pp" else ([0], tokens)
+        works += workloads(prompts, said, depths, batches, chunks)
+    return works
+
+
+def measure(sides: list[Side], work: Workload, repeats: int, settle: float) -> dict[str, list[float]]:
+    """Tokens a second of each side, in turns; a peer that ends leaves `sides`.
+
+    Before, each works for `settle` seconds, once at least: kernels are compiled and clocks go up.
+    """
+    rates: dict[str, list[float]] = {side.name: [] for side in sides}
+    for lap in range(repeats + 1):
+        for side in list(sides):
+            try:
+                if lap:
+                    rates[side.name].append(work.total / side.run(work))
+                else:
+                    warm(side, work, settle)
+            except Ended as end:
+                click.echo(f"{work.name}, batch {work.batch}: {end}", err=True)
+                sides.remove(side)
+                rates[side.name] = []
+    return rates
+
+
+def warm(side: Side, work: Workload, settle: float) -> None:
+    """Passes that nobody counts."""
+    side.prepare(work)
+    spent = 0.0
+    while spent == 0 or spent < settle:
+        spent += side.run(work)
+
+
+def row(work: Workload, names: Sequence[str], rates: dict[str, list[float]]) -> str:
+    """A line of the table: ours, then each peer with how many times as fast we are."""
+    ours, *theirs = (rates.get(name, []) for name in names)
+    cells = [work.name, str(work.chunk) if work.kind == "pp" else "", str(work.batch), shown(ours)]
+    for each in theirs:
+        cells += [shown(each), f"{statistics.mean(ours) / statistics.mean(each):.2f}" if each else ""]
+    return f"| {' | '.join(cells)} |"
 
 
 def shown(rates: list[float]) -> str:
+    """Mean and deviation."""
+    if not rates:
+        return "–"
     spread = statistics.stdev(rates) if len(rates) > 1 else 0.0
-    return f"{statistics.mean(rates):.1f} ± {spread:.1f}"
+    digits = 2 if statistics.mean(rates) < 10 else 1
+    return f"{statistics.mean(rates):,.{digits}f} ± {spread:,.{digits}f}"
+
+
+@contextmanager
+def as_file(model: str) -> Iterator[str]:
+    """The path of a file, or of one that is written for a synthetic name."""
+    if Path(model).exists():
+        yield model
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{named(model)[0]}.gguf"
+        write(path, noise(*named(model)))
+        yield str(path)
+
+
+def loaded(peers: Sequence[Peer]) -> Iterator[Peer]:
+    """Those that have come up, each with a line that says where."""
+    for peer in peers:
+        try:
+            click.echo(f"{peer.name}: {peer.loaded()}")
+            yield peer
+        except Ended as end:
+            click.echo(str(end), err=True)
+
+
+def heading(names: Sequence[str]) -> str:
+    cells = ["test", "chunk", "batch", f"{names[0]}, tok/s"]
+    for name in names[1:]:
+        cells += [f"{name}, tok/s", "times"]
+    return f"\n| {' | '.join(cells)} |\n|---|{'--:|' * (len(cells) - 1)}"
 
 
 @click.command()
 @click.argument("model")
-@click.option("--peer", "python", required=True, help="A Python that can import llama_cpp.")
+@click.option("--peer", "specs", type=Spec.read, multiple=True, required=True, metavar="[NAME=]PYTHON[:FOLDER]")
 @click.option("-p", "--prompt", type=numbers, default="512")
 @click.option("-n", "--tokens", type=numbers, default="64")
 @click.option("-d", "--depth", type=numbers, default="0")
 @click.option("-b", "--batch", type=numbers, default="1")
+@click.option(
+    "-t",
+    "--test",
+    "tests",
+    type=read_test,
+    multiple=True,
+    help="pp64,512@4096 or tg32@512x1,16; instead of -p -n -d -b.",
+)
 @click.option("--chunk-size", type=numbers, default="512")
-@click.option("-r", "--repeats", default=5)
+@click.option("-r", "--repeats", type=click.IntRange(1), default=5)
 @click.option("--threads", default=0, help="Of llama.cpp's CPU backend; 0 is its own choice.")
+@click.option("--settle", default=0.5, help="Seconds that each side works before a test is timed.")
+@click.option("--patience", default=120.0, help="Seconds after which a peer is given up.")
+@click.option("--seconds", default=float("inf"), help="No test begins later than this.")
 @device_option
 def main(
     model: str,
-    python: str,
+    specs: Sequence[Spec],
     prompt: list[int],
     tokens: list[int],
     depth: list[int],
     batch: list[int],
+    tests: Sequence[Test],
     chunk_size: list[int],
     repeats: int,
     threads: int,
+    settle: float,
+    patience: float,
+    seconds: float,
     device: str,
 ) -> None:
-    works = workloads(prompt, tokens, depth, batch, chunk_size)
-    with tempfile.TemporaryDirectory() as folder:
-        if not Path(model).exists():
-            path = Path(folder) / f"{model}.gguf"
-            write(path, noise(*named(model)))
-            model = str(path)
-        with GGUFFile.open(model) as file, runner_for(file, works, device) as runner:
-            peer = Peer(python, model, threads)
-            place = runner.device.adapter if isinstance(runner, GpuRunner) else "numpy"
-            click.echo(f"{Path(model).stem}: rwkv-gpu on {place}; llama.cpp with {peer.system.strip()}")
-            click.echo("| test | chunk | batch | rwkv-gpu, tok/s | llama.cpp, tok/s | times |")
-            click.echo("|---|--:|--:|--:|--:|--:|")
-            for work in works:
-                ours, theirs = compare(runner, peer, work, repeats)
-                times = statistics.mean(ours) / statistics.mean(theirs)
-                chunk = work.chunk if work.kind == "pp" else ""
-                click.echo(f"| {work.name} | {chunk} | {work.batch} | {shown(ours)} | {shown(theirs)} | {times:.2f} |")
-            peer.close()
+    """Measures MODEL, a file or a synthetic name, by us and by every peer."""
+    begin = time.monotonic()
+    works = asked(tests, chunk_size) if tests else workloads(prompt, tokens, depth, batch, chunk_size)
+    with ExitStack() as stack:
+        path = stack.enter_context(as_file(model))
+        peers = [Peer(spec, path, threads, patience) for spec in specs]  # load while we do
+        for peer in peers:
+            stack.callback(peer.close)
+        file = stack.enter_context(GGUFFile.open(path))
+        runner = stack.enter_context(runner_for(file, works, device))
+        place = runner.device.adapter if isinstance(runner, GpuRunner) else "numpy"
+        click.echo(f"{Path(path).stem}\n\nrwkv-gpu: {place}")
+        sides: list[Side] = [Ours(runner), *loaded(peers)]
+        names = [side.name for side in sides]
+        click.echo(heading(names))
+        for work in works:
+            if time.monotonic() - begin > seconds:
+                click.echo(f"no time left for {work.name}, batch {work.batch}", err=True)
+                continue
+            click.echo(row(work, names, measure(sides, work, repeats, settle)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+#!/bin/sh
+# llama.cpp beside us on a GPU, one model after another, in under nine minutes: a table for each, the most telling rows first.
+#     PEERS="CUDA=python3:/tmp/cuda Vulkan=python3:/tmp/vulkan" benchmarks/peer_session.sh DEVICE [FOLDER] | tee report.md
+# FOLDER keeps the tables and what was said beside them. MODELS narrows what is measured, LIMIT is the seconds of all, REPEATS
+# the passes of a test. TMPDIR holds the file that all read, one at a time: the largest has 18.6 GB. A part that hangs is
+# ended at its own limit, and its rows until then stay.
+set -u
+cd "$(dirname "$0")/.."
+device="${1:-auto}"
+folder="${2:-$(mktemp -d)}"
+python="${PYTHON:-.venv/bin/python}"
+mkdir -p "$folder"
+start="$(date +%s)"
+
+peers=""
+for one in ${PEERS:?NAME=PYTHON:FOLDER of each build of llama.cpp}; do peers="$peers --peer $one"; done
+
+compare() {  # SECONDS MODEL TESTS...
+    limit="$1"; model="$2"; shift 2
+    case " ${MODELS:-$model} " in *" $model "*) ;; *) return ;; esac
+    began="$(date +%s)"
+    left=$((${LIMIT:-530} - began + start))
+    if [ "$left" -lt 30 ]; then printf '\n(no time left for %s)\n' "$model"; return; fi
+    if [ "$left" -lt "$limit" ]; then limit="$left"; fi
+    printf '\n## '
+    # shellcheck disable=SC2086
+    timeout -k 5 "$limit" "$python" -m benchmarks.peers "$model" $peers --device "$device" -r "${REPEATS:-3}" \
+        --patience 60 --seconds "$((limit - 15))" "$@" 2>"$folder/$model.log" | tee "$folder/$model.md"
+    printf '\n(%s s)\n' "$(($(date +%s) - began))"
+    tail -8 "$folder/$model.log"
+}
+
+transformer() {  # SECONDS MODEL
+    compare "$@" -t tg32x1,16 -t pp512 -t tg32@4096x1,16 -t pp64,2048 -t tg32@512x1,16 -t tg32x2,4,8
+}
+
+transformer 150 qwen3-30b-a3b-q4_k_m
+compare 80 rwkv7-2.9b-q4_k_m -t tg64x1,16 -t pp512,2048,64,1024 -t tg64x2,4,8 -t tg64@512,4096
+transformer 110 llama-8b-q4_k_m
+transformer 90 tinyllama-1.1b-q4_k_m
+transformer 90 qwen3-0.6b-q8_0

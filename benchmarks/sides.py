@@ -1,0 +1,111 @@
+"""Those who are compared: rwkv-gpu in this process, and builds of llama.cpp, each in a process of its own."""
+
+import dataclasses
+import json
+import os
+import select
+import subprocess
+from pathlib import Path
+from typing import Protocol
+
+from rwkv_gpu.engine.runner import GpuRunner, Runner
+from rwkv_gpu.measure.bench import on_gpu, on_host, warm_up
+from rwkv_gpu.measure.workload import Workload
+
+SCRIPT = Path(__file__).with_name("peer_llama.py")
+
+
+class Ended(Exception):
+    """A peer is no more."""
+
+
+class Side(Protocol):
+    """One of those who are compared."""
+
+    name: str
+
+    def prepare(self, work: Workload) -> None:
+        """Makes ready what is not to be timed."""
+
+    def run(self, work: Workload) -> float:
+        """Seconds of one pass."""
+
+
+class Ours:
+    """rwkv-gpu, in this process."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.name = "rwkv-gpu"
+        self._runner = runner
+
+    def prepare(self, work: Workload) -> None:
+        self._runner.chunk_size = max(work.chunk, work.batch)
+        if isinstance(self._runner, GpuRunner):
+            warm_up(self._runner, work, work.steps())
+
+    def run(self, work: Workload) -> float:
+        once = on_gpu if isinstance(self._runner, GpuRunner) else on_host
+        return once(self._runner, work, work.steps()).seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What a peer is called, and what runs it."""
+
+    name: str
+    python: str
+    folder: str  # of llama_cpp, where the Python has none of its own
+
+    @classmethod
+    def read(cls, text: str) -> "Spec":
+        """[NAME=]PYTHON[:FOLDER]"""
+        name, _, rest = text.rpartition("=")
+        python, _, folder = rest.partition(":")
+        return cls(f"llama.cpp {name}".strip(), python, folder)
+
+
+class Peer:
+    """llama.cpp in a process of its own."""
+
+    def __init__(self, spec: Spec, model: str, threads: int, patience: float) -> None:
+        self.name = spec.name
+        self._patience = patience
+        environment = os.environ | ({"PYTHONPATH": spec.folder} if spec.folder else {})
+        self._process = subprocess.Popen(
+            [spec.python, str(SCRIPT), model, str(threads)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+
+    def loaded(self) -> str:
+        """Waits for the model; what it runs on."""
+        return ", ".join(self._answer()["devices"]) or "CPU"
+
+    def prepare(self, work: Workload) -> None:
+        """Nothing: the first pass makes a context."""
+
+    def run(self, work: Workload) -> float:
+        assert self._process.stdin is not None
+        ids = [[int(i) for i in row] for row in work.ids()]
+        try:
+            self._process.stdin.write(json.dumps({"work": dataclasses.asdict(work), "ids": ids}) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise Ended(self._reason()) from None
+        return self._answer()["seconds"]
+
+    def _answer(self) -> dict:
+        """The next line; there is never more than one."""
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], self._patience)
+        line = self._process.stdout.readline() if ready else ""
+        if not line:
+            raise Ended(self._reason() if ready else f"{self.name} took more than {self._patience:g} s")
+        return json.loads(line)
+
+    def _reason(self) -> str:
+        return f"{self.name} ended with {self._process.wait()}"
+
+    def close(self) -> None:
+        """Ends it, whatever it is at."""
+        self._process.kill()
+        self._process.communicate()

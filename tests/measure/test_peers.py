@@ -1,0 +1,93 @@
+"""Comparing with others: what is asked, in which order, and who drops out."""
+
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import sides
+from benchmarks.peers import asked, main, measure, read_test
+from benchmarks.sides import Ended, Spec
+from rwkv_gpu.measure.workload import Workload
+from tests.golden_files import OWN
+
+WORK = Workload("tg", 4, 0, 2, 2)
+
+# Answers as peer_llama.py does, but for batches over 2: there it ends or sleeps, by MANNER.
+PEER = """
+import json, sys, time
+print(json.dumps({"devices": ["a GPU"]}), flush=True)
+for line in sys.stdin:
+    work = json.loads(line)["work"]
+    if work["batch"] > 2:
+        sys.exit(7) if "MANNER" == "end" else time.sleep(60)
+    print(json.dumps({"seconds": 0.001 * work["tokens"] * work["batch"]}), flush=True)
+"""
+
+
+class Fake:
+    """A side that says when it is called."""
+
+    def __init__(self, name: str, calls: list[str], passes: int = 99) -> None:
+        self.name, self._calls, self._passes = name, calls, passes
+
+    def prepare(self, _work: Workload) -> None:
+        self._calls.append(f"{self.name} prepares")
+
+    def run(self, _work: Workload) -> float:
+        self._calls.append(self.name)
+        self._passes -= 1
+        if self._passes < 0:
+            raise Ended(f"{self.name} ended")
+        return 0.5
+
+
+def test_tests_are_measured_in_the_order_they_are_asked_for():
+    works = asked([read_test(text) for text in ("tg32@512x1,16", "pp64,512", "tg8")], [128])
+    assert [(work.name, work.batch) for work in works] == [
+        ("tg32 @ d512", 1), ("tg32 @ d512", 16), ("pp64", 1), ("pp512", 1), ("tg8", 1),
+    ]  # fmt: skip
+    with pytest.raises(click.BadParameter, match="nothing like"):
+        read_test("512")
+
+
+def test_sides_warm_up_and_then_take_turns():
+    calls: list[str] = []
+    rates = measure([Fake("a", calls), Fake("b", calls)], WORK, repeats=2, settle=0.8)
+    assert calls == ["a prepares", "a", "a", "b prepares", "b", "b", "a", "b", "a", "b"]
+    assert rates == {"a": [16.0, 16.0], "b": [16.0, 16.0]}
+
+
+def test_a_side_that_ends_is_asked_nothing_more_and_has_no_rate():
+    calls: list[str] = []
+    both = [Fake("a", calls), Fake("b", calls, passes=2)]
+    rates = measure(both, WORK, repeats=3, settle=0)
+    assert [side.name for side in both] == ["a"]
+    assert rates == {"a": [16.0] * 3, "b": []}
+
+
+@pytest.mark.parametrize(("manner", "reason"), [("end", "ended with 7"), ("sleep", "took more than 2 s")])
+def test_the_table_goes_on_without_a_peer_that_fails(tmp_path, monkeypatch, manner, reason):
+    script = tmp_path / "peer.py"
+    script.write_text(PEER.replace("MANNER", manner))
+    monkeypatch.setattr(sides, "SCRIPT", script)
+    model = str(OWN / "tiny-rwkv7.gguf")
+    tests = ["-t", "tg4x1,3", "-t", "pp8", "-r", "2", "--settle", "0", "--patience", "2", "--device", "cpu"]
+    result = CliRunner().invoke(main, [model, "--peer", f"X={sys.executable}", "--peer", "/bin/false", *tests])
+    assert result.exit_code == 0, result.output
+    assert reason in result.stderr
+    assert "llama.cpp ended with 1" in result.stderr
+    heads, _, first, second, third = [line.split("|") for line in result.stdout.splitlines() if line[:1] == "|"]
+    assert [cell.strip() for cell in heads[4:7]] == ["rwkv-gpu, tok/s", "llama.cpp X, tok/s", "times"]
+    assert first[5].strip() == "1,000.0 ± 0.0"
+    ours = float(first[4].split("±")[0].replace(",", ""))
+    assert float(first[6]) == pytest.approx(ours / 1000, abs=0.01)
+    for line in second, third:
+        assert float(line[4].split("±")[0].replace(",", "")) > 0
+        assert line[5].strip() == "–"
+
+
+def test_a_peer_is_a_python_with_a_folder_and_a_name():
+    assert Spec.read("CUDA=python3:/opt/cuda") == Spec("llama.cpp CUDA", "python3", "/opt/cuda")
+    assert Spec.read("python3") == Spec("llama.cpp", "python3", "")

@@ -7,6 +7,7 @@ import pytest
 from rwkv_gpu.engine.blas import Blas
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
 
 # fast is what users get; checked keeps naga's bounds checks, so an index out of bounds shows as a wrong
 # number; portable pretends to the WebGPU defaults, so the plain variants are tested wherever tests run.
@@ -18,7 +19,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run whole models, long fuzzing, peers")
 
 
+@pytest.hookimpl(trylast=True)  # pytest's own order, by fixtures, comes first
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: "last" in item.keywords)
     if config.getoption("--slow"):
         return
     for item in items:
@@ -32,6 +35,22 @@ def one_thread_multiplies() -> None:
     blas = Blas()
     if blas.set_threads is not None:
         blas.set_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled() -> Iterator[set[str]]:
+    """The text of every shader that any device compiled since the session began."""
+    sources: set[str] = set()
+    compile_one = PipelineCache._compile
+
+    def noted(self: PipelineCache, linked: Linked) -> Pipeline:
+        pipeline = compile_one(self, linked)
+        sources.add(linked.source)
+        return pipeline
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PipelineCache, "_compile", noted)
+        yield sources
 
 
 @pytest.fixture(scope="session")

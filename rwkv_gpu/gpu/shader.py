@@ -144,10 +144,6 @@ class PipelineCache:
         """Forgets every pipeline: those that plans hold live on with them."""
         self._pipelines.clear()
 
-    def sources(self) -> list[str]:
-        """The text of every shader compiled so far."""
-        return list(self._pipelines)
-
     def _compile(self, linked: Linked) -> Pipeline:
         bindings = linked.bindings()
         try:

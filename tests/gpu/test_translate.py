@@ -1,8 +1,11 @@
 """Every linked shader is also valid for Metal and DX12: naga translates it, as wgpu does there."""
 
 import itertools
+import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,28 +19,33 @@ from tests.toy import toy, toy_weights
 NAGA = shutil.which("naga")
 
 
-@pytest.fixture(scope="module")
-def linked_sources(device) -> list[str]:
-    """All shaders that this device was given so far, and at least those of the toy in every tuning."""
+needs_naga = pytest.mark.skipif(NAGA is None, reason="no `naga` command on the path (cargo install naga-cli)")
+
+
+def untranslated(folder: Path, number: int, source: str) -> str:
+    """What naga has against a shader in MSL or HLSL; nothing, where it takes it."""
+    shader, metal, hlsl = (folder / f"{number}.{ending}" for ending in ("wgsl", "metal", "hlsl"))
+    shader.write_text(source)
+    command = [NAGA, "--metal-version", "3.0", "--shader-model", "62", shader, metal, hlsl]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 and metal.exists() and hlsl.exists() else f"{done.stderr}\n{source}"
+
+
+@needs_naga
+@pytest.mark.last
+def test_every_shader_of_the_session_translates(device, compiled, tmp_path):
+    """All that the tests before this one compiled, and at least the toy in every tuning."""
     for tuning in tunings(device).values():
         record(device, toy, toy_weights(), {"ids": np.zeros(4, np.uint32)}, 4, tuning)
-    return [source for source in device.pipelines.sources() if "@compute" in source]
+    sources = sorted(compiled)
+    compiled.clear()
+    assert len(sources) > 10
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        told = pool.map(untranslated, itertools.repeat(tmp_path), itertools.count(), sources)
+    assert not list(filter(None, told))
 
 
-@pytest.mark.skipif(NAGA is None, reason="no `naga` command on the path (cargo install naga-cli)")
-@pytest.mark.parametrize(
-    ("ending", "arguments"), [("metal", ["--metal-version", "3.0"]), ("hlsl", ["--shader-model", "62"])]
-)
-def test_every_shader_translates(linked_sources, ending, arguments, tmp_path):
-    for number, source in enumerate(linked_sources):
-        shader = tmp_path / f"{number}.wgsl"
-        shader.write_text(source)
-        command = [NAGA, *arguments, shader, tmp_path / f"{number}.{ending}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{done.stderr}\n{source}"
-
-
-@pytest.mark.skipif(NAGA is None, reason="no `naga` command on the path (cargo install naga-cli)")
+@needs_naga
 def test_the_matrix_unit_kernel_is_valid(tmp_path):
     """Few devices let it through, so that naga's word is what there is everywhere else."""
     for fmt, out in itertools.product(("Q4_K", "Q6_K", "F16"), ("rows", "pairs")):

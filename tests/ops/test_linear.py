@@ -80,11 +80,31 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng([seed, *shape]).standard_normal(shape, dtype=np.float32)
 
 
+def small(w: np.ndarray, rows: int) -> np.ndarray:
+    """Inputs whose products with w bring no activation to its limit."""
+    return normal(rows, w.shape[1]) / (100 * np.abs(w).mean())
+
+
 @pytest.mark.parametrize(("tuning", "fmt"), DECODED, indirect=["tuning"], ids=[f"{k}-{f.name}" for k, f in DECODED])
-def test_every_format_in_every_kernel(device, tuning, fmt):
+def test_every_format_in_every_kernel_with_every_epilogue(device, tuning, fmt):
     bench = Bench(device, tuning, 3)
-    w = bench.matrix("w", fmt, (37, 512))
-    bench.check(lambda g, x: {"y": g.linear(x, w)}, x=normal(3, 512))
+    w, b = bench.matrix("w", fmt, (37, 512)), bench.matrix("b", BY_NAME["F32"], (37,))
+
+    def says(g, x, add):
+        return {then: g.linear(x, w, then=then, bias=b, add=add) for then in ACTIVATIONS}
+
+    bench.check(says, x=small(bench.values["w"], 3), add=normal(3, 37))
+
+
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
+@pytest.mark.parametrize("kind", FORMATS_OF)
+def test_gate_and_up_in_pairs_in_every_format(fast_device, kind, fmt):
+    if kind not in linear_shapes(fast_device):
+        pytest.skip("this device has no subgroups of 8 lanes")
+    tuning = Tuning(8, 64, "workgroup", ((MANY, linear_shapes(fast_device)[kind]),))
+    bench = Bench(fast_device, tuning, 3)
+    w = bench.matrix("w", fmt, (2 * 21, 512))
+    bench.check(lambda g, x: {"y": g.glu(x, w, "silu")}, x=small(bench.values["w"], 3))
 
 
 @pytest.mark.parametrize(("rows", "shape"), [(1, (1, 4)), (2, (3, 33)), (17, (33, 95)), (66, (130, 36)), (5, (70, 1))])

@@ -81,7 +81,7 @@ def describe(result: "Fit | dict[str, int | bool | None]", choice: Choice) -> li
         answer = "yes" if result["fits"] else "no"
         available = result["available"]
         free = sized(available) if available is not None else "an unknown amount"
-        return [f"{answer}: {sized(result['needed'] or 0)} of weights as float32, {free} free ({where})"]
+        return [f"{answer}: {sized(result['needed'] or 0)} needed, with weights as float32, {free} free ({where})"]
     free = (
         f"{sized(result.available)} free" if result.available is not None else "the driver does not tell what is free"
     )

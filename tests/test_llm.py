@@ -1,12 +1,18 @@
 """A loaded model: right to llama.cpp's records, the same in any chunks, and clear about what it refuses."""
 
+import os
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import rwkv_gpu
-from rwkv_gpu.errors import BadInput, NoAdapter
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.errors import BadFile, BadInput, NoAdapter
+from rwkv_gpu.gpu.device import Device
 from tests.gguf.writer import gguf, text_key, written
 from tests.golden_files import OWN, golden
+from tests.models.tiny_rwkv7 import tiny_tensors, write
 
 RWKV7 = [
     "rwkv7-bf16-BF16",
@@ -109,6 +115,59 @@ def test_a_load_that_is_refused_names_the_value(tmp_path):
     unknown = written(tmp_path, gguf([text_key("general.architecture", "abacus")]))
     with pytest.raises(rwkv_gpu.UnsupportedModel, match="architecture 'abacus' is not supported; known: .*rwkv7"):
         rwkv_gpu.load(unknown, device="cpu")
+
+
+@pytest.fixture
+def opened(monkeypatch) -> list[Device]:
+    """Every device that a load opens."""
+    devices = []
+
+    class Watched(Device):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named)
+            devices.append(self)
+
+    monkeypatch.setattr("rwkv_gpu.llm.loading.Device", Watched)
+    return devices
+
+
+def without(name: str) -> dict[str, np.ndarray]:
+    return {key: array for key, array in tiny_tensors().items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "keys", "says"),
+    [
+        (without("blk.1.time_mix_key.weight"), {}, "tensor 'blk.1.time_mix_key.weight': found no such tensor"),
+        (tiny_tensors() | {"output.weight": np.zeros((40, 96), np.float32)}, {}, "tensor 'output.weight': found the"),
+        (tiny_tensors(), {"wkv__head_size": 128}, "found 64, expected a multiple of the head size 128"),
+    ],
+    ids=["missing", "of the wrong shape", "disagreeing"],
+)
+def test_a_file_that_contradicts_itself_is_one_line_and_opens_no_device(adapter, opened, tmp_path, tensors, keys, says):
+    path = write(tmp_path, tensors, **keys)
+    with pytest.raises(BadFile, match=says):
+        rwkv_gpu.load(path, device=str(adapter.index))
+    result = CliRunner().invoke(cli, ["generate", str(path), "-p", "a", "--device", str(adapter.index)])
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert says in result.stderr
+    assert opened == []
+
+
+def test_a_load_that_is_cut_off_leaves_nothing_on_the_gpu(adapter, opened, tmp_path, monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.gpu.loader.PIECE", 4096)
+    path = tmp_path / "model.gguf"
+    path.write_bytes((OWN / "tiny-rwkv7.gguf").read_bytes())
+
+    def cut(*_):
+        assert opened[0].memory()["weights"] > 0
+        os.truncate(path, 100_000)
+
+    with pytest.raises(BadFile, match="truncated while open"):
+        rwkv_gpu.load(path, device=str(adapter.index), progress=cut)
+    [device] = opened
+    assert device.closed
+    assert device.memory() == {}
 
 
 def test_a_stream_says_what_generate_says():

@@ -132,7 +132,7 @@ class Device:
         """Frees everything on the device; whatever still uses it gets `DeviceLost`."""
         self.closed = True
         self.handle.destroy()
-        self._usage.clear()
+        self._usage = Counter()  # what buffers give back later is no part of it
 
     def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False) -> Buffer:
         """Zeroed memory for shaders, rounded up to 16 bytes so that vec4 loads stay inside."""

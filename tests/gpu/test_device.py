@@ -38,6 +38,15 @@ def test_memory_is_accounted_by_purpose(adapter):
         assert device.memory() == {}
 
 
+def test_a_closed_device_holds_nothing_whenever_its_buffers_go(adapter):
+    with Device(adapter) as device:
+        freed, forgotten = device.buffer(1000, "weights"), device.buffer(1000, "scratch")
+    freed.free()
+    del forgotten
+    gc.collect()
+    assert device.memory() == {}
+
+
 def test_a_buffer_over_the_limit_is_refused_with_both_numbers(device):
     limit = device.capabilities.max_buffer
     with pytest.raises(OutOfMemory, match=f"{limit:,}"):

@@ -1,5 +1,7 @@
 """Parameters from a file to the device: as they are in numpy, wherever they were put."""
 
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -175,6 +177,33 @@ def test_loading_in_small_pieces_gives_the_same_bytes(fast_device, tmp_path, mon
     assert len(reports) > 30
     assert reports[-1] == (total, total)
     assert sorted(reports) == reports
+
+
+def test_host_memory_does_not_grow_with_the_file(fast_device, tmp_path, monkeypatch):
+    monkeypatch.setattr(loader, "PIECE", 1 << 16)
+    monkeypatch.setattr(loader, "STAGING", 1 << 18)
+
+    def peak(rows):
+        with GGUFFile.open(model_file(tmp_path, {"w": ("Q4_K", (rows, 1024))})) as file:
+            nbytes = file.nbytes
+            tracemalloc.start()
+            load_weights(fast_device, file, parameters(file))
+            most = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        return nbytes, most
+
+    (_, few), (nbytes, many) = peak(2000), peak(16_000)
+    assert many < 1.5 * few
+    assert many < nbytes / 4
+
+
+def test_what_comes_next_is_read_while_one_piece_is_uploaded():
+    taken = []
+    jobs = ((lambda n=n: n) for n in range(9) if not taken.append(n))
+    with ThreadPoolExecutor(2) as pool:
+        for n, piece in enumerate(loader._ahead(pool, jobs)):
+            assert piece == n
+            assert len(taken) == min(n + loader.IN_FLIGHT, 9)
 
 
 def test_floats_are_brought_to_one_format_without_loss(tmp_path):

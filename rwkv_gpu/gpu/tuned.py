@@ -116,7 +116,8 @@ def runs(tuning: Tuning, can: Capabilities) -> bool:
     """Whether a device has all that these constants ask for."""
     shapes = [shape for name in (*LADDERS, "linear_sized") for _, shape in getattr(tuning, name)]
     lanes = [(shape.lanes, shape.wg) for shape in shapes]
-    lanes += [(tuning.reduce, tuning.row_lanes), ("plain", tuning.map_lanes), ("plain", tuning.attend_lanes)]
+    lanes += [(tuning.reduce, tuning.row_lanes), ("plain", tuning.map_lanes)]
+    lanes += [("plain", tuning.attend_lanes), ("plain", tuning.one_lanes)]
     return all(_lanes_run(*one, can) for one in lanes) and all(_kernel_runs(shape, can) for shape in shapes)
 
 

@@ -129,7 +129,11 @@ class Tuning:
         tuple[float, ExpertShape], ...
     ] = ()  # as linear_short; of equal tb, so that one sort serves all
     attend_lanes: int = 64  # of a workgroup that attends
-    attend_run: int = 256  # positions that it sees at least, in decode; whole pages
+    attend_run: int = 256  # positions that it sees at least, in decode
+    attend_groups: int = 4096  # workgroups that decode is cut into at most, for so many keep any device busy
+    one_side: int = 0  # lanes that share a key in decode, within a subgroup; with none, each lane has keys of its own
+    one_lanes: int = 128  # of a workgroup of such lanes
+    one_ahead: int = 2  # keys that such a lane loads at a time
     # what is better for smaller matrices: the first that fits
     linear_sized: tuple[tuple[Size, LinearShape], ...] = ()
 
@@ -203,6 +207,5 @@ def hardware(can: Capabilities) -> Tuning:
     few = ((1, rows(1, 128, 16, 2)), (2, rows(2, 128, 16, 2)), (64, rows(4, 128, 16, 4)))
     ladder = (*few, (MANY, WIDE_TILE if gap else TILE))
     experts = expert_ladder("subgroup", can.subgroup_size)
-    return Tuning(
-        min(1024, can.max_invocations), 128, "subgroup", ladder, experts=experts, attend_run=64, linear_sized=sized
-    )
+    norms = min(1024, can.max_invocations)
+    return Tuning(norms, 128, "subgroup", ladder, experts=experts, attend_run=64, one_side=8, linear_sized=sized)

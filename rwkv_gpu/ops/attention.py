@@ -1,5 +1,6 @@
 """Attention recorded: queries, keys and values rotated, K and V kept in pages, and every row's look back over them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,40 +11,22 @@ from ..gpu.reach import Reach
 from ..gpu.shader import Constant
 from .paged import turns
 from .recording import Recording
+from .spread import Spread, decode_spread, prompt_spread
 from .values import Computed, Operand, Value, Vectors, stack
 from .vocabulary import PAGE, Attention, Cache, Rope
 
-QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one
-MOST_QUERIES = 16
-MOST_RUNS = 64  # of a context, in decode
-ENOUGH_GROUPS = 4096  # workgroups that keep any device busy: no more runs than these need
-SHORT_RUNS = 2  # that are not worth joining
-NO_WINDOW = 1 << 31
-NO_END = 1 << 30  # of a run that is the whole context
-
 
 @dataclass(frozen=True)
-class Spread:
-    """The heads of a layer, and how their attention is spread over workgroups."""
+class Look:
+    """A kernel that attends, with what it is made of."""
 
-    heads: int
-    kv_heads: int
-    size: int
-    window: int
-    shared: int  # heads of a workgroup, all of one KV head
-    rows: int  # of a workgroup
-    run: int  # positions of a workgroup
-    runs: int
+    kernel: str
+    parts: tuple[str, ...]
+    constants: Mapping[str, Constant]
 
-    @property
-    def sizes(self) -> dict[str, Constant]:
-        """What all kernels know."""
-        return {"H": self.heads, "KV": self.kv_heads, "N": self.size, "PAGE": PAGE}
-
-    @property
-    def cut(self) -> dict[str, Constant]:
-        """What kernels know that attend or join."""
-        return {"RUN": self.run, "RUNS": self.runs, "WINDOW": self.window or NO_WINDOW}
+    def joined(self, parts: tuple[str, ...], constants: Mapping[str, Constant] | None = None) -> "Look":
+        """With more of both."""
+        return Look(self.kernel, (*self.parts, *parts), {**self.constants, **(constants or {})})
 
 
 class AttentionRecorder(Recording):
@@ -54,12 +37,15 @@ class AttentionRecorder(Recording):
     """
 
     def attention(self, q: Value, k: Value, v: Value, cache: Cache, how: Attention) -> Value:
-        spread = self._attention_spread(cache, how)
         keys, values = self.caches.places[cache.name]
         pages: dict[str, Operand] = {"keys": keys, "values": values}
         given, constants, parts = self._turned(self._qkv(q, k, v), cache, how)
         if self.single:
-            return self._attend(cache.name, spread, ("attention/fresh", *parts), constants, given | pages)
+            can = self.device.capabilities
+            spread = decode_spread(cache, how, self.rows, self.caches.max_pages, self.tuning, can)
+            looks = self._shared_keys(spread) if spread.side else self._own_keys(spread, "attention/fresh")
+            return self._attend(cache.name, spread, looks.joined(parts, constants), given | pages)
+        spread = prompt_spread(cache, how)
         lanes = self.tuning.map_lanes
         ready = Value((self.rows, how.heads * cache.size))
         items = self.rows * (how.heads + cache.heads) * cache.size // 8
@@ -73,31 +59,39 @@ class AttentionRecorder(Recording):
             row_bytes=self._position_bytes(spread),
         )
         operands = {"q": ready, "segments": self.segments} | pages
-        return self._attend(cache.name, spread, ("attention/ready", "attention/eight"), {}, operands)
+        looks = self._own_keys(spread, "attention/ready").joined(("attention/eight",))
+        return self._attend(cache.name, spread, looks, operands)
 
-    def _attend(
-        self,
-        name: str,
-        spread: Spread,
-        parts: tuple[str, ...],
-        constants: Mapping[str, Constant],
-        operands: Mapping[str, Operand],
-    ) -> Value:
+    def _own_keys(self, spread: Spread, rows: str) -> Look:
+        """Every lane has keys of its own."""
+        constants: dict[str, Constant] = {
+            "SHARED": spread.shared, "ROWS": spread.rows, "KEYS": PAGE, "WG": self.tuning.attend_lanes,
+        }  # fmt: skip
+        return Look("attention", (rows,), constants)
+
+    def _shared_keys(self, spread: Spread) -> Look:
+        """Lanes share keys; only where every sequence has one row."""
+        reach = self.device.capabilities.reach
+        width = math.gcd(spread.size // 4, reach)
+        constants: dict[str, Constant] = {
+            "SHARED": spread.shared, "SIDE": spread.side, "AHEAD": self.tuning.one_ahead, "SUBGROUP": reach,
+            "WIDTH": width, "RUN_PAGES": spread.run_pages(self.caches.max_pages), "WG": self.tuning.one_lanes,
+        }  # fmt: skip
+        parts = (f"attention/pack_{spread.pack}", f"attention/raw_{self.caches.kind}", "reach/subgroup")
+        return Look("attention_one", parts, constants)
+
+    def _attend(self, name: str, spread: Spread, look: Look, operands: Mapping[str, Operand]) -> Value:
         """The rows over their pages, and where these were cut into runs, the runs joined."""
         y = Value((self.rows, spread.heads * spread.size))
         split = spread.runs > 1
         out = Value((self.rows, spread.heads * spread.runs * (spread.size + 4))) if split else y
         few = min(self.max_segments, self.rows)
         blocks = (self.rows - few) // spread.rows + few  # sequences may each end in a block that is not full
-        own: dict[str, Constant] = {
-            "SHARED": spread.shared, "ROWS": spread.rows, "KEYS": PAGE,
-            "MAX_PAGES": self.caches.max_pages, "WG": self.tuning.attend_lanes,
-        }  # fmt: skip
         end = "attention/runs" if split else "attention/whole"
         self.record(
             name,
-            ("attention", *parts, f"attention/read_{self.caches.kind}", end, "lanes/plain"),
-            {**spread.sizes, **spread.cut, **own, **constants},
+            (look.kernel, *look.parts, f"attention/read_{self.caches.kind}", "attention/cut", end, "lanes/plain"),
+            {**spread.sizes, **spread.cut, **look.constants, "MAX_PAGES": self.caches.max_pages},
             {**operands, "pages": self.page_tables, "y": out},
             groups=blocks * spread.heads // spread.shared * spread.runs,
             fixed_bytes=0,
@@ -105,15 +99,23 @@ class AttentionRecorder(Recording):
             reach=Reach(0, self._position_bytes(spread), 4 * spread.heads * spread.size, spread.window),
         )
         if split:
-            lanes = self.tuning.map_lanes
-            self.record(
-                name,
-                ("attention_reduce", "lanes/plain"),
-                {**spread.cut, "H": spread.heads, "N": spread.size, "WG": lanes},
-                {"x": out, "places": self.places, "y": y},
-                groups=-(-self.rows * spread.heads * spread.size // (4 * lanes)),
-            )
+            self._join(name, spread, out, y)
         return y
+
+    def _join(self, name: str, spread: Spread, x: Value, y: Value) -> None:
+        """The runs of each head, by as many lanes for each vec4 as a workgroup has."""
+        columns = spread.size // 4
+        lanes = max(self.tuning.map_lanes, 1 << (columns - 1).bit_length())
+        parts = min(lanes // columns, spread.runs)
+        heads = lanes // (columns * parts)
+        constants: dict[str, Constant] = {"HEADS": heads, "PARTS": parts, "WG": lanes}
+        self.record(
+            name,
+            ("attention_reduce", "attention/cut", "lanes/plain"),
+            {**spread.cut, "H": spread.heads, "N": spread.size, **constants},
+            {"x": x, "places": self.places, "y": y},
+            groups=-(-self.rows * spread.heads // heads),
+        )
 
     def _position_bytes(self, spread: Spread) -> int:
         """Of the keys and values of one position."""
@@ -144,21 +146,6 @@ class AttentionRecorder(Recording):
     def _turns(self, rope: Rope, pages: int) -> npt.NDArray[np.float32]:
         factors = self.weights.read_vector(rope.factors.name) if rope.factors else None
         return turns(rope, pages, factors)
-
-    def _attention_spread(self, cache: Cache, how: Attention) -> Spread:
-        most = min(MOST_QUERIES, QUERY_FLOATS // cache.size)
-        sharing = how.heads // cache.heads
-        shared = max(n for n in range(1, most + 1) if sharing % n == 0)
-        rows = 1 if self.single else most // shared
-        run, runs = NO_END, 1
-        if self.single:
-            context = self.caches.max_pages * PAGE
-            wanted = min(MOST_RUNS, max(4, ENOUGH_GROUPS * shared // (self.rows * how.heads)))
-            run = PAGE * max(-(-self.tuning.attend_run // PAGE), -(-context // (wanted * PAGE)))
-            runs = -(-context // run)
-        if runs <= SHORT_RUNS:
-            run, runs = NO_END, 1
-        return Spread(how.heads, cache.heads, cache.size, how.window, shared, rows, run, runs)
 
     @property
     def page_tables(self) -> Value:

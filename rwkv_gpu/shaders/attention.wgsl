@@ -20,7 +20,7 @@ const LOWEST = -1e38;                       // the score of what is not seen
 const_assert N % 8u == 0u;
 const_assert Q4 <= WG;
 const_assert PAGE % KEYS == 0u;
-const_assert RUN % PAGE == 0u;
+const_assert GRAIN % PAGE == 0u;
 
 // Rows of one sequence.
 struct Block {
@@ -42,9 +42,13 @@ fn run(group: u32, lane: u32) {
     let block = block_of(group / (GROUPS * RUNS));
     let heads = group / RUNS % GROUPS;
     let number = group % RUNS;
-    let end = min(block.position + block.count, (number + 1u) * RUN);
-    let start = max(number * RUN, first_seen(block.position) / KEYS * KEYS);
-    if block.count == 0u || start >= end {
+    if block.count == 0u {
+        return;
+    }
+    let cut = cut_of(block.position, block.position + block.count - 1u, number);
+    let start = cut.start / KEYS * KEYS;
+    let end = cut.end;
+    if start >= end {
         return;
     }
     let head = heads * SHARED / SHARE;
@@ -82,11 +86,6 @@ fn run(group: u32, lane: u32) {
         let t = block.first + query / SHARED;
         write(t * H + heads * SHARED + query % SHARED, number, i % N4, queries[i], vec2f(top, sum));
     }
-}
-
-// The first position that a query sees.
-fn first_seen(position: u32) -> u32 {
-    return position - min(position, WINDOW - 1u);
 }
 
 // Scores of `count` keys from `base` on, whose first lies at `row`; a lane takes every WG-th.

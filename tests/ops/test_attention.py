@@ -214,13 +214,18 @@ def test_ragged_sequences(device, kind):
     assert_same(case, device, [(b, case.inputs(b.rows, seed=s)) for s, b in enumerate((before, mixed))])
 
 
-def test_a_row_of_each_of_several_sequences(device):
+def each_of_several() -> list[tuple[Batch, Arrays]]:
+    """Sequences of many lengths, whose last rows make a step."""
     case = Case()
     lengths = {3: 1000, 0: 1, 4: 257, 1: 64, 2: 65}
     before = case.batch([(slot, 0, n - 1) for slot, n in lengths.items() if n > 1])
     last = case.batch([(slot, n - 1, 1) for slot, n in lengths.items()])
     assert last.single
-    assert_same(case, device, [(b, case.inputs(b.rows, seed=s)) for s, b in enumerate((before, last))])
+    return [(b, case.inputs(b.rows, seed=s)) for s, b in enumerate((before, last))]
+
+
+def test_a_row_of_each_of_several_sequences(device):
+    assert_same(Case(), device, each_of_several())
 
 
 def test_any_lanes_give_the_same(device):
@@ -234,6 +239,37 @@ def test_runs_of_any_length_give_the_same(device, length):
     case = Case()
     for run in (64, 128, 512):
         assert_same(case, device, history(case, length, step=1), attend_run=run)
+
+
+SHARING = {
+    "the first token": (Case(), 1),
+    "a run and one more": (Case(kind="f16"), 33),
+    "many runs": (Case(kind="f16", size=128, rope=Rope("normal", 128, 5e5)), 500),
+    "a head alone": (Case(heads=2, size=24, rope=Rope("neox", 24, 1e4)), 70),
+    "three heads": (Case(heads=6, size=48, rope=ROPES["part of a head"], normed=True), 70),
+    "five heads": (Case(heads=5, kv_heads=1, kind="f16"), 70),
+    "eight large heads": (Case(heads=8, kv_heads=1, size=128, rope=Rope("neox", 128, 1e4), normed=True), 70),
+    "seventeen heads": (Case(heads=17, kv_heads=1, size=80, rope=ROPES["part of a head in neighbours"]), 70),
+    "a window": (Case(window=100), 300),
+    "a window of one": (Case(window=1), 66),
+}
+
+
+@pytest.mark.parametrize("what", SHARING)
+@pytest.mark.parametrize(("side", "lanes", "ahead"), [(8, 32, 2), (4, 8, 1)])
+def test_lanes_that_share_keys_give_the_same(fast_device, what, side, lanes, ahead):
+    reach = fast_device.capabilities.reach
+    if reach < side:
+        pytest.skip("no lanes that surely share a subgroup")
+    case, length = SHARING[what]
+    how = {"one_side": side, "one_lanes": max(lanes, reach), "one_ahead": ahead, "attend_run": 32}
+    assert_same(case, fast_device, history(case, length, step=1), **how)
+
+
+def test_lanes_that_share_keys_of_several_sequences(fast_device):
+    if fast_device.capabilities.reach < 8:
+        pytest.skip("no lanes that surely share a subgroup")
+    assert_same(Case(), fast_device, each_of_several(), one_side=8, one_lanes=64, attend_groups=8)
 
 
 def test_thousands_of_positions(fast_device):

@@ -1,0 +1,133 @@
+"""Attention in decode by every way to spread it: µs of a layer, looking back and joining, by how far it looks back.
+
+    python -m benchmarks.attention [--device NAME] [--heads 32/8/128,16/8/128] [--batch 1,16] [--depths 0,512,4096]
+
+Heads are those of queries, of keys, and their size: those by themselves are of Llama 8B, Qwen3 0.6B, Qwen3-30B-A3B
+and TinyLlama. There are LAYERS layers of keys and values. Times are the GPU's own, the best of several replays.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from rwkv_gpu.engine.caches import SHORT_PAGES
+from rwkv_gpu.gpu.adapters import choose, list_adapters
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.plan import Plan, Slice
+from rwkv_gpu.gpu.tuning import Tuning, default_tuning
+from rwkv_gpu.gpu.weights import Weights
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.recording import Caches, Scratch
+from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope
+
+LAYERS = 8
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Of a layer."""
+
+    queries: int
+    keys: int
+    size: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Heads":
+        """32/8/128"""
+        return cls(*map(int, text.split("/")))
+
+    @property
+    def position_bytes(self) -> int:
+        """Of a key and a value as halves."""
+        return 4 * self.keys * self.size
+
+
+def ways(device: Device) -> Iterator[tuple[str, Tuning]]:
+    """Constants beside those in use."""
+    default = default_tuning(device.capabilities)
+    yield "as it is", default
+    for run in (64, 256):
+        yield f"own keys, runs of {run}", replace(default, one_side=0, attend_run=run)
+    for side, wg, ahead, run, most in [*itertools.product((8, 16), (64, 128, 256), (2, 4), (32, 64), (2048,))]:
+        if wg % device.capabilities.reach == 0 and side <= device.capabilities.reach:
+            way = replace(default, one_side=side, one_lanes=wg, one_ahead=ahead, attend_run=run, attend_groups=most)
+            yield f"{wg:3} lanes, {side:2} a key, {ahead} ahead, runs of {run:3}, {most} groups", way
+
+
+class Bench:
+    """Layers of some heads over pages of so many sequences."""
+
+    def __init__(self, device: Device, heads: Heads, batch: int, context: int) -> None:
+        self.device, self.heads, self.batch = device, heads, batch
+        self.pages = context // PAGE
+        nbytes = batch * context * heads.position_bytes // 2
+        buffers = [[device.buffer(nbytes, "kv") for _ in range(2)] for _ in range(LAYERS)]
+        places = {f"kv{i}": (Slice(k, 0, nbytes), Slice(v, 0, nbytes)) for i, (k, v) in enumerate(buffers)}
+        self.caches = Caches(places, "f16", self.pages)
+
+    def record(self, tuning: Tuning, pages: int) -> Plan:
+        """All layers, of a plan for sequences of so many pages."""
+        heads, device = self.heads, self.device
+        g = Recorder(
+            device, Weights(device), self.batch, Scratch(device), tuning,
+            max_segments=self.batch, caches=replace(self.caches, max_pages=pages), single=True,
+        )  # fmt: skip
+        widths = {"q": heads.queries, "k": heads.keys, "v": heads.keys}
+        given = [g.input(name, np.float32, (self.batch, count * heads.size)) for name, count in widths.items()]
+        qkv = g.copied(given)
+        how = Attention(heads.queries, Rope("neox", heads.size, 1e6), heads.size**-0.5)
+        ys = [g.attention(*qkv, Cache(f"kv{i}", heads.keys, heads.size), how) for i in range(LAYERS)]
+        return g.finish({f"y{i}": y for i, y in enumerate(ys)})
+
+    def seconds(self, tuning: Tuning, depth: int, replays: int) -> tuple[float, float]:
+        """Of a layer by its dispatches, and as a part of the whole."""
+        plan = self.record(tuning, SHORT_PAGES if depth < SHORT_PAGES * PAGE else self.pages)
+        each = -(-(depth + 1) // PAGE)
+        tables = {slot: list(range(slot * self.pages, slot * self.pages + each)) for slot in range(self.batch)}
+        batch = Batch.of([(slot, depth, [0]) for slot in tables]).paged(tables)
+        rng = np.random.default_rng(0)
+        given = {name: rng.standard_normal(plan.step.views[name].shape, np.float32) for name in ("q", "k", "v")}
+        inputs = given | batch.arrays()
+        plan.lap(self.batch, inputs, self.batch)
+        whole = min(plan.lap(self.batch, inputs, self.batch) for _ in range(replays))
+        alone = min(self._alone(plan, inputs) for _ in range(2))
+        return alone / LAYERS, whole / LAYERS
+
+    def _alone(self, plan: Plan, inputs: Mapping[str, npt.ArrayLike]) -> float:
+        """Of all that attends and joins."""
+        steps = plan.profile(self.batch, inputs, 1, segments=self.batch).steps
+        return sum(step.seconds for step in steps if "copy" not in step.name)
+
+
+@click.command()
+@click.option("--device", default="auto")
+@click.option("--heads", default="32/8/128,16/8/128,32/4/128,32/4/64")
+@click.option("--batch", default="1,16")
+@click.option("--depths", default="0,64,512,4096")
+@click.option("--replays", default=5)
+@click.option("--only", default="", help="ways whose name has this")
+def main(device: str, heads: str, batch: str, depths: str, replays: int, only: str) -> None:
+    adapters = list_adapters()
+    adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
+    depth = [int(one) for one in depths.split(",")]
+    with Device(adapter) as gpu:
+        print(adapter)
+        for one, count in itertools.product(map(Heads.parse, heads.split(",")), map(int, batch.split(","))):
+            bench = Bench(gpu, one, count, -(-(max(depth) + 1) // PAGE) * PAGE)
+            bound = "  ".join(f"{count * (d + 1) * one.position_bytes / 4.3e6:7.1f}      " for d in depth)
+            print(f"\n{one}, batch {count}: µs of a layer by depth {depths}, by dispatches and as a part of the whole")
+            print(f"{'at 4,300 GB/s':56} {bound}")
+            for name, tuning in ways(gpu):
+                if only not in name:
+                    continue
+                found = [bench.seconds(tuning, d, replays) for d in depth]
+                print(f"{name:56} " + "  ".join(f"{1e6 * a:6.1f} {1e6 * b:6.1f}" for a, b in found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

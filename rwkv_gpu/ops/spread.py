@@ -1,0 +1,90 @@
+"""How attention is spread over workgroups: heads, rows, runs of the context, and the lanes that share a key."""
+
+from dataclasses import dataclass
+
+from ..gpu.device import Capabilities
+from ..gpu.shader import Constant
+from ..gpu.tuning import Tuning
+from .vocabulary import PAGE, Attention, Cache
+
+QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one
+MOST_QUERIES = 16
+MOST_HEADS = 8  # of a workgroup whose lanes share keys
+LANE_FLOATS = 64  # of queries, and as many of sums, that such a lane has at most where more lanes can share
+MOST_RUNS = 64  # of a context, in decode
+SHORT_RUNS = 2  # that are not worth joining
+NO_WINDOW = 1 << 31
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The heads of a layer, and who takes which."""
+
+    heads: int
+    kv_heads: int
+    size: int
+    window: int
+    shared: int  # heads of a workgroup, all of one KV head
+    rows: int = 1  # of a workgroup
+    grain: int = PAGE  # a run of the context is a multiple of so many positions
+    runs: int = 1  # at most
+    side: int = 0  # lanes that share a key; none where every lane has keys of its own
+
+    @property
+    def sizes(self) -> dict[str, Constant]:
+        """What all kernels know."""
+        return {"H": self.heads, "KV": self.kv_heads, "N": self.size, "PAGE": PAGE}
+
+    @property
+    def cut(self) -> dict[str, Constant]:
+        """What kernels know that attend or join."""
+        return {"GRAIN": self.grain, "RUNS": self.runs, "WINDOW": self.window or NO_WINDOW}
+
+    @property
+    def pack(self) -> int:
+        """Heads that lanes which share keys have beside each other: as many as leave the fewest places empty."""
+        return min((4, 3, 2), key=lambda pack: -(-self.shared // pack) * pack)
+
+    def run_pages(self, most: int) -> int:
+        """The most pages that a run touches, of a sequence that has so many."""
+        run = self.grain * -(-(most * PAGE + self.grain) // (self.grain * self.runs))
+        return min(most, run // PAGE + 2)
+
+
+def prompt_spread(cache: Cache, how: Attention) -> Spread:
+    """For a plan whose sequences have many rows: all queries that a workgroup has room for."""
+    most = min(MOST_QUERIES, QUERY_FLOATS // cache.size)
+    shared = _divisor(how.heads // cache.heads, most)
+    return Spread(how.heads, cache.heads, cache.size, how.window, shared, most // shared)
+
+
+def one_bytes(shared: int, size: int, subgroups: int) -> int:
+    """Of workgroup memory, where lanes share keys: heads as they come and turned, and the sums of each subgroup."""
+    return 4 * size * (2 * (shared + 4) + subgroups * (shared + 3)) + (8 << 10) // 4
+
+
+def decode_spread(cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning, can: Capabilities) -> Spread:
+    """For a plan whose sequences have one row, and so many pages at most: cut into runs where that is worth it."""
+    sharing = how.heads // cache.heads
+    side = min(tuning.one_side, can.reach)
+    if side > 1:
+        subgroups = tuning.one_lanes // can.reach
+        room = can.max_workgroup_memory
+        most = max((n for n in range(1, MOST_HEADS + 1) if one_bytes(n, cache.size, subgroups) <= room), default=1)
+        shared = _divisor(sharing, most)
+        wanted = max(side, -(-shared * cache.size // LANE_FLOATS))
+        side = max(n for n in (1, 2, 4, 8, 16, 32) if n <= min(wanted, can.reach) and cache.size // 8 % n == 0)
+        grain = tuning.attend_run
+    else:
+        side = 0
+        shared = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size))
+        grain = -(-tuning.attend_run // PAGE) * PAGE
+    wanted = min(MOST_RUNS, max(4, tuning.attend_groups * shared // (rows * how.heads)))
+    runs = min(wanted, -(-pages * PAGE // grain))
+    if runs <= SHORT_RUNS:
+        runs = 1
+    return Spread(how.heads, cache.heads, cache.size, how.window, shared, 1, grain, runs, side)
+
+
+def _divisor(count: int, most: int) -> int:
+    return max(n for n in range(1, most + 1) if count % n == 0)

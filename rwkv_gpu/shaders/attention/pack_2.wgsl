@@ -1,0 +1,17 @@
+// Two heads beside each other.
+alias Pack = mat2x4f;   // a vec4 of each
+alias Each = vec2f;     // a number of each
+const PACK = 2u;
+
+fn heads_of(i: u32) -> Pack { return Pack(turned[i], turned[i + N4]); }
+
+fn outer(sum: Pack, v: vec4f, w: Each) -> Pack { return Pack(fma(v, vec4f(w.x), sum[0]), fma(v, vec4f(w.y), sum[1])); }
+
+fn scaled(x: Pack, w: Each) -> Pack { return Pack(x[0] * w.x, x[1] * w.y); }
+
+fn shuffled(x: Pack, far: u32) -> Pack { return Pack(subgroupShuffleXor(x[0], far), subgroupShuffleXor(x[1], far)); }
+
+fn lay(x: Pack, i: u32) {
+    sums[i] = x[0];
+    sums[i + N4] = x[1];
+}

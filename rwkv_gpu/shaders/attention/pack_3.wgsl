@@ -1,0 +1,22 @@
+// Three heads beside each other.
+alias Pack = mat3x4f;   // a vec4 of each
+alias Each = vec3f;     // a number of each
+const PACK = 3u;
+
+fn heads_of(i: u32) -> Pack { return Pack(turned[i], turned[i + N4], turned[i + 2u * N4]); }
+
+fn outer(sum: Pack, v: vec4f, w: Each) -> Pack {
+    return Pack(fma(v, vec4f(w.x), sum[0]), fma(v, vec4f(w.y), sum[1]), fma(v, vec4f(w.z), sum[2]));
+}
+
+fn scaled(x: Pack, w: Each) -> Pack { return Pack(x[0] * w.x, x[1] * w.y, x[2] * w.z); }
+
+fn shuffled(x: Pack, far: u32) -> Pack {
+    return Pack(subgroupShuffleXor(x[0], far), subgroupShuffleXor(x[1], far), subgroupShuffleXor(x[2], far));
+}
+
+fn lay(x: Pack, i: u32) {
+    sums[i] = x[0];
+    sums[i + N4] = x[1];
+    sums[i + 2u * N4] = x[2];
+}

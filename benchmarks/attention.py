@@ -7,7 +7,7 @@ and TinyLlama. There are LAYERS layers of keys and values. Times are the GPU's o
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import click
@@ -26,6 +26,7 @@ from rwkv_gpu.ops.recording import Caches, Scratch
 from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope
 
 LAYERS = 8
+WARM = 20  # replays before one is timed
 
 
 @dataclass(frozen=True)
@@ -84,24 +85,25 @@ class Bench:
         ys = [g.attention(*qkv, Cache(f"kv{i}", heads.keys, heads.size), how) for i in range(LAYERS)]
         return g.finish({f"y{i}": y for i, y in enumerate(ys)})
 
-    def seconds(self, tuning: Tuning, depth: int, replays: int) -> tuple[float, float]:
-        """Of a layer by its dispatches, and as a part of the whole."""
-        plan = self.record(tuning, SHORT_PAGES if depth < SHORT_PAGES * PAGE else self.pages)
+    def plan_pages(self, depth: int) -> int:
+        """Of the plan that an engine would take."""
+        return SHORT_PAGES if depth < SHORT_PAGES * PAGE else self.pages
+
+    def inputs(self, plan: Plan, depth: int) -> dict[str, npt.ArrayLike]:
+        """Of a step of all sequences that far."""
         each = -(-(depth + 1) // PAGE)
         tables = {slot: list(range(slot * self.pages, slot * self.pages + each)) for slot in range(self.batch)}
         batch = Batch.of([(slot, depth, [0]) for slot in tables]).paged(tables)
         rng = np.random.default_rng(0)
         given = {name: rng.standard_normal(plan.step.views[name].shape, np.float32) for name in ("q", "k", "v")}
-        inputs = given | batch.arrays()
-        plan.lap(self.batch, inputs, self.batch)
-        whole = min(plan.lap(self.batch, inputs, self.batch) for _ in range(replays))
-        alone = min(self._alone(plan, inputs) for _ in range(2))
-        return alone / LAYERS, whole / LAYERS
+        return {**given, **batch.arrays()}
 
-    def _alone(self, plan: Plan, inputs: Mapping[str, npt.ArrayLike]) -> float:
-        """Of all that attends and joins."""
-        steps = plan.profile(self.batch, inputs, 1, segments=self.batch).steps
-        return sum(step.seconds for step in steps if "copy" not in step.name)
+    def seconds(self, plan: Plan, depth: int) -> float:
+        """Of a layer, behind others that keep the clocks up."""
+        inputs = self.inputs(plan, depth)
+        for _ in range(WARM):
+            plan.run(self.batch, inputs, self.batch)
+        return plan.lap(self.batch, inputs, self.batch) / LAYERS
 
 
 @click.command()
@@ -109,24 +111,35 @@ class Bench:
 @click.option("--heads", default="32/8/128,16/8/128,32/4/128,32/4/64")
 @click.option("--batch", default="1,16")
 @click.option("--depths", default="0,64,512,4096")
-@click.option("--replays", default=5)
+@click.option("--rounds", default=4)
 @click.option("--only", default="", help="ways whose name has this")
-def main(device: str, heads: str, batch: str, depths: str, replays: int, only: str) -> None:
+def main(device: str, heads: str, batch: str, depths: str, rounds: int, only: str) -> None:
     adapters = list_adapters()
     adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
     depth = [int(one) for one in depths.split(",")]
     with Device(adapter) as gpu:
         print(adapter)
         for one, count in itertools.product(map(Heads.parse, heads.split(",")), map(int, batch.split(","))):
-            bench = Bench(gpu, one, count, -(-(max(depth) + 1) // PAGE) * PAGE)
-            bound = "  ".join(f"{count * (d + 1) * one.position_bytes / 4.3e6:7.1f}      " for d in depth)
-            print(f"\n{one}, batch {count}: µs of a layer by depth {depths}, by dispatches and as a part of the whole")
-            print(f"{'at 4,300 GB/s':56} {bound}")
-            for name, tuning in ways(gpu):
-                if only not in name:
-                    continue
-                found = [bench.seconds(tuning, d, replays) for d in depth]
-                print(f"{name:56} " + "  ".join(f"{1e6 * a:6.1f} {1e6 * b:6.1f}" for a, b in found), flush=True)
+            print(f"\n{one}, batch {count}: µs of a layer by depth")
+            compare(Bench(gpu, one, count, -(-(max(depth) + 1) // PAGE) * PAGE), depth, rounds, only)
+
+
+def compare(bench: Bench, depths: list[int], rounds: int, only: str) -> None:
+    """A line for each way: the best of rounds that take all in turns, with everything compiled before."""
+    plans = {
+        name: {depth: bench.record(tuning, bench.plan_pages(depth)) for depth in depths}
+        for name, tuning in ways(bench.device)
+        if only in name
+    }
+    best = {name: dict.fromkeys(depths, 1.0) for name in plans}
+    for _, depth in itertools.product(range(rounds), depths):
+        for name, by_depth in plans.items():
+            best[name][depth] = min(best[name][depth], bench.seconds(by_depth[depth], depth))
+    bound = [bench.batch * (depth + 1) * bench.heads.position_bytes / 4.3e12 for depth in depths]
+    for name, seconds in {"depth": [d / 1e6 for d in depths], "at 4,300 GB/s": bound}.items():
+        print(f"{name:56}" + "".join(f"{1e6 * one:9.1f}" for one in seconds))
+    for name, by_depth in sorted(best.items(), key=lambda item: sum(item[1].values())):
+        print(f"{name:56}" + "".join(f"{1e6 * one:9.1f}" for one in by_depth.values()), flush=True)
 
 
 if __name__ == "__main__":

@@ -283,8 +283,11 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     tuner.lanes("map_lanes", "lanes by element", prompt)
     if attends:
         far = Workload("tg", 1, limits.depth, 1, 1)
-        tuner.number("attend_run", "positions of a run", (64, 128, 256, 512), far)
+        tuner.number("attend_run", "positions of a run", (32, 64, 128, 256, 512), far)
         tuner.lanes("attend_lanes", "lanes that attend", far)
+        if tuner.tuning.one_side:
+            tuner.number("one_side", "lanes that share a key", (8, 16), far)
+            tuner.number("one_lanes", "lanes that attend in decode", (64, 128, 256), far)
     tuner.share = 1.0
     runner.retune(tuner.tuning)
     longest = max(limits.chunks)

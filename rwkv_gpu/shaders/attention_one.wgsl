@@ -29,7 +29,8 @@ var<workgroup> raw_heads: array<vec4f, ITEMS>;
 var<workgroup> squares: array<f32, ITEMS / WIDTH>;                      // sums over WIDTH vec4s
 var<workgroup> angles: array<vec2f, HALF>;
 var<workgroup> run_pages: array<u32, RUN_PAGES>;
-var<workgroup> turned: array<vec4f, (QUERIES + 1u) * N4>;               // queries, and the key behind them
+var<workgroup> turned: array<vec4f, QUERIES * N4>;
+var<workgroup> own: array<Half, 2u * N4>;                               // the row's key and value, as pages have them
 var<workgroup> sums: array<vec4f, SUBGROUPS * QUERIES * N4>;
 var<workgroup> tops: array<f32, SUBGROUPS * QUERIES>;
 var<workgroup> totals: array<f32, SUBGROUPS * QUERIES>;
@@ -67,6 +68,9 @@ fn run(group: u32, lane: u32) {
         values_raw = values_from(at, at.first);
     }
     turn_heads(lane);
+    for (var i = lane; i < N4; i += WG) {
+        own[N4 + i] = half_of(qkv[value_at(t, at.head) + i]);
+    }
     workgroupBarrier();
     var q: array<Pack, PACKS * COLUMNS>;
     var acc: array<Pack, PACKS * COLUMNS>;
@@ -85,9 +89,9 @@ fn run(group: u32, lane: u32) {
         for (var p = 0u; p < PACKS; p++) {
             var score = Each();
             for (var c = 0u; c < CHUNKS; c++) {
-                let i = QUERIES * N4 + vec4_of(at, 2u * c);
-                let key = kept(Eight(turned[i], turned[i + 1u]));
-                let value = kept(value_of(t, at.head, at.column + c * SIDE));
+                let i = vec4_of(at, 2u * c);
+                let key = eight_of(whole_of(own[i], own[i + 1u]));
+                let value = eight_of(whole_of(own[N4 + i], own[N4 + i + 1u]));
                 let n = p * COLUMNS + 2u * c;
                 score += key.low * q[n] + key.high * q[n + 1u];
                 acc[n] = outer(acc[n], value.low, Each(mine));
@@ -97,8 +101,8 @@ fn run(group: u32, lane: u32) {
             total[p] = Each(mine);
         }
         for (var c = lane; c < N8; c += WG) {
-            let i = QUERIES * N4 + 2u * c;
-            keep(t, at.head, c, Eight(turned[i], turned[i + 1u]));
+            let i = (places[t].y * KV + at.head) * N8 + c;
+            keep_raw(i, whole_of(own[2u * c], own[2u * c + 1u]), whole_of(own[N4 + 2u * c], own[N4 + 2u * c + 1u]));
         }
     }
     for (var base = at.first; base < at.end; base += GROUPS * AHEAD) {
@@ -203,7 +207,7 @@ fn stage(at: Place, share: u32, position: u32, lane: u32) {
     }
 }
 
-// Queries and key normed, rotated, and queries scaled.
+// Queries and key normed and rotated; queries are scaled, and the key is rounded as its page rounds it.
 fn turn_heads(lane: u32) {
     for (var i = lane; i < ITEMS; i += WG) {
         let head = i / N4;
@@ -220,7 +224,11 @@ fn turn_heads(lane: u32) {
                 x[j] = x[j] * angle.x + select(-other, other, is_second(d)) * angle.y;
             }
         }
-        turned[select(head, QUERIES, is_key) * N4 + i % N4] = x;
+        if is_key {
+            own[i % N4] = half_of(x);
+        } else {
+            turned[i] = x;
+        }
     }
     for (var i = SHARED * N4 + lane; i < QUERIES * N4; i += WG) {
         turned[i] = vec4f();

@@ -241,27 +241,27 @@ def test_runs_of_any_length_give_the_same(device, length):
         assert_same(case, device, history(case, length, step=1), attend_run=run)
 
 
+# Of lanes that share keys: the case, its length, lanes for a key, lanes in all, keys at a time.
 SHARING = {
-    "the first token": (Case(), 1),
-    "a run and one more": (Case(kind="f16"), 33),
-    "many runs": (Case(kind="f16", size=128, rope=Rope("normal", 128, 5e5)), 500),
-    "a head alone": (Case(heads=2, size=24, rope=Rope("neox", 24, 1e4)), 70),
-    "three heads": (Case(heads=6, size=48, rope=ROPES["part of a head"], normed=True), 70),
-    "five heads": (Case(heads=5, kv_heads=1, kind="f16"), 70),
-    "eight large heads": (Case(heads=8, kv_heads=1, size=128, rope=Rope("neox", 128, 1e4), normed=True), 70),
-    "seventeen heads": (Case(heads=17, kv_heads=1, size=80, rope=ROPES["part of a head in neighbours"]), 70),
-    "a window": (Case(window=100), 300),
-    "a window of one": (Case(window=1), 66),
+    "the first token": (Case(), 1, 8, 32, 2),
+    "a run and one more": (Case(kind="f16"), 33, 4, 8, 1),
+    "many runs": (Case(kind="f16", size=128, rope=Rope("normal", 128, 5e5)), 500, 8, 32, 2),
+    "a head alone": (Case(heads=2, size=24, rope=Rope("neox", 24, 1e4)), 70, 8, 8, 4),
+    "three heads": (Case(heads=6, size=48, rope=ROPES["part of a head"], normed=True), 70, 2, 16, 2),
+    "five heads": (Case(heads=5, kv_heads=1, kind="f16"), 70, 8, 16, 1),
+    "eight heads": (Case(heads=8, kv_heads=1, rope=ROPES["part of a head in neighbours"], normed=True), 70, 8, 16, 1),
+    "seventeen heads": (Case(heads=17, kv_heads=1, size=80, rope=Rope("neox", 80, 1e4)), 70, 8, 8, 1),
+    "a window": (Case(window=100), 300, 8, 32, 2),
+    "a window of one": (Case(window=1), 66, 4, 8, 1),
 }
 
 
 @pytest.mark.parametrize("what", SHARING)
-@pytest.mark.parametrize(("side", "lanes", "ahead"), [(8, 32, 2), (4, 8, 1)])
-def test_lanes_that_share_keys_give_the_same(fast_device, what, side, lanes, ahead):
+def test_lanes_that_share_keys_give_the_same(fast_device, what):
+    case, length, side, lanes, ahead = SHARING[what]
     reach = fast_device.capabilities.reach
     if reach < side:
         pytest.skip("no lanes that surely share a subgroup")
-    case, length = SHARING[what]
     how = {"one_side": side, "one_lanes": max(lanes, reach), "one_ahead": ahead, "attend_run": 32}
     assert_same(case, fast_device, history(case, length, step=1), **how)
 

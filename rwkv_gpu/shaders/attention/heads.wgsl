@@ -33,13 +33,11 @@ fn turned8(t: u32, head: u32, c: u32) -> Eight {
 fn keep(t: u32, head: u32, c: u32, key: Eight) {
     let i = (places[t].y * KV + head) * (N / 8u) + c;
     put_key(i, key);
-    put_value(i, value_of(t, head, c));
+    let v = value_at(t, head) + 2u * c;
+    put_value(i, Eight(qkv[v], qkv[v + 1u]));
 }
 
-fn value_of(t: u32, head: u32, c: u32) -> Eight {
-    let v = apart(K_AT) + apart(V_AT) + (t * KV + head) * (N / 4u) + 2u * c;
-    return Eight(qkv[v], qkv[v + 1u]);
-}
+fn value_at(t: u32, head: u32) -> u32 { return apart(K_AT) + apart(V_AT) + (t * KV + head) * (N / 4u); }
 
 fn element(start: u32, norm: u32, d: u32) -> f32 {
     return qkv[start + d / 4u][d % 4u] * norm_weight(norm + d);

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from ..gguf.file import GGUFFile
+from ..gpu import native
 from ..gpu.device import Buffer, Device
 from ..gpu.loader import Progress, host_weights, load_weights
 from ..gpu.plan import Plan, Slice
@@ -124,12 +126,13 @@ class GpuRunner:
 
     def submit(self, batch: Batch, draws: Draws) -> Pending:
         plan = self.plan_for(batch, "chosen" if draws.masks is None else "masked")
-        self._replay(plan, batch, batch.arrays() | {"draws": draws.rows, "masks": draws.masks})
+        inputs = batch.arrays() | {"draws": draws.rows, "masks": draws.masks}
         rows = len(batch.outputs)
         parts = [plan.part("chosen", max(1, rows))]  # one at least, so that there is something to wait for
         if draws.logits:
             parts.append(plan.part("logits", rows))
-        return GpuPending(self._ring.start(parts), rows, draws.logits)
+        readback = self._ring.start(parts, partial(self._replay, plan, batch, inputs))
+        return GpuPending(readback, rows, draws.logits)
 
     def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
         if penalises(params):
@@ -149,10 +152,10 @@ class GpuRunner:
             return np.zeros((0, self.vocabulary), np.float32)
         return plan.read(what, len(batch.outputs))
 
-    def _replay(self, plan: Plan, batch: Batch, inputs: Mapping[str, Any]) -> None:
+    def _replay(self, plan: Plan, batch: Batch, inputs: Mapping[str, Any], copies: Sequence[native.Copy] = ()) -> int:
         stamps = self.trace.next() if self.trace is not None else None
         counts = len(batch.segments), len(batch.outputs)
-        plan.run(batch.rows, inputs, *counts, layers_per_submit=self.layers_per_submit, stamps=stamps)
+        return plan.run(batch.rows, inputs, *counts, self.layers_per_submit, stamps, copies)
 
     def plan_for(self, batch: Batch, what: Output = "logits") -> Plan:
         """The smallest plan that takes the batch, recorded at its first use."""

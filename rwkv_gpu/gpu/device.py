@@ -174,10 +174,9 @@ class Device:
             encoder.copy_buffer_to_buffer(source.handle, source_at, target.handle, target_at, nbytes)
             self.queue.submit([encoder.finish()])
 
-    def submit(self, commands: Sequence[Any]) -> None:
-        """Hands command buffers to the GPU; returns at once."""
-        with native.typed_errors("submitting work"):
-            self.queue.submit(commands)
+    def submit(self, commands: Sequence[Any]) -> int:
+        """Hands command buffers to the GPU and returns at once; the number waits for them and all before."""
+        return native.submit(self.queue, commands)
 
     def read(self, buffer: Buffer, nbytes: int | None = None, offset: int = 0) -> bytes:
         """The buffer's bytes, once all that was submitted is done."""

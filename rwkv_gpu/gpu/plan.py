@@ -140,31 +140,42 @@ class Plan:
         outputs: int = 0,
         layers_per_submit: int = 0,
         stamps: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Uploads the counts and inputs and submits every dispatch: at once, or some layers at a time.
+        copies: Sequence[native.Copy] = (),
+    ) -> int:
+        """Uploads the counts and inputs and submits every dispatch, and copies of results behind them.
 
-        In parts, the GPU starts on the first layers while the CPU encodes the next. `stamps` is what a pass is told to
-        write of its begin and end, where it is one.
+        At once, or some layers at a time: then the GPU starts on the first while the CPU encodes the next. `stamps` is
+        what a pass is told to write of its begin and end, where it is one. The number that is returned waits for all.
         """
         assert not (stamps and layers_per_submit), "a step in parts has no one begin and end"
         self.step.write(rows, inputs, segments, outputs)
         encode = self.encode if native.CAN_REPLAY else self.encode_public
         cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
-        for first, last in itertools.pairwise([*cuts, len(self.dispatches)]):
+        *earlier, final = itertools.pairwise([*cuts, len(self.dispatches)])
+        for first, last in earlier:
             self.device.submit([encode(first, last, stamps)])
+        return self.device.submit([encode(*final, stamps, copies)])
 
-    def encode(self, first: int = 0, last: int | None = None, stamps: Mapping[str, Any] | None = None) -> Any:
+    def encode(
+        self,
+        first: int = 0,
+        last: int | None = None,
+        stamps: Mapping[str, Any] | None = None,
+        copies: Sequence[native.Copy] = (),
+    ) -> Any:
         """A command buffer of the dispatches: one compute pass, replayed through raw handles.
 
-        No checks and no allocation by dispatch; wgpu checks the whole at `finish`.
+        No checks and no allocation by dispatch; wgpu checks the whole at its end.
         """
-        encoder = self.device.handle.create_command_encoder()
-        compute = encoder.begin_compute_pass(timestamp_writes=stamps)
-        native.replay(compute, self.program[first:last])
-        compute.end()
-        return encoder.finish()
+        return native.encode(self.device.handle, self.program[first:last], copies, stamps)
 
-    def encode_public(self, first: int = 0, last: int | None = None, stamps: Mapping[str, Any] | None = None) -> Any:
+    def encode_public(
+        self,
+        first: int = 0,
+        last: int | None = None,
+        stamps: Mapping[str, Any] | None = None,
+        copies: Sequence[native.Copy] = (),
+    ) -> Any:
         """The same commands through wgpu-py's public API: the fallback, and what `encode` is held against."""
         encoder = self.device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass(timestamp_writes=stamps)
@@ -173,6 +184,8 @@ class Plan:
             compute.set_bind_group(0, group)
             compute.dispatch_workgroups(*dispatch.grid)
         compute.end()
+        for source, source_at, target, target_at, nbytes in copies:
+            encoder.copy_buffer_to_buffer(source, source_at, target, target_at, nbytes)
         return encoder.finish()
 
     def profile(

@@ -1,6 +1,7 @@
 """Results on their way back while the GPU goes on: a ring of mappable buffers, each waited for by its own submit."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import wgpu
@@ -17,10 +18,10 @@ class Readback:
     def __init__(
         self,
         device: Device,
-        landing: "native.Landing",
+        landing: native.Landing,
         index: int,
         nbytes: int,
-        done: "Callable[[native.Landing], None]",
+        done: Callable[[native.Landing], None],
     ) -> None:
         self._device = device
         self._landing = landing
@@ -45,26 +46,26 @@ class ReadbackRing:
         self._all: list[native.Landing] = []  # also those whose results nobody took: their callbacks may yet be called
         self._free: list[native.Landing] = []
 
-    def start(self, parts: list[Slice]) -> Readback:
-        """Queues copies of parts of buffers, one after the other, behind all that was submitted."""
+    def start(self, parts: Sequence[Slice], submit: Callable[[Sequence[native.Copy]], int]) -> Readback:
+        """Reads parts of buffers, one after the other, by copies that `submit` puts behind what writes them."""
         nbytes = sum(part.nbytes for part in parts)
-        with native.typed_errors("reading results back"):
-            landing = self._take(nbytes)
-            encoder = self._device.handle.create_command_encoder()
-            at = 0
-            for part in parts:
-                encoder.copy_buffer_to_buffer(part.buffer.handle, part.offset, landing.buffer, at, part.nbytes)
-                at += part.nbytes
-            index = native.submit(self._device.queue, encoder.finish())
-            landing.map(nbytes)
+        landing = self._take(nbytes)
+        starts = itertools.accumulate((part.nbytes for part in parts), initial=0)
+        copies = [
+            (part.buffer.handle, part.offset, landing.buffer, at, part.nbytes)
+            for part, at in zip(parts, starts, strict=False)
+        ]
+        index = submit(copies)
+        landing.map(nbytes)
         return Readback(self._device, landing, index, nbytes, self._free.append)
 
-    def _take(self, nbytes: int) -> "native.Landing":
+    def _take(self, nbytes: int) -> native.Landing:
         for at, landing in enumerate(self._free):
             if landing.nbytes >= nbytes:
                 return self._free.pop(at)
         size = max(4096, 1 << (nbytes - 1).bit_length())
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-        handle: Any = self._device.handle.create_buffer(size=size, usage=usage)
+        with native.typed_errors("reading results back"):
+            handle: Any = self._device.handle.create_buffer(size=size, usage=usage)
         self._all.append(native.Landing(self._device.handle, handle, size))
         return self._all[-1]

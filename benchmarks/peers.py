@@ -53,29 +53,29 @@ def asked(given: Sequence[Test], chunks: list[int]) -> list[Workload]:
 def measure(sides: list[Side], work: Workload, repeats: int, settle: float) -> dict[str, list[float]]:
     """Tokens a second of each side, in turns; a peer that ends leaves `sides`.
 
-    Before, each works for `settle` seconds, once at least: kernels are compiled and clocks go up.
+    First each makes its kernels, in a pass that nobody counts, and then all work for `settle` seconds more: clocks go
+    down while nothing but a compiler works.
     """
-    rates: dict[str, list[float]] = {side.name: [] for side in sides}
-    for lap in range(repeats + 1):
-        for side in list(sides):
-            try:
-                if lap:
-                    rates[side.name].append(work.total / side.run(work))
-                else:
-                    warm(side, work, settle)
-            except Ended as end:
-                click.echo(f"{work.name}, batch {work.batch}: {end}", err=True)
-                sides.remove(side)
-                rates[side.name] = []
-    return rates
-
-
-def warm(side: Side, work: Workload, settle: float) -> None:
-    """Passes that nobody counts."""
-    side.prepare(work)
+    lap(sides, work, prepare=True)
     spent = 0.0
-    while spent == 0 or spent < settle:
-        spent += side.run(work)
+    while spent < settle:
+        spent += sum(lap(sides, work).values())
+    laps = [lap(sides, work) for _ in range(repeats)]
+    return {side.name: [work.total / each[side.name] for each in laps] for side in sides}
+
+
+def lap(sides: list[Side], work: Workload, *, prepare: bool = False) -> dict[str, float]:
+    """Seconds of each in a pass."""
+    seconds = {}
+    for side in list(sides):
+        try:
+            if prepare:
+                side.prepare(work)
+            seconds[side.name] = side.run(work)
+        except Ended as end:
+            click.echo(f"{work.name}, batch {work.batch}: {end}", err=True)
+            sides.remove(side)
+    return seconds
 
 
 def row(work: Workload, names: Sequence[str], rates: dict[str, list[float]]) -> str:
@@ -143,7 +143,7 @@ def heading(names: Sequence[str]) -> str:
 @click.option("--chunk-size", type=numbers, default="512")
 @click.option("-r", "--repeats", type=click.IntRange(1), default=5)
 @click.option("--threads", default=0, help="Of llama.cpp's CPU backend; 0 is its own choice.")
-@click.option("--settle", default=0.5, help="Seconds that each side works before a test is timed.")
+@click.option("--settle", default=1.0, help="Seconds that all work before a test is timed; 0 for a processor.")
 @click.option("--patience", default=120.0, help="Seconds after which a peer is given up.")
 @click.option("--seconds", default=float("inf"), help="No test begins later than this.")
 @device_option

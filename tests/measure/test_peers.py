@@ -52,19 +52,21 @@ def test_tests_are_measured_in_the_order_they_are_asked_for():
         read_test("512")
 
 
-def test_sides_warm_up_and_then_take_turns():
+def test_sides_make_ready_settle_and_are_timed_in_turns():
     calls: list[str] = []
-    rates = measure([Fake("a", calls), Fake("b", calls)], WORK, repeats=2, settle=0.8)
-    assert calls == ["a prepares", "a", "a", "b prepares", "b", "b", "a", "b", "a", "b"]
+    rates = measure([Fake("a", calls), Fake("b", calls)], WORK, repeats=2, settle=1.5)
+    ready, settled, timed = ["a prepares", "a", "b prepares", "b"], ["a", "b"] * 2, ["a", "b"] * 2
+    assert calls == [*ready, *settled, *timed]
     assert rates == {"a": [16.0, 16.0], "b": [16.0, 16.0]}
 
 
-def test_a_side_that_ends_is_asked_nothing_more_and_has_no_rate():
+@pytest.mark.parametrize("passes", [0, 1, 3])
+def test_a_side_that_ends_is_asked_nothing_more_and_has_no_rate(passes):
     calls: list[str] = []
-    both = [Fake("a", calls), Fake("b", calls, passes=2)]
-    rates = measure(both, WORK, repeats=3, settle=0)
+    both = [Fake("a", calls), Fake("b", calls, passes)]
+    assert measure(both, WORK, repeats=3, settle=0) == {"a": [16.0] * 3}
     assert [side.name for side in both] == ["a"]
-    assert rates == {"a": [16.0] * 3, "b": []}
+    assert calls.count("b") == passes + 1
 
 
 @pytest.mark.parametrize(("manner", "reason"), [("end", "ended with 7"), ("sleep", "took more than 2 s")])

@@ -85,6 +85,15 @@ def test_experts_above_the_binding_limit_are_cut_between_experts(small_limits, t
     assert [(shard.first, shard.rows) for shard in weights["experts"].shards] == [(0, 74), (74, 74), (148, 37)]
 
 
+@pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
+def test_rows_of_every_format_are_looked_up(device, tmp_path, fmt):
+    path = model_file(tmp_path, {"embed": (fmt.name, (11, 768))})
+    with GGUFFile.open(path) as file:
+        weights, host = load_weights(device, file, parameters(file)), host_weights(file, parameters(file))
+    ids = np.array([10, 0, 7, 7, 1], np.uint32)
+    check(device, weights, host, lambda g, ids: {"y": g.embed(Weight("embed", (11, 768)), ids)}, 5, ids=ids)
+
+
 LAYER = {
     "blk.0.r": ("Q4_K", (64, 256)),
     "blk.0.k": ("Q4_K", (40, 256)),

@@ -249,6 +249,7 @@ def test_a_missing_or_misshapen_tensor_is_named(tmp_path, name):
     [
         ({"wkv__head_size": 128}, "embedding_length.*found 64, expected a multiple of the head size 128"),
         ({"block_count": 0}, "block_count"),
+        ({"block_count": 2**32 - 1}, "block_count.*found 4294967295, expected an integer from 1 to"),
         ({"block_count": 3}, "blk.2"),
         ({"embedding_length": 128}, "token_embd.weight.*found the shape"),
         ({"feed_forward_length": 97}, "channel_mix_key"),

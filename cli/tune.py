@@ -32,8 +32,8 @@ AHEAD = 4  # steps under way, at most
 @synthetic_option
 @click.option("--minutes", type=click.FloatRange(0.05), default=5.0, show_default=True, help="Stop after so long.")
 @click.option(
-    "--precision", type=click.Choice(PRECISIONS), default="float16", show_default=True,
-    help="What factors of a product may be rounded to, with sums in float32 all the same.",
+    "--precision", type=click.Choice(PRECISIONS), default="float32", show_default=True,
+    help="What products may be rounded to for speed.",
 )  # fmt: skip
 @click.option("--save", "path", type=click.Path(path_type=Path), help="Write a copy, as it may come with the package.")
 @click.option("--fresh", is_flag=True, help="Begin from the defaults, not from what was found before.")

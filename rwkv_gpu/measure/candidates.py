@@ -22,7 +22,7 @@ PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, 
 FEW = 64  # rows up to which lanes may stride over W
 
 
-def linear_shapes(can: Capabilities, rows: int, precision: str = "float16") -> Iterator[LinearShape]:
+def linear_shapes(can: Capabilities, rows: int, precision: str = "float32") -> Iterator[LinearShape]:
     """Matrix kernels for so many rows, as far as their memory is there."""
     every = (*_few(can, rows, precision), *_many(can, rows, precision))
     yield from (shape for shape in every if shape.workgroup_bytes <= can.max_workgroup_memory)

@@ -1,5 +1,5 @@
 """Matrix kernels of every shape and format: microseconds, GB/s of weights and GFLOP/s of a dispatch
-that waits for the one before.
+that waits for the one before, beside the rates at which the device reads memory, and multiplies and adds in registers.
 
     python -m benchmarks.linear [--device NAME] [--out 2560 --width 2560] [--formats Q4_K,F16] [--rows 1,64]
 
@@ -23,6 +23,7 @@ from rwkv_gpu.gpu.tuned import shown
 from rwkv_gpu.gpu.tuning import MANY, LinearShape, default_tuning
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
 from rwkv_gpu.measure.candidates import linear_shapes
+from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.vocabulary import Weight
@@ -86,7 +87,9 @@ def main(device: str, out: int, width: int, formats: str, rows: str, mib: int, b
     adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
     with Device(adapter) as gpu:
         default = default_tuning(gpu.capabilities)
+        roof = measure_roofline(gpu)
         print(f"{adapter}; W is {out} x {width}; us, GB/s, GFLOP/s of each format")
+        print(f"streams {roof.bytes_per_second / 1e9:.1f} GB/s, multiplies {roof.flops_per_second / 1e9:.0f} GFLOP/s")
         for count in map(int, rows.split(",")):
             print(f"\n{count} rows: {'kernel':48}", *(f"{name:>22}" for name in formats.split(",")), sep=" ")
             held = {}
@@ -98,7 +101,7 @@ def main(device: str, out: int, width: int, formats: str, rows: str, mib: int, b
                 for name, weights in held.items():
                     took = seconds(record(gpu, weights, shape, count, apart), count, busy)
                     nbytes, flops = out * BY_NAME[name].row_bytes(width), 2 * out * width * count
-                    cells.append(f"{took * 1e6:8.2f} {nbytes / took / 1e9:6.0f} {flops / took / 1e9:6.0f}")
+                    cells.append(f"{took * 1e6:8.2f} {nbytes / took / 1e9:6.1f} {flops / took / 1e9:6.1f}")
                 mark = "*" if shape == default.linear_shape(count, out=out, width=width) else " "
                 print(f"      {mark} {shown(shape):52}", *cells, sep=" ", flush=True)
                 gpu.pipelines.clear()

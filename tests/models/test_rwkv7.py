@@ -161,6 +161,15 @@ def test_batched_on_the_gpu_equals_alone_on_the_cpu(device, tiny):
         np.testing.assert_allclose(rest[n], alone[-1], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("ranks", [(5, 7, 9, 3), (1, 33, 2, 65)], ids=str)
+def test_loras_may_be_of_any_rank(device, tmp_path, ranks):
+    model, weights = opened(write(tmp_path, tiny_tensors(ranks=ranks)))
+    expected = feed(OnCpu(model, weights), tokens(6), [6])
+    for chunks in ([6], [5, 1]):
+        got = feed(OnGpu(model, weights, device, max(chunks)), tokens(6), chunks)
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
+
+
 def decode_layer(path: Path, device: Device) -> list[str]:
     """The dispatches of one layer in decode, with the parameters laid as they are for use."""
     with GGUFFile.open(path) as file:

@@ -1,6 +1,6 @@
 """A random RWKV-7 of two layers in a GGUF file, whose tensors and keys a test may change."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ KEYS = {
 }
 
 
-def tiny_tensors(seed: int = 0) -> Tensors:
+def tiny_tensors(seed: int = 0, ranks: Sequence[int] = (RANK,) * 4) -> Tensors:
     """Parameters of a sensible size; receptance resembles the key, without which a first token is all rounding."""
     rng = np.random.default_rng(seed)
 
@@ -38,8 +38,8 @@ def tiny_tensors(seed: int = 0) -> Tensors:
         tensors |= {f"{at}_key.weight": key, f"{at}_receptance.weight": key + normal(WIDTH, WIDTH)}
         tensors |= {f"{at}_{name}.weight": normal(WIDTH, WIDTH) for name in ("value", "output")}
         tensors[f"{at}_lerp_fused.weight"] = rng.random((6, 1, 1, WIDTH), np.float32)
-        for name in "wagv" if i else "wag":
-            tensors |= {f"{at}_{name}1.weight": normal(RANK, WIDTH), f"{at}_{name}2.weight": normal(WIDTH, RANK)}
+        for name, rank in zip("wagv" if i else "wag", ranks, strict=False):
+            tensors |= {f"{at}_{name}1.weight": normal(rank, WIDTH), f"{at}_{name}2.weight": normal(WIDTH, rank)}
         tensors |= {f"{at}_{name}0.weight": normal(WIDTH) * 8 for name in ("wav" if i else "wa")}
         tensors |= {f"{at}_{name}.weight": rng.random(WIDTH, np.float32) for name in ("k_k", "k_a", "r_k")}
         tensors |= {

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 
 from .signals import Signals
 
@@ -9,6 +10,7 @@ from .signals import Signals
 def main() -> None:
     """Runs the command that the arguments name."""
     signals = Signals().start()
+    warnings.formatwarning = lambda message, *_, **__: f"rwkv-gpu: {message}\n"  # in one line, as errors are
     from .commands import cli
 
     try:

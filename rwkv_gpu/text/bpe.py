@@ -76,7 +76,7 @@ def _find_pre(name: str | None) -> PreTokenizer:
     if name not in PRE:
         warnings.warn(
             f"{PREFIX}pre names {name!r}, which is not known; cutting words as 'default' does, so the model may "
-            f"read text less well; known: {', '.join(PRE)}",
+            "read text less well",
             PreTokenizerWarning,
             stacklevel=4,
         )

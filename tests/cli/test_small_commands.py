@@ -10,7 +10,10 @@ from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import COMMANDS, cli
+from rwkv_gpu.text.vocabulary import PREFIX
+from tests.gguf.writer import STRING, array_key, gguf, string, text_key, written
 from tests.golden_files import OWN
+from tests.text.vocabularies import bpe
 
 MODEL = OWN / "tiny-rwkv7.gguf"
 TEXT = "The sea, 海 and 👍."
@@ -34,6 +37,27 @@ def test_tokens_are_shown_as_ids_and_text_and_decode_to_it(llm):
     only = run("tokenize", MODEL, "--ids", stdin=TEXT).stdout
     assert only.split() == [str(token) for token in ids]
     assert run("tokenize", MODEL, "--decode", stdin=only).stdout == TEXT + "\n"
+
+
+def test_a_way_to_cut_words_that_is_not_known_is_one_line_on_stderr(tmp_path):
+    fields = bpe("martian")
+    tokens, merges = (
+        array_key(PREFIX + name, STRING, [*map(string, fields[PREFIX + name])]) for name in ("tokens", "merges")
+    )
+    named = [text_key(PREFIX + name, fields[PREFIX + name]) for name in ("model", "pre")]
+    command = [
+        sys.executable,
+        "-m",
+        "rwkv_gpu.cli.main",
+        "tokenize",
+        written(tmp_path, gguf([*named, tokens, merges])),
+        "the",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.split()[-1] == '"the"'
+    assert done.stderr.startswith("rwkv-gpu: tokenizer.ggml.pre names 'martian', which is not known; ")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("text", ["a b", "999999999", "-1"])

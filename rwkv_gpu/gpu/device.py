@@ -139,7 +139,10 @@ class Device:
         nbytes = max(16, -(-nbytes // 16) * 16)
         limit = self.capabilities.max_buffer
         if nbytes > limit:
-            raise OutOfMemory(f"one buffer of {nbytes:,} bytes for {purpose} is over this device's limit of {limit:,}")
+            raise OutOfMemory(
+                f"one buffer of {nbytes:,} bytes for {purpose} is over this device's limit of {limit:,}; "
+                "load with fewer sequences or a smaller context, or take a smaller model"
+            )
         doing = f"allocating {nbytes:,} bytes for {purpose} ({sum(self._usage.values()):,} in use)"
         with native.typed_errors(doing):
             usage = STORAGE | USAGE.UNIFORM if uniform else STORAGE

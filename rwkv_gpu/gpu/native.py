@@ -58,7 +58,8 @@ def translate(message: str, doing: str) -> DeviceError:
         )
     if "Not enough memory" in message or "out of memory" in message.lower():
         return OutOfMemory(f"out of GPU memory while {doing}; close other programs or use a smaller model or context")
-    return DeviceError(f"the GPU driver refused while {doing}: {' '.join(message.split())}")
+    told = " ".join(message.split())
+    return DeviceError(f"the GPU driver refused while {doing}: {told}; update the driver or try another --device")
 
 
 @contextlib.contextmanager

@@ -86,7 +86,9 @@ def _replay(plan: "Plan", write: Callable[[], None]) -> npt.NDArray[np.float64]:
     """When each dispatch of one run began and ended, in seconds after the first began. [dispatches, 2]"""
     capabilities = plan.device.capabilities
     if not capabilities.timestamps:
-        raise UnsupportedDevice(f"{plan.device.adapter} has no timestamp queries, so it cannot be profiled")
+        raise UnsupportedDevice(
+            f"{plan.device.adapter} has no timestamp queries, so it cannot be profiled; try another --device"
+        )
     write()
     encode = _encode_in_pass if capabilities.timestamps_in_pass else _encode_by_pass
     ticks: list[npt.NDArray[np.int64]] = []

@@ -5,9 +5,11 @@ import gc
 import numpy as np
 import pytest
 
-from rwkv_gpu.errors import DeviceLost, NoAdapter, OutOfMemory
+from rwkv_gpu.errors import DeviceLost, NoAdapter, OutOfMemory, UnsupportedDevice
 from rwkv_gpu.gpu.device import PORTABLE_LIMITS, Device
+from rwkv_gpu.gpu.native import translate
 from rwkv_gpu.gpu.shader import link
+from rwkv_gpu.gpu.trace import Trace
 
 
 @pytest.mark.parametrize("nbytes", [1, 3, 4, 17, 1000, 65536, 1_000_003])
@@ -64,6 +66,22 @@ def test_out_of_memory_is_typed_and_the_device_works_on(adapter):
             buffer.free()
         assert device.memory() == {}
         assert device.read(device.upload(np.arange(4, dtype=np.uint32), "test"), 8) == bytes([0, 0, 0, 0, 1, 0, 0, 0])
+
+
+def test_every_error_of_a_device_is_one_line_with_a_remedy(adapter):
+    told = {
+        "Parent device is lost": "start again",
+        "Not enough memory left": "use a smaller model",
+        "Validation Error\n\nCaused by:\n  Usage flags": "try another --device",
+    }
+    for message, remedy in told.items():
+        said = str(translate(message, "uploading"))
+        assert "while uploading" in said and remedy in said and "\n" not in said
+    with Device(adapter, portable=True) as device:  # which has no timestamps
+        with pytest.raises(OutOfMemory, match="take a smaller model"):
+            device.buffer(device.capabilities.max_buffer + 1, "weights")
+        with pytest.raises(UnsupportedDevice, match="try another --device"):
+            Trace(device, 4)
 
 
 def test_a_lost_device_says_so(adapter):

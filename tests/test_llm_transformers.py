@@ -121,6 +121,26 @@ def test_a_copy_goes_its_own_way_and_leaves_the_first_alone(runner):
     assert rms(mine, alone(runner, ids + first)) < 1e-4
 
 
+def test_keys_and_values_never_pass_through_the_host(adapter, monkeypatch):
+    """Written, shared or copied: what is read back or uploaded is never a buffer of pages."""
+    moved = []
+    for name in ("read", "write", "upload"):
+        real = getattr(Device, name)
+        monkeypatch.setattr(
+            Device, name, lambda self, what, *a, _real=real: moved.append(what) or _real(self, what, *a)
+        )
+    with GGUFFile.open(golden("qwen3-small-Q8_0.gguf")) as file, Device(adapter) as device:
+        runner = GpuRunner(device, file, load_model(file), slots=2, chunk_size=128, context=256)
+        prefill(runner, ids_of(100, 1), slot=0)
+        runner.places.adopt(1, runner.places.keep(0, 100), 100)
+        moved.clear()
+        copies = []
+        monkeypatch.setattr(Device, "copy", lambda self, source, *a: copies.append(source.purpose))
+        prefill(runner, ids_of(5, 2), slot=1, start=100)
+        assert copies and set(copies) == {"kv"}
+        assert moved and not any(getattr(what, "purpose", "") == "kv" for what in moved)
+
+
 def test_a_sequence_read_and_written_back_goes_on(runner):
     ids, rest = ids_of(100, 1), ids_of(5, 2)
     prefill(runner, ids, slot=0)

@@ -23,10 +23,13 @@ def test_a_wheel_holds_every_shader_and_no_cli_package(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     shaders = {str(path.relative_to(ROOT)) for path in (ROOT / "rwkv_gpu").rglob("*.wgsl")}
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "rwkv_gpu").rglob("*.py")}
+    modules |= {f"rwkv_gpu/cli/{path.name}" for path in (ROOT / "cli").glob("*.py")}
     assert len(shaders) > 10
     assert shaders <= names
     assert modules <= names
-    assert {"rwkv_gpu/builtin/builtin.gguf", "rwkv_gpu/py.typed", "rwkv_gpu/cli/main.py"} <= names
+    assert {"rwkv_gpu/builtin/builtin.gguf", "rwkv_gpu/py.typed"} <= names
+    [scripts] = [name for name in names if name.endswith(".dist-info/entry_points.txt")]
+    assert "rwkv-gpu = rwkv_gpu.cli.main:main" in zipfile.ZipFile(wheel).read(scripts).decode()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"rwkv_gpu"}
 

@@ -74,6 +74,14 @@ def gguf(
     return head + (bytes(-len(head) % alignment) + data if tensors else b"")
 
 
+def with_keys(data: bytes, rows: Sequence[bytes]) -> bytes:
+    """A file with more metadata; a filler keeps its tensors aligned."""
+    added = b"".join(rows)
+    filler = text_key("filler", "." * (-len(added + text_key("filler", "")) % 32))
+    count = u64(struct.unpack_from("<Q", data, 16)[0] + len(rows) + 1)
+    return data[:16] + count + added + filler + data[24:]
+
+
 def written(folder: Path, data: bytes) -> Path:
     """The data as a file."""
     path = folder / "model.gguf"

@@ -1,6 +1,6 @@
 """Makes the golden models of this folder and records llama.cpp's logits for them, once.
 
-    pip install 'rwkv-gpu[peer]' && python -m tests.golden.record [ARCHITECTURE ...]
+    pip install 'rwkv-gpu[peer]' && python -m tests.golden.record [ARCHITECTURE or NAME OF A SCALING ...]
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
@@ -8,7 +8,6 @@ and computes in float32 must give.
 """
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
@@ -23,6 +22,7 @@ BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 HERE = Path(__file__).resolve().parent
 TOKENS = 40
 Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values and the format to keep them in
+Keys = dict[str, int | float | str]
 
 
 class Source:
@@ -41,7 +41,7 @@ class Source:
         return self.rng.random(shape, np.float32)
 
 
-def rwkv7(seed: int) -> tuple[Tensors, dict[str, int | float]]:
+def rwkv7(seed: int) -> tuple[Tensors, Keys]:
     """Two layers of two heads; receptance resembles the key, without which a first token is all rounding."""
     g, width, inner, rank, vocabulary = Source(seed), 128, 256, 32, 288
     t: Tensors = {
@@ -72,16 +72,14 @@ def rwkv7(seed: int) -> tuple[Tensors, dict[str, int | float]]:
                 t[f"{at}.time_mix_{letter}0.weight"] = 10 * g.vector(width), "F32"
         for name in ("k_k", "k_a", "r_k"):
             t[f"{at}.time_mix_{name}.weight"] = g.uniform(width), "F32"
-    keys: dict[str, int | float] = {
+    keys: Keys = {
         "wkv.head_size": 64, "attention.head_count": 0, "attention.layer_norm_epsilon": 1e-5, "token_shift_count": 2,
     }  # fmt: skip
     keys |= {f"attention.{name}_lora_rank": rank for name in ("decay", "iclr", "value_residual_mix", "gate")}
     return t, keys | {"context_length": 1024, "block_count": 2, "embedding_length": width, "feed_forward_length": inner}
 
 
-def transformer(
-    seed: int, *, norms: bool = False, biases: bool = False, experts: int = 0
-) -> tuple[Tensors, dict[str, int | float]]:
+def transformer(seed: int, *, norms: bool = False, biases: bool = False, experts: int = 0) -> tuple[Tensors, Keys]:
     """Two layers, four heads over two of keys; gate and up and down in K-quants."""
     g, width, inner, size, vocabulary = Source(seed), 256, 512, 64, 288
     t: Tensors = {
@@ -111,7 +109,7 @@ def transformer(
             t[key] = np.empty(many, np.float32), kinds[name]  # K-quants are random blocks: see `blocks`
         if experts:
             t[f"{at}.ffn_gate_inp.weight"] = g.matrix(experts, width, gain=2), "F32"
-    keys: dict[str, int | float] = {
+    keys: Keys = {
         "attention.head_count": 4, "attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 1e-6,
         "rope.freq_base": 10000.0, "rope.dimension_count": size, "context_length": 1024,
         "block_count": 2, "embedding_length": width, "feed_forward_length": inner,
@@ -132,6 +130,14 @@ MODELS = {
     "ernie4_5": lambda: transformer(6),
 }
 
+# Models of these with positions that are scaled: only what is said of them is kept, since only keys differ.
+YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 256}
+SCALED: dict[str, tuple[str, Keys]] = {
+    "linear-llama": ("llama", {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
+    "yarn-llama": ("llama", YARN),
+    "yarn-qwen3": ("qwen3", YARN | {"rope.scaling.attn_factor": 0.9}),
+}
+
 
 def blocks(values: np.ndarray, kind: str, seed: int) -> np.ndarray:
     """The values in a format, as bytes of rows; K-quants, which gguf cannot write, as random blocks."""
@@ -142,11 +148,11 @@ def blocks(values: np.ndarray, kind: str, seed: int) -> np.ndarray:
     return gguf.quants.quantize(values.reshape(rows, width), Type[kind]).view(np.uint8).reshape(rows, -1)
 
 
-def write(path: Path, arch: str, keys: Mapping[str, int | float], tensors: Tensors) -> None:
+def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
     """A GGUF of tensors that are given as bytes or float32, with a vocabulary of bytes."""
     writer = gguf.GGUFWriter(path, arch)
     for key, value in keys.items():
-        add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
+        add = {float: writer.add_float32, int: writer.add_uint32, str: writer.add_string}[type(value)]
         add(f"{arch}.{key}", value)
     vocabulary(writer, arch)
     for name, (data, kind) in tensors.items():
@@ -177,32 +183,36 @@ def vocabulary(writer: gguf.GGUFWriter, arch: str) -> None:
     writer.add_eos_token_id(2)
 
 
-def record(arch: str) -> None:
-    """The model, its twin in float32, and what llama.cpp says of the twin."""
+def record(name: str) -> None:
+    """The model, its twin in float32, and what llama.cpp says of the twin; where positions are scaled, that alone."""
     import llama_cpp
 
+    arch, scaling = SCALED.get(name, (name, {}))
     values, keys = MODELS[arch]()
+    keys |= scaling
     kept, plain = {}, {}
-    for seed, (name, (array, kind)) in enumerate(values.items()):
+    for seed, (tensor, (array, kind)) in enumerate(values.items()):
         if kind == "F32":
-            kept[name] = plain[name] = array, kind
+            kept[tensor] = plain[tensor] = array, kind
             continue
         raw = blocks(array, kind, seed)
         decoded = dequantise_rows(BY_NAME[kind], raw).reshape(array.shape)
-        kept[name] = raw.reshape(*array.shape[:-1], -1), kind
-        plain[name] = np.ascontiguousarray(decoded, np.float32), "F32"
-    path, twin = HERE / f"tiny-{arch}.gguf", HERE / f"tiny-{arch}.f32.gguf"
-    write(path, arch, keys, kept)
+        kept[tensor] = raw.reshape(*array.shape[:-1], -1), kind
+        plain[tensor] = np.ascontiguousarray(decoded, np.float32), "F32"
+    twin = HERE / f"{name}.f32.gguf"
     write(twin, arch, keys, plain)
+    if name in MODELS:
+        write(HERE / f"tiny-{name}.gguf", arch, keys, kept)
     tokens = np.random.default_rng(5).integers(3, 260, TOKENS)
     model = llama_cpp.Llama(str(twin), n_ctx=64, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
     model.eval(tokens.tolist())
     logits = np.array(model.scores[:TOKENS], np.float32)
-    np.savez_compressed(HERE / f"tiny-{arch}.npz", tokens=tokens, exact_logits=logits)
+    answers = HERE / (f"tiny-{name}.npz" if name in MODELS else f"scaled-{name}.npz")
+    np.savez_compressed(answers, tokens=tokens, exact_logits=logits)
     twin.unlink()
-    print(f"{path.name}: {path.stat().st_size:,} bytes, logits of deviation {logits.std():.2f}")
+    print(f"{answers.name}: logits of deviation {logits.std():.2f}")
 
 
 if __name__ == "__main__":
-    for arch in sys.argv[1:] or MODELS:
-        record(arch)
+    for each in sys.argv[1:] or (*MODELS, *SCALED):
+        record(each)

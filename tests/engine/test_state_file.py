@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine import state_file
-from rwkv_gpu.engine.runner import HostRunner, prefill
+from rwkv_gpu.engine.room import Wishes
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner, prefill
 from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
 from tests.golden_files import golden
 
@@ -65,15 +67,22 @@ def test_a_missing_file_or_folder_is_one_line(tmp_path):
         state_file.save(tmp_path / "no" / "folder", "model", ARRAYS, {})
 
 
-def test_a_sequence_goes_on_from_its_saved_state(tmp_path):
-    ids = list(range(1, 40))
-    with GGUFFile.open(golden("rwkv7-mini-Q8_0.gguf")) as file:
-        mark = state_file.fingerprint(file)
-        first, second = (HostRunner(file, load_model(file), slots=2) for _ in range(2))
-    want = prefill(first, ids, slot=0)
-    prefill(first, ids[:20], slot=1)
-    first.places.adopt(0, first.places.keep(1, 20), 20)
-    state_file.save(tmp_path / "s", mark, first.read_state(0), {"tokens": 20})
-    arrays, notes = state_file.load(tmp_path / "s", mark)
-    second.write_state(1, notes["tokens"], arrays)
-    np.testing.assert_allclose(prefill(second, ids[20:], slot=1, start=notes["tokens"]), want, atol=1e-5)
+@pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-llama.gguf"])
+@pytest.mark.parametrize(("source", "target"), [("cpu", "cpu"), ("gpu", "gpu"), ("gpu", "cpu")])
+def test_a_sequence_goes_on_from_its_saved_state(adapter, tmp_path, name, source, target):
+    """What it was cloned from has moved on meanwhile; kept on a device, it goes on in numpy as well."""
+    ids = list(range(1, 90))
+    with GGUFFile.open(golden(name)) as file, Device(adapter) as device:
+        model, mark, room = load_model(file), state_file.fingerprint(file), Wishes(slots=2, context=128, kv="f32")
+        first, second = (
+            HostRunner(file, model, **room) if where == "cpu" else GpuRunner(device, file, model, **room)
+            for where in (source, target)
+        )
+        want = prefill(first, ids, slot=0)
+        prefill(first, ids[:70], slot=1)
+        first.places.adopt(0, first.places.keep(1, 70), 70)
+        prefill(first, ids[:5], slot=1, start=70)
+        state_file.save(tmp_path / "s", mark, first.read_state(0), {"tokens": 70})
+        arrays, notes = state_file.load(tmp_path / "s", mark)
+        second.write_state(1, notes["tokens"], arrays)
+        np.testing.assert_allclose(prefill(second, ids[70:], slot=1, start=notes["tokens"]), want, atol=1e-4)

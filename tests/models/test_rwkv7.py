@@ -13,6 +13,7 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import load_weights
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.batch import Batch
+from tests.golden import record
 from tests.golden_files import FOLDER, NAMES, golden
 from tests.models.session import OnCpu, OnGpu, feed, float_weights
 from tests.models.tiny_rwkv7 import LAYERS, VOCABULARY, WIDTH, Tensors, tiny_tensors, write
@@ -168,6 +169,27 @@ def test_loras_may_be_of_any_rank(device, tmp_path, ranks):
     for chunks in ([6], [5, 1]):
         got = feed(OnGpu(model, weights, device, max(chunks)), tokens(6), chunks)
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("formats", ["Q8_0 Q8_0 Q8_0 Q8_0", "F32 Q8_0 F16 BF16", "Q8_0 F16 Q4_0 Q5_1"])
+def test_loras_may_be_of_any_format(fast_device, tmp_path, formats):
+    values, keys = record.MODELS["rwkv7"]()
+    for name, (array, _) in values.items():
+        for letter, fmt in zip("wagv", formats.split(), strict=True):
+            if name.split(".")[-2] in (f"time_mix_{letter}1", f"time_mix_{letter}2"):
+                values[name] = array, fmt
+    stored = {
+        name: (array if fmt == "F32" else record.blocks(array, fmt, 0).reshape(*array.shape[:-1], -1), fmt)
+        for name, (array, fmt) in values.items()
+    }
+    record.write(tmp_path / "model.gguf", "rwkv7", keys, stored)
+    with GGUFFile.open(tmp_path / "model.gguf") as file:
+        model = load_model(file)
+        runners = GpuRunner(fast_device, file, model, slots=1), HostRunner(file, model, slots=1)
+    for start, count in ((0, 16), (16, 1)):
+        batch = Batch.of([(0, start, np.arange(start, start + count))], every=True)
+        got, want = (runner.step(batch) for runner in runners)
+        assert rms(got - want) < RMS
 
 
 def decode_layer(path: Path, device: Device) -> list[str]:

@@ -48,16 +48,44 @@ class Heads:
         return 4 * self.keys * self.size
 
 
+@dataclass(frozen=True)
+class Way:
+    """Lanes that share a key, and lanes in all; keys at a time; the least positions of a run; the most workgroups."""
+
+    side: int = 8
+    lanes: int = 128
+    ahead: int = 2
+    run: int = 64
+    groups: int = 4096
+
+    def applied(self, tuning: Tuning) -> Tuning:
+        """The constants that make it."""
+        return replace(
+            tuning, one_side=self.side, one_lanes=self.lanes, one_ahead=self.ahead,
+            attend_run=self.run, attend_groups=self.groups,
+        )  # fmt: skip
+
+
+WAYS = (
+    *itertools.starmap(Way, itertools.product((8, 16), (64, 128, 256))),
+    *(Way(ahead=ahead) for ahead in (1, 4)),
+    *(Way(run=run) for run in (32, 128, 256)),
+    *(Way(groups=groups) for groups in (512, 1024, 2048)),
+    Way(16, 128, 4),
+    Way(16, 256, 4),
+    Way(16, 256, 2, 128),
+)
+
+
 def ways(device: Device) -> Iterator[tuple[str, Tuning]]:
     """Constants beside those in use."""
     default = default_tuning(device.capabilities)
     yield "as it is", default
     for run in (64, 256):
         yield f"own keys, runs of {run}", replace(default, one_side=0, attend_run=run)
-    for side, wg, ahead, run, most in [*itertools.product((8, 16), (64, 128, 256), (2, 4), (32, 64), (2048,))]:
-        if wg % device.capabilities.reach == 0 and side <= device.capabilities.reach:
-            way = replace(default, one_side=side, one_lanes=wg, one_ahead=ahead, attend_run=run, attend_groups=most)
-            yield f"{wg:3} lanes, {side:2} a key, {ahead} ahead, runs of {run:3}, {most} groups", way
+    for way in WAYS:
+        if way.lanes % device.capabilities.reach == 0 and way.side <= device.capabilities.reach:
+            yield str(way), way.applied(default)
 
 
 class Bench:

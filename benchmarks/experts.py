@@ -6,8 +6,9 @@ The sizes by themselves are those of Qwen3-30B-A3B. Experts are chosen evenly at
 best of several replays; the rate counts the experts' weights once for each expert that is chosen at all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import click
 import numpy as np
@@ -25,6 +26,7 @@ from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.vocabulary import Routing, Weight
 
+WARM = 20  # replays before one is timed, which keep the clocks up
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 
 
@@ -71,8 +73,9 @@ def record(
 @click.option("--inner", default=768)
 @click.option("--formats", default="Q4_K")
 @click.option("--rows", default="1,4,16,64,512")
+@click.option("--tiles", default="1,2,4,8,32", help="Choices of one expert for a workgroup.")
 @click.option("--replays", default=5)
-def main(device: str, formats: str, rows: str, replays: int, **sizes: int) -> None:
+def main(device: str, formats: str, rows: str, tiles: str, replays: int, **sizes: int) -> None:
     adapters = list_adapters()
     adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
     layer = Sizes(**sizes)
@@ -81,11 +84,19 @@ def main(device: str, formats: str, rows: str, replays: int, **sizes: int) -> No
         for name in formats.split(","):
             weights, named = load(gpu, layer, BY_NAME[name])
             for count in map(int, rows.split(",")):
-                compare(gpu, weights, named, layer, count, BY_NAME[name], replays)
+                shapes = [shape for shape in expert_shapes(gpu.capabilities) if str(shape.tb) in tiles.split(",")]
+                compare(gpu, weights, named, shapes, layer, count, BY_NAME[name], replays)
 
 
 def compare(
-    gpu: Device, weights: Weights, named: dict[str, Weight], layer: Sizes, count: int, fmt: Format, replays: int
+    gpu: Device,
+    weights: Weights,
+    named: dict[str, Weight],
+    shapes: Sequence[ExpertShape],
+    layer: Sizes,
+    count: int,
+    fmt: Format,
+    replays: int,
 ) -> None:
     """A line for each shape."""
     rng = np.random.default_rng(0)
@@ -100,17 +111,21 @@ def compare(
     )
     print(f"\n{fmt.name}, {count} rows, {count * layer.used / layer.experts:.2f} choices for each expert")
     default = default_tuning(gpu.capabilities).expert_shape(count * layer.used / layer.experts, fmt.run)
-    for shape in expert_shapes(gpu.capabilities):
-        plan = record(gpu, weights, named, shape, layer, count)
-        best: dict[str, float] = {}
-        for _ in range(replays):
-            for row in plan.profile(count, inputs, 1).steps:
-                best[row.name] = min(best.get(row.name, 1e9), row.seconds)
-        total = sum(best.values())
+    plans = {shape: record(gpu, weights, named, shape, layer, count) for shape in shapes}
+    best: dict[ExpertShape, dict[str, float]] = {shape: {} for shape in plans}
+    for _, (shape, plan) in product(range(replays), plans.items()):
+        for _ in range(WARM):
+            plan.run(count, inputs)
+        times = {row.name: row.seconds for row in plan.profile(count, inputs, 1).steps} | {
+            "all": plan.lap(count, inputs)
+        }
+        for name, seconds in times.items():
+            best[shape][name] = min(best[shape].get(name, 1e9), seconds)
+    for shape, steps in sorted(best.items(), key=lambda item: item[1]["all"]):
+        total = steps.pop("all")
         mark = "*" if shape == default else " "
-        label = shown(shape)
-        parts = "  ".join(f"{step} {1e6 * seconds:.0f}" for step, seconds in best.items())
-        print(f" {mark} {label:46} {1e6 * total:9.0f} µs {nbytes / total / 1e9:7.1f} GB/s   {parts}", flush=True)
+        parts = "  ".join(f"{step} {1e6 * seconds:.0f}" for step, seconds in steps.items())
+        print(f" {mark} {shown(shape):46} {1e6 * total:9.1f} µs {nbytes / total / 1e9:7.1f} GB/s   {parts}", flush=True)
 
 
 if __name__ == "__main__":

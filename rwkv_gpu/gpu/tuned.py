@@ -115,7 +115,7 @@ def save(tuned: Tuned, adapter: Adapter, folder: Path) -> Path:
 def runs(tuning: Tuning, can: Capabilities) -> bool:
     """Whether a device has all that these constants ask for."""
     shapes = [shape for name in (*LADDERS, "linear_sized") for _, shape in getattr(tuning, name)]
-    lanes = [(shape.lanes, shape.wg) for shape in shapes]
+    lanes = [(getattr(shape, "lanes", "plain"), shape.wg) for shape in shapes]
     lanes += [(tuning.reduce, tuning.row_lanes), ("plain", tuning.map_lanes)]
     lanes += [("plain", tuning.attend_lanes), ("plain", tuning.one_lanes)]
     return all(_lanes_run(*one, can) for one in lanes) and all(_kernel_runs(shape, can) for shape in shapes)
@@ -128,7 +128,9 @@ def _lanes_run(part: str, lanes: int, can: Capabilities) -> bool:
 
 
 def _kernel_runs(shape: LinearShape | ExpertShape, can: Capabilities) -> bool:
-    if isinstance(shape, LinearShape) and (shape.reach > can.reach or shape.workgroup_bytes > can.max_workgroup_memory):
+    if shape.reach > can.reach:
+        return False
+    if isinstance(shape, LinearShape) and shape.workgroup_bytes > can.max_workgroup_memory:
         return False
     needs: Mapping[str, bool] = {
         "linear_lane": can.subgroup_size == 8,
@@ -141,9 +143,9 @@ def _kernel_runs(shape: LinearShape | ExpertShape, can: Capabilities) -> bool:
 def shown(value: Any) -> str:
     """A shape or a number in few words."""
     if isinstance(value, LinearShape | ExpertShape):
-        own = value.lanes
-        if isinstance(value, LinearShape) and value.kernel in ("linear_vec", "linear_tile"):
+        own = getattr(value, "lanes", "plain")
+        if value.kernel in ("linear_vec", "linear_tile", "experts_vec"):
             own = f"side={value.side}" + (f" ahead={value.ahead}" if value.ahead > 1 else "")
-            own += f" {value.tile}" if value.tile != "f32" else ""
+            own += " f16" if getattr(value, "tile", "f32") == "f16" else ""
         return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
     return str(value)

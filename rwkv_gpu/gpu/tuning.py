@@ -65,15 +65,17 @@ class ExpertShape:
     """One way to spread products with experts over workgroups."""
 
     kernel: str  # experts_vec, experts_lane, experts_tile
-    lanes: str  # the part that reduces, or plain
     wg: int  # lanes of a workgroup
-    r: int  # rows of an expert's matrices: for a workgroup, of experts_lane for a lane; even, as gate and up take turns
+    r: int  # rows of an expert's matrices: for a workgroup, or lanes that share them; even, as gate and up take turns
     tb: int  # choices of one expert for a workgroup; with 1 they are taken as they come, with more they are sorted
+    side: int = 1  # lanes of experts_vec that share rows
+    ahead: int = 1  # runs of a row that such a lane loads at a time
+    reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
 
     @property
     def block(self) -> int:
         """Rows of an expert's matrices for a workgroup."""
-        return self.r * self.wg if self.kernel == "experts_lane" else self.r
+        return self.r * {"experts_vec": self.wg // self.side, "experts_lane": self.wg}.get(self.kernel, 1)
 
     @property
     def sums(self) -> bool:
@@ -83,26 +85,36 @@ class ExpertShape:
     @property
     def constants(self) -> dict[str, Constant]:
         """What the kernel is specialised by."""
-        return {"WG": self.wg, "R": self.r, "TB": self.tb}
+        own: dict[str, Constant] = {"SIDE": self.side, "AHEAD": self.ahead, "SUBGROUP": self.reach}
+        return {"WG": self.wg, "R": self.r, "TB": self.tb, **(own if self.kernel == "experts_vec" else {})}
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What it links, whatever it multiplies."""
+        own = {
+            "experts_vec": ("experts/meet", "reach/subgroup" if self.reach > 1 else "reach/lane"),
+            "experts_lane": ("lanes/spread",),
+        }
+        return ("lanes/plain", *own.get(self.kernel, ()))
 
 
-EXPERT_TILE = ExpertShape("experts_tile", "plain", wg=128, r=64, tb=32)
+EXPERT_TILE = ExpertShape("experts_tile", wg=128, r=64, tb=32)
 MANY = 1 << 30
 
 
-def expert_vec(lanes: str, wg: int, r: int, tb: int) -> ExpertShape:
-    """Lanes stride over a row and reduce."""
-    return ExpertShape("experts_vec", lanes, wg, r, tb)
+def expert_vec(wg: int, side: int, r: int, tb: int, *, ahead: int = 1, reach: int = 1) -> ExpertShape:
+    """Lanes share rows and reduce."""
+    return ExpertShape("experts_vec", wg, r, tb, side, ahead, min(side, reach))
 
 
 def expert_lane(r: int, tb: int) -> ExpertShape:
     """A lane for a row, on subgroups of 8."""
-    return ExpertShape("experts_lane", "plain", 8, r, tb)
+    return ExpertShape("experts_lane", 8, r, tb)
 
 
-def expert_ladder(lanes: str, wg: int) -> tuple[tuple[float, ExpertShape], ...]:
+def expert_ladder(wg: int, side: int, reach: int) -> tuple[tuple[float, ExpertShape], ...]:
     """Choices as they come, then a few to a tile, then tiles of decoded weights."""
-    few = [(bound, expert_vec(lanes, wg, 4, tb)) for bound, tb in ((1.5, 1), (3, 2), (6, 4))]
+    few = [(bound, expert_vec(wg, side, 4, tb, reach=reach)) for bound, tb in ((1.5, 1), (3, 2), (6, 4))]
     return (*few, (MANY, EXPERT_TILE))
 
 
@@ -124,7 +136,7 @@ class Tuning:
     reduce: str  # the part that sums over lanes: workgroup, subgroup, one_subgroup
     linear: tuple[tuple[int, LinearShape], ...]  # up to so many rows, this shape; ascending
     linear_short: tuple[tuple[int, LinearShape], ...] = ()  # the same for formats whose runs are of 16 weights
-    experts: tuple[tuple[float, ExpertShape], ...] = expert_ladder("workgroup", 64)  # up to so many choices of each
+    experts: tuple[tuple[float, ExpertShape], ...] = expert_ladder(64, 64, 1)  # up to so many choices of each
     experts_short: tuple[
         tuple[float, ExpertShape], ...
     ] = ()  # as linear_short; of equal tb, so that one sort serves all
@@ -206,6 +218,6 @@ def hardware(can: Capabilities) -> Tuning:
     )
     few = ((1, rows(1, 128, 16, 2)), (2, rows(2, 128, 16, 2)), (64, rows(4, 128, 16, 4)))
     ladder = (*few, (MANY, WIDE_TILE if gap else TILE))
-    experts = expert_ladder("subgroup", can.subgroup_size)
+    experts = expert_ladder(128, 16, can.reach)
     norms = min(1024, can.max_invocations)
     return Tuning(norms, 128, "subgroup", ladder, experts=experts, attend_run=64, one_side=8, linear_sized=sized)

@@ -64,10 +64,10 @@ def expert_shapes(can: Capabilities) -> Iterator[ExpertShape]:
         for r, tb in ((2, 1), (4, 1), (2, 2), (4, 2), (2, 4), (4, 4), (2, 8), (4, 8), (2, 16), (4, 16)):
             yield expert_lane(r, tb)
     for tb in (1, 2, 4, 8):
-        yield expert_vec("workgroup", 64, 4, tb)
+        yield expert_vec(64, 64, 4, tb)
         if can.subgroup:
-            yield from (expert_vec("one_subgroup", can.subgroup_size, r, tb) for r in (2, 4, 8))
-            yield expert_vec("subgroup", 2 * can.subgroup_size, 4, tb)
+            ways = ((16, 2, 1), (16, 4, 1), (32, 2, 1), (32, 4, 1), (16, 2, 2), (32, 2, 2), (64, 2, 2))
+            yield from (expert_vec(128, side, r, tb, ahead=ahead, reach=can.reach) for side, r, ahead in ways)
     yield EXPERT_TILE
 
 

@@ -45,13 +45,13 @@ def expert_shapes(can: Capabilities) -> dict[str, ExpertShape]:
     """Every kind of kernel for experts that a device can run, choices as they come and sorted."""
     size = can.subgroup_size
     shapes = {
-        "vec workgroup": expert_vec("workgroup", 64, 4, 1),
-        "vec workgroup, sorted": expert_vec("workgroup", 32, 2, 4),
+        "vec": expert_vec(64, 64, 4, 1),
+        "vec, sorted": expert_vec(32, 8, 2, 4),
     }
     shapes["tile"] = EXPERT_TILE
     if can.subgroup:
-        shapes["vec subgroup"] = expert_vec("subgroup", 4 * size, 4, 1)
-        shapes["vec one subgroup, sorted"] = expert_vec("one_subgroup", size, 2, 4)
+        shapes["vec, subgroups"] = expert_vec(4 * can.reach, 2 * can.reach, 4, 1, ahead=2, reach=can.reach)
+        shapes["vec, a subgroup, sorted"] = expert_vec(can.reach, can.reach, 2, 4, reach=can.reach)
     if size == 8:
         shapes |= {"lane": expert_lane(2, 1), "lane, sorted": expert_lane(2, 8)}
     return shapes

@@ -72,7 +72,7 @@ class ExpertRecorder(LinearRecorder):
         routing = Routing(Value((self.rows, used), np.uint32), Value((self.rows, used)))
         constants: dict[str, Constant] = {
             "E": router.shape[0], "USED": used, "NORMALISE": int(normalise), "LEAST_SUM": LEAST_SUM,
-            "WG": self.tuning.row_lanes,
+            "WG": min(self.tuning.row_lanes, max(64, 1 << (router.shape[0] - 1).bit_length())),
         }  # fmt: skip
         self.record(
             router.name,
@@ -150,9 +150,7 @@ class ExpertRecorder(LinearRecorder):
         choices = self.rows * used
         constants = matrices.constants | NUMBERS | shape.constants
         constants |= {"USED": used, "INPUT_USES": input_uses, "THEN": NUMBER[then]}
-        parts = [*matrices.parts, "experts/tiles", f"experts/{result}", "activation", f"lanes/{shape.lanes}"]
-        if shape.kernel == "experts_lane":
-            parts.append("lanes/spread")
+        parts = [*matrices.parts, "experts/tiles", f"experts/{result}", "activation", *shape.parts]
         if shape.tb == 1:
             tiles = choices
             parts.append("experts/each")
@@ -178,14 +176,14 @@ class ExpertRecorder(LinearRecorder):
         """The products of every row, its shares and the sum in one dispatch."""
         used = routing.experts.shape[1]
         residual = "residual/rows" if "residual" in operands else "residual/none"
-        constants: dict[str, Constant] = {"WG": shape.wg, "R": shape.r, "USED": used, **matrices.constants}
+        constants: dict[str, Constant] = {"USED": used, **matrices.constants, **shape.constants}
         self.record(
             matrices.name,
-            ("experts_sum_vec", *matrices.parts, residual, f"lanes/{shape.lanes}"),
+            ("experts_sum_vec", *matrices.parts, residual, *shape.parts),
             constants,
             operands
             | {"experts": routing.experts, "shares": routing.shares, "w": matrices.slice, "shard": matrices.table},
-            groups=self.rows * -(-matrices.out // shape.r),
+            groups=self.rows * -(-matrices.out // shape.block),
             fixed_bytes=matrices.bytes_read(self.rows, used),
             row_flops=matrices.flops(used),
         )

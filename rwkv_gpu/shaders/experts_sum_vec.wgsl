@@ -1,52 +1,83 @@
-// y[t, m] = sum_j shares[t, j] · (W_e[m, :] · x[t, j, :]) + residual[t, m]      a workgroup for R rows m of one t
-// Its lanes stride over the runs of all USED products, as over one long row; e = experts[t, j].
+// y[t, m] = sum_j shares[t, j] · (W_e[m, :] · x[t, j, :]) + residual[t, m]      SIDE lanes for R rows m of one t, e = experts[t, j]
+//
+// As `experts_vec`, but over the runs of all USED products, as if they were one long row.
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T, M]
 @group(0) @binding(4) var<storage, read> experts: array<u32>;           // [T, USED]
 @group(0) @binding(7) var<storage, read> shares: array<f32>;            // [T, USED]
 
-const LANES = 1u;
+const LANES = WG / SIDE;
 const MATRICES = 1u;
-const INPUT_USES = 1u;
+const SUMS = R;
+const ALL = USED * RUNS;
+
+var<workgroup> chosen: array<u32, USED>;
+var<workgroup> weights: array<f32, USED>;
 
 fn run(group: u32, lane: u32) {
     let t = group / BLOCKS;
     if t >= step.rows {
         return;
     }
-    let m0 = group % BLOCKS * R;
+    let m0 = (group % BLOCKS * LANES + lane / SIDE) * R;
+    for (var j = lane; j < USED; j += WG) {
+        chosen[j] = min(experts[t * USED + j], shard.experts - 1u);
+        weights[j] = shares[t * USED + j];
+    }
+    workgroupBarrier();
     var acc: array<f32, R>;
     for (var j = 0u; j < R; j++) {
         acc[j] = 0.0;
     }
-    for (var c = lane; c < USED * RUNS; c += WG) {
-        let n = t * USED + c / RUNS;
-        let r = c % RUNS;
-        let expert = min(experts[n], shard.experts - 1u);
-        var q: array<array<vec4f, RUN / 4u>, R>;
-        var dots: array<f32, R>;
-        for (var j = 0u; j < R; j++) {
-            q[j] = run_quants(row_runs(expert, m0, j) + r);
-            dots[j] = 0.0;
+    var raw = raws(m0, lane % SIDE);
+    for (var first = lane % SIDE; first < ALL; first += SIDE * AHEAD) {
+        var next = raw;
+        if first + SIDE * AHEAD < ALL {
+            next = raws(m0, first + SIDE * AHEAD);
         }
-        var sums = 0.0;
-        for (var k = 0u; k < RUN / 4u; k++) {
-            let values = x4(n * K, r * RUN + 4u * k, K);
-            sums += dot(values, vec4f(1.0));
+        for (var n = 0u; n < AHEAD; n++) {
+            let c = min(first + n * SIDE, ALL - 1u);
+            let weight = select(0.0, weights[c / RUNS], first + n * SIDE < ALL);
+            var fours: array<array<Four, FOURS>, R>;
+            var dots: array<f32, R>;
             for (var j = 0u; j < R; j++) {
-                dots[j] += dot(q[j][k], values);
+                fours[j] = fours_of(raw[n * R + j], run_of(m0, j, c));
+                dots[j] = 0.0;
+            }
+            var sums = vec4f();
+            for (var k = 0u; k < FOURS; k++) {
+                let values = x_at((t * USED + c / RUNS) * K, c % RUNS, k);
+                sums += values;
+                for (var j = 0u; j < R; j++) {
+                    dots[j] += dot(floats(fours[j][k]), values);
+                }
+            }
+            for (var j = 0u; j < R; j++) {
+                let scale = scale_of(raw[n * R + j], run_of(m0, j, c));
+                acc[j] += weight * (scale.x * dots[j] + scale.y * dot(sums, vec4f(1.0)));
             }
         }
-        for (var j = 0u; j < R; j++) {
-            let scale = run_scale(row_runs(expert, m0, j) + r);
-            acc[j] += shares[n] * (scale.x * dots[j] + scale.y * sums);
-        }
+        raw = next;
     }
     for (var j = 0u; j < R; j++) {
-        acc[j] = reduce_add(acc[j], lane);
+        lay(acc[j], j, lane);
     }
-    for (var j = lane; j < R; j += WG) {
+    workgroupBarrier();
+    for (var j = lane % SIDE; j < R; j += SIDE) {
         if m0 + j < M {
-            y[t * M + m0 + j] = with_residual(acc[j], t * M + m0 + j);
+            y[t * M + m0 + j] = with_residual(sum_of(j, lane), t * M + m0 + j);
         }
     }
+}
+
+// A run of all products, by its number.
+fn run_of(m0: u32, j: u32, c: u32) -> u32 { return row_runs(chosen[c / RUNS], m0, j) + c % RUNS; }
+
+fn raws(m0: u32, first: u32) -> array<Raw, AHEAD * R> {
+    var raw: array<Raw, AHEAD * R>;
+    for (var n = 0u; n < AHEAD; n++) {
+        for (var j = 0u; j < R; j++) {
+            raw[n * R + j] = run_raw(run_of(m0, j, min(first + n * SIDE, ALL - 1u)));
+        }
+    }
+    return raw;
 }

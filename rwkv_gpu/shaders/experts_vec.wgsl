@@ -1,61 +1,93 @@
-// y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup for R rows m and a tile of choices n; lanes stride over K
+// y[n, m] = result(W_e[m, :] · x[n, :])      SIDE lanes for R rows of W_e and a tile of choices n, several such groups in a workgroup
+//
+// A lane takes every SIDE-th run of 16 or 32 columns, AHEAD of them at a time, and loads the next while it multiplies. Sums
+// meet once, at the end: by shuffles over REACH lanes, then in workgroup memory.
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
 
-const LANES = 1u;       // that have rows to themselves
+const LANES = WG / SIDE;    // that have rows to themselves, each with those beside it
+const SUMS = R * TB;
 
 fn run(group: u32, lane: u32) {
     let tile = tile_at(group / BLOCKS);
     if tile.count == 0u {
         return;
     }
-    let m0 = group % BLOCKS * OUTS;
+    let m0 = (group % BLOCKS * LANES + lane / SIDE) * OUTS;
     var starts: array<u32, TB>;
     for (var t = 0u; t < TB; t++) {
         starts[t] = input_of(tile, t);
     }
-    var acc: array<f32, R * TB>;
-    for (var a = 0u; a < R * TB; a++) {
+    var acc: array<f32, SUMS>;
+    for (var a = 0u; a < SUMS; a++) {
         acc[a] = 0.0;
     }
-    for (var r = lane; r < RUNS; r += WG) {
-        var q: array<array<vec4f, RUN / 4u>, R>;
-        var scale: array<vec2f, R>;
-        for (var j = 0u; j < R; j++) {
-            let i = row_runs(tile.expert, m0, j) + r;
-            q[j] = run_quants(i);
-            scale[j] = run_scale(i);
+    var raw = raws(tile.expert, m0, lane % SIDE);
+    for (var first = lane % SIDE; first < RUNS; first += SIDE * AHEAD) {
+        var next = raw;
+        if first + SIDE * AHEAD < RUNS {
+            next = raws(tile.expert, m0, first + SIDE * AHEAD);
         }
-        for (var t = 0u; t < TB; t++) {
-            if t >= tile.count {
-                continue;       // the loop stays one that is unrolled
-            }
-            var dots: array<f32, R>;
+        for (var n = 0u; n < AHEAD; n++) {
+            let r = first + n * SIDE;
+            var fours: array<array<Four, FOURS>, R>;
+            var scale: array<vec2f, R>;
             for (var j = 0u; j < R; j++) {
-                dots[j] = 0.0;
+                let i = row_runs(tile.expert, m0, j) + min(r, RUNS - 1u);
+                fours[j] = fours_of(raw[n * R + j], i);
+                scale[j] = scale_of(raw[n * R + j], i);
             }
-            var sums = 0.0;
-            for (var c = 0u; c < RUN / 4u; c++) {
-                let values = x4(starts[t], r * RUN + 4u * c, K);
-                sums += dot(values, vec4f(1.0));
+            var dots: array<f32, SUMS>;
+            var sums: array<vec4f, TB>;
+            for (var t = 0u; t < TB; t++) {
+                sums[t] = vec4f();
                 for (var j = 0u; j < R; j++) {
-                    dots[j] += dot(q[j][c], values);
+                    dots[j * TB + t] = 0.0;
                 }
             }
-            for (var j = 0u; j < R; j++) {
-                acc[j * TB + t] += scale[j].x * dots[j] + scale[j].y * sums;
+            for (var c = 0u; c < FOURS; c++) {
+                var q: array<vec4f, R>;
+                for (var j = 0u; j < R; j++) {
+                    q[j] = floats(fours[j][c]);
+                }
+                for (var t = 0u; t < TB; t++) {
+                    let values = x_at(starts[t], r, c);
+                    sums[t] += values;
+                    for (var j = 0u; j < R; j++) {
+                        dots[j * TB + t] += dot(q[j], values);
+                    }
+                }
+            }
+            for (var t = 0u; t < TB; t++) {
+                let sum = dot(sums[t], vec4f(1.0));
+                for (var j = 0u; j < R; j++) {
+                    acc[j * TB + t] += scale[j].x * dots[j * TB + t] + scale[j].y * sum;
+                }
             }
         }
+        raw = next;
     }
-    for (var a = 0u; a < R * TB; a++) {
-        acc[a] = reduce_add(acc[a], lane);
+    for (var a = 0u; a < SUMS; a++) {
+        lay(acc[a], a, lane);
     }
-    for (var a = lane; a < OUTS * TB; a += WG) {    // the outputs are shared out among the lanes
+    workgroupBarrier();
+    for (var a = lane % SIDE; a < OUTS * TB; a += SIDE) {       // the outputs are shared out among the lanes
         let t = a % TB;
         let m = m0 + a / TB;
         if m < M && t < tile.count {
             let j = a / TB * MATRICES;
             let i = choice_at(tile.first + t) * M + m;
-            y[i] = result(acc[j * TB + t], acc[(j + MATRICES - 1u) * TB + t], i);
+            y[i] = result(sum_of(j * TB + t, lane), sum_of((j + MATRICES - 1u) * TB + t, lane), i);
         }
     }
+}
+
+// What a lane multiplies of R rows, from a run on; beyond their end, the last.
+fn raws(expert: u32, m0: u32, first: u32) -> array<Raw, AHEAD * R> {
+    var raw: array<Raw, AHEAD * R>;
+    for (var n = 0u; n < AHEAD; n++) {
+        for (var j = 0u; j < R; j++) {
+            raw[n * R + j] = run_raw(row_runs(expert, m0, j) + min(first + n * SIDE, RUNS - 1u));
+        }
+    }
+    return raw;
 }

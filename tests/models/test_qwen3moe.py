@@ -10,7 +10,7 @@ import pytest
 
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, ExpertShape, default_tuning
+from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, default_tuning, expert_vec
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.reference import Reference
@@ -153,7 +153,7 @@ def test_experts_in_several_shards_say_the_same(fast_device, monkeypatch):
     ],
 )
 def test_dispatches_of_a_mixture(fast_device, rows, kernels):
-    each = ExpertShape("experts_vec", "workgroup", 64, 4, 1)
+    each = expert_vec(64, 64, 4, 1)
     tuning = replace(default_tuning(fast_device.capabilities), experts=((1, each), (MANY, EXPERT_TILE)))
     runner = on_gpu(golden(GOLDEN[0]), fast_device, tuning=tuning)
     batch = runner.prepare(Batch.of([(0, 0, [1] * rows)]))

@@ -8,7 +8,7 @@ import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows, pack_rows
-from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, ExpertShape, Tuning, default_tuning
+from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, ExpertShape, Tuning, default_tuning, expert_lane, expert_vec
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, align, as_shard, layout, targets
 from rwkv_gpu.ops.experts import most_tiles
 from rwkv_gpu.ops.recorder import Recorder
@@ -24,23 +24,23 @@ TOLERANCE = 1e-5
 GAP = 1e-4
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 F32 = BY_NAME["F32"]
-KINDS = ["default", "each", "sorted", "tile", "subgroup", "one_subgroup", "lane", "lane_sorted"]
+KINDS = ["default", "each", "sorted", "tile", "subgroups", "part of a subgroup", "lane", "lane_sorted"]
 
 
 def expert_shapes(device) -> dict[str, ExpertShape]:
     """Every kind of kernel that this device can run, at several sizes."""
     can = device.capabilities
     shapes = {
-        "each": ExpertShape("experts_vec", "workgroup", 64, 4, 1),
-        "sorted": ExpertShape("experts_vec", "workgroup", 32, 2, 4),
+        "each": expert_vec(64, 64, 4, 1),
+        "sorted": expert_vec(32, 8, 2, 4),
         "tile": EXPERT_TILE,
     }
     if can.subgroup:
-        shapes["subgroup"] = ExpertShape("experts_vec", "subgroup", 4 * can.subgroup_size, 4, 1)
-        shapes["one_subgroup"] = ExpertShape("experts_vec", "one_subgroup", can.subgroup_size, 2, 4)
+        shapes["subgroups"] = expert_vec(4 * can.reach, 2 * can.reach, 4, 1, ahead=2, reach=can.reach)
+        shapes["part of a subgroup"] = expert_vec(2 * can.reach, can.reach // 2, 2, 4, reach=can.reach)
     if can.subgroup_size == 8:
-        shapes["lane"] = ExpertShape("experts_lane", "plain", 8, 2, 1)
-        shapes["lane_sorted"] = ExpertShape("experts_lane", "plain", 8, 2, 8)
+        shapes["lane"] = expert_lane(2, 1)
+        shapes["lane_sorted"] = expert_lane(2, 8)
     return shapes
 
 

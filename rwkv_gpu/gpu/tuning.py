@@ -78,6 +78,11 @@ class ExpertShape:
         return self.r * {"experts_vec": self.wg // self.side, "experts_lane": self.wg}.get(self.kernel, 1)
 
     @property
+    def norms(self) -> bool:
+        """Whether it can norm x on the way: lanes that share rows see all of it."""
+        return self.kernel == "experts_vec"
+
+    @property
     def sums(self) -> bool:
         """Whether the products of one row can be summed where they are computed."""
         return self.kernel == "experts_vec" and self.tb == 1

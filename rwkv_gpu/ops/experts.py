@@ -14,7 +14,7 @@ from ..gpu.tuning import ExpertShape
 from ..gpu.weights import Shard
 from .linear import LinearRecorder
 from .values import Operand, Value, Words
-from .vocabulary import LEAST_SUM, NUMBER, NUMBERS, Activation, Routing, Weight
+from .vocabulary import LEAST_SUM, NUMBER, NUMBERS, Activation, Rms, Routing, Weight
 
 SORT_LANES = 256  # of the one workgroup that sorts
 
@@ -67,8 +67,8 @@ class Matrices:
 class ExpertRecorder(LinearRecorder):
     """Ops that send rows to experts."""
 
-    def route(self, x: Value, router: Weight, used: int, *, normalise: bool) -> Routing[Value]:
-        logits = self.linear(x, router)
+    def route(self, x: Value, router: Weight, used: int, *, normalise: bool, norm: Rms | None = None) -> Routing[Value]:
+        logits = self.linear(x, router, norm=norm)
         routing = Routing(Value((self.rows, used), np.uint32), Value((self.rows, used)))
         constants: dict[str, Constant] = {
             "E": router.shape[0], "USED": used, "NORMALISE": int(normalise), "LEAST_SUM": LEAST_SUM,
@@ -83,12 +83,23 @@ class ExpertRecorder(LinearRecorder):
         )
         return routing
 
-    def expert_glu(self, x: Value, gate: Weight, up: Weight, routing: Routing[Value], then: Activation) -> Value:
+    def expert_glu(
+        self,
+        x: Value,
+        gate: Weight,
+        up: Weight,
+        routing: Routing[Value],
+        then: Activation,
+        *,
+        norm: Rms | None = None,
+    ) -> Value:
         used = routing.experts.shape[1]
         y = Value((self.rows, used, gate.shape[1]))
         both = self._paired(gate, up)
+        if norm and not (both and x.shape[1] % 32 == 0 and self._expert_shape(both, routing).norms):
+            x, norm = self._norm_once(x, norm), None
         if both is not None:
-            self._by_choice(both, routing, {"x": x, "y": y}, "glu", used, then)
+            self._by_choice(both, routing, {"x": x, "y": y}, "glu", used, then, norm)
             return y
         first = Value(y.shape)
         for matrices in self._each_shard(gate):
@@ -143,6 +154,7 @@ class ExpertRecorder(LinearRecorder):
         result: str,
         input_uses: int,
         then: Activation = "none",
+        norm: Rms | None = None,
     ) -> None:
         """One dispatch for every choice with an expert of the shard; `input_uses` neighbours read the same x."""
         shape = self._expert_shape(matrices, routing)
@@ -151,6 +163,11 @@ class ExpertRecorder(LinearRecorder):
         constants = matrices.constants | NUMBERS | shape.constants
         constants |= {"USED": used, "INPUT_USES": input_uses, "THEN": NUMBER[then]}
         parts = [*matrices.parts, "experts/tiles", f"experts/{result}", "activation", *shape.parts]
+        if norm is not None:
+            operands |= {"gain": self.vector(norm.weight)}
+            constants["EPS"] = float(norm.eps)
+        if shape.norms:
+            parts.append("norm/rms" if norm else "norm/none")
         if shape.tb == 1:
             tiles = choices
             parts.append("experts/each")

@@ -101,8 +101,14 @@ class LinearRecorder(DenseRecorder):
         shapes = [self.tuning.linear_shape(self.rows, run, out, width) for run in (16, 32) for out in outs]
         if width % 32 == 0 and all(shape.norms for shape in shapes):
             return xs, norm
-        normed = {x: self.rms_norm(x, norm.weight, norm.eps) for x in dict.fromkeys(xs)}
-        return [normed[x] for x in xs], None
+        return [self._norm_once(x, norm) for x in xs], None
+
+    def _norm_once(self, x: Value, norm: Rms) -> Value:
+        """The same for all that read it."""
+        key = x, norm.weight.name
+        if key not in self._norms:
+            self._norms[key] = self.rms_norm(x, norm.weight, norm.eps)
+        return self._norms[key]
 
     def _together(self, asked: Sequence[Asked]) -> list[list[int]]:
         """Which of them one dispatch can compute: those of one format whose weights and inputs each share a buffer."""

@@ -165,15 +165,26 @@ class Reference:
         gated: Array = (y * gate).reshape(x.r.shape)
         return gated
 
-    def route(self, x: Array, router: Weight, used: int, *, normalise: bool) -> Routing[Array]:
-        logits = self.linear(x, router)
+    def route(self, x: Array, router: Weight, used: int, *, normalise: bool, norm: Rms | None = None) -> Routing[Array]:
+        logits = self.linear(x, router, norm=norm)
         experts = np.argsort(-logits, axis=1, kind="stable")[:, :used]  # softmax keeps their order
         shares = np.take_along_axis(self.softmax(logits), experts, axis=1)
         if normalise:
             shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), np.float32(LEAST_SUM))
         return Routing(experts.astype(np.uint32), shares)
 
-    def expert_glu(self, x: Array, gate: Weight, up: Weight, routing: Routing[Array], then: Activation) -> Array:
+    def expert_glu(
+        self,
+        x: Array,
+        gate: Weight,
+        up: Weight,
+        routing: Routing[Array],
+        then: Activation,
+        *,
+        norm: Rms | None = None,
+    ) -> Array:
+        if norm is not None:
+            x = self.rms_norm(x, norm.weight, norm.eps)
         spread = np.broadcast_to(x[:, None], (*routing.experts.shape, x.shape[1]))  # [T, used, D]
         first, second = (self._by_expert(spread, weight, routing) for weight in (gate, up))
         y: Array = ACTIVATIONS[then](first) * second

@@ -226,13 +226,24 @@ class Ops(Protocol[Tensor]):
         y = (norm(S r) · weight + bias + (sum r · k · r_k) · v) · gate       norm over the head, with eps
         """
 
-    def route(self, x: Tensor, router: Weight, used: int, *, normalise: bool) -> Routing[Tensor]:
+    def route(
+        self, x: Tensor, router: Weight, used: int, *, normalise: bool, norm: Rms | None = None
+    ) -> Routing[Tensor]:
         """The `used` experts with the largest p = softmax(W x[t]), the largest first, of equals the lower index; their
         shares are their p, divided by max(sum, 2^-14) where they are to be normalised
         """
 
-    def expert_glu(self, x: Tensor, gate: Weight, up: Weight, routing: Routing[Tensor], then: Activation) -> Tensor:
-        """y[t, j] = then(G_e x[t]) · (U_e x[t]), e = experts[t, j]; [T, used, M]"""
+    def expert_glu(
+        self,
+        x: Tensor,
+        gate: Weight,
+        up: Weight,
+        routing: Routing[Tensor],
+        then: Activation,
+        *,
+        norm: Rms | None = None,
+    ) -> Tensor:
+        """y[t, j] = then(G_e x[t]) · (U_e x[t]), e = experts[t, j], of norm(x) where there is one; [T, used, M]"""
 
     def expert_sum(self, h: Tensor, down: Weight, routing: Routing[Tensor], *, add: Tensor | None = None) -> Tensor:
         """y[t] = (sum over j of shares[t, j] · D_e h[t, j]) + add[t], e = experts[t, j]"""

@@ -5,7 +5,7 @@
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
 
 const LANES = WG / SIDE;    // that have rows to themselves, each with those beside it
-const SUMS = R * TB;
+const SUMS = R * TB + select(0u, TB, NORMED);     // the squares of x behind the products
 
 fn run(group: u32, lane: u32) {
     let tile = tile_at(group / BLOCKS);
@@ -36,7 +36,7 @@ fn run(group: u32, lane: u32) {
                 fours[j] = fours_of(raw[n * R + j], i);
                 scale[j] = scale_of(raw[n * R + j], i);
             }
-            var dots: array<f32, SUMS>;
+            var dots: array<f32, R * TB>;
             var sums: array<vec4f, TB>;
             for (var t = 0u; t < TB; t++) {
                 sums[t] = vec4f();
@@ -50,7 +50,11 @@ fn run(group: u32, lane: u32) {
                     q[j] = floats(fours[j][c]);
                 }
                 for (var t = 0u; t < TB; t++) {
-                    let values = x_at(starts[t], r, c);
+                    let plain = x_at(starts[t], r, c);
+                    let values = gained(plain, min(r * RUN + 4u * c, K - 4u));
+                    if NORMED {
+                        acc[R * TB + t] += dot(plain, plain);
+                    }
                     sums[t] += values;
                     for (var j = 0u; j < R; j++) {
                         dots[j * TB + t] += dot(q[j], values);
@@ -76,9 +80,18 @@ fn run(group: u32, lane: u32) {
         if m < M && t < tile.count {
             let j = a / TB * MATRICES;
             let i = choice_at(tile.first + t) * M + m;
-            y[i] = result(sum_of(j * TB + t, lane), sum_of((j + MATRICES - 1u) * TB + t, lane), i);
+            let scale = root_of(t, lane);
+            let second = scale * sum_of((j + MATRICES - 1u) * TB + t, lane);
+            y[i] = result(scale * sum_of(j * TB + t, lane), second, i);
         }
     }
+}
+
+fn root_of(t: u32, lane: u32) -> f32 {
+    if NORMED {
+        return root(sum_of(R * TB + t, lane), K);
+    }
+    return 1.0;
 }
 
 // What a lane multiplies of R rows, from a run on; beyond their end, the last.

@@ -14,7 +14,7 @@ from rwkv_gpu.ops.experts import most_tiles
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import LEAST_SUM, Routing, Weight
+from rwkv_gpu.ops.vocabulary import LEAST_SUM, Rms, Routing, Weight
 from tests.gguf.blocks import mild_rows
 from tests.recording import linear_shapes, run_plan, tunings
 
@@ -252,6 +252,19 @@ def test_every_format(fast_device, fmt):
     gate, up = bench.together((3, 37, 256), fmt, fmt)
     [down] = bench.together((3, 27, 256), fmt)
     bench.check(products(gate, up, down), **given(3, 3, 2, 256))
+
+
+@pytest.mark.parametrize("width", [64, 72])
+def test_a_norm_on_the_way(device, tuning, width):
+    bench = Bench(device, tuning, 5)
+    gate, up = bench.together((3, 37, width), F32, F32)
+    [gain] = bench.together((1, width), F32)
+    norm = Rms(gain, 1e-3)
+
+    def says(g, x, experts, shares):
+        return {"h": g.expert_glu(x, gate, up, Routing(experts, shares), "silu", norm=norm)}
+
+    bench.check(says, x=3 * normal(5, width), **choices(5, 3, 2))
 
 
 def test_widths_that_nothing_divides(fast_device):

@@ -65,10 +65,10 @@ def certain(path: Path, ids: Sequence[int], monkeypatch) -> int:
     nearest = np.full(len(ids), np.inf)
     route = Reference.route
 
-    def watched(self, x, router, used, *, normalise):
-        logits = np.sort(self.linear(x, router), axis=1)[:, ::-1]
+    def watched(self, x, router, used, *, normalise, norm):
+        logits = np.sort(self.linear(x, router, norm=norm), axis=1)[:, ::-1]
         np.minimum(nearest, logits[:, used - 1] - logits[:, used], out=nearest)
-        return route(self, x, router, used, normalise=normalise)
+        return route(self, x, router, used, normalise=normalise, norm=norm)
 
     with monkeypatch.context() as patch:
         patch.setattr(Reference, "route", watched)

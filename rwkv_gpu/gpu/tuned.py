@@ -128,9 +128,7 @@ def _lanes_run(part: str, lanes: int, can: Capabilities) -> bool:
 
 
 def _kernel_runs(shape: LinearShape | ExpertShape, can: Capabilities) -> bool:
-    if shape.reach > can.reach:
-        return False
-    if isinstance(shape, LinearShape) and shape.workgroup_bytes > can.max_workgroup_memory:
+    if shape.reach > can.reach or shape.workgroup_bytes > can.max_workgroup_memory:
         return False
     needs: Mapping[str, bool] = {
         "linear_lane": can.subgroup_size == 8,
@@ -142,10 +140,13 @@ def _kernel_runs(shape: LinearShape | ExpertShape, can: Capabilities) -> bool:
 
 def shown(value: Any) -> str:
     """A shape or a number in few words."""
-    if isinstance(value, LinearShape | ExpertShape):
-        own = getattr(value, "lanes", "plain")
-        if value.kernel in ("linear_vec", "linear_tile", "experts_vec"):
+    if isinstance(value, ExpertShape):
+        own = f"side={value.side}" + (f" summing={value.sum_side}x{value.sum_r}" if value.sum_side else "")
+        return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
+    if isinstance(value, LinearShape):
+        own = value.lanes
+        if value.kernel in ("linear_vec", "linear_tile"):
             own = f"side={value.side}" + (f" ahead={value.ahead}" if value.ahead > 1 else "")
-            own += " f16" if getattr(value, "tile", "f32") == "f16" else ""
+            own += f" {value.tile}" if value.tile != "f32" else ""
         return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
     return str(value)

@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 from .device import Capabilities
 from .shader import Constant
 
+MANY = 1 << 30
+STAGED_FLOATS = 2304  # of x in the workgroup memory of experts_vec, where lanes do not want more
+
 
 @dataclass(frozen=True)
 class LinearShape:
@@ -69,8 +72,14 @@ class ExpertShape:
     r: int  # rows of an expert's matrices: for a workgroup, or lanes that share them; even, as gate and up take turns
     tb: int  # choices of one expert for a workgroup; with 1 they are taken as they come, with more they are sorted
     side: int = 1  # lanes of experts_vec that share rows
-    ahead: int = 1  # runs of a row that such a lane loads at a time
     reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
+    sum_side: int = 0  # lanes that share rows where the products of all choices of a row are summed; 0 is as many
+    sum_r: int = 0  # rows that they share there
+
+    @property
+    def summing(self) -> "ExpertShape":
+        """The same where the products of all choices of a row are summed: few rows, and long ones."""
+        return replace(self, side=self.sum_side or self.side, r=self.sum_r or self.r)
 
     @property
     def block(self) -> int:
@@ -87,10 +96,27 @@ class ExpertShape:
         """Whether the products of one row can be summed where they are computed."""
         return self.kernel == "experts_vec" and self.tb == 1
 
+    def staged(self, run: int, runs: int = MANY) -> int:
+        """Runs of a row of x that lie in workgroup memory at a time: all of so many, or as many as have room."""
+        room = STAGED_FLOATS // (self.tb * (run + 4))
+        return self.side * max(1, min(room, runs + self.side - 1) // self.side)
+
+    @property
+    def workgroup_bytes(self) -> int:
+        """The memory that a workgroup has in common."""
+        if self.kernel != "experts_vec":
+            return 32 * (self.r + self.tb) * 4 if self.kernel == "experts_tile" else 0
+        most = 0
+        for shape in (self, self.summing):
+            staged = max(shape.tb * shape.staged(run) * (run + 4) for run in (16, 32))
+            sums = shape.wg // min(shape.side, shape.reach) * shape.r * shape.tb + shape.wg // shape.reach * shape.tb
+            most = max(most, 4 * (staged + sums))
+        return most
+
     @property
     def constants(self) -> dict[str, Constant]:
         """What the kernel is specialised by."""
-        own: dict[str, Constant] = {"SIDE": self.side, "AHEAD": self.ahead, "SUBGROUP": self.reach}
+        own: dict[str, Constant] = {"SIDE": self.side, "SUBGROUP": self.reach}
         return {"WG": self.wg, "R": self.r, "TB": self.tb, **(own if self.kernel == "experts_vec" else {})}
 
     @property
@@ -104,12 +130,13 @@ class ExpertShape:
 
 
 EXPERT_TILE = ExpertShape("experts_tile", wg=128, r=64, tb=32)
-MANY = 1 << 30
 
 
-def expert_vec(wg: int, side: int, r: int, tb: int, *, ahead: int = 1, reach: int = 1) -> ExpertShape:
-    """Lanes share rows and reduce."""
-    return ExpertShape("experts_vec", wg, r, tb, side, ahead, min(side, reach))
+def expert_vec(
+    wg: int, side: int, r: int, tb: int, *, reach: int = 1, summing: tuple[int, int] = (0, 0)
+) -> ExpertShape:
+    """Lanes share rows and reduce; `summing` are the lanes and rows where all products of a row are summed."""
+    return ExpertShape("experts_vec", wg, r, tb, side, reach, *summing)
 
 
 def expert_lane(r: int, tb: int) -> ExpertShape:
@@ -117,9 +144,13 @@ def expert_lane(r: int, tb: int) -> ExpertShape:
     return ExpertShape("experts_lane", 8, r, tb)
 
 
-def expert_ladder(wg: int, side: int, reach: int) -> tuple[tuple[float, ExpertShape], ...]:
+def expert_ladder(
+    wg: int, side: int, reach: int, summing: tuple[int, int] = (0, 0)
+) -> tuple[tuple[float, ExpertShape], ...]:
     """Choices as they come, then a few to a tile, then tiles of decoded weights."""
-    few = [(bound, expert_vec(wg, side, 4, tb, reach=reach)) for bound, tb in ((1.5, 1), (3, 2), (6, 4))]
+    few = [
+        (bound, expert_vec(wg, side, 4, tb, reach=reach, summing=summing)) for bound, tb in ((1.5, 1), (3, 2), (6, 4))
+    ]
     return (*few, (MANY, EXPERT_TILE))
 
 
@@ -141,7 +172,7 @@ class Tuning:
     reduce: str  # the part that sums over lanes: workgroup, subgroup, one_subgroup
     linear: tuple[tuple[int, LinearShape], ...]  # up to so many rows, this shape; ascending
     linear_short: tuple[tuple[int, LinearShape], ...] = ()  # the same for formats whose runs are of 16 weights
-    experts: tuple[tuple[float, ExpertShape], ...] = expert_ladder(64, 64, 1)  # up to so many choices of each
+    experts: tuple[tuple[float, ExpertShape], ...] = expert_ladder(64, 16, 1, (64, 4))  # up to so many choices of each
     experts_short: tuple[
         tuple[float, ExpertShape], ...
     ] = ()  # as linear_short; of equal tb, so that one sort serves all
@@ -223,6 +254,8 @@ def hardware(can: Capabilities) -> Tuning:
     )
     few = ((1, rows(1, 128, 16, 2)), (2, rows(2, 128, 16, 2)), (64, rows(4, 128, 16, 4)))
     ladder = (*few, (MANY, WIDE_TILE if gap else TILE))
-    experts = expert_ladder(128, 16, can.reach)
+    experts = expert_ladder(128, 16, can.reach, (min(64, 2 * can.reach), 2))
     norms = min(1024, can.max_invocations)
-    return Tuning(norms, 128, "subgroup", ladder, experts=experts, attend_run=64, one_side=8, linear_sized=sized)
+    return Tuning(
+        norms, 128, "subgroup", ladder, experts=experts, attend_run=64, one_side=16, one_ahead=4, linear_sized=sized
+    )

@@ -64,10 +64,13 @@ def expert_shapes(can: Capabilities) -> Iterator[ExpertShape]:
         for r, tb in ((2, 1), (4, 1), (2, 2), (4, 2), (2, 4), (4, 4), (2, 8), (4, 8), (2, 16), (4, 16)):
             yield expert_lane(r, tb)
     for tb in (1, 2, 4, 8):
-        yield expert_vec(64, 64, 4, tb)
+        yield expert_vec(64, 16, 4, tb, summing=(64, 4))
         if can.subgroup:
-            ways = ((16, 2, 1), (16, 4, 1), (32, 2, 1), (32, 4, 1), (16, 2, 2), (32, 2, 2), (64, 2, 2))
-            yield from (expert_vec(128, side, r, tb, ahead=ahead, reach=can.reach) for side, r, ahead in ways)
+            ways = ((8, 4, 32, 2), (16, 2, 32, 4), (16, 4, 64, 2), (16, 8, 64, 4), (32, 2, 128, 2), (32, 4, 128, 4))
+            for side, r, sum_side, sum_r in ways:
+                shape = expert_vec(128, side, r, tb, reach=can.reach, summing=(sum_side, sum_r))
+                if shape.workgroup_bytes <= can.max_workgroup_memory:
+                    yield shape
     yield EXPERT_TILE
 
 

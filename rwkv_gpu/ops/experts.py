@@ -46,6 +46,11 @@ class Matrices:
         return Words((*moved[0], *moved[-1], *here, 0, 0))
 
     @property
+    def runs(self) -> int:
+        """Of a row."""
+        return -(-self.width // self.shards[0].run)
+
+    @property
     def constants(self) -> dict[str, Constant]:
         """What kernels are specialised by."""
         return {"K": self.width, "M": self.out, "PADDED": int(self.width % 32 > 0)}
@@ -168,6 +173,7 @@ class ExpertRecorder(LinearRecorder):
             constants["EPS"] = float(norm.eps)
         if shape.norms:
             parts.append("norm/rms" if norm else "norm/none")
+            constants["STAGED"] = shape.staged(matrices.shards[0].run, matrices.runs)
         if shape.tb == 1:
             tiles = choices
             parts.append("experts/each")
@@ -193,10 +199,12 @@ class ExpertRecorder(LinearRecorder):
         """The products of every row, its shares and the sum in one dispatch."""
         used = routing.experts.shape[1]
         residual = "residual/rows" if "residual" in operands else "residual/none"
+        shape = shape.summing
         constants: dict[str, Constant] = {"USED": used, **matrices.constants, **shape.constants}
+        constants["STAGED"] = shape.staged(matrices.shards[0].run, used * matrices.runs)
         self.record(
             matrices.name,
-            ("experts_sum_vec", *matrices.parts, residual, *shape.parts),
+            ("experts_sum_vec", *matrices.parts, residual, "norm/none", *shape.parts),
             constants,
             operands
             | {"experts": routing.experts, "shares": routing.shares, "w": matrices.slice, "shard": matrices.table},

@@ -9,8 +9,9 @@ from .vocabulary import PAGE, Attention, Cache
 
 QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one
 MOST_QUERIES = 16
-MOST_HEADS = 8  # of a workgroup whose lanes share keys
-LANE_FLOATS = 64  # of queries, and as many of sums, that such a lane has at most where more lanes can share
+LANE_FLOATS = (
+    32  # of queries, and as many of sums, that such a lane keeps in registers: with more they do not stay there
+)
 MOST_RUNS = 64  # of a context, in decode
 SHORT_RUNS = 2  # that are not worth joining
 NO_WINDOW = 1 << 31
@@ -58,32 +59,39 @@ def prompt_spread(cache: Cache, how: Attention) -> Spread:
     return Spread(how.heads, cache.heads, cache.size, how.window, shared, most // shared)
 
 
-def one_bytes(shared: int, size: int, subgroups: int) -> int:
-    """Of workgroup memory, where lanes share keys: heads as they come and turned, and the sums of each subgroup."""
-    return 4 * size * (2 * (shared + 4) + subgroups * (shared + 3)) + (8 << 10) // 4
-
-
 def decode_spread(cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning, can: Capabilities) -> Spread:
     """For a plan whose sequences have one row, and so many pages at most: cut into runs where that is worth it."""
     sharing = how.heads // cache.heads
-    side = min(tuning.one_side, can.reach)
-    if side > 1:
-        subgroups = tuning.one_lanes // can.reach
-        room = can.max_workgroup_memory
-        most = max((n for n in range(1, MOST_HEADS + 1) if one_bytes(n, cache.size, subgroups) <= room), default=1)
-        shared = _divisor(sharing, most)
-        wanted = max(side, -(-shared * cache.size // LANE_FLOATS))
-        side = max(n for n in (1, 2, 4, 8, 16, 32) if n <= min(wanted, can.reach) and cache.size // 8 % n == 0)
+    if min(tuning.one_side, can.reach) > 1:
+        shared, side = _sharing_keys(sharing, cache.size, tuning, can)
         grain = tuning.attend_run
     else:
-        side = 0
-        shared = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size))
+        shared, side = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size)), 0
         grain = -(-tuning.attend_run // PAGE) * PAGE
     wanted = min(MOST_RUNS, max(4, tuning.attend_groups * shared // (rows * how.heads)))
     runs = min(wanted, -(-pages * PAGE // grain))
     if runs <= SHORT_RUNS:
         runs = 1
     return Spread(how.heads, cache.heads, cache.size, how.window, shared, 1, grain, runs, side)
+
+
+def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int]:
+    """Heads of a workgroup and lanes that share a key: as many heads as registers and memory have room for."""
+    sides = [n for n in (1, 2, 4, 8, 16, 32) if n <= can.reach and size // 8 % n == 0]
+    subgroups = tuning.one_lanes // can.reach
+    most = max(1, LANE_FLOATS * sides[-1] // size)
+    if _divisor(sharing, most) <= most // 2:
+        most *= 2  # rather than look at the same keys three times
+    while most > 1 and one_bytes(most, size, subgroups) > can.max_workgroup_memory:
+        most -= 1
+    shared = _divisor(sharing, most)
+    wanted = max(tuning.one_side, -(-shared * size // LANE_FLOATS))
+    return shared, max(side for side in sides if side <= wanted)
+
+
+def one_bytes(shared: int, size: int, subgroups: int) -> int:
+    """Of workgroup memory, where lanes share keys: heads as they come and turned, and the sums of each subgroup."""
+    return 4 * size * (2 * (shared + 4) + subgroups * (shared + 3)) + (8 << 10) // 4
 
 
 def _divisor(count: int, most: int) -> int:

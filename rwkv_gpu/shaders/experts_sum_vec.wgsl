@@ -29,34 +29,38 @@ fn run(group: u32, lane: u32) {
         acc[j] = 0.0;
     }
     var raw = raws(m0, lane % SIDE);
-    for (var first = lane % SIDE; first < ALL; first += SIDE * AHEAD) {
-        var next = raw;
-        if first + SIDE * AHEAD < ALL {
-            next = raws(m0, first + SIDE * AHEAD);
+    for (var base = 0u; base < ALL; base += STAGED) {
+        if base > 0u {
+            workgroupBarrier();         // what was staged has been read by all
         }
-        for (var n = 0u; n < AHEAD; n++) {
-            let c = min(first + n * SIDE, ALL - 1u);
-            let weight = select(0.0, weights[c / RUNS], first + n * SIDE < ALL);
+        _ = stage(0u, t * USED * K, base, lane);
+        workgroupBarrier();
+        for (var c = base + lane % SIDE; c < min(base + STAGED, ALL); c += SIDE) {
+            var next = raw;
+            if c + SIDE < ALL {
+                next = raws(m0, c + SIDE);
+            }
             var fours: array<array<Four, FOURS>, R>;
             var dots: array<f32, R>;
             for (var j = 0u; j < R; j++) {
-                fours[j] = fours_of(raw[n * R + j], run_of(m0, j, c));
+                fours[j] = fours_of(raw[j], run_of(m0, j, c));
                 dots[j] = 0.0;
             }
             var sums = vec4f();
             for (var k = 0u; k < FOURS; k++) {
-                let values = x_at((t * USED + c / RUNS) * K, c % RUNS, k);
+                let values = staged[place(0u, c - base) + k];
                 sums += values;
                 for (var j = 0u; j < R; j++) {
                     dots[j] += dot(floats(fours[j][k]), values);
                 }
             }
+            let weight = weights[c / RUNS];
             for (var j = 0u; j < R; j++) {
-                let scale = scale_of(raw[n * R + j], run_of(m0, j, c));
+                let scale = scale_of(raw[j], run_of(m0, j, c));
                 acc[j] += weight * (scale.x * dots[j] + scale.y * dot(sums, vec4f(1.0)));
             }
+            raw = next;
         }
-        raw = next;
     }
     for (var j = 0u; j < R; j++) {
         lay(acc[j], j, lane);
@@ -72,12 +76,13 @@ fn run(group: u32, lane: u32) {
 // A run of all products, by its number.
 fn run_of(m0: u32, j: u32, c: u32) -> u32 { return row_runs(chosen[c / RUNS], m0, j) + c % RUNS; }
 
-fn raws(m0: u32, first: u32) -> array<Raw, AHEAD * R> {
-    var raw: array<Raw, AHEAD * R>;
-    for (var n = 0u; n < AHEAD; n++) {
-        for (var j = 0u; j < R; j++) {
-            raw[n * R + j] = run_raw(run_of(m0, j, min(first + n * SIDE, ALL - 1u)));
-        }
+fn raws(m0: u32, c: u32) -> array<Raw, R> {
+    var raw: array<Raw, R>;
+    for (var j = 0u; j < R; j++) {
+        raw[j] = run_raw(run_of(m0, j, min(c, ALL - 1u)));
     }
     return raw;
 }
+
+// Where run c of all that a row of y reads lies: the row of x, and the run of that.
+fn start_of(start: u32, c: u32) -> vec2u { return vec2u(start + c / RUNS * K, c % RUNS); }

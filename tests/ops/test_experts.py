@@ -36,7 +36,7 @@ def expert_shapes(device) -> dict[str, ExpertShape]:
         "tile": EXPERT_TILE,
     }
     if can.subgroup:
-        shapes["subgroups"] = expert_vec(4 * can.reach, 2 * can.reach, 4, 1, ahead=2, reach=can.reach)
+        shapes["subgroups"] = expert_vec(4 * can.reach, 2 * can.reach, 4, 1, reach=can.reach, summing=(can.reach, 2))
         shapes["part of a subgroup"] = expert_vec(2 * can.reach, can.reach // 2, 2, 4, reach=can.reach)
     if can.subgroup_size == 8:
         shapes["lane"] = expert_lane(2, 1)

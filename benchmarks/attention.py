@@ -52,28 +52,34 @@ class Heads:
 class Way:
     """Lanes that share a key, and lanes in all; keys at a time; the least positions of a run; the most workgroups."""
 
-    side: int = 8
+    side: int = 16
     lanes: int = 128
-    ahead: int = 2
+    ahead: int = 4
     run: int = 64
     groups: int = 4096
+    joins: bool = True
 
     def applied(self, tuning: Tuning) -> Tuning:
         """The constants that make it."""
         return replace(
-            tuning, one_side=self.side, one_lanes=self.lanes, one_ahead=self.ahead,
+            tuning, one_side=self.side, one_lanes=self.lanes, one_ahead=self.ahead, one_joins=self.joins,
             attend_run=self.run, attend_groups=self.groups,
         )  # fmt: skip
 
+    def __str__(self) -> str:
+        ends = "joined by the last" if self.joins else "joined by a dispatch"
+        whole = f"{self.lanes} lanes, {self.side} a key, {self.ahead} at a time, runs of {self.run}"
+        return f"{whole}, {self.groups} groups, {ends}"
+
 
 WAYS = (
-    *itertools.starmap(Way, itertools.product((8, 16), (64, 128, 256))),
-    *(Way(ahead=ahead) for ahead in (1, 4)),
+    Way(joins=False),
+    *(Way(lanes=lanes) for lanes in (64, 256)),
+    *(Way(ahead=ahead) for ahead in (2, 8)),
     *(Way(run=run) for run in (32, 128, 256)),
     *(Way(groups=groups) for groups in (512, 1024, 2048)),
-    Way(16, 128, 4),
-    Way(16, 256, 4),
-    Way(16, 256, 2, 128),
+    Way(side=8, ahead=2),
+    Way(lanes=256, run=128),
 )
 
 
@@ -165,9 +171,9 @@ def compare(bench: Bench, depths: list[int], rounds: int, only: str) -> None:
             best[name][depth] = min(best[name][depth], bench.seconds(by_depth[depth], depth))
     bound = [bench.batch * (depth + 1) * bench.heads.position_bytes / 4.3e12 for depth in depths]
     for name, seconds in {"depth": [d / 1e6 for d in depths], "at 4,300 GB/s": bound}.items():
-        print(f"{name:56}" + "".join(f"{1e6 * one:9.1f}" for one in seconds))
+        print(f"{name:72}" + "".join(f"{1e6 * one:9.1f}" for one in seconds))
     for name, by_depth in sorted(best.items(), key=lambda item: sum(item[1].values())):
-        print(f"{name:56}" + "".join(f"{1e6 * one:9.1f}" for one in by_depth.values()), flush=True)
+        print(f"{name:72}" + "".join(f"{1e6 * one:9.1f}" for one in by_depth.values()), flush=True)
 
 
 if __name__ == "__main__":

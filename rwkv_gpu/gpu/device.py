@@ -21,7 +21,14 @@ USAGE = wgpu.BufferUsage
 STORAGE = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST
 
 # What we can use, by wgpu's names; each is taken where it exists.
-FEATURES = ("shader-f16", "subgroup", "subgroup-barrier", "timestamp-query", "timestamp-query-inside-passes")
+FEATURES = (
+    "shader-f16",
+    "subgroup",
+    "subgroup-barrier",
+    "timestamp-query",
+    "timestamp-query-inside-passes",
+    "memory-decoration-coherent",
+)
 EXPERIMENTAL = ("cooperative-matrix",)
 
 VARIABLE_SUBGROUPS = (0x8086,)  # vendors whose compilers choose a size for each kernel: Intel, 8 to 32 lanes
@@ -57,6 +64,7 @@ class Capabilities:
     cooperative_matrix: bool
     timestamps: bool
     timestamps_in_pass: bool
+    coherent: bool  # whether workgroups can be made to see what others of their dispatch wrote
     software: bool
     max_buffer: int
     max_binding: int
@@ -212,6 +220,7 @@ class Device:
             cooperative_matrix="cooperative-matrix" in features,
             timestamps="timestamp-query" in features,
             timestamps_in_pass="timestamp-query-inside-passes" in features,
+            coherent="memory-decoration-coherent" in features,
             software=self.adapter.kind == "CPU",
             max_buffer=limits["max-buffer-size"],
             max_binding=limits["max-storage-buffer-binding-size"],

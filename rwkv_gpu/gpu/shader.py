@@ -22,7 +22,7 @@ Constant = int | float | str | tuple[int, ...]  # a u32, an f32, the type that a
 ENABLE = re.compile(r"^enable \w+;\n", re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*")
 BINDING = re.compile(
-    r"@group\(0\)\s*@binding\((\d+)\)\s*var<\s*(uniform|storage)(?:\s*,\s*(read_write|read))?\s*>\s*(\w+)"
+    r"@group\(0\)\s*@binding\((\d+)\)\s*(?:@coherent\s+)?var<\s*(uniform|storage)(?:\s*,\s*(read_write|read))?\s*>\s*(\w+)"
 )
 LOCATION = re.compile(r"wgsl:(\d+):(\d+)")
 PRELUDE = "prelude"

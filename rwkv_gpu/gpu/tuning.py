@@ -182,6 +182,9 @@ class Tuning:
     one_side: int = 0  # lanes that share a key in decode, within a subgroup; with none, each lane has keys of its own
     one_lanes: int = 128  # of a workgroup of such lanes
     one_ahead: int = 2  # keys that such a lane loads at a time
+    one_joins: bool = (
+        False  # whether the last workgroup joins the runs, where the device allows it, or another dispatch
+    )
     # what is better for smaller matrices: the first that fits
     linear_sized: tuple[tuple[Size, LinearShape], ...] = ()
 
@@ -257,5 +260,14 @@ def hardware(can: Capabilities) -> Tuning:
     experts = expert_ladder(128, 16, can.reach, (min(64, 2 * can.reach), 2))
     norms = min(1024, can.max_invocations)
     return Tuning(
-        norms, 128, "subgroup", ladder, experts=experts, attend_run=64, one_side=16, one_ahead=4, linear_sized=sized
+        norms,
+        128,
+        "subgroup",
+        ladder,
+        experts=experts,
+        attend_run=64,
+        one_side=16,
+        one_ahead=4,
+        one_joins=True,
+        linear_sized=sized,
     )

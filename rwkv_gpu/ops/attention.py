@@ -84,23 +84,39 @@ class AttentionRecorder(Recording):
         """The rows over their pages, and where these were cut into runs, the runs joined."""
         y = Value((self.rows, spread.heads * spread.size))
         split = spread.runs > 1
-        out = Value((self.rows, spread.heads * spread.runs * (spread.size + 4))) if split else y
+        found = Value((self.rows, spread.heads * spread.runs * (spread.size + 4)))
+        if spread.joins:
+            operands = {**operands, "y": y, "found": found, "done": self._none_done(spread)}
+        else:
+            operands = {**operands, "y": found if split else y}
         few = min(self.max_segments, self.rows)
         blocks = (self.rows - few) // spread.rows + few  # sequences may each end in a block that is not full
-        end = "attention/runs" if split else "attention/whole"
+        end = "joined" if spread.joins else "runs" if split else "whole"
         self.record(
             name,
-            (look.kernel, *look.parts, f"attention/read_{self.caches.kind}", "attention/cut", end, "lanes/plain"),
+            (
+                look.kernel,
+                *look.parts,
+                f"attention/read_{self.caches.kind}",
+                "attention/cut",
+                f"attention/{end}",
+                "lanes/plain",
+            ),
             {**spread.sizes, **spread.cut, **look.constants, "MAX_PAGES": self.caches.max_pages},
-            {**operands, "pages": self.page_tables, "y": out},
+            {**operands, "pages": self.page_tables},
             groups=blocks * spread.heads // spread.shared * spread.runs,
             fixed_bytes=0,
             row_bytes=self._position_bytes(spread) if self.single else 0,
             reach=Reach(0, self._position_bytes(spread), 4 * spread.heads * spread.size, spread.window),
         )
-        if split:
-            self._join(name, spread, out, y)
+        if split and not spread.joins:
+            self._join(name, spread, found, y)
         return y
+
+    def _none_done(self, spread: Spread) -> Computed:
+        """Counts of workgroups, which every dispatch leaves as it found them."""
+        count = self.rows * spread.heads // spread.shared
+        return Computed(("none done", count), lambda: np.zeros(count, np.uint32))
 
     def _join(self, name: str, spread: Spread, x: Value, y: Value) -> None:
         """The runs of each head, by as many lanes for each vec4 as a workgroup has."""

@@ -13,7 +13,8 @@ LANE_FLOATS = (
     32  # of queries, and as many of sums, that such a lane keeps in registers: with more they do not stay there
 )
 MOST_RUNS = 64  # of a context, in decode
-SHORT_RUNS = 2  # that are not worth joining
+SHORT_RUNS = 2  # that are not worth a dispatch that joins them
+JOINED_BUFFERS = 10  # that a kernel binds which attends and joins
 NO_WINDOW = 1 << 31
 
 
@@ -30,6 +31,7 @@ class Spread:
     grain: int = PAGE  # a run of the context is a multiple of so many positions
     runs: int = 1  # at most
     side: int = 0  # lanes that share a key; none where every lane has keys of its own
+    joins: bool = False  # whether the kernel that attends joins the runs
 
     @property
     def sizes(self) -> dict[str, Constant]:
@@ -70,9 +72,10 @@ def decode_spread(cache: Cache, how: Attention, rows: int, pages: int, tuning: T
         grain = -(-tuning.attend_run // PAGE) * PAGE
     wanted = min(MOST_RUNS, max(4, tuning.attend_groups * shared // (rows * how.heads)))
     runs = min(wanted, -(-pages * PAGE // grain))
-    if runs <= SHORT_RUNS:
-        runs = 1
-    return Spread(how.heads, cache.heads, cache.size, how.window, shared, 1, grain, runs, side)
+    joins = side > 0 and tuning.one_joins and can.coherent and can.max_storage_buffers >= JOINED_BUFFERS
+    if runs <= (1 if joins else SHORT_RUNS):
+        runs, joins = 1, False
+    return Spread(how.heads, cache.heads, cache.size, how.window, shared, 1, grain, runs, side, joins)
 
 
 def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int]:

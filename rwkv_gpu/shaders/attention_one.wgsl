@@ -18,6 +18,7 @@ const COLUMNS = 2u * CHUNKS;                    // vec4s that a lane has of a he
 const SUBGROUPS = WG / SUBGROUP;
 const ITEMS = (SHARED + 1u) * N4;               // vec4s of the queries, and of the key behind them
 const ROUNDS = (ITEMS + WG - 1u) / WG;
+const AT_ONCE = 8u;                             // runs that a lane reads side by side, where it joins them
 const LOWEST = -1e38;                           // the maximum of nothing
 const HIDDEN = -2e38;                           // a score that counts for nothing, even beside that
 
@@ -34,6 +35,8 @@ var<workgroup> own: array<Half, 2u * N4>;                               // the r
 var<workgroup> sums: array<vec4f, SUBGROUPS * QUERIES * N4>;
 var<workgroup> tops: array<f32, SUBGROUPS * QUERIES>;
 var<workgroup> totals: array<f32, SUBGROUPS * QUERIES>;
+
+var<private> run_count: u32;    // of the row
 
 // What a lane is there for.
 struct Place {
@@ -57,6 +60,7 @@ fn run(group: u32, lane: u32) {
     if cut.start >= cut.end {
         return;
     }
+    run_count = runs_of(position);
     let last = cut.end > position;
     let at = Place(t, share * SHARED / (H / KV), cut.start, min(cut.end, position), lane / SIDE, lane % SIDE);
     stage(at, share, position, lane);
@@ -178,6 +182,7 @@ fn run(group: u32, lane: u32) {
     for (var i = lane; i < SHARED * N4; i += WG) {
         join(t * H + share * SHARED, number, i / N4, i % N4);
     }
+    finish(t * H + share * SHARED, lane);
 }
 
 // The row's heads as the matrices leave them, its turns, and the pages of the run: all that has to be known first.

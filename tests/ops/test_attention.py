@@ -252,6 +252,7 @@ SHARING = {
     "eight heads": (Case(heads=8, kv_heads=1, rope=ROPES["part of a head in neighbours"], normed=True), 70, 8, 16, 1),
     "seventeen heads": (Case(heads=17, kv_heads=1, size=80, rope=Rope("neox", 80, 1e4)), 70, 8, 8, 1),
     "a window": (Case(window=100), 300, 8, 32, 2),
+    "joined at once": (Case(kind="f16"), 300, 8, 32, 2),
     "a window of one": (Case(window=1), 66, 4, 8, 1),
 }
 
@@ -263,13 +264,16 @@ def test_lanes_that_share_keys_give_the_same(fast_device, what):
     if reach < side:
         pytest.skip("no lanes that surely share a subgroup")
     how = {"one_side": side, "one_lanes": max(lanes, reach), "one_ahead": ahead, "attend_run": 32}
-    assert_same(case, fast_device, history(case, length, step=1), **how)
+    how["one_joins"] = what.startswith("joined")
+    more = [(case.batch([(2, at, 1)]), case.inputs(1, seed=at)) for at in (length, length + 1)]
+    assert_same(case, fast_device, [*history(case, length, step=1), *more], **how)
 
 
 def test_lanes_that_share_keys_of_several_sequences(fast_device):
     if fast_device.capabilities.reach < 8:
         pytest.skip("no lanes that surely share a subgroup")
-    assert_same(Case(), fast_device, each_of_several(), one_side=8, one_lanes=64, attend_groups=8)
+    for joins in (False, True):
+        assert_same(Case(), fast_device, each_of_several(), one_side=8, one_lanes=64, attend_groups=8, one_joins=joins)
 
 
 def test_thousands_of_positions(fast_device):

@@ -6,3 +6,5 @@ fn write(head: u32, number: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
         y[at + N4] = vec4f(top_and_sum, 0.0, 0.0);
     }
 }
+
+fn finish(_first: u32, _lane: u32) {}

@@ -107,7 +107,7 @@ class ExpertShape:
         if self.kernel != "experts_vec":
             return 32 * (self.r + self.tb) * 4 if self.kernel == "experts_tile" else 0
         most = 0
-        for shape in (self, self.summing):
+        for shape in (self, self.summing) if self.sums else (self,):
             staged = max(shape.tb * shape.staged(run) * (run + 4) for run in (16, 32))
             sums = shape.wg // min(shape.side, shape.reach) * shape.r * shape.tb + shape.wg // shape.reach * shape.tb
             most = max(most, 4 * (staged + sums))

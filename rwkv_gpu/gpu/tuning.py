@@ -248,6 +248,7 @@ def hardware(can: Capabilities) -> Tuning:
     gap = int(can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes)
     sized = (
         (Size(1, width=512), rows(1, 128, 16, 2)),
+        (Size(1, out=256), rows(1, 128, 64, 1)),
         (Size(1, out=4096, width=4096), rows(1, 128, 32, 2)),
         (Size(1, out=4096), rows(1, 128, 64, 4)),
         (Size(2, out=4096), rows(2, 128, 32, 2)),
@@ -257,7 +258,9 @@ def hardware(can: Capabilities) -> Tuning:
     )
     few = ((1, rows(1, 128, 16, 2)), (2, rows(2, 128, 16, 2)), (64, rows(4, 128, 16, 4)))
     ladder = (*few, (MANY, WIDE_TILE if gap else TILE))
-    experts = expert_ladder(128, 16, can.reach, (min(64, 2 * can.reach), 2))
+    wide = min(64, 2 * can.reach)
+    alone = expert_vec(128, 16, 2, 1, reach=can.reach, summing=(wide, 2))
+    experts = ((0.25, alone), *expert_ladder(128, 16, can.reach, (wide, 4)))
     norms = min(1024, can.max_invocations)
     return Tuning(
         norms,
@@ -265,7 +268,7 @@ def hardware(can: Capabilities) -> Tuning:
         "subgroup",
         ladder,
         experts=experts,
-        attend_run=64,
+        attend_run=32,
         one_side=16,
         one_ahead=4,
         one_joins=True,

@@ -12,6 +12,7 @@ const_assert D % 4u == 0u;
 const D4 = D / 4u;
 const MINE = (D4 + WG - 1u) / WG;     // vec4s of a row for a lane
 const KEPT = MINE <= 4u;            // whether it keeps them in registers, or reads them again
+const AHEAD = MINE == 1u;           // whether what the rows are multiplied by is on its way while they are normed
 
 struct Rows {
     t: u32,
@@ -29,13 +30,27 @@ fn run(group: u32, lane: u32) {
     if t >= step.rows {
         return;
     }
-    let segment = segments[row_segment[t]];
+    var own = t;                        // rows of one for each sequence need not ask whose they are
+    if step.segments != step.rows {
+        own = row_segment[t];
+    }
+    let segment = segments[own];
     let first = t == segment.first;
     let source = segment.source * D4;
     let replaced = segment.written * D4;
 
     let rows = Rows(t, source, first);
     var kept: array<Both, min(MINE, 4u)>;
+    var gain = vec4f();
+    var shift = vec4f();
+    var mixes: array<vec4f, MIXES>;
+    if AHEAD && lane < D4 {
+        gain = weight[lane];
+        shift = bias[lane];
+        for (var m = 0u; m < MIXES; m++) {
+            mixes[m] = mix[m * D4 + lane];
+        }
+    }
     var sums = vec2f();                 // of x[t] and of the row before it
     for (var i = 0u; i < MINE; i++) {
         let both = load(rows, i, lane);
@@ -69,10 +84,17 @@ fn run(group: u32, lane: u32) {
         if !KEPT {
             both = load(rows, i, lane);
         }
-        let xx = (both.here - mean.x) * scale.x * weight[d] + bias[d];
-        let previous = select((both.there - mean.y) * scale.y * weight[d] + bias[d], vec4f(), fresh);
+        if !AHEAD {
+            gain = weight[d];
+            shift = bias[d];
+        }
+        let xx = (both.here - mean.x) * scale.x * gain + shift;
+        let previous = select((both.there - mean.y) * scale.y * gain + shift, vec4f(), fresh);
         for (var m = 0u; m < MIXES; m++) {
-            y[m * apart(D4) + t * D4 + d] = xx + (previous - xx) * mix[m * D4 + d];
+            if !AHEAD {
+                mixes[m] = mix[m * D4 + d];
+            }
+            y[m * apart(D4) + t * D4 + d] = xx + (previous - xx) * mixes[m];
         }
         if first {
             state[replaced + d] = x[last * D4 + d];

@@ -51,6 +51,7 @@ fn run(group: u32, lane: u32) {
     for (var done = 0u; done < segment.count; done += BLOCK) {
         let tokens = min(BLOCK, segment.count - done);
         let at = (segment.first + done) * D4 + head * N4;
+        let last = last_of(at, tokens, head, lane);     // on its way while the tokens are run through
         prepare(at, tokens, head, lane);
         for (var token = 0u; token < tokens; token++) {
             let base = token * N4 + part;
@@ -75,7 +76,7 @@ fn run(group: u32, lane: u32) {
                 store_y(token * N + row, out);
             }
         }
-        conclude(at, tokens, head, lane);
+        conclude(last, at, tokens, head, lane);
     }
     for (var c = 0u; c < COLUMNS; c++) {
         store_tile(written + c * SPLIT, s[c]);
@@ -119,8 +120,23 @@ fn prepare(at: u32, tokens: u32, head: u32, lane: u32) {
     workgroupBarrier();
 }
 
-// Norms, adds the bonus, gates and writes a block of tokens.
-fn conclude(at: u32, tokens: u32, head: u32, lane: u32) {
+// What a vec4 of S r is multiplied by at the end.
+struct Last {
+    weight: vec4f,
+    bias: vec4f,
+    gate: vec4f,
+}
+
+fn last_of(at: u32, tokens: u32, head: u32, i: u32) -> Last {
+    if i >= tokens * N4 {
+        return Last();
+    }
+    let d = head * N4 + i % N4;
+    return Last(vectors[3u * D4 + d], vectors[4u * D4 + d], gate_of(at + i / N4 * D4 + i % N4));
+}
+
+// Norms, adds the bonus, gates and writes a block of tokens; `first` is what a lane's first vec4 wants.
+fn conclude(first: Last, at: u32, tokens: u32, head: u32, lane: u32) {
     workgroupBarrier();
     for (var i = lane; i < tokens * N4; i += WG) {
         sums[i] = dot(y4(i), vec4f(1.0));
@@ -141,10 +157,12 @@ fn conclude(at: u32, tokens: u32, head: u32, lane: u32) {
     workgroupBarrier();
     for (var i = lane; i < tokens * N4; i += WG) {
         let token = i / N4;
-        let d = head * N4 + i % N4;
-        let normed = (y4(i) - token_mean[token]) * token_scale[token] * vectors[3u * D4 + d] + vectors[4u * D4 + d];
-        let place = at + token * D4 + i % N4;
-        y[place] = gated(place, fma(vec4f(token_bonus[token]), block_v[i], normed));
+        var last = first;
+        if i != lane {
+            last = last_of(at, tokens, head, i);
+        }
+        let normed = (y4(i) - token_mean[token]) * token_scale[token] * last.weight + last.bias;
+        y[at + token * D4 + i % N4] = fma(vec4f(token_bonus[token]), block_v[i], normed) * last.gate;
     }
 }
 

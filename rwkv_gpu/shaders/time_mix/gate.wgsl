@@ -1,1 +1,1 @@
-fn gated(token: u32, y: vec4f) -> vec4f { return y * gates[G * apart(D4) + token]; }
+fn gate_of(token: u32) -> vec4f { return gates[G * apart(D4) + token]; }

@@ -4,21 +4,25 @@ import itertools
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rwkv_gpu.engine.fit import fit
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import FORMATS
-from rwkv_gpu.gpu.shader import link
+from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache, link
+from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.vocabulary import NUMBERS
+from tests.golden_files import OWN
 from tests.recording import record, tunings
 from tests.toy import toy, toy_weights
 
 NAGA = shutil.which("naga")
-
-
 needs_naga = pytest.mark.skipif(NAGA is None, reason="no `naga` command on the path (cargo install naga-cli)")
 
 
@@ -31,6 +35,13 @@ def untranslated(folder: Path, number: int, source: str) -> str:
     return "" if done.returncode == 0 and metal.exists() and hlsl.exists() else f"{done.stderr}\n{source}"
 
 
+def translate(folder: Path, sources: Sequence[str]) -> list[str]:
+    """What naga has against any of them."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        told = pool.map(untranslated, itertools.repeat(folder), itertools.count(), sources)
+        return list(filter(None, told))
+
+
 @needs_naga
 @pytest.mark.last
 def test_every_shader_of_the_session_translates(device, compiled, tmp_path):
@@ -40,9 +51,33 @@ def test_every_shader_of_the_session_translates(device, compiled, tmp_path):
     sources = sorted(compiled)
     compiled.clear()
     assert len(sources) > 10
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        told = pool.map(untranslated, itertools.repeat(tmp_path), itertools.count(), sources)
-    assert not list(filter(None, told))
+    assert translate(tmp_path, sources) == []
+
+
+@needs_naga
+@pytest.mark.parametrize("subgroup", [0, 32])
+def test_every_shader_that_a_gpu_would_be_given_translates(fast_device, subgroup, tmp_path, monkeypatch):
+    """The plans of every architecture for steps of each size, as a GPU with such subgroups runs them: linked alone."""
+    can = replace(
+        fast_device.capabilities, software=False, subgroup=subgroup > 0, subgroup_size=subgroup, reach=max(1, subgroup),
+        max_workgroup_memory=48 << 10, max_invocations=1024,
+    )  # fmt: skip
+    sources = set()
+
+    def only_linked(_cache: PipelineCache, linked: Linked) -> Pipeline:
+        sources.add(linked.source)
+        return Pipeline(linked.name, None, None, linked.bindings())
+
+    monkeypatch.setattr(PipelineCache, "_compile", only_linked)
+    monkeypatch.setattr(fast_device, "pipelines", PipelineCache(fast_device.handle, checked=False))
+    monkeypatch.setattr(fast_device, "capabilities", can)
+    for path in OWN.glob("*.gguf"):
+        with GGUFFile.open(path) as file:
+            model = load_model(file)
+            for rows in (1, 2, 4, 8, 64, 512):
+                fit(fast_device, file, model, chunk_size=rows, slots=4)
+    assert len(sources) > 50
+    assert translate(tmp_path, sorted(sources)) == []
 
 
 @needs_naga

@@ -37,7 +37,7 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
     """Every kind of matrix kernel that this device can run, at several sizes."""
     can = device.capabilities
     shapes = {"alone": vec(64, 16, 2, 1), "alone_rows": vec(32, 8, 2, 4), "ahead": vec(32, 4, 2, 1, ahead=2)}
-    shapes |= {"tile": TILE, "dot": dot("workgroup", 32, 2, 2)}
+    shapes |= {"tile": TILE, "tile_parts": replace(TILE, fill=200), "dot": dot("workgroup", 32, 2, 2)}
     if can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes:
         shapes["wide_tile"] = WIDE_TILE
     if can.f16:

@@ -148,5 +148,6 @@ def shown(value: Any) -> str:
         if value.kernel in ("linear_vec", "linear_tile"):
             own = f"side={value.side}" + (f" ahead={value.ahead}" if value.ahead > 1 else "")
             own += f" {value.tile}" if value.tile != "f32" else ""
+            own += f" fill={value.fill}" if value.fill else ""
         return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
     return str(value)

@@ -7,6 +7,8 @@ from .shader import Constant
 
 MANY = 1 << 30
 STAGED_FLOATS = 2304  # of x in the workgroup memory of experts_vec, where lanes do not want more
+PART = 256  # columns that a part of a product has at least
+FILL = 600  # workgroups that are enough for the last ones to matter little
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class LinearShape:
     reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
     tile: str = "f32"  # what linear_tile keeps in workgroup memory: f16 halves it, and rounds
     gap: int = 0  # between its columns, where there is room for one
+    fill: int = 0  # workgroups that linear_tile wants: columns are cut into parts until there are as many
 
     @property
     def norms(self) -> bool:
@@ -34,12 +37,21 @@ class LinearShape:
         """Rows of W for a workgroup."""
         return self.r * {"linear_vec": self.wg // self.side, "linear_lane": self.wg}.get(self.kernel, 1)
 
+    def cuts(self, groups: int, width: int) -> int:
+        """How many parts columns are cut into, where workgroups for whole columns are so many."""
+        return max(1, min(-(-self.fill // groups), width // PART))
+
     @property
     def constants(self) -> dict[str, Constant]:
         """What the kernel is specialised by."""
         own: dict[str, dict[str, Constant]] = {
             "linear_vec": {"SIDE": self.side, "AHEAD": self.ahead, "SUBGROUP": self.reach},
-            "linear_tile": {"SIDE": self.side, "GAP": self.gap, "Tile": self.tile},
+            "linear_tile": {
+                "SIDE": self.side,
+                "GAP": self.gap,
+                "Tile": self.tile,
+                "HALVES": int(self.tile == "f16"),
+            },
         }
         return {"WG": self.wg, "R": self.r, "TB": self.tb, **own.get(self.kernel, {})}
 
@@ -254,10 +266,10 @@ def hardware(can: Capabilities) -> Tuning:
         (Size(2, out=4096), rows(2, 128, 32, 2)),
         (Size(4, out=4096), rows(4, 128, 32, 4)),
         (Size(64, out=1024), rows(4, 128, 16, 4)),
-        (Size(MANY, out=1024), replace(TILE, gap=gap)),
+        (Size(MANY, out=1024), replace(TILE, gap=gap, fill=FILL)),
     )
     few = ((1, rows(1, 128, 16, 2)), (2, rows(2, 128, 16, 2)), (64, rows(4, 128, 16, 4)))
-    ladder = (*few, (MANY, WIDE_TILE if gap else TILE))
+    ladder = (*few, (MANY, replace(WIDE_TILE if gap else TILE, fill=FILL)))
     wide = min(64, 2 * can.reach)
     alone = expert_vec(128, 16, 2, 1, reach=can.reach, summing=(wide, 2))
     experts = ((0.25, alone), *expert_ladder(128, 16, can.reach, (wide, 4)))

@@ -7,6 +7,7 @@ from ..gpu.device import Capabilities
 from ..gpu.tuning import (
     COOP,
     EXPERT_TILE,
+    FILL,
     TILE,
     WIDE_TILE,
     ExpertShape,
@@ -50,7 +51,8 @@ def _few(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:
 def _many(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:
     if rows <= 4:
         return
-    tiles = (TILE, replace(TILE, gap=1), WIDE_TILE, replace(WIDE_TILE, wg=128, tb=64))
+    every = (TILE, replace(TILE, gap=1), WIDE_TILE, replace(WIDE_TILE, wg=128, tb=64))
+    tiles = [replace(tile, fill=0 if can.software else FILL) for tile in every]
     yield from tiles
     if can.f16 and precision != "float32":
         yield from (replace(tile, tile="f16") for tile in tiles)

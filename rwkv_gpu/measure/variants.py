@@ -27,6 +27,7 @@ def linear_shapes(can: Capabilities) -> dict[str, LinearShape]:
     shapes = {"vec": vec(64, 16, 4, 1), "vec, rows": vec(32, 8, 2, 4), "tile": TILE, "dot": dot("workgroup", 32, 2, 2)}
     if can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes:
         shapes["wide tile"] = WIDE_TILE
+    shapes["tile, parts"] = replace(TILE, fill=16)
     if can.f16:
         shapes["tile f16"] = TILE_F16
         if can.cooperative_matrix and size == 32:

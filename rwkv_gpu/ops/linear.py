@@ -1,6 +1,7 @@
 """Matrix products recorded: one matrix, shards of one, several at once, gate and up in pairs."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -165,37 +166,79 @@ class LinearRecorder(DenseRecorder):
         norm: Rms | None,
         out: str = "rows",
     ) -> None:
-        """One dispatch for all the products, which share a format."""
+        """All the products, which share a format, by one dispatch, or one and another that joins their parts."""
         shape = self.tuning.linear_shape(
             self.rows, products[0].shard.run, sum(p.shard.rows for p in products), max(p.k for p in products)
         )
+        t_blocks = -(-self.rows // shape.tb)
+        groups = t_blocks * sum(-(-p.shard.rows // shape.block) for p in products)
+        parts = shape.cuts(groups, min(p.k for p in products))
+        if parts == 1:
+            self._dispatch(name, products, operands, norm, out, shape)
+        else:
+            self._in_parts(name, products, operands, out, shape, parts)
+
+    def _in_parts(
+        self,
+        name: str,
+        products: Sequence[Product],
+        operands: dict[str, Operand],
+        out: str,
+        shape: LinearShape,
+        parts: int,
+    ) -> None:
+        """Workgroups of their own for each part of the columns, and a dispatch that adds up what they found."""
+        count = self.rows * parts
+        starts = [0, *itertools.accumulate(count * p.shard.rows for p in products)]
+        found = Value((self.rows, starts[-1] // self.rows))
+        cut = [replace(p, y=start) for p, start in zip(products, starts, strict=False)]
+        self._dispatch(name, cut, {"x": operands["x"], "w": operands["w"], "y": found}, None, "parts", shape, parts)
+        joined = [replace(p, x=start) for p, start in zip(products, starts, strict=False)]
+        operands = {key: operand for key, operand in operands.items() if key != "w"} | {"x": found}
+        lanes = self.tuning.map_lanes
+        table, blocks = _table(joined, lanes * (2 if out == "pairs" else 1), self.rows, self.rows, parts)
+        self.record(
+            name,
+            ("linear_join", "lanes/plain", "matrix", *_outputs(out, operands)),
+            {"WG": lanes} | NUMBERS,
+            operands | {"table": table},
+            groups=blocks * self.rows,
+        )
+
+    def _dispatch(
+        self,
+        name: str,
+        products: Sequence[Product],
+        operands: dict[str, Operand],
+        norm: Rms | None,
+        out: str,
+        shape: LinearShape,
+        parts: int = 1,
+    ) -> None:
+        """One dispatch for all the products, which share a format."""
         if shape.kernel == "linear_dot" and not products[0].shard.packed:
             shape = replace(shape, kernel="linear_vec", side=shape.wg)
         if shape.kernel == "linear_dot":
             products, operands = self._with_bytes(products, operands)
         assert shape.workgroup_bytes <= self.device.capabilities.max_workgroup_memory, f"{shape} wants too much memory"
-        words, blocks = _table(products, shape)
         t_blocks = -(-self.rows // shape.tb)
-        table = (len(products), blocks, t_blocks, 0, *words, *[0] * (MATRIX_WORDS * MATRICES - len(words)))
-        parts = [*products[0].shard.parts, f"out/{out}", "matrix", "activation", *shape.parts]
-        if out == "rows":
-            parts.append("bias/vector" if "bias" in operands else "bias/none")
-            parts.append("residual/rows" if "residual" in operands else "residual/none")
+        table, blocks = _table(products, shape.block, t_blocks, self.rows, parts)
+        linked = [*products[0].shard.parts, "matrix", *_outputs(out, operands), *shape.parts]
         constants = shape.constants
         if shape.kernel != "linear_dot":
-            parts.append("x/scalar" if any(p.k % 4 for p in products) else "x/vec4")
+            linked.append("x/scalar" if any(p.k % 4 for p in products) else "x/vec4")
             constants["PADDED"] = int(any(p.k % 32 for p in products))
         if norm is not None:
             operands = operands | {"gain": self.vector(norm.weight)}
             constants["EPS"] = float(norm.eps)
         if shape.norms:
-            parts.append("norm/rms" if norm else "norm/none")
+            linked.append("norm/rms" if norm else "norm/none")
         self.record(
             name,
-            (shape.kernel, *parts),
+            (shape.kernel, *linked),
             constants | NUMBERS,
-            operands | {"table": Words(table)},
-            groups=blocks * t_blocks,
+            operands | {"table": table},
+            groups=blocks * t_blocks * parts,
             row_flops=sum(2 * p.shard.rows * p.k for p in products),
         )
 
@@ -217,11 +260,23 @@ class LinearRecorder(DenseRecorder):
         return moved, operands | {"x": self._bytes[x.root]}
 
 
-def _table(products: Sequence[Product], shape: LinearShape) -> tuple[list[int], int]:
+def _outputs(out: str, operands: Mapping[str, Operand]) -> list[str]:
+    """The parts of a kernel that say what becomes of a sum."""
+    parts = [f"out/{out}"]
+    if out != "parts":
+        parts.append("activation")
+    if out == "rows":
+        parts.append("bias/vector" if "bias" in operands else "bias/none")
+        parts.append("residual/rows" if "residual" in operands else "residual/none")
+    return parts
+
+
+def _table(products: Sequence[Product], block: int, t_blocks: int, rows: int, parts: int) -> tuple[Words, int]:
     """The words that describe each matrix to the kernels, and the blocks of rows over all."""
     words: list[int] = []
     blocks = 0
     for p in products:
         words += [blocks, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes]
-        blocks += -(-p.shard.rows // shape.block)
-    return words, blocks
+        blocks += -(-p.shard.rows // block)
+    rest = [0] * (MATRIX_WORDS * MATRICES - len(words))
+    return Words((len(products), blocks, t_blocks, rows, parts, 0, 0, 0, *words, *rest)), blocks

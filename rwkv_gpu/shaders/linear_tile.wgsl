@@ -10,13 +10,14 @@ const PARTS = 32u / RUN;
 const DOWN = WG / SIDE;                 // lanes along t
 const HALF = WG / 2u;
 const RUNS = R * PARTS / HALF;          // that a lane decodes of a chunk
-const FOURS = TB * 8u / HALF;           // that a lane turns
+const SQUARES = TB * 2u / HALF;         // 4 x 4 of x that a lane turns
 const W4 = R / 4u + GAP;                // vec4s between columns; with a gap they lie in different banks
 const X4 = TB / 4u + GAP;
 const_assert R == 8u * SIDE;
 const_assert TB == 8u * DOWN;
 const_assert R * PARTS % HALF == 0u;
-const_assert TB * 8u % HALF == 0u;
+const_assert TB * 2u % HALF == 0u;
+const_assert SIDE % 8u == 0u && DOWN % 4u == 0u;
 
 alias Column = vec4<Tile>;
 alias Square = mat4x4<Tile>;
@@ -26,23 +27,27 @@ var<workgroup> x_tile: array<Column, 32u * X4>;     // [32, TB / 4]
 
 fn run(group: u32, lane: u32) {
     let t0 = group % table.t_blocks * TB;
-    let block = group / table.t_blocks;
-    if t0 >= step.rows || block >= table.blocks {
+    let block = group / table.t_blocks % table.blocks;
+    part = group / table.t_blocks / table.blocks;
+    if t0 >= step.rows || part >= table.parts {
         return;
     }
     let matrix = matrix_of(block);
     let row0 = (block - matrix.block) * R;
     let chunks = (matrix.k + 31u) / 32u;
-    let m = lane % SIDE;
-    let t = lane / SIDE;
+    let start = part * chunks / table.parts;
+    let end = (part + 1u) * chunks / table.parts;
+    // 8 x 4 neighbours: what they read of a column lies in 32 banks.
+    let m = lane % 8u + lane / 32u % (SIDE / 8u) * 8u;
+    let t = lane / 8u % 4u + lane / (4u * SIDE) * 4u;
     var sums00 = mat4x4f();
     var sums01 = mat4x4f();
     var sums10 = mat4x4f();
     var sums11 = mat4x4f();
     var raw: array<Raw, RUNS>;
-    var fours: array<vec4f, FOURS>;
-    for (var chunk = 0u; chunk <= chunks; chunk++) {
-        if chunk > 0u {                 // what was asked for is put down
+    var squares: array<mat4x4f, SQUARES>;
+    for (var chunk = start; chunk <= end; chunk++) {
+        if chunk > start {                 // what was asked for is put down
             workgroupBarrier();
             if lane < HALF {
                 for (var n = 0u; n < RUNS; n++) {
@@ -50,45 +55,43 @@ fn run(group: u32, lane: u32) {
                     decode(raw[n], run_of(matrix, row0 + p % R, chunk - 1u, chunks) + p / R, p % R, p / R);
                 }
             } else {
-                for (var n = 0u; n < FOURS; n++) {
-                    turn(fours[n], n * HALF + lane - HALF);
+                for (var n = 0u; n < SQUARES; n++) {
+                    turn(squares[n], n * HALF + lane - HALF);
                 }
             }
             workgroupBarrier();
         }
-        if chunk < chunks {             // what comes next is asked for
+        if chunk < end {                // what comes next is asked for
             if lane < HALF {
                 for (var n = 0u; n < RUNS; n++) {
                     let p = n * HALF + lane;
                     raw[n] = run_raw(run_of(matrix, row0 + p % R, chunk, chunks) + p / R);
                 }
             } else {
-                for (var n = 0u; n < FOURS; n++) {
-                    let e = n * HALF + lane - HALF;
-                    let start = matrix.x + min(t0 + e / 8u, step.rows - 1u) * matrix.k;
-                    fours[n] = x4(start, 32u * chunk + e % 8u * 4u, matrix.k);
+                for (var n = 0u; n < SQUARES; n++) {
+                    squares[n] = square_of(matrix, t0, chunk, n * HALF + lane - HALF);
                 }
             }
         }
-        if chunk > 0u {
-            var part00 = Square();
-            var part01 = Square();
-            var part10 = Square();
-            var part11 = Square();
-            for (var k = 0u; k < 32u; k++) {
-                let w0 = w_tile[k * W4 + m];
-                let w1 = w_tile[k * W4 + m + SIDE];
-                let x0 = x_tile[k * X4 + t];
-                let x1 = x_tile[k * X4 + t + DOWN];
-                part00 = outer(part00, w0, x0);
-                part01 = outer(part01, w0, x1);
-                part10 = outer(part10, w1, x0);
-                part11 = outer(part11, w1, x1);
+        if chunk > start {
+            var part00 = begun(sums00);
+            var part01 = begun(sums01);
+            var part10 = begun(sums10);
+            var part11 = begun(sums11);
+            for (var k = 0u; k < 32u; k += 4u) {    // by four, as no compiler unrolls it by itself
+                let a = factors(k, m, t);
+                let b = factors(k + 1u, m, t);
+                let c = factors(k + 2u, m, t);
+                let d = factors(k + 3u, m, t);
+                part00 = outer(outer(outer(outer(part00, a.w0, a.x0), b.w0, b.x0), c.w0, c.x0), d.w0, d.x0);
+                part01 = outer(outer(outer(outer(part01, a.w0, a.x1), b.w0, b.x1), c.w0, c.x1), d.w0, d.x1);
+                part10 = outer(outer(outer(outer(part10, a.w1, a.x0), b.w1, b.x0), c.w1, c.x0), d.w1, d.x0);
+                part11 = outer(outer(outer(outer(part11, a.w1, a.x1), b.w1, b.x1), c.w1, c.x1), d.w1, d.x1);
             }
-            sums00 += wide(part00);
-            sums01 += wide(part01);
-            sums10 += wide(part10);
-            sums11 += wide(part11);
+            sums00 = ended(sums00, part00);
+            sums01 = ended(sums01, part01);
+            sums10 = ended(sums10, part10);
+            sums11 = ended(sums11, part11);
         }
     }
     put(matrix, row0 + 4u * m, t0 + 4u * t, sums00);
@@ -101,6 +104,21 @@ fn run_of(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> u32 {
     return (min(row, matrix.rows - 1u) * chunks + chunk) * PARTS;
 }
 
+// What a lane multiplies of a column: 4 of its rows of W and x, and 4 more.
+struct Factors {
+    w0: Column,
+    w1: Column,
+    x0: Column,
+    x1: Column,
+}
+
+fn factors(k: u32, m: u32, t: u32) -> Factors {
+    return Factors(
+        w_tile[k * W4 + m], w_tile[k * W4 + m + SIDE],
+        x_tile[k * X4 + t], x_tile[k * X4 + t + DOWN],
+    );
+}
+
 fn outer(sum: Square, a: Column, b: Column) -> Square {
     return Square(
         fma(a, Column(b.x), sum[0]), fma(a, Column(b.y), sum[1]),
@@ -108,8 +126,20 @@ fn outer(sum: Square, a: Column, b: Column) -> Square {
     );
 }
 
-fn wide(part: Square) -> mat4x4f {
-    return mat4x4f(vec4f(part[0]), vec4f(part[1]), vec4f(part[2]), vec4f(part[3]));
+// Sums of float32 go on from chunk to chunk, those of float16 start anew.
+fn begun(sum: mat4x4f) -> Square {
+    if HALVES == 1u {
+        return Square();
+    }
+    return Square(Column(sum[0]), Column(sum[1]), Column(sum[2]), Column(sum[3]));
+}
+
+fn ended(sum: mat4x4f, part: Square) -> mat4x4f {
+    let found = mat4x4f(vec4f(part[0]), vec4f(part[1]), vec4f(part[2]), vec4f(part[3]));
+    if HALVES == 1u {
+        return sum + found;
+    }
+    return found;
 }
 
 fn decode(raw: Raw, i: u32, row: u32, part: u32) {
@@ -125,15 +155,26 @@ fn decode(raw: Raw, i: u32, row: u32, part: u32) {
     }
 }
 
-// Four columns of a row of x: e counts them row by row.
-fn turn(four: vec4f, e: u32) {
-    let values = Column(four);
-    let at = e % 8u * 4u * X4 + e / 32u;
-    let n = e / 8u % 4u;
-    x_tile[at][n] = values.x;
-    x_tile[at + X4][n] = values.y;
-    x_tile[at + 2u * X4][n] = values.z;
-    x_tile[at + 3u * X4][n] = values.w;
+// Four columns of four rows of x. e counts pairs of columns first, so that neighbours write to different banks.
+fn square_of(matrix: Matrix, t0: u32, chunk: u32, e: u32) -> mat4x4f {
+    let k = 32u * chunk + 4u * columns_of(e);
+    var square: mat4x4f;
+    for (var n = 0u; n < 4u; n++) {
+        let row = min(t0 + e / 2u % (TB / 4u) * 4u + n, step.rows - 1u);
+        square[n] = x4(matrix.x + row * matrix.k, k, matrix.k);
+    }
+    return square;
+}
+
+fn columns_of(e: u32) -> u32 { return e % 2u + e / (TB / 2u) * 2u; }
+
+fn turn(square: mat4x4f, e: u32) {
+    let turned = transpose(square);
+    let at = 4u * columns_of(e) * X4 + e / 2u % (TB / 4u);
+    x_tile[at] = Column(turned[0]);
+    x_tile[at + X4] = Column(turned[1]);
+    x_tile[at + 2u * X4] = Column(turned[2]);
+    x_tile[at + 3u * X4] = Column(turned[3]);
 }
 
 fn put(matrix: Matrix, row: u32, t: u32, square: mat4x4f) {

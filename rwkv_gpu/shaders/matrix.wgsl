@@ -15,12 +15,15 @@ struct Table {
     matrices: u32,
     blocks: u32,    // of rows of W, over all matrices
     t_blocks: u32,  // of rows of x
+    rows: u32,      // of x that a plan is made for
+    parts: u32,     // that the columns are cut into
     matrix: array<Matrix, 8>,
 }
 
 @group(0) @binding(6) var<uniform> table: Table;
 
 var<private> plane: vec4u;
+var<private> part: u32;    // of the columns, where a product is cut along them
 
 // The matrix that a block of rows is of. The starts are read side by side, not one after the other.
 fn matrix_of(block: u32) -> Matrix {

@@ -8,7 +8,7 @@ import pytest
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.gpu.tuning import MANY, Tuning
-from rwkv_gpu.gpu.weights import Weights, upload_tensor
+from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
@@ -59,6 +59,19 @@ class Bench:
         self.weights.add(name, upload_tensor(self.device, fmt, raw, shape))
         self.values[name] = dequantise_rows(fmt, raw).reshape(shape)
         return Weight(name, shape)
+
+    def matrices(self, fmt: Format, *shapes: tuple[int, int]) -> list[Weight]:
+        """Several in one buffer, so that one dispatch can read them."""
+        where = [layout(fmt, *shape) for shape in shapes]
+        starts = list(itertools.accumulate((-(-one.nbytes // 256) * 256 for one in where), initial=0))
+        buffer, found = self.device.buffer(starts[-1], "weights"), []
+        for shape, one, start in zip(shapes, where, starts, strict=False):
+            found.append(self.matrix(f"w{start}", fmt, shape))
+            [alone] = self.weights[found[-1].name].shards
+            self.device.copy(alone.slice.buffer, 0, buffer, start, one.nbytes)
+            shard = as_shard(buffer, start, fmt, 0, shape[0], one)
+            self.weights.add(found[-1].name, DeviceWeight(fmt, shape, (shard,)))
+        return found
 
     def check(self, says, **inputs):
         """`says(ops, **inputs)` gives the outputs; both interpreters must agree."""
@@ -152,3 +165,25 @@ def test_a_norm_on_the_way_in(device, tuning, name):
     norm = Rms(bench.matrix("gain", BY_NAME["F32"], (256,)), 1e-6)
     x = normal(3, 256) * np.array([[1e-3], [1], [30]], np.float32)
     bench.check(lambda g, x: {"y": g.linear(x, w, norm=norm), "z": g.glu(x, w, "silu", norm=norm)}, x=x)
+
+
+def test_products_in_parts_of_their_columns(device):
+    """Sums over parts are joined by whatever comes after a sum: of one matrix, of several, of pairs."""
+    bench = Bench(device, Tuning(8, 64, "workgroup", ((MANY, linear_shapes(device)["tile_parts"]),)), 3)
+    fmt = BY_NAME["Q4_K"]
+    first, second, paired = bench.matrices(fmt, (70, 512), (33, 768), (2 * 66, 1024))
+    bias = bench.matrix("bias", BY_NAME["F32"], (70,))
+
+    def says(g, x, z, wide, add):
+        one, other = g.linears([x, x], [first, first], then=["none", "tanh"], bias=[None, bias])
+        alone = g.linear(x, first, bias=bias, then="silu", add=add)
+        return {
+            "one": one,
+            "other": other,
+            "alone": alone,
+            "z": g.linear(z, second),
+            "glu": g.glu(wide, paired, "silu"),
+        }
+
+    plan = bench.check(says, x=normal(3, 512) / 50, z=normal(3, 768), wide=normal(3, 1024) / 99, add=normal(3, 70))
+    assert [dispatch.name.split()[1] for dispatch in plan.dispatches] == ["linear_tile.q4_k", "linear_join"] * 4

@@ -75,13 +75,14 @@ class ExpertRecorder(LinearRecorder):
     def route(self, x: Value, router: Weight, used: int, *, normalise: bool, norm: Rms | None = None) -> Routing[Value]:
         logits = self.linear(x, router, norm=norm)
         routing = Routing(Value((self.rows, used), np.uint32), Value((self.rows, used)))
+        few = self.tuning.reduce == "one_subgroup"  # lanes: maxima one after another are less work than all ranks
         constants: dict[str, Constant] = {
             "E": router.shape[0], "USED": used, "NORMALISE": int(normalise), "LEAST_SUM": LEAST_SUM,
             "WG": min(self.tuning.row_lanes, max(64, 1 << (router.shape[0] - 1).bit_length())),
         }  # fmt: skip
         self.record(
             router.name,
-            ("route", f"lanes/{self.tuning.reduce}"),
+            ("route" if few else "route_rank", f"lanes/{self.tuning.reduce}"),
             constants,
             {"x": logits, "experts": routing.experts, "shares": routing.shares},
             groups=self.rows,

@@ -18,7 +18,7 @@ const COLUMNS = 2u * CHUNKS;                    // vec4s that a lane has of a he
 const SUBGROUPS = WG / SUBGROUP;
 const ITEMS = (SHARED + 1u) * N4;               // vec4s of the queries, and of the key behind them
 const ROUNDS = (ITEMS + WG - 1u) / WG;
-const AT_ONCE = 8u;                             // runs that a lane reads side by side, where it joins them
+const AT_ONCE = 16u;                            // runs that a lane reads side by side, where it joins them
 const LOWEST = -1e38;                           // the maximum of nothing
 const HIDDEN = -2e38;                           // a score that counts for nothing, even beside that
 

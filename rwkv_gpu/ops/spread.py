@@ -9,9 +9,7 @@ from .vocabulary import PAGE, Attention, Cache
 
 QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one
 MOST_QUERIES = 16
-LANE_FLOATS = (
-    32  # of queries, and as many of sums, that such a lane keeps in registers: with more they do not stay there
-)
+LANE_FLOATS = 32  # of queries, and of sums, of a lane that shares keys: more do not stay in registers
 MOST_RUNS = 64  # of a context, in decode
 SHORT_RUNS = 2  # that are not worth a dispatch that joins them
 JOINED_BUFFERS = 10  # that a kernel binds which attends and joins
@@ -94,7 +92,7 @@ def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) ->
 
 def one_bytes(shared: int, size: int, subgroups: int) -> int:
     """Of workgroup memory, where lanes share keys: heads as they come and turned, and the sums of each subgroup."""
-    return 4 * size * (2 * (shared + 4) + subgroups * (shared + 3)) + (8 << 10) // 4
+    return 4 * size * (2 * (shared + 4) + subgroups * (shared + 3)) + (8 << 10)
 
 
 def _divisor(count: int, most: int) -> int:

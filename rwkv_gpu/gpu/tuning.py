@@ -265,6 +265,7 @@ def hardware(can: Capabilities) -> Tuning:
         (Size(1, out=4096), rows(1, 128, 64, 4)),
         (Size(2, out=4096), rows(2, 128, 32, 2)),
         (Size(4, out=4096), rows(4, 128, 32, 4)),
+        (Size(64, out=256), rows(4, 128, 32, 1)),
         (Size(64, out=1024), rows(4, 128, 16, 4)),
         (Size(MANY, out=1024), replace(TILE, gap=gap, fill=FILL)),
     )

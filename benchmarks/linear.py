@@ -9,7 +9,6 @@ so that dispatches may overlap: what is left of the time is throughput, and the 
 """
 
 import time
-from dataclasses import replace
 
 import click
 import numpy as np
@@ -20,7 +19,7 @@ from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.tuned import shown
-from rwkv_gpu.gpu.tuning import MANY, LinearShape, default_tuning
+from rwkv_gpu.gpu.tuning import LinearShape, default_tuning
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
 from rwkv_gpu.measure.candidates import linear_shapes
 from rwkv_gpu.measure.roofline import measure_roofline
@@ -45,7 +44,7 @@ def load(device: Device, fmt: Format, out: int, width: int, copies: int) -> Weig
 
 
 def record(device: Device, weights: Weights, shape: LinearShape, rows: int, apart: bool) -> Plan:
-    tuning = replace(default_tuning(device.capabilities), linear=((MANY, shape),), linear_short=(), linear_sized=())
+    tuning = default_tuning(device.capabilities).only(shape)
     recorder = Recorder(device, weights, rows, Scratch(device), tuning)
     out, width = weights["w0"].shape
     x = y = recorder.input("x", np.float32, (rows, width))
@@ -102,7 +101,8 @@ def main(device: str, out: int, width: int, formats: str, rows: str, mib: int, b
                     took = seconds(record(gpu, weights, shape, count, apart), count, busy)
                     nbytes, flops = out * BY_NAME[name].row_bytes(width), 2 * out * width * count
                     cells.append(f"{took * 1e6:8.2f} {nbytes / took / 1e9:6.1f} {flops / took / 1e9:6.1f}")
-                mark = "*" if shape == default.linear_shape(count, out=out, width=width) else " "
+                used = (default.linear_shape(count, out=out, width=width, packed=packed) for packed in (False, True))
+                mark = "*" if shape in used else " "
                 print(f"      {mark} {shown(shape):52}", *cells, sep=" ", flush=True)
                 gpu.pipelines.clear()
 

@@ -16,8 +16,8 @@ from rwkv_gpu.gpu.tuning import (
     LinearShape,
     Tuning,
     default_tuning,
-    dot,
     lane,
+    row,
     vec,
 )
 from rwkv_gpu.gpu.weights import upload_weights
@@ -37,7 +37,7 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
     """Every kind of matrix kernel that this device can run, at several sizes."""
     can = device.capabilities
     shapes = {"alone": vec(64, 16, 2, 1), "alone_rows": vec(32, 8, 2, 4), "ahead": vec(32, 4, 2, 1, ahead=2)}
-    shapes |= {"tile": TILE, "tile_parts": replace(TILE, fill=200), "dot": dot("workgroup", 32, 2, 2)}
+    shapes |= {"tile": TILE, "tile_parts": replace(TILE, fill=200)}
     if can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes:
         shapes["wide_tile"] = WIDE_TILE
     if can.f16:
@@ -49,7 +49,8 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
         shapes["subgroups"] = vec(4 * size, 2 * size, 2, 2, reach=size)
         shapes["subgroup"] = vec(2 * size, size, 2, 1, reach=size)
         shapes["part_rows"] = vec(size, size // 2, 2, 3, reach=size)
-        shapes["dot_subgroup"] = dot("one_subgroup", size, 4, 1)
+        shapes["row"] = row(4 * size, size, 2, reach=size, most=3)
+        shapes["row_bytes"] = row(2 * size, size // 2, 4, reach=size, most=2, x="int8")
     if can.subgroup_size == 8:
         shapes |= {"lane": lane(2, 1), "lane_rows": lane(4, 16)}
     return shapes

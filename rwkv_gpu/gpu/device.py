@@ -33,6 +33,7 @@ EXPERIMENTAL = ("cooperative-matrix",)
 
 VARIABLE_SUBGROUPS = (0x8086,)  # vendors whose compilers choose a size for each kernel: Intel, 8 to 32 lanes
 LEAST_SUBGROUP = 8
+INTEGER_DOT = ("Vulkan", "D3D12")  # backends whose shaders have an instruction for it; Metal has none
 
 # The limits every WebGPU device has: what `portable` mode pretends to.
 PORTABLE_LIMITS = {
@@ -61,6 +62,7 @@ class Capabilities:
     subgroup: bool
     subgroup_size: int  # 0 without subgroups
     reach: int  # neighbouring lanes that surely share a subgroup, in any kernel; 1 without
+    integer_dot: bool  # whether four products of bytes are one instruction, and not as many as they look
     cooperative_matrix: bool
     timestamps: bool
     timestamps_in_pass: bool
@@ -217,6 +219,7 @@ class Device:
             subgroup="subgroup" in features,
             subgroup_size=0,
             reach=1,
+            integer_dot=self.adapter.backend in INTEGER_DOT,
             cooperative_matrix="cooperative-matrix" in features,
             timestamps="timestamp-query" in features,
             timestamps_in_pass="timestamp-query-inside-passes" in features,

@@ -16,11 +16,17 @@ from typing import Any
 
 from ..errors import BadInput
 from .adapters import Adapter
-from .device import Capabilities
+from .device import LEAST_SUBGROUP, Capabilities
 from .shader import fingerprint
 from .tuning import ExpertShape, LinearShape, Size, Tuning
 
-LADDERS = {"linear": LinearShape, "linear_short": LinearShape, "experts": ExpertShape, "experts_short": ExpertShape}
+LADDERS = {
+    "linear": LinearShape,
+    "linear_short": LinearShape,
+    "linear_packed": LinearShape,
+    "experts": ExpertShape,
+    "experts_short": ExpertShape,
+}
 
 
 @dataclass(frozen=True)
@@ -132,6 +138,7 @@ def _kernel_runs(shape: LinearShape | ExpertShape, can: Capabilities) -> bool:
         return False
     needs: Mapping[str, bool] = {
         "linear_lane": can.subgroup_size == 8,
+        "linear_row": can.reach >= LEAST_SUBGROUP,
         "experts_lane": can.subgroup_size == 8,
         "linear_coop": can.cooperative_matrix and can.f16,
     }
@@ -145,9 +152,10 @@ def shown(value: Any) -> str:
         return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
     if isinstance(value, LinearShape):
         own = value.lanes
-        if value.kernel in ("linear_vec", "linear_tile"):
+        if value.kernel in ("linear_vec", "linear_row", "linear_tile"):
             own = f"side={value.side}" + (f" ahead={value.ahead}" if value.ahead > 1 else "")
             own += f" {value.tile}" if value.tile != "f32" else ""
             own += f" fill={value.fill}" if value.fill else ""
+            own += f" {value.x} most={value.most}" if value.kernel == "linear_row" else ""
         return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
     return str(value)

@@ -5,37 +5,40 @@ from dataclasses import dataclass, replace
 from .device import Capabilities
 from .shader import Constant
 
-MANY = 1 << 30
 STAGED_FLOATS = 2304  # of x in the workgroup memory of experts_vec, where lanes do not want more
 PART = 256  # columns that a part of a product has at least
 FILL = 600  # workgroups that are enough for the last ones to matter little
+MANY = 1 << 30
 
 
 @dataclass(frozen=True)
 class LinearShape:
     """One way to spread a matrix product over workgroups."""
 
-    kernel: str  # linear_vec, linear_dot, linear_lane, linear_tile, linear_coop
+    kernel: str  # linear_vec, linear_row, linear_lane, linear_tile, linear_coop
     wg: int  # lanes of a workgroup
     r: int  # rows of W: for a workgroup; of linear_vec for a group of its lanes, of linear_lane for a lane
     tb: int  # rows of x for a workgroup
     lanes: str = "plain"  # the part that reduces over a workgroup, where the kernel wants one
-    side: int = 1  # lanes of linear_vec that share a row of W, of linear_tile along the rows of W
+    side: int = 1  # lanes of linear_vec and linear_row that share a row of W, of linear_tile along the rows of W
     ahead: int = 1  # chunks of a row that a lane of linear_vec loads at a time
     reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
     tile: str = "f32"  # what linear_tile keeps in workgroup memory: f16 halves it, and rounds
     gap: int = 0  # between its columns, where there is room for one
     fill: int = 0  # workgroups that linear_tile wants: columns are cut into parts until there are as many
+    most: int = MANY  # workgroups of linear_row
+    x: str = "f32"  # what linear_row makes of x where W is packed: int24, as exact as f32, or int8
 
     @property
     def norms(self) -> bool:
         """Whether it can norm x on the way: each workgroup sees whole rows of it."""
-        return self.kernel in ("linear_vec", "linear_lane")
+        return self.kernel in ("linear_vec", "linear_row", "linear_lane")
 
     @property
     def block(self) -> int:
         """Rows of W for a workgroup."""
-        return self.r * {"linear_vec": self.wg // self.side, "linear_lane": self.wg}.get(self.kernel, 1)
+        groups = {"linear_vec": self.wg // self.side, "linear_row": self.wg // self.side, "linear_lane": self.wg}
+        return self.r * groups.get(self.kernel, 1)
 
     def cuts(self, groups: int, width: int) -> int:
         """How many parts columns are cut into, where workgroups for whole columns are so many."""
@@ -52,6 +55,7 @@ class LinearShape:
                 "Tile": self.tile,
                 "HALVES": int(self.tile == "f16"),
             },
+            "linear_row": {"SIDE": self.side, "SUBGROUP": self.reach},
         }
         return {"WG": self.wg, "R": self.r, "TB": self.tb, **own.get(self.kernel, {})}
 
@@ -64,6 +68,7 @@ class LinearShape:
         partial = self.wg // min(self.side, self.reach) * self.r * self.tb + self.wg // self.reach * self.tb
         return {
             "linear_vec": 4 * (staged + partial),
+            "linear_row": 4 * (self.wg // self.reach),
             "linear_tile": 32 * columns * floats,
             "linear_coop": (27 << 10),
         }.get(self.kernel, 4 * self.wg)
@@ -71,7 +76,8 @@ class LinearShape:
     @property
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
-        own = {"linear_vec": ("reach/subgroup" if self.reach > 1 else "reach/lane",), "linear_lane": ("lanes/spread",)}
+        reach = "reach/subgroup" if self.reach > 1 else "reach/lane"
+        own = {"linear_vec": (reach,), "linear_row": (reach,), "linear_lane": ("lanes/spread",)}
         return (f"lanes/{self.lanes}", *own.get(self.kernel, ()))
 
 
@@ -173,6 +179,7 @@ class Size:
     rows: int
     out: int = MANY
     width: int = MANY
+    packed: bool = False  # whether only of formats of small integers
 
 
 @dataclass(frozen=True)
@@ -199,14 +206,24 @@ class Tuning:
     )
     # what is better for smaller matrices: the first that fits
     linear_sized: tuple[tuple[Size, LinearShape], ...] = ()
+    linear_packed: tuple[tuple[int, LinearShape], ...] = ()  # else for formats of small integers, as far as it goes
 
-    def linear_shape(self, rows: int, run: int = 32, out: int = MANY, width: int = MANY) -> LinearShape:
+    def linear_shape(
+        self, rows: int, run: int = 32, out: int = MANY, width: int = MANY, packed: bool = False
+    ) -> LinearShape:
         """The shape for a plan of so many rows and matrices of a size; beyond the last bound, the last."""
         for size, shape in self.linear_sized:
-            if rows <= size.rows and out <= size.out and width <= size.width:
+            if rows <= size.rows and out <= size.out and width <= size.width and packed >= size.packed:
+                return shape
+        for bound, shape in self.linear_packed if packed else ():
+            if rows <= bound:
                 return shape
         ladder = self.linear_short if run < 32 and self.linear_short else self.linear
         return next((shape for bound, shape in ladder if rows <= bound), ladder[-1][1])
+
+    def only(self, shape: LinearShape) -> "Tuning":
+        """The same with one shape for all products."""
+        return replace(self, linear=((MANY, shape),), linear_short=(), linear_packed=(), linear_sized=())
 
     def expert_shape(self, choices: float, run: int = 32) -> ExpertShape:
         """The shape for so many choices for each expert, on average."""
@@ -225,9 +242,9 @@ def vec(wg: int, side: int, r: int, tb: int, *, ahead: int = 1, reach: int = 1) 
     return LinearShape("linear_vec", wg, r, tb, side=side, ahead=ahead, reach=reach)
 
 
-def dot(lanes: str, wg: int, r: int, tb: int) -> LinearShape:
-    """Lanes stride over a row, with x quantised to bytes: products are integers, and x is rounded."""
-    return LinearShape("linear_dot", wg, r, tb, lanes=lanes)
+def row(wg: int, side: int, r: int, *, reach: int, most: int, x: str = "int24") -> LinearShape:
+    """Workgroups stage x once, and each goes through many rows."""
+    return LinearShape("linear_row", wg, r, 1, side=min(side, reach), reach=reach, most=most, x=x)
 
 
 def lane(r: int, tb: int) -> LinearShape:
@@ -258,10 +275,17 @@ def hardware(can: Capabilities) -> Tuning:
         return vec(wg, min(side, wg), r, tb, ahead=ahead, reach=can.reach)
 
     gap = int(can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes)
+    packed, long = [], []
+    if can.integer_dot:
+        packed.append((1, row(256, 16, 2, reach=can.reach, most=528)))
+        if can.max_invocations >= 1024:
+            long.append((Size(1, out=4096, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
     sized = (
         (Size(1, width=512), rows(1, 128, 16, 2)),
         (Size(1, out=256), rows(1, 128, 64, 1)),
         (Size(1, out=4096, width=4096), rows(1, 128, 32, 2)),
+        (Size(1, out=4096, width=10240), rows(1, 128, 64, 4)),
+        *long,
         (Size(1, out=4096), rows(1, 128, 64, 4)),
         (Size(2, out=4096), rows(2, 128, 32, 2)),
         (Size(4, out=4096), rows(4, 128, 32, 4)),
@@ -286,4 +310,5 @@ def hardware(can: Capabilities) -> Tuning:
         one_ahead=4,
         one_joins=True,
         linear_sized=sized,
+        linear_packed=tuple(packed),
     )

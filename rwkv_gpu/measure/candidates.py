@@ -8,18 +8,27 @@ from ..gpu.tuning import (
     COOP,
     EXPERT_TILE,
     FILL,
+    MANY,
     TILE,
     WIDE_TILE,
     ExpertShape,
     LinearShape,
-    dot,
     expert_lane,
     expert_vec,
     lane,
+    row,
     vec,
 )
 
 PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
+ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups
+    (256, 16, 2, 528),
+    (256, 16, 4, 528),
+    (256, 32, 2, 528),
+    (128, 16, 2, 1056),
+    (512, 16, 2, 264),
+    (1024, 32, 1, 132),
+)
 FEW = 64  # rows up to which lanes may stride over W
 
 
@@ -43,9 +52,19 @@ def _few(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:
         ways = [(128, side, r) for side in (8, 16, 32, 64) for r in (2, 4)] + [(256, 16, 4), (256, 32, 4)]
     for tb in sorted({most, min(most, 4)}):
         yield from (vec(wg, side, r, tb, reach=can.reach) for wg, side, r in ways)
-    if precision == "int8":
-        reduced = ("one_subgroup", can.subgroup_size) if can.subgroup else ("workgroup", 64)
-        yield from (dot(*reduced, r, most) for r in (2, 4))
+    if rows == 1 and can.subgroup:
+        yield from _row(can, precision)
+
+
+def _row(can: Capabilities, precision: str) -> Iterator[LinearShape]:
+    """For one row of x."""
+    forms = ("int24", "int8") if precision == "int8" else ("int24",)
+    if can.software:
+        yield from (row(can.reach, can.reach, 4, reach=can.reach, most=MANY, x=x) for x in forms)
+        return
+    for wg, side, r, most in ROW_WAYS:
+        if side <= can.reach and wg <= can.max_invocations:
+            yield from (row(wg, side, r, reach=can.reach, most=most, x=x) for x in forms)
 
 
 def _many(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:

@@ -77,8 +77,8 @@ def _rows(can: Capabilities) -> Iterator[Trial]:
 def _products(can: Capabilities) -> Iterator[Trial]:
     """Matrices in every format and kernel, then what may come before and after a product."""
     for name, shape in linear_shapes(can).items():
-        tuning = replace(default_tuning(can), linear=((MANY, shape),), linear_short=())
-        allowed = BYTES if shape.kernel == "linear_dot" else HALVES if "f16" in name or shape is COOP else EXACT
+        tuning = default_tuning(can).only(shape)
+        allowed = BYTES if shape.x == "int8" else HALVES if "f16" in name or shape is COOP else EXACT
         rows = 70 if shape.tb > 16 else shape.tb + 1
         for fmt in FORMATS.values():
             w = {"w": Stored.random(fmt, 130, 512)}
@@ -106,9 +106,7 @@ def _speed(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     for name, rows in product(SOME, (1, 64)):
         w = {"w": Stored.random(BY_NAME[name], 2048, 2048)}
         x = {"x": normal(rows, 2048)}
-        ways = {CHOSEN: used} | {
-            kind: replace(used, linear=((MANY, shape),), linear_short=()) for kind, shape in linear_shapes(can).items()
-        }
+        ways = {CHOSEN: used} | {kind: used.only(shape) for kind, shape in linear_shapes(can).items()}
         for kind, tuning in ways.items():
             what = f"{name}, {rows} row{'s' if rows > 1 else ''}"
             yield Trial("speed", what, kind, tuning, lambda g, w, x: g.linear(x, w["w"]), x, w, BYTES)

@@ -66,9 +66,9 @@ def expert_samples(file: GGUFFile) -> Iterator[tuple[Sample, Sample, Sample]]:
 
 def linear_is_right(device: Device, shape: LinearShape, samples: Iterable[Sample]) -> bool:
     """A product, and where the kernel can do it one that norms its input on the way."""
-    tuning = replace(default_tuning(device.capabilities), linear=((MANY, shape),), linear_short=())
+    tuning = default_tuning(device.capabilities).only(shape)
     allowed = HALVES if shape.tile == "f16" or shape.kernel == "linear_coop" else EXACT
-    allowed = BYTES if shape.kernel == "linear_dot" else allowed
+    allowed = BYTES if shape.x == "int8" else allowed
     rows = min(2 * shape.tb + 1, 70)
     norms = (False, True) if shape.norms else (False,)
     return all(_product(device, tuning, one, rows, norm, allowed) for one in samples for norm in norms)

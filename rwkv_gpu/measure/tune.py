@@ -85,6 +85,8 @@ class Tuner:
             if rows <= self.runner.slots or rows > candidates.FEW or rows == chunk:
                 for name in names:
                     self._matrix_step(name, at, rows)
+        for at, (rows, _) in enumerate(self.tuning.linear_packed):
+            self._matrix_step("linear_packed", at, rows)
 
     def _matrix_step(self, name: str, at: int, rows: int) -> None:
         ladder = getattr(self.tuning, name)
@@ -95,7 +97,7 @@ class Tuner:
             for shape in candidates.linear_shapes(self.runner.device.capabilities, rows, self._precision)
             if shape != ladder[at][1]
         ]
-        runs = "short runs" if name == "linear_short" else "matrices"
+        runs = {"linear_short": "short runs", "linear_packed": "matrices of integers"}.get(name, "matrices")
         self.improve(f"{runs}, {rows} row{'s' if rows > 1 else ''}", shown(ladder[at][1]), tried, work)
 
     def experts(self, chunk: int) -> None:

@@ -6,6 +6,7 @@ from ..gpu.device import Capabilities
 from ..gpu.tuning import (
     COOP,
     EXPERT_TILE,
+    MANY,
     TILE,
     TILE_F16,
     WIDE_TILE,
@@ -13,10 +14,10 @@ from ..gpu.tuning import (
     LinearShape,
     Tuning,
     default_tuning,
-    dot,
     expert_lane,
     expert_vec,
     lane,
+    row,
     vec,
 )
 
@@ -24,7 +25,7 @@ from ..gpu.tuning import (
 def linear_shapes(can: Capabilities) -> dict[str, LinearShape]:
     """Every kind of matrix kernel that a device can run."""
     size = can.subgroup_size
-    shapes = {"vec": vec(64, 16, 4, 1), "vec, rows": vec(32, 8, 2, 4), "tile": TILE, "dot": dot("workgroup", 32, 2, 2)}
+    shapes = {"vec": vec(64, 16, 4, 1), "vec, rows": vec(32, 8, 2, 4), "tile": TILE}
     if can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes:
         shapes["wide tile"] = WIDE_TILE
     shapes["tile, parts"] = replace(TILE, fill=16)
@@ -36,7 +37,8 @@ def linear_shapes(can: Capabilities) -> dict[str, LinearShape]:
         shapes["vec, subgroups"] = vec(4 * can.reach, 2 * can.reach, 4, 2, reach=can.reach)
         shapes["vec, a subgroup"] = vec(2 * can.reach, can.reach, 2, 1, ahead=2, reach=can.reach)
         shapes["vec, part of a subgroup"] = vec(can.reach, can.reach // 2, 2, 3, reach=can.reach)
-        shapes["dot, a subgroup"] = dot("one_subgroup", size, 4, 1)
+        shapes["row"] = row(4 * can.reach, can.reach, 2, reach=can.reach, most=3)
+        shapes["row, bytes"] = row(can.reach, can.reach, 2, reach=can.reach, most=MANY, x="int8")
     if size == 8:
         shapes |= {"lane": lane(2, 1), "lane, rows": lane(4, 16)}
     return shapes

@@ -4,12 +4,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ..gpu.plan import Slice
-from ..gpu.tuning import LinearShape
+from ..gpu.tuning import MANY, LinearShape
 from ..gpu.weights import Shard
 from .dense import DenseRecorder
+from .staged import staging
 from .values import Operand, Value, Vectors, Words, stack
 from .vocabulary import NUMBER, NUMBERS, Activation, Rms, Weight
 
@@ -99,7 +98,8 @@ class LinearRecorder(DenseRecorder):
             return xs, None
         width = xs[0].shape[1]
         outs = (sum(weight.shape[0] for weight in weights), *(weight.shape[0] for weight in weights))
-        shapes = [self.tuning.linear_shape(self.rows, run, out, width) for run in (16, 32) for out in outs]
+        cases = itertools.product((16, 32), outs, (False, True))
+        shapes = [self.tuning.linear_shape(self.rows, run, out, width, packed) for run, out, packed in cases]
         if width % 32 == 0 and all(shape.norms for shape in shapes):
             return xs, norm
         return [self._norm_once(x, norm) for x in xs], None
@@ -167,8 +167,9 @@ class LinearRecorder(DenseRecorder):
         out: str = "rows",
     ) -> None:
         """All the products, which share a format, by one dispatch, or one and another that joins their parts."""
+        shard = products[0].shard
         shape = self.tuning.linear_shape(
-            self.rows, products[0].shard.run, sum(p.shard.rows for p in products), max(p.k for p in products)
+            self.rows, shard.run, sum(p.shard.rows for p in products), max(p.k for p in products), shard.packed
         )
         t_blocks = -(-self.rows // shape.tb)
         groups = t_blocks * sum(-(-p.shard.rows // shape.block) for p in products)
@@ -196,11 +197,13 @@ class LinearRecorder(DenseRecorder):
         joined = [replace(p, x=start) for p, start in zip(products, starts, strict=False)]
         operands = {key: operand for key, operand in operands.items() if key != "w"} | {"x": found}
         lanes = self.tuning.map_lanes
-        table, blocks = _table(joined, lanes * (2 if out == "pairs" else 1), self.rows, self.rows, parts)
+        table, blocks = _table(
+            joined, _blocks(joined, lanes * (2 if out == "pairs" else 1)), self.rows, self.rows, parts
+        )
         self.record(
             name,
             ("linear_join", "lanes/plain", "matrix", *_outputs(out, operands)),
-            {"WG": lanes} | NUMBERS,
+            {"WG": lanes, "SEVERAL": int(len(products) > 1)} | NUMBERS,
             operands | {"table": table},
             groups=blocks * self.rows,
         )
@@ -216,18 +219,20 @@ class LinearRecorder(DenseRecorder):
         parts: int = 1,
     ) -> None:
         """One dispatch for all the products, which share a format."""
-        if shape.kernel == "linear_dot" and not products[0].shard.packed:
-            shape = replace(shape, kernel="linear_vec", side=shape.wg)
-        if shape.kernel == "linear_dot":
-            products, operands = self._with_bytes(products, operands)
-        assert shape.workgroup_bytes <= self.device.capabilities.max_workgroup_memory, f"{shape} wants too much memory"
+        shard, widths = products[0].shard, [p.k for p in products]
+        most = self.device.capabilities.max_workgroup_memory
+        shape, staged = staging(shape, shard.packed, widths, out, most)
+        assert shape.workgroup_bytes <= most, f"{shape} wants too much memory"
         t_blocks = -(-self.rows // shape.tb)
-        table, blocks = _table(products, shape.block, t_blocks, self.rows, parts)
-        linked = [*products[0].shard.parts, "matrix", *_outputs(out, operands), *shape.parts]
-        constants = shape.constants
-        if shape.kernel != "linear_dot":
-            linked.append("x/scalar" if any(p.k % 4 for p in products) else "x/vec4")
-            constants["PADDED"] = int(any(p.k % 32 for p in products))
+        table, blocks = _table(products, _blocks(products, shape.block, shape.most), t_blocks, self.rows, parts)
+        linked = [*shard.parts, "matrix", *_outputs(out, operands), *shape.parts]
+        linked.append("x/scalar" if any(width % 4 for width in widths) else "x/vec4")
+        constants = shape.constants | NUMBERS
+        constants |= {"SEVERAL": int(len(products) > 1), "PADDED": int(any(width % 32 for width in widths))}
+        if staged:
+            linked.append(staged.part)
+            whole = not any(p.shard.rows % shape.block for p in products)
+            constants |= staged.constants | {"ALONE": int(self.rows == 1), "WHOLE": int(whole)}
         if norm is not None:
             operands = operands | {"gain": self.vector(norm.weight)}
             constants["EPS"] = float(norm.eps)
@@ -236,28 +241,11 @@ class LinearRecorder(DenseRecorder):
         self.record(
             name,
             (shape.kernel, *linked),
-            constants | NUMBERS,
+            constants,
             operands | {"table": table},
             groups=blocks * t_blocks * parts,
             row_flops=sum(2 * p.shard.rows * p.k for p in products),
         )
-
-    def _with_bytes(
-        self, products: Sequence[Product], operands: dict[str, Operand]
-    ) -> tuple[Sequence[Product], dict[str, Operand]]:
-        """The same products of the input as bytes with scales; an input is quantised once for all that read it."""
-        x = operands["x"]
-        assert isinstance(x, Value)
-        if x.root not in self._bytes:
-            runs = -(-x.root.nbytes // 128)
-            y = self._bytes[x.root] = Value((self.rows, 12), np.uint32, size=48 * runs)
-            lanes = self.tuning.map_lanes
-            constants = {"RUNS": runs, "WG": lanes}
-            self.record(
-                "", ("quantise_rows", "lanes/plain"), constants, {"x": x.root, "y": y}, groups=-(-runs // lanes)
-            )
-        moved = [replace(p, x=p.x + x.offset // 4) for p in products]
-        return moved, operands | {"x": self._bytes[x.root]}
 
 
 def _outputs(out: str, operands: Mapping[str, Operand]) -> list[str]:
@@ -271,12 +259,19 @@ def _outputs(out: str, operands: Mapping[str, Operand]) -> list[str]:
     return parts
 
 
-def _table(products: Sequence[Product], block: int, t_blocks: int, rows: int, parts: int) -> tuple[Words, int]:
+def _blocks(products: Sequence[Product], block: int, most: int = MANY) -> list[int]:
+    """Workgroups for each matrix: one for each block of rows, or shares of as many as there may be at most."""
+    each = [-(-p.shard.rows // block) for p in products]
+    work = sum(count * p.k for count, p in zip(each, products, strict=True))
+    return [min(count, max(1, round(most * count * p.k / work))) for count, p in zip(each, products, strict=True)]
+
+
+def _table(products: Sequence[Product], each: Sequence[int], t_blocks: int, rows: int, parts: int) -> tuple[Words, int]:
     """The words that describe each matrix to the kernels, and the blocks of rows over all."""
     words: list[int] = []
     blocks = 0
-    for p in products:
+    for p, count in zip(products, each, strict=True):
         words += [blocks, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes]
-        blocks += -(-p.shard.rows // block)
+        blocks += count
     rest = [0] * (MATRIX_WORDS * MATRICES - len(words))
     return Words((len(products), blocks, t_blocks, rows, parts, 0, 0, 0, *words, *rest)), blocks

@@ -107,7 +107,6 @@ class Recording:
         self._inputs: dict[str, Value] = {}
         self._splits: list[int] = []
         self._prefix = ""
-        self._bytes: dict[Value, Value] = {}  # inputs of products that were quantised already
         self._norms: dict[tuple[Value, str], Value] = {}  # what kernels read that cannot norm on the way
         self._sorted: dict[tuple[Value, int], tuple[Value, Value]] = {}  # choices of experts, likewise
 

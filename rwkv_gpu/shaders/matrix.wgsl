@@ -25,10 +25,11 @@ struct Table {
 var<private> plane: vec4u;
 var<private> part: u32;    // of the columns, where a product is cut along them
 
-// The matrix that a block of rows is of. The starts are read side by side, not one after the other.
+// The matrix that a block of rows is of. The starts are read side by side, not one after the other. Where there is but
+// one, a compiler is told so: it finds what it needs of it at once.
 fn matrix_of(block: u32) -> Matrix {
     var g = 0u;
-    if table.matrices > 1u {
+    if SEVERAL == 1u {
         for (var i = 1u; i < 8u; i++) {
             g = select(g, i, i < table.matrices && block >= table.matrix[i].block);
         }

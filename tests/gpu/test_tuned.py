@@ -10,7 +10,7 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu import tuned as module
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.tuned import Choice, Tuned, file_name, find, parse, runs, save, slug
-from rwkv_gpu.gpu.tuning import COOP, MANY, TILE_F16, LinearShape, default_tuning, dot, expert_lane, lane, vec
+from rwkv_gpu.gpu.tuning import COOP, MANY, TILE_F16, LinearShape, default_tuning, expert_lane, lane, row, vec
 
 
 @pytest.fixture
@@ -69,13 +69,15 @@ def test_constants_run_only_where_the_device_has_what_they_ask_for(fast_device):
     def runs_with(shape: LinearShape) -> bool:
         return runs(replace(plain, linear=((MANY, shape),)), can)
 
-    assert runs_with(vec(128, 32, 4, 1, reach=32)) and runs_with(dot("subgroup", 64, 4, 1))
+    assert runs_with(vec(128, 32, 4, 1, reach=32)) and runs_with(row(128, 16, 4, reach=32, most=9))
     too_large = vec(1 << 20, 16, 4, 1), vec(128, 128, 4, 8)
-    for shape in (vec(128, 32, 4, 1, reach=64), dot("one_subgroup", 64, 4, 1), lane(4, 1), TILE_F16, COOP, *too_large):
+    too_far = vec(128, 32, 4, 1, reach=64), row(128, 16, 4, reach=64, most=9)
+    for shape in (*too_far, lane(4, 1), TILE_F16, COOP, *too_large):
         assert not runs_with(shape), shape
     assert not runs(replace(plain, experts=((MANY, expert_lane(4, 1)),)), can)
     assert not runs(replace(plain, row_lanes=0), can)
     assert not runs(plain, replace(can, subgroup=False, reach=1))
+    assert not runs(plain, replace(can, subgroup_size=4, reach=4))
 
 
 def test_every_file_that_comes_with_the_package_is_whole():

@@ -25,14 +25,13 @@ fn scale_of(raw: Raw, i: u32) -> vec2f {
     let low = raw.low >> (8u * (i & 3u) + ((i >> 1u) & 4u));
     let high = raw.high >> (8u * (i & 3u) + ((i >> 1u) & 6u));
     let s = (low & 15u) | ((high & 3u) << 4u);
-    return vec2f(half_of(raw.w, i / 16u) * (f32(s) - 32.0), 0.0);
+    return centred(half_of(raw.w, i / 16u) * (f32(s) - 32.0), 4.0);
 }
 
 fn packed_of(raw: Raw, i: u32) -> array<u32, 4> {
     let h = raw.y >> (4u * (i & 1u));
     let low = vec4u(raw.x, raw.x >> 2u, raw.x >> 4u, raw.x >> 6u) & vec4u(0x03030303u);
     let high = vec4u(h << 2u, h << 1u, h, h >> 1u) & vec4u(0x04040404u);
-    // n - 4 in each byte: no carry leaves a byte, as n <= 7
-    let q = ((low | high) + vec4u(0x7c7c7c7cu)) ^ vec4u(0x80808080u);
-    return array<u32, 4>(q.x, q.y, q.z, q.w);
+    let n = low | high;
+    return array<u32, 4>(n.x, n.y, n.z, n.w);
 }

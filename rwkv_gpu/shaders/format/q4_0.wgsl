@@ -8,11 +8,6 @@ struct Raw {
 
 fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], word_at(plane.y, i / 2u)); }
 
-fn scale_of(raw: Raw, i: u32) -> vec2f { return vec2f(half_of(raw.y, i), 0.0); }
+fn scale_of(raw: Raw, i: u32) -> vec2f { return centred(half_of(raw.y, i), 8.0); }
 
-fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> {
-    return in_order(centred(low_nibbles(raw.x)), centred(high_nibbles(raw.x)));
-}
-
-// n - 8 in each byte: no carry leaves a byte, as n <= 15
-fn centred(n: vec4u) -> vec4u { return (n + vec4u(0x78787878u)) ^ vec4u(0x80808080u); }
+fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> { return in_order(low_nibbles(raw.x), high_nibbles(raw.x)); }

@@ -10,13 +10,8 @@ struct Raw {
 
 fn run_raw(i: u32) -> Raw { return Raw(w[plane.x + i], word_at(plane.y, i), word_at(plane.z, i / 2u)); }
 
-fn scale_of(raw: Raw, i: u32) -> vec2f { return vec2f(half_of(raw.z, i), 0.0); }
+fn scale_of(raw: Raw, i: u32) -> vec2f { return centred(half_of(raw.z, i), 16.0); }
 
 fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> {
-    let low = centred(low_nibbles(raw.x) | low_fifths(raw.y));
-    let high = centred(high_nibbles(raw.x) | high_fifths(raw.y));
-    return in_order(low, high);
+    return in_order(low_nibbles(raw.x) | low_fifths(raw.y), high_nibbles(raw.x) | high_fifths(raw.y));
 }
-
-// n - 16 in each byte: no carry leaves a byte, as n <= 31
-fn centred(n: vec4u) -> vec4u { return (n + vec4u(0x70707070u)) ^ vec4u(0x80808080u); }

@@ -15,14 +15,13 @@ fn run_raw(i: u32) -> Raw {
 
 fn scale_of(raw: Raw, i: u32) -> vec2f {
     let s = i32(raw.z << (24u - 8u * (i % 4u))) >> 24u;
-    return vec2f(half_of(raw.w, i / 16u) * f32(s), 0.0);
+    return centred(half_of(raw.w, i / 16u) * f32(s), 32.0);
 }
 
 fn packed_of(raw: Raw, i: u32) -> array<u32, 4> {
     let v = select(raw.x.xy, raw.x.zw, (i & 1u) == 1u);
     let low = vec4u(v, v >> vec2u(4u)) & vec4u(0x0f0f0f0fu);
     let high = vec4u(raw.y << 4u, raw.y << 2u, raw.y, raw.y >> 2u) & vec4u(0x30303030u);
-    // n - 32 in each byte: no carry leaves a byte, as n <= 63
-    let q = ((low | high) + vec4u(0x60606060u)) ^ vec4u(0x80808080u);
-    return array<u32, 4>(q.x, q.y, q.z, q.w);
+    let n = low | high;
+    return array<u32, 4>(n.x, n.y, n.z, n.w);
 }

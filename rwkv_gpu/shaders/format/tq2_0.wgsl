@@ -8,12 +8,9 @@ struct Raw {
 
 fn run_raw(i: u32) -> Raw { return Raw(word_at(plane.x, i), word_at(plane.y, i / 32u)); }
 
-fn scale_of(raw: Raw, i: u32) -> vec2f { return vec2f(half_of(raw.y, i / 16u), 0.0); }
+fn scale_of(raw: Raw, i: u32) -> vec2f { return centred(half_of(raw.y, i / 16u), 1.0); }
 
 fn packed_of(raw: Raw, _i: u32) -> array<u32, 4> {
-    let q = less_one(vec4u(raw.x, raw.x >> 2u, raw.x >> 4u, raw.x >> 6u) & vec4u(0x03030303u));
-    return array<u32, 4>(q.x, q.y, q.z, q.w);
+    let n = vec4u(raw.x, raw.x >> 2u, raw.x >> 4u, raw.x >> 6u) & vec4u(0x03030303u);
+    return array<u32, 4>(n.x, n.y, n.z, n.w);
 }
-
-// n - 1 in each byte: no carry leaves a byte, as n <= 3
-fn less_one(n: vec4u) -> vec4u { return (n + vec4u(0x7f7f7f7fu)) ^ vec4u(0x80808080u); }

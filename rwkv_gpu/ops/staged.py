@@ -1,0 +1,66 @@
+"""How linear_row keeps a row of x in workgroup memory."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..gpu.shader import Constant
+from ..gpu.tuning import MANY, LinearShape
+
+BYTES = {"int24": 3, "int8": 1}  # of an integer that x becomes
+LEAST_SIDE = 8  # lanes of a row; with fewer, what they load lies too far apart
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Whole rows, for matrices of one format and some widths."""
+
+    chunks: int  # of 32 columns, up to what the lanes of a row load at once
+    form: str  # f32, int24, int8
+    ragged: bool  # whether a row ends within that
+    known: int  # chunks of a row where all have as many, else 0: a compiler makes more of loops that it knows
+
+    @classmethod
+    def of(cls, shape: LinearShape, packed: bool, widths: Sequence[int]) -> "Staged":
+        """As a fitted shape asks for it."""
+        chunks = [-(-width // 32) for width in widths]
+        whole = -(-max(chunks) // shape.side) * shape.side
+        ragged = any(count % shape.side for count in chunks)
+        return cls(whole, shape.x if packed else "f32", ragged, chunks[0] if len(set(chunks)) == 1 else 0)
+
+    @property
+    def part(self) -> str:
+        """The shader part that does it."""
+        return "staged/floats" if self.form == "f32" else "staged/integers"
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What the part is specialised by."""
+        own: dict[str, Constant] = {"BYTES": BYTES[self.form]} if self.form in BYTES else {}
+        return {"STAGED": self.chunks, "RAGGED": int(self.ragged), "CHUNKS": self.known} | own
+
+    @property
+    def nbytes(self) -> int:
+        """Of workgroup memory: chunks with gaps; those that became integers have a scale and up to two sums."""
+        chunk = {"f32": 144, "int24": 96 + 12, "int8": 32 + 12}
+        return chunk[self.form] * self.chunks
+
+
+def staging(
+    shape: LinearShape, packed: bool, widths: Sequence[int], out: str, most: int
+) -> tuple[LinearShape, Staged | None]:
+    """How a shape that stages whole rows does it; where there is too little memory, another shape that does not."""
+    if shape.kernel != "linear_row":
+        return shape, None
+    row = _fitted(shape, widths, out)
+    staged = Staged.of(row, packed, widths)
+    if row.workgroup_bytes + staged.nbytes <= most:
+        return row, staged
+    return replace(shape, kernel="linear_vec", most=MANY), None
+
+
+def _fitted(shape: LinearShape, widths: Sequence[int], out: str) -> LinearShape:
+    """A shape of linear_row for matrices of some widths: lanes that have all the same to do, where there are such."""
+    side = math.gcd(shape.side, *(-(-width // 32) for width in widths))
+    r = shape.r + shape.r % 2 if out == "pairs" else shape.r
+    return replace(shape, side=side if side >= LEAST_SIDE else shape.side, r=r)

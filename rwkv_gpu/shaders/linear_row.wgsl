@@ -1,0 +1,122 @@
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x and goes through many rows of W with it
+//
+// SIDE lanes have R rows m at a time, and of these every SIDE-th chunk of 32 columns. Sums meet by shuffles, so that once x
+// is staged no subgroup waits for another. What is multiplied next is on its way meanwhile, be it of the same rows or of the
+// next.
+@group(0) @binding(1) var<storage, read> w: array<vec4u>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+const PARTS = 32u / RUN;
+const FOURS = RUN / 4u;
+const BLOCK = WG / SIDE * R;            // rows of W that a workgroup has at a time
+
+const_assert WG % SUBGROUP == 0u;
+const_assert SUBGROUP % SIDE == 0u;
+const_assert SUBGROUP >= 8u;
+const_assert STAGED % SIDE == 0u;
+const_assert R % PER_OUT == 0u;
+const_assert R <= SIDE * PER_OUT;
+
+var<workgroup> partial_squares: array<f32, WG / SUBGROUP>;
+
+fn run(group: u32, lane: u32) {
+    var t = 0u;
+    var block = group;
+    if ALONE == 0u {
+        t = group % table.t_blocks;
+        block = group / table.t_blocks;
+    }
+    if t >= step.rows || block >= table.blocks {
+        return;
+    }
+    let matrix = matrix_of(block);
+    let chunks = select((matrix.k + 31u) / 32u, CHUNKS, CHUNKS > 0u);
+    let stride = BLOCK * blocks_of(matrix);
+    let line = lane % SIDE;
+    var base = BLOCK * (block - matrix.block);
+    var row = base + lane / SIDE * R;
+    var raw = raws(matrix, row, line, chunks);
+    let squares = stage(matrix.x + t * matrix.k, matrix.k, lane);
+    if NORMED {
+        let sum = reach_add(squares, SUBGROUP);
+        if lane % SUBGROUP == 0u {
+            partial_squares[lane / SUBGROUP] = sum;
+        }
+    }
+    workgroupBarrier();
+    let scale = root(all_squares(), matrix.k);
+    while base < matrix.rows {
+        var sums: array<f32, R>;
+        for (var j = 0u; j < R; j++) {
+            sums[j] = 0.0;
+        }
+        for (var first = 0u; first < chunks; first += SIDE) {
+            let chunk = first + line;
+            var next = raw;
+            if first + SIDE < chunks {
+                next = raws(matrix, row, chunk + SIDE, chunks);
+            } else if base + stride < matrix.rows {
+                next = raws(matrix, row + stride, line, chunks);
+            }
+            for (var p = 0u; p < PARTS; p++) {
+                let part = part_of(chunk, p);
+                for (var j = 0u; j < R; j++) {
+                    sums[j] = product(sums[j], part, raw[j * PARTS + p], run_of(matrix, row + j, chunk, chunks) + p);
+                }
+            }
+            raw = next;
+        }
+        var one = 0.0;
+        var second = 0.0;
+        for (var j = 0u; j < R; j++) {      // a lane for each output
+            let sum = scale * reach_add(sums[j], SIDE);
+            let own = line == j / PER_OUT;
+            one = select(one, sum, own && j % PER_OUT == 0u);
+            second = select(second, sum, own && j % PER_OUT == PER_OUT - 1u);
+        }
+        if line < R / PER_OUT && row + line * PER_OUT < matrix.rows {
+            store(matrix, t, row + line * PER_OUT, one, second);
+        }
+        base += stride;
+        row += stride;
+    }
+}
+
+// The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.
+fn run_of(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> u32 {
+    let here = select(chunk, min(chunk, chunks - 1u), RAGGED == 1u);
+    return (select(min(row, matrix.rows - 1u), row, WHOLE == 1u) * chunks + here) * PARTS;
+}
+
+// What a lane multiplies of R rows.
+fn raws(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> array<Raw, R * PARTS> {
+    var raw: array<Raw, R * PARTS>;
+    for (var j = 0u; j < R; j++) {
+        let first = run_of(matrix, row + j, chunk, chunks);
+        for (var p = 0u; p < PARTS; p++) {
+            raw[j * PARTS + p] = run_raw(first + p);
+        }
+    }
+    return raw;
+}
+
+// How many workgroups share a matrix.
+fn blocks_of(matrix: Matrix) -> u32 {
+    var end = table.blocks;
+    if SEVERAL == 1u {
+        for (var i = 7u; i > 0u; i--) {
+            end = select(end, table.matrix[i].block, i < table.matrices && table.matrix[i].block > matrix.block);
+        }
+    }
+    return end - matrix.block;
+}
+
+fn all_squares() -> f32 {
+    var sum = 0.0;
+    if NORMED {
+        for (var s = 0u; s < WG / SUBGROUP; s++) {
+            sum += partial_squares[s];
+        }
+    }
+    return sum;
+}

@@ -31,11 +31,11 @@ compare() {  # SECONDS MODEL TESTS...
 }
 
 transformer() {  # SECONDS MODEL
-    compare "$@" -t tg32x1,16 -t pp512 -t tg32@4096x1,16 -t pp64,2048 -t tg32@512x1,16 -t tg32x2,4,8
+    compare "$@" -t tg32 -t tg16x16 -t pp512 -t tg32@4096 -t tg16@4096x16 -t pp64,2048 -t tg32@512 -t tg16@512x16 -t tg16x2,4,8
 }
 
 transformer 150 qwen3-30b-a3b-q4_k_m
-compare 80 rwkv7-2.9b-q4_k_m -t tg64x1,16 -t pp512,2048,64,1024 -t tg64x2,4,8 -t tg64@512,4096
+compare 80 rwkv7-2.9b-q4_k_m -t tg64 -t tg32x16 -t pp512,2048,64,1024 -t tg32x2,4,8 -t tg64@512,4096
 transformer 110 llama-8b-q4_k_m
 transformer 90 tinyllama-1.1b-q4_k_m
 transformer 90 qwen3-0.6b-q8_0

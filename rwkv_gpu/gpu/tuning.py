@@ -282,6 +282,8 @@ def hardware(can: Capabilities) -> Tuning:
             long.append((Size(1, out=4096, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
     sized = (
         (Size(1, width=512), rows(1, 128, 16, 2)),
+        (Size(2, width=512), rows(2, 128, 4, 2)),
+        (Size(64, width=512), rows(4, 128, 2, 2)),
         (Size(1, out=256), rows(1, 128, 64, 1)),
         (Size(1, out=4096, width=4096), rows(1, 128, 32, 2)),
         (Size(1, out=4096, width=10240), rows(1, 128, 64, 4)),
@@ -290,11 +292,21 @@ def hardware(can: Capabilities) -> Tuning:
         (Size(2, out=4096), rows(2, 128, 32, 2)),
         (Size(4, out=4096), rows(4, 128, 32, 4)),
         (Size(64, out=256), rows(4, 128, 32, 1)),
+        (Size(16, out=1024), rows(4, 128, 32, 4)),
         (Size(64, out=1024), rows(4, 128, 16, 4)),
+        (Size(16, out=4096, width=4096), rows(4, 128, 16, 4)),
+        (Size(16, out=4096), rows(4, 128, 32, 4)),
         (Size(MANY, out=1024), replace(TILE, gap=gap, fill=FILL)),
     )
-    few = ((1, rows(1, 128, 16, 2)), (2, rows(2, 128, 16, 2)), (64, rows(4, 128, 16, 4)))
-    ladder = (*few, (MANY, replace(WIDE_TILE if gap else TILE, fill=FILL)))
+    eight = rows(8, 128, 16, 4)
+    ladder = (
+        (1, rows(1, 128, 16, 2)),
+        (2, rows(2, 128, 16, 2)),
+        (4, rows(4, 128, 16, 2)),
+        (8, rows(4, 128, 16, 4)),
+        (64, eight if eight.workgroup_bytes <= can.max_workgroup_memory else rows(4, 128, 16, 4)),
+        (MANY, replace(WIDE_TILE if gap else TILE, fill=FILL)),
+    )
     wide = min(64, 2 * can.reach)
     alone = expert_vec(128, 16, 2, 1, reach=can.reach, summing=(wide, 2))
     experts = ((0.25, alone), *expert_ladder(128, 16, can.reach, (wide, 4)))

@@ -88,6 +88,7 @@ def test_the_matrix_unit_kernel_is_valid(tmp_path):
         extra = ["bias/none", "residual/none"] if out == "rows" else []
         parts = [*parts, f"out/{out}", "matrix", "activation", "lanes/plain", "x/vec4", *extra, "step"]
         shader = tmp_path / "coop.wgsl"
-        shader.write_text(link("linear_coop", parts, {"WG": 128, "R": 64, "TB": 64, "PADDED": 0} | NUMBERS).source)
+        constants = {"WG": 128, "R": 64, "TB": 64, "PADDED": 0, "SEVERAL": 0}
+        shader.write_text(link("linear_coop", parts, constants | NUMBERS).source)
         done = subprocess.run([NAGA, shader, tmp_path / "coop.spv"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

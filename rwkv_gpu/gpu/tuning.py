@@ -318,6 +318,7 @@ def hardware(can: Capabilities) -> Tuning:
         ladder,
         experts=experts,
         attend_run=32,
+        attend_groups=512,
         one_side=16,
         one_ahead=4,
         one_joins=True,

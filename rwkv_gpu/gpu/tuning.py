@@ -278,16 +278,18 @@ def hardware(can: Capabilities) -> Tuning:
     packed, long = [], []
     if can.integer_dot:
         packed.append((1, row(256, 16, 2, reach=can.reach, most=528)))
-        if can.max_invocations >= 1024:
-            long.append((Size(1, out=4096, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
+        if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
+            long.append((Size(1, out=4096, width=14336, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
     sized = (
         (Size(1, width=512), rows(1, 128, 16, 2)),
         (Size(2, width=512), rows(2, 128, 4, 2)),
         (Size(64, width=512), rows(4, 128, 2, 2)),
         (Size(1, out=256), rows(1, 128, 64, 1)),
-        (Size(1, out=4096, width=4096), rows(1, 128, 32, 2)),
-        (Size(1, out=4096, width=10240), rows(1, 128, 64, 4)),
+        (Size(1, out=2048, width=4096), rows(1, 128, 32, 2)),
+        (Size(1, out=2048), rows(1, 128, 64, 4)),
+        (Size(1, out=4096, width=3072), rows(1, 128, 32, 2)),
         *long,
+        (Size(1, out=4096, width=4096), rows(1, 128, 32, 2)),
         (Size(1, out=4096), rows(1, 128, 64, 4)),
         (Size(2, out=4096), rows(2, 128, 32, 2)),
         (Size(4, out=4096), rows(4, 128, 32, 4)),

@@ -29,7 +29,7 @@ var<private> part: u32;    // of the columns, where a product is cut along them
 // one, a compiler is told so: it finds what it needs of it at once.
 fn matrix_of(block: u32) -> Matrix {
     var g = 0u;
-    if SEVERAL == 1u {
+    if SEVERAL == 1u && table.matrices > 1u {
         for (var i = 1u; i < 8u; i++) {
             g = select(g, i, i < table.matrices && block >= table.matrix[i].block);
         }

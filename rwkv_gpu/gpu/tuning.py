@@ -27,7 +27,7 @@ class LinearShape:
     gap: int = 0  # between its columns, where there is room for one
     fill: int = 0  # workgroups that linear_tile wants: columns are cut into parts until there are as many
     most: int = MANY  # workgroups of linear_row
-    x: str = "f32"  # what linear_row makes of x where W is packed: int24, as exact as f32, or int8
+    x: str = "f32"  # what linear_row makes of x where W is packed: int24, as exact as f32, int16, or int8
 
     @property
     def norms(self) -> bool:

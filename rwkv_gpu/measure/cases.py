@@ -21,7 +21,7 @@ BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 F32 = BY_NAME["F32"]
 SOME = ("F16", "Q4_K", "Q6_K")  # runs of 32 and 16, and floats
 # Relative to the largest result: sums in another order; x or W as halves; x as bytes.
-EXACT, HALVES, BYTES = 1e-5, 2e-3, 2e-2
+EXACT, WORDS, HALVES, BYTES = 1e-5, 1e-4, 2e-3, 2e-2
 ROUNDED = 1e-4  # norms over sums over heads, exponentials of sums
 CHOSEN = "as chosen"  # the variant of what is timed that the device would use
 RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
@@ -78,7 +78,8 @@ def _products(can: Capabilities) -> Iterator[Trial]:
     """Matrices in every format and kernel, then what may come before and after a product."""
     for name, shape in linear_shapes(can).items():
         tuning = default_tuning(can).only(shape)
-        allowed = BYTES if shape.x == "int8" else HALVES if "f16" in name or shape is COOP else EXACT
+        rounded = {"int8": BYTES, "int16": WORDS}
+        allowed = rounded.get(shape.x, HALVES if "f16" in name or shape is COOP else EXACT)
         rows = 70 if shape.tb > 16 else shape.tb + 1
         for fmt in FORMATS.values():
             w = {"w": Stored.random(fmt, 130, 512)}

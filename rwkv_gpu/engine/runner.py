@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..gguf.file import GGUFFile
-from ..gpu import native
 from ..gpu.device import Buffer, Device
 from ..gpu.loader import Progress, host_weights, load_weights
-from ..gpu.plan import Plan, Slice
+from ..gpu.plan import Copy, Plan, Slice
 from ..gpu.readback import Readback, ReadbackRing
 from ..gpu.trace import Trace
 from ..gpu.tuning import Tuning
@@ -152,7 +151,7 @@ class GpuRunner:
             return np.zeros((0, self.vocabulary), np.float32)
         return plan.read(what, len(batch.outputs))
 
-    def _replay(self, plan: Plan, batch: Batch, inputs: Mapping[str, Any], copies: Sequence[native.Copy] = ()) -> int:
+    def _replay(self, plan: Plan, batch: Batch, inputs: Mapping[str, Any], copies: Sequence[Copy] = ()) -> int:
         stamps = self.trace.next() if self.trace is not None else None
         counts = len(batch.segments), len(batch.outputs)
         return plan.run(batch.rows, inputs, *counts, self.layers_per_submit, stamps, copies)

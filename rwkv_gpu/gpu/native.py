@@ -90,8 +90,6 @@ def create_module(device: Any, code: str, label: str, checked: bool) -> Any:
 
 Command = tuple[Any, Any, int, int, int]  # pipeline, bind group, workgroups by x, y, z
 
-Copy = tuple[Any, int, Any, int, int]  # from a buffer, where in it, to a buffer, where in it, bytes
-
 _REPLAY = ("SetPipeline", "SetBindGroup", "DispatchWorkgroups")
 CAN_REPLAY = all(hasattr(lib, f"wgpuComputePassEncoder{call}") for call in _REPLAY)
 
@@ -102,7 +100,10 @@ def command(pipeline: Any, group: Any, grid: tuple[int, int, int]) -> Command:
 
 
 def encode(
-    device: Any, commands: Sequence[Command], copies: Sequence[Copy] = (), stamps: Mapping[str, Any] | None = None
+    device: Any,
+    commands: Sequence[Command],
+    copies: Sequence[tuple[Any, int, Any, int, int]] = (),
+    stamps: Mapping[str, Any] | None = None,
 ) -> Any:
     """A command buffer of one pass, and copies behind it, in as few calls as there can be."""
     with captured("encoding a step"):

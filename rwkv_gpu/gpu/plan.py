@@ -17,6 +17,7 @@ from .reach import NO_REACH, Reach, Span
 from .shader import Pipeline
 
 Grid = tuple[int, int, int]
+Copy = tuple[Any, int, Any, int, int]  # from a buffer, where in it, to a buffer, where in it, bytes
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Plan:
         outputs: int = 0,
         layers_per_submit: int = 0,
         stamps: Mapping[str, Any] | None = None,
-        copies: Sequence[native.Copy] = (),
+        copies: Sequence[Copy] = (),
     ) -> int:
         """Uploads the counts and inputs and submits every dispatch, and copies of results behind them.
 
@@ -161,7 +162,7 @@ class Plan:
         first: int = 0,
         last: int | None = None,
         stamps: Mapping[str, Any] | None = None,
-        copies: Sequence[native.Copy] = (),
+        copies: Sequence[Copy] = (),
     ) -> Any:
         """A command buffer of the dispatches: one compute pass, replayed through raw handles.
 
@@ -174,7 +175,7 @@ class Plan:
         first: int = 0,
         last: int | None = None,
         stamps: Mapping[str, Any] | None = None,
-        copies: Sequence[native.Copy] = (),
+        copies: Sequence[Copy] = (),
     ) -> Any:
         """The same commands through wgpu-py's public API: the fallback, and what `encode` is held against."""
         encoder = self.device.handle.create_command_encoder()

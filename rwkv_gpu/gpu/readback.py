@@ -9,7 +9,7 @@ import wgpu
 from ..errors import DeviceLost
 from . import native
 from .device import Device
-from .plan import Slice
+from .plan import Copy, Slice
 
 
 class Readback:
@@ -18,10 +18,10 @@ class Readback:
     def __init__(
         self,
         device: Device,
-        landing: native.Landing,
+        landing: "native.Landing",
         index: int,
         nbytes: int,
-        done: Callable[[native.Landing], None],
+        done: "Callable[[native.Landing], None]",
     ) -> None:
         self._device = device
         self._landing = landing
@@ -46,7 +46,7 @@ class ReadbackRing:
         self._all: list[native.Landing] = []  # also those whose results nobody took: their callbacks may yet be called
         self._free: list[native.Landing] = []
 
-    def start(self, parts: Sequence[Slice], submit: Callable[[Sequence[native.Copy]], int]) -> Readback:
+    def start(self, parts: Sequence[Slice], submit: Callable[[Sequence[Copy]], int]) -> Readback:
         """Reads parts of buffers, one after the other, by copies that `submit` puts behind what writes them."""
         nbytes = sum(part.nbytes for part in parts)
         landing = self._take(nbytes)
@@ -59,7 +59,7 @@ class ReadbackRing:
         landing.map(nbytes)
         return Readback(self._device, landing, index, nbytes, self._free.append)
 
-    def _take(self, nbytes: int) -> native.Landing:
+    def _take(self, nbytes: int) -> "native.Landing":
         for at, landing in enumerate(self._free):
             if landing.nbytes >= nbytes:
                 return self._free.pop(at)

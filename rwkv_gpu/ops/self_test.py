@@ -4,28 +4,74 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..gguf.formats import FORMATS
 from ..gpu.device import Device
 from ..gpu.tuned import Tuned
-from ..gpu.tuning import COOP, MANY, TILE, LinearShape, Tuning, default_tuning
-from ..gpu.weights import upload_weights
+from ..gpu.tuning import COOP, MANY, TILE, LinearShape, Tuning, default_tuning, vec
+from ..gpu.weights import Weights, upload_tensor, upload_weights
 from .recorder import Recorder
 from .recording import Scratch
 from .vocabulary import Weight
 
 # float16 rounds a product by 1/2048 of itself; a wrong layout or a lost fragment is off by its whole.
 TOLERANCE = 5e-3
+ROUNDED = {"int8": 5e-2, "int16": 1e-3}  # what rows of x as integers may be off by; 24 bits are as exact as floats
+EXACT = 1e-4
+SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # of a block: where they lie, and what they are
 
 
 def tuning_for(device: Device, tuned: Tuned | None = None) -> Tuning:
-    """The device's constants, or those that were found for it; matrix units only where they give the right answer."""
-    if tuned is not None:
-        return (
-            tuned.tuning if _does_without(tuned.tuning) or cooperative_matrix_works(device) else without(tuned.tuning)
-        )
+    """The device's constants, or those that were found for it; what a driver may get wrong only where it is right."""
+    tuning = _with_matrix_units(device) if tuned is None else tuned.tuning
+    if not (_does_without(tuning) or cooperative_matrix_works(device)):
+        tuning = without(tuning)
+    return tuning if integers_work(device, tuning) else without_integers(tuning)
+
+
+def _with_matrix_units(device: Device) -> Tuning:
     tuning = default_tuning(device.capabilities)
     if not cooperative_matrix_works(device):
         return tuning
     return replace(tuning, linear=(*tuning.linear[:-1], (MANY, COOP)))
+
+
+def integers_work(device: Device, tuning: Tuning) -> bool:
+    """Whether one row of x as integers gives what floats do, in every shape that the tuning has for it."""
+    shapes = dict.fromkeys(
+        shape for _, shape in (*tuning.linear_packed, *tuning.linear_sized) if shape.kernel == "linear_row"
+    )
+    return all(_integers_agree(device, shape, name) for shape in shapes for name in SCALES)
+
+
+def without_integers(tuning: Tuning) -> Tuning:
+    """The same with floats for one row of x."""
+    sized = tuple(one for one in tuning.linear_sized if one[1].kernel != "linear_row")
+    return replace(tuning, linear_packed=(), linear_sized=sized)
+
+
+def _integers_agree(device: Device, shape: LinearShape, name: str) -> bool:
+    """Over gate and up in pairs, with rows that fill no workgroup."""
+    rng = np.random.default_rng(0)
+    fmt = next(fmt for fmt in FORMATS.values() if fmt.name == name)
+    raw = rng.integers(0, 256, (74, fmt.row_bytes(512)), np.uint8)
+    at, scales = SCALES[name]
+    blocks = raw.reshape(-1, fmt.nbytes)
+    blocks[:, at : at + 2 * len(scales)] = np.array(scales, np.float16).view(np.uint8)
+    weights = Weights(device)
+    weights.add("w", upload_tensor(device, fmt, raw, (74, 512)))
+    x = rng.standard_normal((1, 512), dtype=np.float32) / 64
+    floats, integers = (_pairs(device, weights, one, x) for one in (vec(64, 16, 2, 1), shape))
+    off = np.abs(floats - integers).max()
+    return bool(np.isfinite(integers).all() and off < ROUNDED.get(shape.x, EXACT) * np.abs(floats).max())
+
+
+def _pairs(device: Device, weights: Weights, shape: LinearShape, x: np.ndarray) -> np.ndarray:
+    tuning = default_tuning(device.capabilities).only(shape)
+    recorder = Recorder(device, weights, 1, Scratch(device), tuning)
+    y = recorder.glu(recorder.input("x", np.float32, x.shape), Weight("w", weights["w"].shape), "silu")
+    plan = recorder.finish({"y": y})
+    plan.run(1, {"x": x})
+    return plan.read("y", 1)
 
 
 def _does_without(tuning: Tuning) -> bool:

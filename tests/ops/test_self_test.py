@@ -1,10 +1,13 @@
 """What a driver may get wrong is used only after it was seen to be right."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
-from rwkv_gpu.gpu.tuning import COOP, default_tuning
+import pytest
+
+from rwkv_gpu.gpu.tuning import COOP, MANY, default_tuning, row
 from rwkv_gpu.ops import self_test
-from rwkv_gpu.ops.self_test import cooperative_matrix_works, tuning_for
+from rwkv_gpu.ops.self_test import cooperative_matrix_works, integers_work, tuning_for
 
 
 def claim_matrix_units(device, monkeypatch):
@@ -34,3 +37,18 @@ def test_a_wrong_answer_is_noticed(fast_device, monkeypatch):
     answers = iter(range(100))
     monkeypatch.setattr(self_test, "_multiply", lambda *given: multiply(*given) * (1 + 0.1 * next(answers)))
     assert not cooperative_matrix_works(fast_device)
+
+
+def test_rows_as_integers_are_used_only_where_they_agree_with_floats(fast_device, monkeypatch):
+    if not fast_device.capabilities.subgroup:
+        pytest.skip("this device has no subgroups")
+    plain = default_tuning(fast_device.capabilities)
+    reach = fast_device.capabilities.reach
+    integers = replace(plain, linear_packed=((1, row(4 * reach, reach, 2, reach=reach, most=MANY)),))
+    tuned = SimpleNamespace(tuning=integers)
+    assert integers_work(fast_device, integers)
+    assert tuning_for(fast_device, tuned) == integers
+    pairs = self_test._pairs
+    answers = iter(range(100))
+    monkeypatch.setattr(self_test, "_pairs", lambda *given: pairs(*given) * (1 + 0.01 * next(answers)))
+    assert tuning_for(fast_device, tuned) == plain

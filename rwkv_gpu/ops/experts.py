@@ -17,6 +17,7 @@ from .values import Operand, Value, Words
 from .vocabulary import LEAST_SUM, NUMBER, NUMBERS, Activation, Rms, Routing, Weight
 
 SORT_LANES = 256  # of the one workgroup that sorts
+MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,15 @@ class ExpertRecorder(LinearRecorder):
     def route(self, x: Value, router: Weight, used: int, *, normalise: bool, norm: Rms | None = None) -> Routing[Value]:
         logits = self.linear(x, router, norm=norm)
         routing = Routing(Value((self.rows, used), np.uint32), Value((self.rows, used)))
-        few = self.tuning.reduce == "one_subgroup"  # lanes: maxima one after another are less work than all ranks
+        # Maxima one after another are less work than all ranks for few lanes or many experts, and want no room for all.
+        by_maxima = self.tuning.reduce == "one_subgroup" or router.shape[0] > MOST_RANKED
         constants: dict[str, Constant] = {
             "E": router.shape[0], "USED": used, "NORMALISE": int(normalise), "LEAST_SUM": LEAST_SUM,
             "WG": min(self.tuning.row_lanes, max(64, 1 << (router.shape[0] - 1).bit_length())),
         }  # fmt: skip
         self.record(
             router.name,
-            ("route" if few else "route_rank", f"lanes/{self.tuning.reduce}"),
+            ("route" if by_maxima else "route_rank", f"lanes/{self.tuning.reduce}"),
             constants,
             {"x": logits, "experts": routing.experts, "shares": routing.shares},
             groups=self.rows,

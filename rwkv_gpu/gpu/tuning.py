@@ -49,12 +49,7 @@ class LinearShape:
         """What the kernel is specialised by."""
         own: dict[str, dict[str, Constant]] = {
             "linear_vec": {"SIDE": self.side, "AHEAD": self.ahead, "SUBGROUP": self.reach},
-            "linear_tile": {
-                "SIDE": self.side,
-                "GAP": self.gap,
-                "Tile": self.tile,
-                "HALVES": int(self.tile == "f16"),
-            },
+            "linear_tile": {"SIDE": self.side, "GAP": self.gap, "Tile": self.tile},
             "linear_row": {"SIDE": self.side, "SUBGROUP": self.reach},
         }
         return {"WG": self.wg, "R": self.r, "TB": self.tb, **own.get(self.kernel, {})}

@@ -2,7 +2,7 @@
 //
 // 32 columns at a time: half of the lanes decode W into workgroup memory while the others turn x, column by column, so that
 // a lane's four rows lie together. What is multiplied next is on its way meanwhile. A lane's sums are four 4 x 4 tiles, as
-// products of a column of W with a row of x; with Tile = f16 they are float16 within a chunk, and float32 over all.
+// products of a column of W with a row of x; with Tile = f16 its factors are rounded, and summed in float32.
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
@@ -20,7 +20,6 @@ const_assert TB * 2u % HALF == 0u;
 const_assert SIDE % 8u == 0u && DOWN % 4u == 0u;
 
 alias Column = vec4<Tile>;
-alias Square = mat4x4<Tile>;
 
 var<workgroup> w_tile: array<Column, 32u * W4>;     // [32, R / 4]
 var<workgroup> x_tile: array<Column, 32u * X4>;     // [32, TB / 4]
@@ -74,24 +73,16 @@ fn run(group: u32, lane: u32) {
             }
         }
         if chunk > start {
-            var part00 = begun(sums00);
-            var part01 = begun(sums01);
-            var part10 = begun(sums10);
-            var part11 = begun(sums11);
             for (var k = 0u; k < 32u; k += 4u) {    // by four, as no compiler unrolls it by itself
                 let a = factors(k, m, t);
                 let b = factors(k + 1u, m, t);
                 let c = factors(k + 2u, m, t);
                 let d = factors(k + 3u, m, t);
-                part00 = outer(outer(outer(outer(part00, a.w0, a.x0), b.w0, b.x0), c.w0, c.x0), d.w0, d.x0);
-                part01 = outer(outer(outer(outer(part01, a.w0, a.x1), b.w0, b.x1), c.w0, c.x1), d.w0, d.x1);
-                part10 = outer(outer(outer(outer(part10, a.w1, a.x0), b.w1, b.x0), c.w1, c.x0), d.w1, d.x0);
-                part11 = outer(outer(outer(outer(part11, a.w1, a.x1), b.w1, b.x1), c.w1, c.x1), d.w1, d.x1);
+                sums00 = outer(outer(outer(outer(sums00, a.w0, a.x0), b.w0, b.x0), c.w0, c.x0), d.w0, d.x0);
+                sums01 = outer(outer(outer(outer(sums01, a.w0, a.x1), b.w0, b.x1), c.w0, c.x1), d.w0, d.x1);
+                sums10 = outer(outer(outer(outer(sums10, a.w1, a.x0), b.w1, b.x0), c.w1, c.x0), d.w1, d.x0);
+                sums11 = outer(outer(outer(outer(sums11, a.w1, a.x1), b.w1, b.x1), c.w1, c.x1), d.w1, d.x1);
             }
-            sums00 = ended(sums00, part00);
-            sums01 = ended(sums01, part01);
-            sums10 = ended(sums10, part10);
-            sums11 = ended(sums11, part11);
         }
     }
     put(matrix, row0 + 4u * m, t0 + 4u * t, sums00);
@@ -119,27 +110,12 @@ fn factors(k: u32, m: u32, t: u32) -> Factors {
     );
 }
 
-fn outer(sum: Square, a: Column, b: Column) -> Square {
-    return Square(
-        fma(a, Column(b.x), sum[0]), fma(a, Column(b.y), sum[1]),
-        fma(a, Column(b.z), sum[2]), fma(a, Column(b.w), sum[3]),
+fn outer(sum: mat4x4f, a: Column, b: Column) -> mat4x4f {
+    let rows = vec4f(a);
+    return mat4x4f(
+        fma(rows, vec4f(f32(b.x)), sum[0]), fma(rows, vec4f(f32(b.y)), sum[1]),
+        fma(rows, vec4f(f32(b.z)), sum[2]), fma(rows, vec4f(f32(b.w)), sum[3]),
     );
-}
-
-// Sums of float32 go on from chunk to chunk, those of float16 start anew.
-fn begun(sum: mat4x4f) -> Square {
-    if HALVES == 1u {
-        return Square();
-    }
-    return Square(Column(sum[0]), Column(sum[1]), Column(sum[2]), Column(sum[3]));
-}
-
-fn ended(sum: mat4x4f, part: Square) -> mat4x4f {
-    let found = mat4x4f(vec4f(part[0]), vec4f(part[1]), vec4f(part[2]), vec4f(part[3]));
-    if HALVES == 1u {
-        return sum + found;
-    }
-    return found;
 }
 
 fn decode(raw: Raw, i: u32, row: u32, part: u32) {

@@ -12,7 +12,7 @@ from tests.golden_files import golden
 
 FLOAT32 = 3e-4  # what all else stays under
 # By kernel: rms of logits of deviation 2.5, for RWKV-7 and for a dense transformer. docs/tuning.md tells what was seen.
-LIMITS = {TILE_F16: (1e-2, 2e-2), row(32, 8, 2, reach=8, most=MANY, x="int8"): (5e-2, 2e-1)}
+LIMITS = {TILE_F16: (5e-3, 1e-2), row(32, 8, 2, reach=8, most=MANY, x="int8"): (5e-2, 2e-1)}
 MODELS = ("rwkv7-bf16-Q4_K_M.gguf", "llama-bpe-small-Q4_K_M.gguf")
 
 

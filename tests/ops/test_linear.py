@@ -41,7 +41,7 @@ def tuning(request, device):
 
 def tolerance(tuning: Tuning) -> float:
     """x as bytes is off by up to 1/254 of the largest of its run, as two of them by 1/65278; as float16, by 1/2048 of
-    itself, as are 32 sums."""
+    itself."""
     shape = tuning.linear[0][1]
     if shape.x == "int8" or shape.tile == "f16":
         return 4e-3

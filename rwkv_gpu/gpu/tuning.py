@@ -72,7 +72,7 @@ class LinearShape:
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
         reach = "reach/subgroup" if self.reach > 1 else "reach/lane"
-        own = {"linear_vec": (reach,), "linear_row": (reach,), "linear_lane": ("lanes/spread",)}
+        own = {"linear_vec": (reach, "reach/meet"), "linear_row": (reach,), "linear_lane": ("lanes/spread",)}
         return (f"lanes/{self.lanes}", *own.get(self.kernel, ()))
 
 
@@ -136,7 +136,7 @@ class ExpertShape:
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
         own = {
-            "experts_vec": ("experts/meet", "reach/subgroup" if self.reach > 1 else "reach/lane"),
+            "experts_vec": ("experts/stage", "reach/meet", "reach/subgroup" if self.reach > 1 else "reach/lane"),
             "experts_lane": ("lanes/spread",),
         }
         return ("lanes/plain", *own.get(self.kernel, ()))

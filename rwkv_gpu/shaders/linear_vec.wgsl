@@ -12,18 +12,13 @@ const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
 const GROUPS = WG / SIDE;
 const STAGED = SIDE * AHEAD;            // chunks of a row of x in workgroup memory
-const OUTS = R * TB;
-const REACH = min(SIDE, SUBGROUP);
+const SUMS = R * TB;
 const LOADS = (STAGED * CHUNK + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
 const FOLD = TB > 2u;                   // whether weights are scaled before they are multiplied, for all rows t at once
 
-const_assert WG % SIDE == 0u;
-const_assert WG % SUBGROUP == 0u;
 const_assert R % PER_OUT == 0u;
 
 var<workgroup> staged: array<vec4f, TB * STAGED * (CHUNK + 1u)>;
-var<workgroup> partial: array<f32, WG / REACH * OUTS>;
-var<workgroup> partial_squares: array<f32, WG / SUBGROUP * TB>;
 
 fn run(group: u32, lane: u32) {
     let t0 = group % table.t_blocks * TB;
@@ -35,8 +30,8 @@ fn run(group: u32, lane: u32) {
     let line = lane % SIDE;
     let row0 = ((block - matrix.block) * GROUPS + lane / SIDE) * R;
     let chunks = (matrix.k + 31u) / 32u;
-    var acc: array<f32, OUTS>;
-    for (var a = 0u; a < OUTS; a++) {
+    var acc: array<f32, SUMS>;
+    for (var a = 0u; a < SUMS; a++) {
         acc[a] = 0.0;
     }
     var squares: array<f32, TB>;
@@ -84,28 +79,20 @@ fn run(group: u32, lane: u32) {
         raw = next_raw;
         plain = next_plain;
     }
-    for (var a = 0u; a < OUTS; a++) {
-        let sum = reach_add(acc[a], REACH);
-        if lane % REACH == 0u {
-            partial[lane / REACH * OUTS + a] = sum;
-        }
+    for (var a = 0u; a < SUMS; a++) {
+        lay(acc[a], a, lane);
     }
-    if NORMED {
-        for (var t = 0u; t < TB; t++) {
-            let sum = reach_add(squares[t], SUBGROUP);
-            if lane % SUBGROUP == 0u {
-                partial_squares[lane / SUBGROUP * TB + t] = sum;
-            }
-        }
+    for (var t = 0u; t < TB; t++) {
+        lay_squares(squares[t], t, lane);
     }
     workgroupBarrier();
-    for (var o = line; o < OUTS / PER_OUT; o += SIDE) {     // the outputs are shared out among the lanes
+    for (var o = line; o < SUMS / PER_OUT; o += SIDE) {     // the outputs are shared out among the lanes
         let t = o % TB;
         let j = o / TB * PER_OUT;
         if row0 + j < matrix.rows && t0 + t < step.rows {
             let scale = root(squares_of(t), matrix.k);
-            let first = scale * sum_of(lane / SIDE, j * TB + t);
-            let second = scale * sum_of(lane / SIDE, (j + PER_OUT - 1u) * TB + t);
+            let first = scale * sum_of(j * TB + t, lane);
+            let second = scale * sum_of((j + PER_OUT - 1u) * TB + t, lane);
             store(matrix, t0 + t, row0 + j, first, second);
         }
     }
@@ -147,13 +134,13 @@ fn place(t: u32, chunk: u32) -> u32 { return (t * STAGED + chunk) * (CHUNK + 1u)
 
 // Adds the products of a run of R rows with TB rows of x.
 fn multiply(
-    acc: ptr<function, array<f32, OUTS>>,
+    acc: ptr<function, array<f32, SUMS>>,
     fours: ptr<function, array<array<Four, FOURS>, R>>,
     scale: ptr<function, array<vec2f, R>>,
     chunk: u32,
     first: u32,
 ) {
-    var dots: array<f32, OUTS>;
+    var dots: array<f32, SUMS>;
     var sums: array<vec4f, TB>;
     for (var t = 0u; t < TB; t++) {
         sums[t] = vec4f();
@@ -194,23 +181,4 @@ fn multiply(
 
 fn dot_onto(sum: f32, a: vec4f, b: vec4f) -> f32 {
     return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
-}
-
-// Over all lanes of a group.
-fn sum_of(row_group: u32, a: u32) -> f32 {
-    var sum = 0.0;
-    for (var p = 0u; p < SIDE / REACH; p++) {
-        sum += partial[(row_group * (SIDE / REACH) + p) * OUTS + a];
-    }
-    return sum;
-}
-
-fn squares_of(t: u32) -> f32 {
-    var sum = 0.0;
-    if NORMED {
-        for (var s = 0u; s < WG / SUBGROUP; s++) {
-            sum += partial_squares[s * TB + t];
-        }
-    }
-    return sum;
 }

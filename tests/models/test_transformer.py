@@ -73,11 +73,14 @@ def decode_layer(path: Path, device: Device, position: int = 0, layer: int = 1) 
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_a_layer_takes_5_dispatches_in_decode_and_one_more_far_into_a_context(adapter, tmp_path, arch):
+def test_a_layer_takes_5_dispatches_in_decode_and_far_into_a_context_one_more_where_attention_does_not_join(
+    adapter, tmp_path, arch
+):
     path = write(tmp_path, arch, tiny_tensors(arch))
     with Device(adapter) as device:
         assert len(decode_layer(path, device)) == 5
-        assert len(decode_layer(path, device, position=700)) == 6
+        far = decode_layer(path, device, position=700)
+        assert len(far) == (5 if any("attention_one" in name for name in far) else 6)
 
 
 def test_a_layer_whose_values_are_of_another_format_takes_one_more(adapter):

@@ -8,7 +8,16 @@ import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows, pack_rows
-from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, ExpertShape, Tuning, default_tuning, expert_lane, expert_vec
+from rwkv_gpu.gpu.tuning import (
+    EXPERT_TILE,
+    MANY,
+    ExpertShape,
+    Tuning,
+    default_tuning,
+    expert_lane,
+    expert_vec,
+    hardware,
+)
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, align, as_shard, layout, targets
 from rwkv_gpu.ops.experts import most_tiles
 from rwkv_gpu.ops.recorder import Recorder
@@ -246,12 +255,13 @@ def test_runs_of_16_and_32_in_every_kernel(device, tuning, name):
     bench.check(products(gate, up, down), **given(5, 3, 2, 256))
 
 
+@pytest.mark.parametrize(("tuned", "rows"), [(default_tuning, 3), (hardware, 1)])
 @pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
-def test_every_format(fast_device, fmt):
-    bench = Bench(fast_device, default_tuning(fast_device.capabilities), 3)
+def test_every_format(fast_device, fmt, tuned, rows):
+    bench = Bench(fast_device, tuned(fast_device.capabilities), rows)
     gate, up = bench.together((3, 37, 256), fmt, fmt)
     [down] = bench.together((3, 27, 256), fmt)
-    bench.check(products(gate, up, down), **given(3, 3, 2, 256))
+    bench.check(products(gate, up, down), **given(rows, 3, 2, 256))
 
 
 @pytest.mark.parametrize("width", [64, 72])

@@ -7,7 +7,7 @@ import pytest
 
 from rwkv_gpu.gpu.tuning import COOP, MANY, default_tuning, row
 from rwkv_gpu.ops import self_test
-from rwkv_gpu.ops.self_test import cooperative_matrix_works, integers_work, tuning_for
+from rwkv_gpu.ops.self_test import cooperative_matrix_works, integers_work, tuning_for, without_integers
 
 
 def claim_matrix_units(device, monkeypatch):
@@ -42,7 +42,7 @@ def test_a_wrong_answer_is_noticed(fast_device, monkeypatch):
 def test_rows_as_integers_are_used_only_where_they_agree_with_floats(fast_device, monkeypatch):
     if not fast_device.capabilities.subgroup:
         pytest.skip("this device has no subgroups")
-    plain = default_tuning(fast_device.capabilities)
+    plain = without_integers(default_tuning(fast_device.capabilities))
     reach = fast_device.capabilities.reach
     integers = replace(plain, linear_packed=((1, row(4 * reach, reach, 2, reach=reach, most=MANY)),))
     tuned = SimpleNamespace(tuning=integers)

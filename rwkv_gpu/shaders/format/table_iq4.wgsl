@@ -4,11 +4,11 @@ fn table_iq4(n: vec4u) -> vec4u {
     let b1 = filled(n >> vec4u(1u));
     let b2 = filled(n >> vec4u(2u));
     let b3 = filled(n >> vec4u(3u));
-    let first = chosen(b1, of_two(b0, 0x81u, 0x98u), of_two(b0, 0xadu, 0xbfu));     // -127, -104, -83, -65
-    let second = chosen(b1, of_two(b0, 0xcfu, 0xddu), of_two(b0, 0xeau, 0xf6u));    // -49, -35, -22, -10
-    let third = chosen(b1, of_two(b0, 0x01u, 0x0du), of_two(b0, 0x19u, 0x26u));     // 1, 13, 25, 38
-    let fourth = chosen(b1, of_two(b0, 0x35u, 0x45u), of_two(b0, 0x59u, 0x71u));    // 53, 69, 89, 113
-    return chosen(b3, chosen(b2, first, second), chosen(b2, third, fourth));
+    let first = bitwise(b1, of_two(b0, 0x81u, 0x98u), of_two(b0, 0xadu, 0xbfu));    // -127, -104, -83, -65
+    let second = bitwise(b1, of_two(b0, 0xcfu, 0xddu), of_two(b0, 0xeau, 0xf6u));   // -49, -35, -22, -10
+    let third = bitwise(b1, of_two(b0, 0x01u, 0x0du), of_two(b0, 0x19u, 0x26u));    // 1, 13, 25, 38
+    let fourth = bitwise(b1, of_two(b0, 0x35u, 0x45u), of_two(b0, 0x59u, 0x71u));   // 53, 69, 89, 113
+    return bitwise(b3, bitwise(b2, first, second), bitwise(b2, third, fourth));
 }
 
 // the lowest bit of each byte in all its bits
@@ -21,4 +21,4 @@ fn of_two(bit: vec4u, zero: u32, one: u32) -> vec4u {
     return vec4u(zero * 0x01010101u) ^ (bit & vec4u((zero ^ one) * 0x01010101u));
 }
 
-fn chosen(bit: vec4u, zero: vec4u, one: vec4u) -> vec4u { return zero ^ (bit & (zero ^ one)); }
+fn bitwise(bit: vec4u, zero: vec4u, one: vec4u) -> vec4u { return zero ^ (bit & (zero ^ one)); }

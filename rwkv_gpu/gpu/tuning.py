@@ -51,6 +51,7 @@ class LinearShape:
             "linear_vec": {"SIDE": self.side, "AHEAD": self.ahead, "SUBGROUP": self.reach},
             "linear_tile": {"SIDE": self.side, "GAP": self.gap, "Tile": self.tile},
             "linear_row": {"SIDE": self.side, "SUBGROUP": self.reach},
+            "linear_lane": {"SUBGROUP": self.wg},
         }
         return {"WG": self.wg, "R": self.r, "TB": self.tb, **own.get(self.kernel, {})}
 
@@ -72,7 +73,11 @@ class LinearShape:
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
         reach = "reach/subgroup" if self.reach > 1 else "reach/lane"
-        own = {"linear_vec": (reach, "reach/meet"), "linear_row": (reach,), "linear_lane": ("lanes/spread",)}
+        own = {
+            "linear_vec": (reach, "reach/meet"),
+            "linear_row": (reach,),
+            "linear_lane": ("lanes/spread", "reach/subgroup"),
+        }
         return (f"lanes/{self.lanes}", *own.get(self.kernel, ()))
 
 
@@ -199,6 +204,7 @@ class Tuning:
     one_joins: bool = (
         False  # whether the last workgroup joins the runs, where the device allows it, or another dispatch
     )
+    mixes_ahead: bool = False  # whether products of one row norm, shift and mix x themselves, or another dispatch
     # what is better for smaller matrices: the first that fits
     linear_sized: tuple[tuple[Size, LinearShape], ...] = ()
     linear_packed: tuple[tuple[int, LinearShape], ...] = ()  # else for formats of small integers, as far as it goes

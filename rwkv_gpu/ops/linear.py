@@ -8,12 +8,14 @@ from ..gpu.plan import Slice
 from ..gpu.tuning import MANY, LinearShape
 from ..gpu.weights import Shard
 from .dense import DenseRecorder
+from .mixing import Mixing
 from .staged import staging
 from .values import Operand, Value, Vectors, Words, stack
 from .vocabulary import NUMBER, NUMBERS, Activation, Rms, Weight
 
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 MATRIX_WORDS = 12
+MIXING_BUFFERS = 7  # that a product binds which mixes x and adds no bias
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Asked:
     weight: Weight
     then: Activation
     bias: Weight | None
-    norm: Rms | None = None
+    norm: Rms | Mixing | None = None
 
 
 class LinearRecorder(DenseRecorder):
@@ -55,7 +57,8 @@ class LinearRecorder(DenseRecorder):
     ) -> Value:
         y = Value((self.rows, weight.shape[0]))
         [x], norm = self._normed([x], norm, [weight])
-        self._multiply_one(Asked(x, weight, then, bias, norm), y, add)
+        [asked] = self._mixing([Asked(x, weight, then, bias, norm)])
+        self._multiply_one(asked, y, add)
         return y
 
     def glu(self, x: Value, weight: Weight, then: Activation, *, norm: Rms | None = None) -> Value:
@@ -79,7 +82,7 @@ class LinearRecorder(DenseRecorder):
         thens = then or ["none"] * len(weights)
         biases = bias or [None] * len(weights)
         xs, norm = self._normed(xs, norm, weights)
-        asked = [Asked(*one, norm) for one in zip(xs, weights, thens, biases, strict=True)]
+        asked = self._mixing([Asked(*one, norm) for one in zip(xs, weights, thens, biases, strict=True)])
         together = self._together(asked)
         ys: dict[int, Value] = {}
         # What one dispatch writes is one stack, so that dispatches do not wait for each other. But a v in a format of
@@ -111,6 +114,35 @@ class LinearRecorder(DenseRecorder):
             self._norms[key] = self.rms_norm(x, norm.weight, norm.eps)
         return self._norms[key]
 
+    def _mixing(self, asked: Sequence[Asked]) -> Sequence[Asked]:
+        """The same, mixing x while they read it where it is held back for that and all of their kernels can."""
+        held = {self.held(one.x) for one in asked}
+        mixing = held.pop()
+        if (
+            held
+            or not isinstance(mixing, Mixing)
+            or not all(self._mixes([asked[i] for i in m]) for m in self._together(asked))
+        ):
+            return asked
+        mixing.mixed([one.x for one in asked])
+        return [replace(one, norm=mixing) for one in asked]
+
+    def _mixes(self, asked: Sequence[Asked]) -> bool:
+        """Whether products of one dispatch can mix x while they read it."""
+        buffers = MIXING_BUFFERS + any(one.bias for one in asked)
+        shards = [shard for one in asked for shard in self.weights[one.weight.name].shards]
+        plain = len(shards) == len(asked) and not any(one.norm for one in asked)
+        fits = buffers <= self.device.capabilities.max_storage_buffers
+        return plain and fits and self._shape(shards, asked[0].x.shape[1]).norms
+
+    def _kept(self, x: Value, add: Value) -> dict[str, Operand]:
+        """What a product binds that adds a value, and puts it into a state if that is due."""
+        for held in self.every_held():
+            if isinstance(held, Mixing) and held.x is add and held.over and held is not self.held(x):
+                self.take(held)
+                return held.keeping
+        return {"residual": add}
+
     def _together(self, asked: Sequence[Asked]) -> list[list[int]]:
         """Which of them one dispatch can compute: those of one format whose weights and inputs each share a buffer."""
         classes: dict[object, list[int]] = {}
@@ -126,12 +158,13 @@ class LinearRecorder(DenseRecorder):
         """A dispatch for each shard of a matrix."""
         out, width = one.weight.shape
         operands: dict[str, Operand] = {"x": one.x, "y": y}
+        start = one.x.offset // 4 if isinstance(one.norm, Mixing) else 0
         if one.bias is not None:
             operands["bias"] = self.vector(one.bias)
         if add is not None:
-            operands["residual"] = add
+            operands |= self._kept(one.x, add)
         for shard in self.weights[one.weight.name].shards:
-            product = Product(shard, width, 0, shard.first, out, shard.first, one.then)
+            product = Product(shard, width, start, shard.first, out, shard.first, one.then)
             self._multiply(one.weight.name, [product], operands | {"w": shard.slice}, one.norm)
 
     def _multiply_all(self, asked: Sequence[Asked], ys: Sequence[Value]) -> None:
@@ -158,19 +191,21 @@ class LinearRecorder(DenseRecorder):
             bias_at += out
         self._multiply("+".join(one.weight.name for one in asked), products, operands, asked[0].norm)
 
+    def _shape(self, shards: Sequence[Shard], width: int) -> LinearShape:
+        """For matrices of one dispatch, the widest of which is so wide."""
+        run, packed = shards[0].run, shards[0].packed
+        return self.tuning.linear_shape(self.rows, run, sum(shard.rows for shard in shards), width, packed)
+
     def _multiply(
         self,
         name: str,
         products: Sequence[Product],
         operands: dict[str, Operand],
-        norm: Rms | None,
+        norm: Rms | Mixing | None,
         out: str = "rows",
     ) -> None:
         """All the products, which share a format, by one dispatch, or one and another that joins their parts."""
-        shard = products[0].shard
-        shape = self.tuning.linear_shape(
-            self.rows, shard.run, sum(p.shard.rows for p in products), max(p.k for p in products), shard.packed
-        )
+        shape = self._shape([p.shard for p in products], max(p.k for p in products))
         t_blocks = -(-self.rows // shape.tb)
         groups = t_blocks * sum(-(-p.shard.rows // shape.block) for p in products)
         parts = shape.cuts(groups, min(p.k for p in products))
@@ -213,7 +248,7 @@ class LinearRecorder(DenseRecorder):
         name: str,
         products: Sequence[Product],
         operands: dict[str, Operand],
-        norm: Rms | None,
+        norm: Rms | Mixing | None,
         out: str,
         shape: LinearShape,
         parts: int = 1,
@@ -226,7 +261,6 @@ class LinearRecorder(DenseRecorder):
         t_blocks = -(-self.rows // shape.tb)
         table, blocks = _table(products, _blocks(products, shape.block, shape.most), t_blocks, self.rows, parts)
         linked = [*shard.parts, "matrix", *_outputs(out, operands), *shape.parts]
-        linked.append("x/scalar" if any(width % 4 for width in widths) else "x/vec4")
         constants = shape.constants | NUMBERS
         # With several rows, a kernel that knows its only matrix takes a tenth longer on an H200.
         several = len(products) > 1 or self.rows > 1
@@ -235,17 +269,23 @@ class LinearRecorder(DenseRecorder):
             linked.append(staged.part)
             whole = not any(p.shard.rows % shape.block for p in products)
             constants |= staged.constants | {"ALONE": int(self.rows == 1), "WHOLE": int(whole)}
-        if norm is not None:
+        if isinstance(norm, Rms):
             operands = operands | {"gain": self.vector(norm.weight)}
             constants["EPS"] = float(norm.eps)
         if shape.norms:
-            linked.append("norm/rms" if norm else "norm/none")
+            linked.append("norm/rms" if isinstance(norm, Rms) else "norm/none")
+        if isinstance(norm, Mixing):
+            operands, constants = operands | norm.reading, constants | norm.constants
+            linked.append("x/mixed")
+        else:
+            linked += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
         self.record(
             name,
             (shape.kernel, *linked),
             constants,
             operands | {"table": table},
             groups=blocks * t_blocks * parts,
+            fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at != "before"),
             row_flops=sum(2 * p.shard.rows * p.k for p in products),
         )
 
@@ -257,7 +297,8 @@ def _outputs(out: str, operands: Mapping[str, Operand]) -> list[str]:
         parts.append("activation")
     if out == "rows":
         parts.append("bias/vector" if "bias" in operands else "bias/none")
-        parts.append("residual/rows" if "residual" in operands else "residual/none")
+        kept = "kept" if "before" in operands else "rows"
+        parts.append(f"residual/{kept}" if "residual" in operands else "residual/none")
     return parts
 
 

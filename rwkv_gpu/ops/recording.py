@@ -15,6 +15,7 @@ from ..gpu.reach import NO_REACH, Reach
 from ..gpu.shader import Constant, Pipeline, link
 from ..gpu.tuning import Tuning
 from ..gpu.weights import Weights
+from .held import Held
 from .seats import GpuSeats
 from .values import ALIGN, Computed, Operand, Unplaced, Value, Vectors, Words, place, stack
 from .vocabulary import Weight
@@ -107,6 +108,7 @@ class Recording:
         self._inputs: dict[str, Value] = {}
         self._splits: list[int] = []
         self._prefix = ""
+        self._held: dict[Value, Held] = {}  # by what it writes
         self._norms: dict[tuple[Value, str], Value] = {}  # what kernels read that cannot norm on the way
         self._sorted: dict[tuple[Value, int], tuple[Value, Value]] = {}  # choices of experts, likewise
 
@@ -119,15 +121,46 @@ class Recording:
         """Of each sequence in the step: first row, count, start position, states to read and to write. [S, 5]"""
         return self.input("segments", np.uint32, (self.max_segments, 5))
 
+    @property
+    def alone(self) -> bool:
+        """Whether a step has but one row."""
+        return self._max_rows == 1
+
     @contextlib.contextmanager
     def layer(self, index: int) -> Iterator[None]:
         self._splits.append(len(self._steps))
         self._prefix = f"blk.{index}/"
         yield
+        self.settle()
         self._prefix = ""
+
+    def hold(self, held: Held) -> None:
+        """Waits with a dispatch until somebody needs what it does."""
+        self.settle(other for other in self._held.values() if other.state and other.state == held.state)
+        self._held[held.writes] = held
+
+    def held(self, value: Value) -> Held | None:
+        """The dispatch that would write a value, where it is held back."""
+        return self._held.get(value.root)
+
+    def take(self, held: Held) -> None:
+        """All that a dispatch does is done elsewhere: it is not recorded."""
+        del self._held[held.writes]
+
+    def every_held(self) -> list[Held]:
+        """All that is held back."""
+        return list(self._held.values())
+
+    def settle(self, some: Iterable[Held] | None = None) -> None:
+        """Records what is held back, all of it or some, as it is."""
+        for held in list(self._held.values() if some is None else some):
+            if held.writes in self._held:
+                self.take(held)
+                held.record()
 
     def finish(self, outputs: Mapping[str, Value]) -> Plan:
         """Memory for every value, bind groups for every step; `outputs` can be read after a run."""
+        self.settle()
         device = self.device
         inputs = {name: (v.dtype, v.shape) for name, v in self._inputs.items()}
         step_buffer = StepBuffer(device, inputs, self._max_rows)
@@ -149,6 +182,7 @@ class Recording:
 
     def scratch_bytes(self, outputs: Iterable[Value]) -> int:
         """The memory that intermediates would take if the plan ended here."""
+        self.settle()
         return self._assigned(list(lifetimes(self._steps, outputs).values())).nbytes
 
     def _assigned(self, lives: Sequence[Life]) -> Assignment:
@@ -196,6 +230,8 @@ class Recording:
         pipeline = self.device.pipeline(link(kernel, [*parts, "step"], constants))
         numbers = {binding.name: number for number, binding in pipeline.bindings.items() if number}
         assert numbers.keys() == operands.keys(), f"{pipeline.name} binds {sorted(numbers)}, given {sorted(operands)}"
+        written = {number for number, binding in pipeline.bindings.items() if binding.access == "read_write"}
+        self.settle(self._before(operands, {name for name, number in numbers.items() if number in written}))
         weights = sum(operand.nbytes for operand in operands.values() if isinstance(operand, Slice))
         self._steps.append(
             Step(
@@ -211,6 +247,12 @@ class Recording:
             )
         )
 
+    def _before(self, operands: Mapping[str, Operand], written: Iterable[str]) -> list[Held]:
+        """What must be recorded before a dispatch of these operands, some of which it writes."""
+        read = {operand.root for operand in operands.values() if isinstance(operand, Value)}
+        replaced = [operands[name] for name in written]
+        return [held for held in self._held.values() if held.writes in read or held.state in replaced]
+
     def copied(self, values: Sequence[Value]) -> tuple[Value, ...]:
         """The same values in one stack."""
         _, parts = stack(self.rows, [value.shape[1] for value in values])
@@ -225,6 +267,7 @@ class Recording:
     def continue_picked(self) -> None:
         """What is recorded from here on has the picked rows only."""
         assert not self._picked, "rows are picked once"
+        self.settle()
         self._picked = True
         self.rows = self.max_outputs
 
@@ -255,6 +298,7 @@ def _place(step: Step, places: Mapping[Unplaced, Slice], uniform: Slice) -> Disp
     bound = {0: uniform}
     for number, operand in step.operands.items():
         if isinstance(operand, Value):
+            assert operand.root in places, f"{step.name} reads what nothing writes"
             bound[number] = place(operand, places)
         else:
             bound[number] = operand if isinstance(operand, Slice) else places[operand]

@@ -1,12 +1,14 @@
 """The ops of recurrent models recorded: what looks back in time, by segment."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from ..gpu.plan import Slice
 from ..gpu.reach import Reach
 from ..gpu.shader import Constant
+from .mixing import GRAIN, Mixing
 from .recording import Recording
 from .values import ALIGN, Value, stack
 from .vocabulary import Mixed, State, Weight
@@ -28,8 +30,31 @@ class RecurrentRecorder(Recording):
     def norm_shift_mix(
         self, x: Value, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State
     ) -> tuple[Value, ...]:
+        whole, parts = stack(self.rows, [mix.shape[1]] * mix.shape[0])
+        record = partial(self._norm_shift_mix, x, weight, bias, eps, mix, state, whole)
+        if not (self.tuning.mixes_ahead and self.alone and mix.shape[1] % GRAIN == 0):
+            record()
+            return parts
+        self.hold(
+            Mixing(
+                record,
+                whole,
+                state=self.states[state.name],
+                x=x,
+                gain=self.vector(weight),
+                shift=self.vector(bias),
+                mix=self.vector(mix),
+                segments=self.segments,
+                parts=len(parts),
+                eps=float(eps),
+            )
+        )
+        return parts
+
+    def _norm_shift_mix(
+        self, x: Value, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State, y: Value
+    ) -> None:
         mixes, width = mix.shape
-        whole, parts = stack(self.rows, [width] * mixes)
         self.record(
             weight.name,
             ("norm_shift_mix", f"lanes/{self.tuning.reduce}"),
@@ -42,12 +67,11 @@ class RecurrentRecorder(Recording):
                 "segments": self.segments,
                 "row_segment": self.row_segment,
                 "state": self.states[state.name],
-                "y": whole,
+                "y": y,
             },
             groups=self.rows,
             fixed_bytes=(mixes + 2) * width * 4,
         )
-        return parts
 
     def time_mix(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
         heads, size, _ = state.shape

@@ -1,6 +1,7 @@
 """The ops that look back in time: GPU equals the reference, sequences stay apart, and chunks do not show."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import Mixed, State
-from tests.recording import POISON, named, tunings
+from tests.recording import POISON, linear_shapes, named, tunings
 
 ROWS, SEGMENTS, SLOTS = 1000, 5, 7
 LENGTHS = (1, 31, 33, 255, 256, 257, 1000)
@@ -323,3 +324,67 @@ def test_what_follows_pick_runs_over_the_picked_rows(device):
     case = Case(says, weights, [])
     for outputs in [(11,), (11, 3, 0), (0, 1, 2, 3, 4)]:
         case.assert_same(device, [(batch_of([(0, 0, 12)], outputs), {"x": normal(12, 96)})], rows=20)
+
+
+# ---------------------------------------------------------------- norm, shift and mix ahead of products
+
+
+def ahead_case(width: int, says: Callable[..., Any]) -> Case:
+    """Products of mixed rows; the last adds x, as in a layer."""
+    weights = {"weight": normal(width) + 1, "bias": normal(width, seed=1), "mix": normal(2, width, seed=2)}
+    halves = {"half": normal(80, width, seed=7).astype(np.float16)}
+    weights |= halves | {"first": normal(width, width, seed=5) / 8, "second": normal(width, width, seed=6) / 8}
+
+    def layer(g, w, s, x):
+        with g.layer(0):
+            mixed = g.norm_shift_mix(x, w["weight"], w["bias"], 1e-5, w["mix"], s["shift"])
+            return says(g, w, x, *mixed)
+
+    return Case(layer, weights, [State("shift", (width,))])
+
+
+def mixed_by_all(g, w, x, a, b):
+    first, second, half = g.linears([a, b, a], [w["first"], w["second"], w["half"]])
+    return {"first": first, "half": half, "y": g.linear(second, w["first"], add=x)}
+
+
+def mixed_by_some(g, w, x, a, b):
+    """b is asked for by what mixes nothing."""
+    first = g.linear(a, w["first"])
+    return {"first": first, "b": g.activate(b, "relu2"), "y": g.linear(first, w["second"], add=x)}
+
+
+def never_added(g, w, _, a, b):
+    return dict(zip(("first", "second"), g.linears([a, b], [w["first"], w["second"]]), strict=True))
+
+
+def added_at_once(g, w, x, a, b):
+    """A product reads the state that another row of it would replace."""
+    return {"first": g.linear(b, w["first"]), "y": g.linear(a, w["second"], add=x)}
+
+
+def moved(steps: Sequence[tuple[int, int, int]]) -> list[tuple[Batch, Arrays]]:
+    """Steps of one row, each with its position, the state that it reads, and the one that it writes."""
+    batches = [batch_of([(written, start, 1)]).stateful({written: (read, written)}) for start, read, written in steps]
+    return [(batch, {"x": normal(1, 192, seed=40 + i) * 3 + 1}) for i, batch in enumerate(batches)]
+
+
+# What asks for the mixed rows, and how often the norm is recorded, as products do not do all of it.
+ASKED = ((mixed_by_all, 0), (mixed_by_some, 1), (never_added, 1), (added_at_once, 1))
+
+
+@pytest.mark.parametrize(("says", "norms"), ASKED)
+def test_what_products_norm_and_mix_equals_the_reference(device, says, norms):
+    steps = moved([(0, 3, 3), (1, 3, 3), (2, 3, 5), (3, 5, 0), (9, 6, 6)])
+    case = ahead_case(192, says)
+    for tuning in mixing(device):
+        case.assert_same(device, steps, rows=1, tuning=tuning)
+        plan, _, _ = case.record(device, {"x": normal(1, 192)}, 1, tuning)
+        assert sum("norm_shift_mix" in dispatch.name for dispatch in plan.dispatches) == norms
+
+
+def mixing(device: Device) -> list[Tuning]:
+    """Each kernel that norms on the way, over lanes alone and over subgroups."""
+    plain, shapes = default_tuning(device.capabilities), linear_shapes(device)
+    names = [name for name in ("alone", "subgroups", "row", "lane") if name in shapes]
+    return [replace(plain.only(shapes[name]), mixes_ahead=True) for name in names]

@@ -1,0 +1,10 @@
+// What is added is also what the sequence has seen last: every reader of the state came before.
+@group(0) @binding(5) var<storage, read> residual: array<f32>;      // [M]
+@group(0) @binding(10) var<storage, read_write> before: array<f32>; // [states, M]
+@group(0) @binding(11) var<uniform> segment: Segment;
+
+fn with_residual(y: f32, i: u32) -> f32 {
+    let x = residual[i];
+    before[segment.written * table.matrix[0].stride + i] = x;
+    return y + x;
+}

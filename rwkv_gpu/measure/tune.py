@@ -138,6 +138,12 @@ class Tuner:
         tried = [Candidate(str(count), with_field(self.tuning, name, count)) for count in counts if count != now]
         self.improve(what, str(now), tried, work)
 
+    def switch(self, name: str, what: str, work: Workload) -> None:
+        """A constant that is one of two ways."""
+        now, names = getattr(self.tuning, name), ("no", "yes")
+        tried = Candidate(names[not now], with_field(self.tuning, name, not now))
+        self.improve(what, names[now], [tried], work)
+
     def improve(self, what: str, default: str, tried: Sequence[Candidate], work: Workload) -> None:
         """Tries candidates for as long as there is time; the best that is right and surely faster stays."""
         if not (tried and self.time_left):
@@ -283,6 +289,8 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     tuner.share = LANES
     tuner.lanes("row_lanes", "lanes of a norm", decode)
     tuner.lanes("map_lanes", "lanes by element", prompt)
+    if runner.model.states:
+        tuner.switch("mixes_ahead", "products of one row norm and mix what they read", decode)
     if attends:
         far = Workload("tg", 1, limits.depth, 1, 1)
         tuner.number("attend_run", "positions of a run", (32, 64, 128, 256, 512), far)

@@ -1,5 +1,6 @@
 """RWKV-7 says what llama.cpp recorded, however its tokens are fed; and a file that contradicts itself is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import load_weights
+from rwkv_gpu.gpu.tuning import default_tuning
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.golden import record
@@ -135,6 +137,29 @@ def test_a_state_does_not_drift_over_4096_tokens_of_random_text(fast_device, nam
         drift.append(max(rms(got[state] - want[state]) / rms(want[state]) for state in want))
     assert max(drift) < 1e-5  # 2e-6 was seen, after 512 tokens as after 4,096
     assert drift[-1] < 2 * drift[0]
+
+
+def test_a_state_goes_between_steps_of_one_row_whose_products_mix_and_of_several(device):
+    """And to another slot."""
+    with GGUFFile.open(golden("rwkv7-mini-Q4_K_M.gguf")) as file:
+        model = load_model(file)
+        tuning = replace(default_tuning(device.capabilities), mixes_ahead=True)
+        gpu, cpu = GpuRunner(device, file, model, slots=4, tuning=tuning), HostRunner(file, model, slots=4)
+    ids = tokens(40)
+    lengths = dict.fromkeys(range(4), 0)
+    norms = set()
+    for slots in ([2], [2], [0, 2, 3], [2], [3], "save", [1], [1, 2], [0, 1, 2, 3], [0], [1]):
+        if slots == "save":
+            gpu.write_state(1, lengths[2], gpu.read_state(2))
+            cpu.write_state(1, lengths[2], cpu.read_state(2))
+            lengths[1] = lengths[2]
+            continue
+        batch = Batch.of([(slot, lengths[slot], ids[lengths[slot] + slot :][:1]) for slot in slots])
+        assert rms(gpu.step(batch) - cpu.step(batch)) < RMS_GPU, slots
+        names = [dispatch.name for dispatch in gpu.plan_for(batch).dispatches]
+        norms.add((batch.rows == 1, any("norm_shift_mix" in name for name in names)))
+        lengths |= {slot: lengths[slot] + 1 for slot in slots}
+    assert norms == {(True, False), (False, True)}
 
 
 # ---------------------------------------------------------------- a tiny random model

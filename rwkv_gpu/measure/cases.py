@@ -33,6 +33,7 @@ def cases(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     yield from _rows(can)
     yield from _products(can)
     yield from _recurrent(can)
+    yield from _mixing(can)
     yield from _attention(can)
     yield from _mixtures(can)
     yield from _samples(can)
@@ -129,6 +130,23 @@ def _recurrent(can: Capabilities) -> Iterator[Trial]:
         )  # fmt: skip
         for size in (64, 128):
             yield _time_mix(name, tuning, step, batch, size)
+
+
+def _mixing(can: Capabilities) -> Iterator[Trial]:
+    """Products of one row that norm and mix what they read."""
+    width, shift = 512, State("shift", (512,))
+    vectors = {"w": normal(width) + 1, "b": normal(width, seed=1), "mix": normal(2, width, seed=2)}
+    past = Past(Batch.of([(0, 7, [0])]), {"shift": normal(1, width)})
+    for (name, shape), format_name in product(linear_shapes(can).items(), SOME):
+        if shape.norms:
+            weights = {n: Stored.of(a) for n, a in vectors.items()}
+            yield Trial(
+                "norm_shift_mix", f"in a product, {format_name}", name,
+                replace(default_tuning(can).only(shape), mixes_ahead=True),
+                lambda g, w, x: g.linear(g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], shift)[1], w["m"]),
+                {"x": normal(1, width, seed=3)}, weights | {"m": Stored.random(BY_NAME[format_name], 70, width)},
+                {"int8": BYTES, "int16": WORDS}.get(shape.x, ROUNDED), past,
+            )  # fmt: skip
 
 
 def _time_mix(name: str, tuning: Tuning, step: str, batch: Batch, size: int) -> Trial:

@@ -290,7 +290,7 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     tuner.lanes("row_lanes", "lanes of a norm", decode)
     tuner.lanes("map_lanes", "lanes by element", prompt)
     if runner.model.states:
-        tuner.switch("mixes_ahead", "products of one row norm and mix what they read", decode)
+        tuner.switch("mixes_ahead", "products that norm and mix what they read", decode)
     if attends:
         far = Workload("tg", 1, limits.depth, 1, 1)
         tuner.number("attend_run", "positions of a run", (32, 64, 128, 256, 512), far)

@@ -127,7 +127,7 @@ class Bench:
         """Of a step of all sequences that far."""
         each = -(-(depth + 1) // PAGE)
         tables = {slot: list(range(slot * self.pages, slot * self.pages + each)) for slot in range(self.batch)}
-        batch = Batch.of([(slot, depth, [0]) for slot in tables]).paged(tables)
+        batch = Batch.of([(slot, depth, [0]) for slot in tables]).placed(tables)
         rng = np.random.default_rng(0)
         given = {name: rng.standard_normal(plan.step.views[name].shape, np.float32) for name in ("q", "k", "v")}
         return {**given, **batch.arrays()}

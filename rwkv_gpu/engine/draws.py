@@ -1,7 +1,7 @@
 """How a request is sampled on the device: its row of `draws`, and what comes back for it."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -66,14 +66,26 @@ def skipped_row() -> npt.NDArray[Any]:
     return row
 
 
-def read_chosen(words: npt.NDArray[np.uint32]) -> Sampled:
-    """What a row of the op's answer says; raises BadNumbers where no token could be chosen. [4]"""
-    if words[0] != NO_TOKEN:
-        return Sampled(int(words[0]), float(words[1:2].view(np.float32)[0]), ())
-    assert words[2] != Reason.SKIPPED, "nothing was asked of this row"
-    if words[2] == Reason.BAD_NUMBERS:
-        raise BadNumbers(
-            "logits are NaN or infinite; the model file may be damaged or the device at fault: try --device cpu, or "
-            "rwkv-gpu doctor"
-        )
-    raise BadNumbers("no token is possible: every logit is -inf, or the grammar allows none; ban fewer tokens")
+class Chosen(NamedTuple):
+    """What the sampling op says of a row."""
+
+    token: int
+    logprob: float
+    reason: int  # of `Reason`, where there is no token
+
+    @classmethod
+    def rows(cls, words: npt.NDArray[np.uint32]) -> "list[Chosen]":
+        """Of all rows, as the op writes them. [R, 4]"""
+        return list(map(cls, words[:, 0].tolist(), words[:, 1].view(np.float32).tolist(), words[:, 2].tolist()))
+
+    def said(self) -> Sampled:
+        """The token; raises BadNumbers where none could be chosen."""
+        if self.token != NO_TOKEN:
+            return Sampled(self.token, self.logprob, ())
+        assert self.reason != Reason.SKIPPED, "nothing was asked of this row"
+        if self.reason == Reason.BAD_NUMBERS:
+            raise BadNumbers(
+                "logits are NaN or infinite; the model file may be damaged or the device at fault: try --device cpu, "
+                "or rwkv-gpu doctor"
+            )
+        raise BadNumbers("no token is possible: every logit is -inf, or the grammar allows none; ban fewer tokens")

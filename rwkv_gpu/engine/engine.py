@@ -200,7 +200,7 @@ class Engine:
         while True:
             self._admit()
             shares = schedule([running for running in self._running if not running.reason], self._runner.chunk_size)
-            rows = [(share.running.seat, share.start, share.running.rows(share.start, share.count)) for share in shares]
+            rows = [(running.seat, start, running.rows(start, end)) for running, start, end, _ in shares]
             batch = Batch.of(rows, wanted=[share.last for share in shares])
             try:
                 return shares, self._runner.prepare(batch)
@@ -235,11 +235,12 @@ class Engine:
         speaking = [share.running for share in shares if share.last]
         pending = self._runner.submit(batch, self._draws(speaking))
         for share in shares:
-            share.running.fed = share.end
-            share.running.flying += share.last
-            self._keep_prompt(share)
-            if share.start < share.running.prompt:
-                self._touched[share.running] = None
+            running = share.running
+            running.fed = share.end
+            running.flying += share.last
+            if share.start < running.prompt:
+                self._keep_prompt(running, share.end)
+                self._touched[running] = None
         self._flights.append(Flight(pending, speaking))
         return True
 
@@ -269,11 +270,10 @@ class Engine:
 
     # ---------------------------------------------------------------- after a step
 
-    def _keep_prompt(self, share: Share) -> None:
+    def _keep_prompt(self, running: Running, end: int) -> None:
         """Keeps what a step of a prompt has come to, where another prompt may share it."""
-        running, end = share.running, share.end
         asked = end in running.borders
-        if share.start < running.prompt and (asked or (self._places.rewinds == (end == running.prompt))):
+        if asked or (self._places.rewinds == (end == running.prompt)):
             self._keep(running, end, asked=asked)
 
     def _keep(self, running: Running, most: int, *, asked: bool) -> None:

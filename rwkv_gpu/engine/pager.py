@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import CacheFull, ContextFull
+from ..ops.batch import Segment
 from ..ops.vocabulary import PAGE
 from .pool import Pool
 
@@ -52,7 +53,7 @@ class Pager:
         """Positions that a sequence has."""
         return self._lengths.get(slot, 0)
 
-    def prepare(self, wanted: Sequence[Wanted]) -> list[Copy]:
+    def prepare(self, wanted: Sequence[Wanted | Segment]) -> list[Copy]:
         """Gives each sequence pages of its own for what a step writes; the copies must be made before it.
 
         What a sequence had from `start` on is forgotten. Raises before any page is taken where there are too few.
@@ -66,13 +67,15 @@ class Pager:
             assert want.start <= self.length(want.slot), f"slot {want.slot} has no position {want.start - 1}"
         for want in wanted:
             self.truncate(want.slot, want.start)
-        needed = self._needed(wanted)
+        growing = [want for want in wanted if not self._has_room(want)]
+        needed = self._needed(growing)
         if needed > self.pool.free:
             raise CacheFull(
                 f"the step needs {needed:,} pages of {PAGE} tokens, but only {self.pool.free:,} of "
                 f"{self.pool.pages:,} are free; end a sequence, or load the model with room for more"
             )
-        return [copy for want in wanted for copy in self._grow(want)]
+        self._lengths.update((want.slot, want.end) for want in wanted)
+        return [copy for want in growing for copy in self._grow(want)]
 
     def truncate(self, slot: int, length: int) -> None:
         """Forgets what a sequence has beyond a length; at 0 it is gone."""
@@ -94,18 +97,23 @@ class Pager:
             self._tables[slot] = list(pages)
             self._lengths[slot] = length
 
-    def _needed(self, wanted: Sequence[Wanted]) -> int:
+    def _has_room(self, want: Wanted | Segment) -> bool:
+        """Whether all that a sequence writes goes into the page that it has begun, and nobody else holds."""
+        table = self.table(want.slot)
+        return len(table) * PAGE >= want.end and self.pool.holders(table[-1]) == 1
+
+    def _needed(self, wanted: Sequence[Wanted | Segment]) -> int:
         """Pages that the step takes: new ones, and copies of those that are shared and written into."""
         new = sum(_pages(want.end) - len(self.table(want.slot)) for want in wanted)
         writers = Counter(page for want in wanted for page in self._written(want))
         copies = sum(min(count, self.pool.holders(page) - 1) for page, count in writers.items())
         return new + copies
 
-    def _written(self, want: Wanted) -> Sequence[int]:
+    def _written(self, want: Wanted | Segment) -> Sequence[int]:
         """The page that a sequence has begun and goes on writing into, if there is one."""
         return self.table(want.slot)[want.start // PAGE :][:1] if want.start % PAGE else ()
 
-    def _grow(self, want: Wanted) -> list[Copy]:
+    def _grow(self, want: Wanted | Segment) -> list[Copy]:
         table = self._tables.setdefault(want.slot, [])
         copies = []
         for page in self._written(want):
@@ -114,7 +122,6 @@ class Pager:
                 self.pool.release([page])
                 table[want.start // PAGE] = copies[-1].target
         table.extend(self.pool.take() for _ in range(_pages(want.end) - len(table)))
-        self._lengths[want.slot] = want.end
         return copies
 
 

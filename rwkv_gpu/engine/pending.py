@@ -1,10 +1,13 @@
 """A step that was submitted: how its rows are to be sampled, and what comes of it, maybe later."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from .draws import Chosen
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class Draws:
 class Answer:
     """What came of a step."""
 
-    chosen: npt.NDArray[np.uint32]  # [R, 4], as the sampling op writes it
+    chosen: Sequence[Chosen]  # [R]
     logits: npt.NDArray[np.float32] | None  # [R, V], where they were asked for
 
 

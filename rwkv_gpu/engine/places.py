@@ -40,18 +40,19 @@ class Places:
 
         What a sequence had from its first row on is forgotten.
         """
+        pages = states = None
         if self._states is not None:
             self._states.check([(s.slot, s.start) for s in batch.segments])
         if self._pager is not None:
             pager = self._pager
-            copies = pager.prepare([Wanted(s.slot, s.start, s.count) for s in batch.segments])
+            copies = pager.prepare(batch.segments)
             if copies:
                 self._copy(copies)
-            batch = batch.paged({s.slot: pager.table(s.slot) for s in batch.segments})
+            pages = {s.slot: pager.table(s.slot) for s in batch.segments}
         if self._states is not None:
-            states = self._states
-            batch = batch.stateful({s.slot: states.advance(s.slot, s.start, s.start + s.count) for s in batch.segments})
-        return batch
+            advance = self._states.advance
+            states = {s.slot: advance(s.slot, s.start, s.end) for s in batch.segments}
+        return batch.placed(pages, states)
 
     def length(self, slot: int) -> int:
         """Tokens that a sequence has come to."""

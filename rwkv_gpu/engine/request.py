@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +52,7 @@ class Request:
                 raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {vocabulary:,}")
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """News of one request."""
 
     id: int

@@ -26,7 +26,7 @@ from ..ops.seats import GpuSeats, HostSeats
 from ..ops.self_test import tuning_for
 from .blas import Blas
 from .caches import GpuCaches, HostCaches, Paged, names
-from .draws import penalises, window
+from .draws import Chosen, penalises, window
 from .fit import held
 from .parameters import parameters_of
 from .pending import Answer, Done, Draws, Pending
@@ -227,7 +227,7 @@ class GpuPending:
 
     def wait(self) -> Answer:
         words = np.frombuffer(self.readback.wait(), np.uint32)
-        chosen = words[: 4 * self.rows].reshape(-1, 4)
+        chosen = Chosen.rows(words[: 4 * self.rows].reshape(-1, 4))
         logits = words[4 * max(1, self.rows) :].view(np.float32).reshape(self.rows, -1) if self.logits else None
         return Answer(chosen, logits)
 
@@ -266,7 +266,7 @@ class HostRunner:
         reference = self._reference(batch, Drawing(self.seats, draws.rows, draws.masks))
         with self._blas.sized(batch.rows * self._matrix):
             logits = self.model.forward(reference, batch.ids)
-        chosen = reference.sample(logits, masked=draws.masks is not None)
+        chosen = Chosen.rows(reference.sample(logits, masked=draws.masks is not None))
         return Done(Answer(chosen, logits if draws.logits else None))
 
     def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:

@@ -6,9 +6,8 @@ mask comes before top-k. What a device can do by itself gives the same tokens th
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,7 @@ from .sampling_params import SamplingParams
 __all__ = ["Sampled", "Sampler", "SamplingParams"]
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(NamedTuple):
     """A chosen token. The log probabilities are the model's own, before anything changed its logits."""
 
     token: int

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ..errors import RwkvGpuError
 from ..ops.sampling import SAID
-from .draws import draw_row, read_chosen, samples_on_device, skipped_row
+from .draws import draw_row, samples_on_device, skipped_row
 from .pending import Answer
 from .request import Request, Said, Update
 from .sampling import Sampler
@@ -28,6 +28,7 @@ class Running:
         self.prompt = len(self.ids)
         self.sampler = Sampler(request.params, vocabulary)
         self.by_host = not samples_on_device(request.params)
+        self.waits = self.by_host or request.grammar is not None  # each of its tokens is known before the next step
         if self.by_host:
             self.sampler.accept_all(self.ids)
         room = request.params.max_tokens if context is None else context - self.prompt
@@ -42,11 +43,6 @@ class Running:
         self.error: RwkvGpuError | None = None
         self._drawing: npt.NDArray[Any] | None = None
         self._news: list[Said] = []
-
-    @property
-    def waits(self) -> bool:
-        """Whether each of its tokens must be known before the next step."""
-        return self.by_host or self.request.grammar is not None
 
     @property
     def decodes(self) -> bool:
@@ -70,9 +66,9 @@ class Running:
         if self._drawing is None:
             self._drawing = draw_row(self.request.params, self.sampler.seed, seat, masked=masked)
 
-    def rows(self, start: int, count: int) -> Sequence[int]:
+    def rows(self, start: int, end: int) -> Sequence[int]:
         """The tokens of some positions; what is not known here is what the seat has said last."""
-        return self.ids[start : start + count] or [SAID | self.seat]
+        return self.ids[start:end] or [SAID | self.seat]
 
     def draw(self) -> npt.NDArray[Any]:
         """How its next token is drawn."""
@@ -94,7 +90,7 @@ class Running:
     def choose(self, answer: Answer, row: int) -> Said:
         """The token of its row; raises where the numbers of this row are none."""
         if not self.by_host:
-            return read_chosen(answer.chosen[row])
+            return answer.chosen[row].said()
         assert answer.logits is not None
         grammar = self.request.grammar
         return self.sampler.sample(answer.logits[row], None if grammar is None else grammar.mask())

@@ -34,7 +34,7 @@ class StatePages:
     def check(self, wanted: Sequence[tuple[int, int]]) -> None:
         """Raises where too few states are free for a step of these (slot, start)."""
         needed = len(wanted)
-        given_up = [page for slot, start in wanted for page in self._given_up(slot, start)]
+        given_up = [page for slot, start in wanted for page in self._split(slot, start)[1]]
         free = self.pool.free + sum(self.pool.holders(page) == 1 for page in given_up)
         if needed > free:
             raise CacheFull(
@@ -44,9 +44,10 @@ class StatePages:
 
     def advance(self, slot: int, start: int, end: int) -> tuple[int, int]:
         """The state that a step reads and the one that it writes; what was beyond `start` is forgotten."""
-        self.pool.release(self._given_up(slot, start))
-        table = self._tables[slot] = self._before(slot, start)[-self._held + 1 :]
+        table, given_up = self._split(slot, start)
         assert (table[-1][0] if table else 0) == start, f"slot {slot} has no state at {start}"
+        self.pool.release(given_up)
+        self._tables[slot] = table
         target = self.pool.take()
         source = table[-1][1] if table else target
         table.append((end, target))
@@ -54,8 +55,9 @@ class StatePages:
 
     def truncate(self, slot: int, length: int) -> None:
         """Forgets the states beyond a length; at 0 the sequence is gone."""
-        kept = self._before(slot, length)
-        self.pool.release(page for _, page in self._tables.get(slot, [])[len(kept) :])
+        table = self._tables.get(slot, [])
+        kept = table[: _count(table, length)]
+        self.pool.release(page for _, page in table[len(kept) :])
         if kept:
             self._tables[slot] = kept
         else:
@@ -67,11 +69,17 @@ class StatePages:
         self.pool.hold([page])
         self._tables[slot] = [(length, page)]
 
-    def _given_up(self, slot: int, start: int) -> list[int]:
-        """The states that a step from `start` leaves no room for, or forgets."""
+    def _split(self, slot: int, start: int) -> tuple[list[tuple[int, int]], list[int]]:
+        """What a sequence has beside the state of a step from `start`, and the pages it has no room for, or forgets."""
         table = self._tables.get(slot, [])
-        staying = self._before(slot, start)[-self._held + 1 :]
-        return [page for at, page in table if (at, page) not in staying]
+        last = _count(table, start)
+        first = max(0, last - self._held + 1)
+        return table[first:last], [page for _, page in (*table[:first], *table[last:])]
 
-    def _before(self, slot: int, length: int) -> list[tuple[int, int]]:
-        return [(at, page) for at, page in self._tables.get(slot, []) if at <= length]
+
+def _count(table: Sequence[tuple[int, int]], length: int) -> int:
+    """How many of the states have seen so many tokens, or fewer."""
+    count = len(table)
+    while count and table[count - 1][0] > length:
+        count -= 1
+    return count

@@ -172,8 +172,7 @@ class Device:
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         if flat.nbytes % 4:  # wgpu copies whole words; buffers are padded
             flat = np.concatenate([flat, np.zeros(-flat.nbytes % 4, np.uint8)])
-        with native.typed_errors("uploading"):
-            self.queue.write_buffer(buffer.handle, offset, flat)
+        native.write(self.queue, buffer.handle, offset, flat)
 
     def copy(self, source: Buffer, source_at: int, target: Buffer, target_at: int, nbytes: int) -> None:
         """Queues a copy between buffers of the device, or within one."""

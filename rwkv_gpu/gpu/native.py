@@ -233,6 +233,14 @@ class Mapper:
             lib.wgpuBufferUnmap(handle)
 
 
+def write(queue: Any, buffer: Any, offset: int, data: Any) -> None:
+    """Queues a copy of the bytes, which may change after; whole words, as wgpu copies no other."""
+    with captured("uploading"):
+        source = ffi.from_buffer(data)
+        # H: void f(WGPUQueue, WGPUBuffer, uint64_t bufferOffset, void const * data, size_t)
+        lib.wgpuQueueWriteBuffer(queue._internal, buffer._internal, offset, source, len(source))
+
+
 def submit(queue: Any, commands: Sequence[Any]) -> int:
     """Hands command buffers to the GPU; the number waits for them and all before, and for nothing after."""
     handles = ffi.new("WGPUCommandBuffer[]", [one._internal for one in commands])

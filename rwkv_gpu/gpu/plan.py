@@ -96,7 +96,7 @@ class StepBuffer:
         self.header[1, :3] = outputs, segments, outputs
         for name, view in self.views.items():
             values = np.asarray(inputs[name])
-            view[tuple(slice(size) for size in values.shape)] = values  # rows, and pages, may be fewer
+            view[tuple(map(slice, values.shape))] = values  # rows, and pages, may be fewer
         self._device.write(self.buffer, self._host)
 
 

@@ -173,7 +173,7 @@ def _attention(can: Capabilities) -> Iterator[Trial]:
             cache = Cache("kv", 2, size)
             order = np.random.default_rng(1).permutation(pages + 2)[:pages].tolist()
             held = [normal(pages + 2, PAGE, 2, size, seed=i).astype(dtype) for i in (1, 2)]
-            batch = Batch.of([(0, start, [0] * count)]).paged({0: order})
+            batch = Batch.of([(0, start, [0] * count)]).placed({0: order})
             how = Attention(6, Rope("neox", size, 10000.0), size**-0.5)
             inputs = {n: normal(count, h * size, seed=i) for i, (n, h) in enumerate((("q", 6), ("k", 2), ("v", 2)))}
             yield Trial(

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,16 @@ class Segment:
     start: int  # position of the first row in the sequence; at 0 the state starts from zeros, whatever `source` holds
     pages: tuple[int, ...] = ()  # that hold positions 0 .. of the sequence, for models that attend
     state: tuple[int, int] | None = None  # for recurrent models: the state that is read, and the one that is written
+
+    @property
+    def end(self) -> int:
+        """The length of the sequence after the step."""
+        return self.start + self.count
+
+    @property
+    def positions(self) -> range:
+        """Those of its rows in the sequence."""
+        return range(self.start, self.end)
 
     @property
     def source(self) -> int:
@@ -72,51 +82,43 @@ class Batch:
         """Whether every sequence has one row, as in decode."""
         return self.rows == len(self.segments)
 
-    def paged(self, tables: Mapping[int, Sequence[int]]) -> "Batch":
-        """The same with the pages of each slot."""
-        segments = tuple(replace(segment, pages=tuple(tables[segment.slot])) for segment in self.segments)
-        return replace(self, segments=segments)
-
-    def stateful(self, states: Mapping[int, tuple[int, int]]) -> "Batch":
-        """The same with the states that each slot reads and writes."""
-        segments = tuple(replace(segment, state=states[segment.slot]) for segment in self.segments)
-        return replace(self, segments=segments)
+    def placed(
+        self, pages: Mapping[int, Sequence[int]] | None = None, states: Mapping[int, tuple[int, int]] | None = None
+    ) -> "Batch":
+        """The same with the pages of each slot, and with the states that it reads and writes."""
+        segments = (
+            Segment(
+                s.first,
+                s.count,
+                s.slot,
+                s.start,
+                s.pages if pages is None else tuple(pages[s.slot]),
+                s.state if states is None else states[s.slot],
+            )
+            for s in self.segments
+        )
+        return Batch(self.ids, tuple(segments), self.outputs)
 
     def pages(self) -> npt.NDArray[np.uint32]:
         """The pages of each sequence, beyond its last zeros. [S, P]"""
         most = max((len(segment.pages) for segment in self.segments), default=0)
-        pages = np.zeros((len(self.segments), most), np.uint32)
-        for row, segment in zip(pages, self.segments, strict=True):
-            row[: len(segment.pages)] = segment.pages
-        return pages
+        rows = [segment.pages + (0,) * (most - len(segment.pages)) for segment in self.segments]
+        return np.array(rows, np.uint32).reshape(len(rows), most)
 
     def places(self) -> npt.NDArray[np.uint32]:
         """The position of each row in its sequence, and the row of all pages that holds it. [T, 2]"""
-        return self.arrays()["places"]
+        places = [(at, s.pages[at // PAGE] * PAGE + at % PAGE) for s in self.segments if s.pages for at in s.positions]
+        return np.array(places, np.uint32).reshape(-1, 2)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What kernels read of it, by the names of a plan's inputs."""
-        rows = [(s.first, s.count, s.start, s.source, s.target) for s in self.segments]
-        segments = np.array(rows, np.uint32).reshape(-1, 5)
-        row_segment = np.repeat(np.arange(len(rows), dtype=np.uint32), segments[:, 1])
-        pages = self.pages()
+        segments = [(s.first, s.count, s.start, s.source, s.target) for s in self.segments]
+        row_segment = [number for number, s in enumerate(self.segments) for _ in s.positions]
         return {
             "ids": self.ids,  # [T]
-            "segments": segments,  # [S, 5]
-            "row_segment": row_segment,  # [T]
+            "segments": np.array(segments, np.uint32).reshape(-1, 5),  # [S, 5]
+            "row_segment": np.array(row_segment, np.uint32),  # [T]
             "output_rows": np.array(self.outputs, np.uint32),  # [R]
-            "pages": pages,  # [S, P]
-            "places": _places(segments, row_segment, pages),  # [T, 2]
+            "pages": self.pages(),  # [S, P]
+            "places": self.places(),  # [T, 2]
         }
-
-
-def _places(
-    segments: npt.NDArray[np.uint32], row_segment: npt.NDArray[np.uint32], pages: npt.NDArray[np.uint32]
-) -> npt.NDArray[np.uint32]:
-    """Position and place of each row; without pages there are no places."""
-    if not pages.size:
-        return np.zeros((0, 2), np.uint32)
-    mine = segments[row_segment]
-    positions = np.arange(len(mine), dtype=np.uint32) - mine[:, 0] + mine[:, 2]
-    page, row = np.divmod(positions, np.uint32(PAGE))
-    return np.stack([positions, pages[row_segment, page] * np.uint32(PAGE) + row], axis=1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.draws import draw_row, penalises, read_chosen, samples_on_device, skipped_row, window
+from rwkv_gpu.engine.draws import Chosen, draw_row, penalises, samples_on_device, skipped_row, window
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.errors import BadNumbers
 from rwkv_gpu.ops.sampling import DRAW, Drawing, sample
@@ -26,7 +26,8 @@ def on_device(params, count, seed, mask=None):
     for number in range(count):
         row["number"], row["tokens"] = number, len(PROMPT) + number
         masks = None if mask is None else mask[None]
-        chosen.append(read_chosen(sample(rows_of(number)[None], Drawing(seats, row[None], masks))[0]))
+        [mine] = Chosen.rows(sample(rows_of(number)[None], Drawing(seats, row[None], masks)))
+        chosen.append(mine.said())
         said.append(chosen[-1].token)
         assert seats.said[2] == said[-1]
     return chosen
@@ -73,18 +74,18 @@ def test_rows_without_a_token_say_why():
     draws = np.array([draw_row(SamplingParams(), 1, 0)] * 3, DRAW)
     logits = np.stack([rows_of(0)] * 3)
     logits[0, 7], logits[1] = np.nan, -np.inf
-    words = sample(logits, Drawing(HostSeats(1, V), draws))
+    rows = Chosen.rows(sample(logits, Drawing(HostSeats(1, V), draws)))
     with pytest.raises(BadNumbers, match="NaN"):
-        read_chosen(words[0])
+        rows[0].said()
     with pytest.raises(BadNumbers, match="no token is possible"):
-        read_chosen(words[1])
-    assert read_chosen(words[2]).token < V
+        rows[1].said()
+    assert rows[2].said().token < V
 
 
 def test_a_row_that_is_skipped_changes_nothing():
     seats = HostSeats(1, V)
     seats.put(0, 77)
-    words = sample(rows_of(0)[None], Drawing(seats, skipped_row()[None]))
+    rows = Chosen.rows(sample(rows_of(0)[None], Drawing(seats, skipped_row()[None])))
     assert seats.said[0] == 77
     with pytest.raises(AssertionError):
-        read_chosen(words[0])
+        rows[0].said()

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from rwkv_gpu.engine.draws import Chosen
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.pager import Pager
 from rwkv_gpu.engine.pending import Answer
@@ -38,7 +39,7 @@ class Later:
 
     def wait(self) -> Answer:
         self.runner.under_way -= 1
-        return Answer(self.chosen, None)
+        return Answer(Chosen.rows(self.chosen), None)
 
 
 class Fake:

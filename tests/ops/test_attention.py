@@ -77,7 +77,7 @@ class Case:
         """From (slot, start, tokens), with the pages up to where each ends, and no more."""
         batch = Batch.of([(slot, start, [0] * count) for slot, start, count in sequences])
         ends = {s.slot: -(-(s.start + s.count) // PAGE) for s in batch.segments}
-        return batch.paged({slot: self.tables()[slot][:pages] for slot, pages in ends.items()})
+        return batch.placed({slot: self.tables()[slot][:pages] for slot, pages in ends.items()})
 
     def on_cpu(self, steps: Sequence[tuple[Batch, Arrays]]) -> tuple[list[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """What each step says, and the pages after the last."""

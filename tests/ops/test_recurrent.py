@@ -285,7 +285,7 @@ def test_a_step_leaves_the_state_that_it_reads_whole_where_it_writes_another(dev
     case = shift_case(128, 6) if kind == "shift" else mix_case(2, 64)
     inputs = shift_inputs(40, 128) if kind == "shift" else mix_inputs(40, 2, 64)
     batch = batch_of([(3, 1, 31), (2, 1, 9)])
-    apart = batch.stateful({3: (3, 6), 2: (2, 0)})
+    apart = batch.placed(states={3: (3, 6), 2: (2, 0)})
     slots = case.slots()
     [there], after_there = case.on_gpu(device, slots, [(batch, inputs)])
     [other], after_other = case.on_gpu(device, slots, [(apart, inputs)])

@@ -1,0 +1,195 @@
+"""What the host computes for a step of decode, by part: CPU time of the thread that steps, and what of it is wgpu's.
+
+    python -m benchmarks.host [rwkv7-2.9b ...] [--device NAME] [--batches 1,16] [--rounds 3]
+
+Without a model, a narrow RWKV-7 and a narrow transformer of 32 layers, whose steps take the GPU little: what the host
+does hangs on layers and sequences alone. Times are `time.thread_time`, so that sleep is left out; a driver that spins
+while it waits shows under `wait`. A part's figure leaves out the parts within it.
+"""
+
+import contextlib
+import itertools
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rwkv_gpu.engine import sequence
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.gguf.file import GGUFFile, Part
+from rwkv_gpu.gguf.scan import scan
+from rwkv_gpu.gpu import native, plan
+from rwkv_gpu.gpu.adapters import choose, list_adapters
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.measure.shapes import QUANTS, RWKV7, Transformer
+from rwkv_gpu.measure.synthetic import noise, open_synthetic
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Batch
+
+from .engine import ids_of
+
+NARROW = {
+    "narrow-rwkv7": RWKV7(32, 256, 32, 32, 32, 32, vocabulary=1024),
+    "narrow-llama": Transformer("llama", 32, 256, 512, 4, 2, 64, 1024),
+}
+
+# Where a part begins: what is called, and what its time counts as.
+PARTS: tuple[tuple[Any, str, str], ...] = (
+    (Engine, "_place", "places of sequences, the batch"),
+    (Engine, "_draws", "draws"),
+    (GpuRunner, "plan_for", "choosing the plan"),
+    (GpuRunner, "submit", "to the plan and back"),
+    (Batch, "arrays", "arrays of the batch"),
+    (plan.Plan, "run", "running the plan"),
+    (plan.StepBuffer, "write", "inputs of the plan"),
+    (Device, "write", "their upload"),
+    (native, "_dispatch", "calls for dispatches"),
+    (native, "encode", "encoder, copies, finish"),
+    (native, "submit", "submit"),
+    (native.Landing, "map", "asking for results"),
+    (native.Landing, "take", "wait, and results"),
+    (Engine, "_land", "tokens of a step that is done"),
+    (sequence.Running, "update", "news"),
+    (Engine, "step", "all else"),
+)
+
+
+class Parts:
+    """Seconds of CPU and of the clock by part, each without those within it."""
+
+    def __init__(self) -> None:
+        self.cpu: Counter[str] = Counter()
+        self.wall: Counter[str] = Counter()
+        self._inner: list[list[float]] = []
+
+    def timed(self, function: Callable[..., Any], part: str) -> Callable[..., Any]:
+        """The same function, timed."""
+
+        def run(*args: Any, **more: Any) -> Any:
+            self._inner.append([0.0, 0.0])
+            wall, cpu = time.perf_counter(), time.thread_time()
+            try:
+                return function(*args, **more)
+            finally:
+                cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+                inner = self._inner.pop()
+                self.cpu[part] += cpu - inner[0]
+                self.wall[part] += wall - inner[1]
+                if self._inner:
+                    self._inner[-1][0] += cpu
+                    self._inner[-1][1] += wall
+
+        return run
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Times all parts meanwhile."""
+        before = [(owner, name, getattr(owner, name)) for owner, name, _ in PARTS]
+        for (owner, name, part), (_, _, function) in zip(PARTS, before, strict=True):
+            setattr(owner, name, self.timed(function, part))
+        try:
+            yield
+        finally:
+            for owner, name, function in before:
+                setattr(owner, name, function)
+
+
+def decode(
+    runner: GpuRunner, batch: int, tokens: int, look_ahead: int, parts: Parts | None
+) -> tuple[float, float, int]:
+    """Seconds of CPU and of the clock while all sequences decode, and the steps."""
+    stepper = Engine(runner, look_ahead=look_ahead)
+    for seed in range(batch):
+        stepper.add(Request(ids_of(4, seed), SamplingParams(temperature=0.8, seed=seed, max_tokens=tokens)))
+    begun: set[int] = set()
+    while len(begun) < batch:
+        begun |= {update.id for update in stepper.step() if update.said}
+    steps = 0
+    with parts.watched() if parts is not None else contextlib.nullcontext():
+        wall, cpu = time.perf_counter(), time.thread_time()
+        while steps < tokens - 8:  # all of them go on until then
+            stepper.step()
+            steps += 1
+        cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+    while stepper.busy:
+        stepper.step()
+    return cpu, wall, steps
+
+
+def floor(runner: GpuRunner, batch: int, replays: int = 40) -> dict[str, float]:
+    """Milliseconds that a step's dispatches cost by themselves: the calls, wgpu's finish, the submit."""
+    made = next(made for (rows, *_, what), made in runner._plans.items() if (rows, what) == (batch, "chosen"))
+    device, times = runner.device, []
+    for _ in range(replays):
+        encoder = device.handle.create_command_encoder()
+        compute = encoder.begin_compute_pass()
+        stamps = [time.thread_time()]
+        native.replay(compute, made.program)
+        stamps.append(time.thread_time())
+        compute.end()
+        commands = encoder.finish()
+        stamps.append(time.thread_time())
+        device.submit([commands])
+        stamps.append(time.thread_time())
+        native.wait(device.handle)
+        stamps.append(time.thread_time())
+        times.append([1e3 * (b - a) for a, b in itertools.pairwise(stamps)])
+    names = f"{len(made.program)} dispatches", "finish", "submit", "wait for all"
+    return dict(zip(names, map(statistics.median, zip(*times, strict=True)), strict=True))
+
+
+def open_model(name: str) -> GGUFFile:
+    """A file, one of our narrow models, or another synthetic one."""
+    if name not in NARROW:
+        return GGUFFile.open(name) if Path(name).exists() else open_synthetic(name)
+    source = noise(name, NARROW[name], QUANTS["q4_k_m"])
+    part = Part(Path(name), source, scan(source))
+    return GGUFFile([part], part.header.tensors)
+
+
+def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: int) -> None:
+    """Prints one batch: the whole unwatched, and each part."""
+    decode(runner, batch, 12, look_ahead, None)
+    plain = [decode(runner, batch, tokens, look_ahead, None) for _ in range(rounds)]
+    cpu, wall = (1e3 * min(took[i] / took[2] for took in plain) for i in (0, 1))
+    print(f"  batch {batch}, look-ahead {look_ahead}: CPU {cpu:.3f} ms of {wall:.3f} a step")
+    parts, steps = Parts(), 0
+    for _ in range(rounds):
+        steps += decode(runner, batch, tokens, look_ahead, parts)[2]
+    for part in dict.fromkeys(part for *_, part in PARTS):
+        print(f"    {part:34} {1e3 * parts.cpu[part] / steps:7.3f} ms CPU {1e3 * parts.wall[part] / steps:8.3f} ms")
+    alone = ", ".join(f"{name} {took:.3f}" for name, took in floor(runner, batch).items())
+    print(f"    alone, ms of CPU: {alone}", flush=True)
+
+
+@click.command()
+@click.argument("models", nargs=-1)
+@click.option("--device", default="auto")
+@click.option("--batches", default="1,16")
+@click.option("--look-ahead", default=2)
+@click.option("--tokens", default=72, help="That each sequence says.")
+@click.option("--rounds", default=3)
+def main(models: tuple[str, ...], device: str, batches: str, look_ahead: int, tokens: int, rounds: int) -> None:
+    counts = [int(n) for n in batches.split(",")]
+    adapter = choose(list_adapters(), device).adapter
+    assert adapter is not None, "this measures a GPU"
+    clock = statistics.median(-(time.thread_time() - time.thread_time()) for _ in range(1000))
+    print(f"{adapter}; to ask for the time twice takes {1e6 * clock:.2f} µs")
+    for model in models or tuple(NARROW):
+        room = {"slots": max(counts), "chunk_size": max(counts), "context": 512, "look_ahead": look_ahead}
+        with open_model(model) as file, Device(adapter) as opened:
+            runner = GpuRunner(opened, file, load_model(file), **room)
+            print(model)
+            for batch in counts:
+                report(runner, batch, tokens, look_ahead, rounds)
+
+
+if __name__ == "__main__":
+    main()

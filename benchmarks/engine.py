@@ -7,6 +7,7 @@ A model is a file, or the name of a synthetic one.
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -31,8 +32,18 @@ def ids_of(count: int, seed: int) -> list[int]:
     return np.random.default_rng(seed).integers(3, 250, count).tolist()
 
 
-def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> str:
-    """Sequences that say so many tokens each, side by side; from when all have begun."""
+@dataclass(frozen=True)
+class Decoded:
+    """Sequences that said so many tokens each, side by side; from when all had begun."""
+
+    said: int
+    steps: int
+    wall: float
+    cpu: float  # of the thread that steps, its sleep left out
+
+
+def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, trace: Trace | None = None) -> Decoded:
+    """Has them say it, in steps that are stamped where a trace is given, which costs the host some time."""
     engine = Engine(runner, look_ahead=look_ahead)
     for seed in range(batch):
         engine.add(Request(ids_of(4, seed), SamplingParams(temperature=0.8, seed=seed, max_tokens=tokens)))
@@ -40,15 +51,24 @@ def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> str:
     while len(begun) < batch:
         begun |= {update.id for update in engine.step() if update.said}
     said = steps = 0
-    runner.trace = Trace(runner.device, MOST_STEPS)
+    runner.trace = trace
     wall, cpu = time.perf_counter(), time.thread_time()
     while engine.busy:
         said += sum(len(update.said) for update in engine.step())
         steps += 1
     wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
-    waited, runner.trace = idle(runner.trace.spans()), None
+    runner.trace = None
+    return Decoded(said, steps, wall, cpu)
+
+
+def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> str:
+    """What it took, and how long the GPU had nothing to do when it was done again."""
+    took = decode(runner, batch, tokens, look_ahead)
+    trace = Trace(runner.device, MOST_STEPS)
+    decode(runner, batch, tokens, look_ahead, trace)
     return (
-        f"{said / wall:9.2f} tok/s, CPU {1e3 * cpu / steps:6.2f} ms a step ({cpu / wall:4.0%}), GPU idle {waited:5.1%}"
+        f"{took.said / took.wall:9.2f} tok/s, CPU {1e3 * took.cpu / took.steps:6.2f} ms a step "
+        f"({took.cpu / took.wall:4.0%}), GPU idle {idle(trace.spans()):5.1%}"
     )
 
 
@@ -92,7 +112,7 @@ def main(model: str, device: str, batches: str, look_aheads: str, tokens: int, p
         for batch in counts:
             decode(runner, batch, 3, 0)
             for ahead in aheads:
-                print(f"  batch {batch:2}, look-ahead {ahead}: {decode(runner, batch, tokens, ahead)}", flush=True)
+                print(f"  batch {batch:2}, look-ahead {ahead}: {report(runner, batch, tokens, ahead)}", flush=True)
         used = sum(opened.memory().values())
         print(f"  memory: {used:,} bytes, promised {promised.needed:,}: {used / promised.needed - 1:+.1%}")
         print(f"  {dict(opened.memory())}\n  {promised}")

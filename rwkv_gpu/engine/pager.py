@@ -64,9 +64,11 @@ class Pager:
                     f"a sequence of {want.end:,} tokens does not fit the context of {self.context:,}; "
                     "shorten it, or load the model with a larger context"
                 )
-            assert want.start <= self.length(want.slot), f"slot {want.slot} has no position {want.start - 1}"
         for want in wanted:
-            self.truncate(want.slot, want.start)
+            length = self.length(want.slot)
+            assert want.start <= length, f"slot {want.slot} has no position {want.start - 1}"
+            if want.start < length:
+                self.truncate(want.slot, want.start)
         growing = [want for want in wanted if not self._has_room(want)]
         needed = self._needed(growing)
         if needed > self.pool.free:

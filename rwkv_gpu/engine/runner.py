@@ -160,7 +160,7 @@ class GpuRunner:
         """The smallest plan that takes the batch, recorded at its first use."""
         rows = bucket(batch.rows, self.chunk_size)
         outputs = bucket(len(batch.outputs), rows)
-        attends = bool(self.model.caches)
+        attends = self.context is not None
         key = rows, outputs, attends and batch.single, self._caches.plan_pages(batch) if attends else 0, what
         plan = self._plans.get(key)
         if plan is None:

@@ -4,15 +4,16 @@ The only module that touches wgpu-py's internals; wgpu is pinned to a minor vers
 """
 
 import contextlib
+import ctypes
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import wgpu
 from wgpu.backends.wgpu_native import _api as api
-from wgpu.backends.wgpu_native._ffi import ffi, lib
+from wgpu.backends.wgpu_native._ffi import ffi, lib, lib_path
 
 from ..errors import DeviceError, DeviceLost, OutOfMemory
 
@@ -62,16 +63,19 @@ def translate(message: str, doing: str) -> DeviceError:
     return DeviceError(f"the GPU driver refused while {doing}: {told}; update the driver or try another --device")
 
 
-@contextlib.contextmanager
-def captured(doing: str) -> Iterator[None]:
+class Captured:
     """Collects the error of raw `lib` calls made inside and raises it typed at the end."""
-    api.error_handler.capture(doing)
-    try:
-        yield
-    finally:
-        error = api.error_handler.release(doing)
-    if error is not None:
-        raise translate(error[1], doing)
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        api.error_handler.capture(self._doing)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        error = api.error_handler.release(self._doing)
+        if error is not None and kind is None:
+            raise translate(error[1], self._doing)
 
 
 def create_module(device: Any, code: str, label: str, checked: bool) -> Any:
@@ -88,25 +92,46 @@ def create_module(device: Any, code: str, label: str, checked: bool) -> Any:
     return api.GPUShaderModule(label, handle, device)
 
 
+class Encoded:
+    """A command buffer by its handle, given back with this object."""
+
+    def __init__(self, handle: Any) -> None:
+        self._internal = handle
+
+    def __del__(self) -> None:
+        # H: void f(WGPUCommandBuffer)
+        lib.wgpuCommandBufferRelease(self._internal)
+
+
 Command = tuple[Any, Any, int, int, int]  # pipeline, bind group, workgroups by x, y, z
 
 _REPLAY = ("SetPipeline", "SetBindGroup", "DispatchWorkgroups")
 CAN_REPLAY = all(hasattr(lib, f"wgpuComputePassEncoder{call}") for call in _REPLAY)
+# What a dispatch needs is called by ctypes: with arguments made beforehand, and the GIL kept, that is faster than cffi.
+_called = ctypes.PyDLL(lib_path)
 
 
-def command(pipeline: Any, group: Any, grid: tuple[int, int, int]) -> Command:
-    """A dispatch as raw handles; the wrappers must be kept alive elsewhere."""
-    return (pipeline._internal, group._internal, *grid)
+def program(dispatches: Iterable[tuple[Any, Any, tuple[int, int, int]]]) -> list[Command]:
+    """Dispatches as raw handles, one object for each pipeline; the wrappers must be kept alive elsewhere."""
+    pipelines: dict[Any, ctypes.c_void_p] = {}
+    return [
+        (pipelines.setdefault(pipeline, _pointer(pipeline._internal)), _pointer(group._internal), *grid)
+        for pipeline, group, grid in dispatches
+    ]
+
+
+def _pointer(handle: Any) -> ctypes.c_void_p:
+    return ctypes.c_void_p(int(ffi.cast("uintptr_t", handle)))
 
 
 def encode(
     device: Any,
-    commands: Sequence[Command],
+    commands: Iterable[Command],
     copies: Sequence[tuple[Any, int, Any, int, int]] = (),
     stamps: Mapping[str, Any] | None = None,
-) -> Any:
+) -> Encoded:
     """A command buffer of one pass, and copies behind it, in as few calls as there can be."""
-    with captured("encoding a step"):
+    with Captured("encoding a step"):
         # H: WGPUCommandEncoder f(WGPUDevice, WGPUCommandEncoderDescriptor const *)
         encoder = lib.wgpuDeviceCreateCommandEncoder(device._internal, NULL)
         # H: WGPUComputePassEncoder f(WGPUCommandEncoder, WGPUComputePassDescriptor const *)
@@ -121,10 +146,10 @@ def encode(
                 encoder, source._internal, source_at, target._internal, target_at, nbytes
             )
         # H: WGPUCommandBuffer f(WGPUCommandEncoder, WGPUCommandBufferDescriptor const *)
-        commands_handle = lib.wgpuCommandEncoderFinish(encoder, NULL)
+        encoded = Encoded(lib.wgpuCommandEncoderFinish(encoder, NULL))
         # H: void f(WGPUCommandEncoder)
         lib.wgpuCommandEncoderRelease(encoder)
-    return api.GPUCommandBuffer("", commands_handle, device)
+    return encoded
 
 
 def _stamped(stamps: Mapping[str, Any]) -> Any:
@@ -140,24 +165,25 @@ def _stamped(stamps: Mapping[str, Any]) -> Any:
 
 def replay(compute_pass: Any, commands: Sequence[Command]) -> None:
     """Encodes the commands into a pass of wgpu-py's, at a third of what its own calls cost for each."""
-    with captured("encoding a step"):
+    with Captured("encoding a step"):
         _dispatch(compute_pass._internal, commands)
 
 
-def _dispatch(compute: Any, commands: Sequence[Command]) -> None:
+def _dispatch(compute: Any, commands: Iterable[Command]) -> None:
     # H: void f(WGPUComputePassEncoder, WGPUComputePipeline)
-    set_pipeline = lib.wgpuComputePassEncoderSetPipeline
+    set_pipeline = _called.wgpuComputePassEncoderSetPipeline
     # H: void f(WGPUComputePassEncoder, uint32_t index, WGPUBindGroup, size_t offsets, uint32_t const *)
-    set_group = lib.wgpuComputePassEncoderSetBindGroup
+    set_group = _called.wgpuComputePassEncoderSetBindGroup
     # H: void f(WGPUComputePassEncoder, uint32_t x, uint32_t y, uint32_t z)
-    dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
+    dispatch = _called.wgpuComputePassEncoderDispatchWorkgroups
+    encoder, offsets = _pointer(compute), ctypes.c_size_t(0)
     bound = None
     for pipeline, group, x, y, z in commands:
         if pipeline is not bound:
-            set_pipeline(compute, pipeline)
+            set_pipeline(encoder, pipeline)
             bound = pipeline
-        set_group(compute, 0, group, 0, NULL)
-        dispatch(compute, x, y, z)
+        set_group(encoder, 0, group, offsets, None)
+        dispatch(encoder, x, y, z)
 
 
 def timestamp_period(device: Any) -> float:
@@ -218,7 +244,7 @@ class Mapper:
     def read(self, buffer: Any, nbytes: int) -> bytes:
         """The first bytes of a mappable buffer, once all submitted work is done."""
         handle = buffer._internal
-        with captured("reading results back"):
+        with Captured("reading results back"):
             self._arrival.expect()
             # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
             lib.wgpuBufferMapAsync(handle, lib.WGPUMapMode_Read, 0, nbytes, self._info)
@@ -235,7 +261,7 @@ class Mapper:
 
 def write(queue: Any, buffer: Any, offset: int, data: Any) -> None:
     """Queues a copy of the bytes, which may change after; whole words, as wgpu copies no other."""
-    with captured("uploading"):
+    with Captured("uploading"):
         source = ffi.from_buffer(data)
         # H: void f(WGPUQueue, WGPUBuffer, uint64_t bufferOffset, void const * data, size_t)
         lib.wgpuQueueWriteBuffer(queue._internal, buffer._internal, offset, source, len(source))
@@ -244,7 +270,7 @@ def write(queue: Any, buffer: Any, offset: int, data: Any) -> None:
 def submit(queue: Any, commands: Sequence[Any]) -> int:
     """Hands command buffers to the GPU; the number waits for them and all before, and for nothing after."""
     handles = ffi.new("WGPUCommandBuffer[]", [one._internal for one in commands])
-    with captured("submitting work"):
+    with Captured("submitting work"):
         # H: WGPUSubmissionIndex f(WGPUQueue, size_t count, WGPUCommandBuffer const *)
         return int(lib.wgpuQueueSubmitForIndex(queue._internal, len(commands), handles))
 
@@ -262,14 +288,14 @@ class Landing:
     def map(self, nbytes: int) -> None:
         """Asks for the bytes, to be there when all that was submitted so far is done."""
         self._arrival.expect()
-        with captured("reading results back"):
+        with Captured("reading results back"):
             # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
             lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, self._info)
 
     def take(self, index: int, nbytes: int) -> bytes:
         """The bytes, once the submit of that number is done."""
         handle = self.buffer._internal
-        with captured("reading results back"):
+        with Captured("reading results back"):
             if not self._arrival.status:
                 # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
                 lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", index))

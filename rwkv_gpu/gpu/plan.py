@@ -128,10 +128,10 @@ class Plan:
         self.outputs = dict(outputs)
         self.splits = tuple(splits)  # where a layer starts: the plan may be submitted in parts there
         self.groups = [_bind_group(device, dispatch) for dispatch in self.dispatches]
-        self.program = [
-            native.command(dispatch.pipeline.handle, group, dispatch.grid)
+        self.program = native.program(
+            (dispatch.pipeline.handle, group, dispatch.grid)
             for dispatch, group in zip(self.dispatches, self.groups, strict=True)
-        ]
+        )
 
     def run(
         self,
@@ -168,7 +168,7 @@ class Plan:
 
         No checks and no allocation by dispatch; wgpu checks the whole at its end.
         """
-        return native.encode(self.device.handle, self.program[first:last], copies, stamps)
+        return native.encode(self.device.handle, itertools.islice(self.program, first, last), copies, stamps)
 
     def encode_public(
         self,

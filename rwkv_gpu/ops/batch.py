@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +11,11 @@ import numpy.typing as npt
 from .vocabulary import PAGE
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """Consecutive rows of a step that are the next tokens of one sequence."""
 
     first: int  # row
-    count: int  # of rows, at least 1
+    count: int  # type: ignore[assignment]  # of rows, at least 1; a tuple's own `count` has no use here
     slot: int  # the sequence's number; where nobody places it, its state lies there
     start: int  # position of the first row in the sequence; at 0 the state starts from zeros, whatever `source` holds
     pages: tuple[int, ...] = ()  # that hold positions 0 .. of the sequence, for models that attend

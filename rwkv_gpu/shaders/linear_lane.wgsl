@@ -39,7 +39,7 @@ fn run(group: u32, lane: u32) {
         for (var t = 0u; t < TB; t++) {
             let start = matrix.x + min(t0 + t, step.rows - 1u) * matrix.k;
             let k = c * CHUNK + 4u * lane;
-            let plain = found(x4(start, k, matrix.k));
+            let plain = x4(start, k, matrix.k);
             var values = spread(gained(plain, k));
             squares[t] += dot(plain, plain);
             for (var p = 0u; p < PARTS; p++) {

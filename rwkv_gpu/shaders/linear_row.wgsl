@@ -36,6 +36,7 @@ fn run(group: u32, lane: u32) {
     var base = BLOCK * (block - matrix.block);
     var row = base + lane / SIDE * R;
     var raw = raws(matrix, row, line, chunks);
+    look(lane);
     let squares = stage(matrix.x + t * matrix.k, matrix.k, lane);
     if NORMED {
         let sum = reach_add(squares, SUBGROUP);

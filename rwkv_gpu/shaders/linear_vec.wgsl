@@ -39,8 +39,8 @@ fn run(group: u32, lane: u32) {
         squares[t] = 0.0;
     }
     var raw = raws(matrix, row0, line, chunks);
-    var plain = loads(matrix, t0, 0u, lane);
     look(lane);
+    var plain = loads(matrix, t0, 0u, lane);
     for (var base = 0u; base < chunks; base += STAGED) {
         if base > 0u {
             workgroupBarrier();         // what was staged has been read by all
@@ -49,7 +49,7 @@ fn run(group: u32, lane: u32) {
             for (var n = 0u; n < LOADS; n++) {
                 let e = n * WG + lane;
                 let k = 32u * base + 4u * e;
-                let values = select(vec4f(), found(plain[t * LOADS + n]), k < matrix.k && e < STAGED * CHUNK);
+                let values = select(vec4f(), plain[t * LOADS + n], k < matrix.k && e < STAGED * CHUNK);
                 if NORMED {
                     squares[t] += dot(values, values);
                 }
@@ -119,8 +119,8 @@ fn raws(matrix: Matrix, row0: u32, chunk: u32, chunks: u32) -> array<Raw, AHEAD 
 }
 
 // What a lane stages of TB rows of x, from a chunk on; of what lies beyond their end, their beginning.
-fn loads(matrix: Matrix, t0: u32, base: u32, lane: u32) -> array<Loaded, TB * LOADS> {
-    var values: array<Loaded, TB * LOADS>;
+fn loads(matrix: Matrix, t0: u32, base: u32, lane: u32) -> array<vec4f, TB * LOADS> {
+    var values: array<vec4f, TB * LOADS>;
     for (var t = 0u; t < TB; t++) {
         let start = matrix.x + min(t0 + t, step.rows - 1u) * matrix.k;
         for (var n = 0u; n < LOADS; n++) {

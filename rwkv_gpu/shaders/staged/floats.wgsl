@@ -13,17 +13,14 @@ struct Part {
 fn stage(start: u32, width: u32, lane: u32) -> f32 {
     var squares = 0.0;
     for (var base = 0u; base < 8u * STAGED; base += WG * BATCH) {
-        var values: array<Loaded, BATCH>;
+        var values: array<vec4f, BATCH>;
         for (var n = 0u; n < BATCH; n++) {
             let k = 4u * (base + n * WG + lane);
             values[n] = x4(start, select(0u, k, k < width), width);
         }
-        if base == 0u {
-            look(lane);
-        }
         for (var n = 0u; n < BATCH; n++) {
             let e = base + n * WG + lane;
-            let value = select(vec4f(), found(values[n]), 4u * e < width);
+            let value = select(vec4f(), values[n], 4u * e < width);
             if NORMED {
                 squares += dot(value, value);
             }

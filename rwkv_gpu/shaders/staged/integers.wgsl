@@ -29,20 +29,16 @@ fn stage(start: u32, width: u32, lane: u32) -> f32 {
     let fours = width / 4u;
     var squares = 0.0;
     for (var base = 0u; base < fours; base += WG * BATCH) {
-        var values: array<Loaded, BATCH>;
+        var values: array<vec4f, BATCH>;
         for (var n = 0u; n < BATCH; n++) {
             values[n] = x4(start, 4u * min(base + n * WG + lane, fours - 1u), width);
         }
-        if base == 0u {
-            look(lane);
-        }
         for (var n = 0u; n < BATCH; n++) {
             let e = base + n * WG + lane;
-            let value = found(values[n]);
             if NORMED {
-                squares += select(0.0, dot(value, value), e < fours);
+                squares += select(0.0, dot(values[n], values[n]), e < fours);
             }
-            put(gained(value, 4u * min(e, fours - 1u)), e, e < fours);
+            put(gained(values[n], 4u * min(e, fours - 1u)), e, e < fours);
         }
     }
     for (var chunk = fours / 8u + lane; chunk < STAGED; chunk += WG) {

@@ -1,5 +1,2 @@
-// What is loaded of x is what is multiplied.
-alias Loaded = vec4f;
-
+// x needs no look before it is read.
 fn look(_lane: u32) {}
-fn found(values: Loaded) -> vec4f { return values; }

@@ -365,7 +365,9 @@ def added_at_once(g, w, x, a, b):
 
 def moved(steps: Sequence[tuple[int, int, int]]) -> list[tuple[Batch, Arrays]]:
     """Steps of one row, each with its position, the state that it reads, and the one that it writes."""
-    batches = [batch_of([(written, start, 1)]).stateful({written: (read, written)}) for start, read, written in steps]
+    batches = [
+        batch_of([(written, start, 1)]).placed(states={written: (read, written)}) for start, read, written in steps
+    ]
     return [(batch, {"x": normal(1, 192, seed=40 + i) * 3 + 1}) for i, batch in enumerate(batches)]
 
 

@@ -325,6 +325,7 @@ def hardware(can: Capabilities) -> Tuning:
         one_side=16,
         one_ahead=4,
         one_joins=True,
+        mixes_ahead=True,
         linear_sized=sized,
         linear_packed=tuple(packed),
     )

@@ -17,7 +17,17 @@ import wgpu
 from ..errors import ShaderError
 from . import native
 
-Constant = int | float | str | tuple[int, ...]  # a u32, an f32, the type that an alias stands for, an array of u32
+
+@dataclass(frozen=True)
+class Struct:
+    """A value of a struct that some part declares: its fields, of u32 or again of such."""
+
+    name: str
+    fields: tuple["Field", ...]
+
+
+Field = int | Struct | tuple[int, ...] | tuple[Struct, ...]  # of several of one kind, an array
+Constant = Field | float | str  # an f32, the type that an alias stands for
 
 ENABLE = re.compile(r"^enable \w+;\n", re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*")
@@ -88,10 +98,15 @@ def _declare(name: str, value: Constant) -> str:
         return f"alias {name} = {value};\n"
     if isinstance(value, float):
         return f"const {name} = f32({value!r});\n"
+    return f"const {name} = {_written(value)};\n"
+
+
+def _written(value: Field) -> str:
+    if isinstance(value, Struct):
+        return f"{value.name}({', '.join(map(_written, value.fields))})"
     if isinstance(value, tuple):
-        words = ", ".join(f"{word}u" for word in value)
-        return f"const {name} = array<u32, {len(value)}>({words});\n"
-    return f"const {name} = {int(value)}u;\n"
+        return f"array({', '.join(map(_written, value))})"
+    return f"{int(value)}u"
 
 
 @functools.cache

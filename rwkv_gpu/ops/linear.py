@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..gpu.plan import Slice
+from ..gpu.shader import Constant, Struct
 from ..gpu.tuning import MANY, LinearShape
 from ..gpu.weights import Shard
 from .dense import DenseRecorder
@@ -14,7 +15,6 @@ from .values import Operand, Value, Vectors, Words, stack
 from .vocabulary import NUMBER, NUMBERS, Activation, Rms, Weight
 
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
-MATRIX_WORDS = 12
 MIXING_BUFFERS = 7  # that a product binds which mixes x and adds no bias
 
 
@@ -29,6 +29,47 @@ class Product:
     stride: int
     bias: int
     then: Activation
+
+
+@dataclass(frozen=True)
+class Table:
+    """The matrices of a dispatch as its kernel knows them: as data, or, in a plan of one row, when it is compiled."""
+
+    blocks: int  # of rows of W, over all matrices
+    fields: tuple[int, ...]
+    matrices: tuple[tuple[int, ...], ...]  # MATRICES of them
+    known: bool
+
+    @classmethod
+    def of(cls, products: Sequence[Product], each: Sequence[int], t_blocks: int, rows: int, parts: int) -> "Table":
+        """Of products that have so many blocks each."""
+        starts = list(itertools.accumulate(each, initial=0))
+        matrices = [
+            (start, count, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes)
+            for p, count, start in zip(products, each, starts, strict=False)
+        ]
+        none = (0,) * len(matrices[0])
+        matrices += [none] * (MATRICES - len(products))
+        return cls(starts[-1], (len(products), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1)
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """What links it to a kernel."""
+        return "matrix", "matrix/known" if self.known else "matrix/told"
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What the kernel is specialised by."""
+        matrices = tuple(Struct("Matrix", (*words[:-4], Struct("vec4u", words[-4:]))) for words in self.matrices)
+        return {"table": Struct("Table", (*self.fields, matrices))} if self.known else {}
+
+    @property
+    def operands(self) -> dict[str, Words]:
+        """What the kernel binds."""
+        words = [*self.fields, 0, 0, 0]  # a matrix is 16 words, and what follows its nine starts with a vec4
+        for matrix in self.matrices:
+            words += [*matrix[:-4], 0, 0, 0, *matrix[-4:]]
+        return {} if self.known else {"table": Words(tuple(words))}
 
 
 @dataclass(frozen=True)
@@ -232,15 +273,14 @@ class LinearRecorder(DenseRecorder):
         joined = [replace(p, x=start) for p, start in zip(products, starts, strict=False)]
         operands = {key: operand for key, operand in operands.items() if key != "w"} | {"x": found}
         lanes = self.tuning.map_lanes
-        table, blocks = _table(
-            joined, _blocks(joined, lanes * (2 if out == "pairs" else 1)), self.rows, self.rows, parts
-        )
+        each = _blocks(joined, lanes * (2 if out == "pairs" else 1))
+        table = Table.of(joined, each, self.rows, self.rows, parts)
         self.record(
             name,
-            ("linear_join", "lanes/plain", "matrix", *_outputs(out, operands)),
-            {"WG": lanes, "SEVERAL": int(len(products) > 1)} | NUMBERS,
-            operands | {"table": table},
-            groups=blocks * self.rows,
+            ("linear_join", "lanes/plain", *table.parts, *_outputs(out, operands)),
+            {"WG": lanes} | table.constants | NUMBERS,
+            operands | table.operands,
+            groups=table.blocks * self.rows,
         )
 
     def _dispatch(
@@ -259,16 +299,13 @@ class LinearRecorder(DenseRecorder):
         shape, staged = staging(shape, shard.packed, widths, out, most)
         assert shape.workgroup_bytes <= most, f"{shape} wants too much memory"
         t_blocks = -(-self.rows // shape.tb)
-        table, blocks = _table(products, _blocks(products, shape.block, shape.most), t_blocks, self.rows, parts)
-        linked = [*shard.parts, "matrix", *_outputs(out, operands), *shape.parts]
-        constants = shape.constants | NUMBERS
-        # With several rows, a kernel that knows its only matrix takes a tenth longer on an H200.
-        several = len(products) > 1 or self.rows > 1
-        constants |= {"SEVERAL": int(several), "PADDED": int(any(width % 32 for width in widths))}
+        table = Table.of(products, _blocks(products, shape.block, shape.most), t_blocks, self.rows, parts)
+        linked = [*shard.parts, *table.parts, *_outputs(out, operands), *shape.parts]
+        constants = shape.constants | table.constants | NUMBERS
+        constants |= {"PADDED": int(any(width % 32 for width in widths))}
         if staged:
             linked.append(staged.part)
-            whole = not any(p.shard.rows % shape.block for p in products)
-            constants |= staged.constants | {"ALONE": int(self.rows == 1), "WHOLE": int(whole)}
+            constants |= staged.constants
         if isinstance(norm, Rms):
             operands = operands | {"gain": self.vector(norm.weight)}
             constants["EPS"] = float(norm.eps)
@@ -283,8 +320,8 @@ class LinearRecorder(DenseRecorder):
             name,
             (shape.kernel, *linked),
             constants,
-            operands | {"table": table},
-            groups=blocks * t_blocks * parts,
+            operands | table.operands,
+            groups=table.blocks * t_blocks * parts,
             fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at != "before"),
             row_flops=sum(2 * p.shard.rows * p.k for p in products),
         )
@@ -307,14 +344,3 @@ def _blocks(products: Sequence[Product], block: int, most: int = MANY) -> list[i
     each = [-(-p.shard.rows // block) for p in products]
     work = sum(count * p.k for count, p in zip(each, products, strict=True))
     return [min(count, max(1, round(most * count * p.k / work))) for count, p in zip(each, products, strict=True)]
-
-
-def _table(products: Sequence[Product], each: Sequence[int], t_blocks: int, rows: int, parts: int) -> tuple[Words, int]:
-    """The words that describe each matrix to the kernels, and the blocks of rows over all."""
-    words: list[int] = []
-    blocks = 0
-    for p, count in zip(products, each, strict=True):
-        words += [blocks, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes]
-        blocks += count
-    rest = [0] * (MATRIX_WORDS * MATRICES - len(words))
-    return Words((len(products), blocks, t_blocks, rows, parts, 0, 0, 0, *words, *rest)), blocks

@@ -17,16 +17,12 @@ class Staged:
 
     chunks: int  # of 32 columns, up to what the lanes of a row load at once
     form: str  # f32, int24, int16, int8
-    ragged: bool  # whether a row ends within that
-    known: int  # chunks of a row where all have as many, else 0: a compiler makes more of loops that it knows
 
     @classmethod
     def of(cls, shape: LinearShape, packed: bool, widths: Sequence[int]) -> "Staged":
         """As a fitted shape asks for it."""
         chunks = [-(-width // 32) for width in widths]
-        whole = -(-max(chunks) // shape.side) * shape.side
-        ragged = any(count % shape.side for count in chunks)
-        return cls(whole, shape.x if packed else "f32", ragged, chunks[0] if len(set(chunks)) == 1 else 0)
+        return cls(-(-max(chunks) // shape.side) * shape.side, shape.x if packed else "f32")
 
     @property
     def part(self) -> str:
@@ -37,7 +33,7 @@ class Staged:
     def constants(self) -> dict[str, Constant]:
         """What the part is specialised by."""
         own: dict[str, Constant] = {"BYTES": BYTES[self.form]} if self.form in BYTES else {}
-        return {"STAGED": self.chunks, "RAGGED": int(self.ragged), "CHUNKS": self.known} | own
+        return {"STAGED": self.chunks} | own
 
     @property
     def nbytes(self) -> int:

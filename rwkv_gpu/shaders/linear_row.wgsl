@@ -20,18 +20,14 @@ const_assert R <= SIDE * PER_OUT;
 var<workgroup> partial_squares: array<f32, WG / SUBGROUP>;
 
 fn run(group: u32, lane: u32) {
-    var t = 0u;
-    var block = group;
-    if ALONE == 0u {
-        t = group % table.t_blocks;
-        block = group / table.t_blocks;
-    }
-    if t >= step.rows || block >= table.blocks {
+    let t = group % table.t_blocks;
+    let block = group / table.t_blocks;
+    if t >= rows_now() || block >= table.blocks {
         return;
     }
     let matrix = matrix_of(block);
-    let chunks = select((matrix.k + 31u) / 32u, CHUNKS, CHUNKS > 0u);
-    let stride = BLOCK * blocks_of(matrix);
+    let chunks = (matrix.k + 31u) / 32u;
+    let stride = BLOCK * matrix.blocks;
     let line = lane % SIDE;
     var base = BLOCK * (block - matrix.block);
     var row = base + lane / SIDE * R;
@@ -85,8 +81,8 @@ fn run(group: u32, lane: u32) {
 
 // The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.
 fn run_of(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> u32 {
-    let here = select(chunk, min(chunk, chunks - 1u), RAGGED == 1u);
-    return (select(min(row, matrix.rows - 1u), row, WHOLE == 1u) * chunks + here) * PARTS;
+    let here = select(min(chunk, chunks - 1u), chunk, chunks % SIDE == 0u);
+    return (select(min(row, matrix.rows - 1u), row, matrix.rows % BLOCK == 0u) * chunks + here) * PARTS;
 }
 
 // What a lane multiplies of R rows.
@@ -99,17 +95,6 @@ fn raws(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> array<Raw, R * PAR
         }
     }
     return raw;
-}
-
-// How many workgroups share a matrix.
-fn blocks_of(matrix: Matrix) -> u32 {
-    var end = table.blocks;
-    if SEVERAL == 1u {
-        for (var i = 7u; i > 0u; i--) {
-            end = select(end, table.matrix[i].block, i < table.matrices && table.matrix[i].block > matrix.block);
-        }
-    }
-    return end - matrix.block;
 }
 
 fn all_squares() -> f32 {

@@ -23,7 +23,7 @@ var<workgroup> staged: array<vec4f, TB * STAGED * (CHUNK + 1u)>;
 fn run(group: u32, lane: u32) {
     let t0 = group % table.t_blocks * TB;
     let block = group / table.t_blocks;
-    if t0 >= step.rows || block >= table.blocks {
+    if t0 >= rows_now() || block >= table.blocks {
         return;
     }
     let matrix = matrix_of(block);
@@ -90,7 +90,7 @@ fn run(group: u32, lane: u32) {
     for (var o = line; o < SUMS / PER_OUT; o += SIDE) {     // the outputs are shared out among the lanes
         let t = o % TB;
         let j = o / TB * PER_OUT;
-        if row0 + j < matrix.rows && t0 + t < step.rows {
+        if row0 + j < matrix.rows && t0 + t < rows_now() {
             let scale = root(squares_of(t), matrix.k);
             let first = scale * sum_of(j * TB + t, lane);
             let second = scale * sum_of((j + PER_OUT - 1u) * TB + t, lane);
@@ -122,7 +122,7 @@ fn raws(matrix: Matrix, row0: u32, chunk: u32, chunks: u32) -> array<Raw, AHEAD 
 fn loads(matrix: Matrix, t0: u32, base: u32, lane: u32) -> array<vec4f, TB * LOADS> {
     var values: array<vec4f, TB * LOADS>;
     for (var t = 0u; t < TB; t++) {
-        let start = matrix.x + min(t0 + t, step.rows - 1u) * matrix.k;
+        let start = matrix.x + min(t0 + t, rows_now() - 1u) * matrix.k;
         for (var n = 0u; n < LOADS; n++) {
             let k = 32u * base + 4u * (n * WG + lane);
             values[t * LOADS + n] = x4(start, select(0u, k, k < matrix.k), matrix.k);

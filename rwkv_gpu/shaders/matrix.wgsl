@@ -1,6 +1,7 @@
 // The matrices of one dispatch: one, a shard of one, or several that run together.
 struct Matrix {
     block: u32,     // its first block of rows among all of the dispatch
+    blocks: u32,    // how many it has
     rows: u32,
     k: u32,
     x: u32,         // where its input starts, in floats
@@ -20,20 +21,5 @@ struct Table {
     matrix: array<Matrix, 8>,
 }
 
-@group(0) @binding(6) var<uniform> table: Table;
-
 var<private> plane: vec4u;
 var<private> part: u32;    // of the columns, where a product is cut along them
-
-// The matrix that a block of rows is of. The starts are read side by side, not one after the other. Where there is but
-// one, a compiler is told so: it finds what it needs of it at once.
-fn matrix_of(block: u32) -> Matrix {
-    var g = 0u;
-    if SEVERAL == 1u && table.matrices > 1u {
-        for (var i = 1u; i < 8u; i++) {
-            g = select(g, i, i < table.matrices && block >= table.matrix[i].block);
-        }
-    }
-    plane = table.matrix[g].planes;
-    return table.matrix[g];
-}

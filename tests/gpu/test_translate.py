@@ -86,9 +86,9 @@ def test_the_matrix_unit_kernel_is_valid(tmp_path):
     for fmt, out in itertools.product(("Q4_K", "Q6_K", "F16"), ("rows", "pairs")):
         [parts] = [f.parts for f in FORMATS.values() if f.name == fmt]
         extra = ["bias/none", "residual/none"] if out == "rows" else []
-        parts = [*parts, f"out/{out}", "matrix", "activation", "lanes/plain", "x/vec4", *extra, "step"]
+        parts = [*parts, f"out/{out}", "matrix", "matrix/told", "activation", "lanes/plain", "x/vec4", *extra, "step"]
         shader = tmp_path / "coop.wgsl"
-        constants = {"WG": 128, "R": 64, "TB": 64, "PADDED": 0, "SEVERAL": 0}
+        constants = {"WG": 128, "R": 64, "TB": 64, "PADDED": 0}
         shader.write_text(link("linear_coop", parts, constants | NUMBERS).source)
         done = subprocess.run([NAGA, shader, tmp_path / "coop.spv"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

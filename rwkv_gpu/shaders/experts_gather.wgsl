@@ -13,5 +13,5 @@ fn run(group: u32, lane: u32) {
     for (var j = 0u; j < USED; j++) {
         sum = fma(shares[t * USED + j], x[(t * USED + j) * M + i % M], sum);
     }
-    y[i] = with_residual(sum, i);
+    y[i] = sum + residual_at(i);
 }

@@ -68,7 +68,7 @@ fn run(group: u32, lane: u32) {
     workgroupBarrier();
     for (var j = lane % SIDE; j < R; j += SIDE) {
         if m0 + j < M {
-            y[t * M + m0 + j] = with_residual(sum_of(j, lane), t * M + m0 + j);
+            y[t * M + m0 + j] = sum_of(j, lane) + residual_at(t * M + m0 + j);
         }
     }
 }

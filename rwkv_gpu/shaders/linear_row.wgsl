@@ -31,7 +31,9 @@ fn run(group: u32, lane: u32) {
     let line = lane % SIDE;
     var base = BLOCK * (block - matrix.block);
     var row = base + lane / SIDE * R;
+    let output = min(line * PER_OUT, R - PER_OUT);      // the row of its R whose output a lane has
     var raw = raws(matrix, row, line, chunks);
+    var next_to = beside(matrix, t, min(row + output, matrix.rows - PER_OUT));
     look(lane);
     let squares = stage(matrix.x + t * matrix.k, matrix.k, lane);
     if NORMED {
@@ -71,11 +73,14 @@ fn run(group: u32, lane: u32) {
             one = select(one, sum, own && j % PER_OUT == 0u);
             second = select(second, sum, own && j % PER_OUT == PER_OUT - 1u);
         }
-        if line < R / PER_OUT && row + line * PER_OUT < matrix.rows {
-            store(matrix, t, row + line * PER_OUT, one, second);
+        if line < R / PER_OUT && row + output < matrix.rows {
+            store_with(matrix, t, row + output, one, second, next_to);
         }
         base += stride;
         row += stride;
+        if base < matrix.rows {
+            next_to = beside(matrix, t, min(row + output, matrix.rows - PER_OUT));
+        }
     }
 }
 

@@ -14,6 +14,7 @@ const GROUPS = WG / SIDE;
 const STAGED = SIDE * AHEAD;            // chunks of a row of x in workgroup memory
 const SUMS = R * TB;
 const LOADS = (STAGED * CHUNK + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
+const EARLY = SUMS / PER_OUT <= SIDE;   // whether a lane has one output at most
 const FOLD = TB > 2u;                   // whether weights are scaled before they are multiplied, for all rows t at once
 
 const_assert R % PER_OUT == 0u;
@@ -39,6 +40,11 @@ fn run(group: u32, lane: u32) {
         squares[t] = 0.0;
     }
     var raw = raws(matrix, row0, line, chunks);
+    var next_to = vec2f();
+    if EARLY {
+        let o = min(line, SUMS / PER_OUT - 1u);
+        next_to = beside(matrix, min(t0 + o % TB, rows_now() - 1u), min(row0 + o / TB * PER_OUT, matrix.rows - PER_OUT));
+    }
     look(lane);
     var plain = loads(matrix, t0, 0u, lane);
     for (var base = 0u; base < chunks; base += STAGED) {
@@ -94,7 +100,10 @@ fn run(group: u32, lane: u32) {
             let scale = root(squares_of(t), matrix.k);
             let first = scale * sum_of(j * TB + t, lane);
             let second = scale * sum_of((j + PER_OUT - 1u) * TB + t, lane);
-            store(matrix, t0 + t, row0 + j, first, second);
+            if !EARLY {
+                next_to = beside(matrix, t0 + t, row0 + j);
+            }
+            store_with(matrix, t0 + t, row0 + j, first, second, next_to);
         }
     }
 }

@@ -3,10 +3,5 @@
 @group(0) @binding(10) var<storage, read_write> before: array<f32>; // [states, M]
 @group(0) @binding(11) var<uniform> segment: Segment;
 
-fn with_residual(y: f32, i: u32) -> f32 { return y + residual_at(i); }
-
-fn residual_at(i: u32) -> f32 {
-    let x = residual[i];
-    before[segment.written * table.matrix[0].stride + i] = x;
-    return x;
-}
+fn residual_at(i: u32) -> f32 { return residual[i]; }
+fn keep(i: u32, x: f32) { before[segment.written * table.matrix[0].stride + i] = x; }

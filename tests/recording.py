@@ -51,7 +51,6 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
         shapes["part_rows"] = vec(size, size // 2, 2, 3, reach=size)
         shapes["row"] = row(4 * size, size, 2, reach=size, most=3)
         shapes["row_bytes"] = row(2 * size, size // 2, 4, reach=size, most=2, x="int8")
-        shapes["row_words"] = row(2 * size, size, 2, reach=size, most=2, x="int16")
     if can.subgroup_size == 8:
         shapes |= {"lane": lane(2, 1), "lane_rows": lane(4, 16)}
     return shapes

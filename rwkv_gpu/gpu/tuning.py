@@ -27,7 +27,7 @@ class LinearShape:
     gap: int = 0  # between its columns, where there is room for one
     fill: int = 0  # workgroups that linear_tile wants: columns are cut into parts until there are as many
     most: int = MANY  # workgroups of linear_row
-    x: str = "f32"  # what linear_row makes of x where W is packed: int24, as exact as f32, int16, or int8
+    x: str = "f32"  # what linear_row makes of x where W is packed: int16 or int8
 
     @property
     def norms(self) -> bool:
@@ -243,7 +243,7 @@ def vec(wg: int, side: int, r: int, tb: int, *, ahead: int = 1, reach: int = 1) 
     return LinearShape("linear_vec", wg, r, tb, side=side, ahead=ahead, reach=reach)
 
 
-def row(wg: int, side: int, r: int, *, reach: int, most: int, x: str = "int24") -> LinearShape:
+def row(wg: int, side: int, r: int, *, reach: int, most: int, x: str = "int16") -> LinearShape:
     """Workgroups stage x once, and each goes through many rows."""
     return LinearShape("linear_row", wg, r, 1, side=min(side, reach), reach=reach, most=most, x=x)
 

@@ -39,7 +39,6 @@ def linear_shapes(can: Capabilities) -> dict[str, LinearShape]:
         shapes["vec, part of a subgroup"] = vec(can.reach, can.reach // 2, 2, 3, reach=can.reach)
         shapes["row"] = row(4 * can.reach, can.reach, 2, reach=can.reach, most=3)
         shapes["row, bytes"] = row(can.reach, can.reach, 2, reach=can.reach, most=MANY, x="int8")
-        shapes["row, words"] = row(2 * can.reach, can.reach, 1, reach=can.reach, most=MANY, x="int16")
     if size == 8:
         shapes |= {"lane": lane(2, 1), "lane, rows": lane(4, 16)}
     return shapes

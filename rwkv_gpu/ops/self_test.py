@@ -16,8 +16,7 @@ from .vocabulary import Weight
 
 # float16 rounds a product by 1/2048 of itself; a wrong layout or a lost fragment is off by its whole.
 TOLERANCE = 5e-3
-ROUNDED = {"int8": 5e-2, "int16": 1e-3}  # what rows of x as integers may be off by; 24 bits are as exact as floats
-EXACT = 1e-4
+ROUNDED = {"int8": 5e-2, "int16": 1e-3}  # what rows of x as integers may be off by
 SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # of a block: where they lie, and what they are
 
 
@@ -65,7 +64,7 @@ def _integers_agree(device: Device, shapes: Sequence[LinearShape], name: str) ->
     for shape in shapes:
         integers = _pairs(device, weights, shape, x)
         off = np.abs(floats - integers).max()
-        if not (np.isfinite(integers).all() and off < ROUNDED.get(shape.x, EXACT) * np.abs(floats).max()):
+        if not (np.isfinite(integers).all() and off < ROUNDED[shape.x] * np.abs(floats).max()):
             return False
     return True
 

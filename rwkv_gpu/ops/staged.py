@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ..gpu.shader import Constant
 from ..gpu.tuning import MANY, LinearShape
 
-BYTES = {"int24": 3, "int16": 2, "int8": 1}  # of an integer that x becomes
+BYTES = {"int16": 2, "int8": 1}  # of an integer that x becomes
 LEAST_SIDE = 8  # lanes of a row; with fewer, what they load lies too far apart
 
 
@@ -16,7 +16,7 @@ class Staged:
     """Whole rows, for matrices of one format and some widths."""
 
     chunks: int  # of 32 columns, up to what the lanes of a row load at once
-    form: str  # f32, int24, int16, int8
+    form: str  # f32, int16, int8
 
     @classmethod
     def of(cls, shape: LinearShape, packed: bool, widths: Sequence[int]) -> "Staged":
@@ -38,7 +38,7 @@ class Staged:
     @property
     def nbytes(self) -> int:
         """Of workgroup memory: chunks with gaps; those that became integers have a scale and up to two sums."""
-        chunk = {"f32": 144, "int24": 96 + 12, "int16": 64 + 12, "int8": 32 + 12}
+        chunk = {"f32": 144, "int16": 64 + 12, "int8": 32 + 12}
         return chunk[self.form] * self.chunks
 
 

@@ -1,4 +1,4 @@
-"""Kernels that are only used where less precision was asked for: how far from llama.cpp's logits they lead."""
+"""Kernels that round: how far from llama.cpp's logits they lead."""
 
 import numpy as np
 import pytest
@@ -10,15 +10,20 @@ from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.golden_files import golden
 
-FLOAT32 = 3e-4  # what all else stays under
 # By kernel: rms of logits of deviation 2.5, for RWKV-7 and for a dense transformer. docs/tuning.md tells what was seen.
-LIMITS = {TILE_F16: (5e-3, 1e-2), row(32, 8, 2, reach=8, most=MANY, x="int8"): (5e-2, 2e-1)}
+# Under 1e-3 is what we call float32; the others are only used where less was asked for.
+LIMITS = {
+    row(32, 8, 2, reach=8, most=MANY): (2e-4, 6e-4),
+    TILE_F16: (5e-3, 1e-2),
+    row(32, 8, 2, reach=8, most=MANY, x="int8"): (5e-2, 2e-1),
+}
+ROUNDING = 0.1  # of its limit, at least: it was indeed this kernel
 MODELS = ("rwkv7-bf16-Q4_K_M.gguf", "llama-bpe-small-Q4_K_M.gguf")
 
 
-@pytest.mark.parametrize("shape", LIMITS, ids=lambda shape: shape.kernel)
+@pytest.mark.parametrize("shape", LIMITS, ids=lambda shape: f"{shape.kernel} {shape.x}")
 @pytest.mark.parametrize("name", MODELS)
-def test_less_precision_leads_no_further_than_was_told(fast_device, name, shape):
+def test_rounding_leads_no_further_than_was_told(fast_device, name, shape):
     can = fast_device.capabilities
     if shape.tile == "f16" and not can.f16:
         pytest.skip("this device has no f16")
@@ -29,4 +34,5 @@ def test_less_precision_leads_no_further_than_was_told(fast_device, name, shape)
         runner = GpuRunner(fast_device, file, load_model(file), chunk_size=64, slots=1, kv="f32", tuning=tuning)
         logits = runner.step(Batch.of([(0, 0, answers["tokens"])], every=True))
         far = float(np.sqrt(np.mean((logits.astype(np.float64) - answers["exact_logits"]) ** 2)))
-    assert FLOAT32 < far < LIMITS[shape][MODELS.index(name)]
+    limit = LIMITS[shape][MODELS.index(name)]
+    assert ROUNDING * limit < far < limit

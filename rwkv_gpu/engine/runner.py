@@ -161,7 +161,7 @@ class GpuRunner:
         rows = bucket(batch.rows, self.chunk_size)
         outputs = bucket(len(batch.outputs), rows)
         attends = self.context is not None
-        key = rows, outputs, attends and batch.single, self._caches.plan_pages(batch) if attends else 0, what
+        key = rows, outputs, batch.single, self._caches.plan_pages(batch) if attends else 0, what
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._record(*key)

@@ -205,6 +205,9 @@ class Tuning:
         False  # whether the last workgroup joins the runs, where the device allows it, or another dispatch
     )
     mixes_ahead: bool = False  # whether products of one row norm, shift and mix x themselves, or another dispatch
+    head_side: int = 0  # lanes that share a row of an RWKV state in decode; with none, it is as in prompts
+    head_lanes: int = 512  # of a workgroup of such lanes, at most
+    late_rows: int = 0  # rows of a step up to which they compute the second halves of LoRAs, too
     # what is better for smaller matrices: the first that fits
     linear_sized: tuple[tuple[Size, LinearShape], ...] = ()
     linear_packed: tuple[tuple[int, LinearShape], ...] = ()  # else for formats of small integers, as far as it goes
@@ -326,6 +329,8 @@ def hardware(can: Capabilities) -> Tuning:
         one_ahead=4,
         one_joins=True,
         mixes_ahead=True,
+        head_side=8,
+        late_rows=4,
         linear_sized=sized,
         linear_packed=tuple(packed),
     )

@@ -3,12 +3,14 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant, Struct
 from ..gpu.tuning import MANY, LinearShape
 from ..gpu.weights import Shard
 from .dense import DenseRecorder
+from .held import Held
 from .mixing import Mixing
 from .staged import staging
 from .values import Operand, Value, Vectors, Words, stack
@@ -16,6 +18,7 @@ from .vocabulary import NUMBER, NUMBERS, Activation, Rms, Weight
 
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 MIXING_BUFFERS = 7  # that a product binds which mixes x and adds no bias
+LATE = 512  # columns of matrices that may as well be multiplied by what reads the products: second halves of LoRAs
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,14 @@ class Asked:
     norm: Rms | Mixing | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class HeldProducts(Held):
+    """Several products, of one format and with inputs in one stack, by one dispatch."""
+
+    asked: tuple[Asked, ...] = ()
+    ys: tuple[Value, ...] = ()  # their results
+
+
 class LinearRecorder(DenseRecorder):
     """Ops that multiply by matrices."""
 
@@ -130,9 +141,19 @@ class LinearRecorder(DenseRecorder):
         # its own lies with q and k.
         for members in together if all(len(each) > 1 for each in together) else [list(range(len(asked)))]:
             ys.update(zip(members, stack(self.rows, [weights[i].shape[0] for i in members])[1], strict=True))
+        results = tuple(ys[i] for i in range(len(asked)))
+        if self._may_wait(asked) and len(together) == 1:
+            multiply = partial(self._multiply_all, asked, results)
+            self.hold(HeldProducts(multiply, results[0].root, asked=tuple(asked), ys=results))
+            return results
         for members in together:
             self._multiply_all([asked[i] for i in members], [ys[i] for i in members])
-        return tuple(ys[i] for i in range(len(asked)))
+        return results
+
+    def _may_wait(self, asked: Sequence[Asked]) -> bool:
+        """Whether what reads these products may be faster to compute them, too."""
+        few = (self.single or self.alone) and self.rows <= self.tuning.late_rows
+        return few and len(asked) > 1 and not any(one.norm or one.weight.shape[1] > LATE for one in asked)
 
     def _normed(
         self, xs: Sequence[Value], norm: Rms | None, weights: Sequence[Weight]

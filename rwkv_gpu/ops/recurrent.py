@@ -8,14 +8,17 @@ import numpy as np
 from ..gpu.plan import Slice
 from ..gpu.reach import Reach
 from ..gpu.shader import Constant
+from .late import TURNS, Late
+from .linear import HeldProducts
 from .mixing import GRAIN, Mixing
 from .recording import Recording
-from .values import ALIGN, Value, stack
+from .values import ALIGN, Operand, Value, stack
 from .vocabulary import Mixed, State, Weight
 
 BLOCK_FLOATS = 512  # tokens of a block times head size: as much as 16 KiB of workgroup memory holds
 TILES = 4  # of 4 columns, that a lane holds of each of its rows of the state where subgroups can sum over lanes
 LANES = 256  # of a workgroup, that any device can run
+ABSENT = 0xFFFFFFFF  # as a part of a stack
 SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 turns of its loops, 20 or so a row
 
 
@@ -75,6 +78,8 @@ class RecurrentRecorder(Recording):
 
     def time_mix(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
         heads, size, _ = state.shape
+        if (self.single or self.alone) and self.tuning.head_side:
+            return self._time_mix_one(x, vectors, eps, state)
         assert not self.device.capabilities.software or self.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
         y = Value(x.r.shape)
         rkv, rkv_parts = self._stacked({"R": x.r, "K": x.k, "V": x.v})
@@ -115,6 +120,60 @@ class RecurrentRecorder(Recording):
         )
         return y
 
+    def _time_mix_one(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
+        """For one row of each sequence; second halves of LoRAs are computed on the way, where they are held back."""
+        heads, size, _ = state.shape
+        y = Value(x.r.shape)
+        side, rows = self._spread_one(size)
+        late = self._late(x, side, rows)
+        rkv, rkv_parts = self._stacked({"R": x.r, "K": x.k, "V": x.v})
+        constants: dict[str, Constant] = {
+            "H": heads, "N": size, "EPS": float(eps), "SIDE": side, "ROWS": rows, "WG": size // rows * side,
+            "SUBGROUP": self.device.capabilities.reach, "ALONE": int(self.rows == 1),
+        }  # fmt: skip
+        operands: dict[str, Operand] = {
+            "rkv": rkv, "vectors": self.vector(vectors), "segments": self.segments,
+            "state": self.states[state.name], "y": y,
+        }  # fmt: skip
+        if x.v_first is not None:
+            operands["v_first"] = x.v_first
+        if late:
+            constants |= late.constants(side)
+            operands |= late.operands(vectors, heads * size)
+        else:
+            given = [x.w, x.a, x.gate, x.v_gate]
+            gates, places = self._stacked({str(m): value for m, value in enumerate(given) if value is not None})
+            constants["GATES"] = tuple(places.get(str(m), ABSENT) for m in range(len(given)))
+            operands["gates"] = gates
+        self.record(
+            state.name,
+            (
+                "time_mix_one",
+                *(late.parts if late else ("time_mix/one_given",)),
+                "time_mix/one_first_value" if x.v_first is not None else "time_mix/one_own_value",
+                "reach/subgroup" if side > 1 else "reach/lane",
+                "lanes/plain",
+            ),
+            {**constants, **rkv_parts},
+            operands,
+            groups=self.rows * heads,
+            fixed_bytes=5 * heads * size * 4 + (late.nbytes if late else 0),
+            row_flops=heads * size * (size * 8 + 2 * sum(late.ranks if late else ())),
+            reach=Reach(sequence_bytes=2 * 4 * heads * size * size),
+        )
+        return y
+
+    def _late(self, x: Mixed[Value], side: int, rows: int) -> Late | None:
+        """The second halves of LoRAs that nobody has computed yet, where the time mix of so few rows does it faster."""
+        held = self.held(x.w)
+        if self.rows > self.tuning.late_rows or not isinstance(held, HeldProducts):
+            return None
+        late = Late.of(held, (x.w, x.a, x.gate, x.v_gate), self.weights)
+        if late is None or rows * len(late.turns(side)) > TURNS:
+            return None
+        self.take(held)
+        return late
+
     def pick(self, x: Value) -> Value:
         y = Value((self.max_outputs, x.shape[1]))
         self.record(
@@ -135,6 +194,14 @@ class RecurrentRecorder(Recording):
         # In software loads cost most, and the rows of a lane share them.
         many = self.tuning.reduce == "one_subgroup" or head_size * split > LANES
         return split, 4 if many else 1
+
+    def _spread_one(self, head_size: int) -> tuple[int, int]:
+        """The same for one row of each sequence, where lanes that share a row of the state have its channel, too."""
+        can = self.device.capabilities
+        side, rows = min(self.tuning.head_side, can.reach), 1
+        while head_size // rows * side > min(self.tuning.head_lanes, can.max_invocations):
+            rows *= 2
+        return side, rows
 
     def _stacked(self, values: dict[str, Value]) -> tuple[Value, dict[str, int]]:
         """The stack of several values of one shape, and which part of it each is; copied where they lie otherwise."""

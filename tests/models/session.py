@@ -11,7 +11,7 @@ from rwkv_gpu.engine.room import Kind, Room
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
-from rwkv_gpu.gpu.tuning import default_tuning
+from rwkv_gpu.gpu.tuning import Tuning, default_tuning
 from rwkv_gpu.gpu.weights import Weights, upload_weights
 from rwkv_gpu.models.registry import Model
 from rwkv_gpu.ops.batch import Batch
@@ -70,6 +70,8 @@ class OnGpu:
         rows: int,
         segments: int = SLOTS,
         kv: Kind = "f32",
+        tuning: Tuning | None = None,
+        single: bool = False,
     ) -> None:
         room = Room(CONTEXT, SLOTS, kv)
         self.caches = GpuCaches(device, model.caches, room)
@@ -84,12 +86,12 @@ class OnGpu:
             weights if isinstance(weights, Weights) else upload_weights(device, weights),
             rows,
             Scratch(device),
-            default_tuning(device.capabilities),
+            tuning or default_tuning(device.capabilities),
             states={name: Slice(buffer, 0, buffer.nbytes) for name, buffer in buffers.items()},
             max_segments=min(rows, segments),
             max_outputs=rows,
             caches=placed,
-            single=rows == 1,
+            single=single or rows == 1,
         )
         logits = model.forward(recorder, recorder.input("ids", np.uint32, (rows,)))
         self.plan: Plan = recorder.finish({"logits": logits})

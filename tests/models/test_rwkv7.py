@@ -112,6 +112,21 @@ def test_the_gpu_equals_llama_cpp_over_1000_tokens(fast_device):
     assert rms(logits[answers["rows"]] - answers["exact_logits"]) < RMS_GPU
 
 
+@pytest.mark.parametrize("name", ["rwkv7-mini-Q4_K_M.gguf", "rwkv7-bf16-Q6_K.gguf"])
+def test_decode_equals_llama_cpp_where_a_time_mix_computes_second_halves_of_loras(fast_device, name):
+    path = golden(name)
+    answers = recorded(path)
+    with GGUFFile.open(path) as file:
+        model = load_model(file)
+        weights = load_weights(fast_device, file, parameters_of(file, model))
+    tuning = replace(default_tuning(fast_device.capabilities), head_side=8, late_rows=2)
+    for rows in (1, 2):
+        on_gpu = OnGpu(model, weights, fast_device, rows, tuning=tuning, single=True)
+        assert sum("one_late" in one.pipeline.name for one in on_gpu.plan.dispatches) == len(model.layers)
+        logits = feed(on_gpu, answers["tokens"], [1] * len(answers["tokens"]))
+        assert rms(logits - answers["exact_logits"]) < RMS_GPU
+
+
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_gpu_equals_llama_cpp_from_the_file_as_it_is_stored(fast_device, name):
     path = golden(name)

@@ -10,7 +10,7 @@ import pytest
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
 from rwkv_gpu.gpu.tuning import Tuning, default_tuning
-from rwkv_gpu.gpu.weights import upload_weights
+from rwkv_gpu.gpu.weights import Weights, upload_weights
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
@@ -37,10 +37,16 @@ def batch_of(sequences: Sequence[tuple[int, int, int]], outputs: tuple[int, ...]
 class Case:
     """What is said, with its parameters, states and the inputs of a step; run by both interpreters."""
 
+    single = False  # whether every sequence has one row
+
     def __init__(self, says: Says, weights: Arrays, states: Sequence[State]) -> None:
         self.says = says
         self.weights = weights
         self.states = {state.name: state for state in states}
+
+    def load(self, device: Device) -> Weights:
+        """The parameters on a device."""
+        return upload_weights(device, self.weights)
 
     def slots(self, seed: int = 0) -> Arrays:
         """Some state in every slot."""
@@ -66,12 +72,13 @@ class Case:
         slices = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in buffers.items()}
         recorder = Recorder(
             device,
-            upload_weights(device, self.weights),
+            self.load(device),
             rows,
             scratch,
             tuning or default_tuning(device.capabilities),
             states=slices,
             max_segments=SEGMENTS,
+            single=self.single,
         )
         values = {name: recorder.input(name, array.dtype, (rows, *array.shape[1:])) for name, array in inputs.items()}
         return recorder.finish(self.says(recorder, named(self.weights), self.states, **values)), scratch, slices

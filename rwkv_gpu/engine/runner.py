@@ -161,7 +161,8 @@ class GpuRunner:
         rows = bucket(batch.rows, self.chunk_size)
         outputs = bucket(len(batch.outputs), rows)
         attends = self.context is not None
-        key = rows, outputs, batch.single, self._caches.plan_pages(batch) if attends else 0, what
+        single = batch.single and (attends or self.tuning.head_side > 0)  # whether such a plan is another
+        key = rows, outputs, single, self._caches.plan_pages(batch) if attends else 0, what
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._record(*key)

@@ -1,5 +1,6 @@
 """The second halves of LoRAs that a time mix of few rows computes itself: which, and where its kernel finds them."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -48,19 +49,17 @@ class Late:
         """Pieces of 16 bytes in a row of each, which is stored in runs of 32 weights."""
         return tuple(-(-rank // 32) * 8 // self.fours for rank in self.ranks)
 
-    def turns(self, side: int) -> list[tuple[int, int]]:
-        """What lanes that share rows load: turn n of matrix m, for each (m, n)."""
-        return [(m, n) for m, pieces in enumerate(self.pieces) for n in range(-(-pieces // side))]
+    def turns(self, side: int) -> int:
+        """How often lanes that share rows load 16 bytes, for all matrices."""
+        return sum(-(-pieces // side) for pieces in self.pieces)
 
     def constants(self, side: int) -> dict[str, Constant]:
         """What the kernel is specialised by."""
-        turns = self.turns(side)
         start = self._bound.offset
-        matrices = tuple(m for m, _ in turns)
+        first = itertools.accumulate((-(-pieces // side) for pieces in self.pieces[:-1]), initial=0)
         where = (s.moved((s.slice.offset - start) // 16).planes[0] if s else 0 for s in self.shards)
         own: dict[str, Constant] = {
-            "TURNS": len(turns), "MATRIX": matrices, "TURN": tuple(n for _, n in turns),
-            "FIRST": tuple(matrices.index(m) if m in matrices else 0 for m in range(CHANNELS)),
+            "TURNS": self.turns(side), "FIRST": tuple(first),
             "RANKS": self.ranks, "PIECES": self.pieces, "WHERE": tuple(where),
             "LOWS": tuple(one.x.offset // 16 if one else 0 for one in self.asked),
             "THEN": tuple(NUMBER[one.then] if one else 0 for one in self.asked),

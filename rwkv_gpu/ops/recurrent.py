@@ -169,7 +169,7 @@ class RecurrentRecorder(Recording):
         if self.rows > self.tuning.late_rows or not isinstance(held, HeldProducts):
             return None
         late = Late.of(held, (x.w, x.a, x.gate, x.v_gate), self.weights)
-        if late is None or rows * len(late.turns(side)) > TURNS:
+        if late is None or rows * late.turns(side) > TURNS:
             return None
         self.take(held)
         return late

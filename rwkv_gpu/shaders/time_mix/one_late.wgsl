@@ -1,6 +1,7 @@
 // w, a, gate and v_gate of a lane's channels: then(W x + b) of each, the second halves of LoRAs, W [D, RANKS] and x [T, RANKS].
 //
-// The lanes of a row of S share the same row of each W, 16 bytes at a time: turn s is turn TURN[s] of matrix MATRIX[s].
+// The lanes of a row of S share the same row of each W, 16 bytes at a time. Each matrix is named by a constant, not by the
+// turn of a loop: arrays whose places a compiler does not know would not stay in registers.
 @group(0) @binding(2) var<storage, read> lows: array<vec4f>;            // x of each, the parts of a stack that start at LOWS
 @group(0) @binding(8) var<storage, read> w: array<vec4u>;               // each W from WHERE on, whose rows have PIECES of 16 bytes
 
@@ -12,7 +13,7 @@ var<private> plane: vec4u;
 var<workgroup> staged: array<vec4f, STAGED>;    // [TURNS, FOURS, SIDE]
 
 struct Asked {
-    raw: array<vec4u, ROWS * TURNS>,
+    raw: array<vec4u, TURNS * ROWS>,            // the turns of a matrix start at FIRST
     x: array<vec4f, ROUNDS>,
     bias: array<vec4f, ROWS>,
 }
@@ -22,36 +23,39 @@ fn ask(at: Place, lane: u32) -> Asked {
     for (var i = 0u; i < ROUNDS; i++) {
         asked.x[i] = low_of(at.token, i * WG + lane);
     }
-    for (var i = 0u; i < ROWS * TURNS; i++) {
-        let m = MATRIX[i % TURNS];
-        let piece = min(TURN[i % TURNS] * SIDE + at.part, PIECES[m] - 1u);      // beyond the last it meets zeros
-        asked.raw[i] = w[WHERE[m] + (at.head * N + at.row + i / TURNS) * PIECES[m] + piece];
-    }
+    ask_matrix(&asked, at, FIRST[0], PIECES[0], WHERE[0]);
+    ask_matrix(&asked, at, FIRST[1], PIECES[1], WHERE[1]);
+    ask_matrix(&asked, at, FIRST[2], PIECES[2], WHERE[2]);
+    ask_matrix(&asked, at, FIRST[3], PIECES[3], WHERE[3]);
     for (var j = 0u; j < ROWS; j++) {
-        for (var m = 0u; m < 4u; m++) {
-            asked.bias[j][m] = vectors[(5u + m) * D4 + at.head * N4 + (at.row + j) / 4u][(at.row + j) % 4u];
-        }
+        let i = 5u * D4 + at.head * N4 + (at.row + j) / 4u;
+        let n = (at.row + j) % 4u;
+        asked.bias[j] = vec4f(vectors[i][n], vectors[i + D4][n], vectors[i + 2u * D4][n], vectors[i + 3u * D4][n]);
     }
     return asked;
 }
 
+fn ask_matrix(asked: ptr<function, Asked>, at: Place, first: u32, pieces: u32, start: u32) {
+    for (var turn = 0u; turn < (pieces + SIDE - 1u) / SIDE; turn++) {
+        let piece = min(turn * SIDE + at.part, pieces - 1u);        // beyond the last it meets zeros
+        for (var j = 0u; j < ROWS; j++) {
+            (*asked).raw[(first + turn) * ROWS + j] = w[start + (at.head * N + at.row + j) * pieces + piece];
+        }
+    }
+}
+
 // What lies at place e of what is staged.
 fn low_of(token: u32, e: u32) -> vec4f {
-    var first = 0u;
-    var rank = RANKS[0];
-    var low = LOWS[0];
-    for (var m = 1u; m < 4u; m++) {
-        let mine = RANKS[m] > 0u && e >= FIRST[m] * FOURS * SIDE;
-        first = select(first, FIRST[m], mine);
-        rank = select(rank, RANKS[m], mine);
-        low = select(low, LOWS[m], mine);
-    }
-    let turn = e / (FOURS * SIDE) - first;
-    let k = (turn * SIDE + e % SIDE) * PIECE + 4u * (e / SIDE % FOURS);
-    if e >= STAGED || k >= rank {
+    let turn = e / (FOURS * SIDE);
+    var whose = vec3u(FIRST[0], RANKS[0], LOWS[0]);
+    whose = select(whose, vec3u(FIRST[1], RANKS[1], LOWS[1]), turn >= FIRST[1]);
+    whose = select(whose, vec3u(FIRST[2], RANKS[2], LOWS[2]), turn >= FIRST[2]);
+    whose = select(whose, vec3u(FIRST[3], RANKS[3], LOWS[3]), turn >= FIRST[3]);
+    let k = ((turn - whose.x) * SIDE + e % SIDE) * PIECE + 4u * (e / SIDE % FOURS);
+    if turn >= TURNS || k >= whose.y {
         return vec4f();
     }
-    return lows[low + (token * rank + k) / 4u];
+    return lows[whose.z + (token * whose.y + k) / 4u];
 }
 
 fn answer(asked: Asked, at: Place, lane: u32) -> array<vec4f, ROWS> {
@@ -62,26 +66,38 @@ fn answer(asked: Asked, at: Place, lane: u32) -> array<vec4f, ROWS> {
         }
     }
     workgroupBarrier();
-    var sums: array<vec4f, ROWS>;
-    for (var j = 0u; j < ROWS; j++) {
-        sums[j] = vec4f();
-    }
-    for (var s = 0u; s < TURNS; s++) {
-        for (var f = 0u; f < FOURS; f++) {
-            let x = staged[(s * FOURS + f) * SIDE + at.part];
-            for (var j = 0u; j < ROWS; j++) {
-                sums[j][MATRIX[s]] += dot(floats(four_of(mine.raw[j * TURNS + s], f)), x);
-            }
-        }
-    }
+    let decay = multiply(&mine, at, FIRST[0], PIECES[0]);
+    let rate = multiply(&mine, at, FIRST[1], PIECES[1]);
+    let gate = multiply(&mine, at, FIRST[2], PIECES[2]);
+    let v_gate = multiply(&mine, at, FIRST[3], PIECES[3]);
     var found: array<vec4f, ROWS>;
     for (var j = 0u; j < ROWS; j++) {
-        for (var m = 0u; m < 4u; m++) {
-            found[j][m] = NEUTRAL[m];
-            if RANKS[m] > 0u {
-                found[j][m] = activation(THEN[m], reach_add(sums[j][m], SIDE) + mine.bias[j][m]);
+        let sums = vec4f(decay[j], rate[j], gate[j], v_gate[j]) + mine.bias[j];
+        found[j] = vec4f(
+            activation(THEN[0], sums.x),
+            activation(THEN[1], sums.y),
+            select(NEUTRAL.z, activation(THEN[2], sums.z), RANKS[2] > 0u),
+            select(NEUTRAL.w, activation(THEN[3], sums.w), RANKS[3] > 0u),
+        );
+    }
+    return found;
+}
+
+fn multiply(asked: ptr<function, Asked>, at: Place, first: u32, pieces: u32) -> array<f32, ROWS> {
+    var sums: array<f32, ROWS>;
+    for (var j = 0u; j < ROWS; j++) {
+        sums[j] = 0.0;
+    }
+    for (var turn = first; turn < first + (pieces + SIDE - 1u) / SIDE; turn++) {
+        for (var f = 0u; f < FOURS; f++) {
+            let x = staged[(turn * FOURS + f) * SIDE + at.part];
+            for (var j = 0u; j < ROWS; j++) {
+                sums[j] += dot(floats(four_of((*asked).raw[turn * ROWS + j], f)), x);
             }
         }
     }
-    return found;
+    for (var j = 0u; j < ROWS; j++) {
+        sums[j] = reach_add(sums[j], SIDE);
+    }
+    return sums;
 }

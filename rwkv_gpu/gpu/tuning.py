@@ -330,7 +330,7 @@ def hardware(can: Capabilities) -> Tuning:
         one_joins=True,
         mixes_ahead=True,
         head_side=8,
-        late_rows=4,
+        late_rows=16,
         linear_sized=sized,
         linear_packed=tuple(packed),
     )

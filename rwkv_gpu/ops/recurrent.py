@@ -18,7 +18,7 @@ from .vocabulary import Mixed, State, Weight
 BLOCK_FLOATS = 512  # tokens of a block times head size: as much as 16 KiB of workgroup memory holds
 TILES = 4  # of 4 columns, that a lane holds of each of its rows of the state where subgroups can sum over lanes
 LANES = 256  # of a workgroup, that any device can run
-ABSENT = 0xFFFFFFFF  # as a part of a stack
+ABSENT = 0xFFFFFFFF  # as a place in a stack
 SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 turns of its loops, 20 or so a row
 
 
@@ -82,12 +82,12 @@ class RecurrentRecorder(Recording):
             return self._time_mix_one(x, vectors, eps, state)
         assert not self.device.capabilities.software or self.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
         y = Value(x.r.shape)
-        rkv, rkv_parts = self._stacked({"R": x.r, "K": x.k, "V": x.v})
+        rkv = self._stacked({"R": x.r, "K": x.k, "V": x.v})
         given = {"W": x.w, "A": x.a, "G": x.gate, "VG": x.v_gate}
-        gates, gate_parts = self._stacked({name: value for name, value in given.items() if value is not None})
+        gates = self._stacked({name: value for name, value in given.items() if value is not None})
         operands: dict[str, Value | Slice] = {
-            "rkv": rkv,
-            "gates": gates,
+            "rkv": rkv["R"].root,
+            "gates": gates["W"].root,
             "vectors": self.vector(vectors),
             "segments": self.segments,
             "state": self.states[state.name],
@@ -111,7 +111,7 @@ class RecurrentRecorder(Recording):
         self.record(
             state.name,
             ("time_mix", *parts),
-            {**constants, **rkv_parts, **gate_parts},
+            {**constants, **{name: _part(value) for name, value in {**rkv, **gates}.items()}},
             operands,
             groups=self.max_segments * heads,
             fixed_bytes=5 * heads * size * 4,
@@ -126,13 +126,13 @@ class RecurrentRecorder(Recording):
         y = Value(x.r.shape)
         side, rows = self._spread_one(size)
         late = self._late(x, side, rows)
-        rkv, rkv_parts = self._stacked({"R": x.r, "K": x.k, "V": x.v})
+        rkv = self._stacked({"R": x.r, "K": x.k, "V": x.v})
         constants: dict[str, Constant] = {
             "H": heads, "N": size, "EPS": float(eps), "SIDE": side, "ROWS": rows, "WG": size // rows * side,
             "SUBGROUP": self.device.capabilities.reach, "ALONE": int(self.rows == 1),
         }  # fmt: skip
         operands: dict[str, Operand] = {
-            "rkv": rkv, "vectors": self.vector(vectors), "segments": self.segments,
+            "rkv": rkv["R"].root, "vectors": self.vector(vectors), "segments": self.segments,
             "state": self.states[state.name], "y": y,
         }  # fmt: skip
         if x.v_first is not None:
@@ -142,9 +142,10 @@ class RecurrentRecorder(Recording):
             operands |= late.operands(vectors, heads * size)
         else:
             given = [x.w, x.a, x.gate, x.v_gate]
-            gates, places = self._stacked({str(m): value for m, value in enumerate(given) if value is not None})
+            gates = self._stacked({str(m): value for m, value in enumerate(given) if value is not None})
+            places = {m: value.offset // 16 for m, value in gates.items()}
             constants["GATES"] = tuple(places.get(str(m), ABSENT) for m in range(len(given)))
-            operands["gates"] = gates
+            operands["gates"] = gates["0"].root
         self.record(
             state.name,
             (
@@ -154,7 +155,7 @@ class RecurrentRecorder(Recording):
                 "reach/subgroup" if side > 1 else "reach/lane",
                 "lanes/plain",
             ),
-            {**constants, **rkv_parts},
+            {**constants, **{name: value.offset // 16 for name, value in rkv.items()}},
             operands,
             groups=self.rows * heads,
             fixed_bytes=5 * heads * size * 4 + (late.nbytes if late else 0),
@@ -203,10 +204,20 @@ class RecurrentRecorder(Recording):
             rows *= 2
         return side, rows
 
-    def _stacked(self, values: dict[str, Value]) -> tuple[Value, dict[str, int]]:
-        """The stack of several values of one shape, and which part of it each is; copied where they lie otherwise."""
+    def _stacked(self, values: dict[str, Value]) -> dict[str, Value]:
+        """The same values, of one shape, as parts of one stack; copied where they lie otherwise."""
         given: Sequence[Value] = list(values.values())
-        apart = -(-given[0].shape[0] * given[0].row_bytes // ALIGN) * ALIGN
+        apart = _apart(given[0])
         if any(v.base is None or v.base is not given[0].base or v.offset % apart for v in given):
             given = self.copied(given)
-        return given[0].root, {name: value.offset // apart for name, value in zip(values, given, strict=True)}
+        return dict(zip(values, given, strict=True))
+
+
+def _apart(value: Value) -> int:
+    """The bytes between parts of its shape in a stack."""
+    return -(-value.shape[0] * value.row_bytes // ALIGN) * ALIGN
+
+
+def _part(value: Value) -> int:
+    """Which part of a stack it is, where all have its shape."""
+    return value.offset // _apart(value)

@@ -2,7 +2,7 @@
 //
 // The lanes of a row of S have its channel, too: its v, w, a and gate. Only w and a, which are wanted by column, and S r,
 // which is normed over the head, go through workgroup memory. All that does not depend on each other is asked for at once.
-@group(0) @binding(1) var<storage, read> rkv: array<vec4f>;             // r, k, v [T, H, N / 4], the parts R, K, V of a stack
+@group(0) @binding(1) var<storage, read> rkv: array<vec4f>;             // r, k, v [T, H, N / 4], at R, K, V of a stack
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // k_k, k_a, r_k, norm weight and bias [5, H, N / 4], and biases of LoRAs
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [T], one row each
 @group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key
@@ -48,8 +48,8 @@ fn run(group: u32, lane: u32) {
     var r_k: array<vec4f, COLUMNS>;
     for (var c = 0u; c < COLUMNS; c++) {
         let d = at.head * N4 + c * SIDE + at.part;
-        r[c] = rkv[R * apart(D4) + at.token * D4 + d];
-        raw[c] = rkv[K * apart(D4) + at.token * D4 + d];
+        r[c] = rkv[R + at.token * D4 + d];
+        raw[c] = rkv[K + at.token * D4 + d];
         k_k[c] = vectors[d];
         k_a[c] = vectors[D4 + d];
         r_k[c] = vectors[2u * D4 + d];
@@ -139,7 +139,7 @@ fn channel_of(at: Place, j: u32) -> Channel {
     let d = at.head * N4 + i;
     let token = at.token * D4 + d;
     return Channel(
-        rkv[V * apart(D4) + token][n],
+        rkv[V + token][n],
         first_of(token)[n],
         vectors[3u * D4 + d][n],
         vectors[4u * D4 + d][n],

@@ -1,5 +1,5 @@
 // w, a, gate and v_gate of a lane's channels, as others computed them.
-@group(0) @binding(2) var<storage, read> gates: array<vec4f>;           // [T, H, N / 4] each, the parts GATES of a stack
+@group(0) @binding(2) var<storage, read> gates: array<vec4f>;           // [T, H, N / 4] each, at GATES of a stack
 
 const ABSENT = 0xffffffffu;
 
@@ -12,7 +12,7 @@ fn ask(at: Place, _lane: u32) -> Asked {
         for (var m = 0u; m < 4u; m++) {
             found[j][m] = NEUTRAL[m];
             if GATES[m] != ABSENT {
-                found[j][m] = gates[GATES[m] * apart(D4) + i][(at.row + j) % 4u];
+                found[j][m] = gates[GATES[m] + i][(at.row + j) % 4u];
             }
         }
     }

@@ -1,6 +1,7 @@
 """How a request is sampled on the device: its row of `draws`, and what comes back for it."""
 
 import math
+import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,6 +67,9 @@ def skipped_row() -> npt.NDArray[Any]:
     return row
 
 
+_CHOSEN = struct.Struct("=IfI4x")  # token, log probability, reason
+
+
 class Chosen(NamedTuple):
     """What the sampling op says of a row."""
 
@@ -74,9 +78,9 @@ class Chosen(NamedTuple):
     reason: int  # of `Reason`, where there is no token
 
     @classmethod
-    def rows(cls, words: npt.NDArray[np.uint32]) -> "list[Chosen]":
-        """Of all rows, as the op writes them. [R, 4]"""
-        return list(map(cls, words[:, 0].tolist(), words[:, 1].view(np.float32).tolist(), words[:, 2].tolist()))
+    def rows(cls, data: bytes, count: int) -> "list[Chosen]":
+        """Of so many rows at the start of what the op writes: uint32 [R, 4]."""
+        return [cls(*row) for row in _CHOSEN.iter_unpack(data[: count * _CHOSEN.size])]
 
     def said(self) -> Sampled:
         """The token; raises BadNumbers where none could be chosen."""

@@ -70,8 +70,7 @@ class Pager:
             if want.start < length:
                 self.truncate(want.slot, want.start)
         growing = [want for want in wanted if not self._has_room(want)]
-        needed = self._needed(growing)
-        if needed > self.pool.free:
+        if growing and (needed := self._needed(growing)) > self.pool.free:
             raise CacheFull(
                 f"the step needs {needed:,} pages of {PAGE} tokens, but only {self.pool.free:,} of "
                 f"{self.pool.pages:,} are free; end a sequence, or load the model with room for more"

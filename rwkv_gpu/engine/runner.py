@@ -227,10 +227,9 @@ class GpuPending:
     logits: bool
 
     def wait(self) -> Answer:
-        words = np.frombuffer(self.readback.wait(), np.uint32)
-        chosen = Chosen.rows(words[: 4 * self.rows].reshape(-1, 4))
-        logits = words[4 * max(1, self.rows) :].view(np.float32).reshape(self.rows, -1) if self.logits else None
-        return Answer(chosen, logits)
+        data = self.readback.wait()
+        logits = np.frombuffer(data, np.float32)[4 * self.rows :].reshape(self.rows, -1) if self.logits else None
+        return Answer(Chosen.rows(data, self.rows), logits)
 
 
 class HostRunner:
@@ -267,7 +266,8 @@ class HostRunner:
         reference = self._reference(batch, Drawing(self.seats, draws.rows, draws.masks))
         with self._blas.sized(batch.rows * self._matrix):
             logits = self.model.forward(reference, batch.ids)
-        chosen = Chosen.rows(reference.sample(logits, masked=draws.masks is not None))
+        words = reference.sample(logits, masked=draws.masks is not None)
+        chosen = Chosen.rows(words.tobytes(), len(words))
         return Done(Answer(chosen, logits if draws.logits else None))
 
     def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:

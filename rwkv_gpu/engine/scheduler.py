@@ -22,7 +22,8 @@ def schedule(runnings: Sequence[Running], rows: int) -> list[Share]:
         start = running.fed
         end = start + min(running.to_feed, rows)
         if end > start:
-            end = min([end, *(border for border in running.borders if border > start)])
+            if running.borders:
+                end = min([end, *(border for border in running.borders if border > start)])
             shares.append(Share(running, start, end, end >= len(running.ids)))
             rows -= end - start
     return shares

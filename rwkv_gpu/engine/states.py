@@ -34,6 +34,8 @@ class StatePages:
     def check(self, wanted: Sequence[tuple[int, int]]) -> None:
         """Raises where too few states are free for a step of these (slot, start)."""
         needed = len(wanted)
+        if needed <= self.pool.free:
+            return
         given_up = [page for slot, start in wanted for page in self._split(slot, start)[1]]
         free = self.pool.free + sum(self.pool.holders(page) == 1 for page in given_up)
         if needed > free:

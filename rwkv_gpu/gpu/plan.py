@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,11 @@ class Output:
     place: Slice
     dtype: npt.DTypeLike
     shape: tuple[int, ...]  # of the bucket; the first dimension is rows
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Of one row."""
+        return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
 
 
 class Plan:
@@ -214,16 +219,14 @@ class Plan:
 
     def part(self, name: str, rows: int) -> Slice:
         """Where the first rows of an output lie."""
-        place, output = self.outputs[name].place, self.outputs[name]
-        return Slice(place.buffer, place.offset, rows * math.prod(output.shape[1:]) * np.dtype(output.dtype).itemsize)
+        output = self.outputs[name]
+        return Slice(output.place.buffer, output.place.offset, rows * output.row_bytes)
 
     def read(self, name: str, rows: int) -> npt.NDArray[Any]:
         """The first rows of an output, once the GPU is done."""
         output = self.outputs[name]
-        shape = (rows, *output.shape[1:])
-        nbytes = int(np.prod(shape)) * np.dtype(output.dtype).itemsize
-        data = self.device.read(output.place.buffer, nbytes, output.place.offset)
-        return np.frombuffer(data, output.dtype).reshape(shape)
+        data = self.device.read(output.place.buffer, rows * output.row_bytes, output.place.offset)
+        return np.frombuffer(data, output.dtype).reshape(rows, *output.shape[1:])
 
 
 def _bind_group(device: Device, dispatch: Dispatch) -> Any:

@@ -17,6 +17,10 @@ def rows_of(number):
     return (np.random.default_rng(number).standard_normal(V) * 2).astype(np.float32)
 
 
+def answers(words):
+    return Chosen.rows(words.tobytes(), len(words))
+
+
 def on_device(params, count, seed, mask=None):
     """The tokens and log probabilities of the op."""
     seats, said, chosen = HostSeats(3, V), [], []
@@ -26,7 +30,7 @@ def on_device(params, count, seed, mask=None):
     for number in range(count):
         row["number"], row["tokens"] = number, len(PROMPT) + number
         masks = None if mask is None else mask[None]
-        [mine] = Chosen.rows(sample(rows_of(number)[None], Drawing(seats, row[None], masks)))
+        [mine] = answers(sample(rows_of(number)[None], Drawing(seats, row[None], masks)))
         chosen.append(mine.said())
         said.append(chosen[-1].token)
         assert seats.said[2] == said[-1]
@@ -74,7 +78,7 @@ def test_rows_without_a_token_say_why():
     draws = np.array([draw_row(SamplingParams(), 1, 0)] * 3, DRAW)
     logits = np.stack([rows_of(0)] * 3)
     logits[0, 7], logits[1] = np.nan, -np.inf
-    rows = Chosen.rows(sample(logits, Drawing(HostSeats(1, V), draws)))
+    rows = answers(sample(logits, Drawing(HostSeats(1, V), draws)))
     with pytest.raises(BadNumbers, match="NaN"):
         rows[0].said()
     with pytest.raises(BadNumbers, match="no token is possible"):
@@ -85,7 +89,7 @@ def test_rows_without_a_token_say_why():
 def test_a_row_that_is_skipped_changes_nothing():
     seats = HostSeats(1, V)
     seats.put(0, 77)
-    rows = Chosen.rows(sample(rows_of(0)[None], Drawing(seats, skipped_row()[None])))
+    rows = answers(sample(rows_of(0)[None], Drawing(seats, skipped_row()[None])))
     assert seats.said[0] == 77
     with pytest.raises(AssertionError):
         rows[0].said()

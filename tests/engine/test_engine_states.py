@@ -39,7 +39,7 @@ class Later:
 
     def wait(self) -> Answer:
         self.runner.under_way -= 1
-        return Answer(Chosen.rows(self.chosen), None)
+        return Answer(Chosen.rows(self.chosen.tobytes(), len(self.chosen)), None)
 
 
 class Fake:

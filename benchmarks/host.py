@@ -155,16 +155,19 @@ def open_model(name: str) -> GGUFFile:
 
 
 def report(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, rounds: int) -> None:
-    """Prints one batch: the whole unwatched, and each part."""
+    """Prints one batch: the whole unwatched, and each part, both of the round that took least."""
     decode(runner, batch, 12, look_ahead, None)
-    plain = [decode(runner, batch, tokens, look_ahead, None) for _ in range(rounds)]
-    cpu, wall = (1e3 * min(took[i] / took[2] for took in plain) for i in (0, 1))
-    print(f"  batch {batch}, look-ahead {look_ahead}: CPU {cpu:.3f} ms of {wall:.3f} a step")
-    parts, steps = Parts(), 0
-    for _ in range(rounds):
-        steps += decode(runner, batch, tokens, look_ahead, parts)[2]
+    cpu, wall, steps = min(decode(runner, batch, tokens, look_ahead, None) for _ in range(rounds))
+    print(
+        f"  batch {batch}, look-ahead {look_ahead}: CPU {1e3 * cpu / steps:.3f} ms of {1e3 * wall / steps:.3f} a step"
+    )
+    each = [Parts() for _ in range(rounds)]
+    for parts in each:
+        decode(runner, batch, tokens, look_ahead, parts)
+    least = min(each, key=lambda parts: parts.cpu.total())
     for part in dict.fromkeys(part for *_, part in PARTS):
-        print(f"    {part:34} {1e3 * parts.cpu[part] / steps:7.3f} ms CPU {1e3 * parts.wall[part] / steps:8.3f} ms")
+        cpu, wall = 1e3 * least.cpu[part] / steps, 1e3 * least.wall[part] / steps
+        print(f"    {part:34} {cpu:7.3f} ms CPU {wall:8.3f} ms")
     alone = ", ".join(f"{name} {took:.3f}" for name, took in floor(runner, batch).items())
     print(f"    alone, ms of CPU: {alone}", flush=True)
 

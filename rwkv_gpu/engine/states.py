@@ -76,7 +76,7 @@ class StatePages:
         table = self._tables.get(slot, [])
         last = _count(table, start)
         first = max(0, last - self._held + 1)
-        return table[first:last], [page for _, page in (*table[:first], *table[last:])]
+        return table[first:last], [page for _, page in table[:first] + table[last:]]
 
 
 def _count(table: Sequence[tuple[int, int]], length: int) -> int:

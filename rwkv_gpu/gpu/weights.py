@@ -1,5 +1,6 @@
 """Parameters on the GPU: packed into planes that kernels read aligned, in shards that a binding can hold."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,8 @@ from ..gguf.planes import pack_rows, plane_row_bytes
 from .device import Buffer, Device
 from .plan import Slice
 from .shader import Constant
+
+Shape = tuple[int, ...]
 
 ALIGN = 256  # where a matrix may start in a buffer that it shares
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
@@ -152,6 +155,23 @@ def upload_tensor(device: Device, fmt: Format, raw: npt.NDArray[np.uint8], shape
     for target, offset, plane in targets(shard, where, 0, pack_rows(fmt, raw)):
         device.write(target, plane, offset)
     return DeviceWeight(fmt, shape, (shard,))
+
+
+def upload_together(device: Device, tensors: Mapping[str, tuple[Format, npt.NDArray[np.uint8], Shape]]) -> Weights:
+    """Parameters as files hold them; those of one format share a buffer, as those of a model's block do."""
+    weights, ends, shards = Weights(device), Counter[Format](), {}
+    for name, (fmt, raw, shape) in tensors.items():
+        where = layout(fmt, len(raw), shape[-1])
+        shards[name] = ends[fmt], where
+        ends[fmt] += align(where.nbytes)
+    buffers = {fmt: device.buffer(end, "weights") for fmt, end in ends.items()}
+    for name, (fmt, raw, shape) in tensors.items():
+        at, where = shards[name]
+        shard = as_shard(buffers[fmt], at, fmt, 0, len(raw), where)
+        for target, offset, plane in targets(shard, where, 0, pack_rows(fmt, raw)):
+            device.write(target, plane, offset)
+        weights.add(name, DeviceWeight(fmt, shape, (shard,)))
+    return weights
 
 
 def upload_weights(device: Device, arrays: Mapping[str, npt.NDArray[Any]]) -> Weights:

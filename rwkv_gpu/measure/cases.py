@@ -19,6 +19,7 @@ from .variants import expert_shapes, linear_shapes, tunings
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 F32 = BY_NAME["F32"]
+FLOATS = ("F32", "F16", "BF16")
 SOME = ("F16", "Q4_K", "Q6_K")  # runs of 32 and 16, and floats
 # Relative to the largest result: sums in another order; x or W as halves; x as bytes.
 EXACT, WORDS, HALVES, BYTES = 1e-5, 1e-4, 2e-3, 2e-2
@@ -34,6 +35,7 @@ def cases(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     yield from _products(can)
     yield from _recurrent(can)
     yield from _mixing(can)
+    yield from _late(can)
     yield from _attention(can)
     yield from _mixtures(can)
     yield from _samples(can)
@@ -161,6 +163,31 @@ def _time_mix(name: str, tuning: Tuning, step: str, batch: Batch, size: int) -> 
         lambda g, weights, /, **x: g.time_mix(Mixed(**x), weights["vectors"], 64e-5, wkv),
         inputs, {"vectors": Stored.of(vectors)}, ROUNDED, Past(batch, {"wkv": normal(4, 3, size, size)}),
     )  # fmt: skip
+
+
+def _late(can: Capabilities) -> Iterator[Trial]:
+    """Decode from the LoRAs on, whose second halves a time mix may compute itself."""
+    batch, width, outer = Batch.of([(slot, 7, [0]) for slot in range(4)]), 192, ("decay", "sigmoid", "none", "sigmoid")
+    inputs = {n: normal(batch.rows, width, seed=i) for i, n in enumerate(("x", "r", "k", "v", "v_first"))}
+    wkv, ranks = State("wkv", (3, 64, 64)), (96, 36, 160, 32)
+
+    def says(g: Any, w: Any, x: Array, **rest: Array) -> Any:
+        lows = g.linears([x] * 4, [w[f"down{i}"] for i in range(4)])
+        made = g.linears(
+            lows, [w[f"up{i}"] for i in range(4)], then=outer, bias=[w["bias"], w["bias"], None, w["bias"]]
+        )
+        mixed = Mixed(w=made[0], a=made[1], gate=made[2], v_gate=made[3], **rest)
+        return g.time_mix(mixed, w["vectors"], 64e-5, wkv)
+
+    for name in FLOATS:
+        weights = {"vectors": Stored.of(np.abs(normal(5, width))), "bias": Stored.of(normal(width, seed=1))}
+        for i, rank in enumerate(ranks):
+            weights[f"down{i}"] = Stored.random(BY_NAME[name], rank, width, seed=i)
+            weights[f"up{i}"] = Stored.random(BY_NAME[name], width, rank, seed=i)
+        past = Past(batch, {"wkv": normal(4, 3, 64, 64)})
+        yield Trial(
+            "time_mix", f"decode with LoRAs, {name}", "", default_tuning(can), says, inputs, weights, ROUNDED, past
+        )
 
 
 def _attention(can: Capabilities) -> Iterator[Trial]:

@@ -15,7 +15,7 @@ from ..gguf.planes import dequantise_rows
 from ..gpu.device import Device
 from ..gpu.plan import Plan, Slice
 from ..gpu.tuning import Tuning
-from ..gpu.weights import FORMAT_OF, Weights, upload_tensor
+from ..gpu.weights import FORMAT_OF, upload_together
 from ..ops.batch import Batch
 from ..ops.recorder import Recorder
 from ..ops.recording import Caches, Scratch
@@ -174,9 +174,8 @@ def apart(found: Array, wanted: Array) -> float:
 
 
 def _recorded(device: Device, trial: Trial) -> tuple[Plan, GpuSeats | None]:
-    weights, past, scratch = Weights(device), trial.past, Scratch(device)
-    for name, stored in trial.weights.items():
-        weights.add(name, upload_tensor(device, stored.format, stored.raw, stored.shape))
+    weights = upload_together(device, {name: (w.format, w.raw, w.shape) for name, w in trial.weights.items()})
+    past, scratch = trial.past, Scratch(device)
     rows = len(next(iter(trial.inputs.values())))
     more: dict[str, Any] = {}
     if past is not None:

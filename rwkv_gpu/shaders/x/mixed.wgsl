@@ -9,6 +9,7 @@
 
 const D4 = D / 4u;
 const MINE = (D4 + WG - 1u) / WG;       // vec4s of a row for a lane
+const KEPT = MINE <= 5u;                // whether it keeps both rows in registers while their mean is found
 const CREWS = WG / SUBGROUP;
 const MEET = min(CREWS, SUBGROUP);      // lanes that put together what subgroups have found
 
@@ -18,6 +19,11 @@ const_assert ((MEET & (MEET - 1u)) == 0u);
 var<workgroup> partial_moments: array<Moments, CREWS>;
 var<private> centre: vec2f;             // mean of x, and of the row before it
 var<private> scale: vec2f;
+
+struct Both {
+    here: vec4f,                        // of x
+    there: vec4f,                       // of the row before it
+}
 
 // What a subgroup finds.
 struct Moments {
@@ -37,11 +43,16 @@ fn earlier(d: u32) -> vec4f { return before[segment.source * D4 + d]; }
 // Finds mean and deviation of both rows: by subgroup, then over all.
 fn look(lane: u32) {
     let crew = lane / SUBGROUP;
+    var kept: array<Both, min(MINE, 5u)>;
     var sums = vec2f();
     for (var i = 0u; i < MINE; i++) {
         let d = i * WG + lane;
         if d < D4 {
-            sums += vec2f(total(x[d]), total(earlier(d)));
+            let both = Both(x[d], earlier(d));
+            if KEPT {
+                kept[i] = both;
+            }
+            sums += vec2f(total(both.here), total(both.there));
         }
     }
     var mean = together(sums, SUBGROUP) / max(1.0, count_of(crew));
@@ -49,8 +60,12 @@ fn look(lane: u32) {
     for (var i = 0u; i < MINE; i++) {
         let d = i * WG + lane;
         if d < D4 {
-            let here = x[d] - mean.x;
-            let there = earlier(d) - mean.y;
+            var both = kept[i % 5u];
+            if !KEPT {
+                both = Both(x[d], earlier(d));
+            }
+            let here = both.here - mean.x;
+            let there = both.there - mean.y;
             squares += vec2f(dot(here, here), dot(there, there));
         }
     }

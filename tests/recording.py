@@ -16,6 +16,7 @@ from rwkv_gpu.gpu.tuning import (
     LinearShape,
     Tuning,
     default_tuning,
+    dot,
     lane,
     row,
     vec,
@@ -51,6 +52,9 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
         shapes["part_rows"] = vec(size, size // 2, 2, 3, reach=size)
         shapes["row"] = row(4 * size, size, 2, reach=size, most=3)
         shapes["row_bytes"] = row(2 * size, size // 2, 4, reach=size, most=2, x="int8")
+        shapes["dot"] = dot(32, 8, 32, 16, x="int16")
+        shapes["dot_bytes"] = dot(32, 8, 32, 4, x="int8", ahead=4, apart=4)
+        shapes["dot_wide"] = dot(64, 8, 64, 32, x="int16", ahead=2, apart=2)
     if can.subgroup_size == 8:
         shapes |= {"lane": lane(2, 1), "lane_rows": lane(4, 16)}
     return shapes

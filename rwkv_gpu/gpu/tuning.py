@@ -9,30 +9,37 @@ STAGED_FLOATS = 2304  # of x in the workgroup memory of experts_vec, where lanes
 PART = 256  # columns that a part of a product has at least
 FILL = 600  # workgroups that are enough for the last ones to matter little
 MANY = 1 << 30
+BYTES = {"int16": 2, "int8": 1}  # of an integer that x becomes
 
 
 @dataclass(frozen=True)
 class LinearShape:
     """One way to spread a matrix product over workgroups."""
 
-    kernel: str  # linear_vec, linear_row, linear_lane, linear_tile, linear_coop
+    kernel: str  # linear_vec, linear_row, linear_lane, linear_tile, linear_dot, linear_coop
     wg: int  # lanes of a workgroup
     r: int  # rows of W: for a workgroup; of linear_vec for a group of its lanes, of linear_lane for a lane
     tb: int  # rows of x for a workgroup
     lanes: str = "plain"  # the part that reduces over a workgroup, where the kernel wants one
-    side: int = 1  # lanes of linear_vec and linear_row that share a row of W, of linear_tile along the rows of W
-    ahead: int = 1  # chunks of a row that a lane of linear_vec loads at a time
+    side: int = 1  # lanes of linear_vec and linear_row that share a row of W, of tiles along the rows of W
+    ahead: int = 1  # chunks of a row that a lane of linear_vec loads at a time, or a workgroup of linear_dot
+    apart: int = 1  # groups of lanes of linear_dot that have chunks of their own
     reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
     tile: str = "f32"  # what linear_tile keeps in workgroup memory: f16 halves it, and rounds
     gap: int = 0  # between its columns, where there is room for one
-    fill: int = 0  # workgroups that linear_tile wants: columns are cut into parts until there are as many
+    fill: int = 0  # workgroups that tiles want: columns are cut into parts until there are as many
     most: int = MANY  # workgroups of linear_row
-    x: str = "f32"  # what linear_row makes of x where W is packed: int16 or int8
+    x: str = "f32"  # what linear_row and linear_dot make of x where W is packed: int16 or int8
 
     @property
     def norms(self) -> bool:
         """Whether it can norm x on the way: each workgroup sees whole rows of it."""
-        return self.kernel in ("linear_vec", "linear_row", "linear_lane")
+        return self.kernel in ("linear_vec", "linear_row", "linear_lane", "linear_dot")
+
+    @property
+    def rounds(self) -> bool:
+        """Whether x is made integers of before it."""
+        return self.kernel == "linear_dot"
 
     @property
     def block(self) -> int:
@@ -52,6 +59,7 @@ class LinearShape:
             "linear_tile": {"SIDE": self.side, "GAP": self.gap, "Tile": self.tile},
             "linear_row": {"SIDE": self.side, "SUBGROUP": self.reach},
             "linear_lane": {"SUBGROUP": self.wg},
+            "linear_dot": {"SIDE": self.side, "AHEAD": self.ahead, "GROUPS": self.apart, "BYTES": BYTES.get(self.x, 1)},
         }
         return {"WG": self.wg, "R": self.r, "TB": self.tb, **own.get(self.kernel, {})}
 
@@ -62,7 +70,9 @@ class LinearShape:
         columns = self.r + self.tb + 8 * self.gap
         staged = 36 * self.side * self.ahead * self.tb
         partial = self.wg // min(self.side, self.reach) * self.r * self.tb + self.wg // self.reach * self.tb
+        dotted = (2 + 1) * self.r + (2 * BYTES.get(self.x, 1) + 1) * self.tb
         return {
+            "linear_dot": 16 * self.ahead * dotted + 4 * max(self.apart // 2 * self.r * self.tb, 16),
             "linear_vec": 4 * (staged + partial),
             "linear_row": 4 * (self.wg // self.reach),
             "linear_tile": 32 * columns * floats,
@@ -249,6 +259,11 @@ def vec(wg: int, side: int, r: int, tb: int, *, ahead: int = 1, reach: int = 1) 
 def row(wg: int, side: int, r: int, *, reach: int, most: int, x: str = "int16") -> LinearShape:
     """Workgroups stage x once, and each goes through many rows."""
     return LinearShape("linear_row", wg, r, 1, side=min(side, reach), reach=reach, most=most, x=x)
+
+
+def dot(wg: int, side: int, r: int, tb: int, *, x: str, ahead: int = 2, apart: int = 1, fill: int = 0) -> LinearShape:
+    """Tiles of integers, x rounded once for all workgroups."""
+    return LinearShape("linear_dot", wg, r, tb, side=side, ahead=ahead, apart=apart, fill=fill, x=x)
 
 
 def lane(r: int, tb: int) -> LinearShape:

@@ -7,15 +7,16 @@ from functools import partial
 
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant, Struct
-from ..gpu.tuning import MANY, LinearShape
+from ..gpu.tuning import MANY, LinearShape, vec
 from ..gpu.weights import Shard
-from .dense import DenseRecorder
 from .held import Held
+from .integers import IntegerRecorder
 from .mixing import Mixing
 from .staged import staging
 from .values import Operand, Value, Vectors, Words, stack
 from .vocabulary import NUMBER, NUMBERS, Activation, Rms, Weight
 
+FLOATS = vec(64, 16, 4, 4)  # where linear_dot is asked for what is no integers
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 MIXING_BUFFERS = 7  # that a product binds which mixes x and adds no bias
 LATE = 512  # columns of matrices that may as well be multiplied by what reads the products: second halves of LoRAs
@@ -94,7 +95,7 @@ class HeldProducts(Held):
     ys: tuple[Value, ...] = ()  # their results
 
 
-class LinearRecorder(DenseRecorder):
+class LinearRecorder(IntegerRecorder):
     """Ops that multiply by matrices."""
 
     def linear(
@@ -195,7 +196,8 @@ class LinearRecorder(DenseRecorder):
         shards = [shard for one in asked for shard in self.weights[one.weight.name].shards]
         plain = len(shards) == len(asked) and not any(one.norm for one in asked)
         fits = buffers <= self.device.capabilities.max_storage_buffers
-        return plain and fits and self._shape(shards, asked[0].x.shape[1]).norms
+        shape = self._shape(shards, asked[0].x.shape[1])
+        return plain and fits and shape.norms and not shape.rounds
 
     def _kept(self, x: Value, add: Value) -> dict[str, Operand]:
         """What a product binds that adds a value, and puts it into a state if that is due."""
@@ -256,7 +258,8 @@ class LinearRecorder(DenseRecorder):
     def _shape(self, shards: Sequence[Shard], width: int) -> LinearShape:
         """For matrices of one dispatch, the widest of which is so wide."""
         run, packed = shards[0].run, shards[0].packed
-        return self.tuning.linear_shape(self.rows, run, sum(shard.rows for shard in shards), width, packed)
+        shape = self.tuning.linear_shape(self.rows, run, sum(shard.rows for shard in shards), width, packed)
+        return FLOATS if shape.rounds and not packed else shape
 
     def _multiply(
         self,
@@ -268,6 +271,9 @@ class LinearRecorder(DenseRecorder):
     ) -> None:
         """All the products, which share a format, by one dispatch, or one and another that joins their parts."""
         shape = self._shape([p.shard for p in products], max(p.k for p in products))
+        if shape.rounds:
+            products, operands = self._as_integers(products, operands, norm, shape.x)
+            norm = None
         t_blocks = -(-self.rows // shape.tb)
         groups = t_blocks * sum(-(-p.shard.rows // shape.block) for p in products)
         parts = shape.cuts(groups, min(p.k for p in products))
@@ -275,6 +281,16 @@ class LinearRecorder(DenseRecorder):
             self._dispatch(name, products, operands, norm, out, shape)
         else:
             self._in_parts(name, products, operands, out, shape, parts)
+
+    def _as_integers(
+        self, products: Sequence[Product], operands: dict[str, Operand], norm: Rms | Mixing | None, form: str
+    ) -> tuple[Sequence[Product], dict[str, Operand]]:
+        """The same, with x rounded, and normed."""
+        x = operands["x"]
+        assert isinstance(x, Value), "x is no parameter"
+        assert not isinstance(norm, Mixing), "what is rounded is mixed before"
+        found = self.integers(x, {p.x: p.k for p in products}, form, norm)
+        return [replace(p, x=found.starts[p.x]) for p in products], operands | {"x": found.value}
 
     def _in_parts(
         self,
@@ -325,17 +341,17 @@ class LinearRecorder(DenseRecorder):
         constants = shape.constants | table.constants | NUMBERS
         constants |= {"PADDED": int(any(width % 32 for width in widths))}
         if staged:
-            linked.append(staged.part)
+            linked += staged.parts
             constants |= staged.constants
         if isinstance(norm, Rms):
             operands = operands | {"gain": self.vector(norm.weight)}
             constants["EPS"] = float(norm.eps)
-        if shape.norms:
+        if shape.norms and not shape.rounds:
             linked.append("norm/rms" if isinstance(norm, Rms) else "norm/none")
         if isinstance(norm, Mixing):
             operands, constants = operands | norm.reading, constants | norm.constants
             linked.append("x/mixed")
-        else:
+        elif not shape.rounds:
             linked += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
         self.record(
             name,

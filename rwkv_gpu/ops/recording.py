@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..gpu.tuning import Tuning
 from ..gpu.weights import Weights
 from .held import Held
 from .seats import GpuSeats
-from .values import ALIGN, Computed, Operand, Unplaced, Value, Vectors, Words, place, stack
+from .values import ALIGN, Computed, Integers, Operand, Unplaced, Value, Vectors, Words, place, stack
 from .vocabulary import Weight
 
 ROOMY = 16 << 20  # bytes of intermediates that need not share memory
@@ -110,6 +110,7 @@ class Recording:
         self._prefix = ""
         self._held: dict[Value, Held] = {}  # by what it writes
         self._norms: dict[tuple[Value, str], Value] = {}  # what kernels read that cannot norm on the way
+        self._integers: dict[Hashable, Integers] = {}  # likewise, what linear_dot reads
         self._sorted: dict[tuple[Value, int], tuple[Value, Value]] = {}  # choices of experts, likewise
 
     def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:

@@ -17,6 +17,8 @@ from .vocabulary import Weight
 # float16 rounds a product by 1/2048 of itself; a wrong layout or a lost fragment is off by its whole.
 TOLERANCE = 5e-3
 ROUNDED = {"int8": 5e-2, "int16": 1e-3}  # what rows of x as integers may be off by
+INTEGERS = ("linear_row", "linear_dot")
+ROWS = 3  # of x, where a kernel takes several
 SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # of a block: where they lie, and what they are
 
 
@@ -36,16 +38,16 @@ def _with_matrix_units(device: Device) -> Tuning:
 
 
 def integers_work(device: Device, tuning: Tuning) -> bool:
-    """Whether one row of x as integers gives what floats do, in every shape that the tuning has for it."""
+    """Whether rows of x as integers give what floats do, in every shape that the tuning has for them."""
     shapes = dict.fromkeys(
-        shape for _, shape in (*tuning.linear_packed, *tuning.linear_sized) if shape.kernel == "linear_row"
+        shape for _, shape in (*tuning.linear_packed, *tuning.linear_sized) if shape.kernel in INTEGERS
     )
     return not shapes or all(_integers_agree(device, list(shapes), name) for name in SCALES)
 
 
 def without_integers(tuning: Tuning) -> Tuning:
-    """The same with floats for one row of x."""
-    sized = tuple(one for one in tuning.linear_sized if one[1].kernel != "linear_row")
+    """The same with floats for all rows of x."""
+    sized = tuple(one for one in tuning.linear_sized if one[1].kernel not in INTEGERS)
     return replace(tuning, linear_packed=(), linear_sized=sized)
 
 
@@ -59,10 +61,11 @@ def _integers_agree(device: Device, shapes: Sequence[LinearShape], name: str) ->
     blocks[:, at : at + 2 * len(scales)] = np.array(scales, np.float16).view(np.uint8)
     weights = Weights(device)
     weights.add("w", upload_tensor(device, fmt, raw, (74, 512)))
-    x = rng.standard_normal((1, 512), dtype=np.float32) / 64
-    floats = _pairs(device, weights, vec(64, 16, 2, 1), x)
+    x = rng.standard_normal((ROWS, 512), dtype=np.float32) / 64
+    every = _pairs(device, weights, vec(64, 16, 2, 1), x)
     for shape in shapes:
-        integers = _pairs(device, weights, shape, x)
+        rows = 1 if shape.kernel == "linear_row" else ROWS
+        floats, integers = every[:rows], _pairs(device, weights, shape, x[:rows])
         off = np.abs(floats - integers).max()
         if not (np.isfinite(integers).all() and off < ROUNDED[shape.x] * np.abs(floats).max()):
             return False
@@ -71,11 +74,11 @@ def _integers_agree(device: Device, shapes: Sequence[LinearShape], name: str) ->
 
 def _pairs(device: Device, weights: Weights, shape: LinearShape, x: np.ndarray) -> np.ndarray:
     tuning = default_tuning(device.capabilities).only(shape)
-    recorder = Recorder(device, weights, 1, Scratch(device), tuning)
+    recorder = Recorder(device, weights, len(x), Scratch(device), tuning)
     y = recorder.glu(recorder.input("x", np.float32, x.shape), Weight("w", weights["w"].shape), "silu")
     plan = recorder.finish({"y": y})
-    plan.run(1, {"x": x})
-    return plan.read("y", 1)
+    plan.run(len(x), {"x": x})
+    return plan.read("y", len(x))
 
 
 def _does_without(tuning: Tuning) -> bool:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..gpu.shader import Constant
-from ..gpu.tuning import MANY, LinearShape
+from ..gpu.tuning import BYTES, MANY, LinearShape
 
-BYTES = {"int16": 2, "int8": 1}  # of an integer that x becomes
 LEAST_SIDE = 8  # lanes of a row; with fewer, what they load lies too far apart
 
 
@@ -25,9 +24,9 @@ class Staged:
         return cls(-(-max(chunks) // shape.side) * shape.side, shape.x if packed else "f32")
 
     @property
-    def part(self) -> str:
-        """The shader part that does it."""
-        return "staged/floats" if self.form == "f32" else "staged/integers"
+    def parts(self) -> tuple[str, ...]:
+        """The shader parts that do it."""
+        return ("staged/floats",) if self.form == "f32" else ("staged/integers", "staged/rounded")
 
     @property
     def constants(self) -> dict[str, Constant]:

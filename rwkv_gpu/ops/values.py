@@ -55,6 +55,14 @@ def stack(rows: int, widths: Sequence[int]) -> tuple[Value, tuple[Value, ...]]:
 
 
 @dataclass(frozen=True)
+class Integers:
+    """Several x of one value, rounded: by where each started there, in floats, where its integers do, in vec4s."""
+
+    value: Value
+    starts: Mapping[int, int]
+
+
+@dataclass(frozen=True)
 class Words:
     """Constants that a dispatch reads as a uniform: what differs between matrices that share a pipeline."""
 

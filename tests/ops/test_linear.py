@@ -20,13 +20,14 @@ from tests.recording import linear_shapes, run_plan
 TOLERANCE = 1e-5
 KINDS = [
     *("alone", "alone_rows", "ahead", "subgroups", "subgroup", "part_rows", "lane", "lane_rows"),
-    *("row", "row_bytes", "tile", "wide_tile", "tile_f16", "wide_tile_f16"),
+    *("row", "row_bytes", "dot", "dot_bytes", "dot_wide"),
+    *("tile", "wide_tile", "tile_f16", "wide_tile_f16"),
 ]
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 
 
 # A shape of each kernel meets every format; the other shapes meet one of each way to decode.
-FORMATS_OF = dict.fromkeys(("alone", "row", "lane", "tile"), tuple(FORMATS.values()))
+FORMATS_OF = dict.fromkeys(("alone", "row", "lane", "tile", "dot"), tuple(FORMATS.values()))
 EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K"))
 DECODED = [(kind, fmt) for kind in KINDS for fmt in FORMATS_OF.get(kind, EACH_WAY)]
 

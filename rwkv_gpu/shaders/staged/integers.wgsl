@@ -1,12 +1,9 @@
 // x in workgroup memory as integers of BYTES signed bytes, by chunks of 32 that share a scale: four products of bytes of
 // x and of W are one instruction. With two bytes x is off by at most 1/65278 of the largest of its chunk.
 const VECS = 2u * BYTES;                // of a chunk: two for each byte of an integer, the lowest first
-const LARGEST = array<f32, 3>(0.0, 127.0, 32639.0)[BYTES];
-const ROUNDER = 12582912.0;             // 1.5 · 2^23: what is added to it lies in its lowest bits as an integer
 const BATCH = min(4u, (STAGED * 8u + WG - 1u) / WG);
 const HALVES = FOURS / 4u;              // vec4s of the bytes of a run
 
-const_assert BYTES == 1u || BYTES == 2u;
 const_assert WG % 8u == 0u;
 
 alias Bytes = array<vec4u, HALVES>;
@@ -50,17 +47,14 @@ fn stage(start: u32, width: u32, lane: u32) -> f32 {
 }
 
 fn put(values: vec4f, e: u32, valid: bool) {
-    // As integers their sizes compare alike, and NaN is the largest.
-    let sizes = bitcast<vec4u>(values) & vec4u(0x7fffffffu);
-    let most = bitcast<f32>(most_of_eight(max(max(sizes.x, sizes.y), max(sizes.z, sizes.w))));
-    let inverse = select(LARGEST / most, 0.0, most < 1e-30);
-    var bits = bitcast<vec4u>(fma(values, vec4f(inverse), vec4f(ROUNDER))) - vec4u(bitcast<u32>(ROUNDER));
-    let sum = reach_add(f32(bitcast<i32>(bits.x + bits.y + bits.z + bits.w)), FOURS);
+    let most = most_of(values);
+    var bits = rounded(values, most);
+    let sum = reach_add(sum_of_four(bits), FOURS);
     if valid {
         let chunk = e / 8u;
         for (var b = 0u; b < BYTES; b++) {
             staged[place(chunk, b, e / 4u % 2u)][e % 4u] = bytes_of(bits);
-            bits = (bits + vec4u(128u)) >> vec4u(8u);   // what is left, as the byte has a sign
+            bits = rest_of(bits);
         }
         if e % 8u == 0u {
             staged_scales[chunk] = most / LARGEST;
@@ -73,16 +67,6 @@ fn put(values: vec4f, e: u32, valid: bool) {
 
 // Where half h of byte b of a chunk lies: such that those of eight neighbours are in different banks.
 fn place(chunk: u32, b: u32, h: u32) -> u32 { return chunk * VECS + 2u * b + (h ^ (chunk / 4u % 2u)); }
-
-fn bytes_of(v: vec4u) -> u32 {
-    return (v.x & 255u) | ((v.y & 255u) << 8u) | ((v.z & 255u) << 16u) | (v.w << 24u);
-}
-
-fn most_of_eight(v: u32) -> u32 {
-    var most = max(v, subgroupShuffleXor(v, 1u));
-    most = max(most, subgroupShuffleXor(most, 2u));
-    return max(most, subgroupShuffleXor(most, 4u));
-}
 
 fn part_of(chunk: u32, p: u32) -> Part {
     var part: Part;

@@ -1,0 +1,274 @@
+// y[t, m] = out(W[m, :] · x[t, :])      as products of integers: a workgroup for R rows m and TB rows t
+//
+// x is integers already (`integers`), W small ones as it is stored. AHEAD chunks of 32 columns at a time lie in workgroup
+// memory as bytes, those of a row in two vec4s, so that four products are one instruction. Sums of a run are whole numbers;
+// then scales make floats of them. GROUPS groups of lanes may have chunks of their own, and add up their sums at the end.
+@group(0) @binding(1) var<storage, read> w: array<vec4u>;
+@group(0) @binding(2) var<storage, read> x: array<vec4u>;       // [K / 32, PLANES, T] of each matrix
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+const PARTS = 32u / RUN;
+const FOURS = RUN / 4u;
+const PLANES = 2u * BYTES + 1u;         // vec4s of a chunk of x: two for each byte of an integer, then (scale, sums)
+const LANES = WG / GROUPS;
+const DOWN = LANES / SIDE;              // lanes along t
+const NEAR = min(4u, DOWN);
+const W_RUNS = R * PARTS * AHEAD;
+const X_VECS = TB * PLANES * AHEAD;
+const RUNS = (W_RUNS + WG - 1u) / WG;   // that a lane stages
+const VECS = (X_VECS + WG - 1u) / WG;
+const TALL = R == 8u * SIDE;            // whether a lane has 8 rows of W, or 4
+const WIDE = TB == 8u * DOWN;           // and of x
+const SQUARES = R / SIDE * (TB / DOWN) / 16u;
+
+const_assert BYTES == 1u || BYTES == 2u;
+const_assert TALL || R == 4u * SIDE;
+const_assert WIDE || TB == 4u * DOWN;
+const_assert SIDE % 8u == 0u && AHEAD % GROUPS == 0u;
+
+var<workgroup> w_bytes: array<vec4u, AHEAD * 2u * R>;
+var<workgroup> w_scales: array<vec2f, AHEAD * PARTS * R>;
+var<workgroup> x_tile: array<vec4u, X_VECS>;
+var<workgroup> partial: array<mat4x4f, max(1u, GROUPS / 2u * LANES * SQUARES)>;
+
+// A row of W in a chunk, and one of x.
+struct Row {
+    low: vec4u,
+    high: vec4u,
+    scale: vec4f,       // (d, m) of the run, or of both
+}
+
+struct Rows {
+    a: Row,
+    b: Row,
+    c: Row,
+    d: Row,
+}
+
+struct Integers {
+    low: vec4u,         // the lowest bytes of the first half and of the second
+    high: vec4u,
+    upper_low: vec4u,   // the bytes above them
+    upper_high: vec4u,
+    scale: vec4f,       // and sums of the first half, of the second and of all, scaled
+}
+
+fn run(group: u32, lane: u32) {
+    let t0 = group % table.t_blocks * TB;
+    let block = group / table.t_blocks % table.blocks;
+    part = group / table.t_blocks / table.blocks;
+    if t0 >= rows_now() || part >= table.parts {
+        return;
+    }
+    let matrix = matrix_of(block);
+    let row0 = (block - matrix.block) * R;
+    let chunks = matrix.k / 32u;
+    let start = part * chunks / table.parts;
+    let end = (part + 1u) * chunks / table.parts;
+    // 8 x 4 neighbours: what they read of workgroup memory lies in different banks.
+    let own = lane % LANES;
+    let m = own % 8u + own / (8u * NEAR) % (SIDE / 8u) * 8u;
+    let t = own / 8u % NEAR + own / (NEAR * SIDE) * NEAR;
+    var sums00 = mat4x4f();
+    var sums01 = mat4x4f();
+    var sums10 = mat4x4f();
+    var sums11 = mat4x4f();
+    var raw = raws(matrix, row0, start, chunks, lane);
+    var integers = vecs(matrix, t0, start, chunks, lane);
+    for (var chunk = start; chunk < end; chunk += AHEAD) {
+        if chunk > start {
+            workgroupBarrier();         // what was put down has been read by all
+        }
+        for (var n = 0u; n < RUNS; n++) {
+            let p = n * WG + lane;
+            if p < W_RUNS {
+                put_down(raw[n], run_of(matrix, row0, chunk, chunks, p), p, chunk + p / (R * PARTS) < end);
+            }
+        }
+        for (var n = 0u; n < VECS; n++) {
+            let p = n * WG + lane;
+            if p < X_VECS {
+                x_tile[p] = integers[n];
+            }
+        }
+        workgroupBarrier();
+        if chunk + AHEAD < end {        // what comes next is asked for
+            raw = raws(matrix, row0, chunk + AHEAD, chunks, lane);
+            integers = vecs(matrix, t0, chunk + AHEAD, chunks, lane);
+        }
+        for (var c = lane / LANES; c < AHEAD; c += GROUPS) {
+            let w0 = rows_of(c, m);
+            sums00 = square(sums00, w0, c, t);
+            if WIDE {
+                sums01 = square(sums01, w0, c, t + 4u * DOWN);
+            }
+            if TALL {
+                let w1 = rows_of(c, m + 4u * SIDE);
+                sums10 = square(sums10, w1, c, t);
+                if WIDE {
+                    sums11 = square(sums11, w1, c, t + 4u * DOWN);
+                }
+            }
+        }
+    }
+    for (var half = GROUPS / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        let at = (lane - half * LANES) * SQUARES;
+        if lane >= half * LANES && lane < 2u * half * LANES {
+            partial[at] = sums00;
+            if WIDE {
+                partial[at + 1u] = sums01;
+            }
+            if TALL {
+                partial[at + SQUARES / 2u] = sums10;
+            }
+            if WIDE && TALL {
+                partial[at + 3u] = sums11;
+            }
+        }
+        workgroupBarrier();
+        let other = lane * SQUARES;
+        if lane < half * LANES {
+            sums00 += partial[other];
+            if WIDE {
+                sums01 += partial[other + 1u];
+            }
+            if TALL {
+                sums10 += partial[other + SQUARES / 2u];
+            }
+            if WIDE && TALL {
+                sums11 += partial[other + 3u];
+            }
+        }
+    }
+    if lane < LANES {
+        put(matrix, row0 + 4u * m, t0 + t, sums00);
+        if WIDE {
+            put(matrix, row0 + 4u * m, t0 + t + 4u * DOWN, sums01);
+        }
+        if TALL {
+            put(matrix, row0 + 4u * (m + SIDE), t0 + t, sums10);
+        }
+        if WIDE && TALL {
+            put(matrix, row0 + 4u * (m + SIDE), t0 + t + 4u * DOWN, sums11);
+        }
+    }
+}
+
+// The row of W in a slot: four neighbours are SIDE slots apart, so that lanes read their rows side by side.
+fn row_in(slot: u32) -> u32 { return slot % SIDE * 4u + slot / SIDE % 4u + slot / (4u * SIDE) * 4u * SIDE; }
+
+// The p-th run that is staged from a chunk on.
+fn run_of(matrix: Matrix, row0: u32, chunk: u32, chunks: u32, p: u32) -> u32 {
+    let row = min(row0 + row_in(p % R), matrix.rows - 1u);
+    return (row * chunks + min(chunk + p / (R * PARTS), chunks - 1u)) * PARTS + p / R % PARTS;
+}
+
+fn raws(matrix: Matrix, row0: u32, chunk: u32, chunks: u32, lane: u32) -> array<Raw, RUNS> {
+    var raw: array<Raw, RUNS>;
+    for (var n = 0u; n < RUNS; n++) {
+        raw[n] = run_raw(run_of(matrix, row0, chunk, chunks, min(n * WG + lane, W_RUNS - 1u)));
+    }
+    return raw;
+}
+
+fn vecs(matrix: Matrix, t0: u32, chunk: u32, chunks: u32, lane: u32) -> array<vec4u, VECS> {
+    var found: array<vec4u, VECS>;
+    for (var n = 0u; n < VECS; n++) {
+        let p = n * WG + lane;
+        let at = min(chunk + p / (PLANES * TB), chunks - 1u) * PLANES + p / TB % PLANES;
+        found[n] = x[matrix.x + at * table.rows + min(t0 + p % TB, table.rows - 1u)];
+    }
+    return found;
+}
+
+// Beyond the end of a part of the columns weights are zero.
+fn put_down(raw: Raw, i: u32, p: u32, valid: bool) {
+    let packed = packed_of(raw, i);
+    let at = p / (R * PARTS) * 2u * R + p / R % PARTS * R + p % R;
+    w_bytes[at] = vec4u(packed[0], packed[1], packed[2], packed[3]);
+    if PARTS == 1u {
+        w_bytes[at + R] = vec4u(packed[FOURS - 4u], packed[FOURS - 3u], packed[FOURS - 2u], packed[FOURS - 1u]);
+    }
+    w_scales[p] = select(vec2f(), scale_of(raw, i), valid);
+}
+
+fn rows_of(chunk: u32, slot: u32) -> Rows {
+    return Rows(
+        row_of(chunk, slot), row_of(chunk, slot + SIDE),
+        row_of(chunk, slot + 2u * SIDE), row_of(chunk, slot + 3u * SIDE),
+    );
+}
+
+fn row_of(chunk: u32, slot: u32) -> Row {
+    let at = chunk * 2u * R + slot;
+    let scale = chunk * PARTS * R + slot;
+    return Row(w_bytes[at], w_bytes[at + R], vec4f(w_scales[scale], w_scales[scale + (PARTS - 1u) * R]));
+}
+
+fn integers_of(chunk: u32, t: u32) -> Integers {
+    let at = chunk * PLANES * TB + t;
+    var found: Integers;
+    found.low = x_tile[at];
+    found.high = x_tile[at + TB];
+    if BYTES == 2u {
+        found.upper_low = x_tile[at + 2u * TB];
+        found.upper_high = x_tile[at + 3u * TB];
+    }
+    found.scale = bitcast<vec4f>(x_tile[at + 2u * BYTES * TB]);
+    return found;
+}
+
+// Adds the products of four rows of W with four of x.
+fn square(sums: mat4x4f, rows: Rows, chunk: u32, t: u32) -> mat4x4f {
+    return mat4x4f(
+        column(sums[0], rows, integers_of(chunk, t)), column(sums[1], rows, integers_of(chunk, t + DOWN)),
+        column(sums[2], rows, integers_of(chunk, t + 2u * DOWN)), column(sums[3], rows, integers_of(chunk, t + 3u * DOWN)),
+    );
+}
+
+fn column(sums: vec4f, rows: Rows, one: Integers) -> vec4f {
+    return vec4f(
+        product(sums.x, rows.a, one), product(sums.y, rows.b, one),
+        product(sums.z, rows.c, one), product(sums.w, rows.d, one),
+    );
+}
+
+fn product(sum: f32, row: Row, one: Integers) -> f32 {
+    if PARTS == 1u {
+        var total = 0;
+        if BYTES == 2u {
+            total = 256 * dot16(row.low, one.upper_low, dot16(row.high, one.upper_high, 0));
+        }
+        total = dot16(row.low, one.low, dot16(row.high, one.high, total));
+        return fma(row.scale.x, one.scale.x * f32(total), fma(row.scale.y, one.scale.w, sum));
+    }
+    let first = one.scale.x * half(row.low, one.low, one.upper_low);
+    let second = one.scale.x * half(row.high, one.high, one.upper_high);
+    return fma(row.scale.z, second, fma(row.scale.w, one.scale.z, fma(row.scale.x, first, fma(row.scale.y, one.scale.y, sum))));
+}
+
+fn half(q: vec4u, x: vec4u, upper: vec4u) -> f32 {
+    var total = 0;
+    if BYTES == 2u {
+        total = 256 * dot16(q, upper, 0);
+    }
+    return f32(dot16(q, x, total));
+}
+
+fn dot16(q: vec4u, x: vec4u, sum: i32) -> i32 {
+    let half = dot4I8Packed(q.y, x.y) + (dot4I8Packed(q.x, x.x) + sum);
+    return dot4I8Packed(q.w, x.w) + (dot4I8Packed(q.z, x.z) + half);
+}
+
+// What a lane has of rows 4 m .. 4 m + 3 and of every DOWN-th row of x.
+fn put(matrix: Matrix, row: u32, t: u32, square: mat4x4f) {
+    var columns = square;
+    for (var n = 0u; n < 4u; n++) {
+        for (var j = 0u; j < 4u; j += PER_OUT) {
+            if row + j < matrix.rows && t + n * DOWN < rows_now() {
+                store(matrix, t + n * DOWN, row + j, columns[n][j], columns[n][j + PER_OUT - 1u]);
+            }
+        }
+    }
+}

@@ -95,7 +95,8 @@ def main(device: str, out: int, width: int, formats: str, rows: str, mib: int, b
             for name in formats.split(","):
                 copies = min(64, (mib << 20) // (out * BY_NAME[name].row_bytes(width)))
                 held[name] = load(gpu, BY_NAME[name], out, width, max(1, copies))
-            for shape in linear_shapes(gpu.capabilities, count, "int8"):
+            packed = all(weights["w0"].shards[0].packed for weights in held.values())
+            for shape in linear_shapes(gpu.capabilities, count, "int8", packed):
                 cells = []
                 for name, weights in held.items():
                     took = seconds(record(gpu, weights, shape, count, apart), count, busy)

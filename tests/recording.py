@@ -55,6 +55,7 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
         shapes["dot"] = dot(32, 8, 32, 16, x="int16")
         shapes["dot_bytes"] = dot(32, 8, 32, 4, x="int8", ahead=4, apart=4)
         shapes["dot_wide"] = dot(64, 8, 64, 32, x="int16", ahead=2, apart=2)
+        shapes["dot_parts"] = dot(32, 8, 32, 16, x="int16", fill=200)
     if can.subgroup_size == 8:
         shapes |= {"lane": lane(2, 1), "lane_rows": lane(4, 16)}
     return shapes

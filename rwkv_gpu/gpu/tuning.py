@@ -266,6 +266,10 @@ def dot(wg: int, side: int, r: int, tb: int, *, x: str, ahead: int = 2, apart: i
     return LinearShape("linear_dot", wg, r, tb, side=side, ahead=ahead, apart=apart, fill=fill, x=x)
 
 
+DOT = dot(64, 8, 64, 64, x="int16", fill=FILL)
+WIDE_DOT = dot(256, 16, 128, 128, x="int16", fill=FILL)
+
+
 def lane(r: int, tb: int) -> LinearShape:
     """A lane for a row, on subgroups of 8."""
     return LinearShape("linear_lane", 8, r, tb, lanes="one_subgroup")
@@ -294,11 +298,13 @@ def hardware(can: Capabilities) -> Tuning:
         return vec(wg, min(side, wg), r, tb, ahead=ahead, reach=can.reach)
 
     gap = int(can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes)
-    packed, long = [], []
+    packed: list[tuple[int, LinearShape]] = []
+    long, tiles = [], []
     if can.integer_dot:
         packed.append((1, row(256, 16, 2, reach=can.reach, most=528)))
         if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
             long.append((Size(1, out=4096, width=14336, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
+        tiles.append((Size(MANY, out=1024, packed=True), DOT))
     sized = (
         (Size(1, width=512), rows(1, 128, 16, 2)),
         (Size(2, width=512), rows(2, 128, 4, 2)),
@@ -317,6 +323,7 @@ def hardware(can: Capabilities) -> Tuning:
         (Size(64, out=1024), rows(4, 128, 16, 4)),
         (Size(16, out=4096, width=4096), rows(4, 128, 16, 4)),
         (Size(16, out=4096), rows(4, 128, 32, 4)),
+        *tiles,
         (Size(MANY, out=1024), replace(TILE, gap=gap, fill=FILL)),
     )
     eight = rows(8, 128, 16, 4)
@@ -328,6 +335,9 @@ def hardware(can: Capabilities) -> Tuning:
         (64, eight if eight.workgroup_bytes <= can.max_workgroup_memory else rows(4, 128, 16, 4)),
         (MANY, replace(WIDE_TILE if gap else TILE, fill=FILL)),
     )
+    if can.integer_dot:
+        wide_dot = WIDE_DOT.workgroup_bytes <= can.max_workgroup_memory
+        packed += [*ladder[1:-1], (MANY, WIDE_DOT if wide_dot else DOT)]
     wide = min(64, 2 * can.reach)
     alone = expert_vec(128, 16, 2, 1, reach=can.reach, summing=(wide, 2))
     experts = ((0.25, alone), *expert_ladder(128, 16, can.reach, (wide, 4)))

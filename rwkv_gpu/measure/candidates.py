@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from ..gpu.device import Capabilities
 from ..gpu.tuning import (
@@ -13,6 +14,7 @@ from ..gpu.tuning import (
     WIDE_TILE,
     ExpertShape,
     LinearShape,
+    dot,
     expert_lane,
     expert_vec,
     lane,
@@ -29,12 +31,22 @@ ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups
     (512, 16, 2, 264),
     (1024, 32, 1, 132),
 )
+DOT_WAYS = (  # of linear_dot: lanes, those along W, rows of W and of x, chunks
+    (256, 16, 128, 128, 2),
+    (512, 32, 128, 128, 2),
+    (128, 16, 128, 64, 2),
+    (128, 8, 64, 128, 2),
+    (64, 8, 64, 64, 2),
+)
 FEW = 64  # rows up to which lanes may stride over W
 
 
-def linear_shapes(can: Capabilities, rows: int, precision: str = "float32") -> Iterator[LinearShape]:
-    """Matrix kernels for so many rows, as far as their memory is there."""
-    every = (*_few(can, rows, precision), *_many(can, rows, precision))
+def linear_shapes(
+    can: Capabilities, rows: int, precision: str = "float32", packed: bool = False
+) -> Iterator[LinearShape]:
+    """Matrix kernels for so many rows, as far as their memory is there; for formats of small integers some more."""
+    dots = _dots(can, rows, precision) if packed else ()
+    every = (*dots, *_few(can, rows, precision), *_many(can, rows, precision))
     yield from (shape for shape in every if shape.workgroup_bytes <= can.max_workgroup_memory)
 
 
@@ -58,13 +70,26 @@ def _few(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:
 
 def _row(can: Capabilities, precision: str) -> Iterator[LinearShape]:
     """For one row of x."""
-    forms = ("int16", "int8") if precision == "int8" else ("int16",)
+    forms = _forms(precision)
     if can.software:
         yield from (row(can.reach, can.reach, 4, reach=can.reach, most=MANY, x=x) for x in forms)
         return
     for wg, side, r, most in ROW_WAYS:
         if side <= can.reach and wg <= can.max_invocations:
             yield from (row(wg, side, r, reach=can.reach, most=most, x=x) for x in forms)
+
+
+def _dots(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:
+    """Tiles of integers."""
+    if can.subgroup and not can.software and rows > 4:
+        for (wg, side, r, tb, ahead), x in product(DOT_WAYS, _forms(precision)):
+            if wg <= can.max_invocations:
+                yield dot(wg, side, r, tb, x=x, ahead=ahead, fill=FILL)
+
+
+def _forms(precision: str) -> tuple[str, ...]:
+    """What rows of x may be rounded to, where W is small integers."""
+    return ("int16", "int8") if precision == "int8" else ("int16",)
 
 
 def _many(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:

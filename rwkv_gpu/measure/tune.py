@@ -79,22 +79,24 @@ class Tuner:
             names.append("linear_short")
             short = self.tuning.linear_short or self.tuning.linear
             self.tuning = replace(self.tuning, linear_short=candidates.in_ladder(short, bounds))
+        if self.tuning.linear_packed:
+            names.insert(0, "linear_packed")
+            packed = candidates.in_ladder(self.tuning.linear_packed, bounds)
+            self.tuning = replace(self.tuning, linear_packed=packed)
         # The ends of the ladder matter most, so that they come first.
         for at in sorted(range(len(bounds)), key=lambda i: (0 < i < len(bounds) - 1, i)):
             rows = chunk if bounds[at] == MANY else bounds[at]
             if rows <= self.runner.slots or rows > candidates.FEW or rows == chunk:
                 for name in names:
                     self._matrix_step(name, at, rows)
-        for at, (rows, _) in enumerate(self.tuning.linear_packed):
-            self._matrix_step("linear_packed", at, rows)
 
     def _matrix_step(self, name: str, at: int, rows: int) -> None:
-        ladder = getattr(self.tuning, name)
+        ladder, can = getattr(self.tuning, name), self.runner.device.capabilities
         few = rows <= self.runner.slots
         work = Workload("tg", 1, 0, rows, rows) if few else Workload("pp", rows, 0, 1, rows)
         tried = [
             Candidate(shown(shape), changed(self.tuning, name, at, shape), partial(self._right, shape))
-            for shape in candidates.linear_shapes(self.runner.device.capabilities, rows, self._precision)
+            for shape in candidates.linear_shapes(can, rows, self._precision, packed=name == "linear_packed")
             if shape != ladder[at][1]
         ]
         runs = {"linear_short": "short runs", "linear_packed": "matrices of integers"}.get(name, "matrices")

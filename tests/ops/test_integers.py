@@ -1,0 +1,68 @@
+"""Products of integers: x rounded once, every packed format, epilogue and awkward shape, against the reference."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.gguf.formats import FORMATS
+from rwkv_gpu.gpu.tuning import MANY, Tuning
+from rwkv_gpu.ops.vocabulary import ACTIVATIONS, Rms
+from tests.ops.test_linear import BY_NAME, Bench, normal, small
+from tests.recording import linear_shapes
+
+PACKED = [fmt for fmt in FORMATS.values() if "format/packed" in fmt.parts]
+
+
+def tuning_of(device, kind):
+    if kind not in linear_shapes(device):
+        pytest.skip("this device has no subgroups, or too little workgroup memory")
+    return Tuning(8, 64, "workgroup", ((MANY, linear_shapes(device)[kind]),))
+
+
+@pytest.mark.parametrize("fmt", PACKED, ids=lambda fmt: fmt.name)
+def test_every_packed_format_with_every_epilogue(fast_device, fmt):
+    bench = Bench(fast_device, tuning_of(fast_device, "dot"), 3)
+    w, b = bench.matrix("w", fmt, (38, 512)), bench.matrix("b", BY_NAME["F32"], (38,))
+
+    def says(g, x, add):
+        every = {then: g.linear(x, w, then=then, bias=b, add=add) for then in ACTIVATIONS}
+        return every | {"plain": g.linear(x, w), "pairs": g.glu(x, w, "silu")}
+
+    plan = bench.check(says, x=small(bench.values["w"], 3), add=normal(3, 38))
+    assert {d.name.split()[-1].split(".")[0] for d in plan.dispatches} == {"integers", "linear_dot"}
+
+
+@pytest.mark.parametrize(("rows", "shape"), [(1, (1, 256)), (17, (33, 512)), (66, (130, 1280)), (5, (70, 768))])
+@pytest.mark.parametrize("kind", ["dot_bytes", "dot_wide"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+def test_awkward_shapes(device, name, kind, rows, shape):
+    bench = Bench(device, tuning_of(device, kind), rows)
+    w = bench.matrix("w", BY_NAME[name], shape)
+    bench.check(lambda g, x: {"y": g.linear(x, w)}, x=normal(rows, shape[1]))
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "F16"])
+def test_a_norm_on_the_way_in(fast_device, name):
+    """What is no integer has a kernel that norms as well."""
+    bench = Bench(fast_device, tuning_of(fast_device, "dot_bytes"), 3)
+    ws = bench.matrices(BY_NAME[name], (42, 288), (7, 288))
+    norm = Rms(bench.matrix("gain", BY_NAME["F32"], (288,)), 1e-6)
+    x = normal(3, 288) * np.array([[1e-3], [1], [30]], np.float32)
+
+    def says(g, x):
+        one, other = g.linears([x, x], ws, norm=norm)
+        return {"one": one, "other": other, "pairs": g.glu(x, ws[0], "silu", norm=norm)}
+
+    bench.check(says, x=x)
+
+
+def test_what_one_dispatch_reads_is_rounded_by_one(device):
+    """Matrices of one buffer, each with an x of its own: as r, k and v of RWKV have."""
+    bench = Bench(device, tuning_of(device, "dot"), 5)
+    ws = bench.matrices(BY_NAME["Q4_K"], (256, 256), (256, 256), (33, 256), (7, 256))
+
+    def says(g, x):
+        one, other = g.linears([x, x], ws[:2])
+        return dict(zip("ab", g.linears([other, one], ws[2:]), strict=True))
+
+    plan = bench.check(says, x=normal(5, 256))
+    assert [d.name.split()[-1].split(".")[0] for d in plan.dispatches] == ["integers", "linear_dot"] * 2

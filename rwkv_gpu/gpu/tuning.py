@@ -72,7 +72,7 @@ class LinearShape:
         partial = self.wg // min(self.side, self.reach) * self.r * self.tb + self.wg // self.reach * self.tb
         dotted = (2 + 1) * self.r + (2 * BYTES.get(self.x, 1) + 1) * self.tb
         return {
-            "linear_dot": 16 * self.ahead * dotted + 4 * max(self.apart // 2 * self.r * self.tb, 16),
+            "linear_dot": 16 * self.ahead * dotted + 16 * (self.wg if self.apart > 1 else 2),
             "linear_vec": 4 * (staged + partial),
             "linear_row": 4 * (self.wg // self.reach),
             "linear_tile": 32 * columns * floats,

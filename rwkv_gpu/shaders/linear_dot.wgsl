@@ -19,7 +19,6 @@ const RUNS = (W_RUNS + WG - 1u) / WG;   // that a lane stages
 const VECS = (X_VECS + WG - 1u) / WG;
 const TALL = R == 8u * SIDE;            // whether a lane has 8 rows of W, or 4
 const WIDE = TB == 8u * DOWN;           // and of x
-const SQUARES = R / SIDE * (TB / DOWN) / 16u;
 
 const_assert BYTES == 1u || BYTES == 2u;
 const_assert TALL || R == 4u * SIDE;
@@ -29,7 +28,7 @@ const_assert SIDE % 8u == 0u && AHEAD % GROUPS == 0u;
 var<workgroup> w_bytes: array<vec4u, AHEAD * 2u * R>;
 var<workgroup> w_scales: array<vec2f, AHEAD * PARTS * R>;
 var<workgroup> x_tile: array<vec4u, X_VECS>;
-var<workgroup> partial: array<mat4x4f, max(1u, GROUPS / 2u * LANES * SQUARES)>;
+var<workgroup> partial: array<mat2x4f, max(1u, GROUPS / 2u * LANES)>;
 
 // A row of W in a chunk, and one of x.
 struct Row {
@@ -69,10 +68,14 @@ fn run(group: u32, lane: u32) {
     let own = lane % LANES;
     let m = own % 8u + own / (8u * NEAR) % (SIDE / 8u) * 8u;
     let t = own / 8u % NEAR + own / (NEAR * SIDE) * NEAR;
-    var sums00 = mat4x4f();
-    var sums01 = mat4x4f();
-    var sums10 = mat4x4f();
-    var sums11 = mat4x4f();
+    var sums0 = mat2x4f();              // of one row of x with 4 rows of W, and with 4 more
+    var sums1 = mat2x4f();
+    var sums2 = mat2x4f();
+    var sums3 = mat2x4f();
+    var sums4 = mat2x4f();
+    var sums5 = mat2x4f();
+    var sums6 = mat2x4f();
+    var sums7 = mat2x4f();
     var raw = raws(matrix, row0, start, chunks, lane);
     var integers = vecs(matrix, t0, start, chunks, lane);
     for (var chunk = start; chunk < end; chunk += AHEAD) {
@@ -97,62 +100,61 @@ fn run(group: u32, lane: u32) {
             integers = vecs(matrix, t0, chunk + AHEAD, chunks, lane);
         }
         for (var c = lane / LANES; c < AHEAD; c += GROUPS) {
-            let w0 = rows_of(c, m);
-            sums00 = square(sums00, w0, c, t);
-            if WIDE {
-                sums01 = square(sums01, w0, c, t + 4u * DOWN);
-            }
+            let rows = rows_of(c, m);
+            var more: Rows;
             if TALL {
-                let w1 = rows_of(c, m + 4u * SIDE);
-                sums10 = square(sums10, w1, c, t);
-                if WIDE {
-                    sums11 = square(sums11, w1, c, t + 4u * DOWN);
-                }
+                more = rows_of(c, m + 4u * SIDE);
+            }
+            sums0 = products(sums0, rows, more, c, t);
+            sums1 = products(sums1, rows, more, c, t + DOWN);
+            sums2 = products(sums2, rows, more, c, t + 2u * DOWN);
+            sums3 = products(sums3, rows, more, c, t + 3u * DOWN);
+            if WIDE {
+                sums4 = products(sums4, rows, more, c, t + 4u * DOWN);
+                sums5 = products(sums5, rows, more, c, t + 5u * DOWN);
+                sums6 = products(sums6, rows, more, c, t + 6u * DOWN);
+                sums7 = products(sums7, rows, more, c, t + 7u * DOWN);
             }
         }
     }
     for (var half = GROUPS / 2u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        let at = (lane - half * LANES) * SQUARES;
-        if lane >= half * LANES && lane < 2u * half * LANES {
-            partial[at] = sums00;
-            if WIDE {
-                partial[at + 1u] = sums01;
-            }
-            if TALL {
-                partial[at + SQUARES / 2u] = sums10;
-            }
-            if WIDE && TALL {
-                partial[at + 3u] = sums11;
-            }
-        }
-        workgroupBarrier();
-        let other = lane * SQUARES;
-        if lane < half * LANES {
-            sums00 += partial[other];
-            if WIDE {
-                sums01 += partial[other + 1u];
-            }
-            if TALL {
-                sums10 += partial[other + SQUARES / 2u];
-            }
-            if WIDE && TALL {
-                sums11 += partial[other + 3u];
-            }
+        sums0 = joined(sums0, lane, half);
+        sums1 = joined(sums1, lane, half);
+        sums2 = joined(sums2, lane, half);
+        sums3 = joined(sums3, lane, half);
+        if WIDE {
+            sums4 = joined(sums4, lane, half);
+            sums5 = joined(sums5, lane, half);
+            sums6 = joined(sums6, lane, half);
+            sums7 = joined(sums7, lane, half);
         }
     }
     if lane < LANES {
-        put(matrix, row0 + 4u * m, t0 + t, sums00);
+        put(matrix, row0 + 4u * m, t0 + t, sums0);
+        put(matrix, row0 + 4u * m, t0 + t + DOWN, sums1);
+        put(matrix, row0 + 4u * m, t0 + t + 2u * DOWN, sums2);
+        put(matrix, row0 + 4u * m, t0 + t + 3u * DOWN, sums3);
         if WIDE {
-            put(matrix, row0 + 4u * m, t0 + t + 4u * DOWN, sums01);
-        }
-        if TALL {
-            put(matrix, row0 + 4u * (m + SIDE), t0 + t, sums10);
-        }
-        if WIDE && TALL {
-            put(matrix, row0 + 4u * (m + SIDE), t0 + t + 4u * DOWN, sums11);
+            put(matrix, row0 + 4u * m, t0 + t + 4u * DOWN, sums4);
+            put(matrix, row0 + 4u * m, t0 + t + 5u * DOWN, sums5);
+            put(matrix, row0 + 4u * m, t0 + t + 6u * DOWN, sums6);
+            put(matrix, row0 + 4u * m, t0 + t + 7u * DOWN, sums7);
         }
     }
+}
+
+// The sums of a lane, and of that which is half of the lanes further.
+fn joined(sums: mat2x4f, lane: u32, half: u32) -> mat2x4f {
+    workgroupBarrier();
+    let far = lane - half * LANES;
+    if lane >= half * LANES && lane < 2u * half * LANES {
+        partial[far] = sums;
+    }
+    workgroupBarrier();
+    if lane < half * LANES {
+        return sums + partial[lane];
+    }
+    return sums;
 }
 
 // The row of W in a slot: four neighbours are SIDE slots apart, so that lanes read their rows side by side.
@@ -219,12 +221,14 @@ fn integers_of(chunk: u32, t: u32) -> Integers {
     return found;
 }
 
-// Adds the products of four rows of W with four of x.
-fn square(sums: mat4x4f, rows: Rows, chunk: u32, t: u32) -> mat4x4f {
-    return mat4x4f(
-        column(sums[0], rows, integers_of(chunk, t)), column(sums[1], rows, integers_of(chunk, t + DOWN)),
-        column(sums[2], rows, integers_of(chunk, t + 2u * DOWN)), column(sums[3], rows, integers_of(chunk, t + 3u * DOWN)),
-    );
+// Adds the products of a row of x with 4 rows of W, or 8.
+fn products(sums: mat2x4f, rows: Rows, more: Rows, chunk: u32, t: u32) -> mat2x4f {
+    let one = integers_of(chunk, t);
+    let first = column(sums[0], rows, one);
+    if TALL {
+        return mat2x4f(first, column(sums[1], more, one));
+    }
+    return mat2x4f(first, sums[1]);
 }
 
 fn column(sums: vec4f, rows: Rows, one: Integers) -> vec4f {
@@ -261,14 +265,17 @@ fn dot16(q: vec4u, x: vec4u, sum: i32) -> i32 {
     return dot4I8Packed(q.w, x.w) + (dot4I8Packed(q.z, x.z) + half);
 }
 
-// What a lane has of rows 4 m .. 4 m + 3 and of every DOWN-th row of x.
-fn put(matrix: Matrix, row: u32, t: u32, square: mat4x4f) {
-    var columns = square;
-    for (var n = 0u; n < 4u; n++) {
-        for (var j = 0u; j < 4u; j += PER_OUT) {
-            if row + j < matrix.rows && t + n * DOWN < rows_now() {
-                store(matrix, t + n * DOWN, row + j, columns[n][j], columns[n][j + PER_OUT - 1u]);
-            }
+fn put(matrix: Matrix, row: u32, t: u32, sums: mat2x4f) {
+    put_four(matrix, row, t, sums[0]);
+    if TALL {
+        put_four(matrix, row + 4u * SIDE, t, sums[1]);
+    }
+}
+
+fn put_four(matrix: Matrix, row: u32, t: u32, sums: vec4f) {
+    for (var j = 0u; j < 4u; j += PER_OUT) {
+        if row + j < matrix.rows && t < rows_now() {
+            store(matrix, t, row + j, sums[j], sums[j + PER_OUT - 1u]);
         }
     }
 }

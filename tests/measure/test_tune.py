@@ -57,7 +57,7 @@ def test_every_candidate_is_one_that_the_device_can_run(fast_device, size, more)
     )
     plain = default_tuning(can)
     for rows, precision in itertools.product((1, 2, 7, 32, 512), candidates.PRECISIONS):
-        shapes = list(candidates.linear_shapes(can, rows, precision))
+        shapes = list(candidates.linear_shapes(can, rows, precision, packed=True))
         assert len(shapes) == len(set(shapes)) > 0
         assert all(runs(replace(plain, linear=((MANY, shape),)), can) for shape in shapes)
     assert all(runs(replace(plain, experts=((MANY, shape),)), can) for shape in candidates.expert_shapes(can))
@@ -84,7 +84,7 @@ def quick(monkeypatch):
 def test_what_is_wrong_is_told_and_never_chosen(fast_device, quick):
     if fast_device.capabilities.subgroup_size == 16:
         pytest.skip("16 lanes are a subgroup here")
-    quick.setattr(candidates, "linear_shapes", lambda *_: [WRONG])
+    quick.setattr(candidates, "linear_shapes", lambda *_, **__: [WRONG])
     found = run_tuner(fast_device, TINY)
     shapes = {shape for _, shape in (*found.tuning.linear, *found.tuning.linear_short)}
     assert WRONG not in shapes
@@ -96,7 +96,7 @@ def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
     """Of a mixture of experts that attends, so that all there is to choose is chosen."""
     last = default_tuning(fast_device.capabilities).experts[-1][1]
     other = vec(32, 8, 2, 1)
-    quick.setattr(candidates, "linear_shapes", lambda *_: [other])
+    quick.setattr(candidates, "linear_shapes", lambda *_, **__: [other])
     quick.setattr(candidates, "expert_shapes", lambda *_: [last])
     found = run_tuner(fast_device, TINY_MIXTURE)
     assert {shape for _, shape in (*found.tuning.linear, *found.tuning.linear_short)} == {other}

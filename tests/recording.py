@@ -53,8 +53,8 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
         shapes["row"] = row(4 * size, size, 2, reach=size, most=3)
         shapes["row_bytes"] = row(2 * size, size // 2, 4, reach=size, most=2, x="int8")
         shapes["dot"] = dot(32, 8, 32, 16, x="int16")
-        shapes["dot_bytes"] = dot(32, 8, 32, 4, x="int8", ahead=4, apart=4)
-        shapes["dot_wide"] = dot(64, 8, 64, 32, x="int16", ahead=2, apart=2)
+        shapes["dot_bytes"] = dot(16, 8, 32, 8, x="int8", ahead=3)
+        shapes["dot_wide"] = dot(16, 8, 64, 16, x="int16")
         shapes["dot_parts"] = dot(32, 8, 32, 16, x="int16", fill=200)
     if can.subgroup_size == 8:
         shapes |= {"lane": lane(2, 1), "lane_rows": lane(4, 16)}

@@ -157,7 +157,6 @@ def shown(value: Any) -> str:
             own = f"side={value.side}" + (f" ahead={value.ahead}" if value.ahead > 1 else "")
             own += f" {value.tile}" if value.tile != "f32" else ""
             own += f" fill={value.fill}" if value.fill else ""
-            own += f" apart={value.apart}" if value.apart > 1 else ""
             own += f" {value.x}" if value.x != "f32" else ""
             own += f" most={value.most}" if value.kernel == "linear_row" else ""
         return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"

@@ -23,7 +23,6 @@ class LinearShape:
     lanes: str = "plain"  # the part that reduces over a workgroup, where the kernel wants one
     side: int = 1  # lanes of linear_vec and linear_row that share a row of W, of tiles along the rows of W
     ahead: int = 1  # chunks of a row that a lane of linear_vec loads at a time, or a workgroup of linear_dot
-    apart: int = 1  # groups of lanes of linear_dot that have chunks of their own
     reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
     tile: str = "f32"  # what linear_tile keeps in workgroup memory: f16 halves it, and rounds
     gap: int = 0  # between its columns, where there is room for one
@@ -59,7 +58,7 @@ class LinearShape:
             "linear_tile": {"SIDE": self.side, "GAP": self.gap, "Tile": self.tile},
             "linear_row": {"SIDE": self.side, "SUBGROUP": self.reach},
             "linear_lane": {"SUBGROUP": self.wg},
-            "linear_dot": {"SIDE": self.side, "AHEAD": self.ahead, "GROUPS": self.apart, "BYTES": BYTES.get(self.x, 1)},
+            "linear_dot": {"SIDE": self.side, "AHEAD": self.ahead, "BYTES": BYTES.get(self.x, 1)},
         }
         return {"WG": self.wg, "R": self.r, "TB": self.tb, **own.get(self.kernel, {})}
 
@@ -72,7 +71,7 @@ class LinearShape:
         partial = self.wg // min(self.side, self.reach) * self.r * self.tb + self.wg // self.reach * self.tb
         dotted = (2 + 1) * self.r + (2 * BYTES.get(self.x, 1) + 1) * self.tb
         return {
-            "linear_dot": 16 * self.ahead * dotted + 16 * (self.wg if self.apart > 1 else 2),
+            "linear_dot": 16 * self.ahead * dotted,
             "linear_vec": 4 * (staged + partial),
             "linear_row": 4 * (self.wg // self.reach),
             "linear_tile": 32 * columns * floats,
@@ -261,13 +260,12 @@ def row(wg: int, side: int, r: int, *, reach: int, most: int, x: str = "int16") 
     return LinearShape("linear_row", wg, r, 1, side=min(side, reach), reach=reach, most=most, x=x)
 
 
-def dot(wg: int, side: int, r: int, tb: int, *, x: str, ahead: int = 2, apart: int = 1, fill: int = 0) -> LinearShape:
+def dot(wg: int, side: int, r: int, tb: int, *, x: str, ahead: int = 2, fill: int = 0) -> LinearShape:
     """Tiles of integers, x rounded once for all workgroups."""
-    return LinearShape("linear_dot", wg, r, tb, side=side, ahead=ahead, apart=apart, fill=fill, x=x)
+    return LinearShape("linear_dot", wg, r, tb, side=side, ahead=ahead, fill=fill, x=x)
 
 
-DOT = dot(64, 8, 64, 64, x="int16", fill=FILL)
-WIDE_DOT = dot(256, 16, 128, 128, x="int16", fill=FILL)
+DOT = dot(128, 16, 128, 64, x="int16", fill=2 * FILL)
 
 
 def lane(r: int, tb: int) -> LinearShape:
@@ -304,7 +302,8 @@ def hardware(can: Capabilities) -> Tuning:
         packed.append((1, row(256, 16, 2, reach=can.reach, most=528)))
         if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
             long.append((Size(1, out=4096, width=14336, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
-        tiles.append((Size(MANY, out=1024, packed=True), DOT))
+        dotted = DOT if can.max_workgroup_memory >= DOT.workgroup_bytes else replace(DOT, ahead=1)
+        tiles.append((Size(MANY, out=1024, packed=True), dotted))
     sized = (
         (Size(1, width=512), rows(1, 128, 16, 2)),
         (Size(2, width=512), rows(2, 128, 4, 2)),
@@ -336,8 +335,7 @@ def hardware(can: Capabilities) -> Tuning:
         (MANY, replace(WIDE_TILE if gap else TILE, fill=FILL)),
     )
     if can.integer_dot:
-        wide_dot = WIDE_DOT.workgroup_bytes <= can.max_workgroup_memory
-        packed += [*ladder[1:-1], (MANY, WIDE_DOT if wide_dot else DOT)]
+        packed += [*ladder[1:4], (32, ladder[4][1]), (MANY, dotted)]
     wide = min(64, 2 * can.reach)
     alone = expert_vec(128, 16, 2, 1, reach=can.reach, summing=(wide, 2))
     experts = ((0.25, alone), *expert_ladder(128, 16, can.reach, (wide, 4)))

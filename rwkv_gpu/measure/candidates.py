@@ -32,11 +32,11 @@ ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups
     (1024, 32, 1, 132),
 )
 DOT_WAYS = (  # of linear_dot: lanes, those along W, rows of W and of x, chunks
-    (256, 16, 128, 128, 2),
-    (512, 32, 128, 128, 2),
     (128, 16, 128, 64, 2),
     (128, 8, 64, 128, 2),
-    (64, 8, 64, 64, 2),
+    (128, 8, 64, 128, 1),
+    (256, 16, 128, 128, 2),
+    (64, 16, 64, 16, 2),
 )
 FEW = 64  # rows up to which lanes may stride over W
 
@@ -84,7 +84,7 @@ def _dots(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]
     if can.subgroup and not can.software and rows > 4:
         for (wg, side, r, tb, ahead), x in product(DOT_WAYS, _forms(precision)):
             if wg <= can.max_invocations:
-                yield dot(wg, side, r, tb, x=x, ahead=ahead, fill=FILL)
+                yield dot(wg, side, r, tb, x=x, ahead=ahead, fill=FILL * 256 // wg)
 
 
 def _forms(precision: str) -> tuple[str, ...]:

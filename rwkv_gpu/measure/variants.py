@@ -39,7 +39,7 @@ def linear_shapes(can: Capabilities) -> dict[str, LinearShape]:
         shapes["vec, a subgroup"] = vec(2 * can.reach, can.reach, 2, 1, ahead=2, reach=can.reach)
         shapes["vec, part of a subgroup"] = vec(can.reach, can.reach // 2, 2, 3, reach=can.reach)
         shapes["row"] = row(4 * can.reach, can.reach, 2, reach=can.reach, most=3)
-        shapes["dot"] = dot(64, 8, 64, 32, x="int16", apart=2)
+        shapes["dot"] = dot(32, 8, 64, 32, x="int16")
         shapes["dot, bytes"] = dot(32, 8, 32, 16, x="int8", fill=16)
         shapes["row, bytes"] = row(can.reach, can.reach, 2, reach=can.reach, most=MANY, x="int8")
     if size == 8:

@@ -2,7 +2,7 @@
 //
 // x is integers already (`integers`), W small ones as it is stored. AHEAD chunks of 32 columns at a time lie in workgroup
 // memory as bytes, those of a row in two vec4s, so that four products are one instruction. Sums of a run are whole numbers;
-// then scales make floats of them. GROUPS groups of lanes may have chunks of their own, and add up their sums at the end.
+// then scales make floats of them. What is multiplied next is on its way meanwhile.
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(2) var<storage, read> x: array<vec4u>;       // [K / 32, PLANES, T] of each matrix
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
@@ -10,8 +10,7 @@
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
 const PLANES = 2u * BYTES + 1u;         // vec4s of a chunk of x: two for each byte of an integer, then (scale, sums)
-const LANES = WG / GROUPS;
-const DOWN = LANES / SIDE;              // lanes along t
+const DOWN = WG / SIDE;                 // lanes along t
 const NEAR = min(4u, DOWN);
 const W_RUNS = R * PARTS * AHEAD;
 const X_VECS = TB * PLANES * AHEAD;
@@ -23,12 +22,11 @@ const WIDE = TB == 8u * DOWN;           // and of x
 const_assert BYTES == 1u || BYTES == 2u;
 const_assert TALL || R == 4u * SIDE;
 const_assert WIDE || TB == 4u * DOWN;
-const_assert SIDE % 8u == 0u && AHEAD % GROUPS == 0u;
+const_assert SIDE % 8u == 0u;
 
 var<workgroup> w_bytes: array<vec4u, AHEAD * 2u * R>;
 var<workgroup> w_scales: array<vec2f, AHEAD * PARTS * R>;
 var<workgroup> x_tile: array<vec4u, X_VECS>;
-var<workgroup> partial: array<mat2x4f, max(1u, GROUPS / 2u * LANES)>;
 
 // A row of W in a chunk, and one of x.
 struct Row {
@@ -65,9 +63,8 @@ fn run(group: u32, lane: u32) {
     let start = part * chunks / table.parts;
     let end = (part + 1u) * chunks / table.parts;
     // 8 x 4 neighbours: what they read of workgroup memory lies in different banks.
-    let own = lane % LANES;
-    let m = own % 8u + own / (8u * NEAR) % (SIDE / 8u) * 8u;
-    let t = own / 8u % NEAR + own / (NEAR * SIDE) * NEAR;
+    let m = lane % 8u + lane / (8u * NEAR) % (SIDE / 8u) * 8u;
+    let t = lane / 8u % NEAR + lane / (NEAR * SIDE) * NEAR;
     var sums0 = mat2x4f();              // of one row of x with 4 rows of W, and with 4 more
     var sums1 = mat2x4f();
     var sums2 = mat2x4f();
@@ -99,7 +96,7 @@ fn run(group: u32, lane: u32) {
             raw = raws(matrix, row0, chunk + AHEAD, chunks, lane);
             integers = vecs(matrix, t0, chunk + AHEAD, chunks, lane);
         }
-        for (var c = lane / LANES; c < AHEAD; c += GROUPS) {
+        for (var c = 0u; c < AHEAD; c++) {
             let rows = rows_of(c, m);
             var more: Rows;
             if TALL {
@@ -117,44 +114,16 @@ fn run(group: u32, lane: u32) {
             }
         }
     }
-    for (var half = GROUPS / 2u; half > 0u; half /= 2u) {
-        sums0 = joined(sums0, lane, half);
-        sums1 = joined(sums1, lane, half);
-        sums2 = joined(sums2, lane, half);
-        sums3 = joined(sums3, lane, half);
-        if WIDE {
-            sums4 = joined(sums4, lane, half);
-            sums5 = joined(sums5, lane, half);
-            sums6 = joined(sums6, lane, half);
-            sums7 = joined(sums7, lane, half);
-        }
+    put(matrix, row0 + 4u * m, t0 + t, sums0);
+    put(matrix, row0 + 4u * m, t0 + t + DOWN, sums1);
+    put(matrix, row0 + 4u * m, t0 + t + 2u * DOWN, sums2);
+    put(matrix, row0 + 4u * m, t0 + t + 3u * DOWN, sums3);
+    if WIDE {
+        put(matrix, row0 + 4u * m, t0 + t + 4u * DOWN, sums4);
+        put(matrix, row0 + 4u * m, t0 + t + 5u * DOWN, sums5);
+        put(matrix, row0 + 4u * m, t0 + t + 6u * DOWN, sums6);
+        put(matrix, row0 + 4u * m, t0 + t + 7u * DOWN, sums7);
     }
-    if lane < LANES {
-        put(matrix, row0 + 4u * m, t0 + t, sums0);
-        put(matrix, row0 + 4u * m, t0 + t + DOWN, sums1);
-        put(matrix, row0 + 4u * m, t0 + t + 2u * DOWN, sums2);
-        put(matrix, row0 + 4u * m, t0 + t + 3u * DOWN, sums3);
-        if WIDE {
-            put(matrix, row0 + 4u * m, t0 + t + 4u * DOWN, sums4);
-            put(matrix, row0 + 4u * m, t0 + t + 5u * DOWN, sums5);
-            put(matrix, row0 + 4u * m, t0 + t + 6u * DOWN, sums6);
-            put(matrix, row0 + 4u * m, t0 + t + 7u * DOWN, sums7);
-        }
-    }
-}
-
-// The sums of a lane, and of that which is half of the lanes further.
-fn joined(sums: mat2x4f, lane: u32, half: u32) -> mat2x4f {
-    workgroupBarrier();
-    let far = lane - half * LANES;
-    if lane >= half * LANES && lane < 2u * half * LANES {
-        partial[far] = sums;
-    }
-    workgroupBarrier();
-    if lane < half * LANES {
-        return sums + partial[lane];
-    }
-    return sums;
 }
 
 // The row of W in a slot: four neighbours are SIDE slots apart, so that lanes read their rows side by side.

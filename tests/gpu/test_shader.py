@@ -5,7 +5,7 @@ import pytest
 from rwkv_gpu.errors import ShaderError
 from rwkv_gpu.gpu import shader
 from rwkv_gpu.gpu.device import STORAGE, Device
-from rwkv_gpu.gpu.shader import Binding, Linked, link
+from rwkv_gpu.gpu.shader import Binding, Linked, Struct, link
 
 
 def linked(*texts: tuple[str, str]) -> Linked:
@@ -52,8 +52,10 @@ def test_a_missing_part_is_named():
 
 
 def test_constants_become_typed_declarations():
-    source = link("map_binary", ["binary/add"], {"D": 5, "EPS": 1e-5, "Act": "f32"}).source
+    constants = {"D": 5, "EPS": 1e-5, "Act": "f32", "pair": Struct("Pair", (7, (Struct("vec2u", (1, 2)),)))}
+    source = link("map_binary", ["binary/add"], constants).source
     assert source.startswith("alias Act = f32;\nconst D = 5u;\nconst EPS = f32(1e-05);\n")
+    assert "const pair = Pair(7u, array(vec2u(1u, 2u)));\n" in source
 
 
 def test_f16_is_enabled_only_where_it_is_used():

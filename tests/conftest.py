@@ -8,6 +8,7 @@ from rwkv_gpu.engine.blas import Blas
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
+from rwkv_gpu.gpu.tuning import default_tuning
 
 # fast is what users get; checked keeps naga's bounds checks, so an index out of bounds shows as a wrong
 # number; portable pretends to the WebGPU defaults, so the plain variants are tested wherever tests run.
@@ -62,6 +63,13 @@ def adapter(pytestconfig: pytest.Config) -> Adapter:
     if chosen is None and not software:
         pytest.skip("no GPU adapter: install a Vulkan driver (apt install mesa-vulkan-drivers)")
     return chosen or software[0]
+
+
+@pytest.fixture(scope="session")
+def rounding(adapter: Adapter) -> float:
+    """How far off (rms) logits of deviation 2.5 may be where the device makes integers of one row of x, else 0."""
+    with Device(adapter) as device:
+        return 6e-4 if default_tuning(device.capabilities).linear_packed else 0.0
 
 
 @pytest.fixture(scope="session", params=MODES)

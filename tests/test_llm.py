@@ -34,12 +34,12 @@ def rms(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("name", RWKV7)
-def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name):
+def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name, rounding):
     record = np.load(golden(f"{name}.npz"))
     ids = record["tokens"].tolist()
     with rwkv_gpu.load(golden(f"{name}.gguf"), **opening) as llm:
         for chunk in (48, 7, 1):
-            assert rms(llm.logits(ids, chunk_size=chunk), record["exact_logits"]) < RMS
+            assert rms(llm.logits(ids, chunk_size=chunk), record["exact_logits"]) < RMS + rounding
 
 
 @pytest.mark.parametrize("name", LONG)

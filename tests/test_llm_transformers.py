@@ -34,12 +34,12 @@ def rms(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name):
+def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name, rounding):
     record = np.load(golden(f"{name}.npz"))
     ids = record["tokens"].tolist()
     with rwkv_gpu.load(golden(f"{name}.gguf"), kv="f32", **opening) as llm:
         for chunk in (48, 7, 1):
-            assert rms(llm.logits(ids, chunk_size=chunk), record["exact_logits"]) < RMS["f32"]
+            assert rms(llm.logits(ids, chunk_size=chunk), record["exact_logits"]) < RMS["f32"] + rounding
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -23,13 +23,13 @@ def test_there_is_a_record_of_every_architecture():
 
 
 @pytest.mark.parametrize("arch", RECORDED)
-def test_logits_equal_those_of_llama_cpp(opening, arch):
+def test_logits_equal_those_of_llama_cpp(opening, arch, rounding):
     record = np.load(OWN / f"tiny-{arch}.npz")
     ids = record["tokens"].tolist()
     for kv, bound in (("f32", RMS), ("f16", F16_RMS)):
         with rwkv_gpu.load(OWN / f"tiny-{arch}.gguf", kv=kv, context=64, **opening) as llm:
             for chunk in (40, 7, 1):
-                assert rms(llm.logits(ids, chunk_size=chunk) - record["exact_logits"]) < bound
+                assert rms(llm.logits(ids, chunk_size=chunk) - record["exact_logits"]) < bound + rounding
 
 
 def keys_of(arch: str, values: dict[str, int | float | str]) -> list[bytes]:

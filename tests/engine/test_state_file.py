@@ -69,7 +69,7 @@ def test_a_missing_file_or_folder_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-llama.gguf"])
 @pytest.mark.parametrize(("source", "target"), [("cpu", "cpu"), ("gpu", "gpu"), ("gpu", "cpu")])
-def test_a_sequence_goes_on_from_its_saved_state(adapter, tmp_path, name, source, target):
+def test_a_sequence_goes_on_from_its_saved_state(adapter, rounding, tmp_path, name, source, target):
     """What it was cloned from has moved on meanwhile; kept on a device, it goes on in numpy as well."""
     ids = list(range(1, 90))
     with GGUFFile.open(golden(name)) as file, Device(adapter) as device:
@@ -85,4 +85,5 @@ def test_a_sequence_goes_on_from_its_saved_state(adapter, tmp_path, name, source
         state_file.save(tmp_path / "s", mark, first.read_state(0), {"tokens": 70})
         arrays, notes = state_file.load(tmp_path / "s", mark)
         second.write_state(1, notes["tokens"], arrays)
-        np.testing.assert_allclose(prefill(second, ids[70:], slot=1, start=notes["tokens"]), want, atol=1e-4)
+        far = 1e-4 + 4 * rounding  # the largest difference, not the mean
+        np.testing.assert_allclose(prefill(second, ids[70:], slot=1, start=notes["tokens"]), want, atol=far)

@@ -60,7 +60,7 @@ def on_gpu(path: Path, device, chunk: int = 48, context: int = 1024, **options) 
         return GpuRunner(device, file, load_model(file), chunk_size=chunk, context=context, kv="f32", **options)
 
 
-def certain(path: Path, ids: Sequence[int], monkeypatch) -> int:
+def certain(path: Path, ids: Sequence[int], monkeypatch, rounding: float = 0.0) -> int:
     """How many rows come before the first near tie of a router."""
     nearest = np.full(len(ids), np.inf)
     route = Reference.route
@@ -73,7 +73,7 @@ def certain(path: Path, ids: Sequence[int], monkeypatch) -> int:
     with monkeypatch.context() as patch:
         patch.setattr(Reference, "route", watched)
         feed(on_cpu(path, len(ids)), ids, [len(ids)])
-    near = np.flatnonzero(nearest < TIE)
+    near = np.flatnonzero(nearest < TIE + rounding)
     return int(near[0]) if len(near) else len(ids)
 
 
@@ -99,13 +99,13 @@ def test_the_reference_equals_llama_cpp_however_it_is_fed(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_gpu_equals_llama_cpp_however_it_is_fed(device, name, monkeypatch):
+def test_the_gpu_equals_llama_cpp_however_it_is_fed(device, name, monkeypatch, rounding):
     path = golden(name)
     answers = recorded(path)
-    rows = certain(path, answers["tokens"], monkeypatch)
+    rows = certain(path, answers["tokens"], monkeypatch, rounding)
     for how, chunks in splits(len(answers["tokens"])).items():
         logits = feed(on_gpu(path, device), answers["tokens"], chunks)
-        assert rms(logits[:rows] - answers["exact_logits"][:rows]) < RMS_GPU, how
+        assert rms(logits[:rows] - answers["exact_logits"][:rows]) < RMS_GPU + rounding, how
 
 
 def test_batched_with_others_equals_alone(device):

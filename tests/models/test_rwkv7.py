@@ -139,7 +139,7 @@ def test_the_gpu_equals_llama_cpp_from_the_file_as_it_is_stored(fast_device, nam
 
 
 @pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "rwkv7-bf16-Q4_K_M.gguf"])
-def test_a_state_does_not_drift_over_4096_tokens_of_random_text(fast_device, name):
+def test_a_state_does_not_drift_over_4096_tokens_of_random_text(fast_device, name, rounding):
     with GGUFFile.open(golden(name)) as file:
         model = load_model(file)
         runners = GpuRunner(fast_device, file, model, slots=1), HostRunner(file, model, slots=1)
@@ -147,7 +147,7 @@ def test_a_state_does_not_drift_over_4096_tokens_of_random_text(fast_device, nam
     drift = []
     for at in range(0, 4096, 512):
         logits = [runner.step(Batch.of([(0, at, ids[at : at + 512])])) for runner in runners]
-        assert rms(logits[0] - logits[1]) < RMS
+        assert rms(logits[0] - logits[1]) < RMS + rounding
         got, want = (runner.read_state(0) for runner in runners)
         drift.append(max(rms(got[state] - want[state]) / rms(want[state]) for state in want))
     assert max(drift) < 1e-5  # 2e-6 was seen, after 512 tokens as after 4,096
@@ -212,7 +212,7 @@ def test_loras_may_be_of_any_rank(device, tmp_path, ranks):
 
 
 @pytest.mark.parametrize("formats", ["Q8_0 Q8_0 Q8_0 Q8_0", "F32 Q8_0 F16 BF16", "Q8_0 F16 Q4_0 Q5_1"])
-def test_loras_may_be_of_any_format(fast_device, tmp_path, formats):
+def test_loras_may_be_of_any_format(fast_device, tmp_path, formats, rounding):
     values, keys = record.MODELS["rwkv7"]()
     for name, (array, _) in values.items():
         for letter, fmt in zip("wagv", formats.split(), strict=True):
@@ -229,7 +229,7 @@ def test_loras_may_be_of_any_format(fast_device, tmp_path, formats):
     for start, count in ((0, 16), (16, 1)):
         batch = Batch.of([(0, start, np.arange(start, start + count))], every=True)
         got, want = (runner.step(batch) for runner in runners)
-        assert rms(got - want) < RMS
+        assert rms(got - want) < RMS + rounding
 
 
 def decode_layer(path: Path, device: Device) -> list[str]:

@@ -1,6 +1,8 @@
 // x in workgroup memory as integers of BYTES signed bytes, by chunks of 32 that share a scale: four products of bytes of
 // x and of W are one instruction. With two bytes x is off by at most 1/65278 of the largest of its chunk.
-const VECS = 2u * BYTES;                // of a chunk: two for each byte of an integer, the lowest first
+// A chunk is two vec4s for each byte of an integer, the lowest first, and one of its scale and the sum of each run. They are
+// an odd number, so that neighbours are in different banks.
+const VECS = 2u * BYTES + 1u;
 const BATCH = min(4u, (STAGED * 8u + WG - 1u) / WG);
 const HALVES = FOURS / 4u;              // vec4s of the bytes of a run
 
@@ -9,8 +11,6 @@ const_assert WG % 8u == 0u;
 alias Bytes = array<vec4u, HALVES>;
 
 var<workgroup> staged: array<vec4u, STAGED * VECS>;
-var<workgroup> staged_scales: array<f32, STAGED>;
-var<workgroup> staged_sums: array<f32, STAGED * PARTS>;
 
 // Part p of a chunk of x, a run of W long.
 struct Part {
@@ -38,10 +38,7 @@ fn stage(start: u32, width: u32, lane: u32) -> f32 {
         }
     }
     for (var chunk = fours / 8u + lane; chunk < STAGED; chunk += WG) {
-        staged_scales[chunk] = 0.0;
-        for (var p = 0u; p < PARTS; p++) {
-            staged_sums[chunk * PARTS + p] = 0.0;
-        }
+        staged[place(chunk, BYTES, 0u)] = vec4u();
     }
     return squares;
 }
@@ -57,21 +54,22 @@ fn put(values: vec4f, e: u32, valid: bool) {
             bits = rest_of(bits);
         }
         if e % 8u == 0u {
-            staged_scales[chunk] = most / LARGEST;
+            staged[place(chunk, BYTES, 0u)].x = bitcast<u32>(most / LARGEST);
         }
         if e % FOURS == 0u {
-            staged_sums[e / FOURS] = sum;
+            staged[place(chunk, BYTES, 0u)][1u + e % 8u / FOURS] = bitcast<u32>(most / LARGEST * sum);
         }
     }
 }
 
-// Where half h of byte b of a chunk lies: such that those of eight neighbours are in different banks.
-fn place(chunk: u32, b: u32, h: u32) -> u32 { return chunk * VECS + 2u * b + (h ^ (chunk / 4u % 2u)); }
+// Where half h of byte b of a chunk lies; behind the last byte, what is said of the chunk.
+fn place(chunk: u32, b: u32, h: u32) -> u32 { return chunk * VECS + 2u * b + h; }
 
 fn part_of(chunk: u32, p: u32) -> Part {
     var part: Part;
-    part.scale = staged_scales[chunk];
-    part.sum = staged_sums[chunk * PARTS + p];
+    let said = bitcast<vec4f>(staged[place(chunk, BYTES, 0u)]);
+    part.scale = said.x;
+    part.sum = said[1u + p];
     part.low = bytes(chunk, 0u, p);
     if BYTES == 2u {
         part.high = bytes(chunk, 1u, p);
@@ -98,7 +96,7 @@ fn product(sum: f32, part: Part, raw: Raw, i: u32) -> f32 {
     if BYTES == 2u {
         total += 256 * dots(part.high, q);
     }
-    return fma(part.scale, fma(scale.x, f32(total), scale.y * part.sum), sum);
+    return fma(scale.x * part.scale, f32(total), fma(scale.y, part.sum, sum));
 }
 
 fn dots(x: Bytes, q: Bytes) -> i32 {

@@ -299,7 +299,9 @@ def hardware(can: Capabilities) -> Tuning:
     packed: list[tuple[int, LinearShape]] = []
     long, tiles = [], []
     if can.integer_dot:
-        packed.append((1, row(256, 16, 2, reach=can.reach, most=528)))
+        wide = can.max_invocations >= 512
+        way = row(512, 32, 2, reach=can.reach, most=264) if wide else row(256, 16, 2, reach=can.reach, most=528)
+        packed.append((1, way))
         if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
             long.append((Size(1, out=4096, width=14336, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
         dotted = DOT if can.max_workgroup_memory >= DOT.workgroup_bytes else replace(DOT, ahead=1)
@@ -327,7 +329,7 @@ def hardware(can: Capabilities) -> Tuning:
     )
     eight = rows(8, 128, 16, 4)
     ladder = (
-        (1, rows(1, 128, 16, 2)),
+        (1, rows(1, min(256, can.max_invocations), 16, 1)),
         (2, rows(2, 128, 16, 2)),
         (4, rows(4, 128, 16, 2)),
         (8, rows(4, 128, 16, 4)),

@@ -25,10 +25,10 @@ from ..gpu.tuning import (
 PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
 ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups
     (256, 16, 2, 528),
-    (256, 16, 4, 528),
     (256, 32, 2, 528),
-    (128, 16, 2, 1056),
     (512, 16, 2, 264),
+    (512, 32, 2, 264),
+    (1024, 32, 2, 264),
     (1024, 32, 1, 132),
 )
 DOT_WAYS = (  # of linear_dot: lanes, those along W, rows of W and of x, chunks

@@ -51,12 +51,10 @@ fn run(group: u32, lane: u32) {
         }
         for (var first = 0u; first < chunks; first += SIDE) {
             let chunk = first + line;
-            var next = raw;
-            if first + SIDE < chunks {
-                next = raws(matrix, row, chunk + SIDE, chunks);
-            } else if base + stride < matrix.rows {
-                next = raws(matrix, row + stride, line, chunks);
-            }
+            // Without a branch, which takes longer than to load something once more at the end.
+            let last = first + SIDE >= chunks;
+            let below = select(row, row + stride, last && base + stride < matrix.rows);
+            let next = raws(matrix, below, select(chunk + SIDE, line, last), chunks);
             for (var p = 0u; p < PARTS; p++) {
                 let part = part_of(chunk, p);
                 for (var j = 0u; j < R; j++) {

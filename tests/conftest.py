@@ -67,7 +67,7 @@ def adapter(pytestconfig: pytest.Config) -> Adapter:
 
 @pytest.fixture(scope="session")
 def rounding(adapter: Adapter) -> float:
-    """How far off (rms) logits of deviation 2.5 may be where the device makes integers of one row of x, else 0."""
+    """How far off (rms) logits of deviation 2.5 may be where the device makes integers of rows of x, else 0."""
     with Device(adapter) as device:
         return 6e-4 if default_tuning(device.capabilities).linear_packed else 0.0
 

@@ -48,7 +48,7 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
     if can.subgroup:
         size = can.subgroup_size
         shapes["subgroups"] = vec(4 * size, 2 * size, 2, 2, reach=size)
-        shapes["subgroup"] = vec(2 * size, size, 2, 1, reach=size)
+        shapes["subgroup"] = vec(2 * size, size, 1, 1, reach=size)
         shapes["part_rows"] = vec(size, size // 2, 2, 3, reach=size)
         shapes["row"] = row(4 * size, size, 2, reach=size, most=3)
         shapes["row_bytes"] = row(2 * size, size // 2, 4, reach=size, most=2, x="int8")

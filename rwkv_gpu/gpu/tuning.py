@@ -299,9 +299,8 @@ def hardware(can: Capabilities) -> Tuning:
     packed: list[tuple[int, LinearShape]] = []
     long, tiles = [], []
     if can.integer_dot:
-        wide = can.max_invocations >= 512
-        way = row(512, 32, 2, reach=can.reach, most=264) if wide else row(256, 16, 2, reach=can.reach, most=528)
-        packed.append((1, way))
+        ways = row(512, 32, 2, reach=can.reach, most=264), row(256, 16, 2, reach=can.reach, most=528)
+        packed.append((1, next(way for way in ways if way.wg <= max(256, can.max_invocations))))
         if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
             long.append((Size(1, out=4096, width=14336, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
         dotted = DOT if can.max_workgroup_memory >= DOT.workgroup_bytes else replace(DOT, ahead=1)

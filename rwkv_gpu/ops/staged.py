@@ -44,18 +44,22 @@ class Staged:
 def staging(
     shape: LinearShape, packed: bool, widths: Sequence[int], out: str, most: int
 ) -> tuple[LinearShape, Staged | None]:
-    """How a shape that stages whole rows does it; where there is too little memory, another shape that does not."""
+    """A shape as such products need it, and how it stages whole rows of x; another where memory is too little for it.
+
+    Gate and up take turns, so that pairs want an even number of rows.
+    """
+    if out == "pairs":
+        shape = replace(shape, r=shape.r + shape.r % 2)
     if shape.kernel != "linear_row":
         return shape, None
-    row = _fitted(shape, widths, out)
+    row = _fitted(shape, widths)
     staged = Staged.of(row, packed, widths)
     if row.workgroup_bytes + staged.nbytes <= most:
         return row, staged
     return replace(shape, kernel="linear_vec", most=MANY), None
 
 
-def _fitted(shape: LinearShape, widths: Sequence[int], out: str) -> LinearShape:
+def _fitted(shape: LinearShape, widths: Sequence[int]) -> LinearShape:
     """A shape of linear_row for matrices of some widths: lanes that have all the same to do, where there are such."""
     side = math.gcd(shape.side, *(-(-width // 32) for width in widths))
-    r = shape.r + shape.r % 2 if out == "pairs" else shape.r
-    return replace(shape, side=side if side >= LEAST_SIDE else shape.side, r=r)
+    return replace(shape, side=side if side >= LEAST_SIDE else shape.side)

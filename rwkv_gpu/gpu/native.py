@@ -176,7 +176,7 @@ def _dispatch(compute: Any, commands: Iterable[Command]) -> None:
     set_group = _called.wgpuComputePassEncoderSetBindGroup
     # H: void f(WGPUComputePassEncoder, uint32_t x, uint32_t y, uint32_t z)
     dispatch = _called.wgpuComputePassEncoderDispatchWorkgroups
-    encoder, offsets = _pointer(compute), ctypes.c_size_t(0)
+    encoder, offsets = _pointer(compute), ctypes.c_size_t(0)  # a plain 0 would go as a C int
     bound = None
     for pipeline, group, x, y, z in commands:
         if pipeline is not bound:

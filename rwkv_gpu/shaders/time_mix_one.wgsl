@@ -77,40 +77,46 @@ fn run(group: u32, lane: u32) {
             rates[at.row + j] = gates[j].y;
         }
     }
-    workgroupBarrier();
+    // What hangs on k alone: κ, not yet normalised, and S κ.
     var kk: array<vec4f, COLUMNS>;
-    var ka: array<vec4f, COLUMNS>;
-    var k: array<vec4f, COLUMNS>;
     var squares = 0.0;
-    var bonus = 0.0;
     for (var c = 0u; c < COLUMNS; c++) {
-        let a = rates_at(c * SIDE + at.part);
         kk[c] = raw[c] * k_k[c];
-        ka[c] = kk[c] * a;
-        k[c] = raw[c] * (1.0 + (a - 1.0) * k_a[c]);
         squares += dot(kk[c], kk[c]);
-        bonus += dot(r[c] * k[c], r_k[c]);
     }
-    squares = reach_add(squares, SIDE);
-    bonus = reach_add(bonus, SIDE);
-    let scale = 1.0 / max(sqrt(squares), 1e-12);
+    let scale = 1.0 / max(sqrt(reach_add(squares, SIDE)), 1e-12);
+    var removed: array<f32, ROWS>;
     for (var j = 0u; j < ROWS; j++) {
         channels[j].v += (channels[j].first - channels[j].v) * gates[j].w;
-        var removed = 0.0;
+        removed[j] = 0.0;
         for (var c = 0u; c < COLUMNS; c++) {
-            removed += dot(s[j * COLUMNS + c], kk[c]);
+            removed[j] += dot(s[j * COLUMNS + c], kk[c]);
         }
-        removed = reach_add(removed, SIDE) * scale * scale;
-        var out = 0.0;
-        for (var c = 0u; c < COLUMNS; c++) {
-            let n = c * SIDE + at.part;
-            let now = fma(s[j * COLUMNS + c], decays_at(n), channels[j].v * k[c] - removed * ka[c]);
+        removed[j] = reach_add(removed[j], SIDE) * scale * scale;
+    }
+    workgroupBarrier();
+    var bonus = 0.0;
+    var out: array<f32, ROWS>;
+    for (var j = 0u; j < ROWS; j++) {
+        out[j] = 0.0;
+    }
+    for (var c = 0u; c < COLUMNS; c++) {
+        let n = c * SIDE + at.part;
+        let decay = decays_at(n);
+        let a = rates_at(n);
+        let k = raw[c] * (1.0 + (a - 1.0) * k_a[c]);
+        bonus += dot(r[c] * k, r_k[c]);
+        for (var j = 0u; j < ROWS; j++) {
+            let now = fma(s[j * COLUMNS + c], decay, channels[j].v * k - removed[j] * (kk[c] * a));
             state[written + j * N4 + c * SIDE] = now;
-            out += dot(now, r[c]);
+            out[j] += dot(now, r[c]);
         }
-        out = reach_add(out, SIDE);
+    }
+    bonus = reach_add(bonus, SIDE);
+    for (var j = 0u; j < ROWS; j++) {
+        out[j] = reach_add(out[j], SIDE);
         if at.part == 0u {
-            outs[at.row + j] = out;
+            outs[at.row + j] = out[j];
         }
     }
     workgroupBarrier();

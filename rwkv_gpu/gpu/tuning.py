@@ -297,14 +297,18 @@ def hardware(can: Capabilities) -> Tuning:
 
     gap = int(can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes)
     packed: list[tuple[int, LinearShape]] = []
-    long, tiles = [], []
+    by_size, tiles = [], []
     if can.integer_dot:
         ways = row(512, 32, 2, reach=can.reach, most=264), row(256, 16, 2, reach=can.reach, most=528)
-        packed.append((1, next(way for way in ways if way.wg <= max(256, can.max_invocations))))
+        way = next(way for way in ways if way.wg <= max(256, can.max_invocations))
+        packed.append((1, way))
         if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
-            long.append((Size(1, out=4096, width=14336, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
+            by_size.append((Size(1, out=4096, width=18432, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
+            by_size.append((Size(1, out=8192, packed=True), way))
+            by_size.append((Size(1, out=12288, packed=True), row(1024, 32, 2, reach=can.reach, most=264)))
         dotted = DOT if can.max_workgroup_memory >= DOT.workgroup_bytes else replace(DOT, ahead=1)
         tiles.append((Size(MANY, out=1024, packed=True), dotted))
+    plain = rows(1, min(256, can.max_invocations), 32, 1)
     sized = (
         (Size(1, width=512), rows(1, 128, 16, 2)),
         (Size(2, width=512), rows(2, 128, 4, 2)),
@@ -313,9 +317,9 @@ def hardware(can: Capabilities) -> Tuning:
         (Size(1, out=2048, width=4096), rows(1, 128, 32, 2)),
         (Size(1, out=2048), rows(1, 128, 64, 4)),
         (Size(1, out=4096, width=3072), rows(1, 128, 32, 2)),
-        *long,
+        *by_size,
         (Size(1, out=4096, width=4096), rows(1, 128, 32, 2)),
-        (Size(1, out=4096), rows(1, 128, 64, 4)),
+        (Size(1, out=4096), plain),
         (Size(2, out=4096), rows(2, 128, 32, 2)),
         (Size(4, out=4096), rows(4, 128, 32, 4)),
         (Size(64, out=256), rows(4, 128, 32, 1)),
@@ -328,7 +332,7 @@ def hardware(can: Capabilities) -> Tuning:
     )
     eight = rows(8, 128, 16, 4)
     ladder = (
-        (1, rows(1, min(256, can.max_invocations), 16, 1)),
+        (1, plain),
         (2, rows(2, 128, 16, 2)),
         (4, rows(4, 128, 16, 2)),
         (8, rows(4, 128, 16, 4)),

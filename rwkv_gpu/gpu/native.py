@@ -4,7 +4,6 @@ The only module that touches wgpu-py's internals; wgpu is pinned to a minor vers
 """
 
 import contextlib
-import ctypes
 import logging
 import os
 import sys
@@ -13,7 +12,7 @@ from typing import Any, ClassVar
 
 import wgpu
 from wgpu.backends.wgpu_native import _api as api
-from wgpu.backends.wgpu_native._ffi import ffi, lib, lib_path
+from wgpu.backends.wgpu_native._ffi import ffi, lib
 
 from ..errors import DeviceError, DeviceLost, OutOfMemory
 
@@ -107,21 +106,11 @@ Command = tuple[Any, Any, int, int, int]  # pipeline, bind group, workgroups by 
 
 _REPLAY = ("SetPipeline", "SetBindGroup", "DispatchWorkgroups")
 CAN_REPLAY = all(hasattr(lib, f"wgpuComputePassEncoder{call}") for call in _REPLAY)
-# What a dispatch needs is called by ctypes: with arguments made beforehand, and the GIL kept, that is faster than cffi.
-_called = ctypes.PyDLL(lib_path)
 
 
 def program(dispatches: Iterable[tuple[Any, Any, tuple[int, int, int]]]) -> list[Command]:
-    """Dispatches as raw handles, one object for each pipeline; the wrappers must be kept alive elsewhere."""
-    pipelines: dict[Any, ctypes.c_void_p] = {}
-    return [
-        (pipelines.setdefault(pipeline, _pointer(pipeline._internal)), _pointer(group._internal), *grid)
-        for pipeline, group, grid in dispatches
-    ]
-
-
-def _pointer(handle: Any) -> ctypes.c_void_p:
-    return ctypes.c_void_p(int(ffi.cast("uintptr_t", handle)))
+    """Dispatches as raw handles; the wrappers must be kept alive elsewhere."""
+    return [(pipeline._internal, group._internal, *grid) for pipeline, group, grid in dispatches]
 
 
 def encode(
@@ -171,19 +160,18 @@ def replay(compute_pass: Any, commands: Sequence[Command]) -> None:
 
 def _dispatch(compute: Any, commands: Iterable[Command]) -> None:
     # H: void f(WGPUComputePassEncoder, WGPUComputePipeline)
-    set_pipeline = _called.wgpuComputePassEncoderSetPipeline
+    set_pipeline = lib.wgpuComputePassEncoderSetPipeline
     # H: void f(WGPUComputePassEncoder, uint32_t index, WGPUBindGroup, size_t offsets, uint32_t const *)
-    set_group = _called.wgpuComputePassEncoderSetBindGroup
+    set_group = lib.wgpuComputePassEncoderSetBindGroup
     # H: void f(WGPUComputePassEncoder, uint32_t x, uint32_t y, uint32_t z)
-    dispatch = _called.wgpuComputePassEncoderDispatchWorkgroups
-    encoder, offsets = _pointer(compute), ctypes.c_size_t(0)  # a plain 0 would go as a C int
+    dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
     bound = None
     for pipeline, group, x, y, z in commands:
         if pipeline is not bound:
-            set_pipeline(encoder, pipeline)
+            set_pipeline(compute, pipeline)
             bound = pipeline
-        set_group(encoder, 0, group, offsets, None)
-        dispatch(encoder, x, y, z)
+        set_group(compute, 0, group, 0, NULL)
+        dispatch(compute, x, y, z)
 
 
 def timestamp_period(device: Any) -> float:

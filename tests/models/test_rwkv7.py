@@ -150,7 +150,7 @@ def test_a_state_does_not_drift_over_4096_tokens_of_random_text(fast_device, nam
         assert rms(logits[0] - logits[1]) < RMS + rounding
         got, want = (runner.read_state(0) for runner in runners)
         drift.append(max(rms(got[state] - want[state]) / rms(want[state]) for state in want))
-    assert max(drift) < 1e-5  # 2e-6 was seen, after 512 tokens as after 4,096
+    assert max(drift) < 1e-5 + rounding  # 2e-6 was seen, after 512 tokens as after 4,096
     assert drift[-1] < 2 * drift[0]
 
 

@@ -1,79 +1,19 @@
-"""Matrix products recorded: one matrix, shards of one, several at once, gate and up in pairs."""
+"""Matrix products as models ask for them: one matrix, shards of one, several at once, gate and up in pairs."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ..gpu.plan import Slice
-from ..gpu.shader import Constant, Struct
-from ..gpu.tuning import MANY, LinearShape, vec
-from ..gpu.weights import Shard
 from .held import Held
-from .integers import IntegerRecorder
 from .mixing import Mixing
-from .staged import staging
-from .values import Operand, Value, Vectors, Words, stack
-from .vocabulary import NUMBER, NUMBERS, Activation, Rms, Weight
+from .products import MATRICES, Product, ProductRecorder
+from .values import Operand, Value, Vectors, stack
+from .vocabulary import Activation, Rms, Weight
 
-FLOATS = vec(64, 16, 4, 4)  # where linear_dot is asked for what is no integers
-MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 MIXING_BUFFERS = 7  # that a product binds which mixes x and adds no bias
 LATE = 512  # columns of matrices that may as well be multiplied by what reads the products: second halves of LoRAs
-
-
-@dataclass(frozen=True)
-class Product:
-    """One matrix of a dispatch, and where its input, output and bias lie in what the dispatch binds."""
-
-    shard: Shard
-    k: int
-    x: int  # in floats
-    y: int
-    stride: int
-    bias: int
-    then: Activation
-
-
-@dataclass(frozen=True)
-class Table:
-    """The matrices of a dispatch as its kernel knows them: as data, or, in a plan of one row, when it is compiled."""
-
-    blocks: int  # of rows of W, over all matrices
-    fields: tuple[int, ...]
-    matrices: tuple[tuple[int, ...], ...]  # MATRICES of them
-    known: bool
-
-    @classmethod
-    def of(cls, products: Sequence[Product], each: Sequence[int], t_blocks: int, rows: int, parts: int) -> "Table":
-        """Of products that have so many blocks each."""
-        starts = list(itertools.accumulate(each, initial=0))
-        matrices = [
-            (start, count, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes)
-            for p, count, start in zip(products, each, starts, strict=False)
-        ]
-        none = (0,) * len(matrices[0])
-        matrices += [none] * (MATRICES - len(products))
-        return cls(starts[-1], (len(products), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1)
-
-    @property
-    def parts(self) -> tuple[str, str]:
-        """What links it to a kernel."""
-        return "matrix", "matrix/known" if self.known else "matrix/told"
-
-    @property
-    def constants(self) -> dict[str, Constant]:
-        """What the kernel is specialised by."""
-        matrices = tuple(Struct("Matrix", (*words[:-4], Struct("vec4u", words[-4:]))) for words in self.matrices)
-        return {"table": Struct("Table", (*self.fields, matrices))} if self.known else {}
-
-    @property
-    def operands(self) -> dict[str, Words]:
-        """What the kernel binds."""
-        words = [*self.fields, 0, 0, 0]  # a matrix is 16 words, and what follows its nine starts with a vec4
-        for matrix in self.matrices:
-            words += [*matrix[:-4], 0, 0, 0, *matrix[-4:]]
-        return {} if self.known else {"table": Words(tuple(words))}
 
 
 @dataclass(frozen=True)
@@ -95,7 +35,7 @@ class HeldProducts(Held):
     ys: tuple[Value, ...] = ()  # their results
 
 
-class LinearRecorder(IntegerRecorder):
+class LinearRecorder(ProductRecorder):
     """Ops that multiply by matrices."""
 
     def linear(
@@ -254,130 +194,3 @@ class LinearRecorder(IntegerRecorder):
             products.append(Product(moved, width, one.x.offset // 4, y.offset // 4, out, bias_at, one.then))
             bias_at += out
         self._multiply("+".join(one.weight.name for one in asked), products, operands, asked[0].norm)
-
-    def _shape(self, shards: Sequence[Shard], width: int) -> LinearShape:
-        """For matrices of one dispatch, the widest of which is so wide."""
-        run, packed = shards[0].run, shards[0].packed
-        shape = self.tuning.linear_shape(self.rows, run, sum(shard.rows for shard in shards), width, packed)
-        return FLOATS if shape.rounds and not packed else shape
-
-    def _multiply(
-        self,
-        name: str,
-        products: Sequence[Product],
-        operands: dict[str, Operand],
-        norm: Rms | Mixing | None,
-        out: str = "rows",
-    ) -> None:
-        """All the products, which share a format, by one dispatch, or one and another that joins their parts."""
-        shape = self._shape([p.shard for p in products], max(p.k for p in products))
-        if shape.rounds:
-            products, operands = self._as_integers(products, operands, norm, shape.x)
-            norm = None
-        t_blocks = -(-self.rows // shape.tb)
-        groups = t_blocks * sum(-(-p.shard.rows // shape.block) for p in products)
-        parts = shape.cuts(groups, min(p.k for p in products))
-        if parts == 1:
-            self._dispatch(name, products, operands, norm, out, shape)
-        else:
-            self._in_parts(name, products, operands, out, shape, parts)
-
-    def _as_integers(
-        self, products: Sequence[Product], operands: dict[str, Operand], norm: Rms | Mixing | None, form: str
-    ) -> tuple[Sequence[Product], dict[str, Operand]]:
-        """The same, with x rounded, and normed."""
-        x = operands["x"]
-        assert isinstance(x, Value), "x is no parameter"
-        assert not isinstance(norm, Mixing), "what is rounded is mixed before"
-        found = self.integers(x, {p.x: p.k for p in products}, form, norm)
-        return [replace(p, x=found.starts[p.x]) for p in products], operands | {"x": found.value}
-
-    def _in_parts(
-        self,
-        name: str,
-        products: Sequence[Product],
-        operands: dict[str, Operand],
-        out: str,
-        shape: LinearShape,
-        parts: int,
-    ) -> None:
-        """Workgroups of their own for each part of the columns, and a dispatch that adds up what they found."""
-        count = self.rows * parts
-        starts = [0, *itertools.accumulate(count * p.shard.rows for p in products)]
-        found = Value((self.rows, starts[-1] // self.rows))
-        cut = [replace(p, y=start) for p, start in zip(products, starts, strict=False)]
-        self._dispatch(name, cut, {"x": operands["x"], "w": operands["w"], "y": found}, None, "parts", shape, parts)
-        joined = [replace(p, x=start) for p, start in zip(products, starts, strict=False)]
-        operands = {key: operand for key, operand in operands.items() if key != "w"} | {"x": found}
-        lanes = self.tuning.map_lanes
-        each = _blocks(joined, lanes * (2 if out == "pairs" else 1))
-        table = Table.of(joined, each, self.rows, self.rows, parts)
-        self.record(
-            name,
-            ("linear_join", "lanes/plain", *table.parts, *_outputs(out, operands)),
-            {"WG": lanes} | table.constants | NUMBERS,
-            operands | table.operands,
-            groups=table.blocks * self.rows,
-        )
-
-    def _dispatch(
-        self,
-        name: str,
-        products: Sequence[Product],
-        operands: dict[str, Operand],
-        norm: Rms | Mixing | None,
-        out: str,
-        shape: LinearShape,
-        parts: int = 1,
-    ) -> None:
-        """One dispatch for all the products, which share a format."""
-        shard, widths = products[0].shard, [p.k for p in products]
-        most = self.device.capabilities.max_workgroup_memory
-        shape, staged = staging(shape, shard.packed, widths, out, most)
-        assert shape.workgroup_bytes <= most, f"{shape} wants too much memory"
-        t_blocks = -(-self.rows // shape.tb)
-        table = Table.of(products, _blocks(products, shape.block, shape.most), t_blocks, self.rows, parts)
-        linked = [*shard.parts, *table.parts, *_outputs(out, operands), *shape.parts]
-        constants = shape.constants | table.constants | NUMBERS
-        constants |= {"PADDED": int(any(width % 32 for width in widths))}
-        if staged:
-            linked += staged.parts
-            constants |= staged.constants
-        if isinstance(norm, Rms):
-            operands = operands | {"gain": self.vector(norm.weight)}
-            constants["EPS"] = float(norm.eps)
-        if shape.norms and not shape.rounds:
-            linked.append("norm/rms" if isinstance(norm, Rms) else "norm/none")
-        if isinstance(norm, Mixing):
-            operands, constants = operands | norm.reading, constants | norm.constants
-            linked.append("x/mixed")
-        elif not shape.rounds:
-            linked += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
-        self.record(
-            name,
-            (shape.kernel, *linked),
-            constants,
-            operands | table.operands,
-            groups=table.blocks * t_blocks * parts,
-            fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at != "before"),
-            row_flops=sum(2 * p.shard.rows * p.k for p in products),
-        )
-
-
-def _outputs(out: str, operands: Mapping[str, Operand]) -> list[str]:
-    """The parts of a kernel that say what becomes of a sum."""
-    parts = [f"out/{out}"]
-    if out != "parts":
-        parts.append("activation")
-    if out == "rows":
-        parts.append("bias/vector" if "bias" in operands else "bias/none")
-        kept = "kept" if "before" in operands else "rows"
-        parts.append(f"residual/{kept}" if "residual" in operands else "residual/none")
-    return parts
-
-
-def _blocks(products: Sequence[Product], block: int, most: int = MANY) -> list[int]:
-    """Workgroups for each matrix: one for each block of rows, or shares of as many as there may be at most."""
-    each = [-(-p.shard.rows // block) for p in products]
-    work = sum(count * p.k for count, p in zip(each, products, strict=True))
-    return [min(count, max(1, round(most * count * p.k / work))) for count, p in zip(each, products, strict=True)]

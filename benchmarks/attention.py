@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from rwkv_gpu.engine.caches import SHORT_PAGES
 from rwkv_gpu.gpu.adapters import choose, list_adapters
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
-from rwkv_gpu.gpu.tuning import Tuning, default_tuning
+from rwkv_gpu.gpu.tuning import Tuning
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.recorder import Recorder

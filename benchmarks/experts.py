@@ -15,11 +15,12 @@ import numpy as np
 
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gpu.adapters import choose, list_adapters
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import Parameter, place_weights
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.tuned import shown
-from rwkv_gpu.gpu.tuning import MANY, ExpertShape, default_tuning
+from rwkv_gpu.gpu.tuning import MANY, ExpertShape
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.measure.candidates import expert_shapes
 from rwkv_gpu.ops.recorder import Recorder

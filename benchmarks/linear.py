@@ -16,10 +16,11 @@ import numpy as np
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.adapters import choose, list_adapters
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.tuned import shown
-from rwkv_gpu.gpu.tuning import LinearShape, default_tuning
+from rwkv_gpu.gpu.tuning import LinearShape
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
 from rwkv_gpu.measure.candidates import linear_shapes
 from rwkv_gpu.measure.roofline import measure_roofline

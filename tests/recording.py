@@ -6,21 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.gpu.tuning import (
-    MANY,
-    TILE,
-    TILE_F16,
-    WIDE_TILE,
-    LinearShape,
-    Tuning,
-    default_tuning,
-    dot,
-    lane,
-    row,
-    vec,
-)
+from rwkv_gpu.gpu.tuning import MANY, TILE, TILE_F16, WIDE_TILE, LinearShape, Tuning, dot, lane, row, vec
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from .device import Capabilities
 from .shader import Constant
 
 STAGED_FLOATS = 2304  # of x in the workgroup memory of experts_vec, where lanes do not want more
@@ -271,94 +270,3 @@ DOT = dot(128, 16, 128, 64, x="int16", fill=2 * FILL)
 def lane(r: int, tb: int) -> LinearShape:
     """A lane for a row, on subgroups of 8."""
     return LinearShape("linear_lane", 8, r, tb, lanes="one_subgroup")
-
-
-def default_tuning(can: Capabilities) -> Tuning:
-    """What to start from on a device that nobody has tuned."""
-    if not can.subgroup:
-        few = [(tb, vec(64, side, 4, tb)) for tb, side in ((1, 16), (2, 16), (4, 8))]
-        return Tuning(64, 64, "workgroup", (*few, (MANY, TILE)))
-    if can.software and can.subgroup_size == 8:  # barriers are slow in software, and so is every load
-        ladder = ((1, lane(4, 1)), (2, lane(2, 2)), (4, lane(2, 4)), (8, lane(4, 8)), (MANY, lane(4, 16)))
-        # Two short runs to a step fill twice the registers.
-        short = ((1, lane(2, 1)), (2, lane(2, 2)), (4, lane(2, 4)), (8, lane(2, 8)), (MANY, lane(2, 16)))
-        experts, experts_short = (
-            tuple((bound, expert_lane(r, tb)) for bound, tb in ((1.5, 1), (3, 2), (6, 4), (MANY, 8))) for r in (4, 2)
-        )
-        return Tuning(8, 64, "one_subgroup", ladder, short, experts, experts_short, attend_lanes=16)
-    return hardware(can)
-
-
-def hardware(can: Capabilities) -> Tuning:
-    """A GPU with subgroups; the sizes are those that were best on an NVIDIA H200 (profiles/nvidia-h200.md)."""
-
-    def rows(tb: int, wg: int, side: int, r: int, ahead: int = 1) -> LinearShape:
-        return vec(wg, min(side, wg), r, tb, ahead=ahead, reach=can.reach)
-
-    gap = int(can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes)
-    packed: list[tuple[int, LinearShape]] = []
-    by_size, tiles = [], []
-    if can.integer_dot:
-        ways = row(512, 32, 2, reach=can.reach, most=264), row(256, 16, 2, reach=can.reach, most=528)
-        way = next(way for way in ways if way.wg <= max(256, can.max_invocations))
-        packed.append((1, way))
-        if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
-            by_size.append((Size(1, out=4096, width=18432, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
-            by_size.append((Size(1, out=8192, packed=True), way))
-            by_size.append((Size(1, out=12288, packed=True), row(1024, 32, 2, reach=can.reach, most=264)))
-        dotted = DOT if can.max_workgroup_memory >= DOT.workgroup_bytes else replace(DOT, ahead=1)
-        tiles.append((Size(MANY, out=1024, packed=True), dotted))
-    plain = rows(1, min(256, can.max_invocations), 32, 1)
-    sized = (
-        (Size(1, width=512), rows(1, 128, 16, 2)),
-        (Size(2, width=512), rows(2, 128, 4, 2)),
-        (Size(64, width=512), rows(4, 128, 2, 2)),
-        (Size(1, out=256), rows(1, 128, 64, 1)),
-        (Size(1, out=2048, width=4096), rows(1, 128, 32, 2)),
-        (Size(1, out=2048), rows(1, 128, 64, 4)),
-        (Size(1, out=4096, width=3072), rows(1, 128, 32, 2)),
-        *by_size,
-        (Size(1, out=4096, width=4096), rows(1, 128, 32, 2)),
-        (Size(1, out=4096), plain),
-        (Size(2, out=4096), rows(2, 128, 32, 2)),
-        (Size(4, out=4096), rows(4, 128, 32, 4)),
-        (Size(64, out=256), rows(4, 128, 32, 1)),
-        (Size(16, out=1024), rows(4, 128, 32, 4)),
-        (Size(64, out=1024), rows(4, 128, 16, 4)),
-        (Size(16, out=4096, width=4096), rows(4, 128, 16, 4)),
-        (Size(16, out=4096), rows(4, 128, 32, 4)),
-        *tiles,
-        (Size(MANY, out=1024), replace(TILE, gap=gap, fill=FILL)),
-    )
-    eight = rows(8, 128, 16, 4)
-    ladder = (
-        (1, plain),
-        (2, rows(2, 128, 16, 2)),
-        (4, rows(4, 128, 16, 2)),
-        (8, rows(4, 128, 16, 4)),
-        (64, eight if eight.workgroup_bytes <= can.max_workgroup_memory else rows(4, 128, 16, 4)),
-        (MANY, replace(WIDE_TILE if gap else TILE, fill=FILL)),
-    )
-    if can.integer_dot:
-        packed += [*ladder[1:4], (32, ladder[4][1]), (MANY, dotted)]
-    wide = min(64, 2 * can.reach)
-    alone = expert_vec(128, 16, 2, 1, reach=can.reach, summing=(wide, 2))
-    experts = ((0.25, alone), *expert_ladder(128, 16, can.reach, (wide, 4)))
-    norms = min(1024, can.max_invocations)
-    return Tuning(
-        norms,
-        128,
-        "subgroup",
-        ladder,
-        experts=experts,
-        attend_run=32,
-        attend_groups=512,
-        one_side=16,
-        one_ahead=4,
-        one_joins=True,
-        mixes_ahead=True,
-        head_side=8,
-        late_rows=16,
-        linear_sized=sized,
-        linear_packed=tuple(packed),
-    )

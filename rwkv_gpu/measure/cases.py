@@ -10,8 +10,9 @@ import numpy as np
 from ..engine.draws import draw_row
 from ..engine.sampling_params import SamplingParams
 from ..gguf.formats import FORMATS, Format
+from ..gpu.defaults import default_tuning
 from ..gpu.device import Capabilities
-from ..gpu.tuning import COOP, MANY, Tuning, default_tuning
+from ..gpu.tuning import COOP, MANY, Tuning
 from ..ops.batch import Batch
 from ..ops.vocabulary import ACTIVATIONS, PAGE, Attention, Cache, Mixed, Rms, Rope, Routing, State
 from .trials import Array, Draws, Past, Stored, Trial

@@ -9,8 +9,9 @@ import numpy.typing as npt
 from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.formats import Format
 from ..gguf.planes import dequantise_rows
+from ..gpu.defaults import default_tuning
 from ..gpu.device import Device
-from ..gpu.tuning import MANY, ExpertShape, LinearShape, Tuning, default_tuning
+from ..gpu.tuning import MANY, ExpertShape, LinearShape, Tuning
 from ..gpu.weights import BY_NAME, Weights, upload_tensor
 from ..ops.recorder import Recorder
 from ..ops.recording import Scratch

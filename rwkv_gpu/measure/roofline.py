@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..gpu.defaults import default_tuning
 from ..gpu.device import Device
 from ..gpu.plan import Plan, Slice
 from ..gpu.shader import Constant
-from ..gpu.tuning import default_tuning
 from ..gpu.weights import Weights
 from ..ops.recorder import Recorder
 from ..ops.recording import Scratch

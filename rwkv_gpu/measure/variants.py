@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ..gpu.defaults import default_tuning
 from ..gpu.device import Capabilities
 from ..gpu.tuning import (
     COOP,
@@ -13,7 +14,6 @@ from ..gpu.tuning import (
     ExpertShape,
     LinearShape,
     Tuning,
-    default_tuning,
     dot,
     expert_lane,
     expert_vec,

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 
 from ..gguf.formats import FORMATS
+from ..gpu.defaults import default_tuning
 from ..gpu.device import Device
 from ..gpu.tuned import Tuned
-from ..gpu.tuning import COOP, MANY, TILE, LinearShape, Tuning, default_tuning, vec
+from ..gpu.tuning import COOP, MANY, TILE, LinearShape, Tuning, vec
 from ..gpu.weights import Weights, upload_tensor, upload_weights
 from .recorder import Recorder
 from .recording import Scratch

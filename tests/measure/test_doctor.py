@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import rwkv_gpu.gpu.shader as shaders
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.gguf.formats import FORMATS
-from rwkv_gpu.gpu.tuning import default_tuning
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.measure.cases import CHOSEN, cases
 from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.measure.trials import LARGEST, LEAST, Outcome, Stored, apart

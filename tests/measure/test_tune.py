@@ -10,8 +10,9 @@ from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.tuned import runs
-from rwkv_gpu.gpu.tuning import MANY, default_tuning, vec
+from rwkv_gpu.gpu.tuning import MANY, vec
 from rwkv_gpu.measure import candidates, tune
 from rwkv_gpu.measure.check import expert_samples, experts_are_right, linear_is_right, matrix_samples
 from rwkv_gpu.measure.duel import Verdict, duel

@@ -9,9 +9,10 @@ from rwkv_gpu.engine.caches import GpuCaches, HostCaches, Paged
 from rwkv_gpu.engine.places import Places
 from rwkv_gpu.engine.room import Kind, Room
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
-from rwkv_gpu.gpu.tuning import Tuning, default_tuning
+from rwkv_gpu.gpu.tuning import Tuning
 from rwkv_gpu.gpu.weights import Weights, upload_weights
 from rwkv_gpu.models.registry import Model
 from rwkv_gpu.ops.batch import Batch

@@ -5,7 +5,8 @@ import pytest
 
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.tuning import MANY, TILE_F16, default_tuning, dot, row
+from rwkv_gpu.gpu.defaults import default_tuning
+from rwkv_gpu.gpu.tuning import MANY, TILE_F16, dot, row
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.golden_files import golden

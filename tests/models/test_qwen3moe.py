@@ -10,7 +10,8 @@ import pytest
 
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, default_tuning, expert_vec
+from rwkv_gpu.gpu.defaults import default_tuning
+from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, expert_vec
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.reference import Reference

@@ -10,9 +10,9 @@ from rwkv_gpu.engine.parameters import parameters_of
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import load_weights
-from rwkv_gpu.gpu.tuning import default_tuning
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.golden import record

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Slice
-from rwkv_gpu.gpu.tuning import default_tuning
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.recorder import Recorder

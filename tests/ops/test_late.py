@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.gguf.formats import Format
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.gpu.tuning import Tuning, default_tuning
+from rwkv_gpu.gpu.tuning import Tuning
 from rwkv_gpu.gpu.weights import BY_NAME, Weights, upload_together
 from rwkv_gpu.measure.trials import Stored
 from rwkv_gpu.ops.vocabulary import Mixed, State

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
-from rwkv_gpu.gpu.tuning import Tuning, default_tuning
+from rwkv_gpu.gpu.tuning import Tuning
 from rwkv_gpu.gpu.weights import Weights, upload_weights
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.recorder import Recorder

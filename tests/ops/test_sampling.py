@@ -7,7 +7,7 @@ import pytest
 
 from rwkv_gpu.engine.draws import draw_row, skipped_row
 from rwkv_gpu.engine.sampling_params import SamplingParams
-from rwkv_gpu.gpu.tuning import default_tuning
+from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.ops.draw import exponentials
 from rwkv_gpu.ops.recorder import Recorder

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rwkv_gpu.gpu.tuning import COOP, MANY, default_tuning, row
+from rwkv_gpu.gpu.defaults import default_tuning
+from rwkv_gpu.gpu.tuning import COOP, MANY, row
 from rwkv_gpu.ops import self_test
 from rwkv_gpu.ops.self_test import cooperative_matrix_works, integers_work, tuning_for, without_integers
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rwkv_gpu.gpu.tuning import hardware
+from rwkv_gpu.gpu.defaults import hardware
 from rwkv_gpu.ops.spread import LANE_FLOATS, decode_spread, one_bytes
 from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope
 

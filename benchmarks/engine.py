@@ -42,14 +42,20 @@ class Decoded:
     cpu: float  # of the thread that steps, its sleep left out
 
 
-def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, trace: Trace | None = None) -> Decoded:
-    """Has them say it, in steps that are stamped where a trace is given, which costs the host some time."""
+def decoding(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> Engine:
+    """Sequences that are to say so many tokens each, side by side, when all have begun."""
     engine = Engine(runner, look_ahead=look_ahead)
     for seed in range(batch):
         engine.add(Request(ids_of(4, seed), SamplingParams(temperature=0.8, seed=seed, max_tokens=tokens)))
     begun: set[int] = set()
     while len(begun) < batch:
         begun |= {update.id for update in engine.step() if update.said}
+    return engine
+
+
+def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, trace: Trace | None = None) -> Decoded:
+    """Has them say it, in steps that are stamped where a trace is given, which costs the host some time."""
+    engine = decoding(runner, batch, tokens, look_ahead)
     said = steps = 0
     runner.trace = trace
     wall, cpu = time.perf_counter(), time.thread_time()

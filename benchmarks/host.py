@@ -20,9 +20,7 @@ import click
 
 from rwkv_gpu.engine import sequence
 from rwkv_gpu.engine.engine import Engine
-from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import GpuRunner
-from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.gguf.file import GGUFFile, Part
 from rwkv_gpu.gguf.scan import scan
 from rwkv_gpu.gpu import native, plan
@@ -33,7 +31,7 @@ from rwkv_gpu.measure.synthetic import noise, open_synthetic
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 
-from .engine import ids_of
+from .engine import decoding
 
 NARROW = {
     "narrow-rwkv7": RWKV7(32, 256, 32, 32, 32, 32, vocabulary=1024),
@@ -105,12 +103,7 @@ def decode(
     runner: GpuRunner, batch: int, tokens: int, look_ahead: int, parts: Parts | None
 ) -> tuple[float, float, int]:
     """Seconds of CPU and of the clock while all sequences decode, and the steps."""
-    stepper = Engine(runner, look_ahead=look_ahead)
-    for seed in range(batch):
-        stepper.add(Request(ids_of(4, seed), SamplingParams(temperature=0.8, seed=seed, max_tokens=tokens)))
-    begun: set[int] = set()
-    while len(begun) < batch:
-        begun |= {update.id for update in stepper.step() if update.said}
+    stepper = decoding(runner, batch, tokens, look_ahead)
     steps = 0
     with parts.watched() if parts is not None else contextlib.nullcontext():
         wall, cpu = time.perf_counter(), time.thread_time()

@@ -84,6 +84,7 @@ class LinearShape:
         own = {
             "linear_vec": (reach, "reach/meet"),
             "linear_row": (reach,),
+            "linear_dot": ("staged/dot16",),
             "linear_lane": ("lanes/spread", "reach/subgroup"),
         }
         return (f"lanes/{self.lanes}", *own.get(self.kernel, ()))

@@ -14,7 +14,7 @@ from .device import Buffer, Device
 from .plan import Slice
 from .shader import Constant
 
-Shape = tuple[int, ...]
+Tensor = tuple[Format, npt.NDArray[np.uint8], tuple[int, ...]]  # [rows, bytes of a row in the file], and its shape
 
 ALIGN = 256  # where a matrix may start in a buffer that it shares
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
@@ -148,30 +148,30 @@ def targets(
 
 def upload_tensor(device: Device, fmt: Format, raw: npt.NDArray[np.uint8], shape: tuple[int, ...]) -> DeviceWeight:
     """A parameter of [rows, bytes of a row in the file] to a buffer of its own."""
-    rows = raw.shape[0]
-    where = layout(fmt, rows, shape[-1])
-    buffer = device.buffer(where.nbytes, "weights")
-    shard = as_shard(buffer, 0, fmt, 0, rows, where)
+    where = layout(fmt, len(raw), shape[-1])
+    return _upload(device, device.buffer(where.nbytes, "weights"), 0, (fmt, raw, shape))
+
+
+def upload_together(device: Device, tensors: Mapping[str, Tensor]) -> Weights:
+    """Parameters as files hold them; those of one format share a buffer, as those of a model's block do."""
+    weights, ends, starts = Weights(device), Counter[Format](), {}
+    for name, (fmt, raw, shape) in tensors.items():
+        starts[name] = ends[fmt]
+        ends[fmt] += align(layout(fmt, len(raw), shape[-1]).nbytes)
+    buffers = {fmt: device.buffer(end, "weights") for fmt, end in ends.items()}
+    for name, tensor in tensors.items():
+        weights.add(name, _upload(device, buffers[tensor[0]], starts[name], tensor))
+    return weights
+
+
+def _upload(device: Device, buffer: Buffer, at: int, tensor: Tensor) -> DeviceWeight:
+    """A parameter to an offset of a buffer."""
+    fmt, raw, shape = tensor
+    where = layout(fmt, len(raw), shape[-1])
+    shard = as_shard(buffer, at, fmt, 0, len(raw), where)
     for target, offset, plane in targets(shard, where, 0, pack_rows(fmt, raw)):
         device.write(target, plane, offset)
     return DeviceWeight(fmt, shape, (shard,))
-
-
-def upload_together(device: Device, tensors: Mapping[str, tuple[Format, npt.NDArray[np.uint8], Shape]]) -> Weights:
-    """Parameters as files hold them; those of one format share a buffer, as those of a model's block do."""
-    weights, ends, shards = Weights(device), Counter[Format](), {}
-    for name, (fmt, raw, shape) in tensors.items():
-        where = layout(fmt, len(raw), shape[-1])
-        shards[name] = ends[fmt], where
-        ends[fmt] += align(where.nbytes)
-    buffers = {fmt: device.buffer(end, "weights") for fmt, end in ends.items()}
-    for name, (fmt, raw, shape) in tensors.items():
-        at, where = shards[name]
-        shard = as_shard(buffers[fmt], at, fmt, 0, len(raw), where)
-        for target, offset, plane in targets(shard, where, 0, pack_rows(fmt, raw)):
-            device.write(target, plane, offset)
-        weights.add(name, DeviceWeight(fmt, shape, (shard,)))
-    return weights
 
 
 def upload_weights(device: Device, arrays: Mapping[str, npt.NDArray[Any]]) -> Weights:

@@ -22,8 +22,9 @@ BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 F32 = BY_NAME["F32"]
 FLOATS = ("F32", "F16", "BF16")
 SOME = ("F16", "Q4_K", "Q6_K")  # runs of 32 and 16, and floats
-# Relative to the largest result: sums in another order; x or W as halves; x as bytes.
-EXACT, WORDS, HALVES, BYTES = 1e-5, 1e-4, 2e-3, 2e-2
+# Relative to the largest result: sums in another order; x or W as halves; x as integers.
+EXACT, HALVES = 1e-5, 2e-3
+INTEGERS = {"int16": 1e-4, "int8": 2e-2}
 ROUNDED = 1e-4  # norms over sums over heads, exponentials of sums
 CHOSEN = "as chosen"  # the variant of what is timed that the device would use
 RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
@@ -82,8 +83,7 @@ def _products(can: Capabilities) -> Iterator[Trial]:
     """Matrices in every format and kernel, then what may come before and after a product."""
     for name, shape in linear_shapes(can).items():
         tuning = default_tuning(can).only(shape)
-        rounded = {"int8": BYTES, "int16": WORDS}
-        allowed = rounded.get(shape.x, HALVES if "f16" in name or shape is COOP else EXACT)
+        allowed = INTEGERS.get(shape.x, HALVES if "f16" in name or shape is COOP else EXACT)
         rows = 70 if shape.tb > 16 else shape.tb + 1
         for fmt in FORMATS.values():
             w = {"w": Stored.random(fmt, 130, 512)}
@@ -114,7 +114,7 @@ def _speed(can: Capabilities, used: Tuning) -> Iterator[Trial]:
         ways = {CHOSEN: used} | {kind: used.only(shape) for kind, shape in linear_shapes(can).items()}
         for kind, tuning in ways.items():
             what = f"{name}, {rows} row{'s' if rows > 1 else ''}"
-            yield Trial("speed", what, kind, tuning, lambda g, w, x: g.linear(x, w["w"]), x, w, BYTES)
+            yield Trial("speed", what, kind, tuning, lambda g, w, x: g.linear(x, w["w"]), x, w, INTEGERS["int8"])
 
 
 def _recurrent(can: Capabilities) -> Iterator[Trial]:
@@ -148,7 +148,7 @@ def _mixing(can: Capabilities) -> Iterator[Trial]:
                 replace(default_tuning(can).only(shape), mixes_ahead=True),
                 lambda g, w, x: g.linear(g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], shift)[1], w["m"]),
                 {"x": normal(1, width, seed=3)}, weights | {"m": Stored.random(BY_NAME[format_name], 70, width)},
-                {"int8": BYTES, "int16": WORDS}.get(shape.x, ROUNDED), past,
+                INTEGERS.get(shape.x, ROUNDED), past,
             )  # fmt: skip
 
 

@@ -19,8 +19,9 @@ from ..ops.reference import Reference
 from ..ops.vocabulary import Rms, Routing, Weight
 
 OUT, EXPERTS, USED = 130, 5, 2  # rows of a matrix, no multiple of any block; and few experts
-# Of the largest result. Sums in another order; halves; x as bytes, whose rounding is 1/254 of the largest of 32.
-EXACT, WORDS, HALVES, BYTES = 1e-4, 2e-4, 5e-3, 3e-2
+# Of the largest result. Sums in another order; halves; x as integers: bytes round by 1/254 of the largest of 32.
+EXACT, HALVES = 1e-4, 5e-3
+INTEGERS = {"int16": 2e-4, "int8": 3e-2}
 
 Floats = npt.NDArray[np.float32]
 
@@ -69,7 +70,7 @@ def linear_is_right(device: Device, shape: LinearShape, samples: Iterable[Sample
     """A product, and where the kernel can do it one that norms its input on the way."""
     tuning = default_tuning(device.capabilities).only(shape)
     allowed = HALVES if shape.tile == "f16" or shape.kernel == "linear_coop" else EXACT
-    allowed = {"int8": BYTES, "int16": WORDS}.get(shape.x, allowed)
+    allowed = INTEGERS.get(shape.x, allowed)
     rows = min(2 * shape.tb + 1, 70)
     norms = (False, True) if shape.norms else (False,)
     return all(_product(device, tuning, one, rows, norm, allowed) for one in samples for norm in norms)

@@ -25,9 +25,12 @@ SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # of a block: wher
 
 def tuning_for(device: Device, tuned: Tuned | None = None) -> Tuning:
     """The device's constants, or those that were found for it; what a driver may get wrong only where it is right."""
-    tuning = _with_matrix_units(device) if tuned is None else tuned.tuning
-    if not (_does_without(tuning) or cooperative_matrix_works(device)):
-        tuning = without(tuning)
+    if tuned is None:
+        tuning = _with_matrix_units(device)
+    elif _does_without(tuned.tuning) or cooperative_matrix_works(device):
+        tuning = tuned.tuning
+    else:
+        tuning = without(tuned.tuning)
     return tuning if integers_work(device, tuning) else without_integers(tuning)
 
 

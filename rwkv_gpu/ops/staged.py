@@ -26,7 +26,7 @@ class Staged:
     @property
     def parts(self) -> tuple[str, ...]:
         """The shader parts that do it."""
-        return ("staged/floats",) if self.form == "f32" else ("staged/integers", "staged/rounded")
+        return ("staged/floats",) if self.form == "f32" else ("staged/integers", "staged/rounded", "staged/dot16")
 
     @property
     def constants(self) -> dict[str, Constant]:

@@ -211,9 +211,9 @@ fn product(sum: f32, row: Row, one: Integers) -> f32 {
     if PARTS == 1u {
         var total = 0;
         if BYTES == 2u {
-            total = 256 * dot16(row.low, one.upper_low, dot16(row.high, one.upper_high, 0));
+            total = 256 * dot16(dot16(0, one.upper_high, row.high), one.upper_low, row.low);
         }
-        total = dot16(row.low, one.low, dot16(row.high, one.high, total));
+        total = dot16(dot16(total, one.high, row.high), one.low, row.low);
         return fma(row.scale.x, one.scale.x * f32(total), fma(row.scale.y, one.scale.w, sum));
     }
     let first = one.scale.x * half(row.low, one.low, one.upper_low);
@@ -224,14 +224,9 @@ fn product(sum: f32, row: Row, one: Integers) -> f32 {
 fn half(q: vec4u, x: vec4u, upper: vec4u) -> f32 {
     var total = 0;
     if BYTES == 2u {
-        total = 256 * dot16(q, upper, 0);
+        total = 256 * dot16(0, upper, q);
     }
-    return f32(dot16(q, x, total));
-}
-
-fn dot16(q: vec4u, x: vec4u, sum: i32) -> i32 {
-    let half = dot4I8Packed(q.y, x.y) + (dot4I8Packed(q.x, x.x) + sum);
-    return dot4I8Packed(q.w, x.w) + (dot4I8Packed(q.z, x.z) + half);
+    return f32(dot16(total, x, q));
 }
 
 fn put(matrix: Matrix, row: u32, t: u32, sums: mat2x4f) {

@@ -106,8 +106,3 @@ fn dots(x: Bytes, q: Bytes) -> i32 {
     }
     return sum;
 }
-
-fn dot16(sum: i32, x: vec4u, q: vec4u) -> i32 {
-    let half = dot4I8Packed(x.y, q.y) + (dot4I8Packed(x.x, q.x) + sum);
-    return dot4I8Packed(x.w, q.w) + (dot4I8Packed(x.z, q.z) + half);
-}

@@ -12,8 +12,8 @@ from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.tuned import runs
-from rwkv_gpu.gpu.tuning import MANY, vec
-from rwkv_gpu.measure import candidates, tune
+from rwkv_gpu.gpu.tuning import MANY, Size, vec
+from rwkv_gpu.measure import candidates, search, tune
 from rwkv_gpu.measure.check import expert_samples, experts_are_right, linear_is_right, matrix_samples
 from rwkv_gpu.measure.duel import Verdict, duel
 from rwkv_gpu.measure.tune import Limits
@@ -76,8 +76,8 @@ def test_a_shape_is_right_where_numpy_says_so(fast_device):
 @pytest.fixture
 def quick(monkeypatch):
     """A ladder of two rungs, few candidates, and a clock by which every challenger wins."""
-    monkeypatch.setattr(tune, "ROWS", (1,))
-    monkeypatch.setattr(tune, "duel", lambda *_: Verdict(0.5, 0.0, 9))
+    monkeypatch.setattr(search, "ROWS", (1,))
+    monkeypatch.setattr(search, "duel", lambda *_: Verdict(0.5, 0.0, 9))
     monkeypatch.setattr(candidates, "lanes", lambda *_: [32])
     return monkeypatch
 
@@ -112,9 +112,31 @@ def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
     np.testing.assert_allclose(*answers, rtol=0, atol=1e-3 * np.abs(answers[0]).max())
 
 
-def run_tuner(device, shape):
+def test_what_this_model_never_asks_for_is_not_tried(fast_device, quick):
+    quick.setattr(candidates, "linear_shapes", lambda *_, **__: [vec(32, 8, 2, 1)])
+    everywhere, nowhere = Size(MANY), Size(1, out=1)
+    shapes = tuple((size, vec(32, 16, 2, 1)) for size in (everywhere, nowhere))
+    found = run_tuner(fast_device, TINY, linear_sized=shapes)
+    assert [choice.what for choice in found.choices if "row" in choice.what] == ["matrices, 8 rows"]
+    assert found.tuning.linear_sized == ((everywhere, vec(32, 8, 2, 1)), shapes[1])
+
+
+def test_who_wins_by_chance_alone_is_let_go(fast_device, quick):
+    """Each challenger beats the one before it, and the last of them not the first."""
+    verdicts = itertools.cycle([Verdict(0.5, 0.0, 9), Verdict(0.0, 0.0, 9)])
+    quick.setattr(search, "duel", lambda *_: next(verdicts))
+    quick.setattr(candidates, "linear_shapes", lambda *_, **__: [vec(32, 8, 2, 1)])
+    begun = default_tuning(fast_device.capabilities)
+    found = run_tuner(fast_device, TINY)
+    assert {shape for _, shape in found.tuning.linear} <= {shape for _, shape in begun.linear}
+    tried = [choice for choice in found.choices if choice.what.startswith("matrices")]
+    assert tried and all(choice.chosen == choice.default and choice.gain == 0 for choice in tried)
+
+
+def run_tuner(device, shape, **constants):
     file = opened_tiny(shape)
-    runner = GpuRunner(device, file, load_model(file), slots=2, chunk_size=16, context=64)
+    tuning = replace(default_tuning(device.capabilities), **constants)
+    runner = GpuRunner(device, file, load_model(file), slots=2, chunk_size=16, context=64, tuning=tuning)
     return tune.tune(runner, file, Limits(60, "float16", 8, (8, 16), 2, 2, 60), lambda line: None)
 
 

@@ -1,0 +1,261 @@
+"""A search for the fastest constants by whole steps of a model, one purpose after the other.
+
+A candidate is right before it is timed: its kernel against numpy, and where it is no kernel of its own the logits of
+the model against those of the constants that the device starts from. What wins is the next one's incumbent.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from ..engine.runner import GpuRunner
+from ..errors import DeviceLost, RwkvGpuError
+from ..gguf.file import GGUFFile
+from ..gpu.plan import Plan
+from ..gpu.tuned import Choice, shown
+from ..gpu.tuning import MANY, ExpertShape, LinearShape, Size, Tuning
+from ..ops.batch import Batch
+from . import candidates
+from .bench import rewind
+from .check import close, expert_samples, experts_are_right, linear_is_right, matrix_samples
+from .duel import Lap, Verdict, duel
+from .workload import Workload
+
+ROWS = (1, 2, 4, 8, 16, 32, 64)  # bounds of a ladder below the chunk
+WORDS_APART = 1e-2  # of the largest logit: random models make much of how sums are rounded
+
+EVEN = Verdict(0.0, 0.0, 0)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Constants that differ in one thing from the incumbent's."""
+
+    name: str
+    tuning: Tuning
+    right: Callable[[], bool] | None = None  # of its kernel; None compares logits
+
+
+class Tuner:
+    """The search on one model. `tuning` is the best so far, `choices` are the reasons."""
+
+    def __init__(self, runner: GpuRunner, file: GGUFFile, *, seconds: float, precision: str, say: Say) -> None:
+        self.runner = runner
+        self.tuning = runner.tuning
+        self.choices: list[Choice] = []
+        self._file = file
+        self._precision = precision
+        self._begun, self._seconds = time.monotonic(), seconds
+        self.share = 1.0  # of the time, that may be spent for now
+        self._say = say
+        self._verdicts: dict[LinearShape | ExpertShape, bool] = {}
+
+    @property
+    def time_left(self) -> bool:
+        """Whether another candidate may be tried."""
+        return time.monotonic() < self._begun + self.share * self._seconds
+
+    @cached_property
+    def _matrices(self) -> list[Any]:
+        return matrix_samples(self._file)
+
+    @cached_property
+    def _experts(self) -> list[Any]:
+        return list(expert_samples(self._file))
+
+    def linear(self, chunk: int) -> None:
+        """The ladder of matrix kernels by rows, from decode to the chunk; for short runs apart where there are some."""
+        bounds: tuple[int, ...] = (*(rows for rows in ROWS if rows < chunk), MANY)
+        names = ["linear"]
+        self.tuning = replace(self.tuning, linear=candidates.in_ladder(self.tuning.linear, bounds))
+        if any(sample.format.run < 32 for sample in self._matrices):
+            names.append("linear_short")
+            short = self.tuning.linear_short or self.tuning.linear
+            self.tuning = replace(self.tuning, linear_short=candidates.in_ladder(short, bounds))
+        if self.tuning.linear_packed:
+            names.insert(0, "linear_packed")
+            packed = candidates.in_ladder(self.tuning.linear_packed, bounds)
+            self.tuning = replace(self.tuning, linear_packed=packed)
+        # The ends of the ladder matter most, so that they come first, and what is for some sizes alone before the rest.
+        slots = self.runner.slots
+        steps = [
+            (chunk if size.rows > candidates.FEW else min(size.rows, slots), "linear_sized", at, size.packed)
+            for at, (size, _) in enumerate(self.tuning.linear_sized)
+        ]
+        for at, bound in enumerate(bounds):
+            if bound <= slots or bound > candidates.FEW:
+                steps += [(chunk if bound == MANY else bound, name, at, name == "linear_packed") for name in names]
+        for rows, name, at, small in sorted(steps, key=lambda step: (1 < step[0] < chunk, step[0])):
+            self._matrix_step(name, at, rows, packed=small)
+
+    def _matrix_step(self, name: str, at: int, rows: int, *, packed: bool) -> None:
+        can, (limit, now) = self.runner.device.capabilities, getattr(self.tuning, name)[at]
+        few = rows <= self.runner.slots
+        work = Workload("tg", 1, 0, rows, rows) if few else Workload("pp", rows, 0, 1, rows)
+        tried = [
+            Candidate(shown(shape), changed(self.tuning, name, at, shape), partial(self._right, shape))
+            for shape in candidates.linear_shapes(can, rows, self._precision, packed=packed)
+            if shape != now
+        ]
+        what = "short runs" if name == "linear_short" else "matrices of integers" if packed else "matrices"
+        self.improve(f"{what}{_sized(limit)}, {rows} row{'s' if rows > 1 else ''}", shown(now), tried, work)
+
+    def experts(self, chunk: int) -> None:
+        """The ladder of kernels for experts, by choices of each."""
+        every = next(t for name, t in self._file.tensors.items() if name.endswith("ffn_gate_exps.weight")).shape[0]
+        arch = self._file.str("general.architecture")
+        used = self._file.int(f"{arch}.expert_used_count")
+        ladder = self.tuning.experts
+        for at, bound in enumerate(bound for bound, _ in ladder):
+            rows = chunk if bound == MANY else max(1, int(bound * every / used)) if at else 1
+            few = rows <= self.runner.slots
+            work = Workload("tg", 1, 0, rows, rows) if few else Workload("pp", min(rows, chunk), 0, 1, min(rows, chunk))
+            tried = [
+                Candidate(shown(shape), self._with_experts(at, shape), partial(self._right, shape))
+                for shape in candidates.expert_shapes(self.runner.device.capabilities)
+                if shape != self.tuning.experts[at][1]
+            ]
+            what = f"experts, {work.tokens * work.batch} rows"
+            self.improve(what, shown(self.tuning.experts[at][1]), tried, work)
+
+    def _with_experts(self, at: int, shape: ExpertShape) -> Tuning:
+        """One sort serves both ladders, so that their tiles are as large."""
+        tuning = changed(self.tuning, "experts", at, shape)
+        if not tuning.experts_short:
+            return tuning
+        halved = replace(shape, r=max(2, shape.r // 2)) if shape.kernel == "experts_lane" else shape
+        return changed(tuning, "experts_short", at, halved)
+
+    def lanes(self, name: str, what: str, work: Workload) -> None:
+        """Lanes of a workgroup for what is no product."""
+        if name == "row_lanes" and self.tuning.reduce == "one_subgroup":
+            return  # a subgroup has the lanes it has
+        self.number(name, what, candidates.lanes(self.runner.device.capabilities, getattr(self.tuning, name)), work)
+
+    def number(self, name: str, what: str, counts: Sequence[int], work: Workload) -> None:
+        """A constant that is one of some numbers."""
+        now = getattr(self.tuning, name)
+        tried = [Candidate(str(count), with_field(self.tuning, name, count)) for count in counts if count != now]
+        self.improve(what, str(now), tried, work)
+
+    def switch(self, name: str, what: str, work: Workload) -> None:
+        """A constant that is one of two ways."""
+        now, names = getattr(self.tuning, name), ("no", "yes")
+        tried = Candidate(names[not now], with_field(self.tuning, name, not now))
+        self.improve(what, names[now], [tried], work)
+
+    def improve(self, what: str, default: str, tried: Sequence[Candidate], work: Workload) -> None:
+        """Tries candidates for as long as there is time; the best that is right and surely faster stays."""
+        if not (tried and self.time_left):
+            return
+        batch, begun = self._batch(work), self.tuning
+        plan = self._plan(begun, batch)
+        kernels, wanted = _kernels(plan), self._logits(plan, batch)
+        first = incumbent = self._lap(plan, batch)
+        chosen, right, wrong = default, 0, []
+        for candidate in tried:
+            if not self.time_left:
+                break
+            try:
+                plan = self._plan(candidate.tuning, batch)
+                if _kernels(plan) == kernels:
+                    break  # nothing in this model is of that size or format
+                fine = candidate.right() if candidate.right else close(self._logits(plan, batch), wanted, WORDS_APART)
+                challenger = self._lap(plan, batch) if fine else incumbent
+            except DeviceLost:
+                raise
+            except RwkvGpuError:  # a shape that this device cannot compile or run
+                fine = False
+            if not fine:
+                wrong.append(candidate.name)
+                continue
+            right += 1
+            if duel(incumbent, challenger).better:
+                self.tuning, incumbent, chosen = candidate.tuning, challenger, candidate.name
+        self.runner.device.pipelines.clear()  # those of all candidates add up
+        if not (right or wrong):
+            return
+        verdict = duel(first, incumbent) if incumbent is not first else EVEN
+        if not verdict.better:  # one of many winners by chance, or none
+            self.tuning, chosen, verdict = begun, default, EVEN
+        self.choices.append(Choice(what, chosen, default, verdict.gain, verdict.error, right, tuple(wrong)))
+        self._say(f"{what}: {chosen}" + (f", {verdict.gain:.0%} less time than {default}" if chosen != default else ""))
+
+    def setting(self, what: str, default: int, tried: Iterable[int], lap: Callable[[int], float]) -> int:
+        """The value by which whole passes are fastest, by our own clock."""
+        best, right = default, 0
+        if not self.time_left:
+            return default
+        for value in tried:
+            if value != default and self.time_left:
+                right += 1
+                if duel(partial(lap, best), partial(lap, value), 6).better:
+                    best = value
+        verdict = duel(partial(lap, default), partial(lap, best), 6) if best != default else EVEN
+        if not verdict.better:
+            best, verdict = default, EVEN
+        self.choices.append(Choice(what, str(best), str(default), verdict.gain, verdict.error, right))
+        self._say(f"{what}: {best}")
+        return best
+
+    def _right(self, shape: LinearShape | ExpertShape) -> bool:
+        if shape not in self._verdicts:
+            device = self.runner.device
+            self._verdicts[shape] = (
+                linear_is_right(device, shape, self._matrices)
+                if isinstance(shape, LinearShape)
+                else experts_are_right(device, shape, self._experts)
+            )
+        return self._verdicts[shape]
+
+    def _batch(self, work: Workload) -> Batch:
+        """The first step of a workload, in its place."""
+        self.runner.chunk_size = max(work.chunk, work.batch)
+        rewind(self.runner, work)
+        return self.runner.prepare(work.steps()[0])
+
+    def _plan(self, tuning: Tuning, batch: Batch) -> Plan:
+        self.runner.retune(tuning)
+        return self.runner.plan_for(batch)
+
+    def _lap(self, plan: Plan, batch: Batch) -> Lap:
+        """A lap of a plan, once it has run."""
+        lap = partial(plan.lap, *_given(batch))
+        lap()
+        return lap
+
+    def _logits(self, plan: Plan, batch: Batch) -> Any:
+        plan.run(*_given(batch))
+        return plan.read("logits", len(batch.outputs)).astype(np.float32)
+
+
+def _given(batch: Batch) -> tuple[int, dict[str, Any], int, int]:
+    return batch.rows, batch.arrays(), len(batch.segments), len(batch.outputs)
+
+
+def _kernels(plan: Plan) -> list[Any]:
+    return [(dispatch.pipeline, dispatch.grid) for dispatch in plan.dispatches]
+
+
+def _sized(limit: Size | int) -> str:
+    """What a size says of matrices: to 4096 x 18432"""
+    out, width = (limit.out, limit.width) if isinstance(limit, Size) else (MANY, MANY)
+    named = ("any" if count == MANY else str(count) for count in (out, width))
+    return "" if out == width == MANY else f" to {' x '.join(named)}"
+
+
+def with_field(tuning: Tuning, name: str, value: Any) -> Tuning:
+    """The same but for one field."""
+    return replace(tuning, **{name: value})
+
+
+def changed(tuning: Tuning, name: str, at: int, shape: LinearShape | ExpertShape) -> Tuning:
+    """The same but for one rung of a ladder."""
+    ladder = getattr(tuning, name)
+    return with_field(tuning, name, (*ladder[:at], (ladder[at][0], shape), *ladder[at + 1 :]))

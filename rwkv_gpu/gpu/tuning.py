@@ -217,6 +217,7 @@ class Tuning:
     head_side: int = 0  # lanes that share a row of an RWKV state in decode; with none, it is as in prompts
     head_lanes: int = 512  # of a workgroup of such lanes, at most
     late_rows: int = 0  # rows of a step up to which they compute the second halves of LoRAs, too
+    beside_rows: int = 0  # rows of a step up to which products of several formats share a dispatch
     # what is better for smaller matrices: the first that fits
     linear_sized: tuple[tuple[Size, LinearShape], ...] = ()
     linear_packed: tuple[tuple[int, LinearShape], ...] = ()  # else for formats of small integers, as far as it goes
@@ -237,6 +238,14 @@ class Tuning:
     def only(self, shape: LinearShape) -> "Tuning":
         """The same with one shape for all products."""
         return replace(self, linear=((MANY, shape),), linear_short=(), linear_packed=(), linear_sized=())
+
+    def beside(self, lead: LinearShape, own: LinearShape, packed: bool) -> LinearShape:
+        """The shape of products that share a dispatch with those of `lead`: their own by workgroups of one size."""
+        if own.wg == lead.wg:
+            return own
+        if packed:
+            return lead
+        return replace(own, wg=lead.wg)
 
     def expert_shape(self, choices: float, run: int = 32) -> ExpertShape:
         """The shape for so many choices for each expert, on average."""

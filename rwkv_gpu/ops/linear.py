@@ -1,11 +1,13 @@
 """Matrix products as models ask for them: one matrix, shards of one, several at once, gate and up in pairs."""
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ..gpu.plan import Slice
+from ..gpu.tuning import LinearShape
 from .held import Held
 from .mixing import Mixing
 from .products import MATRICES, Product, ProductRecorder
@@ -87,9 +89,21 @@ class LinearRecorder(ProductRecorder):
             multiply = partial(self._multiply_all, asked, results)
             self.hold(HeldProducts(multiply, results[0].root, asked=tuple(asked), ys=results))
             return results
-        for members in together:
-            self._multiply_all([asked[i] for i in members], [ys[i] for i in members])
+        shapes = self._shapes([[asked[i] for i in members] for members in together])
+        with self.beside() if self.rows <= self.tuning.beside_rows else contextlib.nullcontext():
+            for members, shape in zip(together, shapes, strict=True):
+                self._multiply_all([asked[i] for i in members], [ys[i] for i in members], shape)
         return results
+
+    def _shapes(self, together: Sequence[Sequence[Asked]]) -> Sequence[LinearShape]:
+        """What computes products that may run side by side: workgroups of one size, that of the most work."""
+        every = [[self.weights[one.weight.name].shards[0] for one in asked] for asked in together]
+        widths = [max(one.weight.shape[1] for one in asked) for asked in together]
+        own = [self._shape(shards, width) for shards, width in zip(every, widths, strict=True)]
+        if self.rows > self.tuning.beside_rows or len(own) < 2:
+            return own
+        lead = max(range(len(own)), key=lambda i: sum(shard.slice.nbytes for shard in every[i]))
+        return [self.tuning.beside(own[lead], each, shards[0].packed) for each, shards in zip(own, every, strict=True)]
 
     def _may_wait(self, asked: Sequence[Asked]) -> bool:
         """Whether what reads these products may be faster to compute them, too."""
@@ -158,7 +172,7 @@ class LinearRecorder(ProductRecorder):
         most = range(0, len(asked), MATRICES)
         return [members[at : at + MATRICES] for members in classes.values() for at in most if members[at:]]
 
-    def _multiply_one(self, one: Asked, y: Value, add: Value | None = None) -> None:
+    def _multiply_one(self, one: Asked, y: Value, add: Value | None = None, shape: LinearShape | None = None) -> None:
         """A dispatch for each shard of a matrix."""
         out, width = one.weight.shape
         operands: dict[str, Operand] = {"x": one.x, "y": y}
@@ -169,12 +183,12 @@ class LinearRecorder(ProductRecorder):
             operands |= self._kept(one.x, add)
         for shard in self.weights[one.weight.name].shards:
             product = Product(shard, width, start, shard.first, out, shard.first, one.then)
-            self._multiply(one.weight.name, [product], operands | {"w": shard.slice}, one.norm)
+            self._multiply(one.weight.name, [product], operands | {"w": shard.slice}, one.norm, shape=shape)
 
-    def _multiply_all(self, asked: Sequence[Asked], ys: Sequence[Value]) -> None:
+    def _multiply_all(self, asked: Sequence[Asked], ys: Sequence[Value], shape: LinearShape | None = None) -> None:
         """One dispatch for products that `_together` found, to parts of one stack."""
         if len(asked) == 1:
-            self._multiply_one(asked[0], ys[0])
+            self._multiply_one(asked[0], ys[0], shape=shape)
             return
         shards = [self.weights[one.weight.name].shards[0] for one in asked]
         outs = [one.weight.shape[0] for one in asked]
@@ -193,4 +207,4 @@ class LinearRecorder(ProductRecorder):
             moved = shard.moved((shard.slice.offset - start) // 16)
             products.append(Product(moved, width, one.x.offset // 4, y.offset // 4, out, bias_at, one.then))
             bias_at += out
-        self._multiply("+".join(one.weight.name for one in asked), products, operands, asked[0].norm)
+        self._multiply("+".join(one.weight.name for one in asked), products, operands, asked[0].norm, shape=shape)

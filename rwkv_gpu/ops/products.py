@@ -88,9 +88,10 @@ class ProductRecorder(IntegerRecorder):
         operands: dict[str, Operand],
         norm: Rms | Mixing | None,
         out: str = "rows",
+        shape: LinearShape | None = None,
     ) -> None:
         """All the products, which share a format, by one dispatch, or one and another that joins their parts."""
-        shape = self._shape([p.shard for p in products], max(p.k for p in products))
+        shape = shape or self._shape([p.shard for p in products], max(p.k for p in products))
         if shape.rounds:
             products, operands = self._as_integers(products, operands, norm, shape.x)
             norm = None
@@ -181,6 +182,7 @@ class ProductRecorder(IntegerRecorder):
             groups=table.blocks * t_blocks * parts,
             fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at != "before"),
             row_flops=sum(2 * p.shard.rows * p.k for p in products),
+            shared_bytes=shape.workgroup_bytes + (staged.nbytes if staged else 0),
         )
 
 

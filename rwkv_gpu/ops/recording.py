@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..gpu.device import Buffer, Device
+from ..gpu.beside import lanes, side_by_side
+from ..gpu.device import Buffer, Capabilities, Device
 from ..gpu.liveness import Assignment, Life, apart, assign
 from ..gpu.plan import Dispatch, Grid, Output, Plan, Slice, StepBuffer
 from ..gpu.reach import NO_REACH, Reach
-from ..gpu.shader import Constant, Pipeline, link
+from ..gpu.shader import Binding, Constant, Linked, link
 from ..gpu.tuning import Tuning
 from ..gpu.weights import Weights
 from .held import Held
@@ -21,6 +22,7 @@ from .values import ALIGN, Computed, Integers, Operand, Unplaced, Value, Vectors
 from .vocabulary import Weight
 
 ROOMY = 16 << 20  # bytes of intermediates that need not share memory
+WRITTEN = "read_write"
 MAX_SEGMENTS = 64  # sequences in one step, where nothing else is said
 
 
@@ -29,14 +31,26 @@ class Step:
     """A dispatch whose values have no memory yet."""
 
     name: str
-    pipeline: Pipeline
+    linked: Linked
+    bindings: Mapping[int, Binding]
     operands: Mapping[int, Operand]  # by binding number
-    grid: Grid
+    groups: int
     fixed_bytes: int
     row_bytes: int
     row_flops: int
     picked: bool  # runs over the rows that were picked
     reach: Reach
+    shared_bytes: int | None  # of workgroup memory, where it is known
+
+    @property
+    def written(self) -> set[object]:
+        """What it writes, whole."""
+        return {_whole(self.operands[n]) for n, binding in self.bindings.items() if n and binding.access == WRITTEN}
+
+    @property
+    def read(self) -> set[object]:
+        """What it reads and does not write, whole."""
+        return {_whole(operand) for operand in self.operands.values()} - self.written
 
 
 @dataclass(frozen=True)
@@ -177,9 +191,22 @@ class Recording:
         places.update((value, step_buffer.slice(value.name)) for value in self._inputs.values())
         for value, slot in zip(lives, assignment.slots, strict=True):
             places[value] = Slice(buffers[slot], 0, value.nbytes)
-        dispatches = [_place(step, places, step_buffer.uniform(step.picked)) for step in self._steps]
+        dispatches = [self._dispatched(step, places, step_buffer.uniform(step.picked)) for step in self._steps]
         readable = {name: Output(place(v, places), v.dtype, v.shape) for name, v in outputs.items()}
         return Plan(device, self._max_rows, dispatches, step_buffer, readable, self._splits)
+
+    def _dispatched(self, step: Step, places: Mapping[Unplaced, Slice], uniform: Slice) -> Dispatch:
+        bound = {0: uniform}
+        for number, operand in step.operands.items():
+            if isinstance(operand, Value):
+                assert operand.root in places, f"{step.name} reads what nothing writes"
+                bound[number] = place(operand, places)
+            else:
+                bound[number] = operand if isinstance(operand, Slice) else places[operand]
+        grid = fold(step.groups, self.device.capabilities.max_workgroups)
+        moved = step.fixed_bytes, step.row_bytes, step.row_flops
+        pipeline = self.device.pipeline(step.linked)
+        return Dispatch(step.name, pipeline, bound, grid, *moved, step.picked, step.reach)
 
     def scratch_bytes(self, outputs: Iterable[Value]) -> int:
         """The memory that intermediates would take if the plan ended here."""
@@ -222,31 +249,46 @@ class Recording:
         row_bytes: int = 0,
         row_flops: int = 0,
         reach: Reach = NO_REACH,
+        shared_bytes: int | None = None,
     ) -> None:
         """One dispatch of `groups` workgroups; `shader` is the kernel and its parts, operands go by binding name.
 
         The rows of its values are counted as moved; `row_bytes` are those of a row beyond them.
         """
         kernel, *parts = shader
-        pipeline = self.device.pipeline(link(kernel, [*parts, "step"], constants))
-        numbers = {binding.name: number for number, binding in pipeline.bindings.items() if number}
-        assert numbers.keys() == operands.keys(), f"{pipeline.name} binds {sorted(numbers)}, given {sorted(operands)}"
-        written = {number for number, binding in pipeline.bindings.items() if binding.access == "read_write"}
+        linked = link(kernel, [*parts, "step"], constants)
+        bindings = linked.bindings()
+        numbers = {binding.name: number for number, binding in bindings.items() if number}
+        assert numbers.keys() == operands.keys(), f"{linked.name} binds {sorted(numbers)}, given {sorted(operands)}"
+        written = {number for number, binding in bindings.items() if binding.access == WRITTEN}
         self.settle(self._before(operands, {name for name, number in numbers.items() if number in written}))
         weights = sum(operand.nbytes for operand in operands.values() if isinstance(operand, Slice))
         self._steps.append(
             Step(
                 name=self._prefix + " ".join(filter(None, [_short(name), kernel + _format_suffix(parts)])),
-                pipeline=pipeline,
+                linked=linked,
+                bindings=bindings,
                 operands={numbers[which]: operand for which, operand in operands.items()},
-                grid=fold(groups, self.device.capabilities.max_workgroups),
+                groups=groups,
                 fixed_bytes=weights if fixed_bytes is None else fixed_bytes,
                 row_bytes=row_bytes + sum(o.row_bytes for o in operands.values() if isinstance(o, Value)),
                 row_flops=row_flops,
                 picked=self._picked,
                 reach=reach,
+                shared_bytes=shared_bytes,
             )
         )
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """What is recorded meanwhile may run side by side, as one dispatch where one can hold it."""
+        first = len(self._steps)
+        yield
+        steps, self._steps[first:] = self._steps[first:], []
+        for step in steps:
+            earlier = self._steps[-1:] if len(self._steps) > first else []
+            both = _together(earlier[0], step, self.device.capabilities) if earlier else None
+            self._steps[len(self._steps) - bool(both) :] = [both or step]
 
     def _before(self, operands: Mapping[str, Operand], written: Iterable[str]) -> list[Held]:
         """What must be recorded before a dispatch of these operands, some of which it writes."""
@@ -289,22 +331,45 @@ def lifetimes(steps: Sequence[Step], outputs: Iterable[Value]) -> dict[Value, Li
         for number, operand in step.operands.items():
             if isinstance(operand, Value):
                 last[operand.root] = index
-                if step.pipeline.bindings[number].access == "read_write":
+                if step.bindings[number].access == WRITTEN:
                     born.setdefault(operand.root, index)
     last.update(dict.fromkeys((value.root for value in outputs), len(steps)))
     return {value: Life(value.nbytes, first, last[value]) for value, first in born.items()}
 
 
-def _place(step: Step, places: Mapping[Unplaced, Slice], uniform: Slice) -> Dispatch:
-    bound = {0: uniform}
-    for number, operand in step.operands.items():
-        if isinstance(operand, Value):
-            assert operand.root in places, f"{step.name} reads what nothing writes"
-            bound[number] = place(operand, places)
-        else:
-            bound[number] = operand if isinstance(operand, Slice) else places[operand]
-    moved = step.fixed_bytes, step.row_bytes, step.row_flops
-    return Dispatch(step.name, step.pipeline, bound, step.grid, *moved, step.picked, step.reach)
+def _whole(operand: Operand) -> object:
+    """What wgpu takes for one thing that is either read or written."""
+    return operand.buffer if isinstance(operand, Slice) else operand.root if isinstance(operand, Value) else operand
+
+
+def _together(one: Step, other: Step, can: Capabilities) -> Step | None:
+    """Both as one dispatch, what moves more first, where neither needs the other and all can be bound."""
+    first, second = (one, other) if one.fixed_bytes >= other.fixed_bytes else (other, one)
+    if first.shared_bytes is None or second.shared_bytes is None or lanes(first.linked) != lanes(second.linked):
+        return None
+    if first.written & second.read or second.written & first.read or first.picked != second.picked:
+        return None
+    by_operand = {operand: number for number, operand in first.operands.items()}
+    same = [(n, by_operand[operand]) for n, operand in second.operands.items() if operand in by_operand]
+    both = side_by_side(first.linked, second.linked, (first.groups, second.groups), ((0, 0), *same))
+    bindings = both.linked.bindings()
+    buffers = sum(binding.access != "uniform" for binding in bindings.values())
+    shared = first.shared_bytes + second.shared_bytes
+    if buffers > can.max_storage_buffers or shared > can.max_workgroup_memory:
+        return None
+    return Step(
+        name=f"{first.name} beside {second.name.rpartition('/')[2]}",
+        linked=both.linked,
+        bindings=bindings,
+        operands={**first.operands, **{both.numbers[n]: operand for n, operand in second.operands.items()}},
+        groups=first.groups + second.groups,
+        fixed_bytes=first.fixed_bytes + second.fixed_bytes,
+        row_bytes=first.row_bytes + second.row_bytes,
+        row_flops=first.row_flops + second.row_flops,
+        picked=first.picked,
+        reach=first.reach,
+        shared_bytes=shared,
+    )
 
 
 def _short(name: str) -> str:

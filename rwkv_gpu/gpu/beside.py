@@ -18,10 +18,11 @@ BUILTIN = re.compile(r"@builtin\((\w+)\)\s*(\w+)\s*:\s*(\w+)")
 
 @dataclass(frozen=True)
 class Both:
-    """A shader of two kernels, and the number that it gives to each binding of the second."""
+    """A shader of two kernels."""
 
     linked: Linked
-    numbers: Mapping[int, int]
+    numbers: Mapping[int, int]  # that it gives to the bindings of the second
+    memory: bool  # whether the second has workgroup memory that the first has not
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def side_by_side(first: Linked, second: Linked, groups: tuple[int, int], same: t
     entry = _entry((first, second), groups, (f"main{ours}", f"main{'' if 'main' in alike else theirs}"))
     whole = "".join((enabled, *texts, entry))
     origins = (PRELUDE, enabled.count("\n")), *first.origins, *second.origins, ("entry", entry.count("\n"))
-    return Both(Linked(f"{first.name} beside {second.name}", whole, origins), numbers)
+    memory = any("workgroup" in own.tokens and own.name not in alike for own in other)
+    return Both(Linked(f"{first.name} beside {second.name}", whole, origins), numbers, memory)
 
 
 @functools.lru_cache(maxsize=256)

@@ -240,12 +240,14 @@ class Tuning:
         return replace(self, linear=((MANY, shape),), linear_short=(), linear_packed=(), linear_sized=())
 
     def beside(self, lead: LinearShape, own: LinearShape, packed: bool) -> LinearShape:
-        """The shape of products that share a dispatch with those of `lead`: their own by workgroups of one size."""
+        """The shape of less work that shares a dispatch with that of `lead`: workgroups of as many lanes."""
         if own.wg == lead.wg:
             return own
-        if packed:
-            return lead
-        return replace(own, wg=lead.wg)
+        if packed and lead.kernel == "linear_row":
+            return replace(lead, r=1)  # few rows: for more workgroups
+        if own.kernel == "linear_vec":  # as many rows for a workgroup as before
+            return replace(own, wg=lead.wg, side=max(1, own.side * lead.wg // (own.wg * own.r)), r=1)
+        return replace(own, wg=lead.wg) if own.kernel == "linear_row" else own
 
     def expert_shape(self, choices: float, run: int = 32) -> ExpertShape:
         """The shape for so many choices for each expert, on average."""

@@ -70,6 +70,9 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     tuner.lanes("map_lanes", "lanes by element", prompt)
     if runner.model.states:
         tuner.switch("mixes_ahead", "products that norm and mix what they read", decode)
+    if tuner.tuning.beside_rows:
+        rows = tuner.tuning.beside_rows
+        tuner.number("beside_rows", "rows whose products of several formats share a dispatch", (0, rows), decode)
     if attends:
         far = Workload("tg", 1, limits.depth, 1, 1)
         tuner.number("attend_run", "positions of a run", (32, 64, 128, 256, 512), far)

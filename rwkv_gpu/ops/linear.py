@@ -90,20 +90,23 @@ class LinearRecorder(ProductRecorder):
             self.hold(HeldProducts(multiply, results[0].root, asked=tuple(asked), ys=results))
             return results
         shapes = self._shapes([[asked[i] for i in members] for members in together])
-        with self.beside() if self.rows <= self.tuning.beside_rows else contextlib.nullcontext():
+        with self.beside() if any(shapes) else contextlib.nullcontext():
             for members, shape in zip(together, shapes, strict=True):
                 self._multiply_all([asked[i] for i in members], [ys[i] for i in members], shape)
         return results
 
-    def _shapes(self, together: Sequence[Sequence[Asked]]) -> Sequence[LinearShape]:
-        """What computes products that may run side by side: workgroups of one size, that of the most work."""
-        every = [[self.weights[one.weight.name].shards[0] for one in asked] for asked in together]
+    def _shapes(self, together: Sequence[Sequence[Asked]]) -> Sequence[LinearShape | None]:
+        """What computes products that can run side by side: workgroups of one size, as the most work has."""
+        every = [[shard for one in asked for shard in self.weights[one.weight.name].shards] for asked in together]
+        whole = all(len(shards) == len(asked) for shards, asked in zip(every, together, strict=True))
+        if len(together) < 2 or self.rows > self.tuning.beside_rows or not whole:
+            return [None] * len(together)
         widths = [max(one.weight.shape[1] for one in asked) for asked in together]
         own = [self._shape(shards, width) for shards, width in zip(every, widths, strict=True)]
-        if self.rows > self.tuning.beside_rows or len(own) < 2:
-            return own
-        lead = max(range(len(own)), key=lambda i: sum(shard.slice.nbytes for shard in every[i]))
-        return [self.tuning.beside(own[lead], each, shards[0].packed) for each, shards in zip(own, every, strict=True)]
+        lead = own[max(range(len(own)), key=lambda i: sum(shard.slice.nbytes for shard in every[i]))]
+        alike = [self.tuning.beside(lead, shape, shards[0].packed) for shape, shards in zip(own, every, strict=True)]
+        fits = all(shape.workgroup_bytes <= self.device.capabilities.max_workgroup_memory for shape in alike)
+        return alike if fits else own
 
     def _may_wait(self, asked: Sequence[Asked]) -> bool:
         """Whether what reads these products may be faster to compute them, too."""

@@ -8,49 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..gpu.beside import lanes, side_by_side
-from ..gpu.device import Buffer, Capabilities, Device
+from ..gpu.device import Buffer, Device
 from ..gpu.liveness import Assignment, Life, apart, assign
 from ..gpu.plan import Dispatch, Grid, Output, Plan, Slice, StepBuffer
 from ..gpu.reach import NO_REACH, Reach
-from ..gpu.shader import Binding, Constant, Linked, link
+from ..gpu.shader import Constant, link
 from ..gpu.tuning import Tuning
 from ..gpu.weights import Weights
 from .held import Held
 from .seats import GpuSeats
+from .step import WRITTEN, Step, lifetimes, together
 from .values import ALIGN, Computed, Integers, Operand, Unplaced, Value, Vectors, Words, place, stack
 from .vocabulary import Weight
 
 ROOMY = 16 << 20  # bytes of intermediates that need not share memory
-WRITTEN = "read_write"
 MAX_SEGMENTS = 64  # sequences in one step, where nothing else is said
-
-
-@dataclass(frozen=True)
-class Step:
-    """A dispatch whose values have no memory yet."""
-
-    name: str
-    linked: Linked
-    bindings: Mapping[int, Binding]
-    operands: Mapping[int, Operand]  # by binding number
-    groups: int
-    fixed_bytes: int
-    row_bytes: int
-    row_flops: int
-    picked: bool  # runs over the rows that were picked
-    reach: Reach
-    shared_bytes: int | None  # of workgroup memory, where it is known
-
-    @property
-    def written(self) -> set[object]:
-        """What it writes, whole."""
-        return {_whole(self.operands[n]) for n, binding in self.bindings.items() if n and binding.access == WRITTEN}
-
-    @property
-    def read(self) -> set[object]:
-        """What it reads and does not write, whole."""
-        return {_whole(operand) for operand in self.operands.values()} - self.written
 
 
 @dataclass(frozen=True)
@@ -281,13 +253,13 @@ class Recording:
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
-        """What is recorded meanwhile may run side by side, as one dispatch where one can hold it."""
+        """What is recorded meanwhile may run side by side: as one dispatch, as far as one can hold it."""
         first = len(self._steps)
         yield
         steps, self._steps[first:] = self._steps[first:], []
         for step in steps:
-            earlier = self._steps[-1:] if len(self._steps) > first else []
-            both = _together(earlier[0], step, self.device.capabilities) if earlier else None
+            can = self.device.capabilities
+            both = together(self._steps[-1], step, can) if len(self._steps) > first else None
             self._steps[len(self._steps) - bool(both) :] = [both or step]
 
     def _before(self, operands: Mapping[str, Operand], written: Iterable[str]) -> list[Held]:
@@ -321,55 +293,6 @@ def fold(groups: int, limit: int) -> Grid:
         return groups, 1, 1
     rows = -(-groups // limit)
     return -(-groups // rows), rows, 1
-
-
-def lifetimes(steps: Sequence[Step], outputs: Iterable[Value]) -> dict[Value, Life]:
-    """When each intermediate is first written and last read; an output lives to the end."""
-    born: dict[Value, int] = {}
-    last: dict[Value, int] = {}
-    for index, step in enumerate(steps):
-        for number, operand in step.operands.items():
-            if isinstance(operand, Value):
-                last[operand.root] = index
-                if step.bindings[number].access == WRITTEN:
-                    born.setdefault(operand.root, index)
-    last.update(dict.fromkeys((value.root for value in outputs), len(steps)))
-    return {value: Life(value.nbytes, first, last[value]) for value, first in born.items()}
-
-
-def _whole(operand: Operand) -> object:
-    """What wgpu takes for one thing that is either read or written."""
-    return operand.buffer if isinstance(operand, Slice) else operand.root if isinstance(operand, Value) else operand
-
-
-def _together(one: Step, other: Step, can: Capabilities) -> Step | None:
-    """Both as one dispatch, what moves more first, where neither needs the other and all can be bound."""
-    first, second = (one, other) if one.fixed_bytes >= other.fixed_bytes else (other, one)
-    if first.shared_bytes is None or second.shared_bytes is None or lanes(first.linked) != lanes(second.linked):
-        return None
-    if first.written & second.read or second.written & first.read or first.picked != second.picked:
-        return None
-    by_operand = {operand: number for number, operand in first.operands.items()}
-    same = [(n, by_operand[operand]) for n, operand in second.operands.items() if operand in by_operand]
-    both = side_by_side(first.linked, second.linked, (first.groups, second.groups), ((0, 0), *same))
-    bindings = both.linked.bindings()
-    buffers = sum(binding.access != "uniform" for binding in bindings.values())
-    shared = first.shared_bytes + second.shared_bytes
-    if buffers > can.max_storage_buffers or shared > can.max_workgroup_memory:
-        return None
-    return Step(
-        name=f"{first.name} beside {second.name.rpartition('/')[2]}",
-        linked=both.linked,
-        bindings=bindings,
-        operands={**first.operands, **{both.numbers[n]: operand for n, operand in second.operands.items()}},
-        groups=first.groups + second.groups,
-        fixed_bytes=first.fixed_bytes + second.fixed_bytes,
-        row_bytes=first.row_bytes + second.row_bytes,
-        row_flops=first.row_flops + second.row_flops,
-        picked=first.picked,
-        reach=first.reach,
-        shared_bytes=shared,
-    )
 
 
 def _short(name: str) -> str:

@@ -1,6 +1,5 @@
 """Matrix products as models ask for them: one matrix, shards of one, several at once, gate and up in pairs."""
 
-import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -82,24 +81,31 @@ class LinearRecorder(ProductRecorder):
         ys: dict[int, Value] = {}
         # What one dispatch writes is one stack, so that dispatches do not wait for each other. But a v in a format of
         # its own lies with q and k.
-        for members in together if all(len(each) > 1 for each in together) else [list(range(len(asked)))]:
+        overlap = all(len(each) > 1 for each in together)
+        for members in together if overlap else [list(range(len(asked)))]:
             ys.update(zip(members, stack(self.rows, [weights[i].shape[0] for i in members])[1], strict=True))
         results = tuple(ys[i] for i in range(len(asked)))
         if self._may_wait(asked) and len(together) == 1:
             multiply = partial(self._multiply_all, asked, results)
             self.hold(HeldProducts(multiply, results[0].root, asked=tuple(asked), ys=results))
             return results
-        shapes = self._shapes([[asked[i] for i in members] for members in together])
-        with self.beside() if any(shapes) else contextlib.nullcontext():
-            for members, shape in zip(together, shapes, strict=True):
-                self._multiply_all([asked[i] for i in members], [ys[i] for i in members], shape)
+        parts = [([asked[i] for i in members], [ys[i] for i in members]) for members in together]
+        # Of several rows, kernels that overlap as two are slower as one, with the registers of both.
+        if len(parts) > 1 and self.rows <= self.tuning.beside_rows and (self.alone or not overlap):
+            shapes = self._shapes([some for some, _ in parts])
+            with self.beside():
+                for (some, outs), shape in zip(parts, shapes, strict=True):
+                    self._multiply_all(some, outs, shape)
+        else:
+            for some, outs in parts:
+                self._multiply_all(some, outs)
         return results
 
     def _shapes(self, together: Sequence[Sequence[Asked]]) -> Sequence[LinearShape | None]:
-        """What computes products that can run side by side: workgroups of one size, as the most work has."""
+        """What computes products that run side by side: workgroups of one size, as the most work has."""
         every = [[shard for one in asked for shard in self.weights[one.weight.name].shards] for asked in together]
         whole = all(len(shards) == len(asked) for shards, asked in zip(every, together, strict=True))
-        if len(together) < 2 or self.rows > self.tuning.beside_rows or not whole:
+        if not whole:
             return [None] * len(together)
         widths = [max(one.weight.shape[1] for one in asked) for asked in together]
         own = [self._shape(shards, width) for shards, width in zip(every, widths, strict=True)]

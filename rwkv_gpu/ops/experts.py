@@ -4,7 +4,9 @@ A choice is one of the experts of one row; T · used of them. Few choices are co
 expert on the GPU and computed in tiles. How many dispatches that takes depends on neither experts nor rows.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -12,12 +14,14 @@ from ..gpu.plan import Slice
 from ..gpu.shader import Constant
 from ..gpu.tuning import ExpertShape
 from ..gpu.weights import Shard
+from .held import Held
 from .linear import LinearRecorder
 from .values import Operand, Value, Words
 from .vocabulary import LEAST_SUM, NUMBER, NUMBERS, Activation, Rms, Routing, Weight
 
 SORT_LANES = 256  # of the one workgroup that sorts
 MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other
+OWN_RANKED = 16  # logits that a lane has in registers, where every subgroup ranks by itself
 
 
 @dataclass(frozen=True)
@@ -70,25 +74,32 @@ class Matrices:
         return 2 * choices * self.out * self.width * len(self.shards)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ranking(Held):
+    """The choice of experts by logits, for products of each choice to make on the way."""
+
+    experts: int  # that there are
+    constants: Mapping[str, Constant]
+    operands: Mapping[str, Operand]
+
+
 class ExpertRecorder(LinearRecorder):
     """Ops that send rows to experts."""
 
     def route(self, x: Value, router: Weight, used: int, *, normalise: bool, norm: Rms | None = None) -> Routing[Value]:
         logits = self.linear(x, router, norm=norm)
         routing = Routing(Value((self.rows, used), np.uint32), Value((self.rows, used)))
+        constants: dict[str, Constant] = {
+            "E": router.shape[0], "USED": used, "NORMALISE": int(normalise), "LEAST_SUM": LEAST_SUM
+        }  # fmt: skip
+        told: dict[str, Operand] = {"experts": routing.experts, "shares": routing.shares}
         # Maxima one after another are less work than all ranks for few lanes or many experts, and want no room for all.
         by_maxima = self.tuning.reduce == "one_subgroup" or router.shape[0] > MOST_RANKED
-        constants: dict[str, Constant] = {
-            "E": router.shape[0], "USED": used, "NORMALISE": int(normalise), "LEAST_SUM": LEAST_SUM,
-            "WG": min(self.tuning.row_lanes, max(64, 1 << (router.shape[0] - 1).bit_length())),
-        }  # fmt: skip
-        self.record(
-            router.name,
-            ("route" if by_maxima else "route_rank", f"lanes/{self.tuning.reduce}"),
-            constants,
-            {"x": logits, "experts": routing.experts, "shares": routing.shares},
-            groups=self.rows,
-        )
+        shader = ("route" if by_maxima else "route_rank", f"lanes/{self.tuning.reduce}")
+        lanes = {"WG": min(self.tuning.row_lanes, max(64, 1 << (router.shape[0] - 1).bit_length()))}
+        rank = partial(self.record, router.name, shader, constants | lanes, told | {"x": logits}, groups=self.rows)
+        operands = told | {"routed": logits}
+        self.hold(Ranking(rank, routing.experts, experts=router.shape[0], constants=constants, operands=operands))
         return routing
 
     def expert_glu(
@@ -179,8 +190,10 @@ class ExpertRecorder(LinearRecorder):
             constants["STAGED"] = shape.staged(matrices.shards[0].run, matrices.runs)
         if shape.tb == 1:
             tiles = choices
-            parts.append("experts/each")
-            operands |= {"experts": routing.experts}
+            ranking = self._ranking(routing, shape)
+            operands |= ranking.operands if ranking else {"experts": routing.experts}
+            constants |= ranking.constants if ranking else {}
+            parts.append("experts/ranked" if ranking else "experts/each")
         else:
             tiles = most_tiles(choices, matrices.experts, shape.tb)
             parts.append("experts/sorted")
@@ -195,6 +208,16 @@ class ExpertRecorder(LinearRecorder):
             fixed_bytes=matrices.bytes_read(self.rows, used),
             row_flops=matrices.flops(used),
         )
+
+    def _ranking(self, routing: Routing[Value], shape: ExpertShape) -> Ranking | None:
+        """The choice of experts, where the kernel that first asks for it is to make it."""
+        ranking = self.held(routing.experts)
+        if not (self.tuning.ranks_late and isinstance(ranking, Ranking) and shape.kernel == "experts_vec"):
+            return None
+        if shape.reach == 1 or ranking.experts > OWN_RANKED * shape.reach or routing.experts.shape[1] > shape.wg:
+            return None
+        self.take(ranking)
+        return ranking
 
     def _sum_at_once(
         self, matrices: Matrices, shape: ExpertShape, routing: Routing[Value], operands: dict[str, Operand]

@@ -10,7 +10,7 @@ const PARTS = CHUNK / RUN;
 const_assert WG == LANES;
 
 fn run(group: u32, lane: u32) {
-    let tile = tile_at(group / BLOCKS);
+    let tile = tile_at(group / BLOCKS, group % BLOCKS, lane);
     if tile.count == 0u {
         return;
     }

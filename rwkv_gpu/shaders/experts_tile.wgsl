@@ -15,7 +15,7 @@ var<workgroup> w_tile: array<array<vec4f, 16>, 32>;     // [COLUMNS, R / 4] deco
 var<workgroup> x_tile: array<array<vec4f, 8>, 32>;      // [COLUMNS, TB / 4]
 
 fn run(group: u32, lane: u32) {
-    let tile = tile_at(group / BLOCKS);
+    let tile = tile_at(group / BLOCKS, group % BLOCKS, lane);
     if tile.count == 0u {
         return;
     }

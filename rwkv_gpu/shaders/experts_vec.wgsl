@@ -9,7 +9,7 @@ const SUMS = R * TB;
 const ALL = RUNS;
 
 fn run(group: u32, lane: u32) {
-    let tile = tile_at(group / BLOCKS);
+    let tile = tile_at(group / BLOCKS, group % BLOCKS, lane);
     if tile.count == 0u {
         return;
     }

@@ -319,6 +319,32 @@ def test_any_count_of_rows_through_one_plan(device, either):
             np.testing.assert_allclose(got[name], want[name], rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize(("experts", "used", "normalise"), [(2, 2, False), (100, 8, True), (121, 5, False)])
+def test_products_of_each_choice_rank_experts_on_the_way(device, experts, used, normalise):
+    """And those who come later read what they have found."""
+    shapes = expert_shapes(device)
+    if "subgroups" not in shapes:
+        pytest.skip("this device has no subgroups")
+    matrices, each = next(iter(linear_shapes(device).values())), shapes["subgroups"]
+    tuning = Tuning(64, 64, "workgroup", ((MANY, matrices),), experts=((MANY, each),), ranks_late=True)
+    bench = Bench(device, tuning, 3)
+    [router] = bench.together((experts, 48), F32)
+    (gate, up), [down] = bench.together((experts, 8, 48), F32, F32), bench.together((experts, 48, 8), F32)
+    x = next(x for x in (normal(3, 48, seed=s) for s in itertools.count()) if gaps(x, bench.values["w0"], used) > GAP)
+
+    def says(g, x):
+        routing = g.route(x, router, used, normalise=normalise)
+        y = g.expert_sum(g.expert_glu(x, gate, up, routing, "silu"), down, routing, add=x)
+        return {"experts": routing.experts, "shares": routing.shares, "y": y}
+
+    plan, got = bench.run(says, x=x)
+    want = says(Reference(bench.values), x=x)
+    assert not any("route" in dispatch.name for dispatch in plan.dispatches)
+    np.testing.assert_array_equal(got["experts"], want["experts"])
+    np.testing.assert_allclose(got["shares"], want["shares"], rtol=1e-5)
+    np.testing.assert_allclose(got["y"], want["y"], rtol=1e-4, atol=1e-4)
+
+
 # ---------------------------------------------------------------- counts
 
 

@@ -1,7 +1,7 @@
 // Every choice is a tile.
 @group(0) @binding(4) var<storage, read> experts: array<u32>;   // [T, USED]
 
-fn tile_at(n: u32) -> Tile {
+fn tile_at(n: u32, _block: u32, _lane: u32) -> Tile {
     if n >= step.rows * USED {
         return Tile();
     }

@@ -2,7 +2,7 @@
 @group(0) @binding(4) var<storage, read> order: array<u32>;     // [T * USED]
 @group(0) @binding(5) var<storage, read> tiles: array<vec4u>;   // [tiles] expert, first place in order, count
 
-fn tile_at(n: u32) -> Tile {
+fn tile_at(n: u32, _block: u32, _lane: u32) -> Tile {
     if n >= arrayLength(&tiles) {
         return Tile();
     }

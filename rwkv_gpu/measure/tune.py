@@ -81,6 +81,7 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
         tuner.lanes("attend_lanes", "lanes that attend", far)
         if tuner.tuning.one_side:
             tuner.number("one_side", "lanes that share a key", (8, 16), far)
+            tuner.number("one_ahead", "keys that they ask for at a time", (2, 4, 8), far)
             tuner.number("one_lanes", "lanes that attend in decode", (64, 128, 256), far)
     if runner.model.states and tuner.tuning.head_side:
         tuner.number("head_side", "lanes that share a row of a state", (4, 8, 16), decode)

@@ -74,8 +74,8 @@ class AttentionRecorder(Recording):
         reach = self.device.capabilities.reach
         width = math.gcd(spread.size // 4, reach)
         constants: dict[str, Constant] = {
-            "SHARED": spread.shared, "SIDE": spread.side, "AHEAD": self.tuning.one_ahead, "SUBGROUP": reach,
-            "WIDTH": width, "RUN_PAGES": spread.run_pages(self.caches.max_pages), "WG": self.tuning.one_lanes,
+            "SHARED": spread.shared, "SIDE": spread.side, "AHEAD": spread.ahead, "SUBGROUP": reach,
+            "WIDTH": width, "RUN_PAGES": spread.run_pages(self.caches.max_pages), "WG": spread.lanes,
         }  # fmt: skip
         parts = (f"attention/pack_{spread.pack}", f"attention/raw_{self.caches.kind}", "reach/subgroup")
         return Look("attention_one", parts, constants)

@@ -29,6 +29,8 @@ class Spread:
     grain: int = PAGE  # a run of the context is a multiple of so many positions
     runs: int = 1  # at most
     side: int = 0  # lanes that share a key; none where every lane has keys of its own
+    lanes: int = 0  # of a workgroup of such lanes
+    ahead: int = 0  # keys that such a lane loads at a time
     joins: bool = False  # whether the kernel that attends joins the runs
 
     @property
@@ -62,9 +64,12 @@ def prompt_spread(cache: Cache, how: Attention) -> Spread:
 def decode_spread(cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning, can: Capabilities) -> Spread:
     """For a plan whose sequences have one row, and so many pages at most: cut into runs where that is worth it."""
     sharing = how.heads // cache.heads
+    lanes, ahead = tuning.one_lanes, tuning.one_ahead
     if min(tuning.one_side, can.reach) > 1:
         shared, side = _sharing_keys(sharing, cache.size, tuning, can)
         grain = tuning.attend_run
+        if side == cache.size // 8 <= tuning.one_side // 2:  # a small head has as much on its way by half the lanes
+            lanes, ahead = max(can.reach, lanes // 2), 2 * ahead
     else:
         shared, side = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size)), 0
         grain = -(-tuning.attend_run // PAGE) * PAGE
@@ -73,7 +78,7 @@ def decode_spread(cache: Cache, how: Attention, rows: int, pages: int, tuning: T
     joins = side > 0 and tuning.one_joins and can.coherent and can.max_storage_buffers >= JOINED_BUFFERS
     if runs <= (1 if joins else SHORT_RUNS):
         runs, joins = 1, False
-    return Spread(how.heads, cache.heads, cache.size, how.window, shared, 1, grain, runs, side, joins)
+    return Spread(how.heads, cache.heads, cache.size, how.window, shared, 1, grain, runs, side, lanes, ahead, joins)
 
 
 def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int]:

@@ -251,6 +251,7 @@ SHARING = {
     "five heads": (Case(heads=5, kv_heads=1, kind="f16"), 70, 8, 16, 1),
     "eight heads": (Case(heads=8, kv_heads=1, rope=ROPES["part of a head in neighbours"], normed=True), 70, 8, 16, 1),
     "seventeen heads": (Case(heads=17, kv_heads=1, size=80, rope=Rope("neox", 80, 1e4)), 70, 8, 8, 1),
+    "small heads": (Case(heads=4, kv_heads=1, size=32, rope=Rope("neox", 32, 1e4), kind="f16"), 70, 8, 16, 2),
     "a window": (Case(window=100), 300, 8, 32, 2),
     "joined at once": (Case(kind="f16"), 300, 8, 32, 2),
     "a window of one": (Case(window=1), 66, 4, 8, 1),

@@ -27,10 +27,13 @@ def test_heads_keys_and_runs_are_cut_whole(fast_device, reach, memory):
         assert spread.run_pages(pages) >= min(pages, longest // PAGE + 1)
 
 
-@pytest.mark.parametrize(("sharing", "size", "shared", "side"), [(4, 128, 4, 16), (8, 64, 4, 8), (2, 128, 2, 16)])
-def test_a_lane_keeps_what_registers_hold(fast_device, sharing, size, shared, side):
+HEADS = [(4, 128, 4, 16, 128, 4), (8, 64, 4, 8, 64, 8), (2, 128, 2, 16, 128, 4)]
+
+
+@pytest.mark.parametrize(("sharing", "size", "shared", "side", "lanes", "ahead"), HEADS)
+def test_a_lane_keeps_what_registers_hold(fast_device, sharing, size, shared, side, lanes, ahead):
     can = replace(fast_device.capabilities, reach=32, max_workgroup_memory=48 << 10)
     how = Attention(8 * sharing, Rope("neox", size, 10000.0), size**-0.5)
     spread = decode_spread(Cache("kv", 8, size), how, 1, 64, hardware(can), can)
-    assert (spread.shared, spread.side) == (shared, side)
+    assert (spread.shared, spread.side, spread.lanes, spread.ahead) == (shared, side, lanes, ahead)
     assert shared * size // side <= LANE_FLOATS

@@ -106,6 +106,7 @@ def hardware(can: Capabilities) -> Tuning:
         one_joins=True,
         mixes_ahead=True,
         head_side=8,
+        head_rows=2,
         late_rows=16,
         ranks_late=True,
         beside_rows=2,

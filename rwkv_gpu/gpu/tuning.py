@@ -215,7 +215,7 @@ class Tuning:
     )
     mixes_ahead: bool = False  # whether products of one row norm, shift and mix x themselves, or another dispatch
     head_side: int = 0  # lanes that share a row of an RWKV state in decode; with none, it is as in prompts
-    head_lanes: int = 512  # of a workgroup of such lanes, at most
+    head_rows: int = 1  # rows that such lanes share, at least
     late_rows: int = 0  # rows of a step up to which they compute the second halves of LoRAs, too
     ranks_late: bool = False  # whether products of each choice rank experts themselves, or another dispatch
     beside_rows: int = 0  # rows of a step up to which products of several formats share a dispatch

@@ -85,6 +85,7 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
             tuner.number("one_lanes", "lanes that attend in decode", (64, 128, 256), far)
     if runner.model.states and tuner.tuning.head_side:
         tuner.number("head_side", "lanes that share a row of a state", (4, 8, 16), decode)
+        tuner.number("head_rows", "rows of a state that lanes share", (1, 2, 4), decode)
         tuner.number("late_rows", "rows whose LoRAs end within the time mix", (0, tuner.tuning.late_rows), decode)
     tuner.share = 1.0
     runner.retune(tuner.tuning)

@@ -13,7 +13,7 @@ from .vocabulary import NUMBER, NUMBERS, Weight
 
 FOURS = {"F32": 1, "F16": 2, "BF16": 2}  # of weights in 16 bytes, in the formats that the kernel reads
 CHANNELS = 4  # w, a, gate and v_gate
-TURNS = 24  # that a lane loads at once: more do not stay in registers
+LOADS = 24 * 512  # of 16 bytes by a workgroup at once: more do not stay in registers
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from ..gpu.plan import Slice
 from ..gpu.reach import Reach
 from ..gpu.shader import Constant
-from .late import TURNS, Late
+from .late import LOADS, Late
 from .linear import HeldProducts
 from .mixing import GRAIN, Mixing
 from .recording import Recording
@@ -125,15 +125,15 @@ class RecurrentRecorder(Recording):
         heads, size, _ = state.shape
         y = Value(x.r.shape)
         side, rows = self._spread_one(size)
-        late = self._late(x, side, rows)
+        late = self._late(x, size, side)
         rkv = self._stacked({"R": x.r, "K": x.k, "V": x.v})
         constants: dict[str, Constant] = {
             "H": heads, "N": size, "EPS": float(eps), "SIDE": side, "ROWS": rows, "WG": size // rows * side,
-            "SUBGROUP": self.device.capabilities.reach, "ALONE": int(self.rows == 1),
+            "SUBGROUP": self.device.capabilities.reach,
         }  # fmt: skip
         operands: dict[str, Operand] = {
-            "rkv": rkv["R"].root, "vectors": self.vector(vectors), "segments": self.segments,
-            "state": self.states[state.name], "y": y,
+            "rkv": rkv["R"].root, "vectors": self.vector(vectors), "state": self.states[state.name], "y": y,
+            "segment" if self.rows == 1 else "segments": self.segments,
         }  # fmt: skip
         if x.v_first is not None:
             operands["v_first"] = x.v_first
@@ -145,11 +145,12 @@ class RecurrentRecorder(Recording):
             gates = self._stacked({str(m): value for m, value in enumerate(given) if value is not None})
             places = {m: value.offset // 16 for m, value in gates.items()}
             constants["GATES"] = tuple(places.get(str(m), ABSENT) for m in range(len(given)))
-            operands["gates"] = gates["0"].root
+            operands["stack"] = gates["0"].root
         self.record(
             state.name,
             (
                 "time_mix_one",
+                "time_mix/one_alone" if self.rows == 1 else "time_mix/one_of_many",
                 *(late.parts if late else ("time_mix/one_given",)),
                 "time_mix/one_first_value" if x.v_first is not None else "time_mix/one_own_value",
                 "reach/subgroup" if side > 1 else "reach/lane",
@@ -164,13 +165,13 @@ class RecurrentRecorder(Recording):
         )
         return y
 
-    def _late(self, x: Mixed[Value], side: int, rows: int) -> Late | None:
+    def _late(self, x: Mixed[Value], head_size: int, side: int) -> Late | None:
         """The second halves of LoRAs that nobody has computed yet, where the time mix of so few rows does it faster."""
         held = self.held(x.w)
         if self.rows > self.tuning.late_rows or not isinstance(held, HeldProducts):
             return None
         late = Late.of(held, (x.w, x.a, x.gate, x.v_gate), self.weights)
-        if late is None or rows * late.turns(side) > TURNS:
+        if late is None or head_size * side * late.turns(side) > LOADS:
             return None
         self.take(held)
         return late
@@ -202,8 +203,8 @@ class RecurrentRecorder(Recording):
     def _spread_one(self, head_size: int) -> tuple[int, int]:
         """The same for one row of each sequence, where lanes that share a row of the state have its channel, too."""
         can = self.device.capabilities
-        side, rows = min(self.tuning.head_side, can.reach), 1
-        while head_size // rows * side > min(self.tuning.head_lanes, can.max_invocations):
+        side, rows = min(self.tuning.head_side, can.reach), self.tuning.head_rows
+        while head_size // rows * side > can.max_invocations:
             rows *= 2
         return side, rows
 

@@ -1,22 +1,37 @@
 // S = S diag(w) + v kᵀ - (S κ)(κ a)ᵀ, y = (norm(S r) + (r · k r_k) v) gate      one token: a workgroup per sequence and head, SIDE lanes per ROWS rows of S
 //
-// The lanes of a row of S have its channel, too: its v, w, a and gate. Only w and a, which are wanted by column, and S r,
-// which is normed over the head, go through workgroup memory. All that does not depend on each other is asked for at once.
+// The lanes of a row of S have its channel, too: its v, w, a and gate. Vectors of the head go through workgroup memory, where
+// each is loaded once, as do w and a, which are wanted by column, and S r, which is normed over the head. All that does not
+// depend on each other is asked for at once.
 @group(0) @binding(1) var<storage, read> rkv: array<vec4f>;             // r, k, v [T, H, N / 4], at R, K, V of a stack
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // k_k, k_a, r_k, norm weight and bias [5, H, N / 4], and biases of LoRAs
-@group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [T], one row each
 @group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, N]
 
 const N4 = N / 4u;
 const D4 = H * N4;
 const NEUTRAL = vec4f(0.0, 0.0, 1.0, 0.0);      // what stands for a gate, or a v_gate, that there is not
-const COLUMNS = N4 / SIDE;          // vec4s of a lane: every SIDE-th, so that lanes load side by side
+const COLUMNS = N4 / SIDE;          // vec4s of a lane: every SIDE-th, so that lanes read side by side
+
+// The vectors of a head.
+const OF_R = 0u;
+const OF_K = 1u;
+const OF_V = 2u;
+const OF_FIRST = 3u;                // v of the first layer
+const OF_K_K = 4u;                  // and on, as `vectors` has them
+const OF_K_A = 5u;
+const OF_R_K = 6u;
+const OF_WEIGHT = 7u;               // of the norm
+const OF_BIAS = 8u;
+const OF_GATES = 9u;                // what w, a, gate and v_gate are made of
+const VECTORS = 13u * N4;           // vec4s of them all
+const LOADS = (VECTORS + WG - 1u) / WG;
 
 const_assert WG * ROWS == N * SIDE;
 const_assert N4 % SIDE == 0u;
 const_assert SIDE <= SUBGROUP;
 
+var<workgroup> head: array<vec4f, VECTORS>;
 var<workgroup> decays: array<f32, N>;
 var<workgroup> rates: array<f32, N>;
 var<workgroup> outs: array<f32, N>;     // S r
@@ -29,36 +44,15 @@ struct Place {
     part: u32,      // of a row: its first vec4
 }
 
-// What a channel of the head is multiplied by.
-struct Channel {
-    v: f32,
-    first: f32,     // v of the first layer
-    weight: f32,    // of the norm
-    bias: f32,
-}
-
 fn run(group: u32, lane: u32) {
     let at = Place(group / H, group % H, lane / SIDE * ROWS, lane % SIDE);
-    let segment = segments[at.token];
+    let segment = segment_of(at.token);
+    var mine: array<vec4f, LOADS>;
+    for (var i = 0u; i < LOADS; i++) {
+        mine[i] = vector_of(at, min(i * WG + lane, VECTORS - 1u));
+    }
     let asked = ask(at, lane);
-    var r: array<vec4f, COLUMNS>;
-    var raw: array<vec4f, COLUMNS>;
-    var k_k: array<vec4f, COLUMNS>;
-    var k_a: array<vec4f, COLUMNS>;
-    var r_k: array<vec4f, COLUMNS>;
-    for (var c = 0u; c < COLUMNS; c++) {
-        let d = at.head * N4 + c * SIDE + at.part;
-        r[c] = rkv[R + at.token * D4 + d];
-        raw[c] = rkv[K + at.token * D4 + d];
-        k_k[c] = vectors[d];
-        k_a[c] = vectors[D4 + d];
-        r_k[c] = vectors[2u * D4 + d];
-    }
-    var channels: array<Channel, ROWS>;
-    for (var j = 0u; j < ROWS; j++) {
-        channels[j] = channel_of(at, j);
-    }
-    if ALONE == 0u && at.token >= step.rows {
+    if beyond(at.token) {
         return;
     }
     let source = ((segment.source * H + at.head) * N + at.row) * N4 + at.part;
@@ -70,7 +64,14 @@ fn run(group: u32, lane: u32) {
             s[i] = state[source + i / COLUMNS * N4 + i % COLUMNS * SIDE];
         }
     }
-    var gates = answer(asked, at, lane);        // w, a, gate and v_gate of the lane's rows
+    for (var i = 0u; i < LOADS; i++) {
+        if i * WG + lane < VECTORS {
+            head[i * WG + lane] = mine[i];
+        }
+    }
+    put(asked, lane);
+    workgroupBarrier();
+    let gates = answer(asked, at);      // w, a, gate and v_gate of the lane's rows
     if at.part == 0u {
         for (var j = 0u; j < ROWS; j++) {
             decays[at.row + j] = gates[j].x;
@@ -81,13 +82,13 @@ fn run(group: u32, lane: u32) {
     var kk: array<vec4f, COLUMNS>;
     var squares = 0.0;
     for (var c = 0u; c < COLUMNS; c++) {
-        kk[c] = raw[c] * k_k[c];
+        let n = c * SIDE + at.part;
+        kk[c] = head[OF_K * N4 + n] * head[OF_K_K * N4 + n];
         squares += dot(kk[c], kk[c]);
     }
     let scale = 1.0 / max(sqrt(reach_add(squares, SIDE)), 1e-12);
     var removed: array<f32, ROWS>;
     for (var j = 0u; j < ROWS; j++) {
-        channels[j].v += (channels[j].first - channels[j].v) * gates[j].w;
         removed[j] = 0.0;
         for (var c = 0u; c < COLUMNS; c++) {
             removed[j] += dot(s[j * COLUMNS + c], kk[c]);
@@ -95,21 +96,24 @@ fn run(group: u32, lane: u32) {
         removed[j] = reach_add(removed[j], SIDE) * scale * scale;
     }
     workgroupBarrier();
-    var bonus = 0.0;
+    var v: array<f32, ROWS>;
     var out: array<f32, ROWS>;
     for (var j = 0u; j < ROWS; j++) {
+        v[j] = mix(channel(OF_V, at.row + j), channel(OF_FIRST, at.row + j), gates[j].w);
         out[j] = 0.0;
     }
+    var bonus = 0.0;
     for (var c = 0u; c < COLUMNS; c++) {
         let n = c * SIDE + at.part;
         let decay = decays_at(n);
         let a = rates_at(n);
-        let k = raw[c] * (1.0 + (a - 1.0) * k_a[c]);
-        bonus += dot(r[c] * k, r_k[c]);
+        let r = head[OF_R * N4 + n];
+        let k = head[OF_K * N4 + n] * (1.0 + (a - 1.0) * head[OF_K_A * N4 + n]);
+        bonus += dot(r * k, head[OF_R_K * N4 + n]);
         for (var j = 0u; j < ROWS; j++) {
-            let now = fma(s[j * COLUMNS + c], decay, channels[j].v * k - removed[j] * (kk[c] * a));
+            let now = fma(s[j * COLUMNS + c], decay, v[j] * k - removed[j] * (kk[c] * a));
             state[written + j * N4 + c * SIDE] = now;
-            out[j] += dot(now, r[c]);
+            out[j] += dot(now, r);
         }
     }
     bonus = reach_add(bonus, SIDE);
@@ -133,24 +137,33 @@ fn run(group: u32, lane: u32) {
     let deviation = inverseSqrt(reach_add(variance, SIDE) / f32(N) + EPS);
     if at.part == 0u {
         for (var j = 0u; j < ROWS; j++) {
-            let normed = (outs[at.row + j] - mean) * deviation * channels[j].weight + channels[j].bias;
-            y[4u * (at.token * D4 + at.head * N4) + at.row + j] = fma(bonus, channels[j].v, normed) * gates[j].z;
+            let n = at.row + j;
+            let normed = (out[j] - mean) * deviation * channel(OF_WEIGHT, n) + channel(OF_BIAS, n);
+            y[4u * (at.token * D4 + at.head * N4) + n] = fma(bonus, v[j], normed) * gates[j].z;
         }
     }
 }
 
-fn channel_of(at: Place, j: u32) -> Channel {
-    let i = (at.row + j) / 4u;
-    let n = (at.row + j) % 4u;
-    let d = at.head * N4 + i;
+// What lies at place e of what workgroups keep of a head.
+fn vector_of(at: Place, e: u32) -> vec4f {
+    let which = e / N4;
+    let d = at.head * N4 + e % N4;
     let token = at.token * D4 + d;
-    return Channel(
-        rkv[V + token][n],
-        first_of(token)[n],
-        vectors[3u * D4 + d][n],
-        vectors[4u * D4 + d][n],
-    );
+    switch which {
+        case OF_R: { return rkv[R + token]; }
+        case OF_K: { return rkv[K + token]; }
+        case OF_V: { return rkv[V + token]; }
+        case OF_FIRST: { return first_of(token); }
+        default: {
+            if which >= OF_GATES {
+                return gates_from(which - OF_GATES, d, token);
+            }
+            return vectors[(which - OF_K_K) * D4 + d];
+        }
+    }
 }
+
+fn channel(which: u32, n: u32) -> f32 { return head[which * N4 + n / 4u][n % 4u]; }
 
 fn decays_at(i: u32) -> vec4f { return vec4f(decays[4u * i], decays[4u * i + 1u], decays[4u * i + 2u], decays[4u * i + 3u]); }
 

@@ -21,10 +21,10 @@ RANKS = (96, 72, 320, 32)
 FLOATS = ("F32", "F16", "BF16")
 
 
-def one(device: Device, lanes: int = 512, late_rows: int = 4) -> Tuning:
-    """As a GPU with subgroups does it, by so many lanes; without subgroups as in prompts."""
+def one(device: Device, rows: int = 2, late_rows: int = 4) -> Tuning:
+    """As a GPU with subgroups does it, by lanes that share so many rows of a state; without subgroups as in prompts."""
     side = 8 if device.capabilities.subgroup else 0
-    return replace(default_tuning(device.capabilities), head_side=side, head_lanes=lanes, late_rows=late_rows)
+    return replace(default_tuning(device.capabilities), head_side=side, head_rows=rows, late_rows=late_rows)
 
 
 class LateCase(Case):
@@ -96,14 +96,14 @@ def alike(name: str, *, without: tuple[str, ...] = ()) -> dict[str, Format]:
 
 
 @pytest.mark.parametrize("size", [64, 128])
-@pytest.mark.parametrize("lanes", [512, 128])
-def test_a_row_for_each_sequence_equals_the_reference(device, size, lanes):
+@pytest.mark.parametrize("shared", [1, 4])
+def test_a_row_for_each_sequence_equals_the_reference(device, size, shared):
     for gate, first in ((True, False), (False, True)):
         case = mix_case(3, size, gate=gate, first=first)
         case.single = True
         for sequences in (SOME[:1], SOME, SOME[2:]):
             steps = [(batch_of(sequences), mix_inputs(len(sequences), 3, size, seed=i)) for i in range(2)]
-            case.assert_same(device, steps, rows=1 if len(sequences) == 1 else 5, tuning=one(device, lanes))
+            case.assert_same(device, steps, rows=1 if len(sequences) == 1 else 5, tuning=one(device, shared))
 
 
 @pytest.mark.parametrize("name", [*FLOATS, "Q8_0"])
@@ -117,9 +117,9 @@ def test_loras_within_a_time_mix_equal_the_reference(device, name):
 
 @pytest.mark.parametrize("name", ["F32", "F16"])
 def test_loras_of_any_rank_and_heads_of_128_are_computed_within_a_time_mix(device, name):
-    for size, lanes, ranks in ((64, 512, (4, 36, 100, 8)), (128, 256, (32, 32, 64, 32)), (64, 128, (8, 8, 8, 8))):
+    for size, shared, ranks in ((64, 1, (4, 36, 100, 8)), (128, 2, (32, 32, 64, 32)), (64, 4, (8, 8, 8, 8))):
         case = LateCase(alike(name), heads=2, size=size, ranks=ranks)
-        tuning = one(device, lanes)
+        tuning = one(device, shared)
         if tuning.head_side:
             *before, last = case.names(device, 1, tuning)
             assert "one_late" in last and sum("linear" in name for name in before) == 1

@@ -1,22 +1,27 @@
 // w, a, gate and v_gate of a lane's channels, as others computed them.
-@group(0) @binding(2) var<storage, read> gates: array<vec4f>;           // [T, H, N / 4] each, at GATES of a stack
+@group(0) @binding(2) var<storage, read> stack: array<vec4f>;           // [T, H, N / 4] each, at GATES
 
 const ABSENT = 0xffffffffu;
 
-alias Asked = array<vec4f, ROWS>;
+alias Asked = u32;      // nothing
 
-fn ask(at: Place, _lane: u32) -> Asked {
-    var found: Asked;
+fn ask(_at: Place, _lane: u32) -> Asked { return 0u; }
+fn put(_asked: Asked, _lane: u32) {}
+
+fn gates_from(m: u32, _d: u32, token: u32) -> vec4f {
+    var places = GATES;
+    if places[m] == ABSENT {
+        return vec4f(NEUTRAL[m]);
+    }
+    return stack[places[m] + token];
+}
+
+fn answer(_asked: Asked, at: Place) -> array<vec4f, ROWS> {
+    var found: array<vec4f, ROWS>;
     for (var j = 0u; j < ROWS; j++) {
-        let i = at.token * D4 + at.head * N4 + (at.row + j) / 4u;
         for (var m = 0u; m < 4u; m++) {
-            found[j][m] = NEUTRAL[m];
-            if GATES[m] != ABSENT {
-                found[j][m] = gates[GATES[m] + i][(at.row + j) % 4u];
-            }
+            found[j][m] = channel(OF_GATES + m, at.row + j);
         }
     }
     return found;
 }
-
-fn answer(asked: Asked, _at: Place, _lane: u32) -> array<vec4f, ROWS> { return asked; }

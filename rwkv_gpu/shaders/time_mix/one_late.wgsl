@@ -15,7 +15,6 @@ var<workgroup> staged: array<vec4f, STAGED>;    // [TURNS, FOURS, SIDE]
 struct Asked {
     raw: array<vec4u, TURNS * ROWS>,            // the turns of a matrix start at FIRST
     x: array<vec4f, ROUNDS>,
-    bias: array<vec4f, ROWS>,
 }
 
 fn ask(at: Place, lane: u32) -> Asked {
@@ -27,11 +26,6 @@ fn ask(at: Place, lane: u32) -> Asked {
     ask_matrix(&asked, at, FIRST[1], PIECES[1], WHERE[1]);
     ask_matrix(&asked, at, FIRST[2], PIECES[2], WHERE[2]);
     ask_matrix(&asked, at, FIRST[3], PIECES[3], WHERE[3]);
-    for (var j = 0u; j < ROWS; j++) {
-        let i = 5u * D4 + at.head * N4 + (at.row + j) / 4u;
-        let n = (at.row + j) % 4u;
-        asked.bias[j] = vec4f(vectors[i][n], vectors[i + D4][n], vectors[i + 2u * D4][n], vectors[i + 3u * D4][n]);
-    }
     return asked;
 }
 
@@ -58,21 +52,29 @@ fn low_of(token: u32, e: u32) -> vec4f {
     return lows[whose.z + (token * whose.y + k) / 4u];
 }
 
-fn answer(asked: Asked, at: Place, lane: u32) -> array<vec4f, ROWS> {
-    var mine = asked;
+// What gates are made of is, beside products, a bias.
+fn gates_from(m: u32, d: u32, _token: u32) -> vec4f { return vectors[(5u + m) * D4 + d]; }
+
+// For all lanes to read.
+fn put(asked: Asked, lane: u32) {
     for (var i = 0u; i < ROUNDS; i++) {
         if i * WG + lane < STAGED {
-            staged[i * WG + lane] = mine.x[i];
+            staged[i * WG + lane] = asked.x[i];
         }
     }
-    workgroupBarrier();
+}
+
+fn answer(asked: Asked, at: Place) -> array<vec4f, ROWS> {
+    var mine = asked;
     let decay = multiply(&mine, at, FIRST[0], PIECES[0]);
     let rate = multiply(&mine, at, FIRST[1], PIECES[1]);
     let gate = multiply(&mine, at, FIRST[2], PIECES[2]);
     let v_gate = multiply(&mine, at, FIRST[3], PIECES[3]);
     var found: array<vec4f, ROWS>;
     for (var j = 0u; j < ROWS; j++) {
-        let sums = vec4f(decay[j], rate[j], gate[j], v_gate[j]) + mine.bias[j];
+        let n = at.row + j;
+        let bias = vec4f(channel(OF_GATES, n), channel(OF_GATES + 1u, n), channel(OF_GATES + 2u, n), channel(OF_GATES + 3u, n));
+        let sums = vec4f(decay[j], rate[j], gate[j], v_gate[j]) + bias;
         found[j] = vec4f(
             activation(THEN[0], sums.x),
             activation(THEN[1], sums.y),

@@ -15,24 +15,24 @@ BYTES = {"int16": 2, "int8": 1}  # of an integer that x becomes
 class LinearShape:
     """One way to spread a matrix product over workgroups."""
 
-    kernel: str  # linear_vec, linear_row, linear_lane, linear_tile, linear_dot, linear_coop
+    kernel: str  # linear_vec, linear_row, linear_few, linear_lane, linear_tile, linear_dot, linear_coop
     wg: int  # lanes of a workgroup
     r: int  # rows of W: for a workgroup; of linear_vec for a group of its lanes, of linear_lane for a lane
     tb: int  # rows of x for a workgroup
     lanes: str = "plain"  # the part that reduces over a workgroup, where the kernel wants one
-    side: int = 1  # lanes of linear_vec and linear_row that share a row of W, of tiles along the rows of W
-    ahead: int = 1  # chunks of a row that a lane of linear_vec loads at a time, or a workgroup of linear_dot
+    side: int = 1  # lanes of linear_vec, linear_row and linear_few that share a row of W, of tiles along the rows of W
+    ahead: int = 1  # chunks of a row for a lane that linear_vec and linear_few stage at a time, or a workgroup of linear_dot
     reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
     tile: str = "f32"  # what linear_tile keeps in workgroup memory: f16 halves it, and rounds
     gap: int = 0  # between its columns, where there is room for one
     fill: int = 0  # workgroups that tiles want: columns are cut into parts until there are as many
-    most: int = MANY  # workgroups of linear_row
-    x: str = "f32"  # what linear_row and linear_dot make of x where W is packed: int16 or int8
+    most: int = MANY  # workgroups of linear_row and linear_few
+    x: str = "f32"  # what linear_row, linear_few and linear_dot make of x where W is packed: int16 or int8
 
     @property
     def norms(self) -> bool:
         """Whether it can norm x on the way: each workgroup sees whole rows of it."""
-        return self.kernel in ("linear_vec", "linear_row", "linear_lane", "linear_dot")
+        return self.kernel in ("linear_vec", "linear_row", "linear_few", "linear_lane", "linear_dot")
 
     @property
     def rounds(self) -> bool:
@@ -40,9 +40,14 @@ class LinearShape:
         return self.kernel == "linear_dot"
 
     @property
+    def integers(self) -> bool:
+        """Whether it multiplies nothing else."""
+        return self.kernel in ("linear_few", "linear_dot")
+
+    @property
     def block(self) -> int:
         """Rows of W for a workgroup."""
-        groups = {"linear_vec": self.wg // self.side, "linear_row": self.wg // self.side, "linear_lane": self.wg}
+        groups = {"linear_lane": self.wg} | dict.fromkeys(("linear_vec", "linear_row", "linear_few"), self.wg // self.side)
         return self.r * groups.get(self.kernel, 1)
 
     def cuts(self, groups: int, width: int) -> int:
@@ -56,6 +61,7 @@ class LinearShape:
             "linear_vec": {"SIDE": self.side, "AHEAD": self.ahead, "SUBGROUP": self.reach},
             "linear_tile": {"SIDE": self.side, "GAP": self.gap, "Tile": self.tile},
             "linear_row": {"SIDE": self.side, "SUBGROUP": self.reach},
+            "linear_few": {"SIDE": self.side, "SUBGROUP": self.reach, "BYTES": BYTES.get(self.x, 1)},
             "linear_lane": {"SUBGROUP": self.wg},
             "linear_dot": {"SIDE": self.side, "AHEAD": self.ahead, "BYTES": BYTES.get(self.x, 1)},
         }
@@ -68,11 +74,13 @@ class LinearShape:
         columns = self.r + self.tb + 8 * self.gap
         staged = 36 * self.side * self.ahead * self.tb
         partial = self.wg // min(self.side, self.reach) * self.r * self.tb + self.wg // self.reach * self.tb
+        staged_few = self.side * self.ahead * (2 * BYTES.get(self.x, 1) + 1) * self.tb
         dotted = (2 + 1) * self.r + (2 * BYTES.get(self.x, 1) + 1) * self.tb
         return {
             "linear_dot": 16 * self.ahead * dotted,
             "linear_vec": 4 * (staged + partial),
             "linear_row": 4 * (self.wg // self.reach),
+            "linear_few": 16 * staged_few + 4 * (self.wg // self.reach) * self.tb,
             "linear_tile": 32 * columns * floats,
             "linear_coop": (27 << 10),
         }.get(self.kernel, 4 * self.wg)
@@ -84,6 +92,7 @@ class LinearShape:
         own = {
             "linear_vec": (reach, "reach/meet"),
             "linear_row": (reach,),
+            "linear_few": (reach, "staged/rows", "staged/rounded", "staged/dot16"),
             "linear_dot": ("staged/dot16",),
             "linear_lane": ("lanes/spread", "reach/subgroup"),
         }
@@ -270,6 +279,13 @@ def vec(wg: int, side: int, r: int, tb: int, *, ahead: int = 1, reach: int = 1) 
 def row(wg: int, side: int, r: int, *, reach: int, most: int, x: str = "int16") -> LinearShape:
     """Workgroups stage x once, and each goes through many rows."""
     return LinearShape("linear_row", wg, r, 1, side=min(side, reach), reach=reach, most=most, x=x)
+
+
+def few(
+    wg: int, side: int, r: int, tb: int, *, ahead: int, reach: int, most: int = MANY, x: str = "int16"
+) -> LinearShape:
+    """Workgroups stage some rows of x, and each goes through many rows of W."""
+    return LinearShape("linear_few", wg, r, tb, side=min(side, reach), ahead=ahead, reach=reach, most=most, x=x)
 
 
 def dot(wg: int, side: int, r: int, tb: int, *, x: str, ahead: int = 2, fill: int = 0) -> LinearShape:

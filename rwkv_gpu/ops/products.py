@@ -41,7 +41,7 @@ class Table:
     known: bool
 
     @classmethod
-    def of(cls, products: Sequence[Product], each: Sequence[int], t_blocks: int, rows: int, parts: int) -> "Table":
+    def of(cls, products: Sequence[Product], each: Sequence[int], t_blocks: int, rows: int, parts: int, known: bool = False) -> "Table":
         """Of products that have so many blocks each."""
         starts = list(itertools.accumulate(each, initial=0))
         matrices = [
@@ -50,7 +50,7 @@ class Table:
         ]
         none = (0,) * len(matrices[0])
         matrices += [none] * (MATRICES - len(products))
-        return cls(starts[-1], (len(products), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1)
+        return cls(starts[-1], (len(products), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1 or known)
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -79,7 +79,7 @@ class ProductRecorder(IntegerRecorder):
         """For matrices of one dispatch, the widest of which is so wide."""
         run, packed = shards[0].run, shards[0].packed
         shape = self.tuning.linear_shape(self.rows, run, sum(shard.rows for shard in shards), width, packed)
-        return FLOATS if shape.rounds and not packed else shape
+        return FLOATS if shape.integers and not packed else shape
 
     def _multiply(
         self,
@@ -157,7 +157,7 @@ class ProductRecorder(IntegerRecorder):
         shape, staged = staging(shape, shard.packed, widths, out, most)
         assert shape.workgroup_bytes <= most, f"{shape} wants too much memory"
         t_blocks = -(-self.rows // shape.tb)
-        table = Table.of(products, _blocks(products, shape.block, shape.most), t_blocks, self.rows, parts)
+        table = Table.of(products, _blocks(products, shape.block, shape.most), t_blocks, self.rows, parts, shape.kernel == "linear_few")
         linked = [*shard.parts, *table.parts, *_outputs(out, operands), *shape.parts]
         constants = shape.constants | table.constants | NUMBERS
         constants |= {"PADDED": int(any(width % 32 for width in widths))}

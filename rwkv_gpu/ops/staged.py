@@ -41,15 +41,35 @@ class Staged:
         return chunk[self.form] * self.chunks
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """So many columns of some rows at a time."""
+
+    chunks: int  # of 32 columns
+    pieced: bool  # whether rows have more
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """None beside those of the shape."""
+        return ()
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What the kernel is specialised by."""
+        return {"STAGED": self.chunks, "PIECED": int(self.pieced)}
+
+
 def staging(
     shape: LinearShape, packed: bool, widths: Sequence[int], out: str, most: int
-) -> tuple[LinearShape, Staged | None]:
+) -> tuple[LinearShape, "Staged | Pieces | None"]:
     """A shape as such products need it, and how it stages whole rows of x; another where memory is too little for it.
 
     Gate and up take turns, so that pairs want an even number of rows.
     """
     if out == "pairs":
         shape = replace(shape, r=shape.r + shape.r % 2)
+    if shape.kernel == "linear_few":
+        return _in_pieces(shape, widths)
     if shape.kernel != "linear_row":
         return shape, None
     row = _fitted(shape, widths)
@@ -57,6 +77,14 @@ def staging(
     if row.workgroup_bytes + staged.nbytes <= most:
         return row, staged
     return replace(shape, kernel="linear_vec", most=MANY), None
+
+
+def _in_pieces(shape: LinearShape, widths: Sequence[int]) -> tuple[LinearShape, "Pieces"]:
+    """A shape of linear_few for matrices of some widths, and how many columns it stages at a time."""
+    few = _fitted(shape, widths)
+    most = shape.side * shape.ahead // few.side * few.side
+    whole = -(-max(widths) // 32 // few.side) * few.side
+    return few, Pieces(min(most, whole), whole > most)
 
 
 def _fitted(shape: LinearShape, widths: Sequence[int]) -> LinearShape:

@@ -1,4 +1,4 @@
-// The table of matrices as a constant of the prelude, for plans of one row: nothing has to be read before the first weights
+// The table of matrices as a constant of the prelude, for plans of few rows: nothing has to be read before the first weights
 // are asked for.
 fn matrix_of(block: u32) -> Matrix {
     var found = table.matrix[0];
@@ -21,4 +21,9 @@ fn next_of(found: Matrix, is: bool, next: Matrix, block: u32) -> Matrix {
 }
 
 // Rows of x in this step.
-fn rows_now() -> u32 { return 1u; }
+fn rows_now() -> u32 {
+    if table.rows == 1u {
+        return 1u;
+    }
+    return step.rows;
+}

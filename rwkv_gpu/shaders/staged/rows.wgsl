@@ -1,0 +1,139 @@
+// TB rows of x in workgroup memory as integers of BYTES signed bytes, by chunks of 32 that share a scale, STAGED of a row
+// at a time. A chunk is two vec4s for each byte of an integer, the lowest first, and one of its scale and the sum of each run;
+// those of neighbouring chunks lie side by side.
+const VECS = 2u * BYTES + 1u;
+const LOADS = (STAGED * 8u + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
+const HALVES = FOURS / 4u;              // vec4s of the bytes of a run
+
+const_assert WG % 8u == 0u;
+
+alias Bytes = array<vec4u, HALVES>;
+
+var<workgroup> staged: array<vec4u, TB * VECS * STAGED>;
+var<workgroup> partial_squares: array<f32, WG / SUBGROUP * TB>;
+var<private> squares: array<f32, TB>;
+
+// Part p of a chunk of x, a run of W long.
+struct Part {
+    low: Bytes,
+    high: Bytes,
+    scale: f32,
+    sum: f32,
+}
+
+// What a lane stages of TB rows of x, from a chunk on; of what lies beyond their end, their beginning.
+fn loads(matrix: Matrix, t0: u32, piece: u32, lane: u32) -> array<vec4f, TB * LOADS> {
+    var values: array<vec4f, TB * LOADS>;
+    for (var t = 0u; t < TB; t++) {
+        let start = matrix.x + min(t0 + t, table.rows - 1u) * matrix.k;
+        for (var n = 0u; n < LOADS; n++) {
+            let k = 32u * piece + 4u * (n * WG + lane);
+            values[t * LOADS + n] = x4(start, select(0u, k, k < matrix.k), matrix.k);
+        }
+    }
+    return values;
+}
+
+// Eight lanes have a chunk.
+fn put_down(matrix: Matrix, values: array<vec4f, TB * LOADS>, piece: u32, lane: u32) {
+    var plain = values;
+    if NORMED && piece == 0u {
+        squares = array<f32, TB>();
+    }
+    for (var n = 0u; n < LOADS; n++) {
+        let e = n * WG + lane;
+        let k = 32u * piece + 4u * e;
+        for (var t = 0u; t < TB; t++) {
+            let value = select(vec4f(), plain[t * LOADS + n], k < matrix.k && e < 8u * STAGED);
+            if NORMED {
+                squares[t] += dot(value, value);
+            }
+            put(gained(value, select(0u, k, k < matrix.k)), t, e);
+        }
+    }
+    if NORMED {
+        for (var t = 0u; t < TB; t++) {
+            let sum = reach_add(squares[t], SUBGROUP);
+            if lane % SUBGROUP == 0u {
+                partial_squares[lane / SUBGROUP * TB + t] = sum;
+            }
+        }
+    }
+}
+
+fn put(values: vec4f, t: u32, e: u32) {
+    let most = most_of(values);
+    var bits = rounded(values, most);
+    let sum = reach_add(sum_of_four(bits), FOURS);
+    if e < 8u * STAGED {
+        let chunk = e / 8u;
+        for (var b = 0u; b < BYTES; b++) {
+            staged[place(t, chunk, b, e / 4u % 2u)][e % 4u] = bytes_of(bits);
+            bits = rest_of(bits);
+        }
+        if e % 8u == 0u {
+            staged[place(t, chunk, BYTES, 0u)].x = bitcast<u32>(most / LARGEST);
+        }
+        if e % FOURS == 0u {
+            staged[place(t, chunk, BYTES, 0u)][1u + e % 8u / FOURS] = bitcast<u32>(most / LARGEST * sum);
+        }
+    }
+}
+
+// Where half h of byte b of a chunk lies; behind the last byte, what is said of the chunk.
+fn place(t: u32, chunk: u32, b: u32, h: u32) -> u32 { return (t * VECS + 2u * b + h) * STAGED + chunk; }
+
+fn squares_of(t: u32) -> f32 {
+    var sum = 0.0;
+    if NORMED {
+        for (var s = 0u; s < WG / SUBGROUP; s++) {
+            sum += partial_squares[s * TB + t];
+        }
+    }
+    return sum;
+}
+
+fn part_of(t: u32, chunk: u32, p: u32) -> Part {
+    var part: Part;
+    let said = bitcast<vec4f>(staged[place(t, chunk, BYTES, 0u)]);
+    part.scale = said.x;
+    part.sum = said[1u + p];
+    part.low = bytes(t, chunk, 0u, p);
+    if BYTES == 2u {
+        part.high = bytes(t, chunk, 1u, p);
+    }
+    return part;
+}
+
+fn bytes(t: u32, chunk: u32, b: u32, p: u32) -> Bytes {
+    var found: Bytes;
+    found[0] = staged[place(t, chunk, b, p)];
+    if HALVES == 2u {
+        found[HALVES - 1u] = staged[place(t, chunk, b, 1u)];
+    }
+    return found;
+}
+
+fn bytes_of_run(raw: Raw, i: u32) -> Bytes {
+    let packed = packed_of(raw, i);
+    var q: Bytes;
+    q[0] = vec4u(packed[0], packed[1], packed[2], packed[3]);
+    q[HALVES - 1u] = vec4u(packed[FOURS - 4u], packed[FOURS - 3u], packed[FOURS - 2u], packed[FOURS - 1u]);
+    return q;
+}
+
+fn product(sum: f32, part: Part, q: Bytes, scale: vec2f) -> f32 {
+    var total = dots(part.low, q);
+    if BYTES == 2u {
+        total += 256 * dots(part.high, q);
+    }
+    return fma(scale.x * part.scale, f32(total), fma(scale.y, part.sum, sum));
+}
+
+fn dots(x: Bytes, q: Bytes) -> i32 {
+    var sum = dot16(0, x[0], q[0]);
+    if HALVES == 2u {
+        sum = dot16(sum, x[HALVES - 1u], q[HALVES - 1u]);
+    }
+    return sum;
+}

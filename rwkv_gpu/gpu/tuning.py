@@ -37,7 +37,7 @@ class LinearShape:
     @property
     def rounds(self) -> bool:
         """Whether x is made integers of before it."""
-        return self.kernel == "linear_dot"
+        return self.kernel == "linear_dot" or self.lanes in ("given", "copied")
 
     @property
     def integers(self) -> bool:
@@ -80,7 +80,7 @@ class LinearShape:
             "linear_dot": 16 * self.ahead * dotted,
             "linear_vec": 4 * (staged + partial),
             "linear_row": 4 * (self.wg // self.reach),
-            "linear_few": 16 * staged_few + 4 * (self.wg // self.reach) * self.tb,
+            "linear_few": 0 if self.lanes == "given" else 16 * staged_few + 4 * (self.wg // self.reach) * self.tb,
             "linear_tile": 32 * columns * floats,
             "linear_coop": (27 << 10),
         }.get(self.kernel, 4 * self.wg)
@@ -92,11 +92,11 @@ class LinearShape:
         own = {
             "linear_vec": (reach, "reach/meet"),
             "linear_row": (reach,),
-            "linear_few": (reach, "staged/rows", "staged/rounded", "staged/dot16"),
+            "linear_few": (reach, *({"plain": ("staged/rows", "staged/rounded")}.get(self.lanes) or ({"given": "given/rows", "copied": "given/copied"}[self.lanes],)), "staged/dot16"),
             "linear_dot": ("staged/dot16",),
             "linear_lane": ("lanes/spread", "reach/subgroup"),
         }
-        return (f"lanes/{self.lanes}", *own.get(self.kernel, ()))
+        return ("lanes/plain" if self.kernel == "linear_few" else f"lanes/{self.lanes}", *own.get(self.kernel, ()))
 
 
 @dataclass(frozen=True)

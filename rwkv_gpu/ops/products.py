@@ -93,7 +93,7 @@ class ProductRecorder(IntegerRecorder):
         """All the products, which share a format, by one dispatch, or one and another that joins their parts."""
         shape = shape or self._shape([p.shard for p in products], max(p.k for p in products))
         if shape.rounds:
-            products, operands = self._as_integers(products, operands, norm, shape.x)
+            products, operands = self._as_integers(products, operands, norm, shape.x, shape.kernel == "linear_few")
             norm = None
         t_blocks = -(-self.rows // shape.tb)
         groups = t_blocks * sum(-(-p.shard.rows // shape.block) for p in products)
@@ -104,13 +104,13 @@ class ProductRecorder(IntegerRecorder):
             self._in_parts(name, products, operands, out, shape, parts)
 
     def _as_integers(
-        self, products: Sequence[Product], operands: dict[str, Operand], norm: Rms | Mixing | None, form: str
+        self, products: Sequence[Product], operands: dict[str, Operand], norm: Rms | Mixing | None, form: str, by_rows: bool = False
     ) -> tuple[Sequence[Product], dict[str, Operand]]:
         """The same, with x rounded, and normed."""
         x = operands["x"]
         assert isinstance(x, Value), "x is no parameter"
         assert not isinstance(norm, Mixing), "what is rounded is mixed before"
-        found = self.integers(x, {p.x: p.k for p in products}, form, norm)
+        found = self.integers(x, {p.x: p.k for p in products}, form, norm, by_rows)
         return [replace(p, x=found.starts[p.x]) for p in products], operands | {"x": found.value}
 
     def _in_parts(

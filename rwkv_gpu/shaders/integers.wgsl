@@ -35,14 +35,15 @@ fn run(group: u32, lane: u32) {
         let sum = reach_add(sum_of_four(bits), 4u);
         let other = subgroupShuffleXor(sum, 4u);
         if base + lane < fours {
-            let chunk = which.z + e / 8u * PLANES * ROWS + t;
+            let chunk = which.z + select(e / 8u * PLANES * ROWS + t, t * PLANES * (width / 32u) + e / 8u, ROWWISE == 1u);
+            let apart_by = select(ROWS, width / 32u, ROWWISE == 1u);
             for (var b = 0u; b < BYTES; b++) {
-                y[4u * (chunk + (2u * b + e / 4u % 2u) * ROWS) + e % 4u] = bytes_of(bits);
+                y[4u * (chunk + (2u * b + e / 4u % 2u) * apart_by) + e % 4u] = bytes_of(bits);
                 bits = rest_of(bits);
             }
             if e % 8u == 0u {
                 let scale = most / LARGEST * norm;
-                let at = 4u * (chunk + 2u * BYTES * ROWS);
+                let at = 4u * (chunk + 2u * BYTES * apart_by);
                 y[at] = bitcast<u32>(scale);
                 y[at + 1u] = bitcast<u32>(scale * sum);
                 y[at + 2u] = bitcast<u32>(scale * other);

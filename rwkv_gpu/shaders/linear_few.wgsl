@@ -37,9 +37,8 @@ fn run(group: u32, lane: u32) {
     var raw = raws(matrix, row, line, chunks);
     var next_to = all_beside(matrix, t0, row, output);
     look(lane);
-    var plain = loads(matrix, t0, 0u, lane);
     if PIECED == 0u {
-        put_down(matrix, plain, 0u, lane);
+        stage(matrix, t0, 0u, lane);
         workgroupBarrier();
     }
     while base < matrix.rows {
@@ -50,9 +49,8 @@ fn run(group: u32, lane: u32) {
         for (var piece = 0u; piece < chunks; piece += STAGED) {
             if PIECED == 1u {
                 workgroupBarrier();     // what was staged has been read by all
-                put_down(matrix, plain, piece, lane);
+                stage(matrix, t0, piece, lane);
                 workgroupBarrier();
-                plain = loads(matrix, t0, select(piece + STAGED, 0u, piece + STAGED >= chunks), lane);
             }
             for (var first = piece; first < min(piece + STAGED, chunks); first += SIDE) {
                 let chunk = first + line;

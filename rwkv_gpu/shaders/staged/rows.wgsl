@@ -3,6 +3,7 @@
 // those of neighbouring chunks lie side by side.
 const VECS = 2u * BYTES + 1u;
 const LOADS = (STAGED * 8u + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
+const BATCH = min(LOADS, max(1u, 4u / TB));
 const HALVES = FOURS / 4u;              // vec4s of the bytes of a run
 
 const_assert WG % 8u == 0u;
@@ -21,34 +22,31 @@ struct Part {
     sum: f32,
 }
 
-// What a lane stages of TB rows of x, from a chunk on; of what lies beyond their end, their beginning.
-fn loads(matrix: Matrix, t0: u32, piece: u32, lane: u32) -> array<vec4f, TB * LOADS> {
-    var values: array<vec4f, TB * LOADS>;
-    for (var t = 0u; t < TB; t++) {
-        let start = matrix.x + min(t0 + t, table.rows - 1u) * matrix.k;
-        for (var n = 0u; n < LOADS; n++) {
-            let k = 32u * piece + 4u * (n * WG + lane);
-            values[t * LOADS + n] = x4(start, select(0u, k, k < matrix.k), matrix.k);
-        }
-    }
-    return values;
-}
-
-// Eight lanes have a chunk.
-fn put_down(matrix: Matrix, values: array<vec4f, TB * LOADS>, piece: u32, lane: u32) {
-    var plain = values;
+// Stages TB rows of x from a chunk on. Eight lanes have a chunk.
+fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
     if NORMED && piece == 0u {
         squares = array<f32, TB>();
     }
-    for (var n = 0u; n < LOADS; n++) {
-        let e = n * WG + lane;
-        let k = 32u * piece + 4u * e;
-        for (var t = 0u; t < TB; t++) {
-            let value = select(vec4f(), plain[t * LOADS + n], k < matrix.k && e < 8u * STAGED);
-            if NORMED {
-                squares[t] += dot(value, value);
+    for (var base = 0u; base < LOADS; base += BATCH) {
+        var values: array<vec4f, TB * BATCH>;
+        for (var n = 0u; n < BATCH; n++) {
+            let k = 32u * piece + 4u * ((base + n) * WG + lane);
+            for (var t = 0u; t < TB; t++) {
+                let start = matrix.x + min(t0 + t, table.rows - 1u) * matrix.k;
+                values[n * TB + t] = x4(start, select(0u, k, k < matrix.k), matrix.k);
             }
-            put(gained(value, select(0u, k, k < matrix.k)), t, e);
+        }
+        for (var n = 0u; n < BATCH; n++) {
+            let e = (base + n) * WG + lane;
+            let k = 32u * piece + 4u * e;
+            let valid = k < matrix.k && e < 8u * STAGED;
+            for (var t = 0u; t < TB; t++) {
+                let value = select(vec4f(), values[n * TB + t], valid);
+                if NORMED {
+                    squares[t] += dot(value, value);
+                }
+                put(gained(value, select(0u, k, k < matrix.k)), t, e);
+            }
         }
     }
     if NORMED {

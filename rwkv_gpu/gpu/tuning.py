@@ -74,13 +74,13 @@ class LinearShape:
         columns = self.r + self.tb + 8 * self.gap
         staged = 36 * self.side * self.ahead * self.tb
         partial = self.wg // min(self.side, self.reach) * self.r * self.tb + self.wg // self.reach * self.tb
-        staged_few = self.side * self.ahead * (2 * BYTES.get(self.x, 1) + 1) * self.tb
+        staged_few = self.side * self.ahead * (32 * BYTES.get(self.x, 1) + 12) * self.tb
         dotted = (2 + 1) * self.r + (2 * BYTES.get(self.x, 1) + 1) * self.tb
         return {
             "linear_dot": 16 * self.ahead * dotted,
             "linear_vec": 4 * (staged + partial),
             "linear_row": 4 * (self.wg // self.reach),
-            "linear_few": 0 if self.lanes == "given" else 16 * staged_few + 4 * (self.wg // self.reach) * self.tb,
+            "linear_few": 0 if self.lanes == "given" else staged_few + 4 * (self.wg // self.reach) * self.tb,
             "linear_tile": 32 * columns * floats,
             "linear_coop": (27 << 10),
         }.get(self.kernel, 4 * self.wg)

@@ -1,7 +1,6 @@
 // TB rows of x in workgroup memory as integers of BYTES signed bytes, by chunks of 32 that share a scale, STAGED of a row
-// at a time. A chunk is two vec4s for each byte of an integer, the lowest first, and one of its scale and the sum of each run;
-// those of neighbouring chunks lie side by side.
-const VECS = 2u * BYTES + 1u;
+// at a time. A chunk is two vec4s for each byte of an integer, the lowest first, with its scale and the sum of each run
+// beside them; those of neighbouring chunks lie side by side.
 const LOADS = (STAGED * 8u + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
 const BATCH = min(LOADS, max(1u, 4u / TB));
 const HALVES = FOURS / 4u;              // vec4s of the bytes of a run
@@ -10,7 +9,8 @@ const_assert WG % 8u == 0u;
 
 alias Bytes = array<vec4u, HALVES>;
 
-var<workgroup> staged: array<vec4u, TB * VECS * STAGED>;
+var<workgroup> staged: array<vec4u, TB * 2u * BYTES * STAGED>;
+var<workgroup> said: array<f32, TB * (1u + PARTS) * STAGED>;
 var<workgroup> partial_squares: array<f32, WG / SUBGROUP * TB>;
 var<private> squares: array<f32, TB>;
 
@@ -70,16 +70,17 @@ fn put(values: vec4f, t: u32, e: u32) {
             bits = rest_of(bits);
         }
         if e % 8u == 0u {
-            staged[place(t, chunk, BYTES, 0u)].x = bitcast<u32>(most / LARGEST);
+            said[told(t, chunk, 0u)] = most / LARGEST;
         }
         if e % FOURS == 0u {
-            staged[place(t, chunk, BYTES, 0u)][1u + e % 8u / FOURS] = bitcast<u32>(most / LARGEST * sum);
+            said[told(t, chunk, 1u + e % 8u / FOURS)] = most / LARGEST * sum;
         }
     }
 }
 
-// Where half h of byte b of a chunk lies; behind the last byte, what is said of the chunk.
-fn place(t: u32, chunk: u32, b: u32, h: u32) -> u32 { return (t * VECS + 2u * b + h) * STAGED + chunk; }
+// Where half h of byte b of a chunk lies, and what is said of it.
+fn place(t: u32, chunk: u32, b: u32, h: u32) -> u32 { return ((t * BYTES + b) * 2u + h) * STAGED + chunk; }
+fn told(t: u32, chunk: u32, which: u32) -> u32 { return (t * (1u + PARTS) + which) * STAGED + chunk; }
 
 fn squares_of(t: u32) -> f32 {
     var sum = 0.0;
@@ -93,9 +94,8 @@ fn squares_of(t: u32) -> f32 {
 
 fn part_of(t: u32, chunk: u32, p: u32) -> Part {
     var part: Part;
-    let said = bitcast<vec4f>(staged[place(t, chunk, BYTES, 0u)]);
-    part.scale = said.x;
-    part.sum = said[1u + p];
+    part.scale = said[told(t, chunk, 0u)];
+    part.sum = said[told(t, chunk, 1u + p)];
     part.low = bytes(t, chunk, 0u, p);
     if BYTES == 2u {
         part.high = bytes(t, chunk, 1u, p);

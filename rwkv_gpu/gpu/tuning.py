@@ -92,7 +92,7 @@ class LinearShape:
         own = {
             "linear_vec": (reach, "reach/meet"),
             "linear_row": (reach,),
-            "linear_few": (reach, *({"plain": ("staged/rows", "staged/rounded")}.get(self.lanes) or ({"given": "given/rows", "copied": "given/copied"}[self.lanes],)), "staged/dot16"),
+            "linear_few": (reach, *({"plain": ("staged/rows", "staged/rounded")}.get(self.lanes) or ({"given": "given/rows"}.get(self.lanes, "given/copied"),)), "staged/dot16"),
             "linear_dot": ("staged/dot16",),
             "linear_lane": ("lanes/spread", "reach/subgroup"),
         }
@@ -222,7 +222,8 @@ class Tuning:
     one_joins: bool = (
         False  # whether the last workgroup joins the runs, where the device allows it, or another dispatch
     )
-    mixes_ahead: bool = False  # whether products of one row norm, shift and mix x themselves, or another dispatch
+    mixes_ahead: bool = False  # whether products of few rows norm, shift and mix x themselves, or another dispatch
+    mixes_rows: int = 1  # rows of a step, each of a sequence of its own, up to which they may
     head_side: int = 0  # lanes that share a row of an RWKV state in decode; with none, it is as in prompts
     head_rows: int = 1  # rows that such lanes share, at least
     late_rows: int = 0  # rows of a step up to which they compute the second halves of LoRAs, too

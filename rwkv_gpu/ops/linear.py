@@ -155,12 +155,13 @@ class LinearRecorder(ProductRecorder):
 
     def _mixes(self, asked: Sequence[Asked]) -> bool:
         """Whether products of one dispatch can mix x while they read it."""
-        buffers = MIXING_BUFFERS + any(one.bias for one in asked)
+        # Of several rows, whose they are is no uniform; and what is added may be asked for later.
+        buffers = MIXING_BUFFERS + any(one.bias for one in asked) + 2 * (self.rows > 1)
         shards = [shard for one in asked for shard in self.weights[one.weight.name].shards]
         plain = len(shards) == len(asked) and not any(one.norm for one in asked)
         fits = buffers <= self.device.capabilities.max_storage_buffers
         shape = self._shape(shards, asked[0].x.shape[1])
-        return plain and fits and shape.norms and not shape.rounds
+        return plain and fits and shape.norms and not shape.rounds and shape.tb >= self.rows
 
     def _kept(self, x: Value, add: Value) -> dict[str, Operand]:
         """What a product binds that adds a value, and puts it into a state if that is due."""

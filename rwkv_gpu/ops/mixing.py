@@ -1,4 +1,4 @@
-"""A norm, shift and mix of one row, held back for products that can do it while they read x."""
+"""A norm, shift and mix of few rows, each of a sequence of its own, held back for products that can do it while they read x."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,14 +21,21 @@ class Mixing(Held):
     shift: Slice
     mix: Slice
     segments: Value
+    rows: int
     parts: int  # that would be written, one for each row of `mix`
     eps: float
     done: set[int] = field(default_factory=set)  # parts that products have mixed themselves, by their offset
 
     @property
+    def part(self) -> str:
+        """The shader part that mixes."""
+        return "x/mixed" if self.rows == 1 else "x/mixed_rows"
+
+    @property
     def constants(self) -> dict[str, Constant]:
         """What the part that mixes is specialised by."""
-        return {"D": self.x.shape[1], "EPS": self.eps}
+        rows: dict[str, Constant] = {"ROWS": self.rows} if self.rows > 1 else {}
+        return {"D": self.x.shape[1], "EPS": self.eps} | rows
 
     @property
     def reading(self) -> dict[str, Operand]:

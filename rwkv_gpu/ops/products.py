@@ -135,7 +135,7 @@ class ProductRecorder(IntegerRecorder):
         table = Table.of(joined, each, self.rows, self.rows, parts)
         self.record(
             name,
-            ("linear_join", "lanes/plain", *table.parts, *_outputs(out, operands)),
+            ("linear_join", "lanes/plain", *table.parts, *_outputs(out, operands, self.rows)),
             {"WG": lanes} | table.constants | NUMBERS,
             operands | table.operands,
             groups=table.blocks * self.rows,
@@ -158,7 +158,7 @@ class ProductRecorder(IntegerRecorder):
         assert shape.workgroup_bytes <= most, f"{shape} wants too much memory"
         t_blocks = -(-self.rows // shape.tb)
         table = Table.of(products, _blocks(products, shape.block, shape.most), t_blocks, self.rows, parts, shape.kernel == "linear_few")
-        linked = [*shard.parts, *table.parts, *_outputs(out, operands), *shape.parts]
+        linked = [*shard.parts, *table.parts, *_outputs(out, operands, self.rows), *shape.parts]
         constants = shape.constants | table.constants | NUMBERS
         constants |= {"PADDED": int(any(width % 32 for width in widths))}
         if staged:
@@ -171,7 +171,7 @@ class ProductRecorder(IntegerRecorder):
             linked.append("norm/rms" if isinstance(norm, Rms) else "norm/none")
         if isinstance(norm, Mixing):
             operands, constants = operands | norm.reading, constants | norm.constants
-            linked.append("x/mixed")
+            linked.append(norm.part)
         elif not shape.rounds:
             linked += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
         self.record(
@@ -186,14 +186,14 @@ class ProductRecorder(IntegerRecorder):
         )
 
 
-def _outputs(out: str, operands: Mapping[str, Operand]) -> list[str]:
+def _outputs(out: str, operands: Mapping[str, Operand], rows: int) -> list[str]:
     """The parts of a kernel that say what becomes of a sum."""
     parts = [f"out/{out}"]
     if out != "parts":
         parts.append("activation")
     if out == "rows":
         parts.append("bias/vector" if "bias" in operands else "bias/none")
-        kept = "kept" if "before" in operands else "rows"
+        kept = ("kept" if rows == 1 else "kept_rows") if "before" in operands else "rows"
         parts.append(f"residual/{kept}" if "residual" in operands else "residual/none")
     return parts
 

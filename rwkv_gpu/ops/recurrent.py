@@ -35,7 +35,8 @@ class RecurrentRecorder(Recording):
     ) -> tuple[Value, ...]:
         whole, parts = stack(self.rows, [mix.shape[1]] * mix.shape[0])
         record = partial(self._norm_shift_mix, x, weight, bias, eps, mix, state, whole)
-        if not (self.tuning.mixes_ahead and self.alone and mix.shape[1] % GRAIN == 0):
+        few = self.alone or (self.single and self.rows <= self.tuning.mixes_rows)
+        if not (self.tuning.mixes_ahead and few and mix.shape[1] % GRAIN == 0):
             record()
             return parts
         self.hold(
@@ -48,6 +49,7 @@ class RecurrentRecorder(Recording):
                 shift=self.vector(bias),
                 mix=self.vector(mix),
                 segments=self.segments,
+                rows=self.rows,
                 parts=len(parts),
                 eps=float(eps),
             )

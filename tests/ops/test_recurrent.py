@@ -10,7 +10,7 @@ import pytest
 from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
-from rwkv_gpu.gpu.tuning import Tuning
+from rwkv_gpu.gpu.tuning import Tuning, vec
 from rwkv_gpu.gpu.weights import Weights, upload_weights
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.recorder import Recorder
@@ -391,6 +391,19 @@ def test_what_products_norm_and_mix_equals_the_reference(device, says, norms):
         case.assert_same(device, steps, rows=1, tuning=tuning)
         plan, _, _ = case.record(device, {"x": normal(1, 192)}, 1, tuning)
         assert sum("norm_shift_mix" in dispatch.name for dispatch in plan.dispatches) == norms
+
+
+@pytest.mark.parametrize(("says", "norms"), ASKED)
+def test_products_norm_and_mix_rows_of_several_sequences(fast_device, says, norms):
+    case = ahead_case(192, says)
+    case.single = True
+    x = {"x": normal(3, 192, seed=40) * 3 + 1}
+    three = batch_of([(3, 0, 1), (5, 3, 1), (6, 2, 1)]).placed(states={3: (3, 3), 5: (2, 5), 6: (6, 6)})
+    two = batch_of([(5, 4, 1), (3, 1, 1)])
+    tuning = replace(mixing(fast_device)[0].only(vec(32, 8, 2, 4)), mixes_rows=3)
+    case.assert_same(fast_device, [(three, x), (two, part(x, slice(1, 3)))], rows=3, tuning=tuning)
+    plan, _, _ = case.record(fast_device, x, 3, tuning)
+    assert sum("norm_shift_mix" in dispatch.name for dispatch in plan.dispatches) == norms
 
 
 def mixing(device: Device) -> list[Tuning]:

@@ -1,0 +1,91 @@
+// ROWS rows x, each of a sequence of its own, normed and mixed with the row before it while they are read:
+// xx + (previous - xx) · mix, xx = layer_norm(x), previous = layer_norm(what the state holds), or 0 for a fresh sequence
+@group(0) @binding(2) var<storage, read> x: array<vec4f>;       // [ROWS, D / 4]
+@group(0) @binding(7) var<storage, read> gain: array<vec4f>;    // [D / 4]
+@group(0) @binding(8) var<storage, read> shift: array<vec4f>;   // [D / 4]
+@group(0) @binding(9) var<storage, read> mix: array<vec4f>;     // [n, D / 4]
+@group(0) @binding(10) var<storage, read> before: array<vec4f>; // [states, D / 4]
+@group(0) @binding(11) var<storage, read> segment: array<Segment>;  // [ROWS]
+
+const D4 = D / 4u;
+const MINE = (D4 + WG - 1u) / WG;       // vec4s of a row for a lane
+const CREWS = WG / SUBGROUP;
+const MEET = min(SUBGROUP, 1u << (32u - countLeadingZeros(CREWS - 1u)));     // lanes that put together what subgroups have found
+
+const_assert D % 4u == 0u;
+
+var<workgroup> partial_moments: array<Moments, CREWS * ROWS>;
+var<private> centre: array<vec4f, ROWS>;    // mean of x and of the row before it, and what they are scaled by
+
+// What a subgroup finds of a row and of the row before it.
+struct Moments {
+    mean: vec2f,
+    squares: vec2f,                     // sums of squared differences from it
+}
+
+// `start` says which row of `mix` it is for, and which row of x: as if rows that were mixed lay there.
+fn x4(start: u32, k: u32, _width: u32) -> vec4f {
+    let d = k / 4u;
+    let t = start / D % ROWS;
+    var own = centre[0];
+    for (var other = 1u; other < ROWS; other++) {
+        own = select(own, centre[other], t == other);
+    }
+    let here = (x[t * D4 + d] - own.x) * own.z * gain[d] + shift[d];
+    let there = (earlier(t, d) - own.y) * own.w * gain[d] + shift[d];
+    return here + (select(there, vec4f(), segment[t].start == 0u) - here) * mix[start / (D * ROWS) * D4 + d];
+}
+
+fn earlier(t: u32, d: u32) -> vec4f { return before[segment[t].source * D4 + d]; }
+
+// Finds mean and deviation of all rows: by subgroup, then over all.
+fn look(lane: u32) {
+    let crew = lane / SUBGROUP;
+    var means: array<vec2f, ROWS>;
+    for (var t = 0u; t < ROWS; t++) {
+        var sums = vec2f();
+        for (var d = lane; d < D4; d += WG) {
+            sums += vec2f(total(x[t * D4 + d]), total(earlier(t, d)));
+        }
+        means[t] = together(sums, SUBGROUP) / max(1.0, count_of(crew));
+    }
+    for (var t = 0u; t < ROWS; t++) {
+        var squares = vec2f();
+        for (var d = lane; d < D4; d += WG) {
+            let here = x[t * D4 + d] - means[t].x;
+            let there = earlier(t, d) - means[t].y;
+            squares += vec2f(dot(here, here), dot(there, there));
+        }
+        squares = together(squares, SUBGROUP);
+        if lane % SUBGROUP == 0u {
+            partial_moments[t * CREWS + crew] = Moments(means[t], squares);
+        }
+    }
+    workgroupBarrier();
+    for (var t = 0u; t < ROWS; t++) {
+        var sums = vec2f();
+        for (var c = lane % MEET; c < CREWS; c += MEET) {
+            sums += partial_moments[t * CREWS + c].mean * count_of(c);
+        }
+        let mean = together(sums, MEET) / f32(D);
+        var squares = vec2f();
+        for (var c = lane % MEET; c < CREWS; c += MEET) {
+            let apart = partial_moments[t * CREWS + c].mean - mean;
+            squares += partial_moments[t * CREWS + c].squares + apart * apart * count_of(c);
+        }
+        centre[t] = vec4f(mean, inverseSqrt(together(squares, MEET) / f32(D) + EPS));
+    }
+}
+
+fn together(v: vec2f, width: u32) -> vec2f { return vec2f(reach_add(v.x, width), reach_add(v.y, width)); }
+
+// How many values of a row the lanes of a subgroup have.
+fn count_of(crew: u32) -> f32 {
+    var count = 0u;
+    for (var first = crew * SUBGROUP; first < D4; first += WG) {
+        count += min(SUBGROUP, D4 - first);
+    }
+    return f32(4u * count);
+}
+
+fn total(v: vec4f) -> f32 { return (v.x + v.y) + (v.z + v.w); }

@@ -28,6 +28,7 @@ class LinearShape:
     fill: int = 0  # workgroups that tiles want: columns are cut into parts until there are as many
     most: int = MANY  # workgroups of linear_row and linear_few
     x: str = "f32"  # what linear_row, linear_few and linear_dot make of x where W is packed: int16 or int8
+    given: bool = False  # whether linear_few finds x rounded, once for all workgroups, or each does it anew
 
     @property
     def norms(self) -> bool:
@@ -37,7 +38,7 @@ class LinearShape:
     @property
     def rounds(self) -> bool:
         """Whether x is made integers of before it."""
-        return self.kernel == "linear_dot" or self.lanes in ("given", "copied")
+        return self.kernel == "linear_dot" or self.given
 
     @property
     def integers(self) -> bool:
@@ -61,7 +62,7 @@ class LinearShape:
             "linear_vec": {"SIDE": self.side, "AHEAD": self.ahead, "SUBGROUP": self.reach},
             "linear_tile": {"SIDE": self.side, "GAP": self.gap, "Tile": self.tile},
             "linear_row": {"SIDE": self.side, "SUBGROUP": self.reach},
-            "linear_few": {"SIDE": self.side, "SUBGROUP": self.reach, "BYTES": BYTES.get(self.x, 1)},
+            "linear_few": {"SIDE": self.side, "SUBGROUP": self.reach, "BYTES": BYTES.get(self.x, 1), "GIVEN": int(self.given)},
             "linear_lane": {"SUBGROUP": self.wg},
             "linear_dot": {"SIDE": self.side, "AHEAD": self.ahead, "BYTES": BYTES.get(self.x, 1)},
         }
@@ -80,7 +81,7 @@ class LinearShape:
             "linear_dot": 16 * self.ahead * dotted,
             "linear_vec": 4 * (staged + partial),
             "linear_row": 4 * (self.wg // self.reach),
-            "linear_few": 0 if self.lanes == "given" else staged_few + 4 * (self.wg // self.reach) * self.tb,
+            "linear_few": 0 if self.given else staged_few + 4 * (self.wg // self.reach) * self.tb,
             "linear_tile": 32 * columns * floats,
             "linear_coop": (27 << 10),
         }.get(self.kernel, 4 * self.wg)
@@ -89,14 +90,15 @@ class LinearShape:
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
         reach = "reach/subgroup" if self.reach > 1 else "reach/lane"
+        staging = ("few/given",) if self.given else ("few/staged", "staged/rounded")
         own = {
             "linear_vec": (reach, "reach/meet"),
             "linear_row": (reach,),
-            "linear_few": (reach, *({"plain": ("staged/rows", "staged/rounded")}.get(self.lanes) or ({"given": "given/rows"}.get(self.lanes, "given/copied"),)), "staged/dot16"),
+            "linear_few": (reach, "few/products", "staged/dot16", *staging),
             "linear_dot": ("staged/dot16",),
             "linear_lane": ("lanes/spread", "reach/subgroup"),
         }
-        return ("lanes/plain" if self.kernel == "linear_few" else f"lanes/{self.lanes}", *own.get(self.kernel, ()))
+        return (f"lanes/{self.lanes}", *own.get(self.kernel, ()))
 
 
 @dataclass(frozen=True)
@@ -283,10 +285,11 @@ def row(wg: int, side: int, r: int, *, reach: int, most: int, x: str = "int16") 
 
 
 def few(
-    wg: int, side: int, r: int, tb: int, *, ahead: int, reach: int, most: int = MANY, x: str = "int16"
+    wg: int, side: int, r: int, tb: int, *, ahead: int = 0, reach: int, most: int = MANY, x: str = "int16"
 ) -> LinearShape:
-    """Workgroups stage some rows of x, and each goes through many rows of W."""
-    return LinearShape("linear_few", wg, r, tb, side=min(side, reach), ahead=ahead, reach=reach, most=most, x=x)
+    """Workgroups stage some rows of x and multiply many rows of W by them; where nothing is staged, x is rounded before."""
+    side, given = min(side, reach), ahead == 0
+    return LinearShape("linear_few", wg, r, tb, side=side, ahead=ahead, reach=reach, most=most, x=x, given=given)
 
 
 def dot(wg: int, side: int, r: int, tb: int, *, x: str, ahead: int = 2, fill: int = 0) -> LinearShape:

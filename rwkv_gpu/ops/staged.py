@@ -82,8 +82,8 @@ def staging(
 def _in_pieces(shape: LinearShape, widths: Sequence[int]) -> tuple[LinearShape, "Pieces"]:
     """A shape of linear_few for matrices of some widths, and how many columns it stages at a time."""
     few = _fitted(shape, widths)
-    most = shape.side * shape.ahead // few.side * few.side
     whole = -(-max(widths) // 32 // few.side) * few.side
+    most = whole if shape.given else shape.side * shape.ahead // few.side * few.side
     return few, Pieces(min(most, whole), whole > most)
 
 

@@ -37,7 +37,7 @@ fn run(group: u32, lane: u32) {
     var raw = raws(matrix, row, line, chunks);
     var next_to = all_beside(matrix, t0, row, output);
     look(lane);
-    if PIECED == 0u {
+    if GIVEN == 0u && PIECED == 0u {
         stage(matrix, t0, 0u, lane);
         workgroupBarrier();
     }
@@ -59,7 +59,7 @@ fn run(group: u32, lane: u32) {
                 let below = select(row, row + stride, last && base + stride < matrix.rows);
                 let next = raws(matrix, below, select(chunk + SIDE, line, last), chunks);
                 for (var p = 0u; p < PARTS; p++) {
-                    multiply(&sums, raw, chunk - piece, p, matrix, row, chunk, chunks);
+                    multiply(&sums, raw, piece, p, matrix, t0, row, chunk, chunks);
                 }
                 raw = next;
             }
@@ -119,9 +119,10 @@ fn all_beside(matrix: Matrix, t0: u32, row: u32, output: u32) -> array<vec2f, OW
 fn multiply(
     sums: ptr<function, array<f32, SUMS>>,
     raw: array<Raw, R * PARTS>,
-    place: u32,
+    piece: u32,
     p: u32,
     matrix: Matrix,
+    t0: u32,
     row: u32,
     chunk: u32,
     chunks: u32,
@@ -135,7 +136,7 @@ fn multiply(
         scale[j] = scale_of(own[j * PARTS + p], i);
     }
     for (var t = 0u; t < TB; t++) {
-        let part = part_of(t, place, p);
+        let part = part_of(matrix, t0, t, piece, chunk, p);
         for (var j = 0u; j < R; j++) {
             let a = (j / PER_OUT * TB + t) * PER_OUT + j % PER_OUT;
             (*sums)[a] = product((*sums)[a], part, q[j], scale[j]);

@@ -3,24 +3,13 @@
 // beside them; those of neighbouring chunks lie side by side.
 const LOADS = (STAGED * 8u + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
 const BATCH = min(LOADS, max(1u, 4u / TB));
-const HALVES = FOURS / 4u;              // vec4s of the bytes of a run
 
 const_assert WG % 8u == 0u;
-
-alias Bytes = array<vec4u, HALVES>;
 
 var<workgroup> staged: array<vec4u, TB * 2u * BYTES * STAGED>;
 var<workgroup> said: array<f32, TB * (1u + PARTS) * STAGED>;
 var<workgroup> partial_squares: array<f32, WG / SUBGROUP * TB>;
 var<private> squares: array<f32, TB>;
-
-// Part p of a chunk of x, a run of W long.
-struct Part {
-    low: Bytes,
-    high: Bytes,
-    scale: f32,
-    sum: f32,
-}
 
 // Stages TB rows of x from a chunk on. Eight lanes have a chunk.
 fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
@@ -92,7 +81,8 @@ fn squares_of(t: u32) -> f32 {
     return sum;
 }
 
-fn part_of(t: u32, chunk: u32, p: u32) -> Part {
+fn part_of(_matrix: Matrix, _t0: u32, t: u32, piece: u32, after: u32, p: u32) -> Part {
+    let chunk = after - piece;
     var part: Part;
     part.scale = said[told(t, chunk, 0u)];
     part.sum = said[told(t, chunk, 1u + p)];
@@ -110,28 +100,4 @@ fn bytes(t: u32, chunk: u32, b: u32, p: u32) -> Bytes {
         found[HALVES - 1u] = staged[place(t, chunk, b, 1u)];
     }
     return found;
-}
-
-fn bytes_of_run(raw: Raw, i: u32) -> Bytes {
-    let packed = packed_of(raw, i);
-    var q: Bytes;
-    q[0] = vec4u(packed[0], packed[1], packed[2], packed[3]);
-    q[HALVES - 1u] = vec4u(packed[FOURS - 4u], packed[FOURS - 3u], packed[FOURS - 2u], packed[FOURS - 1u]);
-    return q;
-}
-
-fn product(sum: f32, part: Part, q: Bytes, scale: vec2f) -> f32 {
-    var total = dots(part.low, q);
-    if BYTES == 2u {
-        total += 256 * dots(part.high, q);
-    }
-    return fma(scale.x * part.scale, f32(total), fma(scale.y, part.sum, sum));
-}
-
-fn dots(x: Bytes, q: Bytes) -> i32 {
-    var sum = dot16(0, x[0], q[0]);
-    if HALVES == 2u {
-        sum = dot16(sum, x[HALVES - 1u], q[HALVES - 1u]);
-    }
-    return sum;
 }

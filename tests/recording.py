@@ -9,7 +9,7 @@ import numpy as np
 from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.gpu.tuning import MANY, TILE, TILE_F16, WIDE_TILE, LinearShape, Tuning, dot, lane, row, vec
+from rwkv_gpu.gpu.tuning import MANY, TILE, TILE_F16, WIDE_TILE, LinearShape, Tuning, dot, few, lane, row, vec
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
@@ -41,6 +41,9 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
         shapes["part_rows"] = vec(size, size // 2, 2, 3, reach=size)
         shapes["row"] = row(4 * size, size, 2, reach=size, most=3)
         shapes["row_bytes"] = row(2 * size, size // 2, 4, reach=size, most=2, x="int8")
+        shapes["few"] = few(2 * size, size, 2, 2, ahead=1, reach=size, most=3)
+        shapes["few_whole"] = few(2 * size, size // 2, 4, 4, ahead=4, reach=size, most=2)
+        shapes["few_given"] = few(2 * size, size // 2, 2, 2, reach=size)
         shapes["dot"] = dot(32, 8, 32, 16, x="int16")
         shapes["dot_bytes"] = dot(16, 8, 32, 8, x="int8", ahead=3)
         shapes["dot_wide"] = dot(16, 8, 64, 16, x="int16")

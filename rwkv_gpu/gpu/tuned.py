@@ -139,6 +139,7 @@ def _kernel_runs(shape: LinearShape | ExpertShape, can: Capabilities) -> bool:
     needs: Mapping[str, bool] = {
         "linear_lane": can.subgroup_size == 8,
         "linear_row": can.reach >= LEAST_SUBGROUP,
+        "linear_few": can.reach >= LEAST_SUBGROUP,
         "linear_dot": can.reach >= LEAST_SUBGROUP,
         "experts_lane": can.subgroup_size == 8,
         "linear_coop": can.cooperative_matrix and can.f16,
@@ -153,11 +154,12 @@ def shown(value: Any) -> str:
         return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
     if isinstance(value, LinearShape):
         own = value.lanes
-        if value.kernel in ("linear_vec", "linear_row", "linear_tile", "linear_dot"):
+        if value.kernel in ("linear_vec", "linear_row", "linear_few", "linear_tile", "linear_dot"):
             own = f"side={value.side}" + (f" ahead={value.ahead}" if value.ahead > 1 else "")
             own += f" {value.tile}" if value.tile != "f32" else ""
             own += f" fill={value.fill}" if value.fill else ""
             own += f" {value.x}" if value.x != "f32" else ""
-            own += f" most={value.most}" if value.kernel == "linear_row" else ""
+            own += f" most={value.most}" if value.kernel in ("linear_row", "linear_few") else ""
+            own += " given" if value.given else ""
         return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
     return str(value)

@@ -21,7 +21,9 @@ class LinearShape:
     tb: int  # rows of x for a workgroup
     lanes: str = "plain"  # the part that reduces over a workgroup, where the kernel wants one
     side: int = 1  # lanes of linear_vec, linear_row and linear_few that share a row of W, of tiles along the rows of W
-    ahead: int = 1  # chunks of a row for a lane that linear_vec and linear_few stage at a time, or a workgroup of linear_dot
+    ahead: int = (
+        1  # chunks of a row for a lane that linear_vec and linear_few stage at a time, or a workgroup of linear_dot
+    )
     reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
     tile: str = "f32"  # what linear_tile keeps in workgroup memory: f16 halves it, and rounds
     gap: int = 0  # between its columns, where there is room for one
@@ -48,7 +50,9 @@ class LinearShape:
     @property
     def block(self) -> int:
         """Rows of W for a workgroup."""
-        groups = {"linear_lane": self.wg} | dict.fromkeys(("linear_vec", "linear_row", "linear_few"), self.wg // self.side)
+        groups = {"linear_lane": self.wg} | dict.fromkeys(
+            ("linear_vec", "linear_row", "linear_few"), self.wg // self.side
+        )
         return self.r * groups.get(self.kernel, 1)
 
     def cuts(self, groups: int, width: int) -> int:
@@ -62,7 +66,12 @@ class LinearShape:
             "linear_vec": {"SIDE": self.side, "AHEAD": self.ahead, "SUBGROUP": self.reach},
             "linear_tile": {"SIDE": self.side, "GAP": self.gap, "Tile": self.tile},
             "linear_row": {"SIDE": self.side, "SUBGROUP": self.reach},
-            "linear_few": {"SIDE": self.side, "SUBGROUP": self.reach, "BYTES": BYTES.get(self.x, 1), "GIVEN": int(self.given)},
+            "linear_few": {
+                "SIDE": self.side,
+                "SUBGROUP": self.reach,
+                "BYTES": BYTES.get(self.x, 1),
+                "GIVEN": int(self.given),
+            },
             "linear_lane": {"SUBGROUP": self.wg},
             "linear_dot": {"SIDE": self.side, "AHEAD": self.ahead, "BYTES": BYTES.get(self.x, 1)},
         }

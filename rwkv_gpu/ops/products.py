@@ -41,7 +41,9 @@ class Table:
     known: bool
 
     @classmethod
-    def of(cls, products: Sequence[Product], each: Sequence[int], t_blocks: int, rows: int, parts: int, known: bool = False) -> "Table":
+    def of(
+        cls, products: Sequence[Product], each: Sequence[int], t_blocks: int, rows: int, parts: int, known: bool = False
+    ) -> "Table":
         """Of products that have so many blocks each."""
         starts = list(itertools.accumulate(each, initial=0))
         matrices = [
@@ -104,7 +106,12 @@ class ProductRecorder(IntegerRecorder):
             self._in_parts(name, products, operands, out, shape, parts)
 
     def _as_integers(
-        self, products: Sequence[Product], operands: dict[str, Operand], norm: Rms | Mixing | None, form: str, by_rows: bool = False
+        self,
+        products: Sequence[Product],
+        operands: dict[str, Operand],
+        norm: Rms | Mixing | None,
+        form: str,
+        by_rows: bool = False,
     ) -> tuple[Sequence[Product], dict[str, Operand]]:
         """The same, with x rounded, and normed."""
         x = operands["x"]
@@ -157,7 +164,14 @@ class ProductRecorder(IntegerRecorder):
         shape, staged = staging(shape, shard.packed, widths, out, most)
         assert shape.workgroup_bytes <= most, f"{shape} wants too much memory"
         t_blocks = -(-self.rows // shape.tb)
-        table = Table.of(products, _blocks(products, shape.block, shape.most), t_blocks, self.rows, parts, shape.kernel == "linear_few")
+        table = Table.of(
+            products,
+            _blocks(products, shape.block, shape.most),
+            t_blocks,
+            self.rows,
+            parts,
+            shape.kernel == "linear_few",
+        )
         linked = [*shard.parts, *table.parts, *_outputs(out, operands, self.rows), *shape.parts]
         constants = shape.constants | table.constants | NUMBERS
         constants |= {"PADDED": int(any(width % 32 for width in widths))}

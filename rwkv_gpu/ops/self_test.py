@@ -18,7 +18,7 @@ from .vocabulary import Weight
 # float16 rounds a product by 1/2048 of itself; a wrong layout or a lost fragment is off by its whole.
 TOLERANCE = 5e-3
 ROUNDED = {"int8": 5e-2, "int16": 1e-3}  # what rows of x as integers may be off by
-INTEGERS = ("linear_row", "linear_dot")
+INTEGERS = ("linear_row", "linear_few", "linear_dot")
 ROWS = 3  # of x, where a kernel takes several
 SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # of a block: where they lie, and what they are
 

@@ -29,6 +29,15 @@ BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 FORMATS_OF = dict.fromkeys(("alone", "row", "lane", "tile"), tuple(FORMATS.values()))
 EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K"))
 DECODED = [(kind, fmt) for kind in KINDS for fmt in FORMATS_OF.get(kind, EACH_WAY)]
+# Kernels of nothing but integers: floats go elsewhere.
+PACKED = [fmt for fmt in FORMATS.values() if fmt.parts[0] == "packed"]
+DECODED += [("few", fmt) for fmt in PACKED] + [("few_given", BY_NAME[name]) for name in ("Q4_K", "Q6_K")]
+NORMED = [
+    *((kind, name) for kind in KINDS for name in ("Q4_K", "Q6_K", "F32")),
+    ("few", "Q4_K"),
+    ("few_whole", "Q6_K"),
+    ("few_given", "Q4_K"),
+]
 
 
 @pytest.fixture(params=KINDS)
@@ -113,7 +122,7 @@ def test_every_format_in_every_kernel_with_every_epilogue(device, tuning, fmt):
 
 
 @pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
-@pytest.mark.parametrize("kind", FORMATS_OF)
+@pytest.mark.parametrize("kind", [*FORMATS_OF, "few_whole"])
 def test_gate_and_up_in_pairs_in_every_format(fast_device, kind, fmt):
     if kind not in linear_shapes(fast_device):
         pytest.skip("this device has no subgroups of 8 lanes")
@@ -170,7 +179,7 @@ def test_gate_and_up_in_pairs(device, tuning, name):
     bench.check(lambda g, x: {"y": g.glu(x, w, "silu")}, x=normal(3, 256) / 50)
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "F32"])
+@pytest.mark.parametrize(("tuning", "name"), NORMED, indirect=["tuning"])
 def test_a_norm_on_the_way_in(device, tuning, name):
     """RMS norm in the prologue of each kind of product, or before it where the kernel sees no whole rows."""
     bench = Bench(device, tuning, 3)

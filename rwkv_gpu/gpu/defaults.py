@@ -15,6 +15,7 @@ from .tuning import (
     expert_ladder,
     expert_lane,
     expert_vec,
+    few,
     lane,
     row,
     vec,
@@ -37,6 +38,31 @@ def default_tuning(can: Capabilities) -> Tuning:
     return hardware(can)
 
 
+def few_rows(reach: int) -> list[tuple[Size, LinearShape]]:
+    """Of formats of small integers by 2 to 16 rows, where 48 KiB of memory hold whole rows of 5,120 columns."""
+
+    def by(wg: int, side: int, r: int, tb: int, ahead: int = 0, most: int = MANY) -> LinearShape:
+        return few(wg, side, r, tb, ahead=ahead, reach=reach, most=most)
+
+    return [
+        (Size(2, out=3072, width=5120, packed=True), by(640, 32, 1, 2, 10)),
+        (Size(2, out=4096, width=5120, packed=True), by(512, 32, 1, 2, 10)),
+        (Size(2, out=8192, width=5120, packed=True), by(640, 32, 2, 2, 10)),
+        (Size(2, width=5120, packed=True), by(640, 16, 2, 2, 20, 264)),
+        (Size(2, packed=True), by(512, 32, 2, 2, 10)),
+        (Size(4, out=3072, width=5120, packed=True), by(320, 32, 1, 4, 5)),
+        (Size(4, out=4096, width=5120, packed=True), by(640, 32, 2, 4, 5)),
+        (Size(4, width=5120, packed=True), by(640, 16, 2, 4, 10, 264)),
+        (Size(4, packed=True), by(512, 32, 2, 4, 5)),
+        (Size(8, out=3072, width=5120, packed=True), by(320, 32, 1, 4, 5)),
+        (Size(8, width=5120, packed=True), by(640, 16, 2, 4, 10, 132)),
+        (Size(8, packed=True), by(128, 32, 2, 4)),
+        (Size(16, out=3072, width=5120, packed=True), by(320, 32, 2, 4, 5)),
+        (Size(16, width=5120, packed=True), by(640, 16, 2, 4, 10, 264)),
+        (Size(16, packed=True), by(128, 32, 4, 4)),
+    ]
+
+
 def hardware(can: Capabilities) -> Tuning:
     """A GPU with subgroups; the sizes are those that were best on an NVIDIA H200 (profiles/nvidia-h200.md)."""
 
@@ -54,6 +80,7 @@ def hardware(can: Capabilities) -> Tuning:
             by_size.append((Size(1, out=4096, width=18432, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
             by_size.append((Size(1, out=8192, packed=True), way))
             by_size.append((Size(1, out=12288, packed=True), row(1024, 32, 2, reach=can.reach, most=264)))
+            by_size += [(Size(1, packed=True), way), *few_rows(can.reach)]
         dotted = DOT if can.max_workgroup_memory >= DOT.workgroup_bytes else replace(DOT, ahead=1)
         tiles.append((Size(MANY, out=1024, packed=True), dotted))
     plain = rows(1, min(256, can.max_invocations), 32, 1)

@@ -296,7 +296,7 @@ def row(wg: int, side: int, r: int, *, reach: int, most: int, x: str = "int16") 
 def few(
     wg: int, side: int, r: int, tb: int, *, ahead: int = 0, reach: int, most: int = MANY, x: str = "int16"
 ) -> LinearShape:
-    """Workgroups stage some rows of x and multiply many rows of W by them; where nothing is staged, x is rounded before."""
+    """Workgroups stage some rows of x for many rows of W; where nothing is staged, x is rounded before."""
     side, given = min(side, reach), ahead == 0
     return LinearShape("linear_few", wg, r, tb, side=side, ahead=ahead, reach=reach, most=most, x=x, given=given)
 

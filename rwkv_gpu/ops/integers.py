@@ -17,7 +17,7 @@ class IntegerRecorder(DenseRecorder):
     def integers(
         self, x: Value, widths: Mapping[int, int], form: str, norm: Rms | None, by_rows: bool = False
     ) -> Integers:
-        """Of every x, by where it starts, in the order of its columns or of its rows; of the same ones the same integers."""
+        """Of every x, by where it starts, in the order of its columns or rows; of the same ones the same integers."""
         key = x, tuple(widths.items()), form, by_rows, norm.weight.name if norm else ""
         if key not in self._integers:
             self._integers[key] = self._rounded(x, widths, form, norm, by_rows)

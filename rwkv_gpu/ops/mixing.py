@@ -1,4 +1,4 @@
-"""A norm, shift and mix of few rows, each of a sequence of its own, held back for products that can do it while they read x."""
+"""A norm, shift and mix of few rows, each of its own sequence, held back for products that do it while they read x."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -164,9 +164,10 @@ class ProductRecorder(IntegerRecorder):
         shape, staged = staging(shape, shard.packed, widths, out, most)
         assert shape.workgroup_bytes <= most, f"{shape} wants too much memory"
         t_blocks = -(-self.rows // shape.tb)
+        most = max(1, shape.most // t_blocks)
         table = Table.of(
             products,
-            _blocks(products, shape.block, shape.most),
+            _blocks(products, shape.block, most),
             t_blocks,
             self.rows,
             parts,

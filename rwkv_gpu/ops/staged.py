@@ -82,9 +82,17 @@ def staging(
 def _in_pieces(shape: LinearShape, widths: Sequence[int]) -> tuple[LinearShape, "Pieces"]:
     """A shape of linear_few for matrices of some widths, and how many columns it stages at a time."""
     few = _fitted(shape, widths)
-    whole = -(-max(widths) // 32 // few.side) * few.side
-    most = whole if shape.given else shape.side * shape.ahead // few.side * few.side
-    return few, Pieces(min(most, whole), whole > most)
+    whole = -(-max(widths) // 32 // few.side)  # chunks of a row for a lane
+    pieces = 1 if few.given else -(-whole * few.side // (shape.side * shape.ahead))
+    if not few.given and pieces == 1:
+        few = replace(few, wg=_alike(few, 8 * whole * few.side))
+    return few, Pieces(-(-whole // pieces) * few.side, pieces > 1)
+
+
+def _alike(shape: LinearShape, count: int) -> int:
+    """Lanes of a workgroup, at most those of a shape, that stage so many vec4s of a row with as many for each of them."""
+    every = range(shape.reach, shape.wg + 1, shape.reach)
+    return max((lanes for lanes in every if count % lanes == 0), default=shape.wg)
 
 
 def _fitted(shape: LinearShape, widths: Sequence[int]) -> LinearShape:

@@ -17,6 +17,7 @@ from ..gpu.tuning import (
     dot,
     expert_lane,
     expert_vec,
+    few,
     lane,
     row,
     vec,
@@ -30,6 +31,15 @@ ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups
     (512, 32, 2, 264),
     (1024, 32, 2, 264),
     (1024, 32, 1, 132),
+)
+FEW_WAYS = (  # of linear_few: lanes, those of a row, rows of W, and whether rows of x are staged
+    (320, 32, 1, True),
+    (640, 32, 1, True),
+    (640, 32, 2, True),
+    (640, 16, 2, True),
+    (512, 32, 2, True),
+    (128, 32, 2, False),
+    (128, 32, 4, False),
 )
 DOT_WAYS = (  # of linear_dot: lanes, those along W, rows of W and of x, chunks
     (128, 16, 128, 64, 2),
@@ -45,8 +55,8 @@ def linear_shapes(
     can: Capabilities, rows: int, precision: str = "float32", packed: bool = False
 ) -> Iterator[LinearShape]:
     """Matrix kernels for so many rows, as far as their memory is there; for formats of small integers some more."""
-    dots = _dots(can, rows, precision) if packed else ()
-    every = (*dots, *_few(can, rows, precision), *_many(can, rows, precision))
+    integers = (*_several(can, rows, precision), *_dots(can, rows, precision)) if packed else ()
+    every = (*integers, *_few(can, rows, precision), *_many(can, rows, precision))
     yield from (shape for shape in every if shape.workgroup_bytes <= can.max_workgroup_memory)
 
 
@@ -77,6 +87,16 @@ def _row(can: Capabilities, precision: str) -> Iterator[LinearShape]:
     for wg, side, r, most in ROW_WAYS:
         if side <= can.reach and wg <= can.max_invocations:
             yield from (row(wg, side, r, reach=can.reach, most=most, x=x) for x in forms)
+
+
+def _several(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:
+    """For some rows of x as integers, of which as many chunks are staged as 48 KiB hold."""
+    if not can.subgroup or can.software or not 1 < rows <= 16:
+        return
+    tb = min(4, 1 << (rows - 1).bit_length())
+    for (wg, side, r, staged), x in product(FEW_WAYS, _forms(precision)):
+        if wg <= can.max_invocations:
+            yield few(wg, side, r, tb, ahead=640 // (side * tb) if staged else 0, reach=can.reach, most=264, x=x)
 
 
 def _dots(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:

@@ -90,7 +90,7 @@ def _in_pieces(shape: LinearShape, widths: Sequence[int]) -> tuple[LinearShape, 
 
 
 def _alike(shape: LinearShape, count: int) -> int:
-    """Lanes of a workgroup, at most those of a shape, that stage so many vec4s of a row with as many for each of them."""
+    """Lanes of a workgroup, at most those of a shape, of which each stages as many of the vec4s of a row."""
     every = range(shape.reach, shape.wg + 1, shape.reach)
     return max((lanes for lanes in every if count % lanes == 0), default=shape.wg)
 

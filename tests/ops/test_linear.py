@@ -151,7 +151,7 @@ def test_a_plan_of_one_row(device, tuning, outs):
 def test_long_rows_of_odd_length(fast_device):
     """(17, 4095, 4097) in F16: no tile, run or word divides anything."""
     for shape in linear_shapes(fast_device).values():
-        if shape.rounds:
+        if shape.integers:
             continue
         bench = Bench(fast_device, Tuning(8, 64, "workgroup", ((MANY, shape),)), 17)
         w = bench.matrix("w", BY_NAME["F16"], (4095, 4097))

@@ -47,6 +47,7 @@ class Pieces:
 
     chunks: int  # of 32 columns
     pieced: bool  # whether rows have more
+    nbytes: int = 0  # of workgroup memory, beside what the shape asks for
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -84,9 +85,11 @@ def _in_pieces(shape: LinearShape, widths: Sequence[int]) -> tuple[LinearShape, 
     few = _fitted(shape, widths)
     whole = -(-max(widths) // 32 // few.side)  # chunks of a row for a lane
     pieces = 1 if few.given else -(-whole * few.side // (shape.side * shape.ahead))
-    if not few.given and pieces == 1:
-        few = replace(few, wg=_alike(few, 8 * whole * few.side))
-    return few, Pieces(-(-whole // pieces) * few.side, pieces > 1)
+    ahead = -(-whole // pieces)
+    if not few.given:
+        lanes = few.wg if pieces > 1 else _alike(few, 8 * whole * few.side)
+        few = replace(few, wg=lanes, ahead=ahead)
+    return few, Pieces(ahead * few.side, pieces > 1)
 
 
 def _alike(shape: LinearShape, count: int) -> int:

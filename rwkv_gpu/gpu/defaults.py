@@ -56,10 +56,12 @@ def few_rows(reach: int) -> list[tuple[Size, LinearShape]]:
         (Size(4, packed=True), by(512, 32, 2, 4, 5)),
         (Size(8, out=3072, width=5120, packed=True), by(320, 32, 1, 4, 5)),
         (Size(8, width=5120, packed=True), by(640, 16, 2, 4, 10, 132)),
-        (Size(8, packed=True), by(128, 32, 2, 4)),
+        (Size(8, width=12288, packed=True), by(128, 32, 2, 4)),
+        (Size(8, packed=True), by(512, 32, 2, 4, 5)),
         (Size(16, out=3072, width=5120, packed=True), by(320, 32, 2, 4, 5)),
         (Size(16, width=5120, packed=True), by(640, 16, 2, 4, 10, 264)),
-        (Size(16, packed=True), by(128, 32, 4, 4)),
+        (Size(16, width=12288, packed=True), by(128, 32, 4, 4)),
+        (Size(16, packed=True), by(512, 32, 2, 4, 5)),
     ]
 
 
@@ -96,6 +98,7 @@ def hardware(can: Capabilities) -> Tuning:
         (Size(1, out=4096, width=4096), rows(1, 128, 32, 2)),
         (Size(1, out=4096), plain),
         (Size(2, out=4096), rows(2, 128, 32, 2)),
+        (Size(4, out=2048, width=4096), rows(4, min(512, can.max_invocations), 32, 1)),
         (Size(4, out=4096), rows(4, 128, 32, 4)),
         (Size(64, out=256), rows(4, 128, 32, 1)),
         (Size(16, out=1024), rows(4, 128, 32, 4)),
@@ -132,6 +135,7 @@ def hardware(can: Capabilities) -> Tuning:
         one_ahead=4,
         one_joins=True,
         mixes_ahead=True,
+        mixes_rows=4,
         head_side=8,
         head_rows=2,
         late_rows=16,

@@ -161,7 +161,7 @@ class LinearRecorder(ProductRecorder):
         plain = len(shards) == len(asked) and not any(one.norm for one in asked)
         fits = buffers <= self.device.capabilities.max_storage_buffers
         shape = self._shape(shards, asked[0].x.shape[1])
-        return plain and fits and shape.norms and not shape.rounds and shape.tb >= self.rows
+        return plain and fits and shape.norms and not shape.rounds
 
     def _kept(self, x: Value, add: Value) -> dict[str, Operand]:
         """What a product binds that adds a value, and puts it into a state if that is due."""

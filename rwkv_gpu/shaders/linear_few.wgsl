@@ -36,6 +36,7 @@ fn run(group: u32, lane: u32) {
     let output = first_output(line);
     var raw = raws(matrix, row, line, chunks);
     var next_to = all_beside(matrix, t0, row, output);
+    first_row = t0;
     look(lane);
     if GIVEN == 0u && PIECED == 0u {
         stage(matrix, t0, 0u, lane);

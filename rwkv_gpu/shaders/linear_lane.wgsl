@@ -25,6 +25,7 @@ fn run(group: u32, lane: u32) {
     for (var t = 0u; t < TB; t++) {
         squares[t] = 0.0;
     }
+    first_row = t0;
     look(lane);
     for (var c = 0u; c < chunks; c++) {
         var q: array<array<vec4f, RUN / 4u>, R * PARTS>;

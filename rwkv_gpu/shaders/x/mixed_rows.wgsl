@@ -14,8 +14,8 @@ const MEET = min(SUBGROUP, 1u << (32u - countLeadingZeros(CREWS - 1u)));     // 
 
 const_assert D % 4u == 0u;
 
-var<workgroup> partial_moments: array<Moments, CREWS * ROWS>;
-var<private> centre: array<vec4f, ROWS>;    // mean of x and of the row before it, and what they are scaled by
+var<workgroup> partial_moments: array<Moments, CREWS * TB>;
+var<private> centre: array<vec4f, TB>;      // of each row of a workgroup, mean of x and of the row before it, and their scales
 
 // What a subgroup finds of a row and of the row before it.
 struct Moments {
@@ -28,8 +28,8 @@ fn x4(start: u32, k: u32, _width: u32) -> vec4f {
     let d = k / 4u;
     let t = start / D % ROWS;
     var own = centre[0];
-    for (var other = 1u; other < ROWS; other++) {
-        own = select(own, centre[other], t == other);
+    for (var other = 1u; other < TB; other++) {
+        own = select(own, centre[other], t == first_row + other);
     }
     let here = (x[t * D4 + d] - own.x) * own.z * gain[d] + shift[d];
     let there = (earlier(t, d) - own.y) * own.w * gain[d] + shift[d];
@@ -38,42 +38,44 @@ fn x4(start: u32, k: u32, _width: u32) -> vec4f {
 
 fn earlier(t: u32, d: u32) -> vec4f { return before[segment[t].source * D4 + d]; }
 
-// Finds mean and deviation of all rows: by subgroup, then over all.
+// Finds mean and deviation of a workgroup's rows: by subgroup, then over all.
 fn look(lane: u32) {
     let crew = lane / SUBGROUP;
-    var means: array<vec2f, ROWS>;
-    for (var t = 0u; t < ROWS; t++) {
+    var means: array<vec2f, TB>;
+    for (var own = 0u; own < TB; own++) {
+        let t = min(first_row + own, ROWS - 1u);
         var sums = vec2f();
         for (var d = lane; d < D4; d += WG) {
             sums += vec2f(total(x[t * D4 + d]), total(earlier(t, d)));
         }
-        means[t] = together(sums, SUBGROUP) / max(1.0, count_of(crew));
+        means[own] = together(sums, SUBGROUP) / max(1.0, count_of(crew));
     }
-    for (var t = 0u; t < ROWS; t++) {
+    for (var own = 0u; own < TB; own++) {
+        let t = min(first_row + own, ROWS - 1u);
         var squares = vec2f();
         for (var d = lane; d < D4; d += WG) {
-            let here = x[t * D4 + d] - means[t].x;
-            let there = earlier(t, d) - means[t].y;
+            let here = x[t * D4 + d] - means[own].x;
+            let there = earlier(t, d) - means[own].y;
             squares += vec2f(dot(here, here), dot(there, there));
         }
         squares = together(squares, SUBGROUP);
         if lane % SUBGROUP == 0u {
-            partial_moments[t * CREWS + crew] = Moments(means[t], squares);
+            partial_moments[own * CREWS + crew] = Moments(means[own], squares);
         }
     }
     workgroupBarrier();
-    for (var t = 0u; t < ROWS; t++) {
+    for (var own = 0u; own < TB; own++) {
         var sums = vec2f();
         for (var c = lane % MEET; c < CREWS; c += MEET) {
-            sums += partial_moments[t * CREWS + c].mean * count_of(c);
+            sums += partial_moments[own * CREWS + c].mean * count_of(c);
         }
         let mean = together(sums, MEET) / f32(D);
         var squares = vec2f();
         for (var c = lane % MEET; c < CREWS; c += MEET) {
-            let apart = partial_moments[t * CREWS + c].mean - mean;
-            squares += partial_moments[t * CREWS + c].squares + apart * apart * count_of(c);
+            let apart = partial_moments[own * CREWS + c].mean - mean;
+            squares += partial_moments[own * CREWS + c].squares + apart * apart * count_of(c);
         }
-        centre[t] = vec4f(mean, inverseSqrt(together(squares, MEET) / f32(D) + EPS));
+        centre[own] = vec4f(mean, inverseSqrt(together(squares, MEET) / f32(D) + EPS));
     }
 }
 

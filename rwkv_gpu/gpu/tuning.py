@@ -30,7 +30,7 @@ class LinearShape:
     fill: int = 0  # workgroups that tiles want: columns are cut into parts until there are as many
     most: int = MANY  # workgroups of linear_row and linear_few
     x: str = "f32"  # what linear_row, linear_few and linear_dot make of x where W is packed: int16 or int8
-    given: bool = False  # whether linear_few finds x rounded, once for all workgroups, or each does it anew
+    staged: int = 0  # chunks of 32 columns of x that linear_few stages at a time; with none, x is rounded before
 
     @property
     def norms(self) -> bool:
@@ -40,7 +40,7 @@ class LinearShape:
     @property
     def rounds(self) -> bool:
         """Whether x is made integers of before it."""
-        return self.kernel == "linear_dot" or self.given
+        return self.kernel == "linear_dot" or (self.kernel == "linear_few" and not self.staged)
 
     @property
     def integers(self) -> bool:
@@ -70,7 +70,7 @@ class LinearShape:
                 "SIDE": self.side,
                 "SUBGROUP": self.reach,
                 "BYTES": BYTES.get(self.x, 1),
-                "GIVEN": int(self.given),
+                "AHEAD": self.ahead,
             },
             "linear_lane": {"SUBGROUP": self.wg},
             "linear_dot": {"SIDE": self.side, "AHEAD": self.ahead, "BYTES": BYTES.get(self.x, 1)},
@@ -84,13 +84,13 @@ class LinearShape:
         columns = self.r + self.tb + 8 * self.gap
         staged = 36 * self.side * self.ahead * self.tb
         partial = self.wg // min(self.side, self.reach) * self.r * self.tb + self.wg // self.reach * self.tb
-        staged_few = self.side * self.ahead * (32 * BYTES.get(self.x, 1) + 12) * self.tb
+        chunks = self.staged * (32 * BYTES.get(self.x, 1) + 12) * self.tb
         dotted = (2 + 1) * self.r + (2 * BYTES.get(self.x, 1) + 1) * self.tb
         return {
             "linear_dot": 16 * self.ahead * dotted,
             "linear_vec": 4 * (staged + partial),
             "linear_row": 4 * (self.wg // self.reach),
-            "linear_few": 0 if self.given else staged_few + 4 * (self.wg // self.reach) * self.tb,
+            "linear_few": chunks + 4 * (self.wg // self.reach) * self.tb,
             "linear_tile": 32 * columns * floats,
             "linear_coop": (27 << 10),
         }.get(self.kernel, 4 * self.wg)
@@ -99,7 +99,7 @@ class LinearShape:
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
         reach = "reach/subgroup" if self.reach > 1 else "reach/lane"
-        staging = ("few/given",) if self.given else ("few/staged", "staged/rounded")
+        staging = ("few/staged", "staged/rounded") if self.staged else ("few/given",)
         own = {
             "linear_vec": (reach, "reach/meet"),
             "linear_row": (reach,),
@@ -294,11 +294,20 @@ def row(wg: int, side: int, r: int, *, reach: int, most: int, x: str = "int16") 
 
 
 def few(
-    wg: int, side: int, r: int, tb: int, *, ahead: int = 0, reach: int, most: int = MANY, x: str = "int16"
+    wg: int,
+    side: int,
+    r: int,
+    tb: int,
+    *,
+    staged: int = 0,
+    ahead: int = 1,
+    reach: int,
+    most: int = MANY,
+    x: str = "int16",
 ) -> LinearShape:
     """Workgroups stage some rows of x for many rows of W; where nothing is staged, x is rounded before."""
-    side, given = min(side, reach), ahead == 0
-    return LinearShape("linear_few", wg, r, tb, side=side, ahead=ahead, reach=reach, most=most, x=x, given=given)
+    side = min(side, reach)
+    return LinearShape("linear_few", wg, r, tb, side=side, ahead=ahead, reach=reach, most=most, x=x, staged=staged)
 
 
 def dot(wg: int, side: int, r: int, tb: int, *, x: str, ahead: int = 2, fill: int = 0) -> LinearShape:

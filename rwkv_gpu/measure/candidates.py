@@ -96,7 +96,7 @@ def _several(can: Capabilities, rows: int, precision: str) -> Iterator[LinearSha
     tb = min(4, 1 << (rows - 1).bit_length())
     for (wg, side, r, staged), x in product(FEW_WAYS, _forms(precision)):
         if wg <= can.max_invocations:
-            yield few(wg, side, r, tb, ahead=640 // (side * tb) if staged else 0, reach=can.reach, most=264, x=x)
+            yield few(wg, side, r, tb, staged=640 // tb if staged else 0, reach=can.reach, most=264, x=x)
 
 
 def _dots(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:

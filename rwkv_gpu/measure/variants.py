@@ -42,7 +42,7 @@ def linear_shapes(can: Capabilities) -> dict[str, LinearShape]:
         shapes["row"] = row(4 * can.reach, can.reach, 2, reach=can.reach, most=3)
         shapes["dot"] = dot(32, 8, 64, 32, x="int16")
         shapes["dot, bytes"] = dot(32, 8, 32, 16, x="int8", fill=16)
-        shapes["few"] = few(4 * can.reach, can.reach, 2, 4, ahead=2, reach=can.reach, most=3)
+        shapes["few"] = few(4 * can.reach, can.reach, 2, 4, staged=2 * can.reach, reach=can.reach, most=3)
         shapes["few, given"] = few(2 * can.reach, can.reach // 2, 4, 2, reach=can.reach)
         shapes["row, bytes"] = row(can.reach, can.reach, 2, reach=can.reach, most=MANY, x="int8")
     if size == 8:

@@ -47,12 +47,8 @@ class Pieces:
 
     chunks: int  # of 32 columns
     pieced: bool  # whether rows have more
-    nbytes: int = 0  # of workgroup memory, beside what the shape asks for
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """None beside those of the shape."""
-        return ()
+    parts: tuple[str, ...] = ()  # none beside those of the shape
+    nbytes: int = 0  # nor any memory
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -80,16 +76,18 @@ def staging(
     return replace(shape, kernel="linear_vec", most=MANY), None
 
 
-def _in_pieces(shape: LinearShape, widths: Sequence[int]) -> tuple[LinearShape, "Pieces"]:
-    """A shape of linear_few for matrices of some widths, and how many columns it stages at a time."""
+def _in_pieces(shape: LinearShape, widths: Sequence[int]) -> tuple[LinearShape, Pieces]:
+    """A shape of linear_few for matrices of some widths, and how many columns it has at a time: pieces of one size."""
     few = _fitted(shape, widths)
-    whole = -(-max(widths) // 32 // few.side)  # chunks of a row for a lane
-    pieces = 1 if few.given else -(-whole * few.side // (shape.side * shape.ahead))
-    ahead = -(-whole // pieces)
-    if not few.given:
-        lanes = few.wg if pieces > 1 else _alike(few, 8 * whole * few.side)
-        few = replace(few, wg=lanes, ahead=ahead)
-    return few, Pieces(ahead * few.side, pieces > 1)
+    turns = -(-max(widths) // (32 * few.side))  # chunks of a row for a lane
+    pieces = -(-turns * few.side // few.staged) if few.staged else 1
+    turns = -(-turns // pieces)
+    ahead = max(count for count in range(1, few.ahead + 1) if turns % count == 0)
+    if not few.staged:
+        return replace(few, ahead=ahead), Pieces(turns * few.side, False)
+    chunks = turns * few.side
+    lanes = few.wg if pieces > 1 else _alike(few, 8 * chunks)
+    return replace(few, wg=lanes, ahead=ahead, staged=chunks), Pieces(chunks, pieces > 1)
 
 
 def _alike(shape: LinearShape, count: int) -> int:

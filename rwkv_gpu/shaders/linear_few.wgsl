@@ -2,7 +2,8 @@
 //
 // SIDE lanes have R rows m at a time, and of these every SIDE-th chunk of 32 columns, whose weights they decode once for TB
 // rows t. As many columns of x as have room are in workgroup memory; where that is all of them, a workgroup goes through many
-// rows of W without a barrier. What is multiplied next is on its way meanwhile.
+// rows of W without a barrier. AHEAD chunks are on their way at a time, of the same rows or of the next, each in registers
+// of its own: to move what is still loading would be to wait for it.
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
@@ -16,10 +17,12 @@ const OWN = max(1u, OUTS / SIDE);       // outputs of a lane
 const_assert WG % SUBGROUP == 0u;
 const_assert SUBGROUP % SIDE == 0u;
 const_assert SUBGROUP >= 8u;
-const_assert STAGED % SIDE == 0u;
+const_assert STAGED % (SIDE * AHEAD) == 0u;
 const_assert R % PER_OUT == 0u;
 const_assert ((OUTS & (OUTS - 1u)) == 0u);
 const_assert SIDE <= 32u;
+
+alias Raws = array<Raw, R * PARTS>;
 
 fn run(group: u32, lane: u32) {
     let t0 = group % table.t_blocks * TB;
@@ -34,11 +37,14 @@ fn run(group: u32, lane: u32) {
     var base = BLOCK * (block - matrix.block);
     var row = base + lane / SIDE * R;
     let output = first_output(line);
-    var raw = raws(matrix, row, line, chunks);
+    var raw: array<Raws, AHEAD>;
+    for (var a = 0u; a < AHEAD; a++) {
+        raw[a] = raws(matrix, row, a * SIDE + line, chunks);
+    }
     var next_to = all_beside(matrix, t0, row, output);
     first_row = t0;
     look(lane);
-    if GIVEN == 0u && PIECED == 0u {
+    if WHOLE {
         stage(matrix, t0, 0u, lane);
         workgroupBarrier();
     }
@@ -53,16 +59,17 @@ fn run(group: u32, lane: u32) {
                 stage(matrix, t0, piece, lane);
                 workgroupBarrier();
             }
-            for (var first = piece; first < min(piece + STAGED, chunks); first += SIDE) {
-                let chunk = first + line;
+            for (var first = piece; first < min(piece + STAGED, chunks); first += AHEAD * SIDE) {
                 // Without a branch, which takes longer than to load something once more at the end.
-                let last = first + SIDE >= chunks;
+                let last = first + AHEAD * SIDE >= chunks;
                 let below = select(row, row + stride, last && base + stride < matrix.rows);
-                let next = raws(matrix, below, select(chunk + SIDE, line, last), chunks);
-                for (var p = 0u; p < PARTS; p++) {
-                    multiply(&sums, raw, piece, p, matrix, t0, row, chunk, chunks);
+                for (var a = 0u; a < AHEAD; a++) {
+                    let chunk = first + a * SIDE + line;
+                    for (var p = 0u; p < PARTS; p++) {
+                        multiply(&sums, raw[a], piece, p, matrix, t0, row, chunk, chunks);
+                    }
+                    raw[a] = raws(matrix, below, select(chunk + AHEAD * SIDE, a * SIDE + line, last), chunks);
                 }
-                raw = next;
             }
         }
         if SIDE > 1u { meet(&sums, 0u, line); }
@@ -95,8 +102,8 @@ fn run_of(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> u32 {
 }
 
 // What a lane multiplies of R rows.
-fn raws(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> array<Raw, R * PARTS> {
-    var raw: array<Raw, R * PARTS>;
+fn raws(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> Raws {
+    var raw: Raws;
     for (var j = 0u; j < R; j++) {
         let first = run_of(matrix, row + j, chunk, chunks);
         for (var p = 0u; p < PARTS; p++) {
@@ -119,7 +126,7 @@ fn all_beside(matrix: Matrix, t0: u32, row: u32, output: u32) -> array<vec2f, OW
 // Adds the products of part p of a chunk of R rows with TB rows of x.
 fn multiply(
     sums: ptr<function, array<f32, SUMS>>,
-    raw: array<Raw, R * PARTS>,
+    raw: Raws,
     piece: u32,
     p: u32,
     matrix: Matrix,

@@ -3,6 +3,7 @@
 
 const VECS = 2u * BYTES + 1u;           // vec4s of a chunk: two for each byte of an integer, then (scale, sums)
 const NORMED = false;
+const WHOLE = false;                    // nothing is staged
 
 fn look(_lane: u32) {}
 fn root(_squares: f32, _width: u32) -> f32 { return 1.0; }

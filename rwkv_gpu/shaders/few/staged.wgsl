@@ -1,6 +1,7 @@
 // TB rows of x in workgroup memory as integers of BYTES signed bytes, by chunks of 32 that share a scale, STAGED of a row
 // at a time. A chunk is two vec4s for each byte of an integer, the lowest first, with its scale and the sum of each run
 // beside them; those of neighbouring chunks lie side by side.
+const WHOLE = PIECED == 0u;             // whether all of a row is staged at once
 const LOADS = (STAGED * 8u + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
 const BATCH = min(LOADS, max(1u, 4u / TB));
 

@@ -91,7 +91,7 @@ def _row(can: Capabilities, precision: str) -> Iterator[LinearShape]:
 
 def _several(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:
     """For some rows of x as integers, of which as many chunks are staged as 48 KiB hold."""
-    if not can.subgroup or can.software or not 1 < rows <= 16:
+    if not can.subgroup or can.software or not 1 < rows <= 32:
         return
     tb = min(4, 1 << (rows - 1).bit_length())
     for (wg, side, r, staged), x in product(FEW_WAYS, _forms(precision)):

@@ -14,6 +14,7 @@ from .values import Operand, Value, Vectors, stack
 from .vocabulary import Activation, Rms, Weight
 
 MIXING_BUFFERS = 7  # that a product binds which mixes x and adds no bias
+MIXING_GROUPS = 300  # workgroups that may each norm and mix several rows anew
 LATE = 512  # columns of matrices that may as well be multiplied by what reads the products: second halves of LoRAs
 
 
@@ -161,7 +162,9 @@ class LinearRecorder(ProductRecorder):
         plain = len(shards) == len(asked) and not any(one.norm for one in asked)
         fits = buffers <= self.device.capabilities.max_storage_buffers
         shape = self._shape(shards, asked[0].x.shape[1])
-        return plain and fits and shape.norms and not shape.rounds
+        groups = sum(-(-shard.rows // shape.block) for shard in shards)
+        few = self.rows == 1 or min(groups, shape.most) <= MIXING_GROUPS
+        return plain and fits and few and shape.norms and not shape.rounds
 
     def _kept(self, x: Value, add: Value) -> dict[str, Operand]:
         """What a product binds that adds a value, and puts it into a state if that is due."""

@@ -95,7 +95,7 @@ def _several(can: Capabilities, rows: int, precision: str) -> Iterator[LinearSha
         return
     tb = min(4, 1 << (rows - 1).bit_length())
     for (wg, side, r, staged), x in product(FEW_WAYS, _forms(precision)):
-        if wg <= can.max_invocations:
+        if wg <= can.max_invocations and side <= can.reach:
             yield few(wg, side, r, tb, staged=640 // tb if staged else 0, reach=can.reach, most=264, x=x)
 
 

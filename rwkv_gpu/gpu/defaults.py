@@ -14,6 +14,7 @@ from .tuning import (
     Tuning,
     expert_ladder,
     expert_lane,
+    expert_row,
     expert_vec,
     few,
     lane,
@@ -121,7 +122,9 @@ def hardware(can: Capabilities) -> Tuning:
         packed += [*ladder[1:4], (32, ladder[4][1]), (MANY, dotted)]
     wide = min(64, 2 * can.reach)
     alone = expert_vec(128, 16, 2, 1, reach=can.reach, summing=(wide, 2))
-    experts = ((0.25, alone), *expert_ladder(128, 16, can.reach, (wide, 4)))
+    staged = expert_row(min(512, can.max_invocations), min(16, can.reach), 2, reach=can.reach, summing=(can.reach, 1))
+    first = ((0.25, staged), (0.25, alone)) if can.integer_dot else ((0.25, alone),)
+    experts = (*first, *expert_ladder(128, 16, can.reach, (wide, 4)))
     norms = min(1024, can.max_invocations)
     return Tuning(
         norms,

@@ -141,6 +141,7 @@ def _kernel_runs(shape: LinearShape | ExpertShape, can: Capabilities) -> bool:
         "linear_row": can.reach >= LEAST_SUBGROUP,
         "linear_few": can.reach >= LEAST_SUBGROUP,
         "linear_dot": can.reach >= LEAST_SUBGROUP,
+        "experts_row": can.reach >= LEAST_SUBGROUP,
         "experts_lane": can.subgroup_size == 8,
         "linear_coop": can.cooperative_matrix and can.f16,
     }

@@ -114,11 +114,11 @@ class LinearShape:
 class ExpertShape:
     """One way to spread products with experts over workgroups."""
 
-    kernel: str  # experts_vec, experts_lane, experts_tile
+    kernel: str  # experts_vec, experts_row, experts_lane, experts_tile
     wg: int  # lanes of a workgroup
     r: int  # rows of an expert's matrices: for a workgroup, or lanes that share them; even, as gate and up take turns
     tb: int  # choices of one expert for a workgroup; with 1 they are taken as they come, with more they are sorted
-    side: int = 1  # lanes of experts_vec that share rows
+    side: int = 1  # lanes of experts_vec and experts_row that share rows
     reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
     sum_side: int = 0  # lanes that share rows where the products of all choices of a row are summed; 0 is as many
     sum_r: int = 0  # rows that they share there
@@ -129,19 +129,25 @@ class ExpertShape:
         return replace(self, side=self.sum_side or self.side, r=self.sum_r or self.r)
 
     @property
+    def of_floats(self) -> "ExpertShape":
+        """The same where x does not become integers."""
+        return replace(self, kernel="experts_vec") if self.kernel == "experts_row" else self
+
+    @property
     def block(self) -> int:
         """Rows of an expert's matrices for a workgroup."""
-        return self.r * {"experts_vec": self.wg // self.side, "experts_lane": self.wg}.get(self.kernel, 1)
+        groups = {"experts_vec": self.wg // self.side, "experts_row": self.wg // self.side, "experts_lane": self.wg}
+        return self.r * groups.get(self.kernel, 1)
 
     @property
     def norms(self) -> bool:
         """Whether it can norm x on the way: lanes that share rows see all of it."""
-        return self.kernel == "experts_vec"
+        return self.kernel in ("experts_vec", "experts_row")
 
     @property
     def sums(self) -> bool:
         """Whether the products of one row can be summed where they are computed."""
-        return self.kernel == "experts_vec" and self.tb == 1
+        return self.norms and self.tb == 1
 
     def staged(self, run: int, runs: int = MANY) -> int:
         """Runs of a row of x that lie in workgroup memory at a time: all of so many, or as many as have room."""
@@ -164,13 +170,14 @@ class ExpertShape:
     def constants(self) -> dict[str, Constant]:
         """What the kernel is specialised by."""
         own: dict[str, Constant] = {"SIDE": self.side, "SUBGROUP": self.reach}
-        return {"WG": self.wg, "R": self.r, "TB": self.tb, **(own if self.kernel == "experts_vec" else {})}
+        return {"WG": self.wg, "R": self.r, "TB": self.tb, **(own if self.norms else {})}
 
     @property
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
         own = {
             "experts_vec": ("experts/stage", "reach/meet", "reach/subgroup" if self.reach > 1 else "reach/lane"),
+            "experts_row": ("reach/subgroup", "staged/integers", "staged/rounded", "staged/dot16"),
             "experts_lane": ("lanes/spread",),
         }
         return ("lanes/plain", *own.get(self.kernel, ()))
@@ -184,6 +191,11 @@ def expert_vec(
 ) -> ExpertShape:
     """Lanes share rows and reduce; `summing` are the lanes and rows where all products of a row are summed."""
     return ExpertShape("experts_vec", wg, r, tb, side, reach, *summing)
+
+
+def expert_row(wg: int, side: int, r: int, *, reach: int, summing: tuple[int, int] = (0, 0)) -> ExpertShape:
+    """Workgroups stage the x of one choice as integers."""
+    return ExpertShape("experts_row", wg, r, 1, side, reach, *summing)
 
 
 def expert_lane(r: int, tb: int) -> ExpertShape:
@@ -263,18 +275,21 @@ class Tuning:
 
     def beside(self, lead: LinearShape, own: LinearShape, packed: bool) -> LinearShape:
         """The shape of less work that shares a dispatch with that of `lead`: workgroups of as many lanes."""
-        if own.wg == lead.wg:
+        if own.wg == lead.wg or lead.wg % own.reach:
             return own
         if packed and lead.kernel == "linear_row":
             return replace(lead, r=1)  # few rows: for more workgroups
-        if own.kernel == "linear_vec":  # as many rows for a workgroup as before
-            return replace(own, wg=lead.wg, side=max(1, own.side * lead.wg // (own.wg * own.r)), r=1)
-        return replace(own, wg=lead.wg) if own.kernel == "linear_row" else own
+        if own.kernel == "linear_vec":  # about as many rows for a workgroup as before
+            side = max(1, own.side * lead.wg // (own.wg * own.r))
+            return replace(own, wg=lead.wg, side=1 << (side.bit_length() - 1), r=1)
+        return replace(own, wg=lead.wg) if own.kernel == "linear_row" and lead.wg >= own.side else own
 
-    def expert_shape(self, choices: float, run: int = 32) -> ExpertShape:
-        """The shape for so many choices for each expert, on average."""
+    def expert_shape(self, choices: float, run: int = 32, integers: bool = False) -> ExpertShape:
+        """The shape for so many choices for each expert, on average; `integers` where x may become such."""
         ladder = self.experts_short if run < 32 and self.experts_short else self.experts
-        return next((shape for bound, shape in ladder if choices <= bound), ladder[-1][1])
+        able = (shape for bound, shape in ladder if choices <= bound and (integers or shape.kernel != "experts_row"))
+        shape = next(able, ladder[-1][1])
+        return shape if integers else shape.of_floats
 
 
 TILE = LinearShape("linear_tile", wg=64, r=64, tb=64, side=8)

@@ -16,6 +16,7 @@ from ..gpu.tuning import (
     LinearShape,
     dot,
     expert_lane,
+    expert_row,
     expert_vec,
     few,
     lane,
@@ -41,6 +42,7 @@ FEW_WAYS = (  # of linear_few: lanes, those of a row, rows of W, and whether row
     (128, 32, 2, False),
     (128, 32, 4, False),
 )
+EXPERT_WAYS = ((256, 16, 2), (512, 16, 2), (512, 16, 4), (1024, 16, 2))  # of experts_row: lanes, those of a row, rows
 DOT_WAYS = (  # of linear_dot: lanes, those along W, rows of W and of x, chunks
     (128, 16, 128, 64, 2),
     (128, 8, 64, 128, 2),
@@ -137,6 +139,10 @@ def expert_shapes(can: Capabilities) -> Iterator[ExpertShape]:
                 shape = expert_vec(128, side, r, tb, reach=can.reach, summing=(sum_side, sum_r))
                 if shape.workgroup_bytes <= can.max_workgroup_memory:
                     yield shape
+    if can.subgroup and not can.software:
+        for (wg, side, r), sum_side in product(EXPERT_WAYS, (16, 32)):
+            if wg <= can.max_invocations and sum_side <= can.reach:
+                yield expert_row(wg, side, r, reach=can.reach, summing=(sum_side, 1))
     yield EXPERT_TILE
 
 

@@ -227,7 +227,8 @@ def _mixtures(can: Capabilities) -> Iterator[Trial]:
         if fmt.name not in SOME and shape != next(iter(expert_shapes(can).values())):
             continue
         tuning = replace(default_tuning(can), experts=((MANY, shape),), experts_short=())
-        yield Trial("experts", fmt.name, name, tuning, _mixture, inputs, _experts(fmt), ROUNDED)
+        allowed = 2 * INTEGERS["int16"] if shape.kernel == "experts_row" else ROUNDED
+        yield Trial("experts", fmt.name, name, tuning, _mixture, inputs, _experts(fmt), allowed)
 
 
 def _experts(fmt: Format) -> dict[str, Stored]:

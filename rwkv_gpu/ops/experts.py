@@ -21,6 +21,8 @@ from .vocabulary import LEAST_SUM, NUMBER, NUMBERS, Activation, Rms, Routing, We
 
 SORT_LANES = 256  # of the one workgroup that sorts
 MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other
+CHUNK_BYTES = 80  # of 32 columns of x as integers of two bytes
+SPARE = 4096  # of workgroup memory, for chunks that fill a row up, and sums
 OWN_RANKED = 16  # logits that a lane has in registers, where every subgroup ranks by itself
 
 
@@ -131,7 +133,7 @@ class ExpertRecorder(LinearRecorder):
         y = Value((self.rows, down.shape[1]))
         residual: dict[str, Operand] = {} if add is None else {"residual": add}
         every = self._each_shard(down)
-        shape = self._expert_shape(every[0], routing)
+        shape = self._expert_shape(every[0], routing, h.shape[1])
         if shape.sums and len(every) == 1:
             self._sum_at_once(every[0], shape, routing, {"x": h, "y": y, **residual})
             return y
@@ -161,9 +163,13 @@ class ExpertRecorder(LinearRecorder):
         together = shards[0].slice.buffer is shards[1].slice.buffer
         return both if together and both.slice.nbytes <= self.device.capabilities.max_binding else None
 
-    def _expert_shape(self, matrices: Matrices, routing: Routing[Value]) -> ExpertShape:
+    def _expert_shape(self, matrices: Matrices, routing: Routing[Value], rows: int = 1) -> ExpertShape:
+        """For products of as many rows of x at a time."""
         choices = self.rows * routing.experts.shape[1]
-        return self.tuning.expert_shape(choices / matrices.experts, matrices.shards[0].run)
+        shard = matrices.shards[0]
+        room = self.device.capabilities.max_workgroup_memory - SPARE
+        integers = shard.packed and matrices.width % 32 == 0 and CHUNK_BYTES * rows * matrices.width // 32 <= room
+        return self.tuning.expert_shape(choices / matrices.experts, shard.run, integers)
 
     def _by_choice(
         self,
@@ -187,7 +193,7 @@ class ExpertRecorder(LinearRecorder):
             constants["EPS"] = float(norm.eps)
         if shape.norms:
             parts.append("norm/rms" if norm else "norm/none")
-            constants["STAGED"] = shape.staged(matrices.shards[0].run, matrices.runs)
+            constants |= self._staging(shape, matrices)
         if shape.tb == 1:
             tiles = choices
             ranking = self._ranking(routing, shape)
@@ -209,10 +215,17 @@ class ExpertRecorder(LinearRecorder):
             row_flops=matrices.flops(used),
         )
 
+    def _staging(self, shape: ExpertShape, matrices: Matrices, rows: int = 1) -> dict[str, Constant]:
+        """How much of so many rows of x lies in workgroup memory at a time, and as what."""
+        if shape.kernel == "experts_vec":
+            return {"STAGED": shape.staged(matrices.shards[0].run, rows * matrices.runs)}
+        chunks = rows * matrices.width // 32
+        return {"STAGED": -(-chunks // shape.side) * shape.side, "BYTES": 2}
+
     def _ranking(self, routing: Routing[Value], shape: ExpertShape) -> Ranking | None:
         """The choice of experts, where the kernel that first asks for it is to make it."""
         ranking = self.held(routing.experts)
-        if not (self.tuning.ranks_late and isinstance(ranking, Ranking) and shape.kernel == "experts_vec"):
+        if not (self.tuning.ranks_late and isinstance(ranking, Ranking) and shape.norms):
             return None
         if shape.reach == 1 or ranking.experts > OWN_RANKED * shape.reach or routing.experts.shape[1] > shape.wg:
             return None
@@ -227,10 +240,11 @@ class ExpertRecorder(LinearRecorder):
         residual = "residual/rows" if "residual" in operands else "residual/none"
         shape = shape.summing
         constants: dict[str, Constant] = {"USED": used, **matrices.constants, **shape.constants}
-        constants["STAGED"] = shape.staged(matrices.shards[0].run, used * matrices.runs)
+        constants |= self._staging(shape, matrices, used)
+        kernel = ("experts_sum_vec", "norm/none") if shape.kernel == "experts_vec" else ("experts_sum_row",)
         self.record(
             matrices.name,
-            ("experts_sum_vec", *matrices.parts, residual, "norm/none", *shape.parts),
+            (*kernel, *matrices.parts, residual, *shape.parts),
             constants,
             operands
             | {"experts": routing.experts, "shares": routing.shares, "w": matrices.slice, "shard": matrices.table},

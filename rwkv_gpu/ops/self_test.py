@@ -9,7 +9,7 @@ from ..gguf.formats import FORMATS
 from ..gpu.defaults import default_tuning
 from ..gpu.device import Device
 from ..gpu.tuned import Tuned
-from ..gpu.tuning import COOP, MANY, TILE, LinearShape, Tuning, vec
+from ..gpu.tuning import COOP, MANY, TILE, LinearShape, Tuning, row, vec
 from ..gpu.weights import Weights, upload_tensor, upload_weights
 from .recorder import Recorder
 from .recording import Scratch
@@ -46,13 +46,18 @@ def integers_work(device: Device, tuning: Tuning) -> bool:
     shapes = dict.fromkeys(
         shape for _, shape in (*tuning.linear_packed, *tuning.linear_sized) if shape.kernel in INTEGERS
     )
+    for _, shape in tuning.experts:
+        if shape.kernel == "experts_row":  # which makes integers of x and multiplies them by the same parts
+            shapes[row(shape.wg, shape.side, shape.r, reach=shape.reach, most=MANY)] = None
     return not shapes or all(_integers_agree(device, list(shapes), name) for name in SCALES)
 
 
 def without_integers(tuning: Tuning) -> Tuning:
     """The same with floats for all rows of x."""
     sized = tuple(one for one in tuning.linear_sized if one[1].kernel not in INTEGERS)
-    return replace(tuning, linear_packed=(), linear_sized=sized)
+    *few, (most, tile) = tuning.experts
+    experts = (*(one for one in few if one[1].kernel != "experts_row"), (most, tile.of_floats))
+    return replace(tuning, linear_packed=(), linear_sized=sized, experts=experts)
 
 
 def _integers_agree(device: Device, shapes: Sequence[LinearShape], name: str) -> bool:

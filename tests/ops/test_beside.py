@@ -72,7 +72,9 @@ def multiplied(device, formats):
     """Products of many rows in one format and of few in another, whose own shapes have other workgroups."""
     size = device.capabilities.reach if device.capabilities.reach >= 8 else 1
     integers = row(4 * size, size, 2, reach=size, most=3) if size > 1 else vec(64, 8, 2, 1)
-    tuning = Tuning(8, 64, "workgroup", ((MANY, vec(16, 8, 2, 1)),), linear_packed=((1, integers),), beside_rows=1)
+    tuning = Tuning(
+        8, 64, "workgroup", ((MANY, vec(max(16, 2 * size), 8, 2, 1)),), linear_packed=((1, integers),), beside_rows=1
+    )
     bench = Bench(device, tuning, 1, spare=0)
     many = bench.matrix("many", BY_NAME[formats[0]], (90, 512))
     few = bench.matrix("few", BY_NAME[formats[1]], (20, 512))

@@ -9,7 +9,7 @@ import pytest
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows, pack_rows
 from rwkv_gpu.gpu.defaults import default_tuning, hardware
-from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, ExpertShape, Tuning, expert_lane, expert_vec
+from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, ExpertShape, Tuning, expert_lane, expert_row, expert_vec
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, align, as_shard, layout, targets
 from rwkv_gpu.ops.experts import most_tiles
 from rwkv_gpu.ops.recorder import Recorder
@@ -25,7 +25,7 @@ TOLERANCE = 1e-5
 GAP = 1e-4
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 F32 = BY_NAME["F32"]
-KINDS = ["default", "each", "sorted", "tile", "subgroups", "part of a subgroup", "lane", "lane_sorted"]
+KINDS = ["default", "each", "sorted", "tile", "subgroups", "part of a subgroup", "row", "lane", "lane_sorted"]
 
 
 def expert_shapes(device) -> dict[str, ExpertShape]:
@@ -38,6 +38,7 @@ def expert_shapes(device) -> dict[str, ExpertShape]:
     }
     if can.subgroup:
         shapes["subgroups"] = expert_vec(4 * can.reach, 2 * can.reach, 4, 1, reach=can.reach, summing=(can.reach, 2))
+        shapes["row"] = expert_row(4 * can.reach, can.reach, 4, reach=can.reach, summing=(can.reach // 2, 1))
         shapes["part of a subgroup"] = expert_vec(2 * can.reach, can.reach // 2, 2, 4, reach=can.reach)
     if can.subgroup_size == 8:
         shapes["lane"] = expert_lane(2, 1)
@@ -119,9 +120,12 @@ class Bench:
             Reference({n: np.abs(v) for n, v in self.values.items()}),
             **{n: np.abs(a) if a.dtype == np.float32 else a for n, a in inputs.items()},
         )
+        # x of experts_row is off by up to 1/65278 of the largest of its 32, twice.
+        rounds = any(shape.kernel == "experts_row" for _, shape in self.recorder.tuning.experts)
+        allowed = 6e-5 if rounds else TOLERANCE
         for name in want:
             assert np.isfinite(got[name]).all(), name
-            assert np.abs(got[name] - want[name]).max() <= TOLERANCE * np.abs(magnitudes[name]).max(), name
+            assert np.abs(got[name] - want[name]).max() <= allowed * np.abs(magnitudes[name]).max(), name
         return plan
 
 

@@ -10,10 +10,12 @@ from ..gpu.tuning import LinearShape
 from .held import Held
 from .mixing import Mixing
 from .products import MATRICES, Product, ProductRecorder
+from .staged import staging
 from .values import Operand, Value, Vectors, stack
 from .vocabulary import Activation, Rms, Weight
 
 MIXING_BUFFERS = 7  # that a product binds which mixes x and adds no bias
+MOMENTS = 16  # bytes of what a subgroup finds of a row while it norms it
 MIXING_GROUPS = 300  # workgroups that may each norm and mix several rows anew
 LATE = 512  # columns of matrices that may as well be multiplied by what reads the products: second halves of LoRAs
 
@@ -160,8 +162,11 @@ class LinearRecorder(ProductRecorder):
         buffers = MIXING_BUFFERS + any(one.bias for one in asked) + 2 * (self.rows > 1)
         shards = [shard for one in asked for shard in self.weights[one.weight.name].shards]
         plain = len(shards) == len(asked) and not any(one.norm for one in asked)
-        fits = buffers <= self.device.capabilities.max_storage_buffers
-        shape = self._shape(shards, asked[0].x.shape[1])
+        can, width = self.device.capabilities, asked[0].x.shape[1]
+        shape = self._shape(shards, width)
+        own, _ = staging(shape, shards[0].packed, [width], "rows", can.max_workgroup_memory)
+        memory = own.workgroup_bytes + MOMENTS * own.tb * (own.wg // own.reach)
+        fits = buffers <= can.max_storage_buffers and memory <= can.max_workgroup_memory
         groups = sum(-(-shard.rows // shape.block) for shard in shards)
         few = self.rows == 1 or min(groups, shape.most) <= MIXING_GROUPS
         return plain and fits and few and shape.norms and not shape.rounds

@@ -97,7 +97,7 @@ fn run(group: u32, lane: u32) {
 
 // The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.
 fn run_of(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> u32 {
-    let here = select(min(chunk, chunks - 1u), chunk, chunks % SIDE == 0u);
+    let here = select(min(chunk, chunks - 1u), chunk, chunks % (SIDE * AHEAD) == 0u);
     return (select(min(row, matrix.rows - 1u), row, matrix.rows % BLOCK == 0u) * chunks + here) * PARTS;
 }
 

@@ -13,7 +13,7 @@ fn stage(_matrix: Matrix, _t0: u32, _piece: u32, _lane: u32) {}
 // Of a chunk beyond the end of a row, zeros.
 fn part_of(matrix: Matrix, t0: u32, t: u32, _piece: u32, chunk: u32, p: u32) -> Part {
     let chunks = matrix.k / 32u;
-    let whole = chunks % SIDE == 0u;
+    let whole = chunks % (SIDE * AHEAD) == 0u;
     let at = matrix.x + min(t0 + t, table.rows - 1u) * VECS * chunks + select(min(chunk, chunks - 1u), chunk, whole);
     var part: Part;
     let said = bitcast<vec4f>(x[at + 2u * BYTES * chunks]) * select(f32(chunk < chunks), 1.0, whole);

@@ -42,14 +42,16 @@ def _with_matrix_units(device: Device) -> Tuning:
 
 
 def integers_work(device: Device, tuning: Tuning) -> bool:
-    """Whether rows of x as integers give what floats do, in every shape that the tuning has for them."""
-    shapes = dict.fromkeys(
-        shape for _, shape in (*tuning.linear_packed, *tuning.linear_sized) if shape.kernel in INTEGERS
-    )
+    """Whether rows of x as integers give what floats do, in every shape that the tuning has for them.
+
+    Of linear_few, whose shapes are many, in one for each way to x: compiling takes most of the time.
+    """
+    every = [shape for _, shape in (*tuning.linear_packed, *tuning.linear_sized) if shape.kernel in INTEGERS]
     for _, shape in tuning.experts:
         if shape.kernel == "experts_row":  # which makes integers of x and multiplies them by the same parts
-            shapes[row(shape.wg, shape.side, shape.r, reach=shape.reach, most=MANY)] = None
-    return not shapes or all(_integers_agree(device, list(shapes), name) for name in SCALES)
+            every.append(row(shape.wg, shape.side, shape.r, reach=shape.reach, most=MANY))
+    ways = {(shape.kernel, shape.rounds) if shape.kernel == "linear_few" else shape: shape for shape in every}
+    return not ways or all(_integers_agree(device, list(ways.values()), name) for name in SCALES)
 
 
 def without_integers(tuning: Tuning) -> Tuning:

@@ -141,7 +141,7 @@ def hardware(can: Capabilities) -> Tuning:
         mixes_rows=4,
         head_side=8,
         head_rows=2,
-        late_rows=16,
+        late_rows=32,
         ranks_late=True,
         beside_rows=2,
         linear_sized=sized,

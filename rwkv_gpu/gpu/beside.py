@@ -80,7 +80,6 @@ def side_by_side(first: Linked, second: Linked, groups: tuple[int, int], same: t
     return Both(Linked(f"{first.name} beside {second.name}", whole, origins), numbers, memory)
 
 
-@functools.lru_cache(maxsize=256)
 def _declarations(source: str) -> tuple[Declaration, ...]:
     """A text taken apart, line by line what it was but for comments; its entry is a function like any other."""
     plain = BUILTIN.sub(r"\2: \3", ENTRY.sub("", ENABLE.sub("\n", COMMENT.sub("", source))))

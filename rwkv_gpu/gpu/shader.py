@@ -81,7 +81,7 @@ class Pipeline:
 def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constant] | None = None) -> Linked:
     """The kernel and its parts, named like `linear_vec` and `format/q4_k`, specialised by constants."""
     texts = [(f"{name}.wgsl", _read(name)) for name in (kernel, *parts)]
-    needs_f16 = any(re.search(r"\bf16\b", _code(text)) for _, text in texts) or "f16" in (constants or {}).values()
+    needs_f16 = any(map(_needs_f16, (kernel, *parts))) or "f16" in (constants or {}).values()
     # What a part enables must stand before everything; its own line stays, empty, so that lines keep their numbers.
     enabled = {line for _, text in texts for line in ENABLE.findall(text)} | ({"enable f16;\n"} if needs_f16 else set())
     texts = [(file, ENABLE.sub("\n", text)) for file, text in texts]
@@ -116,6 +116,11 @@ def _read(name: str) -> str:
         raise ShaderError(f"there is no shader part '{name}'")
     text = path.read_text(encoding="utf-8")
     return text if text.endswith("\n") else text + "\n"
+
+
+@functools.cache
+def _needs_f16(name: str) -> bool:
+    return re.search(r"\bf16\b", _code(_read(name))) is not None
 
 
 def _code(text: str) -> str:

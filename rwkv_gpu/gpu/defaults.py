@@ -9,6 +9,7 @@ from .tuning import (
     MANY,
     TILE,
     WIDE_TILE,
+    ExpertShape,
     LinearShape,
     Size,
     Tuning,
@@ -120,18 +121,13 @@ def hardware(can: Capabilities) -> Tuning:
     )
     if can.integer_dot:
         packed += [*ladder[1:4], (32, ladder[4][1]), (MANY, dotted)]
-    wide = min(64, 2 * can.reach)
-    alone = expert_vec(128, 16, 2, 1, reach=can.reach, summing=(wide, 2))
-    staged = expert_row(min(512, can.max_invocations), min(16, can.reach), 2, reach=can.reach, summing=(can.reach, 1))
-    first = ((0.25, staged), (0.25, alone)) if can.integer_dot else ((0.25, alone),)
-    experts = (*first, *expert_ladder(128, 16, can.reach, (wide, 4)))
     norms = min(1024, can.max_invocations)
     return Tuning(
         norms,
         128,
         "subgroup",
         ladder,
-        experts=experts,
+        experts=_mixtures(can),
         attend_run=32,
         attend_groups=512,
         one_side=16,
@@ -147,3 +143,16 @@ def hardware(can: Capabilities) -> Tuning:
         linear_sized=sized,
         linear_packed=tuple(packed),
     )
+
+
+def _mixtures(can: Capabilities) -> tuple[tuple[float, ExpertShape], ...]:
+    """Kernels for products with experts: with x as integers, where that is fast and W is such, for few choices."""
+    wide = min(64, 2 * can.reach)
+    floats = expert_vec(128, 16, 2, 1, reach=can.reach, summing=(wide, 2))
+    every = ((0.25, floats), *expert_ladder(128, 16, can.reach, (wide, 4)))
+    if not can.integer_dot:
+        return every
+    lanes, side = min(512, can.max_invocations), min(16, can.reach)
+    ways = ((0.1, 2, (can.reach, 1, 1)), (0.25, 2, (side, 1, 1)), (1.5, 4, (side, 2, 1)))
+    integers = ((most, expert_row(lanes, side, r, reach=can.reach, summing=summing)) for most, r, summing in ways)
+    return *integers, *every

@@ -140,9 +140,9 @@ def expert_shapes(can: Capabilities) -> Iterator[ExpertShape]:
                 if shape.workgroup_bytes <= can.max_workgroup_memory:
                     yield shape
     if can.subgroup and not can.software:
-        for (wg, side, r), sum_side in product(EXPERT_WAYS, (16, 32)):
+        for (wg, side, r), (sum_side, sum_r) in product(EXPERT_WAYS, ((16, 1), (16, 2), (32, 1))):
             if wg <= can.max_invocations and sum_side <= can.reach:
-                yield expert_row(wg, side, r, reach=can.reach, summing=(sum_side, 1))
+                yield expert_row(wg, side, r, reach=can.reach, summing=(sum_side, sum_r, 1))
     yield EXPERT_TILE
 
 

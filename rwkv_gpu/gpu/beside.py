@@ -73,7 +73,7 @@ def side_by_side(first: Linked, second: Linked, groups: tuple[int, int], same: t
     )
     texts = texts[0], NUMBER.sub(lambda found: f"@binding({numbers[int(found[1])]})", texts[1])
     enabled = "".join(sorted({line for linked in (first, second) for line in ENABLE.findall(linked.source)}))
-    entry = _entry((first, second), groups, (f"main{ours}", f"main{'' if 'main' in alike else theirs}"))
+    entry = _entry((first, second), groups, (f"main{ours}", f"main{ours if 'main' in alike else theirs}"))
     whole = "".join((enabled, *texts, entry))
     origins = (PRELUDE, enabled.count("\n")), *first.origins, *second.origins, ("entry", entry.count("\n"))
     memory = any("workgroup" in own.tokens and own.name not in alike for own in other)

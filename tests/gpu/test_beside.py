@@ -110,6 +110,14 @@ def test_what_both_declare_alike_stands_once_and_all_else_twice():
     assert both.linked.source.count("fn run") == 2  # writes another y
 
 
+def test_a_kernel_beside_itself_does_twice_what_it_does(device):
+    both = side_by_side(kernel("a", DOUBLED), kernel("b", DOUBLED), (4, 8), ((0, 0), (1, 1), (2, 2)))
+    assert both.linked.source.count("fn run") == 1 and not both.memory
+    x = np.random.default_rng(0).normal(size=64).astype(np.float32)
+    found = ran(device, both.linked, {1: x, 2: np.zeros(16, np.float32)}, 12)
+    assert np.allclose(found[2][:8], 2 * x.reshape(8, 8).sum(1) + 5, rtol=1e-5) and not found[2][8:].any()
+
+
 def test_three_kernels_are_two_and_one(device):
     pair = side_by_side(kernel("doubled", DOUBLED), kernel("squared", SQUARED), (2, 4), ((0, 0), (1, 1)))
     three = side_by_side(pair.linked, kernel("doubled", DOUBLED), (6, 2), ((0, 0),))

@@ -153,6 +153,6 @@ def _mixtures(can: Capabilities) -> tuple[tuple[float, ExpertShape], ...]:
     if not can.integer_dot:
         return every
     lanes, side = min(512, can.max_invocations), min(16, can.reach)
-    ways = ((0.1, 2, (can.reach, 1, 1)), (0.25, 2, (side, 1, 1)), (1.5, 4, (side, 2, 1)))
+    ways = ((0.1, 2, (can.reach, 1)), (0.25, 2, (side, 1)), (1.5, 4, (side, 2)))
     integers = ((most, expert_row(lanes, side, r, reach=can.reach, summing=summing)) for most, r, summing in ways)
     return *integers, *every

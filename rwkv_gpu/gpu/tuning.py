@@ -122,13 +122,11 @@ class ExpertShape:
     reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
     sum_side: int = 0  # lanes that share rows where the products of all choices of a row are summed; 0 is as many
     sum_r: int = 0  # rows that they share there
-    ahead: int = 1  # chunks of a row that a lane of experts_row loads at a time
-    sum_ahead: int = 1  # the same there
 
     @property
     def summing(self) -> "ExpertShape":
         """The same where the products of all choices of a row are summed: few rows, and long ones."""
-        return replace(self, side=self.sum_side or self.side, r=self.sum_r or self.r, ahead=self.sum_ahead)
+        return replace(self, side=self.sum_side or self.side, r=self.sum_r or self.r)
 
     @property
     def of_floats(self) -> "ExpertShape":
@@ -172,7 +170,6 @@ class ExpertShape:
     def constants(self) -> dict[str, Constant]:
         """What the kernel is specialised by."""
         own: dict[str, Constant] = {"SIDE": self.side, "SUBGROUP": self.reach}
-        own |= {"AHEAD": self.ahead} if self.kernel == "experts_row" else {}
         return {"WG": self.wg, "R": self.r, "TB": self.tb, **(own if self.norms else {})}
 
     @property
@@ -196,11 +193,9 @@ def expert_vec(
     return ExpertShape("experts_vec", wg, r, tb, side, reach, *summing)
 
 
-def expert_row(
-    wg: int, side: int, r: int, *, reach: int, ahead: int = 1, summing: tuple[int, int, int] = (0, 0, 1)
-) -> ExpertShape:
-    """Workgroups stage the x of one choice as integers; `summing`: lanes, rows and chunks where products are summed."""
-    return ExpertShape("experts_row", wg, r, 1, side, reach, *summing[:2], ahead, *summing[2:])
+def expert_row(wg: int, side: int, r: int, *, reach: int, summing: tuple[int, int] = (0, 0)) -> ExpertShape:
+    """Workgroups stage the x of one choice as integers; `summing` as above."""
+    return ExpertShape("experts_row", wg, r, 1, side, reach, *summing)
 
 
 def expert_lane(r: int, tb: int) -> ExpertShape:

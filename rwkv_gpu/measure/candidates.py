@@ -142,7 +142,7 @@ def expert_shapes(can: Capabilities) -> Iterator[ExpertShape]:
     if can.subgroup and not can.software:
         for (wg, side, r), (sum_side, sum_r) in product(EXPERT_WAYS, ((16, 1), (16, 2), (32, 1))):
             if wg <= can.max_invocations and sum_side <= can.reach:
-                yield expert_row(wg, side, r, reach=can.reach, summing=(sum_side, sum_r, 1))
+                yield expert_row(wg, side, r, reach=can.reach, summing=(sum_side, sum_r))
     yield EXPERT_TILE
 
 

@@ -61,7 +61,7 @@ def expert_shapes(can: Capabilities) -> dict[str, ExpertShape]:
     shapes["tile"] = EXPERT_TILE
     if can.subgroup:
         shapes["vec, subgroups"] = expert_vec(4 * can.reach, 2 * can.reach, 4, 1, reach=can.reach)
-        shapes["row"] = expert_row(4 * can.reach, can.reach, 2, reach=can.reach, summing=(can.reach, 1, 1))
+        shapes["row"] = expert_row(4 * can.reach, can.reach, 2, reach=can.reach, summing=(can.reach, 1))
         shapes["vec, a subgroup, sorted"] = expert_vec(can.reach, can.reach, 2, 4, reach=can.reach)
     if size == 8:
         shapes |= {"lane": expert_lane(2, 1), "lane, sorted": expert_lane(2, 8)}

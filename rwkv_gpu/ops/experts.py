@@ -220,8 +220,7 @@ class ExpertRecorder(LinearRecorder):
         if shape.kernel == "experts_vec":
             return {"STAGED": shape.staged(matrices.shards[0].run, rows * matrices.runs)}
         chunks = rows * matrices.width // 32
-        turn = shape.side * shape.ahead
-        return {"STAGED": -(-chunks // turn) * turn, "BYTES": 2}
+        return {"STAGED": -(-chunks // shape.side) * shape.side, "BYTES": 2}
 
     def _ranking(self, routing: Routing[Value], shape: ExpertShape) -> Ranking | None:
         """The choice of experts, where the kernel that first asks for it is to make it."""

@@ -1,18 +1,16 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup stages the x of a choice n as integers, SIDE lanes have R rows of W_e
 //
-// As `linear_row`: a lane takes every SIDE-th chunk of 32 columns, AHEAD of them at a time, and loads the next while it
-// multiplies.
+// As `linear_row`: a lane takes every SIDE-th chunk of 32 columns, and loads the next while it multiplies.
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
 
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
 const CHUNKS = K / 32u;
-const TURN = SIDE * AHEAD;  // chunks of a row that its lanes have at a time
 const LANES = WG / SIDE;    // that have rows to themselves, each with those beside it
 
 const_assert K % 32u == 0u;
 const_assert SUBGROUP % SIDE == 0u;
-const_assert STAGED % TURN == 0u;
+const_assert STAGED % SIDE == 0u;
 const_assert OUTS <= SIDE;
 
 var<workgroup> partial_squares: array<f32, WG / SUBGROUP>;
@@ -37,19 +35,12 @@ fn run(group: u32, lane: u32) {
     for (var j = 0u; j < R; j++) {
         sums[j] = 0.0;
     }
-    for (var first = line; first < STAGED; first += TURN) {
-        var next = raw;
-        if TURN < STAGED {
-            next = raws(tile.expert, m0, first + TURN);
-        }
-        for (var n = 0u; n < AHEAD; n++) {
-            let chunk = first + n * SIDE;
-            for (var p = 0u; p < PARTS; p++) {
-                let part = part_of(chunk, p);
-                for (var j = 0u; j < R; j++) {
-                    let own = raw[(n * R + j) * PARTS + p];
-                    sums[j] = product(sums[j], part, own, run_of(tile.expert, m0, j, chunk) + p);
-                }
+    for (var chunk = line; chunk < STAGED; chunk += SIDE) {
+        let next = raws(tile.expert, m0, chunk + SIDE);
+        for (var p = 0u; p < PARTS; p++) {
+            let part = part_of(chunk, p);
+            for (var j = 0u; j < R; j++) {
+                sums[j] = product(sums[j], part, raw[j * PARTS + p], run_of(tile.expert, m0, j, chunk) + p);
             }
         }
         raw = next;
@@ -71,15 +62,13 @@ fn run_of(expert: u32, m0: u32, j: u32, chunk: u32) -> u32 {
     return row_runs(expert, m0, j) + min(chunk, CHUNKS - 1u) * PARTS;
 }
 
-// What a lane multiplies of R rows, from a chunk on.
-fn raws(expert: u32, m0: u32, chunk: u32) -> array<Raw, AHEAD * R * PARTS> {
-    var raw: array<Raw, AHEAD * R * PARTS>;
-    for (var n = 0u; n < AHEAD; n++) {
-        for (var j = 0u; j < R; j++) {
-            let first = run_of(expert, m0, j, chunk + n * SIDE);
-            for (var p = 0u; p < PARTS; p++) {
-                raw[(n * R + j) * PARTS + p] = run_raw(first + p);
-            }
+// What a lane multiplies of R rows.
+fn raws(expert: u32, m0: u32, chunk: u32) -> array<Raw, R * PARTS> {
+    var raw: array<Raw, R * PARTS>;
+    for (var j = 0u; j < R; j++) {
+        let first = run_of(expert, m0, j, chunk);
+        for (var p = 0u; p < PARTS; p++) {
+            raw[j * PARTS + p] = run_raw(first + p);
         }
     }
     return raw;

@@ -9,14 +9,13 @@ const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
 const CHUNKS = K / 32u;
 const ALL = USED * CHUNKS;
-const TURN = SIDE * AHEAD;
 const LANES = WG / SIDE;
 const MATRICES = 1u;
 const NORMED = false;
 
 const_assert K % 32u == 0u;
 const_assert SUBGROUP % SIDE == 0u;
-const_assert STAGED % TURN == 0u;
+const_assert STAGED % SIDE == 0u;
 const_assert R <= SIDE;
 
 var<workgroup> chosen: array<u32, USED>;
@@ -41,18 +40,12 @@ fn run(group: u32, lane: u32) {
     for (var j = 0u; j < R; j++) {
         sums[j] = 0.0;
     }
-    for (var first = line; first < STAGED; first += TURN) {
-        var next = raw;
-        if TURN < STAGED {
-            next = raws(m0, first + TURN);
-        }
-        for (var n = 0u; n < AHEAD; n++) {
-            let chunk = first + n * SIDE;
-            for (var p = 0u; p < PARTS; p++) {
-                let part = part_of(chunk, p);
-                for (var j = 0u; j < R; j++) {
-                    sums[j] = product(sums[j], part, raw[(n * R + j) * PARTS + p], run_of(m0, j, chunk) + p);
-                }
+    for (var chunk = line; chunk < STAGED; chunk += SIDE) {
+        let next = raws(m0, chunk + SIDE);
+        for (var p = 0u; p < PARTS; p++) {
+            let part = part_of(chunk, p);
+            for (var j = 0u; j < R; j++) {
+                sums[j] = product(sums[j], part, raw[j * PARTS + p], run_of(m0, j, chunk) + p);
             }
         }
         raw = next;
@@ -74,14 +67,12 @@ fn run_of(m0: u32, j: u32, chunk: u32) -> u32 {
     return row_runs(chosen[here / CHUNKS], m0, j) + here % CHUNKS * PARTS;
 }
 
-fn raws(m0: u32, chunk: u32) -> array<Raw, AHEAD * R * PARTS> {
-    var raw: array<Raw, AHEAD * R * PARTS>;
-    for (var n = 0u; n < AHEAD; n++) {
-        for (var j = 0u; j < R; j++) {
-            let first = run_of(m0, j, chunk + n * SIDE);
-            for (var p = 0u; p < PARTS; p++) {
-                raw[(n * R + j) * PARTS + p] = run_raw(first + p);
-            }
+fn raws(m0: u32, chunk: u32) -> array<Raw, R * PARTS> {
+    var raw: array<Raw, R * PARTS>;
+    for (var j = 0u; j < R; j++) {
+        let first = run_of(m0, j, chunk);
+        for (var p = 0u; p < PARTS; p++) {
+            raw[j * PARTS + p] = run_raw(first + p);
         }
     }
     return raw;

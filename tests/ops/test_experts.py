@@ -38,9 +38,7 @@ def expert_shapes(device) -> dict[str, ExpertShape]:
     }
     if can.subgroup:
         shapes["subgroups"] = expert_vec(4 * can.reach, 2 * can.reach, 4, 1, reach=can.reach, summing=(can.reach, 2))
-        shapes["row"] = expert_row(
-            4 * can.reach, can.reach, 4, reach=can.reach, ahead=2, summing=(can.reach // 2, 1, 3)
-        )
+        shapes["row"] = expert_row(4 * can.reach, can.reach, 4, reach=can.reach, summing=(can.reach // 2, 1))
         shapes["part of a subgroup"] = expert_vec(2 * can.reach, can.reach // 2, 2, 4, reach=can.reach)
     if can.subgroup_size == 8:
         shapes["lane"] = expert_lane(2, 1)

@@ -73,14 +73,19 @@ def hardware(can: Capabilities) -> Tuning:
     def rows(tb: int, wg: int, side: int, r: int, ahead: int = 1) -> LinearShape:
         return vec(wg, min(side, wg), r, tb, ahead=ahead, reach=can.reach)
 
+    def once(wg: int, side: int, ahead: int) -> LinearShape:
+        return row(wg, side, 1, reach=can.reach, most=132, ahead=ahead)
+
     gap = int(can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes)
     packed: list[tuple[int, LinearShape]] = []
-    by_size, tiles = [], []
+    onces, by_size, tiles = [], [], []
     if can.integer_dot:
         ways = row(512, 32, 2, reach=can.reach, most=264), row(256, 16, 2, reach=can.reach, most=528)
         way = next(way for way in ways if way.wg <= max(256, can.max_invocations))
         packed.append((1, way))
         if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
+            onces.append((Size(1, out=3072, width=3072, packed=True, run=32), once(512, 16, 5)))
+            onces.append((Size(1, out=2640, width=18432, packed=True, run=32), once(640, 32, 2)))
             by_size.append((Size(1, out=4096, width=18432, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
             by_size.append((Size(1, out=8192, packed=True), way))
             by_size.append((Size(1, out=12288, packed=True), row(1024, 32, 2, reach=can.reach, most=264)))
@@ -95,6 +100,7 @@ def hardware(can: Capabilities) -> Tuning:
         (Size(1, out=256), rows(1, 128, 64, 1)),
         (Size(1, out=2048, width=4096), rows(1, 128, 32, 2)),
         (Size(1, out=2048), rows(1, 128, 64, 4)),
+        *onces,
         (Size(1, out=4096, width=3072), rows(1, 128, 32, 2)),
         *by_size,
         (Size(1, out=4096, width=4096), rows(1, 128, 32, 2)),

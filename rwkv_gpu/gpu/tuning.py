@@ -15,15 +15,13 @@ BYTES = {"int16": 2, "int8": 1}  # of an integer that x becomes
 class LinearShape:
     """One way to spread a matrix product over workgroups."""
 
-    kernel: str  # linear_vec, linear_row, linear_few, linear_lane, linear_tile, linear_dot, linear_coop
+    kernel: str  # linear_vec, linear_row, linear_once, linear_few, linear_lane, linear_tile, linear_dot, linear_coop
     wg: int  # lanes of a workgroup
     r: int  # rows of W: for a workgroup; of linear_vec for a group of its lanes, of linear_lane for a lane
     tb: int  # rows of x for a workgroup
     lanes: str = "plain"  # the part that reduces over a workgroup, where the kernel wants one
     side: int = 1  # lanes of linear_vec, linear_row and linear_few that share a row of W, of tiles along the rows of W
-    ahead: int = (
-        1  # chunks of a row for a lane that linear_vec and linear_few stage at a time, or a workgroup of linear_dot
-    )
+    ahead: int = 1  # chunks of a row at a time, for a lane, or a workgroup of linear_dot; of linear_row see `row`
     reach: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
     tile: str = "f32"  # what linear_tile keeps in workgroup memory: f16 halves it, and rounds
     gap: int = 0  # between its columns, where there is room for one
@@ -35,7 +33,7 @@ class LinearShape:
     @property
     def norms(self) -> bool:
         """Whether it can norm x on the way: each workgroup sees whole rows of it."""
-        return self.kernel in ("linear_vec", "linear_row", "linear_few", "linear_lane", "linear_dot")
+        return self.kernel in ("linear_vec", "linear_row", "linear_once", "linear_few", "linear_lane", "linear_dot")
 
     @property
     def rounds(self) -> bool:
@@ -51,7 +49,7 @@ class LinearShape:
     def block(self) -> int:
         """Rows of W for a workgroup."""
         groups = {"linear_lane": self.wg} | dict.fromkeys(
-            ("linear_vec", "linear_row", "linear_few"), self.wg // self.side
+            ("linear_vec", "linear_row", "linear_once", "linear_few"), self.wg // self.side
         )
         return self.r * groups.get(self.kernel, 1)
 
@@ -66,6 +64,7 @@ class LinearShape:
             "linear_vec": {"SIDE": self.side, "AHEAD": self.ahead, "SUBGROUP": self.reach},
             "linear_tile": {"SIDE": self.side, "GAP": self.gap, "Tile": self.tile},
             "linear_row": {"SIDE": self.side, "SUBGROUP": self.reach},
+            "linear_once": {"SIDE": self.side, "AHEAD": self.ahead, "SUBGROUP": self.reach},
             "linear_few": {
                 "SIDE": self.side,
                 "SUBGROUP": self.reach,
@@ -90,6 +89,7 @@ class LinearShape:
             "linear_dot": 16 * self.ahead * dotted,
             "linear_vec": 4 * (staged + partial),
             "linear_row": 4 * (self.wg // self.reach),
+            "linear_once": 4 * (self.wg // self.reach),
             "linear_few": chunks + 4 * (self.wg // self.reach) * self.tb,
             "linear_tile": 32 * columns * floats,
             "linear_coop": (27 << 10),
@@ -103,6 +103,7 @@ class LinearShape:
         own = {
             "linear_vec": (reach, "reach/meet"),
             "linear_row": (reach,),
+            "linear_once": (reach,),
             "linear_few": (reach, "few/products", "staged/dot16", *staging),
             "linear_dot": ("staged/dot16",),
             "linear_lane": ("lanes/spread", "reach/subgroup"),
@@ -221,6 +222,7 @@ class Size:
     out: int = MANY
     width: int = MANY
     packed: bool = False  # whether only of formats of small integers
+    run: int = 0  # that so many weights at least share a scale
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,8 @@ class Tuning:
     ) -> LinearShape:
         """The shape for a plan of so many rows and matrices of a size; beyond the last bound, the last."""
         for size, shape in self.linear_sized:
-            if rows <= size.rows and out <= size.out and width <= size.width and packed >= size.packed:
+            format_fits = packed >= size.packed and run >= size.run
+            if rows <= size.rows and out <= size.out and width <= size.width and format_fits:
                 return shape
         for bound, shape in self.linear_packed if packed else ():
             if rows <= bound:
@@ -303,9 +306,13 @@ def vec(wg: int, side: int, r: int, tb: int, *, ahead: int = 1, reach: int = 1) 
     return LinearShape("linear_vec", wg, r, tb, side=side, ahead=ahead, reach=reach)
 
 
-def row(wg: int, side: int, r: int, *, reach: int, most: int, x: str = "int16") -> LinearShape:
-    """Workgroups stage x once, and each goes through many rows."""
-    return LinearShape("linear_row", wg, r, 1, side=min(side, reach), reach=reach, most=most, x=x)
+def row(wg: int, side: int, r: int, *, reach: int, most: int, ahead: int = 1, x: str = "int16") -> LinearShape:
+    """Workgroups stage x once, and each goes through many rows.
+
+    With chunks ahead, linear_once multiplies where each has but one block of rows.
+    """
+    side = min(side, reach)
+    return LinearShape("linear_row", wg, r, 1, side=side, ahead=ahead, reach=reach, most=most, x=x)
 
 
 def few(

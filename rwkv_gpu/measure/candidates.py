@@ -25,13 +25,15 @@ from ..gpu.tuning import (
 )
 
 PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
-ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups
-    (256, 16, 2, 528),
-    (256, 32, 2, 528),
-    (512, 16, 2, 264),
-    (512, 32, 2, 264),
-    (1024, 32, 2, 264),
-    (1024, 32, 1, 132),
+ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups; of linear_once: chunks ahead
+    (256, 16, 2, 528, 1),
+    (256, 32, 2, 528, 1),
+    (512, 16, 2, 264, 1),
+    (512, 32, 2, 264, 1),
+    (1024, 32, 2, 264, 1),
+    (1024, 32, 1, 132, 1),
+    (512, 16, 1, 132, 5),
+    (640, 32, 1, 132, 2),
 )
 FEW_WAYS = (  # of linear_few: lanes, those of a row, rows of W, and whether rows of x are staged
     (320, 32, 1, True),
@@ -86,9 +88,9 @@ def _row(can: Capabilities, precision: str) -> Iterator[LinearShape]:
     if can.software:
         yield from (row(can.reach, can.reach, 4, reach=can.reach, most=MANY, x=x) for x in forms)
         return
-    for wg, side, r, most in ROW_WAYS:
+    for wg, side, r, most, ahead in ROW_WAYS:
         if side <= can.reach and wg <= can.max_invocations:
-            yield from (row(wg, side, r, reach=can.reach, most=most, x=x) for x in forms)
+            yield from (row(wg, side, r, reach=can.reach, most=most, ahead=ahead, x=x) for x in forms)
 
 
 def _several(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:

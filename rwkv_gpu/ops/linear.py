@@ -164,7 +164,7 @@ class LinearRecorder(ProductRecorder):
         plain = len(shards) == len(asked) and not any(one.norm for one in asked)
         can, width = self.device.capabilities, asked[0].x.shape[1]
         shape = self._shape(shards, width)
-        own, _ = staging(shape, shards[0].packed, [width], "rows", can.max_workgroup_memory)
+        own, _ = staging(shape, shards, [width], "rows", can.max_workgroup_memory)
         memory = own.workgroup_bytes + MOMENTS * own.tb * (own.wg // own.reach)
         fits = buffers <= can.max_storage_buffers and memory <= can.max_workgroup_memory
         groups = sum(-(-shard.rows // shape.block) for shard in shards)

@@ -161,7 +161,7 @@ class ProductRecorder(IntegerRecorder):
         """One dispatch for all the products, which share a format."""
         shard, widths = products[0].shard, [p.k for p in products]
         most = self.device.capabilities.max_workgroup_memory
-        shape, staged = staging(shape, shard.packed, widths, out, most)
+        shape, staged = staging(shape, [p.shard for p in products], widths, out, most)
         assert shape.workgroup_bytes <= most, f"{shape} wants too much memory"
         t_blocks = -(-self.rows // shape.tb)
         most = max(1, shape.most // t_blocks)
@@ -179,6 +179,8 @@ class ProductRecorder(IntegerRecorder):
         if staged:
             linked += staged.parts
             constants |= staged.constants
+        if shape.kernel == "linear_once":
+            constants["WIDTH"] = widths[0]
         if isinstance(norm, Rms):
             operands = operands | {"gain": self.vector(norm.weight)}
             constants["EPS"] = float(norm.eps)

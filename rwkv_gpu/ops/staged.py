@@ -1,4 +1,4 @@
-"""How linear_row keeps a row of x in workgroup memory."""
+"""How linear_row and linear_once keep a row of x in workgroup memory."""
 
 import math
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..gpu.shader import Constant
 from ..gpu.tuning import BYTES, MANY, LinearShape
+from ..gpu.weights import Shard
 
 LEAST_SIDE = 8  # lanes of a row; with fewer, what they load lies too far apart
 
@@ -20,8 +21,8 @@ class Staged:
     @classmethod
     def of(cls, shape: LinearShape, packed: bool, widths: Sequence[int]) -> "Staged":
         """As a fitted shape asks for it."""
-        chunks = [-(-width // 32) for width in widths]
-        return cls(-(-max(chunks) // shape.side) * shape.side, shape.x if packed else "f32")
+        chunks, step = -(-max(widths) // 32), shape.side * shape.ahead
+        return cls(-(-chunks // step) * step, shape.x if packed else "f32")
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -57,7 +58,7 @@ class Pieces:
 
 
 def staging(
-    shape: LinearShape, packed: bool, widths: Sequence[int], out: str, most: int
+    shape: LinearShape, shards: Sequence[Shard], widths: Sequence[int], out: str, most: int
 ) -> tuple[LinearShape, "Staged | Pieces | None"]:
     """A shape as such products need it, and how it stages whole rows of x; another where memory is too little for it.
 
@@ -70,10 +71,25 @@ def staging(
     if shape.kernel != "linear_row":
         return shape, None
     row = _fitted(shape, widths)
-    staged = Staged.of(row, packed, widths)
+    row = _once(row, widths[0]) if _has_once(row, shards, widths, out) else replace(row, ahead=1)
+    staged = Staged.of(row, shards[0].packed, widths)
     if row.workgroup_bytes + staged.nbytes <= most:
         return row, staged
-    return replace(shape, kernel="linear_vec", most=MANY), None
+    return replace(shape, kernel="linear_vec", most=MANY, ahead=1), None
+
+
+def _has_once(shape: LinearShape, shards: Sequence[Shard], widths: Sequence[int], out: str) -> bool:
+    """Whether a shape of linear_row has one block of rows for a workgroup, of what linear_once can multiply."""
+    alike = len(set(widths)) == 1 and widths[0] % 32 == 0 and all(shard.packed and shard.run == 32 for shard in shards)
+    blocks = sum(-(-shard.rows // shape.block) for shard in shards)
+    return shape.ahead > 1 and shape.r == 1 and out == "rows" and alike and blocks <= shape.most
+
+
+def _once(shape: LinearShape, width: int) -> LinearShape:
+    """The same of linear_once: as many chunks at a time as divide those of a lane, or two."""
+    turns = -(-width // (32 * shape.side))
+    ahead = max(count for count in range(1, shape.ahead + 1) if turns % count == 0)
+    return replace(shape, kernel="linear_once", ahead=ahead if ahead > 1 else min(turns, 2))
 
 
 def _in_pieces(shape: LinearShape, widths: Sequence[int]) -> tuple[LinearShape, Pieces]:

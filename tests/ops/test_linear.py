@@ -20,7 +20,7 @@ from tests.recording import linear_shapes, run_plan
 TOLERANCE = 1e-5
 KINDS = [
     *("alone", "alone_rows", "ahead", "subgroups", "subgroup", "part_rows", "lane", "lane_rows"),
-    *("row", "row_bytes", "tile", "wide_tile", "tile_f16", "wide_tile_f16"),
+    *("row", "once", "row_bytes", "tile", "wide_tile", "tile_f16", "wide_tile_f16"),
 ]
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 

@@ -409,5 +409,5 @@ def test_products_norm_and_mix_rows_of_several_sequences(fast_device, says, norm
 def mixing(device: Device) -> list[Tuning]:
     """Each kernel that norms on the way, over lanes alone and over subgroups."""
     plain, shapes = default_tuning(device.capabilities), linear_shapes(device)
-    names = [name for name in ("alone", "subgroups", "row", "lane") if name in shapes]
+    names = [name for name in ("alone", "subgroups", "row", "once", "lane") if name in shapes]
     return [replace(plain.only(shapes[name]), mixes_ahead=True) for name in names]

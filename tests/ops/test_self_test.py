@@ -40,16 +40,17 @@ def test_a_wrong_answer_is_noticed(fast_device, monkeypatch):
     assert not cooperative_matrix_works(fast_device)
 
 
-def test_rows_as_integers_are_used_only_where_they_agree_with_floats(fast_device, monkeypatch):
+@pytest.mark.parametrize(("r", "ahead"), [(2, 1), (1, 2)])
+def test_rows_as_integers_are_used_only_where_they_agree_with_floats(fast_device, monkeypatch, r, ahead):
     if not fast_device.capabilities.subgroup:
         pytest.skip("this device has no subgroups")
     plain = without_integers(default_tuning(fast_device.capabilities))
     reach = fast_device.capabilities.reach
-    integers = replace(plain, linear_packed=((1, row(4 * reach, reach, 2, reach=reach, most=MANY)),))
+    integers = replace(plain, linear_packed=((1, row(4 * reach, reach, r, reach=reach, most=MANY, ahead=ahead)),))
     tuned = SimpleNamespace(tuning=integers)
     assert integers_work(fast_device, integers)
     assert tuning_for(fast_device, tuned) == integers
-    pairs = self_test._pairs
+    products = self_test._products
     answers = iter(range(100))
-    monkeypatch.setattr(self_test, "_pairs", lambda *given: pairs(*given) * (1 + 0.01 * next(answers)))
+    monkeypatch.setattr(self_test, "_products", lambda *given: products(*given) * (1 + 0.01 * next(answers)))
     assert tuning_for(fast_device, tuned) == plain

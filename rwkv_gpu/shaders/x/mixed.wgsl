@@ -7,14 +7,14 @@
 @group(0) @binding(10) var<storage, read> before: array<vec4f>; // [states, D / 4]
 @group(0) @binding(11) var<uniform> segment: Segment;
 
+const READY = false;                    // x is not to be read before the look at it
 const D4 = D / 4u;
 const MINE = (D4 + WG - 1u) / WG;       // vec4s of a row for a lane
 const KEPT = MINE <= 5u;                // whether it keeps both rows in registers while their mean is found
 const CREWS = WG / SUBGROUP;
-const MEET = min(CREWS, SUBGROUP);      // lanes that put together what subgroups have found
+const MEET = min(SUBGROUP, 1u << (32u - countLeadingZeros(CREWS - 1u)));     // lanes that put together what subgroups have found
 
 const_assert D % 4u == 0u;
-const_assert ((MEET & (MEET - 1u)) == 0u);
 
 var<workgroup> partial_moments: array<Moments, CREWS>;
 var<private> centre: vec2f;             // mean of x, and of the row before it

@@ -103,7 +103,8 @@ def _in_pieces(shape: LinearShape, widths: Sequence[int]) -> tuple[LinearShape, 
         return replace(few, ahead=ahead), Pieces(turns * few.side, False)
     chunks = turns * few.side
     lanes = few.wg if pieces > 1 else _alike(few, 8 * chunks)
-    return replace(few, wg=lanes, ahead=ahead, staged=chunks), Pieces(chunks, pieces > 1)
+    most = few.most * (few.wg // lanes)  # a device holds more of fewer lanes
+    return replace(few, wg=lanes, most=most, ahead=ahead, staged=chunks), Pieces(chunks, pieces > 1)
 
 
 def _alike(shape: LinearShape, count: int) -> int:

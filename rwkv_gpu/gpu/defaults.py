@@ -86,7 +86,10 @@ def hardware(can: Capabilities) -> Tuning:
         if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
             onces.append((Size(1, out=3072, width=3072, packed=True, run=32), once(512, 16, 5)))
             onces.append((Size(1, out=2640, width=18432, packed=True, run=32), once(640, 32, 2)))
-            by_size.append((Size(1, out=4096, width=18432, packed=True), row(1024, 32, 1, reach=can.reach, most=132)))
+            long = row(1024, 32, 1, reach=can.reach, most=132)
+            by_size.append((Size(1, out=4096, width=4096, packed=True), long))
+            by_size.append((Size(1, out=4096, width=18432, packed=True, run=32), once(1024, 32, 2)))
+            by_size.append((Size(1, out=4096, width=18432, packed=True), long))
             by_size.append((Size(1, out=8192, packed=True), way))
             by_size.append((Size(1, out=12288, packed=True), row(1024, 32, 2, reach=can.reach, most=264)))
             by_size += [(Size(1, packed=True), way), *few_rows(can.reach)]

@@ -4,7 +4,7 @@ import itertools
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,12 @@ import pytest
 from rwkv_gpu.engine.fit import fit
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import FORMATS
-from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache, link
+from rwkv_gpu.gpu.liveness import Life
+from rwkv_gpu.gpu.shader import link
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops import recording
+from rwkv_gpu.ops.step import Step, lifetimes
+from rwkv_gpu.ops.values import Value
 from rwkv_gpu.ops.vocabulary import NUMBERS
 from tests.golden_files import OWN
 from tests.recording import record, tunings
@@ -62,14 +66,13 @@ def test_every_shader_that_a_gpu_would_be_given_translates(fast_device, subgroup
         fast_device.capabilities, software=False, subgroup=subgroup > 0, subgroup_size=subgroup, reach=max(1, subgroup),
         max_workgroup_memory=48 << 10, max_invocations=1024,
     )  # fmt: skip
-    sources = set()
+    sources: set[str] = set()
 
-    def only_linked(_cache: PipelineCache, linked: Linked) -> Pipeline:
-        sources.add(linked.source)
-        return Pipeline(linked.name, None, None, linked.bindings())
+    def noted(steps: Sequence[Step], outputs: Iterable[Value]) -> dict[Value, Life]:
+        sources.update(step.linked.source for step in steps)
+        return lifetimes(steps, outputs)
 
-    monkeypatch.setattr(PipelineCache, "_compile", only_linked)
-    monkeypatch.setattr(fast_device, "pipelines", PipelineCache(fast_device.handle, checked=False))
+    monkeypatch.setattr(recording, "lifetimes", noted)
     monkeypatch.setattr(fast_device, "capabilities", can)
     for path in OWN.glob("*.gguf"):
         with GGUFFile.open(path) as file:

@@ -90,6 +90,8 @@ def hardware(can: Capabilities) -> Tuning:
             by_size.append((Size(1, out=4096, width=4096, packed=True), long))
             by_size.append((Size(1, out=4096, width=18432, packed=True, run=32), once(1024, 32, 2)))
             by_size.append((Size(1, out=4096, width=18432, packed=True), long))
+            by_size.append((Size(1, out=6144, packed=True), way))
+            by_size.append((Size(1, out=8192, width=3072, packed=True), row(768, 16, 2, reach=can.reach, most=264)))
             by_size.append((Size(1, out=8192, packed=True), way))
             by_size.append((Size(1, out=12288, packed=True), row(1024, 32, 2, reach=can.reach, most=264)))
             by_size += [(Size(1, packed=True), way), *few_rows(can.reach)]

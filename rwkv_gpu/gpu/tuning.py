@@ -280,8 +280,8 @@ class Tuning:
         """The shape of less work that shares a dispatch with that of `lead`: workgroups of as many lanes."""
         if own.wg == lead.wg or lead.wg % own.reach:
             return own
-        if packed and lead.kernel == "linear_row":
-            return replace(lead, r=1)  # few rows: for more workgroups
+        if packed and lead.kernel in ("linear_row", "linear_once"):
+            return replace(lead, kernel="linear_row", r=1, ahead=1)  # few rows: for more workgroups
         if own.kernel == "linear_vec":  # about as many rows for a workgroup as before
             side = max(1, own.side * lead.wg // (own.wg * own.r))
             return replace(own, wg=lead.wg, side=1 << (side.bit_length() - 1), r=1)

@@ -55,6 +55,7 @@ def few_rows(reach: int) -> list[tuple[Size, LinearShape]]:
         (Size(4, out=3072, width=5120, packed=True), by(320, 32, 1, 4, 160)),
         (Size(4, out=4096, width=5120, packed=True), by(640, 32, 2, 4, 160)),
         (Size(4, width=5120, packed=True), by(640, 16, 2, 4, 160, 264)),
+        (Size(4, width=10240, packed=True), by(640, 32, 2, 2, 320)),
         (Size(4, packed=True), by(512, 32, 2, 4, 160)),
         (Size(8, out=3072, width=5120, packed=True), by(320, 32, 1, 4, 160)),
         (Size(8, width=5120, packed=True), by(640, 16, 2, 4, 160, 132)),

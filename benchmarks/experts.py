@@ -17,10 +17,11 @@ from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.expert_shape import ExpertShape
 from rwkv_gpu.gpu.loader import Parameter, place_weights
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.tuned import shown
-from rwkv_gpu.gpu.tuning import MANY, ExpertShape
+from rwkv_gpu.gpu.tuning import MANY
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.measure.candidates import expert_shapes
 from rwkv_gpu.ops.recorder import Recorder

@@ -3,25 +3,8 @@
 from dataclasses import replace
 
 from .device import Capabilities
-from .tuning import (
-    DOT,
-    FILL,
-    MANY,
-    TILE,
-    WIDE_TILE,
-    ExpertShape,
-    LinearShape,
-    Size,
-    Tuning,
-    expert_ladder,
-    expert_lane,
-    expert_row,
-    expert_vec,
-    few,
-    lane,
-    row,
-    vec,
-)
+from .expert_shape import ExpertShape, expert_lane, expert_row, expert_vec
+from .tuning import DOT, FILL, MANY, TILE, WIDE_TILE, LinearShape, Size, Tuning, expert_ladder, few, lane, row, vec
 
 
 def default_tuning(can: Capabilities) -> Tuning:

@@ -17,8 +17,9 @@ from typing import Any
 from ..errors import BadInput
 from .adapters import Adapter
 from .device import LEAST_SUBGROUP, Capabilities
+from .expert_shape import ExpertShape
 from .shader import fingerprint
-from .tuning import ExpertShape, LinearShape, Size, Tuning
+from .tuning import LinearShape, Size, Tuning
 
 LADDERS = {
     "linear": LinearShape,

@@ -5,24 +5,8 @@ from dataclasses import replace
 from itertools import product
 
 from ..gpu.device import Capabilities
-from ..gpu.tuning import (
-    COOP,
-    EXPERT_TILE,
-    FILL,
-    MANY,
-    TILE,
-    WIDE_TILE,
-    ExpertShape,
-    LinearShape,
-    dot,
-    expert_lane,
-    expert_row,
-    expert_vec,
-    few,
-    lane,
-    row,
-    vec,
-)
+from ..gpu.expert_shape import EXPERT_TILE, ExpertShape, expert_lane, expert_row, expert_vec
+from ..gpu.tuning import COOP, FILL, MANY, TILE, WIDE_TILE, LinearShape, dot, few, lane, row, vec
 
 PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
 ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups; of linear_once: chunks ahead

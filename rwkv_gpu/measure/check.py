@@ -11,7 +11,8 @@ from ..gguf.formats import Format
 from ..gguf.planes import dequantise_rows
 from ..gpu.defaults import default_tuning
 from ..gpu.device import Device
-from ..gpu.tuning import MANY, ExpertShape, LinearShape, Tuning
+from ..gpu.expert_shape import ExpertShape
+from ..gpu.tuning import MANY, LinearShape, Tuning
 from ..gpu.weights import BY_NAME, Weights, upload_tensor
 from ..ops.recorder import Recorder
 from ..ops.recording import Scratch

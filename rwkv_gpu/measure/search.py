@@ -15,9 +15,10 @@ import numpy as np
 from ..engine.runner import GpuRunner
 from ..errors import DeviceLost, RwkvGpuError
 from ..gguf.file import GGUFFile
+from ..gpu.expert_shape import ExpertShape
 from ..gpu.plan import Plan
 from ..gpu.tuned import Choice, shown
-from ..gpu.tuning import MANY, ExpertShape, LinearShape, Size, Tuning
+from ..gpu.tuning import MANY, LinearShape, Size, Tuning
 from ..ops.batch import Batch
 from . import candidates
 from .bench import rewind

@@ -4,25 +4,8 @@ from dataclasses import replace
 
 from ..gpu.defaults import default_tuning
 from ..gpu.device import Capabilities
-from ..gpu.tuning import (
-    COOP,
-    EXPERT_TILE,
-    MANY,
-    TILE,
-    TILE_F16,
-    WIDE_TILE,
-    ExpertShape,
-    LinearShape,
-    Tuning,
-    dot,
-    expert_lane,
-    expert_row,
-    expert_vec,
-    few,
-    lane,
-    row,
-    vec,
-)
+from ..gpu.expert_shape import EXPERT_TILE, ExpertShape, expert_lane, expert_row, expert_vec
+from ..gpu.tuning import COOP, MANY, TILE, TILE_F16, WIDE_TILE, LinearShape, Tuning, dot, few, lane, row, vec
 
 
 def linear_shapes(can: Capabilities) -> dict[str, LinearShape]:

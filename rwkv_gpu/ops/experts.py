@@ -10,9 +10,9 @@ from functools import partial
 
 import numpy as np
 
+from ..gpu.expert_shape import ExpertShape
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant
-from ..gpu.tuning import ExpertShape
 from ..gpu.weights import Shard
 from .held import Held
 from .linear import LinearRecorder

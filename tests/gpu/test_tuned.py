@@ -10,8 +10,9 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu import tuned as module
 from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.expert_shape import expert_lane
 from rwkv_gpu.gpu.tuned import Choice, Tuned, file_name, find, parse, runs, save, slug
-from rwkv_gpu.gpu.tuning import COOP, MANY, TILE_F16, LinearShape, expert_lane, lane, row, vec
+from rwkv_gpu.gpu.tuning import COOP, MANY, TILE_F16, LinearShape, lane, row, vec
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.defaults import default_tuning
-from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, expert_vec
+from rwkv_gpu.gpu.expert_shape import EXPERT_TILE, expert_vec
+from rwkv_gpu.gpu.tuning import MANY
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.reference import Reference

@@ -9,7 +9,8 @@ import pytest
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows, pack_rows
 from rwkv_gpu.gpu.defaults import default_tuning, hardware
-from rwkv_gpu.gpu.tuning import EXPERT_TILE, MANY, ExpertShape, Tuning, expert_lane, expert_row, expert_vec
+from rwkv_gpu.gpu.expert_shape import EXPERT_TILE, ExpertShape, expert_lane, expert_row, expert_vec
+from rwkv_gpu.gpu.tuning import MANY, Tuning
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, align, as_shard, layout, targets
 from rwkv_gpu.ops.experts import most_tiles
 from rwkv_gpu.ops.recorder import Recorder

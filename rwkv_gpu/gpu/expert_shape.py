@@ -74,7 +74,14 @@ class ExpertShape:
         """What it links, whatever it multiplies."""
         own = {
             "experts_vec": ("experts/stage", "reach/meet", "reach/subgroup" if self.reach > 1 else "reach/lane"),
-            "experts_row": ("reach/subgroup", "staged/integers", "staged/rounded", "staged/dot16"),
+            "experts_row": (
+                "reach/subgroup",
+                "reach/squares",
+                "staged/integers",
+                "staged/bytes",
+                "staged/rounded",
+                "staged/dot16",
+            ),
             "experts_lane": ("lanes/spread",),
         }
         return ("lanes/plain", *own.get(self.kernel, ()))

@@ -102,9 +102,9 @@ class LinearShape:
         staging = ("few/staged", "staged/rounded") if self.staged else ("few/given",)
         own = {
             "linear_vec": (reach, "reach/meet"),
-            "linear_row": (reach,),
-            "linear_once": (reach,),
-            "linear_few": (reach, "few/products", "staged/dot16", *staging),
+            "linear_row": (reach, "reach/squares"),
+            "linear_once": (reach, "reach/squares"),
+            "linear_few": (reach, "staged/bytes", "staged/dot16", *staging),
             "linear_dot": ("staged/dot16",),
             "linear_lane": ("lanes/spread", "reach/subgroup"),
         }

@@ -27,9 +27,9 @@ class Mixing(Held):
     done: set[int] = field(default_factory=set)  # parts that products have mixed themselves, by their offset
 
     @property
-    def part(self) -> str:
-        """The shader part that mixes."""
-        return "x/mixed" if self.rows == 1 else "x/mixed_rows"
+    def shader_parts(self) -> tuple[str, str]:
+        """What mixes, as a kernel links it."""
+        return "x/mixed" if self.rows == 1 else "x/mixed_rows", "x/moments"
 
     @property
     def constants(self) -> dict[str, Constant]:

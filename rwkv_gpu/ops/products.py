@@ -188,7 +188,7 @@ class ProductRecorder(IntegerRecorder):
             linked.append("norm/rms" if isinstance(norm, Rms) else "norm/none")
         if isinstance(norm, Mixing):
             operands, constants = operands | norm.reading, constants | norm.constants
-            linked.append(norm.part)
+            linked += norm.shader_parts
         elif not shape.rounds:
             linked += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
         self.record(

@@ -27,7 +27,11 @@ class Staged:
     @property
     def parts(self) -> tuple[str, ...]:
         """The shader parts that do it."""
-        return ("staged/floats",) if self.form == "f32" else ("staged/integers", "staged/rounded", "staged/dot16")
+        return (
+            ("staged/floats",)
+            if self.form == "f32"
+            else ("staged/integers", "staged/bytes", "staged/rounded", "staged/dot16")
+        )
 
     @property
     def constants(self) -> dict[str, Constant]:

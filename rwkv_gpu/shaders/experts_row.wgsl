@@ -13,8 +13,6 @@ const_assert SUBGROUP % SIDE == 0u;
 const_assert STAGED % SIDE == 0u;
 const_assert OUTS <= SIDE;
 
-var<workgroup> partial_squares: array<f32, WG / SUBGROUP>;
-
 fn run(group: u32, lane: u32) {
     let tile = tile_at(group / BLOCKS, group % BLOCKS, lane);
     if tile.count == 0u {
@@ -24,12 +22,7 @@ fn run(group: u32, lane: u32) {
     let m0 = (group % BLOCKS * LANES + lane / SIDE) * OUTS;
     var raw = raws(tile.expert, m0, line);
     let squares = stage(input_of(tile, 0u), K, lane);
-    if NORMED {
-        let sum = reach_add(squares, SUBGROUP);
-        if lane % SUBGROUP == 0u {
-            partial_squares[lane / SUBGROUP] = sum;
-        }
-    }
+    lay_squares(squares, lane);
     workgroupBarrier();
     var sums: array<f32, R>;
     for (var j = 0u; j < R; j++) {
@@ -72,14 +65,4 @@ fn raws(expert: u32, m0: u32, chunk: u32) -> array<Raw, R * PARTS> {
         }
     }
     return raw;
-}
-
-fn all_squares() -> f32 {
-    var sum = 0.0;
-    if NORMED {
-        for (var s = 0u; s < WG / SUBGROUP; s++) {
-            sum += partial_squares[s];
-        }
-    }
-    return sum;
 }

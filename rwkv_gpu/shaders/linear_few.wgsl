@@ -147,7 +147,7 @@ fn multiply(
         let part = part_of(matrix, t0, t, piece, chunk, p);
         for (var j = 0u; j < R; j++) {
             let a = (j / PER_OUT * TB + t) * PER_OUT + j % PER_OUT;
-            (*sums)[a] = product((*sums)[a], part, q[j], scale[j]);
+            (*sums)[a] = product_of((*sums)[a], part, q[j], scale[j]);
         }
     }
 }

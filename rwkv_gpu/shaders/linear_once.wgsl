@@ -21,8 +21,6 @@ const_assert PER_OUT == 1u;
 
 alias Raws = array<Raw, PARTS>;
 
-var<workgroup> partial_squares: array<f32, WG / SUBGROUP>;
-
 fn run(group: u32, lane: u32) {
     let t = group % table.t_blocks;
     let block = group / table.t_blocks;
@@ -62,12 +60,7 @@ fn run(group: u32, lane: u32) {
     for (var chunk = CHUNKS + lane; chunk < STAGED; chunk += WG) {
         staged[place(chunk, BYTES, 0u)] = vec4u();
     }
-    if NORMED {
-        let sum = reach_add(squares, SUBGROUP);
-        if lane % SUBGROUP == 0u {
-            partial_squares[lane / SUBGROUP] = sum;
-        }
-    }
+    lay_squares(squares, lane);
     workgroupBarrier();
     var sum = 0.0;
     for (var turn = 0u; turn < TURNS; turn += AHEAD) {
@@ -110,16 +103,6 @@ fn multiplied(before: f32, found: Raws, row: u32, chunk: u32) -> f32 {
         // Where rows are whole superblocks, formats want no more than the place within these.
         let i = select(run_of(row, chunk), chunk * PARTS, CHUNKS % 16u == 0u) + p;
         sum = product(sum, part_of(chunk, p), raw[p], i);
-    }
-    return sum;
-}
-
-fn all_squares() -> f32 {
-    var sum = 0.0;
-    if NORMED {
-        for (var s = 0u; s < WG / SUBGROUP; s++) {
-            sum += partial_squares[s];
-        }
     }
     return sum;
 }

@@ -17,8 +17,6 @@ const_assert STAGED % SIDE == 0u;
 const_assert R % PER_OUT == 0u;
 const_assert R <= SIDE * PER_OUT;
 
-var<workgroup> partial_squares: array<f32, WG / SUBGROUP>;
-
 fn run(group: u32, lane: u32) {
     let t = group % table.t_blocks;
     let block = group / table.t_blocks;
@@ -36,12 +34,7 @@ fn run(group: u32, lane: u32) {
     var next_to = beside(matrix, t, min(row + output, matrix.rows - PER_OUT));
     look(lane);
     let squares = stage(matrix.x + t * matrix.k, matrix.k, lane);
-    if NORMED {
-        let sum = reach_add(squares, SUBGROUP);
-        if lane % SUBGROUP == 0u {
-            partial_squares[lane / SUBGROUP] = sum;
-        }
-    }
+    lay_squares(squares, lane);
     workgroupBarrier();
     let scale = root(all_squares(), matrix.k);
     while base < matrix.rows {
@@ -98,14 +91,4 @@ fn raws(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> array<Raw, R * PAR
         }
     }
     return raw;
-}
-
-fn all_squares() -> f32 {
-    var sum = 0.0;
-    if NORMED {
-        for (var s = 0u; s < WG / SUBGROUP; s++) {
-            sum += partial_squares[s];
-        }
-    }
-    return sum;
 }

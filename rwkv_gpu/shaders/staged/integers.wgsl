@@ -4,21 +4,10 @@
 // an odd number, so that neighbours are in different banks.
 const VECS = 2u * BYTES + 1u;
 const BATCH = min(4u, (STAGED * 8u + WG - 1u) / WG);
-const HALVES = FOURS / 4u;              // vec4s of the bytes of a run
 
 const_assert WG % 8u == 0u;
 
-alias Bytes = array<vec4u, HALVES>;
-
 var<workgroup> staged: array<vec4u, STAGED * VECS>;
-
-// Part p of a chunk of x, a run of W long.
-struct Part {
-    low: Bytes,
-    high: Bytes,
-    scale: f32,
-    sum: f32,
-}
 
 // Gives the sum of x² over what a lane has staged. Eight lanes have a chunk.
 fn stage(start: u32, width: u32, lane: u32) -> f32 {
@@ -87,22 +76,5 @@ fn bytes(chunk: u32, b: u32, p: u32) -> Bytes {
 }
 
 fn product(sum: f32, part: Part, raw: Raw, i: u32) -> f32 {
-    let packed = packed_of(raw, i);
-    let scale = scale_of(raw, i);
-    var q: Bytes;
-    q[0] = vec4u(packed[0], packed[1], packed[2], packed[3]);
-    q[HALVES - 1u] = vec4u(packed[FOURS - 4u], packed[FOURS - 3u], packed[FOURS - 2u], packed[FOURS - 1u]);
-    var total = dots(part.low, q);
-    if BYTES == 2u {
-        total += 256 * dots(part.high, q);
-    }
-    return fma(scale.x * part.scale, f32(total), fma(scale.y, part.sum, sum));
-}
-
-fn dots(x: Bytes, q: Bytes) -> i32 {
-    var sum = dot16(0, x[0], q[0]);
-    if HALVES == 2u {
-        sum = dot16(sum, x[HALVES - 1u], q[HALVES - 1u]);
-    }
-    return sum;
+    return product_of(sum, part, bytes_of_run(raw, i), scale_of(raw, i));
 }

@@ -7,21 +7,9 @@
 @group(0) @binding(10) var<storage, read> before: array<vec4f>; // [states, D / 4]
 @group(0) @binding(11) var<storage, read> segment: array<Segment>;  // [ROWS]
 
-const D4 = D / 4u;
 const MINE = (D4 + WG - 1u) / WG;       // vec4s of a row for a lane
-const CREWS = WG / SUBGROUP;
-const MEET = min(SUBGROUP, 1u << (32u - countLeadingZeros(CREWS - 1u)));     // lanes that put together what subgroups have found
 
-const_assert D % 4u == 0u;
-
-var<workgroup> partial_moments: array<Moments, CREWS * TB>;
 var<private> centre: array<vec4f, TB>;      // of each row of a workgroup, mean of x and of the row before it, and their scales
-
-// What a subgroup finds of a row and of the row before it.
-struct Moments {
-    mean: vec2f,
-    squares: vec2f,                     // sums of squared differences from it
-}
 
 // `start` says which row of `mix` it is for, and which row of x: as if rows that were mixed lay there.
 fn x4(start: u32, k: u32, _width: u32) -> vec4f {
@@ -65,29 +53,6 @@ fn look(lane: u32) {
     }
     workgroupBarrier();
     for (var own = 0u; own < TB; own++) {
-        var sums = vec2f();
-        for (var c = lane % MEET; c < CREWS; c += MEET) {
-            sums += partial_moments[own * CREWS + c].mean * count_of(c);
-        }
-        let mean = together(sums, MEET) / f32(D);
-        var squares = vec2f();
-        for (var c = lane % MEET; c < CREWS; c += MEET) {
-            let apart = partial_moments[own * CREWS + c].mean - mean;
-            squares += partial_moments[own * CREWS + c].squares + apart * apart * count_of(c);
-        }
-        centre[own] = vec4f(mean, inverseSqrt(together(squares, MEET) / f32(D) + EPS));
+        centre[own] = met(own, lane);
     }
 }
-
-fn together(v: vec2f, width: u32) -> vec2f { return vec2f(reach_add(v.x, width), reach_add(v.y, width)); }
-
-// How many values of a row the lanes of a subgroup have.
-fn count_of(crew: u32) -> f32 {
-    var count = 0u;
-    for (var first = crew * SUBGROUP; first < D4; first += WG) {
-        count += min(SUBGROUP, D4 - first);
-    }
-    return f32(4u * count);
-}
-
-fn total(v: vec4f) -> f32 { return (v.x + v.y) + (v.z + v.w); }

@@ -21,7 +21,7 @@ fn bytes_of_run(raw: Raw, i: u32) -> Bytes {
     return q;
 }
 
-fn product(sum: f32, part: Part, q: Bytes, scale: vec2f) -> f32 {
+fn product_of(sum: f32, part: Part, q: Bytes, scale: vec2f) -> f32 {
     var total = dots(part.low, q);
     if BYTES == 2u {
         total += 256 * dots(part.high, q);

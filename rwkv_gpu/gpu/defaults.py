@@ -10,8 +10,8 @@ from .tuning import DOT, FILL, MANY, TILE, WIDE_TILE, LinearShape, Size, Tuning,
 def default_tuning(can: Capabilities) -> Tuning:
     """What to start from on a device that nobody has tuned."""
     if not can.subgroup:
-        few = [(tb, vec(64, side, 4, tb)) for tb, side in ((1, 16), (2, 16), (4, 8))]
-        return Tuning(64, 64, "workgroup", (*few, (MANY, TILE)))
+        rows = ((tb, vec(64, side, 4, tb)) for tb, side in ((1, 16), (2, 16), (4, 8)))
+        return Tuning(64, 64, "workgroup", (*rows, (MANY, TILE)))
     if can.software and can.subgroup_size == 8:  # barriers are slow in software, and so is every load
         ladder = ((1, lane(4, 1)), (2, lane(2, 2)), (4, lane(2, 4)), (8, lane(4, 8)), (MANY, lane(4, 16)))
         # Two short runs to a step fill twice the registers.

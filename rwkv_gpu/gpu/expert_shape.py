@@ -72,16 +72,10 @@ class ExpertShape:
     @property
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
+        reach = "reach/subgroup" if self.reach > 1 else "reach/lane"
         own = {
-            "experts_vec": ("experts/stage", "reach/meet", "reach/subgroup" if self.reach > 1 else "reach/lane"),
-            "experts_row": (
-                "reach/subgroup",
-                "reach/squares",
-                "staged/integers",
-                "staged/bytes",
-                "staged/rounded",
-                "staged/dot16",
-            ),
+            "experts_vec": ("experts/stage", "reach/meet", "reach/squares", reach),
+            "experts_row": ("reach/squares", reach),
             "experts_lane": ("lanes/spread",),
         }
         return ("lanes/plain", *own.get(self.kernel, ()))

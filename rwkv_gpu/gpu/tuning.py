@@ -99,9 +99,9 @@ class LinearShape:
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
         reach = "reach/subgroup" if self.reach > 1 else "reach/lane"
-        staging = ("few/staged", "staged/rounded") if self.staged else ("few/given",)
+        staging = ("few/staged", "staged/rounded", "reach/squares") if self.staged else ("few/given",)
         own = {
-            "linear_vec": (reach, "reach/meet"),
+            "linear_vec": (reach, "reach/meet", "reach/squares"),
             "linear_row": (reach, "reach/squares"),
             "linear_once": (reach, "reach/squares"),
             "linear_few": (reach, "staged/bytes", "staged/dot16", *staging),

@@ -16,12 +16,12 @@ from ..gpu.shader import Constant
 from ..gpu.weights import Shard
 from .held import Held
 from .linear import LinearRecorder
+from .staged import Staged
 from .values import Operand, Value, Words
 from .vocabulary import LEAST_SUM, NUMBER, NUMBERS, Activation, Rms, Routing, Weight
 
 SORT_LANES = 256  # of the one workgroup that sorts
 MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other
-CHUNK_BYTES = 80  # of 32 columns of x as integers of two bytes
 SPARE = 4096  # of workgroup memory, for chunks that fill a row up, and sums
 OWN_RANKED = 16  # logits that a lane has in registers, where every subgroup ranks by itself
 
@@ -66,6 +66,10 @@ class Matrices:
     def parts(self) -> tuple[str, ...]:
         """What reads them, and rows of x."""
         return (*self.shards[0].parts, "experts/matrices", "x/scalar" if self.width % 4 else "x/vec4")
+
+    def staged(self, rows: int, side: int = 1) -> Staged:
+        """So many rows of x as integers, by lanes that share them."""
+        return Staged(-(-rows * self.width // (32 * side)) * side, "int16")
 
     def bytes_read(self, rows: int, used: int) -> int:
         """What is read where rows choose evenly: the experts that any of them is expected to take."""
@@ -168,7 +172,7 @@ class ExpertRecorder(LinearRecorder):
         choices = self.rows * routing.experts.shape[1]
         shard = matrices.shards[0]
         room = self.device.capabilities.max_workgroup_memory - SPARE
-        integers = shard.packed and matrices.width % 32 == 0 and CHUNK_BYTES * rows * matrices.width // 32 <= room
+        integers = shard.packed and matrices.width % 32 == 0 and matrices.staged(rows).nbytes <= room
         return self.tuning.expert_shape(choices / matrices.experts, shard.run, integers)
 
     def _by_choice(
@@ -193,7 +197,9 @@ class ExpertRecorder(LinearRecorder):
             constants["EPS"] = float(norm.eps)
         if shape.norms:
             parts.append("norm/rms" if norm else "norm/none")
-            constants |= self._staging(shape, matrices)
+            staging, staged = _staging(shape, matrices, 1)
+            parts += staging
+            constants |= staged
         if shape.tb == 1:
             tiles = choices
             ranking = self._ranking(routing, shape)
@@ -215,13 +221,6 @@ class ExpertRecorder(LinearRecorder):
             row_flops=matrices.flops(used),
         )
 
-    def _staging(self, shape: ExpertShape, matrices: Matrices, rows: int = 1) -> dict[str, Constant]:
-        """How much of so many rows of x lies in workgroup memory at a time, and as what."""
-        if shape.kernel == "experts_vec":
-            return {"STAGED": shape.staged(matrices.shards[0].run, rows * matrices.runs)}
-        chunks = rows * matrices.width // 32
-        return {"STAGED": -(-chunks // shape.side) * shape.side, "BYTES": 2}
-
     def _ranking(self, routing: Routing[Value], shape: ExpertShape) -> Ranking | None:
         """The choice of experts, where the kernel that first asks for it is to make it."""
         ranking = self.held(routing.experts)
@@ -240,12 +239,12 @@ class ExpertRecorder(LinearRecorder):
         residual = "residual/rows" if "residual" in operands else "residual/none"
         shape = shape.summing
         constants: dict[str, Constant] = {"USED": used, **matrices.constants, **shape.constants}
-        constants |= self._staging(shape, matrices, used)
+        staging, staged = _staging(shape, matrices, used)
         kernel = ("experts_sum_vec", "norm/none") if shape.kernel == "experts_vec" else ("experts_sum_row",)
         self.record(
             matrices.name,
-            (*kernel, *matrices.parts, residual, *shape.parts),
-            constants,
+            (*kernel, "experts/chosen", *matrices.parts, residual, *shape.parts, *staging),
+            constants | staged,
             operands
             | {"experts": routing.experts, "shares": routing.shares, "w": matrices.slice, "shard": matrices.table},
             groups=self.rows * -(-matrices.out // shape.block),
@@ -268,6 +267,14 @@ class ExpertRecorder(LinearRecorder):
             )
             self._sorted[key] = order, table
         return self._sorted[key]
+
+
+def _staging(shape: ExpertShape, matrices: Matrices, rows: int) -> tuple[tuple[str, ...], dict[str, Constant]]:
+    """What keeps so many rows of x in workgroup memory, and how much at a time."""
+    if shape.kernel == "experts_vec":
+        return (), {"STAGED": shape.staged(matrices.shards[0].run, rows * matrices.runs)}
+    staged = matrices.staged(rows, shape.side)
+    return staged.parts, staged.constants
 
 
 def most_tiles(choices: int, experts: int, tb: int) -> int:

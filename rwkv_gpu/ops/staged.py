@@ -1,4 +1,4 @@
-"""How linear_row and linear_once keep a row of x in workgroup memory."""
+"""How kernels of few rows keep rows of x in workgroup memory."""
 
 import math
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ fn run(group: u32, lane: u32) {
     let m0 = (group % BLOCKS * LANES + lane / SIDE) * OUTS;
     var raw = raws(tile.expert, m0, line);
     let squares = stage(input_of(tile, 0u), K, lane);
-    lay_squares(squares, lane);
+    lay_squares(squares, 0u, lane);
     workgroupBarrier();
     var sums: array<f32, R>;
     for (var j = 0u; j < R; j++) {
@@ -38,7 +38,7 @@ fn run(group: u32, lane: u32) {
         }
         raw = next;
     }
-    let scale = root(all_squares(), K);
+    let scale = root(squares_of(0u), K);
     for (var j = 0u; j < R; j += MATRICES) {      // a lane for each output
         let one = scale * reach_add(sums[j], SIDE);
         let second = scale * reach_add(sums[j + MATRICES - 1u], SIDE);

@@ -2,8 +2,6 @@
 //
 // As `experts_row`, but over the chunks of all USED products, as if they were one long row.
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T, M]
-@group(0) @binding(4) var<storage, read> experts: array<u32>;           // [T, USED]
-@group(0) @binding(7) var<storage, read> shares: array<f32>;            // [T, USED]
 
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
@@ -18,9 +16,6 @@ const_assert SUBGROUP % SIDE == 0u;
 const_assert STAGED % SIDE == 0u;
 const_assert R <= SIDE;
 
-var<workgroup> chosen: array<u32, USED>;
-var<workgroup> weights: array<f32, USED>;
-
 fn run(group: u32, lane: u32) {
     let t = group / BLOCKS;
     if t >= step.rows {
@@ -28,11 +23,7 @@ fn run(group: u32, lane: u32) {
     }
     let line = lane % SIDE;
     let m0 = (group % BLOCKS * LANES + lane / SIDE) * R;
-    for (var j = lane; j < USED; j += WG) {
-        chosen[j] = min(experts[t * USED + j], shard.experts - 1u);
-        weights[j] = shares[t * USED + j];
-    }
-    workgroupBarrier();
+    choose(t, lane);
     var raw = raws(m0, line);
     _ = stage(t * USED * K, USED * K, lane);
     workgroupBarrier();

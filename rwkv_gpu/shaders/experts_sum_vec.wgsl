@@ -2,16 +2,11 @@
 //
 // As `experts_vec`, but over the runs of all USED products, as if they were one long row.
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T, M]
-@group(0) @binding(4) var<storage, read> experts: array<u32>;           // [T, USED]
-@group(0) @binding(7) var<storage, read> shares: array<f32>;            // [T, USED]
 
 const LANES = WG / SIDE;
 const MATRICES = 1u;
 const SUMS = R;
 const ALL = USED * RUNS;
-
-var<workgroup> chosen: array<u32, USED>;
-var<workgroup> weights: array<f32, USED>;
 
 fn run(group: u32, lane: u32) {
     let t = group / BLOCKS;
@@ -19,11 +14,7 @@ fn run(group: u32, lane: u32) {
         return;
     }
     let m0 = (group % BLOCKS * LANES + lane / SIDE) * R;
-    for (var j = lane; j < USED; j += WG) {
-        chosen[j] = min(experts[t * USED + j], shard.experts - 1u);
-        weights[j] = shares[t * USED + j];
-    }
-    workgroupBarrier();
+    choose(t, lane);
     var acc: array<f32, R>;
     for (var j = 0u; j < R; j++) {
         acc[j] = 0.0;

@@ -60,7 +60,7 @@ fn run(group: u32, lane: u32) {
     for (var chunk = CHUNKS + lane; chunk < STAGED; chunk += WG) {
         staged[place(chunk, BYTES, 0u)] = vec4u();
     }
-    lay_squares(squares, lane);
+    lay_squares(squares, 0u, lane);
     workgroupBarrier();
     var sum = 0.0;
     for (var turn = 0u; turn < TURNS; turn += AHEAD) {
@@ -71,7 +71,7 @@ fn run(group: u32, lane: u32) {
             }
         }
     }
-    sum = root(all_squares(), WIDTH) * reach_add(sum, SIDE);
+    sum = root(squares_of(0u), WIDTH) * reach_add(sum, SIDE);
     if line == 0u && row < matrix.rows {
         store_with(matrix, t, row, sum, sum, next_to);
     }

@@ -34,9 +34,9 @@ fn run(group: u32, lane: u32) {
     var next_to = beside(matrix, t, min(row + output, matrix.rows - PER_OUT));
     look(lane);
     let squares = stage(matrix.x + t * matrix.k, matrix.k, lane);
-    lay_squares(squares, lane);
+    lay_squares(squares, 0u, lane);
     workgroupBarrier();
-    let scale = root(all_squares(), matrix.k);
+    let scale = root(squares_of(0u), matrix.k);
     while base < matrix.rows {
         var sums: array<f32, R>;
         for (var j = 0u; j < R; j++) {

@@ -9,7 +9,6 @@ const_assert WG % 8u == 0u;
 
 var<workgroup> staged: array<vec4u, TB * 2u * BYTES * STAGED>;
 var<workgroup> said: array<f32, TB * (1u + PARTS) * STAGED>;
-var<workgroup> partial_squares: array<f32, WG / SUBGROUP * TB>;
 var<private> squares: array<f32, TB>;
 
 // Stages TB rows of x from a chunk on. Eight lanes have a chunk.
@@ -39,13 +38,8 @@ fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
             }
         }
     }
-    if NORMED {
-        for (var t = 0u; t < TB; t++) {
-            let sum = reach_add(squares[t], SUBGROUP);
-            if lane % SUBGROUP == 0u {
-                partial_squares[lane / SUBGROUP * TB + t] = sum;
-            }
-        }
+    for (var t = 0u; t < TB; t++) {
+        lay_squares(squares[t], t, lane);
     }
 }
 
@@ -71,16 +65,6 @@ fn put(values: vec4f, t: u32, e: u32) {
 // Where half h of byte b of a chunk lies, and what is said of it.
 fn place(t: u32, chunk: u32, b: u32, h: u32) -> u32 { return ((t * BYTES + b) * 2u + h) * STAGED + chunk; }
 fn told(t: u32, chunk: u32, which: u32) -> u32 { return (t * (1u + PARTS) + which) * STAGED + chunk; }
-
-fn squares_of(t: u32) -> f32 {
-    var sum = 0.0;
-    if NORMED {
-        for (var s = 0u; s < WG / SUBGROUP; s++) {
-            sum += partial_squares[s * TB + t];
-        }
-    }
-    return sum;
-}
 
 fn part_of(_matrix: Matrix, _t0: u32, t: u32, piece: u32, after: u32, p: u32) -> Part {
     let chunk = after - piece;

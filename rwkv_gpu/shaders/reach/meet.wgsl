@@ -1,11 +1,10 @@
-// Where the SIDE lanes that share rows put their SUMS together, and all lanes of a workgroup the squares of its TB rows of x.
+// Where the SIDE lanes that share rows put their SUMS together.
 const REACH = min(SIDE, SUBGROUP);
 
 const_assert WG % SIDE == 0u;
 const_assert WG % SUBGROUP == 0u;
 
 var<workgroup> partial: array<f32, WG / REACH * SUMS>;
-var<workgroup> partial_squares: array<f32, WG / SUBGROUP * TB>;
 
 // Adds sum number a of a lane to those beside it.
 fn lay(value: f32, a: u32, lane: u32) {
@@ -15,30 +14,11 @@ fn lay(value: f32, a: u32, lane: u32) {
     }
 }
 
-fn lay_squares(value: f32, t: u32, lane: u32) {
-    if NORMED {
-        let sum = reach_add(value, SUBGROUP);
-        if lane % SUBGROUP == 0u {
-            partial_squares[lane / SUBGROUP * TB + t] = sum;
-        }
-    }
-}
-
 // Over all lanes that share the rows of a lane.
 fn sum_of(a: u32, lane: u32) -> f32 {
     var sum = 0.0;
     for (var p = 0u; p < SIDE / REACH; p++) {
         sum += partial[(lane / SIDE * (SIDE / REACH) + p) * SUMS + a];
-    }
-    return sum;
-}
-
-fn squares_of(t: u32) -> f32 {
-    var sum = 0.0;
-    if NORMED {
-        for (var s = 0u; s < WG / SUBGROUP; s++) {
-            sum += partial_squares[s * TB + t];
-        }
     }
     return sum;
 }

@@ -11,10 +11,12 @@ from ..gpu.weights import Shard
 from .integers import IntegerRecorder
 from .mixing import Mixing
 from .staged import staging
+from .summing import SummingRecorder
 from .values import Operand, Value, Words
 from .vocabulary import NUMBER, NUMBERS, Activation, Rms
 
 FLOATS = vec(64, 16, 4, 4)  # where linear_dot is asked for what is no integers
+STATES = "before", "last"  # of which a dispatch needs one row
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 
 
@@ -74,7 +76,7 @@ class Table:
         return {} if self.known else {"table": Words(tuple(words))}
 
 
-class ProductRecorder(IntegerRecorder):
+class ProductRecorder(IntegerRecorder, SummingRecorder):
     """Products whose matrices, inputs and outputs are bound."""
 
     def _shape(self, shards: Sequence[Shard], width: int) -> LinearShape:
@@ -187,8 +189,9 @@ class ProductRecorder(IntegerRecorder):
         if shape.norms and not shape.rounds:
             linked.append("norm/rms" if isinstance(norm, Rms) else "norm/none")
         if isinstance(norm, Mixing):
-            operands, constants = operands | norm.reading, constants | norm.constants
-            linked += norm.shader_parts
+            row, read = self.row_of(norm.x) if norm.rows == 1 else ((), {"x": norm.x})
+            operands, constants = operands | norm.reading | read, constants | norm.constants
+            linked += [*norm.shader_parts, *row]
         elif not shape.rounds:
             linked += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
         self.record(
@@ -197,7 +200,7 @@ class ProductRecorder(IntegerRecorder):
             constants,
             operands | table.operands,
             groups=table.blocks * t_blocks * parts,
-            fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at != "before"),
+            fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at not in STATES),
             row_flops=sum(2 * p.shard.rows * p.k for p in products),
             shared_bytes=shape.workgroup_bytes + (staged.nbytes if staged else 0),
         )

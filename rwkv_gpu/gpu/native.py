@@ -118,16 +118,11 @@ def encode(
     commands: Iterable[Command],
     copies: Sequence[tuple[Any, int, Any, int, int]] = (),
     stamps: Mapping[str, Any] | None = None,
-    clear: tuple[Any, int, int] | None = None,
 ) -> Encoded:
-    """A command buffer of one pass, a clear before and copies behind it, in as few calls as there can be."""
+    """A command buffer of one pass, and copies behind it, in as few calls as there can be."""
     with Captured("encoding a step"):
         # H: WGPUCommandEncoder f(WGPUDevice, WGPUCommandEncoderDescriptor const *)
         encoder = lib.wgpuDeviceCreateCommandEncoder(device._internal, NULL)
-        if clear:
-            buffer, at, nbytes = clear
-            # H: void f(WGPUCommandEncoder, WGPUBuffer, uint64_t offset, uint64_t size)
-            lib.wgpuCommandEncoderClearBuffer(encoder, buffer._internal, at, nbytes)
         # H: WGPUComputePassEncoder f(WGPUCommandEncoder, WGPUComputePassDescriptor const *)
         compute = lib.wgpuCommandEncoderBeginComputePass(encoder, _stamped(stamps) if stamps else NULL)
         _dispatch(compute, commands)

@@ -125,11 +125,9 @@ class Plan:
         step: StepBuffer,
         outputs: Mapping[str, Output],
         splits: Sequence[int] = (),
-        cleared: Slice | None = None,
     ) -> None:
         self.device = device
         self.rows = rows
-        self.cleared = cleared  # what is all zeros when a replay begins
         self.dispatches = tuple(dispatches)
         self.step = step
         self.outputs = dict(outputs)
@@ -175,9 +173,7 @@ class Plan:
 
         No checks and no allocation by dispatch; wgpu checks the whole at its end.
         """
-        zeros = None if first else self.cleared
-        clear = (zeros.buffer.handle, zeros.offset, zeros.nbytes) if zeros else None
-        return native.encode(self.device.handle, itertools.islice(self.program, first, last), copies, stamps, clear)
+        return native.encode(self.device.handle, itertools.islice(self.program, first, last), copies, stamps)
 
     def encode_public(
         self,
@@ -188,8 +184,6 @@ class Plan:
     ) -> Any:
         """The same commands through wgpu-py's public API: the fallback, and what `encode` is held against."""
         encoder = self.device.handle.create_command_encoder()
-        if not first:
-            self.clear(encoder)
         compute = encoder.begin_compute_pass(timestamp_writes=stamps)
         for dispatch, group in zip(self.dispatches[first:last], self.groups[first:last], strict=True):
             compute.set_pipeline(dispatch.pipeline.handle)
@@ -199,11 +193,6 @@ class Plan:
         for source, source_at, target, target_at, nbytes in copies:
             encoder.copy_buffer_to_buffer(source, source_at, target, target_at, nbytes)
         return encoder.finish()
-
-    def clear(self, encoder: Any) -> None:
-        """Zeros what kernels add to, before a replay."""
-        if self.cleared:
-            encoder.clear_buffer(self.cleared.buffer.handle, self.cleared.offset, self.cleared.nbytes)
 
     def profile(
         self,

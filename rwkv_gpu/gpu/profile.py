@@ -90,9 +90,6 @@ def _replay(plan: "Plan", write: Callable[[], None]) -> npt.NDArray[np.float64]:
             f"{plan.device.adapter} has no timestamp queries, so it cannot be profiled; try another --device"
         )
     write()
-    clearing = plan.device.handle.create_command_encoder()
-    plan.clear(clearing)
-    plan.device.submit([clearing.finish()])
     encode = _encode_in_pass if capabilities.timestamps_in_pass else _encode_by_pass
     ticks: list[npt.NDArray[np.int64]] = []
     for first in range(0, len(plan.dispatches), QUERIES // 2):
@@ -139,7 +136,6 @@ def _stamped(plan: "Plan", count: int, encode: Callable[[Any, Any], None]) -> np
 
 
 def _encode_whole(plan: "Plan", encoder: Any, queries: Any) -> None:
-    plan.clear(encoder)
     compute = encoder.begin_compute_pass(timestamp_writes=_around(queries, 0))
     if native.CAN_REPLAY:
         native.replay(compute, plan.program)

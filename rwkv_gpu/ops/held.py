@@ -13,10 +13,9 @@ class Held:
 
     Whoever can do its work finds it by a value that it writes (`Recording.held`) and takes it. Else it is recorded:
     before the first dispatch that reads what it writes, or that replaces a state which it reads and replaces, or at
-    the end of its layer, unless it lasts.
+    the end of its layer.
     """
 
     record: Callable[[], None]
     writes: Value  # a root
     state: Slice | None = None
-    lasts: bool = False  # for what reads it in the next layer

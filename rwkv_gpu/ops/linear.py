@@ -11,7 +11,6 @@ from .held import Held
 from .mixing import Mixing
 from .products import MATRICES, Product, ProductRecorder
 from .staged import staging
-from .summing import SUMMING_BUFFERS
 from .values import Operand, Value, Vectors, stack
 from .vocabulary import Activation, Rms, Weight
 
@@ -161,7 +160,6 @@ class LinearRecorder(ProductRecorder):
         """Whether products of one dispatch can mix x while they read it."""
         # Of several rows, whose they are is no uniform; and what is added may be asked for later.
         buffers = MIXING_BUFFERS + any(one.bias for one in asked) + 2 * (self.rows > 1)
-        buffers += SUMMING_BUFFERS * self.sums_held
         shards = [shard for one in asked for shard in self.weights[one.weight.name].shards]
         plain = len(shards) == len(asked) and not any(one.norm for one in asked)
         can, width = self.device.capabilities, asked[0].x.shape[1]

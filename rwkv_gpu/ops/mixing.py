@@ -39,9 +39,9 @@ class Mixing(Held):
 
     @property
     def reading(self) -> dict[str, Operand]:
-        """What a product binds that mixes, beside x."""
+        """What a product binds that mixes."""
         vectors: dict[str, Operand] = {"gain": self.gain, "shift": self.shift, "mix": self.mix}
-        return vectors | {"before": self.state, "segment": self.segments}
+        return vectors | {"x": self.x, "before": self.state, "segment": self.segments}
 
     @property
     def keeping(self) -> dict[str, Operand]:

@@ -11,12 +11,10 @@ from ..gpu.weights import Shard
 from .integers import IntegerRecorder
 from .mixing import Mixing
 from .staged import staging
-from .summing import SummingRecorder
 from .values import Operand, Value, Words
 from .vocabulary import NUMBER, NUMBERS, Activation, Rms
 
 FLOATS = vec(64, 16, 4, 4)  # where linear_dot is asked for what is no integers
-STATES = "before", "last"  # of which a dispatch needs one row
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 
 
@@ -76,7 +74,7 @@ class Table:
         return {} if self.known else {"table": Words(tuple(words))}
 
 
-class ProductRecorder(IntegerRecorder, SummingRecorder):
+class ProductRecorder(IntegerRecorder):
     """Products whose matrices, inputs and outputs are bound."""
 
     def _shape(self, shards: Sequence[Shard], width: int) -> LinearShape:
@@ -189,9 +187,8 @@ class ProductRecorder(IntegerRecorder, SummingRecorder):
         if shape.norms and not shape.rounds:
             linked.append("norm/rms" if isinstance(norm, Rms) else "norm/none")
         if isinstance(norm, Mixing):
-            row, read = self.row_of(norm.x) if norm.rows == 1 else ((), {"x": norm.x})
-            operands, constants = operands | norm.reading | read, constants | norm.constants
-            linked += [*norm.shader_parts, *row]
+            operands, constants = operands | norm.reading, constants | norm.constants
+            linked += norm.shader_parts
         elif not shape.rounds:
             linked += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
         self.record(
@@ -200,7 +197,7 @@ class ProductRecorder(IntegerRecorder, SummingRecorder):
             constants,
             operands | table.operands,
             groups=table.blocks * t_blocks * parts,
-            fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at not in STATES),
+            fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at != "before"),
             row_flops=sum(2 * p.shard.rows * p.k for p in products),
             shared_bytes=shape.workgroup_bytes + (staged.nbytes if staged else 0),
         )

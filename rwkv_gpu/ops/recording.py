@@ -1,7 +1,6 @@
 """What every recorded op shares: dispatches that have no buffers yet, and the plan at the end."""
 
 import contextlib
-import itertools
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,17 +98,10 @@ class Recording:
         self._norms: dict[tuple[Value, str], Value] = {}  # what kernels read that cannot norm on the way
         self._integers: dict[Hashable, Integers] = {}  # likewise, what linear_dot reads
         self._sorted: dict[tuple[Value, int], tuple[Value, Value]] = {}  # choices of experts, likewise
-        self._sums_read: dict[Value, dict[str, Operand]] = {}  # by the row that they make, what reads them binds
-        self._zeroed: list[Value] = []  # what is all zeros when a step begins
 
     def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
         """A tensor that every step uploads; the same one when asked for again."""
         return self._inputs.setdefault(name, Value(shape, dtype, name))
-
-    def zeroed(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Value:
-        """A tensor that is all zeros when a step begins, in memory of its own."""
-        self._zeroed.append(Value(shape, dtype))
-        return self._zeroed[-1]
 
     @property
     def segments(self) -> Value:
@@ -126,7 +118,7 @@ class Recording:
         self._splits.append(len(self._steps))
         self._prefix = f"blk.{index}/"
         yield
-        self.settle(held for held in self._held.values() if not held.lasts)
+        self.settle()
         self._prefix = ""
 
     def hold(self, held: Held) -> None:
@@ -159,10 +151,9 @@ class Recording:
         device = self.device
         inputs = {name: (v.dtype, v.shape) for name, v in self._inputs.items()}
         step_buffer = StepBuffer(device, inputs, self._max_rows)
-        lives = self._lives(outputs.values())
+        lives = lifetimes(self._steps, outputs.values())
         assignment = self._assigned(list(lives.values()))
-        buffers = self.scratch.take([*assignment.sizes, *filter(None, [self._zeroed_bytes])])
-        cleared = Slice(buffers[-1], 0, self._zeroed_bytes) if self._zeroed else None
+        buffers = self.scratch.take(assignment.sizes)
         places: dict[Unplaced, Slice] = dict(self._upload_words().items())
         for operand in {o for step in self._steps for o in step.operands.values()}:
             if isinstance(operand, Vectors):
@@ -172,11 +163,9 @@ class Recording:
         places.update((value, step_buffer.slice(value.name)) for value in self._inputs.values())
         for value, slot in zip(lives, assignment.slots, strict=True):
             places[value] = Slice(buffers[slot], 0, value.nbytes)
-        starts = itertools.accumulate((_aligned(value.nbytes) for value in self._zeroed), initial=0)
-        places.update((v, Slice(buffers[-1], at, v.nbytes)) for v, at in zip(self._zeroed, starts, strict=False))
         dispatches = [self._dispatched(step, places, step_buffer.uniform(step.picked)) for step in self._steps]
         readable = {name: Output(place(v, places), v.dtype, v.shape) for name, v in outputs.items()}
-        return Plan(device, self._max_rows, dispatches, step_buffer, readable, self._splits, cleared)
+        return Plan(device, self._max_rows, dispatches, step_buffer, readable, self._splits)
 
     def _dispatched(self, step: Step, places: Mapping[Unplaced, Slice], uniform: Slice) -> Dispatch:
         bound = {0: uniform}
@@ -194,15 +183,7 @@ class Recording:
     def scratch_bytes(self, outputs: Iterable[Value]) -> int:
         """The memory that intermediates would take if the plan ended here."""
         self.settle()
-        return self._assigned(list(self._lives(outputs).values())).nbytes + self._zeroed_bytes
-
-    def _lives(self, outputs: Iterable[Value]) -> dict[Value, Life]:
-        """Of what may share memory."""
-        return {v: life for v, life in lifetimes(self._steps, outputs).items() if v not in self._zeroed}
-
-    @property
-    def _zeroed_bytes(self) -> int:
-        return sum(_aligned(value.nbytes) for value in self._zeroed)
+        return self._assigned(list(lifetimes(self._steps, outputs).values())).nbytes
 
     def _assigned(self, lives: Sequence[Life]) -> Assignment:
         """Slots of their own where that takes little memory, as in decode: wgpu orders all that touches one buffer."""
@@ -304,10 +285,6 @@ class Recording:
         self.settle()
         self._picked = True
         self.rows = self.max_outputs
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGN) * ALIGN
 
 
 def fold(groups: int, limit: int) -> Grid:

@@ -23,7 +23,6 @@ struct Table {
 
 var<private> plane: vec4u;
 var<private> part: u32;    // of the columns, where a product is cut along them
-var<private> leads: bool;  // whether a workgroup is the first of its kernel; where the table is known
 var<private> first_row: u32;    // of x, for a workgroup of several rows
 
 // What becomes of a sum is said by a part `out/...`; `beside` is what it wants beside the sum, and may be asked for early.

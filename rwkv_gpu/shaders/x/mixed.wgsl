@@ -1,5 +1,6 @@
 // The row x of a step that has no other, normed and mixed with the row before it while it is read:
 // xx + (previous - xx) · mix, xx = layer_norm(x), previous = layer_norm(what the state holds), or 0 for a fresh sequence
+@group(0) @binding(2) var<storage, read> x: array<vec4f>;       // [D / 4]
 @group(0) @binding(7) var<storage, read> gain: array<vec4f>;    // [D / 4]
 @group(0) @binding(8) var<storage, read> shift: array<vec4f>;   // [D / 4]
 @group(0) @binding(9) var<storage, read> mix: array<vec4f>;     // [n, D / 4]
@@ -20,7 +21,7 @@ struct Both {
 
 fn x4(start: u32, k: u32, _width: u32) -> vec4f {
     let d = k / 4u;
-    let here = (row_at(d) - centre.x) * scale.x * gain[d] + shift[d];
+    let here = (x[d] - centre.x) * scale.x * gain[d] + shift[d];
     let there = (earlier(d) - centre.y) * scale.y * gain[d] + shift[d];
     return here + (select(there, vec4f(), segment.start == 0u) - here) * mix[start / 4u + d];
 }
@@ -35,8 +36,7 @@ fn look(lane: u32) {
     for (var i = 0u; i < MINE; i++) {
         let d = i * WG + lane;
         if d < D4 {
-            let both = Both(row_at(d), earlier(d));
-            pass_on(d, both.here);
+            let both = Both(x[d], earlier(d));
             if KEPT {
                 kept[i] = both;
             }
@@ -50,7 +50,7 @@ fn look(lane: u32) {
         if d < D4 {
             var both = kept[i % 5u];
             if !KEPT {
-                both = Both(row_at(d), earlier(d));
+                both = Both(x[d], earlier(d));
             }
             let here = both.here - mean.x;
             let there = both.there - mean.y;

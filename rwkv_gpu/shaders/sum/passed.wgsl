@@ -1,2 +1,0 @@
-// Another workgroup writes the row down.
-fn pass_on(_d: u32, _value: vec4f) {}

@@ -77,6 +77,7 @@ def hardware(can: Capabilities) -> Tuning:
             by_size.append((Size(1, out=6144, packed=True), way))
             by_size.append((Size(1, out=8192, width=3072, packed=True), row(768, 16, 2, reach=can.reach, most=264)))
             by_size.append((Size(1, out=8192, packed=True), way))
+            by_size.append((Size(1, out=12288, width=3072, packed=True), row(896, 16, 2, reach=can.reach, most=264)))
             by_size.append((Size(1, out=12288, packed=True), row(1024, 32, 2, reach=can.reach, most=264)))
             by_size += [(Size(1, packed=True), way), *few_rows(can.reach)]
         dotted = DOT if can.max_workgroup_memory >= DOT.workgroup_bytes else replace(DOT, ahead=1)

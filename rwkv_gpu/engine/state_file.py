@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..errors import BadFile, BadInput
 from ..gguf.file import GGUFFile
 
-MAGIC = b"RWKVGPU1"
+MAGIC = b"RWKVGPU2"
 LENGTH = struct.Struct("<Q")
 DIGEST = 32
 HEADER_MAX = 1 << 24

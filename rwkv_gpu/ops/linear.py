@@ -8,14 +8,13 @@ from functools import partial
 from ..gpu.plan import Slice
 from ..gpu.tuning import LinearShape
 from .held import Held
-from .mixing import Mixing
+from .mixing import MIXING_BUFFERS, Mixing
 from .products import MATRICES, Product, ProductRecorder
 from .staged import staging
 from .values import Operand, Value, Vectors, stack
 from .vocabulary import Activation, Rms, Weight
 
-MIXING_BUFFERS = 7  # that a product binds which mixes x and adds no bias
-MOMENTS = 16  # bytes of what a subgroup finds of a row while it norms it
+MOMENTS = 8  # bytes of what a subgroup finds of a row while it norms it
 MIXING_GROUPS = 300  # workgroups that may each norm and mix several rows anew
 LATE = 512  # columns of matrices that may as well be multiplied by what reads the products: second halves of LoRAs
 

@@ -8,7 +8,17 @@ from ..gpu.shader import Constant
 from .held import Held
 from .values import Operand, Value
 
+MIXING_BUFFERS = 8  # that a product binds which mixes x, adds no bias and is told no moments
 GRAIN = 64  # floats that a row is a multiple of: then the parts of its stack lie as the rows of `mix` do
+
+
+@dataclass(frozen=True)
+class Told:
+    """Moments of a row by parts: of so many rows of W each, the mean and squared differences from it."""
+
+    moments: Value  # [parts, 2]
+    parts: int
+    rows: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -17,6 +27,7 @@ class Mixing(Held):
 
     state: Slice
     x: Value
+    normed: Value  # x, as the first product that mixes it writes it down for who replaces the state
     gain: Slice
     shift: Slice
     mix: Slice
@@ -24,12 +35,23 @@ class Mixing(Held):
     rows: int
     parts: int  # that would be written, one for each row of `mix`
     eps: float
+    noted: list[bool] = field(default_factory=list)  # of products that have written x down: one
     done: set[int] = field(default_factory=set)  # parts that products have mixed themselves, by their offset
 
-    @property
-    def shader_parts(self) -> tuple[str, str]:
-        """What mixes, as a kernel links it."""
-        return "x/mixed" if self.rows == 1 else "x/mixed_rows", "x/moments"
+    def mixing(self, told: "Told | None") -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
+        """What the next kernel that mixes links, is specialised by, and binds."""
+        parts = ["x/mixed" if self.rows == 1 else "x/mixed_rows"]
+        constants, operands = self.constants, self.reading
+        if told:
+            parts.append("x/told")
+            constants |= {"TOLD": told.parts, "TOLD_ROWS": told.rows}
+            operands["moments"] = told.moments
+        else:
+            parts += ["x/moments", *(["x/looked"] if self.rows == 1 else [])]
+        if self.noted:
+            return [*parts, "x/unnoted"], constants, operands
+        self.noted.append(True)
+        return [*parts, "x/noted"], constants, operands | {"normed": self.normed}
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -46,7 +68,7 @@ class Mixing(Held):
     @property
     def keeping(self) -> dict[str, Operand]:
         """What a product binds that adds x and puts it into the state."""
-        return {"residual": self.x, "before": self.state, "segment": self.segments}
+        return {"residual": self.x, "normed": self.normed, "before": self.state, "segment": self.segments}
 
     @property
     def over(self) -> bool:

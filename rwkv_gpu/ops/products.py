@@ -9,12 +9,13 @@ from ..gpu.shader import Constant, Struct
 from ..gpu.tuning import MANY, LinearShape, vec
 from ..gpu.weights import Shard
 from .integers import IntegerRecorder
-from .mixing import Mixing
+from .mixing import Mixing, Told
 from .staged import staging
 from .values import Operand, Value, Words
 from .vocabulary import NUMBER, NUMBERS, Activation, Rms
 
 FLOATS = vec(64, 16, 4, 4)  # where linear_dot is asked for what is no integers
+TELLING = "linear_once", "linear_row"  # kernels that can tell moments of their rows
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 
 
@@ -181,14 +182,18 @@ class ProductRecorder(IntegerRecorder):
             constants |= staged.constants
         if shape.kernel == "linear_once":
             constants["WIDTH"] = widths[0]
+        if shape.kernel in TELLING:
+            told = self._told_of(operands, shard.rows == products[0].stride, table.blocks, shape.block)
+            linked.append("tell/moments" if told else "tell/none")
+            operands = operands | ({"moments": told.moments} if told else {})
         if isinstance(norm, Rms):
             operands = operands | {"gain": self.vector(norm.weight)}
             constants["EPS"] = float(norm.eps)
         if shape.norms and not shape.rounds:
             linked.append("norm/rms" if isinstance(norm, Rms) else "norm/none")
         if isinstance(norm, Mixing):
-            operands, constants = operands | norm.reading, constants | norm.constants
-            linked += norm.shader_parts
+            mixing, own, read = norm.mixing(self._told.get(norm.x))
+            linked, constants, operands = [*linked, *mixing], constants | own, operands | read
         elif not shape.rounds:
             linked += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
         self.record(
@@ -201,6 +206,16 @@ class ProductRecorder(IntegerRecorder):
             row_flops=sum(2 * p.shard.rows * p.k for p in products),
             shared_bytes=shape.workgroup_bytes + (staged.nbytes if staged else 0),
         )
+
+    def _told_of(self, operands: Mapping[str, Operand], whole: bool, blocks: int, block: int) -> Told | None:
+        """Where a dispatch tells moments of the row that it writes, if it adds to another and may be normed next."""
+        y = operands["y"]
+        if not isinstance(y, Value) or not (self.alone and self.tells and "residual" in operands):
+            return None
+        if not whole or blocks * block < y.shape[1]:
+            return None
+        self._told[y] = Told(Value((blocks, 2)), blocks, block)
+        return self._told[y]
 
 
 def _outputs(out: str, operands: Mapping[str, Operand], rows: int) -> list[str]:

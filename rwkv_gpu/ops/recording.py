@@ -16,6 +16,7 @@ from ..gpu.shader import Constant, link
 from ..gpu.tuning import Tuning
 from ..gpu.weights import Weights
 from .held import Held
+from .mixing import MIXING_BUFFERS, Told
 from .seats import GpuSeats
 from .step import WRITTEN, Step, lifetimes, together
 from .values import ALIGN, Computed, Integers, Operand, Unplaced, Value, Vectors, Words, place, stack
@@ -95,6 +96,7 @@ class Recording:
         self._splits: list[int] = []
         self._prefix = ""
         self._held: dict[Value, Held] = {}  # by what it writes
+        self._told: dict[Value, Told] = {}  # moments of rows that products have told
         self._norms: dict[tuple[Value, str], Value] = {}  # what kernels read that cannot norm on the way
         self._integers: dict[Hashable, Integers] = {}  # likewise, what linear_dot reads
         self._sorted: dict[tuple[Value, int], tuple[Value, Value]] = {}  # choices of experts, likewise
@@ -112,6 +114,11 @@ class Recording:
     def alone(self) -> bool:
         """Whether a step has but one row."""
         return self._max_rows == 1
+
+    @property
+    def tells(self) -> bool:
+        """Whether products tell moments of the rows that they add to, for others that mix those."""
+        return self.tuning.mixes_ahead and self.device.capabilities.max_storage_buffers >= MIXING_BUFFERS + 2
 
     @contextlib.contextmanager
     def layer(self, index: int) -> Iterator[None]:

@@ -45,6 +45,7 @@ class RecurrentRecorder(Recording):
                 whole,
                 state=self.states[state.name],
                 x=x,
+                normed=Value(x.shape),
                 gain=self.vector(weight),
                 shift=self.vector(bias),
                 mix=self.vector(mix),

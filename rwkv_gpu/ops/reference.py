@@ -138,8 +138,8 @@ class Reference:
         last = self.states[state.name]  # [states, D]
         for segment in self.batch.segments:
             known = segment.start > 0
-            before[segment.first] = self.layer_norm(last[segment.source], weight, bias, eps) if known else 0
-            last[segment.target] = x[segment.first + segment.count - 1]
+            before[segment.first] = last[segment.source] if known else 0
+            last[segment.target] = xx[segment.first + segment.count - 1]
         return tuple(xx + (before - xx) * mu for mu in self.weights[mix.name])
 
     def time_mix(self, x: Mixed[Array], vectors: Weight, eps: float, state: State) -> Array:

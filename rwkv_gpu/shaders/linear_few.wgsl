@@ -114,8 +114,8 @@ fn raws(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> Raws {
 }
 
 // What is wanted beside the sums of a lane.
-fn all_beside(matrix: Matrix, t0: u32, row: u32, output: u32) -> array<vec2f, OWN> {
-    var found: array<vec2f, OWN>;
+fn all_beside(matrix: Matrix, t0: u32, row: u32, output: u32) -> array<vec3f, OWN> {
+    var found: array<vec3f, OWN>;
     for (var i = 0u; i < OWN; i++) {
         let m = min(row + (output + i) / TB * PER_OUT, matrix.rows - PER_OUT);
         found[i] = beside(matrix, min(t0 + (output + i) % TB, table.rows - 1u), m);

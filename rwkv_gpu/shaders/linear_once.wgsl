@@ -75,6 +75,7 @@ fn run(group: u32, lane: u32) {
     if line == 0u && row < matrix.rows {
         store_with(matrix, t, row, sum, sum, next_to);
     }
+    tell(lane / SIDE, line == 0u && row < matrix.rows, block - matrix.block, matrix.rows, lane);
 }
 
 // Vec4 number n of x that a lane stages.

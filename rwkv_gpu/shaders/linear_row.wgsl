@@ -73,6 +73,8 @@ fn run(group: u32, lane: u32) {
             next_to = beside(matrix, t, min(row + output, matrix.rows - PER_OUT));
         }
     }
+    let own = lane / SIDE * R + output;
+    tell(own, line < R / PER_OUT && base - stride + own < matrix.rows, block - matrix.block, matrix.rows, lane);
 }
 
 // The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.

@@ -40,7 +40,7 @@ fn run(group: u32, lane: u32) {
         squares[t] = 0.0;
     }
     var raw = raws(matrix, row0, line, chunks);
-    var next_to = vec2f();
+    var next_to = vec3f();
     if EARLY {
         let o = min(line, SUMS / PER_OUT - 1u);
         next_to = beside(matrix, min(t0 + o % TB, rows_now() - 1u), min(row0 + o / TB * PER_OUT, matrix.rows - PER_OUT));

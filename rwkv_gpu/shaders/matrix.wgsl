@@ -23,6 +23,7 @@ struct Table {
 
 var<private> plane: vec4u;
 var<private> part: u32;    // of the columns, where a product is cut along them
+var<private> leads: bool;   // whether a workgroup has the first block of rows of W
 var<private> first_row: u32;    // of x, for a workgroup of several rows
 
 // What becomes of a sum is said by a part `out/...`; `beside` is what it wants beside the sum, and may be asked for early.

@@ -5,7 +5,7 @@
 @group(0) @binding(4) var<storage, read> mix: array<vec4f>;             // [MIXES, D / 4]
 @group(0) @binding(5) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(6) var<storage, read> row_segment: array<u32>;       // [T]
-@group(0) @binding(7) var<storage, read_write> state: array<vec4f>;     // [states, D / 4], the x that stands before the first row
+@group(0) @binding(7) var<storage, read_write> state: array<vec4f>;     // [states, D / 4], xx of the row before the first
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [MIXES, T, D / 4], a stack
 
 const_assert D % 4u == 0u;
@@ -30,11 +30,11 @@ fn run(group: u32, lane: u32) {
     if t >= step.rows {
         return;
     }
-    var own = t;                        // rows of one for each sequence need not ask whose they are
+    var owner = t;                      // rows of one for each sequence need not ask whose they are
     if step.segments != step.rows {
-        own = row_segment[t];
+        owner = row_segment[t];
     }
-    let segment = segments[own];
+    let segment = segments[owner];
     let first = t == segment.first;
     let source = segment.source * D4;
     let replaced = segment.written * D4;
@@ -73,8 +73,13 @@ fn run(group: u32, lane: u32) {
     let scale = inverseSqrt(reduce_add2(squares, lane) / f32(D) + EPS);
 
     // The first row's workgroup is the only one that touches the states, each lane its own elements: read, then replaced.
+    // So it norms the last row, too.
     let fresh = first && segment.start == 0u;
     let last = t + segment.count - 1u;
+    var own = vec2f(mean.x, scale.x);   // mean and scale of the last row
+    if first && segment.count > 1u {
+        own = moments(last, lane);
+    }
     for (var i = 0u; i < MINE; i++) {
         let d = i * WG + lane;
         if d >= D4 {
@@ -89,7 +94,7 @@ fn run(group: u32, lane: u32) {
             shift = bias[d];
         }
         let xx = (both.here - mean.x) * scale.x * gain + shift;
-        let previous = select((both.there - mean.y) * scale.y * gain + shift, vec4f(), fresh);
+        let previous = select(select((both.there - mean.y) * scale.y * gain + shift, both.there, first), vec4f(), fresh);
         for (var m = 0u; m < MIXES; m++) {
             if !AHEAD {
                 mixes[m] = mix[m * D4 + d];
@@ -97,9 +102,22 @@ fn run(group: u32, lane: u32) {
             y[m * apart(D4) + t * D4 + d] = xx + (previous - xx) * mixes[m];
         }
         if first {
-            state[replaced + d] = x[last * D4 + d];
+            state[replaced + d] = (x[last * D4 + d] - own.x) * own.y * gain + shift;
         }
     }
+}
+
+fn moments(t: u32, lane: u32) -> vec2f {
+    var sum = 0.0;
+    for (var d = lane; d < D4; d += WG) {
+        sum += total(x[t * D4 + d]);
+    }
+    let mean = reduce_add(sum, lane) / f32(D);
+    var squares = 0.0;
+    for (var d = lane; d < D4; d += WG) {
+        squares += total(pow2(x[t * D4 + d] - mean));
+    }
+    return vec2f(mean, inverseSqrt(reduce_add(squares, lane) / f32(D) + EPS));
 }
 
 // What a lane takes of both rows; zeros beyond their end.

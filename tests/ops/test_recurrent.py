@@ -411,3 +411,26 @@ def mixing(device: Device) -> list[Tuning]:
     plain, shapes = default_tuning(device.capabilities), linear_shapes(device)
     names = [name for name in ("alone", "subgroups", "row", "once", "lane") if name in shapes]
     return [replace(plain.only(shapes[name]), mixes_ahead=True) for name in names]
+
+
+def two_halves(g, w, s, x):
+    """A row that products add to, and the next norm of it."""
+    with g.layer(0):
+        a, b = g.norm_shift_mix(x, w["weight"], w["bias"], 1e-5, w["mix"], s["one"])
+        early, half = g.linears([a, b], [w["first"], w["half"]])
+        x = g.linear(early, w["second"], add=x)
+        a, b = g.norm_shift_mix(x, w["bias"], w["weight"], 1e-5, w["mix"], s["two"])
+        first, late = g.linears([a, b], [w["second"], w["half"]])
+        return {"half": half, "first": first, "late": late, "y": g.linear(first, w["first"], add=x)}
+
+
+def test_the_next_norm_is_told_moments_by_products_that_add(device):
+    case = ahead_case(192, two_halves)
+    case = Case(two_halves, case.weights, [State("one", (192,)), State("two", (192,))])
+    steps = moved([(0, 3, 3), (1, 3, 5), (7, 6, 6)])
+    told = []
+    for tuning in mixing(device):
+        case.assert_same(device, steps, rows=1, tuning=tuning)
+        plan, _, _ = case.record(device, steps[0][1], 1, tuning)
+        told.append(any("told" in dispatch.pipeline.name for dispatch in plan.dispatches))
+    assert any(told) == (device.capabilities.subgroup and device.capabilities.max_storage_buffers >= 10)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Activation, Cache, Joined, Mixed, Ops, State, Tensor, Weight
+from ..ops.vocabulary import Activation, Cache, Joined, LayerNorm, Mixed, Ops, State, Tensor, Weight
 from .tensors import Tensors
 
 HEAD_SIZES = (64, 128)
@@ -36,6 +36,10 @@ class Norm:
 
     weight: Weight  # [D]
     bias: Weight  # [D]
+
+    def at(self, eps: float) -> LayerNorm:
+        """The same as an op is told of it."""
+        return LayerNorm(self.weight, self.bias, eps)
 
 
 @dataclass(frozen=True)
@@ -112,18 +116,22 @@ class RWKV7:
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The logits of the rows that they are asked for, [R, V]"""
-        return g.linear(self.hidden(g, ids), self.head)
+        return g.linear(self._trunk(g, ids), self.head, norm=self.last_norm.at(self.hyper.eps))
 
     def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """What the head makes logits of, [R, D]"""
+        return g.layer_norm(self._trunk(g, ids), self.last_norm.weight, self.last_norm.bias, self.hyper.eps)
+
+    def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The rows that are asked for before the last norm, [R, D]"""
         eps = self.hyper.eps
-        x = g.layer_norm(g.embed(self.embedding, ids), self.first_norm.weight, self.first_norm.bias, eps)  # [T, D]
+        x = g.embed(self.embedding, ids, norm=self.first_norm.at(eps))  # [T, D]
         v_first = None
         for i, (time, channel) in enumerate(self.layers):
             with g.layer(i):
                 x, v_first = time_mix(g, time, x, v_first, eps)
                 x = channel_mix(g, channel, x, eps)
-        return g.layer_norm(g.pick(x), self.last_norm.weight, self.last_norm.bias, eps)
+        return g.pick(x)
 
 
 def time_mix(g: Ops[Tensor], p: TimeMix, x: Tensor, v_first: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:

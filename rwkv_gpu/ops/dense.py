@@ -8,23 +8,38 @@ import numpy as np
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant
 from .recording import Recording
-from .values import Value
-from .vocabulary import NUMBER, NUMBERS, Activation, Weight
+from .values import Operand, Value
+from .vocabulary import NUMBER, NUMBERS, Activation, LayerNorm, Weight
+
+ROW_LANES = 1024  # of a workgroup that norms a row, at most
 
 
 class DenseRecorder(Recording):
     """Ops that treat every row alike."""
 
-    def embed(self, weight: Weight, ids: Value) -> Value:
+    def embed(self, weight: Weight, ids: Value, *, norm: LayerNorm | None = None) -> Value:
+        shards = self.weights[weight.name].shards
+        at_once = (
+            len(shards) == 1 and 4 * (weight.shape[1] + 2 * ROW_LANES) <= self.device.capabilities.max_workgroup_memory
+        )
+        if norm and not at_once:
+            return self.layer_norm(self.embed(weight, ids), norm.weight, norm.bias, norm.eps)
         y = Value((self.rows, weight.shape[1]))
-        seats = {"said": self.seats.said} if self.seats else {}
-        for shard in self.weights[weight.name].shards:
+        operands: dict[str, Operand] = {"ids": ids, "y": y}
+        if self.seats:
+            operands["said"] = self.seats.said
+        constants: dict[str, Constant] = {"D": weight.shape[1], "WG": self.tuning.map_lanes}
+        kernel, lanes = "embed", "plain"
+        if norm:
+            kernel, lanes = "embed_norm", self.tuning.reduce
+            constants |= {"WG": self.tuning.row_lanes, "EPS": float(norm.eps)}
+            operands |= {"weight": self.vector(norm.weight), "bias": self.vector(norm.bias)}
+        for shard in shards:
             self.record(
                 weight.name,
-                ("embed", "ids/said" if seats else "ids/given", *shard.parts, "lanes/plain"),
-                {"D": weight.shape[1], "WG": self.tuning.map_lanes, "FIRST": shard.first, "ROWS": shard.rows}
-                | shard.constants,
-                {"w": shard.slice, "ids": ids, "y": y, **seats},
+                (kernel, "ids/said" if self.seats else "ids/given", *shard.parts, f"lanes/{lanes}"),
+                constants | {"FIRST": shard.first, "ROWS": shard.rows} | shard.constants,
+                operands | {"w": shard.slice},
                 groups=self.rows,
                 fixed_bytes=0,
             )

@@ -12,7 +12,7 @@ from .mixing import MIXING_BUFFERS, Mixing
 from .products import MATRICES, Product, ProductRecorder
 from .staged import staging
 from .values import Operand, Value, Vectors, stack
-from .vocabulary import Activation, Rms, Weight
+from .vocabulary import Activation, LayerNorm, Rms, Weight
 
 MOMENTS = 8  # bytes of what a subgroup finds of a row while it norms it
 MIXING_GROUPS = 300  # workgroups that may each norm and mix several rows anew
@@ -27,7 +27,7 @@ class Asked:
     weight: Weight
     then: Activation
     bias: Weight | None
-    norm: Rms | Mixing | None = None
+    norm: Rms | LayerNorm | Mixing | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +49,13 @@ class LinearRecorder(ProductRecorder):
         then: Activation = "none",
         bias: Weight | None = None,
         add: Value | None = None,
-        norm: Rms | None = None,
+        norm: Rms | LayerNorm | None = None,
     ) -> Value:
         y = Value((self.rows, weight.shape[0]))
-        [x], norm = self._normed([x], norm, [weight])
+        if not isinstance(norm, LayerNorm):
+            [x], norm = self._normed([x], norm, [weight])
+        elif not (self.alone and self.tuning.mixes_ahead and self._mixes([Asked(x, weight, then, bias)])):
+            x, norm = self.layer_norm(x, norm.weight, norm.bias, norm.eps), None
         [asked] = self._mixing([Asked(x, weight, then, bias, norm)])
         self._multiply_one(asked, y, add)
         return y

@@ -21,6 +21,13 @@ class Told:
     rows: int
 
 
+def looking(told: Told | None) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
+    """What a kernel links, is specialised by, and binds, to know mean and deviation of the one row that it reads."""
+    if told is None:
+        return ["x/moments", "x/looked"], {}, {}
+    return ["x/told"], {"TOLD": told.parts, "TOLD_ROWS": told.rows}, {"moments": told.moments}
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Mixing(Held):
     """What kernels bind to do it themselves. Each of them reads the state; whoever adds x to a product replaces it."""
@@ -40,14 +47,10 @@ class Mixing(Held):
 
     def mixing(self, told: "Told | None") -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
         """What the next kernel that mixes links, is specialised by, and binds."""
-        parts = ["x/mixed" if self.rows == 1 else "x/mixed_rows"]
-        constants, operands = self.constants, self.reading
-        if told:
-            parts.append("x/told")
-            constants |= {"TOLD": told.parts, "TOLD_ROWS": told.rows}
-            operands["moments"] = told.moments
-        else:
-            parts += ["x/moments", *(["x/looked"] if self.rows == 1 else [])]
+        one = self.rows == 1
+        look, own, told_of = looking(told) if one else (["x/moments"], {}, {})
+        parts = ["x/mixed" if one else "x/mixed_rows", *look]
+        constants, operands = self.constants | own, self.reading | told_of
         if self.noted:
             return [*parts, "x/unnoted"], constants, operands
         self.noted.append(True)

@@ -9,10 +9,10 @@ from ..gpu.shader import Constant, Struct
 from ..gpu.tuning import MANY, LinearShape, vec
 from ..gpu.weights import Shard
 from .integers import IntegerRecorder
-from .mixing import Mixing, Told
+from .mixing import Mixing, Told, looking
 from .staged import staging
 from .values import Operand, Value, Words
-from .vocabulary import NUMBER, NUMBERS, Activation, Rms
+from .vocabulary import NUMBER, NUMBERS, Activation, LayerNorm, Rms
 
 FLOATS = vec(64, 16, 4, 4)  # where linear_dot is asked for what is no integers
 TELLING = "linear_once", "linear_row"  # kernels that can tell moments of their rows
@@ -89,7 +89,7 @@ class ProductRecorder(IntegerRecorder):
         name: str,
         products: Sequence[Product],
         operands: dict[str, Operand],
-        norm: Rms | Mixing | None,
+        norm: Rms | LayerNorm | Mixing | None,
         out: str = "rows",
         shape: LinearShape | None = None,
     ) -> None:
@@ -110,14 +110,14 @@ class ProductRecorder(IntegerRecorder):
         self,
         products: Sequence[Product],
         operands: dict[str, Operand],
-        norm: Rms | Mixing | None,
+        norm: Rms | LayerNorm | Mixing | None,
         form: str,
         by_rows: bool = False,
     ) -> tuple[Sequence[Product], dict[str, Operand]]:
         """The same, with x rounded, and normed."""
         x = operands["x"]
         assert isinstance(x, Value), "x is no parameter"
-        assert not isinstance(norm, Mixing), "what is rounded is mixed before"
+        assert not isinstance(norm, LayerNorm | Mixing), "what is rounded is normed or mixed before"
         found = self.integers(x, {p.x: p.k for p in products}, form, norm, by_rows)
         return [replace(p, x=found.starts[p.x]) for p in products], operands | {"x": found.value}
 
@@ -154,7 +154,7 @@ class ProductRecorder(IntegerRecorder):
         name: str,
         products: Sequence[Product],
         operands: dict[str, Operand],
-        norm: Rms | Mixing | None,
+        norm: Rms | LayerNorm | Mixing | None,
         out: str,
         shape: LinearShape,
         parts: int = 1,
@@ -194,6 +194,11 @@ class ProductRecorder(IntegerRecorder):
         if isinstance(norm, Mixing):
             mixing, own, read = norm.mixing(self._told.get(norm.x))
             linked, constants, operands = [*linked, *mixing], constants | own, operands | read
+        elif isinstance(norm, LayerNorm):
+            x = operands["x"]
+            look, own, read = looking(self._told.get(x) if isinstance(x, Value) else None)
+            linked, constants = [*linked, "x/normed", *look], constants | own | {"D": widths[0], "EPS": float(norm.eps)}
+            operands = operands | read | {"gain": self.vector(norm.weight), "shift": self.vector(norm.bias)}
         elif not shape.rounds:
             linked += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
         self.record(

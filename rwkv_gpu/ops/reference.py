@@ -10,7 +10,7 @@ import numpy.typing as npt
 from .batch import Batch
 from .paged import attend, rotate
 from .sampling import SAID, Drawing, sample
-from .vocabulary import LEAST_SUM, PAGE, Activation, Attention, Cache, Mixed, Rms, Routing, State, Weight
+from .vocabulary import LEAST_SUM, PAGE, Activation, Attention, Cache, LayerNorm, Mixed, Rms, Routing, State, Weight
 
 Array = npt.NDArray[Any]
 
@@ -56,11 +56,11 @@ class Reference:
     def layer(self, index: int) -> Iterator[None]:  # noqa: ARG002 - numpy has no use for names
         yield
 
-    def embed(self, weight: Weight, ids: Array) -> Array:
+    def embed(self, weight: Weight, ids: Array, *, norm: LayerNorm | None = None) -> Array:
         if self.drawing is not None:
             said = self.drawing.seats.said
             ids = np.where(ids & SAID, said[np.where(ids & SAID, ids ^ SAID, 0)], ids)
-        return self.weights[weight.name][ids]
+        return self._normed(self.weights[weight.name][ids], norm)
 
     def layer_norm(self, x: Array, weight: Weight, bias: Weight, eps: float) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
@@ -73,6 +73,11 @@ class Reference:
         y: Array = x * scale * self.weights[weight.name]
         return y
 
+    def _normed(self, x: Array, norm: Rms | LayerNorm | None) -> Array:
+        if isinstance(norm, LayerNorm):
+            return self.layer_norm(x, norm.weight, norm.bias, norm.eps)
+        return x if norm is None else self.rms_norm(x, norm.weight, norm.eps)
+
     def linear(
         self,
         x: Array,
@@ -81,10 +86,9 @@ class Reference:
         then: Activation = "none",
         bias: Weight | None = None,
         add: Array | None = None,
-        norm: Rms | None = None,
+        norm: Rms | LayerNorm | None = None,
     ) -> Array:
-        if norm is not None:
-            x = self.rms_norm(x, norm.weight, norm.eps)
+        x = self._normed(x, norm)
         y = x @ self.weights[weight.name].T
         if bias is not None:
             y = y + self.weights[bias.name]
@@ -183,8 +187,7 @@ class Reference:
         *,
         norm: Rms | None = None,
     ) -> Array:
-        if norm is not None:
-            x = self.rms_norm(x, norm.weight, norm.eps)
+        x = self._normed(x, norm)
         spread = np.broadcast_to(x[:, None], (*routing.experts.shape, x.shape[1]))  # [T, used, D]
         first, second = (self._by_expert(spread, weight, routing) for weight in (gate, up))
         y: Array = ACTIVATIONS[then](first) * second

@@ -151,14 +151,23 @@ class Rms:
     eps: float
 
 
+@dataclass(frozen=True)
+class LayerNorm:
+    """A layer norm of what an op reads or gives, on the way."""
+
+    weight: Weight  # [D]
+    bias: Weight  # [D]
+    eps: float
+
+
 class Ops(Protocol[Tensor]):
     """What a model can say."""
 
     def layer(self, index: int) -> AbstractContextManager[None]:
         """Names what is said inside after block `index`; a plan may be split between blocks."""
 
-    def embed(self, weight: Weight, ids: Tensor) -> Tensor:
-        """y[t] = W[ids[t]]; an id with bit 31 set is what the seat of that number sampled last"""
+    def embed(self, weight: Weight, ids: Tensor, *, norm: LayerNorm | None = None) -> Tensor:
+        """y[t] = norm(W[ids[t]]); an id with bit 31 set is what the seat of that number sampled last"""
 
     def layer_norm(self, x: Tensor, weight: Weight, bias: Weight, eps: float) -> Tensor:
         """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row"""
@@ -174,7 +183,7 @@ class Ops(Protocol[Tensor]):
         then: Activation = "none",
         bias: Weight | None = None,
         add: Tensor | None = None,
-        norm: Rms | None = None,
+        norm: Rms | LayerNorm | None = None,
     ) -> Tensor:
         """y[t] = then(W norm(x[t]) + bias) + add[t]"""
 

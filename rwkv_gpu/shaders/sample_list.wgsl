@@ -1,9 +1,7 @@
 // list[r] = the tokens of row r that may be kept: those of at least a bound      one workgroup per row and block
 @group(0) @binding(1) var<storage, read> logits: array<f32>;            // [R, V]
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]
-@group(0) @binding(3) var<storage, read> counts: array<vec2u>;          // [S, V]: how often, and when last
-@group(0) @binding(5) var<storage, read_write> parts: array<Part>;      // [R, BLOCKS]
-@group(0) @binding(6) var<storage, read_write> list: array<vec2u>;      // [R, 1 + 2 LIST]: bound and what is surely below
+@group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, V]: how often, and when last
 
 var<workgroup> found: atomic<u32>;  // in this block
 var<workgroup> start: u32;          // where they are listed
@@ -31,7 +29,7 @@ fn run(group: u32, lane: u32) {
     let end = min(V, (block + 1u) * SPAN);
     var mine = 0u;
     for (var token = first; token < end; token += WG) {
-        mine += u32(order(adjusted(row, draw, token)) >= bounds.x);
+        mine += u32(order(logit_of(row, draw, token)) >= bounds.x);
     }
     var place = 0u;
     if mine > 0u {
@@ -44,7 +42,7 @@ fn run(group: u32, lane: u32) {
     workgroupBarrier();
     place += start;
     for (var token = first; token < end; token += WG) {
-        let entry = vec2u(order(adjusted(row, draw, token)), token);
+        let entry = vec2u(order(logit_of(row, draw, token)), token);
         if entry.x >= bounds.x {
             if place < LIST {
                 list[row * (1u + 2u * LIST) + 1u + place] = entry;
@@ -55,6 +53,7 @@ fn run(group: u32, lane: u32) {
     if block == 0u && lane == 0u {
         list[row * (1u + 2u * LIST)] = bounds;
     }
+    join(row, draw, lane);
 }
 
 // The least order that may be kept, which may be a guess, and what is surely not above it.

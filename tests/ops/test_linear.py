@@ -1,6 +1,7 @@
 """Every matrix kernel, in every format, epilogue and awkward shape, against the reference."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import ACTIVATIONS, Rms, Weight
+from rwkv_gpu.ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, Weight
 from tests.gguf.blocks import mild_rows
 from tests.recording import linear_shapes, run_plan
 
@@ -187,6 +188,17 @@ def test_a_norm_on_the_way_in(device, tuning, name):
     norm = Rms(bench.matrix("gain", BY_NAME["F32"], (256,)), 1e-6)
     x = normal(3, 256) * np.array([[1e-3], [1], [30]], np.float32)
     bench.check(lambda g, x: {"y": g.linear(x, w, norm=norm), "z": g.glu(x, w, "silu", norm=norm)}, x=x)
+
+
+@pytest.mark.parametrize("tuning", ["alone", "subgroups", "row", "once", "lane"], indirect=True)
+@pytest.mark.parametrize("name", ["Q4_K", "F32"])
+def test_one_row_is_normed_by_what_multiplies_it(device, tuning, name):
+    bench = Bench(device, replace(tuning, mixes_ahead=True), 1, spare=0)
+    w = bench.matrix("w", BY_NAME[name], (45, 512))
+    gain, shift = (bench.matrix(name, BY_NAME["F32"], (512,)) for name in ("gain", "shift"))
+    norm = LayerNorm(gain, shift, 1e-5)
+    plan = bench.check(lambda g, x: {"y": g.linear(x, w, norm=norm)}, x=normal(1, 512) * 30 + 7)
+    assert len(plan.dispatches) == 1
 
 
 @pytest.mark.parametrize("kind", ["tile_parts", "dot_parts"])

@@ -5,6 +5,7 @@ import pytest
 
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.ops.reference import ACTIVATIONS
+from rwkv_gpu.ops.vocabulary import LayerNorm
 from tests.recording import POISON, on_cpu, on_gpu, record, run_plan, tunings
 
 # Sums of a few hundred float32 products in another order: relative to the size of the terms, not of the sum.
@@ -39,6 +40,18 @@ def test_embed_picks_rows_exactly(device, rows, width, dtype):
     arrays = {"w": normal(11, width, dtype=dtype)}
     ids = np.array([10, 0, 7, 7, 1], np.uint32)[:rows]
     assert_same(device, lambda g, w, ids: {"y": g.embed(w["w"], ids)}, arrays, {"ids": ids}, tolerance=0)
+
+
+@pytest.mark.parametrize("width", [33, 257, 4096])
+def test_what_is_embedded_is_normed_on_the_way(device, tuning, width):
+    """At once where a device has the memory for a row."""
+    arrays = {"w": normal(11, width, dtype=np.float16) * 3 + 1, "weight": normal(width), "bias": normal(width, seed=1)}
+    ids = {"ids": np.array([10, 0, 7], np.uint32)}
+
+    def says(g, w, ids):
+        return {"y": g.embed(w["w"], ids, norm=LayerNorm(w["weight"], w["bias"], 1e-5))}
+
+    assert_same(device, says, arrays, ids, tuning)
 
 
 @pytest.mark.parametrize(("rows", "width"), SHAPES)

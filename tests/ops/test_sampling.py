@@ -1,6 +1,7 @@
 """Sampling on the GPU equals the reference: what stays in the draw, what is drawn, what the seats remember."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,12 +27,13 @@ HOT = {"temperature": 1000.0}  # all that stay are about as likely
 class Both:
     """One plan that samples rows of V logits, and the reference."""
 
-    def __init__(self, device, vocabulary, rows, masked=False):
+    def __init__(self, device, vocabulary, rows, masked=False, joins=None):
         self.device, self.vocabulary, self.rows, self.masked = device, vocabulary, rows, masked
         self.seats, self.host = GpuSeats(device, SEATS, vocabulary), HostSeats(SEATS, vocabulary)
         self.scratch = Scratch(device)
         weights = upload_weights(device, {"w": np.arange(vocabulary, dtype=np.float32)[:, None]})
         tuning = default_tuning(device.capabilities)
+        tuning = replace(tuning, one_joins=tuning.one_joins if joins is None else joins)
         recorder = Recorder(device, weights, rows, self.scratch, tuning, seats=self.seats)
         logits = recorder.input("logits", np.float32, (rows, vocabulary))
         ids = recorder.input("ids", np.uint32, (rows,))
@@ -88,9 +90,9 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("vocabulary", [1, 6, 1025])
-def test_every_setting_chooses_as_the_reference(device, vocabulary):
-    both = Both(device, vocabulary, 16)
+@pytest.mark.parametrize(("vocabulary", "joins"), [(1, False), (6, True), (1025, False), (3000, True)])
+def test_every_setting_chooses_as_the_reference(device, vocabulary, joins):
+    both = Both(device, vocabulary, 16, joins=joins)
     logits = normal(16, vocabulary)
     logits[5, : vocabulary // 2] = -np.inf
     logits[6] = np.round(logits[6])  # many ties

@@ -11,4 +11,8 @@ fn main(
 fn reduce_add(v: f32, lane: u32) -> f32 { return subgroupAdd(v); }
 fn reduce_max(v: f32, lane: u32) -> f32 { return subgroupMax(v); }
 fn reduce_min(v: u32, lane: u32) -> u32 { return subgroupMin(v); }
+fn reduce_max2(v: vec2f, lane: u32) -> vec2f { return subgroupMax(v); }
+fn reduce_best(key: f32, id: u32, lane: u32) -> u32 {
+    return subgroupMin(select(0xffffffffu, id, key == subgroupMax(key)));
+}
 fn reduce_add2(v: vec2f, lane: u32) -> vec2f { return subgroupAdd(v); }

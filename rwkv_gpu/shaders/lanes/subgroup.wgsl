@@ -28,16 +28,35 @@ fn reduce_add(v: f32, lane: u32) -> f32 {
 
 // Two sums for the barriers of one.
 fn reduce_add2(v: vec2f, lane: u32) -> vec2f {
-    let sums = subgroupAdd(v);
-    workgroupBarrier();
-    shared_subgroups[subgroup] = bitcast<u32>(sums.x);
-    shared_seconds[subgroup] = bitcast<u32>(sums.y);
-    workgroupBarrier();
+    share_both(bitcast<vec2u>(subgroupAdd(v)));
     var sum = vec2f();
     for (var s = 0u; s < subgroups; s++) {
         sum += vec2f(bitcast<f32>(shared_subgroups[s]), bitcast<f32>(shared_seconds[s]));
     }
     return sum;
+}
+
+fn reduce_max2(v: vec2f, lane: u32) -> vec2f {
+    share_both(bitcast<vec2u>(subgroupMax(v)));
+    var most = bitcast<vec2f>(vec2u(shared_subgroups[0], shared_seconds[0]));
+    for (var s = 1u; s < subgroups; s++) {
+        most = max(most, bitcast<vec2f>(vec2u(shared_subgroups[s], shared_seconds[s])));
+    }
+    return most;
+}
+
+// The least id of those whose key is greatest.
+fn reduce_best(key: f32, id: u32, lane: u32) -> u32 {
+    let top = subgroupMax(key);
+    share_both(vec2u(bitcast<u32>(top), subgroupMin(select(0xffffffffu, id, key == top))));
+    var most = bitcast<f32>(shared_subgroups[0]);
+    var best = shared_seconds[0];
+    for (var s = 1u; s < subgroups; s++) {
+        let other = bitcast<f32>(shared_subgroups[s]);
+        best = select(best, select(shared_seconds[s], min(best, shared_seconds[s]), other == most), other >= most);
+        most = max(most, other);
+    }
+    return best;
 }
 
 fn reduce_max(v: f32, lane: u32) -> f32 {
@@ -62,5 +81,12 @@ fn reduce_min(v: u32, lane: u32) -> u32 {
 fn share(v: u32) {
     workgroupBarrier();     // the previous result has been read by all
     shared_subgroups[subgroup] = v;
+    workgroupBarrier();
+}
+
+fn share_both(v: vec2u) {
+    workgroupBarrier();
+    shared_subgroups[subgroup] = v.x;
+    shared_seconds[subgroup] = v.y;
     workgroupBarrier();
 }

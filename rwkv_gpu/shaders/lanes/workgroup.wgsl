@@ -36,6 +36,14 @@ fn reduce_max(v: f32, lane: u32) -> f32 {
     return shared_f32(0u);
 }
 
+fn reduce_max2(v: vec2f, lane: u32) -> vec2f { return vec2f(reduce_max(v.x, lane), reduce_max(v.y, lane)); }
+
+// The least id of those whose key is greatest.
+fn reduce_best(key: f32, id: u32, lane: u32) -> u32 {
+    let top = reduce_max(key, lane);
+    return reduce_min(select(0xffffffffu, id, key == top), lane);
+}
+
 fn reduce_min(v: u32, lane: u32) -> u32 {
     share(v, lane);
     for (var half = WG / 2u; half > 0u; half /= 2u) {

@@ -33,14 +33,28 @@ const ABOVE = FIND + 8u;        // 17^8 > 2^32
 const TIES = ABOVE + 1u;        // 17^5 > 2^20
 const NOWHERE = 0xffffffffu;    // no entry is of that order
 
-fn kept_size() -> u32 { return count; }
+fn is_cut(draw: Draw) -> bool { return truncates(draw); }
+
+// The winner of what a lane has of those that stay.
+fn best_kept(row: u32, draw: Draw, keys: vec2u, most: f32, sum: f32, lane: u32) -> Best {
+    truncate(row, draw, most, sum, lane);
+    var best = Best(LEAST, NO_TOKEN);
+    for (var i = lane; i < count; i += WG) {
+        let entry = entry_of(row, draw, i);
+        if is_kept(entry) {
+            let x = logit_of(row, draw, entry.y);
+            best = better(best, Best(key_of(draw, keys, entry.y, x, most), entry.y));
+        }
+    }
+    return best;
+}
 
 // The order and the token of an entry.
 fn entry_of(row: u32, draw: Draw, i: u32) -> vec2u {
     if in_list {
         return list[place_of(row, half) + i];
     }
-    return vec2u(order(adjusted(row, draw, i)), i);
+    return vec2u(order(logit_of(row, draw, i)), i);
 }
 
 // Where a half of the list begins.
@@ -52,7 +66,7 @@ fn share_of(order: u32) -> u32 { return u32(exp(value_of(order) - base) * scale 
 
 fn truncate(row: u32, draw: Draw, most: f32, sum: f32, lane: u32) {
     let bounds = list[row * (1u + 2u * LIST)];
-    let listed_count = parts[row * BLOCKS].listed;
+    let listed_count = atomicLoad(&parts[row * BLOCKS].listed);
     bound = bounds.x;
     safe = bounds.y;
     last_tie = NO_TOKEN;

@@ -45,6 +45,8 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
         shapes["few"] = few(2 * size, size, 2, 2, staged=size, reach=size, most=3)
         shapes["few_whole"] = few(2 * size, size // 2, 4, 4, staged=2 * size, ahead=2, reach=size, most=2)
         shapes["few_given"] = few(2 * size, size // 2, 2, 2, reach=size)
+        shapes["few_copied"] = few(2 * size, size, 2, 4, staged=size, reach=size, most=3, copies=True)
+        shapes["few_gives"] = few(4 * size, size // 2, 4, 2, staged=3 * size, reach=size, copies=True)
         shapes["dot"] = dot(32, 8, 32, 16, x="int16")
         shapes["dot_bytes"] = dot(16, 8, 32, 8, x="int8", ahead=3)
         shapes["dot_wide"] = dot(16, 8, 64, 16, x="int16")

@@ -26,8 +26,8 @@ def default_tuning(can: Capabilities) -> Tuning:
 def few_rows(reach: int) -> list[tuple[Size, LinearShape]]:
     """Of formats of small integers by 2 to 32 rows, where 48 KiB of memory hold whole rows of 5,120 columns."""
 
-    def by(wg: int, side: int, r: int, tb: int, staged: int = 0, most: int = MANY) -> LinearShape:
-        return few(wg, side, r, tb, staged=staged, reach=reach, most=most)
+    def by(wg: int, side: int, r: int, tb: int, staged: int = 0, most: int = MANY, copies: bool = False) -> LinearShape:
+        return few(wg, side, r, tb, staged=staged, reach=reach, most=most, copies=copies)
 
     return [
         (Size(2, out=3072, width=5120, packed=True), by(640, 32, 1, 2, 320)),
@@ -40,13 +40,19 @@ def few_rows(reach: int) -> list[tuple[Size, LinearShape]]:
         (Size(4, width=5120, packed=True), by(640, 16, 2, 4, 160, 264)),
         (Size(4, width=10240, packed=True), by(640, 32, 2, 2, 320)),
         (Size(4, packed=True), by(512, 32, 2, 4, 160)),
+        (Size(8, out=3072, width=5120, packed=True), by(320, 16, 2, 4, 160, copies=True)),
         (Size(8, out=3072, width=5120, packed=True), by(320, 32, 1, 4, 160)),
+        (Size(8, out=8192, width=5120, packed=True), by(640, 16, 2, 4, 160, 132)),
+        (Size(8, width=5120, packed=True), by(640, 16, 2, 4, 160, 132, copies=True)),
         (Size(8, width=5120, packed=True), by(640, 16, 2, 4, 160, 132)),
-        (Size(8, width=12288, packed=True), by(128, 32, 2, 4)),
+        (Size(8, width=12288, packed=True), by(640, 32, 2, 4, 160, 132, copies=True)),
         (Size(8, packed=True), by(512, 32, 2, 4, 160)),
+        (Size(32, out=3072, width=5120, packed=True), by(320, 16, 2, 4, 160, copies=True)),
         (Size(32, out=3072, width=5120, packed=True), by(320, 32, 2, 4, 160)),
+        (Size(32, out=8192, width=5120, packed=True), by(640, 16, 2, 4, 160, 264)),
+        (Size(32, width=5120, packed=True), by(640, 16, 2, 4, 160, 264, copies=True)),
         (Size(32, width=5120, packed=True), by(640, 16, 2, 4, 160, 264)),
-        (Size(32, width=12288, packed=True), by(128, 32, 4, 4)),
+        (Size(32, width=12288, packed=True), by(640, 32, 2, 4, 160, 132, copies=True)),
         (Size(32, packed=True), by(512, 32, 2, 4, 160)),
     ]
 

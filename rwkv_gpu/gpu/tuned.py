@@ -163,5 +163,6 @@ def shown(value: Any) -> str:
             own += f" {value.x}" if value.x != "f32" else ""
             own += f" most={value.most}" if value.kernel in ("linear_row", "linear_few") else ""
             own += f" staged={value.staged}" if value.kernel == "linear_few" else ""
+            own += " copied" if value.copies else ""
         return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
     return str(value)

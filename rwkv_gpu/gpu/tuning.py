@@ -29,6 +29,7 @@ class LinearShape:
     most: int = MANY  # workgroups of linear_row and linear_few
     x: str = "f32"  # what linear_row, linear_few and linear_dot make of x where W is packed: int16 or int8
     staged: int = 0  # chunks of 32 columns of x that linear_few stages at a time; with none, x is rounded before
+    copies: bool = False  # whether linear_few stages what is integers already
 
     @property
     def norms(self) -> bool:
@@ -38,7 +39,8 @@ class LinearShape:
     @property
     def rounds(self) -> bool:
         """Whether x is made integers of before it."""
-        return self.kernel == "linear_dot" or (self.kernel == "linear_few" and not self.staged)
+        given = self.kernel == "linear_few" and (self.copies or not self.staged)
+        return given or self.kernel == "linear_dot"
 
     @property
     def integers(self) -> bool:
@@ -99,7 +101,9 @@ class LinearShape:
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
         reach = "reach/subgroup" if self.reach > 1 else "reach/lane"
-        staging = ("few/staged", "staged/rounded", "reach/squares") if self.staged else ("few/given",)
+        rounding = "few/staged", "few/shared", "staged/rounded", "reach/squares"
+        kept = ("few/copied", "few/shared") if self.copies else rounding
+        staging = kept if self.staged else ("few/given",)
         own = {
             "linear_vec": (reach, "reach/meet", "reach/squares"),
             "linear_row": (reach, "reach/squares"),
@@ -166,12 +170,22 @@ class Tuning:
     linear_packed: tuple[tuple[int, LinearShape], ...] = ()  # else for formats of small integers, as far as it goes
 
     def linear_shape(
-        self, rows: int, run: int = 32, out: int = MANY, width: int = MANY, packed: bool = False
+        self,
+        rows: int,
+        run: int = 32,
+        out: int = MANY,
+        width: int = MANY,
+        packed: bool = False,
+        rounded: bool = False,
     ) -> LinearShape:
-        """The shape for a plan of so many rows and matrices of a size; beyond the last bound, the last."""
+        """The shape for a plan of so many rows and matrices of a size; beyond the last bound, the last.
+
+        Where x can be staged whole, it is copied only if what writes it may write integers: `rounded`.
+        """
         for size, shape in self.linear_sized:
             format_fits = packed >= size.packed and run >= size.run
-            if rows <= size.rows and out <= size.out and width <= size.width and format_fits:
+            able = rounded or not shape.copies or width > 32 * shape.staged
+            if rows <= size.rows and out <= size.out and width <= size.width and format_fits and able:
                 return shape
         for bound, shape in self.linear_packed if packed else ():
             if rows <= bound:
@@ -233,10 +247,13 @@ def few(
     reach: int,
     most: int = MANY,
     x: str = "int16",
+    copies: bool = False,
 ) -> LinearShape:
-    """Workgroups stage some rows of x for many rows of W; where nothing is staged, x is rounded before."""
+    """Workgroups stage some rows of x for many rows of W; where they copy it, or stage nothing, x is rounded before."""
     side = min(side, reach)
-    return LinearShape("linear_few", wg, r, tb, side=side, ahead=ahead, reach=reach, most=most, x=x, staged=staged)
+    return LinearShape(
+        "linear_few", wg, r, tb, side=side, ahead=ahead, reach=reach, most=most, x=x, staged=staged, copies=copies
+    )
 
 
 def dot(wg: int, side: int, r: int, tb: int, *, x: str, ahead: int = 2, fill: int = 0) -> LinearShape:

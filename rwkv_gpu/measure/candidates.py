@@ -19,14 +19,16 @@ ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups; of linea
     (512, 16, 1, 132, 5),
     (640, 32, 1, 132, 2),
 )
-FEW_WAYS = (  # of linear_few: lanes, those of a row, rows of W, and whether rows of x are staged
-    (320, 32, 1, True),
-    (640, 32, 1, True),
-    (640, 32, 2, True),
-    (640, 16, 2, True),
-    (512, 32, 2, True),
-    (128, 32, 2, False),
-    (128, 32, 4, False),
+FEW_WAYS = (  # of linear_few: lanes, those of a row, rows of W, and whether rows of x are rounded, copied or read there
+    (320, 32, 1, "rounded"),
+    (640, 32, 1, "rounded"),
+    (640, 32, 2, "rounded"),
+    (640, 16, 2, "rounded"),
+    (512, 32, 2, "rounded"),
+    (320, 16, 2, "copied"),
+    (640, 32, 2, "copied"),
+    (128, 32, 2, "read"),
+    (128, 32, 4, "read"),
 )
 EXPERT_WAYS = ((256, 16, 2), (512, 16, 2), (512, 16, 4), (1024, 16, 2))  # of experts_row: lanes, those of a row, rows
 DOT_WAYS = (  # of linear_dot: lanes, those along W, rows of W and of x, chunks
@@ -82,9 +84,11 @@ def _several(can: Capabilities, rows: int, precision: str) -> Iterator[LinearSha
     if not can.subgroup or can.software or not 1 < rows <= 32:
         return
     tb = min(4, 1 << (rows - 1).bit_length())
-    for (wg, side, r, staged), x in product(FEW_WAYS, _forms(precision)):
+    for (wg, side, r, how), x in product(FEW_WAYS, _forms(precision)):
         if wg <= can.max_invocations and side <= can.reach:
-            yield few(wg, side, r, tb, staged=640 // tb if staged else 0, reach=can.reach, most=264, x=x)
+            staged = 640 // tb if how != "read" else 0
+            copies = how == "copied"
+            yield few(wg, side, r, tb, staged=staged, reach=can.reach, most=264, x=x, copies=copies)
 
 
 def _dots(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:

@@ -28,6 +28,7 @@ def linear_shapes(can: Capabilities) -> dict[str, LinearShape]:
         shapes["dot, bytes"] = dot(32, 8, 32, 16, x="int8", fill=16)
         shapes["few"] = few(4 * can.reach, can.reach, 2, 4, staged=2 * can.reach, reach=can.reach, most=3)
         shapes["few, given"] = few(2 * can.reach, can.reach // 2, 4, 2, reach=can.reach)
+        shapes["few, copied"] = replace(shapes["few"], copies=True)
         shapes["row, bytes"] = row(can.reach, can.reach, 2, reach=can.reach, most=MANY, x="int8")
     if size == 8:
         shapes |= {"lane": lane(2, 1), "lane, rows": lane(4, 16)}

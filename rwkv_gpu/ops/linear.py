@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..gpu.plan import Slice
-from ..gpu.tuning import LinearShape
+from ..gpu.tuning import BYTES, LinearShape
 from .held import Held
+from .integers import CHUNK, Roundable
 from .mixing import MIXING_BUFFERS, Mixing
-from .products import MATRICES, Product, ProductRecorder
+from .products import MATRICES, Product, ProductRecorder, owned_blocks
 from .staged import staging
-from .values import Operand, Value, Vectors, stack
+from .values import Integers, Operand, Value, Vectors, stack
 from .vocabulary import Activation, LayerNorm, Rms, Weight
 
 MOMENTS = 8  # bytes of what a subgroup finds of a row while it norms it
@@ -57,7 +58,13 @@ class LinearRecorder(ProductRecorder):
         elif not (self.alone and self.tuning.mixes_ahead and self._mixes([Asked(x, weight, then, bias)])):
             x, norm = self.layer_norm(x, norm.weight, norm.bias, norm.eps), None
         [asked] = self._mixing([Asked(x, weight, then, bias, norm)])
-        self._multiply_one(asked, y, add)
+        shape = None if bias or add or asked.norm else self._giving(x, weight)
+        if shape:
+            multiply = partial(self._multiply_one, asked, y, shape=shape)
+            rounded = partial(self._multiply_rounded, asked, y, shape)
+            self.hold(Roundable(multiply, y, widths={0: weight.shape[0]}, round=rounded, size=BYTES[shape.x]))
+        else:
+            self._multiply_one(asked, y, add)
         return y
 
     def glu(self, x: Value, weight: Weight, then: Activation, *, norm: Rms | None = None) -> Value:
@@ -204,6 +211,26 @@ class LinearRecorder(ProductRecorder):
         for shard in self.weights[one.weight.name].shards:
             product = Product(shard, width, start, shard.first, out, shard.first, one.then)
             self._multiply(one.weight.name, [product], operands | {"w": shard.slice}, one.norm, shape=shape)
+
+    def _multiply_rounded(self, one: Asked, y: Value, shape: LinearShape, integers: Integers) -> None:
+        """The same to integers as well."""
+        out, width = one.weight.shape
+        [shard] = self.weights[one.weight.name].shards
+        product = Product(shard, width, 0, 0, out, 0, one.then)
+        operands: dict[str, Operand] = {"x": one.x, "y": y, "integers": integers.value, "w": shard.slice}
+        self._multiply(one.weight.name, [product], operands, None, integers, shape)
+
+    def _giving(self, x: Value, weight: Weight) -> LinearShape | None:
+        """A shape by which a product can write integers: a workgroup has whole chunks of its rows."""
+        (out, width), shards = weight.shape, self.weights[weight.name].shards
+        most = self.device.capabilities.max_workgroup_memory
+        shape = self._shape(shards, width, x)
+        own, _ = staging(shape, shards, [width], "rows", most)
+        if own.kernel != "linear_few" or len(shards) > 1 or out % CHUNK:
+            return None
+        owned = own.block * owned_blocks(own, self.rows, out)
+        fits = own.workgroup_bytes + 4 * owned * own.tb <= most
+        return shape if owned % CHUNK == 0 and fits else None
 
     def _multiply_all(self, asked: Sequence[Asked], ys: Sequence[Value], shape: LinearShape | None = None) -> None:
         """One dispatch for products that `_together` found, to parts of one stack."""

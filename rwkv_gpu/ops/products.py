@@ -8,10 +8,10 @@ from ..gpu.plan import Slice
 from ..gpu.shader import Constant, Struct
 from ..gpu.tuning import MANY, LinearShape, vec
 from ..gpu.weights import Shard
-from .integers import IntegerRecorder
+from .integers import LAYING, IntegerRecorder, Roundable
 from .mixing import Mixing, Told, looking
 from .staged import staging
-from .values import Operand, Value, Words
+from .values import Integers, Operand, Value, Words
 from .vocabulary import NUMBER, NUMBERS, Activation, LayerNorm, Rms
 
 FLOATS = vec(64, 16, 4, 4)  # where linear_dot is asked for what is no integers
@@ -78,10 +78,11 @@ class Table:
 class ProductRecorder(IntegerRecorder):
     """Products whose matrices, inputs and outputs are bound."""
 
-    def _shape(self, shards: Sequence[Shard], width: int) -> LinearShape:
-        """For matrices of one dispatch, the widest of which is so wide."""
-        run, packed = shards[0].run, shards[0].packed
-        shape = self.tuning.linear_shape(self.rows, run, sum(shard.rows for shard in shards), width, packed)
+    def _shape(self, shards: Sequence[Shard], width: int, x: Value | None = None) -> LinearShape:
+        """For matrices of one dispatch, the widest of which is so wide, and what they multiply, where it is known."""
+        run, packed, out = shards[0].run, shards[0].packed, sum(shard.rows for shard in shards)
+        rounded = x is not None and isinstance(self.held(x), Roundable)
+        shape = self.tuning.linear_shape(self.rows, run, out, width, packed, rounded)
         return FLOATS if shape.integers and not packed else shape
 
     def _multiply(
@@ -90,11 +91,13 @@ class ProductRecorder(IntegerRecorder):
         products: Sequence[Product],
         operands: dict[str, Operand],
         norm: Rms | LayerNorm | Mixing | None,
-        out: str = "rows",
+        out: str | Integers = "rows",
         shape: LinearShape | None = None,
     ) -> None:
         """All the products, which share a format, by one dispatch, or one and another that joins their parts."""
-        shape = shape or self._shape([p.shard for p in products], max(p.k for p in products))
+        x = operands["x"]
+        assert isinstance(x, Value), "x is no parameter"
+        shape = shape or self._shape([p.shard for p in products], max(p.k for p in products), x)
         if shape.rounds:
             products, operands = self._as_integers(products, operands, norm, shape.x, shape.kernel == "linear_few")
             norm = None
@@ -126,7 +129,7 @@ class ProductRecorder(IntegerRecorder):
         name: str,
         products: Sequence[Product],
         operands: dict[str, Operand],
-        out: str,
+        out: str | Integers,
         shape: LinearShape,
         parts: int,
     ) -> None:
@@ -155,7 +158,7 @@ class ProductRecorder(IntegerRecorder):
         products: Sequence[Product],
         operands: dict[str, Operand],
         norm: Rms | LayerNorm | Mixing | None,
-        out: str,
+        out: str | Integers,
         shape: LinearShape,
         parts: int = 1,
     ) -> None:
@@ -165,10 +168,13 @@ class ProductRecorder(IntegerRecorder):
         shape, staged = staging(shape, [p.shard for p in products], widths, out, most)
         assert shape.workgroup_bytes <= most, f"{shape} wants too much memory"
         t_blocks = -(-self.rows // shape.tb)
-        most = max(1, shape.most // t_blocks)
+        block, owned = shape.block, 1
+        if isinstance(out, Integers):
+            owned = owned_blocks(shape, self.rows, shard.rows)
+            block *= owned
         table = Table.of(
             products,
-            _blocks(products, shape.block, most),
+            _blocks(products, block, max(1, shape.most // t_blocks)),
             t_blocks,
             self.rows,
             parts,
@@ -176,6 +182,11 @@ class ProductRecorder(IntegerRecorder):
         )
         linked = [*shard.parts, *table.parts, *_outputs(out, operands, self.rows), *shape.parts]
         constants = shape.constants | table.constants | NUMBERS
+        if isinstance(out, Integers):
+            linked += [part for part in LAYING if part not in linked]
+            constants |= out.constants | {"OWNED": owned}
+        elif shape.kernel == "linear_few":
+            linked.append("few/apart")
         constants |= {"PADDED": int(any(width % 32 for width in widths))}
         if staged:
             linked += staged.parts
@@ -223,8 +234,16 @@ class ProductRecorder(IntegerRecorder):
         return self._told[y]
 
 
-def _outputs(out: str, operands: Mapping[str, Operand], rows: int) -> list[str]:
+def owned_blocks(shape: LinearShape, rows: int, out: int) -> int:
+    """Blocks of rows of W, of which there are so many, side by side for a workgroup of linear_few."""
+    blocks = -(-out // shape.block)
+    return -(-blocks // min(blocks, max(1, shape.most // -(-rows // shape.tb))))
+
+
+def _outputs(out: str | Integers, operands: Mapping[str, Operand], rows: int) -> list[str]:
     """The parts of a kernel that say what becomes of a sum."""
+    if isinstance(out, Integers):
+        return ["out/integers", "activation"]
     parts = [f"out/{out}"]
     if out != "parts":
         parts.append("activation")

@@ -8,21 +8,22 @@ import numpy as np
 from ..gpu.plan import Slice
 from ..gpu.reach import Reach
 from ..gpu.shader import Constant
+from .integers import LAYING, IntegerRecorder
 from .late import LOADS, Late
 from .linear import HeldProducts
 from .mixing import GRAIN, Mixing
-from .recording import Recording
-from .values import ALIGN, Operand, Value, stack
+from .values import ALIGN, Integers, Operand, Value, stack
 from .vocabulary import Mixed, State, Weight
 
 BLOCK_FLOATS = 512  # tokens of a block times head size: as much as 16 KiB of workgroup memory holds
 TILES = 4  # of 4 columns, that a lane holds of each of its rows of the state where subgroups can sum over lanes
 LANES = 256  # of a workgroup, that any device can run
 ABSENT = 0xFFFFFFFF  # as a place in a stack
+MIXES = 6  # at most, of one norm
 SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 turns of its loops, 20 or so a row
 
 
-class RecurrentRecorder(Recording):
+class RecurrentRecorder(IntegerRecorder):
     """Ops that read segments and states."""
 
     @property
@@ -34,14 +35,14 @@ class RecurrentRecorder(Recording):
         self, x: Value, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State
     ) -> tuple[Value, ...]:
         whole, parts = stack(self.rows, [mix.shape[1]] * mix.shape[0])
-        record = partial(self._norm_shift_mix, x, weight, bias, eps, mix, state, whole)
+        norm = partial(self._norm_shift_mix, x, weight, bias, eps, mix, state, whole)
         few = self.alone or (self.single and self.rows <= self.tuning.mixes_rows)
         if not (self.tuning.mixes_ahead and few and mix.shape[1] % GRAIN == 0):
-            record()
+            self.hold_or_round(norm, whole, self.states[state.name], {p.offset // 4: p.shape[1] for p in parts})
             return parts
         self.hold(
             Mixing(
-                record,
+                partial(norm, None),
                 whole,
                 state=self.states[state.name],
                 x=x,
@@ -58,14 +59,31 @@ class RecurrentRecorder(Recording):
         return parts
 
     def _norm_shift_mix(
-        self, x: Value, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State, y: Value
+        self,
+        x: Value,
+        weight: Weight,
+        bias: Weight,
+        eps: float,
+        mix: Weight,
+        state: State,
+        y: Value,
+        integers: Integers | None,
     ) -> None:
         mixes, width = mix.shape
+        parts: tuple[str, ...] = ("mixed/floats",)
+        also: dict[str, Operand] = {}
+        constants: dict[str, Constant] = {}
+        if integers:
+            apart = _apart(Value((self.rows, width))) // 4
+            starts = tuple(integers.starts.get(m * apart, ABSENT) for m in range(MIXES))
+            parts, also = ("mixed/integers", *LAYING), {"integers": integers.value}
+            constants = integers.constants | {"STARTS": starts}
         self.record(
             weight.name,
-            ("norm_shift_mix", f"lanes/{self.tuning.reduce}"),
-            {"D": width, "MIXES": mixes, "EPS": float(eps), "WG": self.tuning.row_lanes},
-            {
+            ("norm_shift_mix", f"lanes/{self.tuning.reduce}", *parts),
+            {"D": width, "MIXES": mixes, "EPS": float(eps), "WG": self.tuning.row_lanes} | constants,
+            also
+            | {
                 "x": x,
                 "weight": self.vector(weight),
                 "bias": self.vector(bias),
@@ -82,7 +100,7 @@ class RecurrentRecorder(Recording):
     def time_mix(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
         heads, size, _ = state.shape
         if (self.single or self.alone) and self.tuning.head_side:
-            return self._time_mix_one(x, vectors, eps, state)
+            return self._time_mix_soon(x, vectors, eps, state)
         assert not self.device.capabilities.software or self.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
         y = Value(x.r.shape)
         rkv = self._stacked({"R": x.r, "K": x.k, "V": x.v})
@@ -123,10 +141,18 @@ class RecurrentRecorder(Recording):
         )
         return y
 
-    def _time_mix_one(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
-        """For one row of each sequence; second halves of LoRAs are computed on the way, where they are held back."""
-        heads, size, _ = state.shape
+    def _time_mix_soon(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
+        """For one row of each sequence, once it is known what its reader wants."""
         y = Value(x.r.shape)
+        mix = partial(self._time_mix_one, x, vectors, eps, state, y)
+        self.hold_or_round(mix, y, self.states[state.name], {0: y.shape[1]})
+        return y
+
+    def _time_mix_one(
+        self, x: Mixed[Value], vectors: Weight, eps: float, state: State, y: Value, integers: Integers | None
+    ) -> None:
+        """Second halves of LoRAs are computed on the way, where they are held back."""
+        heads, size, _ = state.shape
         side, rows = self._spread_one(size)
         late = self._late(x, size, side)
         rkv = self._stacked({"R": x.r, "K": x.k, "V": x.v})
@@ -140,6 +166,9 @@ class RecurrentRecorder(Recording):
         }  # fmt: skip
         if x.v_first is not None:
             operands["v_first"] = x.v_first
+        if integers:
+            operands["integers"] = integers.value
+            constants |= integers.constants
         if late:
             constants |= late.constants(side)
             operands |= late.operands(vectors, heads * size)
@@ -157,6 +186,7 @@ class RecurrentRecorder(Recording):
                 *(late.parts if late else ("time_mix/one_given",)),
                 "time_mix/one_first_value" if x.v_first is not None else "time_mix/one_own_value",
                 "reach/subgroup" if side > 1 else "reach/lane",
+                *(("time_mix/integers", *LAYING[:2]) if integers else ("time_mix/floats",)),
                 "lanes/plain",
             ),
             {**constants, **{name: value.offset // 16 for name, value in rkv.items()}},
@@ -166,7 +196,6 @@ class RecurrentRecorder(Recording):
             row_flops=heads * size * (size * 8 + 2 * sum(late.ranks if late else ())),
             reach=Reach(sequence_bytes=2 * 4 * heads * size * size),
         )
-        return y
 
     def _late(self, x: Mixed[Value], head_size: int, side: int) -> Late | None:
         """The second halves of LoRAs that nobody has computed yet, where the time mix of so few rows does it faster."""

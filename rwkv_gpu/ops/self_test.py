@@ -50,7 +50,9 @@ def integers_work(device: Device, tuning: Tuning) -> bool:
     for _, shape in tuning.experts:
         if shape.kernel == "experts_row":  # which makes integers of x and multiplies them by the same parts
             every.append(row(shape.wg, shape.side, shape.r, reach=shape.reach, most=MANY))
-    ways = {(shape.kernel, shape.rounds) if shape.kernel == "linear_few" else shape: shape for shape in every}
+    ways = {
+        (shape.kernel, shape.rounds, shape.copies) if shape.kernel == "linear_few" else shape: shape for shape in every
+    }
     return not ways or all(_integers_agree(device, list(ways.values()), name) for name in SCALES)
 
 

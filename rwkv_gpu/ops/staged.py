@@ -62,7 +62,7 @@ class Pieces:
 
 
 def staging(
-    shape: LinearShape, shards: Sequence[Shard], widths: Sequence[int], out: str, most: int
+    shape: LinearShape, shards: Sequence[Shard], widths: Sequence[int], out: object, most: int
 ) -> tuple[LinearShape, "Staged | Pieces | None"]:
     """A shape as such products need it, and how it stages whole rows of x; another where memory is too little for it.
 
@@ -82,7 +82,7 @@ def staging(
     return replace(shape, kernel="linear_vec", most=MANY, ahead=1), None
 
 
-def _has_once(shape: LinearShape, shards: Sequence[Shard], widths: Sequence[int], out: str) -> bool:
+def _has_once(shape: LinearShape, shards: Sequence[Shard], widths: Sequence[int], out: object) -> bool:
     """Whether a shape of linear_row has one block of rows for a workgroup, of what linear_once can multiply."""
     alike = len(set(widths)) == 1 and widths[0] % 32 == 0 and all(shard.packed and shard.run == 32 for shard in shards)
     blocks = sum(-(-shard.rows // shape.block) for shard in shards)
@@ -106,7 +106,7 @@ def _in_pieces(shape: LinearShape, widths: Sequence[int]) -> tuple[LinearShape, 
     if not few.staged:
         return replace(few, ahead=ahead), Pieces(turns * few.side, False)
     chunks = turns * few.side
-    lanes = few.wg if pieces > 1 else _alike(few, 8 * chunks)
+    lanes = few.wg if pieces > 1 or few.copies else _alike(few, 8 * chunks)
     most = few.most * (few.wg // lanes)  # a device holds more of fewer lanes
     return replace(few, wg=lanes, most=most, ahead=ahead, staged=chunks), Pieces(chunks, pieces > 1)
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..gpu.plan import Slice
+from ..gpu.shader import Constant
 
 ALIGN = 256  # what any device asks of the offset of a binding
 
@@ -60,6 +61,13 @@ class Integers:
 
     value: Value
     starts: Mapping[int, int]
+    size: int  # of an integer, in bytes
+    by_rows: bool  # or by columns
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What is specialised by how they lie."""
+        return {"BYTES": self.size, "LAID_ROWS": self.value.shape[0], "BY_ROWS": int(self.by_rows)}
 
 
 @dataclass(frozen=True)

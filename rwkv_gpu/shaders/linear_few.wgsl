@@ -32,9 +32,12 @@ fn run(group: u32, lane: u32) {
     }
     let matrix = matrix_of(block);
     let chunks = matrix.k / 32u;
-    let stride = BLOCK * matrix.blocks;
+    // Blocks far apart, or, where what is written wants neighbours, OWNED side by side.
+    let stride = BLOCK * select(matrix.blocks, 1u, OWNED > 0u);
+    let start = BLOCK * (block - matrix.block) * max(1u, OWNED);
+    let end = select(matrix.rows, min(matrix.rows, start + BLOCK * OWNED), OWNED > 0u);
     let line = lane % SIDE;
-    var base = BLOCK * (block - matrix.block);
+    var base = start;
     var row = base + lane / SIDE * R;
     let output = first_output(line);
     var raw: array<Raws, AHEAD>;
@@ -48,7 +51,7 @@ fn run(group: u32, lane: u32) {
         stage(matrix, t0, 0u, lane);
         workgroupBarrier();
     }
-    while base < matrix.rows {
+    while base < end {
         var sums: array<f32, SUMS>;
         for (var a = 0u; a < SUMS; a++) {
             sums[a] = 0.0;
@@ -62,7 +65,7 @@ fn run(group: u32, lane: u32) {
             for (var first = piece; first < min(piece + STAGED, chunks); first += AHEAD * SIDE) {
                 // Without a branch, which takes longer than to load something once more at the end.
                 let last = first + AHEAD * SIDE >= chunks;
-                let below = select(row, row + stride, last && base + stride < matrix.rows);
+                let below = select(row, row + stride, last && base + stride < end);
                 for (var a = 0u; a < AHEAD; a++) {
                     let chunk = first + a * SIDE + line;
                     for (var p = 0u; p < PARTS; p++) {
@@ -89,10 +92,11 @@ fn run(group: u32, lane: u32) {
         }
         base += stride;
         row += stride;
-        if base < matrix.rows {
+        if base < end {
             next_to = all_beside(matrix, t0, row, output);
         }
     }
+    put_together(matrix, t0, start, lane);
 }
 
 // The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.

@@ -101,6 +101,7 @@ fn run(group: u32, lane: u32) {
             }
             y[m * apart(D4) + t * D4 + d] = xx + (previous - xx) * mixes[m];
         }
+        put(xx, previous - xx, t, d);
         if first {
             state[replaced + d] = (x[last * D4 + d] - own.x) * own.y * gain + shift;
         }

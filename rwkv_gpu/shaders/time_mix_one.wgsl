@@ -139,9 +139,12 @@ fn run(group: u32, lane: u32) {
         for (var j = 0u; j < ROWS; j++) {
             let n = at.row + j;
             let normed = (out[j] - mean) * deviation * channel(OF_WEIGHT, n) + channel(OF_BIAS, n);
-            y[4u * (at.token * D4 + at.head * N4) + n] = fma(bonus, v[j], normed) * gates[j].z;
+            let out = fma(bonus, v[j], normed) * gates[j].z;
+            y[4u * (at.token * D4 + at.head * N4) + n] = out;
+            give(out, n);
         }
     }
+    given(at, lane);
 }
 
 // What lies at place e of what workgroups keep of a head.

@@ -10,7 +10,7 @@ from rwkv_gpu.engine.parameters import parameters_of
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.defaults import default_tuning
+from rwkv_gpu.gpu.defaults import default_tuning, hardware
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import load_weights
 from rwkv_gpu.gpu.tuning import Size, few
@@ -182,6 +182,25 @@ def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_severa
         lengths |= {slot: lengths[slot] + 1 for slot in slots}
     roomy = can.max_storage_buffers >= 10  # one of them says whose rows they are
     assert norms == {(1, False), (2, not roomy), (3, True), (4, True)}
+
+
+def test_integers_are_written_by_what_makes_them_and_a_layer_takes_8_dispatches(fast_device):
+    """In decode by several, where r, k and v are quantised and the first halves of LoRAs are not."""
+    can = fast_device.capabilities
+    if not can.subgroup or can.max_storage_buffers < 9:
+        pytest.skip("this device has no subgroups, or binds too little")
+    shape = few(8 * can.reach, can.reach, 4, 4, staged=2 * can.reach, reach=can.reach, copies=True)
+    tuning = replace(hardware(can), linear_sized=((Size(8, packed=True), shape), *hardware(can).linear_sized))
+    with GGUFFile.open(golden("rwkv7-mini-Q4_K_M.gguf")) as file:
+        model = load_model(file)
+        gpu = GpuRunner(fast_device, file, model, slots=6, tuning=replace(tuning, mixes_rows=1))
+        cpu = HostRunner(file, model, slots=6)
+    ids = tokens(12)
+    for at in range(2):
+        batch = Batch.of([(slot, at, ids[2 * slot + at :][:1]) for slot in (3, 0, 5, 1, 2)])
+        assert rms(gpu.step(batch) - cpu.step(batch)) < 2e-4
+    names = [dispatch.name for dispatch in gpu.plan_for(batch).dispatches if dispatch.name.startswith("blk.1/")]
+    assert len(names) == 8 and not any("integers" in name for name in names)
 
 
 # ---------------------------------------------------------------- a tiny random model

@@ -66,3 +66,29 @@ def test_what_one_dispatch_reads_is_rounded_by_one(device):
 
     plan = bench.check(says, x=normal(5, 256))
     assert [d.name.split()[-1].split(".")[0] for d in plan.dispatches] == ["integers", "linear_dot"] * 2
+
+
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
+@pytest.mark.parametrize("kind", ["few_copied", "few_gives"])
+def test_integers_that_few_rows_copy(device, name, kind):
+    """In pieces, or all of a row at once."""
+    bench = Bench(device, tuning_of(device, kind), 6)
+    w, b = bench.matrix("w", BY_NAME[name], (37, 768)), bench.matrix("b", BY_NAME["F32"], (37,))
+    bench.check(
+        lambda g, x, add: {"y": g.linear(x, w, then="relu2", bias=b, add=add)},
+        x=small(bench.values["w"], 6),
+        add=normal(6, 37),
+    )
+
+
+def test_a_product_writes_integers_for_one_that_reads_them(device):
+    """And floats for whoever else does."""
+    bench = Bench(device, tuning_of(device, "few_gives"), 5)
+    w, v = bench.matrix("w", BY_NAME["Q4_K"], (96, 256)), bench.matrix("v", BY_NAME["Q8_0"], (33, 96))
+
+    def says(g, x):
+        h = g.linear(x, w, then="relu2")
+        return {"y": g.linear(h, v), "h": h}
+
+    plan = bench.check(says, x=normal(5, 256))
+    assert [d.name.split()[-1].split(".")[0] for d in plan.dispatches] == ["integers", "linear_few", "linear_few"]

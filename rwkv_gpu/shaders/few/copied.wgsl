@@ -1,0 +1,41 @@
+// TB rows of x that are integers already (`integers`), copied into workgroup memory: [T, VECS, K / 32] of each matrix.
+@group(0) @binding(2) var<storage, read> x: array<vec4u>;
+
+const WHOLE = PIECED == 0u;             // whether all of a row is staged at once
+const NORMED = false;
+const VECS = 2u * BYTES + 1u;           // vec4s of a chunk: two for each byte of an integer, then (scale, sums)
+const COPIES = (TB * VECS * STAGED + WG - 1u) / WG;     // that a lane makes
+
+fn look(_lane: u32) {}
+fn root(_squares: f32, _width: u32) -> f32 { return 1.0; }
+fn squares_of(_t: u32) -> f32 { return 0.0; }
+
+// From a chunk on. Beyond the end of a row integers mean zero.
+fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
+    let chunks = matrix.k / 32u;
+    var values: array<vec4u, COPIES>;
+    for (var n = 0u; n < COPIES; n++) {
+        let e = min(n * WG + lane, TB * VECS * STAGED - 1u);
+        let row = min(t0 + e / (VECS * STAGED), table.rows - 1u) * VECS + e / STAGED % VECS;
+        values[n] = x[matrix.x + row * chunks + min(piece + e % STAGED, chunks - 1u)];
+    }
+    for (var n = 0u; n < COPIES; n++) {
+        let e = n * WG + lane;
+        let t = e / (VECS * STAGED);
+        let vec = e / STAGED % VECS;
+        let chunk = e % STAGED;
+        if e < TB * VECS * STAGED {
+            if vec < 2u * BYTES {
+                staged[(t * 2u * BYTES + vec) * STAGED + chunk] = values[n];
+            } else {
+                let all = bitcast<vec4f>(values[n]);
+                let valid = piece + chunk < chunks;
+                said[told(t, chunk, 0u)] = select(0.0, all.x, valid);
+                said[told(t, chunk, 1u)] = select(0.0, select(all.y, all.w, PARTS == 1u), valid);
+                if PARTS == 2u {
+                    said[told(t, chunk, PARTS)] = select(0.0, all.z, valid);
+                }
+            }
+        }
+    }
+}

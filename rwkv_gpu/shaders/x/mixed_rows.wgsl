@@ -29,21 +29,25 @@ fn x4(start: u32, k: u32, _width: u32) -> vec4f {
 // Finds mean and deviation of a workgroup's rows: by subgroup, then over all.
 fn look(lane: u32) {
     let crew = lane / SUBGROUP;
+    var means: array<f32, TB>;
     for (var own = 0u; own < TB; own++) {
         let t = min(first_row + own, ROWS - 1u);
         var sum = 0.0;
         for (var d = lane; d < D4; d += WG) {
             sum += total(x[t * D4 + d]);
         }
-        let mean = reach_add(sum, SUBGROUP) / max(1.0, count_of(crew));
+        means[own] = reach_add(sum, SUBGROUP) / max(1.0, count_of(crew));
+    }
+    for (var own = 0u; own < TB; own++) {
+        let t = min(first_row + own, ROWS - 1u);
         var squares = 0.0;
         for (var d = lane; d < D4; d += WG) {
-            let here = x[t * D4 + d] - mean;
+            let here = x[t * D4 + d] - means[own];
             squares += dot(here, here);
         }
         squares = reach_add(squares, SUBGROUP);
         if lane % SUBGROUP == 0u {
-            partial_moments[own * CREWS + crew] = vec2f(mean, squares);
+            partial_moments[own * CREWS + crew] = vec2f(means[own], squares);
         }
     }
     workgroupBarrier();

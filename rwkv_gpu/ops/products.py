@@ -224,9 +224,9 @@ class ProductRecorder(IntegerRecorder):
         )
 
     def _told_of(self, operands: Mapping[str, Operand], whole: bool, blocks: int, block: int) -> Told | None:
-        """Where a dispatch tells moments of the row that it writes, if it adds to another and may be normed next."""
+        """Where a dispatch tells moments of the row that it writes, if it adds to one that was mixed: so will this be."""
         y = operands["y"]
-        if not isinstance(y, Value) or not (self.alone and self.tells and "residual" in operands):
+        if not isinstance(y, Value) or not (self.alone and self.tells and "before" in operands):
             return None
         if not whole or blocks * block < y.shape[1]:
             return None

@@ -22,7 +22,7 @@ from .step import WRITTEN, Step, lifetimes, together
 from .values import ALIGN, Computed, Integers, Operand, Unplaced, Value, Vectors, Words, place, stack
 from .vocabulary import Weight
 
-ROOMY = 16 << 20  # bytes of intermediates that need not share memory
+ROOMY = 32 << 20  # bytes of intermediates that need not share memory
 MAX_SEGMENTS = 64  # sequences in one step, where nothing else is said
 
 

@@ -224,7 +224,7 @@ class ProductRecorder(IntegerRecorder):
         )
 
     def _told_of(self, operands: Mapping[str, Operand], whole: bool, blocks: int, block: int) -> Told | None:
-        """Where a dispatch tells moments of the row that it writes, if it adds to one that was mixed: so will this be."""
+        """Where a dispatch tells moments of the row that it writes, if it adds to one that was mixed: so will it be."""
         y = operands["y"]
         if not isinstance(y, Value) or not (self.alone and self.tells and "before" in operands):
             return None

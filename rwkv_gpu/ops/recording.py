@@ -22,7 +22,7 @@ from .step import WRITTEN, Step, lifetimes, together
 from .values import ALIGN, Computed, Integers, Operand, Unplaced, Value, Vectors, Words, place, stack
 from .vocabulary import Weight
 
-ROOMY = 32 << 20  # bytes of intermediates that need not share memory
+ROOMY = 32 << 20  # bytes of intermediates that need not share memory: all, or those that overlap
 MAX_SEGMENTS = 64  # sequences in one step, where nothing else is said
 
 
@@ -195,7 +195,7 @@ class Recording:
     def _assigned(self, lives: Sequence[Life]) -> Assignment:
         """Slots of their own where that takes little memory, as in decode: wgpu orders all that touches one buffer."""
         each = apart(lives)
-        return each if each.nbytes <= ROOMY else assign(lives)
+        return each if each.nbytes <= ROOMY else assign(lives, ROOMY)
 
     def _upload_words(self) -> dict[Words, Slice]:
         """All constants of the plan, in one buffer."""

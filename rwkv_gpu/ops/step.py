@@ -1,5 +1,6 @@
 """A dispatch whose values have no memory yet, and two of them as one."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -87,4 +88,10 @@ def lifetimes(steps: Sequence[Step], outputs: Iterable[Value]) -> dict[Value, Li
                 if step.bindings[number].access == WRITTEN:
                     born.setdefault(operand.root, index)
     last.update(dict.fromkeys((value.root for value in outputs), len(steps)))
-    return {value: Life(value.nbytes, first, last[value]) for value, first in born.items()}
+    free = {i + 1 for i, pair in enumerate(itertools.pairwise(steps)) if not _waits(*pair)}
+    return {value: Life(value.nbytes, first, last[value], first in free) for value, first in born.items()}
+
+
+def _waits(one: Step, other: Step) -> bool:
+    """Whether the second must wait for the first."""
+    return bool(one.written & (other.read | other.written) or one.read & other.written)

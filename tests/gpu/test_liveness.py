@@ -41,3 +41,10 @@ def test_never_more_memory_than_without_sharing(values):
 def test_a_chain_of_layers_needs_two_slots():
     chain = [Life(100, step, step + 1) for step in range(50)]
     assert assign(chain).nbytes == 200
+
+
+def test_what_overlaps_shares_with_nobody_where_that_takes_little():
+    layers = [Life(100, at, at + 1, overlapping=at % 2 == 1) for at in range(12)]
+    slots = assign(layers, 600).slots
+    assert all(slots.count(slots[i]) == 1 for i in range(1, 12, 2))
+    assert assign(layers, 599) == assign([Life(100, at, at + 1) for at in range(12)])

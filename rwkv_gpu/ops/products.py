@@ -197,21 +197,8 @@ class ProductRecorder(IntegerRecorder):
             told = self._told_of(operands, shard.rows == products[0].stride, table.blocks, shape.block)
             linked.append("tell/moments" if told else "tell/none")
             operands = operands | ({"moments": told.moments} if told else {})
-        if isinstance(norm, Rms):
-            operands = operands | {"gain": self.vector(norm.weight)}
-            constants["EPS"] = float(norm.eps)
-        if shape.norms and not shape.rounds:
-            linked.append("norm/rms" if isinstance(norm, Rms) else "norm/none")
-        if isinstance(norm, Mixing):
-            mixing, own, read = norm.mixing(self._told.get(norm.x))
-            linked, constants, operands = [*linked, *mixing], constants | own, operands | read
-        elif isinstance(norm, LayerNorm):
-            x = operands["x"]
-            look, own, read = looking(self._told.get(x) if isinstance(x, Value) else None)
-            linked, constants = [*linked, "x/normed", *look], constants | own | {"D": widths[0], "EPS": float(norm.eps)}
-            operands = operands | read | {"gain": self.vector(norm.weight), "shift": self.vector(norm.bias)}
-        elif not shape.rounds:
-            linked += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
+        reading, own, read = self._reading(norm, operands["x"], widths, shape)
+        linked, constants, operands = [*linked, *reading], constants | own, operands | read
         self.record(
             name,
             (shape.kernel, *linked),
@@ -222,6 +209,25 @@ class ProductRecorder(IntegerRecorder):
             row_flops=sum(2 * p.shard.rows * p.k for p in products),
             shared_bytes=shape.workgroup_bytes + (staged.nbytes if staged else 0),
         )
+
+    def _reading(
+        self, norm: Rms | LayerNorm | Mixing | None, x: Operand, widths: Sequence[int], shape: LinearShape
+    ) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
+        """What a kernel links, is specialised by, and binds, to read x: as it is, normed, or mixed."""
+        parts = ["norm/rms" if isinstance(norm, Rms) else "norm/none"] if shape.norms and not shape.rounds else []
+        if isinstance(norm, Mixing):
+            mixing, constants, operands = norm.mixing(self._told.get(norm.x))
+            return [*parts, *mixing], constants, operands
+        if isinstance(norm, LayerNorm):
+            look, constants, operands = looking(self._told.get(x) if isinstance(x, Value) else None)
+            constants |= {"D": widths[0], "EPS": float(norm.eps)}
+            operands |= {"gain": self.vector(norm.weight), "shift": self.vector(norm.bias)}
+            return [*parts, "x/normed", *look], constants, operands
+        if not shape.rounds:
+            parts += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
+        if norm is None:
+            return parts, {}, {}
+        return parts, {"EPS": float(norm.eps)}, {"gain": self.vector(norm.weight)}
 
     def _told_of(self, operands: Mapping[str, Operand], whole: bool, blocks: int, block: int) -> Told | None:
         """Where a dispatch tells moments of the row that it writes, if it adds to one that was mixed: so will it be."""

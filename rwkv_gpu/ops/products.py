@@ -16,6 +16,9 @@ from .vocabulary import NUMBER, NUMBERS, Activation, LayerNorm, Rms
 
 FLOATS = vec(64, 16, 4, 4)  # where linear_dot is asked for what is no integers
 TELLING = "linear_once", "linear_row"  # kernels that can tell moments of their rows
+WORDED = *TELLING, "linear_few"  # kernels that are faster where small planes of W are bound as words, too
+WORDED_BUFFERS = 16  # that a device can bind where none of their dispatches lacks one for that
+PICKED = "format/vec4s"  # the part of a format that picks words out of vec4s
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 
 
@@ -180,7 +183,8 @@ class ProductRecorder(IntegerRecorder):
             parts,
             shape.kernel == "linear_few",
         )
-        linked = [*shard.parts, *table.parts, *_outputs(out, operands, self.rows), *shape.parts]
+        format_parts, words = self._format(shard, shape.kernel, operands["w"])
+        linked = [*format_parts, *table.parts, *_outputs(out, operands, self.rows), *shape.parts]
         constants = shape.constants | table.constants | NUMBERS
         if isinstance(out, Integers):
             linked += [part for part in LAYING if part not in linked]
@@ -203,12 +207,19 @@ class ProductRecorder(IntegerRecorder):
             name,
             (shape.kernel, *linked),
             constants,
-            operands | table.operands,
+            operands | words | table.operands,
             groups=table.blocks * t_blocks * parts,
             fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at != "before"),
             row_flops=sum(2 * p.shard.rows * p.k for p in products),
             shared_bytes=shape.workgroup_bytes + (staged.nbytes if staged else 0),
         )
+
+    def _format(self, shard: Shard, kernel: str, w: Operand) -> tuple[Sequence[str], dict[str, Operand]]:
+        """The parts that decode W for a kernel, and what they bind beside it."""
+        room = self.device.capabilities.max_storage_buffers >= WORDED_BUFFERS
+        if not room or kernel not in WORDED or PICKED not in shard.parts:
+            return shard.parts, {}
+        return ["format/words" if part == PICKED else part for part in shard.parts], {"words": w}
 
     def _reading(
         self, norm: Rms | LayerNorm | Mixing | None, x: Operand, widths: Sequence[int], shape: LinearShape

@@ -37,6 +37,11 @@ class Step:
         return {_whole(self.operands[n]) for n, binding in self.bindings.items() if n and binding.access == WRITTEN}
 
     @property
+    def bound(self) -> dict[int, tuple[Operand, bool]]:
+        """Its operands, each with whether it is bound as words: one may be bound twice."""
+        return {n: (operand, self.bindings[n].name == "words") for n, operand in self.operands.items()}
+
+    @property
     def read(self) -> set[object]:
         """What it reads and does not write, whole."""
         return {_whole(operand) for operand in self.operands.values()} - self.written
@@ -49,8 +54,8 @@ def together(one: Step, other: Step, can: Capabilities) -> Step | None:
         return None
     if first.written & second.read or second.written & first.read or first.picked != second.picked:
         return None
-    by_operand = {operand: number for number, operand in first.operands.items()}
-    same = [(n, by_operand[operand]) for n, operand in second.operands.items() if operand in by_operand]
+    bound = {pair: number for number, pair in first.bound.items()}
+    same = [(n, bound[pair]) for n, pair in second.bound.items() if pair in bound]
     both = side_by_side(first.linked, second.linked, (first.groups, second.groups), ((0, 0), *same))
     bindings = both.linked.bindings()
     buffers = sum(binding.access != "uniform" for binding in bindings.values())

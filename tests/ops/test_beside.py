@@ -82,7 +82,7 @@ def multiplied(device, formats):
     return bench.check(lambda g, x: dict(zip("ab", g.linears([x, x], [few, many]), strict=True)), x=x)
 
 
-@pytest.mark.parametrize("formats", [("Q4_K", "F16"), ("Q4_K", "Q6_K"), ("F16", "Q4_K")])
+@pytest.mark.parametrize("formats", [("Q4_K", "F16"), ("Q4_K", "Q6_K"), ("F16", "Q4_K"), ("Q6_K", "Q5_K")])
 def test_products_whose_own_workgroups_differ_equal_the_reference(device, formats):
     """What reads less has workgroups as what reads more."""
     assert len(multiplied(device, formats).dispatches) == 1

@@ -31,7 +31,7 @@ FORMATS_OF = dict.fromkeys(("alone", "row", "lane", "tile"), tuple(FORMATS.value
 EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K"))
 DECODED = [(kind, fmt) for kind in KINDS for fmt in FORMATS_OF.get(kind, EACH_WAY)]
 # Kernels of nothing but integers: floats go elsewhere.
-PACKED = [fmt for fmt in FORMATS.values() if fmt.parts[0] == "packed"]
+PACKED = [fmt for fmt in FORMATS.values() if "packed" in fmt.shared]
 DECODED += [("few", fmt) for fmt in PACKED] + [("few_given", BY_NAME[name]) for name in ("Q4_K", "Q6_K")]
 NORMED = [
     *((kind, name) for kind in KINDS for name in ("Q4_K", "Q6_K", "F32")),
@@ -139,6 +139,16 @@ def test_awkward_shapes(device, tuning, rows, shape, fmt):
     bench = Bench(device, tuning, rows)
     w = bench.matrix("w", fmt, shape)
     bench.check(lambda g, x: {"y": g.linear(x, w)}, x=normal(rows, shape[1]))
+
+
+@pytest.mark.parametrize("tuning", ["row", "once", "few", "alone"], indirect=True)
+@pytest.mark.parametrize(("name", "has_small"), [("Q4_K", False), ("Q8_0", True)])
+def test_kernels_of_few_rows_bind_small_planes_as_words_where_a_device_can(device, tuning, name, has_small):
+    bench = Bench(device, tuning, 1, spare=0)
+    w = bench.matrix("w", BY_NAME[name], (40, 512))
+    [dispatch] = bench.check(lambda g, x: {"y": g.linear(x, w)}, x=normal(1, 512)).dispatches
+    can = device.capabilities.max_storage_buffers >= 16 and not dispatch.name.startswith("w linear_vec")
+    assert ("words" in {binding.name for binding in dispatch.pipeline.bindings.values()}) == (can and has_small)
 
 
 @pytest.mark.parametrize("outs", [(64,), (33,), (64, 96, 7)], ids=str)

@@ -23,8 +23,6 @@ fn in_order(low: vec4u, high: vec4u) -> array<u32, 8> {
     return array<u32, 8>(low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w);
 }
 
-fn word_at(start: u32, n: u32) -> u32 { return w[start + n / 4u][n % 4u]; }
-
 // Half n of a plane, from its word n / 2, and byte n from its word n / 4.
 fn half_of(word: u32, n: u32) -> f32 { return unpack2x16float(word)[n % 2u]; }
 

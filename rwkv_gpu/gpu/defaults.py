@@ -30,10 +30,15 @@ def few_rows(reach: int) -> list[tuple[Size, LinearShape]]:
         return few(wg, side, r, tb, staged=staged, reach=reach, most=most, copies=copies)
 
     return [
+        (Size(2, out=3072, width=2048, packed=True), by(640, 32, 1, 2, 320)),
+        (Size(2, out=3072, width=3072, packed=True), by(320, 32, 1, 2, 320, 264)),
         (Size(2, out=3072, width=5120, packed=True), by(640, 32, 1, 2, 320)),
         (Size(2, out=4096, width=5120, packed=True), by(512, 32, 1, 2, 320)),
         (Size(2, out=8192, width=5120, packed=True), by(640, 32, 2, 2, 320)),
+        (Size(2, out=12288, width=5120, packed=True), by(640, 16, 2, 2, 320, 264)),
+        (Size(2, out=65536, width=3072, packed=True), by(640, 16, 1, 2, 320, 264)),
         (Size(2, width=5120, packed=True), by(640, 16, 2, 2, 320, 264)),
+        (Size(2, width=10240, packed=True), by(640, 32, 1, 2, 320)),
         (Size(2, packed=True), by(512, 32, 2, 2, 320)),
         (Size(4, out=3072, width=5120, packed=True), by(320, 32, 1, 4, 160)),
         (Size(4, out=4096, width=5120, packed=True), by(640, 32, 2, 4, 160)),
@@ -42,6 +47,8 @@ def few_rows(reach: int) -> list[tuple[Size, LinearShape]]:
         (Size(4, packed=True), by(512, 32, 2, 4, 160)),
         (Size(8, out=3072, width=5120, packed=True), by(320, 16, 2, 4, 160, copies=True)),
         (Size(8, out=3072, width=5120, packed=True), by(320, 32, 1, 4, 160)),
+        (Size(8, out=5120, width=5120, packed=True), by(640, 16, 2, 4, 160, 132)),
+        (Size(8, out=8192, width=3072, packed=True), by(640, 16, 4, 4, 160, 264)),
         (Size(8, out=8192, width=5120, packed=True), by(640, 16, 2, 4, 160, 132)),
         (Size(8, width=5120, packed=True), by(640, 16, 2, 4, 160, 132, copies=True)),
         (Size(8, width=5120, packed=True), by(640, 16, 2, 4, 160, 132)),
@@ -49,10 +56,11 @@ def few_rows(reach: int) -> list[tuple[Size, LinearShape]]:
         (Size(8, packed=True), by(512, 32, 2, 4, 160)),
         (Size(32, out=3072, width=5120, packed=True), by(320, 16, 2, 4, 160, copies=True)),
         (Size(32, out=3072, width=5120, packed=True), by(320, 32, 2, 4, 160)),
-        (Size(32, out=8192, width=5120, packed=True), by(640, 16, 2, 4, 160, 264)),
-        (Size(32, width=5120, packed=True), by(640, 16, 2, 4, 160, 264, copies=True)),
+        (Size(32, out=5120, width=5120, packed=True), by(640, 16, 2, 4, 160, 264)),
+        (Size(32, out=8192, width=5120, packed=True), by(640, 16, 4, 4, 160, 132)),
+        (Size(32, width=5120, packed=True), by(640, 16, 2, 4, 160, 132, copies=True)),
         (Size(32, width=5120, packed=True), by(640, 16, 2, 4, 160, 264)),
-        (Size(32, width=12288, packed=True), by(640, 32, 2, 4, 160, 132, copies=True)),
+        (Size(32, width=12288, packed=True), by(640, 16, 2, 4, 160, 132, copies=True)),
         (Size(32, packed=True), by(512, 32, 2, 4, 160)),
     ]
 
@@ -83,7 +91,8 @@ def hardware(can: Capabilities) -> Tuning:
             by_size.append((Size(1, out=6144, packed=True), way))
             by_size.append((Size(1, out=8192, width=3072, packed=True), row(768, 16, 2, reach=can.reach, most=264)))
             by_size.append((Size(1, out=8192, packed=True), way))
-            by_size.append((Size(1, out=12288, width=3072, packed=True), row(896, 16, 2, reach=can.reach, most=264)))
+            by_size.append((Size(1, out=12288, width=2048, packed=True), row(896, 16, 2, reach=can.reach, most=264)))
+            by_size.append((Size(1, out=12288, width=3072, packed=True), row(768, 16, 2, reach=can.reach, most=264)))
             by_size.append((Size(1, out=12288, packed=True), row(1024, 32, 2, reach=can.reach, most=264)))
             by_size += [(Size(1, packed=True), way), *few_rows(can.reach)]
         dotted = DOT if can.max_workgroup_memory >= DOT.workgroup_bytes else replace(DOT, ahead=1)
@@ -105,7 +114,7 @@ def hardware(can: Capabilities) -> Tuning:
         (Size(4, out=2048, width=4096), rows(4, min(512, can.max_invocations), 32, 1)),
         (Size(4, out=4096), rows(4, 128, 32, 4)),
         (Size(64, out=256), rows(4, 128, 32, 1)),
-        (Size(16, out=1024), rows(4, 128, 32, 4)),
+        (Size(16, out=1024), rows(4, 128, 32, 2)),
         (Size(64, out=1024), rows(4, 128, 16, 4)),
         (Size(16, out=4096, width=4096), rows(4, 128, 16, 4)),
         (Size(16, out=4096), rows(4, 128, 32, 4)),

@@ -206,7 +206,7 @@ class Tuning:
         if own.kernel == "linear_vec":  # about as many rows for a workgroup as before
             side = max(1, own.side * lead.wg // (own.wg * own.r))
             return replace(own, wg=lead.wg, side=1 << (side.bit_length() - 1), r=1)
-        return replace(own, wg=lead.wg) if own.kernel == "linear_row" and lead.wg >= own.side else own
+        return replace(own, wg=lead.wg) if own.kernel in ("linear_row", "linear_few") and lead.wg >= own.side else own
 
     def expert_shape(self, choices: float, run: int = 32, integers: bool = False) -> ExpertShape:
         """The shape for so many choices for each expert, on average; `integers` where x may become such."""

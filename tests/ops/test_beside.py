@@ -8,7 +8,7 @@ import pytest
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.defaults import default_tuning, hardware
-from rwkv_gpu.gpu.tuning import MANY, Tuning, row, vec
+from rwkv_gpu.gpu.tuning import MANY, Size, Tuning, few, row, vec
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.golden_files import golden
@@ -86,6 +86,21 @@ def multiplied(device, formats):
 def test_products_whose_own_workgroups_differ_equal_the_reference(device, formats):
     """What reads less has workgroups as what reads more."""
     assert len(multiplied(device, formats).dispatches) == 1
+
+
+def test_two_rows_of_two_formats_are_one_dispatch_though_their_own_workgroups_differ(fast_device):
+    size = fast_device.capabilities.reach
+    if size < 8:
+        pytest.skip("this device has no subgroups")
+    few_lanes, many_lanes = (few(lanes, size, 2, 2, staged=16, reach=size) for lanes in (2 * size, 4 * size))
+    sized = (Size(2, out=40, packed=True), few_lanes), (Size(2, packed=True), many_lanes)
+    bench = Bench(
+        fast_device, Tuning(8, 64, "workgroup", ((MANY, many_lanes),), linear_sized=sized, beside_rows=2), 2, 0
+    )
+    many, own = bench.matrix("many", BY_NAME["Q4_K"], (90, 512)), bench.matrix("own", BY_NAME["Q6_K"], (40, 512))
+    x = normal(2, 512)
+    plan = bench.check(lambda g, x: dict(zip("ab", g.linears([x, x], [own, many]), strict=True)), x=x)
+    assert len(plan.dispatches) == 1
 
 
 def test_what_wants_more_workgroup_memory_than_there_is_is_not_one(device, monkeypatch):

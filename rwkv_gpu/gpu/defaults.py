@@ -25,44 +25,54 @@ def default_tuning(can: Capabilities) -> Tuning:
 
 def few_rows(reach: int) -> list[tuple[Size, LinearShape]]:
     """Of formats of small integers by 2 to 32 rows, where 48 KiB of memory hold whole rows of 5,120 columns."""
+    found = []
+    for rows, out, width, run, (wg, side, r, tb), most, how in FEW:
+        shape = few(wg, side, r, tb, staged=640 // tb, reach=reach, most=most, copies=how == "copied")
+        found.append((Size(rows, out, width, packed=True, run=run), shape))
+    return found
 
-    def by(wg: int, side: int, r: int, tb: int, staged: int = 0, most: int = MANY, copies: bool = False) -> LinearShape:
-        return few(wg, side, r, tb, staged=staged, reach=reach, most=most, copies=copies)
 
-    return [
-        (Size(2, out=3072, width=2048, packed=True), by(640, 32, 1, 2, 320)),
-        (Size(2, out=3072, width=3072, packed=True), by(320, 32, 1, 2, 320, 264)),
-        (Size(2, out=3072, width=5120, packed=True), by(640, 32, 1, 2, 320)),
-        (Size(2, out=4096, width=5120, packed=True), by(512, 32, 1, 2, 320)),
-        (Size(2, out=8192, width=5120, packed=True), by(640, 32, 2, 2, 320)),
-        (Size(2, out=12288, width=5120, packed=True), by(640, 16, 2, 2, 320, 264)),
-        (Size(2, out=65536, width=3072, packed=True), by(640, 16, 1, 2, 320, 264)),
-        (Size(2, width=5120, packed=True), by(640, 16, 2, 2, 320, 264)),
-        (Size(2, width=10240, packed=True), by(640, 32, 1, 2, 320)),
-        (Size(2, packed=True), by(512, 32, 2, 2, 320)),
-        (Size(4, out=3072, width=5120, packed=True), by(320, 32, 1, 4, 160)),
-        (Size(4, out=4096, width=5120, packed=True), by(640, 32, 2, 4, 160)),
-        (Size(4, width=5120, packed=True), by(640, 16, 2, 4, 160, 264)),
-        (Size(4, width=10240, packed=True), by(640, 32, 2, 2, 320)),
-        (Size(4, packed=True), by(512, 32, 2, 4, 160)),
-        (Size(8, out=3072, width=5120, packed=True), by(320, 16, 2, 4, 160, copies=True)),
-        (Size(8, out=3072, width=5120, packed=True), by(320, 32, 1, 4, 160)),
-        (Size(8, out=5120, width=5120, packed=True), by(640, 16, 2, 4, 160, 132)),
-        (Size(8, out=8192, width=3072, packed=True), by(640, 16, 4, 4, 160, 264)),
-        (Size(8, out=8192, width=5120, packed=True), by(640, 16, 2, 4, 160, 132)),
-        (Size(8, width=5120, packed=True), by(640, 16, 2, 4, 160, 132, copies=True)),
-        (Size(8, width=5120, packed=True), by(640, 16, 2, 4, 160, 132)),
-        (Size(8, width=12288, packed=True), by(640, 32, 2, 4, 160, 132, copies=True)),
-        (Size(8, packed=True), by(512, 32, 2, 4, 160)),
-        (Size(32, out=3072, width=5120, packed=True), by(320, 16, 2, 4, 160, copies=True)),
-        (Size(32, out=3072, width=5120, packed=True), by(320, 32, 2, 4, 160)),
-        (Size(32, out=5120, width=5120, packed=True), by(640, 16, 2, 4, 160, 264)),
-        (Size(32, out=8192, width=5120, packed=True), by(640, 16, 4, 4, 160, 132)),
-        (Size(32, width=5120, packed=True), by(640, 16, 2, 4, 160, 132, copies=True)),
-        (Size(32, width=5120, packed=True), by(640, 16, 2, 4, 160, 264)),
-        (Size(32, width=12288, packed=True), by(640, 16, 2, 4, 160, 132, copies=True)),
-        (Size(32, packed=True), by(512, 32, 2, 4, 160)),
-    ]
+# Up to so many rows of x by matrices of so many rows and columns, in formats whose runs are so long: lanes, those of a
+# row, rows of W and of x at a time; workgroups; and whether each of them rounds x or copies it. Where runs are of 16,
+# four rows of W want more registers than there are.
+FEW = (
+    (2, 3072, 2048, 0, (640, 32, 1, 2), MANY, "rounded"),
+    (2, 3072, 3072, 0, (320, 32, 1, 2), 264, "rounded"),
+    (2, 3072, 5120, 0, (640, 32, 1, 2), MANY, "rounded"),
+    (2, 4096, 5120, 0, (512, 32, 1, 2), MANY, "rounded"),
+    (2, 8192, 5120, 0, (640, 32, 2, 2), MANY, "rounded"),
+    (2, 12288, 5120, 0, (640, 16, 2, 2), 264, "rounded"),
+    (2, 65536, 3072, 0, (640, 16, 1, 2), 264, "rounded"),
+    (2, MANY, 5120, 0, (640, 16, 2, 2), 264, "rounded"),
+    (2, MANY, 10240, 0, (640, 32, 1, 2), MANY, "rounded"),
+    (2, MANY, MANY, 0, (512, 32, 2, 2), MANY, "rounded"),
+    (4, 3072, 5120, 0, (320, 32, 1, 4), MANY, "rounded"),
+    (4, 4096, 5120, 0, (640, 16, 1, 4), MANY, "rounded"),
+    (4, 12288, 5120, 0, (640, 16, 2, 4), 264, "rounded"),
+    (4, MANY, 5120, 32, (640, 16, 2, 4), 132, "rounded"),
+    (4, MANY, 5120, 0, (640, 16, 2, 4), 264, "rounded"),
+    (4, MANY, 10240, 0, (640, 32, 2, 2), MANY, "rounded"),
+    (4, MANY, MANY, 0, (512, 32, 2, 4), MANY, "rounded"),
+    (8, 3072, 5120, 0, (320, 16, 2, 4), MANY, "copied"),
+    (8, 3072, 5120, 0, (320, 32, 1, 4), MANY, "rounded"),
+    (8, 5120, 5120, 0, (640, 16, 2, 4), 132, "rounded"),
+    (8, 8192, 3072, 32, (640, 16, 4, 4), 264, "rounded"),
+    (8, 8192, 5120, 0, (640, 16, 2, 4), 132, "rounded"),
+    (8, MANY, 5120, 0, (640, 16, 2, 4), 132, "copied"),
+    (8, MANY, 5120, 0, (640, 16, 2, 4), 132, "rounded"),
+    (8, MANY, 12288, 0, (640, 32, 2, 4), 132, "copied"),
+    (8, MANY, MANY, 0, (512, 16, 2, 4), MANY, "rounded"),
+    (32, 3072, 5120, 0, (320, 16, 2, 4), MANY, "copied"),
+    (32, 3072, 5120, 0, (320, 32, 2, 4), MANY, "rounded"),
+    (32, 5120, 5120, 0, (640, 16, 2, 4), 264, "rounded"),
+    (32, 8192, 5120, 32, (640, 16, 4, 4), 132, "rounded"),
+    (32, 8192, 5120, 0, (640, 16, 2, 4), 264, "rounded"),
+    (32, MANY, 5120, 0, (640, 16, 2, 4), 132, "copied"),
+    (32, MANY, 5120, 32, (640, 16, 4, 4), 264, "rounded"),
+    (32, MANY, 5120, 0, (640, 16, 2, 4), 264, "rounded"),
+    (32, MANY, 12288, 0, (640, 16, 2, 4), 132, "copied"),
+    (32, MANY, MANY, 0, (512, 16, 2, 4), MANY, "rounded"),
+)
 
 
 def hardware(can: Capabilities) -> Tuning:

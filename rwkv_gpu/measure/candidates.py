@@ -26,6 +26,7 @@ FEW_WAYS = (  # of linear_few: lanes, those of a row, rows of W, and whether row
     (640, 16, 1, "rounded"),
     (640, 16, 2, "rounded"),
     (640, 16, 4, "rounded"),
+    (512, 16, 2, "rounded"),
     (512, 32, 2, "rounded"),
     (320, 16, 2, "copied"),
     (640, 16, 2, "copied"),

@@ -15,14 +15,14 @@ LEAST_SIDE = 8  # lanes of a row; with fewer, what they load lies too far apart
 class Staged:
     """Whole rows, for matrices of one format and some widths."""
 
-    chunks: int  # of 32 columns, up to what the lanes of a row load at once
+    chunks: int  # of 32 columns, up to what the lanes of a row load at a time
     form: str  # f32, int16, int8
 
     @classmethod
     def of(cls, shape: LinearShape, packed: bool, widths: Sequence[int]) -> "Staged":
         """As a fitted shape asks for it."""
-        chunks, step = -(-max(widths) // 32), shape.side * shape.ahead
-        return cls(-(-chunks // step) * step, shape.x if packed else "f32")
+        turns = -(-max(widths) // (32 * shape.side))
+        return cls(turns * shape.side, shape.x if packed else "f32")
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -90,10 +90,8 @@ def _has_once(shape: LinearShape, shards: Sequence[Shard], widths: Sequence[int]
 
 
 def _once(shape: LinearShape, width: int) -> LinearShape:
-    """The same of linear_once: as many chunks at a time as divide those of a lane, or two."""
-    turns = -(-width // (32 * shape.side))
-    ahead = max(count for count in range(1, shape.ahead + 1) if turns % count == 0)
-    return replace(shape, kernel="linear_once", ahead=ahead if ahead > 1 else min(turns, 2))
+    """The same of linear_once, with no more chunks ahead than a lane has."""
+    return replace(shape, kernel="linear_once", ahead=min(shape.ahead, -(-width // (32 * shape.side))))
 
 
 def _in_pieces(shape: LinearShape, widths: Sequence[int]) -> tuple[LinearShape, Pieces]:

@@ -1,7 +1,8 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x for one row of W of each SIDE lanes
 //
 // linear_row for matrices of which every workgroup has but one block of rows. AHEAD chunks of 32 columns are on their way at
-// a time, each in registers of its own: to move what is still loading would be to wait for it.
+// a time, each in registers of its own: to move what is still loading would be to wait for it. So the loop over chunks is
+// one that compilers unroll as a whole.
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
@@ -16,7 +17,7 @@ const_assert WIDTH % 32u == 0u;
 const_assert WG % SUBGROUP == 0u;
 const_assert SUBGROUP % SIDE == 0u;
 const_assert SUBGROUP >= 8u;
-const_assert STAGED % (SIDE * AHEAD) == 0u;
+const_assert STAGED % SIDE == 0u;
 const_assert PER_OUT == 1u;
 
 alias Raws = array<Raw, PARTS>;
@@ -63,12 +64,10 @@ fn run(group: u32, lane: u32) {
     lay_squares(squares, 0u, lane);
     workgroupBarrier();
     var sum = 0.0;
-    for (var turn = 0u; turn < TURNS; turn += AHEAD) {
-        for (var a = 0u; a < AHEAD; a++) {
-            sum = multiplied(sum, raw[a], known, (turn + a) * SIDE + line);
-            if turn + AHEAD < TURNS {
-                raw[a] = raws(known, (turn + AHEAD + a) * SIDE + line);
-            }
+    for (var turn = 0u; turn < TURNS; turn++) {
+        sum = multiplied(sum, raw[turn % AHEAD], known, turn * SIDE + line);
+        if turn + AHEAD < TURNS {
+            raw[turn % AHEAD] = raws(known, (turn + AHEAD) * SIDE + line);
         }
     }
     sum = root(squares_of(0u), WIDTH) * reach_add(sum, SIDE);

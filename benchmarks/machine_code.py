@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections import Counter
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -142,9 +143,11 @@ def main(folder: Path | None, name: str, layers: int, rows: int, prompt: bool, o
         with Device.open() as device:
             device.pipeline(Linked(only.name, only.read_text(), ((only.name, 0),)))
         return
-    missing = next((tool for tool in ("nvdisasm", "nvidia-smi") if not shutil.which(tool)), None)
-    if missing or not folder:
-        raise click.UsageError(f"there is no {missing} on the path" if missing else "FOLDER is where the texts go")
+    wants = {tool: shutil.which(tool) for tool in ("nvdisasm", "nvidia-smi")} | {"zstandard": find_spec("zstandard")}
+    if missing := [name for name, there in wants.items() if not there]:
+        raise click.UsageError(f"not installed: {', '.join(missing)}")
+    if not folder:
+        raise click.UsageError("FOLDER is where the texts go")
     folder.mkdir(parents=True, exist_ok=True)
     for number, (text, linked) in enumerate(kernels_of(name, layers, rows, prompt).items()):
         own = folder / f"{number:02}"

@@ -24,11 +24,9 @@ import click
 
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.gguf.file import GGUFFile, Part
-from rwkv_gpu.gguf.scan import scan
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import Linked
-from rwkv_gpu.measure.synthetic import named, noise
+from rwkv_gpu.measure.synthetic import named, noise, opened
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 
@@ -45,9 +43,7 @@ MILESTONES = "BAR", "MEMBAR", "STG", "RED", "ATOM", "BRA", "EXIT", "CALL", "MUFU
 def kernels_of(name: str, layers: int, rows: int, prompt: bool) -> dict[str, Linked]:
     """The shaders of one step, by text, of a synthetic model cut to some layers."""
     _, shape, quant = named(name)
-    source = noise(name, replace(shape, layers=layers), quant)
-    part = Part(Path(source.path), source, scan(source))
-    file = GGUFFile([part], part.header.tensors)
+    file = opened(noise(name, replace(shape, layers=layers), quant))
     found: dict[str, Linked] = {}
     with Device.open() as device:
         compiled = device.pipelines.get

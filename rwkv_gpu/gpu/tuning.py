@@ -102,8 +102,8 @@ class LinearShape:
         """What it links, whatever it multiplies."""
         reach = "reach/subgroup" if self.reach > 1 else "reach/lane"
         rounding = "few/staged", "few/shared", "staged/rounded", "reach/squares"
-        kept = ("few/copied", "few/shared") if self.copies else rounding
-        staging = kept if self.staged else ("few/given",)
+        kept = ("few/copied", "few/integers", "few/shared") if self.copies else rounding
+        staging = kept if self.staged else ("few/given", "few/integers")
         own = {
             "linear_vec": (reach, "reach/meet", "reach/squares"),
             "linear_row": (reach, "reach/squares"),

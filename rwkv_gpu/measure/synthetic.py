@@ -106,7 +106,11 @@ def named(name: str) -> tuple[str, Shape, Quant]:
 
 def open_synthetic(name: str) -> GGUFFile:
     """The model as if its file were open; nothing is on disk."""
-    source = noise(*named(name))
+    return opened(noise(*named(name)))
+
+
+def opened(source: Noise) -> GGUFFile:
+    """The file of such bytes."""
     part = Part(Path(source.path), source, scan(source))
     return GGUFFile([part], part.header.tensors)
 

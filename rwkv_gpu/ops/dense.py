@@ -29,15 +29,15 @@ class DenseRecorder(Recording):
         if self.seats:
             operands["said"] = self.seats.said
         constants: dict[str, Constant] = {"D": weight.shape[1], "WG": self.tuning.map_lanes}
-        kernel, lanes = "embed", "plain"
+        kernels, lanes = ["embed"], "plain"
         if norm:
-            kernel, lanes = "embed_norm", self.tuning.reduce
+            kernels, lanes = ["embed_norm", "norm/row"], self.tuning.reduce
             constants |= {"WG": self.tuning.row_lanes, "EPS": float(norm.eps)}
             operands |= {"weight": self.vector(norm.weight), "bias": self.vector(norm.bias)}
         for shard in shards:
             self.record(
                 weight.name,
-                (kernel, "ids/said" if self.seats else "ids/given", *shard.parts, f"lanes/{lanes}"),
+                (*kernels, "ids/said" if self.seats else "ids/given", *shard.parts, f"lanes/{lanes}"),
                 constants | {"FIRST": shard.first, "ROWS": shard.rows} | shard.constants,
                 operands | {"w": shard.slice},
                 groups=self.rows,
@@ -46,10 +46,10 @@ class DenseRecorder(Recording):
         return y
 
     def layer_norm(self, x: Value, weight: Weight, bias: Weight, eps: float) -> Value:
-        return self._norm("norm_layer", x, {"weight": weight, "bias": bias}, eps)
+        return self._norm(("norm_layer", "norm/row"), x, {"weight": weight, "bias": bias}, eps)
 
     def rms_norm(self, x: Value, weight: Weight, eps: float) -> Value:
-        return self._norm("norm_rms", x, {"weight": weight}, eps)
+        return self._norm(("norm_rms",), x, {"weight": weight}, eps)
 
     def activate(self, x: Value, then: Activation) -> Value:
         return self._map(("map_unary", "activation", "lanes/plain"), {"x": x}, {"THEN": NUMBER[then]} | NUMBERS)
@@ -62,33 +62,33 @@ class DenseRecorder(Recording):
 
     def softmax(self, x: Value) -> Value:
         y = Value(x.shape)
-        return self.by_row("softmax", y, {"x": x, "y": y}, {"D": x.shape[1]})
+        return self.by_row(("softmax",), y, {"x": x, "y": y}, {"D": x.shape[1]})
 
     def argmax(self, x: Value) -> Value:
         y = Value((self.rows,), np.uint32)
-        return self.by_row("argmax", y, {"x": x, "y": y}, {"D": x.shape[1]})
+        return self.by_row(("argmax",), y, {"x": x, "y": y}, {"D": x.shape[1]})
 
     def by_row(
         self,
-        kernel: str,
+        shader: tuple[str, ...],
         y: Value,
         operands: Mapping[str, Value | Slice],
         constants: Mapping[str, Constant],
         name: str = "",
     ) -> Value:
         """A workgroup for each row, reduced over its lanes."""
-        shader = (kernel, f"lanes/{self.tuning.reduce}")
-        self.record(name, shader, {"WG": self.tuning.row_lanes, **constants}, operands, groups=self.rows)
+        parts = (*shader, f"lanes/{self.tuning.reduce}")
+        self.record(name, parts, {"WG": self.tuning.row_lanes, **constants}, operands, groups=self.rows)
         return y
 
-    def _norm(self, kernel: str, x: Value, vectors: Mapping[str, Weight], eps: float) -> Value:
+    def _norm(self, shader: tuple[str, ...], x: Value, vectors: Mapping[str, Weight], eps: float) -> Value:
         y = Value(x.shape)
         operands: dict[str, Value | Slice] = {
             "x": x,
             "y": y,
             **{name: self.vector(vector) for name, vector in vectors.items()},
         }
-        return self.by_row(kernel, y, operands, {"D": x.shape[1], "EPS": float(eps)}, vectors["weight"].name)
+        return self.by_row(shader, y, operands, {"D": x.shape[1], "EPS": float(eps)}, vectors["weight"].name)
 
     def _map(
         self, shader: tuple[str, ...], inputs: Mapping[str, Value], constants: Mapping[str, Constant] | None = None

@@ -22,10 +22,10 @@ class Told:
 
 
 def looking(told: Told | None) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
-    """What a kernel links, is specialised by, and binds, to know mean and deviation of the one row that it reads."""
+    """What a kernel links, is specialised by, and binds, to norm the one row that it reads."""
     if told is None:
-        return ["x/moments", "x/looked"], {}, {}
-    return ["x/told"], {"TOLD": told.parts, "TOLD_ROWS": told.rows}, {"moments": told.moments}
+        return ["x/centred", "x/moments", "x/looked"], {}, {}
+    return ["x/centred", "x/told"], {"TOLD": told.parts, "TOLD_ROWS": told.rows}, {"moments": told.moments}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

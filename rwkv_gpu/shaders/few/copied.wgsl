@@ -1,14 +1,6 @@
-// TB rows of x that are integers already (`integers`), copied into workgroup memory: [T, VECS, K / 32] of each matrix.
-@group(0) @binding(2) var<storage, read> x: array<vec4u>;
-
+// TB rows of integers of x (few/integers) copied into workgroup memory.
 const WHOLE = PIECED == 0u;             // whether all of a row is staged at once
-const NORMED = false;
-const VECS = 2u * BYTES + 1u;           // vec4s of a chunk: two for each byte of an integer, then (scale, sums)
 const COPIES = (TB * VECS * STAGED + WG - 1u) / WG;     // that a lane makes
-
-fn look(_lane: u32) {}
-fn root(_squares: f32, _width: u32) -> f32 { return 1.0; }
-fn squares_of(_t: u32) -> f32 { return 0.0; }
 
 // From a chunk on. Beyond the end of a row integers mean zero.
 fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {

@@ -1,13 +1,6 @@
-// Rows of x that are integers already (`integers`), read where they lie: [T, VECS, K / 32] of each matrix.
-@group(0) @binding(2) var<storage, read> x: array<vec4u>;
-
-const VECS = 2u * BYTES + 1u;           // vec4s of a chunk: two for each byte of an integer, then (scale, sums)
-const NORMED = false;
+// Integers of x (few/integers) read where they lie.
 const WHOLE = false;                    // nothing is staged
 
-fn look(_lane: u32) {}
-fn root(_squares: f32, _width: u32) -> f32 { return 1.0; }
-fn squares_of(_t: u32) -> f32 { return 0.0; }
 fn stage(_matrix: Matrix, _t0: u32, _piece: u32, _lane: u32) {}
 
 // Of a chunk beyond the end of a row, zeros.

@@ -1,22 +1,12 @@
 // The row x of a step that has no other, normed and mixed with the row before it while it is read:
 // xx + (previous - xx) · mix, xx = layer_norm(x), previous as the state holds it, or 0 for a fresh sequence
-@group(0) @binding(2) var<storage, read> x: array<vec4f>;       // [D / 4]
-@group(0) @binding(7) var<storage, read> gain: array<vec4f>;    // [D / 4]
-@group(0) @binding(8) var<storage, read> shift: array<vec4f>;   // [D / 4]
 @group(0) @binding(9) var<storage, read> mix: array<vec4f>;     // [n, D / 4]
 @group(0) @binding(10) var<storage, read> before: array<vec4f>; // [states, D / 4]
 @group(0) @binding(11) var<uniform> segment: Segment;
 
-const READY = false;                    // x is not to be read before the look at it
-const D4 = D / 4u;
-
-const_assert D % 4u == 0u;
-
-var<private> centre: vec2f;             // the mean of x, and the inverse of its deviation
-
 fn x4(start: u32, k: u32, _width: u32) -> vec4f {
     let d = k / 4u;
-    let here = (x[d] - centre.x) * centre.y * gain[d] + shift[d];
+    let here = normed_at(d);
     note(d, here);
     return here + (select(before[segment.source * D4 + d], vec4f(), segment.start == 0u) - here) * mix[start / 4u + d];
 }

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..gguf.file import GGUFFile
+from ..gpu.bundle import Bundle, Pace, Stamps
 from ..gpu.device import Buffer, Device
 from ..gpu.loader import Progress, host_weights, load_weights
-from ..gpu.plan import Copy, Plan, Slice
-from ..gpu.readback import Readback, ReadbackRing
+from ..gpu.plan import Plan, Slice
+from ..gpu.readback import ReadbackRing
 from ..gpu.trace import Trace
 from ..gpu.tuning import Tuning
 from ..models.registry import Model
@@ -115,6 +116,8 @@ class GpuRunner:
         self.context = room.context if model.caches else None
         self.seats = GpuSeats(device, room.slots, model.vocabulary)
         self._ring = ReadbackRing(device)
+        self._pace = Pace(max(1, (room.look_ahead + 1) // 2))  # while the GPU is at one bundle, the next is filled in
+        self._bundle: Bundle | None = None
         self._scratch = Scratch(device)
         self.trace: Trace | None = None  # to see when steps begin and end
         self._plans: dict[tuple[int, int, bool, int, Output], Plan] = {}
@@ -127,11 +130,23 @@ class GpuRunner:
         plan = self.plan_for(batch, "chosen" if draws.masks is None else "masked")
         inputs = batch.arrays() | {"draws": draws.rows, "masks": draws.masks}
         rows = len(batch.outputs)
-        parts = [plan.part("chosen", max(1, rows))]  # one at least, so that there is something to wait for
+        if self._bundle is None or self._bundle.sent or self._bundle.plan is not plan:
+            self._bundle = Bundle(plan, self._ring, self._pace, self.layers_per_submit)
+        bundle, turn = self._bundle, self._bundle.steps
+        parts = [plan.part("chosen", max(1, rows), turn)]  # one at least, so that there is something to wait for
         if draws.logits:
             parts.append(plan.part("logits", rows))
-        readback = self._ring.start(parts, partial(self._replay, plan, batch, inputs))
-        return GpuPending(readback, rows, draws.logits)
+        bundle.add(batch.rows, inputs, len(batch.segments), rows, parts)
+        if turn == 0:
+            self.device.defer(partial(bundle.send, self._stamps))
+        alone = draws.logits or not batch.single or self.layers_per_submit
+        if alone or bundle.steps >= self._pace.steps:
+            self.device.settle()
+        return GpuPending(bundle, turn, rows, draws.logits)
+
+    def _stamps(self) -> Stamps:
+        """What the next pass is to write of its begin and end."""
+        return self.trace.next() if self.trace is not None else None
 
     def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
         if penalises(params):
@@ -146,15 +161,11 @@ class GpuRunner:
     def _run(self, batch: Batch, what: Output) -> Logits:
         batch = self.prepare(batch)
         plan = self.plan_for(batch, what)
-        self._replay(plan, batch, batch.arrays())
+        counts = len(batch.segments), len(batch.outputs)
+        plan.run(batch.rows, batch.arrays(), *counts, self.layers_per_submit, self._stamps())
         if not batch.outputs:
             return np.zeros((0, self.vocabulary), np.float32)
         return plan.read(what, len(batch.outputs))
-
-    def _replay(self, plan: Plan, batch: Batch, inputs: Mapping[str, Any], copies: Sequence[Copy] = ()) -> int:
-        stamps = self.trace.next() if self.trace is not None else None
-        counts = len(batch.segments), len(batch.outputs)
-        return plan.run(batch.rows, inputs, *counts, self.layers_per_submit, stamps, copies)
 
     def plan_for(self, batch: Batch, what: Output = "logits") -> Plan:
         """The smallest plan that takes the batch, recorded at its first use."""
@@ -194,7 +205,8 @@ class GpuRunner:
         logits = self.model.forward(recorder, ids)
         if what == "logits":
             return recorder.finish({what: logits})
-        return recorder.finish({"chosen": recorder.sample(logits, masked=what == "masked"), "logits": logits})
+        chosen = recorder.sample(logits, masked=what == "masked")
+        return recorder.finish({"chosen": chosen, "logits": logits}, self._pace.most, each=["chosen"])
 
     def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
         return shapes_of(self.model, length)
@@ -222,12 +234,13 @@ class GpuRunner:
 class GpuPending:
     """A step on its way back from the GPU."""
 
-    readback: Readback
+    bundle: Bundle
+    turn: int
     rows: int
     logits: bool
 
     def wait(self) -> Answer:
-        data = self.readback.wait()
+        data = self.bundle.take(self.turn)
         logits = np.frombuffer(data, np.float32)[4 * self.rows :].reshape(self.rows, -1) if self.logits else None
         return Answer(Chosen.rows(data, self.rows), logits)
 

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -27,6 +27,11 @@ class Slice:
     buffer: Buffer
     offset: int
     nbytes: int
+    apart: int = 0  # bytes from that of one turn to that of the next; 0 where all turns have the same
+
+    def of(self, turn: int) -> "Slice":
+        """That of a turn."""
+        return replace(self, offset=self.offset + turn * self.apart)
 
 
 @dataclass(frozen=True)
@@ -54,13 +59,17 @@ class StepBuffer:
     """What changes from step to step: the counts and the plan's inputs, uploaded by one copy.
 
     Kernels find the counts in a uniform `Step`. There are two: for those over all rows, and, for what follows the
-    choice of outputs, one whose rows are these.
+    choice of outputs, one whose rows are these. Each turn has its own of all.
     """
 
     HEADER = 256  # bytes of a uniform `Step`; both stand before the inputs
 
     def __init__(
-        self, device: Device, inputs: Mapping[str, tuple[npt.DTypeLike, tuple[int, ...]]], bucket: int
+        self,
+        device: Device,
+        inputs: Mapping[str, tuple[npt.DTypeLike, tuple[int, ...]]],
+        bucket: int,
+        turns: int = 1,
     ) -> None:
         self._device = device
         align = max(16, device.capabilities.offset_alignment)
@@ -70,34 +79,49 @@ class StepBuffer:
             nbytes = max(16, int(np.prod(shape)) * np.dtype(dtype).itemsize)
             self._places[name] = end, nbytes
             end = -(-(end + nbytes) // align) * align
-        self.buffer = device.buffer(end, "step", uniform=True)
-        self._host = np.zeros(end, np.uint8)
-        self.header = self._host[: 2 * self.HEADER].view(np.uint32).reshape(2, -1)
-        self.header[:, 3] = bucket
-        self.views = {
-            name: self._host[offset : offset + int(np.prod(shape)) * np.dtype(dtype).itemsize]
-            .view(dtype)
-            .reshape(shape)
-            for (name, (dtype, shape)), (offset, _) in zip(inputs.items(), self._places.values(), strict=True)
-        }
+        self._apart = end
+        self.buffer = device.buffer(turns * end, "step", uniform=True)
+        self._host = np.zeros((turns, end), np.uint8)
+        self._headers = [host[: 2 * self.HEADER].view(np.uint32).reshape(2, -1) for host in self._host]
+        for header in self._headers:
+            header[:, 3] = bucket
+        self._views = [
+            {
+                name: host[offset : offset + int(np.prod(shape)) * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+                for (name, (dtype, shape)), (offset, _) in zip(inputs.items(), self._places.values(), strict=True)
+            }
+            for host in self._host
+        ]
 
     def slice(self, name: str) -> Slice:
         """Where an input lies on the device."""
         offset, nbytes = self._places[name]
-        return Slice(self.buffer, offset, nbytes)
+        return Slice(self.buffer, offset, nbytes, self._apart)
 
     def uniform(self, picked: bool = False) -> Slice:
         """Where the `Step` struct lies: of all rows, or of those that were picked."""
-        return Slice(self.buffer, self.HEADER if picked else 0, self.HEADER)
+        return Slice(self.buffer, self.HEADER if picked else 0, self.HEADER, self._apart)
 
-    def write(self, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> None:
-        """Queues the upload of this step's counts and of those inputs that the plan reads."""
-        self.header[0, :3] = rows, segments, outputs
-        self.header[1, :3] = outputs, segments, outputs
-        for name, view in self.views.items():
+    def fill(
+        self, turn: int, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0
+    ) -> None:
+        """A turn's counts and those inputs that the plan reads, on the host."""
+        header = self._headers[turn]
+        header[0, :3] = rows, segments, outputs
+        header[1, :3] = outputs, segments, outputs
+        for name, view in self._views[turn].items():
             values = np.asarray(inputs[name])
             view[tuple(map(slice, values.shape))] = values  # rows, and pages, may be fewer
-        self._device.write(self.buffer, self._host)
+
+    def upload(self, turns: int) -> None:
+        """Queues the upload of the first turns."""
+        self._device.write(self.buffer, self._host[:turns])
+
+    def write(self, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> None:
+        """Queues the upload of a step that comes alone."""
+        self._device.settle()  # who has filled it in for later comes first
+        self.fill(0, rows, inputs, segments, outputs)
+        self.upload(1)
 
 
 @dataclass(frozen=True)
@@ -115,7 +139,10 @@ class Output:
 
 
 class Plan:
-    """Dispatches for up to `rows` rows, replayed with any count of them."""
+    """Dispatches for up to `rows` rows, replayed with any count of them.
+
+    Several steps may take turns within one submit, where each has inputs, and maybe outputs, of its own.
+    """
 
     def __init__(
         self,
@@ -132,11 +159,28 @@ class Plan:
         self.step = step
         self.outputs = dict(outputs)
         self.splits = tuple(splits)  # where a layer starts: the plan may be submitted in parts there
-        self.groups = [_bind_group(device, dispatch) for dispatch in self.dispatches]
-        self.program = native.program(
-            (dispatch.pipeline.handle, group, dispatch.grid)
-            for dispatch, group in zip(self.dispatches, self.groups, strict=True)
-        )
+        self._bound: list[tuple[list[Any], list[native.Command]]] = []  # groups and commands by turn
+        self._bind(1)
+
+    def _bind(self, turns: int) -> None:
+        """Bind groups for so many turns, where there are not yet as many."""
+        for turn in range(len(self._bound), turns):
+            groups = [_bind_group(self.device, dispatch, turn) for dispatch in self.dispatches]
+            commands = native.program(
+                (dispatch.pipeline.handle, group, dispatch.grid)
+                for dispatch, group in zip(self.dispatches, groups, strict=True)
+            )
+            self._bound.append((groups, commands))
+
+    @property
+    def groups(self) -> list[Any]:
+        """The bind groups of the first turn."""
+        return self._bound[0][0]
+
+    @property
+    def program(self) -> list[native.Command]:
+        """The commands of the first turn."""
+        return self._bound[0][1]
 
     def run(
         self,
@@ -153,14 +197,27 @@ class Plan:
         At once, or some layers at a time: then the GPU starts on the first while the CPU encodes the next. `stamps` is
         what a pass is told to write of its begin and end, where it is one. The number that is returned waits for all.
         """
-        assert not (stamps and layers_per_submit), "a step in parts has no one begin and end"
-        self.step.write(rows, inputs, segments, outputs)
+        self.device.settle()  # who has filled in this plan's inputs for later comes first
+        self.step.fill(0, rows, inputs, segments, outputs)
+        return self.run_turns(1, layers_per_submit, stamps, copies)
+
+    def run_turns(
+        self,
+        turns: int,
+        layers_per_submit: int = 0,
+        stamps: Mapping[str, Any] | None = None,
+        copies: Sequence[Copy] = (),
+    ) -> int:
+        """The same for so many steps, one after the other, whose inputs are filled in; only one step goes in parts."""
+        assert not (layers_per_submit and (stamps or turns > 1)), "what goes in parts has no one begin and end"
+        self._bind(turns)
+        self.step.upload(turns)
         encode = self.encode if native.CAN_REPLAY else self.encode_public
         cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
         *earlier, final = itertools.pairwise([*cuts, len(self.dispatches)])
         for first, last in earlier:
             self.device.submit([encode(first, last, stamps)])
-        return self.device.submit([encode(*final, stamps, copies)])
+        return self.device.submit([encode(*final, stamps, copies, turns)])
 
     def encode(
         self,
@@ -168,12 +225,14 @@ class Plan:
         last: int | None = None,
         stamps: Mapping[str, Any] | None = None,
         copies: Sequence[Copy] = (),
+        turns: int = 1,
     ) -> Any:
         """A command buffer of the dispatches: one compute pass, replayed through raw handles.
 
         No checks and no allocation by dispatch; wgpu checks the whole at its end.
         """
-        return native.encode(self.device.handle, itertools.islice(self.program, first, last), copies, stamps)
+        each = (commands[first:last] for _, commands in self._bound[:turns])
+        return native.encode(self.device.handle, itertools.chain.from_iterable(each), copies, stamps)
 
     def encode_public(
         self,
@@ -181,14 +240,16 @@ class Plan:
         last: int | None = None,
         stamps: Mapping[str, Any] | None = None,
         copies: Sequence[Copy] = (),
+        turns: int = 1,
     ) -> Any:
         """The same commands through wgpu-py's public API: the fallback, and what `encode` is held against."""
         encoder = self.device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass(timestamp_writes=stamps)
-        for dispatch, group in zip(self.dispatches[first:last], self.groups[first:last], strict=True):
-            compute.set_pipeline(dispatch.pipeline.handle)
-            compute.set_bind_group(0, group)
-            compute.dispatch_workgroups(*dispatch.grid)
+        for groups, _ in self._bound[:turns]:
+            for dispatch, group in zip(self.dispatches[first:last], groups[first:last], strict=True):
+                compute.set_pipeline(dispatch.pipeline.handle)
+                compute.set_bind_group(0, group)
+                compute.dispatch_workgroups(*dispatch.grid)
         compute.end()
         for source, source_at, target, target_at, nbytes in copies:
             encoder.copy_buffer_to_buffer(source, source_at, target, target_at, nbytes)
@@ -217,10 +278,10 @@ class Plan:
         each = [dispatch.cost(rows, outputs, spans) for dispatch in self.dispatches]
         return sum(nbytes for nbytes, _ in each), sum(flops for _, flops in each)
 
-    def part(self, name: str, rows: int) -> Slice:
-        """Where the first rows of an output lie."""
+    def part(self, name: str, rows: int, turn: int = 0) -> Slice:
+        """Where the first rows of an output of a turn lie."""
         output = self.outputs[name]
-        return Slice(output.place.buffer, output.place.offset, rows * output.row_bytes)
+        return replace(output.place.of(turn), nbytes=rows * output.row_bytes)
 
     def read(self, name: str, rows: int) -> npt.NDArray[Any]:
         """The first rows of an output, once the GPU is done."""
@@ -229,9 +290,9 @@ class Plan:
         return np.frombuffer(data, output.dtype).reshape(rows, *output.shape[1:])
 
 
-def _bind_group(device: Device, dispatch: Dispatch) -> Any:
+def _bind_group(device: Device, dispatch: Dispatch, turn: int) -> Any:
     entries = [
-        {"binding": n, "resource": {"buffer": s.buffer.handle, "offset": s.offset, "size": s.nbytes}}
+        {"binding": n, "resource": {"buffer": s.buffer.handle, "offset": s.of(turn).offset, "size": s.nbytes}}
         for n, s in sorted(dispatch.bound.items())
     ]
     with native.typed_errors(f"binding {dispatch.name}"):

@@ -134,11 +134,10 @@ def on_gpu(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: in
 
 def run(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int) -> Timing:
     """The steps of a workload, from where its sequences are."""
-    host, flights = 0.0, deque[Pending]()
+    flights = deque[Pending]()
     draws = greedy(steps[0])
-    begin = time.perf_counter()
+    begin, host = time.perf_counter(), time.thread_time()  # who waits computes nothing
     for step in steps:
-        start = time.thread_time()  # where submitting has to wait, nobody computes
         batch = runner.prepare(step)
         if work.kind == "tg":
             flights.append(runner.submit(batch, draws))
@@ -146,14 +145,13 @@ def run(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int) 
             plan = runner.plan_for(batch)
             counts = len(batch.segments), len(batch.outputs), runner.layers_per_submit
             plan.run(batch.rows, batch.arrays(), *counts)
-        host += time.thread_time() - start
         while len(flights) > look_ahead:
             flights.popleft().wait()
     for flight in flights:
         flight.wait()
     if work.kind == "pp":
         plan.read("logits", len(steps[-1].outputs))
-    return Timing(time.perf_counter() - begin, host)
+    return Timing(time.perf_counter() - begin, time.thread_time() - host)
 
 
 def greedy(step: Batch) -> Draws:

@@ -152,13 +152,17 @@ class Recording:
                 self.take(held)
                 held.record()
 
-    def finish(self, outputs: Mapping[str, Value]) -> Plan:
-        """Memory for every value, bind groups for every step; `outputs` can be read after a run."""
+    def finish(self, outputs: Mapping[str, Value], turns: int = 1, each: Sequence[str] = ()) -> Plan:
+        """Memory for every value, bind groups for every step; `outputs` can be read after a run.
+
+        So many steps can take turns in a submit; each has the outputs that `each` names for itself.
+        """
         self.settle()
         device = self.device
         inputs = {name: (v.dtype, v.shape) for name, v in self._inputs.items()}
-        step_buffer = StepBuffer(device, inputs, self._max_rows)
-        lives = lifetimes(self._steps, outputs.values())
+        step_buffer = StepBuffer(device, inputs, self._max_rows, turns)
+        own: dict[Unplaced, Slice] = {outputs[name]: self._results(outputs[name], turns) for name in each}
+        lives = {v: life for v, life in lifetimes(self._steps, outputs.values()).items() if v not in own}
         assignment = self._assigned(list(lives.values()))
         buffers = self.scratch.take(assignment.sizes)
         places: dict[Unplaced, Slice] = dict(self._upload_words().items())
@@ -170,6 +174,7 @@ class Recording:
         places.update((value, step_buffer.slice(value.name)) for value in self._inputs.values())
         for value, slot in zip(lives, assignment.slots, strict=True):
             places[value] = Slice(buffers[slot], 0, value.nbytes)
+        places.update(own)
         dispatches = [self._dispatched(step, places, step_buffer.uniform(step.picked)) for step in self._steps]
         readable = {name: Output(place(v, places), v.dtype, v.shape) for name, v in outputs.items()}
         return Plan(device, self._max_rows, dispatches, step_buffer, readable, self._splits)
@@ -186,6 +191,11 @@ class Recording:
         moved = step.fixed_bytes, step.row_bytes, step.row_flops
         pipeline = self.device.pipeline(step.linked)
         return Dispatch(step.name, pipeline, bound, grid, *moved, step.picked, step.reach)
+
+    def _results(self, value: Value, turns: int) -> Slice:
+        """Memory for what each turn gives."""
+        apart = -(-value.nbytes // ALIGN) * ALIGN
+        return Slice(self.device.buffer(turns * apart, "results"), 0, value.nbytes, apart)
 
     def scratch_bytes(self, outputs: Iterable[Value]) -> int:
         """The memory that intermediates would take if the plan ended here."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -100,4 +100,4 @@ Unplaced = Value | Words | Vectors | Computed  # what has memory only when the p
 def place(value: Value, places: Mapping[Unplaced, Slice]) -> Slice:
     """Where a value lies, which may be a part of where its stack lies."""
     whole = places[value.root]
-    return whole if value.base is None else Slice(whole.buffer, whole.offset + value.offset, value.nbytes)
+    return whole if value.base is None else replace(whole, offset=whole.offset + value.offset, nbytes=value.nbytes)

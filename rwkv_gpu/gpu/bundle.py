@@ -1,0 +1,83 @@
+"""Steps of one plan that go to the GPU as one submit: each submit of its own leaves a fast GPU idle for some 25 µs."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import DeviceLost
+from .plan import Plan, Slice
+from .readback import Readback, ReadbackRing
+
+PORTION = 0.008  # seconds of work that are handed over at a time: what is said comes in such portions
+
+Stamps = Mapping[str, Any] | None
+
+
+class Pace:
+    """How many steps go into a submit: `most`, or fewer where they take longer, by when results come in."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._step = math.inf  # seconds
+        self._last = 0.0  # when results came in
+
+    @property
+    def steps(self) -> int:
+        """As many as are submitted at a time."""
+        return max(1, min(self.most, int(PORTION / max(self._step, 1e-9))))
+
+    def arrived(self, begun: float, steps: int) -> None:
+        """So many steps are done that were submitted at that time."""
+        now = time.perf_counter()
+        self._step = (now - max(begun, self._last)) / steps
+        self._last = now
+
+
+class Bundle:
+    """Steps that are filled in one by one, and then submitted and waited for as one."""
+
+    def __init__(self, plan: Plan, ring: ReadbackRing, pace: Pace, layers_per_submit: int = 0) -> None:
+        self.plan = plan
+        self._ring = ring
+        self._pace = pace
+        self._layers_per_submit = layers_per_submit
+        self._parts: list[Slice] = []
+        self._ends = [0]  # in bytes, of what each step gives
+        self._begun = 0.0
+        self._readback: Readback | None = None
+        self._data: bytes | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many there are so far; the turn of the next."""
+        return len(self._ends) - 1
+
+    @property
+    def sent(self) -> bool:
+        """Whether it takes no more."""
+        return self._begun > 0
+
+    def add(self, rows: int, inputs: Mapping[str, Any], segments: int, outputs: int, parts: Sequence[Slice]) -> None:
+        """One more step, which is to give these parts of buffers."""
+        self.plan.step.fill(self.steps, rows, inputs, segments, outputs)
+        self._parts += parts
+        self._ends.append(self._ends[-1] + sum(part.nbytes for part in parts))
+
+    def send(self, stamps: Callable[[], Stamps]) -> None:
+        """Submits them all, as one pass that is given stamps."""
+        self._begun = time.perf_counter()
+        run = self.plan.run_turns
+        self._readback = self._ring.start(
+            self._parts, lambda copies: run(self.steps, self._layers_per_submit, stamps(), copies)
+        )
+
+    def take(self, turn: int) -> bytes:
+        """What a step gives, once all are done. Nothing is held back while it waits."""
+        if self._data is None:
+            self.plan.device.settle()
+            if self._readback is None:
+                raise DeviceLost("the GPU was closed before a step was submitted; start again")
+            self._data = self._readback.wait()
+            self._pace.arrived(self._begun, self.steps)
+        return self._data[self._ends[turn] : self._ends[turn + 1]]

@@ -24,7 +24,7 @@ from .folders import tuned_folder
 from .options import ModelName, device_option, json_option, synthetic_option
 
 SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # to tune by where nothing is named
-AHEAD = 4  # steps under way, at most
+AHEAD = 7  # steps under way, at most
 
 
 @click.command("tune", epilog="Example: rwkv-gpu tune model.gguf --minutes 3")

@@ -35,8 +35,8 @@ class Engine:
     """Continuous batching: requests join and leave between steps. One thread drives it.
 
     Call `step` for as long as it is `busy`. Up to `look_ahead` steps are submitted before the tokens of the first are
-    known. What goes wrong with one request ends that one, by its last `Update`; what goes wrong with a step ends all,
-    and after a loss of the device nothing more can be added.
+    known, fewer where these keep the runner busy. What goes wrong with one request ends that one, by its last `Update`;
+    what goes wrong with a step ends all, and after a loss of the device nothing more can be added.
     """
 
     def __init__(self, runner: Runner, *, look_ahead: int | None = None) -> None:
@@ -75,7 +75,8 @@ class Engine:
         """Submits a step, takes what is known of earlier ones, and tells the news of all who took part."""
         try:
             submitted = self._submit()
-            ahead = 0 if any(running.waits for running in self._running) else self._look_ahead
+            waits = any(running.waits for running in self._running)
+            ahead = 0 if waits else min(self._look_ahead, self._runner.ahead)
             if not submitted and self._flights:
                 self._land()
             while len(self._flights) > ahead:

@@ -15,7 +15,7 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_SEQUENCES = 4
 DEFAULT_CACHE = 256 << 20  # bytes kept of sequences that have ended
 MOST_CHECKPOINTS = 64  # states among these
-DEFAULT_LOOK_AHEAD = 2  # steps that may be under way while the host learns of the first
+DEFAULT_LOOK_AHEAD = 7  # steps that may be under way, where they are short, while the host learns of the first
 
 Kind = Literal["f16", "f32"]
 DTYPES: dict[Kind, type[np.floating[Any]]] = {"f16": np.float16, "f32": np.float32}
@@ -90,7 +90,12 @@ class Room:
     @property
     def history(self) -> int:
         """States of a sequence: its newest, and so many that it can go back to before all that is not known yet."""
-        return self.look_ahead + 2
+        return min(self.look_ahead, 2) + 2
+
+    @property
+    def apart(self) -> int:
+        """Tokens between two of these, where it looks so far ahead that they cannot be each a token from the next."""
+        return max(1, self.look_ahead - 1)
 
     @property
     def states(self) -> int:

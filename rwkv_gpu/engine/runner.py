@@ -52,6 +52,10 @@ class Runner(Protocol):
     places: Places
     page_and_state_bytes: tuple[int, int]  # of all layers
 
+    @property
+    def ahead(self) -> int:
+        """Steps under way that keep it busy: more make nothing faster."""
+
     def submit(self, batch: Batch, draws: Draws) -> Pending:
         """Sets a step going that samples, and that may feed what was sampled before. The batch is a placed one."""
 
@@ -147,6 +151,10 @@ class GpuRunner:
     def _stamps(self) -> Stamps:
         """What the next pass is to write of its begin and end."""
         return self.trace.next() if self.trace is not None else None
+
+    @property
+    def ahead(self) -> int:
+        return max(2, 2 * self._pace.steps - 1)  # a bundle at work, and one that is filled in
 
     def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
         if penalises(params):
@@ -248,6 +256,8 @@ class GpuPending:
 class HostRunner:
     """Steps in numpy: the same model through the reference interpreter."""
 
+    ahead = 0  # what is submitted is done at once
+
     def __init__(
         self,
         file: GGUFFile,
@@ -319,7 +329,7 @@ class HostRunner:
 
 def places_of(model: Model, room: Room, caches: Paged) -> Places:
     """The pages and states of a model's sequences."""
-    states = StatePages(room.states, room.history) if model.states else None
+    states = StatePages(room.states, room.history, room.apart) if model.states else None
     return Places(caches.pager if model.caches else None, states, caches.copy_pages)
 
 

@@ -1,6 +1,6 @@
 """The states of recurrent sequences as pages: a step reads one and writes another. Knows no GPU.
 
-So the state that was stays whole: the last few of each sequence are there to go back to, and to keep one, to begin
+So the state that was stays whole: some of the last of each sequence are there to go back to, and to keep one, to begin
 another sequence with it or to return to it moves no byte.
 """
 
@@ -11,12 +11,17 @@ from .pool import Pool
 
 
 class StatePages:
-    """A pool of states, and for each sequence its last ones, by how many tokens they have seen."""
+    """A pool of states, and for each sequence its last ones, by how many tokens they have seen.
 
-    def __init__(self, pages: int, held: int) -> None:
+    One whose neighbours are no more than `apart` tokens from each other is given up when no step reads it any more: who
+    goes back there begins a little before.
+    """
+
+    def __init__(self, pages: int, held: int, apart: int = 1) -> None:
         assert held >= 2, "a step reads one state and writes another"
         self.pool = Pool(pages)
         self._held = held  # states of one sequence
+        self._apart = apart
         self._tables: dict[int, list[tuple[int, int]]] = {}  # of (length, page), the longest last
 
     def length(self, slot: int) -> int:
@@ -74,9 +79,13 @@ class StatePages:
     def _split(self, slot: int, start: int) -> tuple[list[tuple[int, int]], list[int]]:
         """What a sequence has beside the state of a step from `start`, and the pages it has no room for, or forgets."""
         table = self._tables.get(slot, [])
-        last = _count(table, start)
-        first = max(0, last - self._held + 1)
-        return table[first:last], [page for _, page in table[:first] + table[last:]]
+        kept: list[tuple[int, int]] = []
+        for one in table[: _count(table, start)]:
+            while len(kept) > 1 and one[0] - kept[-2][0] <= self._apart:
+                kept.pop()
+            kept.append(one)
+        kept = kept[-(self._held - 1) :]
+        return kept, [page for at, page in table if (at, page) not in kept]
 
 
 def _count(table: Sequence[tuple[int, int]], length: int) -> int:

@@ -79,6 +79,7 @@ class StepBuffer:
             nbytes = max(16, int(np.prod(shape)) * np.dtype(dtype).itemsize)
             self._places[name] = end, nbytes
             end = -(-(end + nbytes) // align) * align
+        self.turns = turns
         self._apart = end
         self.buffer = device.buffer(turns * end, "step", uniform=True)
         self._host = np.zeros((turns, end), np.uint8)
@@ -160,10 +161,10 @@ class Plan:
         self.outputs = dict(outputs)
         self.splits = tuple(splits)  # where a layer starts: the plan may be submitted in parts there
         self._bound: list[tuple[list[Any], list[native.Command]]] = []  # groups and commands by turn
-        self._bind(1)
+        self.bind(1)
 
-    def _bind(self, turns: int) -> None:
-        """Bind groups for so many turns, where there are not yet as many."""
+    def bind(self, turns: int) -> None:
+        """Bind groups for so many turns, made now if not before: else when they are wanted first."""
         for turn in range(len(self._bound), turns):
             groups = [_bind_group(self.device, dispatch, turn) for dispatch in self.dispatches]
             commands = native.program(
@@ -178,7 +179,7 @@ class Plan:
         return self._bound[0][0]
 
     @property
-    def program(self) -> list[native.Command]:
+    def program(self) -> "list[native.Command]":
         """The commands of the first turn."""
         return self._bound[0][1]
 
@@ -210,7 +211,7 @@ class Plan:
     ) -> int:
         """The same for so many steps, one after the other, whose inputs are filled in; only one step goes in parts."""
         assert not (layers_per_submit and (stamps or turns > 1)), "what goes in parts has no one begin and end"
-        self._bind(turns)
+        self.bind(turns)
         self.step.upload(turns)
         encode = self.encode if native.CAN_REPLAY else self.encode_public
         cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]

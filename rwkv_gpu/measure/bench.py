@@ -112,6 +112,7 @@ def warm_up(runner: GpuRunner, work: Workload, steps: list[Batch]) -> Cost:
     nbytes = flops = 0
     for step in steps:
         plan = runner.plan_for(runner.prepare(step), OUTPUT[work.kind])
+        plan.bind(plan.step.turns)
         cost = plan.cost(step.rows, len(step.outputs), spans(step))
         nbytes, flops = nbytes + cost[0], flops + cost[1]
     for step in (steps[0], steps[-1]):

@@ -107,7 +107,7 @@ def test_a_request_among_16_says_what_it_says_alone(adapter, name, where):
     asked, twin = requests(16), small(name)
     expected = [alone(twin, request) for request in asked]
     runner = small(name, adapter if where == "gpu" else None, slots=8, tokens=256, cache_bytes=0)
-    engine, given = Engine(runner), []
+    engine, given = Engine(runner, look_ahead=2), []
     preempt = engine._preempt
     engine._preempt = lambda: given.append(engine._running[-1].fed) or preempt()
     ids = [engine.add(request) for request in asked[:9]]
@@ -476,8 +476,9 @@ def test_a_grammar_that_fails_ends_its_own_request(runner):
     assert tokens(news[ids[1]]) == grammar.said and len(grammar.said) == 2
 
 
-@pytest.mark.parametrize("look_ahead", [0, 1, 2])
+@pytest.mark.parametrize("look_ahead", [0, 1, 2, 7])
 def test_how_far_it_looks_ahead_changes_no_token(runner, look_ahead):
+    runner.ahead = look_ahead  # though it needs none
     asked = requests(3)
     expected = [alone(runner, request) for request in asked]
     engine = Engine(runner, look_ahead=look_ahead)
@@ -487,5 +488,5 @@ def test_how_far_it_looks_ahead_changes_no_token(runner, look_ahead):
 
 
 def test_looking_further_ahead_than_there_are_states_is_refused(runner):
-    with pytest.raises(BadInput, match="look_ahead is 3; the model was loaded for 0 to 2"):
-        Engine(runner, look_ahead=3)
+    with pytest.raises(BadInput, match="look_ahead is 8; the model was loaded for 0 to 7"):
+        Engine(runner, look_ahead=8)

@@ -46,12 +46,13 @@ class Fake:
     """A runner with pages of tokens and states of all tokens so far; what it says next hangs on what is there."""
 
     vocabulary, slots, chunk_size, context = VOCABULARY, SLOTS, CHUNK, CONTEXT
+    ahead = 16
     page_and_state_bytes = 1, 1
 
     def __init__(self, pages: int, checkpoints: int, *, attends: bool, recurs: bool, look_ahead: int) -> None:
         self.room = Room(CONTEXT, SLOTS, "f32", pages * PAGE, look_ahead, checkpoints, 8)
         self.pager = Pager(pages, CONTEXT) if attends else None
-        self.stated = StatePages(self.room.states, self.room.history) if recurs else None
+        self.stated = StatePages(self.room.states, self.room.history, self.room.apart) if recurs else None
         self.places = Places(self.pager, self.stated, self.copy)
         self.memory = np.zeros((pages, PAGE), np.int64)
         self.states: list[tuple[int, ...]] = [()] * self.room.states
@@ -129,7 +130,7 @@ class Requests(RuleBasedStateMachine):
 
     attends = recurs = True
 
-    @initialize(pages=st.integers(3, 8), checkpoints=st.integers(0, 4), look_ahead=st.integers(0, 3))
+    @initialize(pages=st.integers(3, 8), checkpoints=st.integers(0, 4), look_ahead=st.integers(0, 9))
     def begin(self, pages, checkpoints, look_ahead):
         self.runner = Fake(pages, checkpoints, attends=self.attends, recurs=self.recurs, look_ahead=look_ahead)
         self.engine = Engine(self.runner)

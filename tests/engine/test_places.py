@@ -8,12 +8,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rwkv_gpu.engine.pager import Pager
 from rwkv_gpu.engine.places import Places
+from rwkv_gpu.engine.room import Room
 from rwkv_gpu.engine.states import StatePages
 from rwkv_gpu.errors import CacheFull
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.vocabulary import PAGE
 
-PAGES, CONTEXT, STATES, HELD = 14, 4 * PAGE, 15, 3
+PAGES, CONTEXT, STATES, HELD, APART = 14, 4 * PAGE, 15, 3, 2
 slots = st.integers(0, 3)
 
 
@@ -27,7 +28,7 @@ class Kinds(RuleBasedStateMachine):
         self.memory = np.zeros((PAGES, PAGE), np.int64)
         self.state: list[tuple[int, ...]] = [()] * STATES
         pager = Pager(PAGES, CONTEXT) if self.pages else None
-        states = StatePages(STATES, HELD) if self.states else None
+        states = StatePages(STATES, HELD, APART) if self.states else None
         self.places = Places(pager, states, self.copy)
         self.pager, self.stated = pager, states
         self.expected: dict[int, list[int]] = {slot: [] for slot in range(4)}
@@ -140,6 +141,20 @@ def test_the_last_states_of_a_sequence_can_be_gone_back_to_and_no_others():
         places.prepare(Batch.of([(0, length, [1])]))
     assert places.truncate(0, 4) == 4
     assert places.truncate(0, 3) == 0
+
+
+@pytest.mark.parametrize("look_ahead", range(17))
+def test_a_sequence_goes_back_to_near_where_all_of_it_was_known(look_ahead):
+    room = Room(0, 1, "f32", look_ahead=look_ahead)
+    places = Places(None, StatePages(room.states, room.history, room.apart), lambda copies: None)
+    prompt = 5
+    places.prepare(Batch.of([(0, 0, [1] * prompt)]))
+    for length in range(prompt + 1, 60):
+        places.prepare(Batch.of([(0, length - 1, [1])]))
+        known = max(prompt, length - look_ahead - 1)
+        kept = places.keep(0, known)
+        assert known - room.apart < kept.length <= known
+        places.release(kept)
 
 
 def test_too_few_states_are_told_before_any_is_taken():

@@ -120,7 +120,7 @@ class GpuRunner:
         self.context = room.context if model.caches else None
         self.seats = GpuSeats(device, room.slots, model.vocabulary)
         self._ring = ReadbackRing(device)
-        self._pace = Pace(max(1, (room.look_ahead + 1) // 2))  # while the GPU is at one bundle, the next is filled in
+        self._pace = Pace(room.look_ahead)
         self._bundle: Bundle | None = None
         self._scratch = Scratch(device)
         self.trace: Trace | None = None  # to see when steps begin and end
@@ -154,7 +154,11 @@ class GpuRunner:
 
     @property
     def ahead(self) -> int:
-        return max(2, 2 * self._pace.steps - 1)  # a bundle at work, and one that is filled in
+        return self._pace.ahead
+
+    def run_ahead(self, steps: int) -> None:
+        """Lets so many be under way, and no more than there is room for."""
+        self._pace.look_ahead = min(steps, self.room.look_ahead)
 
     def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
         if penalises(params):
@@ -214,7 +218,7 @@ class GpuRunner:
         if what == "logits":
             return recorder.finish({what: logits})
         chosen = recorder.sample(logits, masked=what == "masked")
-        return recorder.finish({"chosen": chosen, "logits": logits}, self._pace.most, each=["chosen"])
+        return recorder.finish({"chosen": chosen, "logits": logits}, Pace(self.room.look_ahead).most, each=["chosen"])
 
     def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
         return shapes_of(self.model, length)

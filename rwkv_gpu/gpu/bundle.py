@@ -15,17 +15,27 @@ Stamps = Mapping[str, Any] | None
 
 
 class Pace:
-    """How many steps go into a submit: `most`, or fewer where they take longer, by when results come in."""
+    """How many steps go into a submit, by when results come in, where `look_ahead` may be under way at a time."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, look_ahead: int) -> None:
+        self.look_ahead = look_ahead
         self._step = math.inf  # seconds
         self._last = 0.0  # when results came in
+
+    @property
+    def most(self) -> int:
+        """While the GPU is at one bundle, the next is filled in."""
+        return max(1, (self.look_ahead + 1) // 2)
 
     @property
     def steps(self) -> int:
         """As many as are submitted at a time."""
         return max(1, min(self.most, int(PORTION / max(self._step, 1e-9))))
+
+    @property
+    def ahead(self) -> int:
+        """Steps under way that keep the GPU busy."""
+        return min(self.look_ahead, max(2, 2 * self.steps - 1))
 
     def arrived(self, begun: float, steps: int) -> None:
         """So many steps are done that were submitted at that time."""

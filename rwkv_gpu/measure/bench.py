@@ -129,8 +129,10 @@ def per_layer(plan: Plan) -> float:
 
 def on_gpu(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int | None = None) -> Timing:
     """One pass. Of decode some steps are under way before the tokens of the first are known, as in the engine."""
+    ahead = runner.room.look_ahead if look_ahead is None else look_ahead
+    runner.run_ahead(ahead)
     rewind(runner, work)
-    return run(runner, work, steps, runner.room.look_ahead if look_ahead is None else look_ahead)
+    return run(runner, work, steps, ahead)
 
 
 def run(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int) -> Timing:

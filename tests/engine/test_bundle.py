@@ -60,7 +60,7 @@ def begin(runner: GpuRunner, at_once: int) -> list[int]:
     for slot in (0, 1):
         runner.places.forget(slot)
         runner.remember(slot, [], PARAMS)
-    runner._pace = Steady(at_once)
+    runner._pace = Steady(2 * at_once - 1)
     counts: list[int] = []
     run_turns = Plan.run_turns
     for plan in runner._plans.values():
@@ -103,11 +103,13 @@ def test_what_is_held_back_is_lost_with_the_device(runner):
 def test_slow_steps_go_one_by_one(monkeypatch):
     now = 100.0
     monkeypatch.setattr("time.perf_counter", lambda: now)
-    pace = Pace(4)
-    assert pace.steps == 1  # nothing is known yet
+    pace = Pace(look_ahead=7)
+    assert (pace.steps, pace.ahead) == (1, 2)  # nothing is known yet
     for part, steps in ((0.7, 1), (2.5, 2), (3.5, 3), (100, 4), (0.1, 1)):
         begun, now = now, now + PORTION / part
         pace.arrived(begun, 1)
-        assert pace.steps == steps
+        assert (pace.steps, pace.ahead) == (steps, max(2, 2 * steps - 1))
     pace.arrived(now - 5 * PORTION, 1)  # submitted long ago, but it had to wait for others
     assert pace.steps == 4
+    pace.look_ahead = 1
+    assert (pace.steps, pace.ahead) == (1, 1)

@@ -1,6 +1,6 @@
 """What a device is tried by: every op, in every format and variant of its kernels that the device can run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -14,7 +14,7 @@ from ..gpu.defaults import default_tuning
 from ..gpu.device import Capabilities
 from ..gpu.tuning import COOP, MANY, Tuning
 from ..ops.batch import Batch
-from ..ops.vocabulary import ACTIVATIONS, PAGE, Attention, Cache, Mixed, Rms, Rope, Routing, State
+from ..ops.vocabulary import ACTIVATIONS, PAGE, Attention, Cache, LayerNorm, Mixed, Rms, Rope, Routing, State
 from .trials import Array, Draws, Past, Stored, Trial
 from .variants import expert_shapes, linear_shapes, tunings
 
@@ -65,6 +65,12 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
         yield Trial(
             "embed", fmt.name, "map", tuning, lambda g, w, ids: g.embed(w["w"], ids), {"ids": ids}, weights, EXACT
         )
+        norm = {"gain": Stored.of(normal(512, seed=1)), "shift": Stored.of(normal(512, seed=2))}
+        yield Trial("embed", f"{fmt.name}, normed", "map", tuning, _embed_normed, {"ids": ids}, weights | norm, EXACT)
+
+
+def _embed_normed(g: Any, w: Mapping[str, Any], ids: Any) -> Any:
+    return g.embed(w["w"], ids, norm=LayerNorm(w["gain"], w["shift"], 1e-5))
 
 
 def _rows(can: Capabilities) -> Iterator[Trial]:

@@ -11,18 +11,13 @@ from .recording import Recording
 from .values import Operand, Value
 from .vocabulary import NUMBER, NUMBERS, Activation, LayerNorm, Weight
 
-ROW_LANES = 1024  # of a workgroup that norms a row, at most
-
 
 class DenseRecorder(Recording):
     """Ops that treat every row alike."""
 
     def embed(self, weight: Weight, ids: Value, *, norm: LayerNorm | None = None) -> Value:
         shards = self.weights[weight.name].shards
-        at_once = (
-            len(shards) == 1 and 4 * (weight.shape[1] + 2 * ROW_LANES) <= self.device.capabilities.max_workgroup_memory
-        )
-        if norm and not at_once:
+        if norm and len(shards) > 1:
             return self.layer_norm(self.embed(weight, ids), norm.weight, norm.bias, norm.eps)
         y = Value((self.rows, weight.shape[1]))
         operands: dict[str, Operand] = {"ids": ids, "y": y}
@@ -31,8 +26,9 @@ class DenseRecorder(Recording):
         constants: dict[str, Constant] = {"D": weight.shape[1], "WG": self.tuning.map_lanes}
         kernels, lanes = ["embed"], "plain"
         if norm:
-            kernels, lanes = ["embed_norm", "norm/row"], self.tuning.reduce
-            constants |= {"WG": self.tuning.row_lanes, "EPS": float(norm.eps)}
+            width = "scalar" if weight.shape[1] % 4 else "vec4"
+            kernels, lanes = ["embed_norm", "norm/row", f"norm/{width}"], self.tuning.reduce
+            constants |= {"WG": self._norm_lanes(weight.shape[1]), "EPS": float(norm.eps)}
             operands |= {"weight": self.vector(norm.weight), "bias": self.vector(norm.bias)}
         for shard in shards:
             self.record(
@@ -46,7 +42,10 @@ class DenseRecorder(Recording):
         return y
 
     def layer_norm(self, x: Value, weight: Weight, bias: Weight, eps: float) -> Value:
-        return self._norm(("norm_layer", "norm/row"), x, {"weight": weight, "bias": bias}, eps)
+        width = "scalar" if x.shape[1] % 4 else "vec4"
+        shader = ("norm_layer", "norm/row", f"norm/{width}", f"x/{width}")
+        vectors = {"weight": weight, "bias": bias}
+        return self._norm(shader, x, vectors, eps, {"WG": self._norm_lanes(x.shape[1]), "PADDED": 0})
 
     def rms_norm(self, x: Value, weight: Weight, eps: float) -> Value:
         return self._norm(("norm_rms",), x, {"weight": weight}, eps)
@@ -81,14 +80,28 @@ class DenseRecorder(Recording):
         self.record(name, parts, {"WG": self.tuning.row_lanes, **constants}, operands, groups=self.rows)
         return y
 
-    def _norm(self, shader: tuple[str, ...], x: Value, vectors: Mapping[str, Weight], eps: float) -> Value:
+    def _norm_lanes(self, width: int) -> int:
+        """Lanes that norm a row by fours, no more than it has."""
+        if self.tuning.reduce != "subgroup":
+            return self.tuning.row_lanes
+        return min(self.tuning.row_lanes, -(-width // 4 // 32) * 32)
+
+    def _norm(
+        self,
+        shader: tuple[str, ...],
+        x: Value,
+        vectors: Mapping[str, Weight],
+        eps: float,
+        constants: Mapping[str, Constant] | None = None,
+    ) -> Value:
         y = Value(x.shape)
         operands: dict[str, Value | Slice] = {
             "x": x,
             "y": y,
             **{name: self.vector(vector) for name, vector in vectors.items()},
         }
-        return self.by_row(shader, y, operands, {"D": x.shape[1], "EPS": float(eps)}, vectors["weight"].name)
+        constants = {"D": x.shape[1], "EPS": float(eps), **(constants or {})}
+        return self.by_row(shader, y, operands, constants, vectors["weight"].name)
 
     def _map(
         self, shader: tuple[str, ...], inputs: Mapping[str, Value], constants: Mapping[str, Constant] | None = None

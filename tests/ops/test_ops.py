@@ -44,7 +44,6 @@ def test_embed_picks_rows_exactly(device, rows, width, dtype):
 
 @pytest.mark.parametrize("width", [33, 257, 4096])
 def test_what_is_embedded_is_normed_on_the_way(device, tuning, width):
-    """At once where a device has the memory for a row."""
     arrays = {"w": normal(11, width, dtype=np.float16) * 3 + 1, "weight": normal(width), "bias": normal(width, seed=1)}
     ids = {"ids": np.array([10, 0, 7], np.uint32)}
 

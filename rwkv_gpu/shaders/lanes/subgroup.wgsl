@@ -1,8 +1,10 @@
-// Entry and reductions over the WG lanes of a workgroup, given to every lane: by subgroup, then over the subgroups.
+// Entry and reductions over the WG lanes of a workgroup, given to every lane: by subgroup, then each subgroup over all of them.
 var<workgroup> shared_subgroups: array<u32, WG>;    // one value a subgroup; a subgroup may be as small as a lane
 var<workgroup> shared_seconds: array<u32, WG>;
 var<private> subgroup: u32;
 var<private> subgroups: u32;
+var<private> subgroup_lane: u32;
+var<private> subgroup_lanes: u32;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -11,38 +13,42 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
     @builtin(subgroup_id) id: u32,
     @builtin(num_subgroups) count: u32,
+    @builtin(subgroup_invocation_id) place: u32,
+    @builtin(subgroup_size) size: u32,
 ) {
     subgroup = id;
     subgroups = count;
+    subgroup_lane = place;
+    subgroup_lanes = size;
     run(flat(group, groups), lane);
 }
 
 fn reduce_add(v: f32, lane: u32) -> f32 {
     share(bitcast<u32>(subgroupAdd(v)));
     var sum = 0.0;
-    for (var s = 0u; s < subgroups; s++) {
+    for (var s = subgroup_lane; s < subgroups; s += subgroup_lanes) {
         sum += bitcast<f32>(shared_subgroups[s]);
     }
-    return sum;
+    return subgroupAdd(sum);
 }
 
 // Two sums for the barriers of one.
 fn reduce_add2(v: vec2f, lane: u32) -> vec2f {
     share_both(bitcast<vec2u>(subgroupAdd(v)));
     var sum = vec2f();
-    for (var s = 0u; s < subgroups; s++) {
+    for (var s = subgroup_lane; s < subgroups; s += subgroup_lanes) {
         sum += vec2f(bitcast<f32>(shared_subgroups[s]), bitcast<f32>(shared_seconds[s]));
     }
-    return sum;
+    return subgroupAdd(sum);
 }
 
 fn reduce_max2(v: vec2f, lane: u32) -> vec2f {
     share_both(bitcast<vec2u>(subgroupMax(v)));
-    var most = bitcast<vec2f>(vec2u(shared_subgroups[0], shared_seconds[0]));
-    for (var s = 1u; s < subgroups; s++) {
+    var most = v;
+    for (var s = subgroup_lane; s < subgroups; s += subgroup_lanes) {
         most = max(most, bitcast<vec2f>(vec2u(shared_subgroups[s], shared_seconds[s])));
     }
-    return most;
+    return subgroupMax(most);
 }
 
 // The least id of those whose key is greatest.
@@ -51,30 +57,30 @@ fn reduce_best(key: f32, id: u32, lane: u32) -> u32 {
     share_both(vec2u(bitcast<u32>(top), subgroupMin(select(0xffffffffu, id, key == top))));
     var most = bitcast<f32>(shared_subgroups[0]);
     var best = shared_seconds[0];
-    for (var s = 1u; s < subgroups; s++) {
+    for (var s = subgroup_lane; s < subgroups; s += subgroup_lanes) {
         let other = bitcast<f32>(shared_subgroups[s]);
         best = select(best, select(shared_seconds[s], min(best, shared_seconds[s]), other == most), other >= most);
         most = max(most, other);
     }
-    return best;
+    return subgroupMin(select(0xffffffffu, best, most == subgroupMax(most)));
 }
 
 fn reduce_max(v: f32, lane: u32) -> f32 {
     share(bitcast<u32>(subgroupMax(v)));
-    var most = bitcast<f32>(shared_subgroups[0]);
-    for (var s = 1u; s < subgroups; s++) {
+    var most = v;
+    for (var s = subgroup_lane; s < subgroups; s += subgroup_lanes) {
         most = max(most, bitcast<f32>(shared_subgroups[s]));
     }
-    return most;
+    return subgroupMax(most);
 }
 
 fn reduce_min(v: u32, lane: u32) -> u32 {
     share(subgroupMin(v));
-    var least = shared_subgroups[0];
-    for (var s = 1u; s < subgroups; s++) {
+    var least = v;
+    for (var s = subgroup_lane; s < subgroups; s += subgroup_lanes) {
         least = min(least, shared_subgroups[s]);
     }
-    return least;
+    return subgroupMin(least);
 }
 
 // Every lane of a subgroup writes the same value.

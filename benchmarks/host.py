@@ -118,7 +118,7 @@ def decode(
 
 def floor(runner: GpuRunner, batch: int, replays: int = 40) -> dict[str, float]:
     """Milliseconds that a step's dispatches cost by themselves: the calls, wgpu's finish, the submit."""
-    made = next(made for (rows, *_, what), made in runner._plans.items() if (rows, what) == (batch, "chosen"))
+    made = next(made for (rows, *_, what), made in runner._plans.items() if (rows, what) == (batch, "plain"))
     device, times = runner.device, []
     for _ in range(replays):
         encoder = device.handle.create_command_encoder()

@@ -56,7 +56,7 @@ def kernels_of(name: str, layers: int, rows: int, prompt: bool) -> dict[str, Lin
         runner = GpuRunner(device, file, load_model(file), slots=rows, chunk_size=rows)
         found.clear()  # of what is tried when a device is opened
         spans = [(0, 0, list(range(rows)))] if prompt else [(slot, 0, [slot]) for slot in range(rows)]
-        runner.plan_for(runner.prepare(Batch.of(spans)), "chosen")
+        runner.plan_for(runner.prepare(Batch.of(spans)), "plain")
     return found
 
 

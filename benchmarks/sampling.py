@@ -10,9 +10,11 @@ import click
 import numpy as np
 
 from rwkv_gpu.engine.draws import draw_row
+from rwkv_gpu.engine.pending import Draws
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
@@ -26,6 +28,7 @@ SETTINGS = {
     "min-p": {"min_p": 0.05},
     "top-k 40": {"top_k": 40},
     "top-p 0.95": {"top_p": 0.95},
+    "top-p 0.5": {"top_p": 0.5},
     "top-k 40, top-p, min-p": {"top_k": 40, "top_p": 0.95, "min_p": 0.05},
     "top-k 2000, top-p": {"top_k": 2000, "top_p": 0.95},
     "greedy, penalties": {"temperature": 0, "repetition_penalty": 1.1},
@@ -57,17 +60,20 @@ def main(wanted: str, vocabulary: str, rows: str, replays: int) -> None:
 
 def compare(device: Device, vocabulary: int, rows: int, replays: int) -> None:
     """One table: settings by shapes."""
-    recorder = Recorder(
-        device, Weights(device), rows, Scratch(device), tuning_for(device), seats=GpuSeats(device, rows, vocabulary)
-    )
-    given = recorder.input("logits", np.float32, (rows, vocabulary))
-    plan = recorder.finish({"chosen": recorder.sample(given)})
+    seats, scratch, tuning = GpuSeats(device, rows, vocabulary), Scratch(device), tuning_for(device)
+    plans: dict[str, Plan] = {}
+    for how in ("plain", "any"):
+        recorder = Recorder(device, Weights(device), rows, scratch, tuning, seats=seats)
+        given = recorder.input("logits", np.float32, (rows, vocabulary))
+        plans[how] = recorder.finish({"chosen": recorder.sample(given, how=how)})
     print(f"\n{vocabulary:,} tokens, {rows} rows{'zipf':>12} µs{'flat':>12} µs")
     for name, settings in SETTINGS.items():
         draws = np.array([draw_row(SamplingParams(**settings), 7, seat) for seat in range(rows)], DRAW)
         line = f"{name:28}"
         for shape in ("zipf", "flat"):
-            profile = plan.profile(rows, {"logits": logits(shape, rows, vocabulary), "draws": draws}, replays)
+            profile = plans[Draws(draws).how].profile(
+                rows, {"logits": logits(shape, rows, vocabulary), "draws": draws}, replays
+            )
             line += f"{profile.seconds * 1e6:14.1f}"
         print(line)
 

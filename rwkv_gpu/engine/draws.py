@@ -46,6 +46,8 @@ def draw_row(params: SamplingParams, seed: int, seat: int, *, masked: bool = Fal
     flags = Flag.MASKED if masked else Flag(0)
     if params.temperature == 0:
         flags |= Flag.GREEDY
+    elif params.top_k > 0 or params.top_p < 1 or params.min_p > 0:
+        flags |= Flag.CUT
     if penalises(params):
         flags |= Flag.PENALISED
     row["seat"], row["flags"] = seat, flags

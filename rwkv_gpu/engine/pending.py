@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from ..ops.sampling import Flag
+from ..ops.vocabulary import Choosing
 from .draws import Chosen
 
 
@@ -17,6 +19,13 @@ class Draws:
     rows: npt.NDArray[Any]  # DRAW [R]
     masks: npt.NDArray[np.uint32] | None = None  # [R, ceil(V / 32)], where a grammar is among them
     logits: bool = False  # whether the host wants them too
+
+    @property
+    def how(self) -> Choosing:
+        """What the rows ask for."""
+        if self.masks is not None:
+            return "masked"
+        return "any" if np.bitwise_or.reduce(self.rows["flags"]) & (Flag.PENALISED | Flag.CUT) else "plain"
 
 
 @dataclass(frozen=True)

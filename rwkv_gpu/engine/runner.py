@@ -25,6 +25,7 @@ from ..ops.reference import Reference
 from ..ops.sampling import Drawing
 from ..ops.seats import GpuSeats, HostSeats
 from ..ops.self_test import tuning_for
+from ..ops.vocabulary import Choosing
 from .blas import Blas
 from .caches import GpuCaches, HostCaches, Paged, names
 from .draws import Chosen, penalises, window
@@ -37,7 +38,7 @@ from .sampling_params import SamplingParams
 from .states import StatePages
 
 Logits = npt.NDArray[np.float32]
-Output = Literal["logits", "hidden", "chosen", "masked"]
+Output = Literal["logits", "hidden"] | Choosing  # how tokens are chosen, where they are
 StateArrays = Mapping[str, npt.NDArray[Any]]
 
 
@@ -131,7 +132,7 @@ class GpuRunner:
         return self.places.prepare(batch)
 
     def submit(self, batch: Batch, draws: Draws) -> Pending:
-        plan = self.plan_for(batch, "chosen" if draws.masks is None else "masked")
+        plan = self.plan_for(batch, draws.how if batch.single or draws.how == "masked" else "any")
         inputs = batch.arrays() | {"draws": draws.rows, "masks": draws.masks}
         rows = len(batch.outputs)
         if self._bundle is None or self._bundle.sent or self._bundle.plan is not plan:
@@ -209,7 +210,7 @@ class GpuRunner:
             max_outputs=outputs,
             caches=self._caches.placed(pages),
             single=single,
-            seats=self.seats if what in ("chosen", "masked") else None,
+            seats=None if what in ("logits", "hidden") else self.seats,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
         if what == "hidden":
@@ -217,7 +218,7 @@ class GpuRunner:
         logits = self.model.forward(recorder, ids)
         if what == "logits":
             return recorder.finish({what: logits})
-        chosen = recorder.sample(logits, masked=what == "masked")
+        chosen = recorder.sample(logits, how=what)
         return recorder.finish({"chosen": chosen, "logits": logits}, Pace(self.room.look_ahead).most, each=["chosen"])
 
     def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
@@ -293,7 +294,7 @@ class HostRunner:
         reference = self._reference(batch, Drawing(self.seats, draws.rows, draws.masks))
         with self._blas.sized(batch.rows * self._matrix):
             logits = self.model.forward(reference, batch.ids)
-        words = reference.sample(logits, masked=draws.masks is not None)
+        words = reference.sample(logits, how=draws.how)
         chosen = Chosen.rows(words.tobytes(), len(words))
         return Done(Answer(chosen, logits if draws.logits else None))
 

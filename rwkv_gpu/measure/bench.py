@@ -19,7 +19,7 @@ from ..ops.sampling import DRAW
 from .roofline import Roofline
 from .workload import Workload
 
-OUTPUT: dict[str, Output] = {"pp": "logits", "tg": "chosen"}  # what the last step of a prompt gives, and each of decode
+OUTPUT: dict[str, Output] = {"pp": "logits", "tg": "plain"}  # what the last step of a prompt gives, and each of decode
 
 
 @dataclass(frozen=True)

@@ -268,7 +268,7 @@ def _samples(can: Capabilities) -> Iterator[Trial]:
         words = np.random.default_rng(4).integers(0, 1 << 32, (rows, -(-vocabulary // 32)), np.uint32)
         yield Trial(
             "sample", sampler, name, tuning,
-            lambda g, _, logits, masked=masked: g.sample(logits, masked=masked),
+            lambda g, _, logits, masked=masked: g.sample(logits, how="masked" if masked else "any"),
             {"logits": 3 * normal(rows, vocabulary)}, columns=(0, 2),
             draws=Draws(draws, said, vocabulary, words if masked else None),
         )  # fmt: skip

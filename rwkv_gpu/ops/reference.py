@@ -10,7 +10,20 @@ import numpy.typing as npt
 from .batch import Batch
 from .paged import attend, rotate
 from .sampling import SAID, Drawing, sample
-from .vocabulary import LEAST_SUM, PAGE, Activation, Attention, Cache, LayerNorm, Mixed, Rms, Routing, State, Weight
+from .vocabulary import (
+    LEAST_SUM,
+    PAGE,
+    Activation,
+    Attention,
+    Cache,
+    Choosing,
+    LayerNorm,
+    Mixed,
+    Rms,
+    Routing,
+    State,
+    Weight,
+)
 
 Array = npt.NDArray[Any]
 
@@ -227,9 +240,9 @@ class Reference:
     def pick(self, x: Array) -> Array:
         return x[list(self.batch.outputs)]
 
-    def sample(self, logits: Array, *, masked: bool = False) -> Array:
+    def sample(self, logits: Array, *, how: Choosing = "any") -> Array:
         assert self.drawing is not None, "sampling needs seats and draws"
-        assert not masked or self.drawing.masks is not None, "masked rows need masks"
+        assert how != "masked" or self.drawing.masks is not None, "masked rows need masks"
         return sample(logits, self.drawing)
 
 

@@ -51,6 +51,7 @@ class Flag(IntFlag):
     GREEDY = 2  # the likeliest token
     PENALISED = 4
     MASKED = 8
+    CUT = 16  # top-k, top-p or min-p
 
 
 class Reason(IntEnum):

@@ -10,6 +10,7 @@ from .recording import Recording
 from .sampling import DRAW, NO_TOKEN, Flag, Reason
 from .seats import RING
 from .values import Computed, Operand, Value
+from .vocabulary import Choosing
 
 SPAN = 1024  # tokens of a block
 LIST = 8192  # tokens that may be kept and are looked at again without going through all
@@ -29,47 +30,71 @@ REASONS: dict[str, Constant] = {
     "NOTHING_LEFT": int(Reason.NOTHING_LEFT),
     "SKIPPED": int(Reason.SKIPPED),
 }
+# Of parts that have such, what they are specialised by, and what they bind.
+OWN: dict[str, dict[str, Constant]] = {
+    "choice": REASONS,
+    "remember": {"RING": RING},
+    "truncate": {"FEW": FEW},
+    "list": {"LIST": LIST},
+    "list_joined": {"LIST": LIST},
+}
+BOUND = {
+    "adjust": ("counts",),
+    "masked": ("masks",),
+    "apart": ("parts",),
+    "joined": ("parts", "done"),
+    "list": ("list",),
+    "list_joined": ("list",),
+    "choice": ("chosen", "said"),
+}
 
 
 class SamplingRecorder(Recording):
     """The end of a step that chooses tokens."""
 
-    def sample(self, logits: Value, *, masked: bool = False) -> Value:
+    def sample(self, logits: Value, *, how: Choosing = "any") -> Value:
         assert self.seats is not None, "sampling needs seats"
         rows, vocabulary = logits.shape
+        lanes = self._block_lanes(rows)
         blocks = -(-vocabulary // SPAN)
         chosen = Value((rows, 4), np.uint32)
-        read: dict[str, Operand] = {
+        operands: dict[str, Operand] = {
             "logits": logits,
             "draws": self.input("draws", DRAW, (rows,)),
             "counts": self.seats.counts,
             "parts": Value((rows, 8 * blocks)),
             "list": Value((rows, 1 + 2 * LIST, 2), np.uint32),
+            "chosen": chosen,
+            "said": self.seats.said,
+            "done": Computed(("none done", rows), partial(np.zeros, rows, np.uint32)),
         }
-        if masked:
-            read["masks"] = self.input("masks", np.uint32, (rows, -(-vocabulary // 32)))
-        written: dict[str, Operand] = {"chosen": chosen, "said": self.seats.said}
-        shared = ("draw", "adjust", "order", "part", "masked" if masked else "open")
-        constants: dict[str, Constant] = {"V": vocabulary, "BLOCKS": blocks, "SPAN": SPAN, "LIST": LIST, **CONSTANTS}
-        choosing: dict[str, Constant] = {"RING": RING, **REASONS}
+        if how == "masked":
+            operands["masks"] = self.input("masks", np.uint32, (rows, -(-vocabulary // 32)))
+        adjusting = ("plain",) if how == "plain" else ("adjust", "masked" if how == "masked" else "open")
+        choosing = ("choice",) if how == "plain" else ("choice", "remember")
         several = "workgroup" if self.tuning.reduce == "workgroup" else "subgroup"
-        truncating = ("truncate", f"subtotal_{several}")
+        cutting = ("order", "truncate", f"subtotal_{several}")
 
-        def record(kernel: str, more: Sequence[str], lanes: tuple[str, int], chooses: bool, groups: int) -> None:
-            cuts = "truncate" in more
-            parts = (*(f"sampling/{part}" for part in (*shared, *more)), f"lanes/{lanes[0]}")
-            values = {"WG": lanes[1], **constants, **(choosing if chooses else {}), **({"FEW": FEW} if cuts else {})}
-            done = {"done": Computed(("none done", rows), partial(np.zeros, rows, np.uint32))}
-            joined = done if "joined" in more else {}
-            self.record("", (kernel, *parts), values, read | (written if chooses else {}) | joined, groups=groups)
+        def record(kernel: str, parts: Sequence[str], lanes: tuple[str, int], groups: int) -> None:
+            parts = ("draw", "part", "whole", *adjusting, *parts)
+            bound = ("logits", "draws", *(name for part in parts for name in BOUND.get(part, ())))
+            own = {name: value for part in parts for name, value in OWN.get(part, {}).items()}
+            constants = {"V": vocabulary, "BLOCKS": blocks, "SPAN": SPAN, "WG": lanes[1], **CONSTANTS, **own}
+            shader = (kernel, *(f"sampling/{part}" for part in parts), f"lanes/{lanes[0]}")
+            self.record("", shader, constants, {name: operands[name] for name in bound}, groups=groups)
 
-        if self._joins(len(read) + len(written) + 1):
-            record("sample_blocks", ("joined", "choice", "uncut"), self._block_lanes, True, rows * blocks)
-            record("sample_list", ("joined", "choice", *truncating), self._block_lanes, True, rows * blocks)
-        else:
-            record("sample_blocks", ("apart",), self._block_lanes, False, rows * blocks)
-            record("sample_list", ("apart",), self._block_lanes, False, rows * blocks)
-            record("sample_row", ("apart", "choice", *truncating), (several, self._lanes), True, rows)
+        cuts = how != "plain"
+        if self._joins(len(operands)):
+            record("sample_blocks", ("joined", *choosing, "uncut"), lanes, rows * blocks)
+            if cuts:
+                listing = ("list_joined", "joined", *choosing, *cutting)
+                record("sample_list", listing, lanes, rows * blocks)
+            return chosen
+        record("sample_blocks", ("apart", "unchosen"), lanes, rows * blocks)
+        if cuts:
+            record("sample_list", ("list", "apart", "unchosen", "order"), lanes, rows * blocks)
+        last = ("list", *cutting) if cuts else ("uncut",)
+        record("sample_row", ("apart", *choosing, *last), (several, self._lanes), rows)
         return chosen
 
     def _joins(self, buffers: int) -> bool:
@@ -82,8 +107,9 @@ class SamplingRecorder(Recording):
         """Lanes for a row."""
         return SOFTWARE_LANES if self.device.capabilities.software else LANES
 
-    @property
-    def _block_lanes(self) -> tuple[str, int]:
+    def _block_lanes(self, rows: int) -> tuple[str, int]:
         """How the lanes of a block reduce, and how many they are: of one subgroup, if it needs no barriers."""
-        alone = self.tuning.reduce == "one_subgroup"
-        return self.tuning.reduce, self.tuning.row_lanes if alone else self._lanes
+        if self.tuning.reduce == "one_subgroup":
+            return self.tuning.reduce, self.tuning.row_lanes
+        many = rows == 1 and not self.device.capabilities.software
+        return self.tuning.reduce, min(SPAN, self.device.capabilities.max_invocations) if many else self._lanes

@@ -160,6 +160,10 @@ class LayerNorm:
     eps: float
 
 
+# What the rows of a step may ask of sampling: nothing that changes or bounds their logits, all but masks, or all.
+Choosing = Literal["plain", "any", "masked"]
+
+
 class Ops(Protocol[Tensor]):
     """What a model can say."""
 
@@ -267,9 +271,9 @@ class Ops(Protocol[Tensor]):
     def pick(self, x: Tensor) -> Tensor:
         """The rows whose logits are asked for: y [R, D]. What is said after it has these rows only."""
 
-    def sample(self, logits: Tensor, *, masked: bool = False) -> Tensor:
+    def sample(self, logits: Tensor, *, how: Choosing = "any") -> Tensor:
         """Of each row as the step's `draws` tell: the token, the bits of its log probability, why there is none; [R, 4]
 
-        Penalties, the step's `masks` where there are any, top-k, top-p, min-p, temperature, the draw; the token becomes
-        what the row's seat sampled last. See ops/sampling.py.
+        Penalties, the step's `masks`, top-k, top-p, min-p, temperature, the draw, as far as rows may ask for such; the
+        token becomes what the row's seat sampled last. See ops/sampling.py.
         """

@@ -1,13 +1,14 @@
 // list[r] = the tokens of row r that may be kept: those of at least a bound      one workgroup per row and block
 @group(0) @binding(1) var<storage, read> logits: array<f32>;            // [R, V]
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]
-@group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, V]: how often, and when last
 
-var<workgroup> found: atomic<u32>;  // in this block
-var<workgroup> start: u32;          // where they are listed
-var<workgroup> kth: u32;            // the order of the k-th block
+var<workgroup> maxima: array<vec2f, BLOCKS>;    // of each block, and exp of how far it is from the greatest
+var<workgroup> reached: u32;                    // order of a block's maximum: those from it on are enough
+var<workgroup> within: atomic<u32>;             // this block
+var<workgroup> start: u32;                      // where they are listed
 
-const GUESS = 12.0;     // what is less likely by so many nats seldom stays
+const MINE = SPAN / WG;                 // tokens of a lane
+const FEW_MINE = MINE <= 4u;            // whether it keeps their orders in registers, or finds them again
 
 fn run(group: u32, lane: u32) {
     let row = group / BLOCKS;
@@ -19,33 +20,45 @@ fn run(group: u32, lane: u32) {
     if !truncates(draw) {
         return;
     }
-    if lane == 0u {
-        atomicStore(&found, 0u);
+    let first = block * SPAN + lane;
+    var orders: array<u32, min(MINE, 4u)>;
+    for (var n = 0u; FEW_MINE && n < MINE; n++) {
+        orders[n % 4u] = order_at(row, draw, first + n * WG);
     }
-    let bounds = bounds_of(row, draw, lane);
+    if lane == 0u {
+        reached = 0u;
+        start = 0u;
+        atomicStore(&within, 0u);
+    }
+    workgroupBarrier();
+    let whole = whole_of(row, lane);
+    let bounds = bounds_of(row, draw, whole, lane);
 
     // Counted, then given a place at once, then written.
-    let first = block * SPAN + lane;
-    let end = min(V, (block + 1u) * SPAN);
     var mine = 0u;
-    for (var token = first; token < end; token += WG) {
-        mine += u32(order(logit_of(row, draw, token)) >= bounds.x);
+    for (var n = 0u; n < MINE; n++) {
+        if !FEW_MINE {
+            orders[n % 4u] = order_at(row, draw, first + n * WG);
+        }
+        mine += u32(orders[n % 4u] >= bounds.x);
     }
     var place = 0u;
     if mine > 0u {
-        place = atomicAdd(&found, mine);
+        place = atomicAdd(&within, mine);
     }
     workgroupBarrier();
-    if lane == 0u {
-        start = atomicAdd(&parts[row * BLOCKS].listed, atomicLoad(&found));
+    if lane == 0u && atomicLoad(&within) > 0u {
+        start = atomicAdd(&parts[row * BLOCKS].listed, atomicLoad(&within));
     }
     workgroupBarrier();
     place += start;
-    for (var token = first; token < end; token += WG) {
-        let entry = vec2u(order(logit_of(row, draw, token)), token);
-        if entry.x >= bounds.x {
+    for (var n = 0u; n < MINE; n++) {
+        if !FEW_MINE {
+            orders[n % 4u] = order_at(row, draw, first + n * WG);
+        }
+        if orders[n % 4u] >= bounds.x {
             if place < LIST {
-                list[row * (1u + 2u * LIST) + 1u + place] = entry;
+                list[row * (1u + 2u * LIST) + 1u + place] = vec2u(orders[n % 4u], first + n * WG);
             }
             place++;
         }
@@ -53,50 +66,67 @@ fn run(group: u32, lane: u32) {
     if block == 0u && lane == 0u {
         list[row * (1u + 2u * LIST)] = bounds;
     }
-    join(row, draw, lane);
+    if is_last(row, lane) {
+        choose(row, draw, whole, lane);
+    }
+}
+
+// Beyond the last token less than any bound.
+fn order_at(row: u32, draw: Draw, token: u32) -> u32 {
+    return select(0u, order(logit_of(row, draw, min(token, V - 1u))), token < V);
 }
 
 // The least order that may be kept, which may be a guess, and what is surely not above it.
-fn bounds_of(row: u32, draw: Draw, lane: u32) -> vec2u {
-    var most = LEAST;
-    for (var b = lane; b < BLOCKS; b += WG) {
-        most = max(most, parts[row * BLOCKS + b].most);
-    }
-    most = reduce_max(most, lane);
-    var sum = 0.0;
-    for (var b = lane; b < BLOCKS; b += WG) {
-        let part = parts[row * BLOCKS + b].most;
-        sum += select(0.0, parts[row * BLOCKS + b].sum * exp(part - most), part > LEAST);
-    }
-    sum = reduce_add(sum, lane);
-
+fn bounds_of(row: u32, draw: Draw, whole: Whole, lane: u32) -> vec2u {
+    let most = whole.most.x;
     let all = draw.top_k >= V;
+    let by_share = all && draw.top_p < 1.0;
     var safe = order(LOWEST);
-    if !all && draw.top_k <= BLOCKS {
-        safe = max(safe, block_order(row, draw.top_k, lane));
-    }
-    if all && draw.top_p < 1.0 {    // the slack is for what exp rounds
-        safe = max(safe, order(most + log((1.0 - draw.top_p) * sum / f32(V)) - 1e-3));
+    if by_share {                   // the slack is for what exp rounds
+        safe = max(safe, order(most + log((1.0 - draw.top_p) * whole.sum.x / f32(V)) - 1e-3));
     }
     if all || draw.top_p >= 1.0 {
         safe = max(safe, order(max(most + draw.min_p, LOWEST)));
     }
-    return vec2u(select(safe, max(safe, order(most - GUESS)), all && draw.top_p < 1.0), safe);
+    if (by_share && TURNS <= 2u) || draw.top_k <= BLOCKS {
+        look_at_maxima(draw, whole, lane);
+    }
+    if by_share {
+        return vec2u(max(safe, select(order(most - GUESS), reached, reached > 0u)), safe);
+    }
+    return vec2u(max(safe, reached));
 }
 
-// The k-th of the greatest of each block: at least k tokens are of that order.
-fn block_order(row: u32, k: u32, lane: u32) -> u32 {
-    for (var b = lane; b < BLOCKS; b += WG) {
-        let mine = parts[row * BLOCKS + b].most;
-        var rank = 0u;
-        for (var other = 0u; other < BLOCKS; other++) {
-            let most = parts[row * BLOCKS + other].most;
-            rank += u32(most > mine || (most == mine && other < b));
-        }
-        if rank == k - 1u {
-            kth = order(mine);
+// The maxima of blocks are tokens, too: from the k-th greatest of them on there are k, and from that on with which they come
+// to the share that is kept there is as much.
+fn look_at_maxima(draw: Draw, whole: Whole, lane: u32) {
+    for (var n = 0u; n < TURNS; n++) {
+        let b = n * WG + lane;
+        if b < BLOCKS {
+            let most = found[n].whole.most.x;
+            maxima[b] = vec2f(most, exp(most - whole.most.x));
         }
     }
     workgroupBarrier();
-    return kth;
+    let goal = draw.top_p * whole.sum.x * (1.0 + 1e-5);     // the slack is for what sums round
+    for (var n = 0u; n < TURNS; n++) {
+        let b = n * WG + lane;
+        if b < BLOCKS {
+            let mine = maxima[b];
+            var rank = 0u;
+            var share = 0.0;
+            for (var other = 0u; other < BLOCKS; other++) {
+                let its = maxima[other];
+                let above = its.x > mine.x || (its.x == mine.x && other < b);
+                rank += u32(above);
+                share += select(0.0, its.y, above);
+            }
+            let by_count = draw.top_k < V && rank == draw.top_k - 1u;
+            let by_share = draw.top_k >= V && draw.top_p < 1.0 && share < goal && share + mine.y >= goal;
+            if mine.x > LEAST && (by_count || by_share) {
+                reached = order(mine.x);
+            }
+        }
+    }
+    workgroupBarrier();
 }

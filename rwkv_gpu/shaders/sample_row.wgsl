@@ -1,10 +1,9 @@
 // chosen[r] = the token drawn from row r      one workgroup per row
 @group(0) @binding(1) var<storage, read> logits: array<f32>;            // [R, V]
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]
-@group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, V]: how often, and when last
 
 fn run(group: u32, lane: u32) {
     if group < step.rows {
-        choose(group, draws[group], lane);
+        choose(group, draws[group], whole_of(group, lane), lane);
     }
 }

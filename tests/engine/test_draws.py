@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine.draws import Chosen, draw_row, penalises, samples_on_device, skipped_row, window
+from rwkv_gpu.engine.pending import Draws
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.errors import BadNumbers
 from rwkv_gpu.ops.sampling import DRAW, Drawing, sample
@@ -93,3 +94,21 @@ def test_a_row_that_is_skipped_changes_nothing():
     assert seats.said[0] == 77
     with pytest.raises(AssertionError):
         rows[0].said()
+
+
+@pytest.mark.parametrize(
+    ("params", "how"),
+    [
+        ({}, "plain"),
+        ({"temperature": 0, "top_p": 0.5}, "plain"),
+        ({"top_p": 0.5}, "any"),
+        ({"top_k": 3}, "any"),
+        ({"min_p": 0.1}, "any"),
+        ({"temperature": 0, "presence_penalty": 0.1}, "any"),
+    ],
+    ids=str,
+)
+def test_one_row_that_asks_for_more_is_enough(params, how):
+    plain, row = draw_row(SamplingParams(), 1, 0), draw_row(SamplingParams(**params), 1, 0)
+    assert Draws(np.array([plain, row, skipped_row()], DRAW)).how == how
+    assert Draws(np.array([row], DRAW), np.zeros((1, 3), np.uint32)).how == "masked"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine.draws import draw_row, skipped_row
+from rwkv_gpu.engine.pending import Draws
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.weights import upload_weights
@@ -15,7 +16,7 @@ from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.sampling import DRAW, NO_TOKEN, SAID, Drawing, Reason, sample
-from rwkv_gpu.ops.sampling_recorder import LIST
+from rwkv_gpu.ops.sampling_recorder import LIST, SPAN
 from rwkv_gpu.ops.seats import GpuSeats, HostSeats
 from rwkv_gpu.ops.vocabulary import Weight
 from tests.recording import POISON
@@ -27,8 +28,8 @@ HOT = {"temperature": 1000.0}  # all that stay are about as likely
 class Both:
     """One plan that samples rows of V logits, and the reference."""
 
-    def __init__(self, device, vocabulary, rows, masked=False, joins=None):
-        self.device, self.vocabulary, self.rows, self.masked = device, vocabulary, rows, masked
+    def __init__(self, device, vocabulary, rows, how="any", joins=None):
+        self.device, self.vocabulary, self.rows = device, vocabulary, rows
         self.seats, self.host = GpuSeats(device, SEATS, vocabulary), HostSeats(SEATS, vocabulary)
         self.scratch = Scratch(device)
         weights = upload_weights(device, {"w": np.arange(vocabulary, dtype=np.float32)[:, None]})
@@ -38,7 +39,7 @@ class Both:
         logits = recorder.input("logits", np.float32, (rows, vocabulary))
         ids = recorder.input("ids", np.uint32, (rows,))
         embedded = recorder.embed(Weight("w", (vocabulary, 1)), ids)
-        self.plan = recorder.finish({"chosen": recorder.sample(logits, masked=masked), "embedded": embedded})
+        self.plan = recorder.finish({"chosen": recorder.sample(logits, how=how), "embedded": embedded})
 
     def run(self, logits, draws, masks=None, ids=None):
         """What the device chooses; the reference's seats move on too."""
@@ -97,8 +98,12 @@ def test_every_setting_chooses_as_the_reference(device, vocabulary, joins):
     logits[5, : vocabulary // 2] = -np.inf
     logits[6] = np.round(logits[6])  # many ties
     logits[7] = 0
+    plain = Both(device, vocabulary, 16, how="plain", joins=joins)
     for seed, settings in enumerate(SETTINGS):
-        both.check(logits, rows_of(16, seed=seed << 33 | 5, **settings))
+        rows = rows_of(16, seed=seed << 33 | 5, **settings)
+        both.check(logits, rows)
+        if Draws(rows).how == "plain":
+            plain.check(logits, rows)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +140,22 @@ def test_a_flat_row_that_no_list_holds_is_cut_exactly(device, settings):
     logits[2, 5] = 12.9  # e^12.9 is 0.94 of the whole: what is far less likely must stay, too
     for first in (0, 3):
         both.check(logits, rows_of(3, first=first, **HOT, **settings))
+
+
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.99])
+def test_few_tokens_in_many_blocks_are_cut_exactly(device, top_p):
+    """Where maxima of blocks come to the share that is kept, and where they do not; of one row and of many."""
+    vocabulary = 12 * SPAN + 1
+    logits = np.stack([np.random.default_rng(row).permutation(normal(vocabulary, spread=0.5)) for row in range(4)])
+    great = np.random.default_rng(9).permutation(vocabulary)[:40]
+    logits[:, great] += np.linspace(8, 14, 40, dtype=np.float32)
+    logits[1, great] = np.round(logits[1, great])
+    logits[2, great[:20]] = 15  # the maxima of several blocks tie
+    logits[3, great] = np.flip(np.sort(great)) / 1e3
+    for count in (1, 4):
+        both = Both(device, vocabulary, count)
+        for row in range(0, 4, count):
+            both.check(logits[row : row + count], rows_of(count, first=row, top_p=top_p, **HOT))
 
 
 def test_draws_follow_the_distribution(device):
@@ -193,7 +214,7 @@ def test_penalties_look_back_as_the_reference_does(device):
 
 def test_masked_tokens_are_never_drawn_and_rows_without_a_mask_are_free(device):
     vocabulary = 1025
-    both = Both(device, vocabulary, 4, masked=True)
+    both = Both(device, vocabulary, 4, how="masked")
     logits = normal(4, vocabulary)
     words = np.zeros((4, -(-vocabulary // 32)), np.uint32)
     few = [1, 31, 32, 1024]
@@ -211,7 +232,8 @@ def test_masked_tokens_are_never_drawn_and_rows_without_a_mask_are_free(device):
 
 @pytest.mark.parametrize("settings", [{"temperature": 0}, {}, {"top_p": 0.9}, {"top_k": 3}], ids=str)
 def test_bad_numbers_have_no_token_and_leave_their_mates_alone(device, settings):
-    both = Both(device, 1025, 6)
+    how = Draws(rows_of(6, **settings)).how
+    both = Both(device, 1025, 6, how=how)
     logits = normal(6, 1025)
     healthy = both.check(logits, rows_of(6, **settings))
     logits[1, 1024], logits[2, 3], logits[3] = np.nan, np.inf, -np.inf

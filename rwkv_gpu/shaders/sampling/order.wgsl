@@ -1,5 +1,6 @@
-// Logits as whole numbers of the same order, and whether a row is cut at all.
+// Logits as whole numbers of the same order.
 const LOWEST = -3.3e38;         // of what is possible
+const GUESS = 12.0;             // what is less likely by so many nats seldom stays
 
 fn order(x: f32) -> u32 {
     let bits = select(bitcast<u32>(x), 0u, x == 0.0);
@@ -8,8 +9,4 @@ fn order(x: f32) -> u32 {
 
 fn value_of(order: u32) -> f32 {
     return bitcast<f32>(select(~order, order & 0x7fffffffu, order >> 31u == 1u));
-}
-
-fn truncates(draw: Draw) -> bool {
-    return !is_set(draw, GREEDY | SKIP) && (draw.top_k < V || draw.top_p < 1.0 || draw.min_p > LEAST);
 }

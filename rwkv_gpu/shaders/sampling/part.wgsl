@@ -6,7 +6,7 @@ struct Part {
     raw_sum: f32,           // of exp(x - raw_most)
     token: u32,             // what is drawn from the block
     listed: atomic<u32>,    // of the first block of a row: the tokens of the row that may be kept
-    value: f32,             // its logit, adjusted
+    x: f32,                 // its logit, adjusted
     free: u32,
 }
 
@@ -14,6 +14,7 @@ struct Part {
 struct Best {
     key: f32,
     token: u32,
+    x: f32,                 // as that of a part
 }
 
 fn better(one: Best, other: Best) -> Best {

@@ -7,6 +7,8 @@ var<workgroup> listed: atomic<u32>;
 var<workgroup> tallies: array<atomic<u32>, 16>;
 var<workgroup> few: array<vec2u, FEW>;          // order and token of what may be kept, where that is few
 var<workgroup> few_shares: array<u32, FEW>;
+var<workgroup> bins: array<atomic<u32>, BINS>;  // what entries come to, by how far they are from the greatest logit
+var<workgroup> edge: u32;                       // the bin with which they come to the goal
 
 var<private> bound: u32;        // the least order that is kept
 var<private> safe: u32;         // what is surely less or equal, where that is a guess
@@ -18,6 +20,7 @@ var<private> half: u32;         // of the list, which is in use
 var<private> base: f32;         // the greatest logit
 var<private> scale: f32;        // of exp(x - base), so that the sum of all is WHOLE
 
+const BINS = 128u;
 const WHOLE = 0x1p31f;
 const TOTAL = 0u;               // of tallies: the share of what is listed, of the top k, what stays last
 const TOP = 1u;
@@ -36,14 +39,14 @@ const NOWHERE = 0xffffffffu;    // no entry is of that order
 fn is_cut(draw: Draw) -> bool { return truncates(draw); }
 
 // The winner of what a lane has of those that stay.
-fn best_kept(row: u32, draw: Draw, keys: vec2u, most: f32, sum: f32, lane: u32) -> Best {
-    truncate(row, draw, most, sum, lane);
-    var best = Best(LEAST, NO_TOKEN);
+fn best_kept(row: u32, draw: Draw, keys: vec2u, whole: Whole, lane: u32) -> Best {
+    truncate(row, draw, whole.most.x, whole.sum.x, lane);
+    var best = Best(LEAST, NO_TOKEN, 0.0);
     for (var i = lane; i < count; i += WG) {
         let entry = entry_of(row, draw, i);
         if is_kept(entry) {
-            let x = logit_of(row, draw, entry.y);
-            best = better(best, Best(key_of(draw, keys, entry.y, x, most), entry.y));
+            let x = value_of(entry.x);
+            best = better(best, Best(key_of(draw, keys, entry.y, x, whole.most.x), entry.y, x));
         }
     }
     return best;
@@ -115,21 +118,63 @@ fn enlist(row: u32, draw: Draw, lane: u32) {
     }
 }
 
+// The few that may be kept, side by side: all that are listed or, of more, those that come to the goal together and little
+// else. How many they are, or 0 where they are not few.
+fn gather(row: u32, draw: Draw, measure: u32, goal: u32, able: bool, lane: u32) -> u32 {
+    workgroupBarrier();
+    for (var i = lane; i < BINS; i += WG) {
+        atomicStore(&bins[i], 0u);
+    }
+    if lane == 0u {
+        atomicStore(&listed, 0u);
+        edge = BINS;
+    }
+    workgroupBarrier();
+    let many = able && count > FEW;
+    for (var i = lane; many && i < count; i += WG) {
+        let entry = entry_of(row, draw, i);
+        atomicAdd(&bins[bin_of(entry.x)], select(1u, share_of(entry.x), measure == BY_SHARE));
+    }
+    workgroupBarrier();
+    for (var i = lane; many && i < BINS; i += WG) {
+        var before = 0u;
+        for (var other = 0u; other < i; other++) {
+            before += atomicLoad(&bins[other]);
+        }
+        if before < goal && before + atomicLoad(&bins[i]) >= goal {
+            edge = i;
+        }
+    }
+    workgroupBarrier();
+    for (var i = lane; able && i < count; i += WG) {
+        let entry = entry_of(row, draw, i);
+        if !many || bin_of(entry.x) <= edge {
+            let place = atomicAdd(&listed, 1u);
+            if place < FEW {
+                few[place] = entry;
+            }
+        }
+    }
+    workgroupBarrier();
+    let size = atomicLoad(&listed);
+    return select(0u, size, size <= FEW);
+}
+
+// Where an entry lies between the greatest logit and what is guessed to be the least that stays.
+fn bin_of(order: u32) -> u32 { return u32(min((base - value_of(order)) * (f32(BINS) / GUESS), f32(BINS - 1u))); }
+
 // All cuts at once, where few may be kept: each is ranked by comparing it with all others. By share the goal is known,
 // by count it follows from the share of the top k.
 fn settle(row: u32, draw: Draw, measure: u32, known: u32, lane: u32) {
     let all = draw.top_k >= V;
-    let size = select(0u, count, in_list && count <= FEW && (all || measure == BY_COUNT));
-    workgroupBarrier();
+    let size = gather(row, draw, measure, known, in_list && (all || measure == BY_COUNT), lane);
     for (var i = lane; i < 16u; i += WG) {
         atomicStore(&tallies[i], 0u);
     }
     workgroupBarrier();
     var share = 0u;
     for (var i = lane; i < size; i += WG) {
-        let entry = entry_of(row, draw, i);
-        few[i] = entry;
-        few_shares[i] = share_of(entry.x);
+        few_shares[i] = share_of(few[i].x);
         share += few_shares[i];
     }
     share = subtotal(share);

@@ -1,4 +1,4 @@
 // Every token of a row may stay.
 fn is_cut(_draw: Draw) -> bool { return false; }
 
-fn best_kept(_row: u32, _draw: Draw, _keys: vec2u, _most: f32, _sum: f32, _lane: u32) -> Best { return Best(); }
+fn best_kept(_row: u32, _draw: Draw, _keys: vec2u, _whole: Whole, _lane: u32) -> Best { return Best(); }

@@ -21,6 +21,7 @@ class Pace:
         self.look_ahead = look_ahead
         self._step = math.inf  # seconds
         self._last = 0.0  # when results came in
+        self._under_way = 0  # steps
 
     @property
     def most(self) -> int:
@@ -33,15 +34,26 @@ class Pace:
         return max(1, min(self.most, int(PORTION / max(self._step, 1e-9))))
 
     @property
+    def enough(self) -> int:
+        """Steps that make a bundle; fewer while the GPU has less to do than it takes to fill one in."""
+        return max(1, min(self.steps, self._under_way))
+
+    @property
     def ahead(self) -> int:
         """Steps under way that keep the GPU busy."""
         return min(self.look_ahead, max(2, 2 * self.steps - 1))
+
+    def begin(self, steps: int) -> float:
+        """So many steps are submitted; when."""
+        self._under_way += steps
+        return time.perf_counter()
 
     def arrived(self, begun: float, steps: int) -> None:
         """So many steps are done that were submitted at that time."""
         now = time.perf_counter()
         self._step = (now - max(begun, self._last)) / steps
         self._last = now
+        self._under_way -= steps
 
 
 class Bundle:
@@ -76,7 +88,7 @@ class Bundle:
 
     def send(self, stamps: Callable[[], Stamps]) -> None:
         """Submits them all, as one pass that is given stamps."""
-        self._begun = time.perf_counter()
+        self._begun = self._pace.begin(self.steps)
         run = self.plan.run_turns
         self._readback = self._ring.start(
             self._parts, lambda copies: run(self.steps, self._layers_per_submit, stamps(), copies)

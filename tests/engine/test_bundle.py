@@ -52,15 +52,21 @@ def said(pending: list) -> list[list[int]]:
 class Steady(Pace):
     """So many at a time, however long they take."""
 
+    steps = enough = property(lambda self: self.most)
+
+
+class Quick(Pace):
+    """As many at a time as may be."""
+
     steps = property(lambda self: self.most)
 
 
-def begin(runner: GpuRunner, at_once: int) -> list[int]:
-    """Forgets the sequences, takes so many steps at a time, and notes how many each submit has from here on."""
+def begin(runner: GpuRunner, pace: Pace) -> list[int]:
+    """Forgets the sequences, and notes from here on how many steps each submit has."""
     for slot in (0, 1):
         runner.places.forget(slot)
         runner.remember(slot, [], PARAMS)
-    runner._pace = Steady(2 * at_once - 1)
+    runner._pace = pace
     counts: list[int] = []
     run_turns = Plan.run_turns
     for plan in runner._plans.values():
@@ -70,7 +76,7 @@ def begin(runner: GpuRunner, at_once: int) -> list[int]:
 
 def test_steps_say_the_same_together_as_alone(runner):
     alone = [said(submitted(runner, range(at, at + 1)))[0] for at in range(STEPS)]
-    counts = begin(runner, 4)
+    counts = begin(runner, Steady(look_ahead=7))
     assert said(submitted(runner, range(STEPS))) == alone
     assert counts == [4, 4, 2]
     assert len({token for row in alone for token in row}) > 4
@@ -79,7 +85,7 @@ def test_steps_say_the_same_together_as_alone(runner):
 def test_a_state_is_read_after_all_that_was_held_back(runner):
     alone = said(submitted(runner, range(4)))
     want = runner.read_state(0)
-    begin(runner, 4)
+    begin(runner, Steady(look_ahead=7))
     pending = submitted(runner, range(3))
     assert runner._bundle is not None and not runner._bundle.sent
     half = runner.read_state(0)
@@ -93,11 +99,18 @@ def test_a_state_is_read_after_all_that_was_held_back(runner):
 
 def test_what_is_held_back_is_lost_with_the_device(runner):
     said(submitted(runner, range(1)))
-    begin(runner, 4)
+    begin(runner, Steady(look_ahead=7))
     [pending] = submitted(runner, range(1))
     runner.close()
     with pytest.raises(DeviceLost):
         pending.wait()
+
+
+def test_an_idle_gpu_is_given_what_there_is(runner):
+    said(submitted(runner, range(1)))
+    counts = begin(runner, Quick(look_ahead=7))
+    said(submitted(runner, range(STEPS)))
+    assert counts == [1, 1, 2, 4, 2]
 
 
 def test_slow_steps_go_one_by_one(monkeypatch):

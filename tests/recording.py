@@ -40,7 +40,7 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
         shapes["subgroup"] = vec(2 * size, size, 1, 1, reach=size)
         shapes["part_rows"] = vec(size, size // 2, 2, 3, reach=size)
         shapes["row"] = row(4 * size, size, 2, reach=size, most=3)
-        shapes["once"] = row(3 * size, size, 1, reach=size, most=MANY, ahead=2)  # subgroups that are no power of two
+        shapes["once"] = row(3 * size, size, 2, reach=size, most=MANY, ahead=2)  # subgroups that are no power of two
         shapes["row_bytes"] = row(2 * size, size // 2, 4, reach=size, most=2, x="int8")
         shapes["few"] = few(2 * size, size, 2, 2, staged=size, reach=size, most=3)
         shapes["few_whole"] = few(2 * size, size // 2, 4, 4, staged=2 * size, ahead=2, reach=size, most=2)

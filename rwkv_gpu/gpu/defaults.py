@@ -81,17 +81,20 @@ def hardware(can: Capabilities) -> Tuning:
     def rows(tb: int, wg: int, side: int, r: int, ahead: int = 1) -> LinearShape:
         return vec(wg, min(side, wg), r, tb, ahead=ahead, reach=can.reach)
 
-    def once(wg: int, side: int, ahead: int) -> LinearShape:
-        return row(wg, side, 1, reach=can.reach, most=132, ahead=ahead)
+    def once(wg: int, side: int, ahead: int, r: int = 1) -> LinearShape:
+        return row(wg, side, r, reach=can.reach, most=132 * r, ahead=ahead)
 
     gap = int(can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes)
     packed: list[tuple[int, LinearShape]] = []
-    onces, by_size, tiles = [], [], []
+    narrow, onces, by_size, tiles = [], [], [], []
     if can.integer_dot:
         ways = row(512, 32, 2, reach=can.reach, most=264), row(256, 16, 2, reach=can.reach, most=528)
         way = next(way for way in ways if way.wg <= max(256, can.max_invocations))
         packed.append((1, way))
         if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
+            narrow.append((Size(1, out=3072, width=768, packed=True, run=32), once(512, 16, 5)))
+            narrow.append((Size(1, out=2048, width=8192, packed=True, run=32), once(512, 32, 2)))
+            narrow.append((Size(1, out=4096, width=1024, packed=True, run=32), once(512, 32, 2, 2)))
             onces.append((Size(1, out=3072, width=3072, packed=True, run=32), once(512, 16, 5)))
             onces.append((Size(1, out=2640, width=18432, packed=True, run=32), once(640, 32, 2)))
             long = row(1024, 32, 1, reach=can.reach, most=132)
@@ -99,7 +102,8 @@ def hardware(can: Capabilities) -> Tuning:
             by_size.append((Size(1, out=4096, width=18432, packed=True, run=32), once(1024, 32, 2)))
             by_size.append((Size(1, out=4096, width=18432, packed=True), long))
             by_size.append((Size(1, out=6144, packed=True), way))
-            by_size.append((Size(1, out=8192, width=3072, packed=True), row(768, 16, 2, reach=can.reach, most=264)))
+            by_size.append((Size(1, out=8192, width=2048, packed=True, run=32), once(512, 32, 2, 2)))
+            by_size.append((Size(1, out=8192, width=3072, packed=True), once(768, 16, 2, 2)))
             by_size.append((Size(1, out=8192, packed=True), way))
             by_size.append((Size(1, out=12288, width=2048, packed=True), row(896, 16, 2, reach=can.reach, most=264)))
             by_size.append((Size(1, out=12288, width=3072, packed=True), row(768, 16, 2, reach=can.reach, most=264)))
@@ -113,6 +117,8 @@ def hardware(can: Capabilities) -> Tuning:
         (Size(2, width=512), rows(2, 128, 4, 2)),
         (Size(64, width=512), rows(4, 128, 2, 2)),
         (Size(1, out=256), rows(1, 128, 64, 1)),
+        (Size(1, out=768, width=4096), rows(1, 128, 32, 2)),
+        *narrow,
         (Size(1, out=2048, width=4096), rows(1, 128, 32, 2)),
         (Size(1, out=2048), rows(1, 128, 64, 4)),
         *onces,

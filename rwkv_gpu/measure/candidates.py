@@ -17,7 +17,10 @@ ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups; of linea
     (1024, 32, 2, 264, 1),
     (1024, 32, 1, 132, 1),
     (512, 16, 1, 132, 5),
+    (512, 32, 1, 132, 2),
     (640, 32, 1, 132, 2),
+    (512, 32, 2, 264, 2),
+    (768, 16, 2, 264, 2),
 )
 FEW_WAYS = (  # of linear_few: lanes, those of a row, rows of W, and whether rows of x are rounded, copied or read there
     (320, 32, 1, "rounded"),

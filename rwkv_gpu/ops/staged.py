@@ -86,7 +86,7 @@ def _has_once(shape: LinearShape, shards: Sequence[Shard], widths: Sequence[int]
     """Whether a shape of linear_row has one block of rows for a workgroup, of what linear_once can multiply."""
     alike = len(set(widths)) == 1 and widths[0] % 32 == 0 and all(shard.packed and shard.run == 32 for shard in shards)
     blocks = sum(-(-shard.rows // shape.block) for shard in shards)
-    return shape.ahead > 1 and shape.r == 1 and out == "rows" and alike and blocks <= shape.most
+    return shape.ahead > 1 and out == "rows" and alike and blocks <= shape.most
 
 
 def _once(shape: LinearShape, width: int) -> LinearShape:

@@ -8,7 +8,7 @@
 
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
-const BLOCK = WG / SIDE;
+const BLOCK = WG / SIDE * R;            // rows of W for a workgroup
 const CHUNKS = WIDTH / 32u;
 const TURNS = STAGED / SIDE;                    // chunks of a row for a lane
 const OWN = (WIDTH / 4u + WG - 1u) / WG;        // vec4s of x for a lane
@@ -19,8 +19,10 @@ const_assert SUBGROUP % SIDE == 0u;
 const_assert SUBGROUP >= 8u;
 const_assert STAGED % SIDE == 0u;
 const_assert PER_OUT == 1u;
+const_assert R <= SIDE;
 
-alias Raws = array<Raw, PARTS>;
+alias Raws = array<Raw, R * PARTS>;
+alias Sums = array<f32, R>;
 
 fn run(group: u32, lane: u32) {
     let t = group % table.t_blocks;
@@ -31,8 +33,8 @@ fn run(group: u32, lane: u32) {
     let matrix = matrix_of(block);
     let start = matrix.x + t * WIDTH;
     let line = lane % SIDE;
-    let row = BLOCK * (block - matrix.block) + lane / SIDE;
-    let known = min(row, matrix.rows - 1u);
+    let row = BLOCK * (block - matrix.block) + lane / SIDE * R;
+    let output = row + min(line, R - 1u);           // the row of its R whose output a lane has
     var asked: array<vec4f, OWN>;
     if READY {
         for (var n = 0u; n < OWN; n++) {
@@ -42,9 +44,9 @@ fn run(group: u32, lane: u32) {
     }
     var raw: array<Raws, AHEAD>;
     for (var a = 0u; a < AHEAD; a++) {
-        raw[a] = raws(known, a * SIDE + line);
+        raw[a] = raws(matrix, row, a * SIDE + line);
     }
-    let next_to = beside(matrix, t, known);
+    let next_to = beside(matrix, t, min(output, matrix.rows - 1u));
     look(lane);
     var squares = 0.0;
     for (var n = 0u; n < OWN; n++) {
@@ -63,18 +65,23 @@ fn run(group: u32, lane: u32) {
     }
     lay_squares(squares, 0u, lane);
     workgroupBarrier();
-    var sum = 0.0;
+    var sums: Sums;
     for (var turn = 0u; turn < TURNS; turn++) {
-        sum = multiplied(sum, raw[turn % AHEAD], known, turn * SIDE + line);
+        sums = multiplied(sums, raw[turn % AHEAD], matrix, row, turn * SIDE + line);
         if turn + AHEAD < TURNS {
-            raw[turn % AHEAD] = raws(known, (turn + AHEAD) * SIDE + line);
+            raw[turn % AHEAD] = raws(matrix, row, (turn + AHEAD) * SIDE + line);
         }
     }
-    sum = root(squares_of(0u), WIDTH) * reach_add(sum, SIDE);
-    if line == 0u && row < matrix.rows {
-        store_with(matrix, t, row, sum, sum, next_to);
+    let scale = root(squares_of(0u), WIDTH);
+    var sum = 0.0;
+    for (var j = 0u; j < R; j++) {                  // a lane for each output
+        sum = select(sum, scale * reach_add(sums[j], SIDE), line == j);
     }
-    tell(lane / SIDE, line == 0u && row < matrix.rows, block - matrix.block, matrix.rows, lane);
+    let stores = line < R && output < matrix.rows;
+    if stores {
+        store_with(matrix, t, output, sum, sum, next_to);
+    }
+    tell(lane / SIDE * R + line, stores, block - matrix.block, matrix.rows, lane);
 }
 
 // Vec4 number n of x that a lane stages.
@@ -83,26 +90,32 @@ fn own(start: u32, n: u32, lane: u32) -> vec4f {
 }
 
 // The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.
-fn run_of(row: u32, chunk: u32) -> u32 {
-    return (row * CHUNKS + select(min(chunk, CHUNKS - 1u), chunk, CHUNKS == STAGED)) * PARTS;
+fn run_of(matrix: Matrix, row: u32, chunk: u32) -> u32 {
+    let known = select(min(row, matrix.rows - 1u), row, matrix.rows % BLOCK == 0u);
+    return (known * CHUNKS + select(min(chunk, CHUNKS - 1u), chunk, CHUNKS == STAGED)) * PARTS;
 }
 
-fn raws(row: u32, chunk: u32) -> Raws {
+fn raws(matrix: Matrix, row: u32, chunk: u32) -> Raws {
     var raw: Raws;
-    for (var p = 0u; p < PARTS; p++) {
-        raw[p] = run_raw(run_of(row, chunk) + p);
+    for (var j = 0u; j < R; j++) {
+        for (var p = 0u; p < PARTS; p++) {
+            raw[j * PARTS + p] = run_raw(run_of(matrix, row + j, chunk) + p);
+        }
     }
     return raw;
 }
 
 // Adds the products of a chunk.
-fn multiplied(before: f32, found: Raws, row: u32, chunk: u32) -> f32 {
-    var sum = before;
+fn multiplied(before: Sums, found: Raws, matrix: Matrix, row: u32, chunk: u32) -> Sums {
+    var sums = before;
     var raw = found;
     for (var p = 0u; p < PARTS; p++) {
-        // Where rows are whole superblocks, formats want no more than the place within these.
-        let i = select(run_of(row, chunk), chunk * PARTS, CHUNKS % 16u == 0u) + p;
-        sum = product(sum, part_of(chunk, p), raw[p], i);
+        let part = part_of(chunk, p);
+        for (var j = 0u; j < R; j++) {
+            // Where rows are whole superblocks, formats want no more than the place within these.
+            let i = select(run_of(matrix, row + j, chunk), chunk * PARTS, CHUNKS % 16u == 0u) + p;
+            sums[j] = product(sums[j], part, raw[j * PARTS + p], i);
+        }
     }
-    return sum;
+    return sums;
 }

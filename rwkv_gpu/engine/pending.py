@@ -11,6 +11,8 @@ from ..ops.sampling import Flag
 from ..ops.vocabulary import Choosing
 from .draws import Chosen
 
+ADJUSTED = int(Flag.PENALISED | Flag.CUT)  # flags of rows that are not plain
+
 
 @dataclass(frozen=True)
 class Draws:
@@ -25,7 +27,7 @@ class Draws:
         """What the rows ask for."""
         if self.masks is not None:
             return "masked"
-        return "any" if np.bitwise_or.reduce(self.rows["flags"]) & (Flag.PENALISED | Flag.CUT) else "plain"
+        return "any" if int(np.bitwise_or.reduce(self.rows["flags"])) & ADJUSTED else "plain"
 
 
 @dataclass(frozen=True)

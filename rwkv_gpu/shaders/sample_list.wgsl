@@ -63,9 +63,7 @@ fn run(group: u32, lane: u32) {
             place++;
         }
     }
-    if block == 0u && lane == 0u {
-        list[row * (1u + 2u * LIST)] = bounds;
-    }
+    tell_bounds(row, bounds, block == 0u && lane == 0u);
     if is_last(row, lane) {
         choose(row, draw, whole, lane);
     }

@@ -12,6 +12,7 @@ var<workgroup> edge: u32;                       // the bin with which they come 
 
 var<private> bound: u32;        // the least order that is kept
 var<private> safe: u32;         // what is surely less or equal, where that is a guess
+var<private> gathered: u32;     // few of them, side by side
 var<private> settled: bool;     // nothing more is to be cut
 var<private> last_tie: u32;     // the last token that is kept of those of the least order
 var<private> count: u32;        // entries that may be kept
@@ -42,8 +43,12 @@ fn is_cut(draw: Draw) -> bool { return truncates(draw); }
 fn best_kept(row: u32, draw: Draw, keys: vec2u, whole: Whole, lane: u32) -> Best {
     truncate(row, draw, whole.most.x, whole.sum.x, lane);
     var best = Best(LEAST, NO_TOKEN, 0.0);
-    for (var i = lane; i < count; i += WG) {
-        let entry = entry_of(row, draw, i);
+    let size = select(count, gathered, settled);
+    for (var i = lane; i < size; i += WG) {
+        var entry = few[min(i, FEW - 1u)];
+        if !settled {
+            entry = entry_of(row, draw, i);
+        }
         if is_kept(entry) {
             let x = value_of(entry.x);
             best = better(best, Best(key_of(draw, keys, entry.y, x, whole.most.x), entry.y, x));
@@ -68,7 +73,7 @@ fn is_kept(entry: vec2u) -> bool { return entry.x > bound || (entry.x == bound &
 fn share_of(order: u32) -> u32 { return u32(exp(value_of(order) - base) * scale + 0.5); }
 
 fn truncate(row: u32, draw: Draw, most: f32, sum: f32, lane: u32) {
-    let bounds = list[row * (1u + 2u * LIST)];
+    let bounds = bounds_at(row);
     let listed_count = atomicLoad(&parts[row * BLOCKS].listed);
     bound = bounds.x;
     safe = bounds.y;
@@ -118,12 +123,13 @@ fn enlist(row: u32, draw: Draw, lane: u32) {
     }
 }
 
-// The few that may be kept, side by side: all that are listed or, of more, those that come to the goal together and little
-// else. How many they are, or 0 where they are not few.
-fn gather(row: u32, draw: Draw, measure: u32, goal: u32, able: bool, lane: u32) -> u32 {
+// Lays the few that may be kept side by side, with their shares: all that are listed or, of more, those that come to the
+// goal together and little else. None where they are not few.
+fn gather(row: u32, draw: Draw, measure: u32, goal: u32, able: bool, lane: u32) {
     workgroupBarrier();
-    for (var i = lane; i < BINS; i += WG) {
+    for (var i = lane; i < max(BINS, 16u); i += WG) {
         atomicStore(&bins[i], 0u);
+        atomicStore(&tallies[i % 16u], 0u);
     }
     if lane == 0u {
         atomicStore(&listed, 0u);
@@ -131,12 +137,38 @@ fn gather(row: u32, draw: Draw, measure: u32, goal: u32, able: bool, lane: u32) 
     }
     workgroupBarrier();
     let many = able && count > FEW;
-    for (var i = lane; many && i < count; i += WG) {
+    if many {
+        for (var i = lane; i < count; i += WG) {
+            let entry = entry_of(row, draw, i);
+            atomicAdd(&bins[bin_of(entry.x)], select(1u, share_of(entry.x), measure == BY_SHARE));
+        }
+        workgroupBarrier();
+        find_edge(goal, lane);
+        workgroupBarrier();
+    }
+    var share = 0u;
+    for (var i = lane; able && i < count; i += WG) {
         let entry = entry_of(row, draw, i);
-        atomicAdd(&bins[bin_of(entry.x)], select(1u, share_of(entry.x), measure == BY_SHARE));
+        if !many || bin_of(entry.x) <= edge {
+            let place = atomicAdd(&listed, 1u);
+            if place < FEW {
+                few[place] = entry;
+                few_shares[place] = share_of(entry.x);
+                share += few_shares[place];
+            }
+        }
+    }
+    share = subtotal(share);
+    if share > 0u && leads() {
+        atomicAdd(&tallies[TOTAL], share);
     }
     workgroupBarrier();
-    for (var i = lane; many && i < BINS; i += WG) {
+    gathered = atomicLoad(&listed);
+    gathered = select(0u, gathered, gathered <= FEW);
+}
+
+fn find_edge(goal: u32, lane: u32) {
+    for (var i = lane; i < BINS; i += WG) {
         var before = 0u;
         for (var other = 0u; other < i; other++) {
             before += atomicLoad(&bins[other]);
@@ -145,19 +177,6 @@ fn gather(row: u32, draw: Draw, measure: u32, goal: u32, able: bool, lane: u32) 
             edge = i;
         }
     }
-    workgroupBarrier();
-    for (var i = lane; able && i < count; i += WG) {
-        let entry = entry_of(row, draw, i);
-        if !many || bin_of(entry.x) <= edge {
-            let place = atomicAdd(&listed, 1u);
-            if place < FEW {
-                few[place] = entry;
-            }
-        }
-    }
-    workgroupBarrier();
-    let size = atomicLoad(&listed);
-    return select(0u, size, size <= FEW);
 }
 
 // Where an entry lies between the greatest logit and what is guessed to be the least that stays.
@@ -167,24 +186,11 @@ fn bin_of(order: u32) -> u32 { return u32(min((base - value_of(order)) * (f32(BI
 // by count it follows from the share of the top k.
 fn settle(row: u32, draw: Draw, measure: u32, known: u32, lane: u32) {
     let all = draw.top_k >= V;
-    let size = gather(row, draw, measure, known, in_list && (all || measure == BY_COUNT), lane);
-    for (var i = lane; i < 16u; i += WG) {
-        atomicStore(&tallies[i], 0u);
-    }
-    workgroupBarrier();
-    var share = 0u;
-    for (var i = lane; i < size; i += WG) {
-        few_shares[i] = share_of(few[i].x);
-        share += few_shares[i];
-    }
-    share = subtotal(share);
-    if share > 0u && leads() {
-        atomicAdd(&tallies[TOTAL], share);
-    }
+    gather(row, draw, measure, known, in_list && (all || measure == BY_COUNT), lane);
+    let size = gathered;
     // First the share of the top k, where top-p is of these; then the last that stays.
     let kept = min(draw.top_k, size);
     for (var turn = select(0u, 1u, all || draw.top_p >= 1.0); turn < 2u; turn++) {
-        workgroupBarrier();
         let goal = select(goal_of(draw, atomicLoad(&tallies[TOP])), known, all);
         for (var i = lane; i < size; i += WG) {
             var rank = 0u;
@@ -203,8 +209,8 @@ fn settle(row: u32, draw: Draw, measure: u32, known: u32, lane: u32) {
                 atomicStore(&tallies[LAST + 1u], few[i].y);
             }
         }
+        workgroupBarrier();
     }
-    workgroupBarrier();
     let enough = !all || draw.top_p >= 1.0 || bound <= safe || atomicLoad(&tallies[TOTAL]) >= known;
     if size > 0u && enough {
         settled = true;

@@ -2,10 +2,10 @@
 @group(0) @binding(1) var<storage, read> logits: array<f32>;            // [R, V]
 @group(0) @binding(2) var<storage, read> draws: array<Draw>;            // [R]
 
-var<workgroup> maxima: array<vec2f, BLOCKS>;    // of each block, and exp of how far it is from the greatest
-var<workgroup> reached: u32;                    // order of a block's maximum: those from it on are enough
-var<workgroup> within: atomic<u32>;             // this block
-var<workgroup> start: u32;                      // where they are listed
+var<workgroup> maxima: array<f32, BLOCKS>;  // of each block
+var<workgroup> kth: u32;                    // the order of the k-th of them
+var<workgroup> within: atomic<u32>;         // this block
+var<workgroup> start: u32;                  // where they are listed
 
 const MINE = SPAN / WG;                 // tokens of a lane
 const FEW_MINE = MINE <= 4u;            // whether it keeps their orders in registers, or finds them again
@@ -26,7 +26,7 @@ fn run(group: u32, lane: u32) {
         orders[n % 4u] = order_at(row, draw, first + n * WG);
     }
     if lane == 0u {
-        reached = 0u;
+        kth = 0u;
         start = 0u;
         atomicStore(&within, 0u);
     }
@@ -86,44 +86,28 @@ fn bounds_of(row: u32, draw: Draw, whole: Whole, lane: u32) -> vec2u {
     if all || draw.top_p >= 1.0 {
         safe = max(safe, order(max(most + draw.min_p, LOWEST)));
     }
-    if (by_share && TURNS <= 2u) || draw.top_k <= BLOCKS {
-        look_at_maxima(draw, whole, lane);
+    if draw.top_k <= BLOCKS {
+        rank_maxima(draw.top_k, lane);
     }
-    if by_share {
-        return vec2u(max(safe, select(order(most - GUESS), reached, reached > 0u)), safe);
-    }
-    return vec2u(max(safe, reached));
+    safe = max(safe, kth);
+    return vec2u(select(safe, max(safe, order(most - GUESS)), by_share), safe);
 }
 
-// The maxima of blocks are tokens, too: from the k-th greatest of them on there are k, and from that on with which they come
-// to the share that is kept there is as much.
-fn look_at_maxima(draw: Draw, whole: Whole, lane: u32) {
+// The k-th of the greatest of each block: at least k tokens are of that order.
+fn rank_maxima(k: u32, lane: u32) {
     for (var n = 0u; n < TURNS; n++) {
-        let b = n * WG + lane;
-        if b < BLOCKS {
-            let most = found[n].whole.most.x;
-            maxima[b] = vec2f(most, exp(most - whole.most.x));
-        }
+        maxima[min(n * WG + lane, BLOCKS - 1u)] = found[n].whole.most.x;
     }
     workgroupBarrier();
-    let goal = draw.top_p * whole.sum.x * (1.0 + 1e-5);     // the slack is for what sums round
-    for (var n = 0u; n < TURNS; n++) {
-        let b = n * WG + lane;
-        if b < BLOCKS {
-            let mine = maxima[b];
-            var rank = 0u;
-            var share = 0.0;
-            for (var other = 0u; other < BLOCKS; other++) {
-                let its = maxima[other];
-                let above = its.x > mine.x || (its.x == mine.x && other < b);
-                rank += u32(above);
-                share += select(0.0, its.y, above);
-            }
-            let by_count = draw.top_k < V && rank == draw.top_k - 1u;
-            let by_share = draw.top_k >= V && draw.top_p < 1.0 && share < goal && share + mine.y >= goal;
-            if mine.x > LEAST && (by_count || by_share) {
-                reached = order(mine.x);
-            }
+    for (var b = lane; b < BLOCKS; b += WG) {
+        let mine = maxima[b];
+        var rank = 0u;
+        for (var other = 0u; other < BLOCKS; other++) {
+            let most = maxima[other];
+            rank += u32(most > mine || (most == mine && other < b));
+        }
+        if rank == k - 1u {
+            kth = order(mine);
         }
     }
     workgroupBarrier();

@@ -144,13 +144,13 @@ def test_a_flat_row_that_no_list_holds_is_cut_exactly(device, settings):
 
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.99])
 def test_few_tokens_in_many_blocks_are_cut_exactly(device, top_p):
-    """Where maxima of blocks come to the share that is kept, and where they do not; of one row and of many."""
+    """Where few are listed, and where they are found by bins; of one row and of many."""
     vocabulary = 12 * SPAN + 1
     logits = np.stack([np.random.default_rng(row).permutation(normal(vocabulary, spread=0.5)) for row in range(4)])
     great = np.random.default_rng(9).permutation(vocabulary)[:40]
     logits[:, great] += np.linspace(8, 14, 40, dtype=np.float32)
     logits[1, great] = np.round(logits[1, great])
-    logits[2, great[:20]] = 15  # the maxima of several blocks tie
+    logits[2, great[:20]] = 15  # the greatest of several blocks tie
     logits[3, great] = np.flip(np.sort(great)) / 1e3
     for count in (1, 4):
         both = Both(device, vocabulary, count)

@@ -16,6 +16,7 @@ SPAN = 1024  # tokens of a block
 LIST = 8192  # tokens that may be kept and are looked at again without going through all
 FEW = 512  # tokens that are ranked by comparing each with all others
 LANES = 256  # of a workgroup, that any device can run
+ROOMY = 32 << 10  # bytes of workgroup memory with which a row that is alone may have a lane for each token of a block
 SOFTWARE_LANES = 64  # there a barrier costs by the lanes that wait
 
 CONSTANTS: dict[str, Constant] = {
@@ -111,5 +112,7 @@ class SamplingRecorder(Recording):
         """How the lanes of a block reduce, and how many they are: of one subgroup, if it needs no barriers."""
         if self.tuning.reduce == "one_subgroup":
             return self.tuning.reduce, self.tuning.row_lanes
-        many = rows == 1 and not self.device.capabilities.software
-        return self.tuning.reduce, min(SPAN, self.device.capabilities.max_invocations) if many else self._lanes
+        can = self.device.capabilities
+        if rows > 1 or can.software or can.max_workgroup_memory < ROOMY:
+            return self.tuning.reduce, self._lanes
+        return self.tuning.reduce, min(SPAN, 1 << (can.max_invocations.bit_length() - 1))

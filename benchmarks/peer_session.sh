@@ -35,7 +35,7 @@ transformer() {  # SECONDS MODEL
 }
 
 transformer 150 qwen3-30b-a3b-q4_k_m
-compare 80 rwkv7-2.9b-q4_k_m -t tg64 -t tg32x16 -t pp512,2048,64,1024 -t tg32x2,4,8 -t tg64@512,4096
+compare 80 rwkv7-2.9b-q4_k_m -t tg128 -t tg32x16 -t pp512,2048,64,1024 -t tg32x2,4,8 -t tg64@512,4096
 transformer 110 llama-8b-q4_k_m
 transformer 90 tinyllama-1.1b-q4_k_m
 transformer 90 qwen3-0.6b-q8_0

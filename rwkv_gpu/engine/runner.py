@@ -145,7 +145,7 @@ class GpuRunner:
         if turn == 0:
             self.device.defer(partial(bundle.send, self._stamps))
         alone = draws.logits or not batch.single or self.layers_per_submit
-        if alone or bundle.steps >= self._pace.enough:
+        if alone or bundle.steps >= min(self._pace.enough, plan.step.turns):
             self.device.settle()
         return GpuPending(bundle, turn, rows, draws.logits)
 

@@ -18,7 +18,7 @@ from ..gpu.weights import Weights
 from .held import Held
 from .mixing import MIXING_BUFFERS, Told
 from .seats import GpuSeats
-from .step import WRITTEN, Step, lifetimes, together
+from .step import WRITTEN, Step, lifetimes, one_by_one, together
 from .values import ALIGN, Computed, Integers, Operand, Unplaced, Value, Vectors, Words, place, stack
 from .vocabulary import Weight
 
@@ -155,10 +155,12 @@ class Recording:
     def finish(self, outputs: Mapping[str, Value], turns: int = 1, each: Sequence[str] = ()) -> Plan:
         """Memory for every value, bind groups for every step; `outputs` can be read after a run.
 
-        So many steps can take turns in a submit; each has the outputs that `each` names for itself.
+        So many steps can take turns in a submit; each has the outputs that `each` names for itself. Where dispatches
+        overlap, it is one: they would wait for those of the step before, which used their memory.
         """
         self.settle()
         device = self.device
+        turns = turns if device.capabilities.software or one_by_one(self._steps) else 1
         inputs = {name: (v.dtype, v.shape) for name, v in self._inputs.items()}
         step_buffer = StepBuffer(device, inputs, self._max_rows, turns)
         own: dict[Unplaced, Slice] = {outputs[name]: self._results(outputs[name], turns) for name in each}

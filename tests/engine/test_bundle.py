@@ -1,10 +1,12 @@
 """Steps that go to the GPU together give what each would give alone, and whoever looks in between finds them done."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from rwkv_gpu import builtin_model
 from rwkv_gpu.engine.draws import draw_row
 from rwkv_gpu.engine.pending import Draws
 from rwkv_gpu.engine.runner import GpuRunner
@@ -95,6 +97,19 @@ def test_a_state_is_read_after_all_that_was_held_back(runner):
     assert said(pending) == alone
     assert all(np.array_equal(got[name], want[name]) for name in want)
     assert any(half[name].tobytes() != want[name].tobytes() for name in want)
+
+
+@pytest.mark.parametrize("software", [True, False])
+def test_steps_whose_dispatches_overlap_go_alone_but_in_software(adapter, software):
+    device = Device(adapter)
+    device.capabilities = replace(device.capabilities, software=software)
+    with GGUFFile.open(builtin_model()) as file:  # r, k, v and the first halves of LoRAs have formats of their own
+        runner = GpuRunner(device, file, load_model(file), slots=2, chunk_size=2, look_ahead=STEPS)
+    begin(runner, Steady(look_ahead=STEPS))
+    pending = submitted(runner, range(4))
+    assert runner._bundle.steps == (4 if software else 1)
+    said(pending)
+    runner.close()
 
 
 def test_what_is_held_back_is_lost_with_the_device(runner):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..gguf.file import GGUFFile
-from ..gpu.bundle import Bundle, Pace, Stamps
+from ..gpu.bundle import Bundle, Pace, Stamps, most_of
 from ..gpu.device import Buffer, Device
 from ..gpu.loader import Progress, host_weights, load_weights
 from ..gpu.plan import Plan, Slice
@@ -137,6 +137,7 @@ class GpuRunner:
         rows = len(batch.outputs)
         if self._bundle is None or self._bundle.sent or self._bundle.plan is not plan:
             self._bundle = Bundle(plan, self._ring, self._pace, self.layers_per_submit)
+            self._pace.turns = plan.step.turns
         bundle, turn = self._bundle, self._bundle.steps
         parts = [plan.part("chosen", max(1, rows), turn)]  # one at least, so that there is something to wait for
         if draws.logits:
@@ -145,7 +146,7 @@ class GpuRunner:
         if turn == 0:
             self.device.defer(partial(bundle.send, self._stamps))
         alone = draws.logits or not batch.single or self.layers_per_submit
-        if alone or bundle.steps >= min(self._pace.enough, plan.step.turns):
+        if alone or bundle.steps >= self._pace.enough:
             self.device.settle()
         return GpuPending(bundle, turn, rows, draws.logits)
 
@@ -219,7 +220,7 @@ class GpuRunner:
         if what == "logits":
             return recorder.finish({what: logits})
         chosen = recorder.sample(logits, how=what)
-        return recorder.finish({"chosen": chosen, "logits": logits}, Pace(self.room.look_ahead).most, each=["chosen"])
+        return recorder.finish({"chosen": chosen, "logits": logits}, most_of(self.room.look_ahead), each=["chosen"])
 
     def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
         return shapes_of(self.model, length)

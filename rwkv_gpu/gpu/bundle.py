@@ -14,19 +14,25 @@ PORTION = 0.008  # seconds of work that are handed over at a time: what is said 
 Stamps = Mapping[str, Any] | None
 
 
+def most_of(look_ahead: int) -> int:
+    """Steps of a submit, where so many may be under way: while the GPU is at one bundle, the next is filled in."""
+    return max(1, (look_ahead + 1) // 2)
+
+
 class Pace:
     """How many steps go into a submit, by when results come in, where `look_ahead` may be under way at a time."""
 
     def __init__(self, look_ahead: int) -> None:
         self.look_ahead = look_ahead
+        self.turns = 1  # that the plan in use has
         self._step = math.inf  # seconds
         self._last = 0.0  # when results came in
         self._under_way = 0  # steps
 
     @property
     def most(self) -> int:
-        """While the GPU is at one bundle, the next is filled in."""
-        return max(1, (self.look_ahead + 1) // 2)
+        """However short they are."""
+        return min(self.turns, most_of(self.look_ahead))
 
     @property
     def steps(self) -> int:

@@ -1,4 +1,4 @@
-// y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x for one row of W of each SIDE lanes
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x for R rows of W of each SIDE lanes
 //
 // linear_row for matrices of which every workgroup has but one block of rows. AHEAD chunks of 32 columns are on their way at
 // a time, each in registers of its own: to move what is still loading would be to wait for it. So the loop over chunks is

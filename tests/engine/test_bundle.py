@@ -132,6 +132,7 @@ def test_slow_steps_go_one_by_one(monkeypatch):
     now = 100.0
     monkeypatch.setattr("time.perf_counter", lambda: now)
     pace = Pace(look_ahead=7)
+    pace.turns = 4
     assert (pace.steps, pace.ahead) == (1, 2)  # nothing is known yet
     for part, steps in ((0.7, 1), (2.5, 2), (3.5, 3), (100, 4), (0.1, 1)):
         begun, now = now, now + PORTION / part
@@ -139,5 +140,7 @@ def test_slow_steps_go_one_by_one(monkeypatch):
         assert (pace.steps, pace.ahead) == (steps, max(2, 2 * steps - 1))
     pace.arrived(now - 5 * PORTION, 1)  # submitted long ago, but it had to wait for others
     assert pace.steps == 4
-    pace.look_ahead = 1
+    pace.turns = 1
+    assert (pace.steps, pace.ahead) == (1, 2)  # dispatches of such a plan overlap
+    pace.turns, pace.look_ahead = 4, 1
     assert (pace.steps, pace.ahead) == (1, 1)

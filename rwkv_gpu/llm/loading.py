@@ -57,8 +57,9 @@ def load(
 
     `device` is auto, cpu, an index or a part of a name; `chunk_size` is how many tokens of a prompt go in one step;
     `sequences` is how many requests run at a time, the others wait; `cache_bytes` is how much is kept of sequences that
-    have ended, for those that begin alike; `look_ahead` is how many steps are begun before the tokens of the first are
-    known. `progress` is told how many bytes of the file are loaded, and of how many.
+    have ended, for those that begin alike; `look_ahead` is how many steps may be begun before the tokens of the first
+    are known; where steps take long, they are two at most. `progress` is told how many bytes of the file are loaded,
+    and of how many.
     For models that attend, `context` is how many tokens a sequence may have, prompt and answer together (as many as it
     was trained on, but 4,096 at most, where nothing is said), `tokens` how many all of them may have together (as many
     as one), and `kv` how keys and values are stored: f16 or f32.

@@ -132,7 +132,8 @@ class GpuRunner:
         return self.places.prepare(batch)
 
     def submit(self, batch: Batch, draws: Draws) -> Pending:
-        plan = self.plan_for(batch, draws.how if batch.single or draws.how == "masked" else "any")
+        how = draws.how
+        plan = self.plan_for(batch, how if batch.single or how == "masked" else "any")
         inputs = batch.arrays() | {"draws": draws.rows, "masks": draws.masks}
         rows = len(batch.outputs)
         if self._bundle is None or self._bundle.sent or self._bundle.plan is not plan:

@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -29,9 +29,9 @@ class Slice:
     nbytes: int
     apart: int = 0  # bytes from that of one turn to that of the next; 0 where all turns have the same
 
-    def of(self, turn: int) -> "Slice":
-        """That of a turn."""
-        return replace(self, offset=self.offset + turn * self.apart)
+    def at(self, turn: int) -> int:
+        """Where that of a turn begins."""
+        return self.offset + turn * self.apart
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,8 @@ class StepBuffer:
         self, turn: int, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0
     ) -> None:
         """A turn's counts and those inputs that the plan reads, on the host."""
+        if turn == 0:
+            self._device.settle()  # who has filled in turns for later comes first
         header = self._headers[turn]
         header[0, :3] = rows, segments, outputs
         header[1, :3] = outputs, segments, outputs
@@ -120,7 +122,6 @@ class StepBuffer:
 
     def write(self, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> None:
         """Queues the upload of a step that comes alone."""
-        self._device.settle()  # who has filled it in for later comes first
         self.fill(0, rows, inputs, segments, outputs)
         self.upload(1)
 
@@ -198,7 +199,6 @@ class Plan:
         At once, or some layers at a time: then the GPU starts on the first while the CPU encodes the next. `stamps` is
         what a pass is told to write of its begin and end, where it is one. The number that is returned waits for all.
         """
-        self.device.settle()  # who has filled in this plan's inputs for later comes first
         self.step.fill(0, rows, inputs, segments, outputs)
         return self.run_turns(1, layers_per_submit, stamps, copies)
 
@@ -282,7 +282,7 @@ class Plan:
     def part(self, name: str, rows: int, turn: int = 0) -> Slice:
         """Where the first rows of an output of a turn lie."""
         output = self.outputs[name]
-        return replace(output.place.of(turn), nbytes=rows * output.row_bytes)
+        return Slice(output.place.buffer, output.place.at(turn), rows * output.row_bytes)
 
     def read(self, name: str, rows: int) -> npt.NDArray[Any]:
         """The first rows of an output, once the GPU is done."""
@@ -293,7 +293,7 @@ class Plan:
 
 def _bind_group(device: Device, dispatch: Dispatch, turn: int) -> Any:
     entries = [
-        {"binding": n, "resource": {"buffer": s.buffer.handle, "offset": s.of(turn).offset, "size": s.nbytes}}
+        {"binding": n, "resource": {"buffer": s.buffer.handle, "offset": s.at(turn), "size": s.nbytes}}
         for n, s in sorted(dispatch.bound.items())
     ]
     with native.typed_errors(f"binding {dispatch.name}"):

@@ -18,7 +18,7 @@ from ..gpu.weights import Weights
 from .held import Held
 from .mixing import MIXING_BUFFERS, Told
 from .seats import GpuSeats
-from .step import WRITTEN, Step, lifetimes, one_by_one, together
+from .step import WRITTEN, Step, lifetimes, together
 from .values import ALIGN, Computed, Integers, Operand, Unplaced, Value, Vectors, Words, place, stack
 from .vocabulary import Weight
 
@@ -160,11 +160,13 @@ class Recording:
         """
         self.settle()
         device = self.device
-        turns = turns if device.capabilities.software or one_by_one(self._steps) else 1
+        lives = lifetimes(self._steps, outputs.values())
+        if not device.capabilities.software and any(life.overlapping for life in lives.values()):
+            turns = 1
         inputs = {name: (v.dtype, v.shape) for name, v in self._inputs.items()}
         step_buffer = StepBuffer(device, inputs, self._max_rows, turns)
         own: dict[Unplaced, Slice] = {outputs[name]: self._results(outputs[name], turns) for name in each}
-        lives = {v: life for v, life in lifetimes(self._steps, outputs.values()).items() if v not in own}
+        lives = {value: life for value, life in lives.items() if value not in own}
         assignment = self._assigned(list(lives.values()))
         buffers = self.scratch.take(assignment.sizes)
         places: dict[Unplaced, Slice] = dict(self._upload_words().items())

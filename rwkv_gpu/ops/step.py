@@ -97,11 +97,6 @@ def lifetimes(steps: Sequence[Step], outputs: Iterable[Value]) -> dict[Value, Li
     return {value: Life(value.nbytes, first, last[value], first in free) for value, first in born.items()}
 
 
-def one_by_one(steps: Sequence[Step]) -> bool:
-    """Whether each must wait for the one before."""
-    return all(_waits(*pair) for pair in itertools.pairwise(steps))
-
-
 def _waits(one: Step, other: Step) -> bool:
     """Whether the second must wait for the first."""
     return bool(one.written & (other.read | other.written) or one.read & other.written)

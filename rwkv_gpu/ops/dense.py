@@ -26,8 +26,7 @@ class DenseRecorder(Recording):
         constants: dict[str, Constant] = {"D": weight.shape[1], "WG": self.tuning.map_lanes}
         kernels, lanes = ["embed"], "plain"
         if norm:
-            width = "scalar" if weight.shape[1] % 4 else "vec4"
-            kernels, lanes = ["embed_norm", "norm/row", f"norm/{width}"], self.tuning.reduce
+            kernels, lanes = ["embed_norm", "norm/row", f"norm/{_reads(weight.shape[1])}"], self.tuning.reduce
             constants |= {"WG": self._norm_lanes(weight.shape[1]), "EPS": float(norm.eps)}
             operands |= {"weight": self.vector(norm.weight), "bias": self.vector(norm.bias)}
         for shard in shards:
@@ -42,8 +41,8 @@ class DenseRecorder(Recording):
         return y
 
     def layer_norm(self, x: Value, weight: Weight, bias: Weight, eps: float) -> Value:
-        width = "scalar" if x.shape[1] % 4 else "vec4"
-        shader = ("norm_layer", "norm/row", f"norm/{width}", f"x/{width}")
+        reads = _reads(x.shape[1])
+        shader = ("norm_layer", "norm/row", f"norm/{reads}", f"x/{reads}")
         vectors = {"weight": weight, "bias": bias}
         return self._norm(shader, x, vectors, eps, {"WG": self._norm_lanes(x.shape[1]), "PADDED": 0})
 
@@ -112,3 +111,8 @@ class DenseRecorder(Recording):
         groups = -(-math.prod(x.shape) // lanes)
         self.record("", shader, {"D": x.shape[1], "WG": lanes, **(constants or {})}, {**inputs, "y": y}, groups=groups)
         return y
+
+
+def _reads(width: int) -> str:
+    """The part that reads rows of that width."""
+    return "scalar" if width % 4 else "vec4"

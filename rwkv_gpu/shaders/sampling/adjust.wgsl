@@ -2,8 +2,6 @@
 @group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, V]: how often, and when last
 
 const CHANGES = true;           // whether logits may be adjusted, or cut off
-const LEAST = -3.4e38;
-const MOST = 3.4e38;
 
 fn adjusted(row: u32, draw: Draw, token: u32, raw: f32) -> f32 {
     let x = max(raw, LEAST);

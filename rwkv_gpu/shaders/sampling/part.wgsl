@@ -1,4 +1,7 @@
 // What is known of a block of tokens.
+const LEAST = -3.4e38;
+const MOST = 3.4e38;
+
 struct Part {
     most: f32,              // of the adjusted logits; LEAST where none is possible
     sum: f32,               // of exp(x - most)

@@ -1,7 +1,5 @@
 // Logits as they came, as no row of a step has penalties, a mask or a bound.
 const CHANGES = false;
-const LEAST = -3.4e38;
-const MOST = 3.4e38;
 
 fn adjusted(_row: u32, _draw: Draw, _token: u32, raw: f32) -> f32 { return max(raw, LEAST); }
 

@@ -44,6 +44,7 @@ class Decoded:
 
 def decoding(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> Engine:
     """Sequences that are to say so many tokens each, side by side, when all have begun."""
+    runner.run_ahead(look_ahead)
     engine = Engine(runner, look_ahead=look_ahead)
     for seed in range(batch):
         engine.add(Request(ids_of(4, seed), SamplingParams(temperature=0.8, seed=seed, max_tokens=tokens)))

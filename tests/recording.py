@@ -41,6 +41,8 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
         shapes["part_rows"] = vec(size, size // 2, 2, 3, reach=size)
         shapes["row"] = row(4 * size, size, 2, reach=size, most=3)
         shapes["once"] = row(3 * size, size, 2, reach=size, most=MANY, ahead=2)  # subgroups that are no power of two
+        shapes["once_met"] = row(4 * size, size, 2, reach=size, most=MANY, ahead=2, crews=2)  # rows of two subgroups
+        shapes["once_apart"] = row(12 * size, size, 3, reach=size, most=MANY, ahead=2, crews=3)  # of three, many rows
         shapes["row_bytes"] = row(2 * size, size // 2, 4, reach=size, most=2, x="int8")
         shapes["few"] = few(2 * size, size, 2, 2, staged=size, reach=size, most=3)
         shapes["few_whole"] = few(2 * size, size // 2, 4, 4, staged=2 * size, ahead=2, reach=size, most=2)

@@ -81,8 +81,8 @@ def hardware(can: Capabilities) -> Tuning:
     def rows(tb: int, wg: int, side: int, r: int, ahead: int = 1) -> LinearShape:
         return vec(wg, min(side, wg), r, tb, ahead=ahead, reach=can.reach)
 
-    def once(wg: int, side: int, ahead: int, r: int = 1) -> LinearShape:
-        return row(wg, side, r, reach=can.reach, most=132 * r, ahead=ahead)
+    def once(wg: int, side: int, ahead: int, r: int = 1, crews: int = 1) -> LinearShape:
+        return row(wg, side, r, reach=can.reach, most=132 * r, ahead=ahead, crews=crews)
 
     gap = int(can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes)
     packed: list[tuple[int, LinearShape]] = []
@@ -96,8 +96,9 @@ def hardware(can: Capabilities) -> Tuning:
             narrow.append((Size(1, out=3072, width=768, packed=True, run=32), once(512, 16, 5)))
             narrow.append((Size(1, out=2048, width=8192, packed=True, run=32), once(512, 32, 2)))
             narrow.append((Size(1, out=4096, width=1024, packed=True, run=32), once(512, 32, 2, 2)))
+            onces.append((Size(1, out=2640, width=3072, packed=True, run=32), once(320, 16, 5)))
             onces.append((Size(1, out=3072, width=3072, packed=True, run=32), once(512, 16, 5)))
-            onces.append((Size(1, out=2640, width=18432, packed=True, run=32), once(640, 32, 2)))
+            onces.append((Size(1, out=2640, width=18432, packed=True, run=32), once(640, 32, 3, 2, crews=2)))
             long = row(1024, 32, 1, reach=can.reach, most=132)
             by_size.append((Size(1, out=4096, width=4096, packed=True), long))
             by_size.append((Size(1, out=4096, width=18432, packed=True, run=32), once(1024, 32, 2)))
@@ -107,6 +108,7 @@ def hardware(can: Capabilities) -> Tuning:
             by_size.append((Size(1, out=8192, width=3072, packed=True), once(768, 16, 2, 2)))
             by_size.append((Size(1, out=8192, packed=True), way))
             by_size.append((Size(1, out=12288, width=2048, packed=True), row(896, 16, 2, reach=can.reach, most=264)))
+            by_size.append((Size(1, out=12288, width=3072, packed=True, run=32), once(640, 16, 2, 2)))
             by_size.append((Size(1, out=12288, width=3072, packed=True), row(768, 16, 2, reach=can.reach, most=264)))
             by_size.append((Size(1, out=12288, packed=True), row(1024, 32, 2, reach=can.reach, most=264)))
             by_size += [(Size(1, packed=True), way), *few_rows(can.reach)]

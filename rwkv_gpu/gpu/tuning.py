@@ -55,6 +55,11 @@ class LinearShape:
         )
         return self.r * groups.get(self.kernel, 1)
 
+    @property
+    def by_row(self) -> "LinearShape":
+        """That of linear_row for what linear_once does not multiply: the lanes of a row are of one subgroup."""
+        return replace(self, kernel="linear_row", side=min(self.side, self.reach), ahead=1)
+
     def cuts(self, groups: int, width: int) -> int:
         """How many parts columns are cut into, where workgroups for whole columns are so many."""
         return max(1, min(-(-self.fill // groups), width // PART))
@@ -91,7 +96,7 @@ class LinearShape:
             "linear_dot": 16 * self.ahead * dotted,
             "linear_vec": 4 * (staged + partial),
             "linear_row": 4 * (self.wg // self.reach),
-            "linear_once": 4 * (self.wg // self.reach),
+            "linear_once": 4 * (self.wg // self.reach * (1 + self.r)),
             "linear_few": chunks + 4 * (self.wg // self.reach) * self.tb,
             "linear_tile": 32 * columns * floats,
             "linear_coop": (27 << 10),
@@ -202,7 +207,7 @@ class Tuning:
         if own.wg == lead.wg or lead.wg % own.reach:
             return own
         if packed and lead.kernel in ("linear_row", "linear_once"):
-            return replace(lead, kernel="linear_row", r=1, ahead=1)  # few rows: for more workgroups
+            return replace(lead.by_row, r=1)  # few rows: for more workgroups
         if own.kernel == "linear_vec":  # about as many rows for a workgroup as before
             side = max(1, own.side * lead.wg // (own.wg * own.r))
             return replace(own, wg=lead.wg, side=1 << (side.bit_length() - 1), r=1)
@@ -227,12 +232,15 @@ def vec(wg: int, side: int, r: int, tb: int, *, ahead: int = 1, reach: int = 1) 
     return LinearShape("linear_vec", wg, r, tb, side=side, ahead=ahead, reach=reach)
 
 
-def row(wg: int, side: int, r: int, *, reach: int, most: int, ahead: int = 1, x: str = "int16") -> LinearShape:
+def row(
+    wg: int, side: int, r: int, *, reach: int, most: int, ahead: int = 1, crews: int = 1, x: str = "int16"
+) -> LinearShape:
     """Workgroups stage x once, and each goes through many rows.
 
-    With chunks ahead, linear_once multiplies where each has but one block of rows.
+    With chunks ahead, linear_once multiplies where each has but one block of rows; then a row may have several crews of
+    such lanes.
     """
-    side = min(side, reach)
+    side = min(side, reach) * crews
     return LinearShape("linear_row", wg, r, 1, side=side, ahead=ahead, reach=reach, most=most, x=x)
 
 

@@ -68,13 +68,13 @@ def _integers_agree(device: Device, shapes: Sequence[LinearShape], name: str) ->
     """Over gate and up in pairs, or alone where the kernel has no pairs, with rows that fill no workgroup."""
     rng = np.random.default_rng(0)
     fmt = next(fmt for fmt in FORMATS.values() if fmt.name == name)
-    raw = rng.integers(0, 256, (74, fmt.row_bytes(512)), np.uint8)
+    raw = rng.integers(0, 256, (74, fmt.row_bytes(2048)), np.uint8)
     at, scales = SCALES[name]
     blocks = raw.reshape(-1, fmt.nbytes)
     blocks[:, at : at + 2 * len(scales)] = np.array(scales, np.float16).view(np.uint8)
     weights = Weights(device)
-    weights.add("w", upload_tensor(device, fmt, raw, (74, 512)))
-    x = rng.standard_normal((ROWS, 512), dtype=np.float32) / 64
+    weights.add("w", upload_tensor(device, fmt, raw, (74, 2048)))
+    x = rng.standard_normal((ROWS, 2048), dtype=np.float32) / 64
     for shape in shapes:
         rows = 1 if shape.kernel == "linear_row" else ROWS
         pairs = not (shape.kernel == "linear_row" and shape.ahead > 1)

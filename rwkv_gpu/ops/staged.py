@@ -75,7 +75,7 @@ def staging(
     if shape.kernel != "linear_row":
         return shape, None
     row = _fitted(shape, widths)
-    row = _once(row, widths[0]) if _has_once(row, shards, widths, out) else replace(row, ahead=1)
+    row = _once(row, widths[0]) if _has_once(row, shards, widths, out) else row.by_row
     staged = Staged.of(row, shards[0].packed, widths)
     if row.workgroup_bytes + staged.nbytes <= most:
         return row, staged

@@ -21,7 +21,7 @@ from tests.recording import linear_shapes, run_plan
 TOLERANCE = 1e-5
 KINDS = [
     *("alone", "alone_rows", "ahead", "subgroups", "subgroup", "part_rows", "lane", "lane_rows"),
-    *("row", "once", "row_bytes", "tile", "wide_tile", "tile_f16", "wide_tile_f16"),
+    *("row", "once", "once_met", "once_apart", "row_bytes", "tile", "wide_tile", "tile_f16", "wide_tile_f16"),
 ]
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 
@@ -200,7 +200,9 @@ def test_a_norm_on_the_way_in(device, tuning, name):
     bench.check(lambda g, x: {"y": g.linear(x, w, norm=norm), "z": g.glu(x, w, "silu", norm=norm)}, x=x)
 
 
-@pytest.mark.parametrize("tuning", ["alone", "subgroups", "row", "once", "lane"], indirect=True)
+@pytest.mark.parametrize(
+    "tuning", ["alone", "subgroups", "row", "once", "once_met", "once_apart", "lane"], indirect=True
+)
 @pytest.mark.parametrize("name", ["Q4_K", "F32"])
 def test_one_row_is_normed_by_what_multiplies_it(device, tuning, name):
     bench = Bench(device, replace(tuning, mixes_ahead=True), 1, spare=0)

@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rwkv_gpu.gguf.formats import FORMATS
+from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
 from rwkv_gpu.gpu.tuning import Tuning, vec
-from rwkv_gpu.gpu.weights import Weights, upload_weights
+from rwkv_gpu.gpu.weights import Weights, upload_tensor, upload_weights
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import Mixed, State
+from tests.gguf.blocks import mild_rows
 from tests.recording import POISON, linear_shapes, named, tunings
 
 ROWS, SEGMENTS, SLOTS = 1000, 5, 7
@@ -24,6 +27,8 @@ LENGTHS = (1, 31, 33, 255, 256, 257, 1000)
 RAGGED = ((3, 0, 33), (0, 5, 1), (6, 0, 255), (1, 9, 17), (5, 1, 2))  # (slot, start, tokens), slots out of order
 # Sums over a head and products of a few hundred float32 rounded in another order, and a norm over them.
 TOLERANCE = 2e-4
+
+BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 
 Arrays = dict[str, np.ndarray]
 Says = Callable[..., dict[str, Any]]  # (ops, weights, states, **inputs) -> outputs
@@ -39,6 +44,7 @@ class Case:
     """What is said, with its parameters, states and the inputs of a step; run by both interpreters."""
 
     single = False  # whether every sequence has one row
+    tolerance = TOLERANCE
 
     def __init__(self, says: Says, weights: Arrays, states: Sequence[State]) -> None:
         self.says = says
@@ -122,12 +128,31 @@ class Case:
         for step, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
             for name in theirs:
                 np.testing.assert_allclose(
-                    mine[name], theirs[name], TOLERANCE, TOLERANCE, err_msg=f"{name}, step {step}"
+                    mine[name], theirs[name], self.tolerance, self.tolerance, err_msg=f"{name}, step {step}"
                 )
         idle = sorted(set(range(SLOTS)) - {s.slot for batch, _ in steps for s in batch.segments})
         for name, array in slots.items():
-            np.testing.assert_allclose(after[name], expected_after[name], TOLERANCE, TOLERANCE, err_msg=name)
+            np.testing.assert_allclose(after[name], expected_after[name], self.tolerance, self.tolerance, err_msg=name)
             assert np.array_equal(after[name][idle], array[idle]), f"{name}: touched a slot of no sequence"
+
+
+class PackedCase(Case):
+    """The same with some of its matrices in Q8_0, for kernels of integers."""
+
+    tolerance = 2e-3  # rows are rounded to 16 bits, three times one after another
+
+    def __init__(self, says: Says, weights: Arrays, states: Sequence[State], packed: Sequence[str]) -> None:
+        fmt = BY_NAME["Q8_0"]
+        shapes = {name: weights[name].shape for name in packed}
+        self.raw = {name: mild_rows(fmt, *shape, seed=len(name), size=0.002) for name, shape in shapes.items()}
+        floats = {name: dequantise_rows(fmt, raw).reshape(shapes[name]) for name, raw in self.raw.items()}
+        super().__init__(says, weights | floats, states)
+
+    def load(self, device: Device) -> Weights:
+        weights = upload_weights(device, {name: w for name, w in self.weights.items() if name not in self.raw})
+        for name, raw in self.raw.items():
+            weights.add(name, upload_tensor(device, BY_NAME["Q8_0"], raw, self.weights[name].shape))
+        return weights
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -406,11 +431,13 @@ def test_products_norm_and_mix_rows_of_several_sequences(fast_device, says, norm
     assert sum("norm_shift_mix" in dispatch.name for dispatch in plan.dispatches) == norms
 
 
+MIXERS = "alone", "subgroups", "row", "once", "once_met", "once_apart", "lane"
+
+
 def mixing(device: Device) -> list[Tuning]:
     """Each kernel that norms on the way, over lanes alone and over subgroups."""
     plain, shapes = default_tuning(device.capabilities), linear_shapes(device)
-    names = [name for name in ("alone", "subgroups", "row", "once", "lane") if name in shapes]
-    return [replace(plain.only(shapes[name]), mixes_ahead=True) for name in names]
+    return [replace(plain.only(shapes[name]), mixes_ahead=True) for name in MIXERS if name in shapes]
 
 
 def two_halves(g, w, s, x):
@@ -424,13 +451,17 @@ def two_halves(g, w, s, x):
         return {"half": half, "first": first, "late": late, "y": g.linear(first, w["first"], add=x)}
 
 
-def test_the_next_norm_is_told_moments_by_products_that_add(device):
-    case = ahead_case(192, two_halves)
-    case = Case(two_halves, case.weights, [State("one", (192,)), State("two", (192,))])
+@pytest.mark.parametrize("packed", [(), ("first", "second")], ids=["floats", "integers"])
+def test_the_next_norm_is_told_moments_by_products_that_add(device, packed):
+    weights = ahead_case(192, two_halves).weights
+    case = PackedCase(two_halves, weights, [State("one", (192,)), State("two", (192,))], packed)
     steps = moved([(0, 3, 3), (1, 3, 5), (7, 6, 6)])
-    told = []
+    told, kernels = [], set()
     for tuning in mixing(device):
         case.assert_same(device, steps, rows=1, tuning=tuning)
         plan, _, _ = case.record(device, steps[0][1], 1, tuning)
         told.append(any("told" in dispatch.pipeline.name for dispatch in plan.dispatches))
-    assert any(told) == (device.capabilities.subgroup and device.capabilities.max_storage_buffers >= 10)
+        kernels |= {kernel for dispatch in plan.dispatches for kernel in dispatch.name.split() if "linear_" in kernel}
+    can = device.capabilities
+    assert any(told) == (can.subgroup and can.max_storage_buffers >= 10)
+    assert ("linear_once.q8_0" in kernels) == (can.subgroup and bool(packed))

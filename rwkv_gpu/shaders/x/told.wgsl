@@ -9,18 +9,19 @@ fn look(lane: u32) {
     for (var i = 0u; i < EACH; i++) {
         found[i] = moments[min(i * SUBGROUP + own, TOLD - 1u)];
     }
+    // Both sums are of what is apart from the first mean, so that they are found at once and nothing is lost.
+    let first = subgroupShuffle(found[0].x, 0u);
     var sum = 0.0;
-    for (var i = 0u; i < EACH; i++) {
-        sum += found[i].x * count_of(i * SUBGROUP + own);
-    }
-    let mean = reach_add(sum, SUBGROUP) / f32(D);
     var squares = 0.0;
     for (var i = 0u; i < EACH; i++) {
         let count = count_of(i * SUBGROUP + own);
-        let apart = found[i].x - mean;
+        let apart = found[i].x - first;
+        sum += apart * count;
         squares += select(0.0, found[i].y + apart * apart * count, count > 0.0);
     }
-    centre = vec2f(mean, inverseSqrt(reach_add(squares, SUBGROUP) / f32(D) + EPS));
+    let off = reach_add(sum, SUBGROUP) / f32(D);
+    let variance = reach_add(squares, SUBGROUP) / f32(D) - off * off;
+    centre = vec2f(first + off, inverseSqrt(variance + EPS));
 }
 
 // How many values one of them speaks of.

@@ -15,7 +15,7 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_SEQUENCES = 4
 DEFAULT_CACHE = 256 << 20  # bytes kept of sequences that have ended
 MOST_CHECKPOINTS = 64  # states among these
-DEFAULT_LOOK_AHEAD = 7  # steps that may be under way, where they are short, while the host learns of the first
+DEFAULT_LOOK_AHEAD = 15  # steps that may be under way, where they are short, while the host learns of the first
 
 Kind = Literal["f16", "f32"]
 DTYPES: dict[Kind, type[np.floating[Any]]] = {"f16": np.float16, "f32": np.float32}

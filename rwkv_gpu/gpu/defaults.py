@@ -94,6 +94,10 @@ def hardware(can: Capabilities) -> Tuning:
         if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
             # Matrices of 768 columns or rows keep what the next would lose by: 7% of a step of RWKV-7 0.1B.
             narrow.append((Size(1, out=3072, width=768, packed=True, run=32), once(512, 16, 5)))
+            narrow.append((Size(1, out=1024, width=3072, packed=True, run=32), once(256, 32, 3)))
+            narrow.append((Size(1, out=1024, width=4096, packed=True, run=32), once(512, 32, 2, 2, crews=2)))
+            narrow.append((Size(1, out=2048, width=4096, packed=True, run=32), once(512, 32, 2)))
+            narrow.append((Size(1, out=2048, width=5632, packed=True, run=32), once(256, 16, 2)))
             narrow.append((Size(1, out=2048, width=8192, packed=True, run=32), once(512, 32, 2)))
             narrow.append((Size(1, out=4096, width=1024, packed=True, run=32), once(512, 32, 2, 2)))
             onces.append((Size(1, out=2640, width=3072, packed=True, run=32), once(320, 16, 5)))

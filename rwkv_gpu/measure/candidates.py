@@ -9,18 +9,23 @@ from ..gpu.expert_shape import EXPERT_TILE, ExpertShape, expert_lane, expert_row
 from ..gpu.tuning import COOP, FILL, MANY, TILE, WIDE_TILE, LinearShape, dot, few, lane, row, vec
 
 PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
-ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups; of linear_once: chunks ahead
-    (256, 16, 2, 528, 1),
-    (256, 32, 2, 528, 1),
-    (512, 16, 2, 264, 1),
-    (512, 32, 2, 264, 1),
-    (1024, 32, 2, 264, 1),
-    (1024, 32, 1, 132, 1),
-    (512, 16, 1, 132, 5),
-    (512, 32, 1, 132, 2),
-    (640, 32, 1, 132, 2),
-    (512, 32, 2, 264, 2),
-    (768, 16, 2, 264, 2),
+ROW_WAYS = (  # of linear_row: lanes, those of a row, rows, workgroups; of linear_once: chunks ahead, subgroups of a row
+    (256, 16, 2, 528, 1, 1),
+    (256, 32, 2, 528, 1, 1),
+    (512, 16, 2, 264, 1, 1),
+    (512, 32, 2, 264, 1, 1),
+    (1024, 32, 2, 264, 1, 1),
+    (1024, 32, 1, 132, 1, 1),
+    (256, 16, 1, 132, 2, 1),
+    (320, 16, 1, 132, 5, 1),
+    (512, 16, 1, 132, 5, 1),
+    (512, 32, 1, 132, 2, 1),
+    (640, 32, 1, 132, 2, 1),
+    (512, 32, 2, 264, 2, 1),
+    (640, 16, 2, 264, 2, 1),
+    (768, 16, 2, 264, 2, 1),
+    (512, 32, 2, 264, 2, 2),
+    (640, 32, 2, 264, 3, 2),
 )
 FEW_WAYS = (  # of linear_few: lanes, those of a row, rows of W, and whether rows of x are rounded, copied or read there
     (320, 32, 1, "rounded"),
@@ -81,9 +86,10 @@ def _row(can: Capabilities, precision: str) -> Iterator[LinearShape]:
     if can.software:
         yield from (row(can.reach, can.reach, 4, reach=can.reach, most=MANY, x=x) for x in forms)
         return
-    for wg, side, r, most, ahead in ROW_WAYS:
+    for wg, side, r, most, ahead, crews in ROW_WAYS:
         if side <= can.reach and wg <= can.max_invocations:
-            yield from (row(wg, side, r, reach=can.reach, most=most, ahead=ahead, x=x) for x in forms)
+            ways = (row(wg, side, r, reach=can.reach, most=most, ahead=ahead, crews=crews, x=x) for x in forms)
+            yield from ways
 
 
 def _several(can: Capabilities, rows: int, precision: str) -> Iterator[LinearShape]:

@@ -476,7 +476,7 @@ def test_a_grammar_that_fails_ends_its_own_request(runner):
     assert tokens(news[ids[1]]) == grammar.said and len(grammar.said) == 2
 
 
-@pytest.mark.parametrize("look_ahead", [0, 1, 2, 7])
+@pytest.mark.parametrize("look_ahead", [0, 1, 2, 7, 15])
 def test_how_far_it_looks_ahead_changes_no_token(runner, look_ahead):
     runner.ahead = look_ahead  # though it needs none
     asked = requests(3)
@@ -488,5 +488,5 @@ def test_how_far_it_looks_ahead_changes_no_token(runner, look_ahead):
 
 
 def test_looking_further_ahead_than_there_are_states_is_refused(runner):
-    with pytest.raises(BadInput, match="look_ahead is 8; the model was loaded for 0 to 7"):
-        Engine(runner, look_ahead=8)
+    with pytest.raises(BadInput, match="look_ahead is 16; the model was loaded for 0 to 15"):
+        Engine(runner, look_ahead=16)

@@ -54,7 +54,8 @@ def measure(sides: list[Side], work: Workload, repeats: int, settle: float) -> d
     """Tokens a second of each side, in turns; a peer that ends leaves `sides`.
 
     First each makes its kernels, in a pass that nobody counts, and then all work for `settle` seconds more: clocks go
-    down while nothing but a compiler works.
+    down while nothing but a compiler works. Each comes warm to a pass: from one process to another a device loses some
+    milliseconds, which are more of a pass the faster it is.
     """
     lap(sides, work, prepare=True)
     spent = 0.0
@@ -71,6 +72,8 @@ def lap(sides: list[Side], work: Workload, *, prepare: bool = False) -> dict[str
         try:
             if prepare:
                 side.prepare(work)
+            else:
+                side.warm(work)
             seconds[side.name] = side.run(work)
         except Ended as end:
             click.echo(f"{work.name}, batch {work.batch}: {end}", err=True)

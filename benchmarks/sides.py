@@ -13,6 +13,7 @@ from rwkv_gpu.measure.bench import on_gpu, on_host, warm_up
 from rwkv_gpu.measure.workload import Workload
 
 SCRIPT = Path(__file__).with_name("peer_llama.py")
+FIRST = 8  # tokens that are said before a pass is timed
 
 
 class Ended(Exception):
@@ -27,8 +28,16 @@ class Side(Protocol):
     def prepare(self, work: Workload) -> None:
         """Makes ready what is not to be timed."""
 
+    def warm(self, work: Workload) -> None:
+        """Work like it right before a pass: another process had the device, and whoever comes next is slow at first."""
+
     def run(self, work: Workload) -> float:
         """Seconds of one pass."""
+
+
+def begun(work: Workload) -> Workload:
+    """The first tokens of a decode, or all of a prompt, whose plans are made for its length."""
+    return dataclasses.replace(work, tokens=min(work.tokens, FIRST)) if work.kind == "tg" else work
 
 
 class Ours:
@@ -42,6 +51,10 @@ class Ours:
         self._runner.chunk_size = max(work.chunk, work.batch)
         if isinstance(self._runner, GpuRunner):
             warm_up(self._runner, work, work.steps())
+
+    def warm(self, work: Workload) -> None:
+        if not work.depth:  # else the way there is work enough
+            self.run(begun(work))
 
     def run(self, work: Workload) -> float:
         once = on_gpu if isinstance(self._runner, GpuRunner) else on_host
@@ -82,6 +95,9 @@ class Peer:
 
     def prepare(self, work: Workload) -> None:
         """Nothing: the first pass makes a context."""
+
+    def warm(self, work: Workload) -> None:
+        self.run(begun(work))
 
     def run(self, work: Workload) -> float:
         assert self._process.stdin is not None

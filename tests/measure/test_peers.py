@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from benchmarks import sides
 from benchmarks.peers import asked, main, measure, read_test
-from benchmarks.sides import Ended, Spec
+from benchmarks.sides import Ended, Spec, begun
 from rwkv_gpu.measure.workload import Workload
 from tests.golden_files import OWN
 
@@ -35,6 +35,9 @@ class Fake:
     def prepare(self, _work: Workload) -> None:
         self._calls.append(f"{self.name} prepares")
 
+    def warm(self, _work: Workload) -> None:
+        self._calls.append(f"{self.name} warms")
+
     def run(self, _work: Workload) -> float:
         self._calls.append(self.name)
         self._passes -= 1
@@ -55,9 +58,16 @@ def test_tests_are_measured_in_the_order_they_are_asked_for():
 def test_sides_make_ready_settle_and_are_timed_in_turns():
     calls: list[str] = []
     rates = measure([Fake("a", calls), Fake("b", calls)], WORK, repeats=2, settle=1.5)
-    ready, settled, timed = ["a prepares", "a", "b prepares", "b"], ["a", "b"] * 2, ["a", "b"] * 2
+    turn = ["a warms", "a", "b warms", "b"]
+    ready, settled, timed = ["a prepares", "a", "b prepares", "b"], turn * 2, turn * 2
     assert calls == [*ready, *settled, *timed]
     assert rates == {"a": [16.0, 16.0], "b": [16.0, 16.0]}
+
+
+def test_before_a_pass_a_side_begins_it_or_reads_all_of_a_prompt():
+    assert begun(Workload("tg", 128, 0, 2, 64)) == Workload("tg", 8, 0, 2, 64)
+    assert begun(Workload("tg", 4, 512, 1, 64)) == Workload("tg", 4, 512, 1, 64)
+    assert begun(Workload("pp", 512, 0, 1, 64)) == Workload("pp", 512, 0, 1, 64)
 
 
 @pytest.mark.parametrize("passes", [0, 1, 3])

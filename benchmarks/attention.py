@@ -106,6 +106,12 @@ class Bench:
         places = {f"kv{i}": (Slice(k, 0, nbytes), Slice(v, 0, nbytes)) for i, (k, v) in enumerate(buffers)}
         self.caches = Caches(places, "f16", self.pages)
 
+    @property
+    def rows(self) -> dict[str, tuple[int, int]]:
+        """The shapes of what a layer is given."""
+        widths = {"q": self.heads.queries, "k": self.heads.keys, "v": self.heads.keys}
+        return {name: (self.batch, count * self.heads.size) for name, count in widths.items()}
+
     def record(self, tuning: Tuning, pages: int) -> Plan:
         """All layers, of a plan for sequences of so many pages."""
         heads, device = self.heads, self.device
@@ -113,8 +119,7 @@ class Bench:
             device, Weights(device), self.batch, Scratch(device), tuning,
             max_segments=self.batch, caches=replace(self.caches, max_pages=pages), single=True,
         )  # fmt: skip
-        widths = {"q": heads.queries, "k": heads.keys, "v": heads.keys}
-        given = [g.input(name, np.float32, (self.batch, count * heads.size)) for name, count in widths.items()]
+        given = [g.input(name, np.float32, shape) for name, shape in self.rows.items()]
         qkv = g.copied(given)
         how = Attention(heads.queries, Rope("neox", heads.size, 1e6), heads.size**-0.5)
         ys = [g.attention(*qkv, Cache(f"kv{i}", heads.keys, heads.size), how) for i in range(LAYERS)]
@@ -124,18 +129,18 @@ class Bench:
         """Of the plan that an engine would take."""
         return SHORT_PAGES if depth < SHORT_PAGES * PAGE else self.pages
 
-    def inputs(self, plan: Plan, depth: int) -> dict[str, npt.ArrayLike]:
+    def inputs(self, depth: int) -> dict[str, npt.ArrayLike]:
         """Of a step of all sequences that far."""
         each = -(-(depth + 1) // PAGE)
         tables = {slot: list(range(slot * self.pages, slot * self.pages + each)) for slot in range(self.batch)}
         batch = Batch.of([(slot, depth, [0]) for slot in tables]).placed(tables)
         rng = np.random.default_rng(0)
-        given = {name: rng.standard_normal(plan.step.views[name].shape, np.float32) for name in ("q", "k", "v")}
+        given = {name: rng.standard_normal(shape, np.float32) for name, shape in self.rows.items()}
         return {**given, **batch.arrays()}
 
     def seconds(self, plan: Plan, depth: int) -> float:
         """Of a layer, behind others that keep the clocks up."""
-        inputs = self.inputs(plan, depth)
+        inputs = self.inputs(depth)
         for _ in range(WARM):
             plan.run(self.batch, inputs, self.batch)
         return plan.lap(self.batch, inputs, self.batch) / LAYERS

@@ -10,6 +10,8 @@ from .bench import OUTPUT, Timing, greedy, on_gpu, rewind, spans
 from .roofline import Roofline
 from .workload import Workload
 
+SETTLE = 0.5  # seconds of work before steps are timed: while kernels are compiled, clocks go down
+
 
 @dataclass(frozen=True)
 class Profiled:
@@ -47,6 +49,8 @@ def profile(runner: GpuRunner, works: Iterable[Workload], replays: int, roofline
         runner.chunk_size = max(work.chunk, work.batch)
         [step] = work.steps()
         on_gpu(runner, work, [step])  # compiles, and makes the room
+        for _ in range(int(SETTLE / on_gpu(runner, work, [step]).seconds)):
+            on_gpu(runner, work, [step])
         times: list[Timing] = [on_gpu(runner, work, [step]) for _ in range(replays)]
         rewind(runner, work)
         batch = runner.prepare(step)

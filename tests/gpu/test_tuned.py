@@ -22,6 +22,12 @@ def tuned(fast_device: Device) -> Tuned:
     return Tuned(adapter.name, adapter.backend, adapter.driver, "0", ("m",), tuning, 256, 2, 1, (choice,))
 
 
+@pytest.fixture
+def nothing_shipped(tmp_path, monkeypatch) -> None:
+    module.fingerprint()  # reads the shaders, which are resources as well, once
+    monkeypatch.setattr(resources, "files", lambda name: tmp_path / "nothing")
+
+
 def test_what_is_saved_comes_back(fast_device, tuned, tmp_path):
     path = save(tuned, fast_device.adapter, tmp_path / "new")
     assert [path] == list((tmp_path / "new").iterdir())  # and nothing half-written beside it
@@ -30,14 +36,14 @@ def test_what_is_saved_comes_back(fast_device, tuned, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"tuning": {"linear": 3}}', '{"tuning": {}, "choices": []}'])
-def test_a_damaged_file_is_as_good_as_none(fast_device, tmp_path, text, monkeypatch):
-    monkeypatch.setattr(resources, "files", lambda name: tmp_path / "nothing")
+@pytest.mark.usefixtures("nothing_shipped")
+def test_a_damaged_file_is_as_good_as_none(fast_device, tmp_path, text):
     (tmp_path / file_name(fast_device.adapter)).write_text(text)
     assert find(fast_device.adapter, fast_device.capabilities, tmp_path) is None
 
 
+@pytest.mark.usefixtures("nothing_shipped")
 def test_constants_of_other_kernels_or_another_driver_are_not_found(fast_device, tuned, tmp_path, monkeypatch):
-    monkeypatch.setattr(resources, "files", lambda name: tmp_path / "nothing")
     adapter, can = fast_device.adapter, fast_device.capabilities
     save(tuned, adapter, tmp_path)
     assert find(adapter, can, tmp_path) == tuned

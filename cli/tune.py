@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from rwkv_gpu.engine.room import DEFAULT_LOOK_AHEAD
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
@@ -24,7 +25,6 @@ from .folders import tuned_folder
 from .options import ModelName, device_option, json_option, synthetic_option
 
 SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # to tune by where nothing is named
-AHEAD = 7  # steps under way, at most
 
 
 @click.command("tune", epilog="Example: rwkv-gpu tune model.gguf --minutes 3")
@@ -76,7 +76,7 @@ def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before
     tuning, longest = tuning_for(gpu, before), max(limits.chunks)
     runner = GpuRunner(
         gpu, file, load_model(file), tuning=tuning, slots=limits.batch, chunk_size=longest,
-        context=limits.context, tokens=2 * limits.context, look_ahead=AHEAD,
+        context=limits.context, tokens=2 * limits.context, look_ahead=DEFAULT_LOOK_AHEAD,
     )  # fmt: skip
     found = tune(runner, file, limits, lambda line: click.echo(line, err=True))
     models, choices = [file.path.name.removesuffix(".gguf")], {choice.what: choice for choice in found.choices}

@@ -104,5 +104,5 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     layers = tuner.setting("layers per submit", 0, (1, 2, 4, 8, 16), cut)
     runner.layers_per_submit = layers
     most = runner.room.look_ahead
-    ahead = tuner.setting("look-ahead", most, (0, 1, 2, 3, 5, most), lambda n: pass_seconds(runner, said, n))
+    ahead = tuner.setting("look-ahead", most, (0, 1, 2, 3, 7, most), lambda n: pass_seconds(runner, said, n))
     return Found(tuner.tuning, chunk, layers, ahead, tuple(tuner.choices))

@@ -15,8 +15,8 @@ const CHUNKS = WIDTH / 32u;
 const TURNS = STAGED / SIDE;                    // chunks of a row for a lane
 const OWN = (WIDTH / 4u + WG - 1u) / WG;        // vec4s of x for a lane
 const EVEN = OWN * WG == WIDTH / 4u;            // whether all lanes have as many
-const REACH = min(SUBGROUP, SIDE & (~SIDE + 1u));   // lanes of a row whose sums shuffles add
-const CREWS_OF_ROW = SIDE / REACH;
+const REACH = min(SUBGROUP, SIDE & (~SIDE + 1u));   // lanes of a row whose sums shuffles add: a power of two
+const CREWS_OF_ROW = SIDE / REACH;              // whose sums meet in workgroup memory
 const MET = CREWS_OF_ROW > 1u;
 const IN_LANES = MET && BLOCK <= SUBGROUP;      // whether the first lanes have stored all rows, one each
 

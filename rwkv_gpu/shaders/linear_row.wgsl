@@ -9,7 +9,7 @@
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
 const BLOCK = WG / SIDE * R;            // rows of W that a workgroup has at a time
-const IN_LANES = false;                 // where a workgroup's rows are, when they are stored
+const IN_LANES = false;                 // whether the first lanes have stored all rows, one each
 
 const_assert WG % SUBGROUP == 0u;
 const_assert SUBGROUP % SIDE == 0u;

@@ -139,9 +139,9 @@ class Case:
 class PackedCase(Case):
     """The same with some of its matrices in Q8_0, for kernels of integers."""
 
-    tolerance = 2e-3  # rows are rounded to 16 bits, three times one after another
-
     def __init__(self, says: Says, weights: Arrays, states: Sequence[State], packed: Sequence[str]) -> None:
+        if packed:
+            self.tolerance = 2e-3  # rows are rounded to 16 bits, three times one after another
         fmt = BY_NAME["Q8_0"]
         shapes = {name: weights[name].shape for name in packed}
         self.raw = {name: mild_rows(fmt, *shape, seed=len(name), size=0.002) for name, shape in shapes.items()}

@@ -12,8 +12,8 @@ from ..text.template import ChatTemplate
 from .completion import TALKING, Completion, Settings, form, sampling
 from .dialect import Asked, Dialect, Message
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
-from .given import truth
 from .transcript import Transcript
+from .validate import truth
 
 if TYPE_CHECKING:
     from .model import LLM

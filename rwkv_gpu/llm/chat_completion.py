@@ -12,7 +12,7 @@ from ..errors import BadInput
 from ..text.grammar import Form
 from ..text.tokenizer import Tokenizer
 from .completion import TALKING, Completion, Event, form, sampling
-from .given import truth
+from .validate import truth
 
 Json = dict[str, Any]
 # OpenAI's names for what SamplingParams calls otherwise.

@@ -12,9 +12,9 @@ from ..text.template import ChatTemplate
 from ..text.thinking import Thinking, opens_thinking
 from ..text.tokenizer import Tokenizer
 from .completion import Completion
-from .given import truth
 from .reader import Ends, Reader
 from .transcript import Transcript, as_bytes, as_text
+from .validate import truth
 
 OPENING, CLOSING = "<think>", "</think>"
 TAIL = 64  # bytes of a prompt that show whether it has opened or closed the thoughts

@@ -12,8 +12,8 @@ from ..engine.request import Request
 from .answer import Answer, End, Fed, Item
 from .completion import Completion, Event, Reason
 from .driver import Driver, wait
-from .given import called
 from .reader import Reader
+from .validate import called
 
 OnPrompt = Callable[[int, int], None]  # tokens of the prompt that were fed, and all
 

@@ -20,7 +20,7 @@ from ..gpu.tuned import find as find_tuned
 from ..models.registry import load_model
 from ..ops.self_test import tuning_for
 from ..text.tokenizer import load_tokenizer
-from . import given
+from . import validate
 from .model import LLM, Info
 
 RANGES = {
@@ -72,9 +72,9 @@ def load(
         chunk_size=chunk, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
         look_ahead=look_ahead, layers_per_submit=layers_per_submit,
     )  # fmt: skip
-    given.called("progress", progress)
-    file_path = builtin_model() if path is None else given.path("path", path)
-    folder = None if tuned is None else given.path("tuned", tuned)
+    validate.called("progress", progress)
+    file_path = builtin_model() if path is None else validate.path("path", path)
+    folder = None if tuned is None else validate.path("tuned", tuned)
     if isinstance(device, bool) or not isinstance(device, str | int) or device == "":
         raise BadInput(f"device is {device!r}; it must be auto, cpu, an index or a part of a name")
     with GGUFFile.open(file_path) as file:

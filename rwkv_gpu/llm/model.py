@@ -19,7 +19,7 @@ from ..errors import BadInput
 from ..text.grammar import Grammars
 from ..text.template import ChatTemplate
 from ..text.tokenizer import Tokenizer
-from . import given, measures, replies, session
+from . import measures, replies, session, validate
 from .chat import Chat, messages_of
 from .chat_completion import Json
 from .completion import GREEDY, Completion, Settings, form, sampling
@@ -85,11 +85,11 @@ class LLM:
 
     def tokenize(self, text: str | bytes, *, special: bool = False, parse: bool = False) -> list[int]:
         """Token ids of a text; `special` adds what the file says stands at the ends, `parse` reads special tokens."""
-        return self.tokenizer.encode(given.text("text", text), special=special, parse=parse)
+        return self.tokenizer.encode(validate.text("text", text), special=special, parse=parse)
 
     def detokenize(self, ids: Sequence[int]) -> str:
         """The text of token ids."""
-        return self.tokenizer.decode(given.token_ids("ids", ids))
+        return self.tokenizer.decode(validate.token_ids("ids", ids))
 
     # ------------------------------------------------------------ generation
 
@@ -155,8 +155,8 @@ class LLM:
         """Continues many prompts, as many at a time as the model was loaded for. `progress`: how many are done."""
         if isinstance(prompts, str):
             raise BadInput("prompts is one text; give a list of them, or call generate")
-        given.called("progress", progress)
-        every = given.several("prompts", prompts, "prompts")
+        validate.called("progress", progress)
+        every = validate.several("prompts", prompts, "prompts")
         running = [self._start(Generation, prompt, params, settings, truncate, None) for prompt in every]
         try:
             for done, generation in enumerate(running, 1):
@@ -172,7 +172,7 @@ class LLM:
 
     def logits(self, ids: Sequence[int], *, chunk_size: int | None = None) -> npt.NDArray[np.float32]:
         """The logits of every position, from a fresh state. [T, V]"""
-        ids, rows = given.token_ids("ids", ids), given.number("chunk_size", chunk_size, given.CHUNK)
+        ids, rows = validate.token_ids("ids", ids), validate.number("chunk_size", chunk_size, validate.CHUNK)
         Request(ids).check(self.vocab_size, self.context)
         return self._driver.work(partial(measures.logits, ids=ids, chunk_size=rows))
 
@@ -185,13 +185,13 @@ class LLM:
 
         What is longer than `window` tokens, or than the context, goes through windows that overlap by half.
         """
-        window = given.number("window", window, given.WINDOW)
+        window = validate.number("window", window, validate.WINDOW)
         ids = self._tokens(text, "text")
         if len(ids) < 2:
             raise BadInput(f"the text has {len(ids)} tokens; perplexity needs at least 2")
         Request(ids).check(self.vocab_size, None)
         if self.context is not None:
-            window = given.number("context", min(window or self.context, self.context), given.WINDOW)
+            window = validate.number("context", min(window or self.context, self.context), validate.WINDOW)
         return self._driver.work(partial(measures.perplexity, ids=ids, window=window))
 
     @overload
@@ -200,7 +200,7 @@ class LLM:
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]: ...
     def embed(self, texts: str | Sequence[str]) -> npt.NDArray[np.float32]:
         """What a text means to the model: the mean of its final hidden states, of length one. [D], or [N, D] of many"""
-        many = [texts] if isinstance(texts, str) else given.several("texts", texts, "texts")
+        many = [texts] if isinstance(texts, str) else validate.several("texts", texts, "texts")
         if not many:
             raise BadInput("texts is empty; give at least one")
         ids = [self._ids(text, name=f"texts[{n}]") for n, text in enumerate(many)]
@@ -262,7 +262,7 @@ class LLM:
         `wishes` are those of that API (n, stop, seed, logprobs, top_logprobs, max_completion_tokens, stream_options
         ...) and all fields of SamplingParams. What earlier answers said is not tokenised or computed again.
         """
-        stream = bool(given.truth("stream", stream))
+        stream = bool(validate.truth("stream", stream))
         asked = replies.ask(self, Generation, messages, think, wishes)
         return replies.chunks(asked) if stream else replies.whole(asked)
 
@@ -306,7 +306,7 @@ class LLM:
         return reading(self._driver, request, reader, owner=self, **more)
 
     def _tokens(self, prompt: Prompt, name: str) -> list[int]:
-        return self.tokenize(prompt, special=True) if isinstance(prompt, str) else given.token_ids(name, prompt)
+        return self.tokenize(prompt, special=True) if isinstance(prompt, str) else validate.token_ids(name, prompt)
 
     def _ids(
         self, prompt: Prompt, truncate: Truncate | None = None, answer: int = 0, *, name: str = "prompt"

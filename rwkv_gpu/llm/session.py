@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..engine import state_file
 from ..errors import BadFile, CacheFull, ContextFull
-from . import given
+from . import validate
 from .chat import Chat
 from .completion import Settings
 from .dialect import Message
@@ -42,12 +42,12 @@ def save(path: str | os.PathLike[str], chat: Chat, llm: "LLM") -> None:
         "length": length,
         "settings": {name: _plain(value) for name, value in chat.settings.items()},
     }
-    state_file.save(given.path("path", path), llm.info.fingerprint, arrays, notes)
+    state_file.save(validate.path("path", path), llm.info.fingerprint, arrays, notes)
 
 
 def load(path: str | os.PathLike[str], llm: "LLM") -> Chat:
     """The talk that a file holds. BadFile says why where it cannot be."""
-    arrays, notes = state_file.load(given.path("path", path), llm.info.fingerprint)
+    arrays, notes = state_file.load(validate.path("path", path), llm.info.fingerprint)
     if notes.get("kind") != KIND:
         raise BadFile(f"{path}: holds no chat of this version; it cannot be read here")
     try:

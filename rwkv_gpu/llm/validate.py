@@ -1,4 +1,4 @@
-"""What callers gave, before anything is done with it: the right kind of value, or BadInput that names it."""
+"""Checks of arguments before anything is done with them: a value of the right kind, or BadInput that names it."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping

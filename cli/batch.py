@@ -14,7 +14,7 @@ from rwkv_gpu.llm.completion import GREEDY, sampling
 from rwkv_gpu.text.messages import check_messages
 
 from .bars import lines_bar
-from .opening import open_model
+from .load_model import load_model
 from .options import FileName, model_argument, opening_options
 from .sampling import given, sampling_options
 from .screen import Screen
@@ -61,7 +61,7 @@ def command(
     failed = 0
     with open(target, "a", encoding="utf-8") as file:
         if left:
-            with open_model(model, screen, sequences=sequences, **opening) as llm:
+            with load_model(model, screen, sequences=sequences, **opening) as llm:
                 failed = _answer_all(llm, left, said, template, file, screen, len(lines), sequences)
     screen.note(f"{len(left):,} of {len(lines):,} lines answered" + (f", {failed:,} with an error" if failed else ""))
     ctx.exit(1 if failed else 0)

@@ -11,11 +11,11 @@ from rwkv_gpu.llm.completion import TALKING
 
 from . import slash
 from .keyboard import Piped, source
-from .opening import open_model
+from .load_model import load_model
 from .options import model_or_builtin, opening_options
+from .repl import Repl
 from .sampling import given, sampling_options
 from .screen import Screen
-from .talk import Talk
 from .texts import read_text
 
 FOR_BUILTIN = {"temperature": 0.6}  # it is small: the likelier, the better
@@ -55,7 +55,7 @@ def command(
     commands = [f"/{name}" for name in slash.COMMANDS]
     with (
         source(commands, color=screen.color) as asks,
-        open_model(model, screen, warm=not isinstance(asks, Piped), sequences=2, **opening) as llm,
+        load_model(model, screen, warm=not isinstance(asks, Piped), sequences=2, **opening) as llm,
     ):
         if session is not None and Path(session).exists():
             chat = llm.load_chat(session)
@@ -64,22 +64,22 @@ def command(
             chat.think = think if think is not None else chat.think
         else:
             chat = llm.chat(system, template=template, think=think, **said)
-        talk = Talk(llm, screen, asks, ctx.obj, [chat], not isinstance(asks, Piped), session)
-        if talk.interactive:
-            _greet(talk)
-        code = talk.run()
+        repl = Repl(llm, screen, asks, ctx.obj, [chat], not isinstance(asks, Piped), session)
+        if repl.interactive:
+            _greet(repl)
+        code = repl.run()
     sys.exit(code)
 
 
-def _greet(talk: Talk) -> None:
-    info = talk.llm.info
+def _greet(repl: Repl) -> None:
+    info = repl.llm.info
     size = f"{info.parameters / 1e9:.2g}B" if info.parameters >= 1e9 else f"{info.parameters / 1e6:.3g}M"
     room = f"context {info.context:,}" if info.context else "no limit of context"
-    talk.screen.note(
+    repl.screen.note(
         f"{info.name or info.architecture} · {info.architecture} {size} {info.format} · {info.device} · {room}"
     )
-    talk.screen.note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves")
-    talk.show_last()
+    repl.screen.note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves")
+    repl.show_last()
 
 
 def _template(given: str | None) -> str | None:

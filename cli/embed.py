@@ -7,7 +7,7 @@ import click
 
 from rwkv_gpu.errors import BadInput
 
-from .opening import open_model
+from .load_model import load_model
 from .options import FileName, model_argument, opening_options
 from .screen import Screen
 from .texts import read_text
@@ -29,6 +29,6 @@ def command(model: str, texts: tuple[str, ...], path: str | None, opening: dict[
     for number, text in enumerate(said, 1):
         if not text:
             raise BadInput(f"text {number} is empty; it has no vector")
-    with open_model(model, Screen(), **opening) as llm:
+    with load_model(model, Screen(), **opening) as llm:
         for text in said:
             click.echo(json.dumps([round(float(x), 7) for x in llm.embed(text)]))

@@ -9,7 +9,7 @@ from rwkv_gpu import Completion
 from rwkv_gpu.llm.completion import GREEDY
 
 from .bars import prompt_bar
-from .opening import open_model
+from .load_model import load_model
 from .options import FileName, json_option, model_or_builtin, opening_options
 from .sampling import given, sampling_options
 from .screen import Screen
@@ -40,7 +40,7 @@ def command(
     """
     text = given_text(prompt, path, "--prompt")
     screen = Screen()
-    with open_model(model, screen, sequences=1, **opening) as llm, prompt_bar(screen) as bar:
+    with load_model(model, screen, sequences=1, **opening) as llm, prompt_bar(screen) as bar:
         generation = llm.stream(text, on_prompt=bar.update, **given(ctx, settings))
         for event in generation:
             bar.close()

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from .opening import open_model
+from .load_model import load_model
 from .options import FileName, json_option, model_argument, opening_options
 from .screen import Screen
 from .texts import read_text
@@ -22,7 +22,7 @@ from .texts import read_text
 def command(model: str, file: str, window: int | None, opening: dict[str, Any], as_json: bool) -> None:
     """Compute the perplexity of FILE, a text (- is standard input): exp of the mean of -log p over its tokens."""
     text = read_text(file)
-    with open_model(model, Screen(), **opening) as llm:
+    with load_model(model, Screen(), **opening) as llm:
         tokens = len(llm.tokenize(text, special=True))
         value = llm.perplexity(text, window=window)
     if as_json:

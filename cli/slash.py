@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rwkv_gpu.errors import BadInput
 
 if TYPE_CHECKING:
-    from .talk import Talk
+    from .repl import Repl
 
 
 class Leave(Exception):
@@ -21,7 +21,7 @@ class Slash:
 
     takes: str
     help: str
-    run: Callable[["Talk", str], None]
+    run: Callable[["Repl", str], None]
 
 
 def parsed(text: str) -> tuple[str, str] | None:
@@ -30,110 +30,110 @@ def parsed(text: str) -> tuple[str, str] | None:
     return (found[1].lower(), (found[2] or "").strip()) if found else None
 
 
-def run(talk: "Talk", name: str, rest: str) -> None:
+def run(repl: "Repl", name: str, rest: str) -> None:
     """Does a command; BadInput where there is none of that name."""
     name = ALIASES.get(name, name)
     if name not in COMMANDS:
         raise BadInput(f"there is no command /{name}; /help lists them, and a message that begins with / is sent by //")
-    COMMANDS[name].run(talk, rest)
+    COMMANDS[name].run(repl, rest)
 
 
-def show_help(talk: "Talk", _: str) -> None:
+def show_help(repl: "Repl", _: str) -> None:
     width = max(len(f"{name} {slash.takes}") for name, slash in COMMANDS.items())
     for name, slash in COMMANDS.items():
-        talk.screen.note(f"  /{f'{name} {slash.takes}':{width}}  {slash.help}", "")
-    talk.screen.note(
+        repl.screen.note(f"  /{f'{name} {slash.takes}':{width}}  {slash.help}", "")
+    repl.screen.note(
         '  Alt-Enter or Ctrl-J begins a new line, as does Enter after """.\n'
         "  Ctrl-C stops an answer; once more, or Ctrl-D, leaves.",
         "dim",
     )
 
 
-def reset(talk: "Talk", _: str) -> None:
-    talk.chat.reset()
-    talk.screen.note("forgotten" + (", all but the system message" if talk.chat.system else ""))
+def reset(repl: "Repl", _: str) -> None:
+    repl.chat.reset()
+    repl.screen.note("forgotten" + (", all but the system message" if repl.chat.system else ""))
 
 
-def undo(talk: "Talk", _: str) -> None:
-    talk.chat.undo()
-    last = talk.last_question()
-    talk.screen.note(f"dropped; the last question is now: {_short(last)}" if last else "dropped; nothing is left")
+def undo(repl: "Repl", _: str) -> None:
+    repl.chat.undo()
+    last = repl.last_question()
+    repl.screen.note(f"dropped; the last question is now: {_short(last)}" if last else "dropped; nothing is left")
 
 
-def regenerate(talk: "Talk", _: str) -> None:
-    talk.answer(talk.chat.regenerate)
+def regenerate(repl: "Repl", _: str) -> None:
+    repl.answer(repl.chat.regenerate)
 
 
-def edit(talk: "Talk", text: str) -> None:
-    last = talk.last_question()
+def edit(repl: "Repl", text: str) -> None:
+    last = repl.last_question()
     if last is None:
         raise BadInput("the chat has no question yet; ask one first")
-    text = text or talk.source.ask("edit> ", last)
+    text = text or repl.source.ask("edit> ", last)
     if text.strip():
-        talk.answer(lambda **how: talk.chat.edit(text, **how))
+        repl.answer(lambda **how: repl.chat.edit(text, **how))
 
 
-def save(talk: "Talk", path: str) -> None:
-    path = path or (talk.session or "")
+def save(repl: "Repl", path: str) -> None:
+    path = path or (repl.session or "")
     if not path:
-        raise BadInput("say where to: /save talk.chat")
-    talk.chat.save(path)
-    talk.screen.note(f"saved to {path}; /load {path} or --session {path} goes on from here")
+        raise BadInput("say where to: /save my.chat")
+    repl.chat.save(path)
+    repl.screen.note(f"saved to {path}; /load {path} or --session {path} goes on from here")
 
 
-def load(talk: "Talk", path: str) -> None:
+def load(repl: "Repl", path: str) -> None:
     if not path:
-        raise BadInput("say from where: /load talk.chat")
-    talk.replace(talk.llm.load_chat(path))
-    talk.screen.note(f"loaded {path}: {len(talk.chat.messages)} messages, {talk.chat.tokens:,} tokens")
-    talk.show_last()
+        raise BadInput("say from where: /load my.chat")
+    repl.replace(repl.llm.load_chat(path))
+    repl.screen.note(f"loaded {path}: {len(repl.chat.messages)} messages, {repl.chat.tokens:,} tokens")
+    repl.show_last()
 
 
-def fork(talk: "Talk", number: str) -> None:
+def fork(repl: "Repl", number: str) -> None:
     if not number:
-        talk.branches.append(talk.chat.fork())
-        talk.at = len(talk.branches) - 1
-        talk.screen.note(f"this is branch {talk.at + 1} of {len(talk.branches)}; /fork {talk.at} goes back")
+        repl.branches.append(repl.chat.fork())
+        repl.at = len(repl.branches) - 1
+        repl.screen.note(f"this is branch {repl.at + 1} of {len(repl.branches)}; /fork {repl.at} goes back")
         return
-    if not number.isdigit() or not 1 <= int(number) <= len(talk.branches):
-        raise BadInput(f"there is no branch {number}; /fork alone makes one, /fork 1 to {len(talk.branches)} go to one")
-    talk.at = int(number) - 1
-    talk.screen.note(f"branch {number} of {len(talk.branches)}")
-    talk.show_last()
+    if not number.isdigit() or not 1 <= int(number) <= len(repl.branches):
+        raise BadInput(f"there is no branch {number}; /fork alone makes one, /fork 1 to {len(repl.branches)} go to one")
+    repl.at = int(number) - 1
+    repl.screen.note(f"branch {number} of {len(repl.branches)}")
+    repl.show_last()
 
 
-def system(talk: "Talk", text: str) -> None:
+def system(repl: "Repl", text: str) -> None:
     if text:
-        talk.chat.system = None if text == "none" else text
-        talk.screen.note("set; it holds from the next question on")
+        repl.chat.system = None if text == "none" else text
+        repl.screen.note("set; it holds from the next question on")
     else:
-        talk.screen.note(talk.chat.system or "there is no system message; /system TEXT sets one")
+        repl.screen.note(repl.chat.system or "there is no system message; /system TEXT sets one")
 
 
-def set_value(talk: "Talk", rest: str) -> None:
+def set_value(repl: "Repl", rest: str) -> None:
     name, _, value = rest.replace("=", " ", 1).partition(" ")
     if not name:
-        for line in talk.settings():
-            talk.screen.note(f"  {line}", "")
+        for line in repl.settings():
+            repl.screen.note(f"  {line}", "")
     else:
-        talk.set_value(name, value.strip())
+        repl.set_value(name, value.strip())
 
 
-def stats(talk: "Talk", which: str) -> None:
+def stats(repl: "Repl", which: str) -> None:
     if which:
-        talk.shows_stats = switch(which, "/stats")
-    for line in talk.totals():
-        talk.screen.note(f"  {line}", "")
+        repl.shows_stats = switch(which, "/stats")
+    for line in repl.totals():
+        repl.screen.note(f"  {line}", "")
 
 
-def think(talk: "Talk", which: str) -> None:
+def think(repl: "Repl", which: str) -> None:
     if which:
-        talk.chat.think = None if which == "auto" else switch(which, "/think", "auto")
+        repl.chat.think = None if which == "auto" else switch(which, "/think", "auto")
     says = {None: "as the model's template has it", True: "on", False: "off"}
-    talk.screen.note(f"thinking: {says[talk.chat.think]}")
+    repl.screen.note(f"thinking: {says[repl.chat.think]}")
 
 
-def leave(_talk: "Talk", _: str) -> None:
+def leave(_repl: "Repl", _: str) -> None:
     raise Leave
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from ..errors import BadInput, ContextFull
 from ..text.messages import check_messages
 from ..text.template import ChatTemplate
+from .chat_format import ChatFormat, ChatPrompt, Message
 from .completion import TALKING, Completion, Settings, form, sampling
-from .dialect import Asked, Dialect, Message
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
 from .transcript import Transcript
 from .validate import truth
@@ -33,14 +33,14 @@ class Chat:
     def __init__(
         self,
         llm: "LLM",
-        dialect: Dialect,
+        chat_format: ChatFormat,
         *,
         messages: Sequence[Message] = (),
         think: bool | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._llm = llm
-        self._dialect = dialect
+        self._format = chat_format
         self._messages = tuple(messages)
         self._transcript = Transcript()
         self._lock = threading.RLock()
@@ -54,7 +54,7 @@ class Chat:
     @property
     def messages(self) -> list[dict[str, str]]:
         """What was said, as role and content, and as reasoning where there were thoughts."""
-        return [message.shown() for message in self._messages]
+        return [message.as_dict() for message in self._messages]
 
     @property
     def system(self) -> str | None:
@@ -71,12 +71,12 @@ class Chat:
     @property
     def template(self) -> ChatTemplate:
         """What makes a prompt of the messages."""
-        return self._dialect.template
+        return self._format.template
 
     @property
     def tokens(self) -> int:
         """How many tokens of the context it fills."""
-        return self._asked(self._messages).border if self._messages else 0
+        return self._asked(self._messages).message_tokens if self._messages else 0
 
     def send(self, text: str, **settings: Unpack[Settings]) -> Completion:
         """The answer to a question."""
@@ -119,7 +119,7 @@ class Chat:
         """A talk of its own that begins with this one."""
         self._stop_reading()
         settings: Settings = {**self.settings}
-        other = Chat(self._llm, self._dialect, messages=self._messages, think=self.think, settings=settings)
+        other = Chat(self._llm, self._format, messages=self._messages, think=self.think, settings=settings)
         other._transcript = self._transcript
         return other
 
@@ -141,8 +141,8 @@ class Chat:
                 return at
         raise BadInput("the chat has no question yet; ask one first")
 
-    def _asked(self, messages: Sequence[Message]) -> Asked:
-        return self._dialect.ask([message.rendered() for message in messages], [self._transcript], self.think)
+    def _asked(self, messages: Sequence[Message]) -> ChatPrompt:
+        return self._format.prompt([message.for_template() for message in messages], [self._transcript], self.think)
 
     def _ask(
         self, reading: type[R], messages: tuple[Message, ...], on_prompt: OnPrompt | None, settings: Mapping[str, Any]
@@ -151,7 +151,7 @@ class Chat:
         params, shape = sampling(None, self.settings, settings), form({**self.settings, **settings})
         asked = self._asked(messages)
         self._check_room(len(asked.transcript.ids))
-        reader, request = self._dialect.reader(asked, params, shape), self._dialect.request(asked, params, shape)
+        reader, request = self._format.reader(asked, params, shape), self._format.request(asked, params, shape)
         before, this = (self._messages, self._transcript), object()
 
         def record(completion: Completion) -> None:
@@ -162,7 +162,7 @@ class Chat:
                 if not completion.tokens and completion.finish_reason in ("abort", "error"):
                     self._messages, self._transcript = before
                     return
-                answer, self._transcript = asked.answer(self._dialect, completion, reader.stopped)
+                answer, self._transcript = asked.answer(self._format.tokenizer, completion, reader.stopped)
                 self._messages = (*messages, answer)
 
         with self._lock:

@@ -22,8 +22,8 @@ from ..text.tokenizer import Tokenizer
 from . import measures, replies, session, validate
 from .chat import Chat, messages_of
 from .chat_completion import Json
+from .chat_format import ChatFormat, closing
 from .completion import GREEDY, Completion, Settings, form, sampling
-from .dialect import Dialect, closing
 from .driver import Driver
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
 from .reader import Ends, Reader
@@ -34,7 +34,7 @@ Truncate = Literal["left"]
 Messages = Sequence[Mapping[str, object]]
 R = TypeVar("R", bound=Reading)
 AT_EXIT = 1.0  # seconds that the end of a program waits for a step of a model that nobody closed
-TALKS = 32  # whose ids are remembered for prompts that go on with them
+RECENT = 32  # whose ids are remembered for prompts that go on with them
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class LLM:
         self.vocab_size = info.vocabulary
         self.context = info.context
         self._metadata = metadata
-        self._talks: deque[Transcript] = deque(maxlen=TALKS)
+        self._recent: deque[Transcript] = deque(maxlen=RECENT)
         self._driver = Driver(engine)
         self._finalizer = weakref.finalize(self, self._driver.close, AT_EXIT)
 
@@ -210,19 +210,19 @@ class LLM:
     # ------------------------------------------------------------ talk
 
     @cached_property
-    def dialect(self) -> Dialect:
+    def chat_format(self) -> ChatFormat:
         """How the model's own template has it talked to."""
-        return Dialect(self.tokenizer, ChatTemplate.from_metadata(self._metadata), self.vocab_size)
+        return ChatFormat(self.tokenizer, ChatTemplate.from_metadata(self._metadata), self.vocab_size)
 
-    def dialect_of(self, template: str | ChatTemplate | None) -> Dialect:
+    def chat_format_of(self, template: str | ChatTemplate | None) -> ChatFormat:
         """The same by another template: a built-in one by its name, or the jinja2 source of one."""
         if template is None:
-            return self.dialect
+            return self.chat_format
         if isinstance(template, str):
             template = ChatTemplate.from_metadata(self._metadata, name=template)
         if not isinstance(template, ChatTemplate):
             raise BadInput(f"template is {template!r}; it must be a name, a jinja2 source or a ChatTemplate")
-        return Dialect(self.tokenizer, template, self.vocab_size)
+        return ChatFormat(self.tokenizer, template, self.vocab_size)
 
     def chat(
         self,
@@ -240,7 +240,7 @@ class LLM:
         """
         told = [{"role": "system", "content": system}] if system is not None else []
         begun = (*messages_of(told), *messages_of(messages))
-        return Chat(self, self.dialect_of(template), messages=begun, think=think, settings=settings)
+        return Chat(self, self.chat_format_of(template), messages=begun, think=think, settings=settings)
 
     def load_chat(self, path: str | os.PathLike[str]) -> Chat:
         """A talk that `chat.save` wrote."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..engine.request import Request
 from .chat_completion import Json, Reply, Wishes, in_turns
+from .chat_format import ChatPrompt
 from .completion import Completion
-from .dialect import Asked
 from .generation import AsyncGeneration, Generation, Reading
 
 if TYPE_CHECKING:
@@ -35,13 +35,16 @@ def ask(
     """Has messages answered. What earlier answers said keeps its ids."""
     wishes = Wishes.read(given)
     wishes.params.check_vocabulary(llm.vocab_size)
-    dialect = llm.dialect
-    asked = dialect.ask(messages, [*llm._talks], think)
+    chat_format = llm.chat_format
+    asked = chat_format.prompt(messages, [*llm._recent], think)
     Request(asked.transcript.ids).check(llm.vocab_size, llm.context)
     answers = []
     for index in range(wishes.n):
         params = wishes.params_of(index)
-        request, reader = dialect.request(asked, params, wishes.form), dialect.reader(asked, params, wishes.form)
+        request, reader = (
+            chat_format.request(asked, params, wishes.form),
+            chat_format.reader(asked, params, wishes.form),
+        )
         answers.append(llm._read(reading, request, reader, on_end=partial(_remember, llm, asked)))
     return Replying(Reply(wishes, llm.tokenizer, llm.info.name), answers)
 
@@ -89,5 +92,5 @@ def _chunks(reply: Reply, index: int, answer: Generation) -> Iterator[Json]:
     yield reply.closing(index, answer.completion)
 
 
-def _remember(llm: "LLM", asked: Asked, completion: Completion) -> None:
-    llm._talks.append(asked.transcript.said(llm.tokenizer, completion.tokens))
+def _remember(llm: "LLM", asked: ChatPrompt, completion: Completion) -> None:
+    llm._recent.append(asked.transcript.append(llm.tokenizer, completion.tokens))

@@ -12,8 +12,8 @@ from ..engine import state_file
 from ..errors import BadFile, CacheFull, ContextFull
 from . import validate
 from .chat import Chat
+from .chat_format import Message
 from .completion import Settings
-from .dialect import Message
 from .transcript import Cut, Transcript
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _chat(notes: Mapping[str, Any], llm: "LLM") -> Chat:
     if "logit_bias" in settings:
         settings["logit_bias"] = {int(token): bias for token, bias in settings["logit_bias"].items()}
     messages = [Message(role, content, reasoning, raw) for role, content, reasoning, raw in notes["messages"]]
-    return Chat(llm, llm.dialect_of(notes["template"]), messages=messages, think=notes["think"], settings=settings)
+    return Chat(llm, llm.chat_format_of(notes["template"]), messages=messages, think=notes["think"], settings=settings)
 
 
 def _plain(value: Any) -> Any:

@@ -54,7 +54,7 @@ class Transcript:
                 begun = begun._grown(tokenizer, text[len(begun.text) : end])
         return begun
 
-    def said(self, tokenizer: Tokenizer, tokens: Sequence[int]) -> "Transcript":
+    def append(self, tokenizer: Tokenizer, tokens: Sequence[int]) -> "Transcript":
         """This, and then these tokens."""
         nbytes, cuts, pieces = len(self.text), [*self.cuts], [self.text]
         for n, token in enumerate(tokens, len(self.ids) + 1):

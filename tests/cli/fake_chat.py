@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from rwkv_gpu import BadFile, BadInput, Completion, Event, Stats
 from rwkv_gpu.cli import slash
 from rwkv_gpu.cli.keyboard import Piped, source
+from rwkv_gpu.cli.repl import Repl
 from rwkv_gpu.cli.screen import Screen
 from rwkv_gpu.cli.signals import Signals
-from rwkv_gpu.cli.talk import Talk
 
 
 class FakeGeneration:
@@ -119,8 +119,8 @@ def main():
     answer = Path(options.answer).read_text(encoding="utf-8") if options.answer else None
     chat = FakeChat(options.delay, answer=answer)
     with source([f"/{name}" for name in slash.COMMANDS], color=screen.color) as asks:
-        talk = Talk(FakeLLM(), screen, asks, signals, [chat], not isinstance(asks, Piped), options.session)
-        code = talk.run()
+        repl = Repl(FakeLLM(), screen, asks, signals, [chat], not isinstance(asks, Piped), options.session)
+        code = repl.run()
     raise SystemExit(code)
 
 

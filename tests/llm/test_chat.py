@@ -129,9 +129,9 @@ def test_a_chat_that_has_filled_the_context_says_what_to_do():
 
 def test_thoughts_are_told_apart_and_asked_for(rnn):
     chat = rnn.chat(think=True)
-    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).opened == "<think>"
+    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).open_thoughts == "<think>"
     chat.think = False
-    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).opened == ""
+    assert chat._asked(rwkv_gpu.llm.chat.messages_of([{"role": "user", "content": "Hi"}])).open_thoughts == ""
     begun = rnn.chat(messages=[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}])
     assert begun.messages[-1]["content"] == "Yo"
 

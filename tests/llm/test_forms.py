@@ -60,10 +60,10 @@ def test_a_chat_and_openais_shape_hold_to_a_form(llm):
 @pytest.mark.parametrize(("think", "free"), [(True, True), (False, False), (None, False)])
 def test_thoughts_are_free_and_an_answer_is_not(think, free):
     with rwkv_gpu.load(golden("rwkv7-mini-Q8_0.gguf"), device="cpu") as llm:
-        asked = llm.dialect.ask([{"role": "user", "content": "Is it?"}], (), think)
+        asked = llm.chat_format.prompt([{"role": "user", "content": "Is it?"}], (), think)
         if think is None:
-            asked = llm.dialect.ask([{"role": "user", "content": "Is it?"}])
-        grammar = llm.dialect.request(asked, rwkv_gpu.SamplingParams(), Form.of(regex="yes|no")).grammar
+            asked = llm.chat_format.prompt([{"role": "user", "content": "Is it?"}])
+        grammar = llm.chat_format.request(asked, rwkv_gpu.SamplingParams(), Form.of(regex="yes|no")).grammar
         may = np.unpackbits(grammar.mask().view(np.uint8), bitorder="little").sum()
         assert may > 4000 if free else may < 10
 

@@ -27,7 +27,7 @@ def test_a_talk_that_only_grows_keeps_every_id(turns):
         before = said.ids
         prompt = said.prompt(RWKV, [told + question])
         assert prompt.ids[: len(before)] == before
-        said = prompt.said(RWKV, answer)
+        said = prompt.append(RWKV, answer)
         told = as_text(said.text)
     assert RWKV.decode_bytes(said.ids, special=True) == said.text
 
@@ -36,7 +36,7 @@ def test_a_talk_that_only_grows_keeps_every_id(turns):
 def test_history_that_is_written_anew_is_kept_as_far_as_it_agrees(answers, other):
     said = Transcript().prompt(RWKV, ["Hi"])
     for answer in answers:
-        said = said.said(RWKV, answer)
+        said = said.append(RWKV, answer)
     for cut in said.cuts:
         prompt = said.prompt(RWKV, [as_text(said.text[: cut.nbytes]) + "|" + other])
         assert prompt.text == said.text[: cut.nbytes] + b"|" + other.encode()

@@ -11,7 +11,7 @@ from .screen import Screen
 WARM = 32  # tokens of a prompt whose kernels serve longer ones, too
 
 
-def open_model(model: str, screen: Screen, *, warm: bool = False, **opening: Any) -> "rwkv_gpu.LLM":
+def load_model(model: str, screen: Screen, *, warm: bool = False, **opening: Any) -> "rwkv_gpu.LLM":
     """The model, loaded as the options say; `warm` has a GPU compile its kernels now, not at the first question."""
     with loading_bar(screen) as bar:
 

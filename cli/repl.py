@@ -42,7 +42,7 @@ class Totals:
 
 
 @dataclass
-class Talk:
+class Repl:
     """Its parts, and where it stands."""
 
     llm: LLM

@@ -1,0 +1,119 @@
+"""The chat format of a model: how messages become its prompt, where its answers end, and which part is reasoning."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ..engine.request import Request
+from ..engine.sampling_params import SamplingParams
+from ..text.grammar import Form, Grammars
+from ..text.template import ChatTemplate
+from ..text.thinking import Thinking, opens_thinking
+from ..text.tokenizer import Tokenizer
+from .completion import Completion
+from .reader import Ends, Reader
+from .transcript import Transcript, as_bytes, as_text
+from .validate import truth
+
+THINK, END_THINK = "<think>", "</think>"
+TAIL = 64  # bytes at the end of a prompt that show whether it has opened or closed a <think> block
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a chat. `raw` is an answer exactly as the model generated it: later prompts repeat that."""
+
+    role: str
+    content: str
+    reasoning: str = ""
+    raw: str | None = None
+
+    def as_dict(self) -> dict[str, str]:
+        """The form that users of the library get."""
+        message = {"role": self.role, "content": self.content}
+        return {**message, "reasoning": self.reasoning} if self.reasoning else message
+
+    def for_template(self) -> dict[str, str]:
+        """The form that chat templates get."""
+        return {"role": self.role, "content": self.content if self.raw is None else self.raw}
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """A prompt made from messages."""
+
+    transcript: Transcript
+    message_tokens: int  # tokens of the messages; the tokens after them open the answer
+    open_thoughts: str  # the <think> block that the prompt has opened, or nothing
+
+    def answer(self, tokenizer: Tokenizer, completion: Completion, stopped: str | None) -> tuple[Message, Transcript]:
+        """The assistant message that a completion makes, and the transcript extended by it."""
+        generated = as_text(b"".join(tokenizer.piece(token, special=True) for token in completion.tokens))
+        if stopped is not None and stopped in generated:
+            generated = generated[: generated.rindex(stopped)]
+        raw = self.open_thoughts + generated
+        message = Message("assistant", completion.text.strip(), completion.reasoning, raw)
+        return message, self.transcript.append(tokenizer, completion.tokens)
+
+
+class ChatFormat:
+    """A chat template and a tokenizer together."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, vocabulary: int) -> None:
+        self._vocabulary = vocabulary
+        self.tokenizer = tokenizer
+        self.template = template
+        end = template.end_of_turn()
+        special = [token for token in tokenizer.encode(end, parse=True) if not tokenizer.piece(token)]
+        self.stop_ids = frozenset(special[:1])  # of an end such as <|im_end|>\n, its first token
+        self._ends = () if special or not end else (end.rstrip() or end,)
+        between = template.next_turn().rstrip()
+        self._thought_ends = (between,) if between and not special else ()
+
+    def prompt(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        known: Iterable[Transcript] = (),
+        think: bool | None = None,
+    ) -> ChatPrompt:
+        """The prompt for these messages. It reuses the ids of the `known` transcript that agrees with it furthest.
+
+        `think` asks the template for reasoning (True) or for none (False).
+        """
+        variables: dict[str, Any] = {} if truth("think", think) is None else {"enable_thinking": think}
+        whole = self.template.render(messages, add_generation_prompt=True, **variables)
+        pieces = [self.template.render(messages, add_generation_prompt=False, **variables), whole]
+        if not whole.startswith(pieces[0]):
+            pieces = [whole]
+        else:
+            pieces[1] = whole[len(pieces[0]) :]
+        text = as_bytes(whole)
+        nearest = max(known, key=lambda transcript: transcript.common(text).nbytes, default=Transcript())
+        transcript = nearest.prompt(self.tokenizer, pieces)
+        message_tokens = transcript.common(as_bytes(pieces[0])).ids
+        open_thoughts = whole[whole.rindex(THINK) :] if opens_thinking(whole) else ""
+        return ChatPrompt(transcript, message_tokens, open_thoughts)
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Compiles what constrains an answer: a schema, a regular expression or a grammar."""
+        return Grammars(self.tokenizer, self._vocabulary, self.stop_ids)
+
+    def request(self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None) -> Request:
+        """The request to the engine. A form constrains the answer, not the reasoning before it."""
+        grammar = None if form is None else self.grammars.grammar(form, after=END_THINK if prompt.open_thoughts else "")
+        ends = self.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
+        chosen = replace(params, stop_ids=params.stop_ids | self.tokenizer.stop_ids | ends)
+        return Request(prompt.transcript.ids, chosen, grammar, keep=True, marks=(prompt.message_tokens,))
+
+    def reader(self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None) -> Reader:
+        """The reader of the answer. Text that ends a turn may be part of a form, and a form has its own end."""
+        ends = Ends((*params.stop, *(() if form else self._ends)), (*params.stop, *self._thought_ends))
+        thinking = Thinking(as_text(prompt.transcript.text[-TAIL:]))
+        return Reader(self.tokenizer, ends, thinking, closing(self.tokenizer, form))
+
+
+def closing(tokenizer: Tokenizer, form: Form | None) -> frozenset[int]:
+    """Tokens that end an answer in a form, have a text, and are not part of the answer."""
+    return frozenset({tokenizer.eot} if form is not None and tokenizer.eot is not None else ())

@@ -14,7 +14,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from rwkv_gpu.engine.caches import SHORT_PAGES
+from rwkv_gpu.engine.cache.kv import SHORT_PAGES
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device

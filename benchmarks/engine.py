@@ -50,7 +50,7 @@ def decoding(runner: GpuRunner, batch: int, tokens: int, look_ahead: int) -> Eng
         engine.add(Request(ids_of(4, seed), SamplingParams(temperature=0.8, seed=seed, max_tokens=tokens)))
     begun: set[int] = set()
     while len(begun) < batch:
-        begun |= {update.id for update in engine.step() if update.said}
+        begun |= {update.id for update in engine.step() if update.sampled}
     return engine
 
 
@@ -61,7 +61,7 @@ def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, trace: T
     runner.trace = trace
     wall, cpu = time.perf_counter(), time.thread_time()
     while engine.busy:
-        said += sum(len(update.said) for update in engine.step())
+        said += sum(len(update.sampled) for update in engine.step())
         steps += 1
     wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
     runner.trace = None
@@ -86,7 +86,7 @@ def first_token(engine: Engine, ids: Sequence[int], marks: tuple[int, ...] = ())
     engine.add(Request(ids, params, keep=bool(marks), marks=marks))
     while True:
         for update in engine.step():
-            if update.said:
+            if update.sampled:
                 return time.perf_counter() - begin, update.reused
 
 
@@ -102,11 +102,11 @@ def main(model: str, device: str, batches: str, look_aheads: str, tokens: int, p
     counts, aheads = ([int(n) for n in text.split(",")] for text in (batches, look_aheads))
     adapter = choose(list_adapters(), device).adapter
     assert adapter is not None, "this measures a GPU"
-    room = {"slots": max(counts), "chunk_size": chunk_size, "context": prompt + 48, "look_ahead": max(aheads)}
+    options = {"slots": max(counts), "chunk_size": chunk_size, "context": prompt + 48, "look_ahead": max(aheads)}
     with GGUFFile.open(model) if Path(model).exists() else open_synthetic(model) as file, Device(adapter) as opened:
         loaded = load_model(file)
-        promised = fit(opened, file, loaded, **room)
-        runner = GpuRunner(opened, file, loaded, **room)
+        promised = fit(opened, file, loaded, **options)
+        runner = GpuRunner(opened, file, loaded, **options)
         print(f"{model}, {adapter}, chunk {chunk_size}")
         ids = ids_of(prompt, 0)
         first_token(Engine(runner), ids_of(prompt, 7))  # pipelines are compiled

@@ -54,7 +54,7 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (native.Landing, "map", "asking for results"),
     (native.Landing, "take", "wait, and results"),
     (Engine, "_land", "tokens of a step that is done"),
-    (sequence.Running, "update", "news"),
+    (sequence.TokenSequence, "update", "news"),
     (Engine, "step", "all else"),
 )
 
@@ -179,9 +179,9 @@ def main(models: tuple[str, ...], device: str, batches: str, look_ahead: int, to
     clock = statistics.median(-(time.thread_time() - time.thread_time()) for _ in range(1000))
     print(f"{adapter}; to ask for the time twice takes {1e6 * clock:.2f} µs")
     for model in models or tuple(NARROW):
-        room = {"slots": max(counts), "chunk_size": max(counts), "context": 512, "look_ahead": look_ahead}
+        options = {"slots": max(counts), "chunk_size": max(counts), "context": 512, "look_ahead": look_ahead}
         with open_model(model) as file, Device(adapter) as opened:
-            runner = GpuRunner(opened, file, load_model(file), **room)
+            runner = GpuRunner(opened, file, load_model(file), **options)
             print(model)
             for batch in counts:
                 report(runner, batch, tokens, look_ahead, rounds)

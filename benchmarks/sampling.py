@@ -9,9 +9,9 @@ Times are the GPU's own, medians over the replays.
 import click
 import numpy as np
 
-from rwkv_gpu.engine.draws import draw_row
-from rwkv_gpu.engine.pending import Draws
+from rwkv_gpu.engine.device_sampling import draw_row
 from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
@@ -71,7 +71,7 @@ def compare(device: Device, vocabulary: int, rows: int, replays: int) -> None:
         draws = np.array([draw_row(SamplingParams(**settings), 7, seat) for seat in range(rows)], DRAW)
         line = f"{name:28}"
         for shape in ("zipf", "flat"):
-            profile = plans[Draws(draws).how].profile(
+            profile = plans[SamplingInputs(draws).how].profile(
                 rows, {"logits": logits(shape, rows, vocabulary), "draws": draws}, replays
             )
             line += f"{profile.seconds * 1e6:14.1f}"

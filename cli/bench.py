@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rwkv_gpu import __version__
-from rwkv_gpu.engine.room import DEFAULT_LOOK_AHEAD, Kind
+from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD, KVType
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
@@ -57,7 +57,7 @@ def command(
     look_ahead: int,
     tuned: bool,
     output: str,
-    kv: Kind,
+    kv: KVType,
     device: str,
 ) -> None:
     """Measure how fast MODEL, or a synthetic one, reads prompts and says tokens. Numbers can be lists: 1,4,16."""

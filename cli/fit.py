@@ -7,8 +7,8 @@ from typing import Literal
 
 import click
 
+from rwkv_gpu.engine.cache.config import DEFAULT_SEQUENCES, CacheConfig, KVType, shared_tokens
 from rwkv_gpu.engine.fit import Fit, fit
-from rwkv_gpu.engine.room import DEFAULT_SEQUENCES, Kind, Room, shared_tokens
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice, find
 from rwkv_gpu.gpu.device import Device
@@ -36,7 +36,7 @@ def command(
     device: str,
     chunk_size: int | Literal["auto"],
     context: int | None,
-    kv: Kind,
+    kv: KVType,
     as_json: bool,
 ) -> None:
     """Say whether MODEL fits a device, and by which numbers. Exit code 0 is yes, 1 is no."""
@@ -54,7 +54,7 @@ def command(
 
 
 def measure(
-    file: GGUFFile, choice: Choice, chunk_size: int | Literal["auto"], context: int | None = None, kv: Kind = "f16"
+    file: GGUFFile, choice: Choice, chunk_size: int | Literal["auto"], context: int | None = None, kv: KVType = "f16"
 ) -> "Fit | dict[str, int | bool | None]":
     """What the model takes on the chosen device; for numpy, its weights as float32 with its keys and values."""
     model = load_model(file)
@@ -68,8 +68,10 @@ def measure(
                 slots=DEFAULT_SEQUENCES, tokens=shared_tokens(model, context),
             )  # fmt: skip
     needed = sum(4 * math.prod(weight.shape) for weight in model.weights)
-    room = Room.of(model, slots=DEFAULT_SEQUENCES, context=context, kv=kv, tokens=shared_tokens(model, context))
-    needed += room.total(model.caches, model.states)
+    config = CacheConfig.of(
+        model, slots=DEFAULT_SEQUENCES, context=context, kv=kv, tokens=shared_tokens(model, context)
+    )
+    needed += config.total(model.caches, model.states)
     available = host_available()
     return {"needed": needed, "available": available, "fits": available is None or needed <= available}
 

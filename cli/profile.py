@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from rwkv_gpu import __version__
-from rwkv_gpu.engine.room import Kind
+from rwkv_gpu.engine.cache.config import KVType
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.tuned import slug
@@ -44,7 +44,7 @@ def command(
     trace_path: Path | None,
     picture_path: Path | None,
     save: Path | None,
-    kv: Kind,
+    kv: KVType,
     device: str,
     as_json: bool,
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rwkv_gpu.engine.room import DEFAULT_LOOK_AHEAD
+from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile

@@ -114,7 +114,7 @@ def test_decoding_together_equals_decoding_alone(runner):
 def test_a_copy_goes_its_own_way_and_leaves_the_first_alone(runner):
     ids, first, second = ids_of(100, 1), ids_of(5, 2), ids_of(9, 3)
     prefill(runner, ids, slot=0)
-    runner.places.adopt(1, runner.places.keep(0, 100), 100)
+    runner.store.adopt(1, runner.store.keep(0, 100), 100)
     other = prefill(runner, second, slot=1, start=100)[-1]
     mine = prefill(runner, first, slot=0, start=100)[-1]
     assert rms(other, alone(runner, ids + second)) < 1e-4
@@ -132,7 +132,7 @@ def test_keys_and_values_never_pass_through_the_host(adapter, monkeypatch):
     with GGUFFile.open(golden("qwen3-small-Q8_0.gguf")) as file, Device(adapter) as device:
         runner = GpuRunner(device, file, load_model(file), slots=2, chunk_size=128, context=256)
         prefill(runner, ids_of(100, 1), slot=0)
-        runner.places.adopt(1, runner.places.keep(0, 100), 100)
+        runner.store.adopt(1, runner.store.keep(0, 100), 100)
         moved.clear()
         copies = []
         monkeypatch.setattr(Device, "copy", lambda self, source, *a: copies.append(source.purpose))

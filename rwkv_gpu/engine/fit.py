@@ -18,9 +18,9 @@ from ..models.registry import Model
 from ..ops.recorder import Recorder
 from ..ops.recording import MAX_SEGMENTS, Caches, Scratch
 from ..ops.seats import GpuSeats
-from .caches import whole
+from .cache.config import CacheConfig, CacheOptions, check_bindings
+from .cache.kv import whole
 from .parameters import parameters_of
-from .room import Room, Wishes, check_bindings
 
 
 @dataclass(frozen=True)
@@ -59,44 +59,46 @@ def fit(
     model: Model,
     *,
     chunk_size: int = 512,
-    **wishes: Unpack[Wishes],
+    **options: Unpack[CacheOptions],
 ) -> Fit:
     """Adds up what a runner would allocate: weights, states (keys and values too), the scratch of its largest plan."""
-    room = Room.of(model, **wishes)
-    check_bindings(device, model, room)
+    config = CacheConfig.of(model, **options)
+    check_bindings(device, model, config)
     parameters = parameters_of(file, model)
-    return held(device, parameters, model, room, _scratch(device, parameters, model, room, chunk_size))
+    return held(device, parameters, model, config, _scratch(device, parameters, model, config, chunk_size))
 
 
-def held(device: Device, parameters: Sequence[Parameter], model: Model, room: Room, scratch: int = 0) -> Fit:
+def held(device: Device, parameters: Sequence[Parameter], model: Model, config: CacheConfig, scratch: int = 0) -> Fit:
     """What is kept for as long as a model is loaded, and the scratch that a plan was found to take."""
     can = device.capabilities
     return Fit(
         weights=device_bytes(device, parameters),
-        state=room.total(model.caches, model.states),
-        scratch=scratch + GpuSeats.nbytes(room.slots, model.vocabulary),
+        state=config.total(model.caches, model.states),
+        scratch=scratch + GpuSeats.nbytes(config.slots, model.vocabulary),
         available=device_available(device),
         buffer_limit=can.max_buffer,
         binding_limit=can.max_binding,
     )
 
 
-def _scratch(device: Device, parameters: Sequence[Parameter], model: Model, room: Room, chunk_size: int) -> int:
+def _scratch(
+    device: Device, parameters: Sequence[Parameter], model: Model, config: CacheConfig, chunk_size: int
+) -> int:
     """Records the largest plan over buffers that are only numbers."""
     weights = place_weights(device, parameters, lambda nbytes: planned(nbytes, "weights"))
     states = {}
     for state in model.states:
-        nbytes = room.state_bytes(state)
+        nbytes = config.state_bytes(state)
         states[state.name] = Slice(planned(nbytes, "state"), 0, nbytes)
     caches = {}
     for cache in model.caches:
-        keys, values = (whole(planned(room.nbytes(cache), "kv")) for _ in range(2))
+        keys, values = (whole(planned(config.nbytes(cache), "kv")) for _ in range(2))
         caches[cache.name] = keys, values
     recorder = Recorder(
         device, weights, chunk_size, Scratch(device), default_tuning(device.capabilities), states,
-        max_segments=min(chunk_size, room.slots, MAX_SEGMENTS), max_outputs=min(chunk_size, room.slots),
-        caches=Caches(caches, room.kind, room.max_pages), single=chunk_size == 1,
-        seats=GpuSeats(device, room.slots, model.vocabulary, planned),
+        max_segments=min(chunk_size, config.slots, MAX_SEGMENTS), max_outputs=min(chunk_size, config.slots),
+        caches=Caches(caches, config.kind, config.max_pages), single=chunk_size == 1,
+        seats=GpuSeats(device, config.slots, model.vocabulary, planned),
     )  # fmt: skip
     logits = model.forward(recorder, recorder.input("ids", np.uint32, (chunk_size,)))
     return recorder.scratch_bytes([logits, recorder.sample(logits)]) + 2 * StepBuffer.HEADER

@@ -14,7 +14,7 @@ LONGEST = 512  # a repetition longer than this counts as this long
 RESCALE = 1e100
 
 
-class Counts:
+class TokenCounts:
     """How often each token was said, in the last n tokens or fading by a factor each token."""
 
     def __init__(self, last_n: int, decay: float) -> None:
@@ -58,7 +58,7 @@ class Counts:
         return ids[said], counts[said]
 
 
-def penalise(logits: Floats, counts: Counts, params: SamplingParams) -> None:
+def penalise(logits: Floats, counts: TokenCounts, params: SamplingParams) -> None:
     """Changes the logits of what was said, in place.
 
     x = x / repetition where x > 0, else x · repetition;  x = x - presence - count · frequency
@@ -69,7 +69,7 @@ def penalise(logits: Floats, counts: Counts, params: SamplingParams) -> None:
     logits[ids] = x - params.presence_penalty - count * params.frequency_penalty
 
 
-class History:
+class TokenHistory:
     """Every token so far, in one growing array."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ def repetitions(ids: npt.NDArray[np.int64], shortest: int, breakers: npt.NDArray
     return lengths
 
 
-def break_repetitions(logits: Floats, history: History, params: SamplingParams) -> None:
+def break_repetitions(logits: Floats, history: TokenHistory, params: SamplingParams) -> None:
     """DRY, in place: x = x - multiplier · base^(n - allowed_length) for what goes on with a repetition of n tokens."""
     ids = history.last(params.dry_last_n)
     breakers = np.array(sorted(params.dry_breakers), np.int64)

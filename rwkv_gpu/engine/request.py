@@ -11,8 +11,6 @@ from ..errors import BadInput, ContextFull, RwkvGpuError
 from .sampling import Sampled
 from .sampling_params import SamplingParams
 
-Said = Sampled  # a token that counts: stop ids do not
-
 
 class Grammar(Protocol):
     """Which tokens may come next."""
@@ -56,7 +54,7 @@ class Update(NamedTuple):
     """News of one request."""
 
     id: int
-    said: tuple[Said, ...]  # new tokens, in order; a stop id is not among them
+    sampled: tuple[Sampled, ...]  # new tokens, in order; a stop id is not among them
     prompt_done: int  # tokens of the prompt that were fed so far, of all
     prompt_tokens: int
     reused: int  # of them, taken from what other requests left

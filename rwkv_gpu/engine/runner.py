@@ -27,15 +27,15 @@ from ..ops.seats import GpuSeats, HostSeats
 from ..ops.self_test import tuning_for
 from ..ops.vocabulary import Choosing
 from .blas import Blas
-from .caches import GpuCaches, HostCaches, Paged, names
-from .draws import Chosen, penalises, window
+from .cache.config import CacheConfig, CacheOptions, check_bindings
+from .cache.kv import GpuKVCache, HostKVCache, PagedKVCache, names
+from .cache.states import StatePages
+from .cache.store import SequenceStore
+from .device_sampling import SampledRow, penalises, window
 from .fit import held
 from .parameters import parameters_of
-from .pending import Answer, Done, Draws, Pending
-from .places import Places
-from .room import Room, Wishes, check_bindings
 from .sampling_params import SamplingParams
-from .states import StatePages
+from .step_result import Answer, CompletedStep, PendingStep, SamplingInputs
 
 Logits = npt.NDArray[np.float32]
 Output = Literal["logits", "hidden"] | Choosing  # how tokens are chosen, where they are
@@ -49,15 +49,15 @@ class Runner(Protocol):
     slots: int  # sequences that it has room for
     chunk_size: int  # rows that a step may have
     context: int | None  # positions that a sequence may have, where there is a limit
-    room: Room
-    places: Places
+    cache_config: CacheConfig
+    store: SequenceStore
     page_and_state_bytes: tuple[int, int]  # of all layers
 
     @property
     def ahead(self) -> int:
         """Steps under way that keep it busy: more make nothing faster."""
 
-    def submit(self, batch: Batch, draws: Draws) -> Pending:
+    def submit(self, batch: Batch, draws: SamplingInputs) -> PendingStep:
         """Sets a step going that samples, and that may feed what was sampled before. The batch is a placed one."""
 
     def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
@@ -98,30 +98,30 @@ class GpuRunner:
         tuning: Tuning | None = None,
         layers_per_submit: int = 0,
         progress: Progress | None = None,
-        **wishes: Unpack[Wishes],
+        **options: Unpack[CacheOptions],
     ) -> None:
-        self.room = room = Room.of(model, **wishes)
-        check_bindings(device, model, room)
+        self.cache_config = config = CacheConfig.of(model, **options)
+        check_bindings(device, model, config)
         parameters = parameters_of(file, model)
-        held(device, parameters, model, room).check()  # before anything is allocated
+        held(device, parameters, model, config).check()  # before anything is allocated
         self.device = device
         self.model = model
         self.vocabulary = model.vocabulary
-        self.slots = room.slots
+        self.slots = config.slots
         self.chunk_size = chunk_size
         self.layers_per_submit = layers_per_submit
         self.tuning = tuning or tuning_for(device)
         self.weights = load_weights(device, file, parameters, progress)
         self._states: dict[str, Buffer] = {}
         for state in model.states:
-            self._states[state.name] = device.buffer(room.state_bytes(state), "state")
-        self._caches = GpuCaches(device, model.caches, room)
-        self.places = places_of(model, room, self._caches)
-        self.page_and_state_bytes = room.each(model.caches, model.states)
-        self.context = room.context if model.caches else None
-        self.seats = GpuSeats(device, room.slots, model.vocabulary)
+            self._states[state.name] = device.buffer(config.state_bytes(state), "state")
+        self._caches = GpuKVCache(device, model.caches, config)
+        self.store = sequence_store(model, config, self._caches)
+        self.page_and_state_bytes = config.each(model.caches, model.states)
+        self.context = config.context if model.caches else None
+        self.seats = GpuSeats(device, config.slots, model.vocabulary)
         self._ring = ReadbackRing(device)
-        self._pace = Pace(room.look_ahead)
+        self._pace = Pace(config.look_ahead)
         self._bundle: Bundle | None = None
         self._scratch = Scratch(device)
         self.trace: Trace | None = None  # to see when steps begin and end
@@ -129,9 +129,9 @@ class GpuRunner:
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch with a place for all that it writes; what a plan can run."""
-        return self.places.prepare(batch)
+        return self.store.prepare(batch)
 
-    def submit(self, batch: Batch, draws: Draws) -> Pending:
+    def submit(self, batch: Batch, draws: SamplingInputs) -> PendingStep:
         how = draws.how
         plan = self.plan_for(batch, how if batch.single or how == "masked" else "any")
         inputs = batch.arrays() | {"draws": draws.rows, "masks": draws.masks}
@@ -149,7 +149,7 @@ class GpuRunner:
         alone = draws.logits or not batch.single or self.layers_per_submit
         if alone or bundle.steps >= self._pace.enough:
             self.device.settle()
-        return GpuPending(bundle, turn, rows, draws.logits)
+        return GpuPendingStep(bundle, turn, rows, draws.logits)
 
     def _stamps(self) -> Stamps:
         """What the next pass is to write of its begin and end."""
@@ -161,7 +161,7 @@ class GpuRunner:
 
     def run_ahead(self, steps: int) -> None:
         """Lets so many be under way, and no more than there is room for."""
-        self._pace.look_ahead = min(steps, self.room.look_ahead)
+        self._pace.look_ahead = min(steps, self.cache_config.look_ahead)
 
     def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
         if penalises(params):
@@ -221,7 +221,9 @@ class GpuRunner:
         if what == "logits":
             return recorder.finish({what: logits})
         chosen = recorder.sample(logits, how=what)
-        return recorder.finish({"chosen": chosen, "logits": logits}, most_of(self.room.look_ahead), each=["chosen"])
+        return recorder.finish(
+            {"chosen": chosen, "logits": logits}, most_of(self.cache_config.look_ahead), each=["chosen"]
+        )
 
     def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
         return shapes_of(self.model, length)
@@ -230,15 +232,15 @@ class GpuRunner:
         arrays = {}
         for state in self.model.states:
             nbytes = 4 * int(np.prod(state.shape))
-            data = self.device.read(self._states[state.name], nbytes, self.places.state(slot) * nbytes)
+            data = self.device.read(self._states[state.name], nbytes, self.store.state(slot) * nbytes)
             arrays[state.name] = np.frombuffer(data, np.float32).reshape(state.shape)
         return arrays | self._caches.read(slot)
 
     def write_state(self, slot: int, length: int, states: StateArrays) -> None:
-        self.places.begin(slot, length)
+        self.store.begin(slot, length)
         for state in self.model.states:
             array = states[state.name].astype(np.float32)
-            self.device.write(self._states[state.name], array, self.places.state(slot) * array.nbytes)
+            self.device.write(self._states[state.name], array, self.store.state(slot) * array.nbytes)
         self._caches.write(slot, states)
 
     def close(self) -> None:
@@ -246,7 +248,7 @@ class GpuRunner:
 
 
 @dataclass(frozen=True)
-class GpuPending:
+class GpuPendingStep:
     """A step on its way back from the GPU."""
 
     bundle: Bundle
@@ -257,7 +259,7 @@ class GpuPending:
     def wait(self) -> Answer:
         data = self.bundle.take(self.turn)
         logits = np.frombuffer(data, np.float32)[4 * self.rows :].reshape(self.rows, -1) if self.logits else None
-        return Answer(Chosen.rows(data, self.rows), logits)
+        return Answer(SampledRow.rows(data, self.rows), logits)
 
 
 class HostRunner:
@@ -271,34 +273,34 @@ class HostRunner:
         model: Model,
         *,
         chunk_size: int = 512,
-        **wishes: Unpack[Wishes],
+        **options: Unpack[CacheOptions],
     ) -> None:
-        self.room = room = Room.of(model, **wishes)
+        self.cache_config = config = CacheConfig.of(model, **options)
         self.model = model
         self.vocabulary = model.vocabulary
-        self.slots = room.slots
+        self.slots = config.slots
         self.chunk_size = chunk_size
         self._blas = Blas()
         sizes = [math.prod(weight.shape[-2:]) for weight in model.weights if len(weight.shape) > 1]
         self._matrix = sum(sizes) // len(sizes)  # numbers of a matrix, on average
         self._weights: Mapping[str, npt.NDArray[Any]] = host_weights(file, parameters_of(file, model))
-        self._states = {state.name: np.zeros((room.states, *state.shape), np.float32) for state in model.states}
-        self.seats = HostSeats(room.slots, model.vocabulary)
-        self._caches = HostCaches(model.caches, room)
-        self.places = places_of(model, room, self._caches)
-        self.page_and_state_bytes = room.each(model.caches, model.states)
-        self.context = room.context if model.caches else None
+        self._states = {state.name: np.zeros((config.states, *state.shape), np.float32) for state in model.states}
+        self.seats = HostSeats(config.slots, model.vocabulary)
+        self._caches = HostKVCache(model.caches, config)
+        self.store = sequence_store(model, config, self._caches)
+        self.page_and_state_bytes = config.each(model.caches, model.states)
+        self.context = config.context if model.caches else None
 
     def prepare(self, batch: Batch) -> Batch:
-        return self.places.prepare(batch)
+        return self.store.prepare(batch)
 
-    def submit(self, batch: Batch, draws: Draws) -> Pending:
+    def submit(self, batch: Batch, draws: SamplingInputs) -> PendingStep:
         reference = self._reference(batch, Drawing(self.seats, draws.rows, draws.masks))
         with self._blas.sized(batch.rows * self._matrix):
             logits = self.model.forward(reference, batch.ids)
         words = reference.sample(logits, how=draws.how)
-        chosen = Chosen.rows(words.tobytes(), len(words))
-        return Done(Answer(chosen, logits if draws.logits else None))
+        chosen = SampledRow.rows(words.tobytes(), len(words))
+        return CompletedStep(Answer(chosen, logits if draws.logits else None))
 
     def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
         if penalises(params):
@@ -321,23 +323,23 @@ class HostRunner:
         return shapes_of(self.model, length)
 
     def read_state(self, slot: int) -> StateArrays:
-        arrays = {name: array[self.places.state(slot)].copy() for name, array in self._states.items()}
+        arrays = {name: array[self.store.state(slot)].copy() for name, array in self._states.items()}
         return arrays | self._caches.read(slot)
 
     def write_state(self, slot: int, length: int, states: StateArrays) -> None:
-        self.places.begin(slot, length)
+        self.store.begin(slot, length)
         for name, array in self._states.items():
-            array[self.places.state(slot)] = states[name]
+            array[self.store.state(slot)] = states[name]
         self._caches.write(slot, states)
 
     def close(self) -> None:
         self._weights, self._states = {}, {}
 
 
-def places_of(model: Model, room: Room, caches: Paged) -> Places:
+def sequence_store(model: Model, config: CacheConfig, caches: PagedKVCache) -> SequenceStore:
     """The pages and states of a model's sequences."""
-    states = StatePages(room.states, room.history, room.apart) if model.states else None
-    return Places(caches.pager if model.caches else None, states, caches.copy_pages)
+    states = StatePages(config.states, config.history, config.apart) if model.states else None
+    return SequenceStore(caches.pager if model.caches else None, states, caches.copy_pages)
 
 
 def shapes_of(model: Model, length: int) -> dict[str, tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """From logits to the next token, on the host: one sampler a sequence. Knows token ids only.
 
 The order is llama.cpp's: logit bias, penalties, DRY, top-k, typical, top-p, min-p, XTC, temperature, draw; a grammar's
-mask comes before top-k. What a device can do by itself gives the same tokens there (see `draws.py`).
+mask comes before top-k. What a device can do by itself gives the same tokens there (see `device_sampling.py`).
 """
 
 import math
@@ -16,7 +16,7 @@ from ..errors import BadInput, BadNumbers
 from ..ops.draw import draw, toss
 from ..ops.sampling import allowed
 from ..ops.truncation import Logits, Places, min_p, softmax, surprising, top_k, top_p, typical, xtc
-from .penalties import Counts, History, break_repetitions, penalise
+from .penalties import TokenCounts, TokenHistory, break_repetitions, penalise
 from .sampling_params import SamplingParams
 
 __all__ = ["Sampled", "Sampler", "SamplingParams"]
@@ -44,8 +44,8 @@ class Sampler:
         self._number = 0  # of draws so far
         self._biased = np.array(list(params.logit_bias), np.int64)
         self._biases = np.array(list(params.logit_bias.values()), np.float32)
-        self._counts = Counts(params.penalty_last_n, params.penalty_decay) if params.penalises else None
-        self._history = History() if params.dry_multiplier > 0 else None
+        self._counts = TokenCounts(params.penalty_last_n, params.penalty_decay) if params.penalises else None
+        self._history = TokenHistory() if params.dry_multiplier > 0 else None
         self._mu = 2 * params.mirostat_tau
         truncations: tuple[tuple[bool, Callable[[Logits], Places]], ...] = (
             (params.top_k > 0, partial(top_k, k=params.top_k)),

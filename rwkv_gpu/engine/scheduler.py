@@ -3,27 +3,27 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .sequence import Running
+from .sequence import TokenSequence
 
 
-class Share(NamedTuple):
+class ScheduledChunk(NamedTuple):
     """The next tokens of one sequence in a step."""
 
-    running: Running
+    sequence: TokenSequence
     start: int
     end: int  # tokens that the sequence will have been fed
     last: bool  # whether nothing that is known is left, so that the next token can be drawn
 
 
-def schedule(runnings: Sequence[Running], rows: int) -> list[Share]:
-    """Shares of at most so many rows, in the order in which the requests came; each ends at its borders."""
-    shares = []
-    for running in sorted(runnings, key=lambda running: not running.decodes):  # stable
-        start = running.fed
-        end = start + min(running.to_feed, rows)
+def schedule(sequences: Sequence[TokenSequence], rows: int) -> list[ScheduledChunk]:
+    """Shares of at most so many rows, in the order in which the requests came; each ends at its boundaries."""
+    chunks = []
+    for sequence in sorted(sequences, key=lambda sequence: not sequence.decodes):  # stable
+        start = sequence.fed
+        end = start + min(sequence.to_feed, rows)
         if end > start:
-            if running.borders:
-                end = min([end, *(border for border in running.borders if border > start)])
-            shares.append(Share(running, start, end, end >= len(running.ids)))
+            if sequence.boundaries:
+                end = min([end, *(boundary for boundary in sequence.boundaries if boundary > start)])
+            chunks.append(ScheduledChunk(sequence, start, end, end >= len(sequence.ids)))
             rows -= end - start
-    return shares
+    return chunks

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..engine.request import Said, Update
+from ..engine.request import Update
+from ..engine.sampling import Sampled
 from ..text.thinking import Part
 from .completion import Event, Reason, Stats
 from .reader import Reader
@@ -49,7 +50,7 @@ class Answer:
         if update.prompt_done != self._fed:
             self._fed = update.prompt_done
             self._put(Fed(update.prompt_done, update.prompt_tokens))
-        for left, said in zip(range(len(update.said) - 1, -1, -1), update.said, strict=True):
+        for left, said in zip(range(len(update.sampled) - 1, -1, -1), update.sampled, strict=True):
             self._say(said, last=not left and update.finish_reason == "stop")
             if self._reader.stopped is not None:
                 self._finish(End("stop"))
@@ -72,7 +73,7 @@ class Answer:
         prompted = self._prompted or now
         return Stats(self._prompt_tokens, self._reused, new_tokens, prompted - self._began, now - prompted)
 
-    def _say(self, said: Said, last: bool) -> None:
+    def _say(self, said: Sampled, last: bool) -> None:
         if self._prompted is None:
             self._prompted = time.perf_counter()
         self._said += 1

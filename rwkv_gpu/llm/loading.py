@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any, Literal
 
 from ..builtin import builtin_model
+from ..engine.cache.config import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, DEFAULT_SEQUENCES, KVType, shared_tokens
 from ..engine.engine import Engine
-from ..engine.room import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, DEFAULT_SEQUENCES, Kind, shared_tokens
 from ..engine.runner import GpuRunner, HostRunner, Runner
 from ..engine.state_file import fingerprint
 from ..errors import BadInput
@@ -43,7 +43,7 @@ def load(
     chunk_size: int | Literal["auto"] = DEFAULT_CHUNK,
     sequences: int = DEFAULT_SEQUENCES,
     context: int | None = None,
-    kv: Kind = "f16",
+    kv: KVType = "f16",
     tokens: int | None = None,
     cache_bytes: int = DEFAULT_CACHE,
     look_ahead: int | None = None,
@@ -81,14 +81,14 @@ def load(
         model = load_model(file)
         tokenizer = load_tokenizer(file.metadata)
         choice = find(str(device))
-        room: dict[str, Any] = {
+        options: dict[str, Any] = {
             "slots": sequences, "chunk_size": chunk or DEFAULT_CHUNK, "context": context, "kv": kv,
             "tokens": tokens or shared_tokens(model, context), "cache_bytes": cache_bytes,
             "look_ahead": DEFAULT_LOOK_AHEAD if look_ahead is None else look_ahead,
         }  # fmt: skip
         runner: Runner
         if choice.adapter is None:
-            runner = HostRunner(file, model, **room)
+            runner = HostRunner(file, model, **options)
             if progress is not None:
                 progress(file.nbytes, file.nbytes)
         else:
@@ -97,11 +97,11 @@ def load(
                 found = find_tuned(choice.adapter, opened.capabilities, folder)
                 if found is not None:
                     if look_ahead is None and found.look_ahead is not None:
-                        room["look_ahead"] = found.look_ahead
-                    room["chunk_size"] = chunk or found.chunk_size or DEFAULT_CHUNK
+                        options["look_ahead"] = found.look_ahead
+                    options["chunk_size"] = chunk or found.chunk_size or DEFAULT_CHUNK
                     layers_per_submit = found.layers_per_submit if layers_per_submit is None else layers_per_submit
-                room |= {"tuning": tuning_for(opened, found), "layers_per_submit": layers_per_submit or 0}
-                runner = GpuRunner(opened, file, model, progress=progress, **room)
+                options |= {"tuning": tuning_for(opened, found), "layers_per_submit": layers_per_submit or 0}
+                runner = GpuRunner(opened, file, model, progress=progress, **options)
             except BaseException:
                 opened.close()
                 raise

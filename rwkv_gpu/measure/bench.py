@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..engine.draws import draw_row
-from ..engine.pending import Draws, Pending
+from ..engine.device_sampling import draw_row
 from ..engine.runner import GpuRunner, Output, Runner
 from ..engine.sampling_params import SamplingParams
+from ..engine.step_result import PendingStep, SamplingInputs
 from ..gpu.plan import Plan
 from ..ops.batch import Batch
 from ..ops.sampling import DRAW
@@ -129,7 +129,7 @@ def per_layer(plan: Plan) -> float:
 
 def on_gpu(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int | None = None) -> Timing:
     """One pass. Of decode some steps are under way before the tokens of the first are known, as in the engine."""
-    ahead = runner.room.look_ahead if look_ahead is None else look_ahead
+    ahead = runner.cache_config.look_ahead if look_ahead is None else look_ahead
     runner.run_ahead(ahead)
     rewind(runner, work)
     return run(runner, work, steps, ahead)
@@ -137,7 +137,7 @@ def on_gpu(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: in
 
 def run(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int) -> Timing:
     """The steps of a workload, from where its sequences are."""
-    flights = deque[Pending]()
+    flights = deque[PendingStep]()
     draws = greedy(steps[0])
     begin, host = time.perf_counter(), time.thread_time()  # who waits computes nothing
     for step in steps:
@@ -157,10 +157,10 @@ def run(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int) 
     return Timing(time.perf_counter() - begin, time.thread_time() - host)
 
 
-def greedy(step: Batch) -> Draws:
+def greedy(step: Batch) -> SamplingInputs:
     """Every sequence says what is likeliest; the next step says something else all the same."""
     rows = [draw_row(SamplingParams(temperature=0.0), 0, segment.slot) for segment in step.segments]
-    return Draws(np.array(rows, DRAW))
+    return SamplingInputs(np.array(rows, DRAW))
 
 
 def on_host(runner: Runner, work: Workload, steps: list[Batch]) -> Timing:
@@ -176,7 +176,7 @@ def on_host(runner: Runner, work: Workload, steps: list[Batch]) -> Timing:
 def rewind(runner: Runner, work: Workload) -> None:
     """Puts every sequence to where the workload begins; nothing is said on the way there: it costs alike."""
     for slot in range(runner.slots):
-        runner.places.begin(slot, work.depth if slot < work.batch else 0)
+        runner.store.begin(slot, work.depth if slot < work.batch else 0)
 
 
 def spans(step: Batch) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.draws import draw_row
+from ..engine.device_sampling import draw_row
 from ..engine.sampling_params import SamplingParams
 from ..gguf.formats import FORMATS, Format
 from ..gpu.defaults import default_tuning

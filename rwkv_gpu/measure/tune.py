@@ -103,6 +103,6 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     chunk = tuner.setting("chunk size", min(512, longest), limits.chunks, prefill)
     layers = tuner.setting("layers per submit", 0, (1, 2, 4, 8, 16), cut)
     runner.layers_per_submit = layers
-    most = runner.room.look_ahead
+    most = runner.cache_config.look_ahead
     ahead = tuner.setting("look-ahead", most, (0, 1, 2, 3, 7, most), lambda n: pass_seconds(runner, said, n))
     return Found(tuner.tuning, chunk, layers, ahead, tuple(tuner.choices))

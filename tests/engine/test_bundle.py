@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rwkv_gpu import builtin_model
-from rwkv_gpu.engine.draws import draw_row
-from rwkv_gpu.engine.pending import Draws
+from rwkv_gpu.engine.device_sampling import draw_row
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.errors import DeviceLost
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.bundle import PORTION, Pace
@@ -28,8 +28,8 @@ PARAMS = SamplingParams(temperature=1.0, top_p=0.9, presence_penalty=0.5, seed=7
 @pytest.fixture(params=["tiny-rwkv7.gguf", "tiny-llama.gguf"])
 def runner(request, adapter) -> Iterator[GpuRunner]:
     with GGUFFile.open(golden(request.param)) as file:
-        room = {"slots": 2, "chunk_size": 2, "context": 256, "look_ahead": STEPS}
-        made = GpuRunner(Device(adapter), file, load_model(file), **room)
+        options = {"slots": 2, "chunk_size": 2, "context": 256, "look_ahead": STEPS}
+        made = GpuRunner(Device(adapter), file, load_model(file), **options)
     yield made
     made.close()
 
@@ -43,12 +43,12 @@ def submitted(runner: GpuRunner, steps: range) -> list:
         rows = [draw_row(PARAMS, seed, seed) for seed in (0, 1)]
         for row in rows:
             row["number"] = row["tokens"] = at
-        pending.append(runner.submit(batch, Draws(np.array(rows, DRAW))))
+        pending.append(runner.submit(batch, SamplingInputs(np.array(rows, DRAW))))
     return pending
 
 
 def said(pending: list) -> list[list[int]]:
-    return [[chosen.said().token for chosen in one.wait().chosen] for one in pending]
+    return [[chosen.sampled().token for chosen in one.wait().chosen] for one in pending]
 
 
 class Steady(Pace):
@@ -66,7 +66,7 @@ class Quick(Pace):
 def begin(runner: GpuRunner, pace: Pace) -> list[int]:
     """Forgets the sequences, and notes from here on how many steps each submit has."""
     for slot in (0, 1):
-        runner.places.forget(slot)
+        runner.store.forget(slot)
         runner.remember(slot, [], PARAMS)
     runner._pace = pace
     counts: list[int] = []

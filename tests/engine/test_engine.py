@@ -72,7 +72,7 @@ def drive(engine: Engine, steps: int = 10_000) -> dict[int, list[Update]]:
 
 
 def tokens(updates: list[Update]) -> list[int]:
-    return [said.token for update in updates for said in update.said]
+    return [said.token for update in updates for said in update.sampled]
 
 
 def alone(runner: Runner, request: Request) -> list[int]:
@@ -179,7 +179,7 @@ def test_numbers_that_are_none_end_one_request_and_leave_its_mates_as_they_are(a
     ids = [engine.add(request) for request in asked]
     news = drive(engine, steps=4)
     state = {name: np.full_like(array, np.nan) for name, array in runner.read_state(1).items()}
-    length = runner.places.length(1)
+    length = runner.store.length(1)
     runner.write_state(1, length, state)
     for id, updates in drive(engine).items():
         news.setdefault(id, []).extend(updates)
@@ -238,13 +238,13 @@ def test_memory_that_runs_out_ends_every_request_and_leaves_a_usable_engine(runn
     request = requests(1)[0]
     expected = alone(small_twin(runner), request)
     engine, inner = Engine(runner), runner.submit
-    free = runner.places.free
+    free = runner.store.free
     ids = [engine.add(request) for request in requests(6)]
     drive(engine, steps=3)
     runner.submit = full
     news = drive(engine)
     assert all(isinstance(news[id][-1].error, OutOfMemory) for id in ids if id in news)
-    assert runner.places.free == free
+    assert runner.store.free == free
     runner.submit = inner
     id = engine.add(request)
     assert tokens(drive(engine)[id]) == expected
@@ -264,7 +264,7 @@ def test_a_request_that_gave_its_pages_back_says_the_same():
     news = drive(engine)
     assert [tokens(news[id]) for id in ids] == expected
     assert sum(counting.rows) > sum(50 + n + 24 for n in range(3)), "nobody gave any page back"
-    assert runner.places.free == (4, 0)
+    assert runner.store.free == (4, 0)
 
 
 def test_a_given_text_and_requests_that_do_not_fit_together_take_turns():
@@ -287,7 +287,7 @@ def test_a_given_text_and_requests_that_do_not_fit_together_take_turns():
                 news.setdefault(update.id, []).append(update)
         assert [tokens(news[id]) for id in ids] == expected
         np.testing.assert_allclose(np.concatenate(rows), np.concatenate([logits, logits]), atol=1e-4)
-        assert runner.places.free == (tokens_in_all // 64, 0)
+        assert runner.store.free == (tokens_in_all // 64, 0)
 
 
 def test_what_is_kept_gives_way_before_anybody_who_runs():
@@ -298,19 +298,19 @@ def test_what_is_kept_gives_way_before_anybody_who_runs():
         drive(engine)
     assert sum(counting.rows) == 6 * 119
     assert len(engine.prefixes) == 3  # a full page each
-    assert runner.places.free == (1, 0)
+    assert runner.store.free == (1, 0)
 
 
 def test_100_aborted_requests_leave_every_page_free(runner):
     engine = Engine(runner)
-    free = runner.places.free
+    free = runner.store.free
     for n in range(100):
         id = engine.add(Request(ids_of(5 + n % 9, n), SamplingParams(temperature=0, max_tokens=9)))
         drive(engine, steps=n % 3)
         engine.abort(id)
     drive(engine)
     engine.prefixes.clear()
-    assert runner.places.free == free
+    assert runner.store.free == free
 
 
 # ---------------------------------------------------------------- reuse
@@ -371,7 +371,7 @@ def test_a_stopped_answer_counts_as_far_as_it_was_told_to(runner, said):
         news += engine.step()
     engine.stop(id, said)
     [last] = drive(engine)[id]
-    assert (last.finish_reason, last.said) == ("stop", ())
+    assert (last.finish_reason, last.sampled) == ("stop", ())
     kept = [*ids, *tokens(news)[:said], *ids_of(3, 1)]
     id = engine.add(Request(kept, params))
     after = drive(engine)[id]
@@ -446,7 +446,7 @@ def test_host_device_and_grammar_share_their_steps(any_runner):
     news = drive(engine)
     for name, said in expected.items():
         assert tokens(news[ids[name]]) == said, name
-    assert all(len(said.top) == 3 for update in news[ids["host"]] for said in update.said)
+    assert all(len(said.top) == 3 for update in news[ids["host"]] for said in update.sampled)
     evens = tokens(news[ids["grammar"]])
     assert evens == asked["grammar"].grammar.said
     assert len(evens) == 4 and all(token % 2 == 0 for token in evens)

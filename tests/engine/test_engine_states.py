@@ -9,15 +9,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from rwkv_gpu.engine.draws import Chosen
+from rwkv_gpu.engine.cache.config import CacheConfig
+from rwkv_gpu.engine.cache.pager import Pager
+from rwkv_gpu.engine.cache.states import StatePages
+from rwkv_gpu.engine.cache.store import SequenceStore
+from rwkv_gpu.engine.device_sampling import SampledRow
 from rwkv_gpu.engine.engine import Engine
-from rwkv_gpu.engine.pager import Pager
-from rwkv_gpu.engine.pending import Answer
-from rwkv_gpu.engine.places import Places
 from rwkv_gpu.engine.request import Request
-from rwkv_gpu.engine.room import Room
 from rwkv_gpu.engine.sampling import SamplingParams
-from rwkv_gpu.engine.states import StatePages
+from rwkv_gpu.engine.step_result import Answer
 from rwkv_gpu.ops.sampling import SAID
 from rwkv_gpu.ops.vocabulary import PAGE
 
@@ -39,7 +39,7 @@ class Later:
 
     def wait(self) -> Answer:
         self.runner.under_way -= 1
-        return Answer(Chosen.rows(self.chosen.tobytes(), len(self.chosen)), None)
+        return Answer(SampledRow.rows(self.chosen.tobytes(), len(self.chosen)), None)
 
 
 class Fake:
@@ -50,12 +50,14 @@ class Fake:
     page_and_state_bytes = 1, 1
 
     def __init__(self, pages: int, checkpoints: int, *, attends: bool, recurs: bool, look_ahead: int) -> None:
-        self.room = Room(CONTEXT, SLOTS, "f32", pages * PAGE, look_ahead, checkpoints, 8)
+        self.cache_config = CacheConfig(CONTEXT, SLOTS, "f32", pages * PAGE, look_ahead, checkpoints, 8)
         self.pager = Pager(pages, CONTEXT) if attends else None
-        self.stated = StatePages(self.room.states, self.room.history, self.room.apart) if recurs else None
-        self.places = Places(self.pager, self.stated, self.copy)
+        self.stated = (
+            StatePages(self.cache_config.states, self.cache_config.history, self.cache_config.apart) if recurs else None
+        )
+        self.store = SequenceStore(self.pager, self.stated, self.copy)
         self.memory = np.zeros((pages, PAGE), np.int64)
-        self.states: list[tuple[int, ...]] = [()] * self.room.states
+        self.states: list[tuple[int, ...]] = [()] * self.cache_config.states
         self.said = [0] * SLOTS
         self.under_way = self.most_under_way = 0
 
@@ -64,7 +66,7 @@ class Fake:
             self.memory[copy.target] = self.memory[copy.source]
 
     def prepare(self, batch):
-        return self.places.prepare(batch)
+        return self.store.prepare(batch)
 
     def remember(self, seat, ids, params) -> None:
         """Nothing here is penalised."""
@@ -115,7 +117,7 @@ def test_so_many_steps_are_submitted_before_the_first_is_known(look_ahead):
     engine = Engine(runner)
     engine.add(Request([1, 2, 3], SamplingParams(max_tokens=20)))
     news = [engine.step() for _ in range(look_ahead + 1)]
-    assert [len(update.said) for updates in news for update in updates][-1] == 1
+    assert [len(update.sampled) for updates in news for update in updates][-1] == 1
     assert runner.under_way == look_ahead
     while engine.busy:
         engine.step()
@@ -134,7 +136,7 @@ class Requests(RuleBasedStateMachine):
     def begin(self, pages, checkpoints, look_ahead):
         self.runner = Fake(pages, checkpoints, attends=self.attends, recurs=self.recurs, look_ahead=look_ahead)
         self.engine = Engine(self.runner)
-        self.free = self.runner.places.free
+        self.free = self.runner.store.free
         self.asked: dict[int, Request] = {}
         self.said: dict[int, list[int]] = {}
         self.stopped: dict[int, int] = {}
@@ -173,7 +175,7 @@ class Requests(RuleBasedStateMachine):
 
     def hear(self, update):
         request = self.asked[update.id]
-        self.said[update.id] += [said.token for said in update.said]
+        self.said[update.id] += [said.token for said in update.sampled]
         said, expected = self.said[update.id], alone(request.ids, request.params.max_tokens)
         assert update.error is None
         assert said == expected[: len(said)]
@@ -191,7 +193,7 @@ class Requests(RuleBasedStateMachine):
     @invariant()
     def seats_and_pages_are_those_of_who_runs(self):
         if hasattr(self, "engine"):
-            assert len(self.engine._running) + len(self.engine._seats) == SLOTS
+            assert len(self.engine._running) + len(self.engine._free_slots) == SLOTS
 
     def teardown(self):
         if not hasattr(self, "engine"):
@@ -203,7 +205,7 @@ class Requests(RuleBasedStateMachine):
                 self.hear(update)
         assert not self.asked, "a request never ended"
         self.engine.prefixes.clear()
-        assert self.runner.places.free == self.free, "pages leaked"
+        assert self.runner.store.free == self.free, "pages leaked"
 
 
 class Attending(Requests):

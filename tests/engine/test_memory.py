@@ -15,12 +15,12 @@ from tests.golden_files import golden
 
 @pytest.mark.parametrize("name", ["rwkv7-bf16-Q4_K_M.gguf", "qwen3-small-Q8_0.gguf"])
 def test_the_peak_is_what_fit_promises(adapter, name):
-    room = {"slots": 8, "chunk_size": 64, "context": 1024, "cache_bytes": 64 << 20}
+    options = {"slots": 8, "chunk_size": 64, "context": 1024, "cache_bytes": 64 << 20}
     with GGUFFile.open(golden(name)) as file, Device(adapter) as device:
         model = load_model(file)
-        promised = fit(device, file, model, **room)
+        promised = fit(device, file, model, **options)
         assert not device.memory()
-        engine, peak = Engine(GpuRunner(device, file, model, **room)), 0
+        engine, peak = Engine(GpuRunner(device, file, model, **options)), 0
         for n in range(10):
             ids = [(n * 7 + k) % 200 for k in range(5 + 40 * n)]
             engine.add(Request(ids, SamplingParams(seed=n, max_tokens=4, repetition_penalty=1.1), keep=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import rwkv_gpu
-from rwkv_gpu.engine.draws import samples_on_device
+from rwkv_gpu.engine.device_sampling import samples_on_device
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from tests.golden_files import OWN
 

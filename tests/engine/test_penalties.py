@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rwkv_gpu.engine.penalties import Counts, History, break_repetitions, penalise, repetitions
+from rwkv_gpu.engine.penalties import TokenCounts, TokenHistory, break_repetitions, penalise, repetitions
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.errors import BadInput
 
@@ -17,7 +17,7 @@ NONE = np.zeros(0, np.int64)
 
 
 def counts_of(tokens, last_n=-1, decay=1.0):
-    counts = Counts(last_n, decay)
+    counts = TokenCounts(last_n, decay)
     for token in tokens:
         counts.add(token)
     return dict(zip(*(array.tolist() for array in counts.seen()), strict=True))
@@ -25,7 +25,7 @@ def counts_of(tokens, last_n=-1, decay=1.0):
 
 def penalised(tokens, logits, **settings):
     params = SamplingParams(**settings)
-    counts = Counts(params.penalty_last_n, params.penalty_decay)
+    counts = TokenCounts(params.penalty_last_n, params.penalty_decay)
     for token in tokens:
         counts.add(token)
     changed = logits.copy()
@@ -100,7 +100,7 @@ def test_repetitions_are_those_of_the_plain_rule(tokens, shortest, breakers):
 
 
 def test_dry_follows_its_equation_and_never_overflows():
-    history = History()
+    history = TokenHistory()
     for token in [1, 2, 3, 4, 1, 2, 3]:
         history.add(token)
     logits = np.zeros(6, np.float32)
@@ -114,7 +114,7 @@ def test_dry_follows_its_equation_and_never_overflows():
 
 
 def test_dry_looks_back_no_farther_than_asked():
-    history = History()
+    history = TokenHistory()
     for token in [1, 2, 3, 9, 9, 9, 1, 2]:
         history.add(token)
     for last_n, hit in ((-1, True), (8, True), (4, False)):
@@ -124,7 +124,7 @@ def test_dry_looks_back_no_farther_than_asked():
 
 
 def test_a_long_history_grows():
-    history = History()
+    history = TokenHistory()
     for token in range(1000):
         history.add(token)
     assert history.last(-1).tolist() == list(range(1000))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine import state_file
-from rwkv_gpu.engine.room import Wishes
+from rwkv_gpu.engine.cache.config import CacheOptions
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, prefill
 from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.gguf.file import GGUFFile
@@ -73,14 +73,18 @@ def test_a_sequence_goes_on_from_its_saved_state(adapter, rounding, tmp_path, na
     """What it was cloned from has moved on meanwhile; kept on a device, it goes on in numpy as well."""
     ids = list(range(1, 90))
     with GGUFFile.open(golden(name)) as file, Device(adapter) as device:
-        model, mark, room = load_model(file), state_file.fingerprint(file), Wishes(slots=2, context=128, kv="f32")
+        model, mark, options = (
+            load_model(file),
+            state_file.fingerprint(file),
+            CacheOptions(slots=2, context=128, kv="f32"),
+        )
         first, second = (
-            HostRunner(file, model, **room) if where == "cpu" else GpuRunner(device, file, model, **room)
+            HostRunner(file, model, **options) if where == "cpu" else GpuRunner(device, file, model, **options)
             for where in (source, target)
         )
         want = prefill(first, ids, slot=0)
         prefill(first, ids[:70], slot=1)
-        first.places.adopt(0, first.places.keep(1, 70), 70)
+        first.store.adopt(0, first.store.keep(1, 70), 70)
         prefill(first, ids[:5], slot=1, start=70)
         state_file.save(tmp_path / "s", mark, first.read_state(0), {"tokens": 70})
         arrays, notes = state_file.load(tmp_path / "s", mark)

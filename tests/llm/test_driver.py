@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rwkv_gpu.engine.request import Request, Said, Update
+from rwkv_gpu.engine.request import Request, Update
+from rwkv_gpu.engine.sampling import Sampled
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.errors import BadInput, Closed, DeviceLost
 from rwkv_gpu.llm.driver import Driver
@@ -59,7 +60,7 @@ class Alphabet:
         over = self.said[number] == request.params.max_tokens
         if over:
             self.end(number, "length")
-        said = Said(ord("a") + self.said[number] - 1, -1.0, ())
+        said = Sampled(ord("a") + self.said[number] - 1, -1.0, ())
         return Update(number, (said,), len(request.ids), len(request.ids), 0, "length" if over else None)
 
     def end(self, number, reason):

@@ -104,8 +104,8 @@ def test_a_chat_that_has_no_room_is_loaded_all_the_same(tmp_path):
 @pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-qwen3.gguf"])
 def test_answers_that_are_dropped_half_way_leave_every_page_free(name):
     def free(engine):
-        pages = engine._places._pager or engine._places._states
-        return engine.busy, len(engine._seats), pages.pool.free
+        pages = engine._store._pager or engine._store._states
+        return engine.busy, len(engine._free_slots), pages.pool.free
 
     with loaded(golden(name), cache_bytes=0, sequences=3) as llm:
         before = llm._driver.call(free)

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import gguf
 import numpy as np
 
-from rwkv_gpu.engine.caches import GpuCaches, HostCaches, Paged
-from rwkv_gpu.engine.places import Places
-from rwkv_gpu.engine.room import Kind, Room
+from rwkv_gpu.engine.cache.config import CacheConfig, KVType
+from rwkv_gpu.engine.cache.kv import GpuKVCache, HostKVCache, PagedKVCache
+from rwkv_gpu.engine.cache.store import SequenceStore
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
@@ -45,10 +45,10 @@ def _floats(file: GGUFFile, weight: Weight) -> np.ndarray:
 class OnCpu:
     """A model in numpy with slots for some sequences; whatever the slots hold at first is NaN."""
 
-    def __init__(self, model: Model, weights: Arrays, kv: Kind = "f32") -> None:
+    def __init__(self, model: Model, weights: Arrays, kv: KVType = "f32") -> None:
         self.model = model
-        self.caches = HostCaches(model.caches, Room(CONTEXT, SLOTS, kv))
-        self.places = places_of(model, self.caches)
+        self.caches = HostKVCache(model.caches, CacheConfig(CONTEXT, SLOTS, kv))
+        self.store = sequence_store(model, self.caches)
         for pages in (pages for both in self.caches.arrays.values() for pages in both):
             pages[:] = np.nan
         self.weights = weights
@@ -56,7 +56,7 @@ class OnCpu:
 
     def step(self, batch: Batch) -> np.ndarray:
         """The logits that the batch asks for."""
-        batch = self.places.prepare(batch)
+        batch = self.store.prepare(batch)
         return self.model.forward(Reference(self.weights, self.states, batch, self.caches.arrays), batch.ids)
 
 
@@ -70,13 +70,13 @@ class OnGpu:
         device: Device,
         rows: int,
         segments: int = SLOTS,
-        kv: Kind = "f32",
+        kv: KVType = "f32",
         tuning: Tuning | None = None,
         single: bool = False,
     ) -> None:
-        room = Room(CONTEXT, SLOTS, kv)
-        self.caches = GpuCaches(device, model.caches, room)
-        self.places = places_of(model, self.caches)
+        room = CacheConfig(CONTEXT, SLOTS, kv)
+        self.caches = GpuKVCache(device, model.caches, room)
+        self.store = sequence_store(model, self.caches)
         placed = self.caches.placed(room.max_pages)
         for buffer in (place.buffer for both in placed.places.values() for place in both):
             device.write(buffer, np.full(buffer.nbytes // 4, 0xFFFFFFFF, np.uint32))
@@ -99,14 +99,14 @@ class OnGpu:
 
     def step(self, batch: Batch) -> np.ndarray:
         """The logits that the batch asks for."""
-        batch = self.places.prepare(batch)
+        batch = self.store.prepare(batch)
         self.plan.run(batch.rows, batch.arrays(), len(batch.segments), len(batch.outputs))
         return self.plan.read("logits", len(batch.outputs))
 
 
-def places_of(model: Model, caches: Paged) -> Places:
+def sequence_store(model: Model, caches: PagedKVCache) -> SequenceStore:
     """Pages as sequences need them; a state lies where its sequence's number says."""
-    return Places(caches.pager if model.caches else None, None, caches.copy_pages)
+    return SequenceStore(caches.pager if model.caches else None, None, caches.copy_pages)
 
 
 def feed(model: OnCpu | OnGpu, tokens: Sequence[int], chunks: Iterable[int], slot: int = 1) -> np.ndarray:

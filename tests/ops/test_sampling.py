@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.draws import draw_row, skipped_row
-from rwkv_gpu.engine.pending import Draws
+from rwkv_gpu.engine.device_sampling import draw_row, skipped_row
 from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.ops.draw import exponentials
@@ -102,7 +102,7 @@ def test_every_setting_chooses_as_the_reference(device, vocabulary, joins):
     for seed, settings in enumerate(SETTINGS):
         rows = rows_of(16, seed=seed << 33 | 5, **settings)
         both.check(logits, rows)
-        if Draws(rows).how == "plain":
+        if SamplingInputs(rows).how == "plain":
             plain.check(logits, rows)
 
 
@@ -232,7 +232,7 @@ def test_masked_tokens_are_never_drawn_and_rows_without_a_mask_are_free(device):
 
 @pytest.mark.parametrize("settings", [{"temperature": 0}, {}, {"top_p": 0.9}, {"top_k": 3}], ids=str)
 def test_bad_numbers_have_no_token_and_leave_their_mates_alone(device, settings):
-    how = Draws(rows_of(6, **settings)).how
+    how = SamplingInputs(rows_of(6, **settings)).how
     both = Both(device, 1025, 6, how=how)
     logits = normal(6, 1025)
     healthy = both.check(logits, rows_of(6, **settings))

@@ -54,7 +54,7 @@ class Speaker:
         while self.engine.busy:
             for update in self.engine.step():
                 assert update.error is None, update.error
-                said += [token.token for token in update.said]
+                said += [token.token for token in update.sampled]
         return b"".join(self.tokenizer.piece(token) for token in said).decode(errors="replace"), update.finish_reason
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.draws import Chosen, draw_row, penalises, samples_on_device, skipped_row, window
-from rwkv_gpu.engine.pending import Draws
+from rwkv_gpu.engine.device_sampling import SampledRow, draw_row, penalises, samples_on_device, skipped_row, window
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
+from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.errors import BadNumbers
 from rwkv_gpu.ops.sampling import DRAW, Drawing, sample
 from rwkv_gpu.ops.seats import HostSeats
@@ -19,7 +19,7 @@ def rows_of(number):
 
 
 def answers(words):
-    return Chosen.rows(words.tobytes(), len(words))
+    return SampledRow.rows(words.tobytes(), len(words))
 
 
 def on_device(params, count, seed, mask=None):
@@ -32,7 +32,7 @@ def on_device(params, count, seed, mask=None):
         row["number"], row["tokens"] = number, len(PROMPT) + number
         masks = None if mask is None else mask[None]
         [mine] = answers(sample(rows_of(number)[None], Drawing(seats, row[None], masks)))
-        chosen.append(mine.said())
+        chosen.append(mine.sampled())
         said.append(chosen[-1].token)
         assert seats.said[2] == said[-1]
     return chosen
@@ -81,10 +81,10 @@ def test_rows_without_a_token_say_why():
     logits[0, 7], logits[1] = np.nan, -np.inf
     rows = answers(sample(logits, Drawing(HostSeats(1, V), draws)))
     with pytest.raises(BadNumbers, match="NaN"):
-        rows[0].said()
+        rows[0].sampled()
     with pytest.raises(BadNumbers, match="no token is possible"):
-        rows[1].said()
-    assert rows[2].said().token < V
+        rows[1].sampled()
+    assert rows[2].sampled().token < V
 
 
 def test_a_row_that_is_skipped_changes_nothing():
@@ -93,7 +93,7 @@ def test_a_row_that_is_skipped_changes_nothing():
     rows = answers(sample(rows_of(0)[None], Drawing(seats, skipped_row()[None])))
     assert seats.said[0] == 77
     with pytest.raises(AssertionError):
-        rows[0].said()
+        rows[0].sampled()
 
 
 @pytest.mark.parametrize(
@@ -110,5 +110,5 @@ def test_a_row_that_is_skipped_changes_nothing():
 )
 def test_one_row_that_asks_for_more_is_enough(params, how):
     plain, row = draw_row(SamplingParams(), 1, 0), draw_row(SamplingParams(**params), 1, 0)
-    assert Draws(np.array([plain, row, skipped_row()], DRAW)).how == how
-    assert Draws(np.array([row], DRAW), np.zeros((1, 3), np.uint32)).how == "masked"
+    assert SamplingInputs(np.array([plain, row, skipped_row()], DRAW)).how == how
+    assert SamplingInputs(np.array([row], DRAW), np.zeros((1, 3), np.uint32)).how == "masked"

@@ -1,4 +1,4 @@
-"""Places: a sequence goes on, goes back, is kept and taken up again, whatever it is made of, and no page leaks."""
+"""The sequence store: a sequence goes on, goes back, is kept and taken up again and leaks no page."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rwkv_gpu.engine.pager import Pager
-from rwkv_gpu.engine.places import Places
-from rwkv_gpu.engine.room import Room
-from rwkv_gpu.engine.states import StatePages
+from rwkv_gpu.engine.cache.config import CacheConfig
+from rwkv_gpu.engine.cache.pager import Pager
+from rwkv_gpu.engine.cache.states import StatePages
+from rwkv_gpu.engine.cache.store import SequenceStore
 from rwkv_gpu.errors import CacheFull
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.vocabulary import PAGE
@@ -29,7 +29,7 @@ class Kinds(RuleBasedStateMachine):
         self.state: list[tuple[int, ...]] = [()] * STATES
         pager = Pager(PAGES, CONTEXT) if self.pages else None
         states = StatePages(STATES, HELD, APART) if self.states else None
-        self.places = Places(pager, states, self.copy)
+        self.store = SequenceStore(pager, states, self.copy)
         self.pager, self.stated = pager, states
         self.expected: dict[int, list[int]] = {slot: [] for slot in range(4)}
         self.kept: list = []
@@ -53,7 +53,7 @@ class Kinds(RuleBasedStateMachine):
         if not batch:
             return
         try:
-            placed = self.places.prepare(Batch.of([(slot, start, [0] * len(ids)) for slot, start, ids in batch]))
+            placed = self.store.prepare(Batch.of([(slot, start, [0] * len(ids)) for slot, start, ids in batch]))
         except CacheFull:
             return
         read = {s.slot: self.state[s.source] if s.start else () for s in placed.segments}
@@ -73,7 +73,7 @@ class Kinds(RuleBasedStateMachine):
     @rule(slot=slots, back=st.integers(0, 80))
     def go_back(self, slot, back):
         most = max(0, len(self.expected[slot]) - back)
-        length = self.places.truncate(slot, most)
+        length = self.store.truncate(slot, most)
         assert length <= most
         assert self.states or length == most
         self.expected[slot] = self.expected[slot][:length]
@@ -81,7 +81,7 @@ class Kinds(RuleBasedStateMachine):
     @rule(slot=slots, back=st.integers(0, 80), whole=st.booleans())
     def keep(self, slot, back, whole):
         if len(self.kept) < 3:
-            kept = self.places.keep(slot, max(0, len(self.expected[slot]) - back), whole=whole)
+            kept = self.store.keep(slot, max(0, len(self.expected[slot]) - back), whole=whole)
             if kept:
                 self.kept.append((kept, self.expected[slot][: kept.length]))
 
@@ -89,20 +89,20 @@ class Kinds(RuleBasedStateMachine):
     def take_up(self, slot, which):
         if which < len(self.kept):
             kept, ids = self.kept[which]
-            self.places.adopt(slot, kept, kept.length)
+            self.store.adopt(slot, kept, kept.length)
             self.expected[slot] = list(ids)
 
     @rule()
     def release(self):
         if self.kept:
-            self.places.release(self.kept.pop(0)[0])
+            self.store.release(self.kept.pop(0)[0])
 
     @invariant()
     def sequences_are_what_they_came_to(self):
         for slot, ids in self.expected.items():
-            assert self.places.length(slot) == len(ids)
+            assert self.store.length(slot) == len(ids)
             if ids and self.states:
-                assert list(self.state[self.places.state(slot)]) == ids
+                assert list(self.state[self.store.state(slot)]) == ids
             if self.pages:
                 table = self.pager.table(slot)
                 assert [self.memory[table[n // PAGE], n % PAGE] for n in range(len(ids))] == ids
@@ -116,10 +116,10 @@ class Kinds(RuleBasedStateMachine):
 
     def teardown(self):
         for kept, _ in self.kept:
-            self.places.release(kept)
+            self.store.release(kept)
         for slot in self.expected:
-            self.places.forget(slot)
-        assert self.places.free == (PAGES * self.pages, STATES * self.states), "pages leaked"
+            self.store.forget(slot)
+        assert self.store.free == (PAGES * self.pages, STATES * self.states), "pages leaked"
 
 
 class Attending(Kinds):
@@ -136,30 +136,30 @@ TestHybrid, TestAttending, TestRecurrent = Kinds.TestCase, Attending.TestCase, R
 
 
 def test_the_last_states_of_a_sequence_can_be_gone_back_to_and_no_others():
-    places = Places(None, StatePages(4, HELD), lambda copies: None)
+    store = SequenceStore(None, StatePages(4, HELD), lambda copies: None)
     for length in range(6):
-        places.prepare(Batch.of([(0, length, [1])]))
-    assert places.truncate(0, 4) == 4
-    assert places.truncate(0, 3) == 0
+        store.prepare(Batch.of([(0, length, [1])]))
+    assert store.truncate(0, 4) == 4
+    assert store.truncate(0, 3) == 0
 
 
 @pytest.mark.parametrize("look_ahead", range(17))
 def test_a_sequence_goes_back_to_near_where_all_of_it_was_known(look_ahead):
-    room = Room(0, 1, "f32", look_ahead=look_ahead)
-    places = Places(None, StatePages(room.states, room.history, room.apart), lambda copies: None)
+    config = CacheConfig(0, 1, "f32", look_ahead=look_ahead)
+    store = SequenceStore(None, StatePages(config.states, config.history, config.apart), lambda copies: None)
     prompt = 5
-    places.prepare(Batch.of([(0, 0, [1] * prompt)]))
+    store.prepare(Batch.of([(0, 0, [1] * prompt)]))
     for length in range(prompt + 1, 60):
-        places.prepare(Batch.of([(0, length - 1, [1])]))
+        store.prepare(Batch.of([(0, length - 1, [1])]))
         known = max(prompt, length - look_ahead - 1)
-        kept = places.keep(0, known)
-        assert known - room.apart < kept.length <= known
-        places.release(kept)
+        kept = store.keep(0, known)
+        assert known - config.apart < kept.length <= known
+        store.release(kept)
 
 
 def test_too_few_states_are_told_before_any_is_taken():
-    places = Places(None, StatePages(2, 2), lambda copies: None)
-    places.prepare(Batch.of([(0, 0, [1])]))
+    store = SequenceStore(None, StatePages(2, 2), lambda copies: None)
+    store.prepare(Batch.of([(0, 0, [1])]))
     with pytest.raises(CacheFull, match="needs 2 states, but only 1 of 2 are free"):
-        places.prepare(Batch.of([(1, 0, [1]), (2, 0, [1])]))
-    assert places.free == (0, 1)
+        store.prepare(Batch.of([(1, 0, [1]), (2, 0, [1])]))
+    assert store.free == (0, 1)

@@ -9,13 +9,13 @@ import numpy.typing as npt
 
 from ..ops.sampling import Flag
 from ..ops.vocabulary import Choosing
-from .draws import Chosen
+from .device_sampling import SampledRow
 
 ADJUSTED = int(Flag.PENALISED | Flag.CUT)  # flags of rows that are not plain
 
 
 @dataclass(frozen=True)
-class Draws:
+class SamplingInputs:
     """How the output rows of a step are drawn from."""
 
     rows: npt.NDArray[Any]  # DRAW [R]
@@ -34,11 +34,11 @@ class Draws:
 class Answer:
     """What came of a step."""
 
-    chosen: Sequence[Chosen]  # [R]
+    chosen: Sequence[SampledRow]  # [R]
     logits: npt.NDArray[np.float32] | None  # [R, V], where they were asked for
 
 
-class Pending(Protocol):
+class PendingStep(Protocol):
     """A step under way."""
 
     def wait(self) -> Answer:
@@ -46,7 +46,7 @@ class Pending(Protocol):
 
 
 @dataclass(frozen=True)
-class Done:
+class CompletedStep:
     """A step that was computed at once."""
 
     answer: Answer

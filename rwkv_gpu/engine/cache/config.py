@@ -6,10 +6,10 @@ from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from ..errors import BadInput, OutOfMemory
-from ..gpu.device import Device
-from ..models.registry import Model
-from ..ops.vocabulary import PAGE, Cache, State
+from ...errors import BadInput, OutOfMemory
+from ...gpu.device import Device
+from ...models.registry import Model
+from ...ops.vocabulary import PAGE, Cache, State
 
 DEFAULT_CONTEXT = 4096
 DEFAULT_SEQUENCES = 4
@@ -17,28 +17,28 @@ DEFAULT_CACHE = 256 << 20  # bytes kept of sequences that have ended
 MOST_CHECKPOINTS = 64  # states among these
 DEFAULT_LOOK_AHEAD = 15  # steps that may be under way, where they are short, while the host learns of the first
 
-Kind = Literal["f16", "f32"]
-DTYPES: dict[Kind, type[np.floating[Any]]] = {"f16": np.float16, "f32": np.float32}
+KVType = Literal["f16", "f32"]
+DTYPES: dict[KVType, type[np.floating[Any]]] = {"f16": np.float16, "f32": np.float32}
 
 
-class Wishes(TypedDict, total=False):
-    """What a caller may ask of a `Room`."""
+class CacheOptions(TypedDict, total=False):
+    """What a caller may ask of a `CacheConfig`."""
 
     slots: int
     context: int | None
-    kv: Kind
+    kv: KVType
     tokens: int | None
     cache_bytes: int
     look_ahead: int
 
 
 @dataclass(frozen=True)
-class Room:
+class CacheConfig:
     """How much is kept: positions of a sequence, sequences, and how a number is stored."""
 
     context: int
     slots: int
-    kind: Kind
+    kind: KVType
     tokens: int = 0  # positions of all sequences together; 0 is as many as they may come to
     look_ahead: int = DEFAULT_LOOK_AHEAD  # steps that a sequence may be ahead of what is known of it
     checkpoints: int = 0  # states beside those, of sequences that may be continued
@@ -51,12 +51,12 @@ class Room:
         *,
         slots: int = 1,
         context: int | None = None,
-        kv: Kind = "f16",
+        kv: KVType = "f16",
         tokens: int | None = None,
         cache_bytes: int = DEFAULT_CACHE,
         look_ahead: int = DEFAULT_LOOK_AHEAD,
-    ) -> "Room":
-        """Room for a model; without a wish, as much as it was trained on and is usual."""
+    ) -> "CacheConfig":
+        """CacheConfig for a model; without a wish, as much as it was trained on and is usual."""
         if not isinstance(kv, str) or kv not in DTYPES:
             raise BadInput(f"kv is {kv!r}; known: {', '.join(DTYPES)}")
         if cache_bytes < 0:
@@ -133,18 +133,19 @@ def shared_tokens(model: Model, context: int | None) -> int | None:
     return (context or min(model.context or 0, DEFAULT_CONTEXT)) or None
 
 
-def check_bindings(device: Device, model: Model, room: Room) -> None:
+def check_bindings(device: Device, model: Model, config: CacheConfig) -> None:
     """Refuses what no kernel could bind."""
     limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
-    largest = max((room.nbytes(cache) for cache in model.caches), default=0)
+    largest = max((config.nbytes(cache) for cache in model.caches), default=0)
     if largest > limit:
         raise OutOfMemory(
-            f"the keys of one layer take {largest:,} bytes for {room.slots} sequences of {room.context:,} tokens, but "
-            f"this device binds {limit:,} at most; load with a smaller context" + (", or kv f16" * (room.kind == "f32"))
+            f"the keys of one layer take {largest:,} bytes for {config.slots} sequences of {config.context:,} tokens, "
+            f"but this device binds {limit:,} at most; load with a smaller context"
+            + (", or kv f16" * (config.kind == "f32"))
         )
-    largest = max((room.state_bytes(state) for state in model.states), default=0)
+    largest = max((config.state_bytes(state) for state in model.states), default=0)
     if largest > limit:
         raise OutOfMemory(
-            f"the states of one layer take {largest:,} bytes for {room.slots} sequences, but this device binds "
+            f"the states of one layer take {largest:,} bytes for {config.slots} sequences, but this device binds "
             f"{limit:,} at most; load with fewer sequences, or less cache"
         )

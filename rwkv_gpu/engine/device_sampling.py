@@ -72,7 +72,7 @@ def skipped_row() -> npt.NDArray[Any]:
 _CHOSEN = struct.Struct("=IfI4x")  # token, log probability, reason
 
 
-class Chosen(NamedTuple):
+class SampledRow(NamedTuple):
     """What the sampling op says of a row."""
 
     token: int
@@ -80,11 +80,11 @@ class Chosen(NamedTuple):
     reason: int  # of `Reason`, where there is no token
 
     @classmethod
-    def rows(cls, data: bytes, count: int) -> "list[Chosen]":
+    def rows(cls, data: bytes, count: int) -> "list[SampledRow]":
         """Of so many rows at the start of what the op writes: uint32 [R, 4]."""
         return [cls(*row) for row in _CHOSEN.iter_unpack(data[: count * _CHOSEN.size])]
 
-    def said(self) -> Sampled:
+    def sampled(self) -> Sampled:
         """The token; raises BadNumbers where none could be chosen."""
         if self.token != NO_TOKEN:
             return Sampled(self.token, self.logprob, ())

@@ -7,26 +7,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..gpu.device import Buffer, Device
-from ..gpu.plan import Slice
-from ..ops.batch import Batch
-from ..ops.recording import Caches
-from ..ops.vocabulary import PAGE, Cache
+from ...gpu.device import Buffer, Device
+from ...gpu.plan import Slice
+from ...ops.batch import Batch
+from ...ops.recording import Caches
+from ...ops.vocabulary import PAGE, Cache
+from .config import DTYPES, CacheConfig
 from .pager import Copy, Pager
-from .room import DTYPES, Room
 
 SHORT_PAGES = 8  # of a sequence whose decode needs no runs
 
 Array = npt.NDArray[Any]
 
 
-class Paged(ABC):
+class PagedKVCache(ABC):
     """Pages of a model's caches, and whose they are."""
 
-    def __init__(self, caches: Sequence[Cache], room: Room) -> None:
+    def __init__(self, caches: Sequence[Cache], config: CacheConfig) -> None:
         self.caches = list(caches)
-        self.room = room
-        self.pager = Pager(room.pages if caches else 0, room.context)
+        self.cache_config = config
+        self.pager = Pager(config.pages if caches else 0, config.context)
 
     def read(self, slot: int) -> dict[str, Array]:
         """Keys and values of a sequence as they are stored, [L, KV, N] each."""
@@ -36,7 +36,9 @@ class Paged(ABC):
             for what, name in enumerate(names(cache)):
                 pages = [self._read_page(cache, what, page) for page in table]
                 whole = (
-                    np.concatenate(pages) if pages else np.zeros((0, cache.heads, cache.size), DTYPES[self.room.kind])
+                    np.concatenate(pages)
+                    if pages
+                    else np.zeros((0, cache.heads, cache.size), DTYPES[self.cache_config.kind])
                 )
                 arrays[name] = whole[:length]
         return arrays
@@ -46,7 +48,7 @@ class Paged(ABC):
         for cache in self.caches:
             for what, name in enumerate(names(cache)):
                 for i, page in enumerate(self.pager.table(slot)):
-                    part = np.zeros((PAGE, cache.heads, cache.size), DTYPES[self.room.kind])
+                    part = np.zeros((PAGE, cache.heads, cache.size), DTYPES[self.cache_config.kind])
                     rows = arrays[name][i * PAGE : (i + 1) * PAGE]
                     part[: len(rows)] = rows
                     self._write_page(cache, what, page, part)
@@ -64,14 +66,14 @@ class Paged(ABC):
         """The reverse."""
 
 
-class HostCaches(Paged):
+class HostKVCache(PagedKVCache):
     """Pages in numpy."""
 
-    def __init__(self, caches: Sequence[Cache], room: Room) -> None:
-        super().__init__(caches, room)
-        dtype = DTYPES[room.kind]
+    def __init__(self, caches: Sequence[Cache], config: CacheConfig) -> None:
+        super().__init__(caches, config)
+        dtype = DTYPES[config.kind]
         self.arrays: dict[str, tuple[Array, Array]] = {
-            cache.name: (np.zeros(room.shape(cache), dtype), np.zeros(room.shape(cache), dtype)) for cache in caches
+            cache.name: (np.zeros(config.shape(cache), dtype), np.zeros(config.shape(cache), dtype)) for cache in caches
         }
 
     def copy_pages(self, copies: Sequence[Copy]) -> None:
@@ -87,27 +89,27 @@ class HostCaches(Paged):
         self.arrays[cache.name][what][page] = part
 
 
-class GpuCaches(Paged):
+class GpuKVCache(PagedKVCache):
     """Pages on a device: a buffer for the keys and one for the values of each layer."""
 
-    def __init__(self, device: Device, caches: Sequence[Cache], room: Room) -> None:
-        super().__init__(caches, room)
+    def __init__(self, device: Device, caches: Sequence[Cache], config: CacheConfig) -> None:
+        super().__init__(caches, config)
         self._device = device
         self._buffers: dict[str, tuple[Buffer, Buffer]] = {
-            cache.name: (device.buffer(room.nbytes(cache), "kv"), device.buffer(room.nbytes(cache), "kv"))
+            cache.name: (device.buffer(config.nbytes(cache), "kv"), device.buffer(config.nbytes(cache), "kv"))
             for cache in caches
         }
 
     def placed(self, max_pages: int) -> Caches:
         """The pages as a plan binds them, for sequences of so many."""
         places = {name: (whole(keys), whole(values)) for name, (keys, values) in self._buffers.items()}
-        return Caches(places, self.room.kind, max_pages)
+        return Caches(places, self.cache_config.kind, max_pages)
 
     def plan_pages(self, batch: Batch) -> int:
         """Pages of a sequence that a plan for this batch must reckon with: few plans, so few sizes."""
         longest = max((s.start + s.count for s in batch.segments), default=0)
         short = batch.single and longest <= SHORT_PAGES * PAGE
-        return min(SHORT_PAGES, self.room.max_pages) if short else self.room.max_pages
+        return min(SHORT_PAGES, self.cache_config.max_pages) if short else self.cache_config.max_pages
 
     def copy_pages(self, copies: Sequence[Copy]) -> None:
         for cache in self.caches:
@@ -119,13 +121,13 @@ class GpuCaches(Paged):
     def _read_page(self, cache: Cache, what: int, page: int) -> Array:
         size = self._page_bytes(cache)
         data = self._device.read(self._buffers[cache.name][what], size, page * size)
-        return np.frombuffer(data, DTYPES[self.room.kind]).reshape(self.room.shape(cache)[1:])
+        return np.frombuffer(data, DTYPES[self.cache_config.kind]).reshape(self.cache_config.shape(cache)[1:])
 
     def _write_page(self, cache: Cache, what: int, page: int, part: Array) -> None:
         self._device.write(self._buffers[cache.name][what], part, page * self._page_bytes(cache))
 
     def _page_bytes(self, cache: Cache) -> int:
-        return self.room.page_bytes(cache)
+        return self.cache_config.page_bytes(cache)
 
 
 def whole(buffer: Buffer) -> Slice:

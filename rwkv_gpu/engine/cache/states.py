@@ -6,8 +6,8 @@ another sequence with it or to return to it moves no byte.
 
 from collections.abc import Sequence
 
-from ..errors import CacheFull
-from .pool import Pool
+from ...errors import CacheFull
+from .pool import PagePool
 
 
 class StatePages:
@@ -19,7 +19,7 @@ class StatePages:
 
     def __init__(self, pages: int, held: int, apart: int = 1) -> None:
         assert held >= 2, "a step reads one state and writes another"
-        self.pool = Pool(pages)
+        self.pool = PagePool(pages)
         self._held = held  # states of one sequence
         self._apart = apart
         self._tables: dict[int, list[tuple[int, int]]] = {}  # of (length, page), the longest last

@@ -7,14 +7,14 @@ beginning of others, without a byte moved.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..ops.batch import Batch
-from ..ops.vocabulary import PAGE
-from .pager import Copy, Pager, Wanted
+from ...ops.batch import Batch
+from ...ops.vocabulary import PAGE
+from .pager import Copy, Pager, PageRequest
 from .states import StatePages
 
 
 @dataclass(frozen=True)
-class Kept:
+class PrefixHandle:
     """The beginning of a sequence that somebody holds: its pages, its state, or both."""
 
     length: int  # tokens
@@ -22,7 +22,7 @@ class Kept:
     state: int | None
 
 
-class Places:
+class SequenceStore:
     """The pages and states of all sequences, by number; `copy` moves the bytes of pages that part ways."""
 
     def __init__(self, pager: Pager | None, states: StatePages | None, copy: Callable[[Sequence[Copy]], None]) -> None:
@@ -79,7 +79,7 @@ class Places:
         assert self._states is not None, "this model has no states"
         return self._states.page(slot, self._states.length(slot))
 
-    def keep(self, slot: int, most: int, *, whole: bool = False) -> Kept | None:
+    def keep(self, slot: int, most: int, *, whole: bool = False) -> PrefixHandle | None:
         """Holds the beginning of a sequence, up to a length or the nearest before it that can be gone back to.
 
         With `whole`, not the page that it may still write into, where it can do without.
@@ -97,23 +97,23 @@ class Places:
             pages = self._pager.pool.hold(self._pager.table(slot)[: -(-length // PAGE)])
         if self._states is not None:
             [state] = self._states.pool.hold([self._states.page(slot, length)])
-        return Kept(length, pages, state)
+        return PrefixHandle(length, pages, state)
 
-    def adopt(self, slot: int, kept: Kept, length: int) -> None:
-        """A sequence begins as what was kept, up to a length; the caller's hold stays."""
-        assert length == kept.length or (self.rewinds and length < kept.length)
+    def adopt(self, slot: int, handle: PrefixHandle, length: int) -> None:
+        """A sequence begins as what was handle, up to a length; the caller's hold stays."""
+        assert length == handle.length or (self.rewinds and length < handle.length)
         if self._pager is not None:
-            self._pager.adopt(slot, self._pager.pool.hold(kept.pages[: -(-length // PAGE)]), length)
+            self._pager.adopt(slot, self._pager.pool.hold(handle.pages[: -(-length // PAGE)]), length)
         if self._states is not None:
-            assert kept.state is not None
-            self._states.adopt(slot, kept.state, length)
+            assert handle.state is not None
+            self._states.adopt(slot, handle.state, length)
 
-    def release(self, kept: Kept) -> None:
-        """Gives back what was kept."""
+    def release(self, handle: PrefixHandle) -> None:
+        """Gives back what was handle."""
         if self._pager is not None:
-            self._pager.pool.release(kept.pages)
-        if self._states is not None and kept.state is not None:
-            self._states.pool.release([kept.state])
+            self._pager.pool.release(handle.pages)
+        if self._states is not None and handle.state is not None:
+            self._states.pool.release([handle.state])
 
     def begin(self, slot: int, length: int) -> None:
         """A sequence of that length whose bytes are yet to be written."""
@@ -121,7 +121,7 @@ class Places:
         if self._states is not None:
             self._states.check([(slot, 0)])
         if length and self._pager is not None:
-            self._pager.prepare([Wanted(slot, 0, length)])
+            self._pager.prepare([PageRequest(slot, 0, length)])
         if length and self._states is not None:
             self._states.advance(slot, 0, length)
 

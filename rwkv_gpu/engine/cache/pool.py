@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 
-class Pool:
+class PagePool:
     """So many pages, each free or held; whoever holds one releases it as often as it was held."""
 
     def __init__(self, pages: int) -> None:

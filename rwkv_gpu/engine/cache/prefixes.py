@@ -13,29 +13,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .places import Kept, Places
+from .store import PrefixHandle, SequenceStore
 
 Ids = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A beginning and what is kept of it."""
+    """A beginning and what is handle of it."""
 
     ids: Ids
-    kept: Kept
+    handle: PrefixHandle
     wanted: bool  # somebody asked for it to be kept
 
 
-class Prefixes:
+class PrefixCache:
     """A store of beginnings, bounded in bytes and in states.
 
     What was not used for longest is forgotten first, and before all what nobody asked for: else one long prompt would
     drive out every chat.
     """
 
-    def __init__(self, places: Places, most_bytes: int, page_bytes: int, state_bytes: int, most_states: int) -> None:
-        self._places = places
+    def __init__(
+        self, store: SequenceStore, most_bytes: int, page_bytes: int, state_bytes: int, most_states: int
+    ) -> None:
+        self._store = store
         self._most_bytes = most_bytes
         self._page_bytes = page_bytes
         self._state_bytes = state_bytes
@@ -48,16 +50,16 @@ class Prefixes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all pages and states that are kept."""
+        """Bytes of all pages and states that are handle."""
         return len(self._pages) * self._page_bytes + self._states * self._state_bytes
 
-    def find(self, ids: Sequence[int]) -> tuple[Kept, int] | None:
+    def find(self, ids: Sequence[int]) -> tuple[PrefixHandle, int] | None:
         """The entry that shares most with a sequence, and how much of it; the last token is always left to be fed."""
         wanted = np.array(ids, np.uint32)
         best, most = None, 0
         for entry in self._entries:
             length = min(common(entry.ids, wanted), len(wanted) - 1)
-            if not self._places.rewinds and length < len(entry.ids):
+            if not self._store.rewinds and length < len(entry.ids):
                 continue
             if length > most:
                 best, most = entry, length
@@ -65,24 +67,24 @@ class Prefixes:
             return None
         self._entries.remove(best)
         self._entries.append(best)
-        return best.kept, most
+        return best.handle, most
 
-    def store(self, ids: Sequence[int], kept: Kept, *, wanted: bool = False) -> None:
+    def store(self, ids: Sequence[int], handle: PrefixHandle, *, wanted: bool = False) -> None:
         """Takes over a hold on the beginning of a sequence."""
-        assert kept.length == len(ids)
+        assert handle.length == len(ids)
         mine = np.array(ids, np.uint32)
         for entry in list(self._entries):
             shared = common(entry.ids, mine)
-            if shared == len(mine) and (self._places.rewinds or shared == len(entry.ids)):
-                self._places.release(kept)
+            if shared == len(mine) and (self._store.rewinds or shared == len(entry.ids)):
+                self._store.release(handle)
                 self._entries.remove(entry)
                 self._entries.append(replace(entry, wanted=wanted or entry.wanted))
                 return
-            if shared == len(entry.ids) and self._places.rewinds:
+            if shared == len(entry.ids) and self._store.rewinds:
                 self._forget(entry)  # the new one has all of it
                 wanted = wanted or entry.wanted
-        self._entries.append(Entry(mine, kept, wanted))
-        self._pages.update(kept.pages)
+        self._entries.append(Entry(mine, handle, wanted))
+        self._pages.update(handle.pages)
         while self._entries and (self.nbytes > self._most_bytes or self._states > self._most_states):
             self.evict()
 
@@ -107,13 +109,13 @@ class Prefixes:
 
     @property
     def _states(self) -> int:
-        return sum(entry.kept.state is not None for entry in self._entries)
+        return sum(entry.handle.state is not None for entry in self._entries)
 
     def _forget(self, entry: Entry) -> None:
         self._entries.remove(entry)
-        self._pages.subtract(entry.kept.pages)
+        self._pages.subtract(entry.handle.pages)
         self._pages = +self._pages
-        self._places.release(entry.kept)
+        self._store.release(entry.handle)
 
 
 def common(a: Ids, b: Ids) -> int:

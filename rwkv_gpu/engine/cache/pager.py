@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..errors import CacheFull, ContextFull
-from ..ops.batch import Segment
-from ..ops.vocabulary import PAGE
-from .pool import Pool
+from ...errors import CacheFull, ContextFull
+from ...ops.batch import Segment
+from ...ops.vocabulary import PAGE
+from .pool import PagePool
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PageRequest:
     """Positions that a step writes: `count` from `start` on, of the sequence in a slot."""
 
     slot: int
@@ -41,7 +41,7 @@ class Pager:
 
     def __init__(self, pages: int, context: int) -> None:
         self.context = context  # positions that a sequence may have
-        self.pool = Pool(pages)
+        self.pool = PagePool(pages)
         self._tables: dict[int, list[int]] = {}
         self._lengths: dict[int, int] = {}
 
@@ -53,7 +53,7 @@ class Pager:
         """Positions that a sequence has."""
         return self._lengths.get(slot, 0)
 
-    def prepare(self, wanted: Sequence[Wanted | Segment]) -> list[Copy]:
+    def prepare(self, wanted: Sequence[PageRequest | Segment]) -> list[Copy]:
         """Gives each sequence pages of its own for what a step writes; the copies must be made before it.
 
         What a sequence had from `start` on is forgotten. Raises before any page is taken where there are too few.
@@ -98,23 +98,23 @@ class Pager:
             self._tables[slot] = list(pages)
             self._lengths[slot] = length
 
-    def _has_room(self, want: Wanted | Segment) -> bool:
+    def _has_room(self, want: PageRequest | Segment) -> bool:
         """Whether all that a sequence writes goes into the page that it has begun, and nobody else holds."""
         table = self.table(want.slot)
         return len(table) * PAGE >= want.end and self.pool.holders(table[-1]) == 1
 
-    def _needed(self, wanted: Sequence[Wanted | Segment]) -> int:
+    def _needed(self, wanted: Sequence[PageRequest | Segment]) -> int:
         """Pages that the step takes: new ones, and copies of those that are shared and written into."""
         new = sum(_pages(want.end) - len(self.table(want.slot)) for want in wanted)
         writers = Counter(page for want in wanted for page in self._written(want))
         copies = sum(min(count, self.pool.holders(page) - 1) for page, count in writers.items())
         return new + copies
 
-    def _written(self, want: Wanted | Segment) -> Sequence[int]:
+    def _written(self, want: PageRequest | Segment) -> Sequence[int]:
         """The page that a sequence has begun and goes on writing into, if there is one."""
         return self.table(want.slot)[want.start // PAGE :][:1] if want.start % PAGE else ()
 
-    def _grow(self, want: Wanted | Segment) -> list[Copy]:
+    def _grow(self, want: PageRequest | Segment) -> list[Copy]:
         table = self._tables.setdefault(want.slot, [])
         copies = []
         for page in self._written(want):

@@ -18,8 +18,8 @@ from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
+from rwkv_gpu.ops.sampler_state import GpuSamplerState
 from rwkv_gpu.ops.sampling import DRAW
-from rwkv_gpu.ops.seats import GpuSeats
 from rwkv_gpu.ops.self_test import tuning_for
 
 SETTINGS = {
@@ -60,15 +60,15 @@ def main(wanted: str, vocabulary: str, rows: str, replays: int) -> None:
 
 def compare(device: Device, vocabulary: int, rows: int, replays: int) -> None:
     """One table: settings by shapes."""
-    seats, scratch, tuning = GpuSeats(device, rows, vocabulary), Scratch(device), tuning_for(device)
+    sampler_state, scratch, tuning = GpuSamplerState(device, rows, vocabulary), Scratch(device), tuning_for(device)
     plans: dict[str, Plan] = {}
     for how in ("plain", "any"):
-        recorder = Recorder(device, Weights(device), rows, scratch, tuning, seats=seats)
+        recorder = Recorder(device, Weights(device), rows, scratch, tuning, sampler_state=sampler_state)
         given = recorder.input("logits", np.float32, (rows, vocabulary))
         plans[how] = recorder.finish({"chosen": recorder.sample(given, how=how)})
     print(f"\n{vocabulary:,} tokens, {rows} rows{'zipf':>12} µs{'flat':>12} µs")
     for name, settings in SETTINGS.items():
-        draws = np.array([draw_row(SamplingParams(**settings), 7, seat) for seat in range(rows)], DRAW)
+        draws = np.array([draw_row(SamplingParams(**settings), 7, slot) for slot in range(rows)], DRAW)
         line = f"{name:28}"
         for shape in ("zipf", "flat"):
             profile = plans[SamplingInputs(draws).how].profile(

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from ..errors import BadNumbers
 from ..ops.draw import WORD, coldness
+from ..ops.sampler_state import RING, fading
 from ..ops.sampling import ALL, DRAW, NO_TOKEN, Flag, Reason
-from ..ops.seats import RING, fading
 from .sampling import Sampled
 from .sampling_params import SamplingParams
 
@@ -31,7 +31,7 @@ def samples_on_device(params: SamplingParams) -> bool:
 
 
 def penalises(params: SamplingParams) -> bool:
-    """Whether what was said changes a logit: the seat must then remember it."""
+    """Whether earlier tokens change a logit: the slot must then remember them."""
     return params.penalises and (params.penalty_last_n != 0 or params.penalty_decay < 1)
 
 
@@ -40,7 +40,7 @@ def window(params: SamplingParams) -> int:
     return params.penalty_last_n if params.penalty_last_n > 0 and params.penalty_decay == 1 else 0
 
 
-def draw_row(params: SamplingParams, seed: int, seat: int, *, masked: bool = False) -> npt.NDArray[Any]:
+def draw_row(params: SamplingParams, seed: int, slot: int, *, masked: bool = False) -> npt.NDArray[Any]:
     """A request's row of draws, but for `number` and `tokens`, which change with every step."""
     row = np.zeros((), DRAW)
     flags = Flag.MASKED if masked else Flag(0)
@@ -50,7 +50,7 @@ def draw_row(params: SamplingParams, seed: int, seat: int, *, masked: bool = Fal
         flags |= Flag.CUT
     if penalises(params):
         flags |= Flag.PENALISED
-    row["seat"], row["flags"] = seat, flags
+    row["slot"], row["flags"] = slot, flags
     row["seed_low"], row["seed_high"] = seed & WORD, seed >> 32
     row["coldness"] = coldness(params.temperature)
     row["top_k"] = params.top_k or ALL

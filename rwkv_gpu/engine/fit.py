@@ -17,7 +17,7 @@ from ..gpu.plan import Slice, StepBuffer
 from ..models.registry import Model
 from ..ops.recorder import Recorder
 from ..ops.recording import MAX_SEGMENTS, Caches, Scratch
-from ..ops.seats import GpuSeats
+from ..ops.sampler_state import GpuSamplerState
 from .cache.config import CacheConfig, CacheOptions, check_bindings
 from .cache.kv import whole
 from .parameters import parameters_of
@@ -74,7 +74,7 @@ def held(device: Device, parameters: Sequence[Parameter], model: Model, config: 
     return Fit(
         weights=device_bytes(device, parameters),
         state=config.total(model.caches, model.states),
-        scratch=scratch + GpuSeats.nbytes(config.slots, model.vocabulary),
+        scratch=scratch + GpuSamplerState.nbytes(config.slots, model.vocabulary),
         available=device_available(device),
         buffer_limit=can.max_buffer,
         binding_limit=can.max_binding,
@@ -98,7 +98,7 @@ def _scratch(
         device, weights, chunk_size, Scratch(device), default_tuning(device.capabilities), states,
         max_segments=min(chunk_size, config.slots, MAX_SEGMENTS), max_outputs=min(chunk_size, config.slots),
         caches=Caches(caches, config.kind, config.max_pages), single=chunk_size == 1,
-        seats=GpuSeats(device, config.slots, model.vocabulary, planned),
+        sampler_state=GpuSamplerState(device, config.slots, model.vocabulary, planned),
     )  # fmt: skip
     logits = model.forward(recorder, recorder.input("ids", np.uint32, (chunk_size,)))
     return recorder.scratch_bytes([logits, recorder.sample(logits)]) + 2 * StepBuffer.HEADER

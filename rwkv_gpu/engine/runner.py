@@ -22,8 +22,8 @@ from ..ops.batch import Batch
 from ..ops.recorder import Recorder
 from ..ops.recording import MAX_SEGMENTS, Scratch
 from ..ops.reference import Reference
+from ..ops.sampler_state import GpuSamplerState, HostSamplerState
 from ..ops.sampling import Drawing
-from ..ops.seats import GpuSeats, HostSeats
 from ..ops.self_test import tuning_for
 from ..ops.vocabulary import Choosing
 from .blas import Blas
@@ -60,7 +60,7 @@ class Runner(Protocol):
     def submit(self, batch: Batch, draws: SamplingInputs) -> PendingStep:
         """Sets a step going that samples, and that may feed what was sampled before. The batch is a placed one."""
 
-    def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
+    def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
         """What penalties look back on, before the first draw of a sequence that has them."""
 
     def prepare(self, batch: Batch) -> Batch:
@@ -119,7 +119,7 @@ class GpuRunner:
         self.store = sequence_store(model, config, self._caches)
         self.page_and_state_bytes = config.each(model.caches, model.states)
         self.context = config.context if model.caches else None
-        self.seats = GpuSeats(device, config.slots, model.vocabulary)
+        self.sampler_state = GpuSamplerState(device, config.slots, model.vocabulary)
         self._ring = ReadbackRing(device)
         self._pace = Pace(config.look_ahead)
         self._bundle: Bundle | None = None
@@ -163,9 +163,9 @@ class GpuRunner:
         """Lets so many be under way, and no more than there is room for."""
         self._pace.look_ahead = min(steps, self.cache_config.look_ahead)
 
-    def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
+    def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
         if penalises(params):
-            self.seats.remember(seat, ids, window(params), params.penalty_decay)
+            self.sampler_state.remember(slot, ids, window(params), params.penalty_decay)
 
     def step(self, batch: Batch) -> Logits:
         return self._run(batch, "logits")
@@ -212,7 +212,7 @@ class GpuRunner:
             max_outputs=outputs,
             caches=self._caches.placed(pages),
             single=single,
-            seats=None if what in ("logits", "hidden") else self.seats,
+            sampler_state=None if what in ("logits", "hidden") else self.sampler_state,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
         if what == "hidden":
@@ -285,7 +285,7 @@ class HostRunner:
         self._matrix = sum(sizes) // len(sizes)  # numbers of a matrix, on average
         self._weights: Mapping[str, npt.NDArray[Any]] = host_weights(file, parameters_of(file, model))
         self._states = {state.name: np.zeros((config.states, *state.shape), np.float32) for state in model.states}
-        self.seats = HostSeats(config.slots, model.vocabulary)
+        self.sampler_state = HostSamplerState(config.slots, model.vocabulary)
         self._caches = HostKVCache(model.caches, config)
         self.store = sequence_store(model, config, self._caches)
         self.page_and_state_bytes = config.each(model.caches, model.states)
@@ -295,16 +295,16 @@ class HostRunner:
         return self.store.prepare(batch)
 
     def submit(self, batch: Batch, draws: SamplingInputs) -> PendingStep:
-        reference = self._reference(batch, Drawing(self.seats, draws.rows, draws.masks))
+        reference = self._reference(batch, Drawing(self.sampler_state, draws.rows, draws.masks))
         with self._blas.sized(batch.rows * self._matrix):
             logits = self.model.forward(reference, batch.ids)
         words = reference.sample(logits, how=draws.how)
         chosen = SampledRow.rows(words.tobytes(), len(words))
         return CompletedStep(Answer(chosen, logits if draws.logits else None))
 
-    def remember(self, seat: int, ids: Sequence[int], params: SamplingParams) -> None:
+    def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
         if penalises(params):
-            self.seats.remember(seat, ids, window(params), params.penalty_decay)
+            self.sampler_state.remember(slot, ids, window(params), params.penalty_decay)
 
     def step(self, batch: Batch) -> Logits:
         with self._blas.sized(batch.rows * self._matrix):

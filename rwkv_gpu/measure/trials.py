@@ -20,8 +20,8 @@ from ..ops.batch import Batch
 from ..ops.recorder import Recorder
 from ..ops.recording import Caches, Scratch
 from ..ops.reference import Reference
+from ..ops.sampler_state import GpuSamplerState, HostSamplerState
 from ..ops.sampling import Drawing
-from ..ops.seats import GpuSeats, HostSeats
 from ..ops.vocabulary import Weight
 
 Array = npt.NDArray[Any]
@@ -83,7 +83,7 @@ class Draws:
     """What rows are sampled by."""
 
     rows: Array  # DRAW [R]
-    said: Sequence[int]  # by the sequence of every seat
+    said: Sequence[int]  # the tokens so far of the sequence in every slot
     vocabulary: int
     masks: npt.NDArray[np.uint32] | None = None
 
@@ -130,7 +130,7 @@ class Outcome:
 def run(device: Device, trial: Trial) -> Outcome:
     """The trial on a device."""
     try:
-        plan, seats = _recorded(device, trial)
+        plan, sampler_state = _recorded(device, trial)
         given = _given(trial)
         plan.run(*given)
         found = plan.read("y", given[0])
@@ -138,7 +138,7 @@ def run(device: Device, trial: Trial) -> Outcome:
     except RwkvGpuError as error:
         reason = " ".join(str(error).split())
         return Outcome(trial.op, trial.what, trial.variant, math.inf, trial.allowed, 0.0, reason)
-    del seats
+    del sampler_state
     wanted = expected(trial)
     if trial.columns is not None:
         found, wanted = found[:, trial.columns], wanted[:, trial.columns]
@@ -150,7 +150,7 @@ def expected(trial: Trial) -> Array:
     past, draws = trial.past, trial.draws
     drawing = None
     if draws is not None:
-        host = HostSeats(len(draws.rows), draws.vocabulary)
+        host = HostSamplerState(len(draws.rows), draws.vocabulary)
         _remember(host, draws)
         drawing = Drawing(host, draws.rows, draws.masks)
     reference = Reference(
@@ -173,7 +173,7 @@ def apart(found: Array, wanted: Array) -> float:
     return float(np.abs(found - wanted).max() / max(float(np.abs(wanted).max()), 1e-30))
 
 
-def _recorded(device: Device, trial: Trial) -> tuple[Plan, GpuSeats | None]:
+def _recorded(device: Device, trial: Trial) -> tuple[Plan, GpuSamplerState | None]:
     weights = upload_together(device, {name: (w.format, w.raw, w.shape) for name, w in trial.weights.items()})
     past, scratch = trial.past, Scratch(device)
     rows = len(next(iter(trial.inputs.values())))
@@ -184,17 +184,17 @@ def _recorded(device: Device, trial: Trial) -> tuple[Plan, GpuSeats | None]:
         pages = {name: (_whole(device, keys), _whole(device, values)) for name, (keys, values) in past.caches.items()}
         if pages:
             more["caches"] = Caches(pages, past.kind, max(len(s.pages) for s in past.batch.segments))
-    seats = None
+    sampler_state = None
     if trial.draws is not None:
-        seats = more["seats"] = GpuSeats(device, len(trial.draws.rows), trial.draws.vocabulary)
-        _remember(seats, trial.draws)
+        sampler_state = more["sampler_state"] = GpuSamplerState(device, len(trial.draws.rows), trial.draws.vocabulary)
+        _remember(sampler_state, trial.draws)
         more["max_outputs"] = rows
     recorder = Recorder(device, weights, rows, scratch, trial.tuning, **more)
     values = {name: recorder.input(name, array.dtype, array.shape) for name, array in trial.inputs.items()}
     plan = recorder.finish({"y": trial.says(recorder, _named(trial), **values)})
     for buffer in scratch.buffers:
         device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
-    return plan, seats
+    return plan, sampler_state
 
 
 def _given(trial: Trial) -> tuple[int, dict[str, Array], int, int]:
@@ -210,9 +210,9 @@ def _given(trial: Trial) -> tuple[int, dict[str, Array], int, int]:
     return rows, inputs, len(trial.past.batch.segments) if trial.past else 0, rows if trial.draws else 0
 
 
-def _remember(seats: "GpuSeats | HostSeats", draws: Draws) -> None:
-    for seat in range(len(draws.rows)):
-        seats.remember(seat, draws.said, int(draws.rows["window"][seat]), 1.0)
+def _remember(sampler_state: "GpuSamplerState | HostSamplerState", draws: Draws) -> None:
+    for slot in range(len(draws.rows)):
+        sampler_state.remember(slot, draws.said, int(draws.rows["window"][slot]), 1.0)
 
 
 def _whole(device: Device, array: Array) -> Slice:

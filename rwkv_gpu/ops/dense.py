@@ -21,8 +21,8 @@ class DenseRecorder(Recording):
             return self.layer_norm(self.embed(weight, ids), norm.weight, norm.bias, norm.eps)
         y = Value((self.rows, weight.shape[1]))
         operands: dict[str, Operand] = {"ids": ids, "y": y}
-        if self.seats:
-            operands["said"] = self.seats.said
+        if self.sampler_state:
+            operands["said"] = self.sampler_state.sampled
         constants: dict[str, Constant] = {"D": weight.shape[1], "WG": self.tuning.map_lanes}
         kernels, lanes = ["embed"], "plain"
         if norm:
@@ -32,7 +32,7 @@ class DenseRecorder(Recording):
         for shard in shards:
             self.record(
                 weight.name,
-                (*kernels, "ids/said" if self.seats else "ids/given", *shard.parts, f"lanes/{lanes}"),
+                (*kernels, "ids/said" if self.sampler_state else "ids/given", *shard.parts, f"lanes/{lanes}"),
                 constants | {"FIRST": shard.first, "ROWS": shard.rows} | shard.constants,
                 operands | {"w": shard.slice},
                 groups=self.rows,

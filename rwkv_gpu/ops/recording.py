@@ -17,7 +17,7 @@ from ..gpu.tuning import Tuning
 from ..gpu.weights import Weights
 from .held import Held
 from .mixing import MIXING_BUFFERS, Told
-from .seats import GpuSeats
+from .sampler_state import GpuSamplerState
 from .step import WRITTEN, Step, lifetimes, together
 from .values import ALIGN, Computed, Integers, Operand, Unplaced, Value, Vectors, Words, place, stack
 from .vocabulary import Weight
@@ -76,7 +76,7 @@ class Recording:
         max_outputs: int | None = None,
         caches: Caches | None = None,
         single: bool = False,
-        seats: GpuSeats | None = None,
+        sampler_state: GpuSamplerState | None = None,
     ) -> None:
         self.device = device
         self.weights = weights
@@ -86,7 +86,7 @@ class Recording:
         self.states = states or {}
         self.caches = caches or Caches({}, "f32", 0)
         self.single = single
-        self.seats = seats
+        self.sampler_state = sampler_state
         self.max_segments = min(rows, MAX_SEGMENTS) if max_segments is None else max_segments
         self.max_outputs = self.max_segments if max_outputs is None else max_outputs
         self._max_rows = rows

@@ -71,7 +71,7 @@ class Reference:
 
     def embed(self, weight: Weight, ids: Array, *, norm: LayerNorm | None = None) -> Array:
         if self.drawing is not None:
-            said = self.drawing.seats.said
+            said = self.drawing.sampler_state.sampled
             ids = np.where(ids & SAID, said[np.where(ids & SAID, ids ^ SAID, 0)], ids)
         return self._normed(self.weights[weight.name][ids], norm)
 
@@ -241,7 +241,7 @@ class Reference:
         return x[list(self.batch.outputs)]
 
     def sample(self, logits: Array, *, how: Choosing = "any") -> Array:
-        assert self.drawing is not None, "sampling needs seats and draws"
+        assert self.drawing is not None, "sampling needs the sampler state and draws"
         assert how != "masked" or self.drawing.masks is not None, "masked rows need masks"
         return sample(logits, self.drawing)
 

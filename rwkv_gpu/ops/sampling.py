@@ -11,20 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from .draw import exponentials
-from .seats import RING, HostSeats
+from .sampler_state import RING, HostSamplerState
 from .truncation import min_p, top_k, top_p
 
 Floats = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint32]
 
-SAID = 1 << 31  # an id with this bit is what the seat of that number said last
+SAID = 1 << 31  # an id with this bit is what the slot of that number sampled last
 NO_TOKEN = 0xFFFFFFFF
 ALL = 0xFFFFFFFF  # as top_k
 
 # One row, as `shaders/sampling/draw.wgsl` reads it.
 DRAW = np.dtype(
     [
-        ("seat", "<u4"),
+        ("slot", "<u4"),
         ("flags", "<u4"),  # of `Flag`
         ("seed_low", "<u4"),
         ("seed_high", "<u4"),
@@ -67,36 +67,38 @@ class Reason(IntEnum):
 class Drawing:
     """What the sampling of a step looks at, in numpy."""
 
-    seats: HostSeats
+    sampler_state: HostSamplerState
     draws: npt.NDArray[Any]  # DRAW [R]
     masks: Words | None = None  # [R, ceil(V / 32)]: bit i of word w is token 32 w + i, set where it is allowed
 
 
 def sample(logits: Floats, drawing: Drawing) -> Words:
-    """Token, bits of its log probability, reason, 0 of each row; the seats move on. [R, 4]"""
+    """Token, bits of its log probability, reason, 0 of each row; the sampler state moves on. [R, 4]"""
     chosen = np.zeros((len(logits), 4), np.uint32)
     for row, (x, draw) in enumerate(zip(logits, drawing.draws[: len(logits)], strict=True)):
         mask = None if drawing.masks is None else drawing.masks[row]
-        token, reason = _choose(x, draw, drawing.seats, mask)
+        token, reason = _choose(x, draw, drawing.sampler_state, mask)
         chosen[row] = NO_TOKEN if token is None else token, 0, reason, 0
         if token is not None:
             most = x.max()
             chosen[row, 1] = np.float32(x[token] - most - np.log(np.exp(x - most).sum())).view(np.uint32)
         if reason != Reason.SKIPPED:
-            drawing.seats.said[draw["seat"]] = token or 0
+            drawing.sampler_state.sampled[draw["slot"]] = token or 0
         if token is not None and draw["flags"] & Flag.PENALISED:
-            _accept(drawing.seats, draw, token)
+            _accept(drawing.sampler_state, draw, token)
     return chosen
 
 
-def _choose(logits: Floats, draw: Any, seats: HostSeats, mask: Words | None) -> tuple[int | None, Reason]:
+def _choose(
+    logits: Floats, draw: Any, sampler_state: HostSamplerState, mask: Words | None
+) -> tuple[int | None, Reason]:
     if draw["flags"] & Flag.SKIP:
         return None, Reason.SKIPPED
     if np.isnan(logits).any() or np.isposinf(logits).any():
         return None, Reason.BAD_NUMBERS
     x = logits.astype(np.float32)
     if draw["flags"] & Flag.PENALISED:
-        _penalise(x, draw, seats.counts[draw["seat"]])
+        _penalise(x, draw, sampler_state.counts[draw["slot"]])
     if mask is not None and draw["flags"] & Flag.MASKED:
         x[~allowed(mask, len(x))] = -np.inf
     if x.max() == -np.inf:
@@ -125,9 +127,9 @@ def _penalise(x: Floats, draw: Any, counts: Words) -> None:
     x[said] = y - draw["presence"] - count * draw["frequency"]
 
 
-def _accept(seats: HostSeats, draw: Any, token: int) -> None:
+def _accept(sampler_state: HostSamplerState, draw: Any, token: int) -> None:
     """One more token: counted, and what leaves the window is counted no more."""
-    counts, ring = seats.counts[draw["seat"]], seats.rings[draw["seat"]]
+    counts, ring = sampler_state.counts[draw["slot"]], sampler_state.rings[draw["slot"]]
     number, at, window = counts[:, 0].view(np.float32), int(draw["tokens"]), int(draw["window"])
     if window and at >= window:
         leaves = ring[(at - window) % RING]

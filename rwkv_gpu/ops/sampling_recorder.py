@@ -7,8 +7,8 @@ import numpy as np
 
 from ..gpu.shader import Constant
 from .recording import Recording
+from .sampler_state import RING
 from .sampling import DRAW, NO_TOKEN, Flag, Reason
-from .seats import RING
 from .values import Computed, Operand, Value
 from .vocabulary import Choosing
 
@@ -54,7 +54,7 @@ class SamplingRecorder(Recording):
     """The end of a step that chooses tokens."""
 
     def sample(self, logits: Value, *, how: Choosing = "any") -> Value:
-        assert self.seats is not None, "sampling needs seats"
+        assert self.sampler_state is not None, "sampling needs the sampler state"
         rows, vocabulary = logits.shape
         lanes = self._block_lanes(rows)
         blocks = -(-vocabulary // SPAN)
@@ -62,11 +62,11 @@ class SamplingRecorder(Recording):
         operands: dict[str, Operand] = {
             "logits": logits,
             "draws": self.input("draws", DRAW, (rows,)),
-            "counts": self.seats.counts,
+            "counts": self.sampler_state.counts,
             "parts": Value((rows, 8 * blocks)),
             "list": Value((rows, 1 + 2 * LIST, 2), np.uint32),
             "chosen": chosen,
-            "said": self.seats.said,
+            "said": self.sampler_state.sampled,
             "done": Computed(("none done", rows), partial(np.zeros, rows, np.uint32)),
         }
         if how == "masked":

@@ -171,7 +171,7 @@ class Ops(Protocol[Tensor]):
         """Names what is said inside after block `index`; a plan may be split between blocks."""
 
     def embed(self, weight: Weight, ids: Tensor, *, norm: LayerNorm | None = None) -> Tensor:
-        """y[t] = norm(W[ids[t]]); an id with bit 31 set is what the seat of that number sampled last"""
+        """y[t] = norm(W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last"""
 
     def layer_norm(self, x: Tensor, weight: Weight, bias: Weight, eps: float) -> Tensor:
         """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row"""
@@ -275,5 +275,5 @@ class Ops(Protocol[Tensor]):
         """Of each row as the step's `draws` tell: the token, the bits of its log probability, why there is none; [R, 4]
 
         Penalties, the step's `masks`, top-k, top-p, min-p, temperature, the draw, as far as rows may ask for such; the
-        token becomes what the row's seat sampled last. See ops/sampling.py.
+        token becomes what the row's slot sampled last. See ops/sampling.py.
         """

@@ -7,8 +7,8 @@ from rwkv_gpu.engine.device_sampling import SampledRow, draw_row, penalises, sam
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.errors import BadNumbers
+from rwkv_gpu.ops.sampler_state import HostSamplerState
 from rwkv_gpu.ops.sampling import DRAW, Drawing, sample
-from rwkv_gpu.ops.seats import HostSeats
 
 V = 300
 PROMPT = [5, 5, 7, 120, 5, 299, 0]
@@ -24,17 +24,17 @@ def answers(words):
 
 def on_device(params, count, seed, mask=None):
     """The tokens and log probabilities of the op."""
-    seats, said, chosen = HostSeats(3, V), [], []
+    sampler_state, said, chosen = HostSamplerState(3, V), [], []
     row = draw_row(params, seed, 2, masked=mask is not None)
     if penalises(params):
-        seats.remember(2, PROMPT, window(params), params.penalty_decay)
+        sampler_state.remember(2, PROMPT, window(params), params.penalty_decay)
     for number in range(count):
         row["number"], row["tokens"] = number, len(PROMPT) + number
         masks = None if mask is None else mask[None]
-        [mine] = answers(sample(rows_of(number)[None], Drawing(seats, row[None], masks)))
+        [mine] = answers(sample(rows_of(number)[None], Drawing(sampler_state, row[None], masks)))
         chosen.append(mine.sampled())
         said.append(chosen[-1].token)
-        assert seats.said[2] == said[-1]
+        assert sampler_state.sampled[2] == said[-1]
     return chosen
 
 
@@ -79,7 +79,7 @@ def test_rows_without_a_token_say_why():
     draws = np.array([draw_row(SamplingParams(), 1, 0)] * 3, DRAW)
     logits = np.stack([rows_of(0)] * 3)
     logits[0, 7], logits[1] = np.nan, -np.inf
-    rows = answers(sample(logits, Drawing(HostSeats(1, V), draws)))
+    rows = answers(sample(logits, Drawing(HostSamplerState(1, V), draws)))
     with pytest.raises(BadNumbers, match="NaN"):
         rows[0].sampled()
     with pytest.raises(BadNumbers, match="no token is possible"):
@@ -88,10 +88,10 @@ def test_rows_without_a_token_say_why():
 
 
 def test_a_row_that_is_skipped_changes_nothing():
-    seats = HostSeats(1, V)
-    seats.put(0, 77)
-    rows = answers(sample(rows_of(0)[None], Drawing(seats, skipped_row()[None])))
-    assert seats.said[0] == 77
+    sampler_state = HostSamplerState(1, V)
+    sampler_state.put(0, 77)
+    rows = answers(sample(rows_of(0)[None], Drawing(sampler_state, skipped_row()[None])))
+    assert sampler_state.sampled[0] == 77
     with pytest.raises(AssertionError):
         rows[0].sampled()
 

@@ -68,7 +68,7 @@ class Fake:
     def prepare(self, batch):
         return self.store.prepare(batch)
 
-    def remember(self, seat, ids, params) -> None:
+    def remember(self, slot, ids, params) -> None:
         """Nothing here is penalised."""
 
     def submit(self, batch, draws) -> Later:
@@ -93,7 +93,7 @@ class Fake:
                 seen[s.first + s.count - 1] = tuple(held)
         chosen = np.zeros((len(batch.outputs), 4), np.uint32)
         for row, (output, draw) in enumerate(zip(batch.outputs, draws.rows, strict=True)):
-            chosen[row, 0] = self.said[draw["seat"]] = next_token(seen[output])
+            chosen[row, 0] = self.said[draw["slot"]] = next_token(seen[output])
         return Later(chosen, self)
 
     def close(self) -> None:

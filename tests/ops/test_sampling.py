@@ -1,4 +1,4 @@
-"""Sampling on the GPU equals the reference: what stays in the draw, what is drawn, what the seats remember."""
+"""Sampling on the GPU equals the reference: what stays in the draw, what is drawn, what is remembered."""
 
 import math
 from dataclasses import replace
@@ -15,13 +15,13 @@ from rwkv_gpu.ops.draw import exponentials
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.sampler_state import GpuSamplerState, HostSamplerState
 from rwkv_gpu.ops.sampling import DRAW, NO_TOKEN, SAID, Drawing, Reason, sample
 from rwkv_gpu.ops.sampling_recorder import LIST, SPAN
-from rwkv_gpu.ops.seats import GpuSeats, HostSeats
 from rwkv_gpu.ops.vocabulary import Weight
 from tests.recording import POISON
 
-SEATS = 6
+SLOTS = 6
 HOT = {"temperature": 1000.0}  # all that stay are about as likely
 
 
@@ -30,19 +30,19 @@ class Both:
 
     def __init__(self, device, vocabulary, rows, how="any", joins=None):
         self.device, self.vocabulary, self.rows = device, vocabulary, rows
-        self.seats, self.host = GpuSeats(device, SEATS, vocabulary), HostSeats(SEATS, vocabulary)
+        self.sampler_state, self.host = GpuSamplerState(device, SLOTS, vocabulary), HostSamplerState(SLOTS, vocabulary)
         self.scratch = Scratch(device)
         weights = upload_weights(device, {"w": np.arange(vocabulary, dtype=np.float32)[:, None]})
         tuning = default_tuning(device.capabilities)
         tuning = replace(tuning, one_joins=tuning.one_joins if joins is None else joins)
-        recorder = Recorder(device, weights, rows, self.scratch, tuning, seats=self.seats)
+        recorder = Recorder(device, weights, rows, self.scratch, tuning, sampler_state=self.sampler_state)
         logits = recorder.input("logits", np.float32, (rows, vocabulary))
         ids = recorder.input("ids", np.uint32, (rows,))
         embedded = recorder.embed(Weight("w", (vocabulary, 1)), ids)
         self.plan = recorder.finish({"chosen": recorder.sample(logits, how=how), "embedded": embedded})
 
     def run(self, logits, draws, masks=None, ids=None):
-        """What the device chooses; the reference's seats move on too."""
+        """What the device chooses; the reference's sampler state moves on too."""
         for buffer in self.scratch.buffers:
             self.device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
         rows = len(logits)
@@ -201,15 +201,15 @@ def test_penalties_look_back_as_the_reference_does(device):
         {"repetition_penalty": 1.2, "penalty_last_n": 1024},
         {"repetition_penalty": 1.2, "penalty_last_n": 0},
     ]
-    both, prompt = Both(device, 6, SEATS), [3, 3, 3, 4, 5, 0]
+    both, prompt = Both(device, 6, SLOTS), [3, 3, 3, 4, 5, 0]
     params = [SamplingParams(**way) for way in ways]
-    draws = np.array([draw_row(p, 5, seat) for seat, p in enumerate(params)], DRAW)
-    for seat, row in enumerate(draws):
-        for seats in (both.seats, both.host):
-            seats.remember(seat, prompt, int(row["window"]), params[seat].penalty_decay)
+    draws = np.array([draw_row(p, 5, slot) for slot, p in enumerate(params)], DRAW)
+    for slot, row in enumerate(draws):
+        for sampler_state in (both.sampler_state, both.host):
+            sampler_state.remember(slot, prompt, int(row["window"]), params[slot].penalty_decay)
     for number in range(12):
         draws["number"], draws["tokens"] = number, len(prompt) + number
-        both.check(normal(SEATS, 6, seed=number), draws)
+        both.check(normal(SLOTS, 6, seed=number), draws)
 
 
 def test_masked_tokens_are_never_drawn_and_rows_without_a_mask_are_free(device):
@@ -248,9 +248,9 @@ def test_bad_numbers_have_no_token_and_leave_their_mates_alone(device, settings)
 def test_embedding_reads_what_a_seat_said_last(device):
     both = Both(device, 6, 4)
     draws = rows_of(4)
-    draws["seat"] = [3, 0, 5, 1]
+    draws["slot"] = [3, 0, 5, 1]
     tokens = both.check(normal(4, 6), draws)
-    both.seats.put(2, 4)
+    both.sampler_state.put(2, 4)
     ids = np.array([SAID | 3, 1, SAID | 5, SAID | 2], np.uint32)
     both.run(normal(4, 6), np.array([skipped_row()] * 4, DRAW), ids=ids)
     assert both.embedded.tolist() == [tokens[0], 1, tokens[2], 4]

@@ -1,0 +1,114 @@
+"""What sampling remembers of each sequence from step to step: its last token, and the tokens that penalties count.
+
+Each sequence has a slot. A ring holds its last tokens, for penalties with a window. Counts say how often each token
+occurred, and when last. `GpuSamplerState` and `HostSamplerState` hold the same words.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import OutOfMemory
+from ..gpu.device import Buffer, Device
+from ..gpu.plan import Slice
+
+RING = 1024  # tokens that a window can look back on
+NEVER = np.float32(-1e30)  # log2 of a decay of 0: whatever has an age is gone
+
+Words = npt.NDArray[np.uint32]
+
+
+def fading(decay: float) -> np.float32:
+    """log2(decay)"""
+    return np.float32(math.log2(decay)) if decay > 0 else NEVER
+
+
+def count(ids: Sequence[int] | npt.NDArray[Any], vocabulary: int, window: int, decay: float) -> Words:
+    """How often each token occurred, and when that was counted, from 1; 0 and 0 of a token that never did.
+
+    In the last `window` tokens, or in all where it is 0; or fading by `decay` with every token. [V, 2]
+    """
+    tokens = np.asarray(ids, np.int64)
+    if window:
+        tokens = tokens[-window:]
+    weights = decay ** np.arange(len(tokens) - 1, -1, -1, dtype=np.float64)
+    counts = np.zeros((vocabulary, 2), np.uint32)
+    counts[:, 0] = np.bincount(tokens, weights, vocabulary).astype(np.float32).view(np.uint32)
+    counts[tokens, 1] = len(ids)
+    return counts
+
+
+def ring(ids: Sequence[int] | npt.NDArray[Any]) -> Words:
+    """The last tokens, each at its place modulo RING. [RING]"""
+    tokens = np.asarray(ids, np.int64)
+    places = np.arange(max(0, len(tokens) - RING), len(tokens))
+    words = np.zeros(RING, np.uint32)
+    words[places % RING] = tokens[places]
+    return words
+
+
+class HostSamplerState:
+    """The sampler state of all slots in numpy."""
+
+    def __init__(self, slots: int, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+        self.sampled = np.zeros(slots, np.uint32)
+        self.rings = np.zeros((slots, RING), np.uint32)
+        self.counts = np.zeros((slots, vocabulary, 2), np.uint32)
+
+    def remember(self, slot: int, ids: Sequence[int], window: int, decay: float) -> None:
+        """A sequence that starts with these tokens, for penalties that look back on `window` or fade by `decay`."""
+        self.rings[slot] = ring(ids)
+        self.counts[slot] = count(ids, self.vocabulary, window, decay)
+
+    def put(self, slot: int, token: int) -> None:
+        """The slot's last token, chosen elsewhere."""
+        self.sampled[slot] = token
+
+
+class GpuSamplerState:
+    """The sampler state of all slots on a device: uint32 `sampled` [S + S · RING] and `counts` [S, V, 2]."""
+
+    def __init__(
+        self, device: Device, slots: int, vocabulary: int, make: Callable[[int, str], Buffer] | None = None
+    ) -> None:
+        make = make or device.buffer
+        limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
+        if 8 * slots * vocabulary > limit:
+            raise OutOfMemory(
+                f"counting {vocabulary:,} tokens of {slots} sequences takes {8 * slots * vocabulary:,} bytes, but this "
+                f"device binds {limit:,} at most; load for fewer sequences"
+            )
+        self._device = device
+        self.slots = slots
+        self.vocabulary = vocabulary
+        self._sampled = make(4 * slots * (1 + RING), "sampling")
+        self._counts = make(8 * slots * vocabulary, "sampling")
+
+    @staticmethod
+    def nbytes(slots: int, vocabulary: int) -> int:
+        """The memory that so many slots take."""
+        return 4 * slots * (1 + RING) + 8 * slots * vocabulary
+
+    @property
+    def sampled(self) -> Slice:
+        """The last token of each slot, and then their rings."""
+        return Slice(self._sampled, 0, self._sampled.nbytes)
+
+    @property
+    def counts(self) -> Slice:
+        """How often each token occurred, and when last."""
+        return Slice(self._counts, 0, self._counts.nbytes)
+
+    def remember(self, slot: int, ids: Sequence[int], window: int, decay: float) -> None:
+        """A sequence that starts with these tokens, for penalties that look back on `window` or fade by `decay`."""
+        words = count(ids, self.vocabulary, window, decay)
+        self._device.write(self._sampled, ring(ids), 4 * (self.slots + slot * RING))
+        self._device.write(self._counts, words, slot * words.nbytes)
+
+    def put(self, slot: int, token: int) -> None:
+        """The slot's last token, chosen elsewhere."""
+        self._device.write(self._sampled, np.array([token], np.uint32), 4 * slot)

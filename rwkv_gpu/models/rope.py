@@ -1,15 +1,27 @@
-"""How positions rotate, as a file's metadata says: plain, scaled linearly, by YaRN, or by factors of its own."""
+"""How positions rotate, as a file's metadata says: plain, scaled linearly, by YaRN, or by factors of its own.
+
+Every number has a range in which the angles of all positions are finite; models that are published lie well inside.
+"""
 
 import math
+
+import numpy as np
 
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Pairing, Rope, Yarn
-from .tensors import Tensors
+from ..gguf.planes import dequantise_rows
+from ..ops.vocabulary import Pairing, Rope, Weight, Yarn
+from .tensors import LONGEST_CONTEXT, Tensors
 
 FACTORS = "rope_freqs.weight"
 SCALINGS = ("none", "linear", "yarn")
+
+BASE = 2.0, 1e12  # 10,000 mostly; Llama 3 finetuned to 4 million positions has 5e10
+SCALE = 2.0**-10, 2.0**20  # of positions; 2 to 64 in models
+MAGNITUDE = 1e-2, 1e2
+TURNS = 1e-3, 1e5  # YaRN's 1 and 32
+DIVISOR = 2.0**-10, 1e38  # of a frequency: 1 to 32 in Llama 3; 1e30 for pairs that do not turn
 
 
 def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, head_size: int, context: int) -> Rope:
@@ -21,24 +33,42 @@ def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, hea
     scaling = file.str(f"{at}.scaling.type", default="linear")
     if scaling not in SCALINGS:
         raise UnsupportedModel(f"{file.path}: rope scaling '{scaling}' is not supported; known: {', '.join(SCALINGS)}")
-    older = file.float(f"{at}.scale_linear", low=0, default=0.0)
-    factor = file.float(f"{at}.scaling.factor", low=0, default=older)
-    scale = 1 / factor if factor and scaling != "none" else 1.0
-    magnitude = file.float(f"{at}.scaling.attn_factor", low=0, default=1.0)
+    older = f"{at}.scaling.factor" not in file.metadata
+    factor = _scale_factor(file, f"{at}.scale_linear" if older else f"{at}.scaling.factor")
+    scale = 1 / factor if scaling != "none" else 1.0
+    magnitude = file.float(f"{at}.scaling.attn_factor", *MAGNITUDE, default=1.0)
     yarn = None
     if scaling == "yarn":
+        fast = file.float(f"{at}.scaling.yarn_beta_fast", *TURNS, default=32.0)
         yarn = Yarn(
-            context=file.int(f"{at}.scaling.original_context_length", low=1, default=context),
-            fast=file.float(f"{at}.scaling.yarn_beta_fast", low=0, default=32.0),
-            slow=file.float(f"{at}.scaling.yarn_beta_slow", low=0, default=1.0),
+            context=file.int(f"{at}.scaling.original_context_length", low=1, high=LONGEST_CONTEXT, default=context),
+            fast=fast,
+            slow=file.float(f"{at}.scaling.yarn_beta_slow", TURNS[0], fast, default=min(1.0, fast)),
         )
         magnitude *= 1 + 0.1 * math.log(1 / scale)
     return Rope(
         pairing,
         dims,
-        base=file.float(f"{at}.freq_base", low=1, default=10000.0),
+        base=file.float(f"{at}.freq_base", *BASE, default=10000.0),
         scale=scale,
         yarn=yarn,
-        factors=tensors.take(FACTORS, dims // 2) if FACTORS in tensors else None,
+        factors=_factors(file, tensors, dims // 2) if FACTORS in tensors else None,
         magnitude=magnitude,
     )
+
+
+def _scale_factor(file: GGUFFile, key: str) -> float:
+    """What positions are divided by; some files write 0 for 1."""
+    return 1.0 if file.float(key, default=0.0) == 0 else file.float(key, *SCALE)
+
+
+def _factors(file: GGUFFile, tensors: Tensors, pairs: int) -> Weight:
+    """What each frequency is divided by, looked at here: a zero or a NaN among them would spoil every answer."""
+    weight = tensors.take(FACTORS, pairs)
+    tensor = file.tensors[FACTORS]
+    values = dequantise_rows(tensor.format, np.frombuffer(file.read(tensor), np.uint8)[None])[0]
+    wrong = ~((values >= DIVISOR[0]) & (values <= DIVISOR[1]))
+    if wrong.any():
+        expected = f"numbers from {DIVISOR[0]} to {DIVISOR[1]}"
+        raise tensors.bad(f"tensor '{FACTORS}'", str(values[wrong][0]), expected)
+    return weight

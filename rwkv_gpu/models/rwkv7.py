@@ -6,7 +6,7 @@ from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Activation, Cache, Joined, LayerNorm, Mixed, Ops, State, Tensor, Weight
-from .tensors import Tensors
+from .tensors import EPS, LONGEST_CONTEXT, Tensors
 
 HEAD_SIZES = (64, 128)
 HEAD_EPS = 64e-5  # of the norm over a head; no file says it
@@ -191,6 +191,8 @@ def load(file: GGUFFile) -> RWKV7:
         head=tensors.take("output.weight", hyper.vocabulary, hyper.width),
         weights=tuple(tensors.taken),
     )
+    tensors.skip(*(f"blk.0.time_mix_v{n}.weight" for n in range(3)))  # copies of a's: a first layer mixes no v
+    tensors.refuse_the_rest()
     return model
 
 
@@ -203,8 +205,8 @@ def read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:
         inner=file.int("rwkv7.feed_forward_length", low=1, high=1 << 20),
         head_size=file.int("rwkv7.wkv.head_size", low=1, high=1 << 16),
         vocabulary=tensors.dimension("token_embd.weight", 0),
-        eps=file.float("rwkv7.attention.layer_norm_epsilon", low=0, high=1),
-        context=file.int("rwkv7.context_length", low=1, default=1 << 20),
+        eps=file.float("rwkv7.attention.layer_norm_epsilon", *EPS),
+        context=file.int("rwkv7.context_length", low=1, high=LONGEST_CONTEXT, default=1 << 20),
     )
     if hyper.head_size not in HEAD_SIZES:
         known = " and ".join(map(str, HEAD_SIZES))
@@ -233,7 +235,7 @@ def _time_mix(tensors: Tensors, hyper: Hyper, i: int) -> TimeMix:
         w=_lora(tensors, f"{at}_w", width, "tanh", "decay"),
         a=_lora(tensors, f"{at}_a", width, "none", "sigmoid"),
         gate=_lora(tensors, f"{at}_g", width, "sigmoid", "none", biased=False) if gated else None,
-        v=_lora(tensors, f"{at}_v", width, "none", "sigmoid") if i else None,  # a first layer's are copies of a's
+        v=_lora(tensors, f"{at}_v", width, "none", "sigmoid") if i else None,
         vectors=tensors.join(
             f"{at}_vectors", width, *(f"{at}_{v}" for v in ("k_k.weight", "k_a.weight", "r_k.weight")),
             f"{at}_ln.weight", f"{at}_ln.bias",

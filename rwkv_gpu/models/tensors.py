@@ -7,6 +7,9 @@ from rwkv_gpu.errors import BadFile, UnsupportedModel
 from ..gguf.file import GGUFFile, TensorInfo
 from ..ops.vocabulary import Alternating, Joined, Weight
 
+EPS = 1e-12, 1e-2  # of norms; models have 1e-8 to 1e-5, and 0 makes NaN of a row of zeros
+LONGEST_CONTEXT = 1 << 30  # positions that any number of the metadata may say
+
 
 class Tensors:
     """Checks each tensor that is asked for, and remembers it: `taken` is what must be loaded, and no more."""
@@ -14,6 +17,7 @@ class Tensors:
     def __init__(self, file: GGUFFile) -> None:
         self._file = file
         self.taken: list[Weight] = []
+        self._skipped: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._file.tensors
@@ -43,10 +47,14 @@ class Tensors:
         """Whether these tensors are stored alike."""
         return len({self._info(name, "").type for name in names}) == 1
 
+    def skip(self, *names: str) -> None:
+        """Lets the file have these tensors: converters write them, and the model does not use them."""
+        self._skipped.update(names)
+
     def refuse_the_rest(self) -> None:
-        """Refuses a file with tensors that nobody has taken: left out, they would make a wrong answer."""
+        """Refuses a file with tensors that are neither taken nor skipped: without them the answers would be wrong."""
         parts = (part for weight in self.taken for part in getattr(weight, "parts", ()))
-        rest = self._file.tensors.keys() - {weight.name for weight in (*self.taken, *parts)}
+        rest = self._file.tensors.keys() - {weight.name for weight in (*self.taken, *parts)} - self._skipped
         if rest:
             arch = self._file.str("general.architecture")
             names = f"tensor '{min(rest)}'" + (f" and {len(rest) - 1} more" if len(rest) > 1 else "")

@@ -8,7 +8,7 @@ from rwkv_gpu.errors import UnsupportedModel
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Alternating, Attention, Cache, Ops, Pairing, Rms, Rope, State, Tensor, Weight
 from .rope import read_rope
-from .tensors import Tensors
+from .tensors import EPS, LONGEST_CONTEXT, Tensors
 
 HEAD_STEP, LARGEST_HEAD = 8, 256  # what the kernels take
 
@@ -168,9 +168,9 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
         kv_heads=file.int(f"{arch}.attention.head_count_kv", low=1, high=heads, default=heads),
         head_size=size,
         vocabulary=tensors.dimension("token_embd.weight", 0),
-        eps=file.float(f"{arch}.attention.layer_norm_rms_epsilon", low=0, high=1),
-        context=file.int(f"{arch}.context_length", low=1, high=1 << 30),
-        window=file.int(f"{arch}.attention.sliding_window", low=0, default=0),
+        eps=file.float(f"{arch}.attention.layer_norm_rms_epsilon", *EPS),
+        context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),
+        window=file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=0),
     )
     if heads % hyper.kv_heads:
         what = f"metadata key '{arch}.attention.head_count_kv'"

@@ -1,0 +1,128 @@
+"""Every number that a model reads from metadata has a range: outside it is refused, inside it the logits are finite."""
+
+import itertools
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.errors import BadFile, RwkvGpuError
+from rwkv_gpu.gguf.fields import Fields
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.models.registry import MODELS, load_model
+from tests.gguf.parts import Parts, take_apart
+from tests.gguf.writer import BOOL, F32, F64, I64, STRING, U64, written
+from tests.golden_files import golden
+from tests.models.session import OnCpu, feed, float_weights
+
+YARN = {"scaling.type": (STRING, b"yarn"), "scaling.factor": (F32, 4.0), "scaling.original_context_length": (U64, 256)}
+EXTREMES: list[tuple[int, Any]] = [
+    *((F64, value) for value in (0.0, 5e-324, 1e-320, 1e-30, 0.5, 1.0, 1e30, 1e308, math.inf)),
+    *((F64, -value) for value in (5e-324, 1e-30, 1.0, 1e308, math.inf)),
+    (F64, math.nan),
+    *((U64, value) for value in (0, 1, 2, 3, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1)),
+    *((I64, value) for value in (-1, -(1 << 63))),
+    (BOOL, True),
+    (STRING, b"1"),
+]  # fmt: skip
+
+
+def parts_of(arch: str, *, yarn: bool = False) -> Parts:
+    parts = take_apart(golden(f"tiny-{arch}.gguf").read_bytes())
+    for name, (kind, value) in YARN.items() if yarn else ():
+        parts.set(f"{arch}.rope.{name}", kind, value)
+    return parts
+
+
+def numbers_read(arch: str, tmp_path: Path) -> list[str]:
+    """The keys that the model asks for as numbers, whether the file has them or not."""
+    read: list[str] = []
+
+    def noting(get: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(self: Fields, key: str, *rest: Any, **named: Any) -> Any:
+            read.append(key)
+            return get(self, key, *rest, **named)
+
+        return noted
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Fields, "int", noting(Fields.int))
+        patch.setattr(Fields, "float", noting(Fields.float))
+        with GGUFFile.open(written(tmp_path, parts_of(arch, yarn=arch != "rwkv7").built())) as file:
+            load_model(file)
+    return list(dict.fromkeys(read))
+
+
+def logits_of(path: Path) -> np.ndarray:
+    with GGUFFile.open(path) as file:
+        model = load_model(file)
+        weights = float_weights(file, model)
+    return feed(OnCpu(model, weights), [5, 6, 7], [2, 1])
+
+
+@pytest.mark.parametrize("arch", MODELS)
+def test_an_odd_number_is_refused_by_name_or_the_logits_are_finite(arch, tmp_path):
+    keys = numbers_read(arch, tmp_path)
+    assert len(keys) > 5
+    for key, (kind, value) in itertools.product(keys, EXTREMES):
+        parts = parts_of(arch, yarn=".scaling." in key)
+        parts.set(key, kind, value)
+        try:
+            logits = logits_of(written(tmp_path, parts.built()))
+        except RwkvGpuError:
+            continue
+        assert np.isfinite(logits).all(), (key, value)
+
+
+ENDS = {  # each key at both ends of its range
+    "freq_base": (2.0, 1e12),
+    "scaling.factor": (2.0**-10, 2.0**20),
+    "scaling.attn_factor": (1e-2, 1e2),
+    "scaling.yarn_beta_fast": (1e-3, 1e5),
+    "scaling.yarn_beta_slow": (1e-3,),
+    "scaling.original_context_length": (1.0, float(1 << 30)),
+}
+
+
+@pytest.mark.parametrize("values", list(itertools.product(*ENDS.values())))
+def test_positions_turn_finitely_at_every_corner_of_the_ranges(values, tmp_path):
+    parts = parts_of("llama", yarn=True)
+    for name, value in zip(ENDS, values, strict=True):
+        whole = name.endswith("length")
+        parts.set(f"llama.rope.{name}", U64 if whole else F64, int(value) if whole else value)
+    with GGUFFile.open(written(tmp_path, parts.built())) as file:
+        rope = load_model(file).trunk.attentions[0].how.rope
+    angles = np.array(rope.frequencies()) * 1e6
+    assert np.isfinite(angles).all()
+    assert math.isfinite(rope.magnitude)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("rope.freq_base", 1.0, "found 1.0, expected a finite number from 2.0 to"),
+        ("rope.scaling.factor", 5e-324, "found 5e-324, expected a finite number from"),
+        ("rope.scaling.yarn_beta_fast", 1e308, "found 1e\\+308"),
+        ("rope.scaling.yarn_beta_slow", 33.0, "found 33.0, expected a finite number from 0.001 to 32.0"),
+        ("rope.scaling.attn_factor", 0.0, "found 0.0"),
+        ("attention.layer_norm_rms_epsilon", 0.0, "found 0.0, expected a finite number from 1e-12"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_by_its_key(key, value, says, tmp_path):
+    parts = parts_of("llama", yarn=True)
+    parts.set(f"llama.{key}", F64, value)
+    with pytest.raises(BadFile, match=f"'llama.{key}': {says}"):
+        logits_of(written(tmp_path, parts.built()))
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, 1e-30, math.inf, math.nan])
+def test_a_frequency_factor_that_no_angle_can_be_divided_by_is_refused(factor, tmp_path):
+    parts = parts_of("llama")
+    values = np.ones(32, np.float32)
+    values[7] = factor
+    parts.tensors.append(type(parts.tensors[0])(b"rope_freqs.weight", [32], 0, values.tobytes()))
+    with pytest.raises(BadFile, match=r"tensor 'rope_freqs.weight': found .*, expected numbers from"):
+        logits_of(written(tmp_path, parts.built()))

@@ -1,0 +1,48 @@
+"""What a file holds and its model does not use is refused by name, in every architecture."""
+
+import pytest
+
+from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.models.registry import MODELS, load_model
+from tests.gguf.parts import Parts, Stored, take_apart
+from tests.gguf.writer import U32, written
+from tests.golden_files import golden
+
+VECTOR = b"\0" * 128
+
+
+def parts_of(arch: str) -> Parts:
+    return take_apart(golden(f"tiny-{arch}.gguf").read_bytes())
+
+
+def load(parts: Parts, tmp_path) -> None:
+    with GGUFFile.open(written(tmp_path, parts.built())) as file:
+        load_model(file)
+
+
+@pytest.mark.parametrize("name", ["blk.0.time_mix_deep_embed.weight", "blk.1.ffn_extra.weight", "cls.weight", "blk.0"])
+@pytest.mark.parametrize("arch", MODELS)
+def test_a_tensor_that_the_model_does_not_know_is_refused_by_name(arch, name, tmp_path):
+    parts = parts_of(arch)
+    load(parts, tmp_path)
+    parts.tensors.append(Stored(name.encode(), [32], 0, VECTOR))
+    with pytest.raises(UnsupportedModel, match=f"tensor '{name}': unknown in architecture '{arch}'"):
+        load(parts, tmp_path)
+
+
+@pytest.mark.parametrize("arch", MODELS)
+def test_more_layers_than_the_file_says_are_refused(arch, tmp_path):
+    parts = parts_of(arch)
+    parts.set(f"{arch}.block_count", U32, 1)
+    with pytest.raises(UnsupportedModel, match=r"tensor 'blk\.1\..*' and \d+ more: unknown"):
+        load(parts, tmp_path)
+
+
+@pytest.mark.parametrize("arch", MODELS)
+def test_a_misspelt_tensor_is_missed_by_its_right_name(arch, tmp_path):
+    for i, one in enumerate(parts_of(arch).tensors):
+        parts = parts_of(arch)
+        parts.tensors[i].name = one.name.replace(b".weight", b".weigth").replace(b".bias", b".bais")
+        with pytest.raises((BadFile, UnsupportedModel), match="tensor '"):
+            load(parts, tmp_path)

@@ -1,6 +1,7 @@
 """How byte-level BPE vocabularies cut text into words before merging: one row per name of `tokenizer.ggml.pre`.
 
 The patterns are those the models were trained with; where llama.cpp writes them otherwise but means the same, its form.
+A pattern must take time in proportion to the text: where one does not, it is written so that it tries a run only once.
 """
 
 from dataclasses import dataclass, replace
@@ -74,7 +75,14 @@ PRE: dict[str, PreTokenizer] = {
     "tekken": PreTokenizer((_TEKKEN,), clean_spaces=False, ignore_merges=True, add_bos=True),
     "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
     "deepseek-llm": PreTokenizer(
-        (r"[\r\n]", r"\s?" + _DEEPSEEK_LETTERS, r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", _DEEPSEEK_CJK, r"\p{N}+"),
+        (
+            r"[\r\n]",
+            r"\s?" + _DEEPSEEK_LETTERS,
+            r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+            r"(?<!\s)\s++$",
+            _DEEPSEEK_CJK,
+            r"\p{N}+",
+        ),
         clean_spaces=False,
     ),
     "deepseek-coder": PreTokenizer(

@@ -1,7 +1,8 @@
-"""The RWKV tokenizer: the longest token that matches, over bytes. Any bytes go in and come back."""
+"""The RWKV tokenizer: the longest token that matches, over bytes. It encodes any bytes, and decodes them unchanged."""
 
 import re
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rwkv_gpu.errors import BadFile
@@ -10,23 +11,31 @@ from rwkv_gpu.text.vocabulary import PREFIX, Defaults, read_vocabulary
 
 # Id 0 ends generation. The usual end of turn, "\n\n", is ordinary text and so no stop token.
 DEFAULTS = Defaults(eos=0, named_stops=False)
+LONGEST = 1024  # bytes of a token; the World vocabulary has up to 128
 
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|([^x]))", re.DOTALL)
 _NAMED = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 
 
 class RwkvTokenizer(BaseTokenizer):
-    """Greedy longest match, found by bisection: a token's every prefix is known, so matching is monotone in length."""
+    """Greedy longest match in a sorted list of tokens. Memory is linear in the size of the vocabulary.
+
+    The last token at or before the text in sorted order begins with the longest match: the match is that token, or
+    the longest token that it begins with, and so on.
+    """
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         vocabulary = read_vocabulary(metadata, DEFAULTS)
-        self._bytes = [unescape(text) for text in vocabulary.tokens]
+        self._bytes = [_checked(i, unescape(text)) for i, text in enumerate(vocabulary.tokens)]
         super().__init__(vocabulary)
         missing = {bytes([byte]) for byte in range(256)}.difference(self._bytes)
         if missing:
             raise BadFile(f"{PREFIX}tokens: no token for the byte 0x{min(missing).hex()}")
-        self._longest, self._reach = _index(self._bytes)
-        self._lengths = [len(token) for token in self._bytes]
+        self._order = sorted(range(len(self._bytes)), key=self._bytes.__getitem__)  # token ids
+        self._sorted = [self._bytes[token] for token in self._order]
+        self._parents = _parents(self._sorted)
+        self._spans = _spans(self._sorted)
+        self._singles = {token[0]: i for i, token in zip(self._order, self._sorted, strict=True) if len(token) == 1}
 
     def _text_of(self, token: int) -> bytes:
         return self._bytes[token]
@@ -34,20 +43,20 @@ class RwkvTokenizer(BaseTokenizer):
     _special_text = _text_of
 
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:  # noqa: ARG002
-        longest, reach, lengths = self._longest, self._reach, self._lengths
+        tokens, order, parents, spans, singles = self._sorted, self._order, self._parents, self._spans, self._singles
         ids: list[int] = []
         at, end = 0, len(text)
         while at < end:
-            known, beyond = 1, reach.get(text[at : at + 2], 1) + 1  # a prefix of `known` bytes matches, of `beyond` not
-            while beyond - known > 1:
-                middle = (known + beyond) >> 1
-                if text[at : at + middle] in longest:
-                    known = middle
-                else:
-                    beyond = middle
-            token = longest[text[at : at + known]]
-            ids.append(token)
-            at += lengths[token]
+            low, high, longest = spans.get(text[at : at + 2], (0, 0, 0))
+            i = bisect_right(tokens, text[at : at + longest], low, high) - 1
+            while i >= low and not text.startswith(tokens[i], at):
+                i = parents[i]
+            if i >= low:
+                ids.append(order[i])
+                at += len(tokens[i])
+            else:  # no token of two bytes or more
+                ids.append(singles[text[at]])
+                at += 1
         return ids
 
 
@@ -57,20 +66,33 @@ def unescape(text: str) -> bytes:
         return text.encode()
     data = text.encode()
     if _ESCAPE.sub(b"", data).count(b"\\"):
-        raise BadFile(f"{PREFIX}tokens: {text!r} is not a Python-escaped string")
+        raise BadFile(f"{PREFIX}tokens: {text[:60]!r} is not a Python-escaped string")
     return _ESCAPE.sub(lambda m: bytes([int(m[1], 16)]) if m[1] else _NAMED.get(m[2], m[2]), data)
 
 
-def _index(tokens: list[bytes]) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """For every prefix of a token the longest token within it, and for every two first bytes how long tokens get."""
-    longest: dict[bytes, int] = {}
-    reach: dict[bytes, int] = {}
-    for token in sorted(range(len(tokens)), key=lambda i: len(tokens[i])):
-        text = tokens[token]
-        # Shorter tokens are in already, so a new prefix holds no longer one than the prefix before it does.
-        for n in range(1, len(text)):
-            if text[:n] not in longest:
-                longest[text[:n]] = longest[text[: n - 1]]
-        longest[text] = token
-        reach[text[:2]] = len(text)
-    return longest, reach
+def _checked(token: int, data: bytes) -> bytes:
+    if len(data) > LONGEST:
+        raise BadFile(f"{PREFIX}tokens: token {token} has {len(data)} bytes, expected at most {LONGEST}")
+    return data
+
+
+def _parents(tokens: Sequence[bytes]) -> list[int]:
+    """For each of these sorted tokens the place of the longest one that it begins with, or -1."""
+    parents: list[int] = []
+    path: list[int] = []  # places of the tokens that the present one begins with, each longer than the one before
+    for i, token in enumerate(tokens):
+        while path and not token.startswith(tokens[path[-1]]):
+            path.pop()
+        parents.append(path[-1] if path else -1)
+        path.append(i)
+    return parents
+
+
+def _spans(tokens: Sequence[bytes]) -> dict[bytes, tuple[int, int, int]]:
+    """For every two first bytes: where the sorted tokens that begin so start and end, and the longest one's length."""
+    spans: dict[bytes, tuple[int, int, int]] = {}
+    for i, token in enumerate(tokens):
+        if len(token) > 1:
+            low, _, longest = spans.get(token[:2], (i, i, 0))
+            spans[token[:2]] = low, i + 1, max(longest, len(token))
+    return spans

@@ -1,6 +1,8 @@
 """Special tokens in running text: cuts a text at them, before any tokenizer sees the rest."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from rwkv_gpu.text.vocabulary import Kind, Vocabulary
 
@@ -14,26 +16,61 @@ class SpecialTokens:
     """The tokens that are matched whole: user-defined ones always, control and unknown ones when asked for."""
 
     def __init__(self, vocabulary: Vocabulary, text_of: Callable[[int], bytes]) -> None:
-        found = [(text_of(i), i) for i, kind in enumerate(vocabulary.kinds) if kind in MATCHED]
-        # Long ones first, each through the whole text: a shorter one only gets what the longer ones leave.
-        self._all = sorted(found, key=lambda item: -len(item[0]))
-        self._always = [(text, i) for text, i in self._all if vocabulary.kinds[i] in _ALWAYS]
+        kinds = vocabulary.kinds
+        self._all = _Finder((text_of(i), i) for i, kind in enumerate(kinds) if kind in MATCHED)
+        self._always = _Finder((text_of(i), i) for i, kind in enumerate(kinds) if kind in _ALWAYS)
 
     def split(self, text: bytes, *, parse: bool) -> list[Part]:
         """`text` as runs of plain bytes and special token ids, in order."""
-        parts: list[Part] = [text] if text else []
-        for special, token in self._all if parse else self._always:
-            if special in text:
-                parts = [piece for part in parts for piece in _cut(part, special, token)]
-        return parts
+        parts: list[Part] = []
+        start = 0
+        for found in (self._all if parse else self._always).find(text):
+            if found.at > start:
+                parts.append(text[start : found.at])
+            parts.append(found.token)
+            start = found.end
+        return [*parts, text[start:]] if start < len(text) else parts
 
 
-def _cut(part: Part, special: bytes, token: int) -> list[Part]:
-    if isinstance(part, int):
-        return [part]
-    cut: list[Part] = []
-    for run in part.split(special):
-        if run:
-            cut.append(run)
-        cut.append(token)
-    return cut[:-1]
+@dataclass(frozen=True)
+class _Found:
+    """A place in a text where a special token stands."""
+
+    at: int
+    end: int
+    token: int
+
+
+class _Finder:
+    """Finds special tokens in time that does not grow with how many there are."""
+
+    def __init__(self, tokens: Iterable[tuple[bytes, int]]) -> None:
+        self._ids: dict[bytes, int] = {}
+        for text, token in tokens:
+            self._ids.setdefault(text, token)
+        self._lengths: dict[bytes, list[int]] = {}  # of the tokens that begin with these two bytes, or are this one
+        for length, start in sorted({(len(text), text[:2]) for text in self._ids}):
+            self._lengths.setdefault(start, []).append(length)
+        first = b"".join(re.escape(bytes([byte])) for byte in sorted({text[0] for text in self._ids}))
+        self._starts = re.compile(b"[" + first + b"]" if first else b"(?!)", re.DOTALL)
+
+    def find(self, text: bytes) -> list[_Found]:
+        """The tokens in order. A longer one goes before shorter ones, wherever they stand; then the lower id."""
+        found = sorted(self._everywhere(text), key=lambda one: (one.at - one.end, one.token, one.at))
+        taken = bytearray(len(text))
+        chosen = []
+        for one in found:  # what was taken before is as long or longer: where it overlaps this one, it covers an end
+            if not taken[one.at] and not taken[one.end - 1]:
+                taken[one.at : one.end] = b"\1" * (one.end - one.at)
+                chosen.append(one)
+        return sorted(chosen, key=lambda one: one.at)
+
+    def _everywhere(self, text: bytes) -> Iterator[_Found]:
+        """Every place where a token stands, also those that overlap."""
+        for match in self._starts.finditer(text):
+            at = match.start()
+            for start in (text[at : at + 1], text[at : at + 2]):
+                for length in self._lengths.get(start, ()):
+                    token = self._ids.get(text[at : at + length])
+                    if token is not None and at + length <= len(text):
+                        yield _Found(at, at + length, token)

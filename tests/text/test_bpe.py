@@ -1,5 +1,7 @@
 """Byte-level BPE: words by pattern, bytes by merges."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +39,40 @@ def test_any_bytes_decode_to_themselves_or_the_replacement_character(data):
     tokenizer = TOKENIZERS["qwen2"]
     text = decode_leniently(data).encode("utf-8", "surrogatepass")
     assert tokenizer.decode_bytes(tokenizer.encode(data)) == text
+
+
+UNITS = [
+    " ",
+    "\t",
+    "\n",
+    " \n",
+    "\r",
+    "a",
+    "A",
+    "aB",
+    "7",
+    "'",
+    "'s",
+    "!",
+    "/",
+    "<|",
+    "_",
+    "你",
+    "가",
+    "\u0301",
+    "\u00a0",
+]
+
+
+@pytest.mark.parametrize("pre", {row.patterns: pre for pre, row in PRE.items()}.values())
+def test_no_text_takes_more_than_linear_time(pre):
+    tokenizer, size = TOKENIZERS[pre], 40_000
+    for unit in UNITS:
+        for end in ("", "x", "7", "\0", "\n", " X"):
+            text = unit * (size // len(unit.encode())) + end
+            started = time.process_time()
+            tokenizer.encode(text)
+            assert time.process_time() - started < 1, (unit, end)  # 0.1 s; quadratic ways have taken 2 and more
 
 
 def test_merges_go_by_rank():

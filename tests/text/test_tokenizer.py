@@ -5,10 +5,13 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.text.special import SpecialTokens
 from rwkv_gpu.text.tokenizer import KINDS, load_tokenizer
-from rwkv_gpu.text.vocabulary import PREFIX
+from rwkv_gpu.text.vocabulary import PREFIX, Defaults, read_vocabulary
 from tests.text.vocabularies import CONTROL, NORMAL, TINY, USER, bpe, metadata, rwkv, spm
 
 
@@ -92,6 +95,46 @@ def test_longer_special_tokens_go_first():
     letters = [(text, NORMAL) for text in bpe()[PREFIX + "tokens"][:256]]
     tokenizer = load_tokenizer(metadata("gpt2", [*letters, ("<a>", CONTROL), ("<a><b>", CONTROL)], merges=[]))
     assert tokenizer.encode("<a><b><a>", parse=True) == [257, 256]
+
+
+def specials(texts: list[str], kinds: list[int]) -> SpecialTokens:
+    fields = metadata("gpt2", list(zip(texts, kinds, strict=True)))
+    return SpecialTokens(read_vocabulary(fields, Defaults()), lambda token: texts[token].encode())
+
+
+def cut_one_after_the_other(text: bytes, texts: list[str], kinds: list[int], parse: bool) -> list[bytes | int]:
+    """The definition: every token through what the longer ones left."""
+    parts: list[bytes | int] = [text]
+    matched = {USER, CONTROL} if parse else {USER}
+    for token in sorted(range(len(texts)), key=lambda i: -len(texts[i])):
+        if kinds[token] not in matched:
+            continue
+        cut: list[bytes | int] = []
+        for part in parts:
+            runs = part.split(texts[token].encode()) if isinstance(part, bytes) else [part]
+            cut += [piece for i, run in enumerate(runs) for piece in ([token, run] if i else [run])]
+        parts = cut
+    return [part for part in parts if part != b""]
+
+
+SPECIALS = st.tuples(st.text("ab<", min_size=1, max_size=5), st.sampled_from([NORMAL, USER, CONTROL]))
+
+
+@given(st.lists(SPECIALS, min_size=1, unique_by=lambda pair: pair[0]), st.text("ab<c", max_size=30), st.booleans())
+def test_special_tokens_are_cut_out_as_one_after_the_other_would_be(tokens, text, parse):
+    texts, kinds = [list(column) for column in zip(*tokens, strict=True)]
+    expected = cut_one_after_the_other(text.encode(), texts, kinds, parse)
+    assert specials(texts, kinds).split(text.encode(), parse=parse) == expected
+
+
+def test_thousands_of_special_tokens_cost_a_text_no_more_than_few():
+    texts = [f"<unused{i}>" for i in range(6000)]
+    found = specials(texts, [USER] * len(texts))
+    text = "".join(texts * 5).encode()
+    started = time.process_time()
+    assert found.split(text, parse=False) == [*range(6000)] * 5
+    found.split(b"<" * len(text), parse=False)
+    assert time.process_time() - started < 5  # takes 0.3 s; each token through the text in turn takes minutes
 
 
 def test_an_empty_token_is_given_a_name():

@@ -9,7 +9,7 @@ import click
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.adapters import Adapter, find
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.gpu.tuned import find as find_tuned
+from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.cases import cases
 from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.ops.self_test import tuning_for

@@ -13,7 +13,7 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice, find
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.memory import host_available
-from rwkv_gpu.gpu.tuned import find as find_tuned
+from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.llm.loading import DEFAULT_CHUNK
 from rwkv_gpu.models.registry import load_model
 

@@ -9,7 +9,7 @@ from rwkv_gpu import __version__
 from rwkv_gpu.engine.cache.config import KVType
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.gpu.tuned import slug
+from rwkv_gpu.kernels.tuned import slug
 from rwkv_gpu.measure.picture import picture
 from rwkv_gpu.measure.profiling import Profiled, as_data, heading, profile, table
 from rwkv_gpu.measure.report import Place, Subject, facts

@@ -9,11 +9,11 @@ import numpy as np
 
 from ..errors import OutOfMemory
 from ..gguf.file import GGUFFile
-from ..gpu.defaults import default_tuning
 from ..gpu.device import Buffer, Device
 from ..gpu.loader import Parameter, device_bytes, place_weights
 from ..gpu.memory import device_available
 from ..gpu.plan import Slice, StepBuffer
+from ..kernels.defaults import default_tuning
 from ..models.registry import Model
 from ..ops.recorder import Recorder
 from ..ops.recording import MAX_SEGMENTS, Caches, Scratch

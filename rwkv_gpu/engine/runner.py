@@ -16,7 +16,7 @@ from ..gpu.loader import Progress, host_weights, load_weights
 from ..gpu.plan import Plan, Slice
 from ..gpu.readback import ReadbackRing
 from ..gpu.trace import Trace
-from ..gpu.tuning import Tuning
+from ..kernels.tuning import Tuning
 from ..models.registry import Model
 from ..ops.batch import Batch
 from ..ops.recorder import Recorder
@@ -187,7 +187,7 @@ class GpuRunner:
         rows = bucket(batch.rows, self.chunk_size)
         outputs = bucket(len(batch.outputs), rows)
         attends = self.context is not None
-        single = batch.single and (attends or self.tuning.head_side > 0)  # whether such a plan is another
+        single = batch.single and (attends or self.tuning.state_lanes_per_row > 0)  # whether such a plan is another
         key = rows, outputs, single, self._caches.plan_pages(batch) if attends else 0, what
         plan = self._plans.get(key)
         if plan is None:

@@ -16,7 +16,7 @@ from ..gguf.formats import SIZES
 from ..gpu.adapters import find
 from ..gpu.device import Device
 from ..gpu.loader import Progress
-from ..gpu.tuned import find as find_tuned
+from ..kernels.tuned import find as find_tuned
 from ..models.registry import load_model
 from ..ops.self_test import tuning_for
 from ..text.tokenizer import load_tokenizer

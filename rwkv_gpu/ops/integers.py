@@ -6,7 +6,7 @@ from functools import partial
 
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant
-from ..gpu.tuning import BYTES
+from ..kernels.tuning import BYTES
 from .dense import DenseRecorder
 from .held import Held
 from .values import Integers, Operand, Value, Words
@@ -14,7 +14,7 @@ from .vocabulary import Rms
 
 CHUNK = 32  # columns that share a scale
 ROUNDING_BUFFERS = 9  # that is bound by what writes integers beside floats
-LAYING = "staged/laid", "staged/rounded", "reach/subgroup"  # what a kernel links that writes integers
+LAYING = "lib/store_quantised", "lib/quantise", "lib/sum/subgroup"  # what a kernel links that writes integers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,10 +83,10 @@ class IntegerRecorder(DenseRecorder):
         if norm is not None:
             operands["gain"] = self.vector(norm.weight)
             constants["EPS"] = float(norm.eps)
-        parts = (f"lanes/{self.tuning.reduce}", *LAYING, "x/vec4")
+        parts = (f"lib/lanes/{self.tuning.reduce}", *LAYING, "lib/rows/vec4")
         self.record(
             "",
-            ("integers", *parts, "norm/rms" if norm else "norm/none"),
+            ("linear/quantise_rows", *parts, "linear/prologue/rms_norm" if norm else "linear/prologue/no_norm"),
             constants | found.constants,
             operands,
             groups=len(widths) * self.rows,

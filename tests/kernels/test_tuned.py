@@ -7,8 +7,8 @@ from importlib import resources
 import pytest
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.kernels import tuned as module
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.kernels import tuned as module
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import expert_gemm_lane
 from rwkv_gpu.kernels.tuned import Choice, Tuned, file_name, find, parse, runs, save, slug

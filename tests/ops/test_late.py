@@ -127,7 +127,7 @@ def test_loras_of_any_rank_and_heads_of_128_are_computed_within_a_time_mix(devic
         tuning = one(device, shared)
         if tuning.state_lanes_per_row:
             *before, last = case.names(device, 1, tuning)
-            assert "one_late" in last and sum("linear" in name for name in before) == 1
+            assert "lora_gates" in last and sum("linear" in name for name in before) == 1
         case.assert_same(device, [(batch_of(SOME[:1]), case.inputs(1))], rows=1, tuning=tuning)
 
 
@@ -136,6 +136,6 @@ def test_loras_have_a_dispatch_of_their_own_where_a_time_mix_cannot_compute_them
     odd, many = LateCase(alike("F16"), ranks=(6, 7, 32, 32)), LateCase(alike("F16"))
     for case, rows in ((LateCase(mixed), 1), (LateCase(alike("Q8_0"), ranks=(32,) * 4), 1), (odd, 1), (many, 5)):
         names = case.names(fast_device, rows, one(fast_device))
-        assert "one_given" in names[-1] and sum("linear" in name for name in names) > 1
+        assert ".gates." in names[-1] and sum("linear" in name for name in names) > 1
         steps = [(batch_of(SOME[:1]), case.inputs(1))]
         case.assert_same(fast_device, steps, rows=rows, tuning=one(fast_device))

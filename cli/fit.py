@@ -1,4 +1,4 @@
-"""`rwkv-gpu fit`: will this model run on that device?"""
+"""`rwkv-gpu fit`: whether a model fits in a device's memory."""
 
 import json
 import math
@@ -18,17 +18,18 @@ from rwkv_gpu.llm.loading import DEFAULT_CHUNK
 from rwkv_gpu.models.registry import load_model
 
 from .folders import tuned_folder
-from .options import chunk_option, context_option, device_option, json_option, kv_option, model_argument
+from .options import chunk_option, context_option, device_option, json_option, kv_option, model_arguments
+from .page import Page
 from .sizes import sized
 
 
-@click.command("fit", epilog="Example: rwkv-gpu fit model.gguf --device 0")
-@model_argument
-@device_option
-@chunk_option
-@context_option
-@kv_option
+@click.command("fit", cls=Page, epilog="Example: rwkv-gpu fit model.gguf --device 0")
+@model_arguments()
 @json_option
+@device_option
+@context_option
+@chunk_option
+@kv_option
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -39,7 +40,7 @@ def command(
     kv: KVType,
     as_json: bool,
 ) -> None:
-    """Say whether MODEL fits a device, and by which numbers. Exit code 0 is yes, 1 is no."""
+    """Check whether MODEL, or the built-in model, fits in a device's memory. Exit code 0 is yes, 1 is no."""
     with GGUFFile.open(model) as file:
         choice = find(device)
         result = measure(file, choice, chunk_size, context, kv)
@@ -56,7 +57,7 @@ def command(
 def measure(
     file: GGUFFile, choice: Choice, chunk_size: int | Literal["auto"], context: int | None = None, kv: KVType = "f16"
 ) -> "Fit | dict[str, int | bool | None]":
-    """What the model takes on the chosen device; for numpy, its weights as float32 with its keys and values."""
+    """The memory that the model needs on the chosen device; for numpy, its weights as float32 and its KV cache."""
     model = load_model(file)
     if choice.adapter is not None:
         with Device(choice.adapter) as opened:
@@ -83,14 +84,12 @@ def describe(result: "Fit | dict[str, int | bool | None]", choice: Choice) -> li
         answer = "yes" if result["fits"] else "no"
         available = result["available"]
         free = sized(available) if available is not None else "an unknown amount"
-        return [f"{answer}: {sized(result['needed'] or 0)} needed, with weights as float32, {free} free ({where})"]
-    free = (
-        f"{sized(result.available)} free" if result.available is not None else "the driver does not tell what is free"
-    )
+        return [f"{answer}: {sized(result['needed'] or 0)} needed, with float32 weights; {free} free ({where})"]
+    free = f"{sized(result.available)} free" if result.available is not None else "the driver does not say what is free"
     return [
         f"{'yes' if result.fits else 'no'}: {sized(result.needed)} needed, {free} ({where})",
         f"  weights  {sized(result.weights)}",
         f"  state    {sized(result.state)}",
         f"  scratch  {sized(result.scratch)}",
-        f"  a buffer may hold {sized(result.buffer_limit)}, a binding {sized(result.binding_limit)}",
+        f"  limits   {sized(result.buffer_limit)} per buffer, {sized(result.binding_limit)} per binding",
     ]

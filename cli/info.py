@@ -1,4 +1,4 @@
-"""`rwkv-gpu info`: what a GGUF file holds."""
+"""`rwkv-gpu info`: what a model is."""
 
 import json
 import math
@@ -13,26 +13,24 @@ from rwkv_gpu.gguf.formats import SIZES
 from rwkv_gpu.gpu.adapters import find
 
 from .fit import describe, measure
-from .options import device_option, json_option, model_or_builtin
+from .options import device_option, json_option, model_arguments
+from .page import Page
 from .sizes import sized
 
 
-@click.command("info", epilog="Example: rwkv-gpu info model.gguf --tensors")
-@model_or_builtin
+@click.command("info", cls=Page, epilog="Example: rwkv-gpu info model.gguf --tensors")
+@model_arguments()
 @click.option("--tensors", is_flag=True, help="List every tensor.")
-@device_option
 @json_option
+@device_option
 def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
-    """Summarise MODEL, or the built-in model.
-
-    Architecture, sizes, formats, tokenizer, and what it would need on a device.
-    """
+    """Show what MODEL, or the built-in model, is: its architecture, sizes, quantisation, tokenizer and memory."""
     with GGUFFile.open(model) as file:
         choice = find(device)
         data = summary(file)
         try:
             need = describe(measure(file, choice, 512), choice)
-        except RwkvGpuError as error:  # a file may be sound, and yet not for us: say so and show it all the same
+        except RwkvGpuError as error:  # a valid file of a model that is not supported: show it all the same
             need = [f"cannot run here: {error}"]
         rows = [(t.name, SIZES[t.type].name, list(t.shape), t.nbytes) for t in file.tensors.values()]
     if as_json:
@@ -50,7 +48,7 @@ def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
 
 
 def summary(file: GGUFFile) -> dict[str, Any]:
-    """The facts that a user asks after, from metadata and the tensor table."""
+    """The facts that users ask for, from the metadata and the tensor table."""
     arch = file.str("general.architecture")
     formats: Counter[str] = Counter()
     for tensor in file.tensors.values():

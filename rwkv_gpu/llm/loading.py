@@ -21,7 +21,9 @@ from ..models.registry import load_model
 from ..ops.self_test import tuning_for
 from ..text.tokenizer import load_tokenizer
 from . import validate
-from .model import LLM, Info
+from .info import Info
+from .model import LLM
+from .model_file import ModelFile
 
 RANGES = {
     "chunk_size": (1, 1 << 16),
@@ -52,6 +54,7 @@ def load(
     portable: bool = False,
     checked: bool = False,
     tuned: str | os.PathLike[str] | None = None,
+    digests: str | os.PathLike[str] | None = None,
 ) -> LLM:
     """Opens a GGUF model on a device, the built-in one where no path is given. The file is read once and closed.
 
@@ -65,6 +68,8 @@ def load(
     as one), and `kv` how keys and values are stored: f16 or f32.
     `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, how many steps are begun
     ahead, and with a chunk size of auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
+    `digests` is the folder where digests of model files are kept: saved chats compare them, and a large file is then
+    read for it once.
     `portable` asks of the device no more than every one has, `checked` has the driver check each index; both are slow.
     """
     chunk = None if chunk_size == "auto" else chunk_size
@@ -75,6 +80,7 @@ def load(
     validate.called("progress", progress)
     file_path = builtin_model() if path is None else validate.path("path", path)
     folder = None if tuned is None else validate.path("tuned", tuned)
+    digest_folder = None if digests is None else validate.path("digests", digests)
     if isinstance(device, bool) or not isinstance(device, str | int) or device == "":
         raise BadInput(f"device is {device!r}; it must be auto, cpu, an index or a part of a name")
     with GGUFFile.open(file_path) as file:
@@ -106,7 +112,9 @@ def load(
                 opened.close()
                 raise
         name = "cpu" if choice.adapter is None else choice.adapter.name
-        return LLM(Engine(runner), tokenizer, file.metadata, _info(file, runner, name, sequences))
+        info = _info(file, runner, name, sequences)
+        model_file = ModelFile(file.paths, info.fingerprint, digest_folder)
+        return LLM(Engine(runner), tokenizer, file.metadata, info, model_file)
 
 
 def check(**asked: object) -> None:

@@ -79,7 +79,7 @@ class IntegerRecorder(DenseRecorder):
     def _round(self, x: Value, widths: Mapping[int, int], norm: Rms | None, found: Integers) -> None:
         words = [word for start, width in widths.items() for word in (start, width, found.starts[start], 0)]
         constants: dict[str, Constant] = {"WG": self.tuning.row_lanes, "XS": len(widths)}
-        operands: dict[str, Operand] = {"x": x, "integers": found.value, "table": Words(tuple(words))}
+        operands: dict[str, Operand] = {"x": x, "quantised": found.value, "table": Words(tuple(words))}
         if norm is not None:
             operands["gain"] = self.vector(norm.weight)
             constants["EPS"] = float(norm.eps)

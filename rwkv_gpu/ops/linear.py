@@ -217,7 +217,7 @@ class LinearRecorder(ProductRecorder):
         out, width = one.weight.shape
         [shard] = self.weights[one.weight.name].shards
         product = Product(shard, width, 0, 0, out, 0, one.then)
-        operands: dict[str, Operand] = {"x": one.x, "y": y, "integers": integers.value, "w": shard.slice}
+        operands: dict[str, Operand] = {"x": one.x, "y": y, "quantised": integers.value, "w": shard.slice}
         self._multiply(one.weight.name, [product], operands, None, integers, shape)
 
     def _giving(self, x: Value, weight: Weight) -> GemmConfig | None:

@@ -76,7 +76,7 @@ class RecurrentRecorder(IntegerRecorder):
         if integers:
             apart = _apart(Value((self.rows, width))) // 4
             starts = tuple(integers.starts.get(m * apart, ABSENT) for m in range(MIXES))
-            parts, also = ("rwkv/shift_output/quantise", *LAYING), {"integers": integers.value}
+            parts, also = ("rwkv/shift_output/quantise", *LAYING), {"quantised": integers.value}
             constants = integers.constants | {"STARTS": starts}
         self.record(
             weight.name,
@@ -168,7 +168,7 @@ class RecurrentRecorder(IntegerRecorder):
         if x.v_first is not None:
             operands["v_first"] = x.v_first
         if integers:
-            operands["integers"] = integers.value
+            operands["quantised"] = integers.value
             constants |= integers.constants
         if late:
             constants |= late.constants(lanes_per_row)

@@ -40,7 +40,7 @@ def test_a_wrong_answer_is_noticed(fast_device, monkeypatch):
     assert not cooperative_matrix_works(fast_device)
 
 
-@pytest.mark.parametrize(("r", "ahead"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize(("r", "prefetch_depth"), [(2, 1), (1, 2)])
 def test_rows_as_integers_are_used_only_where_they_agree_with_floats(fast_device, monkeypatch, r, prefetch_depth):
     if not fast_device.capabilities.subgroup:
         pytest.skip("this device has no subgroups")

@@ -12,7 +12,7 @@ from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope
 REACHES, MEMORIES = (8, 16, 32), (16 << 10, 32 << 10, 48 << 10)
 
 
-@pytest.mark.parametrize(("reach", "memory"), list(itertools.product(REACHES, MEMORIES)))
+@pytest.mark.parametrize(("subgroup_width", "memory"), list(itertools.product(REACHES, MEMORIES)))
 def test_heads_keys_and_runs_are_cut_whole(fast_device, subgroup_width, memory):
     can = replace(fast_device.capabilities, subgroup_width=subgroup_width, max_workgroup_memory=memory)
     tuning = hardware(can)
@@ -30,7 +30,7 @@ def test_heads_keys_and_runs_are_cut_whole(fast_device, subgroup_width, memory):
 HEADS = [(4, 128, 4, 16, 128, 4), (8, 64, 4, 8, 64, 8), (2, 128, 2, 16, 128, 4)]
 
 
-@pytest.mark.parametrize(("sharing", "size", "shared", "side", "lanes", "ahead"), HEADS)
+@pytest.mark.parametrize(("sharing", "size", "shared", "lanes_per_key", "lanes", "prefetch_depth"), HEADS)
 def test_a_lane_keeps_what_registers_hold(fast_device, sharing, size, shared, lanes_per_key, lanes, prefetch_depth):
     can = replace(fast_device.capabilities, subgroup_width=32, max_workgroup_memory=48 << 10)
     how = Attention(8 * sharing, Rope("neox", size, 10000.0), size**-0.5)

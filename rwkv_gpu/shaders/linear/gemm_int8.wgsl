@@ -74,7 +74,7 @@ fn run(group: u32, lane: u32) {
     var sums6 = mat2x4f();
     var sums7 = mat2x4f();
     var raw = raws(matrix, row0, start, chunks, lane);
-    var integers = vecs(matrix, t0, start, chunks, lane);
+    var quantised = vecs(matrix, t0, start, chunks, lane);
     for (var chunk = start; chunk < end; chunk += PREFETCH) {
         if chunk > start {
             workgroupBarrier();         // what was put down has been read by all
@@ -88,13 +88,13 @@ fn run(group: u32, lane: u32) {
         for (var n = 0u; n < VECS; n++) {
             let p = n * WG + lane;
             if p < X_VECS {
-                x_tile[p] = integers[n];
+                x_tile[p] = quantised[n];
             }
         }
         workgroupBarrier();
         if chunk + PREFETCH < end {        // what comes next is asked for
             raw = raws(matrix, row0, chunk + PREFETCH, chunks, lane);
-            integers = vecs(matrix, t0, chunk + PREFETCH, chunks, lane);
+            quantised = vecs(matrix, t0, chunk + PREFETCH, chunks, lane);
         }
         for (var c = 0u; c < PREFETCH; c++) {
             let rows = rows_of(c, m);

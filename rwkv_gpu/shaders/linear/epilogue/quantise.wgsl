@@ -1,5 +1,5 @@
 // y[t, m] = then(W[m] · x[t]), and the same as integers: of all rows of W that a workgroup has, 32 make a chunk, by eight lanes
-@group(0) @binding(12) var<storage, read_write> integers: array<u32>;
+@group(0) @binding(12) var<storage, read_write> quantised: array<u32>;
 
 const PER_OUT = 1u;
 const OWN_ROWS = OWNED * BLOCK;

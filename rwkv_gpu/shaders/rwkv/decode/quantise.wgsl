@@ -1,5 +1,5 @@
 // y is integers as well, which some lanes make of what all have found. By then nobody reads decays any more.
-@group(0) @binding(9) var<storage, read_write> integers: array<u32>;
+@group(0) @binding(9) var<storage, read_write> quantised: array<u32>;
 
 const_assert N % 32u == 0u;
 const_assert WG >= N4;

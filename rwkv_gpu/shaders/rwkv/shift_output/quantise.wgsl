@@ -1,5 +1,5 @@
 // Mixed rows are integers as well, where those of m start at one of STARTS. Each is named, as loops with shuffles stay loops.
-@group(0) @binding(9) var<storage, read_write> integers: array<u32>;
+@group(0) @binding(9) var<storage, read_write> quantised: array<u32>;
 
 const ABSENT = 0xffffffffu;
 

@@ -19,6 +19,7 @@ from .page import Page
 from .repl import Repl
 from .sampling import chosen, sampling_options
 from .screen import Screen
+from .sizes import context_text
 from .texts import as_text, read_text, template_text
 
 FOR_BUILTIN = {"temperature": 0.6}  # it is small: likely tokens are better
@@ -80,9 +81,9 @@ def command(
 def _greet(repl: Repl) -> None:
     info = repl.llm.info
     size = f"{info.parameters / 1e9:.2g}B" if info.parameters >= 1e9 else f"{info.parameters / 1e6:.3g}M"
-    room = f"context {info.context:,}" if info.context else "no limit of context"
+    context = f"context {context_text(info.context, info.trained_context)}"
     repl.screen.note(
-        f"{info.name or info.architecture} · {info.architecture} {size} {info.format} · {info.device} · {room}"
+        f"{info.name or info.architecture} · {info.architecture} {size} {info.format} · {info.device} · {context}"
     )
     repl.screen.note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves")
     repl.show_last()

@@ -32,7 +32,7 @@ from .cache.kv import GpuKVCache, HostKVCache, PagedKVCache, names
 from .cache.states import StatePages
 from .cache.store import SequenceStore
 from .device_sampling import SampledRow, penalises, window
-from .fit import held
+from .fit import resident
 from .parameters import parameters_of
 from .sampling_params import SamplingParams
 from .step_result import Answer, CompletedStep, PendingStep, SamplingInputs
@@ -103,7 +103,7 @@ class GpuRunner:
         self.cache_config = config = CacheConfig.of(model, **options)
         check_bindings(device, model, config)
         parameters = parameters_of(file, model)
-        held(device, parameters, model, config).check()  # before anything is allocated
+        resident(device, parameters, model, config).check()  # before anything is allocated
         self.device = device
         self.model = model
         self.vocabulary = model.vocabulary

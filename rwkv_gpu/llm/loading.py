@@ -6,8 +6,9 @@ from collections import Counter
 from typing import Any, Literal
 
 from ..builtin import builtin_model
-from ..engine.cache.config import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, DEFAULT_SEQUENCES, KVType, shared_tokens
+from ..engine.cache.config import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, DEFAULT_SEQUENCES, KVType
 from ..engine.engine import Engine
+from ..engine.fit import with_context
 from ..engine.runner import GpuRunner, HostRunner, Runner
 from ..engine.state_file import fingerprint
 from ..errors import BadInput
@@ -63,8 +64,8 @@ def load(
     have ended, for those that begin alike; `look_ahead` is how many steps may be begun before the tokens of the first
     are known; where steps take long, they are two at most. `progress` is told how many bytes of the file are loaded,
     and of how many.
-    For models that attend, `context` is how many tokens a sequence may have, prompt and answer together (as many as it
-    was trained on, but 4,096 at most, where nothing is said), `tokens` how many all of them may have together (as many
+    For models that attend, `context` is how many tokens a sequence may have, prompt and answer together (by default as
+    many as it was trained on, or as there is memory for), `tokens` how many all of them may have together (as many
     as one), and `kv` how keys and values are stored: f16 or f32.
     `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, how many steps are begun
     ahead, and with a chunk size of auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
@@ -88,18 +89,20 @@ def load(
         tokenizer = load_tokenizer(file.metadata)
         choice = find(str(device))
         options: dict[str, Any] = {
-            "slots": sequences, "chunk_size": chunk or DEFAULT_CHUNK, "context": context, "kv": kv,
-            "tokens": tokens or shared_tokens(model, context), "cache_bytes": cache_bytes,
+            "slots": sequences, "context": context, "kv": kv, "tokens": tokens, "cache_bytes": cache_bytes,
             "look_ahead": DEFAULT_LOOK_AHEAD if look_ahead is None else look_ahead,
         }  # fmt: skip
         runner: Runner
         if choice.adapter is None:
-            runner = HostRunner(file, model, **options)
+            options |= with_context(None, file, model, **options)
+            runner = HostRunner(file, model, chunk_size=chunk or DEFAULT_CHUNK, **options)
             if progress is not None:
                 progress(file.nbytes, file.nbytes)
         else:
             opened = Device(choice.adapter, portable=portable, checked=checked)
             try:
+                options |= with_context(opened, file, model, **options)
+                options["chunk_size"] = chunk or DEFAULT_CHUNK
                 found = find_tuned(choice.adapter, opened.capabilities, folder)
                 if found is not None:
                     if look_ahead is None and found.look_ahead is not None:

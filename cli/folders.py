@@ -1,4 +1,4 @@
-"""The cache folder of this user."""
+"""Where this user's programs keep what can be made again."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """The usual place of each system, or RWKV_GPU_CACHE."""
+    """By the custom of each system; RWKV_GPU_CACHE names another."""
     if named := os.environ.get("RWKV_GPU_CACHE"):
         return Path(named)
     if sys.platform == "darwin":
@@ -17,5 +17,5 @@ def cache_folder() -> Path:
 
 
 def tuned_folder() -> Path:
-    """Where `rwkv-gpu tune` saves its results."""
+    """Where `rwkv-gpu tune` keeps what it finds."""
     return cache_folder() / "tuned"

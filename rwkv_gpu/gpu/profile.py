@@ -13,7 +13,7 @@ import wgpu
 
 from ..errors import UnsupportedDevice
 from . import native
-from .cost import Span
+from .reach import Span
 
 if TYPE_CHECKING:
     from .plan import Plan

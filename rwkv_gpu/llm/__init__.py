@@ -3,9 +3,8 @@
 from .chat import Chat
 from .completion import Completion, Event, Settings, Stats
 from .generation import AsyncGeneration, Generation
-from .info import Info
 from .loading import load
-from .model import LLM
+from .model import LLM, Info
 
 __all__ = [
     "LLM", "AsyncGeneration", "Chat", "Completion", "Event", "Generation", "Info", "Settings", "Stats", "load",

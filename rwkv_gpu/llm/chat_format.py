@@ -7,8 +7,8 @@ from typing import Any
 
 from ..engine.request import Request
 from ..engine.sampling_params import SamplingParams
-from ..errors import BadInput, BadTemplate
 from ..text.grammar import Form, Grammars
+from ..text.grammar_pool import Pool
 from ..text.template import ChatTemplate
 from ..text.thinking import Thinking, opens_thinking
 from ..text.tokenizer import Tokenizer
@@ -61,8 +61,18 @@ class ChatPrompt:
 class ChatFormat:
     """A chat template and a tokenizer together."""
 
-    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, vocabulary: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        vocabulary: int,
+        *,
+        context: int | None = None,
+        pool: Pool | None = None,
+    ) -> None:
         self._vocabulary = vocabulary
+        self._context = context  # tokens of a sequence; None is no limit
+        self._pool = pool  # the helper processes of grammars
         self.tokenizer = tokenizer
         self.template = template
         end = template.end_of_turn()
@@ -97,23 +107,17 @@ class ChatFormat:
         return ChatPrompt(transcript, message_tokens, open_thoughts)
 
     @cached_property
-    def can_think(self) -> bool:
-        """Whether the template can switch reasoning on and off."""
-        question = [{"role": "user", "content": "a-question"}]
-        try:
-            on, off = (self.template.render(question, enable_thinking=think) for think in (True, False))
-        except (BadInput, BadTemplate):
-            return False
-        return on != off
-
-    @cached_property
     def grammars(self) -> Grammars:
         """Compiles what constrains an answer: a schema, a regular expression or a grammar."""
-        return Grammars(self.tokenizer, self._vocabulary, self.stop_ids)
+        return Grammars(self.tokenizer, self._vocabulary, self.stop_ids, self._pool)
 
     def request(self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None) -> Request:
         """The request to the engine. A form constrains the answer, not the reasoning before it."""
-        grammar = None if form is None else self.grammars.grammar(form, after=END_THINK if prompt.open_thoughts else "")
+        grammar = None
+        if form is not None:
+            after = END_THINK if prompt.open_thoughts else ""
+            left = budget(params, len(prompt.transcript.ids), self._context)
+            grammar = self.grammars.grammar(form, after=after, budget=left)
         ends = self.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
         chosen = replace(params, stop_ids=params.stop_ids | self.tokenizer.stop_ids | ends)
         return Request(prompt.transcript.ids, chosen, grammar, keep=True, marks=(prompt.message_tokens,))
@@ -128,3 +132,8 @@ class ChatFormat:
 def closing(tokenizer: Tokenizer, form: Form | None) -> frozenset[int]:
     """Tokens that end an answer in a form, have a text, and are not part of the answer."""
     return frozenset({tokenizer.eot} if form is not None and tokenizer.eot is not None else ())
+
+
+def budget(params: SamplingParams, prompt: int, context: int | None) -> int:
+    """Tokens that an answer to a prompt of so many tokens can have."""
+    return params.max_tokens if context is None else min(params.max_tokens, context - prompt)

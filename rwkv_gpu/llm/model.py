@@ -4,7 +4,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Literal, TypeVar, Unpack, overload
@@ -16,18 +16,16 @@ from ..engine.engine import Engine
 from ..engine.request import Request
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
-from ..text.grammar import Grammars
+from ..text.grammar import Grammars, pool_of
 from ..text.template import ChatTemplate
 from ..text.tokenizer import Tokenizer
-from . import measures, replies, validate
-from .chat import Chat, load_chats, messages_of
+from . import measures, replies, session, validate
+from .chat import Chat, messages_of
 from .chat_completion import Json
-from .chat_format import ChatFormat, closing
+from .chat_format import ChatFormat, budget, closing
 from .completion import GREEDY, Completion, Settings, form, sampling
 from .driver import Driver
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
-from .info import Info
-from .model_file import ModelFile
 from .reader import Ends, Reader
 from .transcript import Transcript
 
@@ -39,19 +37,35 @@ AT_EXIT = 1.0  # seconds that the end of a program waits for a step of a model t
 RECENT = 32  # whose ids are remembered for prompts that go on with them
 
 
+@dataclass(frozen=True)
+class Info:
+    """What a model is, for those who show it."""
+
+    name: str
+    architecture: str
+    parameters: int
+    format: str  # of most of its weights
+    nbytes: int  # of the file
+    vocabulary: int
+    context: int | None  # tokens that a sequence may have here; None where there is no limit
+    trained_context: int | None  # tokens that it was trained on at a time, where the file says so
+    chunk_size: int
+    sequences: int  # that run at a time
+    device: str
+    fingerprint: str  # tells models apart
+
+
 class LLM:
     """A loaded model. Use as a context manager, or call `close`."""
 
-    def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, metadata: Mapping[str, Any], info: Info, model_file: ModelFile
-    ) -> None:
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, metadata: Mapping[str, Any], info: Info) -> None:
         self.tokenizer = tokenizer
         self.info = info
         self.vocab_size = info.vocabulary
         self.context = info.context
         self._metadata = metadata
-        self._model_file = model_file
         self._recent: deque[Transcript] = deque(maxlen=RECENT)
+        self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, none before they are needed
         self._driver = Driver(engine)
         self._finalizer = weakref.finalize(self, self._driver.close, AT_EXIT)
 
@@ -67,6 +81,7 @@ class LLM:
         """Gives back all memory. Whoever waits for an answer gets `Closed`."""
         self._finalizer.detach()
         self._driver.close()
+        self._grammar_pool.close()
 
     # ------------------------------------------------------------ tokens
 
@@ -199,7 +214,7 @@ class LLM:
     @cached_property
     def chat_format(self) -> ChatFormat:
         """How the model's own template has it talked to."""
-        return ChatFormat(self.tokenizer, ChatTemplate.from_metadata(self._metadata), self.vocab_size)
+        return self._format(ChatTemplate.from_metadata(self._metadata))
 
     def chat_format_of(self, template: str | ChatTemplate | None) -> ChatFormat:
         """The same by another template: a built-in one by its name, or the jinja2 source of one."""
@@ -209,7 +224,7 @@ class LLM:
             template = ChatTemplate.from_metadata(self._metadata, name=template)
         if not isinstance(template, ChatTemplate):
             raise BadInput(f"template is {template!r}; it must be a name, a jinja2 source or a ChatTemplate")
-        return ChatFormat(self.tokenizer, template, self.vocab_size)
+        return self._format(template)
 
     def chat(
         self,
@@ -230,9 +245,8 @@ class LLM:
         return Chat(self, self.chat_format_of(template), messages=begun, think=think, settings=settings)
 
     def load_chat(self, path: str | os.PathLike[str]) -> Chat:
-        """The chat that `chat.save` wrote; of a session with several branches, the current one."""
-        chats, current = load_chats(path, self)
-        return chats[current]
+        """A talk that `chat.save` wrote."""
+        return session.load(path, self)
 
     @overload
     def create_chat_completion(
@@ -278,7 +292,8 @@ class LLM:
         params, shape = sampling(params, GREEDY, settings), form(settings)
         params.check_vocabulary(self.vocab_size)
         ids = self._ids(prompt, truncate, params.max_tokens)
-        grammar = None if shape is None else self._grammars.grammar(shape)
+        left = budget(params, len(ids), self.context)
+        grammar = None if shape is None else self._grammars.grammar(shape, budget=left)
         ends = self.tokenizer.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
         request = Request(ids, replace(params, stop_ids=params.stop_ids | ends), grammar)
         reader = Reader(self.tokenizer, Ends(params.stop), closing=closing(self.tokenizer, shape))
@@ -287,7 +302,11 @@ class LLM:
     @cached_property
     def _grammars(self) -> Grammars:
         """What makes a grammar of a form."""
-        return Grammars(self.tokenizer, self.vocab_size)
+        return Grammars(self.tokenizer, self.vocab_size, pool=self._grammar_pool)
+
+    def _format(self, template: ChatTemplate) -> ChatFormat:
+        pool = self._grammar_pool
+        return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool)
 
     def _read(self, reading: type[R], request: Request, reader: Reader, **more: Any) -> R:
         """Has the engine answer; what is read keeps the model open."""

@@ -1,19 +1,21 @@
 """Structured output: which tokens may come next, by a JSON schema, a regular expression or a grammar.
 
-llguidance does the parsing (the extra `grammar`; imported when it is first needed). A grammar knows bytes: those of
-tokens come from the tokenizer. Control tokens are never part of what it allows, but where all may be over, those that
-end it are.
+llguidance does the parsing (the extra `grammar`), in helper processes (`grammar_pool`). A grammar knows bytes: those
+of tokens come from the tokenizer. It never allows control tokens, except those that end an answer, where it may end.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from rwkv_gpu.errors import BadGrammar, BadInput, MissingExtra
+from rwkv_gpu.errors import BadGrammar, BadInput
+from rwkv_gpu.text.gbnf import to_lark
+from rwkv_gpu.text.grammar_pool import Limits, Pool, Session, Source, Vocabulary, find_library
+from rwkv_gpu.text.grammar_worker import Reply
 from rwkv_gpu.text.tokenizer import Tokenizer
 
 Kind = Literal["schema", "regex", "lark", "gbnf"]
@@ -21,8 +23,8 @@ Words = npt.NDArray[np.uint32]
 
 HIDDEN = b"\xff"  # what begins with this byte is no text to llguidance
 REMEMBERED = 64  # bytes that the end of the thoughts is looked for in
-# Between the parts of JSON: as much as people write, and not for ever.
-SPACES = {"whitespace_pattern": r"[ \n\t]{0,32}"}
+LONGEST = 1 << 20  # characters of a form
+ENDLESS = 1 << 40  # tokens, where no budget is known
 
 
 @dataclass(frozen=True)
@@ -61,84 +63,121 @@ class Form:
 
 
 class Grammars:
-    """Makes grammars for one vocabulary, which is read once; `size` is that of the model's logits."""
+    """Makes grammars for one vocabulary; `size` is that of the model's logits. Processes of `pool` do the work."""
 
-    def __init__(self, tokenizer: Tokenizer, size: int, ends: frozenset[int] = frozenset()) -> None:
-        self._library = _library()
+    def __init__(
+        self, tokenizer: Tokenizer, size: int, ends: frozenset[int] = frozenset(), pool: Pool | None = None
+    ) -> None:
+        find_library()
         ends = tokenizer.stop_ids | ends | ({tokenizer.eot} if tokenizer.eot is not None else frozenset())
         self._stop_ids = frozenset(token for token in ends if not tokenizer.piece(token))
         self._texts = ends - self._stop_ids
         if not ends:
-            raise BadInput("this model has no token that ends an answer, so none can be held to a form")
+            raise BadInput("this model has no token that ends an answer, so no answer can be held to a form")
         self._tokenizer, self._size = tokenizer, size
-        wrapped = self._library.TokenizerWrapper(_Vocabulary(tokenizer, size, ends))
-        self._known = self._library.LLTokenizer(wrapped, eos_token=sorted(ends))
+        self._pool = pool or pool_of(tokenizer, size)
 
-    def grammar(self, form: Form, *, after: str = "") -> "Grammar":
-        """A grammar for one answer, which is free until it has said `after`. BadGrammar says what is wrong with it."""
-        matcher = self._library.LLMatcher(self._known, self._compiled(form), log_level=0)
-        if matcher.is_error():
-            raise BadGrammar(f"the {NAMES[form.kind]} cannot be used: {_one_line(matcher.get_error())}")
-        return Grammar(matcher, self._tokenizer, self._size, self._stop_ids, self._texts, after)
+    def grammar(self, form: Form, *, after: str = "", budget: int = ENDLESS, wait: bool = True) -> "Grammar":
+        """The grammar of one answer of at most `budget` tokens, which is free until it contains `after`.
 
-    def _compiled(self, form: Form) -> str:
-        """The grammar in llguidance's own words."""
-        matcher = self._library.LLMatcher
-        try:
-            if form.kind == "schema":
-                return str(matcher.grammar_from_json_schema(form.source, defaults=SPACES))
-            if form.kind == "regex":
-                return str(matcher.grammar_from_regex(form.source))
-            lark = self._library.gbnf_to_lark.gbnf_to_lark(form.source) if form.kind == "gbnf" else form.source
-            return str(matcher.grammar_from_lark(lark))
-        except Exception as error:  # noqa: BLE001 - its parsers share no base
-            raise BadGrammar(f"the {NAMES[form.kind]} cannot be read: {_one_line(str(error))}") from None
+        BadGrammar says what is wrong with it: at once, or, without `wait`, where the first mask is asked for.
+        """
+        source = Source(*_checked(form), tuple(sorted(self._stop_ids | self._texts)))
+        session = self._pool.session(source, budget)
+        grammar = Grammar(form, session, self._tokenizer, self._size, self._stop_ids, self._texts, after, budget)
+        if wait:
+            grammar.check()
+        return grammar
 
 
 class Grammar:
-    """What one answer may still say. `done` when it is complete and nothing can follow."""
+    """What may follow in one answer. `accept` never waits; `mask` and `done` do, until the helper process replies."""
 
     def __init__(
         self,
-        matcher: Any,
+        form: Form,
+        session: Session,
         tokenizer: Tokenizer,
         size: int,
         stop_ids: frozenset[int],
         texts: frozenset[int],
         after: str = "",
+        budget: int = ENDLESS,
     ) -> None:
-        self._matcher = matcher
+        self._name = NAMES[form.kind]
+        self._session = session
         # Ends that are text. The matcher takes them for ends alone; its mask, which goes by bytes, for text too.
         self._texts = texts
         self._words = -(-size // 32)
         self._tokenizer = tokenizer
         self.stop_ids = stop_ids  # of those that end it; an end that is text, as RWKV's, makes it `done`
         self._after = after.encode()
-        self._said = b""
-        self.done = False
+        self._seen = b""
+        self._left = budget
+
+    @property
+    def ready(self) -> bool:
+        """Whether `mask` and `done` return at once."""
+        return self._session.ready
+
+    def when_ready(self, callback: Callable[[], None]) -> None:
+        """Calls back once they do: now, or from another thread."""
+        self._session.when_ready(callback)
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer is complete and nothing can follow."""
+        if self._after:
+            return False
+        error, _, _, done = self._session.reply()
+        return done and error is None
 
     def mask(self) -> Words:
         """A bit for each token, set where it is allowed. [ceil(V / 32)]"""
-        words: Words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)[: self._words]
-        self._check()
         if self._after:
-            return _without(np.full_like(words, 0xFFFFFFFF), self.stop_ids)
-        return words if self._matcher.is_accepting() else _without(words.copy(), self._texts)
+            return _without(np.full(self._words, 0xFFFFFFFF, np.uint32), self.stop_ids)
+        _, mask, accepting, _ = self.check()
+        words = np.zeros(self._words, np.uint32)
+        found = np.frombuffer(mask, np.uint32)[: self._words]
+        words[: len(found)] = found
+        return words if accepting else _without(words, self._texts)
 
     def accept(self, token: int) -> None:
-        """Takes note of a token that was said."""
-        if self._after:
-            self._said = (self._said + self._tokenizer.piece(token, special=True))[-REMEMBERED - len(self._after) :]
-            if self._after in self._said:
-                self._after = b""
+        """A token was generated."""
+        self._left -= 1
+        if not self._after:
+            self._session.accept(token, self._left)
             return
-        self._matcher.consume_token(token)
-        self._check()
-        self.done = bool(self._matcher.is_stopped())
+        self._seen = (self._seen + self._tokenizer.piece(token, special=True))[-REMEMBERED - len(self._after) :]
+        if self._after in self._seen:
+            self._after = b""
+            self._session.refresh(self._left)
 
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            raise BadGrammar(f"the grammar gave up: {_one_line(self._matcher.get_error())}")
+    def check(self) -> Reply:
+        """The helper's reply, once it is there; BadGrammar where it is none."""
+        reply = self._session.reply()
+        if reply[0] is not None:
+            raise BadGrammar(f"the {self._name} {_one_line(reply[0])}")
+        return reply
+
+
+def pool_of(tokenizer: Tokenizer, size: int, limits: Limits | None = None) -> Pool:
+    """The helper processes for a vocabulary, which is read when the first of them starts."""
+
+    def vocabulary() -> Vocabulary:
+        ends = tokenizer.stop_ids or {0}
+        return Vocabulary([_text(tokenizer, token) for token in range(size)], min(ends), tokenizer.bos)
+
+    return Pool(vocabulary, limits)
+
+
+def _checked(form: Form) -> tuple[str, str]:
+    """A form's kind and source as the helper takes them."""
+    if len(form.source) > LONGEST:
+        raise BadGrammar(
+            f"the {NAMES[form.kind]} is too large: it has {len(form.source):,} characters; the limit is {LONGEST:,}"
+        )
+    return ("lark", to_lark(form.source)) if form.kind == "gbnf" else (form.kind, form.source)
 
 
 def _without(words: Words, tokens: Iterable[int]) -> Words:
@@ -151,33 +190,11 @@ def _without(words: Words, tokens: Iterable[int]) -> Words:
 NAMES: dict[Kind, str] = {"schema": "JSON schema", "regex": "regular expression", "lark": "grammar", "gbnf": "grammar"}
 
 
-class _Vocabulary:
-    """A tokenizer as llguidance asks for it."""
-
-    def __init__(self, tokenizer: Tokenizer, size: int, ends: frozenset[int]) -> None:
-        self._tokenizer = tokenizer
-        self._ordinary = tokenizer.encode("a")[-1]
-        self.eos_token_id = min(ends)
-        self.bos_token_id = tokenizer.bos
-        self.tokens = [self._text(token) for token in range(size)]
-
-    def _text(self, token: int) -> bytes:
-        """The bytes of a token; what looks like markup, as <think> does, is a marker and no text."""
-        text = self._tokenizer.piece(token) if token < self._tokenizer.vocab_size else b""
-        marks = len(text) > 2 and text.startswith(b"<") and text.endswith(b">")
-        return text if text and not marks else HIDDEN + f"[{token}]".encode()
-
-    def __call__(self, text: bytes | str) -> list[int]:
-        return self._tokenizer.encode(text, after=self._ordinary)
-
-
-def _library() -> Any:
-    try:
-        import llguidance
-        import llguidance.gbnf_to_lark
-    except ImportError:
-        raise MissingExtra("structured output needs the package llguidance: pip install 'rwkv-gpu[grammar]'") from None
-    return llguidance
+def _text(tokenizer: Tokenizer, token: int) -> bytes:
+    """The bytes of a token; what looks like markup, as <think> does, is a marker and no text."""
+    text = tokenizer.piece(token) if token < tokenizer.vocab_size else b""
+    marks = len(text) > 2 and text.startswith(b"<") and text.endswith(b">")
+    return text if text and not marks else HIDDEN + f"[{token}]".encode()
 
 
 def _dumped(schema: bool | Mapping[str, Any]) -> str:
@@ -187,6 +204,8 @@ def _dumped(schema: bool | Mapping[str, Any]) -> str:
         return json.dumps(schema)
     except (TypeError, ValueError) as error:
         raise BadInput(f"the JSON schema is no JSON: {error}") from None
+    except RecursionError:
+        raise BadGrammar("the JSON schema is too deep: nest its parts less") from None
 
 
 def _one_line(message: str) -> str:

@@ -1,0 +1,204 @@
+"""From GBNF, llama.cpp's grammars, to Lark as llguidance reads it: token by token, in linear time.
+
+The two write alternatives, groups and repetitions alike. What differs is how a rule begins, how characters are
+escaped, and that Lark's lexer wants rules without recursion in capitals: these become terminals.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from rwkv_gpu.errors import BadGrammar
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>[ \t\r\n]+|\#[^\r\n]*)
+  | (?P<define>::=)
+  | (?P<name>[\w-]+)
+  | (?P<literal>"(?:[^"\\\r\n]|\\.)*")
+  | (?P<set>\[(?:[^\]\\]|\\.)*\])
+  | (?P<repeat>\{\s*\d{1,9}\s*(?:,\s*(?:\d{1,9}\s*)?)?\})
+  | (?P<sign>[|()*+?.])
+    """,
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|([^\\])", re.DOTALL)
+_PLAIN = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]", "-": "-", "^": "^", "/": "/"}
+_LEAD = {"(", "|", ""}  # after these an alternative begins
+
+
+@dataclass
+class Rule:
+    """One rule: what its alternatives are made of, and the rules that it names."""
+
+    name: str
+    parts: list[tuple[str, str]] = field(default_factory=list)  # kind and text
+    names: set[str] = field(default_factory=set)
+
+
+def to_lark(source: str) -> str:
+    """The same grammar in Lark's syntax. BadGrammar says where it cannot be read."""
+    rules = _rules(source)
+    if "root" not in rules:
+        raise _wrong("there is no rule 'root'")
+    for rule in rules.values():
+        for name in rule.names:
+            if name not in rules:
+                raise _wrong(f"rule {name[:40]!r} is named and not defined")
+    new_names = _new_names(rules)
+    return "\n".join(f"{new_names[rule.name]}: {_body(rule, new_names)}" for rule in rules.values())
+
+
+def _rules(source: str) -> dict[str, Rule]:
+    """All rules by their names, in order."""
+    rules: dict[str, Rule] = {}
+    rule: Rule | None = None
+    tokens = [*_tokens(source), ("end", "", len(source))]
+    for (kind, text, at), (following, _, _) in pairwise(tokens):
+        if kind == "name" and following == "define":
+            if text in rules:
+                raise _wrong(f"rule {text[:40]!r} is defined twice", source, at)
+            rule = rules[text] = Rule(text)
+        elif kind == "define":
+            if rule is None or rule.parts:
+                raise _wrong("'::=' comes without the name of a rule", source, at)
+        elif rule is None:
+            raise _wrong("a rule begins with its name and '::='", source, at)
+        else:
+            rule.parts.append((kind, _read(kind, text, source, at)))
+            if kind == "name":
+                rule.names.add(text)
+    return rules
+
+
+def _tokens(source: str) -> Iterator[tuple[str, str, int]]:
+    """Kind, text and place of each, without white space and comments."""
+    at = 0
+    while at < len(source):
+        match = _TOKEN.match(source, at)
+        if match is None:
+            raise _wrong("this is no GBNF", source, at)
+        kind = match.lastgroup or ""
+        if kind != "space":
+            yield kind, match.group(), at
+        at = match.end()
+
+
+def _read(kind: str, text: str, source: str, at: int) -> str:
+    """A token as Lark has it."""
+    try:
+        if kind == "literal":
+            return json.dumps("".join(_letters(text[1:-1])), ensure_ascii=False)
+        if kind == "set":
+            return _set(text[1:-1])
+    except ValueError as error:
+        raise _wrong(str(error), source, at) from None
+    return "/(?s:.)/" if text == "." else text
+
+
+def _letters(text: str) -> Iterator[str]:
+    """The characters that a text with escapes stands for."""
+    for match in _ESCAPE.finditer(text):
+        code = match[1] or match[2] or match[3]
+        if code:
+            if 0xD800 <= int(code, 16) < 0xE000 or int(code, 16) > 0x10FFFF:
+                raise ValueError(f"{match.group()} is no character")
+            yield chr(int(code, 16))
+        elif match[4] is None:
+            yield match.group()
+        elif match[4] in _PLAIN:
+            yield _PLAIN[match[4]]
+        else:
+            raise ValueError(f"{match.group()!r} is no escape of GBNF")
+
+
+def _set(text: str) -> str:
+    """A set of characters, such as [a-z], as a regular expression."""
+    inverted = text.startswith("^")
+    letters = [*_letters(text[inverted:])]
+    dashes = _dashes(text[inverted:])
+    ranges, at = [], 0
+    while at < len(letters):
+        if at + 2 < len(letters) and at + 1 in dashes:
+            first, last, at = letters[at], letters[at + 2], at + 3
+            if first > last:
+                raise ValueError(f"the range {first}-{last} is empty")
+            ranges.append(f"\\x{{{ord(first):x}}}-\\x{{{ord(last):x}}}")
+        else:
+            ranges.append(f"\\x{{{ord(letters[at]):x}}}")
+            at += 1
+    if not ranges:
+        raise ValueError("a set of characters is empty")
+    return f"/[{'^' * inverted}{''.join(ranges)}]/"
+
+
+def _dashes(text: str) -> set[int]:
+    """Which of the characters are a dash that is not escaped."""
+    return {at for at, match in enumerate(_ESCAPE.finditer(text)) if match.group() == "-"}
+
+
+def _new_names(rules: dict[str, Rule]) -> dict[str, str]:
+    """A name for each rule as Lark wants it: terminals, which name nothing but terminals, in capitals."""
+    terminals = _terminals(rules)
+    taken: set[str] = {"start"}
+    names = {"root": "start"}
+    for name in rules:
+        if name == "root":
+            continue
+        plain = re.sub(r"[^a-z0-9_]", "_", name.lower())
+        plain = plain if plain[0].isalpha() else f"r{plain}"
+        new, count = plain, 1
+        while new in taken:
+            count += 1
+            new = f"{plain}_{count}_{len(taken)}"
+        taken.add(new)
+        names[name] = new.upper() if name in terminals else new
+    return names
+
+
+def _terminals(rules: dict[str, Rule]) -> set[str]:
+    """Rules that name no rule that leads back to itself, but for the root."""
+    missing = {name: len(rule.names) for name, rule in rules.items()}
+    users: dict[str, list[str]] = {}
+    for name, rule in rules.items():
+        for used in rule.names:
+            users.setdefault(used, []).append(name)
+    ready = [name for name, count in missing.items() if not count]
+    found: set[str] = set()
+    while ready:
+        name = ready.pop()
+        if name == "root":
+            continue
+        found.add(name)
+        for user in users.get(name, ()):
+            missing[user] -= 1
+            if not missing[user]:
+                ready.append(user)
+    return found
+
+
+def _body(rule: Rule, names: dict[str, str]) -> str:
+    """The alternatives of a rule; one that is empty is an empty text."""
+    out: list[str] = []
+    depth, before = 0, ""
+    for kind, text in rule.parts:
+        if before in _LEAD and text in ("|", ")"):
+            out.append('""')
+        depth += (text == "(") - (text == ")")
+        if depth < 0:
+            break
+        out.append(names[text] if kind == "name" else text)
+        before = text if kind == "sign" else kind
+    if depth:
+        raise _wrong(f"the parentheses of rule {rule.name[:40]!r} do not match")
+    return " ".join(out) + (' ""' if before in _LEAD else "")
+
+
+def _wrong(what: str, source: str = "", at: int = 0) -> BadGrammar:
+    place = ""
+    if source:
+        near = " ".join(source[at : at + 20].split())
+        place = f"line {source.count(chr(10), 0, at) + 1}, at {near!r}: "
+    return BadGrammar(f"the grammar cannot be read: {place}{what}")

@@ -1,0 +1,217 @@
+"""Closes an answer in JSON before its budget ends. Runs in the helper process, beside the matcher of the answer.
+
+It keeps a way to end the answer, as tokens. Where exactly as many tokens are left, only the next of them is allowed.
+Where a few more are left, only tokens are allowed after which the answer was seen to end in time; where many are left,
+all but those after which it was seen not to. The way is short, but not proven to be the shortest: strings with a
+pattern may have a shorter one. Tokens alike (`abc`, `xyz`) are tried by one of them, so a pattern that tells them apart
+can make an answer miss its end.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+LONGEST = 4096  # bytes of an end that is looked for
+NEAR = 32  # with so many tokens more than the end takes, a token is allowed that is not seen to be wrong
+FAR = 256  # with so many tokens left, and four times what the end takes, tokens are not tried
+OFTEN = 16  # tokens after which an end is looked for, however many are left
+CLASSES = 48  # kinds of tokens that are tried, those with the most tokens first
+SEARCHES = 8  # tokens at a step for which another end is looked for
+EACH = 64  # where fewer tokens are allowed, each of them is tried
+# What ends JSON soonest comes first: outside of strings, and inside.
+OUTSIDE = b'}]ntf0123456789":,-.eE+[{'
+INSIDE = b'"'
+ESCAPED = b'n"\\/bfrtu'
+# What tokens are alike in: letters, digits, other characters, and bytes of a character that is cut.
+_KINDS = (
+    (re.compile("[A-Za-z]+"), "a"),
+    (re.compile("[0-9]+"), "0"),
+    (re.compile("[\x80-\ud7ff\ue000-\U0010ffff]+"), "é"),
+    (re.compile("[\udc80-\udcbf]+"), "\udc80"),
+    (re.compile("[\udcc0-\udcdf]"), "\udcc0"),
+    (re.compile("[\udce0-\udcef]"), "\udce0"),
+    (re.compile("[\udcf0-\udcff]"), "\udcf0"),
+)
+Split = Callable[[bytes], list[int]]
+
+
+class Text:
+    """Where in JSON some bytes have come to: inside a string or not, right after a backslash or not."""
+
+    def __init__(self, inside: bool = False, escaped: bool = False) -> None:
+        self.inside, self.escaped = inside, escaped
+
+    def feed(self, data: bytes) -> None:
+        """Goes on by some bytes."""
+        for byte in data:
+            if self.escaped:
+                self.escaped = False
+            elif byte == 0x5C:
+                self.escaped = self.inside
+            elif byte == 0x22:
+                self.inside = not self.inside
+
+    def copy(self) -> "Text":
+        """The same, to go another way."""
+        return Text(self.inside, self.escaped)
+
+    @property
+    def order(self) -> bytes:
+        """The bytes to try first."""
+        return ESCAPED if self.escaped else INSIDE if self.inside else OUTSIDE
+
+
+class Kinds:
+    """Tokens of one vocabulary by what they look like; a set of tokens is an integer with a bit for each."""
+
+    def __init__(self, tokens: list[bytes], split: Split) -> None:
+        self.tokens = tokens
+        self.split = split
+        self.bytes = {byte: ids[0] for byte in range(256) if (ids := split(bytes([byte])))}
+        found: dict[str, list[int]] = {}
+        for token, piece in enumerate(tokens):
+            kind = piece.decode("utf-8", "surrogateescape")
+            for pattern, letter in _KINDS:
+                kind = pattern.sub(letter, kind)
+            found.setdefault(kind, []).append(token)
+        largest = sorted(found, key=lambda kind: -len(found[kind]))[:CLASSES]
+        structure = [kind for kind in found if 0 < len(kind) < 4 and not kind.strip('"}],:{[ ')] + ["0"]
+        sets = {kind: sum(1 << token for token in found.get(kind, ())) for kind in (*largest, *structure)}
+        self.sets = [*sets.values()]
+        self.structure = [sets[kind] for kind in structure]
+
+
+class Closing:
+    """One answer: the end that is known, and how far it is."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._kinds = kinds
+        self._text = Text()
+        self._end: list[int] = []
+        self._length = 0  # tokens that the end takes, when it was last looked for
+        self._age = OFTEN  # tokens since then
+
+    def accept(self, token: int) -> None:
+        """A token was generated."""
+        self._text.feed(self._kinds.tokens[token])
+        if self._end[:1] == [token]:
+            del self._end[0]
+
+    def narrow(self, matcher: Any, mask: bytes, left: int) -> bytes:
+        """The mask without tokens after which the answer could not be ended within `left`, this one among them."""
+        self._age += 1
+        if left > FAR + 4 * self._length and self._age < OFTEN:
+            return mask
+        self._age = 0
+        length = self._ends(matcher, self._end)
+        if length is None and len(self._end) > 1:  # another character came where the end had one
+            length = self._ends(matcher, self._end[1:])
+            self._end = self._end if length is None else self._end[1:]
+        if length is None:
+            found = self._search(matcher, self._text.copy())
+            length = None if found is None else self._ends(matcher, found)
+            self._end = found or []
+        if length is None or length > left or not self._end:
+            return mask
+        self._length = length
+        if left > FAR + 4 * length:
+            return mask
+        allowed, first = int.from_bytes(mask, "little"), 1 << self._end[0]
+        if left == length:
+            kept = first
+        elif left < length + NEAR:
+            right, _ = self._try(matcher, allowed, self._kinds.sets, left - 1)
+            kept = right | first
+        else:
+            _, wrong = self._try(matcher, allowed, self._kinds.structure, left - 1)
+            kept = ~wrong | first
+        return (kept & allowed).to_bytes(len(mask), "little")
+
+    def _try(self, matcher: Any, allowed: int, kinds: list[int], left: int) -> tuple[int, int]:
+        """Tokens after which the answer was seen to end within `left`, and those after which it was not."""
+        right = wrong = 0
+        known: dict[bytes, int | None] = {}  # lengths, by the bytes that must follow
+        for alike in self._alike(allowed, kinds):
+            token = (alike & -alike).bit_length() - 1
+            after = matcher.deep_copy()
+            if not after.consume_token(token):
+                continue
+            length = self._ends(after, self._end)
+            if length is None and len(self._end) > 1:
+                length = self._ends(after, self._end[1:])
+            if length is None:
+                piece = self._kinds.tokens[token]
+                following = piece + after.compute_ff_bytes()
+                if following not in known:
+                    if len(known) == SEARCHES:
+                        continue
+                    text = self._text.copy()
+                    text.feed(piece)
+                    found = self._search(after, text)
+                    known[following] = None if found is None else self._ends(after, found)
+                length = known[following]
+            if length is not None and length <= left:
+                right |= alike
+            elif length is not None:
+                wrong |= alike
+        return right, wrong
+
+    def _alike(self, allowed: int, kinds: list[int]) -> Iterator[int]:
+        """The allowed tokens, as sets of which one is tried for all."""
+        if allowed.bit_count() > EACH:
+            yield from (alike for kind in kinds if (alike := kind & allowed))
+            return
+        while allowed:
+            token = allowed & -allowed
+            yield token
+            allowed ^= token
+
+    def _ends(self, matcher: Any, tokens: list[int]) -> int | None:
+        """How many tokens end the answer if these come next; None where they do not."""
+        if not tokens:
+            return 1 if matcher.is_accepting() else None
+        after = matcher.deep_copy()
+        if after.try_consume_tokens(tokens) < len(tokens) or not after.is_accepting():
+            return None
+        return len(tokens) + (not after.is_stopped())
+
+    def _search(self, matcher: Any, text: Text) -> list[int] | None:
+        """A short way to the end of the answer, as tokens."""
+        start, matcher = matcher, matcher.deep_copy()
+        taken: list[int] = []
+        size = 0
+        while not matcher.is_accepting():
+            tokens = self._kinds.split(matcher.compute_ff_bytes()) or self._choice(matcher, text)
+            if not tokens or matcher.try_consume_tokens(tokens) < len(tokens):
+                return None
+            added = b"".join(self._kinds.tokens[token] for token in tokens)
+            text.feed(added)
+            taken += tokens
+            size += len(added)
+            if size > LONGEST:
+                return None
+        joined = self._kinds.split(b"".join(self._kinds.tokens[token] for token in taken))
+        return joined if self._ends(start, joined) is not None else taken
+
+    def _choice(self, matcher: Any, text: Text) -> list[int]:
+        """The next byte of a short way: one that ends something, or else whose text goes on the shortest."""
+        allowed = int.from_bytes(matcher.compute_bitmask(), "little")
+        for byte in text.order:
+            token = self._kinds.bytes.get(byte)
+            if token is not None and allowed >> token & 1:
+                return [token]
+        best: tuple[int, int] | None = None
+        for token in [*self._kinds.bytes.values(), *self._first(allowed)]:
+            if not allowed >> token & 1:
+                continue
+            after = matcher.deep_copy()
+            if after.consume_token(token):
+                rank = (len(after.compute_ff_bytes()), token)
+                best = rank if best is None else min(best, rank)
+            if best is not None and best[0] == 0:
+                break
+        return [] if best is None else [best[1]]
+
+    def _first(self, allowed: int) -> list[int]:
+        """The allowed token with the lowest number, where no single byte is."""
+        return [(allowed & -allowed).bit_length() - 1] if allowed else []

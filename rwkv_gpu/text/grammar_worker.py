@@ -1,0 +1,243 @@
+"""The helper process of structured output: compiles grammars and computes masks with llguidance.
+
+It runs apart from the model, since llguidance recurses in native code: what overflows its stack, its memory or its
+time ends this process, and one request with it. It is told tuples and answers each with one, in order (`serve`). It
+ends when its input does, so that it never outlives the program that started it.
+"""
+
+import contextlib
+import marshal
+import os
+import signal
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import IO, Any
+
+from rwkv_gpu.text.grammar_closing import Closing, Kinds
+
+COMPILED = 16  # grammars that stay compiled for requests that use them again
+REMEMBERED_SOURCE = 1 << 20  # bytes of a grammar that is worth remembering
+COMPACT = {"whitespace_flexible": False}  # JSON without white space; a schema's own "x-guidance" may say otherwise
+LARGE = 400 << 20  # bytes; a process that has had more ends when nobody uses it
+LONGEST_PIECE = 64  # bytes of a token that texts are split into
+
+Reply = tuple[str | None, bytes, bool, bool]  # error, mask, whether it may end here, whether nothing can follow
+
+
+class Pieces:
+    """The bytes of all tokens. Called by llguidance to split a text: the longest token first."""
+
+    def __init__(self, tokens: list[bytes], eos: int, bos: int | None) -> None:
+        self.tokens = tokens
+        self.eos_token_id, self.bos_token_id = eos, bos
+        self.ids: dict[bytes, int] = {}
+        self._longest = [1] * 256  # bytes of the longest token, by the first byte
+        for token, piece in enumerate(tokens):
+            if 0 < len(piece) <= LONGEST_PIECE and piece not in self.ids:
+                self.ids[piece] = token
+                self._longest[piece[0]] = max(self._longest[piece[0]], len(piece))
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        data = text.encode() if isinstance(text, str) else text
+        found, at = [], 0
+        while at < len(data):
+            for size in range(self._longest[data[at]], 0, -1):
+                token = self.ids.get(data[at : at + size])
+                if token is not None:
+                    found.append(token)
+                    break
+            else:
+                size = 1  # a byte that no token has
+            at += size
+        return found
+
+
+class Session:
+    """One answer: a matcher, and how far the answer is from its shortest end."""
+
+    def __init__(self, matcher: Any, closing: Closing | None) -> None:
+        self._matcher = matcher
+        self._closing = closing
+
+    def accept(self, tokens: tuple[int, ...], left: int) -> Reply:
+        """Goes on with these tokens; `left` more may come."""
+        matcher = self._matcher
+        for token in tokens:
+            matcher.consume_token(token)
+            if matcher.is_error():
+                return matcher.get_error(), b"", False, True
+            if self._closing is not None:
+                self._closing.accept(token)
+        if matcher.is_stopped():
+            return None, b"", True, True
+        mask = matcher.compute_bitmask()
+        if matcher.is_error():
+            return matcher.get_error(), b"", False, True
+        if self._closing is not None:
+            mask = self._closing.narrow(matcher, mask, left)
+        return None, mask, matcher.is_accepting(), False
+
+
+class Worker:
+    """The sessions of one process, over one vocabulary."""
+
+    def __init__(self, library: Any, limit: Callable[[float], None]) -> None:
+        self._library = library
+        self._limit = limit
+        self._limits = library.LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
+        self._pieces: Pieces | None = None
+        self._kinds: Kinds | None = None
+        self._tokenizers: dict[tuple[int, ...], Any] = {}
+        self._compiled: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._sessions: dict[int, Session] = {}
+
+    def vocabulary(self, tokens: list[bytes], eos: int, bos: int | None) -> Reply:
+        """The bytes of all tokens; the first message of all."""
+        self._pieces = Pieces(tokens, eos, bos)
+        return None, b"", False, False
+
+    def open(
+        self, number: int, ends: tuple[int, ...], kind: str, source: str, said: tuple[int, ...], left: int
+    ) -> Reply:
+        """Compiles a grammar and begins an answer, that has said some tokens already."""
+        try:
+            matcher = self._matcher(ends, kind, source)
+        except ValueError as error:
+            return f"cannot be read: {error}", b"", False, True
+        if matcher.is_error():
+            return f"cannot be used: {matcher.get_error()}", b"", False, True
+        closing = Closing(self._kinds_of_tokens()) if kind == "schema" else None
+        session = self._sessions[number] = Session(matcher, closing)
+        reply = session.accept(said, left)
+        return (f"cannot be used: {reply[0]}", *reply[1:]) if reply[0] and not said else reply
+
+    def accept(self, number: int, tokens: tuple[int, ...], left: int) -> Reply:
+        """Tokens were generated, and so many more may come."""
+        return self._sessions[number].accept(tokens, left)
+
+    def close(self, number: int) -> Reply:
+        """The answer has ended. In place of the first truth: whether this process has grown."""
+        self._sessions.pop(number, None)
+        return None, b"", grown(), True
+
+    def _matcher(self, ends: tuple[int, ...], kind: str, source: str) -> Any:
+        key = (ends, kind, source)
+        if key not in self._compiled:
+            matcher = self._library.LLMatcher(
+                self._tokenizer(ends), self._translated(kind, source), log_level=0, limits=self._limits
+            )
+            if len(source) > REMEMBERED_SOURCE or matcher.is_error():
+                return matcher
+            self._compiled[key] = matcher
+            if len(self._compiled) > COMPILED:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(key)
+        return self._compiled[key].deep_copy()
+
+    def _translated(self, kind: str, source: str) -> str:
+        matcher = self._library.LLMatcher
+        if kind == "schema":
+            return str(matcher.grammar_from_json_schema(source, defaults=COMPACT))
+        return str(matcher.grammar_from_regex(source) if kind == "regex" else matcher.grammar_from_lark(source))
+
+    def _kinds_of_tokens(self) -> Kinds:
+        """Of this vocabulary, made when they are first needed."""
+        assert self._pieces is not None
+        if self._kinds is None:
+            self._kinds = Kinds(self._pieces.tokens, self._pieces)
+        return self._kinds
+
+    def _tokenizer(self, ends: tuple[int, ...]) -> Any:
+        if ends not in self._tokenizers:
+            wrapped = self._library.TokenizerWrapper(self._pieces)
+            self._tokenizers[ends] = self._library.LLTokenizer(wrapped, eos_token=list(ends))
+        return self._tokenizers[ends]
+
+
+def read(source: IO[bytes]) -> Any:
+    """The next message; EOFError where there is none."""
+    size = source.read(4)
+    data = source.read(int.from_bytes(size, "little")) if len(size) == 4 else b""
+    if len(size) < 4 or len(data) < int.from_bytes(size, "little"):
+        raise EOFError
+    return marshal.loads(data)  # of a process of the same Python, which we started
+
+
+def write(target: IO[bytes], message: Any) -> None:
+    """Sends a message whole."""
+    data = marshal.dumps(message)
+    target.write(len(data).to_bytes(4, "little") + data)
+    target.flush()
+
+
+def serve(source: IO[bytes], target: IO[bytes], worker: Worker, limit: Callable[[float], None]) -> None:
+    """Answers messages (seconds, name of a method, its arguments) until there are no more."""
+    while True:
+        try:
+            seconds, name, *arguments = read(source)
+        except EOFError:
+            return
+        limit(seconds)
+        try:
+            reply = getattr(worker, name)(*arguments)
+        except MemoryError:
+            return
+        except BaseException as error:  # noqa: BLE001  a panic of llguidance is no Exception
+            reply = f"cannot be used: {error}", b"", False, True
+        limit(0)
+        write(target, reply)
+
+
+def grown() -> bool:
+    """Whether this process has ever had so much memory that it is better begun anew."""
+    try:
+        import resource
+    except ImportError:
+        return False
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit > LARGE
+
+
+def limit_memory(nbytes: int) -> None:
+    """Has the system refuse more memory than this, where it can."""
+    with contextlib.suppress(ImportError, ValueError, OSError):  # Windows has no such limit
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (nbytes, nbytes))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def limit_time() -> Callable[[float], None]:
+    """What ends this process after so many seconds, in native code, too; 0 takes the limit away."""
+    if hasattr(signal, "setitimer"):
+        return lambda seconds: signal.setitimer(signal.ITIMER_PROF, seconds) and None  # of the processor
+    import faulthandler
+
+    silent = open(os.devnull, "w")  # noqa: SIM115  it stays open as long as the process runs
+
+    def limit(seconds: float) -> None:
+        if seconds:
+            faulthandler.dump_traceback_later(seconds, exit=True, file=silent)
+        else:
+            faulthandler.cancel_dump_traceback_later()
+
+    return limit
+
+
+def main(memory: int) -> None:
+    """Serves standard input and output. What libraries print goes nowhere."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that started this one
+    limit_memory(memory)
+    target = os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.setmode(target.fileno(), os.O_BINARY)
+    import llguidance
+
+    limit = limit_time()
+    serve(sys.stdin.buffer, target, Worker(llguidance, limit), limit)

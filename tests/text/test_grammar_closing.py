@@ -1,0 +1,100 @@
+"""An answer by a schema is closed before its budget ends, whatever a model would say."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.ops.sampling import allowed
+from rwkv_gpu.text.grammar import Form, Grammars
+from rwkv_gpu.text.tokenizer import load_tokenizer
+from tests.golden_files import golden
+
+NAMES = [f"field{n}" for n in range(8)]
+
+
+def closed_object(**properties):
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+TEXT = {"type": "string"}
+SCHEMAS = {
+    "a string": TEXT,
+    "anything": {},
+    "an object": closed_object(name=TEXT, age={"type": "integer"}, tags={"type": "array", "items": TEXT}),
+    "a string of a length": closed_object(name={"type": "string", "minLength": 6, "maxLength": 200}),
+    "one of some": closed_object(kind={"enum": ["a long name of a kind", "bird", "x"]}, note=TEXT),
+    "what may be left out is large": {
+        "type": "object",
+        "properties": {"large": closed_object(**dict.fromkeys(NAMES, TEXT)), "small": TEXT},
+        "additionalProperties": False,
+    },
+    "objects inside objects": {
+        "$ref": "#/$defs/node",
+        "$defs": {"node": closed_object(v={"type": "number"}, c={"type": "array", "items": {"$ref": "#/$defs/node"}})},
+    },
+    "strings with a pattern": closed_object(day={"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}$"}, note=TEXT),
+}
+
+
+class Writer:
+    """Answers by a schema with tokens that are drawn at random, ends seldom."""
+
+    def __init__(self, name):
+        with GGUFFile.open(golden(name)) as file:
+            self.tokenizer = load_tokenizer(file.metadata)
+        self.grammars = Grammars(self.tokenizer, self.tokenizer.vocab_size)
+
+    def write(self, schema, budget, seed):
+        """The bytes of an answer, and how many tokens it took."""
+        rng = np.random.default_rng(seed)
+        grammar = self.grammars.grammar(Form.of(schema=schema), budget=budget)
+        text = b""
+        for used in range(budget):
+            may = np.flatnonzero(allowed(grammar.mask(), self.tokenizer.vocab_size)).tolist()
+            going_on = [token for token in may if token not in grammar.stop_ids]
+            token = int(rng.choice(going_on if going_on and rng.random() < 0.95 else may))
+            if token in grammar.stop_ids:
+                return text, used
+            text += self.tokenizer.piece(token)
+            grammar.accept(token)
+            if grammar.done:
+                return text, used + 1
+        return text, budget
+
+
+@pytest.fixture(scope="module", params=["tiny-rwkv7.gguf", "tiny-llama.gguf", "tiny-qwen3.gguf"])
+def writer(request):
+    writer = Writer(request.param)
+    yield writer
+    writer.grammars._pool.close()
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("budget", [60, 61, 90])
+def test_an_answer_by_a_schema_parses_however_few_tokens_are_left(writer, name, budget):
+    for seed in range(3):
+        text, used = writer.write(SCHEMAS[name], budget, seed)
+        json.loads(text)
+        assert used <= budget
+
+
+def test_an_answer_has_all_its_budget_but_for_its_end(writer):
+    used = [writer.write(TEXT, 40, seed)[1] for seed in range(20)]
+    assert max(used) >= 38
+
+
+def test_a_budget_that_no_answer_fits_in_is_no_error(writer):
+    text, used = writer.write(closed_object(**dict.fromkeys(NAMES, TEXT)), 5, seed=0)
+    assert used == 5 and text.startswith(b"{")
+
+
+def test_json_is_compact_unless_the_schema_says_otherwise(writer):
+    schema = closed_object(a={"type": "array", "items": {"type": "integer"}, "minItems": 2}, b={"type": "null"})
+    for seed in range(5):
+        text, _ = writer.write(schema, 200, seed)
+        assert text == json.dumps(json.loads(text), separators=(",", ":")).encode()
+    spaced = {**schema, "x-guidance": {"whitespace_pattern": "[ ]{1,2}"}}
+    text, _ = writer.write(spaced, 200, seed=0)
+    assert b" " in text and json.loads(text)["b"] is None

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from rwkv_gpu.engine.cache.kv import SHORT_PAGES
 from rwkv_gpu.gpu.adapters import choose, list_adapters
-from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
-from rwkv_gpu.gpu.tuning import Tuning
 from rwkv_gpu.gpu.weights import Weights
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Caches, Scratch
@@ -53,9 +53,9 @@ class Heads:
 class Way:
     """Lanes that share a key, and lanes in all; keys at a time; the least positions of a run; the most workgroups."""
 
-    side: int = 16
+    lanes_per_key: int = 16
     lanes: int = 128
-    ahead: int = 4
+    prefetch_depth: int = 4
     run: int = 64
     groups: int = 4096
     joins: bool = True
@@ -63,8 +63,9 @@ class Way:
     def applied(self, tuning: Tuning) -> Tuning:
         """The constants that make it."""
         return replace(
-            tuning, one_side=self.side, one_lanes=self.lanes, one_ahead=self.ahead, one_joins=self.joins,
-            attend_run=self.run, attend_groups=self.groups,
+            tuning, decode_lanes_per_key=self.lanes_per_key, decode_lanes=self.lanes,
+            decode_prefetch=self.prefetch_depth, last_workgroup_joins=self.joins,
+            attention_run=self.run, attention_groups=self.groups,
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -76,10 +77,10 @@ class Way:
 WAYS = (
     Way(joins=False),
     *(Way(lanes=lanes) for lanes in (64, 256)),
-    *(Way(ahead=ahead) for ahead in (2, 8)),
+    *(Way(prefetch_depth=prefetch_depth) for prefetch_depth in (2, 8)),
     *(Way(run=run) for run in (32, 128, 256)),
     *(Way(groups=groups) for groups in (512, 1024, 2048)),
-    Way(side=8, ahead=2),
+    Way(lanes_per_key=8, prefetch_depth=2),
     Way(lanes=256, run=128),
 )
 
@@ -89,9 +90,12 @@ def ways(device: Device) -> Iterator[tuple[str, Tuning]]:
     default = default_tuning(device.capabilities)
     yield "as it is", default
     for run in (64, 256):
-        yield f"own keys, runs of {run}", replace(default, one_side=0, attend_run=run)
+        yield f"own keys, runs of {run}", replace(default, decode_lanes_per_key=0, attention_run=run)
     for way in WAYS:
-        if way.lanes % device.capabilities.reach == 0 and way.side <= device.capabilities.reach:
+        if (
+            way.lanes % device.capabilities.subgroup_width == 0
+            and way.lanes_per_key <= device.capabilities.subgroup_width
+        ):
             yield str(way), way.applied(default)
 
 

@@ -15,15 +15,15 @@ import numpy as np
 
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gpu.adapters import choose, list_adapters
-from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.gpu.expert_shape import ExpertShape
 from rwkv_gpu.gpu.loader import Parameter, place_weights
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.gpu.tuned import shown
-from rwkv_gpu.gpu.tuning import MANY
 from rwkv_gpu.gpu.weights import Weights
-from rwkv_gpu.measure.candidates import expert_shapes
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.expert_config import ExpertConfig
+from rwkv_gpu.kernels.tuned import shown
+from rwkv_gpu.kernels.tuning import MANY
+from rwkv_gpu.measure.candidates import expert_configs
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.vocabulary import Routing, Weight
@@ -55,7 +55,7 @@ def load(device: Device, sizes: Sizes, fmt: Format) -> tuple[Weights, dict[str, 
 
 
 def record(
-    device: Device, weights: Weights, named: Mapping[str, Weight], shape: ExpertShape, sizes: Sizes, rows: int
+    device: Device, weights: Weights, named: Mapping[str, Weight], shape: ExpertConfig, sizes: Sizes, rows: int
 ) -> Plan:
     """Both ops, for choices that are given."""
     tuning = replace(default_tuning(device.capabilities), experts=((MANY, shape),), experts_short=())
@@ -86,7 +86,7 @@ def main(device: str, formats: str, rows: str, tiles: str, replays: int, **sizes
         for name in formats.split(","):
             weights, named = load(gpu, layer, BY_NAME[name])
             for count in map(int, rows.split(",")):
-                shapes = [shape for shape in expert_shapes(gpu.capabilities) if str(shape.tb) in tiles.split(",")]
+                shapes = [shape for shape in expert_configs(gpu.capabilities) if str(shape.tb) in tiles.split(",")]
                 compare(gpu, weights, named, shapes, layer, count, BY_NAME[name], replays)
 
 
@@ -94,7 +94,7 @@ def compare(
     gpu: Device,
     weights: Weights,
     named: dict[str, Weight],
-    shapes: Sequence[ExpertShape],
+    shapes: Sequence[ExpertConfig],
     layer: Sizes,
     count: int,
     fmt: Format,
@@ -112,9 +112,9 @@ def compare(
         2 * layer.inner * fmt.row_bytes(layer.width) + layer.width * fmt.row_bytes(layer.inner)
     )
     print(f"\n{fmt.name}, {count} rows, {count * layer.used / layer.experts:.2f} choices for each expert")
-    default = default_tuning(gpu.capabilities).expert_shape(count * layer.used / layer.experts, fmt.run)
+    default = default_tuning(gpu.capabilities).expert_config(count * layer.used / layer.experts, fmt.run)
     plans = {shape: record(gpu, weights, named, shape, layer, count) for shape in shapes}
-    best: dict[ExpertShape, dict[str, float]] = {shape: {} for shape in plans}
+    best: dict[ExpertConfig, dict[str, float]] = {shape: {} for shape in plans}
     for _, (shape, plan) in product(range(replays), plans.items()):
         for _ in range(WARM):
             plan.run(count, inputs)

@@ -16,13 +16,13 @@ import numpy as np
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.adapters import choose, list_adapters
-from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.gpu.tuned import shown
-from rwkv_gpu.gpu.tuning import LinearShape
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
-from rwkv_gpu.measure.candidates import linear_shapes
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuned import shown
+from rwkv_gpu.kernels.tuning import GemmConfig
+from rwkv_gpu.measure.candidates import gemm_configs
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
@@ -44,7 +44,7 @@ def load(device: Device, fmt: Format, out: int, width: int, copies: int) -> Weig
     return weights
 
 
-def record(device: Device, weights: Weights, shape: LinearShape, rows: int, apart: bool) -> Plan:
+def record(device: Device, weights: Weights, shape: GemmConfig, rows: int, apart: bool) -> Plan:
     tuning = default_tuning(device.capabilities).only(shape)
     recorder = Recorder(device, weights, rows, Scratch(device), tuning)
     out, width = weights["w0"].shape
@@ -97,13 +97,13 @@ def main(device: str, out: int, width: int, formats: str, rows: str, mib: int, b
                 copies = min(64, (mib << 20) // (out * BY_NAME[name].row_bytes(width)))
                 held[name] = load(gpu, BY_NAME[name], out, width, max(1, copies))
             packed = all(weights["w0"].shards[0].packed for weights in held.values())
-            for shape in linear_shapes(gpu.capabilities, count, "int8", packed):
+            for shape in gemm_configs(gpu.capabilities, count, "int8", packed):
                 cells = []
                 for name, weights in held.items():
                     took = seconds(record(gpu, weights, shape, count, apart), count, busy)
                     nbytes, flops = out * BY_NAME[name].row_bytes(width), 2 * out * width * count
                     cells.append(f"{took * 1e6:8.2f} {nbytes / took / 1e9:6.1f} {flops / took / 1e9:6.1f}")
-                used = (default.linear_shape(count, out=out, width=width, packed=packed) for packed in (False, True))
+                used = (default.gemm_config(count, out=out, width=width, packed=packed) for packed in (False, True))
                 mark = "*" if shape in used else " "
                 print(f"      {mark} {shown(shape):52}", *cells, sep=" ", flush=True)
                 gpu.pipelines.clear()

@@ -105,3 +105,13 @@ def prompt_bar(screen: Screen) -> Bar:
 def loading_bar(screen: Screen) -> Bar:
     """For a file that is loaded."""
     return Bar(screen, "reading", Bytes(), TimeRemainingColumn(compact=True))
+
+
+def tokens_bar(screen: Screen) -> Bar:
+    """For tokens that are generated where nobody sees them come."""
+    return Bar(screen, "generating", Rate(), TimeRemainingColumn(compact=True))
+
+
+def text_bar(screen: Screen) -> Bar:
+    """For the tokens of a text that is evaluated."""
+    return Bar(screen, "evaluating", Rate(), TimeRemainingColumn(compact=True))

@@ -1,19 +1,20 @@
-"""`rwkv-gpu bench`: tokens a second, by prompt, depth, batch and chunk size."""
+"""`rwkv-gpu bench`: tokens per second, by prompt length, depth, batch and chunk size."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from rwkv_gpu import __version__
+from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD, KVType
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import find
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.gpu.tuned import find as find_tuned
+from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.bench import bench, needed
 from rwkv_gpu.measure.report import RENDER, Place, Subject, heading, row
 from rwkv_gpu.measure.roofline import measure_roofline
@@ -23,25 +24,40 @@ from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .folders import tuned_folder
-from .options import ModelName, device_option, kv_option, numbers, synthetic_option
+from .options import device_option, kv_option, model_arguments, numbers, synthetic_option
+from .page import Page, variable
 
 
-@click.command("bench", epilog="Example: rwkv-gpu bench --synthetic rwkv7-0.4b-q4_k_m -p 512 -n 32 -b 1,4,16")
-@click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), required=False)
+def counts(*names: str, default: str, help: str) -> Callable[..., Any]:
+    """An option of `bench` that is a list of counts. The name in the environment is its own: others mean one number."""
+    name = "RWKV_GPU_BENCH_" + variable(next(name for name in names if name.startswith("--")))
+    return click.option(
+        *names, type=numbers, default=default, show_default=True, metavar="N,...", envvar=name, help=help
+    )
+
+
+@click.command("bench", cls=Page, epilog="Example: rwkv-gpu bench --synthetic rwkv7-0.4b-q4_k_m -p 512 -n 32 -b 1,4,16")
+@model_arguments(default=None)
 @synthetic_option
-@click.option("-p", "--prompt", type=numbers, default="512", show_default=True, help="Tokens of a prompt; 0 for none.")
-@click.option("-n", "--tokens", type=numbers, default="128", show_default=True, help="Tokens to say; 0 for none.")
-@click.option("-d", "--depth", type=numbers, default="0", show_default=True, help="Tokens that came before.")
-@click.option("-b", "--batch", type=numbers, default="1", show_default=True, help="Sequences that decode together.")
-@click.option("--chunk-size", type=numbers, default="512", show_default=True, help="Prompt tokens in one step.")
-@click.option("-r", "--repeats", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--layers-per-submit", type=click.IntRange(0), default=0, show_default=True, help="0 is all at once.")
+@counts("-p", "--prompt", "--n-prompt", default="512", help="Prompt lengths, in tokens; 0 skips prompts.")
+@counts("-n", "--tokens", "--n-gen", default="128", help="Tokens to generate; 0 skips generation.")
+@counts("-d", "--depth", "--n-depth", default="0", help="Tokens in the context before the measurement.")
+@counts("-b", "--batch", default="1", help="Batch size: sequences decoded at the same time, not llama-bench's -b.")
+@counts("--chunk-size", default="512", help="Prompt tokens per step; llama-bench calls it -b.")
 @click.option(
-    "--look-ahead", type=click.IntRange(0, 16), default=DEFAULT_LOOK_AHEAD, show_default=True,
-    help="Steps of decode under way before the tokens of the first are known.",
+    "-r", "--repeats", "--repetitions", type=click.IntRange(1), default=5, show_default=True, metavar="N",
+    help="Times that each measurement is repeated.",
 )  # fmt: skip
-@click.option("--tuned/--untuned", default=True, show_default=True, help="Use what `rwkv-gpu tune` found.")
-@click.option("-o", "--output", type=click.Choice(list(RENDER)), default="md", show_default=True)
+@click.option(
+    "--layers-per-submit", type=click.IntRange(0), default=0, show_default=True, metavar="N",
+    help="Layers per command buffer; 0 is all.",
+)  # fmt: skip
+@click.option(
+    "--look-ahead", type=click.IntRange(0, 16), default=DEFAULT_LOOK_AHEAD, show_default=True, metavar="N",
+    help="Decode steps in flight before the token of the first is read.",
+)  # fmt: skip
+@click.option("--tuned/--untuned", default=True, show_default=True, help="Use the settings that `rwkv-gpu tune` found.")
+@click.option("-o", "--output", type=click.Choice(list(RENDER)), default="md", show_default=True, help="Output format.")
 @kv_option
 @device_option
 def command(
@@ -60,9 +76,12 @@ def command(
     kv: KVType,
     device: str,
 ) -> None:
-    """Measure how fast MODEL, or a synthetic one, reads prompts and says tokens. Numbers can be lists: 1,4,16."""
+    """Measure how many tokens per second MODEL, a synthetic model or the built-in model reads and generates.
+
+    Counts can be lists such as 1,4,16; every combination is measured.
+    """
     if min(*chunk_size, *batch) < 1:
-        raise BadInput("a chunk size and a batch are at least 1")
+        raise BadInput("a chunk size and a batch size must be at least 1")
     works = workloads(prompt, tokens, depth, batch, chunk_size)
     settings: dict[str, Any] = {"kv": kv, "look_ahead": look_ahead, "layers_per_submit": layers_per_submit}
     with opened(model, synthetic) as file, runner_for(file, works, device, tuned=tuned, **settings) as runner:
@@ -84,10 +103,10 @@ def command(
 
 @contextmanager
 def opened(model: str | None, synthetic: str | None) -> Iterator[GGUFFile]:
-    """The file that is asked for, or what stands for one."""
-    if (model is None) == (synthetic is None):
-        raise BadInput("give either a model file or --synthetic NAME")
-    with GGUFFile.open(model) if model is not None else open_synthetic(str(synthetic)) as file:
+    """The model's file or a synthetic one; without either, the built-in model."""
+    if model is not None and synthetic is not None:
+        raise BadInput("give a model file or --synthetic NAME, not both")
+    with GGUFFile.open(model or builtin_model()) if synthetic is None else open_synthetic(synthetic) as file:
         yield file
 
 
@@ -95,7 +114,7 @@ def opened(model: str | None, synthetic: str | None) -> Iterator[GGUFFile]:
 def runner_for(
     file: GGUFFile, works: list[Workload], device: str, *, tuned: bool = True, layers_per_submit: int = 0, **room: Any
 ) -> Iterator[Runner]:
-    """The model loaded with just the room that the workloads need."""
+    """The model, loaded with just the memory that the workloads need."""
     slots, context, rows = needed(works)
     room |= {"slots": slots, "chunk_size": rows, "context": context}
     model, adapter = load_model(file), find(device).adapter

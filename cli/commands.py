@@ -9,26 +9,32 @@ import click
 
 from rwkv_gpu import RwkvGpuError, __version__
 
+from .page import name_environment, variable_in_use
 from .signals import Signals
 
 # Each command is `command` in the module of its name beside this one, loaded when it is called.
 COMMANDS = {
-    "batch": "Answer many prompts from a file, together.",
-    "bench": "Measure tokens a second, by prompt, depth, batch and chunk size.",
-    "chat": "Talk with a model.",
-    "completion": "Print what a shell needs to complete commands and options.",
-    "devices": "List the GPUs, and say which one would be chosen and why.",
-    "doctor": "Run every kernel against numpy: which are wrong or slow on a device.",
+    "batch": "Answer the prompts of a JSONL file, many at a time.",
+    "bench": "Measure tokens per second.",
+    "chat": "Chat with a model, or ask one question.",
+    "completion": "Print the completion script for a shell.",
+    "devices": "List the devices, and which one is used.",
+    "doctor": "Check every kernel on a device against numpy.",
     "download": "Download a model from the Hugging Face hub.",
-    "embed": "Print texts as vectors.",
-    "fit": "Say whether a model fits a device, and by which numbers.",
-    "generate": "Continue a text.",
-    "info": "Summarise a model: architecture, sizes, formats, tokenizer.",
-    "perplexity": "Compute how well a model foresees a text.",
-    "profile": "Time every dispatch of a model, beside what the device can do.",
+    "embed": "Compute embeddings of texts.",
+    "fit": "Check whether a model fits in a device's memory.",
+    "generate": "Generate text that continues a prompt.",
+    "info": "Show what a model is, and the memory it needs.",
+    "perplexity": "Compute the perplexity of a text.",
+    "profile": "Measure where the time of a model goes.",
+    "run": "The same as chat.",
     "tokenize": "Show the tokens of a text.",
-    "tune": "Find the fastest kernels and settings for a device, and keep them.",
+    "tune": "Find the fastest settings for a device, and save them.",
 }
+
+
+CLOSED_PIPE = 141  # as a shell shows a command that SIGPIPE ended
+WRITE_FAILED = 2
 
 
 class Commands(click.Group):
@@ -65,14 +71,18 @@ class Commands(click.Group):
 
 
 class OneLine(click.ClickException):
-    """A usage error in one line, as all others are."""
+    """An error of click or of the system in one line, as all others are."""
 
     exit_code = 2
 
-    def __init__(self, error: click.UsageError) -> None:
+    @classmethod
+    def usage(cls, error: click.UsageError) -> "OneLine":
+        """What is wrong with the arguments, and where to look."""
         path = error.ctx.command_path if error.ctx else "rwkv-gpu"
-        said = " ".join(error.format_message().split()).rstrip(".")
-        super().__init__(f"{said[:1].lower()}{said[1:]}; see {path} --help")
+        text = " ".join(error.format_message().split()).rstrip(".")
+        name = variable_in_use(error.ctx, error.param) if isinstance(error, click.BadParameter) else None
+        where = f" (from {name})" if name else ""
+        return cls(f"{text[:1].lower()}{text[1:]}{where}; see {path} --help")
 
     def show(self, file: Any = None) -> None:
         click.echo(f"rwkv-gpu: {self.message}", err=True, file=file)
@@ -80,28 +90,23 @@ class OneLine(click.ClickException):
 
 @contextlib.contextmanager
 def in_one_line() -> Iterator[None]:
-    """Usage errors become `OneLine`; the help that a group without arguments gives stays what it is."""
+    """Errors become one line and an exit code; the help that a group without arguments gives stays what it is."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
         raise
     except click.UsageError as error:
-        raise OneLine(error) from None
-
-
-def name_environment(command: click.Command) -> None:
-    """Gives every option its name in the environment, the same in all commands: --chunk-size is RWKV_GPU_CHUNK_SIZE."""
-    for option in command.params:
-        if isinstance(option, click.Option) and not option.is_eager:
-            longest = max(option.opts, key=len)
-            option.envvar = "RWKV_GPU_" + longest.lstrip("-").replace("-", "_").upper()
-            option.show_envvar = True
+        raise OneLine.usage(error) from None
+    except BrokenPipeError:
+        raise click.exceptions.Exit(CLOSED_PIPE) from None
+    except OSError as error:
+        raise OneLine(f"{error.filename or 'cannot write the output'}: {error.strerror or error}") from None
 
 
 @click.group(
     "rwkv-gpu",
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Example: rwkv-gpu devices",
 )
 @click.version_option(__version__, prog_name="rwkv-gpu")

@@ -1,4 +1,4 @@
-"""`rwkv-gpu devices`: what there is to run on, and what would be chosen."""
+"""`rwkv-gpu devices`: the devices of this machine, and which one is used."""
 
 import json
 
@@ -6,14 +6,15 @@ import click
 
 from rwkv_gpu.gpu.adapters import Adapter, Choice, choose, list_adapters
 
-from .options import device_option
+from .options import device_option, json_option
+from .page import Page
 
 
-@click.command("devices", epilog="Example: rwkv-gpu devices --device 0 --json")
+@click.command("devices", cls=Page, epilog="Example: rwkv-gpu devices --device 0 --json")
+@json_option
 @device_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(device: str, as_json: bool) -> None:
-    """List the GPUs, and say which one would be chosen and why."""
+    """List the devices, and say which one --device chooses and why."""
     adapters = list_adapters()
     choice = choose(adapters, device)
     if as_json:
@@ -22,12 +23,12 @@ def command(device: str, as_json: bool) -> None:
     for adapter in adapters:
         mark = "*" if choice.adapter == adapter else " "
         click.echo(f"{mark} {adapter.index:3}  {adapter.name}")
-        click.echo(f"        {adapter.backend}, {adapter.kind}, {adapter.driver or 'driver unnamed'}")
+        click.echo(f"        {adapter.backend}, {adapter.kind}, {adapter.driver or 'unknown driver'}")
         click.echo(
             f"        {', '.join(adapter.abilities) or 'no features'}; bindings up to {adapter.max_binding >> 20} MiB"
         )
     click.echo(f"{' ' if choice.adapter else '*'} cpu  numpy, no GPU")
-    click.echo(f"\n--device {device} takes {choice.adapter or 'cpu'}: {choice.reason}")
+    click.echo(f"\n--device {device} chooses {choice.adapter or 'cpu'}: {choice.reason}")
 
 
 def _as_data(adapters: list[Adapter], choice: Choice) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`rwkv-gpu doctor`: whether a device computes what it should, and how fast."""
+"""`rwkv-gpu doctor`: whether a device computes correctly, and how fast."""
 
 import json
 from collections import Counter
@@ -9,7 +9,7 @@ import click
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.adapters import Adapter, find
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.gpu.tuned import find as find_tuned
+from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.cases import cases
 from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.ops.self_test import tuning_for
@@ -17,23 +17,24 @@ from rwkv_gpu.ops.self_test import tuning_for
 from .bars import lines_bar
 from .folders import tuned_folder
 from .options import device_option, json_option
+from .page import Page
 from .screen import Screen
 
 
-@click.command("doctor", epilog="Example: rwkv-gpu doctor --device 0 --op linear --op attention")
-@click.option("--op", "wanted", multiple=True, metavar="NAME", help="Only these ops; may be given several times.")
-@click.option("-v", "--verbose", is_flag=True, help="Show every trial, with its error and its time.")
-@device_option
+@click.command("doctor", cls=Page, epilog="Example: rwkv-gpu doctor --device 0 --op linear --op attention")
+@click.option("--op", "wanted", multiple=True, metavar="NAME", help="Only this op; can be repeated.")
+@click.option("-v", "--verbose", is_flag=True, help="Show every test, with its error and time.")
 @json_option
+@device_option
 @click.pass_context
 def command(ctx: click.Context, wanted: tuple[str, ...], verbose: bool, device: str, as_json: bool) -> None:
-    """Run every kernel in every variant and format against numpy, and say which are wrong or slow on a device.
+    """Check every kernel, in every variant and format, against numpy: which are wrong or slow on a device?
 
-    It takes a minute on a GPU, several on a software device. Exit code 3: something is wrong.
+    It takes a minute on a GPU, several on a software device. Exit code 3: a kernel is wrong.
     """
     adapter = find(device).adapter
     if adapter is None:
-        raise BadInput("numpy is what the doctor trusts; choose a GPU with --device, see `rwkv-gpu devices`")
+        raise BadInput("the doctor compares a GPU with the cpu device; name one by --device, see `rwkv-gpu devices`")
     screen = Screen()
     with Device(adapter) as gpu:
         tuning = tuning_for(gpu, find_tuned(adapter, gpu.capabilities, tuned_folder()))
@@ -41,7 +42,7 @@ def command(ctx: click.Context, wanted: tuple[str, ...], verbose: bool, device: 
         known = dict.fromkeys(trial.op for trial in trials)
         for name in wanted:
             if name not in known:
-                raise BadInput(f"there is no op {name!r}; known: {', '.join(known)}")
+                raise BadInput(f"unknown op {name!r}; known: {', '.join(known)}")
         trials = [trial for trial in trials if not wanted or trial.op in wanted]
         with lines_bar(screen) as bar:
             report = examine(gpu, trials, lambda op, done, total: bar.update(done, total, op))
@@ -64,19 +65,19 @@ def _show(adapter: Adapter, report: Report, verbose: bool) -> None:
     wrong, counts = Counter(o.op for o in report.wrong), Counter(o.op for o in report.outcomes)
     click.echo(f"{adapter}\n")
     for op, count in counts.items():
-        click.echo(f"  {op:16} {count:4} tried, {f'{wrong[op]} WRONG' if wrong[op] else 'all right'}")
+        click.echo(f"  {op:16} {count:4} tests, {f'{wrong[op]} WRONG' if wrong[op] else 'all correct'}")
     if verbose:
         click.echo()
         for outcome in report.outcomes:
-            click.echo(f"  {'right' if outcome.right else 'WRONG'} {1e3 * outcome.seconds:9.3f} ms  {outcome}")
+            click.echo(f"  {'ok   ' if outcome.right else 'WRONG'} {1e3 * outcome.seconds:9.3f} ms  {outcome}")
     for outcome in report.wrong if not verbose else ():
         click.echo(f"  WRONG {outcome}")
     for line in report.slow:
         click.echo(f"  slow: {line}")
     click.echo()
     if report.wrong:
-        click.echo("This device computes wrong numbers: update its driver, choose another device, or --device cpu.")
+        click.echo("This device computes wrong numbers. Update its driver, choose another device, or use --device cpu.")
     elif report.slow:
-        click.echo("All is right. What is slow, `rwkv-gpu tune` may mend.")
+        click.echo("All results are correct. `rwkv-gpu tune` may find faster kernels.")
     else:
-        click.echo("All is right.")
+        click.echo("All results are correct.")

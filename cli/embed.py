@@ -1,4 +1,4 @@
-"""`rwkv-gpu embed`: texts as vectors."""
+"""`rwkv-gpu embed`: embeddings of texts."""
 
 import json
 from typing import Any
@@ -7,28 +7,36 @@ import click
 
 from rwkv_gpu.errors import BadInput
 
+from .bars import lines_bar
 from .load_model import load_model
-from .options import FileName, model_argument, opening_options
+from .model_name import FileName
+from .options import loading_options, model_arguments
+from .page import Page
 from .screen import Screen
-from .texts import read_text
+from .texts import input_text, lines_of, read_text
 
 
-@click.command("embed", epilog='Example: rwkv-gpu embed model.gguf "the sea" "the ocean"')
-@model_argument
-@click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option("-f", "--file", "path", type=FileName(), help="A file with a text in every line; - is standard input.")
-@opening_options
-def command(model: str, texts: tuple[str, ...], path: str | None, opening: dict[str, Any]) -> None:
-    """Print each text's vector as a line of JSON: the mean of its final hidden states, of length one.
+@click.command("embed", cls=Page, epilog='Example: rwkv-gpu embed model.gguf "the sea" "the ocean"')
+@model_arguments("[TEXT]...")
+@click.option(
+    "-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_EMBED_FILE",
+    help="Read the texts from a file, one per line; - is standard input.",
+)  # fmt: skip
+@loading_options
+def command(model: str, arguments: tuple[str, ...], path: str | None, loading: dict[str, Any]) -> None:
+    """Print the embedding of each TEXT as a line of JSON: the mean of its final hidden states, normalised.
 
-    Without TEXT, every line of standard input is one.
+    Without TEXT, each line of standard input is a text. The first argument is the model if it ends in .gguf, is
+    `builtin` or is a path that exists.
     """
-    if texts and path is not None:
+    if arguments and path is not None:
         raise BadInput("give the texts as arguments or by --file, not both")
-    said = list(texts) or read_text(path or "-").splitlines()
-    for number, text in enumerate(said, 1):
+    texts = [input_text(text, None, "TEXT") for text in arguments] or lines_of(read_text(path or "-"))
+    for number, text in enumerate(texts, 1):
         if not text:
-            raise BadInput(f"text {number} is empty; it has no vector")
-    with load_model(model, Screen(), **opening) as llm:
-        for text in said:
+            raise BadInput(f"text {number} is empty; it has no embedding")
+    screen = Screen()
+    with load_model(model, screen, **loading) as llm, lines_bar(screen) as bar:
+        for number, text in enumerate(texts, 1):
             click.echo(json.dumps([round(float(x), 7) for x in llm.embed(text)]))
+            bar.update(number, len(texts), "embedded")

@@ -1,4 +1,4 @@
-"""Where this user's programs keep what can be made again."""
+"""The cache folder of this user."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """By the custom of each system; RWKV_GPU_CACHE names another."""
+    """The usual place of each system, or RWKV_GPU_CACHE."""
     if named := os.environ.get("RWKV_GPU_CACHE"):
         return Path(named)
     if sys.platform == "darwin":
@@ -17,5 +17,5 @@ def cache_folder() -> Path:
 
 
 def tuned_folder() -> Path:
-    """Where `rwkv-gpu tune` keeps what it finds."""
+    """Where `rwkv-gpu tune` saves its results."""
     return cache_folder() / "tuned"

@@ -1,28 +1,39 @@
-"""`rwkv-gpu generate`: continue a text."""
+"""`rwkv-gpu generate`: generates text that continues a prompt."""
 
 import json
 from typing import Any
 
 import click
 
-from rwkv_gpu import Completion
+from rwkv_gpu import LLM, Completion
+from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import GREEDY
 
-from .bars import prompt_bar
+from .bars import prompt_bar, tokens_bar
+from .chat_options import system_option, template_option
 from .load_model import load_model
-from .options import FileName, json_option, model_or_builtin, opening_options
-from .sampling import given, sampling_options
+from .model_name import FileName
+from .options import json_option, loading_options, model_arguments
+from .page import Page
+from .sampling import chosen, sampling_options
 from .screen import Screen
-from .texts import given_text
+from .texts import input_text, template_text
+from .truncation import truncation
 
 
-@click.command("generate", epilog='Example: rwkv-gpu generate model.gguf -p "The sea" -n 64')
-@model_or_builtin
-@click.option("-p", "--prompt", help="The text to continue; from standard input where it is not given.")
-@click.option("-f", "--file", "path", type=FileName(), help="Read the text to continue from a file.")
-@sampling_options(GREEDY)
-@opening_options
+@click.command("generate", cls=Page, epilog='Example: rwkv-gpu generate model.gguf -p "The sea" -n 64')
+@model_arguments()
+@click.option("-p", "--prompt", help="The prompt. Without it and --file, standard input is read.")
+@click.option(
+    "-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_GENERATE_FILE", help="Read the prompt from a file."
+)
+@click.option("--chat", is_flag=True, help="Apply the chat template: the prompt is a user's message.")
+@system_option
+@template_option
+@click.option("--echo", is_flag=True, help="Print the prompt before the text.")
 @json_option
+@sampling_options(GREEDY)
+@loading_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -30,38 +41,73 @@ def command(
     model: str,
     prompt: str | None,
     path: str | None,
-    opening: dict[str, Any],
+    chat: bool,
+    system: str | None,
+    template: str | None,
+    echo: bool,
+    loading: dict[str, Any],
     as_json: bool,
-    **settings: Any,
+    **options: Any,
 ) -> None:
-    """Continue a text with MODEL, or with the built-in model.
+    """Generate text that continues a prompt, with MODEL or the built-in model.
 
-    The text goes to standard output, the statistics to standard error.
+    The text goes to standard output; statistics and progress go to standard error.
     """
-    text = given_text(prompt, path, "--prompt")
+    if not chat and (system is not None or template is not None):
+        raise BadInput("--system and --template are for chats; add --chat to apply the chat template")
+    text = input_text(prompt, path, "--prompt")
+    settings = {**GREEDY, **chosen(ctx, options)}
     screen = Screen()
-    with load_model(model, screen, sequences=1, **opening) as llm, prompt_bar(screen) as bar:
-        generation = llm.stream(text, on_prompt=bar.update, **given(ctx, settings))
-        for event in generation:
-            bar.close()
-            if not as_json:
-                click.echo(event.text, nl=False)
-    done = generation.completion
+    with load_model(model, screen, sequences=1, warm=True, **loading) as llm:
+        if echo and not as_json:
+            click.echo(text, nl=False)
+        done = _generated(llm, text, settings, screen, chat=(system, template) if chat else None, shown=not as_json)
     if as_json:
-        click.echo(json.dumps(as_data(done), ensure_ascii=False, indent=2))
-        return
-    click.echo()
-    stats = done.stats
-    click.echo(f"prompt {stats.prompt_tokens} at {stats.prompt_rate:.1f} tok/s", err=True, nl=False)
-    click.echo(f", new {stats.new_tokens} at {stats.decode_rate:.1f} tok/s", err=True)
+        click.echo(json.dumps(as_data(done, text if echo else ""), ensure_ascii=False, indent=2))
+    else:
+        click.echo()
+        stats = done.stats
+        click.echo(f"prompt {stats.prompt_tokens} tokens at {stats.prompt_rate:.1f} tok/s", err=True, nl=False)
+        click.echo(f", generated {stats.new_tokens} at {stats.decode_rate:.1f} tok/s", err=True)
+    if (cut := truncation(done, settings["max_tokens"], settings)) is not None:
+        click.echo(f"rwkv-gpu: {cut}", err=True)
 
 
-def as_data(done: Completion) -> dict[str, Any]:
+def _generated(
+    llm: LLM,
+    text: str,
+    settings: dict[str, Any],
+    screen: Screen,
+    *,
+    chat: tuple[str | None, str | None] | None,
+    shown: bool,
+) -> Completion:
+    """The completion, printed as it comes where it is shown. `chat` is the system prompt and the template."""
+    hidden = not (shown and screen.out.is_terminal)
+    with prompt_bar(screen) as prompt, tokens_bar(screen) as tokens:
+        if chat is None:
+            generation = llm.stream(text, on_prompt=prompt.update, **settings)
+        else:
+            system, template = chat
+            talk = llm.chat(system, template=None if template is None else template_text(template))
+            generation = talk.stream(text, on_prompt=prompt.update, **settings)
+        for count, event in enumerate(generation, 1):
+            prompt.close()
+            if hidden:
+                tokens.update(count, settings["max_tokens"])
+            if shown:
+                click.echo(event.text, nl=False, err=event.thinking)
+    return generation.completion
+
+
+def as_data(done: Completion, prompt: str = "") -> dict[str, Any]:
     """A completion for machines."""
     return {
-        "text": done.text,
+        "text": prompt + done.text,
+        **({"reasoning": done.reasoning} if done.reasoning else {}),
         "tokens": list(done.tokens),
         "finish_reason": done.finish_reason,
+        "truncated": done.finish_reason == "length",
         "prompt_tokens": done.stats.prompt_tokens,
         "new_tokens": done.stats.new_tokens,
         "prompt_tokens_per_second": round(done.stats.prompt_rate, 2),

@@ -1,4 +1,4 @@
-"""`rwkv-gpu info`: what a GGUF file holds."""
+"""`rwkv-gpu info`: what a model is."""
 
 import json
 import math
@@ -11,37 +11,41 @@ from rwkv_gpu.errors import RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import SIZES
 from rwkv_gpu.gpu.adapters import find
+from rwkv_gpu.llm.loading import DEFAULT_CHUNK
 
 from .fit import describe, measure
-from .options import device_option, json_option, model_or_builtin
-from .sizes import sized
+from .options import device_option, json_option, model_arguments
+from .page import Page
+from .sizes import context_text, sized
 
 
-@click.command("info", epilog="Example: rwkv-gpu info model.gguf --tensors")
-@model_or_builtin
+@click.command("info", cls=Page, epilog="Example: rwkv-gpu info model.gguf --tensors")
+@model_arguments()
 @click.option("--tensors", is_flag=True, help="List every tensor.")
-@device_option
 @json_option
+@device_option
 def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
-    """Summarise MODEL, or the built-in model.
-
-    Architecture, sizes, formats, tokenizer, and what it would need on a device.
-    """
+    """Show what MODEL, or the built-in model, is: its architecture, sizes, quantisation, tokenizer and memory."""
     with GGUFFile.open(model) as file:
         choice = find(device)
         data = summary(file)
+        shown = {label: _shown(value) for label, value in data.items()}
         try:
-            need = describe(measure(file, choice, 512), choice)
-        except RwkvGpuError as error:  # a file may be sound, and yet not for us: say so and show it all the same
-            need = [f"cannot run here: {error}"]
+            result = measure(file, choice, DEFAULT_CHUNK)
+            need = describe(result, choice)[0]
+            data["context"] = result.context
+            shown["context"] = context_text(result.context, data.get("trained context"))
+            shown.pop("trained context", None)
+        except RwkvGpuError as error:  # a valid file of a model that is not supported: show it all the same
+            need = f"cannot run here: {error}"
         rows = [(t.name, SIZES[t.type].name, list(t.shape), t.nbytes) for t in file.tensors.values()]
     if as_json:
         listed = [dict(zip(("name", "type", "shape", "bytes"), row, strict=True)) for row in rows]
-        click.echo(json.dumps({**data, "needs": need[0], **({"tensors": listed} if tensors else {})}, indent=2))
+        click.echo(json.dumps({**data, "needs": need, **({"tensors": listed} if tensors else {})}, indent=2))
         return
-    for label, value in data.items():
-        click.echo(f"{label:14} {_shown(value)}")
-    click.echo(f"{'needs':14} {need[0]}")
+    for label, text in shown.items():
+        click.echo(f"{label:15} {text}")
+    click.echo(f"{'needs':15} {need}")
     if tensors:
         click.echo()
         width = max((len(row[0]) for row in rows), default=0)
@@ -50,7 +54,7 @@ def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
 
 
 def summary(file: GGUFFile) -> dict[str, Any]:
-    """The facts that a user asks after, from metadata and the tensor table."""
+    """The facts that users ask for, from the metadata and the tensor table."""
     arch = file.str("general.architecture")
     formats: Counter[str] = Counter()
     for tensor in file.tensors.values():
@@ -68,7 +72,7 @@ def summary(file: GGUFFile) -> dict[str, Any]:
         "heads": file.metadata.get(f"{arch}.attention.head_count") or None,
         "head size": file.metadata.get(f"{arch}.wkv.head_size"),
         "experts": file.metadata.get(f"{arch}.expert_count"),
-        "context": file.metadata.get(f"{arch}.context_length"),
+        "trained context": file.metadata.get(f"{arch}.context_length"),
         "tokenizer": file.metadata.get("tokenizer.ggml.model"),
         "vocabulary": len(tokens) if isinstance(tokens, list) else None,
         "chat template": "tokenizer.chat_template" in file.metadata,

@@ -25,16 +25,17 @@ class Source(Protocol):
 
 
 class Piped:
-    """All of standard input is one message."""
+    """One message: the question of the command line, or all of standard input."""
 
-    def __init__(self) -> None:
+    def __init__(self, question: str | None = None) -> None:
         self._read = False
+        self._question = question
 
     def ask(self, mark: str, default: str = "") -> str:  # noqa: ARG002
         if self._read:
             raise EOFError
         self._read = True
-        text = read_text("-")
+        text = read_text("-") if self._question is None else self._question
         if not text.strip():
             raise BadInput("standard input is empty; pipe a question into the chat, or run it in a terminal")
         return text.strip("\n")
@@ -138,10 +139,10 @@ def unblocked(text: str) -> str:
 
 
 @contextlib.contextmanager
-def source(commands: Iterable[str], *, color: bool) -> Iterator[Source]:
-    """What fits this standard input."""
-    if not sys.stdin.isatty():
-        yield Piped()
+def source(commands: Iterable[str], *, color: bool, question: str | None = None) -> Iterator[Source]:
+    """What fits this standard input; a question of the command line is the only one."""
+    if question is not None or sys.stdin is None or not sys.stdin.isatty():
+        yield Piped(question)
     elif os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty():
         yield Dumb()
     else:

@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from typing import Any
 
 from .signals import Signals
 
@@ -15,9 +16,24 @@ def main() -> None:
 
     try:
         cli(prog_name="rwkv-gpu", obj=signals)
-    except BrokenPipeError:  # the reader went away, as in `| head`: be quiet about it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except SystemExit as end:
+        sys.exit(flushed(end.code))
+
+
+def flushed(code: Any) -> Any:
+    """Writes what is still buffered: a closed pipe or a full disk is an exit code, never a traceback."""
+    from .commands import CLOSED_PIPE, WRITE_FAILED
+
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError as error:
+            code = code or (CLOSED_PIPE if isinstance(error, BrokenPipeError) else WRITE_FAILED)
+            if code == WRITE_FAILED and stream is sys.stdout and sys.stderr is not None:
+                print(f"rwkv-gpu: cannot write standard output: {error.strerror}", file=sys.stderr)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python flushes once more at its end
+    return code
 
 
 if __name__ == "__main__":

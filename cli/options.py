@@ -5,16 +5,17 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import click
-from click.shell_completion import CompletionItem
+from click.core import ParameterSource
 
-from rwkv_gpu.builtin import builtin_model
+from .model_name import BUILTIN, FileName, ModelName, looks_like_model
+from .page import Loading
 
 
 def numbers(text: str) -> list[int]:
     """Whole numbers, separated by commas."""
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts):
-        raise click.BadParameter(f"'{text}' is no list of whole numbers like 1,4,16")
+        raise click.BadParameter(f"'{text}' is not a list of whole numbers like 1,4,16")
     return [int(part) for part in parts]
 
 
@@ -29,75 +30,127 @@ def chunk_size(text: str) -> int | Literal["auto"]:
 
 device_option = click.option(
     "--device",
+    cls=Loading,
     default="auto",
     show_default=True,
     metavar="auto|cpu|INDEX|NAME",
-    help="The GPU to run on: an index or a part of a name from `rwkv-gpu devices`, or cpu for numpy.",
+    help="Device to run on: an index or part of a name from `rwkv-gpu devices`, or cpu.",
 )
 
 chunk_option = click.option(
     "--chunk-size",
+    cls=Loading,
     type=chunk_size,
     default="512",
     show_default=True,
     metavar="N|auto",
-    help="Prompt tokens in one step; auto is what `rwkv-gpu tune` found.",
+    help="Prompt tokens per step; auto uses what `rwkv-gpu tune` found.",
 )
 
 context_option = click.option(
+    "-c",
     "--context",
-    type=click.IntRange(1),
-    help="Tokens that a sequence may have, for transformers: as many as trained on, but 4096 at most by default.",
+    "--ctx-size",
+    cls=Loading,
+    type=click.IntRange(0),
+    metavar="N",
+    callback=lambda _ctx, _option, value: value or None,
+    help="Context size in tokens, for transformers. Default (and 0): as many as the model was trained on, or as fit.",
 )
 
 kv_option = click.option(
     "--kv",
+    cls=Loading,
     type=click.Choice(["f16", "f32"]),
     default="f16",
     show_default=True,
-    help="How keys and values are stored, for transformers.",
+    help="Precision of the KV cache, for transformers.",
 )
 
 
-def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of how a model is opened; the function gets them as one dict, `opening`."""
+def _no_effect(_: click.Context, option: click.Parameter, value: int | None) -> None:
+    if value is not None:
+        click.echo(f"rwkv-gpu: {option.opts[0]} has no effect: all layers run on the device", err=True)
+
+
+layers_option = click.option(
+    "-ngl",
+    "--n-gpu-layers",
+    "--gpu-layers",
+    cls=Loading,
+    type=int,
+    metavar="N",
+    expose_value=False,
+    callback=_no_effect,
+    help="No effect: all layers run on the device. Accepted for scripts written for llama.cpp.",
+)
+
+
+def loading_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of how a model is loaded; the function gets them as one dict, `loading`."""
 
     @functools.wraps(function)
     def collected(
         *given: Any, device: str, chunk_size: int | Literal["auto"], context: int | None, kv: str, **more: Any
     ) -> Any:
-        opening = {"device": device, "chunk_size": chunk_size, "context": context, "kv": kv}
-        return function(*given, opening=opening, **more)
+        loading = {"device": device, "chunk_size": chunk_size, "context": context, "kv": kv}
+        return function(*given, loading=loading, **more)
 
-    for option in (device_option, kv_option, context_option, chunk_option):
+    for option in (layers_option, kv_option, chunk_option, context_option, device_option):
         collected = option(collected)
     return collected
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
-BUILTIN = "builtin"  # the name of the model that comes with the package
-
-
-class FileName(click.ParamType[str]):
-    """A path, as it was typed: whether the file exists and what it is, the library says, the same on every way in."""
-
-    name = "path"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        return [CompletionItem(incomplete, type="file")]
-
-
-class ModelName(FileName):
-    """The path of a model; `builtin` is the one in the package."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
-        return str(builtin_model()) if value == BUILTIN else str(value)
-
-
-model_argument = click.argument("model", metavar="MODEL.gguf", type=ModelName())
-model_or_builtin = click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), default=BUILTIN)
-
 synthetic_option = click.option(
-    "--synthetic", metavar="NAME", help="Random weights of a true shape, such as rwkv7-2.9b-q4_k_m, in place of a file."
+    "--synthetic",
+    metavar="NAME",
+    help="Random weights in the shape of a known model, such as rwkv7-2.9b-q4_k_m, instead of a file.",
 )
+
+
+def model_arguments(*others: str, default: str | None = BUILTIN) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """[MODEL.gguf] and the arguments after it; the function gets `model`, and `arguments` where there are others.
+
+    The model comes as the first argument or by -m, and can be left out. `others` are metavars: [TEXT] is optional, and
+    [TEXT]... is any number.
+    """
+    most = None if any(name.endswith("...") for name in others) else len(others)
+    required = [name for name in others if not name.startswith("[")]
+
+    def split(words: tuple[str, ...], named: bool) -> tuple[str | None, tuple[str, ...]]:
+        """The model's name among the arguments, and the others."""
+        first = words[:1]
+        if named or not first:
+            is_model = False
+        elif len(required) == len(others):
+            is_model = len(words) > len(others) or looks_like_model(first[0], exists=False)
+        else:
+            is_model = looks_like_model(first[0])
+        model, rest = (first[0], words[1:]) if is_model else (None, words)
+        if len(rest) < len(required):
+            raise click.UsageError(f"Missing argument '{required[len(rest)]}'.")
+        if most is not None and len(rest) > most:
+            raise click.UsageError(f"Got unexpected extra argument ({rest[most]}).")
+        return model, rest
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def collected(*given: Any, words: tuple[str, ...], model_option: str | None, **more: Any) -> Any:
+            source = click.get_current_context().get_parameter_source("model_option")
+            named = source is ParameterSource.COMMANDLINE
+            model, rest = split(words, named)
+            if others:
+                more["arguments"] = rest
+            name = model_option if named else model or model_option or default
+            return function(*given, model=ModelName.path(name), **more)
+
+        option = click.option(
+            "-m", "--model", "model_option", type=ModelName(), metavar="MODEL.gguf",
+            help="The model, where it is not the first argument; `builtin` is the one in the package.",
+        )  # fmt: skip
+        metavar = " ".join(("[MODEL.gguf]", *others))
+        return click.argument("words", nargs=-1, metavar=metavar, type=FileName())(option(collected))
+
+    return decorate

@@ -1,4 +1,4 @@
-"""`rwkv-gpu perplexity`: how well a model foresees a text."""
+"""`rwkv-gpu perplexity`: the perplexity of a text."""
 
 import json
 from typing import Any
@@ -6,27 +6,31 @@ from typing import Any
 import click
 
 from .load_model import load_model
-from .options import FileName, json_option, model_argument, opening_options
+from .options import json_option, loading_options, model_arguments
+from .page import Page
 from .screen import Screen
 from .texts import read_text
 
 
-@click.command("perplexity", epilog="Example: rwkv-gpu perplexity model.gguf book.txt --window 1024")
-@model_argument
-@click.argument("file", metavar="FILE", type=FileName())
+@click.command("perplexity", cls=Page, epilog="Example: rwkv-gpu perplexity model.gguf book.txt --window 1024")
+@model_arguments("FILE")
 @click.option(
-    "--window", type=click.IntRange(2), help="Tokens to look back on at most: what is longer goes through windows."
-)
-@opening_options
+    "--window", type=click.IntRange(2), metavar="N",
+    help="Longest context per token. A longer text is evaluated in windows that overlap by half.",
+)  # fmt: skip
 @json_option
-def command(model: str, file: str, window: int | None, opening: dict[str, Any], as_json: bool) -> None:
-    """Compute the perplexity of FILE, a text (- is standard input): exp of the mean of -log p over its tokens."""
-    text = read_text(file)
-    with load_model(model, Screen(), **opening) as llm:
+@loading_options
+def command(model: str, arguments: tuple[str, ...], window: int | None, loading: dict[str, Any], as_json: bool) -> None:
+    """Compute the perplexity of the text in FILE; - is standard input.
+
+    Perplexity is exp of the mean negative log likelihood of the tokens: the lower, the better the model predicts them.
+    """
+    text = read_text(arguments[0])
+    with load_model(model, Screen(), **loading) as llm:
         tokens = len(llm.tokenize(text, special=True))
         value = llm.perplexity(text, window=window)
     if as_json:
         click.echo(json.dumps({"perplexity": value, "tokens": tokens}))
     else:
         click.echo(f"{value:.4f}")
-        click.echo(f"of {tokens:,} tokens", err=True)
+        click.echo(f"{tokens:,} tokens", err=True)

@@ -1,4 +1,4 @@
-"""`rwkv-gpu profile`: where the time of a model goes."""
+"""`rwkv-gpu profile`: the time of every dispatch of a model."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from rwkv_gpu import __version__
 from rwkv_gpu.engine.cache.config import KVType
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.gpu.tuned import slug
+from rwkv_gpu.kernels.tuned import slug
 from rwkv_gpu.measure.picture import picture
 from rwkv_gpu.measure.profiling import Profiled, as_data, heading, profile, table
 from rwkv_gpu.measure.report import Place, Subject, facts
@@ -18,22 +18,39 @@ from rwkv_gpu.measure.trace import trace
 from rwkv_gpu.measure.workload import Workload
 
 from .bench import opened, runner_for
-from .options import ModelName, device_option, json_option, kv_option, numbers, synthetic_option
+from .options import device_option, json_option, kv_option, model_arguments, numbers, synthetic_option
+from .page import Page
+from .texts import write_text
 
 
-@click.command("profile", epilog="Example: rwkv-gpu profile model.gguf -p 512 -b 1,16 -d 0,4096 --trace trace.json")
-@click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), required=False)
+@click.command("profile", cls=Page, epilog="Example: rwkv-gpu profile model.gguf -p 512 -b 1,16 --trace trace.json")
+@model_arguments(default=None)
 @synthetic_option
-@click.option("-p", "--prompt", type=numbers, default="512", show_default=True, help="Rows of a prompt's step, or 0.")
-@click.option("-b", "--batch", type=numbers, default="1", show_default=True, help="Sequences of a decode step, or 0.")
-@click.option("-d", "--depth", type=numbers, default="0", show_default=True, help="Tokens that came before.")
-@click.option("-r", "--repeats", type=click.IntRange(1), default=5, show_default=True)
+@click.option(
+    "-p", "--prompt", type=numbers, default="512", show_default=True, metavar="N,...",
+    envvar="RWKV_GPU_PROFILE_PROMPT", help="Tokens of a prefill step; 0 skips prefill.",
+)  # fmt: skip
+@click.option(
+    "-b", "--batch", type=numbers, default="1", show_default=True, metavar="N,...",
+    envvar="RWKV_GPU_PROFILE_BATCH", help="Sequences of a decode step; 0 skips decode.",
+)  # fmt: skip
+@click.option(
+    "-d", "--depth", type=numbers, default="0", show_default=True, metavar="N,...",
+    envvar="RWKV_GPU_PROFILE_DEPTH", help="Tokens in the context before the step.",
+)  # fmt: skip
+@click.option(
+    "-r", "--repeats", "--repetitions", type=click.IntRange(1), default=5, show_default=True, metavar="N",
+    help="Times that each measurement is repeated.",
+)  # fmt: skip
 @click.option("--trace", "trace_path", type=click.Path(path_type=Path), help="Write a timeline for ui.perfetto.dev.")
-@click.option("--picture", "picture_path", type=click.Path(path_type=Path), help="Draw the roofline as an SVG.")
-@click.option("--save", type=click.Path(path_type=Path), help="Write FOLDER/GPU/MODEL.json, .md and .svg.")
+@click.option("--picture", "picture_path", type=click.Path(path_type=Path), help="Draw the roofline plot as an SVG.")
+@click.option(
+    "--save", type=click.Path(path_type=Path), metavar="FOLDER", envvar="RWKV_GPU_PROFILE_SAVE",
+    help="Write FOLDER/GPU/MODEL.json, .md and .svg.",
+)  # fmt: skip
+@json_option
 @kv_option
 @device_option
-@json_option
 def command(
     model: str | None,
     synthetic: str | None,
@@ -48,14 +65,16 @@ def command(
     device: str,
     as_json: bool,
 ) -> None:
-    """Time every dispatch of a prompt's step and of decode steps, beside what the device can do."""
+    """Time every dispatch of prefill and decode steps, compared with what the device can do."""
     works = [Workload("pp", p, d, 1, p) for d in depth for p in prompt if p]
     works += [Workload("tg", 1, d, b, b) for d in depth for b in batch if b]
     if not works:
-        raise BadInput("nothing to profile: give rows of a prompt (-p) or a batch (-b) above 0")
+        raise BadInput("nothing to profile: --prompt or --batch must be above 0")
     with opened(model, synthetic) as file, runner_for(file, works, device, kv=kv) as runner:
         if not isinstance(runner, GpuRunner):
-            raise BadInput("numpy has no dispatches to profile; choose a GPU with --device, see `rwkv-gpu devices`")
+            raise BadInput(
+                "the cpu device has no dispatches to profile; name a GPU by --device, see `rwkv-gpu devices`"
+            )
         roofline = measure_roofline(runner.device)
         subject, place = Subject.of(file), Place.of(runner.device, roofline, __version__)
         profiles = list(profile(runner, works, repeats, roofline))
@@ -69,7 +88,8 @@ def command(
         saved = {".json": data, ".md": text, ".svg": drawn}
         files |= {stem.with_name(stem.name + end): content for end, content in saved.items()}
     for path, content in files.items():
-        _write(path, content)
+        write_text(path, content)
+        click.echo(f"wrote {path}", err=True)
     click.echo(data if as_json else text)
 
 
@@ -77,12 +97,3 @@ def _text(subject: Subject, place: Place, profiles: list[Profiled]) -> str:
     parts = [f"# {subject.name}\n\n{subject}\n\n{place}, rwkv-gpu {place.version}\n"]
     parts += [f"## {one.name}\n\n{heading(one)}\n\n{table(one)}\n" for one in profiles]
     return "\n".join(parts)
-
-
-def _write(path: Path, content: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}") from None
-    click.echo(f"wrote {path}", err=True)

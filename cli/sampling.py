@@ -1,6 +1,7 @@
-"""How tokens are chosen, as options: one table for all commands that say something, and for /set in the chat."""
+"""Sampling as options: one table for the commands that generate, the lines of a batch, and /set in the chat."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -8,65 +9,103 @@ import click
 
 from rwkv_gpu.engine.sampling_params import SPANS, SamplingParams, Span
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.llm.chat_completion import settings_of
 
+from .page import Sampling
 from .texts import read_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 # The field of SamplingParams, other names of its option, and what it does.
 SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
-    "max_tokens": (("-n", "--n-predict"), "Tokens to say at most."),
-    "temperature": (("--temp",), "How freely to draw; 0 takes the likeliest."),
-    "top_k": ((), "Draw from so many of the likeliest; 0 is all."),
-    "top_p": ((), "Draw from the likeliest that sum to this."),
-    "min_p": ((), "Drop what is less likely than this share of the likeliest."),
-    "seed": (("-s",), "The same seed says the same."),
-    "repetition_penalty": (("--repeat-penalty",), "Above 1 makes what was said rarer."),
-    "presence_penalty": ((), "Taken off the logit of what was said."),
-    "frequency_penalty": ((), "Taken off as often as it was said."),
+    "max_tokens": (("-n", "--n-predict", "--predict"), "Maximum tokens to generate; -1 is no limit."),
+    "temperature": (("--temp",), "Temperature; 0 is greedy."),
+    "top_k": ((), "Sample from the k most likely tokens; 0 is all."),
+    "top_p": ((), "Nucleus sampling: the most likely tokens whose probabilities sum to p; 1 is off."),
+    "min_p": ((), "Minimum probability, relative to the most likely token; 0 is off."),
+    "seed": (("-s",), "Random seed, for reproducible output; -1 is random."),
+    "repetition_penalty": (("--repeat-penalty",), "Penalty for tokens seen before; 1 is off."),
+    "presence_penalty": ((), "Subtracted once from the logit of a token seen before; 0 is off."),
+    "frequency_penalty": ((), "Subtracted for each time a token was seen before; 0 is off."),
     "penalty_last_n": (("--repeat-last-n",), "Tokens that the penalties look back on; -1 is all."),
-    "penalty_decay": ((), "Below 1, what was said fades by this factor a token."),
-    "typical_p": (("--typical",), "Draw from what is about as surprising as expected; 1 is off."),
-    "dry_multiplier": ((), "Against repeated phrases; 0 is off."),
-    "dry_base": ((), "How steeply that grows with a phrase."),
-    "dry_allowed_length": ((), "Tokens that may be repeated freely."),
-    "dry_last_n": (("--dry-penalty-last-n",), "Tokens that it looks back on; -1 is all."),
-    "xtc_probability": ((), "How often all but the least likely of the likely are dropped."),
-    "xtc_threshold": ((), "From where on a token is likely."),
-    "mirostat_tau": (("--mirostat-ent",), "The surprise to aim for, in bits; 0 is off."),
-    "mirostat_eta": (("--mirostat-lr",), "How fast that is learned."),
+    "penalty_decay": ((), "Counts of seen tokens decay by this factor per token; 1 is off."),
+    "typical_p": (("--typical",), "Locally typical sampling with this probability mass; 1 is off."),
+    "dry_multiplier": ((), "DRY penalty on repeated sequences; 0 is off."),
+    "dry_base": ((), "DRY: base of the penalty, which grows with the length of the repetition."),
+    "dry_allowed_length": ((), "DRY: longest repetition without a penalty, in tokens."),
+    "dry_last_n": (("--dry-penalty-last-n",), "DRY: tokens to look back on; -1 is all."),
+    "xtc_probability": ((), "XTC: probability of removing the most likely tokens at a step; 0 is off."),
+    "xtc_threshold": ((), "XTC: tokens at least this likely are candidates for removal."),
+    "mirostat_tau": (("--mirostat-ent",), "Mirostat 2: target entropy in bits; 0 is off."),
+    "mirostat_eta": (("--mirostat-lr",), "Mirostat 2: learning rate."),
 }
+MINUS_ONE = {"max_tokens": int(SPANS["max_tokens"].high), "seed": None}  # what -1 means, where it is no value
+MIROSTAT_TAU = 5.0  # of `--mirostat 2` alone, as in llama.cpp
 
+NOT_OURS = ("model", "user", "metadata", "store")  # of OpenAI's API, and of no effect in a batch
 
-FORMS = {
-    "schema": ("JSON|FILE", "A JSON schema that the answer keeps to: the schema, or its file; `json` is any JSON."),
-    "regex": ("TEXT", "A regular expression that the whole answer matches."),
-    "grammar": ("TEXT|FILE", "A grammar that the answer keeps to, in Lark's form or in GBNF, or its file."),
+FORMS: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "schema": (("-j", "--json-schema"), "JSON|FILE", "Constrain the answer to a JSON schema; `json` is any JSON."),
+    "regex": ((), "REGEX", "Constrain the answer to a regular expression."),
+    "grammar": (("--grammar-file",), "TEXT|FILE", "Constrain the answer to a grammar, in Lark or GBNF."),
 }
-ALIASES = {name.lstrip("-").replace("-", "_"): field for field, (names, _) in SETTINGS.items() for name in names}
+STOP = ("-r", "--reverse-prompt")
+ALIASES = {
+    name.lstrip("-").replace("-", "_"): field
+    for field, names in [*((field, row[0]) for field, row in (SETTINGS | FORMS).items()), ("stop", STOP)]
+    for name in names
+}
 
 
 def sampling_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command]:
-    """An option for each setting, --stop, and what gives an answer a form; `given` tells which of them were set."""
+    """An option for each setting, each form of an answer, and --stop; `chosen` gives those that were set."""
 
     def decorate(command: Command) -> Command:
-        for name, (metavar, text) in reversed(FORMS.items()):
-            command = click.option(f"--{name}", metavar=metavar, callback=_form, help=text)(command)
-        text = "End before this text; may be given several times."
-        command = click.option("--stop", multiple=True, metavar="TEXT", help=text)(command)
-        for field, (names, text) in reversed(SETTINGS.items()):
-            default = defaults.get(field, getattr(SamplingParams, field))
-            flags = [*names, f"--{field.replace('_', '-')}"]
+        for name, (others, metavar, text) in reversed(FORMS.items()):
             command = click.option(
-                *flags, field, type=ranged(SPANS[field]), default=default, show_default=True, help=text
+                *short_first(name, others), name, cls=Sampling, metavar=metavar, callback=_form, help=text
             )(command)
+        text = "Stop at this text; can be repeated."
+        command = click.option(
+            *short_first("stop", STOP), "stop", cls=Sampling, multiple=True, metavar="TEXT", help=text
+        )(command)
+        command = click.option(
+            "--mirostat", cls=Sampling, type=click.Choice(["0", "2"]),
+            help=f"2 turns mirostat 2 on, with a target entropy of {MIROSTAT_TAU:g} unless set; 0 is off.",
+        )(command)  # fmt: skip
+        for field, (others, text) in reversed(SETTINGS.items()):
+            default = defaults.get(field, getattr(SamplingParams, field))
+            span = SPANS[field]
+            command = click.option(
+                *short_first(field, others), field, cls=Sampling, type=Number(field), default=default,
+                show_default=True, metavar="N" if span.whole else "X", help=text,
+            )(command)  # fmt: skip
         return command
 
     return decorate
 
 
+def short_first(name: str, others: tuple[str, ...]) -> list[str]:
+    """The names of an option as help shows them: -n, --max-tokens, --n-predict"""
+    flags = [f"--{name.replace('_', '-')}", *others]
+    return sorted(flags, key=lambda flag: flag.startswith("--"))
+
+
+class Number(click.ParamType[Any]):
+    """The value of a setting."""
+
+    def __init__(self, field: str) -> None:
+        self.field = self.name = field
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return parsed(self.field, value) if isinstance(value, str) else value
+        except BadInput as error:
+            self.fail(str(error), param, ctx)
+
+
 def _form(_: click.Context, option: click.Parameter, value: str | None) -> str | bool | None:
-    """A form as it is given, or from its file."""
+    """A form as typed, or from its file."""
     if value is None or option.name == "regex" or "{" in value:
         return value
     if option.name == "schema":
@@ -74,38 +113,65 @@ def _form(_: click.Context, option: click.Parameter, value: str | None) -> str |
     return read_text(value) if Path(value).is_file() else value
 
 
-def given(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the user said, of the options' values."""
+def chosen(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that the user set, of all the values of the options."""
     default = click.core.ParameterSource.DEFAULT
-    return {name: value for name, value in settings.items() if ctx.get_parameter_source(name) is not default}
-
-
-def ranged(span: Span) -> click.IntRange | click.FloatRange:
-    """What click checks; numbers beyond all reason are left to the library."""
-    high = span.high if span.high < 1 << 31 else None
-    if span.whole:
-        return click.IntRange(int(span.low), None if high is None else int(high))
-    return click.FloatRange(span.low, high, min_open=span.above)
+    picked = {name: value for name, value in settings.items() if ctx.get_parameter_source(name) is not default}
+    mirostat = picked.pop("mirostat", None)
+    if mirostat == "0":
+        picked["mirostat_tau"] = 0.0
+    elif mirostat is not None:
+        picked.setdefault("mirostat_tau", MIROSTAT_TAU)
+    return picked
 
 
 def field_of(name: str) -> str:
-    """The setting of that name, as it was typed."""
+    """The setting that is known by this name: a field, or the name of an option."""
     field = name.lstrip("-").replace("-", "_")
     field = ALIASES.get(field, field)
     if field not in SETTINGS and field != "stop":
-        raise BadInput(f"there is no setting {name!r}; known: {', '.join((*SETTINGS, 'stop'))}")
+        raise BadInput(f"unknown setting {name!r}; known: {', '.join((*SETTINGS, 'stop'))}")
     return field
 
 
 def parsed(name: str, value: str) -> Any:
-    """A setting's value as it was typed. BadInput says what it may be."""
+    """A setting's value as typed. BadInput says what it can be."""
     if name == "stop":
         return (value.encode().decode("unicode_escape"),) if "\\" in value else (value,)
-    span = SPANS[name]
+    kind = int if SPANS[name].whole else float
     try:
-        number = int(value) if span.whole else float(value)
+        number = kind(value)
     except ValueError:
-        raise BadInput(f"{name} is {value!r}; it must be {span}") from None
-    if number not in span:
-        raise BadInput(f"{name} is {value}; it must be {span}")
-    return number
+        number = value  # type: ignore[assignment]
+    return checked(name, number)
+
+
+def checked(name: str, value: Any) -> Any:
+    """A number in its range; -1 is no limit of tokens, and a random seed."""
+    if value == -1 and name in MINUS_ONE:
+        return MINUS_ONE[name]
+    if value not in SPANS[name]:
+        more = ", or -1" if name in MINUS_ONE else ""
+        raise BadInput(f"{name} is {value}; it must be {described(SPANS[name])}{more}")
+    return value
+
+
+def described(span: Span) -> str:
+    """The range, without an end that nobody reaches."""
+    if span.high < 1 << 31:
+        return str(replace(span, optional=False))
+    return f"a whole number of at least {span.low:g}"
+
+
+def line_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a line of a batch, by the names of the fields, of the command line or of OpenAI's API."""
+    settings: dict[str, Any] = {}
+    for name, value in settings_of(values).items():
+        if name in NOT_OURS:
+            continue
+        field = name.replace("-", "_")
+        field = ALIASES.get(field, field)
+        if field in settings:
+            raise BadInput(f"{name} is given twice, once by another name")
+        settings[field] = MINUS_ONE[field] if value == -1 and field in MINUS_ONE else value
+    return settings

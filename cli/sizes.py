@@ -1,4 +1,4 @@
-"""Byte counts for people."""
+"""Sizes as text."""
 
 
 def sized(nbytes: float) -> str:
@@ -8,3 +8,9 @@ def sized(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "bytes" else f"{nbytes:.1f} {unit}"
         nbytes /= 1024
     return f"{nbytes:.2f} GiB"
+
+
+def context_text(context: int | None, trained: int | None = None) -> str:
+    """40,960 tokens; or: no limit (trained on 1,024)"""
+    text = "no limit" if context is None else f"{context:,} tokens"
+    return text + (f" (trained on {trained:,})" if trained is not None and trained != context else "")

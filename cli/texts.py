@@ -1,23 +1,23 @@
-"""Texts as they are given to a command: as an argument, in a file, or on standard input."""
+"""Texts from an argument, a file or standard input."""
 
+import os
 import sys
+from pathlib import Path
 
 from rwkv_gpu.errors import BadInput
 
 
-def given_text(text: str | None, path: str | None, name: str) -> str:
-    """The text that was given in one of the ways; `name` is what the argument is called."""
+def input_text(text: str | None, path: str | None, name: str) -> str:
+    """The text of an argument, which errors call `name`, or of a file; without either, standard input."""
     if text is not None and path is not None:
         raise BadInput(f"give the text by {name} or by --file, not both")
-    if text is not None:
-        return as_text(text.encode("utf-8", "surrogateescape"), name)
-    return read_text(path) if path is not None else as_text(sys.stdin.buffer.read(), "standard input")
+    return read_text(path or "-") if text is None else as_text(text.encode("utf-8", "surrogateescape"), name)
 
 
 def read_text(path: str) -> str:
     """A file's text; - is standard input."""
     if path == "-":
-        return as_text(sys.stdin.buffer.read(), "standard input")
+        return as_text(b"" if sys.stdin is None else sys.stdin.buffer.read(), "standard input")
     try:
         with open(path, "rb") as file:
             return as_text(file.read(), path)
@@ -25,9 +25,29 @@ def read_text(path: str) -> str:
         raise BadInput(f"cannot read {path}: {error.strerror}") from None
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a file, and the folders above it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror}") from None
+
+
 def as_text(data: bytes, where: str) -> str:
-    """Bytes as text. BadInput tells where they are none."""
+    """Bytes as text. BadInput names the first byte that is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(f"the text from {where} is not UTF-8 at byte {error.start}; convert it first") from None
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text. Only a newline ends one: str.splitlines would also split at characters inside of JSON."""
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def template_text(template: str) -> str:
+    """The name of a built-in chat template, or the text of a file."""
+    return read_text(template) if os.path.isfile(template) else template

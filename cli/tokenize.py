@@ -1,4 +1,4 @@
-"""`rwkv-gpu tokenize`: what a model's tokenizer makes of a text."""
+"""`rwkv-gpu tokenize`: the tokens of a text."""
 
 import json
 
@@ -8,22 +8,25 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.text.tokenizer import load_tokenizer
 
-from .options import FileName, json_option, model_argument
-from .texts import given_text
+from .model_name import FileName
+from .options import json_option, model_arguments
+from .page import Page
+from .texts import input_text
 
 
-@click.command("tokenize", epilog='Example: rwkv-gpu tokenize model.gguf "The sea" --ids')
-@model_argument
-@click.argument("text", required=False)
-@click.option("-f", "--file", "path", type=FileName(), help="Read the text from a file.")
-@click.option("--ids", "only_ids", is_flag=True, help="Print the ids alone, in one line.")
-@click.option("--special", is_flag=True, help="Add the tokens that the file puts at the ends of a text.")
-@click.option("--parse", is_flag=True, help="Read special tokens that stand in the text, such as <|im_start|>.")
-@click.option("--decode", is_flag=True, help="The text is ids, apart by spaces or commas: print what they say.")
+@click.command("tokenize", cls=Page, epilog='Example: rwkv-gpu tokenize model.gguf "The sea" --ids')
+@model_arguments("[TEXT]")
+@click.option(
+    "-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_TOKENIZE_FILE", help="Read the text from a file."
+)
+@click.option("--ids", "only_ids", is_flag=True, help="Print only the ids, on one line.")
+@click.option("--special", is_flag=True, help="Add the BOS and EOS tokens that the model expects.")
+@click.option("--parse", is_flag=True, help="Parse special tokens in the text, such as <|im_start|>.")
+@click.option("--decode", is_flag=True, help="Print the text of ids, which are separated by spaces or commas.")
 @json_option
 def command(
     model: str,
-    text: str | None,
+    arguments: tuple[str, ...],
     path: str | None,
     only_ids: bool,
     special: bool,
@@ -31,14 +34,18 @@ def command(
     decode: bool,
     as_json: bool,
 ) -> None:
-    """Show the tokens of a text: each id, and the bytes it stands for. Without TEXT, standard input is read."""
+    """Show the tokens of TEXT: the id of each, and its text or bytes.
+
+    Without TEXT, standard input is read. The first argument is the model if it ends in .gguf, is `builtin` or is a
+    path that exists.
+    """
     with GGUFFile.open(model) as file:
         tokenizer = load_tokenizer(file.metadata)
-    said = given_text(text, path, "TEXT")
+    text = input_text(arguments[0] if arguments else None, path, "TEXT")
     if decode:
-        click.echo(tokenizer.decode(_ids(said, tokenizer.vocab_size)))
+        click.echo(tokenizer.decode(_ids(text, tokenizer.vocab_size)))
         return
-    ids = tokenizer.encode(said, special=special, parse=parse)
+    ids = tokenizer.encode(text, special=special, parse=parse)
     if as_json:
         click.echo(json.dumps({"ids": ids, "count": len(ids)}))
     elif only_ids:
@@ -49,7 +56,7 @@ def command(
 
 
 def _shown(piece: bytes) -> str:
-    """Quoted text, or bytes where it is no whole character."""
+    """Quoted text, or bytes that are not a whole character."""
     try:
         return json.dumps(piece.decode("utf-8"), ensure_ascii=False)
     except UnicodeDecodeError:
@@ -60,7 +67,7 @@ def _ids(text: str, size: int) -> list[int]:
     try:
         ids = [int(word) for word in text.replace(",", " ").split()]
     except ValueError as error:
-        raise BadInput(f"--decode takes ids, apart by spaces or commas: {error}") from None
+        raise BadInput(f"--decode takes ids, separated by spaces or commas: {error}") from None
     for token in ids:
         if not 0 <= token < size:
             raise BadInput(f"token id {token} is not in the vocabulary of {size:,}")

@@ -1,4 +1,4 @@
-"""`rwkv-gpu tune`: finds the fastest constants for a device, and keeps them for the other commands."""
+"""`rwkv-gpu tune`: finds the fastest settings for a device, and saves them for the other commands."""
 
 import json
 from dataclasses import asdict
@@ -13,8 +13,8 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Adapter, find
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import fingerprint
-from rwkv_gpu.gpu.tuned import Tuned, save
-from rwkv_gpu.gpu.tuned import find as find_tuned
+from rwkv_gpu.kernels.tuned import Tuned, save
+from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.candidates import PRECISIONS
 from rwkv_gpu.measure.tune import Limits, tune
 from rwkv_gpu.models.registry import load_model
@@ -22,24 +22,29 @@ from rwkv_gpu.ops.self_test import tuning_for
 
 from .bench import opened
 from .folders import tuned_folder
-from .options import ModelName, device_option, json_option, synthetic_option
+from .options import device_option, json_option, model_arguments, synthetic_option
+from .page import Page
+from .texts import write_text
 
-SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # to tune by where nothing is named
+SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # the models to tune with by default
 
 
-@click.command("tune", epilog="Example: rwkv-gpu tune model.gguf --minutes 3")
-@click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), required=False)
+@click.command("tune", cls=Page, epilog="Example: rwkv-gpu tune model.gguf --minutes 3")
+@model_arguments(default=None)
 @synthetic_option
-@click.option("--minutes", type=click.FloatRange(0.05), default=5.0, show_default=True, help="Stop after so long.")
+@click.option("--minutes", type=click.FloatRange(0.05), default=5.0, show_default=True, metavar="X", help="Time limit.")
 @click.option(
     "--precision", type=click.Choice(PRECISIONS), default="float32", show_default=True,
-    help="What products may be rounded to for speed.",
+    help="Lowest precision of matrix products that may be chosen for speed.",
 )  # fmt: skip
-@click.option("--save", "path", type=click.Path(path_type=Path), help="Write a copy, as it may come with the package.")
-@click.option("--fresh", is_flag=True, help="Begin from the defaults, not from what was found before.")
-@click.option("--show", is_flag=True, help="Tell what is used on this device, and why; tune nothing.")
-@device_option
+@click.option(
+    "--save", "path", type=click.Path(path_type=Path), metavar="FILE", envvar="RWKV_GPU_TUNE_SAVE",
+    help="Also write the result to this file.",
+)  # fmt: skip
+@click.option("--fresh", is_flag=True, help="Start from the defaults, not from earlier results.")
+@click.option("--show", is_flag=True, help="Show the settings in use on this device, and stop.")
 @json_option
+@device_option
 def command(
     model: str | None,
     synthetic: str | None,
@@ -51,10 +56,13 @@ def command(
     device: str,
     as_json: bool,
 ) -> None:
-    """Find the fastest kernels and settings for a device, by steps of MODEL; without one, by a synthetic model."""
+    """Find the fastest kernels and settings for a device, and save them for the other commands.
+
+    Steps of MODEL are measured; without one, those of a synthetic model, since the built-in model is too small.
+    """
     adapter = find(device).adapter
     if adapter is None:
-        raise BadInput("numpy has nothing to tune; choose a GPU with --device, see `rwkv-gpu devices`")
+        raise BadInput("the cpu device has nothing to tune; name a GPU by --device, see `rwkv-gpu devices`")
     with Device(adapter) as gpu:
         tuned = None if fresh else find_tuned(adapter, gpu.capabilities, tuned_folder())
         if not show:
@@ -62,17 +70,17 @@ def command(
                 synthetic = SMALL if gpu.capabilities.software else LARGE
             with opened(model, synthetic) as file:
                 tuned = _tuned(gpu, adapter, file, Limits.of(gpu, 60 * minutes, precision), tuned)
-            click.echo(f"kept in {save(tuned, adapter, tuned_folder())}", err=True)
+            click.echo(f"saved in {save(tuned, adapter, tuned_folder())}", err=True)
             if path is not None:
-                path.write_text(tuned.text(), encoding="utf-8")
+                write_text(path, tuned.text())
     if as_json:
         click.echo(json.dumps(asdict(tuned) if tuned else None, indent=2, ensure_ascii=False))
     else:
-        click.echo(_table(tuned) if tuned else f"{adapter} is not tuned: `rwkv-gpu tune` does it in minutes")
+        click.echo(_table(tuned) if tuned else f"{adapter} is not tuned yet; `rwkv-gpu tune` takes some minutes")
 
 
 def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before: Tuned | None) -> Tuned:
-    """The search, from what was found before, and all that is known with what it found."""
+    """The result of a search, merged with earlier results."""
     tuning, longest = tuning_for(gpu, before), max(limits.chunks)
     runner = GpuRunner(
         gpu, file, load_model(file), tuning=tuning, slots=limits.batch, chunk_size=longest,
@@ -80,7 +88,7 @@ def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before
     )  # fmt: skip
     found = tune(runner, file, limits, lambda line: click.echo(line, err=True))
     models, choices = [file.path.name.removesuffix(".gguf")], {choice.what: choice for choice in found.choices}
-    if before is not None:  # what was not asked again
+    if before is not None:  # what was not measured again
         models = list(dict.fromkeys([*before.models, *models]))
         choices = {choice.what: choice for choice in before.choices} | choices
     driver, kernels = adapter.driver, fingerprint()
@@ -91,8 +99,8 @@ def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before
 
 
 def _table(tuned: Tuned) -> str:
-    """Each choice with its margin."""
-    fresh = "" if tuned.kernels == fingerprint() else ", with kernels of another version"
+    """Each choice with its gain."""
+    fresh = "" if tuned.kernels == fingerprint() else ", for kernels of another version"
     lines = [f"{tuned.adapter} ({tuned.backend}, {tuned.driver}), tuned by {', '.join(tuned.models)}{fresh}", ""]
     lines += ["| what | chosen | instead of | less time | tried | wrong |", "|---|---|---|--:|--:|---|"]
     for one in tuned.choices:

@@ -6,9 +6,9 @@ import pytest
 
 from rwkv_gpu.engine.blas import Blas
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
-from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
+from rwkv_gpu.kernels.defaults import default_tuning
 
 # fast is what users get; checked keeps naga's bounds checks, so an index out of bounds shows as a wrong
 # number; portable pretends to the WebGPU defaults, so the plain variants are tested wherever tests run.

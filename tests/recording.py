@@ -6,11 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.gpu.tuning import MANY, TILE, TILE_F16, WIDE_TILE, LinearShape, Tuning, dot, few, lane, row, vec
 from rwkv_gpu.gpu.weights import upload_weights
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuning import (
+    MANY,
+    TILE,
+    TILE_F16,
+    WIDE_TILE,
+    GemmConfig,
+    Tuning,
+    gemm_int8,
+    gemm_lane,
+    gemv,
+    gemv_int,
+    skinny_gemm,
+)
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
@@ -23,10 +35,14 @@ Arrays = Mapping[str, np.ndarray]
 Says = Callable[..., dict[str, Any]]  # (ops, weights, **inputs) -> outputs
 
 
-def linear_shapes(device: Device) -> dict[str, LinearShape]:
+def gemm_configs(device: Device) -> dict[str, GemmConfig]:
     """Every kind of matrix kernel that this device can run, at several sizes."""
     can = device.capabilities
-    shapes = {"alone": vec(64, 16, 2, 1), "alone_rows": vec(32, 8, 2, 4), "ahead": vec(32, 4, 2, 1, ahead=2)}
+    shapes = {
+        "alone": gemv(64, 16, 2, 1),
+        "alone_rows": gemv(32, 8, 2, 4),
+        "ahead": gemv(32, 4, 2, 1, prefetch_depth=2),
+    }
     shapes |= {"tile": TILE, "tile_parts": replace(TILE, fill=200)}
     if can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes:
         shapes["wide_tile"] = WIDE_TILE
@@ -36,32 +52,44 @@ def linear_shapes(device: Device) -> dict[str, LinearShape]:
             shapes["wide_tile_f16"] = replace(WIDE_TILE, tile="f16")
     if can.subgroup:
         size = can.subgroup_size
-        shapes["subgroups"] = vec(4 * size, 2 * size, 2, 2, reach=size)
-        shapes["subgroup"] = vec(2 * size, size, 1, 1, reach=size)
-        shapes["part_rows"] = vec(size, size // 2, 2, 3, reach=size)
-        shapes["row"] = row(4 * size, size, 2, reach=size, most=3)
-        shapes["once"] = row(3 * size, size, 2, reach=size, most=MANY, ahead=2)  # subgroups that are no power of two
-        shapes["once_met"] = row(4 * size, size, 2, reach=size, most=MANY, ahead=2, crews=2)  # rows of two subgroups
-        shapes["once_apart"] = row(12 * size, size, 3, reach=size, most=MANY, ahead=2, crews=3)  # of three, many rows
-        shapes["row_bytes"] = row(2 * size, size // 2, 4, reach=size, most=2, x="int8")
-        shapes["few"] = few(2 * size, size, 2, 2, staged=size, reach=size, most=3)
-        shapes["few_whole"] = few(2 * size, size // 2, 4, 4, staged=2 * size, ahead=2, reach=size, most=2)
-        shapes["few_given"] = few(2 * size, size // 2, 2, 2, reach=size)
-        shapes["few_copied"] = few(2 * size, size, 2, 4, staged=size, reach=size, most=3, copies=True)
-        shapes["few_gives"] = few(4 * size, size // 2, 4, 2, staged=3 * size, reach=size, copies=True)
-        shapes["dot"] = dot(32, 8, 32, 16, x="int16")
-        shapes["dot_bytes"] = dot(16, 8, 32, 8, x="int8", ahead=3)
-        shapes["dot_wide"] = dot(16, 8, 64, 16, x="int16")
-        shapes["dot_parts"] = dot(32, 8, 32, 16, x="int16", fill=200)
+        shapes["subgroups"] = gemv(4 * size, 2 * size, 2, 2, subgroup_width=size)
+        shapes["subgroup"] = gemv(2 * size, size, 1, 1, subgroup_width=size)
+        shapes["part_rows"] = gemv(size, size // 2, 2, 3, subgroup_width=size)
+        shapes["row"] = gemv_int(4 * size, size, 2, subgroup_width=size, max_workgroups=3)
+        shapes["once"] = gemv_int(
+            3 * size, size, 2, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2
+        )  # subgroups that are no power of two
+        shapes["once_met"] = gemv_int(
+            4 * size, size, 2, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2, subgroups_per_row=2
+        )  # rows of two subgroups
+        shapes["once_apart"] = gemv_int(
+            12 * size, size, 3, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2, subgroups_per_row=3
+        )  # of three, many rows
+        shapes["row_bytes"] = gemv_int(
+            2 * size, size // 2, 4, subgroup_width=size, max_workgroups=2, activations="int8"
+        )
+        shapes["few"] = skinny_gemm(2 * size, size, 2, 2, staged=size, subgroup_width=size, max_workgroups=3)
+        shapes["few_whole"] = skinny_gemm(
+            2 * size, size // 2, 4, 4, staged=2 * size, prefetch_depth=2, subgroup_width=size, max_workgroups=2
+        )
+        shapes["few_given"] = skinny_gemm(2 * size, size // 2, 2, 2, subgroup_width=size)
+        shapes["few_copied"] = skinny_gemm(
+            2 * size, size, 2, 4, staged=size, subgroup_width=size, max_workgroups=3, copies=True
+        )
+        shapes["few_gives"] = skinny_gemm(4 * size, size // 2, 4, 2, staged=3 * size, subgroup_width=size, copies=True)
+        shapes["dot"] = gemm_int8(32, 8, 32, 16, activations="int16")
+        shapes["dot_bytes"] = gemm_int8(16, 8, 32, 8, activations="int8", prefetch_depth=3)
+        shapes["dot_wide"] = gemm_int8(16, 8, 64, 16, activations="int16")
+        shapes["dot_parts"] = gemm_int8(32, 8, 32, 16, activations="int16", fill=200)
     if can.subgroup_size == 8:
-        shapes |= {"lane": lane(2, 1), "lane_rows": lane(4, 16)}
+        shapes |= {"lane": gemm_lane(2, 1), "lane_rows": gemm_lane(4, 16)}
     return shapes
 
 
 def tunings(device: Device) -> dict[str, Tuning]:
     """Every way this device can spread work over lanes."""
     can = device.capabilities
-    shapes = linear_shapes(device)
+    shapes = gemm_configs(device)
     ways = {"workgroup": Tuning(64, 64, "workgroup", ((2, shapes["alone"]), (MANY, TILE)))}
     ways["default"] = default_tuning(can)
     if can.subgroup:

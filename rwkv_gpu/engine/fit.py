@@ -1,5 +1,6 @@
-"""Whether a model fits a device, told before anything is allocated."""
+"""Whether a model fits in memory, and with how long a context, before anything is allocated."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,39 +10,46 @@ import numpy as np
 
 from ..errors import OutOfMemory
 from ..gguf.file import GGUFFile
-from ..gpu.defaults import default_tuning
 from ..gpu.device import Buffer, Device
 from ..gpu.loader import Parameter, device_bytes, place_weights
-from ..gpu.memory import device_available
+from ..gpu.memory import device_available, host_available
 from ..gpu.plan import Slice, StepBuffer
+from ..kernels.defaults import default_tuning
 from ..models.registry import Model
 from ..ops.recorder import Recorder
 from ..ops.recording import MAX_SEGMENTS, Caches, Scratch
 from ..ops.sampler_state import GpuSamplerState
-from .cache.config import CacheConfig, CacheOptions, check_bindings
+from ..ops.vocabulary import PAGE
+from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions, check_bindings
 from .cache.kv import whole
 from .parameters import parameters_of
+
+# What the default context leaves to scratch and to other programs, and what its caches may take on a device that does
+# not say how much memory is free.
+SHARE, UNKNOWN = 0.75, 1 << 30
+STEP = 1024  # the default context is a multiple of this, where it is not what the model was trained on
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The bytes that a model will take on a device, by purpose, against what there is."""
+    """The bytes that a model needs, by purpose, and those that are there."""
 
+    context: int | None  # of a sequence, which the state is for; None has no limit
     weights: int
     state: int
-    scratch: int  # intermediates, and what sampling keeps of each sequence
-    available: int | None  # None where the device does not tell
-    buffer_limit: int
-    binding_limit: int
+    scratch: int  # intermediates, and the sampler's memory of each sequence
+    available: int | None  # None where the device does not say
+    buffer_limit: int | None = None  # None in numpy
+    binding_limit: int | None = None
 
     @property
     def needed(self) -> int:
-        """All of it."""
+        """The sum."""
         return self.weights + self.state + self.scratch
 
     @property
     def fits(self) -> bool:
-        """Whether it will be enough, as far as can be known."""
+        """Whether there is enough, as far as can be known."""
         return self.available is None or self.needed <= self.available
 
     def check(self) -> None:
@@ -54,24 +62,73 @@ class Fit:
 
 
 def fit(
-    device: Device,
+    device: Device | None,
     file: GGUFFile,
     model: Model,
     *,
     chunk_size: int = 512,
     **options: Unpack[CacheOptions],
 ) -> Fit:
-    """Adds up what a runner would allocate: weights, states (keys and values too), the scratch of its largest plan."""
+    """Adds up what a runner would allocate: weights, states, the KV cache, the scratch of its largest plan.
+
+    Without a device, those of numpy.
+    """
     config = CacheConfig.of(model, **options)
+    if device is None:
+        context = config.context if model.caches else None
+        state = config.total(model.caches, model.states)
+        return Fit(context, host_weights_bytes(model), state, 0, host_available())
     check_bindings(device, model, config)
     parameters = parameters_of(file, model)
-    return held(device, parameters, model, config, _scratch(device, parameters, model, config, chunk_size))
+    return resident(device, parameters, model, config, _scratch(device, parameters, model, config, chunk_size))
 
 
-def held(device: Device, parameters: Sequence[Parameter], model: Model, config: CacheConfig, scratch: int = 0) -> Fit:
-    """What is kept for as long as a model is loaded, and the scratch that a plan was found to take."""
+def with_context(device: Device | None, file: GGUFFile, model: Model, **options: Unpack[CacheOptions]) -> CacheOptions:
+    """The options with a context, and a pool of tokens that holds one sequence of that length."""
+    options["context"] = options.get("context") or default_context(device, file, model, **options)
+    options["tokens"] = options.get("tokens") or options["context"]
+    return options
+
+
+def default_context(device: Device | None, file: GGUFFile, model: Model, **options: Unpack[CacheOptions]) -> int | None:
+    """The context where none is asked for: as many tokens as the model was trained on, or as there is memory for.
+
+    It is at least DEFAULT_CONTEXT, or what the model was trained on; if that does not fit, loading says so. None is
+    the context of models without a KV cache, which has no limit.
+    """
+    if not model.caches:
+        return None
+    trained, tokens = model.context or 0, options.get("tokens")
+    if tokens is not None:
+        return min(trained, tokens)
+    least = min(trained, DEFAULT_CONTEXT)
+    options["context"] = least
+    config = CacheConfig.of(model, **options)
+    page_bytes, _ = config.each(model.caches, model.states)
+    if device is None:
+        available, weights = host_available(), host_weights_bytes(model)
+    else:
+        available, weights = device_available(device), device_bytes(device, parameters_of(file, model))
+    states = config.total([], model.states)
+    pages = (UNKNOWN if available is None else int(SHARE * available) - weights - states) // page_bytes
+    if device is not None:
+        limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
+        pages = min(pages, *(limit // config.page_bytes(cache) for cache in model.caches))
+    return max(least, trained if pages * PAGE >= trained else pages * PAGE // STEP * STEP)
+
+
+def host_weights_bytes(model: Model) -> int:
+    """Bytes of the weights in numpy, which computes in float32."""
+    return sum(4 * math.prod(weight.shape) for weight in model.weights)
+
+
+def resident(
+    device: Device, parameters: Sequence[Parameter], model: Model, config: CacheConfig, scratch: int = 0
+) -> Fit:
+    """What stays allocated while a model is loaded, and the scratch of a plan."""
     can = device.capabilities
     return Fit(
+        context=config.context if model.caches else None,
         weights=device_bytes(device, parameters),
         state=config.total(model.caches, model.states),
         scratch=scratch + GpuSamplerState.nbytes(config.slots, model.vocabulary),
@@ -84,7 +141,7 @@ def held(device: Device, parameters: Sequence[Parameter], model: Model, config: 
 def _scratch(
     device: Device, parameters: Sequence[Parameter], model: Model, config: CacheConfig, chunk_size: int
 ) -> int:
-    """Records the largest plan over buffers that are only numbers."""
+    """The intermediates of the largest plan, recorded over buffers that are not allocated."""
     weights = place_weights(device, parameters, lambda nbytes: planned(nbytes, "weights"))
     states = {}
     for state in model.states:

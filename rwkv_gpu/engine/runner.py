@@ -16,7 +16,7 @@ from ..gpu.loader import Progress, host_weights, load_weights
 from ..gpu.plan import Plan, Slice
 from ..gpu.readback import ReadbackRing
 from ..gpu.trace import Trace
-from ..gpu.tuning import Tuning
+from ..kernels.tuning import Tuning
 from ..models.registry import Model
 from ..ops.batch import Batch
 from ..ops.recorder import Recorder
@@ -32,7 +32,7 @@ from .cache.kv import GpuKVCache, HostKVCache, PagedKVCache, names
 from .cache.states import StatePages
 from .cache.store import SequenceStore
 from .device_sampling import SampledRow, penalises, window
-from .fit import held
+from .fit import resident
 from .parameters import parameters_of
 from .sampling_params import SamplingParams
 from .step_result import Answer, CompletedStep, PendingStep, SamplingInputs
@@ -103,7 +103,7 @@ class GpuRunner:
         self.cache_config = config = CacheConfig.of(model, **options)
         check_bindings(device, model, config)
         parameters = parameters_of(file, model)
-        held(device, parameters, model, config).check()  # before anything is allocated
+        resident(device, parameters, model, config).check()  # before anything is allocated
         self.device = device
         self.model = model
         self.vocabulary = model.vocabulary
@@ -187,7 +187,7 @@ class GpuRunner:
         rows = bucket(batch.rows, self.chunk_size)
         outputs = bucket(len(batch.outputs), rows)
         attends = self.context is not None
-        single = batch.single and (attends or self.tuning.head_side > 0)  # whether such a plan is another
+        single = batch.single and (attends or self.tuning.state_lanes_per_row > 0)  # whether such a plan is another
         key = rows, outputs, single, self._caches.plan_pages(batch) if attends else 0, what
         plan = self._plans.get(key)
         if plan is None:

@@ -1,35 +1,57 @@
-"""A sequence's state in one file: arrays by name, whose model they are of, and a checksum over all.
+"""Arrays and notes in one file, with the model that they belong to and a checksum over everything.
 
-Layout: magic, the length of a JSON header, the header, the arrays one after the other, SHA-256 of all before it.
-A file is written beside its place and moved there whole, so that a full disk or a crash leaves the old one.
+Layout: magic, the length of a JSON header, the header, the notes as JSON, the arrays one after the other, and the
+SHA-256 of all bytes before it. The header holds lengths only, so texts of any size lie outside it.
+
+What is written is read back before the old file is replaced. Files of the older layout, whose notes lie inside the
+header, are still read.
 """
 
-import contextlib
 import hashlib
 import json
+import math
 import os
+import stat
 import struct
-import tempfile
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BadFile, BadInput
+from ..errors import BadFile
 from ..gguf.file import GGUFFile
+from .replace_file import Unreadable, replace_file
 
-MAGIC = b"RWKVGPU2"
+OLD_MAGIC, MAGIC = b"RWKVGPU2", b"RWKVGPU3"
 LENGTH = struct.Struct("<Q")
+START = len(MAGIC) + LENGTH.size
 DIGEST = 32
-HEADER_MAX = 1 << 24
+PIECE = 1 << 20  # bytes read at a time
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
+@dataclass(frozen=True)
+class ModelId:
+    """What tells models apart: a quick fingerprint, and the digest of the whole file where it is known."""
+
+    fingerprint: str
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a file holds."""
+
+    model: ModelId
+    arrays: Arrays
+    notes: dict[str, Any]
+
+
 def fingerprint(file: GGUFFile) -> str:
-    """What tells models apart: the names, types, shapes and places of all tensors, and the first bytes of each."""
+    """A quick hash of a model: names, types, shapes and sizes of all tensors, and the first bytes of each."""
     digest = hashlib.sha256()
     for tensor in file.tensors.values():
         digest.update(repr((tensor.name, tensor.type, tensor.shape, tensor.nbytes)).encode())
@@ -37,51 +59,163 @@ def fingerprint(file: GGUFFile) -> str:
     return digest.hexdigest()
 
 
-def save(path: str | os.PathLike[str], model: str, arrays: Arrays, notes: Mapping[str, Any]) -> None:
-    """Writes the file, or leaves what was there; `notes` is anything JSON can hold."""
+# ---------------------------------------------------------------- writing
+
+
+def save(
+    path: str | os.PathLike[str],
+    model: ModelId,
+    arrays: Arrays,
+    notes: Mapping[str, Any],
+    *,
+    before_replace: Callable[[int], None] | None = None,
+) -> None:
+    """Writes the file, or leaves the old one as it was. `notes` is anything that JSON can hold.
+
+    `before_replace` gets the descriptor of the new file just before it takes its place.
+    """
+    replace_file(
+        path,
+        write=lambda file: _write(file, model, arrays, notes),
+        check=lambda file: _read(file, keep=False),
+        before_replace=before_replace,
+    )
+
+
+def _write(file: BinaryIO, model: ModelId, arrays: Arrays, notes: Mapping[str, Any]) -> None:
+    text = json.dumps(dict(notes), ensure_ascii=False).encode("utf-8", "surrogatepass")
     rows = [{"name": name, "dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()]
-    header = json.dumps({"model": model, "notes": dict(notes), "arrays": rows}).encode()
-    target = Path(path)
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            digest = hashlib.sha256()
-            for data in (MAGIC, LENGTH.pack(len(header)), header, *(array.tobytes() for array in arrays.values())):
-                file.write(data)
-                digest.update(data)
-            file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, target)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be written: {error.strerror}; the old file is as it was") from None
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+    ids = {"fingerprint": model.fingerprint, "digest": model.digest}
+    header = json.dumps({"model": ids, "notes": len(text), "arrays": rows}).encode()
+    digest = hashlib.sha256()
+    for data in (MAGIC, LENGTH.pack(len(header)), header, text, *map(_bytes, arrays.values())):
+        file.write(data)
+        digest.update(data)
+    file.write(digest.digest())
 
 
-def load(path: str | os.PathLike[str], model: str) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and notes; refuses a file that is damaged, or of another model."""
+def _bytes(array: npt.NDArray[Any]) -> Any:
+    """The bytes of an array as a buffer, not copied where they lie in order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+# ---------------------------------------------------------------- reading
+
+
+def load(path: str | os.PathLike[str]) -> Saved:
+    """What `save` wrote; BadFile where the file is damaged or something else."""
     try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise BadFile(f"{path}: cannot be read: {error.strerror}") from None
-    start = len(MAGIC) + LENGTH.size
-    if data[: len(MAGIC)] != MAGIC:
-        raise BadFile(f"{path}: is not a saved state of rwkv-gpu")
-    if len(data) < start + DIGEST or hashlib.sha256(data[:-DIGEST]).digest() != data[-DIGEST:]:
-        raise BadFile(f"{path}: is damaged or cut short; the checksum does not agree")
-    [length] = LENGTH.unpack_from(data, len(MAGIC))
-    header = json.loads(data[start : start + min(length, HEADER_MAX)])
-    if header["model"] != model:
-        raise BadFile(f"{path}: was saved with another model; load it with that one")
-    arrays, at = {}, start + length
-    for row in header["arrays"]:
-        dtype, shape = np.dtype(row["dtype"]), tuple(row["shape"])
-        count = int(np.prod(shape))
-        arrays[row["name"]] = np.frombuffer(data, dtype, count, at).reshape(shape)
-        at += count * dtype.itemsize
-    return arrays, header["notes"]
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            reason = "Is a directory" if os.path.isdir(path) else "it is not a file"
+            raise BadFile(f"{path}: cannot be read: {reason}")
+        with open(path, "rb") as file:
+            return _read(file, keep=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadFile(f"{os.fspath(path)!r}: cannot be read: {reason}") from None
+    except Unreadable as error:
+        raise BadFile(f"{path}: {error}") from None
+
+
+def _read(file: BinaryIO, *, keep: bool) -> Saved:
+    """Checks all of a file, and keeps its arrays where asked for. Nothing is larger than the file says it is."""
+    size = os.fstat(file.fileno()).st_size
+    digest = hashlib.sha256()
+    start = file.read(START)
+    magic = start[: len(MAGIC)]
+    if magic not in (OLD_MAGIC, MAGIC):
+        raise Unreadable("is not a saved state of rwkv-gpu")
+    digest.update(start)
+    [length] = LENGTH.unpack_from(start.ljust(START, b"\xff"), len(MAGIC))
+    if START + length + DIGEST > size:
+        raise Unreadable(_CUT)
+    header = _object(_take(file, length, digest))
+    if magic == OLD_MAGIC:
+        model, notes, after = ModelId(_text(header.get("model"))), header.get("notes"), START + length
+    else:
+        model, after = _model(header.get("model")), START + length + _count(header.get("notes"))
+        if after + DIGEST > size:
+            raise Unreadable(_CUT)
+        notes = _object(_take(file, after - START - length, digest))
+    if not isinstance(notes, dict):
+        raise Unreadable(_CUT)
+    arrays = {}
+    for name, dtype, shape in _rows(header.get("arrays"), size - after - DIGEST):
+        data = _take(file, math.prod(shape) * dtype.itemsize, digest, keep=keep)
+        arrays[name] = np.frombuffer(data, dtype).reshape(shape) if data else np.empty(shape if keep else 0, dtype)
+    if file.read() != digest.digest():
+        raise Unreadable(_CUT)
+    return Saved(model, arrays, notes)
+
+
+_CUT = "is damaged or cut short; its parts or its checksum do not agree"
+
+
+def _take(file: BinaryIO, nbytes: int, digest: "hashlib._Hash", *, keep: bool = True) -> bytearray:
+    """The next bytes of a file, or none of them where they are only checked."""
+    data = bytearray(nbytes if keep else min(nbytes, PIECE))
+    view, at = memoryview(data), 0
+    while at < nbytes:
+        part = view[at : at + PIECE] if keep else view[: min(nbytes - at, PIECE)]
+        got = file.readinto(part)  # type: ignore[attr-defined]
+        if not got:
+            raise Unreadable(_CUT)
+        digest.update(part[:got])
+        at += got
+    return data if keep else bytearray()
+
+
+def _object(data: bytes | bytearray) -> dict[str, Any]:
+    """A JSON object."""
+    try:
+        value = json.loads(bytes(data).decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):
+        raise Unreadable(_CUT) from None
+    if not isinstance(value, dict):
+        raise Unreadable(_CUT)
+    return value
+
+
+def _rows(rows: Any, nbytes: int) -> Iterator[tuple[str, np.dtype[Any], tuple[int, ...]]]:
+    """Name, type and shape of every array; together they have exactly so many bytes."""
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise Unreadable(_CUT)
+    left, names = nbytes, set()
+    for row in rows:
+        name, dtype, shape = _text(row.get("name")), DTYPES.get(str(row.get("dtype"))), row.get("shape")
+        if dtype is None or not isinstance(shape, list) or len(shape) > 16 or name in names:
+            raise Unreadable(_CUT)
+        sizes = tuple(_count(one) for one in shape)
+        left -= math.prod(sizes) * dtype.itemsize
+        if left < 0:
+            raise Unreadable(_CUT)
+        names.add(name)
+        yield name, dtype, sizes
+    if left:
+        raise Unreadable(_CUT)
+
+
+DTYPES = {
+    name: np.dtype(name)
+    for name in (
+        "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
+    )
+}  # fmt: skip
+
+
+def _model(value: Any) -> ModelId:
+    if not isinstance(value, dict) or not isinstance(value.get("digest"), str | None):
+        raise Unreadable(_CUT)
+    return ModelId(_text(value.get("fingerprint")), value.get("digest"))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Unreadable(_CUT)
+    return value
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise Unreadable(_CUT)
+    return value

@@ -45,6 +45,7 @@ class GGUFFile(Fields):
     def __init__(self, parts: Sequence[Part], tensors: Mapping[str, TensorInfo]) -> None:
         super().__init__(str(parts[0].path), MappingProxyType(dict(parts[0].header.metadata)))
         self.path = parts[0].path
+        self.paths = [part.path for part in parts]
         self.version = parts[0].header.version
         self.tensors = MappingProxyType(dict(tensors))  # in the order of the file
         self.nbytes = sum(part.source.nbytes for part in parts)

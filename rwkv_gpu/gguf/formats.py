@@ -25,7 +25,7 @@ class Format:
     @property
     def parts(self) -> tuple[str, ...]:
         """What a kernel links to read the format."""
-        return tuple(f"format/{part}" for part in (self.shader, *self.shared, "runs"))
+        return tuple(f"formats/{part}" for part in (self.shader, *self.shared, "runs"))
 
     def row_bytes(self, width: int) -> int:
         """Bytes of a row in the file."""

@@ -61,7 +61,7 @@ class Capabilities:
     f16: bool
     subgroup: bool
     subgroup_size: int  # 0 without subgroups
-    reach: int  # neighbouring lanes that surely share a subgroup, in any kernel; 1 without
+    subgroup_width: int  # neighbouring lanes that surely share a subgroup, in any kernel; 1 without
     integer_dot: bool  # whether four products of bytes are one instruction, and not as many as they look
     cooperative_matrix: bool
     timestamps: bool
@@ -120,8 +120,8 @@ class Device:
         if self.capabilities.subgroup:
             size = self._measure_subgroup()
             steady = self.adapter.handle.info["vendor_id"] not in VARIABLE_SUBGROUPS
-            reach = min(size, 32 if steady else LEAST_SUBGROUP)
-            self.capabilities = replace(self.capabilities, subgroup_size=size, reach=reach)
+            subgroup_width = min(size, 32 if steady else LEAST_SUBGROUP)
+            self.capabilities = replace(self.capabilities, subgroup_size=size, subgroup_width=subgroup_width)
 
     @classmethod
     def open(cls, wanted: str = "auto", *, portable: bool = False, checked: bool = False) -> "Device":
@@ -234,7 +234,7 @@ class Device:
             f16="shader-f16" in features,
             subgroup="subgroup" in features,
             subgroup_size=0,
-            reach=1,
+            subgroup_width=1,
             integer_dot=self.adapter.backend in INTEGER_DOT,
             cooperative_matrix="cooperative-matrix" in features,
             timestamps="timestamp-query" in features,
@@ -254,7 +254,7 @@ class Device:
 
     def _measure_subgroup(self) -> int:
         """The subgroup size that a plain kernel gets; wgpu-native does not report it."""
-        return int(np.frombuffer(self.probe(link("probe_subgroup"), 16), np.uint32)[0])
+        return int(np.frombuffer(self.probe(link("probes/subgroup"), 16), np.uint32)[0])
 
     def probe(self, linked: Linked, nbytes: int) -> bytes:
         """What one workgroup of a kernel writes into the only buffer that it binds."""

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from . import native
+from .cost import NO_CONTEXT_COST, ContextCost, Span
 from .device import Buffer, Device
 from .profile import Profile, lap, measure
-from .reach import NO_REACH, Reach, Span
 from .shader import Pipeline
 
 Grid = tuple[int, int, int]
@@ -46,12 +46,12 @@ class Dispatch:
     row_bytes: int  # moved for each row
     row_flops: int
     picked: bool = False  # its rows are those that were picked
-    reach: Reach = NO_REACH
+    context_cost: ContextCost = NO_CONTEXT_COST
 
     def cost(self, rows: int, outputs: int, spans: Sequence[Span]) -> tuple[int, int]:
         """Bytes moved and flops in a step of so many rows, of which so many are picked."""
         count = outputs if self.picked else rows
-        nbytes, flops = self.reach.cost(spans)
+        nbytes, flops = self.context_cost.cost(spans)
         return self.fixed_bytes + count * self.row_bytes + nbytes, count * self.row_flops + flops
 
 

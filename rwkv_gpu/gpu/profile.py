@@ -13,7 +13,7 @@ import wgpu
 
 from ..errors import UnsupportedDevice
 from . import native
-from .reach import Span
+from .cost import Span
 
 if TYPE_CHECKING:
     from .plan import Plan

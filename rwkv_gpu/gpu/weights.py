@@ -35,7 +35,7 @@ class Shard:
     @property
     def packed(self) -> bool:
         """Whether its weights are small integers with scales."""
-        return "format/packed" in self.parts
+        return "formats/packed" in self.parts
 
     @property
     def constants(self) -> dict[str, Constant]:

@@ -3,8 +3,9 @@
 from .chat import Chat
 from .completion import Completion, Event, Settings, Stats
 from .generation import AsyncGeneration, Generation
+from .info import Info
 from .loading import load
-from .model import LLM, Info
+from .model import LLM
 
 __all__ = [
     "LLM", "AsyncGeneration", "Chat", "Completion", "Event", "Generation", "Info", "Settings", "Stats", "load",

@@ -1,38 +1,39 @@
-"""A talk with a model: it knows what was said, and a new question costs its new tokens only."""
+"""A conversation with a model, in turns. A new question costs its new tokens only."""
 
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar, Unpack
 
-from ..errors import BadInput, ContextFull
+from ..errors import BadFile, BadGrammar, BadInput, BadTemplate, CacheFull, ContextFull
 from ..text.messages import check_messages
 from ..text.template import ChatTemplate
+from . import session
+from .backend import Backend
 from .chat_format import ChatFormat, ChatPrompt, Message
 from .completion import TALKING, Completion, Settings, form, sampling
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
+from .session import SavedChat, SavedSession
 from .transcript import Transcript
 from .validate import truth
-
-if TYPE_CHECKING:
-    from .model import LLM
 
 R = TypeVar("R", bound=Reading)
 
 
 class Chat:
-    """A talk in turns. What is asked is answered by `send`, or event by event by `stream`.
+    """A conversation. `send` answers a question, `stream` gives the answer event by event.
 
-    An answer that is closed early stays as far as it was read; one of which nothing was read was never asked for.
-    One answer at a time: the next question cancels one that is still on its way.
+    An answer that is closed early is kept as far as it was read. If nothing of it was read, its question is dropped.
+    There is one answer at a time: the next question cancels one that is still being generated.
 
-    `settings` are those of every answer, `think` asks a template that knows of thoughts for them (True) or for none.
+    `settings` apply to every answer. `think` asks a template that can switch reasoning on (True) or off (False).
     """
 
     def __init__(
         self,
-        llm: "LLM",
+        llm: Backend,
         chat_format: ChatFormat,
         *,
         messages: Sequence[Message] = (),
@@ -53,12 +54,12 @@ class Chat:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """What was said, as role and content, and as reasoning where there were thoughts."""
+        """All messages, with their role, their content and, if there was any, their reasoning."""
         return [message.as_dict() for message in self._messages]
 
     @property
     def system(self) -> str | None:
-        """What the model was told before all; a new text holds from the next question on."""
+        """The system prompt. A new one applies from the next question on."""
         first = self._messages[:1]
         return first[0].content if first and first[0].role == "system" else None
 
@@ -70,12 +71,22 @@ class Chat:
 
     @property
     def template(self) -> ChatTemplate:
-        """What makes a prompt of the messages."""
+        """The chat template. Another one, also by its name, applies from the next question on."""
         return self._format.template
+
+    @template.setter
+    def template(self, template: str | ChatTemplate) -> None:
+        self._stop_reading()
+        self._format = self._llm.chat_format_of(template)
+
+    @property
+    def can_think(self) -> bool:
+        """Whether the chat template can switch reasoning on and off; without that, `think` has no effect."""
+        return self._format.can_think
 
     @property
     def tokens(self) -> int:
-        """How many tokens of the context it fills."""
+        """How many tokens of the context the messages take."""
         return self._asked(self._messages).message_tokens if self._messages else 0
 
     def send(self, text: str, **settings: Unpack[Settings]) -> Completion:
@@ -111,12 +122,12 @@ class Chat:
         self._messages = self._messages[: self._last_question()]
 
     def reset(self) -> None:
-        """Drops all but the system's message."""
+        """Drops all messages but the system prompt."""
         self._stop_reading()
         self._messages = self._messages[: self.system is not None]
 
     def fork(self) -> "Chat":
-        """A talk of its own that begins with this one."""
+        """A copy that goes its own way."""
         self._stop_reading()
         settings: Settings = {**self.settings}
         other = Chat(self._llm, self._format, messages=self._messages, think=self.think, settings=settings)
@@ -124,18 +135,15 @@ class Chat:
         return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the talk and the model's state to a file, for `llm.load_chat`; the old file stays where that fails."""
-        from .session import save
-
-        self._stop_reading()
-        save(path, self, self._llm)
+        """Writes the chat and the model's state to a file, for `llm.load_chat`. On failure the old file stays."""
+        save_chats(path, [self])
 
     def _question(self, text: str) -> tuple[Message, ...]:
         self._stop_reading()
         return (*self._messages, *_checked([{"role": "user", "content": text}]))
 
     def _last_question(self) -> int:
-        """Where it stands among the messages."""
+        """Its place among the messages."""
         for at in range(len(self._messages) - 1, -1, -1):
             if self._messages[at].role == "user":
                 return at
@@ -147,7 +155,7 @@ class Chat:
     def _ask(
         self, reading: type[R], messages: tuple[Message, ...], on_prompt: OnPrompt | None, settings: Mapping[str, Any]
     ) -> R:
-        """Has the messages answered; they are the chat's own from here on, unless the answer is never begun."""
+        """Asks for an answer. The messages become the chat's own, unless nothing of the answer is read."""
         params, shape = sampling(None, self.settings, settings), form({**self.settings, **settings})
         asked = self._asked(messages)
         self._check_room(len(asked.transcript.ids))
@@ -173,7 +181,7 @@ class Chat:
         return answer
 
     def _stop_reading(self) -> None:
-        """Cancels an answer that is on its way, so that what was read of it counts."""
+        """Cancels an answer that is being generated; what was read of it is kept."""
         running = self._open() if self._open else None
         if running is not None:
             running.close()
@@ -183,13 +191,59 @@ class Chat:
         context = self._llm.context
         if context is not None and tokens >= context:
             raise ContextFull(
-                f"the chat has come to {tokens:,} tokens and leaves no room for an answer in the context of "
-                f"{context:,}; undo or reset it, ask something shorter, or load the model with a larger context"
+                f"the chat comes to {tokens:,} tokens and leaves no room for an answer in the context of {context:,}; "
+                "undo or reset it, ask something shorter, or load the model with a larger context"
             )
+
+    def _saved(self) -> SavedChat:
+        """What a file keeps of it."""
+        self._stop_reading()
+        return SavedChat(self._messages, self._transcript, self.template.source, self.think, self.settings)
+
+    @classmethod
+    def _from_saved(cls, saved: SavedChat, llm: Backend) -> "Chat":
+        chat_format = llm.chat_format_of(saved.template)
+        chat = cls(llm, chat_format, messages=saved.messages, think=saved.think, settings=saved.settings)
+        chat._transcript = saved.transcript
+        return chat
+
+
+def save_chats(
+    path: str | os.PathLike[str],
+    chats: Sequence[Chat],
+    current: int = 0,
+    *,
+    before_replace: Callable[[int], None] | None = None,
+) -> None:
+    """Writes chats of one model to one file, with the model's state for the current one.
+
+    The old file stays where that fails. `before_replace` gets the descriptor of the new file before it replaces it.
+    """
+    llm, saved = chats[current]._llm, [chat._saved() for chat in chats]
+    ids = saved[current].transcript.ids
+    kept = llm._driver.call(lambda engine: engine.export(ids)) if ids else None
+    length, state = kept or (0, {})
+    session.write(path, SavedSession(saved, current, length, state), llm._model_file, before_replace=before_replace)
+
+
+def load_chats(path: str | os.PathLike[str], llm: Backend) -> tuple[list[Chat], int]:
+    """The chats in a file, and the number of the current one. BadFile says why where there are none."""
+    saved = session.read(path, llm._model_file, llm.vocab_size)
+    chats = []
+    for chat in saved.chats:
+        try:
+            chats.append(Chat._from_saved(chat, llm))
+        except (BadInput, BadTemplate, BadGrammar, TypeError) as error:
+            raise BadFile(f"{path}: is no chat that this version can continue: {error}") from None
+    ids = saved.chats[saved.current].transcript.ids[: saved.length]
+    if ids:
+        with suppress(ContextFull, CacheFull):  # no room for the state here: the next prompt computes it again
+            llm._driver.call(lambda engine: engine.restore(ids, saved.state))
+    return chats, saved.current
 
 
 def messages_of(messages: Sequence[Mapping[str, object]]) -> tuple[Message, ...]:
-    """Messages as they are kept; none is fine."""
+    """Messages as a chat keeps them; there may be none."""
     return _checked(messages) if messages else ()
 
 

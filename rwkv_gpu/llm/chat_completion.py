@@ -34,7 +34,7 @@ class Wishes:
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> "Wishes":
         """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None is not given."""
-        rest = {RENAMED.get(name, name): value for name, value in given.items() if value is not None}
+        rest = settings_of(given)
         n, options = rest.pop("n", 1), rest.pop("stream_options", {})
         logprobs, top, model = rest.pop("logprobs", False), rest.pop("top_logprobs", 0), rest.pop("model", None)
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST:
@@ -46,9 +46,6 @@ class Wishes:
             raise BadInput(f"logprobs is {logprobs!r}; it must be true or false, and top_logprobs a number")
         if top and not logprobs:
             raise BadInput(f"top_logprobs is {top!r}, but logprobs is not true; set both")
-        if "logit_bias" in rest:
-            rest["logit_bias"] = _biases(rest["logit_bias"])
-        rest |= _response_format(rest.pop("response_format", None))
         params = sampling(None, TALKING, {**rest, "logprobs": top})
         return cls(params, form(rest), n, logprobs, bool(usage), model)
 
@@ -145,6 +142,14 @@ def in_turns(answers: Sequence[Iterator[Json]]) -> Iterator[Json]:
     """A chunk of each in turn, until all have ended."""
     for row in itertools.zip_longest(*answers):
         yield from (chunk for chunk in row if chunk is not None)
+
+
+def settings_of(given: Mapping[str, Any]) -> Json:
+    """Keyword arguments of OpenAI's API, by the names of `Settings`. None is as if it were not given."""
+    rest = {RENAMED.get(name, name): value for name, value in given.items() if value is not None}
+    if "logit_bias" in rest:
+        rest["logit_bias"] = _biases(rest["logit_bias"])
+    return rest | _response_format(rest.pop("response_format", None))
 
 
 def _biases(given: Any) -> Any:

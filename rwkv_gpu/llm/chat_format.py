@@ -7,6 +7,7 @@ from typing import Any
 
 from ..engine.request import Request
 from ..engine.sampling_params import SamplingParams
+from ..errors import BadInput, BadTemplate
 from ..text.grammar import Form, Grammars
 from ..text.grammar_pool import Pool
 from ..text.template import ChatTemplate
@@ -105,6 +106,16 @@ class ChatFormat:
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
         open_thoughts = whole[whole.rindex(THINK) :] if opens_thinking(whole) else ""
         return ChatPrompt(transcript, message_tokens, open_thoughts)
+
+    @cached_property
+    def can_think(self) -> bool:
+        """Whether the template can switch reasoning on and off."""
+        question = [{"role": "user", "content": "a-question"}]
+        try:
+            on, off = (self.template.render(question, enable_thinking=think) for think in (True, False))
+        except (BadInput, BadTemplate):
+            return False
+        return on != off
 
     @cached_property
     def grammars(self) -> Grammars:

@@ -6,8 +6,9 @@ from collections import Counter
 from typing import Any, Literal
 
 from ..builtin import builtin_model
-from ..engine.cache.config import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, DEFAULT_SEQUENCES, KVType, shared_tokens
+from ..engine.cache.config import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, DEFAULT_SEQUENCES, KVType
 from ..engine.engine import Engine
+from ..engine.fit import with_context
 from ..engine.runner import GpuRunner, HostRunner, Runner
 from ..engine.state_file import fingerprint
 from ..errors import BadInput
@@ -16,12 +17,14 @@ from ..gguf.formats import SIZES
 from ..gpu.adapters import find
 from ..gpu.device import Device
 from ..gpu.loader import Progress
-from ..gpu.tuned import find as find_tuned
+from ..kernels.tuned import find as find_tuned
 from ..models.registry import load_model
 from ..ops.self_test import tuning_for
 from ..text.tokenizer import load_tokenizer
 from . import validate
-from .model import LLM, Info
+from .info import Info
+from .model import LLM
+from .model_file import ModelFile
 
 RANGES = {
     "chunk_size": (1, 1 << 16),
@@ -52,6 +55,7 @@ def load(
     portable: bool = False,
     checked: bool = False,
     tuned: str | os.PathLike[str] | None = None,
+    digests: str | os.PathLike[str] | None = None,
 ) -> LLM:
     """Opens a GGUF model on a device, the built-in one where no path is given. The file is read once and closed.
 
@@ -60,11 +64,13 @@ def load(
     have ended, for those that begin alike; `look_ahead` is how many steps may be begun before the tokens of the first
     are known; where steps take long, they are two at most. `progress` is told how many bytes of the file are loaded,
     and of how many.
-    For models that attend, `context` is how many tokens a sequence may have, prompt and answer together (as many as it
-    was trained on, but 4,096 at most, where nothing is said), `tokens` how many all of them may have together (as many
+    For models that attend, `context` is how many tokens a sequence may have, prompt and answer together (by default as
+    many as it was trained on, or as there is memory for), `tokens` how many all of them may have together (as many
     as one), and `kv` how keys and values are stored: f16 or f32.
     `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, how many steps are begun
     ahead, and with a chunk size of auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
+    `digests` is the folder where digests of model files are kept: saved chats compare them, and a large file is then
+    read for it once.
     `portable` asks of the device no more than every one has, `checked` has the driver check each index; both are slow.
     """
     chunk = None if chunk_size == "auto" else chunk_size
@@ -75,6 +81,7 @@ def load(
     validate.called("progress", progress)
     file_path = builtin_model() if path is None else validate.path("path", path)
     folder = None if tuned is None else validate.path("tuned", tuned)
+    digest_folder = None if digests is None else validate.path("digests", digests)
     if isinstance(device, bool) or not isinstance(device, str | int) or device == "":
         raise BadInput(f"device is {device!r}; it must be auto, cpu, an index or a part of a name")
     with GGUFFile.open(file_path) as file:
@@ -82,18 +89,20 @@ def load(
         tokenizer = load_tokenizer(file.metadata)
         choice = find(str(device))
         options: dict[str, Any] = {
-            "slots": sequences, "chunk_size": chunk or DEFAULT_CHUNK, "context": context, "kv": kv,
-            "tokens": tokens or shared_tokens(model, context), "cache_bytes": cache_bytes,
+            "slots": sequences, "context": context, "kv": kv, "tokens": tokens, "cache_bytes": cache_bytes,
             "look_ahead": DEFAULT_LOOK_AHEAD if look_ahead is None else look_ahead,
         }  # fmt: skip
         runner: Runner
         if choice.adapter is None:
-            runner = HostRunner(file, model, **options)
+            options |= with_context(None, file, model, **options)
+            runner = HostRunner(file, model, chunk_size=chunk or DEFAULT_CHUNK, **options)
             if progress is not None:
                 progress(file.nbytes, file.nbytes)
         else:
             opened = Device(choice.adapter, portable=portable, checked=checked)
             try:
+                options |= with_context(opened, file, model, **options)
+                options["chunk_size"] = chunk or DEFAULT_CHUNK
                 found = find_tuned(choice.adapter, opened.capabilities, folder)
                 if found is not None:
                     if look_ahead is None and found.look_ahead is not None:
@@ -106,7 +115,9 @@ def load(
                 opened.close()
                 raise
         name = "cpu" if choice.adapter is None else choice.adapter.name
-        return LLM(Engine(runner), tokenizer, file.metadata, _info(file, runner, name, sequences))
+        info = _info(file, runner, name, sequences)
+        model_file = ModelFile(file.paths, info.fingerprint, digest_folder)
+        return LLM(Engine(runner), tokenizer, file.metadata, info, model_file)
 
 
 def check(**asked: object) -> None:

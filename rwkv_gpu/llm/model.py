@@ -4,7 +4,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Literal, TypeVar, Unpack, overload
@@ -19,13 +19,15 @@ from ..errors import BadInput
 from ..text.grammar import Grammars, pool_of
 from ..text.template import ChatTemplate
 from ..text.tokenizer import Tokenizer
-from . import measures, replies, session, validate
-from .chat import Chat, messages_of
+from . import measures, replies, validate
+from .chat import Chat, load_chats, messages_of
 from .chat_completion import Json
 from .chat_format import ChatFormat, budget, closing
 from .completion import GREEDY, Completion, Settings, form, sampling
 from .driver import Driver
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
+from .info import Info
+from .model_file import ModelFile
 from .reader import Ends, Reader
 from .transcript import Transcript
 
@@ -37,33 +39,18 @@ AT_EXIT = 1.0  # seconds that the end of a program waits for a step of a model t
 RECENT = 32  # whose ids are remembered for prompts that go on with them
 
 
-@dataclass(frozen=True)
-class Info:
-    """What a model is, for those who show it."""
-
-    name: str
-    architecture: str
-    parameters: int
-    format: str  # of most of its weights
-    nbytes: int  # of the file
-    vocabulary: int
-    context: int | None  # tokens that a sequence may have here; None where there is no limit
-    trained_context: int | None  # tokens that it was trained on at a time, where the file says so
-    chunk_size: int
-    sequences: int  # that run at a time
-    device: str
-    fingerprint: str  # tells models apart
-
-
 class LLM:
     """A loaded model. Use as a context manager, or call `close`."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, metadata: Mapping[str, Any], info: Info) -> None:
+    def __init__(
+        self, engine: Engine, tokenizer: Tokenizer, metadata: Mapping[str, Any], info: Info, model_file: ModelFile
+    ) -> None:
         self.tokenizer = tokenizer
         self.info = info
         self.vocab_size = info.vocabulary
         self.context = info.context
         self._metadata = metadata
+        self._model_file = model_file
         self._recent: deque[Transcript] = deque(maxlen=RECENT)
         self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, none before they are needed
         self._driver = Driver(engine)
@@ -245,8 +232,9 @@ class LLM:
         return Chat(self, self.chat_format_of(template), messages=begun, think=think, settings=settings)
 
     def load_chat(self, path: str | os.PathLike[str]) -> Chat:
-        """A talk that `chat.save` wrote."""
-        return session.load(path, self)
+        """The chat that `chat.save` wrote; of a session with several branches, the current one."""
+        chats, current = load_chats(path, self)
+        return chats[current]
 
     @overload
     def create_chat_completion(

@@ -1,18 +1,16 @@
-"""Messages to dicts of OpenAI's shape: asks the model, as often as wished, and reads the answers whole or in chunks."""
+"""Answers to messages in OpenAI's shape: asks the model, `n` times, and reads the answers whole or in chunks."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..engine.request import Request
+from .backend import Backend
 from .chat_completion import Json, Reply, Wishes, in_turns
 from .chat_format import ChatPrompt
 from .completion import Completion
 from .generation import AsyncGeneration, Generation, Reading
-
-if TYPE_CHECKING:
-    from .model import LLM
 
 R = TypeVar("R", bound=Reading)
 
@@ -30,9 +28,13 @@ class Replying(Generic[R]):
 
 
 def ask(
-    llm: "LLM", reading: type[R], messages: Sequence[Mapping[str, object]], think: bool | None, given: Mapping[str, Any]
+    llm: Backend,
+    reading: type[R],
+    messages: Sequence[Mapping[str, object]],
+    think: bool | None,
+    given: Mapping[str, Any],
 ) -> Replying[R]:
-    """Has messages answered. What earlier answers said keeps its ids."""
+    """Asks for an answer to messages. Earlier answers among them keep their token ids."""
     wishes = Wishes.read(given)
     wishes.params.check_vocabulary(llm.vocab_size)
     chat_format = llm.chat_format
@@ -92,5 +94,5 @@ def _chunks(reply: Reply, index: int, answer: Generation) -> Iterator[Json]:
     yield reply.closing(index, answer.completion)
 
 
-def _remember(llm: "LLM", asked: ChatPrompt, completion: Completion) -> None:
+def _remember(llm: Backend, asked: ChatPrompt, completion: Completion) -> None:
     llm._recent.append(asked.transcript.append(llm.tokenizer, completion.tokens))

@@ -1,75 +1,147 @@
-"""A talk in one file: its messages and settings, the ids that said them."""
+"""Chats in one file: branches of a conversation with their messages, settings and token ids, and the current state.
+
+The state of the current branch lets the model go on at once. It is used only with the very same model file; the
+branches are read with every copy of the model, and what has no state is computed again.
+"""
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..engine import state_file
-from ..errors import BadFile, CacheFull, ContextFull
+from ..errors import BadFile
 from . import validate
-from .chat import Chat
 from .chat_format import Message
 from .completion import Settings
+from .model_file import ModelFile
 from .transcript import Cut, Transcript
 
-if TYPE_CHECKING:
-    from .model import LLM
-
-KIND = "rwkv-gpu chat 1"
+OLD_KIND, KIND = "rwkv-gpu chat 1", "rwkv-gpu chat 2"
 STATE = "state/"  # before the names of the model's own arrays
 
 
-def save(path: str | os.PathLike[str], chat: Chat, llm: "LLM") -> None:
+@dataclass(frozen=True)
+class SavedChat:
+    """One branch."""
+
+    messages: tuple[Message, ...]
+    transcript: Transcript
+    template: str
+    think: bool | None
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class SavedSession:
+    """All branches, the number of the current one, and the state after the first `length` ids of its transcript."""
+
+    chats: Sequence[SavedChat]
+    current: int = 0
+    length: int = 0
+    state: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+
+def write(
+    path: str | os.PathLike[str],
+    session: SavedSession,
+    model: ModelFile,
+    *,
+    before_replace: Callable[[int], None] | None = None,
+) -> None:
     """Writes the file, or leaves what was there."""
-    said = chat._transcript
-    kept = llm._driver.call(lambda engine: engine.export(said.ids)) if said.ids else None
-    length, state = kept or (0, {})
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "text": np.frombuffer(said.text, np.uint8),
-        "ids": np.array(said.ids, np.uint32),
-        "cuts": np.array([(cut.nbytes, cut.ids) for cut in said.cuts], np.uint32),
-        **{STATE + name: array for name, array in state.items()},
-    }
+    arrays: dict[str, npt.NDArray[Any]] = {STATE + name: array for name, array in session.state.items()}
+    for number, chat in enumerate(session.chats):
+        arrays |= {f"{number}/{name}": array for name, array in _arrays(chat.transcript).items()}
     notes = {
         "kind": KIND,
-        "messages": [[m.role, m.content, m.reasoning, m.raw] for m in chat._messages],
-        "template": chat.template.source,
+        "current": session.current,
+        "length": session.length,
+        "chats": [_notes(chat) for chat in session.chats],
+    }
+    state_file.save(validate.path("path", path), model.model_id(), arrays, notes, before_replace=before_replace)
+
+
+def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> SavedSession:
+    """The session in a file. BadFile says why where there is none, or where it is another model's.
+
+    Waits for the digest of the model's file where there is a state to use.
+    """
+    saved = state_file.load(validate.path("path", path))
+    notes, kind = saved.notes, saved.notes.get("kind")
+    if kind not in (OLD_KIND, KIND):
+        raise BadFile(f"{path}: holds no chat that this version can read")
+    if saved.model.fingerprint != model.fingerprint:
+        raise BadFile(f"{path}: was saved with another model; load it with that one")
+    try:
+        if kind == OLD_KIND:
+            chats, current = [_chat(notes, saved.arrays, "")], 0
+        else:
+            chats = [_chat(chat, saved.arrays, f"{number}/") for number, chat in enumerate(notes["chats"])]
+            current = notes["current"]
+        if not isinstance(current, int) or not 0 <= current < len(chats):
+            raise ValueError(f"there is no branch {current!r}")
+        for chat in chats:
+            _check_transcript(chat.transcript, vocabulary)
+        length = int(notes["length"])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BadFile(f"{path}: is no chat as this version writes it: {error!r}") from None
+    state = {name.removeprefix(STATE): array for name, array in saved.arrays.items() if name.startswith(STATE)}
+    if not 0 < length <= len(chats[current].transcript.ids) or saved.model.digest is None:
+        return SavedSession(chats, current)
+    if model.digest() != saved.model.digest:
+        raise BadFile(f"{path}: was saved with another file of this model; load it with that one")
+    return SavedSession(chats, current, length, state)
+
+
+def _arrays(transcript: Transcript) -> dict[str, npt.NDArray[Any]]:
+    return {
+        "text": np.frombuffer(transcript.text, np.uint8),
+        "ids": np.array(transcript.ids, np.uint32),
+        "cuts": np.array([(cut.nbytes, cut.ids) for cut in transcript.cuts], np.uint64),
+    }
+
+
+def _notes(chat: SavedChat) -> dict[str, Any]:
+    return {
+        "messages": [[m.role, m.content, m.reasoning, m.raw] for m in chat.messages],
+        "template": chat.template,
         "think": chat.think,
-        "length": length,
         "settings": {name: _plain(value) for name, value in chat.settings.items()},
     }
-    state_file.save(validate.path("path", path), llm.info.fingerprint, arrays, notes)
 
 
-def load(path: str | os.PathLike[str], llm: "LLM") -> Chat:
-    """The talk that a file holds. BadFile says why where it cannot be."""
-    arrays, notes = state_file.load(validate.path("path", path), llm.info.fingerprint)
-    if notes.get("kind") != KIND:
-        raise BadFile(f"{path}: holds no chat of this version; it cannot be read here")
-    try:
-        chat = _chat(notes, llm)
-        cuts = tuple(Cut(int(nbytes), int(ids)) for nbytes, ids in arrays["cuts"])
-        chat._transcript = Transcript(arrays["text"].tobytes(), tuple(arrays["ids"].tolist()), cuts)
-        ids = chat._transcript.ids[: int(notes["length"])]
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadFile(f"{path}: is no chat as this version writes it: {error!r}") from None
-    state = {name.removeprefix(STATE): array for name, array in arrays.items() if name.startswith(STATE)}
-    if ids:
-        with suppress(ContextFull, CacheFull):  # it does not fit here: it will be computed again, as far as it can be
-            llm._driver.call(lambda engine: engine.restore(ids, state))
-    return chat
-
-
-def _chat(notes: Mapping[str, Any], llm: "LLM") -> Chat:
+def _chat(notes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], prefix: str) -> SavedChat:
     settings: Settings = {**notes["settings"]}  # type: ignore[typeddict-item]
     if "logit_bias" in settings:
         settings["logit_bias"] = {int(token): bias for token, bias in settings["logit_bias"].items()}
-    messages = [Message(role, content, reasoning, raw) for role, content, reasoning, raw in notes["messages"]]
-    return Chat(llm, llm.chat_format_of(notes["template"]), messages=messages, think=notes["think"], settings=settings)
+    cuts = tuple(Cut(int(nbytes), int(ids)) for nbytes, ids in arrays[prefix + "cuts"])
+    ids = tuple(arrays[prefix + "ids"].tolist())
+    messages = tuple(_message(*row) for row in notes["messages"])
+    transcript = Transcript(arrays[prefix + "text"].tobytes(), ids, cuts)
+    return SavedChat(messages, transcript, notes["template"], notes["think"], settings)
+
+
+def _message(role: Any, content: Any, reasoning: Any, raw: Any) -> Message:
+    texts = (role, content, reasoning, "" if raw is None else raw)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a message is not made of texts")
+    return Message(role, content, reasoning, raw)
+
+
+def _check_transcript(transcript: Transcript, vocabulary: int) -> None:
+    """Refuses ids that the vocabulary lacks, and cuts that lie outside or out of order."""
+    whole = Cut(len(transcript.text), len(transcript.ids))
+    if any(not isinstance(token, int) or not 0 <= token < vocabulary for token in transcript.ids):
+        raise ValueError("a token id is not in the vocabulary")
+    if transcript.cuts[:1] != (Cut(0, 0),):
+        raise ValueError("a transcript does not begin at its start")
+    for cut, after in zip(transcript.cuts, (*transcript.cuts[1:], whole), strict=True):
+        if cut.nbytes > after.nbytes or cut.ids > after.ids:
+            raise ValueError("a transcript is out of order")
 
 
 def _plain(value: Any) -> Any:

@@ -10,13 +10,13 @@ import numpy as np
 from ..engine.device_sampling import draw_row
 from ..engine.sampling_params import SamplingParams
 from ..gguf.formats import FORMATS, Format
-from ..gpu.defaults import default_tuning
 from ..gpu.device import Capabilities
-from ..gpu.tuning import COOP, MANY, Tuning
+from ..kernels.defaults import default_tuning
+from ..kernels.tuning import COOP, MANY, Tuning
 from ..ops.batch import Batch
 from ..ops.vocabulary import ACTIVATIONS, PAGE, Attention, Cache, LayerNorm, Mixed, Rms, Rope, Routing, State
 from .trials import Array, Draws, Past, Stored, Trial
-from .variants import expert_shapes, linear_shapes, tunings
+from .variants import expert_configs, gemm_configs, tunings
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 F32 = BY_NAME["F32"]
@@ -87,9 +87,9 @@ def _rows(can: Capabilities) -> Iterator[Trial]:
 
 def _products(can: Capabilities) -> Iterator[Trial]:
     """Matrices in every format and kernel, then what may come before and after a product."""
-    for name, shape in linear_shapes(can).items():
+    for name, shape in gemm_configs(can).items():
         tuning = default_tuning(can).only(shape)
-        allowed = INTEGERS.get(shape.x, HALVES if "f16" in name or shape is COOP else EXACT)
+        allowed = INTEGERS.get(shape.activations, HALVES if "f16" in name or shape is COOP else EXACT)
         rows = 70 if shape.tb > 16 else shape.tb + 1
         for fmt in FORMATS.values():
             w = {"w": Stored.random(fmt, 130, 512)}
@@ -117,7 +117,7 @@ def _speed(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     for name, rows in product(SOME, (1, 64)):
         w = {"w": Stored.random(BY_NAME[name], 2048, 2048)}
         x = {"x": normal(rows, 2048)}
-        ways = {CHOSEN: used} | {kind: used.only(shape) for kind, shape in linear_shapes(can).items()}
+        ways = {CHOSEN: used} | {kind: used.only(shape) for kind, shape in gemm_configs(can).items()}
         for kind, tuning in ways.items():
             what = f"{name}, {rows} row{'s' if rows > 1 else ''}"
             yield Trial("speed", what, kind, tuning, lambda g, w, x: g.linear(x, w["w"]), x, w, INTEGERS["int8"])
@@ -146,15 +146,15 @@ def _mixing(can: Capabilities) -> Iterator[Trial]:
     width, shift = 512, State("shift", (512,))
     vectors = {"w": normal(width) + 1, "b": normal(width, seed=1), "mix": normal(2, width, seed=2)}
     past = Past(Batch.of([(0, 7, [0])]), {"shift": normal(1, width)})
-    for (name, shape), format_name in product(linear_shapes(can).items(), SOME):
+    for (name, shape), format_name in product(gemm_configs(can).items(), SOME):
         if shape.norms:
             weights = {n: Stored.of(a) for n, a in vectors.items()}
             yield Trial(
                 "norm_shift_mix", f"in a product, {format_name}", name,
-                replace(default_tuning(can).only(shape), mixes_ahead=True),
+                replace(default_tuning(can).only(shape), fuses_token_shift=True),
                 lambda g, w, x: g.linear(g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], shift)[1], w["m"]),
                 {"x": normal(1, width, seed=3)}, weights | {"m": Stored.random(BY_NAME[format_name], 70, width)},
-                INTEGERS.get(shape.x, ROUNDED), past,
+                INTEGERS.get(shape.activations, ROUNDED), past,
             )  # fmt: skip
 
 
@@ -229,11 +229,11 @@ def _mixtures(can: Capabilities) -> Iterator[Trial]:
     rng = np.random.default_rng(0)
     chosen = np.array([rng.permutation(5)[:2] for _ in range(9)], np.uint32)
     inputs = {"x": normal(9, 256), "experts": chosen, "shares": rng.random((9, 2), np.float32)}
-    for (name, shape), (_, fmt) in product(expert_shapes(can).items(), BY_NAME.items()):
-        if fmt.name not in SOME and shape != next(iter(expert_shapes(can).values())):
+    for (name, shape), (_, fmt) in product(expert_configs(can).items(), BY_NAME.items()):
+        if fmt.name not in SOME and shape != next(iter(expert_configs(can).values())):
             continue
         tuning = replace(default_tuning(can), experts=((MANY, shape),), experts_short=())
-        allowed = 2 * INTEGERS["int16"] if shape.kernel == "experts_row" else ROUNDED
+        allowed = 2 * INTEGERS["int16"] if shape.kernel == "moe/expert_gemv_int" else ROUNDED
         yield Trial("experts", fmt.name, name, tuning, _mixture, inputs, _experts(fmt), allowed)
 
 

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.formats import Format
 from ..gguf.planes import dequantise_rows
-from ..gpu.defaults import default_tuning
 from ..gpu.device import Device
-from ..gpu.expert_shape import ExpertShape
-from ..gpu.tuning import MANY, LinearShape, Tuning
 from ..gpu.weights import BY_NAME, Weights, upload_tensor
+from ..kernels.defaults import default_tuning
+from ..kernels.expert_config import ExpertConfig
+from ..kernels.tuning import MANY, GemmConfig, Tuning
 from ..ops.recorder import Recorder
 from ..ops.recording import Scratch
 from ..ops.reference import Reference
@@ -67,11 +67,11 @@ def expert_samples(file: GGUFFile) -> Iterator[tuple[Sample, Sample, Sample]]:
             yield gate, up, down
 
 
-def linear_is_right(device: Device, shape: LinearShape, samples: Iterable[Sample]) -> bool:
+def linear_is_right(device: Device, shape: GemmConfig, samples: Iterable[Sample]) -> bool:
     """A product, and where the kernel can do it one that norms its input on the way."""
     tuning = default_tuning(device.capabilities).only(shape)
-    allowed = HALVES if shape.tile == "f16" or shape.kernel == "linear_coop" else EXACT
-    allowed = INTEGERS.get(shape.x, allowed)
+    allowed = HALVES if shape.tile == "f16" or shape.kernel == "linear/gemm_coop" else EXACT
+    allowed = INTEGERS.get(shape.activations, allowed)
     rows = min(2 * shape.tb + 1, 70)
     norms = (False, True) if shape.norms else (False,)
     return all(_product(device, tuning, one, rows, norm, allowed) for one in samples for norm in norms)
@@ -91,10 +91,10 @@ def _product(device: Device, tuning: Tuning, sample: Sample, rows: int, norm: bo
     return close(plan.read("y", rows), wanted, allowed)
 
 
-def experts_are_right(device: Device, shape: ExpertShape, samples: Iterable[tuple[Sample, Sample, Sample]]) -> bool:
+def experts_are_right(device: Device, shape: ExpertConfig, samples: Iterable[tuple[Sample, Sample, Sample]]) -> bool:
     """Both products of a mixture of experts."""
     tuning = replace(default_tuning(device.capabilities), experts=((MANY, shape),), experts_short=())
-    allowed = INTEGERS["int16"] if shape.kernel == "experts_row" else EXACT
+    allowed = INTEGERS["int16"] if shape.kernel == "moe/expert_gemv_int" else EXACT
     named = (dict(zip(("gate", "up", "down"), three, strict=True)) for three in samples)
     return all(_mixture(device, tuning, one, allowed) for one in named)
 

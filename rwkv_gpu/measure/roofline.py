@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..gpu.defaults import default_tuning
 from ..gpu.device import Device
 from ..gpu.plan import Plan, Slice
 from ..gpu.shader import Constant
 from ..gpu.weights import Weights
+from ..kernels.defaults import default_tuning
 from ..ops.recorder import Recorder
 from ..ops.recording import Scratch
 from ..ops.values import Operand, Value
@@ -54,7 +54,9 @@ def _stream_rates(device: Device) -> Iterator[float]:
             g = _recorder(device)
             constants: dict[str, Constant] = {"WG": lanes, "EACH": each}
             operands: dict[str, Operand] = {"x": Slice(buffer, 0, nbytes), "y": Value((1, 4))}
-            g.record("", ("stream", "lanes/plain"), constants, operands, groups=nbytes // (16 * lanes * each))
+            g.record(
+                "", ("probes/stream", "lib/lanes/plain"), constants, operands, groups=nbytes // (16 * lanes * each)
+            )
             yield nbytes / best_seconds(g.finish({}))
     buffer.free()
 
@@ -66,7 +68,7 @@ def _compute_rates(device: Device, kind: str) -> Iterator[float]:
     for lanes in (8, 64) if software else (128, 256):
         g = _recorder(device)
         constants: dict[str, Constant] = {"WG": lanes, "ROUNDS": rounds, "Number": kind}
-        g.record("", ("fused_multiply_add", "lanes/plain"), constants, {"y": Value((1, 4))}, groups=groups)
+        g.record("", ("probes/fused_multiply_add", "lib/lanes/plain"), constants, {"y": Value((1, 4))}, groups=groups)
         yield CHAIN_FLOPS * rounds * lanes * groups / best_seconds(g.finish({}))
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from ..engine.runner import GpuRunner
 from ..errors import DeviceLost, RwkvGpuError
 from ..gguf.file import GGUFFile
-from ..gpu.expert_shape import ExpertShape
 from ..gpu.plan import Plan
-from ..gpu.tuned import Choice, shown
-from ..gpu.tuning import MANY, LinearShape, Size, Tuning
+from ..kernels.expert_config import ExpertConfig
+from ..kernels.tuned import Choice, shown
+from ..kernels.tuning import MANY, GemmConfig, Size, Tuning
 from ..ops.batch import Batch
 from . import candidates
 from .bench import rewind
@@ -55,7 +55,7 @@ class Tuner:
         self._begun, self._seconds = time.monotonic(), seconds
         self.share = 1.0  # of the time, that may be spent for now
         self._say = say
-        self._verdicts: dict[LinearShape | ExpertShape, bool] = {}
+        self._verdicts: dict[GemmConfig | ExpertConfig, bool] = {}
 
     @property
     def time_left(self) -> bool:
@@ -101,7 +101,7 @@ class Tuner:
         work = Workload("tg", 1, 0, rows, rows) if few else Workload("pp", rows, 0, 1, rows)
         tried = [
             Candidate(shown(shape), changed(self.tuning, name, at, shape), partial(self._right, shape))
-            for shape in candidates.linear_shapes(can, rows, self._precision, packed=packed)
+            for shape in candidates.gemm_configs(can, rows, self._precision, packed=packed)
             if shape != now
         ]
         what = "short runs" if name == "linear_short" else "matrices of integers" if packed else "matrices"
@@ -119,18 +119,18 @@ class Tuner:
             work = Workload("tg", 1, 0, rows, rows) if few else Workload("pp", min(rows, chunk), 0, 1, min(rows, chunk))
             tried = [
                 Candidate(shown(shape), self._with_experts(at, shape), partial(self._right, shape))
-                for shape in candidates.expert_shapes(self.runner.device.capabilities)
+                for shape in candidates.expert_configs(self.runner.device.capabilities)
                 if shape != self.tuning.experts[at][1]
             ]
             what = f"experts, {work.tokens * work.batch} rows"
             self.improve(what, shown(self.tuning.experts[at][1]), tried, work)
 
-    def _with_experts(self, at: int, shape: ExpertShape) -> Tuning:
+    def _with_experts(self, at: int, shape: ExpertConfig) -> Tuning:
         """One sort serves both ladders, so that their tiles are as large."""
         tuning = changed(self.tuning, "experts", at, shape)
         if not tuning.experts_short:
             return tuning
-        halved = replace(shape, r=max(2, shape.r // 2)) if shape.kernel == "experts_lane" else shape
+        halved = replace(shape, r=max(2, shape.r // 2)) if shape.kernel == "moe/expert_gemm_lane" else shape
         return changed(tuning, "experts_short", at, halved)
 
     def lanes(self, name: str, what: str, work: Workload) -> None:
@@ -205,12 +205,12 @@ class Tuner:
         self._say(f"{what}: {best}")
         return best
 
-    def _right(self, shape: LinearShape | ExpertShape) -> bool:
+    def _right(self, shape: GemmConfig | ExpertConfig) -> bool:
         if shape not in self._verdicts:
             device = self.runner.device
             self._verdicts[shape] = (
                 linear_is_right(device, shape, self._matrices)
-                if isinstance(shape, LinearShape)
+                if isinstance(shape, GemmConfig)
                 else experts_are_right(device, shape, self._experts)
             )
         return self._verdicts[shape]
@@ -256,7 +256,7 @@ def with_field(tuning: Tuning, name: str, value: Any) -> Tuning:
     return replace(tuning, **{name: value})
 
 
-def changed(tuning: Tuning, name: str, at: int, shape: LinearShape | ExpertShape) -> Tuning:
+def changed(tuning: Tuning, name: str, at: int, shape: GemmConfig | ExpertConfig) -> Tuning:
     """The same but for one rung of a ladder."""
     ladder = getattr(tuning, name)
     return with_field(tuning, name, (*ladder[:at], (ladder[at][0], shape), *ladder[at + 1 :]))

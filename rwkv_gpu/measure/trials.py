@@ -14,8 +14,8 @@ from ..gguf.formats import Format
 from ..gguf.planes import dequantise_rows
 from ..gpu.device import Device
 from ..gpu.plan import Plan, Slice
-from ..gpu.tuning import Tuning
 from ..gpu.weights import FORMAT_OF, upload_together
+from ..kernels.tuning import Tuning
 from ..ops.batch import Batch
 from ..ops.recorder import Recorder
 from ..ops.recording import Caches, Scratch

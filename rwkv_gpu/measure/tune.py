@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from ..engine.runner import GpuRunner
 from ..gguf.file import GGUFFile
 from ..gpu.device import Device
-from ..gpu.tuned import Choice
-from ..gpu.tuning import Tuning
+from ..kernels.tuned import Choice
+from ..kernels.tuning import Tuning
 from .bench import on_gpu
 from .search import Say, Tuner
 from .workload import Workload
@@ -69,24 +69,26 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     tuner.lanes("row_lanes", "lanes of a norm", decode)
     tuner.lanes("map_lanes", "lanes by element", prompt)
     if runner.model.states:
-        tuner.switch("mixes_ahead", "products that norm and mix what they read", decode)
+        tuner.switch("fuses_token_shift", "products that norm and mix what they read", decode)
     if mixes:
-        tuner.switch("ranks_late", "products that rank experts", decode)
-    if tuner.tuning.beside_rows:
-        rows = tuner.tuning.beside_rows
-        tuner.number("beside_rows", "rows whose products of several formats share a dispatch", (0, rows), decode)
+        tuner.switch("fuses_routing", "products that rank experts", decode)
+    if tuner.tuning.merged_rows:
+        rows = tuner.tuning.merged_rows
+        tuner.number("merged_rows", "rows whose products of several formats share a dispatch", (0, rows), decode)
     if attends:
         far = Workload("tg", 1, limits.depth, 1, 1)
-        tuner.number("attend_run", "positions of a run", (32, 64, 128, 256, 512), far)
-        tuner.lanes("attend_lanes", "lanes that attend", far)
-        if tuner.tuning.one_side:
-            tuner.number("one_side", "lanes that share a key", (8, 16), far)
-            tuner.number("one_ahead", "keys that they ask for at a time", (2, 4, 8), far)
-            tuner.number("one_lanes", "lanes that attend in decode", (64, 128, 256), far)
-    if runner.model.states and tuner.tuning.head_side:
-        tuner.number("head_side", "lanes that share a row of a state", (4, 8, 16), decode)
-        tuner.number("head_rows", "rows of a state that lanes share", (1, 2, 4), decode)
-        tuner.number("late_rows", "rows whose LoRAs end within the time mix", (0, tuner.tuning.late_rows), decode)
+        tuner.number("attention_run", "positions of a run", (32, 64, 128, 256, 512), far)
+        tuner.lanes("attention_lanes", "lanes that attend", far)
+        if tuner.tuning.decode_lanes_per_key:
+            tuner.number("decode_lanes_per_key", "lanes that share a key", (8, 16), far)
+            tuner.number("decode_prefetch", "keys that they ask for at a time", (2, 4, 8), far)
+            tuner.number("decode_lanes", "lanes that attend in decode", (64, 128, 256), far)
+    if runner.model.states and tuner.tuning.state_lanes_per_row:
+        tuner.number("state_lanes_per_row", "lanes that share a row of a state", (4, 8, 16), decode)
+        tuner.number("state_rows_per_lane", "rows of a state that lanes share", (1, 2, 4), decode)
+        tuner.number(
+            "lora_fusion_rows", "rows whose LoRAs end within the time mix", (0, tuner.tuning.lora_fusion_rows), decode
+        )
     tuner.share = 1.0
     runner.retune(tuner.tuning)
     longest = max(limits.chunks)

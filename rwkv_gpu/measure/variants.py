@@ -2,16 +2,29 @@
 
 from dataclasses import replace
 
-from ..gpu.defaults import default_tuning
 from ..gpu.device import Capabilities
-from ..gpu.expert_shape import EXPERT_TILE, ExpertShape, expert_lane, expert_row, expert_vec
-from ..gpu.tuning import COOP, MANY, TILE, TILE_F16, WIDE_TILE, LinearShape, Tuning, dot, few, lane, row, vec
+from ..kernels.defaults import default_tuning
+from ..kernels.expert_config import EXPERT_TILE, ExpertConfig, expert_gemm_lane, expert_gemv, expert_gemv_int
+from ..kernels.tuning import (
+    COOP,
+    MANY,
+    TILE,
+    TILE_F16,
+    WIDE_TILE,
+    GemmConfig,
+    Tuning,
+    gemm_int8,
+    gemm_lane,
+    gemv,
+    gemv_int,
+    skinny_gemm,
+)
 
 
-def linear_shapes(can: Capabilities) -> dict[str, LinearShape]:
+def gemm_configs(can: Capabilities) -> dict[str, GemmConfig]:
     """Every kind of matrix kernel that a device can run."""
     size = can.subgroup_size
-    shapes = {"vec": vec(64, 16, 4, 1), "vec, rows": vec(32, 8, 2, 4), "tile": TILE}
+    shapes = {"vec": gemv(64, 16, 4, 1), "vec, rows": gemv(32, 8, 2, 4), "tile": TILE}
     if can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes:
         shapes["wide tile"] = WIDE_TILE
     shapes["tile, parts"] = replace(TILE, fill=16)
@@ -20,35 +33,70 @@ def linear_shapes(can: Capabilities) -> dict[str, LinearShape]:
         if can.cooperative_matrix and size == 32:
             shapes["matrix units"] = COOP
     if can.subgroup:
-        shapes["vec, subgroups"] = vec(4 * can.reach, 2 * can.reach, 4, 2, reach=can.reach)
-        shapes["vec, a subgroup"] = vec(2 * can.reach, can.reach, 2, 1, ahead=2, reach=can.reach)
-        shapes["vec, part of a subgroup"] = vec(can.reach, can.reach // 2, 2, 3, reach=can.reach)
-        shapes["row"] = row(4 * can.reach, can.reach, 2, reach=can.reach, most=3)
-        shapes["dot"] = dot(32, 8, 64, 32, x="int16")
-        shapes["dot, bytes"] = dot(32, 8, 32, 16, x="int8", fill=16)
-        shapes["few"] = few(4 * can.reach, can.reach, 2, 4, staged=2 * can.reach, reach=can.reach, most=3)
-        shapes["few, given"] = few(2 * can.reach, can.reach // 2, 4, 2, reach=can.reach)
+        shapes["vec, subgroups"] = gemv(
+            4 * can.subgroup_width, 2 * can.subgroup_width, 4, 2, subgroup_width=can.subgroup_width
+        )
+        shapes["vec, a subgroup"] = gemv(
+            2 * can.subgroup_width, can.subgroup_width, 2, 1, prefetch_depth=2, subgroup_width=can.subgroup_width
+        )
+        shapes["vec, part of a subgroup"] = gemv(
+            can.subgroup_width, can.subgroup_width // 2, 2, 3, subgroup_width=can.subgroup_width
+        )
+        shapes["row"] = gemv_int(
+            4 * can.subgroup_width, can.subgroup_width, 2, subgroup_width=can.subgroup_width, max_workgroups=3
+        )
+        shapes["dot"] = gemm_int8(32, 8, 64, 32, activations="int16")
+        shapes["dot, bytes"] = gemm_int8(32, 8, 32, 16, activations="int8", fill=16)
+        shapes["few"] = skinny_gemm(
+            4 * can.subgroup_width,
+            can.subgroup_width,
+            2,
+            4,
+            staged=2 * can.subgroup_width,
+            subgroup_width=can.subgroup_width,
+            max_workgroups=3,
+        )
+        shapes["few, given"] = skinny_gemm(
+            2 * can.subgroup_width, can.subgroup_width // 2, 4, 2, subgroup_width=can.subgroup_width
+        )
         shapes["few, copied"] = replace(shapes["few"], copies=True)
-        shapes["row, bytes"] = row(can.reach, can.reach, 2, reach=can.reach, most=MANY, x="int8")
+        shapes["row, bytes"] = gemv_int(
+            can.subgroup_width,
+            can.subgroup_width,
+            2,
+            subgroup_width=can.subgroup_width,
+            max_workgroups=MANY,
+            activations="int8",
+        )
     if size == 8:
-        shapes |= {"lane": lane(2, 1), "lane, rows": lane(4, 16)}
+        shapes |= {"lane": gemm_lane(2, 1), "lane, rows": gemm_lane(4, 16)}
     return shapes
 
 
-def expert_shapes(can: Capabilities) -> dict[str, ExpertShape]:
+def expert_configs(can: Capabilities) -> dict[str, ExpertConfig]:
     """Every kind of kernel for experts that a device can run, choices as they come and sorted."""
     size = can.subgroup_size
     shapes = {
-        "vec": expert_vec(64, 64, 4, 1),
-        "vec, sorted": expert_vec(32, 8, 2, 4),
+        "vec": expert_gemv(64, 64, 4, 1),
+        "vec, sorted": expert_gemv(32, 8, 2, 4),
     }
     shapes["tile"] = EXPERT_TILE
     if can.subgroup:
-        shapes["vec, subgroups"] = expert_vec(4 * can.reach, 2 * can.reach, 4, 1, reach=can.reach)
-        shapes["row"] = expert_row(4 * can.reach, can.reach, 2, reach=can.reach, summing=(can.reach, 1))
-        shapes["vec, a subgroup, sorted"] = expert_vec(can.reach, can.reach, 2, 4, reach=can.reach)
+        shapes["vec, subgroups"] = expert_gemv(
+            4 * can.subgroup_width, 2 * can.subgroup_width, 4, 1, subgroup_width=can.subgroup_width
+        )
+        shapes["row"] = expert_gemv_int(
+            4 * can.subgroup_width,
+            can.subgroup_width,
+            2,
+            subgroup_width=can.subgroup_width,
+            summing=(can.subgroup_width, 1),
+        )
+        shapes["vec, a subgroup, sorted"] = expert_gemv(
+            can.subgroup_width, can.subgroup_width, 2, 4, subgroup_width=can.subgroup_width
+        )
     if size == 8:
-        shapes |= {"lane": expert_lane(2, 1), "lane, sorted": expert_lane(2, 8)}
+        shapes |= {"lane": expert_gemm_lane(2, 1), "lane, sorted": expert_gemm_lane(2, 8)}
     return shapes
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..gpu.reach import Reach
+from ..gpu.cost import ContextCost
 from ..gpu.shader import Constant
 from .paged import turns
 from .recording import Recording
@@ -43,7 +43,11 @@ class AttentionRecorder(Recording):
         if self.single:
             can = self.device.capabilities
             spread = decode_spread(cache, how, self.rows, self.caches.max_pages, self.tuning, can)
-            looks = self._shared_keys(spread) if spread.side else self._own_keys(spread, "attention/fresh")
+            looks = (
+                self._shared_keys(spread)
+                if spread.lanes_per_key
+                else self._own_keys(spread, "attention/queries/rotate_here")
+            )
             return self._attend(cache.name, spread, looks.joined(parts, constants), given | pages)
         spread = prompt_spread(cache, how)
         lanes = self.tuning.map_lanes
@@ -51,7 +55,7 @@ class AttentionRecorder(Recording):
         items = self.rows * (how.heads + cache.heads) * cache.size // 8
         self.record(
             cache.name,
-            ("attention_write", *parts, "lanes/plain"),
+            ("attention/kv_write", *parts, "lib/lanes/plain"),
             spread.sizes | constants | {"WG": lanes},
             given | pages | {"q": ready},
             groups=-(-items // lanes),
@@ -59,26 +63,27 @@ class AttentionRecorder(Recording):
             row_bytes=self._position_bytes(spread),
         )
         operands = {"q": ready, "segments": self.segments} | pages
-        looks = self._own_keys(spread, "attention/ready").joined(("attention/eight",))
+        looks = self._own_keys(spread, "attention/queries/rotated").joined(("attention/eight",))
         return self._attend(cache.name, spread, looks, operands)
 
     def _own_keys(self, spread: Spread, rows: str) -> Look:
         """Every lane has keys of its own."""
         constants: dict[str, Constant] = {
-            "SHARED": spread.shared, "ROWS": spread.rows, "KEYS": PAGE, "WG": self.tuning.attend_lanes,
+            "SHARED": spread.shared, "ROWS": spread.rows, "KEYS": PAGE, "WG": self.tuning.attention_lanes,
         }  # fmt: skip
-        return Look("attention", (rows,), constants)
+        return Look("attention/attention", (rows,), constants)
 
     def _shared_keys(self, spread: Spread) -> Look:
         """Lanes share keys; only where every sequence has one row."""
-        reach = self.device.capabilities.reach
-        width = math.gcd(spread.size // 4, reach)
+        subgroup_width = self.device.capabilities.subgroup_width
+        width = math.gcd(spread.size // 4, subgroup_width)
         constants: dict[str, Constant] = {
-            "SHARED": spread.shared, "SIDE": spread.side, "AHEAD": spread.ahead, "SUBGROUP": reach,
+            "SHARED": spread.shared, "LANES_PER_KEY": spread.lanes_per_key,
+            "PREFETCH": spread.prefetch_depth, "SUBGROUP": subgroup_width,
             "WIDTH": width, "RUN_PAGES": spread.run_pages(self.caches.max_pages), "WG": spread.lanes,
         }  # fmt: skip
-        parts = (f"attention/pack_{spread.pack}", f"attention/raw_{self.caches.kind}", "reach/subgroup")
-        return Look("attention_one", parts, constants)
+        parts = (f"attention/pack/pack_{spread.pack}", f"attention/cache/raw_{self.caches.kind}", "lib/sum/subgroup")
+        return Look("attention/attention_decode", parts, constants)
 
     def _attend(self, name: str, spread: Spread, look: Look, operands: Mapping[str, Operand]) -> Value:
         """The rows over their pages, and where these were cut into runs, the runs joined."""
@@ -91,23 +96,23 @@ class AttentionRecorder(Recording):
             operands = {**operands, "y": found if split else y}
         few = min(self.max_segments, self.rows)
         blocks = (self.rows - few) // spread.rows + few  # sequences may each end in a block that is not full
-        end = "joined" if spread.joins else "runs" if split else "whole"
+        end = "last_workgroup" if spread.joins else "partial" if split else "whole"
         self.record(
             name,
             (
                 look.kernel,
                 *look.parts,
-                f"attention/read_{self.caches.kind}",
-                "attention/cut",
-                f"attention/{end}",
-                "lanes/plain",
+                f"attention/cache/read_{self.caches.kind}",
+                "attention/partition",
+                f"attention/result/{end}",
+                "lib/lanes/plain",
             ),
             {**spread.sizes, **spread.cut, **look.constants, "MAX_PAGES": self.caches.max_pages},
             {**operands, "pages": self.page_tables},
             groups=blocks * spread.heads // spread.shared * spread.runs,
             fixed_bytes=0,
             row_bytes=self._position_bytes(spread) if self.single else 0,
-            reach=Reach(0, self._position_bytes(spread), 4 * spread.heads * spread.size, spread.window),
+            context_cost=ContextCost(0, self._position_bytes(spread), 4 * spread.heads * spread.size, spread.window),
         )
         if split and not spread.joins:
             self._join(name, spread, found, y)
@@ -127,7 +132,7 @@ class AttentionRecorder(Recording):
         constants: dict[str, Constant] = {"HEADS": heads, "PARTS": parts, "WG": lanes}
         self.record(
             name,
-            ("attention_reduce", "attention/cut", "lanes/plain"),
+            ("attention/split_reduce", "attention/partition", "lib/lanes/plain"),
             {**spread.cut, "H": spread.heads, "N": spread.size, **constants},
             {"x": x, "places": self.places, "y": y},
             groups=-(-self.rows * spread.heads // heads),
@@ -156,7 +161,13 @@ class AttentionRecorder(Recording):
         if how.norms:
             operands["norms"] = Vectors(tuple(norm.name for norm in how.norms), (cache.size, cache.size))
             constants["EPS"] = float(how.eps)
-        parts = "heads", "normed" if how.norms else "unnormed", rope.pairing, "eight", f"write_{self.caches.kind}"
+        parts = (
+            "heads",
+            "head_norm/rms" if how.norms else "head_norm/none",
+            f"rope/{rope.pairing}",
+            "eight",
+            f"cache/write_{self.caches.kind}",
+        )
         return operands, constants, tuple(f"attention/{part}" for part in parts)
 
     def _turns(self, rope: Rope, pages: int) -> npt.NDArray[np.float32]:

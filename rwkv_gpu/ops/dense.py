@@ -22,17 +22,25 @@ class DenseRecorder(Recording):
         y = Value((self.rows, weight.shape[1]))
         operands: dict[str, Operand] = {"ids": ids, "y": y}
         if self.sampler_state:
-            operands["said"] = self.sampler_state.sampled
+            operands["sampled"] = self.sampler_state.sampled
         constants: dict[str, Constant] = {"D": weight.shape[1], "WG": self.tuning.map_lanes}
-        kernels, lanes = ["embed"], "plain"
+        kernels, lanes = ["dense/embed"], "plain"
         if norm:
-            kernels, lanes = ["embed_norm", "norm/row", f"norm/{_reads(weight.shape[1])}"], self.tuning.reduce
+            kernels, lanes = (
+                ["dense/embed_norm", "dense/norm/row", f"dense/norm/{_reads(weight.shape[1])}"],
+                self.tuning.reduce,
+            )
             constants |= {"WG": self._norm_lanes(weight.shape[1]), "EPS": float(norm.eps)}
             operands |= {"weight": self.vector(norm.weight), "bias": self.vector(norm.bias)}
         for shard in shards:
             self.record(
                 weight.name,
-                (*kernels, "ids/said" if self.sampler_state else "ids/given", *shard.parts, f"lanes/{lanes}"),
+                (
+                    *kernels,
+                    "dense/ids/sampled" if self.sampler_state else "dense/ids/uploaded",
+                    *shard.parts,
+                    f"lib/lanes/{lanes}",
+                ),
                 constants | {"FIRST": shard.first, "ROWS": shard.rows} | shard.constants,
                 operands | {"w": shard.slice},
                 groups=self.rows,
@@ -42,29 +50,31 @@ class DenseRecorder(Recording):
 
     def layer_norm(self, x: Value, weight: Weight, bias: Weight, eps: float) -> Value:
         reads = _reads(x.shape[1])
-        shader = ("norm_layer", "norm/row", f"norm/{reads}", f"x/{reads}")
+        shader = ("dense/layer_norm", "dense/norm/row", f"dense/norm/{reads}", f"lib/rows/{reads}")
         vectors = {"weight": weight, "bias": bias}
         return self._norm(shader, x, vectors, eps, {"WG": self._norm_lanes(x.shape[1]), "PADDED": 0})
 
     def rms_norm(self, x: Value, weight: Weight, eps: float) -> Value:
-        return self._norm(("norm_rms",), x, {"weight": weight}, eps)
+        return self._norm(("dense/rms_norm",), x, {"weight": weight}, eps)
 
     def activate(self, x: Value, then: Activation) -> Value:
-        return self._map(("map_unary", "activation", "lanes/plain"), {"x": x}, {"THEN": NUMBER[then]} | NUMBERS)
+        return self._map(
+            ("dense/map_unary", "lib/activation", "lib/lanes/plain"), {"x": x}, {"THEN": NUMBER[then]} | NUMBERS
+        )
 
     def add(self, x: Value, y: Value) -> Value:
-        return self._map(("map_binary", "binary/add", "lanes/plain"), {"x": x, "z": y})
+        return self._map(("dense/map_binary", "dense/binary/add", "lib/lanes/plain"), {"x": x, "z": y})
 
     def mul(self, x: Value, y: Value) -> Value:
-        return self._map(("map_binary", "binary/mul", "lanes/plain"), {"x": x, "z": y})
+        return self._map(("dense/map_binary", "dense/binary/mul", "lib/lanes/plain"), {"x": x, "z": y})
 
     def softmax(self, x: Value) -> Value:
         y = Value(x.shape)
-        return self.by_row(("softmax",), y, {"x": x, "y": y}, {"D": x.shape[1]})
+        return self.by_row(("dense/softmax",), y, {"x": x, "y": y}, {"D": x.shape[1]})
 
     def argmax(self, x: Value) -> Value:
         y = Value((self.rows,), np.uint32)
-        return self.by_row(("argmax",), y, {"x": x, "y": y}, {"D": x.shape[1]})
+        return self.by_row(("dense/argmax",), y, {"x": x, "y": y}, {"D": x.shape[1]})
 
     def by_row(
         self,
@@ -75,7 +85,7 @@ class DenseRecorder(Recording):
         name: str = "",
     ) -> Value:
         """A workgroup for each row, reduced over its lanes."""
-        parts = (*shader, f"lanes/{self.tuning.reduce}")
+        parts = (*shader, f"lib/lanes/{self.tuning.reduce}")
         self.record(name, parts, {"WG": self.tuning.row_lanes, **constants}, operands, groups=self.rows)
         return y
 

@@ -10,10 +10,10 @@ from functools import partial
 
 import numpy as np
 
-from ..gpu.expert_shape import ExpertShape
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant
 from ..gpu.weights import Shard
+from ..kernels.expert_config import ExpertConfig
 from .held import Held
 from .linear import LinearRecorder
 from .staged import Staged
@@ -65,11 +65,11 @@ class Matrices:
     @property
     def parts(self) -> tuple[str, ...]:
         """What reads them, and rows of x."""
-        return (*self.shards[0].parts, "experts/matrices", "x/scalar" if self.width % 4 else "x/vec4")
+        return (*self.shards[0].parts, "moe/matrices", "lib/rows/scalar" if self.width % 4 else "lib/rows/vec4")
 
-    def staged(self, rows: int, side: int = 1) -> Staged:
+    def staged(self, rows: int, lanes_per_row: int = 1) -> Staged:
         """So many rows of x as integers, by lanes that share them."""
-        return Staged(-(-rows * self.width // (32 * side)) * side, "int16")
+        return Staged(-(-rows * self.width // (32 * lanes_per_row)) * lanes_per_row, "int16")
 
     def bytes_read(self, rows: int, used: int) -> int:
         """What is read where rows choose evenly: the experts that any of them is expected to take."""
@@ -101,10 +101,10 @@ class ExpertRecorder(LinearRecorder):
         told: dict[str, Operand] = {"experts": routing.experts, "shares": routing.shares}
         # Maxima one after another are less work than all ranks for few lanes or many experts, and want no room for all.
         by_maxima = self.tuning.reduce == "one_subgroup" or router.shape[0] > MOST_RANKED
-        shader = ("route" if by_maxima else "route_rank", f"lanes/{self.tuning.reduce}")
+        shader = ("moe/route" if by_maxima else "moe/route_rank", f"lib/lanes/{self.tuning.reduce}")
         lanes = {"WG": min(self.tuning.row_lanes, max(64, 1 << (router.shape[0] - 1).bit_length()))}
         rank = partial(self.record, router.name, shader, constants | lanes, told | {"x": logits}, groups=self.rows)
-        operands = told | {"routed": logits}
+        operands = told | {"router_logits": logits}
         self.hold(Ranking(rank, routing.experts, experts=router.shape[0], constants=constants, operands=operands))
         return routing
 
@@ -147,7 +147,11 @@ class ExpertRecorder(LinearRecorder):
         lanes = self.tuning.map_lanes
         self.record(
             down.name,
-            ("experts_gather", "residual/rows" if residual else "residual/none", "lanes/plain"),
+            (
+                "moe/expert_gather",
+                "linear/epilogue/residual" if residual else "linear/epilogue/no_residual",
+                "lib/lanes/plain",
+            ),
             {"M": down.shape[1], "USED": h.shape[1], "WG": lanes},
             {"x": products, "shares": routing.shares, "y": y, **residual},
             groups=-(-self.rows * down.shape[1] // lanes),
@@ -167,13 +171,13 @@ class ExpertRecorder(LinearRecorder):
         together = shards[0].slice.buffer is shards[1].slice.buffer
         return both if together and both.slice.nbytes <= self.device.capabilities.max_binding else None
 
-    def _expert_shape(self, matrices: Matrices, routing: Routing[Value], rows: int = 1) -> ExpertShape:
+    def _expert_shape(self, matrices: Matrices, routing: Routing[Value], rows: int = 1) -> ExpertConfig:
         """For products of as many rows of x at a time."""
         choices = self.rows * routing.experts.shape[1]
         shard = matrices.shards[0]
         room = self.device.capabilities.max_workgroup_memory - SPARE
         integers = shard.packed and matrices.width % 32 == 0 and matrices.staged(rows).nbytes <= room
-        return self.tuning.expert_shape(choices / matrices.experts, shard.run, integers)
+        return self.tuning.expert_config(choices / matrices.experts, shard.run, integers)
 
     def _by_choice(
         self,
@@ -191,12 +195,12 @@ class ExpertRecorder(LinearRecorder):
         choices = self.rows * used
         constants = matrices.constants | NUMBERS | shape.constants
         constants |= {"USED": used, "INPUT_USES": input_uses, "THEN": NUMBER[then]}
-        parts = [*matrices.parts, "experts/tiles", f"experts/{result}", "activation", *shape.parts]
+        parts = [*matrices.parts, "moe/tiles", f"moe/result/{result}", "lib/activation", *shape.parts]
         if norm is not None:
             operands |= {"gain": self.vector(norm.weight)}
             constants["EPS"] = float(norm.eps)
         if shape.norms:
-            parts.append("norm/rms" if norm else "norm/none")
+            parts.append("linear/prologue/rms_norm" if norm else "linear/prologue/no_norm")
             staging, staged = _staging(shape, matrices, 1)
             parts += staging
             constants |= staged
@@ -205,10 +209,10 @@ class ExpertRecorder(LinearRecorder):
             ranking = self._ranking(routing, shape)
             operands |= ranking.operands if ranking else {"experts": routing.experts}
             constants |= ranking.constants if ranking else {}
-            parts.append("experts/ranked" if ranking else "experts/each")
+            parts.append("moe/choices/ranked" if ranking else "moe/choices/each")
         else:
             tiles = most_tiles(choices, matrices.experts, shape.tb)
-            parts.append("experts/sorted")
+            parts.append("moe/choices/sorted")
             order, table = self._sort(routing, matrices.experts, tiles, shape.tb)
             operands |= {"order": order, "tiles": table}
         self.record(
@@ -221,29 +225,37 @@ class ExpertRecorder(LinearRecorder):
             row_flops=matrices.flops(used),
         )
 
-    def _ranking(self, routing: Routing[Value], shape: ExpertShape) -> Ranking | None:
+    def _ranking(self, routing: Routing[Value], shape: ExpertConfig) -> Ranking | None:
         """The choice of experts, where the kernel that first asks for it is to make it."""
         ranking = self.held(routing.experts)
-        if not (self.tuning.ranks_late and isinstance(ranking, Ranking) and shape.norms):
+        if not (self.tuning.fuses_routing and isinstance(ranking, Ranking) and shape.norms):
             return None
-        if shape.reach == 1 or ranking.experts > OWN_RANKED * shape.reach or routing.experts.shape[1] > shape.wg:
+        if (
+            shape.subgroup_width == 1
+            or ranking.experts > OWN_RANKED * shape.subgroup_width
+            or routing.experts.shape[1] > shape.wg
+        ):
             return None
         self.take(ranking)
         return ranking
 
     def _sum_at_once(
-        self, matrices: Matrices, shape: ExpertShape, routing: Routing[Value], operands: dict[str, Operand]
+        self, matrices: Matrices, shape: ExpertConfig, routing: Routing[Value], operands: dict[str, Operand]
     ) -> None:
         """The products of every row, its shares and the sum in one dispatch."""
         used = routing.experts.shape[1]
-        residual = "residual/rows" if "residual" in operands else "residual/none"
+        residual = "linear/epilogue/residual" if "residual" in operands else "linear/epilogue/no_residual"
         shape = shape.summing
         constants: dict[str, Constant] = {"USED": used, **matrices.constants, **shape.constants}
         staging, staged = _staging(shape, matrices, used)
-        kernel = ("experts_sum_vec", "norm/none") if shape.kernel == "experts_vec" else ("experts_sum_row",)
+        kernel = (
+            ("moe/expert_sum_gemv", "linear/prologue/no_norm")
+            if shape.kernel == "moe/expert_gemv"
+            else ("moe/expert_sum_gemv_int",)
+        )
         self.record(
             matrices.name,
-            (*kernel, "experts/chosen", *matrices.parts, residual, *shape.parts, *staging),
+            (*kernel, "moe/chosen", *matrices.parts, residual, *shape.parts, *staging),
             constants | staged,
             operands
             | {"experts": routing.experts, "shares": routing.shares, "w": matrices.slice, "shard": matrices.table},
@@ -260,7 +272,7 @@ class ExpertRecorder(LinearRecorder):
             order, table = Value((choices,), np.uint32), Value((tiles, 4), np.uint32)
             self.record(
                 "",
-                ("experts_sort",),
+                ("moe/expert_sort",),
                 {"E": experts, "USED": routing.experts.shape[1], "TB": tb, "WG": SORT_LANES},
                 {"experts": routing.experts, "order": order, "tiles": table},
                 groups=1,
@@ -269,11 +281,11 @@ class ExpertRecorder(LinearRecorder):
         return self._sorted[key]
 
 
-def _staging(shape: ExpertShape, matrices: Matrices, rows: int) -> tuple[tuple[str, ...], dict[str, Constant]]:
+def _staging(shape: ExpertConfig, matrices: Matrices, rows: int) -> tuple[tuple[str, ...], dict[str, Constant]]:
     """What keeps so many rows of x in workgroup memory, and how much at a time."""
-    if shape.kernel == "experts_vec":
+    if shape.kernel == "moe/expert_gemv":
         return (), {"STAGED": shape.staged(matrices.shards[0].run, rows * matrices.runs)}
-    staged = matrices.staged(rows, shape.side)
+    staged = matrices.staged(rows, shape.lanes_per_row)
     return staged.parts, staged.constants
 
 

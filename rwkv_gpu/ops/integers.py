@@ -6,7 +6,7 @@ from functools import partial
 
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant
-from ..gpu.tuning import BYTES
+from ..kernels.tuning import BYTES
 from .dense import DenseRecorder
 from .held import Held
 from .values import Integers, Operand, Value, Words
@@ -14,7 +14,7 @@ from .vocabulary import Rms
 
 CHUNK = 32  # columns that share a scale
 ROUNDING_BUFFERS = 9  # that is bound by what writes integers beside floats
-LAYING = "staged/laid", "staged/rounded", "reach/subgroup"  # what a kernel links that writes integers
+LAYING = "lib/store_quantised", "lib/quantise", "lib/sum/subgroup"  # what a kernel links that writes integers
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -79,14 +79,14 @@ class IntegerRecorder(DenseRecorder):
     def _round(self, x: Value, widths: Mapping[int, int], norm: Rms | None, found: Integers) -> None:
         words = [word for start, width in widths.items() for word in (start, width, found.starts[start], 0)]
         constants: dict[str, Constant] = {"WG": self.tuning.row_lanes, "XS": len(widths)}
-        operands: dict[str, Operand] = {"x": x, "integers": found.value, "table": Words(tuple(words))}
+        operands: dict[str, Operand] = {"x": x, "quantised": found.value, "table": Words(tuple(words))}
         if norm is not None:
             operands["gain"] = self.vector(norm.weight)
             constants["EPS"] = float(norm.eps)
-        parts = (f"lanes/{self.tuning.reduce}", *LAYING, "x/vec4")
+        parts = (f"lib/lanes/{self.tuning.reduce}", *LAYING, "lib/rows/vec4")
         self.record(
             "",
-            ("integers", *parts, "norm/rms" if norm else "norm/none"),
+            ("linear/quantise_rows", *parts, "linear/prologue/rms_norm" if norm else "linear/prologue/no_norm"),
             constants | found.constants,
             operands,
             groups=len(widths) * self.rows,

@@ -49,17 +49,17 @@ class Late:
         """Pieces of 16 bytes in a row of each, which is stored in runs of 32 weights."""
         return tuple(-(-rank // 32) * 8 // self.fours for rank in self.ranks)
 
-    def turns(self, side: int) -> int:
+    def turns(self, lanes_per_row: int) -> int:
         """How often lanes that share rows load 16 bytes, for all matrices."""
-        return sum(-(-pieces // side) for pieces in self.pieces)
+        return sum(-(-pieces // lanes_per_row) for pieces in self.pieces)
 
-    def constants(self, side: int) -> dict[str, Constant]:
+    def constants(self, lanes_per_row: int) -> dict[str, Constant]:
         """What the kernel is specialised by."""
         start = self._bound.offset
-        first = itertools.accumulate((-(-pieces // side) for pieces in self.pieces[:-1]), initial=0)
+        first = itertools.accumulate((-(-pieces // lanes_per_row) for pieces in self.pieces[:-1]), initial=0)
         where = (s.moved((s.slice.offset - start) // 16).planes[0] if s else 0 for s in self.shards)
         own: dict[str, Constant] = {
-            "TURNS": self.turns(side), "FIRST": tuple(first),
+            "TURNS": self.turns(lanes_per_row), "FIRST": tuple(first),
             "RANKS": self.ranks, "PIECES": self.pieces, "WHERE": tuple(where),
             "LOWS": tuple(one.x.offset // 16 if one else 0 for one in self.asked),
             "THEN": tuple(NUMBER[one.then] if one else 0 for one in self.asked),
@@ -70,14 +70,14 @@ class Late:
     def parts(self) -> tuple[str, ...]:
         """What the kernel links."""
         shard = next(shard for shard in self.shards if shard)
-        four = {1: "time_mix/one_floats", 2: "time_mix/one_halves"}[self.fours]
-        return (*shard.parts, "time_mix/one_late", four, "activation")
+        four = {1: "rwkv/decode/f32_weights", 2: "rwkv/decode/f16_weights"}[self.fours]
+        return (*shard.parts, "rwkv/decode/lora_gates", four, "lib/activation")
 
     def operands(self, vectors: Weight, width: int) -> Mapping[str, Operand]:
         """What it binds; behind the other vectors stand the biases, zeros where there is none."""
         biases = tuple(one.bias.name if one and one.bias else None for one in self.asked)
         return {
-            "lows": self.held.asked[0].x.root,
+            "lora_inputs": self.held.asked[0].x.root,
             "w": self._bound,
             "vectors": Vectors((vectors.name, *biases), (5 * width, *[width] * CHANNELS)),
         }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..gpu.plan import Slice
-from ..gpu.tuning import BYTES, LinearShape
+from ..kernels.tuning import BYTES, GemmConfig
 from .held import Held
 from .integers import CHUNK, Roundable
 from .mixing import MIXING_BUFFERS, Mixing
@@ -55,14 +55,14 @@ class LinearRecorder(ProductRecorder):
         y = Value((self.rows, weight.shape[0]))
         if not isinstance(norm, LayerNorm):
             [x], norm = self._normed([x], norm, [weight])
-        elif not (self.alone and self.tuning.mixes_ahead and self._mixes([Asked(x, weight, then, bias)])):
+        elif not (self.alone and self.tuning.fuses_token_shift and self._mixes([Asked(x, weight, then, bias)])):
             x, norm = self.layer_norm(x, norm.weight, norm.bias, norm.eps), None
         [asked] = self._mixing([Asked(x, weight, then, bias, norm)])
         shape = None if bias or add or asked.norm else self._giving(x, weight)
         if shape:
             multiply = partial(self._multiply_one, asked, y, shape=shape)
             rounded = partial(self._multiply_rounded, asked, y, shape)
-            self.hold(Roundable(multiply, y, widths={0: weight.shape[0]}, round=rounded, size=BYTES[shape.x]))
+            self.hold(Roundable(multiply, y, widths={0: weight.shape[0]}, round=rounded, size=BYTES[shape.activations]))
         else:
             self._multiply_one(asked, y, add)
         return y
@@ -73,7 +73,7 @@ class LinearRecorder(ProductRecorder):
         [x], norm = self._normed([x], norm, [weight])
         for shard in self.weights[weight.name].shards:
             product = Product(shard, weight.shape[1], 0, shard.first // 2, out, 0, then)
-            self._multiply(weight.name, [product], {"x": x, "y": y, "w": shard.slice}, norm, out="pairs")
+            self._multiply(weight.name, [product], {"x": x, "y": y, "w": shard.slice}, norm, out="gated_pairs")
         return y
 
     def linears(
@@ -103,9 +103,9 @@ class LinearRecorder(ProductRecorder):
             return results
         parts = [([asked[i] for i in members], [ys[i] for i in members]) for members in together]
         # Of several rows, kernels that overlap as two are slower as one, with the registers of both.
-        if len(parts) > 1 and self.rows <= self.tuning.beside_rows and (self.alone or not overlap):
+        if len(parts) > 1 and self.rows <= self.tuning.merged_rows and (self.alone or not overlap):
             shapes = self._shapes([some for some, _ in parts])
-            with self.beside():
+            with self.merged():
                 for (some, outs), shape in zip(parts, shapes, strict=True):
                     self._multiply_all(some, outs, shape)
         else:
@@ -113,7 +113,7 @@ class LinearRecorder(ProductRecorder):
                 self._multiply_all(some, outs)
         return results
 
-    def _shapes(self, together: Sequence[Sequence[Asked]]) -> Sequence[LinearShape | None]:
+    def _shapes(self, together: Sequence[Sequence[Asked]]) -> Sequence[GemmConfig | None]:
         """What computes products that run side by side: workgroups of one size, as the most work has."""
         every = [[shard for one in asked for shard in self.weights[one.weight.name].shards] for asked in together]
         whole = all(len(shards) == len(asked) for shards, asked in zip(every, together, strict=True))
@@ -122,13 +122,13 @@ class LinearRecorder(ProductRecorder):
         widths = [max(one.weight.shape[1] for one in asked) for asked in together]
         own = [self._shape(shards, width) for shards, width in zip(every, widths, strict=True)]
         lead = own[max(range(len(own)), key=lambda i: sum(shard.slice.nbytes for shard in every[i]))]
-        alike = [self.tuning.beside(lead, shape, shards[0].packed) for shape, shards in zip(own, every, strict=True)]
+        alike = [self.tuning.merged(lead, shape, shards[0].packed) for shape, shards in zip(own, every, strict=True)]
         fits = all(shape.workgroup_bytes <= self.device.capabilities.max_workgroup_memory for shape in alike)
         return alike if fits else own
 
     def _may_wait(self, asked: Sequence[Asked]) -> bool:
         """Whether what reads these products may be faster to compute them, too."""
-        few = (self.single or self.alone) and self.rows <= self.tuning.late_rows
+        few = (self.single or self.alone) and self.rows <= self.tuning.lora_fusion_rows
         return few and len(asked) > 1 and not any(one.norm or one.weight.shape[1] > LATE for one in asked)
 
     def _normed(
@@ -140,7 +140,7 @@ class LinearRecorder(ProductRecorder):
         width = xs[0].shape[1]
         outs = (sum(weight.shape[0] for weight in weights), *(weight.shape[0] for weight in weights))
         cases = itertools.product((16, 32), outs, (False, True))
-        shapes = [self.tuning.linear_shape(self.rows, run, out, width, packed) for run, out, packed in cases]
+        shapes = [self.tuning.gemm_config(self.rows, run, out, width, packed) for run, out, packed in cases]
         if width % 32 == 0 and all(shape.norms for shape in shapes):
             return xs, norm
         return [self._norm_once(x, norm) for x in xs], None
@@ -174,11 +174,11 @@ class LinearRecorder(ProductRecorder):
         can, width = self.device.capabilities, asked[0].x.shape[1]
         shape = self._shape(shards, width)
         own, _ = staging(shape, shards, [width], "rows", can.max_workgroup_memory)
-        memory = own.workgroup_bytes + MOMENTS * own.tb * (own.wg // own.reach)
+        memory = own.workgroup_bytes + MOMENTS * own.tb * (own.wg // own.subgroup_width)
         fits = buffers <= can.max_storage_buffers and memory <= can.max_workgroup_memory
         groups = sum(-(-shard.rows // shape.block) for shard in shards)
-        few = self.rows == 1 or min(groups, shape.most) <= MIXING_GROUPS
-        return plain and fits and few and shape.norms and not shape.rounds
+        few = self.rows == 1 or min(groups, shape.max_workgroups) <= MIXING_GROUPS
+        return plain and fits and few and shape.norms and not shape.reads_quantised
 
     def _kept(self, x: Value, add: Value) -> dict[str, Operand]:
         """What a product binds that adds a value, and puts it into a state if that is due."""
@@ -199,7 +199,7 @@ class LinearRecorder(ProductRecorder):
         most = range(0, len(asked), MATRICES)
         return [members[at : at + MATRICES] for members in classes.values() for at in most if members[at:]]
 
-    def _multiply_one(self, one: Asked, y: Value, add: Value | None = None, shape: LinearShape | None = None) -> None:
+    def _multiply_one(self, one: Asked, y: Value, add: Value | None = None, shape: GemmConfig | None = None) -> None:
         """A dispatch for each shard of a matrix."""
         out, width = one.weight.shape
         operands: dict[str, Operand] = {"x": one.x, "y": y}
@@ -212,27 +212,27 @@ class LinearRecorder(ProductRecorder):
             product = Product(shard, width, start, shard.first, out, shard.first, one.then)
             self._multiply(one.weight.name, [product], operands | {"w": shard.slice}, one.norm, shape=shape)
 
-    def _multiply_rounded(self, one: Asked, y: Value, shape: LinearShape, integers: Integers) -> None:
+    def _multiply_rounded(self, one: Asked, y: Value, shape: GemmConfig, integers: Integers) -> None:
         """The same to integers as well."""
         out, width = one.weight.shape
         [shard] = self.weights[one.weight.name].shards
         product = Product(shard, width, 0, 0, out, 0, one.then)
-        operands: dict[str, Operand] = {"x": one.x, "y": y, "integers": integers.value, "w": shard.slice}
+        operands: dict[str, Operand] = {"x": one.x, "y": y, "quantised": integers.value, "w": shard.slice}
         self._multiply(one.weight.name, [product], operands, None, integers, shape)
 
-    def _giving(self, x: Value, weight: Weight) -> LinearShape | None:
+    def _giving(self, x: Value, weight: Weight) -> GemmConfig | None:
         """A shape by which a product can write integers: a workgroup has whole chunks of its rows."""
         (out, width), shards = weight.shape, self.weights[weight.name].shards
         most = self.device.capabilities.max_workgroup_memory
         shape = self._shape(shards, width, x)
         own, _ = staging(shape, shards, [width], "rows", most)
-        if own.kernel != "linear_few" or len(shards) > 1 or out % CHUNK:
+        if own.kernel != "linear/skinny_gemm" or len(shards) > 1 or out % CHUNK:
             return None
         owned = own.block * owned_blocks(own, self.rows, out)
         fits = own.workgroup_bytes + 4 * owned * own.tb <= most
         return shape if owned % CHUNK == 0 and fits else None
 
-    def _multiply_all(self, asked: Sequence[Asked], ys: Sequence[Value], shape: LinearShape | None = None) -> None:
+    def _multiply_all(self, asked: Sequence[Asked], ys: Sequence[Value], shape: GemmConfig | None = None) -> None:
         """One dispatch for products that `_together` found, to parts of one stack."""
         if len(asked) == 1:
             self._multiply_one(asked[0], ys[0], shape=shape)

@@ -24,8 +24,12 @@ class Told:
 def looking(told: Told | None) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
     """What a kernel links, is specialised by, and binds, to norm the one row that it reads."""
     if told is None:
-        return ["x/centred", "x/moments", "x/looked"], {}, {}
-    return ["x/centred", "x/told"], {"TOLD": told.parts, "TOLD_ROWS": told.rows}, {"moments": told.moments}
+        return ["linear/prologue/single_row", "linear/row_statistics/merge", "linear/row_statistics/compute"], {}, {}
+    return (
+        ["linear/prologue/single_row", "linear/row_statistics/load"],
+        {"STATISTICS": told.parts, "STATISTICS_ROWS": told.rows},
+        {"statistics": told.moments},
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,13 +52,13 @@ class Mixing(Held):
     def mixing(self, told: "Told | None") -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
         """What the next kernel that mixes links, is specialised by, and binds."""
         one = self.rows == 1
-        look, own, told_of = looking(told) if one else (["x/moments"], {}, {})
-        parts = ["x/mixed" if one else "x/mixed_rows", *look]
+        look, own, told_of = looking(told) if one else (["linear/row_statistics/merge"], {}, {})
+        parts = ["linear/prologue/token_shift" if one else "linear/prologue/token_shift_rows", *look]
         constants, operands = self.constants | own, self.reading | told_of
         if self.noted:
-            return [*parts, "x/unnoted"], constants, operands
+            return [*parts, "linear/prologue/no_normed_row"], constants, operands
         self.noted.append(True)
-        return [*parts, "x/noted"], constants, operands | {"normed": self.normed}
+        return [*parts, "linear/prologue/store_normed_row"], constants, operands | {"normed_row": self.normed}
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -66,12 +70,12 @@ class Mixing(Held):
     def reading(self) -> dict[str, Operand]:
         """What a product binds that mixes."""
         vectors: dict[str, Operand] = {"gain": self.gain, "shift": self.shift, "mix": self.mix}
-        return vectors | {"x": self.x, "before": self.state, "segment": self.segments}
+        return vectors | {"x": self.x, "shift_state": self.state, "segment": self.segments}
 
     @property
     def keeping(self) -> dict[str, Operand]:
         """What a product binds that adds x and puts it into the state."""
-        return {"residual": self.x, "normed": self.normed, "before": self.state, "segment": self.segments}
+        return {"residual": self.x, "normed_row": self.normed, "shift_state": self.state, "segment": self.segments}
 
     @property
     def over(self) -> bool:

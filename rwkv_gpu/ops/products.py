@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 
 from ..gpu.plan import Slice
 from ..gpu.shader import Constant, Struct
-from ..gpu.tuning import MANY, LinearShape, vec
 from ..gpu.weights import Shard
+from ..kernels.tuning import MANY, GemmConfig, gemv
 from .integers import LAYING, IntegerRecorder, Roundable
 from .mixing import Mixing, Told, looking
 from .staged import staging
 from .values import Integers, Operand, Value, Words
 from .vocabulary import NUMBER, NUMBERS, Activation, LayerNorm, Rms
 
-FLOATS = vec(64, 16, 4, 4)  # where linear_dot is asked for what is no integers
-TELLING = "linear_once", "linear_row"  # kernels that can tell moments of their rows
-WORDED = *TELLING, "linear_few"  # kernels that are faster where small planes of W are bound as words, too
+FLOATS = gemv(64, 16, 4, 4)  # where linear_dot is asked for what is no integers
+TELLING = "linear/gemv_single_pass", "linear/gemv_int"  # kernels that can tell moments of their rows
+WORDED = *TELLING, "linear/skinny_gemm"  # kernels that are faster where small planes of W are bound as words, too
 WORDED_BUFFERS = 16  # that a device can bind where none of their dispatches lacks one for that
-PICKED = "format/vec4s"  # the part of a format that picks words out of vec4s
+PICKED = "formats/vec4s"  # the part of a format that picks words out of vec4s
 MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
 
 
@@ -61,7 +61,7 @@ class Table:
     @property
     def parts(self) -> tuple[str, str]:
         """What links it to a kernel."""
-        return "matrix", "matrix/known" if self.known else "matrix/told"
+        return "linear/table", "linear/table/constant" if self.known else "linear/table/uniform"
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -81,11 +81,11 @@ class Table:
 class ProductRecorder(IntegerRecorder):
     """Products whose matrices, inputs and outputs are bound."""
 
-    def _shape(self, shards: Sequence[Shard], width: int, x: Value | None = None) -> LinearShape:
+    def _shape(self, shards: Sequence[Shard], width: int, x: Value | None = None) -> GemmConfig:
         """For matrices of one dispatch, the widest of which is so wide, and what they multiply, where it is known."""
         run, packed, out = shards[0].run, shards[0].packed, sum(shard.rows for shard in shards)
         rounded = x is not None and isinstance(self.held(x), Roundable)
-        shape = self.tuning.linear_shape(self.rows, run, out, width, packed, rounded)
+        shape = self.tuning.gemm_config(self.rows, run, out, width, packed, rounded)
         return FLOATS if shape.integers and not packed else shape
 
     def _multiply(
@@ -95,14 +95,16 @@ class ProductRecorder(IntegerRecorder):
         operands: dict[str, Operand],
         norm: Rms | LayerNorm | Mixing | None,
         out: str | Integers = "rows",
-        shape: LinearShape | None = None,
+        shape: GemmConfig | None = None,
     ) -> None:
         """All the products, which share a format, by one dispatch, or one and another that joins their parts."""
         x = operands["x"]
         assert isinstance(x, Value), "x is no parameter"
         shape = shape or self._shape([p.shard for p in products], max(p.k for p in products), x)
-        if shape.rounds:
-            products, operands = self._as_integers(products, operands, norm, shape.x, shape.kernel == "linear_few")
+        if shape.reads_quantised:
+            products, operands = self._as_integers(
+                products, operands, norm, shape.activations, shape.kernel == "linear/skinny_gemm"
+            )
             norm = None
         t_blocks = -(-self.rows // shape.tb)
         groups = t_blocks * sum(-(-p.shard.rows // shape.block) for p in products)
@@ -133,7 +135,7 @@ class ProductRecorder(IntegerRecorder):
         products: Sequence[Product],
         operands: dict[str, Operand],
         out: str | Integers,
-        shape: LinearShape,
+        shape: GemmConfig,
         parts: int,
     ) -> None:
         """Workgroups of their own for each part of the columns, and a dispatch that adds up what they found."""
@@ -141,15 +143,17 @@ class ProductRecorder(IntegerRecorder):
         starts = [0, *itertools.accumulate(count * p.shard.rows for p in products)]
         found = Value((self.rows, starts[-1] // self.rows))
         cut = [replace(p, y=start) for p, start in zip(products, starts, strict=False)]
-        self._dispatch(name, cut, {"x": operands["x"], "w": operands["w"], "y": found}, None, "parts", shape, parts)
+        self._dispatch(
+            name, cut, {"x": operands["x"], "w": operands["w"], "y": found}, None, "partial_sums", shape, parts
+        )
         joined = [replace(p, x=start) for p, start in zip(products, starts, strict=False)]
         operands = {key: operand for key, operand in operands.items() if key != "w"} | {"x": found}
         lanes = self.tuning.map_lanes
-        each = _blocks(joined, lanes * (2 if out == "pairs" else 1))
+        each = _blocks(joined, lanes * (2 if out == "gated_pairs" else 1))
         table = Table.of(joined, each, self.rows, self.rows, parts)
         self.record(
             name,
-            ("linear_join", "lanes/plain", *table.parts, *_outputs(out, operands, self.rows)),
+            ("linear/splitk_reduce", "lib/lanes/plain", *table.parts, *_outputs(out, operands, self.rows)),
             {"WG": lanes} | table.constants | NUMBERS,
             operands | table.operands,
             groups=table.blocks * self.rows,
@@ -162,7 +166,7 @@ class ProductRecorder(IntegerRecorder):
         operands: dict[str, Operand],
         norm: Rms | LayerNorm | Mixing | None,
         out: str | Integers,
-        shape: LinearShape,
+        shape: GemmConfig,
         parts: int = 1,
     ) -> None:
         """One dispatch for all the products, which share a format."""
@@ -177,11 +181,11 @@ class ProductRecorder(IntegerRecorder):
             block *= owned
         table = Table.of(
             products,
-            _blocks(products, block, max(1, shape.most // t_blocks)),
+            _blocks(products, block, max(1, shape.max_workgroups // t_blocks)),
             t_blocks,
             self.rows,
             parts,
-            shape.kernel == "linear_few",
+            shape.kernel == "linear/skinny_gemm",
         )
         format_parts, words = self._format(shard, shape.kernel, operands["w"])
         linked = [*format_parts, *table.parts, *_outputs(out, operands, self.rows), *shape.parts]
@@ -189,18 +193,18 @@ class ProductRecorder(IntegerRecorder):
         if isinstance(out, Integers):
             linked += [part for part in LAYING if part not in linked]
             constants |= out.constants | {"OWNED": owned}
-        elif shape.kernel == "linear_few":
-            linked.append("few/apart")
+        elif shape.kernel == "linear/skinny_gemm":
+            linked.append("linear/epilogue/no_quantise")
         constants |= {"PADDED": int(any(width % 32 for width in widths))}
         if staged:
             linked += staged.parts
             constants |= staged.constants
-        if shape.kernel == "linear_once":
+        if shape.kernel == "linear/gemv_single_pass":
             constants["WIDTH"] = widths[0]
         if shape.kernel in TELLING:
             told = self._told_of(operands, shard.rows == products[0].stride, table.blocks, shape.block)
-            linked.append("tell/moments" if told else "tell/none")
-            operands = operands | ({"moments": told.moments} if told else {})
+            linked.append("linear/row_statistics/emit" if told else "linear/row_statistics/no_emit")
+            operands = operands | ({"statistics": told.moments} if told else {})
         reading, own, read = self._reading(norm, operands["x"], widths, shape)
         linked, constants, operands = [*linked, *reading], constants | own, operands | read
         self.record(
@@ -209,7 +213,7 @@ class ProductRecorder(IntegerRecorder):
             constants,
             operands | words | table.operands,
             groups=table.blocks * t_blocks * parts,
-            fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at != "before"),
+            fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at != "shift_state"),
             row_flops=sum(2 * p.shard.rows * p.k for p in products),
             shared_bytes=shape.workgroup_bytes + (staged.nbytes if staged else 0),
         )
@@ -219,13 +223,17 @@ class ProductRecorder(IntegerRecorder):
         room = self.device.capabilities.max_storage_buffers >= WORDED_BUFFERS
         if not room or kernel not in WORDED or PICKED not in shard.parts:
             return shard.parts, {}
-        return ["format/words" if part == PICKED else part for part in shard.parts], {"words": w}
+        return ["formats/words" if part == PICKED else part for part in shard.parts], {"words": w}
 
     def _reading(
-        self, norm: Rms | LayerNorm | Mixing | None, x: Operand, widths: Sequence[int], shape: LinearShape
+        self, norm: Rms | LayerNorm | Mixing | None, x: Operand, widths: Sequence[int], shape: GemmConfig
     ) -> tuple[list[str], dict[str, Constant], dict[str, Operand]]:
         """What a kernel links, is specialised by, and binds, to read x: as it is, normed, or mixed."""
-        parts = ["norm/rms" if isinstance(norm, Rms) else "norm/none"] if shape.norms and not shape.rounds else []
+        parts = (
+            ["linear/prologue/rms_norm" if isinstance(norm, Rms) else "linear/prologue/no_norm"]
+            if shape.norms and not shape.reads_quantised
+            else []
+        )
         if isinstance(norm, Mixing):
             mixing, constants, operands = norm.mixing(self._told.get(norm.x))
             return [*parts, *mixing], constants, operands
@@ -233,9 +241,12 @@ class ProductRecorder(IntegerRecorder):
             look, constants, operands = looking(self._told.get(x) if isinstance(x, Value) else None)
             constants |= {"D": widths[0], "EPS": float(norm.eps)}
             operands |= {"gain": self.vector(norm.weight), "shift": self.vector(norm.bias)}
-            return [*parts, "x/normed", *look], constants, operands
-        if not shape.rounds:
-            parts += ["x/plain", "x/scalar" if any(width % 4 for width in widths) else "x/vec4"]
+            return [*parts, "linear/prologue/layer_norm", *look], constants, operands
+        if not shape.reads_quantised:
+            parts += [
+                "linear/prologue/plain",
+                "lib/rows/scalar" if any(width % 4 for width in widths) else "lib/rows/vec4",
+            ]
         if norm is None:
             return parts, {}, {}
         return parts, {"EPS": float(norm.eps)}, {"gain": self.vector(norm.weight)}
@@ -243,7 +254,7 @@ class ProductRecorder(IntegerRecorder):
     def _told_of(self, operands: Mapping[str, Operand], whole: bool, blocks: int, block: int) -> Told | None:
         """Where a dispatch tells moments of the row that it writes, if it adds to one that was mixed: so will it be."""
         y = operands["y"]
-        if not isinstance(y, Value) or not (self.alone and self.tells and "before" in operands):
+        if not isinstance(y, Value) or not (self.alone and self.tells and "shift_state" in operands):
             return None
         if not whole or blocks * block < y.shape[1]:
             return None
@@ -251,23 +262,27 @@ class ProductRecorder(IntegerRecorder):
         return self._told[y]
 
 
-def owned_blocks(shape: LinearShape, rows: int, out: int) -> int:
+def owned_blocks(shape: GemmConfig, rows: int, out: int) -> int:
     """Blocks of rows of W, of which there are so many, side by side for a workgroup of linear_few."""
     blocks = -(-out // shape.block)
-    return -(-blocks // min(blocks, max(1, shape.most // -(-rows // shape.tb))))
+    return -(-blocks // min(blocks, max(1, shape.max_workgroups // -(-rows // shape.tb))))
 
 
 def _outputs(out: str | Integers, operands: Mapping[str, Operand], rows: int) -> list[str]:
     """The parts of a kernel that say what becomes of a sum."""
     if isinstance(out, Integers):
-        return ["out/integers", "activation"]
-    parts = [f"out/{out}"]
-    if out != "parts":
-        parts.append("activation")
+        return ["linear/epilogue/quantise", "lib/activation"]
+    parts = [f"linear/epilogue/{out}"]
+    if out != "partial_sums":
+        parts.append("lib/activation")
     if out == "rows":
-        parts.append("bias/vector" if "bias" in operands else "bias/none")
-        kept = ("kept" if rows == 1 else "kept_rows") if "before" in operands else "rows"
-        parts.append(f"residual/{kept}" if "residual" in operands else "residual/none")
+        parts.append("linear/epilogue/bias" if "bias" in operands else "linear/epilogue/no_bias")
+        kept = (
+            ("residual_save_state" if rows == 1 else "residual_save_state_rows")
+            if "shift_state" in operands
+            else "residual"
+        )
+        parts.append(f"linear/epilogue/{kept}" if "residual" in operands else "linear/epilogue/no_residual")
     return parts
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..gpu.cost import NO_CONTEXT_COST, ContextCost
 from ..gpu.device import Buffer, Device
 from ..gpu.liveness import Assignment, Life, apart, assign
 from ..gpu.plan import Dispatch, Grid, Output, Plan, Slice, StepBuffer
-from ..gpu.reach import NO_REACH, Reach
 from ..gpu.shader import Constant, link
-from ..gpu.tuning import Tuning
 from ..gpu.weights import Weights
+from ..kernels.tuning import Tuning
 from .held import Held
 from .mixing import MIXING_BUFFERS, Told
 from .sampler_state import GpuSamplerState
@@ -118,7 +118,7 @@ class Recording:
     @property
     def tells(self) -> bool:
         """Whether products tell moments of the rows that they add to, for others that mix those."""
-        return self.tuning.mixes_ahead and self.device.capabilities.max_storage_buffers >= MIXING_BUFFERS + 2
+        return self.tuning.fuses_token_shift and self.device.capabilities.max_storage_buffers >= MIXING_BUFFERS + 2
 
     @contextlib.contextmanager
     def layer(self, index: int) -> Iterator[None]:
@@ -194,7 +194,7 @@ class Recording:
         grid = fold(step.groups, self.device.capabilities.max_workgroups)
         moved = step.fixed_bytes, step.row_bytes, step.row_flops
         pipeline = self.device.pipeline(step.linked)
-        return Dispatch(step.name, pipeline, bound, grid, *moved, step.picked, step.reach)
+        return Dispatch(step.name, pipeline, bound, grid, *moved, step.picked, step.context_cost)
 
     def _results(self, value: Value, turns: int) -> Slice:
         """Memory for what each turn gives."""
@@ -241,7 +241,7 @@ class Recording:
         fixed_bytes: int | None = None,
         row_bytes: int = 0,
         row_flops: int = 0,
-        reach: Reach = NO_REACH,
+        context_cost: ContextCost = NO_CONTEXT_COST,
         shared_bytes: int | None = None,
     ) -> None:
         """One dispatch of `groups` workgroups; `shader` is the kernel and its parts, operands go by binding name.
@@ -249,7 +249,7 @@ class Recording:
         The rows of its values are counted as moved; `row_bytes` are those of a row beyond them.
         """
         kernel, *parts = shader
-        linked = link(kernel, [*parts, "step"], constants)
+        linked = link(kernel, [*parts, "lib/step"], constants)
         bindings = linked.bindings()
         numbers = {binding.name: number for number, binding in bindings.items() if number}
         assert numbers.keys() == operands.keys(), f"{linked.name} binds {sorted(numbers)}, given {sorted(operands)}"
@@ -258,7 +258,8 @@ class Recording:
         weights = sum(operand.nbytes for operand in operands.values() if isinstance(operand, Slice))
         self._steps.append(
             Step(
-                name=self._prefix + " ".join(filter(None, [_short(name), kernel + _format_suffix(parts)])),
+                name=self._prefix
+                + " ".join(filter(None, [_short(name), kernel.rpartition("/")[2] + _format_suffix(parts)])),
                 linked=linked,
                 bindings=bindings,
                 operands={numbers[which]: operand for which, operand in operands.items()},
@@ -267,13 +268,13 @@ class Recording:
                 row_bytes=row_bytes + sum(o.row_bytes for o in operands.values() if isinstance(o, Value)),
                 row_flops=row_flops,
                 picked=self._picked,
-                reach=reach,
+                context_cost=context_cost,
                 shared_bytes=shared_bytes,
             )
         )
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
+    def merged(self) -> Iterator[None]:
         """What is recorded meanwhile may run side by side: as one dispatch, as far as one can hold it."""
         first = len(self._steps)
         yield
@@ -297,7 +298,7 @@ class Recording:
             width = part.shape[1]
             groups = -(-self.rows * width // (4 * lanes))
             constants: dict[str, Constant] = {"D": width, "WG": lanes}
-            self.record("", ("copy_rows", "lanes/plain"), constants, {"x": value, "y": part}, groups=groups)
+            self.record("", ("dense/copy_rows", "lib/lanes/plain"), constants, {"x": value, "y": part}, groups=groups)
         return parts
 
     def continue_picked(self) -> None:
@@ -322,5 +323,5 @@ def _short(name: str) -> str:
 
 
 def _format_suffix(parts: Sequence[str]) -> str:
-    formats = [part.removeprefix("format/") for part in parts if part.startswith("format/")]
+    formats = [part.removeprefix("formats/") for part in parts if part.startswith("formats/")]
     return f".{formats[0]}" if formats else ""

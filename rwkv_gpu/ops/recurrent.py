@@ -5,8 +5,8 @@ from functools import partial
 
 import numpy as np
 
+from ..gpu.cost import ContextCost
 from ..gpu.plan import Slice
-from ..gpu.reach import Reach
 from ..gpu.shader import Constant
 from .integers import LAYING, IntegerRecorder
 from .late import LOADS, Late
@@ -36,8 +36,8 @@ class RecurrentRecorder(IntegerRecorder):
     ) -> tuple[Value, ...]:
         whole, parts = stack(self.rows, [mix.shape[1]] * mix.shape[0])
         norm = partial(self._norm_shift_mix, x, weight, bias, eps, mix, state, whole)
-        few = self.alone or (self.single and self.rows <= self.tuning.mixes_rows)
-        if not (self.tuning.mixes_ahead and few and mix.shape[1] % GRAIN == 0):
+        few = self.alone or (self.single and self.rows <= self.tuning.token_shift_rows)
+        if not (self.tuning.fuses_token_shift and few and mix.shape[1] % GRAIN == 0):
             self.hold_or_round(norm, whole, self.states[state.name], {p.offset // 4: p.shape[1] for p in parts})
             return parts
         self.hold(
@@ -70,17 +70,17 @@ class RecurrentRecorder(IntegerRecorder):
         integers: Integers | None,
     ) -> None:
         mixes, width = mix.shape
-        parts: tuple[str, ...] = ("mixed/floats",)
+        parts: tuple[str, ...] = ("rwkv/shift_output/floats",)
         also: dict[str, Operand] = {}
         constants: dict[str, Constant] = {}
         if integers:
             apart = _apart(Value((self.rows, width))) // 4
             starts = tuple(integers.starts.get(m * apart, ABSENT) for m in range(MIXES))
-            parts, also = ("mixed/integers", *LAYING), {"integers": integers.value}
+            parts, also = ("rwkv/shift_output/quantise", *LAYING), {"quantised": integers.value}
             constants = integers.constants | {"STARTS": starts}
         self.record(
             weight.name,
-            ("norm_shift_mix", f"lanes/{self.tuning.reduce}", *parts),
+            ("rwkv/norm_shift_mix", f"lib/lanes/{self.tuning.reduce}", *parts),
             {"D": width, "MIXES": mixes, "EPS": float(eps), "WG": self.tuning.row_lanes} | constants,
             also
             | {
@@ -99,7 +99,7 @@ class RecurrentRecorder(IntegerRecorder):
 
     def time_mix(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
         heads, size, _ = state.shape
-        if (self.single or self.alone) and self.tuning.head_side:
+        if (self.single or self.alone) and self.tuning.state_lanes_per_row:
             return self._time_mix_soon(x, vectors, eps, state)
         assert not self.device.capabilities.software or self.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
         y = Value(x.r.shape)
@@ -119,11 +119,11 @@ class RecurrentRecorder(IntegerRecorder):
             operands["v_first"] = x.v_first
         split, rows = self._spread(size)
         parts = (
-            "time_mix/gate" if x.gate is not None else "time_mix/no_gate",
-            "time_mix/first_value" if x.v_gate is not None else "time_mix/own_value",
-            "time_mix/row_subgroup" if split > 1 else "time_mix/row_lane",
-            {1: "time_mix/one_row", 4: "time_mix/four_rows"}[rows],
-            "lanes/plain",
+            "rwkv/gate/gate" if x.gate is not None else "rwkv/gate/none",
+            "rwkv/value/first_layer" if x.v_gate is not None else "rwkv/value/own",
+            "rwkv/row_sum/subgroup" if split > 1 else "rwkv/row_sum/lane",
+            {1: "rwkv/tile/one_row", 4: "rwkv/tile/four_rows"}[rows],
+            "lib/lanes/plain",
         )
         constants: dict[str, Constant] = {
             "H": heads, "N": size, "EPS": float(eps), "BLOCK": BLOCK_FLOATS // size,
@@ -131,13 +131,13 @@ class RecurrentRecorder(IntegerRecorder):
         }  # fmt: skip
         self.record(
             state.name,
-            ("time_mix", *parts),
+            ("rwkv/time_mix", *parts),
             {**constants, **{name: _part(value) for name, value in {**rkv, **gates}.items()}},
             operands,
             groups=self.max_segments * heads,
             fixed_bytes=5 * heads * size * 4,
             row_flops=heads * size * size * 8,
-            reach=Reach(sequence_bytes=2 * 4 * heads * size * size),
+            context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * size),
         )
         return y
 
@@ -153,12 +153,13 @@ class RecurrentRecorder(IntegerRecorder):
     ) -> None:
         """Second halves of LoRAs are computed on the way, where they are held back."""
         heads, size, _ = state.shape
-        side, rows = self._spread_one(size)
-        late = self._late(x, size, side)
+        lanes_per_row, rows = self._spread_one(size)
+        late = self._late(x, size, lanes_per_row)
         rkv = self._stacked({"R": x.r, "K": x.k, "V": x.v})
         constants: dict[str, Constant] = {
-            "H": heads, "N": size, "EPS": float(eps), "SIDE": side, "ROWS": rows, "WG": size // rows * side,
-            "SUBGROUP": self.device.capabilities.reach,
+            "H": heads, "N": size, "EPS": float(eps), "LANES_PER_ROW": lanes_per_row, "ROWS": rows,
+            "WG": size // rows * lanes_per_row,
+            "SUBGROUP": self.device.capabilities.subgroup_width,
         }  # fmt: skip
         operands: dict[str, Operand] = {
             "rkv": rkv["R"].root, "vectors": self.vector(vectors), "state": self.states[state.name], "y": y,
@@ -167,10 +168,10 @@ class RecurrentRecorder(IntegerRecorder):
         if x.v_first is not None:
             operands["v_first"] = x.v_first
         if integers:
-            operands["integers"] = integers.value
+            operands["quantised"] = integers.value
             constants |= integers.constants
         if late:
-            constants |= late.constants(side)
+            constants |= late.constants(lanes_per_row)
             operands |= late.operands(vectors, heads * size)
         else:
             given = [x.w, x.a, x.gate, x.v_gate]
@@ -181,29 +182,29 @@ class RecurrentRecorder(IntegerRecorder):
         self.record(
             state.name,
             (
-                "time_mix_one",
-                "time_mix/one_alone" if self.rows == 1 else "time_mix/one_of_many",
-                *(late.parts if late else ("time_mix/one_given",)),
-                "time_mix/one_first_value" if x.v_first is not None else "time_mix/one_own_value",
-                "reach/subgroup" if side > 1 else "reach/lane",
-                *(("time_mix/integers", *LAYING[:2]) if integers else ("time_mix/floats",)),
-                "lanes/plain",
+                "rwkv/time_mix_decode",
+                "rwkv/decode/single_row" if self.rows == 1 else "rwkv/decode/several_rows",
+                *(late.parts if late else ("rwkv/decode/gates",)),
+                "rwkv/decode/first_layer_value" if x.v_first is not None else "rwkv/decode/own_value",
+                "lib/sum/subgroup" if lanes_per_row > 1 else "lib/sum/single_lane",
+                *(("rwkv/decode/quantise", *LAYING[:2]) if integers else ("rwkv/decode/floats",)),
+                "lib/lanes/plain",
             ),
             {**constants, **{name: value.offset // 16 for name, value in rkv.items()}},
             operands,
             groups=self.rows * heads,
             fixed_bytes=5 * heads * size * 4 + (late.nbytes if late else 0),
             row_flops=heads * size * (size * 8 + 2 * sum(late.ranks if late else ())),
-            reach=Reach(sequence_bytes=2 * 4 * heads * size * size),
+            context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * size),
         )
 
-    def _late(self, x: Mixed[Value], head_size: int, side: int) -> Late | None:
+    def _late(self, x: Mixed[Value], head_size: int, lanes_per_row: int) -> Late | None:
         """The second halves of LoRAs that nobody has computed yet, where the time mix of so few rows does it faster."""
         held = self.held(x.w)
-        if self.rows > self.tuning.late_rows or not isinstance(held, HeldProducts):
+        if self.rows > self.tuning.lora_fusion_rows or not isinstance(held, HeldProducts):
             return None
         late = Late.of(held, (x.w, x.a, x.gate, x.v_gate), self.weights)
-        if late is None or head_size * side * late.turns(side) > LOADS:
+        if late is None or head_size * lanes_per_row * late.turns(lanes_per_row) > LOADS:
             return None
         self.take(held)
         return late
@@ -215,7 +216,7 @@ class RecurrentRecorder(IntegerRecorder):
         y = Value((self.max_outputs, x.shape[1]))
         self.record(
             "",
-            ("pick", "lanes/plain"),
+            ("dense/pick", "lib/lanes/plain"),
             {"D": x.shape[1], "WG": self.tuning.map_lanes},
             {"x": x, "output_rows": self.input("output_rows", np.uint32, (self.max_outputs,)), "y": y},
             groups=self.max_outputs,
@@ -235,10 +236,10 @@ class RecurrentRecorder(IntegerRecorder):
     def _spread_one(self, head_size: int) -> tuple[int, int]:
         """The same for one row of each sequence, where lanes that share a row of the state have its channel, too."""
         can = self.device.capabilities
-        side, rows = min(self.tuning.head_side, can.reach), self.tuning.head_rows
-        while head_size // rows * side > can.max_invocations:
+        lanes_per_row, rows = min(self.tuning.state_lanes_per_row, can.subgroup_width), self.tuning.state_rows_per_lane
+        while head_size // rows * lanes_per_row > can.max_invocations:
             rows *= 2
-        return side, rows
+        return lanes_per_row, rows
 
     def _stacked(self, values: dict[str, Value]) -> dict[str, Value]:
         """The same values, of one shape, as parts of one stack; copied where they lie otherwise."""

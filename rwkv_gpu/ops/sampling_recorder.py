@@ -37,16 +37,16 @@ OWN: dict[str, dict[str, Constant]] = {
     "remember": {"RING": RING},
     "truncate": {"FEW": FEW},
     "list": {"LIST": LIST},
-    "list_joined": {"LIST": LIST},
+    "list_coherent": {"LIST": LIST},
 }
 BOUND = {
     "adjust": ("counts",),
     "masked": ("masks",),
-    "apart": ("parts",),
-    "joined": ("parts", "done"),
+    "next_dispatch": ("parts",),
+    "last_workgroup": ("parts", "done"),
     "list": ("list",),
-    "list_joined": ("list",),
-    "choice": ("chosen", "said"),
+    "list_coherent": ("list",),
+    "choice": ("chosen", "sampled"),
 }
 
 
@@ -66,12 +66,12 @@ class SamplingRecorder(Recording):
             "parts": Value((rows, 8 * blocks)),
             "list": Value((rows, 1 + 2 * LIST, 2), np.uint32),
             "chosen": chosen,
-            "said": self.sampler_state.sampled,
+            "sampled": self.sampler_state.sampled,
             "done": Computed(("none done", rows), partial(np.zeros, rows, np.uint32)),
         }
         if how == "masked":
             operands["masks"] = self.input("masks", np.uint32, (rows, -(-vocabulary // 32)))
-        adjusting = ("plain",) if how == "plain" else ("adjust", "masked" if how == "masked" else "open")
+        adjusting = ("unadjusted",) if how == "plain" else ("adjust", "masked" if how == "masked" else "no_mask")
         choosing = ("choice",) if how == "plain" else ("choice", "remember")
         several = "workgroup" if self.tuning.reduce == "workgroup" else "subgroup"
         cutting = ("order", "truncate", f"subtotal_{several}")
@@ -81,27 +81,27 @@ class SamplingRecorder(Recording):
             bound = ("logits", "draws", *(name for part in parts for name in BOUND.get(part, ())))
             own = {name: value for part in parts for name, value in OWN.get(part, {}).items()}
             constants = {"V": vocabulary, "BLOCKS": blocks, "SPAN": SPAN, "WG": lanes[1], **CONSTANTS, **own}
-            shader = (kernel, *(f"sampling/{part}" for part in parts), f"lanes/{lanes[0]}")
+            shader = (kernel, *(f"sampling/{part}" for part in parts), f"lib/lanes/{lanes[0]}")
             self.record("", shader, constants, {name: operands[name] for name in bound}, groups=groups)
 
         cuts = how != "plain"
         if self._joins(len(operands)):
-            record("sample_blocks", ("joined", *choosing, "uncut"), lanes, rows * blocks)
+            record("sampling/sample_blocks", ("last_workgroup", *choosing, "no_truncation"), lanes, rows * blocks)
             if cuts:
-                listing = ("list_joined", "joined", *choosing, *cutting)
-                record("sample_list", listing, lanes, rows * blocks)
+                listing = ("list_coherent", "last_workgroup", *choosing, *cutting)
+                record("sampling/sample_list", listing, lanes, rows * blocks)
             return chosen
-        record("sample_blocks", ("apart", "unchosen"), lanes, rows * blocks)
+        record("sampling/sample_blocks", ("next_dispatch", "no_choice"), lanes, rows * blocks)
         if cuts:
-            record("sample_list", ("list", "apart", "unchosen", "order"), lanes, rows * blocks)
-        last = ("list", *cutting) if cuts else ("uncut",)
-        record("sample_row", ("apart", *choosing, *last), (several, self._lanes), rows)
+            record("sampling/sample_list", ("list", "next_dispatch", "no_choice", "order"), lanes, rows * blocks)
+        last = ("list", *cutting) if cuts else ("no_truncation",)
+        record("sampling/sample_row", ("next_dispatch", *choosing, *last), (several, self._lanes), rows)
         return chosen
 
     def _joins(self, buffers: int) -> bool:
         """Whether the workgroup of a row that is done last chooses its token."""
         can = self.device.capabilities
-        return self.tuning.one_joins and can.coherent and can.max_storage_buffers >= buffers
+        return self.tuning.last_workgroup_joins and can.coherent and can.max_storage_buffers >= buffers
 
     @property
     def _lanes(self) -> int:

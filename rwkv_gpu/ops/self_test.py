@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..gguf.formats import FORMATS
-from ..gpu.defaults import default_tuning
 from ..gpu.device import Device
-from ..gpu.tuned import Tuned
-from ..gpu.tuning import COOP, MANY, TILE, LinearShape, Tuning, row, vec
 from ..gpu.weights import Weights, upload_tensor, upload_weights
+from ..kernels.defaults import default_tuning
+from ..kernels.tuned import Tuned
+from ..kernels.tuning import COOP, MANY, TILE, GemmConfig, Tuning, gemv, gemv_int
 from .recorder import Recorder
 from .recording import Scratch
 from .vocabulary import Weight
@@ -18,7 +18,7 @@ from .vocabulary import Weight
 # float16 rounds a product by 1/2048 of itself; a wrong layout or a lost fragment is off by its whole.
 TOLERANCE = 5e-3
 ROUNDED = {"int8": 5e-2, "int16": 1e-3}  # what rows of x as integers may be off by
-INTEGERS = ("linear_row", "linear_few", "linear_dot")
+INTEGERS = ("linear/gemv_int", "linear/skinny_gemm", "linear/gemm_int8")
 ROWS = 3  # of x, where a kernel takes several
 SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # of a block: where they lie, and what they are
 
@@ -48,10 +48,15 @@ def integers_work(device: Device, tuning: Tuning) -> bool:
     """
     every = [shape for _, shape in (*tuning.linear_packed, *tuning.linear_sized) if shape.kernel in INTEGERS]
     for _, shape in tuning.experts:
-        if shape.kernel == "experts_row":  # which makes integers of x and multiplies them by the same parts
-            every.append(row(shape.wg, shape.side, shape.r, reach=shape.reach, most=MANY))
+        if shape.kernel == "moe/expert_gemv_int":  # which makes integers of x and multiplies them by the same parts
+            every.append(
+                gemv_int(
+                    shape.wg, shape.lanes_per_row, shape.r, subgroup_width=shape.subgroup_width, max_workgroups=MANY
+                )
+            )
     ways = {
-        (shape.kernel, shape.rounds, shape.copies) if shape.kernel == "linear_few" else shape: shape for shape in every
+        (shape.kernel, shape.reads_quantised, shape.copies) if shape.kernel == "linear/skinny_gemm" else shape: shape
+        for shape in every
     }
     return not ways or all(_integers_agree(device, list(ways.values()), name) for name in SCALES)
 
@@ -60,11 +65,11 @@ def without_integers(tuning: Tuning) -> Tuning:
     """The same with floats for all rows of x."""
     sized = tuple(one for one in tuning.linear_sized if one[1].kernel not in INTEGERS)
     *few, (most, tile) = tuning.experts
-    experts = (*(one for one in few if one[1].kernel != "experts_row"), (most, tile.of_floats))
+    experts = (*(one for one in few if one[1].kernel != "moe/expert_gemv_int"), (most, tile.of_floats))
     return replace(tuning, linear_packed=(), linear_sized=sized, experts=experts)
 
 
-def _integers_agree(device: Device, shapes: Sequence[LinearShape], name: str) -> bool:
+def _integers_agree(device: Device, shapes: Sequence[GemmConfig], name: str) -> bool:
     """Over gate and up in pairs, or alone where the kernel has no pairs, with rows that fill no workgroup."""
     rng = np.random.default_rng(0)
     fmt = next(fmt for fmt in FORMATS.values() if fmt.name == name)
@@ -76,16 +81,16 @@ def _integers_agree(device: Device, shapes: Sequence[LinearShape], name: str) ->
     weights.add("w", upload_tensor(device, fmt, raw, (74, 2048)))
     x = rng.standard_normal((ROWS, 2048), dtype=np.float32) / 64
     for shape in shapes:
-        rows = 1 if shape.kernel == "linear_row" else ROWS
-        pairs = not (shape.kernel == "linear_row" and shape.ahead > 1)
-        floats, integers = (_products(device, weights, s, x[:rows], pairs) for s in (vec(64, 16, 2, 1), shape))
+        rows = 1 if shape.kernel == "linear/gemv_int" else ROWS
+        pairs = not (shape.kernel == "linear/gemv_int" and shape.prefetch_depth > 1)
+        floats, integers = (_products(device, weights, s, x[:rows], pairs) for s in (gemv(64, 16, 2, 1), shape))
         off = np.abs(floats - integers).max()
-        if not (np.isfinite(integers).all() and off < ROUNDED[shape.x] * np.abs(floats).max()):
+        if not (np.isfinite(integers).all() and off < ROUNDED[shape.activations] * np.abs(floats).max()):
             return False
     return True
 
 
-def _products(device: Device, weights: Weights, shape: LinearShape, x: np.ndarray, pairs: bool) -> np.ndarray:
+def _products(device: Device, weights: Weights, shape: GemmConfig, x: np.ndarray, pairs: bool) -> np.ndarray:
     tuning = default_tuning(device.capabilities).only(shape)
     recorder = Recorder(device, weights, len(x), Scratch(device), tuning)
     rows, weight = recorder.input("x", np.float32, x.shape), Weight("w", weights["w"].shape)
@@ -127,7 +132,7 @@ def _agree(device: Device, rows: int, out: int, width: int) -> bool:
     return bool(np.isfinite(fast).all() and np.abs(plain - fast).max() < TOLERANCE * np.abs(plain).max())
 
 
-def _multiply(device: Device, shape: LinearShape, w: np.ndarray, x: np.ndarray) -> np.ndarray:
+def _multiply(device: Device, shape: GemmConfig, w: np.ndarray, x: np.ndarray) -> np.ndarray:
     tuning = Tuning(64, 64, "workgroup", ((MANY, shape),))
     recorder = Recorder(device, upload_weights(device, {"w": w}), len(x), Scratch(device), tuning)
     y = recorder.linear(recorder.input("x", np.float32, x.shape), Weight("w", w.shape))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
-from ..gpu.tuning import Tuning
+from ..kernels.tuning import Tuning
 from .vocabulary import PAGE, Attention, Cache
 
 QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one
@@ -28,9 +28,9 @@ class Spread:
     rows: int = 1  # of a workgroup
     grain: int = PAGE  # a run of the context is a multiple of so many positions
     runs: int = 1  # at most
-    side: int = 0  # lanes that share a key; none where every lane has keys of its own
+    lanes_per_key: int = 0  # lanes that share a key; none where every lane has keys of its own
     lanes: int = 0  # of a workgroup of such lanes
-    ahead: int = 0  # keys that such a lane loads at a time
+    prefetch_depth: int = 0  # keys that such a lane loads at a time
     joins: bool = False  # whether the kernel that attends joins the runs
 
     @property
@@ -64,35 +64,52 @@ def prompt_spread(cache: Cache, how: Attention) -> Spread:
 def decode_spread(cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning, can: Capabilities) -> Spread:
     """For a plan whose sequences have one row, and so many pages at most: cut into runs where that is worth it."""
     sharing = how.heads // cache.heads
-    lanes, ahead = tuning.one_lanes, tuning.one_ahead
-    if min(tuning.one_side, can.reach) > 1:
-        shared, side = _sharing_keys(sharing, cache.size, tuning, can)
-        grain = tuning.attend_run
-        if side == cache.size // 8 <= tuning.one_side // 2:  # a small head has as much on its way by half the lanes
-            lanes, ahead = max(can.reach, lanes // 2), 2 * ahead
+    lanes, prefetch_depth = tuning.decode_lanes, tuning.decode_prefetch
+    if min(tuning.decode_lanes_per_key, can.subgroup_width) > 1:
+        shared, lanes_per_key = _sharing_keys(sharing, cache.size, tuning, can)
+        grain = tuning.attention_run
+        if (
+            lanes_per_key == cache.size // 8 <= tuning.decode_lanes_per_key // 2
+        ):  # a small head has as much on its way by half the lanes
+            lanes, prefetch_depth = max(can.subgroup_width, lanes // 2), 2 * prefetch_depth
     else:
-        shared, side = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size)), 0
-        grain = -(-tuning.attend_run // PAGE) * PAGE
-    wanted = min(MOST_RUNS, max(4, tuning.attend_groups * shared // (rows * how.heads)))
+        shared, lanes_per_key = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size)), 0
+        grain = -(-tuning.attention_run // PAGE) * PAGE
+    wanted = min(MOST_RUNS, max(4, tuning.attention_groups * shared // (rows * how.heads)))
     runs = min(wanted, -(-pages * PAGE // grain))
-    joins = side > 0 and tuning.one_joins and can.coherent and can.max_storage_buffers >= JOINED_BUFFERS
+    joins = (
+        lanes_per_key > 0 and tuning.last_workgroup_joins and can.coherent and can.max_storage_buffers >= JOINED_BUFFERS
+    )
     if runs <= (1 if joins else SHORT_RUNS):
         runs, joins = 1, False
-    return Spread(how.heads, cache.heads, cache.size, how.window, shared, 1, grain, runs, side, lanes, ahead, joins)
+    return Spread(
+        how.heads,
+        cache.heads,
+        cache.size,
+        how.window,
+        shared,
+        1,
+        grain,
+        runs,
+        lanes_per_key,
+        lanes,
+        prefetch_depth,
+        joins,
+    )
 
 
 def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int]:
     """Heads of a workgroup and lanes that share a key: as many heads as registers and memory have room for."""
-    sides = [n for n in (1, 2, 4, 8, 16, 32) if n <= can.reach and size // 8 % n == 0]
-    subgroups = tuning.one_lanes // can.reach
+    sides = [n for n in (1, 2, 4, 8, 16, 32) if n <= can.subgroup_width and size // 8 % n == 0]
+    subgroups = tuning.decode_lanes // can.subgroup_width
     most = max(1, LANE_FLOATS * sides[-1] // size)
     if _divisor(sharing, most) <= most // 2:
         most *= 2  # rather than look at the same keys three times
     while most > 1 and one_bytes(most, size, subgroups) > can.max_workgroup_memory:
         most -= 1
     shared = _divisor(sharing, most)
-    wanted = max(tuning.one_side, -(-shared * size // LANE_FLOATS))
-    return shared, max(side for side in sides if side <= wanted)
+    wanted = max(tuning.decode_lanes_per_key, -(-shared * size // LANE_FLOATS))
+    return shared, max(lanes_per_key for lanes_per_key in sides if lanes_per_key <= wanted)
 
 
 def one_bytes(shared: int, size: int, subgroups: int) -> int:

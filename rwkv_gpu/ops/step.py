@@ -4,11 +4,11 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..gpu.beside import lanes, side_by_side
+from ..gpu.cost import ContextCost
 from ..gpu.device import Capabilities
 from ..gpu.liveness import Life
+from ..gpu.merge import lanes, merge
 from ..gpu.plan import Slice
-from ..gpu.reach import Reach
 from ..gpu.shader import Binding, Linked
 from .values import Operand, Value
 
@@ -28,7 +28,7 @@ class Step:
     row_bytes: int
     row_flops: int
     picked: bool  # runs over the rows that were picked
-    reach: Reach
+    context_cost: ContextCost
     shared_bytes: int | None  # of workgroup memory, where it is known
 
     @property
@@ -56,14 +56,14 @@ def together(one: Step, other: Step, can: Capabilities) -> Step | None:
         return None
     bound = {pair: number for number, pair in first.bound.items()}
     same = [(n, bound[pair]) for n, pair in second.bound.items() if pair in bound]
-    both = side_by_side(first.linked, second.linked, (first.groups, second.groups), ((0, 0), *same))
+    both = merge(first.linked, second.linked, (first.groups, second.groups), ((0, 0), *same))
     bindings = both.linked.bindings()
     buffers = sum(binding.access != "uniform" for binding in bindings.values())
     shared = first.shared_bytes + second.shared_bytes * both.memory
     if buffers > can.max_storage_buffers or shared > can.max_workgroup_memory:
         return None
     return Step(
-        name=f"{first.name} beside {second.name.rpartition('/')[2]}",
+        name=f"{first.name} & {second.name.rpartition('/')[2]}",
         linked=both.linked,
         bindings=bindings,
         operands={**first.operands, **{both.numbers[n]: operand for n, operand in second.operands.items()}},
@@ -72,7 +72,7 @@ def together(one: Step, other: Step, can: Capabilities) -> Step | None:
         row_bytes=first.row_bytes + second.row_bytes,
         row_flops=first.row_flops + second.row_flops,
         picked=first.picked,
-        reach=first.reach,
+        context_cost=first.context_cost,
         shared_bytes=shared,
     )
 

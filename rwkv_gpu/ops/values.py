@@ -67,7 +67,7 @@ class Integers:
     @property
     def constants(self) -> dict[str, Constant]:
         """What is specialised by how they lie."""
-        return {"BYTES": self.size, "LAID_ROWS": self.value.shape[0], "BY_ROWS": int(self.by_rows)}
+        return {"BYTES": self.size, "QUANTISED_ROWS": self.value.shape[0], "BY_ROWS": int(self.by_rows)}
 
 
 @dataclass(frozen=True)

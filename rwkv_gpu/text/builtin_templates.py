@@ -19,16 +19,20 @@ _SYSTEM_FIRST = """\
 """
 
 # A turn ends with "\n\n", so that no message may hold it.
-_RWKV_WORLD = """\
+_RWKV_TURNS = """\
 {%- set names = {'system': 'System', 'user': 'User', 'tool': 'User', 'assistant': 'Assistant'} -%}
 {%- for m in messages -%}
 {%- set text = (m.content or '').replace('\\r\\n', '\\n') -%}
 {%- if m.role == 'assistant' -%}{%- set text = text.split('</think>')[-1] -%}{%- endif -%}
 {{- names[m.role] + ': ' + text.split('\\n') | select | join('\\n') | trim + '\\n\\n' -}}
 {%- endfor -%}
-{%- if add_generation_prompt -%}
-{{- 'Assistant:' -}}
-{%- if enable_thinking is defined -%}{{- ' <think>' if enable_thinking else ' <think>\\n</think>' -}}{%- endif -%}
+{%- if add_generation_prompt -%}{{- 'Assistant:' -}}{%- endif -%}
+"""
+
+# RWKV World models never saw a <think> block: it would wreck their answers. G1 models were trained on them.
+_RWKV_THINK = """\
+{%- if add_generation_prompt and enable_thinking is defined -%}
+{{- ' <think>' if enable_thinking else ' <think>\\n</think>' -}}
 {%- endif -%}
 """
 
@@ -96,7 +100,7 @@ _GEMMA = (
 )
 
 BUILT_IN = {
-    "rwkv-world": BuiltIn(_RWKV_WORLD),
+    "rwkv-world": BuiltIn(_RWKV_TURNS),
     "chatml": BuiltIn(_CHATML, "<|im_start|>"),
     "llama3": BuiltIn(_LLAMA3, "<|start_header_id|>"),
     "llama2": BuiltIn(_LLAMA2),
@@ -104,4 +108,5 @@ BUILT_IN = {
     "zephyr": BuiltIn(_ZEPHYR),
     "phi3": BuiltIn(_PHI3),
     "gemma": BuiltIn(_GEMMA, "<start_of_turn>"),
+    "rwkv-g1": BuiltIn(_RWKV_TURNS + _RWKV_THINK),
 }

@@ -22,8 +22,17 @@ from rwkv_gpu.text.vocabulary import read_id, read_name, read_strings
 
 KEY = "tokenizer.chat_template"
 # All that a template, or Python compiling it, can come to.
-_FAULTS = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
-_COMPILE_FAULTS = (*_FAULTS, SyntaxError, MemoryError, AssertionError)
+_FAULTS = (
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    RuntimeError,
+    AssertionError,
+)
+_COMPILE_FAULTS = (*_FAULTS, SyntaxError, MemoryError)
 _REMEDY = f"pass another template, or a built-in one by its name: {', '.join(BUILT_IN)}"
 _TURNS = ("user", "assistant", "user")
 _TIME_FORMAT = re.compile(r"(?:[^%]|%-?[a-zA-Z%]){0,100}")

@@ -1,4 +1,4 @@
-"""The page docs/cli.md: what every --help says. `python -m tests.cli.help_pages > docs/cli.md` writes it anew."""
+"""The page docs/cli.md: the --help of every command. `python -m tests.cli.help_pages > docs/cli.md` writes it."""
 
 from click.testing import CliRunner
 
@@ -7,19 +7,28 @@ from rwkv_gpu.cli.commands import COMMANDS, cli
 HEAD = """\
 # The command line
 
-Every option has a name in the environment, the same in all commands: `--chunk-size` is `RWKV_GPU_CHUNK_SIZE`. What is
-said on the command line goes before it. Results go to standard output, all else to standard error; bars are shown in a
-terminal only.
+The model is a GGUF file, or `builtin`: the small model in the package, and the default of every command but `tune`.
+It is the first argument, or comes by `-m`. Where free text can follow, the first argument is the model if it ends in
+`.gguf`, is `builtin` or is a path that exists.
+
+Results go to standard output. Statistics, progress and errors go to standard error; progress is shown in a terminal
+only. An answer that was cut off, by `--max-tokens` or by a full context, is reported on standard error, and as
+`"finish_reason": "length"` in JSON.
+
+Every option can be set in the environment: `--chunk-size` is `RWKV_GPU_CHUNK_SIZE`. A name means the same in all
+commands; an option that means something else in one command shows a name of its own, such as `RWKV_GPU_BENCH_PROMPT`.
+The command line comes first. `RWKV_GPU_CACHE` is the folder of cached results, such as those of `tune`.
 
 | exit code | |
 |---|---|
-| 0 | done |
-| 1 | the answer is no: `fit` says that a model does not fit, `batch` that some lines have an error |
-| 2 | bad input: a value, a file, an option. One line on standard error says what to do |
-| 3 | the device: none of that name, not enough memory, wrong numbers |
-| 130, 143 | interrupted by Ctrl-C, ended by a signal |
+| 0 | success |
+| 1 | the answer is no: `fit` found that a model does not fit, or a line of `batch` has an error |
+| 2 | bad input (a value, a file, an option), or output that cannot be written: one line on standard error |
+| 3 | the device: none of that name, not enough memory, wrong results |
+| 129, 130, 143 | ended by SIGHUP, by Ctrl-C, by SIGTERM (128 + the number of the signal) |
+| 141 | the reader of a pipe went away, as `head` does |
 
-This page is made from what the commands say themselves.
+This page is made from the `--help` of each command.
 """
 
 

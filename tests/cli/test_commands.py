@@ -54,21 +54,54 @@ def test_every_public_name_is_there():
         rwkv_gpu.nothing_of_that_name  # noqa: B018
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_has_its_name_in_the_environment(name):
+def options_of(name: str) -> list[click.Option]:
     command = cli.get_command(click.Context(cli), name)
-    text = run(name, "--help").output
-    assert "Example" in text
-    for option in command.params:
-        if isinstance(option, click.Option) and option.name != "help":
-            longest = max(option.opts, key=len)
-            assert "RWKV_GPU_" + longest[2:].replace("-", "_").upper() in text
+    return [param for param in command.params if isinstance(param, click.Option)]
+
+
+def names_of(option: click.Option) -> list[str]:
+    return [option.envvar] if isinstance(option.envvar, str) else list(option.envvar)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_its_name_in_the_environment_and_the_help_says_so(name):
+    text = " ".join(run(name, "--help").output.split())
+    assert "Example: rwkv-gpu " in text or "Example: eval" in text
+    for option in options_of(name):
+        if isinstance(option.envvar, str):  # a name of its own is shown; the others follow from the option's names
+            assert option.envvar in text
+        else:
+            flags = [flag for flag in option.opts if flag.startswith("--")]
+            assert option.envvar == ["RWKV_GPU_" + flag[2:].replace("-", "_").upper() for flag in flags]
+    assert not options_of(name) or "Options can be set in the environment" in text
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_two_options_of_a_command_share_a_name_in_the_environment(name):
-    options = [p.envvar for p in cli.get_command(click.Context(cli), name).params if isinstance(p, click.Option)]
-    assert len(set(options)) == len(options)
+    names = [each for option in options_of(name) for each in names_of(option)]
+    assert len(set(names)) == len(names)
+
+
+def test_a_name_in_the_environment_means_the_same_in_all_commands():
+    meanings: dict[str, tuple] = {}
+    for name in COMMANDS:
+        for option in options_of(name):
+            for each in names_of(option):
+                kind = getattr(option.type, "name", ""), option.multiple, option.is_flag
+                assert meanings.setdefault(each, kind) == kind, (each, name)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_80_columns_and_uses_the_words_of_the_field(name):
+    text = CliRunner().invoke(cli, [name, "--help"], terminal_width=80).output
+    assert max(map(len, text.splitlines())) <= 80
+    private = re.search(r"(?i)\b(said|told|tell|talk|at most|by itself|before all|likeliest|beside)\b", text)
+    assert private is None, private
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_page_names_its_own_command_in_its_example(name):
+    assert f"rwkv-gpu {name}" in run(name, "--help").output.split("Example:")[1]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +109,13 @@ def test_no_two_options_of_a_command_share_a_name_in_the_environment(name):
     [
         (["--foo"], "--foo"),
         (["genrate"], "'genrate'; see rwkv-gpu --help"),
-        (["fit"], "missing argument"),
-        (["generate", "m.gguf", "-n", "0"], "0 is not in the range x>=1; see rwkv-gpu generate --help"),
+        (["perplexity"], "missing argument 'FILE'; see rwkv-gpu perplexity --help"),
+        (["batch", "m.gguf", "in.jsonl"], "missing argument 'OUT.jsonl'"),
+        (["fit", "m.gguf", "n.gguf"], "unexpected extra argument (n.gguf)"),
+        (
+            ["generate", "m.gguf", "-n", "0"],
+            "must be a whole number of at least 1, or -1; see rwkv-gpu generate --help",
+        ),
         (["generate", "m.gguf", "--chunk-size", "none"], "--chunk-size"),
         (["generate", "m.gguf", "--bar"], "--bar"),
     ],

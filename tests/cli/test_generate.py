@@ -51,10 +51,10 @@ def test_the_chunk_size_does_not_change_the_answer():
         (["-p", ""], "no tokens"),
         (["-p", "a", "-f", "b"], "not both"),
         (["-f", "nowhere.txt"], "nowhere.txt"),
-        (["-p", "a", "--top-p", "2"], "2.0 is not in the range 0<x<=1"),
-        (["-p", "a", "--top-k", "-1"], "-1 is not in the range x>=0"),
+        (["-p", "a", "--top-p", "2"], "top_p is 2.0; it must be a number above 0 and at most 1"),
+        (["-p", "a", "--top-k", "-1"], "top_k is -1; it must be a whole number of at least 0"),
         (["-p", "a", "--repeat-penalty", "0"], "--repeat-penalty"),
-        (["-p", "a", "--seed", "-3"], "-3 is not in the range"),
+        (["-p", "a", "--seed", "-3"], "seed is -3; it must be"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(arguments, says):

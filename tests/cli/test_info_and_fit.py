@@ -58,7 +58,7 @@ def test_fit_says_yes_with_the_numbers(adapter, device):
 
 def test_fit_says_no_with_the_numbers(monkeypatch):
     path = golden("rwkv7-bf16-Q4_K_M.gguf")
-    monkeypatch.setattr("rwkv_gpu.cli.fit.host_available", lambda: 1_000_000)
+    monkeypatch.setattr("rwkv_gpu.engine.fit.host_available", lambda: 1_000_000)
     result = run("fit", path, "--device", "cpu")
     assert result.exit_code == 1
     assert result.stdout.startswith("no: ")

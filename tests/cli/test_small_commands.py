@@ -1,8 +1,10 @@
 """`tokenize`, `perplexity`, `embed`, `download` and `completion`, as their user sees them."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -96,6 +98,7 @@ def test_a_download_prints_the_path_and_a_failure_is_one_line(monkeypatch, tmp_p
             raise hub.errors.LocalEntryNotFoundError("no such\nrepository")
         return f"{local_dir}/{name}"
 
+    monkeypatch.setattr("rwkv_gpu.cli.download.check_reachable", lambda *_: None)
     monkeypatch.setattr(hub, "hf_hub_download", fetch)
     monkeypatch.setattr(hub, "list_repo_files", lambda repo, revision: ["a.gguf", "README.md", "b/c.gguf"])
     assert run("download", "owner/name", "a.gguf", "--to", tmp_path).stdout == f"{tmp_path}/a.gguf\n"
@@ -103,6 +106,20 @@ def test_a_download_prints_the_path_and_a_failure_is_one_line(monkeypatch, tmp_p
     failed = run("download", "owner/none", "a.gguf")
     assert failed.exit_code == 2
     assert failed.stderr == "rwkv-gpu: cannot download owner/none/a.gguf: no such repository\n"
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9", "http://hub.invalid"])
+def test_a_download_without_a_network_is_one_line_within_seconds(endpoint):
+    pytest.importorskip("huggingface_hub")
+    command = [sys.executable, "-m", "rwkv_gpu.cli.main", "download", "owner/name"]
+    env = {**os.environ, "HF_ENDPOINT": endpoint}
+    for arguments in ([], ["a.gguf"]):
+        began = time.monotonic()
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False, env=env)
+        assert time.monotonic() - began < 10
+        assert done.returncode == 2
+        assert endpoint in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 def test_without_the_hub_library_the_extra_is_named(monkeypatch):

@@ -1,6 +1,12 @@
 """A saved state is read back as it was, or refused in one line; the old file outlives every failure."""
 
+import hashlib
+import json
 import os
+import struct
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -8,46 +14,43 @@ import pytest
 from rwkv_gpu.engine import state_file
 from rwkv_gpu.engine.cache.config import CacheOptions
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, prefill
+from rwkv_gpu.engine.state_file import ModelId
 from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
 from tests.golden_files import golden
 
+MODEL = ModelId("quick", "whole")
 ARRAYS = {"wkv": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "shift": np.full(5, np.nan, np.float32)}
 
 
 def test_what_is_saved_is_loaded(tmp_path):
-    state_file.save(tmp_path / "s", "model", ARRAYS, {"tokens": 7})
-    arrays, notes = state_file.load(tmp_path / "s", "model")
-    assert notes == {"tokens": 7}
+    state_file.save(tmp_path / "s", MODEL, ARRAYS, {"tokens": 7})
+    saved = state_file.load(tmp_path / "s")
+    assert saved.notes == {"tokens": 7}
+    assert saved.model == MODEL
     for name, array in ARRAYS.items():
-        np.testing.assert_array_equal(arrays[name], array)
+        np.testing.assert_array_equal(saved.arrays[name], array)
     assert os.listdir(tmp_path) == ["s"]
-
-
-def test_a_state_of_another_model_is_refused(tmp_path):
-    state_file.save(tmp_path / "s", "model", ARRAYS, {})
-    with pytest.raises(BadFile, match="another model"):
-        state_file.load(tmp_path / "s", "other")
 
 
 def test_any_flipped_byte_and_any_cut_is_refused(tmp_path):
     path = tmp_path / "s"
-    state_file.save(path, "model", ARRAYS, {"tokens": 7})
+    state_file.save(path, MODEL, ARRAYS, {"tokens": 7})
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with pytest.raises(BadFile):
-            state_file.load(path, "model")
+            state_file.load(path)
         path.write_bytes(whole[:at])
         with pytest.raises(BadFile):
-            state_file.load(path, "model")
+            state_file.load(path)
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "s"
-    state_file.save(path, "model", ARRAYS, {})
+    state_file.save(path, MODEL, ARRAYS, {})
     old = path.read_bytes()
 
     def full(_):
@@ -55,16 +58,164 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(BadInput, match="No space left"):
-        state_file.save(path, "model", {"more": np.zeros(9)}, {})
+        state_file.save(path, MODEL, {"more": np.zeros(9)}, {})
     assert path.read_bytes() == old
     assert os.listdir(tmp_path) == ["s"]
 
 
 def test_a_missing_file_or_folder_is_one_line(tmp_path):
     with pytest.raises(BadFile, match="cannot be read"):
-        state_file.load(tmp_path / "nothing", "model")
+        state_file.load(tmp_path / "nothing")
     with pytest.raises(BadInput, match="cannot be written"):
-        state_file.save(tmp_path / "no" / "folder", "model", ARRAYS, {})
+        state_file.save(tmp_path / "no" / "folder", MODEL, ARRAYS, {})
+
+
+def test_a_folder_a_device_a_pipe_and_a_name_that_cannot_be_are_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, "/dev/zero", tmp_path / "pipe", tmp_path / "a\0b", tmp_path / ("x" * 300), ""):
+        with pytest.raises(BadFile, match="cannot be read"):
+            state_file.load(path)
+        with pytest.raises(BadInput, match="cannot be written"):
+            state_file.save(path, MODEL, ARRAYS, {})
+
+
+def test_notes_of_any_size_and_any_text_are_read_again(tmp_path):
+    notes = {"text": "\u6f22" * (6 << 20), "odd": "\udcff\n\0", "key \u6f22": [1.5, None, True]}
+    state_file.save(tmp_path / "s", MODEL, {}, notes)
+    assert (tmp_path / "s").stat().st_size > 16 << 20
+    assert state_file.load(tmp_path / "s").notes == notes
+
+
+def test_a_file_of_the_older_layout_is_read(tmp_path):
+    data = b"".join(array.tobytes() for array in ARRAYS.values())
+    rows = [{"name": n, "dtype": str(a.dtype), "shape": list(a.shape)} for n, a in ARRAYS.items()]
+    (tmp_path / "s").write_bytes(old_file({"model": "quick", "notes": {"tokens": 7}, "arrays": rows}, data))
+    saved = state_file.load(tmp_path / "s")
+    assert saved.model == ModelId("quick", None)
+    assert saved.notes == {"tokens": 7}
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(saved.arrays[name], array)
+
+
+def old_file(header, data=b"", length=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    body = b"RWKVGPU2" + struct.pack("<Q", len(text) if length is None else length) + text + data
+    return body + hashlib.sha256(body).digest()
+
+
+ROW = {"name": "a", "dtype": "float32", "shape": [2]}
+FORGED = {
+    "no JSON": b"{",
+    "no text": b"\xff\xff",
+    "a list": [],
+    "deep": b"[" * 100_000,
+    "no model": {"notes": {}, "arrays": []},
+    "notes are a list": {"model": "m", "notes": [], "arrays": []},
+    "no arrays": {"model": "m", "notes": {}},
+    **{
+        f"a row with {name} {value!r}": {"model": "m", "notes": {}, "arrays": [{**ROW, name: value}]}
+        for name, values in {
+            "dtype": ["O", "zzz", "U10", "V0", "f4,f4", [["a", "f4"]], 7],
+            "shape": [[-2], [1 << 40, 1 << 40], [1 << 32, 1 << 32], "ab", [1.5], None, [1] * 70, [True, 2], [3]],
+            "name": [None, []],
+        }.items()
+        for value in values
+    },
+    "a name twice": {"model": "m", "notes": {}, "arrays": [{**ROW, "shape": [1]}, {**ROW, "shape": [1]}]},
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_header_that_makes_no_sense_is_refused_although_the_checksum_is_right(tmp_path, name):
+    (tmp_path / "s").write_bytes(old_file(FORGED[name], bytes(8)))
+    with pytest.raises(BadFile):
+        state_file.load(tmp_path / "s")
+
+
+@pytest.mark.parametrize("length", [0, 3, 1 << 20, 1 << 63, (1 << 64) - 1])
+def test_a_header_of_a_wrong_length_is_refused(tmp_path, length):
+    (tmp_path / "s").write_bytes(old_file({"model": "m", "notes": {}, "arrays": []}, b"", length))
+    with pytest.raises(BadFile):
+        state_file.load(tmp_path / "s")
+
+
+# ---------------------------------------------------------------- what replaces a file is whole
+
+CHILD = """
+import os, resource, signal, sys
+import numpy as np
+from rwkv_gpu.engine import state_file
+from rwkv_gpu.errors import BadInput
+path, what = sys.argv[1:]
+save = lambda n: state_file.save(path, state_file.ModelId("m"), {"a": np.full(1 << 18, n)}, {"n": n})
+save(0)
+print("ready", flush=True)
+if what == "limit":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    try:
+        save(1)
+    except BadInput as error:
+        print(error, flush=True)
+elif what == "misread":  # a disk that gives back what was not written
+    state_file.replace_file.__globals__["os"].fsync = lambda fd: os.pwrite(fd, b"x", 1 << 20)
+    try:
+        save(1)
+    except BadInput as error:
+        print(error, flush=True)
+else:
+    for n in range(1, 1 << 30):
+        save(n)
+"""
+
+
+def child(path, what):
+    command = [sys.executable, "-c", CHILD, str(path), what]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize(("what", "says"), [("limit", "File too large"), ("misread", "reading it back fails")])
+def test_a_disk_that_is_full_or_lies_leaves_the_old_file(tmp_path, what, says):
+    with child(tmp_path / "s", what) as process:
+        said = process.stdout.read()
+    assert says in said
+    assert "the old file is as it was" in said
+    assert state_file.load(tmp_path / "s").notes == {"n": 0}
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def test_a_kill_in_the_middle_of_saving_leaves_a_whole_file(tmp_path):
+    """At any moment; what the killed ones left is gone after the next save."""
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        with child(tmp_path / "s", "loop") as process:
+            time.sleep(float(rng.uniform(0.0, 0.1)))
+            process.kill()
+        saved = state_file.load(tmp_path / "s")
+        assert (saved.arrays["a"] == saved.notes["n"]).all()
+    state_file.save(tmp_path / "s", MODEL, ARRAYS, {})
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def test_what_another_is_still_writing_is_left_alone(tmp_path):
+    def meanwhile(_):
+        state_file.save(tmp_path / "s", MODEL, {}, {"who": "second"})
+
+    state_file.save(tmp_path / "s", MODEL, {}, {"who": "first"}, before_replace=meanwhile)
+    assert state_file.load(tmp_path / "s").notes == {"who": "first"}
+    assert os.listdir(tmp_path) == ["s"]
+
+
+def test_a_link_leads_to_the_file_that_is_replaced_and_permissions_stay(tmp_path):
+    state_file.save(tmp_path / "s", MODEL, ARRAYS, {})
+    assert (tmp_path / "s").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "s").chmod(0o640)
+    (tmp_path / "link").symlink_to("s")
+    state_file.save(tmp_path / "link", MODEL, ARRAYS, {"n": 1})
+    assert (tmp_path / "link").is_symlink()
+    assert state_file.load(tmp_path / "s").notes == {"n": 1}
+    assert (tmp_path / "s").stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-llama.gguf"])
@@ -73,9 +224,8 @@ def test_a_sequence_goes_on_from_its_saved_state(adapter, rounding, tmp_path, na
     """What it was cloned from has moved on meanwhile; kept on a device, it goes on in numpy as well."""
     ids = list(range(1, 90))
     with GGUFFile.open(golden(name)) as file, Device(adapter) as device:
-        model, mark, options = (
+        model, options = (
             load_model(file),
-            state_file.fingerprint(file),
             CacheOptions(slots=2, context=128, kv="f32"),
         )
         first, second = (
@@ -86,8 +236,9 @@ def test_a_sequence_goes_on_from_its_saved_state(adapter, rounding, tmp_path, na
         prefill(first, ids[:70], slot=1)
         first.store.adopt(0, first.store.keep(1, 70), 70)
         prefill(first, ids[:5], slot=1, start=70)
-        state_file.save(tmp_path / "s", mark, first.read_state(0), {"tokens": 70})
-        arrays, notes = state_file.load(tmp_path / "s", mark)
+        state_file.save(tmp_path / "s", MODEL, first.read_state(0), {"tokens": 70})
+        saved = state_file.load(tmp_path / "s")
+        arrays, notes = saved.arrays, saved.notes
         second.write_state(1, notes["tokens"], arrays)
         far = 1e-4 + 4 * rounding  # the largest difference, not the mean
         np.testing.assert_allclose(prefill(second, ids[70:], slot=1, start=notes["tokens"]), want, atol=far)

@@ -1,6 +1,6 @@
 """Makes the golden models of this folder and records llama.cpp's logits for them, once.
 
-    pip install 'rwkv-gpu[peer]' && python -m tests.golden.record [ARCHITECTURE or NAME OF A SCALING ...]
+    pip install 'rwkv-gpu[peer]' && python -m tests.golden.record [ARCHITECTURE, NAME OF A SCALING or QUIET MODEL ...]
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
@@ -8,6 +8,7 @@ and computes in float32 must give.
 """
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
@@ -20,7 +21,7 @@ from tests.gguf.blocks import mild_rows
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 HERE = Path(__file__).resolve().parent
-TOKENS = 40
+TOKENS, QUIET_TOKENS = 40, 16
 Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values and the format to keep them in
 Keys = dict[str, int | float | str]
 
@@ -41,9 +42,9 @@ class Source:
         return self.rng.random(shape, np.float32)
 
 
-def rwkv7(seed: int) -> tuple[Tensors, Keys]:
-    """Two layers of two heads; receptance resembles the key, without which a first token is all rounding."""
-    g, width, inner, rank, vocabulary = Source(seed), 128, 256, 32, 288
+def rwkv7(seed: int, width: int = 128, inner: int = 256, rank: int = 32) -> tuple[Tensors, Keys]:
+    """Two layers; receptance resembles the key, without which a first token is all rounding."""
+    g, vocabulary = Source(seed), 288
     t: Tensors = {
         "token_embd.weight": (g.matrix(vocabulary, width, gain=8), "Q8_0"),
         "output.weight": (g.matrix(vocabulary, width, gain=2.5), "Q5_1"),
@@ -79,9 +80,22 @@ def rwkv7(seed: int) -> tuple[Tensors, Keys]:
     return t, keys | {"context_length": 1024, "block_count": 2, "embedding_length": width, "feed_forward_length": inner}
 
 
-def transformer(seed: int, *, norms: bool = False, biases: bool = False, experts: int = 0) -> tuple[Tensors, Keys]:
-    """Two layers, four heads over two of keys; gate and up and down in K-quants."""
-    g, width, inner, size, vocabulary = Source(seed), 256, 512, 64, 288
+@dataclass(frozen=True)
+class Sizes:
+    """Of a transformer, and the formats of its feed-forward."""
+
+    width: int = 256
+    inner: int = 512
+    head: int = 64
+    gates: str = "Q4_K"
+    down: str = "Q6_K"
+
+
+def transformer(
+    seed: int, sizes: Sizes = Sizes(), *, norms: bool = False, biases: bool = False, experts: int = 0
+) -> tuple[Tensors, Keys]:
+    """Two layers, four heads over two of keys."""
+    g, width, inner, size, vocabulary = Source(seed), sizes.width, sizes.inner, sizes.head, 288
     t: Tensors = {
         "token_embd.weight": (g.matrix(vocabulary, width, gain=8), "Q8_0"),
         "output_norm.weight": (g.vector(width, 1), "F32"),
@@ -102,11 +116,12 @@ def transformer(seed: int, *, norms: bool = False, biases: bool = False, experts
             lengths = {"q": 4 * size, "k": 2 * size, "v": 2 * size}
             t |= {f"{at}.attn_{name}.bias": (g.vector(length), "F32") for name, length in lengths.items()}
         shapes = {"gate": (inner, width), "up": (inner, width), "down": (width, inner)}
-        kinds = {"gate": "Q4_K", "up": "Q4_K", "down": "Q6_K"}
+        kinds = {"gate": sizes.gates, "up": sizes.gates, "down": sizes.down}
         for name, shape in shapes.items():
             many = (experts, *shape) if experts else shape
             key = f"{at}.ffn_{name}_exps.weight" if experts else f"{at}.ffn_{name}.weight"
-            t[key] = np.empty(many, np.float32), kinds[name]  # K-quants are random blocks: see `blocks`
+            blank = kinds[name].endswith("_K")  # K-quants are random blocks: see `blocks`
+            t[key] = np.empty(many, np.float32) if blank else g.matrix(*many), kinds[name]
         if experts:
             t[f"{at}.ffn_gate_inp.weight"] = g.matrix(experts, width, gain=2), "F32"
     keys: Keys = {
@@ -128,6 +143,35 @@ MODELS = {
     "qwen3moe": lambda: transformer(4, norms=True, experts=4),
     "qwen2": lambda: transformer(5, biases=True),
     "ernie4_5": lambda: transformer(6),
+}
+
+# Models whose norms read rows so small that their eps decides: about 1e-3 where a file says 2e-6, and so on.
+SMALL = Sizes(64, 96, 16, "Q8_0", "Q8_0")
+FEW_EXPERTS = Sizes(64, 32, 16, "Q8_0", "Q8_0")
+ROWS = {"token_embd": 1e-3, "attn_output": 1e-3, "ffn_down": 2e-3, "ffn_down_exps": 2e-3}
+HEADS = {"attn_q": 2e-3, "attn_k": 2e-3}
+STATES = {
+    "token_embd": 2e-3, "token_embd_norm": 2e-3, "time_mix_output": 1e-3, "time_mix_value": 0.05,
+    "channel_mix_value": 2e-3,
+}  # fmt: skip
+
+
+def quiet(model: tuple[Tensors, Keys], gains: dict[str, float]) -> tuple[Tensors, Keys]:
+    """The model with some of its tensors scaled down; their names are given less `blk.0.` and `.weight`."""
+    values, keys = model
+    for name, (array, kind) in values.items():
+        short = name.removeprefix("blk.0.").removeprefix("blk.1.").rsplit(".", 1)[0]
+        values[name] = (array * gains.get(short, 1)).astype(np.float32), kind
+    if "attention.layer_norm_rms_epsilon" in keys:
+        keys["attention.layer_norm_rms_epsilon"] = 2e-6  # which no program has as a constant
+    return values, keys
+
+
+QUIET = {
+    "quiet-rwkv7": lambda: quiet(rwkv7(11, 64, 96, 8), STATES),
+    "quiet-llama": lambda: quiet(transformer(12, SMALL), ROWS),
+    "quiet-qwen3": lambda: quiet(transformer(13, SMALL, norms=True), ROWS | HEADS),
+    "quiet-qwen3moe": lambda: quiet(transformer(14, FEW_EXPERTS, norms=True, experts=4), ROWS | HEADS),
 }
 
 # Models of these with positions that are scaled: only what is said of them is kept, since only keys differ.
@@ -187,8 +231,8 @@ def record(name: str) -> None:
     """The model, its twin in float32, and what llama.cpp says of the twin; where positions are scaled, that alone."""
     import llama_cpp
 
-    arch, scaling = SCALED.get(name, (name, {}))
-    values, keys = MODELS[arch]()
+    arch, scaling = SCALED.get(name, (name.removeprefix("quiet-"), {}))
+    values, keys = QUIET[name]() if name in QUIET else MODELS[arch]()
     keys |= scaling
     kept, plain = {}, {}
     for seed, (tensor, (array, kind)) in enumerate(values.items()):
@@ -201,18 +245,19 @@ def record(name: str) -> None:
         plain[tensor] = np.ascontiguousarray(decoded, np.float32), "F32"
     twin = HERE / f"{name}.f32.gguf"
     write(twin, arch, keys, plain)
-    if name in MODELS:
-        write(HERE / f"tiny-{name}.gguf", arch, keys, kept)
-    tokens = np.random.default_rng(5).integers(3, 260, TOKENS)
+    stem = f"scaled-{name}" if name in SCALED else name if name in QUIET else f"tiny-{name}"
+    if name not in SCALED:
+        write(HERE / f"{stem}.gguf", arch, keys, kept)
+    count = QUIET_TOKENS if name in QUIET else TOKENS
+    tokens = np.random.default_rng(5).integers(3, 260, count)
     model = llama_cpp.Llama(str(twin), n_ctx=64, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
     model.eval(tokens.tolist())
-    logits = np.array(model.scores[:TOKENS], np.float32)
-    answers = HERE / (f"tiny-{name}.npz" if name in MODELS else f"scaled-{name}.npz")
-    np.savez_compressed(answers, tokens=tokens, exact_logits=logits)
+    logits = np.array(model.scores[:count], np.float32)
+    np.savez_compressed(HERE / f"{stem}.npz", tokens=tokens, exact_logits=logits)
     twin.unlink()
-    print(f"{answers.name}: logits of deviation {logits.std():.2f}")
+    print(f"{stem}.npz: logits of deviation {logits.std():.2f}")
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1:] or (*MODELS, *SCALED):
+    for each in sys.argv[1:] or (*MODELS, *SCALED, *QUIET):
         record(each)

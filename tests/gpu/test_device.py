@@ -95,7 +95,9 @@ def test_a_lost_device_says_so(adapter):
     with pytest.raises(DeviceLost):
         device.write(buffer, np.zeros(4, np.uint32))
     with pytest.raises(DeviceLost):
-        device.pipeline(link("map_binary", ["binary/add", "lanes/plain", "step"], {"D": 1, "WG": 64}))
+        device.pipeline(
+            link("dense/map_binary", ["dense/binary/add", "lib/lanes/plain", "lib/step"], {"D": 1, "WG": 64})
+        )
 
 
 def test_portable_mode_pretends_to_the_webgpu_defaults(adapter):

@@ -12,9 +12,9 @@ from rwkv_gpu.errors import OutOfMemory
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gpu import loader
-from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import Parameter, common_float_format, device_bytes, host_weights, load_weights
+from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference

@@ -48,40 +48,40 @@ def test_a_pipeline_that_the_device_cannot_take_is_a_shader_error(device):
 
 def test_a_missing_part_is_named():
     with pytest.raises(ShaderError, match="format/q99"):
-        link("embed", ["format/q99"])
+        link("dense/embed", ["format/q99"])
 
 
 def test_constants_become_typed_declarations():
     constants = {"D": 5, "EPS": 1e-5, "Act": "f32", "pair": Struct("Pair", (7, (Struct("vec2u", (1, 2)),)))}
-    source = link("map_binary", ["binary/add"], constants).source
+    source = link("dense/map_binary", ["dense/binary/add"], constants).source
     assert source.startswith("alias Act = f32;\nconst D = 5u;\nconst EPS = f32(1e-05);\n")
     assert "const pair = Pair(7u, array(vec2u(1u, 2u)));\n" in source
 
 
 def test_f16_is_enabled_only_where_it_is_used():
-    assert "enable f16;" in link("map_binary", ["binary/add"], {"Act": "f16"}).source
-    assert "enable f16;" not in link("embed", ["format/f16"]).source  # unpacks by hand, needs no feature
+    assert "enable f16;" in link("dense/map_binary", ["dense/binary/add"], {"Act": "f16"}).source
+    assert "enable f16;" not in link("dense/embed", ["formats/f16"]).source  # unpacks by hand, needs no feature
 
 
 def test_what_a_part_enables_stands_first_and_lines_keep_their_numbers():
-    whole = link("linear_coop")
+    whole = link("linear/gemm_coop")
     assert whole.source.startswith("enable f16;\nenable wgpu_cooperative_matrix;\n")
     assert whole.source.count("enable wgpu_cooperative_matrix;") == 1
-    line = whole.source.split("\n").index("const SIDE = 64u;") + 1
-    assert whole.locate(line)[0] == "linear_coop.wgsl"
-    text = shader.resources.files("rwkv_gpu.shaders").joinpath("linear_coop.wgsl").read_text()
-    assert text.split("\n")[whole.locate(line)[1] - 1] == "const SIDE = 64u;"
+    line = whole.source.split("\n").index("const TILE = 64u;") + 1
+    assert whole.locate(line)[0] == "linear/gemm_coop.wgsl"
+    text = shader.resources.files("rwkv_gpu.shaders").joinpath("linear/gemm_coop.wgsl").read_text()
+    assert text.split("\n")[whole.locate(line)[1] - 1] == "const TILE = 64u;"
 
 
 def test_pipelines_are_cached_by_content(device):
-    parts = ["binary/add", "lanes/plain", "step"]
-    first = device.pipeline(link("map_binary", parts, {"D": 5, "WG": 64}))
-    assert device.pipeline(link("map_binary", parts, {"WG": 64, "D": 5})) is first
-    assert device.pipeline(link("map_binary", parts, {"WG": 64, "D": 6})) is not first
+    parts = ["dense/binary/add", "lib/lanes/plain", "lib/step"]
+    first = device.pipeline(link("dense/map_binary", parts, {"D": 5, "WG": 64}))
+    assert device.pipeline(link("dense/map_binary", parts, {"WG": 64, "D": 5})) is first
+    assert device.pipeline(link("dense/map_binary", parts, {"WG": 64, "D": 6})) is not first
 
 
 def test_bindings_are_read_from_the_text():
-    assert link("map_unary", ["step"]).bindings() == {
+    assert link("dense/map_unary", ["lib/step"]).bindings() == {
         0: Binding("step", "uniform"),
         1: Binding("x", "read"),
         2: Binding("y", "read_write"),
@@ -120,5 +120,5 @@ def test_checked_mode_keeps_a_write_inside_its_binding(adapter):
 
 def test_every_shader_opens_with_its_equation_or_purpose():
     folder = shader.resources.files("rwkv_gpu.shaders")
-    for name in ("embed", "norm_layer", "linear_vec", "softmax"):
+    for name in ("dense/embed", "dense/layer_norm", "linear/gemv", "dense/softmax"):
         assert folder.joinpath(f"{name}.wgsl").read_text().startswith("// ")

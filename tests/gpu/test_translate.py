@@ -63,7 +63,8 @@ def test_every_shader_of_the_session_translates(device, compiled, tmp_path):
 def test_every_shader_that_a_gpu_would_be_given_translates(fast_device, subgroup, tmp_path, monkeypatch):
     """The plans of every architecture for steps of each size, as a GPU with such subgroups runs them: linked alone."""
     can = replace(
-        fast_device.capabilities, software=False, subgroup=subgroup > 0, subgroup_size=subgroup, reach=max(1, subgroup),
+        fast_device.capabilities, software=False, subgroup=subgroup > 0, subgroup_size=subgroup,
+        subgroup_width=max(1, subgroup),
         max_workgroup_memory=48 << 10, max_invocations=1024,
     )  # fmt: skip
     sources: set[str] = set()
@@ -86,12 +87,22 @@ def test_every_shader_that_a_gpu_would_be_given_translates(fast_device, subgroup
 @needs_naga
 def test_the_matrix_unit_kernel_is_valid(tmp_path):
     """Few devices let it through, so that naga's word is what there is everywhere else."""
-    for fmt, out in itertools.product(("Q4_K", "Q6_K", "F16"), ("rows", "pairs")):
+    for fmt, out in itertools.product(("Q4_K", "Q6_K", "F16"), ("rows", "gated_pairs")):
         [parts] = [f.parts for f in FORMATS.values() if f.name == fmt]
-        extra = ["bias/none", "residual/none"] if out == "rows" else []
-        parts = [*parts, f"out/{out}", "matrix", "matrix/told", "activation", "lanes/plain", "x/vec4", *extra, "step"]
+        extra = ["linear/epilogue/no_bias", "linear/epilogue/no_residual"] if out == "rows" else []
+        parts = [
+            *parts,
+            f"linear/epilogue/{out}",
+            "linear/table",
+            "linear/table/uniform",
+            "lib/activation",
+            "lib/lanes/plain",
+            "lib/rows/vec4",
+            *extra,
+            "lib/step",
+        ]
         shader = tmp_path / "coop.wgsl"
         constants = {"WG": 128, "R": 64, "TB": 64, "PADDED": 0}
-        shader.write_text(link("linear_coop", parts, constants | NUMBERS).source)
+        shader.write_text(link("linear/gemm_coop", parts, constants | NUMBERS).source)
         done = subprocess.run([NAGA, shader, tmp_path / "coop.spv"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

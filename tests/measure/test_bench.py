@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.gpu.reach import Reach
+from rwkv_gpu.gpu.cost import ContextCost
 from rwkv_gpu.measure.bench import bench
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.workload import Workload, workloads
@@ -24,11 +24,11 @@ MODEL = str(OWN / "tiny-rwkv7.gguf")
 
 @pytest.mark.parametrize("window", [0, 5])
 def test_the_cost_of_looking_back_is_what_counting_gives(window):
-    reach = Reach(sequence_bytes=7, position_bytes=3, pair_flops=2, window=window)
+    context_cost = ContextCost(sequence_bytes=7, position_bytes=3, pair_flops=2, window=window)
     for start, count in ((0, 1), (9, 1), (0, 8), (4, 9)):
         rows = [range(max(0, p - window + 1) if window else 0, p + 1) for p in range(start, start + count)]
         seen = {position for row in rows for position in row}
-        assert reach.cost([(start, count)]) == (7 + 3 * len(seen), 2 * sum(map(len, rows)))
+        assert context_cost.cost([(start, count)]) == (7 + 3 * len(seen), 2 * sum(map(len, rows)))
 
 
 def test_workloads_are_every_combination_but_those_of_nothing():

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import rwkv_gpu.gpu.shader as shaders
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.gguf.formats import FORMATS
-from rwkv_gpu.gpu.defaults import default_tuning
+from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.measure.cases import CHOSEN, cases
 from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.measure.trials import LARGEST, LEAST, Outcome, Stored, apart
@@ -47,10 +47,10 @@ def test_every_op_and_every_format_is_tried(fast_device):
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("binary/add", "x + z", "x - z"),
-        ("binary/add", "x + z", "x + z * (1.0 + 1e-3)"),
-        ("binary/add", "return x + z", "return bitcast<f32>(0x7fc00000u)"),
-        ("binary/add", "return", "retrun"),
+        ("dense/binary/add", "x + z", "x - z"),
+        ("dense/binary/add", "x + z", "x + z * (1.0 + 1e-3)"),
+        ("dense/binary/add", "return x + z", "return bitcast<f32>(0x7fc00000u)"),
+        ("dense/binary/add", "return", "retrun"),
     ],
 )
 def test_a_kernel_that_lies_is_found(fast_device, monkeypatch, file, old, new):

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.runner import GpuRunner
-from rwkv_gpu.gpu.defaults import default_tuning
-from rwkv_gpu.gpu.tuned import runs
-from rwkv_gpu.gpu.tuning import MANY, Size, vec
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuned import runs
+from rwkv_gpu.kernels.tuning import MANY, Size, gemv
 from rwkv_gpu.measure import candidates, search, tune
 from rwkv_gpu.measure.check import expert_samples, experts_are_right, linear_is_right, matrix_samples
 from rwkv_gpu.measure.duel import Verdict, duel
@@ -24,7 +24,7 @@ from tests.measure.test_synthetic import TINY, TINY_MIXTURE
 from tests.measure.tiny import opened_tiny
 
 # Sums over 64 lanes as if a subgroup had them: wrong where it has 8 or 32.
-WRONG = vec(64, 64, 2, 1, reach=64)
+WRONG = gemv(64, 64, 2, 1, subgroup_width=64)
 
 
 def laps(seconds: float, noise: float, seed: int):
@@ -58,10 +58,10 @@ def test_every_candidate_is_one_that_the_device_can_run(fast_device, size, more)
     )
     plain = default_tuning(can)
     for rows, precision in itertools.product((1, 2, 7, 32, 512), candidates.PRECISIONS):
-        shapes = list(candidates.linear_shapes(can, rows, precision, packed=True))
+        shapes = list(candidates.gemm_configs(can, rows, precision, packed=True))
         assert len(shapes) == len(set(shapes)) > 0
         assert all(runs(replace(plain, linear=((MANY, shape),)), can) for shape in shapes)
-    assert all(runs(replace(plain, experts=((MANY, shape),)), can) for shape in candidates.expert_shapes(can))
+    assert all(runs(replace(plain, experts=((MANY, shape),)), can) for shape in candidates.expert_configs(can))
     assert all(runs(replace(plain, map_lanes=count), can) for count in candidates.lanes(can, 64))
 
 
@@ -85,7 +85,7 @@ def quick(monkeypatch):
 def test_what_is_wrong_is_told_and_never_chosen(fast_device, quick):
     if fast_device.capabilities.subgroup_size == 16:
         pytest.skip("16 lanes are a subgroup here")
-    quick.setattr(candidates, "linear_shapes", lambda *_, **__: [WRONG])
+    quick.setattr(candidates, "gemm_configs", lambda *_, **__: [WRONG])
     found = run_tuner(fast_device, TINY)
     shapes = {shape for _, shape in (*found.tuning.linear, *found.tuning.linear_short)}
     assert WRONG not in shapes
@@ -96,13 +96,13 @@ def test_what_is_wrong_is_told_and_never_chosen(fast_device, quick):
 def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
     """Of a mixture of experts that attends, so that all there is to choose is chosen."""
     last = default_tuning(fast_device.capabilities).experts[-1][1]
-    other = vec(32, 8, 2, 1)
-    quick.setattr(candidates, "linear_shapes", lambda *_, **__: [other])
-    quick.setattr(candidates, "expert_shapes", lambda *_: [last])
+    other = gemv(32, 8, 2, 1)
+    quick.setattr(candidates, "gemm_configs", lambda *_, **__: [other])
+    quick.setattr(candidates, "expert_configs", lambda *_: [last])
     found = run_tuner(fast_device, TINY_MIXTURE)
     assert {shape for _, shape in (*found.tuning.linear, *found.tuning.linear_short)} == {other}
     assert {shape for _, shape in found.tuning.experts} == {last}
-    assert (found.tuning.map_lanes, found.tuning.attend_lanes) == (32, 32)
+    assert (found.tuning.map_lanes, found.tuning.attention_lanes) == (32, 32)
     assert {choice.gain for choice in found.choices} == {0.5}
     file = opened_tiny(TINY_MIXTURE)
     answers = [
@@ -113,19 +113,19 @@ def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
 
 
 def test_what_this_model_never_asks_for_is_not_tried(fast_device, quick):
-    quick.setattr(candidates, "linear_shapes", lambda *_, **__: [vec(32, 8, 2, 1)])
+    quick.setattr(candidates, "gemm_configs", lambda *_, **__: [gemv(32, 8, 2, 1)])
     everywhere, nowhere = Size(MANY), Size(1, out=1)
-    shapes = tuple((size, vec(32, 16, 2, 1)) for size in (everywhere, nowhere))
+    shapes = tuple((size, gemv(32, 16, 2, 1)) for size in (everywhere, nowhere))
     found = run_tuner(fast_device, TINY, linear_sized=shapes)
     assert [choice.what for choice in found.choices if "row" in choice.what] == ["matrices, 8 rows"]
-    assert found.tuning.linear_sized == ((everywhere, vec(32, 8, 2, 1)), shapes[1])
+    assert found.tuning.linear_sized == ((everywhere, gemv(32, 8, 2, 1)), shapes[1])
 
 
 def test_who_wins_by_chance_alone_is_let_go(fast_device, quick):
     """Each challenger beats the one before it, and the last of them not the first."""
     verdicts = itertools.cycle([Verdict(0.5, 0.0, 9), Verdict(0.0, 0.0, 9)])
     quick.setattr(search, "duel", lambda *_: next(verdicts))
-    quick.setattr(candidates, "linear_shapes", lambda *_, **__: [vec(32, 8, 2, 1)])
+    quick.setattr(candidates, "gemm_configs", lambda *_, **__: [gemv(32, 8, 2, 1)])
     begun = default_tuning(fast_device.capabilities)
     found = run_tuner(fast_device, TINY)
     assert {shape for _, shape in found.tuning.linear} <= {shape for _, shape in begun.linear}

@@ -9,11 +9,11 @@ from rwkv_gpu.engine.cache.config import CacheConfig, KVType
 from rwkv_gpu.engine.cache.kv import GpuKVCache, HostKVCache, PagedKVCache
 from rwkv_gpu.engine.cache.store import SequenceStore
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
-from rwkv_gpu.gpu.tuning import Tuning
 from rwkv_gpu.gpu.weights import Weights, upload_weights
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.models.registry import Model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.recorder import Recorder

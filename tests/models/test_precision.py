@@ -5,8 +5,8 @@ import pytest
 
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.defaults import default_tuning
-from rwkv_gpu.gpu.tuning import MANY, TILE_F16, dot, few, row
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuning import MANY, TILE_F16, gemm_int8, gemv_int, skinny_gemm
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.golden_files import golden
@@ -14,23 +14,23 @@ from tests.golden_files import golden
 # By kernel: rms of logits of deviation 2.5, for RWKV-7 and for a dense transformer. docs/tuning.md tells what was seen.
 # Under 1e-3 is what we call float32; the others are only used where less was asked for.
 LIMITS = {
-    row(32, 8, 2, reach=8, most=MANY): (2e-4, 6e-4),
-    few(32, 8, 2, 4, staged=8, reach=8): (2e-4, 6e-4),
-    dot(32, 8, 32, 16, x="int16"): (2e-4, 6e-4),
+    gemv_int(32, 8, 2, subgroup_width=8, max_workgroups=MANY): (2e-4, 6e-4),
+    skinny_gemm(32, 8, 2, 4, staged=8, subgroup_width=8): (2e-4, 6e-4),
+    gemm_int8(32, 8, 32, 16, activations="int16"): (2e-4, 6e-4),
     TILE_F16: (5e-3, 1e-2),
-    dot(32, 8, 32, 16, x="int8"): (5e-2, 2e-1),
+    gemm_int8(32, 8, 32, 16, activations="int8"): (5e-2, 2e-1),
 }
 ROUNDING = 0.1  # of its limit, at least: it was indeed this kernel
 MODELS = ("rwkv7-bf16-Q4_K_M.gguf", "llama-bpe-small-Q4_K_M.gguf")
 
 
-@pytest.mark.parametrize("shape", LIMITS, ids=lambda shape: f"{shape.kernel} {shape.x}")
+@pytest.mark.parametrize("shape", LIMITS, ids=lambda shape: f"{shape.kernel} {shape.activations}")
 @pytest.mark.parametrize("name", MODELS)
 def test_rounding_leads_no_further_than_was_told(fast_device, name, shape):
     can = fast_device.capabilities
     if shape.tile == "f16" and not can.f16:
         pytest.skip("this device has no f16")
-    if shape.x != "f32" and not can.subgroup:
+    if shape.activations != "f32" and not can.subgroup:
         pytest.skip("this device has no subgroups")
     tuning = default_tuning(can).only(shape)
     with GGUFFile.open(golden(name)) as file, np.load(golden(name).with_suffix(".npz")) as answers:

@@ -10,9 +10,9 @@ import pytest
 
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.defaults import default_tuning
-from rwkv_gpu.gpu.expert_shape import EXPERT_TILE, expert_vec
-from rwkv_gpu.gpu.tuning import MANY
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.expert_config import EXPERT_TILE, expert_gemv
+from rwkv_gpu.kernels.tuning import MANY
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.reference import Reference
@@ -150,16 +150,27 @@ def test_experts_in_several_shards_say_the_same(fast_device, monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "kernels"),
     [
-        (1, ["linear", "route", "experts_vec", "experts_sum_vec"]),
-        (48, ["norm_rms", "linear", "route", "experts_sort", "experts_tile", "experts_tile", "experts_gather"]),
+        (1, ["gemm", "route", "expert_gemv", "expert_sum_gemv"]),
+        (
+            48,
+            [
+                "rms_norm",
+                "gemm",
+                "route",
+                "expert_sort",
+                "expert_gemm_tile",
+                "expert_gemm_tile",
+                "expert_gather",
+            ],
+        ),
     ],
 )
 def test_dispatches_of_a_mixture(fast_device, rows, kernels):
-    each = expert_vec(64, 64, 4, 1)
+    each = expert_gemv(64, 64, 4, 1)
     tuning = replace(default_tuning(fast_device.capabilities), experts=((1, each), (MANY, EXPERT_TILE)))
     runner = on_gpu(golden(GOLDEN[0]), fast_device, tuning=tuning)
     batch = runner.prepare(Batch.of([(0, 0, [1] * rows)]))
     names = [d.name for d in runner.plan_for(batch).dispatches if d.name.startswith("blk.0/")]
     found = [name.split()[-1].split("/")[-1].split(".")[0] for name in names[-len(kernels) :]]
     # Where the router norms on its way, what the tiles read is normed after it.
-    assert sorted(re.sub("(linear|route)_.*", r"\1", kernel) for kernel in found) == sorted(kernels)
+    assert sorted(re.sub("^route_.*", "route", re.sub("^ge.*", "gemm", kernel)) for kernel in found) == sorted(kernels)

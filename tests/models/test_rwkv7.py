@@ -10,10 +10,10 @@ from rwkv_gpu.engine.parameters import parameters_of
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.defaults import default_tuning, hardware
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import load_weights
-from rwkv_gpu.gpu.tuning import Size, few
+from rwkv_gpu.kernels.defaults import default_tuning, hardware
+from rwkv_gpu.kernels.tuning import Size, skinny_gemm
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.golden import record
@@ -120,10 +120,10 @@ def test_decode_equals_llama_cpp_where_a_time_mix_computes_second_halves_of_lora
     with GGUFFile.open(path) as file:
         model = load_model(file)
         weights = load_weights(fast_device, file, parameters_of(file, model))
-    tuning = replace(default_tuning(fast_device.capabilities), head_side=8, late_rows=2)
+    tuning = replace(default_tuning(fast_device.capabilities), state_lanes_per_row=8, lora_fusion_rows=2)
     for rows in (1, 2):
         on_gpu = OnGpu(model, weights, fast_device, rows, tuning=tuning, single=True)
-        assert sum("one_late" in one.pipeline.name for one in on_gpu.plan.dispatches) == len(model.layers)
+        assert sum("lora_gates" in one.pipeline.name for one in on_gpu.plan.dispatches) == len(model.layers)
         logits = feed(on_gpu, answers["tokens"], [1] * len(answers["tokens"]))
         assert rms(logits - answers["exact_logits"]) < RMS_GPU
 
@@ -160,10 +160,17 @@ def test_a_state_goes_between_steps_of_few_rows_whose_products_mix_and_of_severa
     with GGUFFile.open(golden("rwkv7-mini-Q4_K_M.gguf")) as file:
         model = load_model(file)
         can = device.capabilities
-        tuning = replace(default_tuning(can), mixes_ahead=True, mixes_rows=2, head_side=8)
+        tuning = replace(default_tuning(can), fuses_token_shift=True, token_shift_rows=2, state_lanes_per_row=8)
         if can.subgroup:  # two rows as integers, and whatever else is asked for as it comes
-            both = few(2 * can.reach, can.reach, 2, 2, staged=8 * can.reach, reach=can.reach)
-            one = tuning.linear_shape(1, packed=True)
+            both = skinny_gemm(
+                2 * can.subgroup_width,
+                can.subgroup_width,
+                2,
+                2,
+                staged=8 * can.subgroup_width,
+                subgroup_width=can.subgroup_width,
+            )
+            one = tuning.gemm_config(1, packed=True)
             tuning = replace(tuning, linear_sized=((Size(1, packed=True), one), (Size(2, packed=True), both)))
         gpu, cpu = GpuRunner(device, file, model, slots=4, tuning=tuning), HostRunner(file, model, slots=4)
     ids = tokens(40)
@@ -189,18 +196,26 @@ def test_integers_are_written_by_what_makes_them_and_a_layer_takes_8_dispatches(
     can = fast_device.capabilities
     if not can.subgroup or can.max_storage_buffers < 9:
         pytest.skip("this device has no subgroups, or binds too little")
-    shape = few(8 * can.reach, can.reach, 4, 4, staged=2 * can.reach, reach=can.reach, copies=True)
+    shape = skinny_gemm(
+        8 * can.subgroup_width,
+        can.subgroup_width,
+        4,
+        4,
+        staged=2 * can.subgroup_width,
+        subgroup_width=can.subgroup_width,
+        copies=True,
+    )
     tuning = replace(hardware(can), linear_sized=((Size(8, packed=True), shape), *hardware(can).linear_sized))
     with GGUFFile.open(golden("rwkv7-mini-Q4_K_M.gguf")) as file:
         model = load_model(file)
-        gpu = GpuRunner(fast_device, file, model, slots=6, tuning=replace(tuning, mixes_rows=1))
+        gpu = GpuRunner(fast_device, file, model, slots=6, tuning=replace(tuning, token_shift_rows=1))
         cpu = HostRunner(file, model, slots=6)
     ids = tokens(12)
     for at in range(2):
         batch = Batch.of([(slot, at, ids[2 * slot + at :][:1]) for slot in (3, 0, 5, 1, 2)])
         assert rms(gpu.step(batch) - cpu.step(batch)) < 2e-4
     names = [dispatch.name for dispatch in gpu.plan_for(batch).dispatches if dispatch.name.startswith("blk.1/")]
-    assert len(names) == 8 and not any("integers" in name for name in names)
+    assert len(names) == 8 and not any("quantise_rows" in name for name in names)
 
 
 # ---------------------------------------------------------------- a tiny random model

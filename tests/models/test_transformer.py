@@ -80,7 +80,7 @@ def test_a_layer_takes_5_dispatches_in_decode_and_far_into_a_context_one_more_wh
     with Device(adapter) as device:
         assert len(decode_layer(path, device)) == 5
         far = decode_layer(path, device, position=700)
-        assert len(far) == (5 if any("attention_one" in name for name in far) else 6)
+        assert len(far) == (5 if any("attention_decode" in name for name in far) else 6)
 
 
 def test_a_layer_whose_values_are_of_another_format_takes_one_more(adapter):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Slice
 from rwkv_gpu.gpu.weights import upload_weights
+from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Caches, Scratch
@@ -231,14 +231,14 @@ def test_a_row_of_each_of_several_sequences(device):
 def test_any_lanes_give_the_same(device):
     case = Case(size=48, rope=Rope("neox", 48, 10000.0), context=512)
     for lanes, step in itertools.product((8, 32, 64, 256), (1, 40)):
-        assert_same(case, device, history(case, 300, step), attend_lanes=lanes)
+        assert_same(case, device, history(case, 300, step), attention_lanes=lanes)
 
 
 @pytest.mark.parametrize("length", [1, 64, 65, 129, 1000])
 def test_runs_of_any_length_give_the_same(device, length):
     case = Case()
     for run in (64, 128, 512):
-        assert_same(case, device, history(case, length, step=1), attend_run=run)
+        assert_same(case, device, history(case, length, step=1), attention_run=run)
 
 
 # Of lanes that share keys: the case, its length, lanes for a key, lanes in all, keys at a time.
@@ -260,21 +260,34 @@ SHARING = {
 
 @pytest.mark.parametrize("what", SHARING)
 def test_lanes_that_share_keys_give_the_same(fast_device, what):
-    case, length, side, lanes, ahead = SHARING[what]
-    reach = fast_device.capabilities.reach
-    if reach < side:
+    case, length, lanes_per_row, lanes, prefetch_depth = SHARING[what]
+    subgroup_width = fast_device.capabilities.subgroup_width
+    if subgroup_width < lanes_per_row:
         pytest.skip("no lanes that surely share a subgroup")
-    how = {"one_side": side, "one_lanes": max(lanes, reach), "one_ahead": ahead, "attend_run": 32}
-    how["one_joins"] = what.startswith("joined")
+    how = {
+        "decode_lanes_per_key": lanes_per_row,
+        "decode_lanes": max(lanes, subgroup_width),
+        "decode_prefetch": prefetch_depth,
+        "attention_run": 32,
+    }
+    how["last_workgroup_joins"] = what.startswith("joined")
     more = [(case.batch([(2, at, 1)]), case.inputs(1, seed=at)) for at in (length, length + 1)]
     assert_same(case, fast_device, [*history(case, length, step=1), *more], **how)
 
 
 def test_lanes_that_share_keys_of_several_sequences(fast_device):
-    if fast_device.capabilities.reach < 8:
+    if fast_device.capabilities.subgroup_width < 8:
         pytest.skip("no lanes that surely share a subgroup")
     for joins in (False, True):
-        assert_same(Case(), fast_device, each_of_several(), one_side=8, one_lanes=64, attend_groups=8, one_joins=joins)
+        assert_same(
+            Case(),
+            fast_device,
+            each_of_several(),
+            decode_lanes_per_key=8,
+            decode_lanes=64,
+            attention_groups=8,
+            last_workgroup_joins=joins,
+        )
 
 
 def test_thousands_of_positions(fast_device):

@@ -8,17 +8,17 @@ import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows, pack_rows
-from rwkv_gpu.gpu.defaults import default_tuning, hardware
-from rwkv_gpu.gpu.expert_shape import EXPERT_TILE, ExpertShape, expert_lane, expert_row, expert_vec
-from rwkv_gpu.gpu.tuning import MANY, Tuning
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, align, as_shard, layout, targets
+from rwkv_gpu.kernels.defaults import default_tuning, hardware
+from rwkv_gpu.kernels.expert_config import EXPERT_TILE, ExpertConfig, expert_gemm_lane, expert_gemv, expert_gemv_int
+from rwkv_gpu.kernels.tuning import MANY, Tuning
 from rwkv_gpu.ops.experts import most_tiles
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import LEAST_SUM, Rms, Routing, Weight
 from tests.gguf.blocks import mild_rows
-from tests.recording import linear_shapes, run_plan, tunings
+from tests.recording import gemm_configs, run_plan, tunings
 
 # Sums of some hundred products in another order, in float32: relative to the sum of the terms' magnitudes.
 TOLERANCE = 1e-5
@@ -29,39 +29,54 @@ F32 = BY_NAME["F32"]
 KINDS = ["default", "each", "sorted", "tile", "subgroups", "part of a subgroup", "row", "lane", "lane_sorted"]
 
 
-def expert_shapes(device) -> dict[str, ExpertShape]:
+def expert_configs(device) -> dict[str, ExpertConfig]:
     """Every kind of kernel that this device can run, at several sizes."""
     can = device.capabilities
     shapes = {
-        "each": expert_vec(64, 64, 4, 1),
-        "sorted": expert_vec(32, 8, 2, 4),
+        "each": expert_gemv(64, 64, 4, 1),
+        "sorted": expert_gemv(32, 8, 2, 4),
         "tile": EXPERT_TILE,
     }
     if can.subgroup:
-        shapes["subgroups"] = expert_vec(4 * can.reach, 2 * can.reach, 4, 1, reach=can.reach, summing=(can.reach, 2))
-        shapes["row"] = expert_row(4 * can.reach, can.reach, 4, reach=can.reach, summing=(can.reach // 2, 1))
-        shapes["part of a subgroup"] = expert_vec(2 * can.reach, can.reach // 2, 2, 4, reach=can.reach)
+        shapes["subgroups"] = expert_gemv(
+            4 * can.subgroup_width,
+            2 * can.subgroup_width,
+            4,
+            1,
+            subgroup_width=can.subgroup_width,
+            summing=(can.subgroup_width, 2),
+        )
+        shapes["row"] = expert_gemv_int(
+            4 * can.subgroup_width,
+            can.subgroup_width,
+            4,
+            subgroup_width=can.subgroup_width,
+            summing=(can.subgroup_width // 2, 1),
+        )
+        shapes["part of a subgroup"] = expert_gemv(
+            2 * can.subgroup_width, can.subgroup_width // 2, 2, 4, subgroup_width=can.subgroup_width
+        )
     if can.subgroup_size == 8:
-        shapes["lane"] = expert_lane(2, 1)
-        shapes["lane_sorted"] = expert_lane(2, 8)
+        shapes["lane"] = expert_gemm_lane(2, 1)
+        shapes["lane_sorted"] = expert_gemm_lane(2, 8)
     return shapes
 
 
 @pytest.fixture(params=KINDS)
 def tuning(request, device):
-    shapes = expert_shapes(device)
+    shapes = expert_configs(device)
     if request.param == "default":
         return default_tuning(device.capabilities)
     if request.param not in shapes:
         pytest.skip("this device has no subgroups, or not of 8 lanes")
-    every = tuple(linear_shapes(device).values())
+    every = tuple(gemm_configs(device).values())
     return Tuning(64, 64, "workgroup", ((MANY, every[0]),), experts=((MANY, shapes[request.param]),))
 
 
 @pytest.fixture(params=["each", "sorted"])
 def either(request, device):
     """Choices as they come, and sorted: for what does not depend on the kernel."""
-    return replace(default_tuning(device.capabilities), experts=((MANY, expert_shapes(device)[request.param]),))
+    return replace(default_tuning(device.capabilities), experts=((MANY, expert_configs(device)[request.param]),))
 
 
 class Bench:
@@ -122,7 +137,7 @@ class Bench:
             **{n: np.abs(a) if a.dtype == np.float32 else a for n, a in inputs.items()},
         )
         # x of experts_row is off by up to 1/65278 of the largest of its 32, twice.
-        rounds = any(shape.kernel == "experts_row" for _, shape in self.recorder.tuning.experts)
+        rounds = any(shape.kernel == "moe/expert_gemv_int" for _, shape in self.recorder.tuning.experts)
         allowed = 6e-5 if rounds else TOLERANCE
         for name in want:
             assert np.isfinite(got[name]).all(), name
@@ -275,7 +290,7 @@ def test_a_norm_on_the_way(device, tuning, width):
 
 
 def test_widths_that_nothing_divides(fast_device):
-    for shape in expert_shapes(fast_device).values():
+    for shape in expert_configs(fast_device).values():
         bench = Bench(fast_device, replace(default_tuning(fast_device.capabilities), experts=((MANY, shape),)), 5)
         gate, up = bench.together((3, 5, 35), F32, F32)
         [down] = bench.together((3, 27, 35), F32)
@@ -327,11 +342,11 @@ def test_any_count_of_rows_through_one_plan(device, either):
 @pytest.mark.parametrize(("experts", "used", "normalise"), [(2, 2, False), (100, 8, True), (121, 5, False)])
 def test_products_of_each_choice_rank_experts_on_the_way(device, experts, used, normalise):
     """And those who come later read what they have found."""
-    shapes = expert_shapes(device)
+    shapes = expert_configs(device)
     if "subgroups" not in shapes:
         pytest.skip("this device has no subgroups")
-    matrices, each = next(iter(linear_shapes(device).values())), shapes["subgroups"]
-    tuning = Tuning(64, 64, "workgroup", ((MANY, matrices),), experts=((MANY, each),), ranks_late=True)
+    matrices, each = next(iter(gemm_configs(device).values())), shapes["subgroups"]
+    tuning = Tuning(64, 64, "workgroup", ((MANY, matrices),), experts=((MANY, each),), fuses_routing=True)
     bench = Bench(device, tuning, 3)
     [router] = bench.together((experts, 48), F32)
     (gate, up), [down] = bench.together((experts, 8, 48), F32, F32), bench.together((experts, 48, 8), F32)
@@ -375,7 +390,7 @@ def test_the_dispatches_depend_on_neither_experts_nor_rows(fast_device, rows):
 def test_one_sort_serves_every_format(device):
     tuning = default_tuning(device.capabilities)
     for density in (0.1, 1, 2, 5, 7, 100):
-        assert tuning.expert_shape(density, 16).tb == tuning.expert_shape(density, 32).tb
+        assert tuning.expert_config(density, 16).tb == tuning.expert_config(density, 32).tb
 
 
 @pytest.mark.parametrize(("count", "experts", "tb"), [(1, 8, 4), (8, 8, 4), (9, 2, 4), (100, 7, 16), (64, 128, 8)])

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS
-from rwkv_gpu.gpu.tuning import MANY, Tuning
+from rwkv_gpu.kernels.tuning import MANY, Tuning
 from rwkv_gpu.ops.vocabulary import ACTIVATIONS, Rms
 from tests.ops.test_linear import BY_NAME, Bench, normal, small
-from tests.recording import linear_shapes
+from tests.recording import gemm_configs
 
-PACKED = [fmt for fmt in FORMATS.values() if "format/packed" in fmt.parts]
+PACKED = [fmt for fmt in FORMATS.values() if "formats/packed" in fmt.parts]
 
 
 def tuning_of(device, kind):
-    if kind not in linear_shapes(device):
+    if kind not in gemm_configs(device):
         pytest.skip("this device has no subgroups, or too little workgroup memory")
-    return Tuning(8, 64, "workgroup", ((MANY, linear_shapes(device)[kind]),))
+    return Tuning(8, 64, "workgroup", ((MANY, gemm_configs(device)[kind]),))
 
 
 @pytest.mark.parametrize("fmt", PACKED, ids=lambda fmt: fmt.name)
@@ -28,7 +28,7 @@ def test_every_packed_format_with_every_epilogue(fast_device, fmt):
         return every | {"plain": g.linear(x, w), "pairs": g.glu(x, w, "silu")}
 
     plan = bench.check(says, x=small(bench.values["w"], 3), add=normal(3, 38))
-    assert {d.name.split()[-1].split(".")[0] for d in plan.dispatches} == {"integers", "linear_dot"}
+    assert {d.name.split()[-1].split(".")[0] for d in plan.dispatches} == {"quantise_rows", "gemm_int8"}
 
 
 @pytest.mark.parametrize(("rows", "shape"), [(1, (1, 256)), (17, (33, 512)), (66, (130, 1280)), (5, (70, 768))])
@@ -65,7 +65,7 @@ def test_what_one_dispatch_reads_is_rounded_by_one(device):
         return dict(zip("ab", g.linears([other, one], ws[2:]), strict=True))
 
     plan = bench.check(says, x=normal(5, 256))
-    assert [d.name.split()[-1].split(".")[0] for d in plan.dispatches] == ["integers", "linear_dot"] * 2
+    assert [d.name.split()[-1].split(".")[0] for d in plan.dispatches] == ["quantise_rows", "gemm_int8"] * 2
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
@@ -91,4 +91,8 @@ def test_a_product_writes_integers_for_one_that_reads_them(device):
         return {"y": g.linear(h, v), "h": h}
 
     plan = bench.check(says, x=normal(5, 256))
-    assert [d.name.split()[-1].split(".")[0] for d in plan.dispatches] == ["integers", "linear_few", "linear_few"]
+    assert [d.name.split()[-1].split(".")[0] for d in plan.dispatches] == [
+        "quantise_rows",
+        "skinny_gemm",
+        "skinny_gemm",
+    ]

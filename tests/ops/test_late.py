@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.gguf.formats import Format
-from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.gpu.tuning import Tuning
 from rwkv_gpu.gpu.weights import BY_NAME, Weights, upload_together
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.measure.trials import Stored
 from rwkv_gpu.ops.vocabulary import Mixed, State
 from tests.ops.test_recurrent import Case, batch_of, mix_case, mix_inputs, normal
@@ -21,10 +21,15 @@ RANKS = (96, 72, 320, 32)
 FLOATS = ("F32", "F16", "BF16")
 
 
-def one(device: Device, rows: int = 2, late_rows: int = 4) -> Tuning:
+def one(device: Device, rows: int = 2, lora_fusion_rows: int = 4) -> Tuning:
     """As a GPU with subgroups does it, by lanes that share so many rows of a state; without subgroups as in prompts."""
-    side = 8 if device.capabilities.subgroup else 0
-    return replace(default_tuning(device.capabilities), head_side=side, head_rows=rows, late_rows=late_rows)
+    lanes_per_row = 8 if device.capabilities.subgroup else 0
+    return replace(
+        default_tuning(device.capabilities),
+        state_lanes_per_row=lanes_per_row,
+        state_rows_per_lane=rows,
+        lora_fusion_rows=lora_fusion_rows,
+    )
 
 
 class LateCase(Case):
@@ -120,9 +125,9 @@ def test_loras_of_any_rank_and_heads_of_128_are_computed_within_a_time_mix(devic
     for size, shared, ranks in ((64, 1, (4, 36, 100, 8)), (128, 2, (32, 32, 64, 32)), (64, 4, (8, 8, 8, 8))):
         case = LateCase(alike(name), heads=2, size=size, ranks=ranks)
         tuning = one(device, shared)
-        if tuning.head_side:
+        if tuning.state_lanes_per_row:
             *before, last = case.names(device, 1, tuning)
-            assert "one_late" in last and sum("linear" in name for name in before) == 1
+            assert "lora_gates" in last and sum("linear" in name for name in before) == 1
         case.assert_same(device, [(batch_of(SOME[:1]), case.inputs(1))], rows=1, tuning=tuning)
 
 
@@ -131,6 +136,6 @@ def test_loras_have_a_dispatch_of_their_own_where_a_time_mix_cannot_compute_them
     odd, many = LateCase(alike("F16"), ranks=(6, 7, 32, 32)), LateCase(alike("F16"))
     for case, rows in ((LateCase(mixed), 1), (LateCase(alike("Q8_0"), ranks=(32,) * 4), 1), (odd, 1), (many, 5)):
         names = case.names(fast_device, rows, one(fast_device))
-        assert "one_given" in names[-1] and sum("linear" in name for name in names) > 1
+        assert ".gates." in names[-1] and sum("linear" in name for name in names) > 1
         steps = [(batch_of(SOME[:1]), case.inputs(1))]
         case.assert_same(fast_device, steps, rows=rows, tuning=one(fast_device))

@@ -8,14 +8,14 @@ import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows
-from rwkv_gpu.gpu.tuning import MANY, Tuning
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
+from rwkv_gpu.kernels.tuning import MANY, Tuning
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, Weight
 from tests.gguf.blocks import mild_rows
-from tests.recording import linear_shapes, run_plan
+from tests.recording import gemm_configs, run_plan
 
 # Sums of some hundred products in another order, in float32: relative to the sum of the terms' magnitudes.
 TOLERANCE = 1e-5
@@ -43,7 +43,7 @@ NORMED = [
 
 @pytest.fixture(params=KINDS)
 def tuning(request, device):
-    shapes = linear_shapes(device)
+    shapes = gemm_configs(device)
     if request.param not in shapes:
         pytest.skip("this device has no subgroups, none of 8 lanes, no f16, or too little workgroup memory")
     return Tuning(8, 64, "workgroup", ((MANY, shapes[request.param]),))
@@ -53,9 +53,9 @@ def tolerance(tuning: Tuning) -> float:
     """x as bytes is off by up to 1/254 of the largest of its run, as two of them by 1/65278; as float16, by 1/2048 of
     itself."""
     shape = tuning.linear[0][1]
-    if shape.x == "int8" or shape.tile == "f16":
+    if shape.activations == "int8" or shape.tile == "f16":
         return 4e-3
-    return 3e-5 if shape.x == "int16" else TOLERANCE
+    return 3e-5 if shape.activations == "int16" else TOLERANCE
 
 
 class Bench:
@@ -125,9 +125,9 @@ def test_every_format_in_every_kernel_with_every_epilogue(device, tuning, fmt):
 @pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
 @pytest.mark.parametrize("kind", [*FORMATS_OF, "few_whole"])
 def test_gate_and_up_in_pairs_in_every_format(fast_device, kind, fmt):
-    if kind not in linear_shapes(fast_device):
+    if kind not in gemm_configs(fast_device):
         pytest.skip("this device has no subgroups of 8 lanes")
-    tuning = Tuning(8, 64, "workgroup", ((MANY, linear_shapes(fast_device)[kind]),))
+    tuning = Tuning(8, 64, "workgroup", ((MANY, gemm_configs(fast_device)[kind]),))
     bench = Bench(fast_device, tuning, 3)
     w = bench.matrix("w", fmt, (2 * 21, 512))
     bench.check(lambda g, x: {"y": g.glu(x, w, "silu")}, x=small(bench.values["w"], 3))
@@ -147,7 +147,7 @@ def test_kernels_of_few_rows_bind_small_planes_as_words_where_a_device_can(devic
     bench = Bench(device, tuning, 1, spare=0)
     w = bench.matrix("w", BY_NAME[name], (40, 512))
     [dispatch] = bench.check(lambda g, x: {"y": g.linear(x, w)}, x=normal(1, 512)).dispatches
-    can = device.capabilities.max_storage_buffers >= 16 and not dispatch.name.startswith("w linear_vec")
+    can = device.capabilities.max_storage_buffers >= 16 and not dispatch.name.startswith("w gemv.")
     assert ("words" in {binding.name for binding in dispatch.pipeline.bindings.values()}) == (can and has_small)
 
 
@@ -161,7 +161,7 @@ def test_a_plan_of_one_row(device, tuning, outs):
 
 def test_long_rows_of_odd_length(fast_device):
     """(17, 4095, 4097) in F16: no tile, run or word divides anything."""
-    for shape in linear_shapes(fast_device).values():
+    for shape in gemm_configs(fast_device).values():
         if shape.integers:
             continue
         bench = Bench(fast_device, Tuning(8, 64, "workgroup", ((MANY, shape),)), 17)
@@ -205,7 +205,7 @@ def test_a_norm_on_the_way_in(device, tuning, name):
 )
 @pytest.mark.parametrize("name", ["Q4_K", "F32"])
 def test_one_row_is_normed_by_what_multiplies_it(device, tuning, name):
-    bench = Bench(device, replace(tuning, mixes_ahead=True), 1, spare=0)
+    bench = Bench(device, replace(tuning, fuses_token_shift=True), 1, spare=0)
     w = bench.matrix("w", BY_NAME[name], (45, 512))
     gain, shift = (bench.matrix(name, BY_NAME["F32"], (512,)) for name in ("gain", "shift"))
     norm = LayerNorm(gain, shift, 1e-5)
@@ -216,9 +216,9 @@ def test_one_row_is_normed_by_what_multiplies_it(device, tuning, name):
 @pytest.mark.parametrize("kind", ["tile_parts", "dot_parts"])
 def test_products_in_parts_of_their_columns(device, kind):
     """Sums over parts are joined by whatever comes after a sum: of one matrix, of several, of pairs."""
-    if kind not in linear_shapes(device):
+    if kind not in gemm_configs(device):
         pytest.skip("this device has no subgroups")
-    shape = linear_shapes(device)[kind]
+    shape = gemm_configs(device)[kind]
     bench = Bench(device, Tuning(8, 64, "workgroup", ((MANY, shape),)), 3)
     fmt = BY_NAME["Q4_K"]
     first, second, paired = bench.matrices(fmt, (70, 512), (33, 768), (2 * 66, 1024))
@@ -237,5 +237,8 @@ def test_products_in_parts_of_their_columns(device, kind):
 
     plan = bench.check(says, x=normal(3, 512) / 999, z=normal(3, 768), wide=normal(3, 1024) / 99, add=normal(3, 70))
     kernels = [dispatch.name.split()[-1] for dispatch in plan.dispatches]
-    assert [kernel for kernel in kernels if kernel != "integers"] == [f"{shape.kernel}.q4_k", "linear_join"] * 4
-    assert kernels.count("integers") == 3 * shape.rounds, "x is rounded once for all that read it"
+    assert [kernel for kernel in kernels if kernel != "quantise_rows"] == [
+        f"{shape.kernel.rpartition('/')[2]}.q4_k",
+        "splitk_reduce",
+    ] * 4
+    assert kernels.count("quantise_rows") == 3 * shape.reads_quantised, "x is rounded once for all that read it"

@@ -9,18 +9,18 @@ import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
-from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
-from rwkv_gpu.gpu.tuning import Tuning, vec
 from rwkv_gpu.gpu.weights import Weights, upload_tensor, upload_weights
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuning import Tuning, gemv
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import Mixed, State
 from tests.gguf.blocks import mild_rows
-from tests.recording import POISON, linear_shapes, named, tunings
+from tests.recording import POISON, gemm_configs, named, tunings
 
 ROWS, SEGMENTS, SLOTS = 1000, 5, 7
 LENGTHS = (1, 31, 33, 255, 256, 257, 1000)
@@ -425,7 +425,7 @@ def test_products_norm_and_mix_rows_of_several_sequences(fast_device, says, norm
     x = {"x": normal(3, 192, seed=40) * 3 + 1}
     three = batch_of([(3, 0, 1), (5, 3, 1), (6, 2, 1)]).placed(states={3: (3, 3), 5: (2, 5), 6: (6, 6)})
     two = batch_of([(5, 4, 1), (3, 1, 1)])
-    tuning = replace(mixing(fast_device)[0].only(vec(32, 8, 2, 2)), mixes_rows=3)
+    tuning = replace(mixing(fast_device)[0].only(gemv(32, 8, 2, 2)), token_shift_rows=3)
     case.assert_same(fast_device, [(three, x), (two, part(x, slice(1, 3)))], rows=3, tuning=tuning)
     plan, _, _ = case.record(fast_device, x, 3, tuning)
     assert sum("norm_shift_mix" in dispatch.name for dispatch in plan.dispatches) == norms
@@ -436,8 +436,8 @@ MIXERS = "alone", "subgroups", "row", "once", "once_met", "once_apart", "lane"
 
 def mixing(device: Device) -> list[Tuning]:
     """Each kernel that norms on the way, over lanes alone and over subgroups."""
-    plain, shapes = default_tuning(device.capabilities), linear_shapes(device)
-    return [replace(plain.only(shapes[name]), mixes_ahead=True) for name in MIXERS if name in shapes]
+    plain, shapes = default_tuning(device.capabilities), gemm_configs(device)
+    return [replace(plain.only(shapes[name]), fuses_token_shift=True) for name in MIXERS if name in shapes]
 
 
 def two_halves(g, w, s, x):
@@ -460,8 +460,8 @@ def test_the_next_norm_is_told_moments_by_products_that_add(device, packed):
     for tuning in mixing(device):
         case.assert_same(device, steps, rows=1, tuning=tuning)
         plan, _, _ = case.record(device, steps[0][1], 1, tuning)
-        told.append(any("told" in dispatch.pipeline.name for dispatch in plan.dispatches))
-        kernels |= {kernel for dispatch in plan.dispatches for kernel in dispatch.name.split() if "linear_" in kernel}
+        told.append(any("load" in dispatch.pipeline.name for dispatch in plan.dispatches))
+        kernels |= {kernel for dispatch in plan.dispatches for kernel in dispatch.name.split() if "gem" in kernel}
     can = device.capabilities
     assert any(told) == (can.subgroup and can.max_storage_buffers >= 10)
-    assert ("linear_once.q8_0" in kernels) == (can.subgroup and bool(packed))
+    assert ("gemv_single_pass.q8_0" in kernels) == (can.subgroup and bool(packed))

@@ -9,8 +9,8 @@ import pytest
 from rwkv_gpu.engine.device_sampling import draw_row, skipped_row
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.step_result import SamplingInputs
-from rwkv_gpu.gpu.defaults import default_tuning
 from rwkv_gpu.gpu.weights import upload_weights
+from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.draw import exponentials
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.recording import Scratch
@@ -34,7 +34,7 @@ class Both:
         self.scratch = Scratch(device)
         weights = upload_weights(device, {"w": np.arange(vocabulary, dtype=np.float32)[:, None]})
         tuning = default_tuning(device.capabilities)
-        tuning = replace(tuning, one_joins=tuning.one_joins if joins is None else joins)
+        tuning = replace(tuning, last_workgroup_joins=tuning.last_workgroup_joins if joins is None else joins)
         recorder = Recorder(device, weights, rows, self.scratch, tuning, sampler_state=self.sampler_state)
         logits = recorder.input("logits", np.float32, (rows, vocabulary))
         ids = recorder.input("ids", np.uint32, (rows,))

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rwkv_gpu.gpu.defaults import default_tuning
-from rwkv_gpu.gpu.tuning import COOP, MANY, row
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuning import COOP, MANY, gemv_int
 from rwkv_gpu.ops import self_test
 from rwkv_gpu.ops.self_test import cooperative_matrix_works, integers_work, tuning_for, without_integers
 
@@ -40,13 +40,28 @@ def test_a_wrong_answer_is_noticed(fast_device, monkeypatch):
     assert not cooperative_matrix_works(fast_device)
 
 
-@pytest.mark.parametrize(("r", "ahead"), [(2, 1), (1, 2)])
-def test_rows_as_integers_are_used_only_where_they_agree_with_floats(fast_device, monkeypatch, r, ahead):
+@pytest.mark.parametrize(("r", "prefetch_depth"), [(2, 1), (1, 2)])
+def test_rows_as_integers_are_used_only_where_they_agree_with_floats(fast_device, monkeypatch, r, prefetch_depth):
     if not fast_device.capabilities.subgroup:
         pytest.skip("this device has no subgroups")
     plain = without_integers(default_tuning(fast_device.capabilities))
-    reach = fast_device.capabilities.reach
-    integers = replace(plain, linear_packed=((1, row(4 * reach, reach, r, reach=reach, most=MANY, ahead=ahead)),))
+    subgroup_width = fast_device.capabilities.subgroup_width
+    integers = replace(
+        plain,
+        linear_packed=(
+            (
+                1,
+                gemv_int(
+                    4 * subgroup_width,
+                    subgroup_width,
+                    r,
+                    subgroup_width=subgroup_width,
+                    max_workgroups=MANY,
+                    prefetch_depth=prefetch_depth,
+                ),
+            ),
+        ),
+    )
     tuned = SimpleNamespace(tuning=integers)
     assert integers_work(fast_device, integers)
     assert tuning_for(fast_device, tuned) == integers

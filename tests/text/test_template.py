@@ -72,6 +72,12 @@ def test_the_rwkv_template_of_files_takes_thinking():
     assert "Assistant: Yo.\n\n" in template.render(CHAT)
 
 
+def test_only_the_rwkv_template_for_models_with_thoughts_opens_them():
+    assert render("rwkv-g1", enable_thinking=True).endswith("\n\nAssistant: <think>")
+    assert render("rwkv-g1", enable_thinking=False).endswith("\n\nAssistant: <think>\n</think>")
+    assert render("rwkv-g1") == render("rwkv-world") == render("rwkv-world", enable_thinking=True)
+
+
 def test_a_file_without_a_template_or_a_known_vocabulary_is_refused_with_the_names():
     with pytest.raises(BadTemplate, match=r"no chat template.*rwkv-world, chatml"):
         ChatTemplate.from_metadata(golden_metadata("llama-spm-small-Q4_0.gguf"))

@@ -128,11 +128,6 @@ class CacheConfig:
         return sum(2 * self.nbytes(cache) for cache in caches) + sum(self.state_bytes(state) for state in states)
 
 
-def shared_tokens(model: Model, context: int | None) -> int | None:
-    """Positions of all sequences together where nothing is said: as many as one may have."""
-    return (context or min(model.context or 0, DEFAULT_CONTEXT)) or None
-
-
 def check_bindings(device: Device, model: Model, config: CacheConfig) -> None:
     """Refuses what no kernel could bind."""
     limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)

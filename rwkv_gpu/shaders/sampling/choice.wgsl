@@ -1,7 +1,7 @@
 // Chooses the token of a row from what blocks have found, and remembers it: chosen[r] = the token, its log probability, the
 // reason where there is none
 @group(0) @binding(7) var<storage, read_write> chosen: array<vec4u>;    // [R]
-@group(0) @binding(8) var<storage, read_write> said: array<u32>;        // [S], then the rings [S, RING]
+@group(0) @binding(8) var<storage, read_write> sampled: array<u32>;        // [S], then the rings [S, RING]
 
 fn choose(row: u32, draw: Draw, whole: Whole, lane: u32) {
     let keys = draw_keys(draw);
@@ -29,14 +29,14 @@ fn finish(row: u32, draw: Draw, best: Best, whole: Whole) {
         chosen[row] = vec4u(NO_TOKEN, 0u, SKIPPED, 0u);
     } else if whole.most.y >= MOST || whole.most.x <= LEAST || best.token >= V {
         chosen[row] = vec4u(NO_TOKEN, 0u, select(NOTHING_LEFT, BAD_NUMBERS, whole.most.y >= MOST), 0u);
-        said[draw.seat] = 0u;   // a token that exists, for what reads it
+        sampled[draw.seat] = 0u;   // a token that exists, for what reads it
     } else {
         var raw = best.x;
         if CHANGES {
             raw = logits[row * V + best.token];
         }
         chosen[row] = vec4u(best.token, bitcast<u32>(raw - whole.most.y - log(whole.sum.y)), 0u, 0u);
-        said[draw.seat] = best.token;
+        sampled[draw.seat] = best.token;
         remember(draw, best.token);
     }
 }

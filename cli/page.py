@@ -1,0 +1,77 @@
+"""The help page of a command: its options by group, and how they are set in the environment."""
+
+import os
+
+import click
+
+PREFIX = "RWKV_GPU_"
+
+
+class Sampling(click.Option):
+    """An option that says how tokens are chosen."""
+
+    group = "Sampling"
+
+
+class Loading(click.Option):
+    """An option that says how a model is loaded."""
+
+    group = "Loading"
+
+
+class Page(click.Command):
+    """A command whose help shows its options in groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        named = [param for param in self.params if isinstance(param, click.Option) and param.envvar]
+        if named:
+            text = f"Options can be set in the environment: {example(named[0])}."
+            with formatter.indentation():
+                formatter.write_paragraph()
+                formatter.write_text(text)
+
+
+def name_environment(command: click.Command) -> None:
+    """Gives each option its names in the environment: --chunk-size is RWKV_GPU_CHUNK_SIZE, in all commands.
+
+    An option that means something else elsewhere brings a name of its own, which the help shows.
+    """
+    for option in command.params:
+        if isinstance(option, click.Option) and not option.is_eager:
+            if option.envvar is None:
+                option.envvar = [PREFIX + variable(flag) for flag in option.opts if flag.startswith("--")]
+            elif isinstance(option.envvar, str):
+                option.show_envvar = True
+
+
+def variable_in_use(ctx: click.Context | None, option: click.Parameter | None) -> str | None:
+    """The name in the environment that an option's value came from."""
+    if ctx is None or option is None or option.name is None:
+        return None
+    if ctx.get_parameter_source(option.name) is not click.core.ParameterSource.ENVIRONMENT:
+        return None
+    names = [option.envvar] if isinstance(option.envvar, str) else option.envvar or []
+    return next((name for name in names if os.environ.get(name)), None)
+
+
+def variable(flag: str) -> str:
+    """--chunk-size is CHUNK_SIZE"""
+    return flag.lstrip("-").replace("-", "_").upper()
+
+
+def example(option: click.Option) -> str:
+    """--device is RWKV_GPU_DEVICE"""
+    flag = next(flag for flag in option.opts if flag.startswith("--"))
+    name = option.envvar if isinstance(option.envvar, str) else (option.envvar or [""])[0]
+    return f"{flag} is {name}"

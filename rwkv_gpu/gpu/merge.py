@@ -1,0 +1,159 @@
+"""Two kernels as one shader: the first workgroups run one, the rest the other. What both declare alike stands once."""
+
+import functools
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from .shader import COMMENT, ENABLE, PRELUDE, Linked
+
+TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.]*|\s+|.", re.DOTALL)
+WORD = re.compile(r"[A-Za-z_]\w*")
+NAMED = ("fn", "const", "alias", "struct", "var")
+NUMBER = re.compile(r"@binding\((\d+)\)")
+ENTRY = re.compile(r"@compute\s*@workgroup_size\((\w+)\)")
+BUILTIN = re.compile(r"@builtin\((\w+)\)\s*(\w+)\s*:\s*(\w+)")
+
+
+@dataclass(frozen=True)
+class Both:
+    """A shader of two kernels."""
+
+    linked: Linked
+    numbers: Mapping[int, int]  # that it gives to the bindings of the second
+    memory: bool  # whether the second has workgroup memory that the first has not
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What stands at the top level of a module, whole."""
+
+    name: str  # none of a const_assert, or of white space
+    tokens: tuple[str, ...]
+
+    def free(self) -> Iterator[tuple[str, bool]]:
+        """Its tokens, and whether each may be a name that the module declares."""
+        solid = [token for token in self.tokens if not token.isspace()]
+        around = zip(["", *solid], [*solid[1:], ""], strict=False)
+        struct = "struct" in solid
+        for token in self.tokens:
+            before, after = ("", "") if token.isspace() else next(around)
+            yield token, before not in (".", "@") and not (struct and after == ":")
+
+    def names(self) -> set[str]:
+        """Every word that may be the name of a declaration."""
+        return {token for token, free in self.free() if free and WORD.fullmatch(token)}
+
+    def renamed(self, names: Mapping[str, str]) -> str:
+        """Its text by other names."""
+        return "".join(names.get(token, token) if free else token for token, free in self.free())
+
+
+def lanes(linked: Linked) -> str:
+    """The lanes of a workgroup, as the text says them."""
+    size = ENTRY.search(linked.source)
+    assert size, f"{linked.name} has no entry"
+    found = re.search(rf"^const {size[1]} = (\d+)u;", linked.source, re.MULTILINE)
+    return found[1] if found else size[1]
+
+
+@functools.lru_cache(maxsize=64)
+def merge(first: Linked, second: Linked, groups: tuple[int, int], same: tuple[tuple[int, int], ...]) -> Both:
+    """Both kernels, of so many workgroups each. `same` are bindings of the second and of the first that bind alike."""
+    one, other = _declarations(first.source), _declarations(second.source)
+    alike = _alike(one, other, dict(same))
+    words = {token for each in (*one, *other) for token in each.tokens}
+    ends = (f"_{n}" for n in itertools.count(1))
+    ours, theirs = itertools.islice((e for e in ends if not any(word.endswith(e) for word in words)), 2)
+    numbers = _numbers(first, second, alike)
+    texts = (
+        "".join(each.renamed({"main": f"main{ours}"}) for each in one),
+        "".join(_second(each, alike, {own.name: own.name + theirs for own in other if own.name}) for each in other),
+    )
+    texts = texts[0], NUMBER.sub(lambda found: f"@binding({numbers[int(found[1])]})", texts[1])
+    enabled = "".join(sorted({line for linked in (first, second) for line in ENABLE.findall(linked.source)}))
+    entry = _entry((first, second), groups, (f"main{ours}", f"main{ours if 'main' in alike else theirs}"))
+    whole = "".join((enabled, *texts, entry))
+    origins = (PRELUDE, enabled.count("\n")), *first.origins, *second.origins, ("entry", entry.count("\n"))
+    memory = any("workgroup" in own.tokens and own.name not in alike for own in other)
+    return Both(Linked(f"{first.name} & {second.name}", whole, origins), numbers, memory)
+
+
+def _declarations(source: str) -> tuple[Declaration, ...]:
+    """A text taken apart, line by line what it was but for comments; its entry is a function like any other."""
+    plain = BUILTIN.sub(r"\2: \3", ENTRY.sub("", ENABLE.sub("\n", COMMENT.sub("", source))))
+    found: list[Declaration] = []
+    tokens: list[str] = []
+    depth = 0
+    for token in TOKEN.findall(plain):
+        if not tokens and token.isspace():
+            found.append(Declaration("", (token,)))
+            continue
+        tokens.append(token)
+        depth += (token in "({[") - (token in ")}]")
+        if depth == 0 and token in ";}":
+            found.append(Declaration(_name(tokens), tuple(tokens)))
+            tokens = []
+    return tuple(found)
+
+
+def _name(tokens: Sequence[str]) -> str:
+    words = [token for token in tokens if not token.isspace()]
+    at = next((i for i, word in enumerate(words) if word in NAMED), None)
+    if at is None:
+        return ""
+    return words[words.index(">", at) + 1] if words[at : at + 2] == ["var", "<"] else words[at + 1]
+
+
+def _alike(one: Sequence[Declaration], other: Sequence[Declaration], same: Mapping[int, int]) -> set[str]:
+    """Names that mean the same in both: what they declare reads the same, and so does all that it speaks of."""
+    ours, theirs = ({own.name: own for own in each if own.name} for each in (one, other))
+
+    def equal(name: str) -> bool:
+        texts = ["".join(each[name].tokens) for each in (ours, theirs)]
+        here, there = (NUMBER.search(text) for text in texts)
+        bound = not there or (bool(here) and same.get(int(there[1])) == int(here[1] if here else 0))
+        return bound and NUMBER.sub("", texts[0]) == NUMBER.sub("", texts[1])
+
+    alike = {name for name in theirs if name in ours and equal(name)}
+    while True:
+        apart = {name for name in alike if theirs[name].names() & (theirs.keys() - alike)}
+        if not apart:
+            return alike
+        alike -= apart
+
+
+def _numbers(first: Linked, second: Linked, alike: set[str]) -> dict[int, int]:
+    """Of the second's bindings: the first's own where they are one, else such as are free."""
+    ours = {binding.name: number for number, binding in first.bindings().items()}
+    free = itertools.count(max(ours.values()) + 1)
+    theirs = second.bindings().items()
+    return {n: ours[binding.name] if binding.name in alike else next(free) for n, binding in theirs}
+
+
+def _second(own: Declaration, alike: set[str], names: Mapping[str, str]) -> str:
+    """A declaration of the second kernel by names of its own; of what stands in the first, the empty lines."""
+    if own.name in alike:
+        return "\n" * "".join(own.tokens).count("\n")
+    return own.renamed({old: new for old, new in names.items() if old not in alike})
+
+
+def _entry(kernels: tuple[Linked, Linked], groups: tuple[int, int], mains: tuple[str, str]) -> str:
+    asked = [BUILTIN.findall(COMMENT.sub("", linked.source)) for linked in kernels]
+    kinds = {"workgroup_id": "vec3u", "num_workgroups": "vec3u"} | {b: kind for each in asked for b, _, kind in each}
+    arguments = ", ".join(f"@builtin({builtin}) {builtin}: {kind}" for builtin, kind in kinds.items())
+    calls = []
+    for each, count, main, begin in zip(asked, groups, mains, ("", f" - {groups[0]}u"), strict=True):
+        own = {"workgroup_id": f"vec3u(group{begin}, 0u, 0u)", "num_workgroups": f"vec3u({count}u, 1u, 1u)"}
+        calls.append(f"{main}({', '.join(own.get(builtin, builtin) for builtin, _, _ in each)});")
+    return f"""@compute @workgroup_size({lanes(kernels[0])})
+fn main({arguments}) {{
+    let group = workgroup_id.x + workgroup_id.y * num_workgroups.x;
+    if group < {groups[0]}u {{
+        {calls[0]}
+    }} else {{
+        {calls[1]}
+    }}
+}}
+"""

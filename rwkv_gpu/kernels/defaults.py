@@ -1,0 +1,261 @@
+"""The constants that a device starts from, before anybody has tuned it."""
+
+from dataclasses import replace
+
+from ..gpu.device import Capabilities
+from .expert_config import ExpertConfig, expert_gemm_lane, expert_gemv, expert_gemv_int
+from .tuning import (
+    DOT,
+    FILL,
+    MANY,
+    TILE,
+    WIDE_TILE,
+    GemmConfig,
+    Size,
+    Tuning,
+    expert_ladder,
+    gemm_lane,
+    gemv,
+    gemv_int,
+    skinny_gemm,
+)
+
+
+def default_tuning(can: Capabilities) -> Tuning:
+    """What to start from on a device that nobody has tuned."""
+    if not can.subgroup:
+        rows = ((tb, gemv(64, lanes_per_row, 4, tb)) for tb, lanes_per_row in ((1, 16), (2, 16), (4, 8)))
+        return Tuning(64, 64, "workgroup", (*rows, (MANY, TILE)))
+    if can.software and can.subgroup_size == 8:  # barriers are slow in software, and so is every load
+        ladder = (
+            (1, gemm_lane(4, 1)),
+            (2, gemm_lane(2, 2)),
+            (4, gemm_lane(2, 4)),
+            (8, gemm_lane(4, 8)),
+            (MANY, gemm_lane(4, 16)),
+        )
+        # Two short runs to a step fill twice the registers.
+        short = (
+            (1, gemm_lane(2, 1)),
+            (2, gemm_lane(2, 2)),
+            (4, gemm_lane(2, 4)),
+            (8, gemm_lane(2, 8)),
+            (MANY, gemm_lane(2, 16)),
+        )
+        experts, experts_short = (
+            tuple((bound, expert_gemm_lane(r, tb)) for bound, tb in ((1.5, 1), (3, 2), (6, 4), (MANY, 8)))
+            for r in (4, 2)
+        )
+        return Tuning(8, 64, "one_subgroup", ladder, short, experts, experts_short, attention_lanes=16)
+    return hardware(can)
+
+
+def few_rows(subgroup_width: int) -> list[tuple[Size, GemmConfig]]:
+    """Of formats of small integers by 2 to 32 rows, where 48 KiB of memory hold whole rows of 5,120 columns."""
+    found = []
+    for rows, out, width, run, (wg, lanes_per_row, r, tb), most, how in FEW:
+        shape = skinny_gemm(
+            wg,
+            lanes_per_row,
+            r,
+            tb,
+            staged=640 // tb,
+            subgroup_width=subgroup_width,
+            max_workgroups=most,
+            copies=how == "copied",
+        )
+        found.append((Size(rows, out, width, packed=True, run=run), shape))
+    return found
+
+
+# Up to so many rows of x by matrices of so many rows and columns, in formats whose runs are so long: lanes, those of a
+# row, rows of W and of x at a time; workgroups; and whether each of them rounds x or copies it. Where runs are of 16,
+# four rows of W want more registers than there are.
+FEW = (
+    (2, 3072, 2048, 0, (640, 32, 1, 2), MANY, "rounded"),
+    (2, 3072, 3072, 0, (320, 32, 1, 2), 264, "rounded"),
+    (2, 3072, 5120, 0, (640, 32, 1, 2), MANY, "rounded"),
+    (2, 4096, 5120, 0, (512, 32, 1, 2), MANY, "rounded"),
+    (2, 8192, 5120, 0, (640, 32, 2, 2), MANY, "rounded"),
+    (2, 12288, 5120, 0, (640, 16, 2, 2), 264, "rounded"),
+    (2, 65536, 3072, 0, (640, 16, 1, 2), 264, "rounded"),
+    (2, MANY, 5120, 0, (640, 16, 2, 2), 264, "rounded"),
+    (2, MANY, 10240, 0, (640, 32, 1, 2), MANY, "rounded"),
+    (2, MANY, MANY, 0, (512, 32, 2, 2), MANY, "rounded"),
+    (4, 3072, 5120, 0, (320, 32, 1, 4), MANY, "rounded"),
+    (4, 4096, 5120, 0, (640, 16, 1, 4), MANY, "rounded"),
+    (4, 12288, 5120, 0, (640, 16, 2, 4), 264, "rounded"),
+    (4, MANY, 5120, 32, (640, 16, 2, 4), 132, "rounded"),
+    (4, MANY, 5120, 0, (640, 16, 2, 4), 264, "rounded"),
+    (4, MANY, 10240, 0, (640, 32, 2, 2), MANY, "rounded"),
+    (4, MANY, MANY, 0, (512, 32, 2, 4), MANY, "rounded"),
+    (8, 3072, 5120, 0, (320, 16, 2, 4), MANY, "copied"),
+    (8, 3072, 5120, 0, (320, 32, 1, 4), MANY, "rounded"),
+    (8, 5120, 5120, 0, (640, 16, 2, 4), 132, "rounded"),
+    (8, 8192, 3072, 32, (640, 16, 4, 4), 264, "rounded"),
+    (8, 8192, 5120, 0, (640, 16, 2, 4), 132, "rounded"),
+    (8, MANY, 5120, 0, (640, 16, 2, 4), 132, "copied"),
+    (8, MANY, 5120, 0, (640, 16, 2, 4), 132, "rounded"),
+    (8, MANY, 12288, 0, (640, 32, 2, 4), 132, "copied"),
+    (8, MANY, MANY, 0, (512, 16, 2, 4), MANY, "rounded"),
+    (32, 3072, 5120, 0, (320, 16, 2, 4), MANY, "copied"),
+    (32, 3072, 5120, 0, (320, 32, 2, 4), MANY, "rounded"),
+    (32, 5120, 5120, 0, (640, 16, 2, 4), 264, "rounded"),
+    (32, 8192, 5120, 32, (640, 16, 4, 4), 132, "rounded"),
+    (32, 8192, 5120, 0, (640, 16, 2, 4), 264, "rounded"),
+    (32, MANY, 5120, 0, (640, 16, 2, 4), 132, "copied"),
+    (32, MANY, 5120, 32, (640, 16, 4, 4), 264, "rounded"),
+    (32, MANY, 5120, 0, (640, 16, 2, 4), 264, "rounded"),
+    (32, MANY, 12288, 0, (640, 16, 2, 4), 132, "copied"),
+    (32, MANY, MANY, 0, (512, 16, 2, 4), MANY, "rounded"),
+)
+
+
+def hardware(can: Capabilities) -> Tuning:
+    """A GPU with subgroups; the sizes are those that were best on an NVIDIA H200 (profiles/nvidia-h200.md)."""
+
+    def rows(tb: int, wg: int, lanes_per_row: int, r: int, prefetch_depth: int = 1) -> GemmConfig:
+        return gemv(wg, min(lanes_per_row, wg), r, tb, prefetch_depth=prefetch_depth, subgroup_width=can.subgroup_width)
+
+    def once(wg: int, lanes_per_row: int, prefetch_depth: int, r: int = 1, subgroups_per_row: int = 1) -> GemmConfig:
+        return gemv_int(
+            wg,
+            lanes_per_row,
+            r,
+            subgroup_width=can.subgroup_width,
+            max_workgroups=132 * r,
+            prefetch_depth=prefetch_depth,
+            subgroups_per_row=subgroups_per_row,
+        )
+
+    gap = int(can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes)
+    packed: list[tuple[int, GemmConfig]] = []
+    narrow, onces, by_size, tiles = [], [], [], []
+    if can.integer_dot:
+        ways = (
+            gemv_int(512, 32, 2, subgroup_width=can.subgroup_width, max_workgroups=264),
+            gemv_int(256, 16, 2, subgroup_width=can.subgroup_width, max_workgroups=528),
+        )
+        way = next(way for way in ways if way.wg <= max(256, can.max_invocations))
+        packed.append((1, way))
+        if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
+            # Matrices of 768 columns or rows keep what the next would lose by: 7% of a step of RWKV-7 0.1B.
+            narrow.append((Size(1, out=3072, width=768, packed=True, run=32), once(512, 16, 5)))
+            narrow.append((Size(1, out=1024, width=3072, packed=True, run=32), once(256, 32, 3)))
+            narrow.append(
+                (Size(1, out=1024, width=4096, packed=True, run=32), once(512, 32, 2, 2, subgroups_per_row=2))
+            )
+            narrow.append((Size(1, out=2048, width=4096, packed=True, run=32), once(512, 32, 2)))
+            narrow.append((Size(1, out=2048, width=5632, packed=True, run=32), once(256, 16, 2)))
+            narrow.append((Size(1, out=2048, width=8192, packed=True, run=32), once(512, 32, 2)))
+            narrow.append((Size(1, out=4096, width=1024, packed=True, run=32), once(512, 32, 2, 2)))
+            onces.append((Size(1, out=2640, width=3072, packed=True, run=32), once(320, 16, 5)))
+            onces.append((Size(1, out=3072, width=3072, packed=True, run=32), once(512, 16, 5)))
+            onces.append(
+                (Size(1, out=2640, width=18432, packed=True, run=32), once(640, 32, 3, 2, subgroups_per_row=2))
+            )
+            long = gemv_int(1024, 32, 1, subgroup_width=can.subgroup_width, max_workgroups=132)
+            by_size.append((Size(1, out=4096, width=4096, packed=True), long))
+            by_size.append((Size(1, out=4096, width=18432, packed=True, run=32), once(1024, 32, 2)))
+            by_size.append((Size(1, out=4096, width=18432, packed=True), long))
+            by_size.append((Size(1, out=6144, packed=True), way))
+            by_size.append((Size(1, out=8192, width=2048, packed=True, run=32), once(512, 32, 2, 2)))
+            by_size.append((Size(1, out=8192, width=3072, packed=True), once(768, 16, 2, 2)))
+            by_size.append((Size(1, out=8192, packed=True), way))
+            by_size.append(
+                (
+                    Size(1, out=12288, width=2048, packed=True),
+                    gemv_int(896, 16, 2, subgroup_width=can.subgroup_width, max_workgroups=264),
+                )
+            )
+            by_size.append((Size(1, out=12288, width=3072, packed=True, run=32), once(640, 16, 2, 2)))
+            by_size.append(
+                (
+                    Size(1, out=12288, width=3072, packed=True),
+                    gemv_int(768, 16, 2, subgroup_width=can.subgroup_width, max_workgroups=264),
+                )
+            )
+            by_size.append(
+                (
+                    Size(1, out=12288, packed=True),
+                    gemv_int(1024, 32, 2, subgroup_width=can.subgroup_width, max_workgroups=264),
+                )
+            )
+            by_size += [(Size(1, packed=True), way), *few_rows(can.subgroup_width)]
+        dotted = DOT if can.max_workgroup_memory >= DOT.workgroup_bytes else replace(DOT, prefetch_depth=1)
+        tiles.append((Size(MANY, out=1024, packed=True), dotted))
+    plain = rows(1, min(256, can.max_invocations), 32, 1)
+    sized = (
+        (Size(1, width=512), rows(1, 128, 16, 2)),
+        (Size(2, width=512), rows(2, 128, 4, 2)),
+        (Size(64, width=512), rows(4, 128, 2, 2)),
+        (Size(1, out=256), rows(1, 128, 64, 1)),
+        (Size(1, out=768, width=4096), rows(1, 128, 32, 2)),
+        *narrow,
+        (Size(1, out=2048, width=4096), rows(1, 128, 32, 2)),
+        (Size(1, out=2048), rows(1, 128, 64, 4)),
+        *onces,
+        (Size(1, out=4096, width=3072), rows(1, 128, 32, 2)),
+        *by_size,
+        (Size(1, out=4096, width=4096), rows(1, 128, 32, 2)),
+        (Size(1, out=4096), plain),
+        (Size(2, out=4096), rows(2, 128, 32, 2)),
+        (Size(4, out=2048, width=4096), rows(4, min(512, can.max_invocations), 32, 1)),
+        (Size(4, out=4096), rows(4, 128, 32, 4)),
+        (Size(64, out=256), rows(4, 128, 32, 1)),
+        (Size(16, out=1024), rows(4, 128, 32, 2)),
+        (Size(64, out=1024), rows(4, 128, 16, 4)),
+        (Size(16, out=4096, width=4096), rows(4, 128, 16, 4)),
+        (Size(16, out=4096), rows(4, 128, 32, 4)),
+        *tiles,
+        (Size(MANY, out=1024), replace(TILE, gap=gap, fill=FILL)),
+    )
+    eight = rows(8, 128, 16, 4)
+    ladder = (
+        (1, plain),
+        (2, rows(2, 128, 16, 2)),
+        (4, rows(4, 128, 16, 2)),
+        (8, rows(4, 128, 16, 4)),
+        (64, eight if eight.workgroup_bytes <= can.max_workgroup_memory else rows(4, 128, 16, 4)),
+        (MANY, replace(WIDE_TILE if gap else TILE, fill=FILL)),
+    )
+    if can.integer_dot:
+        packed += [*ladder[1:4], (32, ladder[4][1]), (MANY, dotted)]
+    norms = min(1024, can.max_invocations)
+    return Tuning(
+        norms,
+        128,
+        "subgroup",
+        ladder,
+        experts=_mixtures(can),
+        attention_run=32,
+        attention_groups=512,
+        decode_lanes_per_key=16,
+        decode_prefetch=4,
+        last_workgroup_joins=True,
+        fuses_token_shift=True,
+        token_shift_rows=4,
+        state_lanes_per_row=8,
+        state_rows_per_lane=2,
+        lora_fusion_rows=32,
+        fuses_routing=True,
+        merged_rows=2,
+        linear_sized=sized,
+        linear_packed=tuple(packed),
+    )
+
+
+def _mixtures(can: Capabilities) -> tuple[tuple[float, ExpertConfig], ...]:
+    """Kernels for products with experts: with x as integers, where that is fast and W is such, for few choices."""
+    wide = min(64, 2 * can.subgroup_width)
+    floats = expert_gemv(128, 16, 2, 1, subgroup_width=can.subgroup_width, summing=(wide, 2))
+    every = ((0.25, floats), *expert_ladder(128, 16, can.subgroup_width, (wide, 4)))
+    if not can.integer_dot:
+        return every
+    lanes, lanes_per_row = min(512, can.max_invocations), min(16, can.subgroup_width)
+    ways = ((0.1, 2, (can.subgroup_width, 1)), (0.25, 2, (lanes_per_row, 1)), (1.5, 4, (lanes_per_row, 2)))
+    integers = (
+        (most, expert_gemv_int(lanes, lanes_per_row, r, subgroup_width=can.subgroup_width, summing=summing))
+        for most, r, summing in ways
+    )
+    return *integers, *every

@@ -1,0 +1,176 @@
+"""What was found to be fastest on a device, and by how much: a file for each adapter, driver and state of the kernels.
+
+A user's own files lie in a folder that the caller names; those that come with the package go by the adapter alone.
+"""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..gpu.adapters import Adapter
+from ..gpu.device import LEAST_SUBGROUP, Capabilities
+from ..gpu.shader import fingerprint
+from .expert_config import ExpertConfig
+from .tuning import GemmConfig, Size, Tuning
+
+LADDERS = {
+    "linear": GemmConfig,
+    "linear_short": GemmConfig,
+    "linear_packed": GemmConfig,
+    "experts": ExpertConfig,
+    "experts_short": ExpertConfig,
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One thing that was decided, and why."""
+
+    what: str
+    chosen: str
+    default: str
+    gain: float  # of the time of a step, beside the default: 0.1 is a tenth less
+    error: float  # what chance may have done to that
+    tried: int  # candidates that were right
+    wrong: tuple[str, ...] = ()  # candidates that gave another answer than the reference
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Constants for kernels, settings for steps, and the reasons for both."""
+
+    adapter: str
+    backend: str
+    driver: str
+    kernels: str  # fingerprint of the shaders it was measured with
+    models: tuple[str, ...]
+    tuning: Tuning
+    chunk_size: int | None = None
+    layers_per_submit: int | None = None
+    look_ahead: int | None = None
+    choices: tuple[Choice, ...] = ()
+
+    def text(self) -> str:
+        """As a file holds it."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+
+def parse(text: str) -> Tuned:
+    """The reverse; raises ValueError, KeyError or TypeError where the text is something else."""
+    data = json.loads(text)
+    known = {field.name for field in fields(Tuning)}
+    tuning = {name: value for name, value in data["tuning"].items() if name in known}
+    for name, shape in LADDERS.items():
+        tuning[name] = tuple((bound, shape(**given)) for bound, given in tuning.get(name, ()))
+    sized = tuning.get("linear_sized", ())
+    tuning["linear_sized"] = tuple((Size(**size), GemmConfig(**given)) for size, given in sized)
+    choices = tuple(Choice(**{**choice, "wrong": tuple(choice["wrong"])}) for choice in data["choices"])
+    return Tuned(**{**data, "tuning": Tuning(**tuning), "choices": choices, "models": tuple(data["models"])})
+
+
+def file_name(adapter: Adapter) -> str:
+    """Of a user's own file: llvmpipe-3f2a91c4.json"""
+    key = "\n".join((adapter.name, adapter.backend, adapter.driver, fingerprint()))
+    return f"{slug(adapter.name)}-{hashlib.sha256(key.encode()).hexdigest()[:8]}.json"
+
+
+def slug(name: str) -> str:
+    """The name of a GPU as one of a file: nvidia-h200"""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower().split("(")[0]).strip("-") or "gpu"
+
+
+def find(adapter: Adapter, can: Capabilities, folder: Path | None) -> Tuned | None:
+    """What the user has found on this device, else what comes with the package, where the device can run it.
+
+    A file that is damaged, or of another version, is as good as none: tuning again replaces it.
+    """
+    own = folder / file_name(adapter) if folder else None
+    shipped = resources.files("rwkv_gpu.profiles").joinpath(f"{slug(adapter.name)}.json")
+    for place in (own, shipped):
+        if place is None or not place.is_file():
+            continue
+        try:
+            tuned = parse(place.read_text(encoding="utf-8"))
+        except (ValueError, KeyError, TypeError, OSError):
+            continue
+        if runs(tuned.tuning, can):
+            return tuned
+    return None
+
+
+def save(tuned: Tuned, adapter: Adapter, folder: Path) -> Path:
+    """Writes a user's own file whole, or leaves what there was."""
+    path = folder / file_name(adapter)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as file:
+            file.write(tuned.text())
+        os.replace(file.name, path)
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror}; name another folder") from None
+    return path
+
+
+def runs(tuning: Tuning, can: Capabilities) -> bool:
+    """Whether a device has all that these constants ask for."""
+    shapes = [shape for name in (*LADDERS, "linear_sized") for _, shape in getattr(tuning, name)]
+    lanes = [(getattr(shape, "lanes", "plain"), shape.wg) for shape in shapes]
+    lanes += [(tuning.reduce, tuning.row_lanes), ("plain", tuning.map_lanes)]
+    lanes += [("plain", tuning.attention_lanes), ("plain", tuning.decode_lanes)]
+    return all(_lanes_run(*one, can) for one in lanes) and all(_kernel_runs(shape, can) for shape in shapes)
+
+
+def _lanes_run(part: str, lanes: int, can: Capabilities) -> bool:
+    if not 1 <= lanes <= can.max_invocations:
+        return False
+    return {"one_subgroup": lanes == can.subgroup_size, "subgroup": can.subgroup}.get(part, True)
+
+
+def _kernel_runs(shape: GemmConfig | ExpertConfig, can: Capabilities) -> bool:
+    if shape.subgroup_width > can.subgroup_width or shape.workgroup_bytes > can.max_workgroup_memory:
+        return False
+    needs: Mapping[str, bool] = {
+        "linear/gemm_lane": can.subgroup_size == 8,
+        "linear/gemv_int": can.subgroup_width >= LEAST_SUBGROUP,
+        "linear/skinny_gemm": can.subgroup_width >= LEAST_SUBGROUP,
+        "linear/gemm_int8": can.subgroup_width >= LEAST_SUBGROUP,
+        "moe/expert_gemv_int": can.subgroup_width >= LEAST_SUBGROUP,
+        "moe/expert_gemm_lane": can.subgroup_size == 8,
+        "linear/gemm_coop": can.cooperative_matrix and can.f16,
+    }
+    return needs.get(shape.kernel, True) and (getattr(shape, "tile", "f32") != "f16" or can.f16)
+
+
+def shown(value: Any) -> str:
+    """A shape or a number in few words."""
+    if isinstance(value, ExpertConfig):
+        own = f"side={value.lanes_per_row}" + (
+            f" summing={value.sum_lanes_per_row}x{value.sum_r}" if value.sum_lanes_per_row else ""
+        )
+        return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
+    if isinstance(value, GemmConfig):
+        own = value.lanes
+        if value.kernel in (
+            "linear/gemv",
+            "linear/gemv_int",
+            "linear/skinny_gemm",
+            "linear/gemm_tile",
+            "linear/gemm_int8",
+        ):
+            own = f"side={value.lanes_per_row}" + (f" ahead={value.prefetch_depth}" if value.prefetch_depth > 1 else "")
+            own += f" {value.tile}" if value.tile != "f32" else ""
+            own += f" fill={value.fill}" if value.fill else ""
+            own += f" {value.activations}" if value.activations != "f32" else ""
+            own += f" most={value.max_workgroups}" if value.kernel in ("linear/gemv_int", "linear/skinny_gemm") else ""
+            own += f" staged={value.staged}" if value.kernel == "linear/skinny_gemm" else ""
+            own += " copied" if value.copies else ""
+        return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
+    return str(value)

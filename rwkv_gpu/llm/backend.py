@@ -1,0 +1,39 @@
+"""What chats and replies need of a loaded model. `LLM` has it; they do not import it, so that imports have no cycle."""
+
+from collections import deque
+from typing import Any, Protocol, TypeVar
+
+from ..engine.request import Request
+from ..text.template import ChatTemplate
+from ..text.tokenizer import Tokenizer
+from .chat_format import ChatFormat
+from .driver import Driver
+from .generation import Reading
+from .info import Info
+from .model_file import ModelFile
+from .reader import Reader
+from .transcript import Transcript
+
+R = TypeVar("R", bound=Reading)
+
+
+class Backend(Protocol):
+    """A loaded model, seen from a chat."""
+
+    tokenizer: Tokenizer
+    info: Info
+    vocab_size: int
+    context: int | None  # tokens that a sequence may have; None is no limit
+    _driver: Driver
+    _model_file: ModelFile
+    _recent: deque[Transcript]  # of answered requests, so that prompts that go on from them keep their ids
+
+    @property
+    def chat_format(self) -> ChatFormat:
+        """The chat format of the model's own template."""
+
+    def chat_format_of(self, template: str | ChatTemplate | None) -> ChatFormat:
+        """The chat format of another template."""
+
+    def _read(self, reading: type[R], request: Request, reader: Reader, **more: Any) -> R:
+        """Has the engine answer."""

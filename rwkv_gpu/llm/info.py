@@ -1,0 +1,21 @@
+"""What is known about a loaded model. Data only."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a model is, for those who show it."""
+
+    name: str
+    architecture: str
+    parameters: int
+    format: str  # of most of its weights
+    nbytes: int  # of the file
+    vocabulary: int
+    context: int | None  # tokens that a sequence may have here; None where there is no limit
+    trained_context: int | None  # tokens that it was trained on at a time, where the file says so
+    chunk_size: int
+    sequences: int  # that run at a time
+    device: str
+    fingerprint: str  # tells models apart

@@ -1,0 +1,114 @@
+"""The file, or files, of a loaded model: a quick fingerprint, and the digest of all bytes, computed once.
+
+The fingerprint tells the models of one disk apart. Only the digest shows that a file elsewhere is the same, so it
+decides whether a saved state may be used.
+"""
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from ..engine.replace_file import Unreadable, replace_file
+from ..engine.state_file import ModelId
+from ..errors import BadInput
+
+PIECE = 1 << 22  # bytes hashed at a time
+
+
+class ModelFile:
+    """A model's file as it was when the model was loaded. `digest` waits for a background thread.
+
+    With a `folder`, digests are kept there under the path of the file, beside its size and time: a file that has not
+    changed is read once only.
+    """
+
+    def __init__(self, paths: Sequence[Path], fingerprint: str, folder: Path | None = None) -> None:
+        self.fingerprint = fingerprint
+        self._paths = paths  # of all parts, where the model is split
+        self._folder = folder
+        self._stamp = _stamp(paths)
+        self._digest: str | None = None
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begins to compute the digest in the background, if nobody has yet."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._compute, name="rwkv-gpu-digest", daemon=True)
+                self._thread.start()
+
+    def digest(self) -> str | None:
+        """SHA-256 of the whole file; None where it has changed or gone since the model was loaded."""
+        self.start()
+        assert self._thread is not None
+        self._thread.join()
+        return self._digest
+
+    def model_id(self) -> ModelId:
+        """What is saved with a state."""
+        return ModelId(self.fingerprint, self.digest())
+
+    def _compute(self) -> None:
+        with suppress(OSError):
+            found = self._kept()
+            if found is None:
+                found = _sha256(self._paths)
+                if _stamp(self._paths) != self._stamp:
+                    return
+                self._keep(found)
+            self._digest = found
+
+    def _entry(self) -> Path | None:
+        """The file in the folder that holds the digest of this path."""
+        if self._folder is None:
+            return None
+        return self._folder / f"{hashlib.sha256(os.fsencode(os.path.realpath(self._paths[0]))).hexdigest()[:32]}.json"
+
+    def _kept(self) -> str | None:
+        """The digest that was kept, if the file has had the same size and time since."""
+        entry = self._entry()
+        if entry is None or _stamp(self._paths) != self._stamp:
+            return None
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            kept = json.loads(entry.read_text(encoding="utf-8"))
+            if kept["stamp"] == self._stamp and isinstance(kept["sha256"], str):
+                return str(kept["sha256"])
+        return None
+
+    def _keep(self, digest: str) -> None:
+        entry = self._entry()
+        if entry is None:
+            return
+        text = json.dumps({"path": str(self._paths[0]), "stamp": self._stamp, "sha256": digest}).encode()
+        with suppress(OSError, BadInput):
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(entry, write=lambda file: _write(file, text), check=lambda file: _same(file.read(), text))
+
+
+def _write(file: BinaryIO, text: bytes) -> None:
+    file.write(text)
+
+
+def _same(found: bytes, wanted: bytes) -> None:
+    if found != wanted:
+        raise Unreadable("differs")
+
+
+def _stamp(paths: Sequence[Path]) -> list[list[int]]:
+    """What changes when a file is written: its size, its time and its place on the disk."""
+    return [[found.st_size, found.st_mtime_ns, found.st_ino] for found in map(os.stat, paths)]
+
+
+def _sha256(paths: Sequence[Path]) -> str:
+    digest, piece = hashlib.sha256(), memoryview(bytearray(PIECE))
+    for path in paths:
+        with open(path, "rb", buffering=0) as file:
+            while got := file.readinto(piece):
+                digest.update(piece[:got])
+    return digest.hexdigest()

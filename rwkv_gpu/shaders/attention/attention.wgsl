@@ -1,0 +1,202 @@
+// y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      one workgroup for ROWS rows t, SHARED heads h of one KV head, a run of the context
+//
+// KEYS positions at a time, all of one page: scores by a lane for each key, their softmax by lanes for each 4 queries,
+// then the sum over V by lanes for each vec4 of a head. The running maximum of a query scales down what was summed before.
+@group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
+@group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
+
+const N4 = N / 4u;
+const N8 = N / 8u;
+const GROUPS = H / SHARED;                  // workgroups for all heads
+const SHARE = H / KV;                       // heads of a KV head
+const Q4 = (ROWS * SHARED + 3u) / 4u;       // queries in fours; what is left over stays zero
+const Q = 4u * Q4;
+const COLUMNS = (N4 + WG - 1u) / WG;        // vec4s of a head for a lane
+const HEAD_LANES = min(N4, WG);                   // lanes that stand for a head
+const PARTS = WG / HEAD_LANES;                    // that share a column, each with every PARTS-th key
+const SPREAD = WG / Q4;                     // lanes that share 4 queries
+const LOWEST = -1e38;                       // the score of what is not seen
+
+const_assert N % 8u == 0u;
+const_assert Q4 <= WG;
+const_assert PAGE % KEYS == 0u;
+const_assert GRAIN % PAGE == 0u;
+
+// Rows of one sequence.
+struct Block {
+    first: u32,     // row of the step
+    count: u32,
+    position: u32,  // of the first in its sequence
+    segment: u32,
+}
+
+var<workgroup> queries: array<vec4f, Q * N4>;       // at the end what the parts sum to
+var<workgroup> weights: array<vec4f, KEYS * Q4>;    // scores, then their exponentials
+var<workgroup> tops: array<vec4f, WG>;
+var<workgroup> totals: array<vec4f, WG>;
+var<workgroup> most: array<vec4f, Q4>;              // the largest score so far
+var<workgroup> sums: array<vec4f, Q4>;              // of the exponentials
+var<workgroup> fade: array<vec4f, Q4>;              // what a new maximum makes of the sums before it
+
+fn run(group: u32, lane: u32) {
+    let block = block_of(group / (GROUPS * RUNS));
+    let heads = group / RUNS % GROUPS;
+    let number = group % RUNS;
+    if block.count == 0u {
+        return;
+    }
+    let cut = cut_of(block.position, block.position + block.count - 1u, number);
+    let start = cut.start / KEYS * KEYS;
+    let end = cut.end;
+    if start >= end {
+        return;
+    }
+    let head = heads * SHARED / SHARE;
+    prepare(block, heads, head, end == block.position + block.count, lane);
+    if lane < Q4 {
+        most[lane] = vec4f(LOWEST);
+        sums[lane] = vec4f();
+    }
+    workgroupBarrier();
+    var acc: array<vec4f, Q * COLUMNS>;
+    for (var i = 0u; i < Q * COLUMNS; i++) {
+        acc[i] = vec4f();
+    }
+    for (var base = start; base < end; base += KEYS) {
+        let count = min(KEYS, end - base);
+        let page = pages[block.segment * MAX_PAGES + base / PAGE];
+        let row = ((page * PAGE + base % PAGE) * KV + head) * N8;
+        score(block, base, count, row, lane);
+        workgroupBarrier();
+        soften(count, lane);
+        workgroupBarrier();
+        gather(&acc, count, row, lane);
+        workgroupBarrier();
+    }
+    for (var part = 0u; part < PARTS; part++) {
+        if lane / HEAD_LANES == part {
+            collect(&acc, part, lane % HEAD_LANES);
+        }
+        workgroupBarrier();
+    }
+    for (var i = lane; i < block.count * SHARED * N4; i += WG) {
+        let query = i / N4;
+        let top = most[query / 4u][query % 4u];
+        let sum = sums[query / 4u][query % 4u];
+        let t = block.first + query / SHARED;
+        write(t * H + heads * SHARED + query % SHARED, number, i % N4, queries[i], vec2f(top, sum));
+    }
+}
+
+// Scores of `count` keys from `base` on, whose first lies at `row`; a lane takes every WG-th.
+fn score(block: Block, base: u32, count: u32, row: u32, lane: u32) {
+    for (var j = lane; j < count; j += WG) {
+        var s: array<vec4f, Q4>;
+        for (var i = 0u; i < Q4; i++) {
+            s[i] = vec4f();
+        }
+        let key = row + j * KV * N8;
+        for (var c = 0u; c < N8; c++) {
+            let k = key8(key + c);
+            for (var i = 0u; i < Q4; i++) {
+                let at = i * 4u * N4 + 2u * c;
+                s[i] += vec4f(
+                    dot(queries[at], k.low) + dot(queries[at + 1u], k.high),
+                    dot(queries[at + N4], k.low) + dot(queries[at + N4 + 1u], k.high),
+                    dot(queries[at + 2u * N4], k.low) + dot(queries[at + 2u * N4 + 1u], k.high),
+                    dot(queries[at + 3u * N4], k.low) + dot(queries[at + 3u * N4 + 1u], k.high),
+                );
+            }
+        }
+        for (var i = 0u; i < Q4; i++) {
+            let query = block.position + (vec4u(0u, 1u, 2u, 3u) + 4u * i) / SHARED;     // its position
+            let seen = (vec4u(base + j) <= query) & (vec4u(base + j + WINDOW) > query);
+            weights[j * Q4 + i] = select(vec4f(LOWEST), s[i], seen);
+        }
+    }
+}
+
+// Scores to exponentials, their sums and the new maxima.
+fn soften(count: u32, lane: u32) {
+    let i = lane % Q4;
+    let part = lane / Q4;
+    if part < SPREAD {
+        var top = vec4f(LOWEST);
+        for (var j = part; j < count; j += SPREAD) {
+            top = max(top, weights[j * Q4 + i]);
+        }
+        tops[lane] = top;
+    }
+    workgroupBarrier();
+    var top = most[i];
+    if part < SPREAD {
+        for (var other = i; other < SPREAD * Q4; other += Q4) {
+            top = max(top, tops[other]);
+        }
+        var total = vec4f();
+        for (var j = part; j < count; j += SPREAD) {
+            let s = weights[j * Q4 + i];
+            let e = select(exp(s - top), vec4f(), s <= vec4f(LOWEST));
+            weights[j * Q4 + i] = e;
+            total += e;
+        }
+        totals[lane] = total;
+    }
+    workgroupBarrier();
+    if lane < Q4 {
+        let faded = exp(most[i] - top);
+        var sum = sums[i] * faded;
+        for (var other = i; other < SPREAD * Q4; other += Q4) {
+            sum += totals[other];
+        }
+        fade[i] = faded;
+        most[i] = top;
+        sums[i] = sum;
+    }
+}
+
+// Adds V by the exponentials to what a lane holds of y.
+fn gather(acc: ptr<function, array<vec4f, Q * COLUMNS>>, count: u32, row: u32, lane: u32) {
+    for (var i = 0u; i < Q4; i++) {
+        let f = fade[i];
+        for (var c = 0u; c < COLUMNS; c++) {
+            let at = c * Q + 4u * i;
+            (*acc)[at] *= f.x;
+            (*acc)[at + 1u] *= f.y;
+            (*acc)[at + 2u] *= f.z;
+            (*acc)[at + 3u] *= f.w;
+        }
+    }
+    if lane / HEAD_LANES >= PARTS {
+        return;
+    }
+    for (var j = lane / HEAD_LANES; j < count; j += PARTS) {
+        for (var c = 0u; c < COLUMNS; c++) {
+            let v = value4((row + j * KV * N8) * 2u + min(lane % HEAD_LANES + c * WG, N4 - 1u));
+            for (var i = 0u; i < Q4; i++) {
+                let w = weights[j * Q4 + i];
+                let at = c * Q + 4u * i;
+                (*acc)[at] += w.x * v;
+                (*acc)[at + 1u] += w.y * v;
+                (*acc)[at + 2u] += w.z * v;
+                (*acc)[at + 3u] += w.w * v;
+            }
+        }
+    }
+}
+
+// Adds what a lane holds to what the parts before it have left.
+fn collect(acc: ptr<function, array<vec4f, Q * COLUMNS>>, part: u32, side: u32) {
+    for (var c = 0u; c < COLUMNS; c++) {
+        let column = side + c * WG;
+        for (var i = 0u; i < Q; i++) {
+            if column < N4 {
+                var sum = (*acc)[c * Q + i];
+                if part > 0u {
+                    sum += queries[i * N4 + column];
+                }
+                queries[i * N4 + column] = sum;
+            }
+        }
+    }
+}

@@ -1,0 +1,328 @@
+// y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      in decode: a workgroup for row t, SHARED heads h of one KV head, a run of the context
+//
+// LANES_PER_KEY lanes share a key, so that they read it side by side. Groups of them take PREFETCH keys each at a time and keep a running
+// softmax of their own: nobody waits for anybody, and what comes next is loaded meanwhile. They meet once, at the end. The
+// row's own key and value are not read back from their page: the first group of the last run starts from them.
+@group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
+@group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
+
+const N4 = N / 4u;
+const N8 = N / 8u;
+const SHARES = H / SHARED;                      // workgroups for all heads
+const CHUNKS = N8 / LANES_PER_KEY;                       // 8 dims each, that a lane has of a head
+const RAWS = PREFETCH * CHUNKS;
+const GROUPS = WG / LANES_PER_KEY;
+const PACKS = (SHARED + PACK - 1u) / PACK;      // of heads; what is left over stays zero
+const QUERIES = PACKS * PACK;
+const COLUMNS = 2u * CHUNKS;                    // vec4s that a lane has of a head
+const SUBGROUPS = WG / SUBGROUP;
+const ITEMS = (SHARED + 1u) * N4;               // vec4s of the queries, and of the key behind them
+const ROUNDS = (ITEMS + WG - 1u) / WG;
+const AT_ONCE = 16u;                            // runs that a lane reads side by side, where it joins them
+const LOWEST = -1e38;                           // the maximum of nothing
+const HIDDEN = -2e38;                           // a score that counts for nothing, even beside that
+
+const_assert N8 % LANES_PER_KEY == 0u;
+const_assert SUBGROUP % LANES_PER_KEY == 0u;
+const_assert WG % SUBGROUP == 0u;
+
+var<workgroup> raw_heads: array<vec4f, ITEMS>;
+var<workgroup> squares: array<f32, ITEMS / WIDTH>;                      // sums over WIDTH vec4s
+var<workgroup> angles: array<vec2f, HALF>;
+var<workgroup> run_pages: array<u32, RUN_PAGES>;
+var<workgroup> turned: array<vec4f, QUERIES * N4>;
+var<workgroup> own: array<Half, 2u * N4>;                               // the row's key and value, as pages have them
+var<workgroup> sums: array<vec4f, SUBGROUPS * QUERIES * N4>;
+var<workgroup> tops: array<f32, SUBGROUPS * QUERIES>;
+var<workgroup> totals: array<f32, SUBGROUPS * QUERIES>;
+
+var<private> run_count: u32;    // of the row
+
+// What a lane is there for.
+struct Place {
+    row: u32,
+    head: u32,      // of K and V
+    first: u32,     // position of the run
+    end: u32,       // behind the last that lies in the pages
+    group: u32,
+    column: u32,    // its first 8 dims; the next are LANES_PER_KEY further on
+}
+
+fn run(group: u32, lane: u32) {
+    let t = group / (RUNS * SHARES);
+    if t >= step.rows {
+        return;
+    }
+    let share = group / RUNS % SHARES;
+    let number = group % RUNS;
+    let position = places[t].x;
+    let cut = cut_of(position, position, number);
+    if cut.start >= cut.end {
+        return;
+    }
+    run_count = runs_of(position);
+    let last = cut.end > position;
+    let at = Place(t, share * SHARED / (H / KV), cut.start, min(cut.end, position), lane / LANES_PER_KEY, lane % LANES_PER_KEY);
+    stage(at, share, position, lane);
+    workgroupBarrier();
+    var keys_raw: array<Raw, RAWS>;
+    var values_raw: array<Raw, RAWS>;
+    if at.first < at.end {
+        keys_raw = keys_from(at, at.first);
+        values_raw = values_from(at, at.first);
+    }
+    turn_heads(lane);
+    for (var i = lane; i < N4; i += WG) {
+        own[N4 + i] = half_of(qkv[value_at(t, at.head) + i]);
+    }
+    workgroupBarrier();
+    var q: array<Pack, PACKS * COLUMNS>;
+    var acc: array<Pack, PACKS * COLUMNS>;
+    var top: array<Each, PACKS>;
+    var total: array<Each, PACKS>;
+    for (var p = 0u; p < PACKS; p++) {
+        for (var c = 0u; c < COLUMNS; c++) {
+            q[p * COLUMNS + c] = heads_of(p * PACK * N4 + vec4_of(at, c));
+            acc[p * COLUMNS + c] = Pack();
+        }
+        top[p] = Each(LOWEST);
+        total[p] = Each();
+    }
+    if last {
+        let mine = select(0.0, 1.0, at.group == 0u);
+        for (var p = 0u; p < PACKS; p++) {
+            var score = Each();
+            for (var c = 0u; c < CHUNKS; c++) {
+                let i = vec4_of(at, 2u * c);
+                let key = eight_of(whole_of(own[i], own[i + 1u]));
+                let value = eight_of(whole_of(own[N4 + i], own[N4 + i + 1u]));
+                let n = p * COLUMNS + 2u * c;
+                score += key.low * q[n] + key.high * q[n + 1u];
+                acc[n] = outer(acc[n], value.low, Each(mine));
+                acc[n + 1u] = outer(acc[n + 1u], value.high, Each(mine));
+            }
+            top[p] = select(Each(LOWEST), over_lanes(score, 1u, LANES_PER_KEY), at.group == 0u);
+            total[p] = Each(mine);
+        }
+        for (var c = lane; c < N8; c += WG) {
+            let i = (places[t].y * KV + at.head) * N8 + c;
+            keep_raw(i, whole_of(own[2u * c], own[2u * c + 1u]), whole_of(own[N4 + 2u * c], own[N4 + 2u * c + 1u]));
+        }
+    }
+    for (var base = at.first; base < at.end; base += GROUPS * PREFETCH) {
+        let more = base + GROUPS * PREFETCH < at.end;
+        var scores: array<Each, PREFETCH * PACKS>;
+        for (var a = 0u; a < PREFETCH; a++) {
+            for (var p = 0u; p < PACKS; p++) {
+                scores[a * PACKS + p] = Each();
+            }
+            for (var c = 0u; c < CHUNKS; c++) {
+                let key = eight_of(keys_raw[a * CHUNKS + c]);
+                for (var p = 0u; p < PACKS; p++) {
+                    let n = p * COLUMNS + 2u * c;
+                    scores[a * PACKS + p] += key.low * q[n] + key.high * q[n + 1u];
+                }
+            }
+        }
+        if more {
+            keys_raw = keys_from(at, base + GROUPS * PREFETCH);
+        }
+        for (var p = 0u; p < PACKS; p++) {
+            var most = top[p];
+            for (var a = 0u; a < PREFETCH; a++) {
+                let score = over_lanes(scores[a * PACKS + p], 1u, LANES_PER_KEY);
+                let seen = base + a * GROUPS + at.group < at.end;
+                scores[a * PACKS + p] = select(Each(HIDDEN), score, seen);
+                most = max(most, scores[a * PACKS + p]);
+            }
+            let fade = exp(top[p] - most);
+            top[p] = most;
+            total[p] *= fade;
+            for (var c = 0u; c < COLUMNS; c++) {
+                acc[p * COLUMNS + c] = scaled(acc[p * COLUMNS + c], fade);
+            }
+            for (var a = 0u; a < PREFETCH; a++) {
+                scores[a * PACKS + p] = exp(scores[a * PACKS + p] - most);
+                total[p] += scores[a * PACKS + p];
+            }
+        }
+        for (var a = 0u; a < PREFETCH; a++) {
+            for (var c = 0u; c < CHUNKS; c++) {
+                let value = eight_of(values_raw[a * CHUNKS + c]);
+                for (var p = 0u; p < PACKS; p++) {
+                    let n = p * COLUMNS + 2u * c;
+                    acc[n] = outer(acc[n], value.low, scores[a * PACKS + p]);
+                    acc[n + 1u] = outer(acc[n + 1u], value.high, scores[a * PACKS + p]);
+                }
+            }
+        }
+        if more {
+            values_raw = values_from(at, base + GROUPS * PREFETCH);
+        }
+    }
+    for (var p = 0u; p < PACKS; p++) {
+        let most = most_of_groups(top[p]);
+        let fade = exp(top[p] - most);
+        let sum = over_lanes(total[p] * fade, LANES_PER_KEY, SUBGROUP);
+        let first = (lane / SUBGROUP * PACKS + p) * PACK;
+        if lane % SUBGROUP == 0u {
+            for (var j = 0u; j < PACK; j++) {
+                tops[first + j] = most[j];
+                totals[first + j] = sum[j];
+            }
+        }
+        for (var c = 0u; c < COLUMNS; c++) {
+            let met = over_groups(scaled(acc[p * COLUMNS + c], fade));
+            if lane % SUBGROUP < LANES_PER_KEY {
+                lay(met, first * N4 + vec4_of(at, c));
+            }
+        }
+    }
+    workgroupBarrier();
+    for (var i = lane; i < SHARED * N4; i += WG) {
+        join(t * H + share * SHARED, number, i / N4, i % N4);
+    }
+    finish(t * H + share * SHARED, lane);
+}
+
+// The row's heads as the matrices leave them, its turns, and the pages of the run: all that has to be known first.
+fn stage(at: Place, share: u32, position: u32, lane: u32) {
+    for (var r = 0u; r < ROUNDS; r++) {
+        let i = r * WG + lane;
+        let head = min(i / N4, SHARED);
+        let query = (at.row * H + share * SHARED + head) * N4;
+        let key = apart(K_AT) + (at.row * KV + at.head) * N4;
+        let x = qkv[select(query, key, head == SHARED) + i % N4];
+        if i < ITEMS {
+            raw_heads[i] = x;
+        }
+        if NORMED {
+            let sum = reach_add(dot(x, x), WIDTH);
+            if i < ITEMS && i % WIDTH == 0u {
+                squares[i / WIDTH] = sum;
+            }
+        }
+    }
+    for (var pair = lane; pair < HALF; pair += WG) {
+        angles[pair] = turn_of(position, pair);
+    }
+    let page = at.first / PAGE;
+    for (var n = lane; page + n <= at.end / PAGE; n += WG) {
+        run_pages[n] = pages[at.row * MAX_PAGES + page + n];
+    }
+}
+
+// Queries and key normed and rotated; queries are scaled, and the key is rounded as its page rounds it.
+fn turn_heads(lane: u32) {
+    for (var i = lane; i < ITEMS; i += WG) {
+        let head = i / N4;
+        let is_key = head == SHARED;
+        let norm = select(0u, N, is_key);
+        let scale = root(head) * select(SCALE, 1.0, is_key);
+        var x: vec4f;
+        for (var j = 0u; j < 4u; j++) {
+            let d = 4u * (i % N4) + j;
+            x[j] = scale * element_of(head, norm, d);
+            if d < DIMS {
+                let angle = angles[pair_of(d)];
+                let other = scale * element_of(head, norm, partner_of(d));
+                x[j] = x[j] * angle.x + select(-other, other, is_second(d)) * angle.y;
+            }
+        }
+        if is_key {
+            own[i % N4] = half_of(x);
+        } else {
+            turned[i] = x;
+        }
+    }
+    for (var i = SHARED * N4 + lane; i < QUERIES * N4; i += WG) {
+        turned[i] = vec4f();
+    }
+}
+
+fn element_of(head: u32, norm: u32, d: u32) -> f32 {
+    return raw_heads[head * N4 + d / 4u][d % 4u] * norm_weight(norm + d);
+}
+
+fn root(head: u32) -> f32 {
+    var sum = 0.0;
+    if NORMED {
+        for (var n = 0u; n < N4 / WIDTH; n++) {
+            sum += squares[head * (N4 / WIDTH) + n];
+        }
+    }
+    return root_of(sum);
+}
+
+// The vec4 of a head that is number c of the lane's.
+fn vec4_of(at: Place, c: u32) -> u32 { return 2u * (at.column + c / 2u * LANES_PER_KEY) + c % 2u; }
+
+// Where the lane's key number a from a position on lies; beyond the end, the last.
+fn row_of(at: Place, base: u32, a: u32) -> u32 {
+    let position = min(base + a * GROUPS + at.group, at.end - 1u);
+    let page = run_pages[position / PAGE - at.first / PAGE];
+    return ((page * PAGE + position % PAGE) * KV + at.head) * N8 + at.column;
+}
+
+fn keys_from(at: Place, base: u32) -> array<Raw, RAWS> {
+    var found: array<Raw, RAWS>;
+    for (var a = 0u; a < PREFETCH; a++) {
+        let row = row_of(at, base, a);
+        for (var c = 0u; c < CHUNKS; c++) {
+            found[a * CHUNKS + c] = raw_key(row + c * LANES_PER_KEY);
+        }
+    }
+    return found;
+}
+
+fn values_from(at: Place, base: u32) -> array<Raw, RAWS> {
+    var found: array<Raw, RAWS>;
+    for (var a = 0u; a < PREFETCH; a++) {
+        let row = row_of(at, base, a);
+        for (var c = 0u; c < CHUNKS; c++) {
+            found[a * CHUNKS + c] = raw_value(row + c * LANES_PER_KEY);
+        }
+    }
+    return found;
+}
+
+// The sum over lanes whose numbers differ by less than `far`, as multiples of `near`.
+fn over_lanes(v: Each, near: u32, far: u32) -> Each {
+    var sum = v;
+    for (var d = near; d < far; d *= 2u) {
+        sum += subgroupShuffleXor(sum, d);
+    }
+    return sum;
+}
+
+fn most_of_groups(v: Each) -> Each {
+    var most = v;
+    for (var d = LANES_PER_KEY; d < SUBGROUP; d *= 2u) {
+        most = max(most, subgroupShuffleXor(most, d));
+    }
+    return most;
+}
+
+fn over_groups(v: Pack) -> Pack {
+    var sum = v;
+    for (var d = LANES_PER_KEY; d < SUBGROUP; d *= 2u) {
+        sum += shuffled(sum, d);
+    }
+    return sum;
+}
+
+// What the subgroups have found of one vec4 of a head.
+fn join(first: u32, number: u32, head: u32, column: u32) {
+    var most = tops[head];
+    for (var s = 1u; s < SUBGROUPS; s++) {
+        most = max(most, tops[s * QUERIES + head]);
+    }
+    var sum = 0.0;
+    var x = vec4f();
+    for (var s = 0u; s < SUBGROUPS; s++) {
+        let fade = exp(tops[s * QUERIES + head] - most);
+        sum += fade * totals[s * QUERIES + head];
+        x += fade * sums[(s * QUERIES + head) * N4 + column];
+    }
+    write(first + head, number, column, x, vec2f(most, sum));
+}

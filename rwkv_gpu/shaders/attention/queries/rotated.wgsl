@@ -1,0 +1,31 @@
+// Queries that `attention/kv_write` has rotated, of rows that stand in blocks of a sequence; K and V are complete.
+@group(0) @binding(1) var<storage, read> q: array<vec4f>;           // [T, H, N / 4]
+@group(0) @binding(2) var<storage, read> segments: array<Segment>;  // [S]
+@group(0) @binding(5) var<storage, read> keys: array<vec4u>;        // [pages, PAGE, KV, N]
+@group(0) @binding(6) var<storage, read> values: array<vec4u>;      // [pages, PAGE, KV, N]
+
+fn block_of(index: u32) -> Block {
+    var left = index;
+    for (var s = 0u; s < step.segments; s++) {
+        let segment = segments[s];
+        let blocks = (segment.count + ROWS - 1u) / ROWS;
+        if left < blocks {
+            let done = left * ROWS;
+            return Block(segment.first + done, min(ROWS, segment.count - done), segment.start + done, s);
+        }
+        left -= blocks;
+    }
+    return Block();
+}
+
+fn prepare(block: Block, heads: u32, _head: u32, _last: bool, lane: u32) {
+    for (var i = lane; i < Q * N4; i += WG) {
+        let query = i / N4;
+        var x = vec4f();
+        if query < block.count * SHARED {
+            let t = block.first + query / SHARED;
+            x = q[(t * H + heads * SHARED + query % SHARED) * N4 + i % N4];
+        }
+        queries[i] = x;
+    }
+}

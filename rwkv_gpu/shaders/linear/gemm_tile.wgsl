@@ -1,0 +1,165 @@
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, LANES_ALONG_M lanes along m; a lane for 8 of both
+//
+// 32 columns at a time: half of the lanes decode W into workgroup memory while the others turn x, column by column, so that
+// a lane's four rows lie together. What is multiplied next is on its way meanwhile. A lane's sums are four 4 x 4 tiles, as
+// products of a column of W with a row of x; with Tile = f16 its factors are rounded, and summed in float32.
+@group(0) @binding(1) var<storage, read> w: array<vec4u>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+const PARTS = 32u / RUN;
+const DOWN = WG / LANES_ALONG_M;                 // lanes along t
+const HALF = WG / 2u;
+const RUNS = R * PARTS / HALF;          // that a lane decodes of a chunk
+const SQUARES = TB * 2u / HALF;         // 4 x 4 of x that a lane turns
+const W4 = R / 4u + GAP;                // vec4s between columns; with a gap they lie in different banks
+const X4 = TB / 4u + GAP;
+const_assert R == 8u * LANES_ALONG_M;
+const_assert TB == 8u * DOWN;
+const_assert R * PARTS % HALF == 0u;
+const_assert TB * 2u % HALF == 0u;
+const_assert LANES_ALONG_M % 8u == 0u && DOWN % 4u == 0u;
+
+alias Column = vec4<Tile>;
+
+var<workgroup> w_tile: array<Column, 32u * W4>;     // [32, R / 4]
+var<workgroup> x_tile: array<Column, 32u * X4>;     // [32, TB / 4]
+
+fn run(group: u32, lane: u32) {
+    let t0 = group % table.t_blocks * TB;
+    let block = group / table.t_blocks % table.blocks;
+    part = group / table.t_blocks / table.blocks;
+    if t0 >= step.rows || part >= table.parts {
+        return;
+    }
+    let matrix = matrix_of(block);
+    let row0 = (block - matrix.block) * R;
+    let chunks = (matrix.k + 31u) / 32u;
+    let start = part * chunks / table.parts;
+    let end = (part + 1u) * chunks / table.parts;
+    // 8 x 4 neighbours: what they read of a column lies in 32 banks.
+    let m = lane % 8u + lane / 32u % (LANES_ALONG_M / 8u) * 8u;
+    let t = lane / 8u % 4u + lane / (4u * LANES_ALONG_M) * 4u;
+    var sums00 = mat4x4f();
+    var sums01 = mat4x4f();
+    var sums10 = mat4x4f();
+    var sums11 = mat4x4f();
+    var raw: array<Raw, RUNS>;
+    var squares: array<mat4x4f, SQUARES>;
+    for (var chunk = start; chunk <= end; chunk++) {
+        if chunk > start {                 // what was asked for is put down
+            workgroupBarrier();
+            if lane < HALF {
+                for (var n = 0u; n < RUNS; n++) {
+                    let p = n * HALF + lane;
+                    decode(raw[n], run_of(matrix, row0 + p % R, chunk - 1u, chunks) + p / R, p % R, p / R);
+                }
+            } else {
+                for (var n = 0u; n < SQUARES; n++) {
+                    turn(squares[n], n * HALF + lane - HALF);
+                }
+            }
+            workgroupBarrier();
+        }
+        if chunk < end {                // what comes next is asked for
+            if lane < HALF {
+                for (var n = 0u; n < RUNS; n++) {
+                    let p = n * HALF + lane;
+                    raw[n] = run_raw(run_of(matrix, row0 + p % R, chunk, chunks) + p / R);
+                }
+            } else {
+                for (var n = 0u; n < SQUARES; n++) {
+                    squares[n] = square_of(matrix, t0, chunk, n * HALF + lane - HALF);
+                }
+            }
+        }
+        if chunk > start {
+            for (var k = 0u; k < 32u; k += 4u) {    // by four, as no compiler unrolls it by itself
+                let a = factors(k, m, t);
+                let b = factors(k + 1u, m, t);
+                let c = factors(k + 2u, m, t);
+                let d = factors(k + 3u, m, t);
+                sums00 = outer(outer(outer(outer(sums00, a.w0, a.x0), b.w0, b.x0), c.w0, c.x0), d.w0, d.x0);
+                sums01 = outer(outer(outer(outer(sums01, a.w0, a.x1), b.w0, b.x1), c.w0, c.x1), d.w0, d.x1);
+                sums10 = outer(outer(outer(outer(sums10, a.w1, a.x0), b.w1, b.x0), c.w1, c.x0), d.w1, d.x0);
+                sums11 = outer(outer(outer(outer(sums11, a.w1, a.x1), b.w1, b.x1), c.w1, c.x1), d.w1, d.x1);
+            }
+        }
+    }
+    put(matrix, row0 + 4u * m, t0 + 4u * t, sums00);
+    put(matrix, row0 + 4u * m, t0 + 4u * (t + DOWN), sums01);
+    put(matrix, row0 + 4u * (m + LANES_ALONG_M), t0 + 4u * t, sums10);
+    put(matrix, row0 + 4u * (m + LANES_ALONG_M), t0 + 4u * (t + DOWN), sums11);
+}
+
+fn run_of(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> u32 {
+    return (min(row, matrix.rows - 1u) * chunks + chunk) * PARTS;
+}
+
+// What a lane multiplies of a column: 4 of its rows of W and x, and 4 more.
+struct Factors {
+    w0: Column,
+    w1: Column,
+    x0: Column,
+    x1: Column,
+}
+
+fn factors(k: u32, m: u32, t: u32) -> Factors {
+    return Factors(
+        w_tile[k * W4 + m], w_tile[k * W4 + m + LANES_ALONG_M],
+        x_tile[k * X4 + t], x_tile[k * X4 + t + DOWN],
+    );
+}
+
+fn outer(sum: mat4x4f, a: Column, b: Column) -> mat4x4f {
+    let rows = vec4f(a);
+    return mat4x4f(
+        fma(rows, vec4f(f32(b.x)), sum[0]), fma(rows, vec4f(f32(b.y)), sum[1]),
+        fma(rows, vec4f(f32(b.z)), sum[2]), fma(rows, vec4f(f32(b.w)), sum[3]),
+    );
+}
+
+fn decode(raw: Raw, i: u32, row: u32, part: u32) {
+    let scale = scale_of(raw, i);
+    var fours = fours_of(raw, i);
+    for (var c = 0u; c < RUN / 4u; c++) {
+        let values = Column(fma(vec4f(scale.x), floats(fours[c]), vec4f(scale.y)));
+        let at = (part * RUN + 4u * c) * W4 + row / 4u;
+        w_tile[at][row % 4u] = values.x;
+        w_tile[at + W4][row % 4u] = values.y;
+        w_tile[at + 2u * W4][row % 4u] = values.z;
+        w_tile[at + 3u * W4][row % 4u] = values.w;
+    }
+}
+
+// Four columns of four rows of x. e counts pairs of columns first, so that neighbours write to different banks.
+fn square_of(matrix: Matrix, t0: u32, chunk: u32, e: u32) -> mat4x4f {
+    let k = 32u * chunk + 4u * columns_of(e);
+    var square: mat4x4f;
+    for (var n = 0u; n < 4u; n++) {
+        let row = min(t0 + e / 2u % (TB / 4u) * 4u + n, step.rows - 1u);
+        square[n] = x4(matrix.x + row * matrix.k, k, matrix.k);
+    }
+    return square;
+}
+
+fn columns_of(e: u32) -> u32 { return e % 2u + e / (TB / 2u) * 2u; }
+
+fn turn(square: mat4x4f, e: u32) {
+    let turned = transpose(square);
+    let at = 4u * columns_of(e) * X4 + e / 2u % (TB / 4u);
+    x_tile[at] = Column(turned[0]);
+    x_tile[at + X4] = Column(turned[1]);
+    x_tile[at + 2u * X4] = Column(turned[2]);
+    x_tile[at + 3u * X4] = Column(turned[3]);
+}
+
+fn put(matrix: Matrix, row: u32, t: u32, square: mat4x4f) {
+    var columns = square;
+    for (var n = 0u; n < 4u; n++) {
+        for (var j = 0u; j < 4u; j += PER_OUT) {
+            if row + j < matrix.rows && t + n < step.rows {
+                store(matrix, t + n, row + j, columns[n][j], columns[n][j + PER_OUT - 1u]);
+            }
+        }
+    }
+}

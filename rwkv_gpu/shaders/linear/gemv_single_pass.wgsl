@@ -1,0 +1,143 @@
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x for R rows of W of each LANES_PER_ROW lanes
+//
+// linear_row for matrices of which every workgroup has but one block of rows. PREFETCH chunks of 32 columns are on their way at
+// a time, each in registers of its own: to move what is still loading would be to wait for it. So the loop over chunks is
+// one that compilers unroll as a whole.
+// A row may have the lanes of several subgroups, so that each reads less of x, for more rows. These then put their sums
+// together in workgroup memory, and the first lanes have a row each.
+@group(0) @binding(1) var<storage, read> w: array<vec4u>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+const PARTS = 32u / RUN;
+const FOURS = RUN / 4u;
+const BLOCK = WG / LANES_PER_ROW * R;            // rows of W for a workgroup
+const CHUNKS = WIDTH / 32u;
+const TURNS = STAGED / LANES_PER_ROW;                    // chunks of a row for a lane
+const OWN = (WIDTH / 4u + WG - 1u) / WG;        // vec4s of x for a lane
+const EVEN = OWN * WG == WIDTH / 4u;            // whether all lanes have as many
+const REACH = min(SUBGROUP, LANES_PER_ROW & (~LANES_PER_ROW + 1u));   // lanes of a row whose sums shuffles add: a power of two
+const CREWS_OF_ROW = LANES_PER_ROW / REACH;              // whose sums meet in workgroup memory
+const MET = CREWS_OF_ROW > 1u;
+const IN_LANES = MET && BLOCK <= SUBGROUP;      // whether the first lanes have stored all rows, one each
+
+const_assert WIDTH % 32u == 0u;
+const_assert WG % SUBGROUP == 0u;
+const_assert SUBGROUP >= 8u;
+const_assert STAGED % LANES_PER_ROW == 0u;
+const_assert PER_OUT == 1u;
+const_assert R <= REACH;
+const_assert BLOCK <= WG;
+
+alias Raws = array<Raw, R * PARTS>;
+alias Sums = array<f32, R>;
+
+var<workgroup> parted: array<f32, BLOCK * CREWS_OF_ROW>;
+
+fn run(group: u32, lane: u32) {
+    let t = group % table.t_blocks;
+    let block = group / table.t_blocks;
+    if t >= rows_now() || block >= table.blocks {
+        return;
+    }
+    let matrix = matrix_of(block);
+    let start = matrix.x + t * WIDTH;
+    let line = lane % LANES_PER_ROW;
+    let base = BLOCK * (block - matrix.block);
+    let row = base + lane / LANES_PER_ROW * R;
+    let own_line = line % REACH;
+    let own_row = select(lane / LANES_PER_ROW * R + min(line, R - 1u), min(lane, BLOCK - 1u), MET);
+    let output = base + own_row;                    // the row whose output a lane has
+    var asked: array<vec4f, OWN>;
+    if READY {
+        for (var n = 0u; n < OWN; n++) {
+            asked[n] = own(start, n, lane);
+        }
+    }
+    var raw: array<Raws, PREFETCH>;
+    for (var a = 0u; a < PREFETCH; a++) {
+        raw[a] = raws(matrix, row, a * LANES_PER_ROW + line);
+    }
+    let next_to = beside(matrix, t, min(output, matrix.rows - 1u));
+    look(lane);
+    var squares = 0.0;
+    for (var n = 0u; n < OWN; n++) {
+        if !READY {
+            asked[n] = own(start, n, lane);
+        }
+        let there = EVEN || n * WG + lane < WIDTH / 4u;
+        if NORMED {
+            squares += select(0.0, dot(asked[n], asked[n]), there);
+        }
+        put(gained(asked[n], 4u * at(n, lane)), n * WG + lane, there);
+    }
+    for (var chunk = CHUNKS + lane; chunk < STAGED; chunk += WG) {
+        staged[place(chunk, BYTES, 0u)] = vec4u();
+    }
+    lay_squares(squares, 0u, lane);
+    workgroupBarrier();
+    var sums: Sums;
+    for (var turn = 0u; turn < TURNS; turn++) {
+        sums = multiplied(sums, raw[turn % PREFETCH], matrix, row, turn * LANES_PER_ROW + line);
+        if turn + PREFETCH < TURNS {
+            raw[turn % PREFETCH] = raws(matrix, row, (turn + PREFETCH) * LANES_PER_ROW + line);
+        }
+    }
+    let scale = root(squares_of(0u), WIDTH);
+    var sum = 0.0;
+    for (var j = 0u; j < R; j++) {                  // a lane for each output
+        sum = select(sum, scale * reach_add(sums[j], REACH), own_line == j);
+    }
+    if MET {
+        if own_line < R {
+            parted[(lane / LANES_PER_ROW * R + own_line) * CREWS_OF_ROW + line / REACH] = sum;
+        }
+        workgroupBarrier();
+        if lane < BLOCK {
+            sum = 0.0;
+            for (var crew = 0u; crew < CREWS_OF_ROW; crew++) {
+                sum += parted[lane * CREWS_OF_ROW + crew];
+            }
+        }
+    }
+    let stores = select(line < R, lane < BLOCK, MET) && output < matrix.rows;
+    if stores {
+        store_with(matrix, t, output, sum, sum, next_to);
+    }
+    tell(own_row, stores, block - matrix.block, matrix.rows, lane);
+}
+
+// Where vec4 number n of x that a lane stages lies in its row.
+fn at(n: u32, lane: u32) -> u32 { return select(min(n * WG + lane, WIDTH / 4u - 1u), n * WG + lane, EVEN); }
+
+fn own(start: u32, n: u32, lane: u32) -> vec4f { return x4(start, 4u * at(n, lane), WIDTH); }
+
+// The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.
+fn run_of(matrix: Matrix, row: u32, chunk: u32) -> u32 {
+    let known = select(min(row, matrix.rows - 1u), row, matrix.rows % BLOCK == 0u);
+    return (known * CHUNKS + select(min(chunk, CHUNKS - 1u), chunk, CHUNKS == STAGED)) * PARTS;
+}
+
+fn raws(matrix: Matrix, row: u32, chunk: u32) -> Raws {
+    var raw: Raws;
+    for (var j = 0u; j < R; j++) {
+        for (var p = 0u; p < PARTS; p++) {
+            raw[j * PARTS + p] = run_raw(run_of(matrix, row + j, chunk) + p);
+        }
+    }
+    return raw;
+}
+
+// Adds the products of a chunk.
+fn multiplied(before: Sums, found: Raws, matrix: Matrix, row: u32, chunk: u32) -> Sums {
+    var sums = before;
+    var raw = found;
+    for (var p = 0u; p < PARTS; p++) {
+        let part = part_of(chunk, p);
+        for (var j = 0u; j < R; j++) {
+            // Where rows are whole superblocks, formats want no more than the place within these.
+            let i = select(run_of(matrix, row + j, chunk), chunk * PARTS, CHUNKS % 16u == 0u) + p;
+            sums[j] = product(sums[j], part, raw[j * PARTS + p], i);
+        }
+    }
+    return sums;
+}

@@ -1,0 +1,70 @@
+// Every choice is a tile, of an expert that each subgroup finds by itself: the largest logit of its row, then the next, up to
+// the choice's own, of equals the first. The first workgroup of a row tells all of them to those who come later.
+@group(0) @binding(4) var<storage, read> router_logits: array<f32>;            // [T, E] logits
+@group(0) @binding(8) var<storage, read_write> experts: array<u32>;     // [T, USED]
+@group(0) @binding(9) var<storage, read_write> shares: array<f32>;      // [T, USED]: their softmax
+
+const EACH = (E + SUBGROUP - 1u) / SUBGROUP;    // logits of a lane; where subgroups are wider, several lanes have the same
+const NOTHING = 0u;                                // comes after the order of any number
+
+const_assert USED <= WG;
+
+fn tile_at(n: u32, block: u32, lane: u32) -> Tile {
+    if n >= step.rows * USED {
+        return Tile();
+    }
+    let t = n / USED;
+    let tells = block == 0u && n % USED == 0u;
+    var orders: array<u32, EACH>;
+    for (var i = 0u; i < EACH; i++) {
+        let e = i * SUBGROUP + lane % SUBGROUP;
+        orders[i] = select(NOTHING, order(router_logits[t * E + min(e, E - 1u)]), e < E);
+    }
+    var most = 0.0;
+    var sum = 0.0;          // of exp(x - most) of those found
+    var expert = E;         // this choice's
+    var told = E;           // that a lane tells of, and its logit
+    var logit = 0.0;
+    for (var j = 0u; j < select(n % USED + 1u, USED, tells); j++) {
+        var best = NOTHING;
+        var first = E;
+        for (var i = 0u; i < EACH; i++) {
+            first = select(first, i * SUBGROUP + lane % SUBGROUP, orders[i] > best);
+            best = max(best, orders[i]);
+        }
+        let top = subgroupMax(best);
+        let found = subgroupMin(select(E, first, best == top));
+        for (var i = 0u; i < EACH; i++) {
+            orders[i] = select(orders[i], NOTHING, i * SUBGROUP + lane % SUBGROUP == found);
+        }
+        let x = value_of(top);
+        most = select(most, x, j == 0u);
+        sum += exp(x - most);
+        expert = select(expert, found, j == n % USED);
+        told = select(told, found, j == lane);
+        logit = select(logit, x, j == lane);
+    }
+    if tells {
+        var rest = 0.0;
+        for (var i = 0u; i < EACH; i++) {
+            rest += select(0.0, exp(value_of(orders[i]) - most), orders[i] != NOTHING);
+        }
+        let whole = sum + reach_add(rest, SUBGROUP);
+        if lane < USED {
+            let share = exp(logit - most) / whole;
+            experts[t * USED + lane] = told;
+            shares[t * USED + lane] = select(share, share / max(sum / whole, LEAST_SUM), NORMALISE == 1u);
+        }
+    }
+    return tile_here(expert, n, 1u);
+}
+
+fn choice_at(place: u32) -> u32 { return place; }
+
+// Numbers as whole ones of the same order.
+fn order(x: f32) -> u32 {
+    let bits = select(bitcast<u32>(x), 0u, x == 0.0);
+    return select(bits | 0x80000000u, ~bits, bits >> 31u == 1u);
+}
+
+fn value_of(order: u32) -> f32 { return bitcast<f32>(select(~order, order & 0x7fffffffu, order >> 31u == 1u)); }

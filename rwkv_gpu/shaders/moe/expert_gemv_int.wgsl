@@ -1,0 +1,68 @@
+// y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup stages the x of a choice n as integers, LANES_PER_ROW lanes have R rows of W_e
+//
+// As `linear/gemv_int`: a lane takes every LANES_PER_ROW-th chunk of 32 columns, and loads the next while it multiplies.
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
+
+const PARTS = 32u / RUN;
+const FOURS = RUN / 4u;
+const CHUNKS = K / 32u;
+const LANES = WG / LANES_PER_ROW;    // that have rows to themselves, each with those beside it
+
+const_assert K % 32u == 0u;
+const_assert SUBGROUP % LANES_PER_ROW == 0u;
+const_assert STAGED % LANES_PER_ROW == 0u;
+const_assert OUTS <= LANES_PER_ROW;
+
+fn run(group: u32, lane: u32) {
+    let tile = tile_at(group / BLOCKS, group % BLOCKS, lane);
+    if tile.count == 0u {
+        return;
+    }
+    let line = lane % LANES_PER_ROW;
+    let m0 = (group % BLOCKS * LANES + lane / LANES_PER_ROW) * OUTS;
+    var raw = raws(tile.expert, m0, line);
+    let squares = stage(input_of(tile, 0u), K, lane);
+    lay_squares(squares, 0u, lane);
+    workgroupBarrier();
+    var sums: array<f32, R>;
+    for (var j = 0u; j < R; j++) {
+        sums[j] = 0.0;
+    }
+    for (var chunk = line; chunk < STAGED; chunk += LANES_PER_ROW) {
+        let next = raws(tile.expert, m0, chunk + LANES_PER_ROW);
+        for (var p = 0u; p < PARTS; p++) {
+            let part = part_of(chunk, p);
+            for (var j = 0u; j < R; j++) {
+                sums[j] = product(sums[j], part, raw[j * PARTS + p], run_of(tile.expert, m0, j, chunk) + p);
+            }
+        }
+        raw = next;
+    }
+    let scale = root(squares_of(0u), K);
+    for (var j = 0u; j < R; j += MATRICES) {      // a lane for each output
+        let one = scale * reach_add(sums[j], LANES_PER_ROW);
+        let second = scale * reach_add(sums[j + MATRICES - 1u], LANES_PER_ROW);
+        let m = m0 + j / MATRICES;
+        if line == j / MATRICES && m < M {
+            let i = choice_at(tile.first) * M + m;
+            y[i] = result(one, second, i);
+        }
+    }
+}
+
+// The first run of a chunk of row j from m0 on; beyond the end that of the last, which meets zeros.
+fn run_of(expert: u32, m0: u32, j: u32, chunk: u32) -> u32 {
+    return row_runs(expert, m0, j) + min(chunk, CHUNKS - 1u) * PARTS;
+}
+
+// What a lane multiplies of R rows.
+fn raws(expert: u32, m0: u32, chunk: u32) -> array<Raw, R * PARTS> {
+    var raw: array<Raw, R * PARTS>;
+    for (var j = 0u; j < R; j++) {
+        let first = run_of(expert, m0, j, chunk);
+        for (var p = 0u; p < PARTS; p++) {
+            raw[j * PARTS + p] = run_raw(first + p);
+        }
+    }
+    return raw;
+}

@@ -1,0 +1,70 @@
+// y[t, m] = sum_j shares[t, j] · (W_e[m, :] · x[t, j, :]) + residual[t, m]      LANES_PER_ROW lanes for R rows m of one t, e = experts[t, j]
+//
+// As `moe/expert_gemv_int`, but over the chunks of all USED products, as if they were one long row.
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T, M]
+
+const PARTS = 32u / RUN;
+const FOURS = RUN / 4u;
+const CHUNKS = K / 32u;
+const ALL = USED * CHUNKS;
+const LANES = WG / LANES_PER_ROW;
+const MATRICES = 1u;
+const NORMED = false;
+
+const_assert K % 32u == 0u;
+const_assert SUBGROUP % LANES_PER_ROW == 0u;
+const_assert STAGED % LANES_PER_ROW == 0u;
+const_assert R <= LANES_PER_ROW;
+
+fn run(group: u32, lane: u32) {
+    let t = group / BLOCKS;
+    if t >= step.rows {
+        return;
+    }
+    let line = lane % LANES_PER_ROW;
+    let m0 = (group % BLOCKS * LANES + lane / LANES_PER_ROW) * R;
+    choose(t, lane);
+    var raw = raws(m0, line);
+    _ = stage(t * USED * K, USED * K, lane);
+    workgroupBarrier();
+    var sums: array<f32, R>;
+    for (var j = 0u; j < R; j++) {
+        sums[j] = 0.0;
+    }
+    for (var chunk = line; chunk < STAGED; chunk += LANES_PER_ROW) {
+        let next = raws(m0, chunk + LANES_PER_ROW);
+        for (var p = 0u; p < PARTS; p++) {
+            let part = part_of(chunk, p);
+            for (var j = 0u; j < R; j++) {
+                sums[j] = product(sums[j], part, raw[j * PARTS + p], run_of(m0, j, chunk) + p);
+            }
+        }
+        raw = next;
+    }
+    for (var j = 0u; j < R; j++) {
+        let sum = reach_add(sums[j], LANES_PER_ROW);
+        if line == j && m0 + j < M {
+            y[t * M + m0 + j] = sum + residual_at(t * M + m0 + j);
+        }
+    }
+}
+
+// What is staged has its share already.
+fn gained(values: vec4f, k: u32) -> vec4f { return values * weights[k / K]; }
+
+// The first run of a chunk of all products; beyond the end that of the last, which meets zeros.
+fn run_of(m0: u32, j: u32, chunk: u32) -> u32 {
+    let here = min(chunk, ALL - 1u);
+    return row_runs(chosen[here / CHUNKS], m0, j) + here % CHUNKS * PARTS;
+}
+
+fn raws(m0: u32, chunk: u32) -> array<Raw, R * PARTS> {
+    var raw: array<Raw, R * PARTS>;
+    for (var j = 0u; j < R; j++) {
+        let first = run_of(m0, j, chunk);
+        for (var p = 0u; p < PARTS; p++) {
+            raw[j * PARTS + p] = run_raw(first + p);
+        }
+    }
+    return raw;
+}

@@ -1,0 +1,23 @@
+// How a workgroup reads x, STAGED runs at a time.
+const FOURS = RUN / 4u;
+
+const_assert STAGED % LANES_PER_ROW == 0u;
+
+var<workgroup> staged: array<vec4f, TB * STAGED * (FOURS + 1u)>;        // a gap behind each run: lanes read different banks
+
+fn place(t: u32, r: u32) -> u32 { return (t * STAGED + r) * (FOURS + 1u); }
+
+// Puts down a row of x from run `base` on; what the lane found its squares to sum to.
+fn stage(t: u32, start: u32, base: u32, lane: u32) -> f32 {
+    var squares = 0.0;
+    for (var e = lane; e < min(STAGED, ALL - base) * FOURS; e += WG) {
+        let at = start_of(start, base + e / FOURS);
+        let k = at.y * RUN + e % FOURS * 4u;
+        let values = x4(at.x, k, K);
+        if NORMED {
+            squares += dot(values, values);
+        }
+        staged[place(t, e / FOURS) + e % FOURS] = gained(values, min(k, K - 4u));
+    }
+    return squares;
+}

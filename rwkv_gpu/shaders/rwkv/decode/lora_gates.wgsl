@@ -1,0 +1,105 @@
+// w, a, gate and v_gate of a lane's channels: then(W x + b) of each, the second halves of LoRAs, W [D, RANKS] and x [T, RANKS].
+//
+// The lanes of a row of S share the same row of each W, 16 bytes at a time. Each matrix is named by a constant, not by the
+// turn of a loop: arrays whose places a compiler does not know would not stay in registers.
+@group(0) @binding(2) var<storage, read> lora_inputs: array<vec4f>;            // x of each, the parts of a stack that start at LOWS
+@group(0) @binding(8) var<storage, read> w: array<vec4u>;               // each W from WHERE on, whose rows have PIECES of 16 bytes
+
+const PIECE = 4u * FOURS;                       // weights in 16 bytes
+const STAGED = TURNS * FOURS * LANES_PER_ROW;            // vec4s of x, with zeros behind the end of each
+const ROUNDS = (STAGED + WG - 1u) / WG;
+
+var<private> plane: vec4u;
+var<workgroup> staged: array<vec4f, STAGED>;    // [TURNS, FOURS, LANES_PER_ROW]
+
+struct Asked {
+    raw: array<vec4u, TURNS * ROWS>,            // the turns of a matrix start at FIRST
+    x: array<vec4f, ROUNDS>,
+}
+
+fn ask(at: Place, lane: u32) -> Asked {
+    var asked: Asked;
+    for (var i = 0u; i < ROUNDS; i++) {
+        asked.x[i] = low_of(at.token, i * WG + lane);
+    }
+    ask_matrix(&asked, at, FIRST[0], PIECES[0], WHERE[0]);
+    ask_matrix(&asked, at, FIRST[1], PIECES[1], WHERE[1]);
+    ask_matrix(&asked, at, FIRST[2], PIECES[2], WHERE[2]);
+    ask_matrix(&asked, at, FIRST[3], PIECES[3], WHERE[3]);
+    return asked;
+}
+
+fn ask_matrix(asked: ptr<function, Asked>, at: Place, first: u32, pieces: u32, start: u32) {
+    for (var turn = 0u; turn < (pieces + LANES_PER_ROW - 1u) / LANES_PER_ROW; turn++) {
+        let piece = min(turn * LANES_PER_ROW + at.part, pieces - 1u);        // beyond the last it meets zeros
+        for (var j = 0u; j < ROWS; j++) {
+            (*asked).raw[(first + turn) * ROWS + j] = w[start + (at.head * N + at.row + j) * pieces + piece];
+        }
+    }
+}
+
+// What lies at place e of what is staged.
+fn low_of(token: u32, e: u32) -> vec4f {
+    let turn = e / (FOURS * LANES_PER_ROW);
+    var whose = vec3u(FIRST[0], RANKS[0], LOWS[0]);
+    whose = select(whose, vec3u(FIRST[1], RANKS[1], LOWS[1]), turn >= FIRST[1]);
+    whose = select(whose, vec3u(FIRST[2], RANKS[2], LOWS[2]), turn >= FIRST[2]);
+    whose = select(whose, vec3u(FIRST[3], RANKS[3], LOWS[3]), turn >= FIRST[3]);
+    let k = ((turn - whose.x) * LANES_PER_ROW + e % LANES_PER_ROW) * PIECE + 4u * (e / LANES_PER_ROW % FOURS);
+    if turn >= TURNS || k >= whose.y {
+        return vec4f();
+    }
+    return lora_inputs[whose.z + (token * whose.y + k) / 4u];
+}
+
+// What gates are made of is, beside products, a bias.
+fn gates_from(m: u32, d: u32, _token: u32) -> vec4f { return vectors[(5u + m) * D4 + d]; }
+
+// For all lanes to read.
+fn put(asked: Asked, lane: u32) {
+    for (var i = 0u; i < ROUNDS; i++) {
+        if i * WG + lane < STAGED {
+            staged[i * WG + lane] = asked.x[i];
+        }
+    }
+}
+
+fn answer(asked: Asked, at: Place) -> array<vec4f, ROWS> {
+    var mine = asked;
+    let decay = multiply(&mine, at, FIRST[0], PIECES[0]);
+    let rate = multiply(&mine, at, FIRST[1], PIECES[1]);
+    let gate = multiply(&mine, at, FIRST[2], PIECES[2]);
+    let v_gate = multiply(&mine, at, FIRST[3], PIECES[3]);
+    var found: array<vec4f, ROWS>;
+    for (var j = 0u; j < ROWS; j++) {
+        let n = at.row + j;
+        let bias = vec4f(channel(OF_GATES, n), channel(OF_GATES + 1u, n), channel(OF_GATES + 2u, n), channel(OF_GATES + 3u, n));
+        let sums = vec4f(decay[j], rate[j], gate[j], v_gate[j]) + bias;
+        found[j] = vec4f(
+            activation(THEN[0], sums.x),
+            activation(THEN[1], sums.y),
+            select(NEUTRAL.z, activation(THEN[2], sums.z), RANKS[2] > 0u),
+            select(NEUTRAL.w, activation(THEN[3], sums.w), RANKS[3] > 0u),
+        );
+    }
+    return found;
+}
+
+fn multiply(asked: ptr<function, Asked>, at: Place, first: u32, pieces: u32) -> array<f32, ROWS> {
+    var sums: array<f32, ROWS>;
+    for (var j = 0u; j < ROWS; j++) {
+        sums[j] = 0.0;
+    }
+    for (var turn = first; turn < first + (pieces + LANES_PER_ROW - 1u) / LANES_PER_ROW; turn++) {
+        for (var f = 0u; f < FOURS; f++) {
+            let x = staged[(turn * FOURS + f) * LANES_PER_ROW + at.part];
+            for (var j = 0u; j < ROWS; j++) {
+                sums[j] += dot(floats(four_of((*asked).raw[turn * ROWS + j], f)), x);
+            }
+        }
+    }
+    for (var j = 0u; j < ROWS; j++) {
+        sums[j] = reach_add(sums[j], LANES_PER_ROW);
+    }
+    return sums;
+}

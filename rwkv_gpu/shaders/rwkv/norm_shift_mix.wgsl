@@ -1,0 +1,142 @@
+// y_i[t] = xx[t] + (xx[t - 1] - xx[t]) · mix_i, xx = layer_norm(x)      one workgroup per row t, which norms both its rows
+@group(0) @binding(1) var<storage, read> x: array<vec4f>;               // [T, D / 4]
+@group(0) @binding(2) var<storage, read> weight: array<vec4f>;          // [D / 4]
+@group(0) @binding(3) var<storage, read> bias: array<vec4f>;            // [D / 4]
+@group(0) @binding(4) var<storage, read> mix: array<vec4f>;             // [MIXES, D / 4]
+@group(0) @binding(5) var<storage, read> segments: array<Segment>;      // [S]
+@group(0) @binding(6) var<storage, read> row_segment: array<u32>;       // [T]
+@group(0) @binding(7) var<storage, read_write> state: array<vec4f>;     // [states, D / 4], xx of the row before the first
+@group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [MIXES, T, D / 4], a stack
+
+const_assert D % 4u == 0u;
+const D4 = D / 4u;
+const MINE = (D4 + WG - 1u) / WG;     // vec4s of a row for a lane
+const KEPT = MINE <= 4u;            // whether it keeps them in registers, or reads them again
+const PRELOADED = MINE == 1u;           // whether what the rows are multiplied by is on its way while they are normed
+
+struct Rows {
+    t: u32,
+    source: u32,
+    first: bool,
+}
+
+struct Both {
+    here: vec4f,    // of x[t]
+    there: vec4f,   // of the row before it
+}
+
+fn run(group: u32, lane: u32) {
+    let t = group;
+    if t >= step.rows {
+        return;
+    }
+    var owner = t;                      // rows of one for each sequence need not ask whose they are
+    if step.segments != step.rows {
+        owner = row_segment[t];
+    }
+    let segment = segments[owner];
+    let first = t == segment.first;
+    let source = segment.source * D4;
+    let replaced = segment.written * D4;
+
+    let rows = Rows(t, source, first);
+    var kept: array<Both, min(MINE, 4u)>;
+    var gain = vec4f();
+    var shift = vec4f();
+    var mixes: array<vec4f, MIXES>;
+    if PRELOADED && lane < D4 {
+        gain = weight[lane];
+        shift = bias[lane];
+        for (var m = 0u; m < MIXES; m++) {
+            mixes[m] = mix[m * D4 + lane];
+        }
+    }
+    var sums = vec2f();                 // of x[t] and of the row before it
+    for (var i = 0u; i < MINE; i++) {
+        let both = load(rows, i, lane);
+        if KEPT {
+            kept[i] = both;
+        }
+        sums += vec2f(total(both.here), total(both.there));
+    }
+    let mean = reduce_add2(sums, lane) / f32(D);
+    var squares = vec2f();
+    for (var i = 0u; i < MINE; i++) {
+        var both = kept[i % 4u];
+        if !KEPT {
+            both = load(rows, i, lane);
+        }
+        if i * WG + lane < D4 {
+            squares += vec2f(total(pow2(both.here - mean.x)), total(pow2(both.there - mean.y)));
+        }
+    }
+    let scale = inverseSqrt(reduce_add2(squares, lane) / f32(D) + EPS);
+
+    // The first row's workgroup is the only one that touches the states, each lane its own elements: read, then replaced.
+    // So it norms the last row, too.
+    let fresh = first && segment.start == 0u;
+    let last = t + segment.count - 1u;
+    var own = vec2f(mean.x, scale.x);   // mean and scale of the last row
+    if first && segment.count > 1u {
+        own = moments(last, lane);
+    }
+    for (var i = 0u; i < MINE; i++) {
+        let d = i * WG + lane;
+        if d >= D4 {
+            break;
+        }
+        var both = kept[i % 4u];
+        if !KEPT {
+            both = load(rows, i, lane);
+        }
+        if !PRELOADED {
+            gain = weight[d];
+            shift = bias[d];
+        }
+        let xx = (both.here - mean.x) * scale.x * gain + shift;
+        let previous = select(select((both.there - mean.y) * scale.y * gain + shift, both.there, first), vec4f(), fresh);
+        for (var m = 0u; m < MIXES; m++) {
+            if !PRELOADED {
+                mixes[m] = mix[m * D4 + d];
+            }
+            y[m * apart(D4) + t * D4 + d] = xx + (previous - xx) * mixes[m];
+        }
+        put(xx, previous - xx, t, d);
+        if first {
+            state[replaced + d] = (x[last * D4 + d] - own.x) * own.y * gain + shift;
+        }
+    }
+}
+
+fn moments(t: u32, lane: u32) -> vec2f {
+    var sum = 0.0;
+    for (var d = lane; d < D4; d += WG) {
+        sum += total(x[t * D4 + d]);
+    }
+    let mean = reduce_add(sum, lane) / f32(D);
+    var squares = 0.0;
+    for (var d = lane; d < D4; d += WG) {
+        squares += total(pow2(x[t * D4 + d] - mean));
+    }
+    return vec2f(mean, inverseSqrt(reduce_add(squares, lane) / f32(D) + EPS));
+}
+
+// What a lane takes of both rows; zeros beyond their end.
+fn load(rows: Rows, i: u32, lane: u32) -> Both {
+    let d = i * WG + lane;
+    if d >= D4 {
+        return Both();
+    }
+    return Both(x[rows.t * D4 + d], before(rows.t, rows.first, rows.source, d));
+}
+
+fn before(t: u32, first: bool, source: u32, d: u32) -> vec4f {
+    if first {
+        return state[source + d];
+    }
+    return x[(t - 1u) * D4 + d];
+}
+
+fn pow2(v: vec4f) -> vec4f { return v * v; }
+
+fn total(v: vec4f) -> f32 { return dot(v, vec4f(1.0)); }

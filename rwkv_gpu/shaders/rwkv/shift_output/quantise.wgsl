@@ -1,0 +1,23 @@
+// Mixed rows are integers as well, where those of m start at one of STARTS. Each is named, as loops with shuffles stay loops.
+@group(0) @binding(9) var<storage, read_write> quantised: array<u32>;
+
+const ABSENT = 0xffffffffu;
+
+const_assert D % 32u == 0u;
+const_assert WG % 8u == 0u;
+const_assert MIXES <= 6u;
+
+fn put(xx: vec4f, shift: vec4f, t: u32, d: u32) {
+    put_one(xx, shift, STARTS[0], 0u, t, d);
+    put_one(xx, shift, STARTS[1], 1u, t, d);
+    put_one(xx, shift, STARTS[2], 2u, t, d);
+    put_one(xx, shift, STARTS[3], 3u, t, d);
+    put_one(xx, shift, STARTS[4], 4u, t, d);
+    put_one(xx, shift, STARTS[5], 5u, t, d);
+}
+
+fn put_one(xx: vec4f, shift: vec4f, start: u32, m: u32, t: u32, d: u32) {
+    if start != ABSENT {
+        lay(xx + shift * mix[m * D4 + d], start, t, d, D / 32u, 1.0, true);
+    }
+}

@@ -1,8 +1,0 @@
-// The first workgroup writes down what it has normed, for who puts it into the state.
-@group(0) @binding(13) var<storage, read_write> normed: array<vec4f>;   // [D / 4]
-
-fn note(d: u32, value: vec4f) {
-    if leads {
-        normed[d] = value;
-    }
-}

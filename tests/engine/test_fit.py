@@ -1,0 +1,83 @@
+"""The default context: what a model was trained on where it fits, else what does."""
+
+import pytest
+
+from rwkv_gpu.engine import fit as module
+from rwkv_gpu.engine.cache.config import DEFAULT_CONTEXT
+from rwkv_gpu.engine.fit import default_context, fit, with_context
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.measure.synthetic import open_synthetic
+from rwkv_gpu.models.registry import load_model
+
+NAME = "qwen3-0.6b-q4_k_m"
+LONG = 1 << 40
+
+
+@pytest.fixture(scope="module")
+def opened():
+    with open_synthetic(NAME) as file:
+        yield file, load_model(file)
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def device(request, adapter):
+    if request.param == "cpu":
+        yield None
+        return
+    with Device(adapter) as device:
+        yield device
+
+
+def loaded(device, file, model):
+    """What loading would need, with its default context."""
+    return fit(device, file, model, chunk_size=64, **with_context(device, file, model))
+
+
+def free(monkeypatch, nbytes: int | None) -> None:
+    monkeypatch.setattr(module, "host_available", lambda: nbytes)
+    monkeypatch.setattr(module, "device_available", lambda _: nbytes)
+
+
+def test_where_it_fits_the_context_is_what_the_model_was_trained_on(opened, device, monkeypatch):
+    file, model = opened
+    free(monkeypatch, LONG)
+    assert default_context(device, file, model) == model.context > DEFAULT_CONTEXT
+
+
+@pytest.mark.parametrize("nbytes", [4 << 30, 9 << 29])
+def test_where_it_does_not_the_context_is_the_longest_that_fit_says_yes_to(opened, device, monkeypatch, nbytes):
+    file, model = opened
+    free(monkeypatch, nbytes)
+    context = default_context(device, file, model)
+    assert DEFAULT_CONTEXT < context < model.context
+    result = loaded(device, file, model)
+    assert result.context == context
+    assert result.fits
+    assert result.needed > nbytes / 2
+
+
+def test_with_little_memory_the_context_is_not_less_than_the_least_and_fit_says_no(opened, device, monkeypatch):
+    file, model = opened
+    free(monkeypatch, 100 << 20)
+    assert default_context(device, file, model) == DEFAULT_CONTEXT
+    assert not loaded(device, file, model).fits
+
+
+def test_where_nobody_knows_what_is_free_the_caches_are_bounded(opened, device, monkeypatch):
+    file, model = opened
+    free(monkeypatch, None)
+    context = default_context(device, file, model)
+    assert DEFAULT_CONTEXT <= context <= model.context
+    config_bytes = loaded(device, file, model).state
+    assert config_bytes <= module.UNKNOWN
+
+
+def test_the_pool_of_tokens_bounds_the_context(opened):
+    file, model = opened
+    assert default_context(None, file, model, tokens=777) == 777
+
+
+def test_a_recurrent_model_has_no_limit():
+    with open_synthetic("rwkv7-0.1b-q4_k_m") as file:
+        assert default_context(None, file, load_model(file)) is None
+        assert loaded(None, file, load_model(file)).context is None

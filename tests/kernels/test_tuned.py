@@ -1,0 +1,103 @@
+"""What was tuned, as a file: it comes back whole, or not at all."""
+
+import json
+from dataclasses import replace
+from importlib import resources
+
+import pytest
+
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.kernels import tuned as module
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.expert_config import expert_gemm_lane
+from rwkv_gpu.kernels.tuned import Choice, Tuned, file_name, find, parse, runs, save, slug
+from rwkv_gpu.kernels.tuning import COOP, MANY, TILE_F16, GemmConfig, gemm_lane, gemv, gemv_int
+
+
+@pytest.fixture
+def tuned(fast_device: Device) -> Tuned:
+    adapter, tuning = fast_device.adapter, default_tuning(fast_device.capabilities)
+    choice = Choice("matrices, 1 row", "a", "b", 0.25, 0.01, 7, ("c",))
+    return Tuned(adapter.name, adapter.backend, adapter.driver, "0", ("m",), tuning, 256, 2, 1, (choice,))
+
+
+@pytest.fixture
+def nothing_shipped(tmp_path, monkeypatch) -> None:
+    module.fingerprint()  # reads the shaders, which are resources as well, once
+    monkeypatch.setattr(resources, "files", lambda name: tmp_path / "nothing")
+
+
+def test_what_is_saved_comes_back(fast_device, tuned, tmp_path):
+    path = save(tuned, fast_device.adapter, tmp_path / "new")
+    assert [path] == list((tmp_path / "new").iterdir())  # and nothing half-written beside it
+    assert find(fast_device.adapter, fast_device.capabilities, tmp_path / "new") == tuned
+    assert parse(tuned.text()) == tuned
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"tuning": {"linear": 3}}', '{"tuning": {}, "choices": []}'])
+@pytest.mark.usefixtures("nothing_shipped")
+def test_a_damaged_file_is_as_good_as_none(fast_device, tmp_path, text):
+    (tmp_path / file_name(fast_device.adapter)).write_text(text)
+    assert find(fast_device.adapter, fast_device.capabilities, tmp_path) is None
+
+
+@pytest.mark.usefixtures("nothing_shipped")
+def test_constants_of_other_kernels_or_another_driver_are_not_found(fast_device, tuned, tmp_path, monkeypatch):
+    adapter, can = fast_device.adapter, fast_device.capabilities
+    save(tuned, adapter, tmp_path)
+    assert find(adapter, can, tmp_path) == tuned
+    assert find(replace(adapter, driver="newer"), can, tmp_path) is None
+    monkeypatch.setattr(module, "fingerprint", lambda: "changed")
+    assert find(adapter, can, tmp_path) is None
+
+
+def test_what_comes_with_the_package_is_second_to_ones_own(fast_device, tuned, tmp_path, monkeypatch):
+    adapter, can = fast_device.adapter, fast_device.capabilities
+    (tmp_path / "shipped").mkdir()
+    monkeypatch.setattr(module.resources, "files", lambda name: tmp_path / "shipped")
+    shipped = replace(tuned, chunk_size=1024)
+    (tmp_path / "shipped" / f"{slug(adapter.name)}.json").write_text(shipped.text())
+    assert find(adapter, can, None) == find(adapter, can, tmp_path) == shipped
+
+
+def test_a_file_that_cannot_be_written_is_a_line(fast_device, tuned, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot write"):
+        save(tuned, fast_device.adapter, tmp_path / "file")
+
+
+def test_constants_run_only_where_the_device_has_what_they_ask_for(fast_device):
+    can = replace(
+        fast_device.capabilities,
+        subgroup=True,
+        subgroup_size=32,
+        subgroup_width=32,
+        f16=False,
+        cooperative_matrix=False,
+    )
+    plain = replace(default_tuning(can), experts_short=())
+    assert runs(plain, can)
+
+    def runs_with(shape: GemmConfig) -> bool:
+        return runs(replace(plain, linear=((MANY, shape),)), can)
+
+    assert runs_with(gemv(128, 32, 4, 1, subgroup_width=32)) and runs_with(
+        gemv_int(128, 16, 4, subgroup_width=32, max_workgroups=9)
+    )
+    too_large = gemv(1 << 20, 16, 4, 1), gemv(128, 128, 4, 8)
+    too_far = gemv(128, 32, 4, 1, subgroup_width=64), gemv_int(128, 16, 4, subgroup_width=64, max_workgroups=9)
+    for shape in (*too_far, gemm_lane(4, 1), TILE_F16, COOP, *too_large):
+        assert not runs_with(shape), shape
+    assert not runs(replace(plain, experts=((MANY, expert_gemm_lane(4, 1)),)), can)
+    assert not runs(replace(plain, row_lanes=0), can)
+    assert not runs(plain, replace(can, subgroup=False, subgroup_width=1))
+    assert not runs(plain, replace(can, subgroup_size=4, subgroup_width=4))
+
+
+def test_every_file_that_comes_with_the_package_is_whole():
+    files = [path for path in resources.files("rwkv_gpu.profiles").iterdir() if path.name.endswith(".json")]
+    for path in files:
+        tuned = parse(path.read_text(encoding="utf-8"))
+        assert json.loads(tuned.text()) == json.loads(path.read_text(encoding="utf-8"))
+        assert tuned.choices

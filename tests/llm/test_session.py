@@ -1,0 +1,210 @@
+"""Saved chats: all branches come back, damage and other models are refused, and states travel only with their file."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.engine import state_file
+from rwkv_gpu.engine.state_file import ModelId
+from rwkv_gpu.errors import BadFile
+from rwkv_gpu.llm.chat import load_chats, save_chats
+from rwkv_gpu.llm.model_file import ModelFile
+from rwkv_gpu.llm.session import KIND, OLD_KIND
+from tests.engine.test_state_file import old_file
+from tests.golden_files import OWN
+
+MODEL = OWN / "tiny-rwkv7.gguf"
+GREEDY = {"template": "chatml", "temperature": 0, "max_tokens": 4}
+
+
+@pytest.fixture
+def llm():
+    with rwkv_gpu.load(MODEL, device="cpu", sequences=2) as llm:
+        yield llm
+
+
+def test_all_branches_and_the_current_one_come_back(llm, tmp_path):
+    first = llm.chat("Be brief.", **GREEDY)
+    first.send("Hi")
+    second = first.fork()
+    second.settings["temperature"] = 0.5
+    second.send("\u6f22\ud800 and?")
+    second.think = False
+    third = llm.chat(**GREEDY)
+    save_chats(tmp_path / "s", [first, second, third], 1)
+    chats, current = load_chats(tmp_path / "s", llm)
+    assert current == 1
+    for got, want in zip(chats, (first, second, third), strict=True):
+        assert got.messages == want.messages
+        assert got.settings == want.settings
+        assert got.think == want.think
+        assert got._transcript == want._transcript
+    assert llm.load_chat(tmp_path / "s").messages == second.messages
+
+
+def test_the_current_branch_goes_on_without_its_prompt_being_computed_again(llm, tmp_path):
+    chat = llm.chat(**GREEDY)
+    chat.send("Hello there, how are you?")
+    save_chats(tmp_path / "s", [llm.chat(**GREEDY), chat], 1)
+    with rwkv_gpu.load(MODEL, device="cpu") as other:
+        assert other.load_chat(tmp_path / "s").send("And?").stats.reused_tokens > 20
+
+
+def test_any_flipped_byte_and_any_cut_is_refused(llm, tmp_path):
+    chat = llm.chat(**GREEDY)
+    chat.send("Hi")
+    path = tmp_path / "s"
+    chat.save(path)
+    whole = path.read_bytes()
+    for at in np.random.default_rng(0).integers(0, len(whole), 60).tolist():
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
+        with pytest.raises(BadFile):
+            llm.load_chat(path)
+        path.write_bytes(whole[:at])
+        with pytest.raises(BadFile):
+            llm.load_chat(path)
+
+
+def test_a_chat_of_any_length_that_is_saved_can_be_loaded(llm, tmp_path):
+    """Its messages alone have more bytes than a header could once have."""
+    messages = [
+        {"role": "user", "content": "\u6f22" * 3_000_000},
+        {"role": "assistant", "content": "\u5b57" * 3_000_000},
+    ]
+    chat = llm.chat(messages=messages, template="chatml")
+    chat.save(tmp_path / "s")
+    assert (tmp_path / "s").stat().st_size > 16 << 20
+    assert llm.load_chat(tmp_path / "s").messages == messages
+
+
+def test_a_session_of_the_older_form_is_loaded_however_long(llm, tmp_path):
+    """Its state is computed again: nothing says of which copy of the model it is."""
+    chat = llm.chat(**GREEDY)
+    chat.send("Hi")
+    chat.save(tmp_path / "new")
+    saved = state_file.load(tmp_path / "new")
+    notes = {**saved.notes["chats"][0], "kind": OLD_KIND, "length": saved.notes["length"]}
+    notes["messages"] = [*notes["messages"], ["user", "x" * (17 << 20), "", None]]
+    arrays = {name.removeprefix("0/"): array for name, array in saved.arrays.items()}
+    rows = [{"name": name, "dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()]
+    header = {"model": llm.info.fingerprint, "notes": notes, "arrays": rows}
+    (tmp_path / "old").write_bytes(old_file(header, b"".join(array.tobytes() for array in arrays.values())))
+    loaded = llm.load_chat(tmp_path / "old")
+    assert loaded.messages[:-1] == chat.messages
+    loaded.undo()
+    assert loaded.send("And?").tokens == chat.send("And?").tokens
+
+
+def test_a_chat_of_another_model_is_refused(llm, tmp_path):
+    llm.chat(**GREEDY).save(tmp_path / "s")
+    with (
+        rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu") as other,
+        pytest.raises(BadFile, match="another model"),
+    ):
+        other.load_chat(tmp_path / "s")
+
+
+def altered(tmp_path):
+    """The model with one byte changed where the fingerprint does not look: in the middle of its largest tensor."""
+    path = tmp_path / "altered.gguf"
+    shutil.copy(MODEL, path)
+    with rwkv_gpu.gguf.file.GGUFFile.open(path) as file:
+        tensor = max(file.tensors.values(), key=lambda tensor: tensor.nbytes)
+        at = tensor.offset + tensor.nbytes // 2
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+def test_a_state_goes_to_the_same_file_under_another_name_and_to_no_other(llm, tmp_path):
+    chat = llm.chat(**GREEDY)
+    chat.send("Hello there")
+    chat.save(tmp_path / "s")
+    shutil.copy(MODEL, tmp_path / "copy.gguf")
+    with rwkv_gpu.load(tmp_path / "copy.gguf", device="cpu") as same:
+        assert same.load_chat(tmp_path / "s").send("And?").stats.reused_tokens > 0
+    with rwkv_gpu.load(altered(tmp_path), device="cpu") as other:
+        assert other.info.fingerprint == llm.info.fingerprint
+        with pytest.raises(BadFile, match="another file of this model"):
+            other.load_chat(tmp_path / "s")
+
+
+def test_the_digest_is_that_of_the_whole_file_and_is_computed_once(tmp_path, monkeypatch):
+    import hashlib
+
+    path = tmp_path / "m"
+    path.write_bytes(b"weights" * 1000)
+    first = ModelFile([path], "quick", tmp_path / "kept")
+    assert first.digest() == hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr("rwkv_gpu.llm.model_file._sha256", lambda _: pytest.fail("it is read again"))
+    assert ModelFile([path], "quick", tmp_path / "kept").digest() == first.digest()
+    monkeypatch.undo()
+    path.write_bytes(b"Weights" * 1000)
+    assert ModelFile([path], "quick", tmp_path / "kept").digest() == hashlib.sha256(path.read_bytes()).hexdigest()
+    [entry] = (tmp_path / "kept").iterdir()
+    for junk in (b"{", b"[]", b'{"stamp": 7, "sha256": 7}', b"\xff"):
+        entry.write_bytes(junk)
+        assert ModelFile([path], "quick", tmp_path / "kept").digest() == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_file_that_changed_after_the_model_was_loaded_has_no_digest(tmp_path):
+    path = tmp_path / "m"
+    path.write_bytes(b"a")
+    model = ModelFile([path], "quick")
+    path.write_bytes(b"bb")
+    assert model.digest() is None
+    gone = ModelFile([path], "quick")
+    path.unlink()
+    assert gone.digest() is None
+
+
+CHAT = {"messages": [["user", "Hi", "", None]], "template": "chatml", "think": None, "settings": {}}
+NOTES = {"kind": KIND, "current": 0, "length": 0, "chats": [CHAT]}
+TEXT = {"0/text": np.zeros(2, np.uint8), "0/ids": np.array([1, 2], np.uint32), "0/cuts": np.array([(0, 0), (2, 2)])}
+ODD = {
+    "no kind": {},
+    "another kind": {**NOTES, "kind": "rwkv-gpu chat 9"},
+    **{f"{name} {value!r}": {**NOTES, name: value}
+       for name, values in {
+           "current": [1, -1, "0", None, 0.0], "length": ["x", None, float("nan"), float("inf"), []],
+           "chats": [None, [], [7], {}, [CHAT, CHAT]],
+       }.items() for value in values},
+    **{f"chat {name} {value!r}": {**NOTES, "chats": [{**CHAT, name: value}]}
+       for name, values in {
+           "messages": [None, [["user", "x"]], [[1, 2, 3, 4]], [["user", {}, "", None]],
+                        [["user", "x", "", 5]], {"a": 1}],
+           "template": [5, "{{", "{{ 'a' * 10**9 }}", "{{ 'abcdef'|truncate(1) }}", {}],
+           "think": ["yes", 0],
+           "settings": [None, {"nope": 1}, {"temperature": -1}, {"stop": 5},
+                        {"logit_bias": {"x": 1}}, {"logit_bias": [1]}],
+       }.items() for value in values},
+}  # fmt: skip
+WRONG = {
+    "ids": [np.array([1, 1 << 20], np.uint32), np.array([1.5, 2.0]), np.zeros((2, 2), np.uint32)],
+    "cuts": [np.array([(0, 0), (9, 2)]), np.array([(0, 0), (2, 9)]), np.array([(0, 0), (2, 2), (1, 1)]), np.zeros(3),
+             np.array([(1, 1)]), np.empty((0, 2)), np.array([(0, 0), (-1, 1)])],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("notes", ODD.values(), ids=ODD)
+def test_notes_that_make_no_sense_are_refused(llm, tmp_path, notes):
+    state_file.save(tmp_path / "s", ModelId(llm.info.fingerprint), TEXT, notes)
+    with pytest.raises(BadFile):
+        llm.load_chat(tmp_path / "s")
+
+
+@pytest.mark.parametrize(("name", "array"), [(name, array) for name, arrays in WRONG.items() for array in arrays])
+def test_ids_that_make_no_sense_are_refused(llm, tmp_path, name, array):
+    state_file.save(tmp_path / "s", ModelId(llm.info.fingerprint), {**TEXT, f"0/{name}": array}, NOTES)
+    with pytest.raises(BadFile):
+        llm.load_chat(tmp_path / "s")
+
+
+def test_notes_that_make_sense_are_read(llm, tmp_path):
+    """The files above are refused for what is odd in them, not for what they share."""
+    state_file.save(tmp_path / "s", ModelId(llm.info.fingerprint), TEXT, json.loads(json.dumps(NOTES)))
+    assert llm.load_chat(tmp_path / "s").messages == [{"role": "user", "content": "Hi"}]

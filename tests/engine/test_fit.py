@@ -1,13 +1,17 @@
 """The default context: what a model was trained on where it fits, else what does."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from rwkv_gpu.engine import fit as module
-from rwkv_gpu.engine.cache.config import DEFAULT_CONTEXT
+from rwkv_gpu.engine.cache.config import DEFAULT_CONTEXT, CacheConfig
+from rwkv_gpu.engine.cache.kv import GpuKVCache
 from rwkv_gpu.engine.fit import default_context, fit, with_context
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Batch
 
 NAME = "qwen3-0.6b-q4_k_m"
 LONG = 1 << 40
@@ -81,3 +85,12 @@ def test_a_recurrent_model_has_no_limit():
     with open_synthetic("rwkv7-0.1b-q4_k_m") as file:
         assert default_context(None, file, load_model(file)) is None
         assert loaded(None, file, load_model(file)).context is None
+
+
+@pytest.mark.parametrize(("tokens", "pages"), [(1, 8), (512, 8), (513, 64), (4096, 64), (4097, 512), (32768, 512)])
+def test_decode_plans_are_for_the_tokens_in_use_and_not_for_the_whole_context(opened, tokens, pages):
+    _, model = opened
+    config = CacheConfig.of(model, context=32768)
+    caches = GpuKVCache(SimpleNamespace(buffer=lambda *_: None), model.caches, config)
+    assert caches.plan_pages(Batch.of([(0, tokens - 1, [5])])) == pages
+    assert caches.plan_pages(Batch.of([(0, 0, [5, 6])])) == 512

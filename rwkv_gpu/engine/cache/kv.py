@@ -16,6 +16,7 @@ from .config import DTYPES, CacheConfig
 from .pager import Copy, Pager
 
 SHORT_PAGES = 8  # of a sequence whose decode needs no runs
+GROWTH = 8  # from one size of plan to the next: a long context costs nothing before it is used
 
 Array = npt.NDArray[Any]
 
@@ -107,9 +108,13 @@ class GpuKVCache(PagedKVCache):
 
     def plan_pages(self, batch: Batch) -> int:
         """Pages of a sequence that a plan for this batch must reckon with: few plans, so few sizes."""
-        longest = max((s.start + s.count for s in batch.segments), default=0)
-        short = batch.single and longest <= SHORT_PAGES * PAGE
-        return min(SHORT_PAGES, self.cache_config.max_pages) if short else self.cache_config.max_pages
+        most = self.cache_config.max_pages
+        if not batch.single:
+            return most
+        longest, pages = max((s.start + s.count for s in batch.segments), default=0), SHORT_PAGES
+        while pages * PAGE < longest:
+            pages *= GROWTH
+        return min(pages, most)
 
     def copy_pages(self, copies: Sequence[Copy]) -> None:
         for cache in self.caches:

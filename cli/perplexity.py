@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from .bars import text_bar
 from .load_model import load_model
 from .options import json_option, loading_options, model_arguments
 from .page import Page
@@ -26,9 +27,10 @@ def command(model: str, arguments: tuple[str, ...], window: int | None, loading:
     Perplexity is exp of the mean negative log likelihood of the tokens: the lower, the better the model predicts them.
     """
     text = read_text(arguments[0])
-    with load_model(model, Screen(), **loading) as llm:
+    screen = Screen()
+    with load_model(model, screen, **loading) as llm, text_bar(screen) as bar:
         tokens = len(llm.tokenize(text, special=True))
-        value = llm.perplexity(text, window=window)
+        value = llm.perplexity(text, window=window, progress=bar.update)
     if as_json:
         click.echo(json.dumps({"perplexity": value, "tokens": tokens}))
     else:

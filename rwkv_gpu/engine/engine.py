@@ -58,6 +58,11 @@ class Engine:
         self._lost: DeviceLost | None = None
 
     @property
+    def compile_seconds(self) -> float:
+        """Seconds spent so far on recording plans and compiling their shaders."""
+        return self._runner.compile_seconds
+
+    @property
     def busy(self) -> bool:
         """Whether a request runs or waits, or has news that nobody has seen."""
         return bool(self._waiting or self._running or self._updated)

@@ -1,6 +1,7 @@
 """A model that can take steps: its parameters, the states of its sequences, and plans by size. Knows no text."""
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,6 +53,7 @@ class Runner(Protocol):
     cache_config: CacheConfig
     store: SequenceStore
     page_and_state_bytes: tuple[int, int]  # of all layers
+    compile_seconds: float  # spent so far on recording plans and compiling their shaders
 
     @property
     def ahead(self) -> int:
@@ -124,6 +126,7 @@ class GpuRunner:
         self._pace = Pace(config.look_ahead)
         self._bundle: Bundle | None = None
         self._scratch = Scratch(device)
+        self.compile_seconds = 0.0
         self.trace: Trace | None = None  # to see when steps begin and end
         self._plans: dict[tuple[int, int, bool, int, Output], Plan] = {}
 
@@ -191,7 +194,9 @@ class GpuRunner:
         key = rows, outputs, single, self._caches.plan_pages(batch) if attends else 0, what
         plan = self._plans.get(key)
         if plan is None:
+            began = time.perf_counter()
             plan = self._plans[key] = self._record(*key)
+            self.compile_seconds += time.perf_counter() - began
         return plan
 
     def retune(self, tuning: Tuning) -> None:
@@ -266,6 +271,7 @@ class HostRunner:
     """Steps in numpy: the same model through the reference interpreter."""
 
     ahead = 0  # what is submitted is done at once
+    compile_seconds = 0.0
 
     def __init__(
         self,

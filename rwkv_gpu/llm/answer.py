@@ -33,14 +33,21 @@ Item = Event | Fed | End
 class Answer:
     """Hears of one request, and puts what its reader should know where that one waits."""
 
-    def __init__(self, reader: Reader, prompt_tokens: int, put: Callable[[Item], None]) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        prompt_tokens: int,
+        put: Callable[[Item], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._reader = reader
         self._put = put
         self._said = 0
         self._fed = -1
         self._prompt_tokens = prompt_tokens
         self._reused = 0
-        self._began = time.perf_counter()
+        self._clock = clock
+        self._began = clock()
         self._prompted: float | None = None
         self._ended: float | None = None
 
@@ -69,13 +76,13 @@ class Answer:
 
     def stats(self, new_tokens: int) -> Stats:
         """What it took so far. Any thread may ask."""
-        now = self._ended or time.perf_counter()
+        now = self._ended or self._clock()
         prompted = self._prompted or now
         return Stats(self._prompt_tokens, self._reused, new_tokens, prompted - self._began, now - prompted)
 
     def _say(self, said: Sampled, last: bool) -> None:
         if self._prompted is None:
-            self._prompted = time.perf_counter()
+            self._prompted = self._clock()
         self._said += 1
         first, *more = self._reader.feed(said.token, last) or [Part("", self._reader.thinking)]
         self._put(Event(first.text, said.token, said.logprob, said.top, first.thinking))
@@ -83,7 +90,7 @@ class Answer:
             self._put(Event(part.text, None, 0.0, (), part.thinking))
 
     def _finish(self, end: End) -> None:
-        self._ended = time.perf_counter()
+        self._ended = self._clock()
         self._put(end)
 
 

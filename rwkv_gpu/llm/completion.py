@@ -29,7 +29,7 @@ class Stats:
     prompt_tokens: int
     reused_tokens: int  # of the prompt, that were not computed again
     new_tokens: int
-    prompt_seconds: float  # until the first new token
+    prompt_seconds: float  # until the first new token, without compiling shaders
     decode_seconds: float
 
     @property

@@ -5,6 +5,7 @@ It sleeps where nothing runs, and a caller who waits can be interrupted, whateve
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -73,6 +74,10 @@ class Driver:
         self._end: BaseException | None = None  # why nothing more is done
         self._thread = threading.Thread(target=self._run, name="rwkv-gpu", daemon=True)
         self._thread.start()
+
+    def clock(self) -> float:
+        """A clock in seconds that stands still while plans are recorded and shaders compiled."""
+        return time.perf_counter() - self._engine.compile_seconds
 
     def submit(self, request: Request, listener: Listener) -> None:
         """Adds a request to those that run; all that happens to it is told to the listener."""

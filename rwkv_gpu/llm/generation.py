@@ -44,7 +44,7 @@ class Reading:
         self._reason: Reason = "running"
         self._ending = threading.Lock()
         self._put = put  # where the driver puts things; it does not know this object, which may so be dropped
-        self._answer = Answer(reader, len(request.ids), put)
+        self._answer = Answer(reader, len(request.ids), put, driver.clock)
         driver.submit(request, self._answer)
 
     @property

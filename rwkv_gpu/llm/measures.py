@@ -4,7 +4,8 @@ Each is a generator for the driver: a step of the model, then others have theirs
 """
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,10 @@ def logits(engine: Engine, ids: Sequence[int], chunk_size: int | None = None) ->
     return np.concatenate(pieces)
 
 
-def logprobs(engine: Engine, ids: Sequence[int]) -> Generator[None, None, Doubles]:
-    """Of each token but the first, after those before it. [T - 1]"""
+def logprobs(
+    engine: Engine, ids: Sequence[int], progress: Callable[[int], None] = lambda _: None
+) -> Generator[None, None, Doubles]:
+    """Of each token but the first, after those before it. [T - 1] `progress` gets how many are done."""
     found = np.zeros(max(0, len(ids) - 1))
     at = 0
     for piece in engine.evaluate(ids, chunk_size=ROWS):
@@ -35,6 +38,7 @@ def logprobs(engine: Engine, ids: Sequence[int]) -> Generator[None, None, Double
         rows = min(len(piece), len(found) - at)
         found[at : at + rows] = of_next(piece[:rows], ids[at + 1 : at + 1 + rows])
         at += rows
+        progress(at)
         yield
     return found
 
@@ -48,7 +52,12 @@ def of_next(piece: Floats, following: Sequence[int]) -> Doubles:
     return found
 
 
-def perplexity(engine: Engine, ids: Sequence[int], window: int | None) -> Generator[None, None, float]:
+def perplexity(
+    engine: Engine,
+    ids: Sequence[int],
+    window: int | None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Generator[None, None, float]:
     """exp of the mean of -log p, over each token but the first.
 
     What is longer than a window goes through windows that overlap by half, so that no token but those of the first
@@ -57,11 +66,16 @@ def perplexity(engine: Engine, ids: Sequence[int], window: int | None) -> Genera
     total, start, scored = 0.0, 0, 1
     while scored < len(ids):
         stop = len(ids) if window is None else min(len(ids), start + window)
-        found = yield from logprobs(engine, ids[start:stop])
+        found = yield from logprobs(engine, ids[start:stop], partial(_advance, progress, start, len(ids)))
         total += float(np.sum(found[scored - start - 1 :]))
         scored = stop
         start = stop - (window or 0) // 2
     return math.exp(-total / (len(ids) - 1))
+
+
+def _advance(progress: Callable[[int, int], None] | None, start: int, total: int, done: int) -> None:
+    if progress is not None:
+        progress(min(start + done + 1, total), total)
 
 
 def embeddings(engine: Engine, texts: Sequence[Sequence[int]]) -> Generator[None, None, Floats]:

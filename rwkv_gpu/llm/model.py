@@ -169,11 +169,15 @@ class LLM:
         """The log probability of each token but the first, after those before it. [T - 1]"""
         return self._driver.work(partial(measures.logprobs, ids=self._ids(text, name="text")))
 
-    def perplexity(self, text: Prompt, *, window: int | None = None) -> float:
+    def perplexity(
+        self, text: Prompt, *, window: int | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> float:
         """exp of the mean of -log p, over each token but the first.
 
         What is longer than `window` tokens, or than the context, goes through windows that overlap by half.
+        `progress` gets how many tokens are done, and of how many.
         """
+        validate.called("progress", progress)
         window = validate.number("window", window, validate.WINDOW)
         ids = self._tokens(text, "text")
         if len(ids) < 2:
@@ -181,7 +185,7 @@ class LLM:
         Request(ids).check(self.vocab_size, None)
         if self.context is not None:
             window = validate.number("context", min(window or self.context, self.context), validate.WINDOW)
-        return self._driver.work(partial(measures.perplexity, ids=ids, window=window))
+        return self._driver.work(partial(measures.perplexity, ids=ids, window=window, progress=progress))
 
     @overload
     def embed(self, texts: str) -> npt.NDArray[np.float32]: ...

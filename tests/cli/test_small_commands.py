@@ -81,6 +81,18 @@ def test_perplexity_of_a_file_is_the_librarys(llm, tmp_path):
     assert "at least 2" in short.stderr
 
 
+@pytest.mark.parametrize("window", [None, 20])
+def test_perplexity_reports_its_progress_up_to_the_last_token(llm, window):
+    text = "the sea and the land " * 20
+    seen = []
+    value = llm.perplexity(text, window=window, progress=lambda done, total: seen.append((done, total)))
+    assert value == llm.perplexity(text, window=window)
+    tokens = len(llm.tokenize(text, special=True))
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert len(seen) > 1
+    assert seen[-1] == (tokens, tokens)
+
+
 def test_embeddings_are_a_line_each(llm):
     rows = [json.loads(line) for line in run("embed", MODEL, "one", "two", "--device", "cpu").stdout.splitlines()]
     np.testing.assert_allclose(rows, llm.embed(["one", "two"]), atol=1e-6)

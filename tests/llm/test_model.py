@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput, Closed, ContextFull
 from tests.golden_files import OWN
 
@@ -208,3 +210,22 @@ def test_what_a_model_is_can_be_asked(llm):
     assert info.parameters > 100_000
     assert info.context == (None if info.architecture == "rwkv7" else 1024)
     assert info.trained_context == 1024
+
+
+def test_speeds_do_not_count_the_time_of_compiling(adapter, monkeypatch):
+    record = GpuRunner._record
+
+    slept = []
+
+    def slowly(self, *key):
+        time.sleep(0.7)
+        slept.append(0.7)
+        return record(self, *key)
+
+    monkeypatch.setattr(GpuRunner, "_record", slowly)
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device=str(adapter.index)) as llm:
+        began = time.perf_counter()
+        stats = llm.generate("hello", max_tokens=3).stats
+        wall = time.perf_counter() - began
+    assert stats.prompt_seconds + stats.decode_seconds < wall - sum(slept)
+    assert slept

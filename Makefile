@@ -3,7 +3,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test lint format bench docs clean
+.PHONY: chat test lint format bench fuzz mutants docs clean
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
@@ -26,6 +26,12 @@ bench: .venv/.dev
 	.ci/need-vulkan $(BIN)
 	$(BIN)/python -m benchmarks.dispatch $(ARGS)
 	$(BIN)/python -m benchmarks.linear $(ARGS)
+
+fuzz: .venv/.dev
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
+mutants: .venv/.dev
+	$(BIN)/python -m tests.fuzz.run_mutants $(ARGS)
 
 docs: .venv/.dev
 	$(BIN)/python -m tests.cli.help_pages > docs/cli.md

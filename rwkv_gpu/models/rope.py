@@ -9,6 +9,7 @@ import numpy as np
 
 from rwkv_gpu.errors import UnsupportedModel
 
+from ..gguf.cursor import shown
 from ..gguf.file import GGUFFile
 from ..gguf.planes import dequantise_rows
 from ..ops.vocabulary import Pairing, Rope, Weight, Yarn
@@ -32,7 +33,9 @@ def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, hea
         raise tensors.bad(f"metadata key '{at}.dimension_count'", str(dims), "an even number")
     scaling = file.str(f"{at}.scaling.type", default="linear")
     if scaling not in SCALINGS:
-        raise UnsupportedModel(f"{file.path}: rope scaling '{scaling}' is not supported; known: {', '.join(SCALINGS)}")
+        raise UnsupportedModel(
+            f"{file.path}: rope scaling {shown(scaling)} is not supported; known: {', '.join(SCALINGS)}"
+        )
     older = f"{at}.scaling.factor" not in file.metadata
     factor = _scale_factor(file, f"{at}.scale_linear" if older else f"{at}.scaling.factor")
     scale = 1 / factor if scaling != "none" else 1.0

@@ -8,6 +8,7 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from rwkv_gpu.errors import BadFile
+from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.text.base import BaseTokenizer
 from rwkv_gpu.text.pretokenizers import DEFAULT, PRE, PreTokenizer
 from rwkv_gpu.text.utf8 import SURROGATES, decode_leniently
@@ -75,7 +76,7 @@ def _find_pre(name: str | None) -> PreTokenizer:
         return DEFAULT
     if name not in PRE:
         warnings.warn(
-            f"{PREFIX}pre names {name!r}, which is not known; cutting words as 'default' does, so the model may "
+            f"{PREFIX}pre names {shown(name)}, which is not known; cutting words as 'default' does, so the model may "
             "read text less well",
             PreTokenizerWarning,
             stacklevel=4,
@@ -88,6 +89,6 @@ def _read_merges(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> list[tu
     for line in read_strings(metadata, "merges"):
         left, _, right = line.partition(" ")
         if left not in ids or right not in ids or left + right not in ids:
-            raise BadFile(f"{PREFIX}merges: {line!r} names a token that {PREFIX}tokens does not have")
+            raise BadFile(f"{PREFIX}merges: {shown(line)} names a token that {PREFIX}tokens does not have")
         merges.append((left, right))
     return merges

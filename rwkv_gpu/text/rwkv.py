@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rwkv_gpu.errors import BadFile
+from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.text.base import BaseTokenizer
 from rwkv_gpu.text.vocabulary import PREFIX, Defaults, read_vocabulary
 
@@ -66,7 +67,7 @@ def unescape(text: str) -> bytes:
         return text.encode()
     data = text.encode()
     if _ESCAPE.sub(b"", data).count(b"\\"):
-        raise BadFile(f"{PREFIX}tokens: {text[:60]!r} is not a Python-escaped string")
+        raise BadFile(f"{PREFIX}tokens: {shown(text)} is not a Python-escaped string")
     return _ESCAPE.sub(lambda m: bytes([int(m[1], 16)]) if m[1] else _NAMED.get(m[2], m[2]), data)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.text.bpe import BpeTokenizer
 from rwkv_gpu.text.rwkv import RwkvTokenizer
 from rwkv_gpu.text.spm import SpmTokenizer
@@ -61,5 +62,5 @@ def load_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     if kind is None:
         raise BadFile("tokenizer.ggml.model is missing: the file has no tokenizer")
     if kind not in KINDS:
-        raise UnsupportedModel(f"tokenizer.ggml.model {kind!r} is not supported; known: {', '.join(KINDS)}")
+        raise UnsupportedModel(f"tokenizer.ggml.model {shown(kind)} is not supported; known: {', '.join(KINDS)}")
     return KINDS[kind](metadata)

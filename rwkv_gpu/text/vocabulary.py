@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rwkv_gpu.errors import BadFile
+from rwkv_gpu.gguf.cursor import shown
 
 PREFIX = "tokenizer.ggml."
 
@@ -104,7 +105,7 @@ def read_vocabulary(metadata: Mapping[str, Any], defaults: Defaults) -> Vocabula
     ids = {text: i for i, text in enumerate(tokens)}
     if len(ids) != len(tokens):
         twice = next(text for i, text in enumerate(tokens) if ids[text] != i)
-        raise BadFile(f"{PREFIX}tokens: the token {twice!r} is there twice")
+        raise BadFile(f"{PREFIX}tokens: the token {shown(twice)} is there twice")
     kinds = _read_kinds(metadata, len(tokens))
     bos = read_id(metadata, "bos", len(tokens), defaults.bos)
     eos = read_id(metadata, "eos", len(tokens), defaults.eos)
@@ -152,7 +153,7 @@ def read_id(metadata: Mapping[str, Any], role: str, count: int, default: int | N
     if value is None:
         return default if default is not None and default < count else None
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise BadFile(f"{key} must be a token id, not {value!r}")
+        raise BadFile(f"{key} must be a token id, not {shown(value)}")
     if not 0 <= value < count:
         raise BadFile(f"{key} is {value}, but the vocabulary has {count} tokens (0 to {count - 1})")
     return int(value)
@@ -169,7 +170,7 @@ def read_flag(metadata: Mapping[str, Any], name: str, default: bool) -> bool:
     """The truth at `tokenizer.ggml.<name>`, or `default`."""
     value = metadata.get(PREFIX + name, default)
     if not isinstance(value, bool | np.bool_):
-        raise BadFile(f"{PREFIX}{name} must be true or false, not {value!r}")
+        raise BadFile(f"{PREFIX}{name} must be true or false, not {shown(value)}")
     return bool(value)
 
 
@@ -177,7 +178,7 @@ def read_name(metadata: Mapping[str, Any], name: str) -> str | None:
     """The string at `tokenizer.ggml.<name>`, if there is one."""
     value = metadata.get(PREFIX + name)
     if value is not None and not isinstance(value, str):
-        raise BadFile(f"{PREFIX}{name} must be a string, not {value!r}")
+        raise BadFile(f"{PREFIX}{name} must be a string, not {shown(value)}")
     return value
 
 

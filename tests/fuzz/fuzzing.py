@@ -1,0 +1,38 @@
+"""Runs a target over generated inputs for a time. A seed gives the same inputs in the same order."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.fuzz.targets import Target
+
+ROUND = 40  # inputs between two looks at the clock
+
+
+def fuzz(target: Target, seconds: float, first: int, last: Path | None = None) -> int:
+    """How many inputs were tried. Raises what the smallest input that fails does; `last` holds the one at hand."""
+    end = time.monotonic() + seconds
+    count = 0
+
+    @settings(
+        max_examples=ROUND,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(target.inputs)
+    def check(given: Any) -> None:
+        nonlocal count
+        count += 1
+        if last is not None:
+            last.write_text(repr(given))
+        target.check(given)
+
+    number = first
+    while time.monotonic() < end:
+        seed(number)(check)()
+        number += 1
+    return count

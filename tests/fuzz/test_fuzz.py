@@ -1,0 +1,34 @@
+"""Half a minute of fuzzing, the same inputs in each run; `make fuzz` takes ten minutes and a seed of its own."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.fuzzing import fuzz
+from tests.fuzz.run_mutants import run_here
+from tests.fuzz.targets import TARGETS
+
+SECONDS = 30 / len(TARGETS)
+MUTANTS = 500  # of the 10,000 of `make mutants`
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_whatever_comes_in_is_refused_in_one_line_or_keeps_what_is_promised(name: str) -> None:
+    assert fuzz(TARGETS[name], SECONDS, first=0) > 20
+
+
+def test_a_model_file_that_is_almost_sound_is_refused_in_one_line_or_answers() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # numpy's, over numbers that are none
+        rows = list(run_here(0, MUTANTS, "cpu"))
+    assert [row for row in rows if row[2].startswith("!")] == []
+    assert {"answers", "BadFile", "UnsupportedModel"} <= {result for _, _, result in rows}
+
+
+def test_inputs_of_a_seed_are_the_same_in_every_run(tmp_path: Path) -> None:
+    seen = []
+    for _ in range(2):
+        fuzz(TARGETS["header"], 0.01, 7, tmp_path / "last")
+        seen.append((tmp_path / "last").read_text())
+    assert seen[0] == seen[1]

@@ -1,53 +1,104 @@
-"""Stop strings in a stream of text: found across pieces, never shown, not even by halves."""
+"""Stop strings in a stream of text: found across pieces, never shown, not even in part.
 
+One automaton (Aho-Corasick) looks for all of them at once, so that the time depends on the text alone.
+"""
+
+from collections import deque
 from collections.abc import Sequence
 
 from rwkv_gpu.errors import BadInput
 
-
-def held_back(text: str, sought: Sequence[str]) -> int:
-    """How many characters at the end of `text` may yet become one of the sought strings."""
-    longest = 0
-    for string in sought:
-        for n in range(min(len(string) - 1, len(text)), longest, -1):
-            if text.endswith(string[:n]):
-                longest = n
-                break
-    return longest
+MOST = 1_000  # stop strings of one request
+MOST_CHARACTERS = 1 << 14  # of all of them
 
 
-def first_complete(text: str, sought: Sequence[str]) -> tuple[int, str] | None:
-    """Where the one begins that is complete first, and which it is; of those that end together, the longest."""
-    found = [(at + len(string), at, string) for string in sought if (at := text.find(string)) >= 0]
-    return min(found)[1:] if found else None
+def check_stops(stops: Sequence[str]) -> None:
+    """Refuses stop strings that are none, or too many."""
+    for stop in stops:
+        if not isinstance(stop, str) or not stop:
+            raise BadInput(f"stop holds {stop!r}; it must be strings of at least one character")
+    characters = sum(map(len, stops))
+    if len(stops) > MOST or characters > MOST_CHARACTERS:
+        raise BadInput(
+            f"stop has {len(stops):,} strings of {characters:,} characters; "
+            f"at most {MOST:,} strings of {MOST_CHARACTERS:,} characters in all are taken"
+        )
+
+
+class Automaton:
+    """All prefixes of some strings as states; a state is the longest prefix that a text ends with, 0 is none."""
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self._next: list[dict[str, int]] = [{}]
+        self.depth = [0]  # characters of each state's prefix
+        self.found = [0]  # characters of the longest string that a text in this state ends with
+        for string in strings:
+            self._add(string)
+        self._shorter = self._link()
+
+    def step(self, state: int, character: str) -> int:
+        """The state after one more character."""
+        while character not in self._next[state]:
+            if not state:
+                return 0
+            state = self._shorter[state]
+        return self._next[state][character]
+
+    def _add(self, string: str) -> None:
+        state = 0
+        for character in string:
+            if character not in self._next[state]:
+                self._next[state][character] = len(self._next)
+                self._next.append({})
+                self.depth.append(self.depth[state] + 1)
+                self.found.append(0)
+            state = self._next[state][character]
+        self.found[state] = len(string)
+
+    def _link(self) -> list[int]:
+        """For each state the longest other one that ends it, in order of their lengths."""
+        self._shorter = shorter = [0] * len(self._next)
+        waiting = deque(self._next[0].values())
+        while waiting:
+            state = waiting.popleft()
+            for character, longer in self._next[state].items():
+                shorter[longer] = self.step(shorter[state], character)
+                self.found[longer] = self.found[longer] or self.found[shorter[longer]]
+                waiting.append(longer)
+        return shorter
 
 
 class StopStrings:
-    """Lets text through up to the first stop string. Of several, the one that is complete first ends the text."""
+    """Lets text through up to the first stop string.
+
+    Of several, the one that is complete first ends the text; of those that are complete together, the longest.
+    """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        for stop in stops:
-            if not isinstance(stop, str) or not stop:
-                raise BadInput(f"stop holds {stop!r}; it must be strings of at least one character")
-        self._stops = tuple(stops)
-        self._held = ""
+        check_stops(stops)
+        self._automaton = Automaton(stops)
+        self._state = 0
+        self._held = ""  # what may be the beginning of a stop string
         self.stopped: str | None = None  # the stop string that was met
 
     def feed(self, text: str) -> tuple[str, bool]:
         """What can be shown now that `text` came, and whether a stop string was met. After that nothing is shown."""
         if self.stopped is not None:
             return "", True
-        text = self._held + text
-        found = first_complete(text, self._stops)
-        if found is not None:
-            at, self.stopped = found
-            self._held = ""
-            return text[:at], True
-        cut = len(text) - held_back(text, self._stops)
-        self._held = text[cut:]
-        return text[:cut], False
+        automaton, state = self._automaton, self._state
+        seen = self._held + text
+        for at, character in enumerate(text, len(self._held) + 1):
+            state = automaton.step(state, character)
+            length = automaton.found[state]
+            if length:
+                self._held, self.stopped = "", seen[at - length : at]
+                return seen[: at - length], True
+        self._state = state
+        cut = len(seen) - automaton.depth[state]
+        self._held = seen[cut:]
+        return seen[:cut], False
 
     def flush(self) -> str:
         """What was held back, at the end of the text."""
-        rest, self._held = self._held, ""
+        rest, self._held, self._state = self._held, "", 0
         return rest

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rwkv_gpu.text.stops import held_back
-
 
 @dataclass(frozen=True)
 class Part:
@@ -45,7 +43,7 @@ class Thinking:
             mark = self._marks[self.inside]
             before, met, after = text.partition(mark)
             if not met:
-                cut = len(text) - held_back(text, (mark,))
+                cut = len(text) - _begun(text, mark)
                 self._held = text[cut:]
                 yield self._part(text[:cut])
                 return
@@ -59,3 +57,8 @@ class Thinking:
             text = text.lstrip("\n")
             self._fresh = not text
         return Part(text, self.inside)
+
+
+def _begun(text: str, mark: str) -> int:
+    """How many characters at the end of a text are the beginning of a mark."""
+    return max((n for n in range(1, len(mark)) if text.endswith(mark[:n])), default=0)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import (
     BadFile,
+    BadGrammar,
     BadInput,
     BadNumbers,
     BadTemplate,
@@ -13,6 +14,7 @@ from .errors import (
     ContextFull,
     DeviceError,
     DeviceLost,
+    MissingExtra,
     NoAdapter,
     OutOfMemory,
     RwkvGpuError,
@@ -32,6 +34,7 @@ __all__ = [
     "LLM",
     "AsyncGeneration",
     "BadFile",
+    "BadGrammar",
     "BadInput",
     "BadNumbers",
     "BadTemplate",
@@ -45,6 +48,7 @@ __all__ = [
     "Event",
     "Generation",
     "Info",
+    "MissingExtra",
     "NoAdapter",
     "OutOfMemory",
     "RwkvGpuError",

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import rwkv_gpu
+from rwkv_gpu import errors
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -48,3 +51,9 @@ def test_an_installed_wheel_runs(wheel, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "cpu" in done.stdout
+
+
+def test_every_exception_is_exported():
+    named = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert named <= set(rwkv_gpu.__all__)
+    assert all(getattr(rwkv_gpu, name) is getattr(errors, name) for name in named)

@@ -25,6 +25,7 @@ def samples_on_device(params: SamplingParams) -> bool:
         or params.xtc_probability > 0
         or params.mirostat_tau > 0
         or len(params.logit_bias) > 0
+        or len(params.logits_processors) > 0
         or params.logprobs > 0
     )
     return not rare and (not penalises(params) or window(params) <= RING)

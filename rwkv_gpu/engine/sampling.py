@@ -1,7 +1,7 @@
 """From logits to the next token, on the host: one sampler a sequence. Knows token ids only.
 
-The order is llama.cpp's: logit bias, penalties, DRY, top-k, typical, top-p, min-p, XTC, temperature, draw; a grammar's
-mask comes before top-k. What a device can do by itself gives the same tokens there (see `device_sampling.py`).
+The order is llama.cpp's: processors, logit bias, penalties, DRY, top-k, typical, top-p, min-p, XTC, temperature, draw.
+A grammar's mask comes before top-k. What a device can do by itself gives the same tokens (see `device_sampling.py`).
 """
 
 import math
@@ -17,7 +17,7 @@ from ..ops.draw import draw, toss
 from ..ops.sampling import allowed
 from ..ops.truncation import Logits, Places, min_p, softmax, surprising, top_k, top_p, typical, xtc
 from .penalties import TokenCounts, TokenHistory, break_repetitions, penalise
-from .sampling_params import SamplingParams
+from .sampling_params import LogitsProcessor, SamplingParams
 
 __all__ = ["Sampled", "Sampler", "SamplingParams"]
 
@@ -46,6 +46,7 @@ class Sampler:
         self._biases = np.array(list(params.logit_bias.values()), np.float32)
         self._counts = TokenCounts(params.penalty_last_n, params.penalty_decay) if params.penalises else None
         self._history = TokenHistory() if params.dry_multiplier > 0 else None
+        self._ids: list[int] = []  # so far, for the processors
         self._mu = 2 * params.mirostat_tau
         truncations: tuple[tuple[bool, Callable[[Logits], Places]], ...] = (
             (params.top_k > 0, partial(top_k, k=params.top_k)),
@@ -60,6 +61,8 @@ class Sampler:
         """Takes note of a token that was said."""
         if not 0 <= token < self.vocab_size:
             raise BadInput(f"token {token} is not in the vocabulary of {self.vocab_size:,}")
+        if self.params.logits_processors:
+            self._ids.append(token)
         if self._counts is not None:
             self._counts.add(token)
         if self._history is not None:
@@ -93,14 +96,32 @@ class Sampler:
 
     def _changed(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """The logits after bias and penalties; the same array where nothing asks for a change."""
-        if len(self._biased) == 0 and self._counts is None and self._history is None:
+        processors = self.params.logits_processors
+        if not len(self._biased) and self._counts is None and self._history is None and not processors:
             return logits
         changed = logits.astype(np.float32)
+        for processor in processors:
+            changed = self._processed(processor, changed)
         changed[self._biased] += self._biases
         if self._counts is not None:
             penalise(changed, self._counts, self.params)
         if self._history is not None:
             break_repetitions(changed, self._history, self.params)
+        return changed
+
+    def _processed(self, processor: LogitsProcessor, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """What a processor makes of the logits; its own mistakes end the request."""
+        name = getattr(processor, "__name__", type(processor).__name__)
+        try:
+            changed = np.array(processor(np.array(self._ids, np.int32), logits.copy()), np.float32)
+        except Exception as error:
+            raise BadInput(f"the logits processor {name} failed: {type(error).__name__}: {error}") from error
+        if changed.shape != logits.shape:
+            raise BadInput(
+                f"the logits processor {name} returned the shape {changed.shape}; it must be {logits.shape}, as it got"
+            )
+        if np.isnan(changed).any() or np.isposinf(changed).any():
+            raise BadInput(f"the logits processor {name} returned NaN or infinity; -inf bans a token")
         return changed
 
     def _draw(self, x: Logits) -> int:

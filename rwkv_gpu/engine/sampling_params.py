@@ -1,11 +1,14 @@
 """How to choose the next token: every setting, its range and what it means. Knows no logits."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
 from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ..errors import BadInput
 
@@ -34,6 +37,7 @@ class Span:
         return f"{kind} {low} {self.high}" + (", or None" if self.optional else "")
 
 
+LogitsProcessor = Callable[[npt.NDArray[np.int32], npt.NDArray[np.float32]], npt.ArrayLike]
 IDS = 1 << 31  # token ids stay below
 SPANS = {
     "temperature": Span(0, 1000),
@@ -62,11 +66,12 @@ ID = Span(0, IDS - 1, whole=True)
 BIAS = Span(-1000, 1000)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SamplingParams:
     """How tokens are chosen and when to stop. The defaults draw from the model's own distribution, nothing changed.
 
-    In this order: logit_bias, the penalties, DRY, top_k, typical_p, top_p, min_p, XTC, temperature, the draw.
+    In this order: logits_processors, logit_bias, the penalties, DRY, top_k, typical_p, top_p, min_p, XTC, temperature,
+    the draw.
     """
 
     temperature: float = 1.0  # 0 takes the likeliest token
@@ -89,6 +94,8 @@ class SamplingParams:
     mirostat_tau: float = 0.0  # the surprise in bits that mirostat v2 aims for, in place of top_k to XTC; 0 is off
     mirostat_eta: float = 0.1
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)  # -inf bans a token
+    # Called on the host, before all else, with the token ids so far, [T], and the logits, [V]; each returns new logits.
+    logits_processors: tuple[LogitsProcessor, ...] = ()
     seed: int | None = None  # None is another one each time
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
@@ -106,6 +113,16 @@ class SamplingParams:
         object.__setattr__(self, "stop_ids", _token_ids("stop_ids", self.stop_ids))
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        object.__setattr__(self, "logits_processors", _processors(self.logits_processors))
+
+    def __repr__(self) -> str:
+        """The fields that differ from their defaults."""
+        changed = (f"{one.name}={_shown(getattr(self, one.name))}" for one in fields(self) if not self._is_default(one))
+        return f"SamplingParams({', '.join(changed)})"
+
+    def _is_default(self, one: Field[Any]) -> bool:
+        default = one.default if one.default is not MISSING else {}
+        return bool(getattr(self, one.name) == default)
 
     @property
     def penalises(self) -> bool:
@@ -145,3 +162,16 @@ def _biases(value: Any) -> Mapping[int, float]:
         if bias not in BIAS and not (isinstance(bias, Real) and bias == -math.inf):
             raise BadInput(f"logit_bias of token {token} is {bias!r}; it must be {BIAS}, or -inf to ban the token")
     return MappingProxyType({int(token): float(bias) for token, bias in value.items()})
+
+
+def _processors(value: Any) -> tuple[LogitsProcessor, ...]:
+    processors = (value,) if callable(value) else tuple(value) if isinstance(value, Iterable) else (value,)
+    for processor in processors:
+        if not callable(processor):
+            raise BadInput(f"logits_processors holds {processor!r}; each must be a function of token ids and logits")
+    return processors
+
+
+def _shown(value: Any) -> str:
+    """A value as it was given."""
+    return repr(dict(value) if isinstance(value, Mapping) else set(value) if isinstance(value, frozenset) else value)

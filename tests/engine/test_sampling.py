@@ -202,3 +202,47 @@ def test_logits_that_leave_no_token_are_refused():
 def test_logits_of_another_size_are_refused():
     with pytest.raises(BadInput, match=r"\(5,\).*\(6,\)"):
         Sampler(SamplingParams(), 6).sample(LOGITS[:5])
+
+
+def test_logits_processors_see_all_tokens_so_far_and_change_the_logits_in_their_order():
+    seen = []
+
+    def ban_two(ids, scores):
+        seen.append(ids.tolist())
+        scores[2] = -np.inf
+        return scores
+
+    def prefer_three(_, scores):
+        assert scores[2] == -np.inf
+        return [score + (100 if token == 3 else 0) for token, score in enumerate(scores)]
+
+    logits = np.array([0, 1, 5, 0.5, 2], np.float32)
+    sampler = Sampler(SamplingParams(temperature=0, logits_processors=(ban_two, prefer_three)), 5)
+    sampler.accept_all([4, 0])
+    chosen = sampler.sample(logits)
+    assert chosen.token == 3 and seen == [[4, 0]]
+    assert chosen.logprob == Sampler(SamplingParams(temperature=0), 5).sample(logits).logprob - 4.5
+    sampler.accept(3)
+    sampler.sample(logits)
+    assert seen[1] == [4, 0, 3] and logits[2] == 5
+
+
+@pytest.mark.parametrize(
+    ("processor", "message"),
+    [
+        (lambda ids, scores: scores[:2], "shape"),
+        (lambda ids, scores: scores * np.nan, "NaN"),
+        (lambda ids, scores: 1 / 0, "ZeroDivisionError"),
+        (lambda ids: ids, "TypeError"),
+    ],
+)
+def test_a_logits_processor_that_fails_is_named_with_its_fault(processor, message):
+    with pytest.raises(BadInput, match=f"logits processor <lambda> .*{message}"):
+        Sampler(SamplingParams(logits_processors=processor), 5).sample(np.zeros(5, np.float32))
+
+
+def test_params_show_what_differs_from_the_defaults():
+    assert repr(SamplingParams()) == "SamplingParams()"
+    params = SamplingParams(temperature=0.5, stop="x", logit_bias={3: 1}, stop_ids=[4])
+    assert repr(params) == "SamplingParams(temperature=0.5, logit_bias={3: 1.0}, stop=('x',), stop_ids={4})"
+    assert eval(repr(params)) == params

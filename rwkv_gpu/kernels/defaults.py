@@ -5,8 +5,8 @@ from dataclasses import replace
 from ..gpu.device import Capabilities
 from .expert_config import ExpertConfig, expert_gemm_lane, expert_gemv, expert_gemv_int
 from .tuning import (
-    DOT,
     FILL,
+    INT8_TILE,
     MANY,
     TILE,
     WIDE_TILE,
@@ -182,7 +182,9 @@ def hardware(can: Capabilities) -> Tuning:
                 )
             )
             by_size += [(Size(1, packed=True), way), *few_rows(can.subgroup_width)]
-        dotted = DOT if can.max_workgroup_memory >= DOT.workgroup_bytes else replace(DOT, prefetch_depth=1)
+        dotted = (
+            INT8_TILE if can.max_workgroup_memory >= INT8_TILE.workgroup_bytes else replace(INT8_TILE, prefetch_depth=1)
+        )
         tiles.append((Size(MANY, out=1024, packed=True), dotted))
     plain = rows(1, min(256, can.max_invocations), 32, 1)
     sized = (

@@ -1,21 +1,25 @@
 """How products with experts are spread over workgroups."""
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
+from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
+from .kernel import Kernel, Tolerance
 
-STAGED_FLOATS = 2304  # of x in the workgroup memory of experts_vec, where lanes do not want more
+STAGED_FLOATS = 2304  # of x in the workgroup memory of expert_gemv, where lanes do not want more
 
 
 @dataclass(frozen=True)
 class ExpertConfig:
     """One way to spread products with experts over workgroups."""
 
-    kernel: str  # experts_vec, experts_row, experts_lane, experts_tile
+    kernel: str  # the shader: moe/expert_gemv ...
     wg: int  # lanes of a workgroup
     r: int  # rows of an expert's matrices: for a workgroup, or lanes that share them; even, as gate and up take turns
     tb: int  # choices of one expert for a workgroup; with 1 they are taken as they come, with more they are sorted
-    lanes_per_row: int = 1  # lanes of experts_vec and experts_row that share rows
+    lanes_per_row: int = 1  # lanes of expert_gemv and expert_gemv_int that share rows
     subgroup_width: int = 1  # lanes that shuffles can sum over: those of a subgroup, or one
     sum_lanes_per_row: int = (
         0  # lanes that share rows where the products of all choices of a row are summed; 0 is as many
@@ -33,19 +37,21 @@ class ExpertConfig:
         return replace(self, kernel="moe/expert_gemv") if self.kernel == "moe/expert_gemv_int" else self
 
     @property
+    def entry(self) -> "ExpertKernel":
+        """Its kernel, as the registry knows it."""
+        from .registry import KERNELS  # which lists configurations, and so comes after this class
+
+        return cast(ExpertKernel, KERNELS[self.kernel])
+
+    @property
     def block(self) -> int:
         """Rows of an expert's matrices for a workgroup."""
-        groups = {
-            "moe/expert_gemv": self.wg // self.lanes_per_row,
-            "moe/expert_gemv_int": self.wg // self.lanes_per_row,
-            "moe/expert_gemm_lane": self.wg,
-        }
-        return self.r * groups.get(self.kernel, 1)
+        return self.entry.block(self)
 
     @property
     def norms(self) -> bool:
         """Whether it can norm x on the way: lanes that share rows see all of it."""
-        return self.kernel in ("moe/expert_gemv", "moe/expert_gemv_int")
+        return self.entry.fuses_norm
 
     @property
     def sums(self) -> bool:
@@ -60,17 +66,7 @@ class ExpertConfig:
     @property
     def workgroup_bytes(self) -> int:
         """The memory that a workgroup has in common."""
-        if self.kernel != "moe/expert_gemv":
-            return 32 * (self.r + self.tb) * 4 if self.kernel == "moe/expert_gemm_tile" else 0
-        most = 0
-        for shape in (self, self.summing) if self.sums else (self,):
-            staged = max(shape.tb * shape.staged(run) * (run + 4) for run in (16, 32))
-            sums = (
-                shape.wg // min(shape.lanes_per_row, shape.subgroup_width) * shape.r * shape.tb
-                + shape.wg // shape.subgroup_width * shape.tb
-            )
-            most = max(most, 4 * (staged + sums))
-        return most
+        return self.entry.workgroup_bytes(self)
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -81,13 +77,33 @@ class ExpertConfig:
     @property
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
-        subgroup_width = "lib/sum/subgroup" if self.subgroup_width > 1 else "lib/sum/single_lane"
-        own = {
-            "moe/expert_gemv": ("moe/stage", "lib/sum/across_subgroups", "lib/sum/squares", subgroup_width),
-            "moe/expert_gemv_int": ("lib/sum/squares", subgroup_width),
-            "moe/expert_gemm_lane": ("lib/lanes/broadcast",),
-        }
-        return ("lib/lanes/plain", *own.get(self.kernel, ()))
+        return ("lib/lanes/plain", *self.entry.links(self))
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """How far off products may be, and why."""
+        return self.entry.tolerance
+
+    def runs_on(self, can: Capabilities) -> bool:
+        """Whether a device has all that it asks for."""
+        return (
+            1 <= self.wg <= can.max_invocations
+            and self.subgroup_width <= can.subgroup_width
+            and self.entry.needs.met(can)
+            and self.workgroup_bytes <= can.max_workgroup_memory
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertKernel(Kernel):
+    """A kernel of products with experts, with all that follows from its configurations."""
+
+    trials: Callable[[Capabilities], Mapping[str, ExpertConfig]]  # what `doctor` and the tests run
+    candidates: Callable[[Capabilities], Iterator[ExpertConfig]]  # what `tune` tries
+    block: Callable[[ExpertConfig], int]  # rows of an expert's matrices for a workgroup
+    links: Callable[[ExpertConfig], tuple[str, ...]]
+    workgroup_bytes: Callable[[ExpertConfig], int] = lambda _: 0
+    fuses_norm: bool = False
 
 
 EXPERT_TILE = ExpertConfig("moe/expert_gemm_tile", wg=128, r=64, tb=32)

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
@@ -16,9 +15,10 @@ from typing import Any
 
 from ..errors import BadInput
 from ..gpu.adapters import Adapter
-from ..gpu.device import LEAST_SUBGROUP, Capabilities
+from ..gpu.device import Capabilities
 from ..gpu.shader import fingerprint
 from .expert_config import ExpertConfig
+from .registry import KERNELS
 from .tuning import GemmConfig, Size, Tuning
 
 LADDERS = {
@@ -121,32 +121,11 @@ def save(tuned: Tuned, adapter: Adapter, folder: Path) -> Path:
 
 def runs(tuning: Tuning, can: Capabilities) -> bool:
     """Whether a device has all that these constants ask for."""
-    shapes = [shape for name in (*LADDERS, "linear_sized") for _, shape in getattr(tuning, name)]
-    lanes = [(getattr(shape, "lanes", "plain"), shape.wg) for shape in shapes]
-    lanes += [(tuning.reduce, tuning.row_lanes), ("plain", tuning.map_lanes)]
-    lanes += [("plain", tuning.attention_lanes), ("plain", tuning.decode_lanes)]
-    return all(_lanes_run(*one, can) for one in lanes) and all(_kernel_runs(shape, can) for shape in shapes)
-
-
-def _lanes_run(part: str, lanes: int, can: Capabilities) -> bool:
-    if not 1 <= lanes <= can.max_invocations:
-        return False
-    return {"one_subgroup": lanes == can.subgroup_size, "subgroup": can.subgroup}.get(part, True)
-
-
-def _kernel_runs(shape: GemmConfig | ExpertConfig, can: Capabilities) -> bool:
-    if shape.subgroup_width > can.subgroup_width or shape.workgroup_bytes > can.max_workgroup_memory:
-        return False
-    needs: Mapping[str, bool] = {
-        "linear/gemm_lane": can.subgroup_size == 8,
-        "linear/gemv_int": can.subgroup_width >= LEAST_SUBGROUP,
-        "linear/skinny_gemm": can.subgroup_width >= LEAST_SUBGROUP,
-        "linear/gemm_int8": can.subgroup_width >= LEAST_SUBGROUP,
-        "moe/expert_gemv_int": can.subgroup_width >= LEAST_SUBGROUP,
-        "moe/expert_gemm_lane": can.subgroup_size == 8,
-        "linear/gemm_coop": can.cooperative_matrix and can.f16,
-    }
-    return needs.get(shape.kernel, True) and (getattr(shape, "tile", "f32") != "f16" or can.f16)
+    configs = [config for name in (*LADDERS, "linear_sized") for _, config in getattr(tuning, name)]
+    lanes = [tuning.row_lanes, tuning.map_lanes, tuning.attention_lanes, tuning.decode_lanes]
+    reduces = {"one_subgroup": tuning.row_lanes == can.subgroup_size, "subgroup": can.subgroup}.get(tuning.reduce, True)
+    fits = all(1 <= count <= can.max_invocations for count in lanes)
+    return reduces and fits and all(config.kernel in KERNELS and config.runs_on(can) for config in configs)
 
 
 def shown(value: Any) -> str:

@@ -12,8 +12,9 @@ from ..gpu.cost import NO_CONTEXT_COST, ContextCost
 from ..gpu.device import Buffer, Device
 from ..gpu.liveness import Assignment, Life, apart, assign
 from ..gpu.plan import Dispatch, Grid, Output, Plan, Slice, StepBuffer
-from ..gpu.shader import Constant, link
+from ..gpu.shader import Constant
 from ..gpu.weights import Weights
+from ..kernels.registry import link
 from ..kernels.tuning import Tuning
 from .held import Held
 from .mixing import MIXING_BUFFERS, Told
@@ -249,7 +250,7 @@ class Recording:
         The rows of its values are counted as moved; `row_bytes` are those of a row beyond them.
         """
         kernel, *parts = shader
-        linked = link(kernel, [*parts, "lib/step"], constants)
+        linked = link(kernel, parts, constants)
         bindings = linked.bindings()
         numbers = {binding.name: number for number, binding in bindings.items() if number}
         assert numbers.keys() == operands.keys(), f"{linked.name} binds {sorted(numbers)}, given {sorted(operands)}"

@@ -1,0 +1,25 @@
+"""Ops that treat every row alike: embedding, norms, element by element; and probes of a device."""
+
+from .kernel import CLOSE, SAME, Hole, Kernel
+from .parts import DECODING, FORMAT, LANES, PLAIN, PLAIN_ROWS, WORDS
+
+IDS = Hole("ids", ("dense/ids/uploaded", "dense/ids/sampled"))
+NORM_ROWS = Hole("norm rows", ("dense/norm/vec4", "dense/norm/scalar"))
+VEC4S = WORDS.only("vec4s").maybe()
+
+EMBED = Kernel("dense/embed", "embed", (FORMAT, VEC4S, IDS, PLAIN), DECODING)
+EMBED_NORM = Kernel("dense/embed_norm", "embed", (FORMAT, VEC4S, IDS, NORM_ROWS, LANES), (*DECODING, "dense/norm/row"))
+LAYER_NORM = Kernel("dense/layer_norm", "layer_norm", (NORM_ROWS, PLAIN_ROWS, LANES), ("dense/norm/row",))
+RMS_NORM = Kernel("dense/rms_norm", "rms_norm", (LANES,))
+SOFTMAX = Kernel("dense/softmax", "softmax", (LANES,), tolerance=CLOSE)
+ARGMAX = Kernel("dense/argmax", "argmax", (LANES,), tolerance=SAME)
+MAP_UNARY = Kernel("dense/map_unary", "activate", (PLAIN,), ("lib/activation",))
+MAP_BINARY = Kernel(
+    "dense/map_binary", "add", (Hole("binary", ("dense/binary/add", "dense/binary/mul")), PLAIN), tolerance=SAME
+)
+PICK = Kernel("dense/pick", "pick", (PLAIN,), tolerance=SAME)
+COPY_ROWS = Kernel("dense/copy_rows", "copy", (PLAIN,), tolerance=SAME)
+
+# What a device can do, measured; they serve no op.
+STREAM = Kernel("probes/stream", "", (PLAIN,))
+FUSED_MULTIPLY_ADD = Kernel("probes/fused_multiply_add", "", (PLAIN,))

@@ -1,0 +1,243 @@
+"""One way to run a matrix product: a kernel of `linear/` and the constants that it is specialised by.
+
+What follows from these constants, such as workgroup memory, differs from kernel to kernel: each says so in its own
+entry of the registry, and a configuration asks that.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from ..gpu.device import Capabilities
+from ..gpu.shader import Constant
+from .kernel import EXACT, Kernel, Tolerance
+
+PART = 256  # columns that a part of a product has at least
+FILL = 600  # workgroups that are enough for the last ones to matter little
+MANY = 1 << 30
+BYTES = {"int16": 2, "int8": 1}  # of an integer that x becomes
+PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
+
+INT16 = Tolerance(3e-5, 1e-4, "x as two bytes is off by up to 1/65278 of the largest of its 32 columns")
+INT8 = Tolerance(4e-3, 2e-2, "x as one byte is off by up to 1/254 of the largest of its 32 columns")
+F16 = Tolerance(1e-3, 2e-3, "each factor is rounded to float16: by 1/2048 of itself")
+
+
+@dataclass(frozen=True)
+class GemmConfig:
+    """One way to spread a matrix product over workgroups."""
+
+    kernel: str  # the shader: linear/gemv, linear/gemm_tile ...
+    wg: int  # lanes of a workgroup
+    r: int  # rows of W for a workgroup of tiles, for a lane of gemm_lane, else for `lanes_per_row` lanes
+    tb: int  # rows of x for a workgroup
+    lanes: str = "plain"  # the part that reduces over a workgroup, where the kernel wants one
+    lanes_per_row: int = 1  # lanes that share a row of W; of tiles, lanes along the rows of W
+    prefetch_depth: int = 1  # chunks of a row that are loaded ahead, for a lane, or for a workgroup of gemm_int8
+    subgroup_width: int = 1  # lanes that shuffles can sum over; 1 without subgroups
+    tile: str = "f32"  # the type of gemm_tile's tiles in workgroup memory: f16 halves them, and rounds
+    gap: int = 0  # padding between columns of such a tile, against bank conflicts
+    fill: int = 0  # workgroups that tiles want: columns are split into parts (split-K) until there are as many
+    max_workgroups: int = MANY  # of gemv_int and skinny_gemm, whose workgroups then go through several blocks of rows
+    activations: str = "f32"  # what the kernel quantises x to where W is packed: int16 or int8
+    staged: int = 0  # chunks of 32 columns of x that skinny_gemm stages at a time; with none, it reads quantised rows
+    copies: bool = False  # whether skinny_gemm stages rows that are quantised already
+
+    @property
+    def entry(self) -> "GemmKernel":
+        """Its kernel, as the registry knows it."""
+        from .registry import KERNELS  # which lists configurations, and so comes after this class
+
+        return cast(GemmKernel, KERNELS[self.kernel])
+
+    @property
+    def norms(self) -> bool:
+        """Whether it can norm x on the way: each workgroup sees whole rows of it."""
+        return self.entry.fuses_norm
+
+    @property
+    def reads_quantised(self) -> bool:
+        """Whether x is quantised before it, by a dispatch of its own or by what writes x."""
+        return self.entry.reads_quantised(self)
+
+    @property
+    def integers(self) -> bool:
+        """Whether it multiplies nothing but integers."""
+        return self.entry.integers_only
+
+    @property
+    def block(self) -> int:
+        """Rows of W for a workgroup."""
+        return self.entry.block(self)
+
+    @property
+    def multi_pass(self) -> "GemmConfig":
+        """That of gemv_int for what gemv_single_pass cannot multiply: the lanes of a row are of one subgroup."""
+        lanes_per_row = min(self.lanes_per_row, self.subgroup_width)
+        return replace(self, kernel="linear/gemv_int", lanes_per_row=lanes_per_row, prefetch_depth=1)
+
+    def cuts(self, groups: int, width: int) -> int:
+        """How many parts columns are cut into, where workgroups for whole columns are so many."""
+        return max(1, min(-(-self.fill // groups), width // PART))
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What the kernel is specialised by."""
+        return {"WG": self.wg, "R": self.r, "TB": self.tb, **self.entry.constants(self)}
+
+    @property
+    def workgroup_bytes(self) -> int:
+        """The memory that a workgroup has in common."""
+        return self.entry.workgroup_bytes(self)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What it links, whatever it multiplies."""
+        return (f"lib/lanes/{self.lanes}", *self.entry.links(self))
+
+    @property
+    def bytes_of_x(self) -> int:
+        """Of an integer that x becomes."""
+        return BYTES.get(self.activations, 1)
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """How far off products may be where W is packed; of floats, where x stays what it is, less."""
+        return {"int16": INT16, "int8": INT8}.get(self.activations, F16 if self.tile == "f16" else self.entry.tolerance)
+
+    def runs_on(self, can: Capabilities) -> bool:
+        """Whether a device has all that it asks for."""
+        lanes = {"one_subgroup": self.wg == can.subgroup_size, "subgroup": can.subgroup}.get(self.lanes, True)
+        return (
+            1 <= self.wg <= can.max_invocations
+            and lanes
+            and self.subgroup_width <= can.subgroup_width
+            and self.entry.needs.met(can)
+            and self.workgroup_bytes <= can.max_workgroup_memory
+            and (self.tile != "f16" or can.f16)
+        )
+
+
+Configs = Callable[[Capabilities], Mapping[str, GemmConfig]]
+Candidates = Callable[[Capabilities, int, str], Iterator[GemmConfig]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmKernel(Kernel):
+    """A kernel of matrix products, with all that follows from its configurations."""
+
+    trials: Configs  # by name, at several sizes: what `doctor` and the tests run, as far as a device can
+    candidates: Candidates | None = None  # for a device, rows of x and a precision: what `tune` tries
+    constants: Callable[[GemmConfig], Mapping[str, Constant]]
+    workgroup_bytes: Callable[[GemmConfig], int]
+    block: Callable[[GemmConfig], int]  # rows of W for a workgroup
+    links: Callable[[GemmConfig], tuple[str, ...]]
+    fuses_norm: bool = False
+    reads_quantised: Callable[[GemmConfig], bool] = lambda _: False
+    integers_only: bool = False
+    packed_only: bool = False  # whether `tune` tries it for packed formats alone
+    tolerance: Tolerance = EXACT
+
+
+def gemv(
+    wg: int, lanes_per_row: int, r: int, tb: int, *, prefetch_depth: int = 1, subgroup_width: int = 1
+) -> GemmConfig:
+    """Lanes share rows and reduce."""
+    return GemmConfig(
+        "linear/gemv",
+        wg,
+        r,
+        tb,
+        lanes_per_row=lanes_per_row,
+        prefetch_depth=prefetch_depth,
+        subgroup_width=subgroup_width,
+    )
+
+
+def gemv_int(
+    wg: int,
+    lanes_per_row: int,
+    r: int,
+    *,
+    subgroup_width: int,
+    max_workgroups: int,
+    prefetch_depth: int = 1,
+    subgroups_per_row: int = 1,
+    activations: str = "int16",
+) -> GemmConfig:
+    """Workgroups stage x once, and each goes through many rows.
+
+    With a prefetch depth, gemv_single_pass multiplies where each has but one block of rows; then a row may have the
+    lanes of several subgroups.
+    """
+    return GemmConfig(
+        "linear/gemv_int",
+        wg,
+        r,
+        1,
+        lanes_per_row=min(lanes_per_row, subgroup_width) * subgroups_per_row,
+        prefetch_depth=prefetch_depth,
+        subgroup_width=subgroup_width,
+        max_workgroups=max_workgroups,
+        activations=activations,
+    )
+
+
+def skinny_gemm(
+    wg: int,
+    lanes_per_row: int,
+    r: int,
+    tb: int,
+    *,
+    staged: int = 0,
+    prefetch_depth: int = 1,
+    subgroup_width: int,
+    max_workgroups: int = MANY,
+    activations: str = "int16",
+    copies: bool = False,
+) -> GemmConfig:
+    """Workgroups stage some rows of x for many rows of W.
+
+    Where they copy rows, or stage none, x is quantised before.
+    """
+    return GemmConfig(
+        "linear/skinny_gemm",
+        wg,
+        r,
+        tb,
+        lanes_per_row=min(lanes_per_row, subgroup_width),
+        prefetch_depth=prefetch_depth,
+        subgroup_width=subgroup_width,
+        max_workgroups=max_workgroups,
+        activations=activations,
+        staged=staged,
+        copies=copies,
+    )
+
+
+def gemm_int8(
+    wg: int, lanes_per_row: int, r: int, tb: int, *, activations: str, prefetch_depth: int = 2, fill: int = 0
+) -> GemmConfig:
+    """Tiles of integers; x is quantised once for all workgroups."""
+    return GemmConfig(
+        "linear/gemm_int8",
+        wg,
+        r,
+        tb,
+        lanes_per_row=lanes_per_row,
+        prefetch_depth=prefetch_depth,
+        fill=fill,
+        activations=activations,
+    )
+
+
+def gemm_lane(r: int, tb: int) -> GemmConfig:
+    """A lane for a row, on subgroups of 8."""
+    return GemmConfig("linear/gemm_lane", 8, r, tb, lanes="one_subgroup")
+
+
+TILE = GemmConfig("linear/gemm_tile", wg=64, r=64, tb=64, lanes_per_row=8)
+WIDE_TILE = GemmConfig("linear/gemm_tile", wg=256, r=128, tb=128, lanes_per_row=16, gap=1)
+TILE_F16 = replace(TILE, tile="f16")
+INT8_TILE = gemm_int8(128, 16, 128, 64, activations="int16", fill=2 * FILL)
+COOP = GemmConfig("linear/gemm_coop", wg=128, r=64, tb=64)  # matrix units; only after `self_test`

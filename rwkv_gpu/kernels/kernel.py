@@ -1,0 +1,99 @@
+"""What a registered kernel is: a shader, the parts that its holes take, and what it needs of a device."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..errors import ShaderError
+from ..gpu.device import Capabilities
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a kernel, or one of its parts, wants of a device beyond the WebGPU defaults."""
+
+    lanes: int = 1  # neighbouring lanes that surely share a subgroup: at least so many
+    subgroup_size: int = 0  # exactly so many lanes in a subgroup; 0 is any
+    buffers: int = 0  # storage buffers that a shader binds
+    f16: bool = False
+    subgroup: bool = False  # subgroups of any size
+    cooperative_matrix: bool = False
+    coherent: bool = False  # workgroups see what others of their dispatch wrote
+
+    def met(self, can: Capabilities) -> bool:
+        """Whether a device has all of it."""
+        return (
+            can.subgroup_width >= self.lanes
+            and self.subgroup_size in (0, can.subgroup_size)
+            and can.max_storage_buffers >= self.buffers
+            and all(
+                getattr(can, name) or not getattr(self, name)
+                for name in ("f16", "subgroup", "cooperative_matrix", "coherent")
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far off results may be, and why."""
+
+    terms: float  # relative to the sum of the magnitudes of all terms: what tests hold kernels to
+    result: float  # relative to the largest result: what `doctor` holds a device to
+    reason: str
+
+
+EXACT = Tolerance(1e-5, 1e-5, "sums of some hundred products in another order, in float32")
+CLOSE = Tolerance(1e-4, 1e-4, "norms over sums, exponentials of sums")
+SAME = Tolerance(0.0, 0.0, "moves numbers, or chooses among them")
+
+
+@dataclass(frozen=True)
+class Hole:
+    """What a kernel leaves open: one of these parts defines the functions that it calls."""
+
+    name: str
+    parts: tuple[str, ...]
+    optional: bool = False  # whether some other part may stand for it, so that it stays empty
+
+    def only(self, *parts: str) -> "Hole":
+        """The same hole of a kernel that takes fewer parts; each may be named by its last word."""
+        chosen = tuple(part for part in self.parts if part in parts or part.rpartition("/")[2] in parts)
+        assert len(chosen) == len(parts), f"hole {self.name} has not all of {parts}"
+        return Hole(self.name, chosen, self.optional)
+
+    def but(self, *parts: str) -> "Hole":
+        """The same hole without some parts."""
+        return self.only(*(part for part in self.parts if part.rpartition("/")[2] not in parts))
+
+    def maybe(self) -> "Hole":
+        """The same hole where it may stay empty."""
+        return Hole(self.name, self.parts, optional=True)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One shader as all who choose, try, tune and test kernels know it."""
+
+    name: str  # of its file: linear/gemv
+    op: str  # that it serves: linear
+    holes: tuple[Hole, ...]
+    shared: tuple[str, ...] = ()  # parts that what fills the holes calls; any number of them may be linked
+    needs: Needs = Needs()
+    tolerance: Tolerance = EXACT
+
+    def check(self, parts: Sequence[str]) -> None:
+        """Refuses parts that it has no hole for, and holes that are filled twice or not at all."""
+        rest = set(parts) - set(self.shared)
+        for hole in self.holes:
+            filling = rest & set(hole.parts)
+            least = 0 if hole.optional else 1
+            if not least <= len(filling) <= 1:
+                raise ShaderError(f"{self.name}: the hole '{hole.name}' is filled by {sorted(filling) or 'nothing'}")
+            rest -= filling
+        if rest:
+            raise ShaderError(f"{self.name} has no hole for {', '.join(sorted(rest))}")
+
+    def variants(self, can: Capabilities, needs_of: "dict[str, Needs]") -> Iterator[str]:
+        """Every part of every hole that a device can run; nothing where it cannot run the kernel."""
+        if self.needs.met(can):
+            for hole in self.holes:
+                yield from (part for part in hole.parts if needs_of.get(part, Needs()).met(can))

@@ -1,0 +1,164 @@
+"""Mixtures of experts: routing, products with the chosen experts, and their sum."""
+
+from collections.abc import Iterator
+from itertools import product
+
+from ..gpu.device import LEAST_SUBGROUP, Capabilities
+from .expert_config import (
+    EXPERT_TILE,
+    ExpertConfig,
+    ExpertKernel,
+    expert_gemm_lane,
+    expert_gemv,
+    expert_gemv_int,
+)
+from .gemm_config import INT16
+from .gemv import STAGED
+from .kernel import CLOSE, SAME, Hole, Kernel, Needs, Tolerance
+from .parts import DECODING, FORMAT, LANES, NORM, PACKED_FORMAT, PLAIN, PLAIN_ROWS, RESIDUAL, ROWS, SUM, WORDS
+
+INT_WAYS = ((256, 16, 2), (512, 16, 2), (512, 16, 4), (1024, 16, 2))  # of expert_gemv_int: lanes, those of a row, rows
+TWICE = Tolerance(2 * INT16.terms, 2 * INT16.result, f"twice, in gate and up and in down: {INT16.reason}")
+
+CHOICES = Hole("choices", ("moe/choices/each", "moe/choices/ranked", "moe/choices/sorted"))
+RESULT = Hole("result", ("moe/result/glu", "moe/result/gated", "moe/result/plain"))
+VEC4S = WORDS.only("vec4s").maybe()
+PLAIN_RESIDUAL = Hole("residual", RESIDUAL.only("no_residual", "residual").parts)
+MATRICES = (*DECODING, "moe/matrices")
+TILES = "moe/tiles", "lib/activation"
+
+
+def _gemv_trials(can: Capabilities) -> dict[str, ExpertConfig]:
+    configs = {"expert_gemv": expert_gemv(64, 64, 4, 1), "expert_gemv_sorted": expert_gemv(32, 8, 2, 4)}
+    if can.subgroup:
+        size = can.subgroup_width
+        configs["expert_gemv_subgroups"] = expert_gemv(4 * size, 2 * size, 4, 1, subgroup_width=size, summing=(size, 2))
+        configs["expert_gemv_part_of_subgroup"] = expert_gemv(2 * size, size // 2, 2, 4, subgroup_width=size)
+    return configs
+
+
+def _gemv_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
+    ways = ((8, 4, 32, 2), (16, 2, 32, 4), (16, 4, 64, 2), (16, 8, 64, 4), (32, 2, 128, 2), (32, 4, 128, 4))
+    for tb in (1, 2, 4, 8):
+        yield expert_gemv(64, 16, 4, tb, summing=(64, 4))
+        for lanes, r, *summing in ways if can.subgroup else ():
+            yield expert_gemv(128, lanes, r, tb, subgroup_width=can.subgroup_width, summing=(summing[0], summing[1]))
+
+
+def _gemv_bytes(config: ExpertConfig) -> int:
+    most = 0
+    for one in (config, config.summing) if config.sums else (config,):
+        staged = max(one.tb * one.staged(run) * (run + 4) for run in (16, 32))
+        groups = one.wg // min(one.lanes_per_row, one.subgroup_width)
+        most = max(most, 4 * (staged + groups * one.r * one.tb + one.wg // one.subgroup_width * one.tb))
+    return most
+
+
+def _sum(config: ExpertConfig) -> str:
+    return "lib/sum/subgroup" if config.subgroup_width > 1 else "lib/sum/single_lane"
+
+
+EXPERT_GEMV = ExpertKernel(
+    name="moe/expert_gemv",
+    op="experts",
+    holes=(FORMAT, VEC4S, CHOICES, RESULT, NORM, PLAIN_ROWS, SUM, PLAIN),
+    shared=(*MATRICES, *TILES, "moe/stage", "lib/sum/across_subgroups", "lib/sum/squares"),
+    tolerance=CLOSE,
+    trials=_gemv_trials,
+    candidates=_gemv_candidates,
+    block=lambda c: c.r * (c.wg // c.lanes_per_row),
+    links=lambda c: ("moe/stage", "lib/sum/across_subgroups", "lib/sum/squares", _sum(c)),
+    workgroup_bytes=_gemv_bytes,
+    fuses_norm=True,
+)
+
+
+def _int_trials(can: Capabilities) -> dict[str, ExpertConfig]:
+    size = can.subgroup_width
+    return {
+        "expert_gemv_int": expert_gemv_int(4 * size, size, 2, subgroup_width=size, summing=(size, 1)),
+        "expert_gemv_int_part_of_subgroup": expert_gemv_int(
+            4 * size, size, 4, subgroup_width=size, summing=(size // 2, 1)
+        ),
+    }
+
+
+def _int_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
+    for (wg, lanes, r), summing in product(INT_WAYS, ((16, 1), (16, 2), (32, 1))):
+        if not can.software and summing[0] <= can.subgroup_width:
+            yield expert_gemv_int(wg, lanes, r, subgroup_width=can.subgroup_width, summing=summing)
+
+
+EXPERT_GEMV_INT = ExpertKernel(
+    name="moe/expert_gemv_int",
+    op="experts",
+    holes=(
+        PACKED_FORMAT,
+        VEC4S,
+        CHOICES.only("each", "ranked"),
+        RESULT,
+        NORM,
+        ROWS.only("vec4"),
+        SUM.only("subgroup"),
+        PLAIN,
+    ),
+    shared=(*MATRICES, *TILES, *STAGED, "linear/staging/integers", "lib/sum/squares"),
+    needs=Needs(lanes=LEAST_SUBGROUP),
+    tolerance=TWICE,
+    trials=_int_trials,
+    candidates=_int_candidates,
+    block=lambda c: c.r * (c.wg // c.lanes_per_row),
+    links=lambda c: ("lib/sum/squares", _sum(c)),
+    fuses_norm=True,
+)
+
+
+def _lane_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
+    if can.subgroup_size == 8:
+        yield from (expert_gemm_lane(r, tb) for tb in (1, 2, 4, 8, 16) for r in (2, 4))
+
+
+EXPERT_GEMM_LANE = ExpertKernel(
+    name="moe/expert_gemm_lane",
+    op="experts",
+    holes=(FORMAT, VEC4S, CHOICES.only("each", "sorted"), RESULT, PLAIN_ROWS, PLAIN),
+    shared=(*MATRICES, *TILES, "lib/lanes/broadcast"),
+    needs=Needs(subgroup_size=8),
+    tolerance=CLOSE,
+    trials=lambda _: {"expert_gemm_lane": expert_gemm_lane(2, 1), "expert_gemm_lane_sorted": expert_gemm_lane(2, 8)},
+    candidates=_lane_candidates,
+    block=lambda c: c.r * c.wg,
+    links=lambda _: ("lib/lanes/broadcast",),
+)
+EXPERT_GEMM_TILE = ExpertKernel(
+    name="moe/expert_gemm_tile",
+    op="experts",
+    holes=(FORMAT, VEC4S, CHOICES.only("sorted"), RESULT, PLAIN_ROWS, PLAIN),
+    shared=(*MATRICES, *TILES),
+    tolerance=CLOSE,
+    trials=lambda _: {"expert_gemm_tile": EXPERT_TILE},
+    candidates=lambda _: iter((EXPERT_TILE,)),
+    block=lambda c: c.r,
+    links=lambda _: (),
+    workgroup_bytes=lambda c: 32 * (c.r + c.tb) * 4,
+)
+
+EXPERT_SUM_GEMV = Kernel(
+    "moe/expert_sum_gemv",
+    "experts",
+    (FORMAT, VEC4S, PLAIN_RESIDUAL, NORM.only("no_norm"), PLAIN_ROWS, SUM, PLAIN),
+    (*MATRICES, "moe/chosen", "moe/stage", "lib/sum/across_subgroups", "lib/sum/squares"),
+    tolerance=CLOSE,
+)
+EXPERT_SUM_GEMV_INT = Kernel(
+    "moe/expert_sum_gemv_int",
+    "experts",
+    (PACKED_FORMAT, VEC4S, PLAIN_RESIDUAL, ROWS.only("vec4"), SUM.only("subgroup"), PLAIN),
+    (*MATRICES, *STAGED, "linear/staging/integers", "moe/chosen", "lib/sum/squares"),
+    needs=Needs(lanes=LEAST_SUBGROUP),
+    tolerance=TWICE,
+)
+EXPERT_SORT = Kernel("moe/expert_sort", "experts", (), tolerance=SAME)
+EXPERT_GATHER = Kernel("moe/expert_gather", "experts", (PLAIN_RESIDUAL, PLAIN), tolerance=CLOSE)
+ROUTE = Kernel("moe/route", "route", (LANES,), tolerance=CLOSE)
+ROUTE_RANK = Kernel("moe/route_rank", "route", (LANES,), tolerance=CLOSE)

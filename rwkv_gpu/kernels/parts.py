@@ -1,0 +1,89 @@
+"""The holes that kernels have in common, and what single parts need of a device."""
+
+from ..gguf.formats import FORMATS
+from .kernel import Hole, Needs
+
+PACKED = tuple(fmt for fmt in FORMATS.values() if "packed" in fmt.shared)  # small integers
+FLOATS = tuple(fmt for fmt in FORMATS.values() if "packed" not in fmt.shared)
+
+# How weights are decoded. A format's part says what a run of weights is; the others are shared among formats.
+FORMAT = Hole("format", tuple(f"formats/{fmt.shader}" for fmt in FORMATS.values()))
+PACKED_FORMAT = FORMAT.only(*(fmt.shader for fmt in PACKED))
+FLOAT_FORMAT = FORMAT.only(*(fmt.shader for fmt in FLOATS))
+WORDS = Hole("words", ("formats/vec4s", "formats/words"), optional=True)  # of small planes; some formats have none
+DECODING = (
+    *sorted({f"formats/{part}" for fmt in FORMATS.values() for part in fmt.shared} - set(WORDS.parts)),
+    "formats/runs",
+)
+
+# What stands before a matrix product: how rows of x are read, normed and mixed.
+ROWS = Hole(
+    "rows",
+    (
+        "lib/rows/vec4",
+        "lib/rows/scalar",
+        "linear/prologue/layer_norm",
+        "linear/prologue/token_shift",
+        "linear/prologue/token_shift_rows",
+    ),
+)
+PLAIN_ROWS = ROWS.only("vec4", "scalar")
+NORM = Hole("norm", ("linear/prologue/no_norm", "linear/prologue/rms_norm"))
+STATISTICS = Hole(
+    "row statistics",
+    ("linear/prologue/plain", "linear/row_statistics/compute", "linear/row_statistics/load"),
+    optional=True,  # token_shift_rows computes its own
+)
+NORMED_ROW = Hole(
+    "normed row", ("linear/prologue/store_normed_row", "linear/prologue/no_normed_row"), optional=True
+)  # of rows that are mixed
+PROLOGUE = "linear/prologue/single_row", "linear/row_statistics/merge"
+
+# What becomes of its sums.
+EPILOGUE = Hole(
+    "epilogue",
+    tuple(f"linear/epilogue/{part}" for part in ("rows", "gated_pairs", "partial_sums", "quantise")),
+)
+BIAS = Hole("bias", ("linear/epilogue/no_bias", "linear/epilogue/bias"), optional=True)  # only of `rows`
+RESIDUAL = Hole(
+    "residual",
+    tuple(
+        f"linear/epilogue/{part}"
+        for part in ("no_residual", "residual", "residual_save_state", "residual_save_state_rows")
+    ),
+    optional=True,  # only of `rows`
+)
+EMIT = Hole("emitted statistics", ("linear/row_statistics/no_emit", "linear/row_statistics/emit"))
+TABLE = Hole("table", ("linear/table/uniform", "linear/table/constant"))
+PRODUCT = "linear/table", "lib/activation"  # what every matrix product links
+QUANTISING = "lib/store_quantised", "lib/quantise"
+
+# How lanes of a workgroup come together.
+LANES = Hole("lanes", tuple(f"lib/lanes/{part}" for part in ("workgroup", "subgroup", "one_subgroup")))
+PLAIN = Hole("lanes", ("lib/lanes/plain",))
+SUM = Hole("sum", ("lib/sum/single_lane", "lib/sum/subgroup"))
+
+PART_NEEDS: dict[str, Needs] = {
+    "lib/lanes/subgroup": Needs(subgroup=True),
+    "lib/lanes/one_subgroup": Needs(subgroup=True),
+    "lib/sum/subgroup": Needs(lanes=2),
+    "lib/store_quantised": Needs(lanes=8, buffers=9),
+    "formats/words": Needs(buffers=16),
+    "linear/row_statistics/emit": Needs(lanes=8, buffers=10),
+    "linear/row_statistics/load": Needs(lanes=8, buffers=10),
+    "linear/prologue/token_shift": Needs(buffers=8),
+    "linear/prologue/token_shift_rows": Needs(buffers=10),
+    "linear/prologue/store_normed_row": Needs(buffers=8),
+    "linear/prologue/no_normed_row": Needs(buffers=8),
+    "linear/epilogue/residual_save_state": Needs(buffers=8),
+    "linear/epilogue/residual_save_state_rows": Needs(buffers=10),
+    "linear/epilogue/quantise": Needs(lanes=8),
+    "moe/choices/ranked": Needs(lanes=2),
+    "rwkv/shift_output/quantise": Needs(lanes=8, buffers=9),
+    "rwkv/decode/quantise": Needs(lanes=8, buffers=9),
+    "rwkv/decode/lora_gates": Needs(),
+    "rwkv/row_sum/subgroup": Needs(subgroup=True),
+    "attention/result/last_workgroup": Needs(coherent=True, buffers=10),
+    "sampling/last_workgroup": Needs(coherent=True, buffers=9),
+    "sampling/list_coherent": Needs(coherent=True, buffers=9),
+}

@@ -1,0 +1,86 @@
+"""Every kernel, declared once. Whoever chooses, links, tries, tunes or tests kernels goes through this table.
+
+A kernel is its shader (`Kernel.name` is the file), the parts that each of its holes takes, what it needs of a device,
+how far off its results may be, and the op that it serves. Those of matrix products (`GemmKernel`) and of experts
+(`ExpertKernel`) say further what follows from their configurations, which configurations `doctor` and the tests run
+(`trials`), and which `tune` tries (`candidates`).
+
+To lower an op is to choose a kernel and a part for each hole: `link(kernel, parts, constants)` gives the shader, and
+refuses a part that no hole of the kernel lists. To add a variant of a kernel is to write the part and to name it in its
+hole; to add a kernel is a shader and an entry here. `rwkv-gpu doctor`, `rwkv-gpu tune` and the tests take it up.
+
+This lies above `gpu/`, which compiles shaders and knows none of them, and below `ops/`, which says what is computed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..errors import ShaderError
+from ..gpu import shader
+from ..gpu.device import Capabilities
+from ..gpu.shader import Constant, Linked
+from . import attention, dense, gemm, gemv, moe, rwkv, sampling
+from .expert_config import ExpertConfig, ExpertKernel
+from .gemm_config import GemmConfig, GemmKernel
+from .kernel import Kernel
+from .parts import PART_NEEDS
+
+KERNELS: Mapping[str, Kernel] = {
+    one.name: one
+    for module in (dense, gemv, gemm, moe, rwkv, attention, sampling)
+    for one in vars(module).values()
+    if isinstance(one, Kernel)
+}
+
+
+def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constant] | None = None) -> Linked:
+    """The shader of a kernel with these parts in its holes, specialised by constants."""
+    if kernel not in KERNELS:
+        raise ShaderError(f"there is no kernel '{kernel}'")
+    KERNELS[kernel].check(parts)
+    return shader.link(kernel, [*parts, "lib/step"], constants)
+
+
+def variants(can: Capabilities) -> Iterator[tuple[str, str]]:
+    """Every kernel that serves an op, with every part of every hole that a device can run."""
+    for kernel in KERNELS.values():
+        if kernel.op:
+            yield from ((kernel.name, part) for part in kernel.variants(can, PART_NEEDS))
+
+
+def gemm_trials(can: Capabilities) -> dict[str, tuple[GemmKernel, GemmConfig]]:
+    """Every kernel of matrix products that a device can run, at several sizes."""
+    return {
+        name: (kernel, config)
+        for kernel in KERNELS.values()
+        if isinstance(kernel, GemmKernel) and kernel.needs.met(can)
+        for name, config in kernel.trials(can).items()
+        if config.runs_on(can)
+    }
+
+
+def expert_trials(can: Capabilities) -> dict[str, tuple[ExpertKernel, ExpertConfig]]:
+    """Every kernel of products with experts that a device can run, at several sizes."""
+    return {
+        name: (kernel, config)
+        for kernel in KERNELS.values()
+        if isinstance(kernel, ExpertKernel) and kernel.needs.met(can)
+        for name, config in kernel.trials(can).items()
+        if config.runs_on(can)
+    }
+
+
+def gemm_candidates(
+    can: Capabilities, rows: int, precision: str = "float32", packed: bool = False
+) -> Iterator[GemmConfig]:
+    """What tuning tries for so many rows of x; for formats of small integers some more."""
+    for kernel in KERNELS.values():
+        if isinstance(kernel, GemmKernel) and kernel.candidates and (packed or not kernel.packed_only):
+            every = kernel.candidates(can, rows, precision) if kernel.needs.met(can) else ()
+            yield from (config for config in every if config.runs_on(can))
+
+
+def expert_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
+    """What tuning tries for products with experts, for few choices of each and for many."""
+    for kernel in KERNELS.values():
+        if isinstance(kernel, ExpertKernel) and kernel.needs.met(can):
+            yield from (config for config in kernel.candidates(can) if config.runs_on(can))

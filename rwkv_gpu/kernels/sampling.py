@@ -1,0 +1,45 @@
+"""Sampling on the device: the winner of each block of a row, what may stay of it, then the row's token."""
+
+from .kernel import SAME, Hole, Kernel
+from .parts import LANES
+
+LOGITS = Hole("logits", ("sampling/unadjusted", "sampling/adjust"))
+MASK = Hole("mask", ("sampling/no_mask", "sampling/masked"), optional=True)  # of what adjusts logits
+ROW = Hole("row", ("sampling/next_dispatch", "sampling/last_workgroup"))
+CHOICE = Hole("choice", ("sampling/no_choice", "sampling/choice"))
+LIST = Hole("list", ("sampling/list", "sampling/list_coherent"))
+TRUNCATION = Hole("truncation", ("sampling/no_truncation", "sampling/truncate"))
+SUBTOTAL = Hole("subtotal", ("sampling/subtotal_subgroup", "sampling/subtotal_workgroup"), optional=True)
+SHARED = tuple(f"sampling/{part}" for part in ("draw", "part", "whole"))
+REMEMBER, ORDER = "sampling/remember", "sampling/order"
+
+SAMPLE_BLOCKS = Kernel(
+    "sampling/sample_blocks",
+    "sample",
+    (LOGITS, MASK, ROW, CHOICE, TRUNCATION.only("no_truncation").maybe(), LANES),
+    (*SHARED, REMEMBER),
+    tolerance=SAME,
+)
+SAMPLE_LIST = Kernel(
+    "sampling/sample_list",
+    "sample",
+    (LOGITS.only("adjust"), MASK, ROW, CHOICE, LIST, TRUNCATION.only("truncate").maybe(), SUBTOTAL, LANES),
+    (*SHARED, REMEMBER, ORDER),
+    tolerance=SAME,
+)
+SAMPLE_ROW = Kernel(
+    "sampling/sample_row",
+    "sample",
+    (
+        LOGITS,
+        MASK,
+        ROW.only("next_dispatch"),
+        CHOICE.only("choice"),
+        LIST.only("list").maybe(),
+        TRUNCATION,
+        SUBTOTAL,
+        LANES.but("one_subgroup"),
+    ),
+    (*SHARED, REMEMBER, ORDER),
+    tolerance=SAME,
+)

@@ -10,6 +10,7 @@ from .signals import Signals
 
 def main() -> None:
     """Runs the command that the arguments name."""
+    open_standard_files()
     signals = Signals().start()
     warnings.formatwarning = lambda message, *_, **__: f"rwkv-gpu: {message}\n"  # in one line, as errors are
     from .commands import cli
@@ -18,6 +19,15 @@ def main() -> None:
         cli(prog_name="rwkv-gpu", obj=signals)
     except SystemExit as end:
         sys.exit(flushed(end.code))
+
+
+def open_standard_files() -> None:
+    """Opens what was closed, as by `2>&-`: else the next file would get its number, and what is written to it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
 
 
 def flushed(code: Any) -> Any:

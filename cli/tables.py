@@ -1,36 +1,75 @@
-"""A markdown table with its columns in line."""
+"""A markdown table with aligned columns, as wide as the terminal at most."""
 
+import re
 from collections.abc import Iterator, Sequence
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 
 from .inline import Inline
 from .wrap import Piece
 
 Cell = list[Piece]
+NARROWEST = 4  # cells of a column that can be read
+WORDS = re.compile(r"\S*\s*")  # with the space after them
 
 
 def table(lines: Sequence[str], width: int) -> Iterator[Piece]:
-    """The pieces of a table; of one that is wider than `width`, its lines as they are."""
+    """The pieces of a table. If it is wider than `width`, its cells wrap; with no room for that, its lines as read."""
     rows = [[_cell(text) for text in line.strip().strip("|").split("|")] for line in lines]
     rules = [all(set(_plain(cell)) <= set("-: ") for cell in row) for row in rows]
-    count = max((len(row) for row in rows), default=0)
-    columns = [
-        max(
-            (_size(row[i]) for row, rule in zip(rows, rules, strict=True) if not rule and i < len(row)),
-            default=1,
-        )
-        for i in range(count)
-    ]
-    if sum(columns) + 3 * len(columns) > width:
+    columns = fitted(_columns([row for row, rule in zip(rows, rules, strict=True) if not rule]), width)
+    if columns is None:
         yield from ((line + "\n", "") for line in lines)
         return
     for at, (row, rule) in enumerate(zip(rows, rules, strict=True)):
         if rule:
             yield "─┼─".join("─" * size for size in columns) + "\n", "mark"
             continue
-        yield from _row(row, columns, heading=at + 1 < len(rules) and rules[at + 1])
-        yield "\n", ""
+        cells = [wrapped(row[i] if i < len(row) else [], size) for i, size in enumerate(columns)]
+        for line in range(max(map(len, cells))):
+            parts = [cell[line] if line < len(cell) else [] for cell in cells]
+            yield from _row(parts, columns, heading=at + 1 < len(rules) and rules[at + 1])
+            yield "\n", ""
+
+
+def _columns(rows: Sequence[Sequence[Cell]]) -> list[int]:
+    """The width of each column, as wide as its widest cell."""
+    count = max(map(len, rows), default=0)
+    return [max((_size(row[i]) for row in rows if i < len(row)), default=1) for i in range(count)]
+
+
+def fitted(columns: Sequence[int], width: int) -> list[int] | None:
+    """The widths within `width`: narrow columns stay as they are, wide ones share what is left. None is no room."""
+    room = width - 3 * (len(columns) - 1)
+    if sum(columns) <= room:
+        return list(columns)
+    if room < NARROWEST * len(columns):
+        return None
+    sizes = list(columns)
+    for left, i in zip(range(len(columns), 0, -1), sorted(range(len(columns)), key=columns.__getitem__), strict=True):
+        sizes[i] = min(columns[i], room // left)
+        room -= sizes[i]
+    return sizes
+
+
+def wrapped(cell: Cell, width: int) -> list[Cell]:
+    """The lines of a cell: words that fit stay whole, longer ones are cut."""
+    lines: list[Cell] = [[]]
+    used = 0
+    for text, style in cell:
+        for word in WORDS.findall(text):
+            size = cell_len(word.rstrip())
+            if used and used + size > width:
+                lines.append([])
+                used = 0
+            parts = chop_cells(word, width) if size > width else [word]
+            for part in parts[:-1]:
+                lines[-1].append((part, style))
+                lines.append([])
+            last = parts[-1] if used + cell_len(parts[-1]) <= width else parts[-1].rstrip()
+            lines[-1].append((last, style))
+            used += cell_len(last)
+    return lines
 
 
 def _row(row: Sequence[Cell], columns: Sequence[int], *, heading: bool) -> Iterator[Piece]:

@@ -9,6 +9,8 @@ import time
 import pytest
 
 import rwkv_gpu
+from benchmarks import signals as script
+from rwkv_gpu.cli.commands import COMMANDS
 from tests.golden_files import OWN
 
 MODEL = str(OWN / "tiny-rwkv7.gguf")
@@ -74,3 +76,13 @@ def test_a_piped_chat_that_is_stopped_keeps_what_was_said(tmp_path, number):
         question, answer = llm.load_chat(path).messages
     assert question["content"] == "go on"
     assert answer["content"]
+
+
+def test_every_command_is_ended_by_the_script_of_random_moments():
+    assert script.COMMANDS.keys() == COMMANDS.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_signals_at_200_random_moments_over_all_commands_leave_whole_files(adapter):
+    assert script.moments(200, seed=0, device=str(adapter.index)) == []

@@ -1,0 +1,186 @@
+"""Ends every command at random moments by SIGINT and SIGTERM, and looks at what is left.
+
+    python -m benchmarks.signals [--moments 200] [--seed 0] [--device NAME]
+
+Each command runs once to its end; then it is ended by a signal at moments spread over that time. A command must end
+within GRACE seconds, with 128 + the number of the signal, print nothing but what it prints anyway, and leave whole
+files: a batch goes on where it was, a session is loaded. The start of Python itself, before the command can catch a
+signal, is left out.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+import rwkv_gpu
+from rwkv_gpu.gpu.adapters import choose, list_adapters
+
+ROOT = Path(__file__).resolve().parents[1]
+MAIN = [sys.executable, "-m", "rwkv_gpu.cli.main"]
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 1.5
+LONGEST = 4.0  # seconds of a command in which moments lie
+ENDLESS = "1000000"
+LINES = 12  # of the batch
+# What to run by command; {gpu}, {folder} and {text} are filled in.
+COMMANDS: dict[str, list[str]] = {
+    "batch": ["{folder}/in.jsonl", "{folder}/out.jsonl", "-n", "64", "--device", "cpu"],
+    "bench": ["-p", "64", "-n", "64", "-r", "9", "--device", "cpu"],
+    "chat": ["--session", "{folder}/a.chat", "-n", ENDLESS, "--device", "cpu", "go on"],
+    "completion": ["bash"],
+    "devices": [],
+    "doctor": ["--op", "softmax", "--device", "{gpu}"],
+    "download": ["owner/name", "--to", "{folder}"],
+    "embed": ["-f", "{text}", "--device", "cpu"],
+    "fit": ["--device", "{gpu}"],
+    "generate": ["-p", "hello", "-n", ENDLESS, "--device", "{gpu}"],
+    "info": ["--tensors", "--device", "{gpu}"],
+    "perplexity": ["{text}", "--device", "cpu"],
+    "profile": ["-p", "8", "--save", "{folder}", "--device", "{gpu}"],
+    "run": ["-n", ENDLESS, "--device", "{gpu}", "go on"],
+    "tokenize": ["-f", "{text}"],
+    "tune": ["builtin", "--minutes", "0.05", "--save", "{folder}/tuned.json", "--device", "{gpu}"],
+}
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What a command does that nobody ends."""
+
+    code: int
+    seconds: float
+    errors: bytes
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command on its way, or at its end."""
+
+    name: str
+    process: "subprocess.Popen[bytes]"
+
+    @classmethod
+    def start(cls, name: str, fields: dict[str, str]) -> "Run":
+        """Starts a command, and waits until it can catch signals."""
+        arguments = [part.format(**fields) for part in COMMANDS[name]]
+        output = Path(fields["folder"]) / "out.jsonl"
+        if name == "batch" and output.exists() and output.read_bytes().count(b"\n") == LINES:
+            output.unlink()  # so that there is something to do
+        env = {**os.environ, "RWKV_GPU_CACHE": fields["folder"]}
+        process = subprocess.Popen(
+            [*MAIN, name, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
+        )
+        while process.poll() is None and not catches_signals(process.pid):
+            time.sleep(0.001)
+        return cls(name, process)
+
+    def end(self, timeout: float) -> Usual:
+        """The exit code, the seconds that it took from now, and the standard error."""
+        began = time.monotonic()
+        try:
+            _, errors = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            _, errors = self.process.communicate()
+        return Usual(self.process.returncode, time.monotonic() - began, errors)
+
+
+def catches_signals(pid: int) -> bool:
+    """Whether a process blocks SIGTERM, which its thread of signals waits for; not on Linux: after a while."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        time.sleep(0.5)
+        return True
+    blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
+    return bool(int(blocked.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def prepared(folder: Path, device: str) -> dict[str, str]:
+    """The files that commands read, and what they are called by."""
+    text = folder / "text.txt"
+    text.write_text("The sea is wide and the land is far.\n" * 60, encoding="utf-8")
+    (folder / "in.jsonl").write_text('{"prompt": "The sea"}\n' * LINES, encoding="utf-8")
+    return {"gpu": device, "folder": str(folder), "text": str(text)}
+
+
+def trial(name: str, fields: dict[str, str], number: signal.Signals, wait: float, usual: Usual) -> str | None:
+    """Ends a command after so long: what is wrong, if anything."""
+    run = Run.start(name, fields)
+    time.sleep(wait)
+    run.process.send_signal(number)
+    ended = run.end(20)
+    if ended.code in ((0, usual.code) if usual.code < 0 else (usual.code,)):  # it came to its own end before
+        return None
+    if ended.code != 128 + number:
+        return f"ended with {ended.code}, not {128 + number}"
+    if ended.seconds > GRACE:
+        return f"took {ended.seconds:.1f} s to end"
+    known = usual.errors.splitlines()
+    unusual = [line for line in ended.errors.splitlines() if line not in known and b" tok/s" not in line]
+    return f"printed {unusual[0].decode(errors='replace')!r}" if unusual else None
+
+
+def left_behind(fields: dict[str, str]) -> str | None:
+    """What is wrong with the files that were left."""
+    session = Path(fields["folder"]) / "a.chat"
+    if session.exists():
+        with rwkv_gpu.load(device="cpu") as llm:
+            llm.load_chat(session)
+    ended = Run.start("batch", fields).end(600)
+    lines = (Path(fields["folder"]) / "out.jsonl").read_text().splitlines()
+    if ended.code or len(lines) != LINES:
+        return f"the batch cannot go on: {ended.code}, {len(lines)} lines, {ended.errors.decode(errors='replace')}"
+    return None
+
+
+def moments(count: int, seed: int, device: str) -> list[str]:
+    """All trials: what was wrong."""
+    wrong = []
+    draw = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        fields = prepared(Path(name), device)
+        usual = {command: Run.start(command, fields).end(LONGEST) for command in COMMANDS}
+        for at in range(count):
+            command, number = list(COMMANDS)[at % len(COMMANDS)], SIGNALS[at // len(COMMANDS) % 2]
+            wait = draw.uniform(0, usual[command].seconds)
+            found = trial(command, fields, number, wait, usual[command])
+            if found is not None:
+                wrong.append(f"{command}, {number.name} after {wait:.3f} s: {found}")
+                click.echo(wrong[-1], err=True)
+        if (found := left_behind(fields)) is not None:
+            wrong.append(found)
+    return wrong
+
+
+@click.command()
+@click.option("--moments", "count", default=200, show_default=True, help="How often a command is ended.")
+@click.option("--seed", default=0, show_default=True, help="Random seed of the moments.")
+@click.option("--device", default="auto", show_default=True, help="The GPU of the commands that run on one.")
+def main(count: int, seed: int, device: str) -> None:
+    """End every command at random moments by signals, and look at what is left."""
+    wrong = moments(count, seed, gpu(device))
+    for line in wrong:
+        click.echo(line)
+    click.echo(f"{count} moments over {len(COMMANDS)} commands, {len(wrong)} wrong")
+    sys.exit(1 if wrong else 0)
+
+
+def gpu(device: str) -> str:
+    """The index of a GPU; of software Vulkan where there is no other."""
+    adapters = list_adapters()
+    chosen = choose(adapters, device).adapter
+    software = [adapter for adapter in adapters if adapter.backend == "Vulkan"]
+    return str(chosen.index if chosen else software[0].index if software else "cpu")
+
+
+if __name__ == "__main__":
+    main()

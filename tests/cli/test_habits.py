@@ -1,0 +1,246 @@
+"""What users of llama.cpp, ollama, mlx-lm and OpenAI's API type works here as it does there."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu
+from rwkv_gpu.builtin import builtin_model
+from rwkv_gpu.cli.commands import cli
+from tests.golden_files import OWN
+
+MODEL = str(OWN / "tiny-rwkv7.gguf")
+LLAMA = str(OWN / "tiny-llama.gguf")
+GREEDY = ["--temp", "0", "--device", "cpu"]
+
+
+def run(*arguments: object, stdin: str | None = None):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments], input=stdin)
+
+
+@pytest.fixture(scope="module")
+def answer():
+    with rwkv_gpu.load(device="cpu") as llm:
+        return llm.chat().send("hello", temperature=0.0, top_p=0.9, max_tokens=20).text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["chat", "hello"],
+        ["chat", "-p", "hello"],
+        ["chat", "builtin", "hello"],
+        ["run", "builtin", "hello"],
+        ["run", str(builtin_model()), "hello"],
+        ["chat", "-m", "builtin", "hello"],
+        ["chat", "--model", str(builtin_model()), "-p", "hello"],
+        ["generate", "--chat", "-p", "hello", "--top-p", "0.9"],
+    ],
+)
+def test_one_question_has_one_answer(arguments, answer):
+    result = run(*arguments, "-n", 20, *GREEDY)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == answer + "\n"
+
+
+def test_a_question_is_words_and_a_pipe_comes_before_it(answer):
+    assert run("chat", "hello", "-n", 20, *GREEDY, stdin="").stdout == answer + "\n"
+    with rwkv_gpu.load(device="cpu") as llm:
+        both = llm.chat().send("The sea is wide.\n\nwhat is wide?", temperature=0.0, top_p=0.9, max_tokens=9).text
+    result = run("chat", "what", "is", "wide?", "-n", 9, *GREEDY, stdin="The sea is wide.\n")
+    assert result.stdout == both + "\n"
+
+
+def test_a_first_argument_that_looks_like_a_model_is_one(tmp_path):
+    missing = run("chat", "nowhere.gguf", "hello", *GREEDY)
+    assert missing.exit_code == 2
+    assert "nowhere.gguf" in missing.stderr
+    note = tmp_path / "notes.txt"
+    note.write_text("The sea", encoding="utf-8")
+    assert run("chat", note, "hello", *GREEDY).exit_code == 2  # a path is a path if it exists
+    assert run("tokenize", "builtin", "hello").stdout == run("tokenize", "hello").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["info", "--device", "cpu", "--json"],
+        ["fit", "--device", "cpu", "--json"],
+        ["tokenize", "hello"],
+        ["embed", "the sea", "--device", "cpu"],
+        ["generate", "-p", "hello", "-n", 3, "--device", "cpu"],
+        ["perplexity", __file__, "--device", "cpu"],
+        ["bench", "-p", 4, "-n", 2, "-r", 1, "-o", "json", "--device", "cpu"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_without_a_file_every_command_takes_the_built_in_model(arguments):
+    """Either left out, as `builtin`, or by its path, first or by -m."""
+
+    def steady(text: str) -> str:
+        return "" if arguments[0] == "bench" or "available" in text or '"needs"' in text else text
+
+    left_out = run(*arguments)
+    assert left_out.exit_code == 0, left_out.stderr
+    assert left_out.stdout
+    name, *rest = arguments
+    for model in ("builtin", builtin_model()):
+        for given in ([name, model, *rest], [name, "-m", model, *rest]):
+            result = run(*given)
+            assert result.exit_code == 0, (given, result.stderr)
+            assert steady(result.stdout) == steady(left_out.stdout)
+
+
+def test_a_batch_needs_no_model(tmp_path):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"prompt": "The sea"}\n', encoding="utf-8")
+    assert run("batch", source, target, "--device", "cpu", "-n", 3).exit_code == 0
+    assert json.loads(target.read_text())["new_tokens"] == 3
+
+
+def test_the_model_can_come_from_the_environment_and_the_command_line_goes_before_it(monkeypatch):
+    monkeypatch.setenv("RWKV_GPU_MODEL", MODEL)
+    assert json.loads(run("info", "--json", "--device", "cpu").stdout)["file"] == MODEL
+    assert json.loads(run("info", LLAMA, "--json", "--device", "cpu").stdout)["file"] == LLAMA
+
+
+def test_no_limit_of_tokens_is_minus_one_and_ends_where_the_context_does():
+    data = json.loads(run("generate", LLAMA, "-p", "hello", "-c", 40, "-n", -1, "--json", "--device", "cpu").stdout)
+    assert data["prompt_tokens"] + data["new_tokens"] == 40
+    assert data["finish_reason"] == "length"
+    assert data["truncated"] is True
+
+
+def test_a_seed_of_minus_one_is_random():
+    texts = {
+        run("generate", MODEL, "-p", "a", "-n", 12, "--temp", 5, "--seed", seed, "--device", "cpu").stdout
+        for seed in (-1, -1, -1)
+    }
+    assert len(texts) > 1
+
+
+def test_gpu_layers_are_accepted_and_said_to_be_of_no_effect():
+    plain = run("generate", MODEL, "-p", "hello", "-n", 4, "--device", "cpu")
+    for flag in ("-ngl", "--n-gpu-layers"):
+        result = run("generate", MODEL, "-p", "hello", "-n", 4, "--device", "cpu", flag, 99)
+        assert result.stdout == plain.stdout
+        assert "no effect" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (["--n-predict", 7, "--temp", 0.9, "-s", 3], ["--max-tokens", 7, "--temperature", 0.9, "--seed", 3]),
+        (["--repeat-penalty", 1.4, "--repeat-last-n", 9], ["--repetition-penalty", 1.4, "--penalty-last-n", 9]),
+        (["--typical", 0.4], ["--typical-p", 0.4]),
+        (["--mirostat", 2, "-s", 1], ["--mirostat-tau", 5, "--seed", 1]),
+        (["--mirostat", 2, "--mirostat-ent", 3, "-s", 1], ["--mirostat-tau", 3, "--seed", 1]),
+        (["-r", "e"], ["--stop", "e"]),
+        (["--json-schema", '{"type": "integer"}'], ["--schema", '{"type": "integer"}']),
+        (["-c", 64], ["--context", 64]),
+        (["--ctx-size", 64], ["--context", 64]),
+    ],
+)
+def test_names_of_llama_cpp_are_names_here(theirs, ours):
+    common = ["generate", LLAMA, "-p", "hello world", "--device", "cpu", "--json"]
+    texts = [json.loads(run(*common, *names).stdout)["tokens"] for names in (theirs, ours)]
+    assert texts[0] == texts[1]
+    assert texts[0]
+
+
+def test_echo_repeats_the_prompt():
+    common = ["generate", MODEL, "-p", "hello", "-n", 5, "--device", "cpu"]
+    assert run(*common, "--echo").stdout == "hello" + run(*common).stdout
+    plain, echoed = (json.loads(run(*common, "--json", *more).stdout)["text"] for more in ([], ["--echo"]))
+    assert echoed == "hello" + plain
+
+
+def test_a_template_without_chat_is_refused_rather_than_ignored():
+    result = run("generate", MODEL, "-p", "a", "--system", "be brief")
+    assert result.exit_code == 2
+    assert "--chat" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["--chat"]])
+def test_an_answer_that_was_cut_off_says_so_on_standard_error(arguments):
+    result = run("generate", MODEL, "-p", "hello", "-n", 3, "--template" if "--chat" in arguments else "--device",
+                 "chatml" if "--chat" in arguments else "cpu", *arguments, "--device", "cpu")  # fmt: skip
+    assert "cut off at 3 tokens" in result.stderr
+    whole = run("generate", MODEL, "-p", "hello", "--regex", "yes", "--device", "cpu")
+    assert "cut off" not in whole.stderr
+
+
+def test_an_answer_cut_off_by_the_context_and_a_form_cut_short_say_so():
+    full = run("generate", LLAMA, "-p", "hello", "-c", 32, "-n", 99, "--device", "cpu")
+    assert "the context is full" in full.stderr
+    result = run("generate", MODEL, "-p", "hello", "--regex", "a{90}", "-n", 9, "--device", "cpu")
+    assert "does not match its format" in result.stderr
+
+
+def test_a_name_in_the_environment_is_of_no_other_command(monkeypatch):
+    monkeypatch.setenv("RWKV_GPU_PROMPT", "The sea")
+    assert run("bench", "-p", 4, "-n", 0, "-r", 1, "--device", "cpu").exit_code == 0
+    monkeypatch.setenv("RWKV_GPU_BENCH_PROMPT", "x")
+    failed = run("bench", "--device", "cpu")
+    assert failed.exit_code == 2
+    assert "RWKV_GPU_BENCH_PROMPT" in failed.stderr
+
+
+COMMANDS = [
+    ["--help"],
+    ["info", "--tensors", "--device", "cpu"],
+    ["generate", "-p", "hello", "-n", "40", "--device", "cpu"],
+    ["chat", "hello", "--device", "cpu"],
+    ["tokenize", "the sea and the land"],
+    ["embed", "a", "b", "--device", "cpu"],
+    ["perplexity", __file__, "--device", "cpu"],
+    ["fit", "--device", "cpu"],
+    ["completion", "bash"],
+    ["devices"],
+]
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
+def test_a_closed_pipe_ends_with_141_and_a_full_disk_with_2(arguments):
+    process = [sys.executable, "-m", "rwkv_gpu.cli.main", *arguments]
+    read, write = os.pipe()
+    os.close(read)
+    closed = subprocess.run(process, stdin=subprocess.DEVNULL, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert closed.returncode == 141
+    assert b"Traceback" not in closed.stderr
+    assert b"Exception" not in closed.stderr
+    if not os.path.exists("/dev/full"):
+        return
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(process, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"rwkv-gpu: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell closes them")
+@pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("command", ["generate -p hello -n 5 --device cpu", "chat hello --device cpu", "embed a"])
+def test_standard_files_that_are_closed_are_as_if_empty(command, closing):
+    script = f"{sys.executable} -m rwkv_gpu.cli.main {command} {closing}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, check=False)
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stderr
+
+
+def test_what_is_written_to_a_closed_standard_error_is_not_in_the_results(tmp_path):
+    """The next file to be opened would get the number 2, and with it what a native library prints there."""
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"prompt": "The sea"}\n', encoding="utf-8")
+    code = (
+        "import os, sys; from rwkv_gpu.cli import main\n"
+        "main.open_standard_files()\n"
+        f"file = open({str(target)!r}, 'w'); os.write(2, b'noise'); file.close()\n"
+    )
+    subprocess.run(["sh", "-c", f'exec {sys.executable} -c "$0" 2>&-', code], check=True)
+    assert target.read_text() == ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from rwkv_gpu import LLM, Chat, Completion, Event, Generation, RwkvGpuError
 from rwkv_gpu.errors import DeviceError
+from rwkv_gpu.llm.completion import TALKING
 from rwkv_gpu.llm.completion import sampling as checked
 
 from . import sampling, slash
@@ -15,6 +16,7 @@ from .bars import prompt_bar
 from .keyboard import Source
 from .screen import Screen
 from .signals import Signals
+from .truncation import truncation
 
 GRACE = {signal.SIGINT: 0.7}  # seconds to save what was said; of other signals 5
 SHOWN = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "max_tokens")
@@ -160,6 +162,10 @@ class Repl:
             self.screen.note("stopped; Ctrl-C again leaves")
         elif self.interactive and self.shows_stats:
             self.screen.note(stats_line(done, self.chat.settings.get("max_tokens", 0)))
+        elif not self.interactive:
+            settings: dict[str, Any] = {**TALKING, **self.chat.settings}
+            if (cut := truncation(done, settings["max_tokens"], settings)) is not None:
+                self.screen.note(f"rwkv-gpu: {cut}")
 
     def _keep(self) -> None:
         """The session's file is what was said, after every turn."""

@@ -26,6 +26,13 @@ STYLES = {
 CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) != "\n"} | {ord("\t"): "    "}
 
 
+class Terminal(Console):
+    """A console that leaves a closed pipe to the command, which ends as all others do; rich would end with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 class View(Protocol):
     """What an answer is shown by, event by event."""
 
@@ -42,7 +49,7 @@ class Screen:
     def __init__(self, *, color: bool = True) -> None:
         plain = None if color else True  # None: as the environment has it
         self.out, self.err = (
-            Console(highlight=False, markup=False, emoji=False, stderr=stderr, no_color=plain)
+            Terminal(highlight=False, markup=False, emoji=False, stderr=stderr, no_color=plain)
             for stderr in (False, True)
         )
         self.color = color and not self.out.no_color

@@ -27,7 +27,7 @@ def test_what_is_piped_in_is_answered_and_nothing_else_is_said(arch):
         chat = llm.chat("Be brief.", template="chatml", temperature=0.0, max_tokens=12)
         assert result.stdout.strip() == chat.send("hello").text.strip()
     assert result.exit_code == 0
-    assert result.stderr == ""
+    assert all("was cut off at 12 tokens" in line for line in result.stderr.splitlines())
 
 
 def test_a_template_may_come_from_a_file(tmp_path):

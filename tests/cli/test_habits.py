@@ -174,6 +174,12 @@ def test_an_answer_that_was_cut_off_says_so_on_standard_error(arguments):
     assert "cut off" not in whole.stderr
 
 
+def test_an_answer_to_one_question_of_the_chat_that_was_cut_off_says_so():
+    assert "cut off at 3 tokens" in run("chat", "hello", "-n", 3, *GREEDY).stderr
+    assert "cut off at 3 tokens" in run("chat", "-n", 3, *GREEDY, stdin="hello").stderr
+    assert run("chat", "hello", *GREEDY).stderr == ""
+
+
 def test_an_answer_cut_off_by_the_context_and_a_form_cut_short_say_so():
     full = run("generate", LLAMA, "-p", "hello", "-c", 32, "-n", 99, "--device", "cpu")
     assert "the context is full" in full.stderr
@@ -221,6 +227,15 @@ def test_a_closed_pipe_ends_with_141_and_a_full_disk_with_2(arguments):
     assert done.returncode == 2
     assert done.stderr.startswith(b"rwkv-gpu: ")
     assert done.stderr.count(b"\n") == 1
+
+
+def test_a_closed_pipe_of_standard_error_ends_with_141_too():
+    process = [sys.executable, "-m", "rwkv_gpu.cli.main", "chat", "hello", "-n", "3", "--device", "cpu"]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(process, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=write, check=False)
+    os.close(write)
+    assert done.returncode == 141
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell closes them")

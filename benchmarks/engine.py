@@ -58,13 +58,13 @@ def decode(runner: GpuRunner, batch: int, tokens: int, look_ahead: int, trace: T
     """Has them say it, in steps that are stamped where a trace is given, which costs the host some time."""
     engine = decoding(runner, batch, tokens, look_ahead)
     said = steps = 0
-    runner.trace = trace
+    runner.queue.trace = trace
     wall, cpu = time.perf_counter(), time.thread_time()
     while engine.busy:
         said += sum(len(update.sampled) for update in engine.step())
         steps += 1
     wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
-    runner.trace = None
+    runner.queue.trace = None
     return Decoded(said, steps, wall, cpu)
 
 

@@ -26,6 +26,7 @@ from rwkv_gpu.gguf.scan import scan
 from rwkv_gpu.gpu import native, plan
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.submit_queue import SubmitQueue
 from rwkv_gpu.measure.shapes import QUANTS, RWKV7, Transformer
 from rwkv_gpu.measure.synthetic import noise, open_synthetic
 from rwkv_gpu.models.registry import load_model
@@ -41,20 +42,19 @@ NARROW = {
 # Where a part begins: what is called, and what its time counts as.
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (Engine, "_place", "places of sequences, the batch"),
-    (Engine, "_draws", "draws"),
+    (Engine, "_sampling_inputs", "how rows are sampled"),
     (GpuRunner, "plan_for", "choosing the plan"),
     (GpuRunner, "submit", "to the plan and back"),
+    (SubmitQueue, "add", "to the submit queue"),
     (Batch, "arrays", "arrays of the batch"),
-    (plan.Plan, "run_turns", "running the plan"),
+    (plan.Plan, "run_steps", "running the plan"),
     (plan.StepBuffer, "fill", "inputs of the plan"),
-    (Device, "write", "their upload"),
+    (native, "run", "upload, submit, asking for results"),
     (native, "_dispatch", "calls for dispatches"),
-    (native, "encode", "encoder, copies, finish"),
-    (native, "submit", "submit"),
-    (native.Landing, "map", "asking for results"),
+    (native, "_encode", "encoder, copies, finish"),
     (native.Landing, "take", "wait, and results"),
-    (Engine, "_land", "tokens of a step that is done"),
-    (sequence.TokenSequence, "update", "news"),
+    (Engine, "_collect", "tokens of a step that is done"),
+    (sequence.TokenSequence, "update", "updates"),
     (Engine, "step", "all else"),
 )
 

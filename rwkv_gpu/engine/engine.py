@@ -1,6 +1,6 @@
 """Many requests at a time through one model: each step mixes prompts and answers of all. Knows token ids only."""
 
-import contextlib
+import bisect
 import itertools
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -9,23 +9,24 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BadFile, BadInput, CacheFull, DeviceLost, RwkvGpuError
-from ..ops.batch import Batch
+from ..errors import BadFile, BadInput, CacheFull, DeviceLost
+from ..ops.batch import Batch, Placement
 from ..ops.recording import MAX_SEGMENTS
 from ..ops.sampling import DRAW
 from .cache.prefixes import PrefixCache
+from .grammar_masks import GrammarMasks
 from .request import Request, Update
 from .runner import Runner, StateArrays
 from .scheduler import ScheduledChunk, schedule
 from .sequence import TokenSequence
 from .step_result import PendingStep, SamplingInputs
 
-SCRATCH_SLOT = -1  # a sequence that is read or written, and never steps
+SCRATCH_SLOT = -1  # of a sequence that is read or written, and never steps
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class InFlightStep:
-    """A step that was submitted, and whose its output rows are."""
+    """A step that was submitted, and the sequences that its output rows are sampled for."""
 
     pending: PendingStep
     sampling: Sequence[TokenSequence]
@@ -36,7 +37,7 @@ class Engine:
 
     Call `step` for as long as it is `busy`. Up to `look_ahead` steps are submitted before the tokens of the first are
     known, fewer where these keep the runner busy. What goes wrong with one request ends that one, by its last `Update`;
-    what goes wrong with a step ends all, and after a loss of the device nothing more can be added.
+    what goes wrong with a step ends those who took part, and after a loss of the device nothing more can be added.
     """
 
     def __init__(self, runner: Runner, *, look_ahead: int | None = None) -> None:
@@ -48,14 +49,19 @@ class Engine:
         self._store = runner.store
         self.prefixes = PrefixCache(self._store, config.cache_bytes, *runner.page_and_state_bytes, config.checkpoints)
         self._ids = itertools.count(1)
-        self._waiting: deque[TokenSequence] = deque()
-        self._running: list[TokenSequence] = []  # in the order in which they came
+        self._sequences: dict[int, TokenSequence] = {}  # that have not ended
+        self._waiting: list[TokenSequence] = []  # for a slot, in the order in which they came
+        self._parked: set[TokenSequence] = set()  # that gave their slot away while they were paused
+        self._running: list[TokenSequence] = []  # in the order in which they got their slots
         self._in_flight: deque[InFlightStep] = deque()  # in the order in which they will be done
-        self._updated: dict[TokenSequence, None] = {}  # who has news
-        self._free_slots = list(range(min(runner.slots, runner.chunk_size, MAX_SEGMENTS)))  # that nobody has
-        self._preempted = False  # somebody gave its pages back, so that nobody new may sit until another has ended
-        self._evaluating = False  # a text that is given is half read, and holds what it has come to
+        self._updated: dict[TokenSequence, None] = {}  # whose updates were not given yet
+        slots = min(runner.slots, runner.chunk_size, MAX_SEGMENTS)
+        self._free_slots = list(range(slots))
+        self._draws = np.zeros(slots, DRAW)  # how each slot is sampled
+        self._preempted = False  # somebody gave its pages back, so that nobody new starts until another has ended
+        self._evaluating = False  # a text is half evaluated, and holds pages
         self._lost: DeviceLost | None = None
+        self._masks = GrammarMasks()
 
     @property
     def compile_seconds(self) -> float:
@@ -64,47 +70,67 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a request runs or waits, or has news that nobody has seen."""
-        return bool(self._waiting or self._running or self._updated)
+        """Whether a step would do anything: a request runs or waits, or has an update that nobody has seen."""
+        if self._waiting or self._in_flight or self._updated:
+            return True
+        return any(not sequence.paused for sequence in self._running)
 
-    def add(self, request: Request) -> int:
-        """Takes a request on, or refuses it; gives the number that its news will have."""
+    def accept(self, request: Request) -> TokenSequence:
+        """Checks a request, and gets ready what `add` takes. Any thread may call it."""
+        return TokenSequence(request, self._runner.vocabulary, self._runner.context)
+
+    def add(self, request: Request | TokenSequence) -> int:
+        """Takes a request on; gives the number that its updates will have."""
         if self._lost is not None:
             raise self._lost
-        request.check(self._runner.vocabulary, self._runner.context)
-        sequence = TokenSequence(next(self._ids), request, self._runner.vocabulary, self._runner.context)
+        sequence = request if isinstance(request, TokenSequence) else self.accept(request)
+        sequence.id = next(self._ids)
+        self._sequences[sequence.id] = sequence
         self._waiting.append(sequence)
         return sequence.id
 
     def step(self) -> list[Update]:
-        """Submits a step, takes what is known of earlier ones, and tells the news of all who took part."""
-        try:
-            submitted = self._submit()
-            waits = any(sequence.synchronous for sequence in self._running)
-            ahead = 0 if waits else min(self._look_ahead, self._runner.ahead)
-            if not submitted and self._in_flight:
-                self._collect()
-            while len(self._in_flight) > ahead:
-                self._collect()
-        except RwkvGpuError as error:
-            self._fail(error)
+        """Submits a step, collects what is known of earlier ones, and gives the updates of all who took part."""
+        submitted = self._submit()
+        synchronous = any(sequence.synchronous for sequence in self._running)
+        ahead = 0 if synchronous else min(self._look_ahead, self._runner.ahead)
+        if not submitted and self._in_flight:
+            self._collect()
+        while len(self._in_flight) > ahead:
+            self._collect()
         self._release_finished()
-        told, self._updated = self._updated, {}
-        return [sequence.update() for sequence in told]
+        updated, self._updated = self._updated, {}
+        return [sequence.update() for sequence in updated]
 
     def abort(self, id: int) -> None:
         """Ends a request; its pages are free at once. Harmless where it has ended."""
-        for sequence in self._find(id):
-            sequence.end("abort")
-        self._release_finished()
+        self._end(id, "abort")
 
-    def stop(self, id: int, said: int | None = None) -> None:
-        """Ends a request as by a stop id, after the first `said` of its tokens where that is given."""
-        for sequence in self._find(id):
-            if said is not None:
-                del sequence.ids[sequence.prompt + said :]
-            sequence.end("stop")
-        self._release_finished()
+    def stop(self, id: int, tokens: int | None = None) -> None:
+        """Ends a request as by a stop id, after so many of its new tokens where that is given."""
+        sequence = self._sequences.get(id)
+        if sequence is not None and tokens is not None:
+            del sequence.ids[sequence.prompt + tokens :]
+        self._end(id, "stop")
+
+    def pause(self, id: int) -> None:
+        """Gives a request no more steps until `resume`: nobody reads what it has generated.
+
+        Where others wait for its slot, it gives it to them, and is computed again from its tokens.
+        """
+        sequence = self._sequences.get(id)
+        if sequence is not None:
+            sequence.paused = True
+
+    def resume(self, id: int) -> None:
+        """Lets a paused request go on. Harmless where it was not paused."""
+        sequence = self._sequences.get(id)
+        if sequence is None:
+            return
+        sequence.paused = False
+        if sequence in self._parked:
+            self._parked.remove(sequence)
+            self._wait(sequence)
 
     def evaluate(
         self, ids: Sequence[int], *, chunk_size: int | None = None, hidden: bool = False
@@ -127,7 +153,7 @@ class Engine:
                         rows = run(batch)
                         break
                     except CacheFull:
-                        if not self._make_room():
+                        if not self._free_pages():
                             raise
                 yield rows
         finally:
@@ -136,7 +162,7 @@ class Engine:
             self._evaluating = self._preempted = False
 
     def export(self, ids: Sequence[int]) -> tuple[int, StateArrays] | None:
-        """What is kept of the longest beginning of a sequence: its length, and its arrays by name."""
+        """What is kept of the longest prefix of a sequence: its length, and its arrays by name."""
         found = self.prefixes.find([*ids, 0])  # the last would be left out
         if found is None:
             return None
@@ -167,114 +193,158 @@ class Engine:
             self._store.forget(SCRATCH_SLOT)
 
     def close(self) -> None:
-        """Ends all requests, untold, and gives back all memory."""
-        for sequence in [*self._waiting, *self._running]:
-            sequence.end("abort")
-        self._release_finished()
+        """Ends all requests, without updates, and gives back all memory."""
+        for id in list(self._sequences):
+            self._end(id, "abort")
         self._updated = {}
         self._in_flight.clear()
+        self._masks.close()
         self._runner.close()
-
-    def _find(self, id: int) -> list[TokenSequence]:
-        return [sequence for sequence in (*self._waiting, *self._running) if sequence.id == id]
 
     # ---------------------------------------------------------------- before a step
 
     def _admit(self) -> None:
-        """Seats for those who wait, first come first served; what others left is where they begin."""
+        """Slots for those who wait, first come first served; each begins with the longest prefix that is kept."""
+        if self._waiting and not self._free_slots:
+            self._park()
+        if self._preempted and not self._evaluating and all(sequence.paused for sequence in self._running):
+            self._preempted = False
         while self._waiting and self._free_slots and not self._waiting[0].in_flight and not self._preempted:
-            sequence = self._waiting.popleft()
-            sequence.assign_slot(self._free_slots.pop(0))
+            sequence = self._waiting.pop(0)
+            sequence.slot = self._free_slots.pop(0)
             self._running.append(sequence)
-            if len(sequence.ids) >= sequence.max_length:
-                sequence.end("length")
-                self._updated[sequence] = None
-                continue
-            if sequence.request.keep and not self._store.rewinds:
-                sequence.boundaries = frozenset([*sequence.request.marks, sequence.prompt - 1])
-            found = self.prefixes.find(sequence.ids)
-            if found is not None:
-                handle, sequence.fed = found
-                self._store.adopt(sequence.slot, handle, sequence.fed)
-            if not sequence.started:
-                sequence.started, sequence.reused = True, sequence.fed
-            if not sequence.on_host:
-                self._runner.remember(sequence.slot, sequence.ids, sequence.request.params)
+            try:
+                self._start(sequence)
+            except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
+                sequence.end("error", error)
 
-    def _place(self) -> tuple[list[ScheduledChunk], Batch]:
-        """The rows of the next step, with room for all they write; others give theirs back where there is none."""
+    def _start(self, sequence: TokenSequence) -> None:
+        """Gets a sequence that has its slot ready for its first step, or for its first one again."""
+        slot, request = sequence.slot, sequence.request
+        if len(sequence.ids) >= sequence.max_length:
+            sequence.end("length")
+            return
+        if request.keep and not self._store.rewinds:
+            sequence.boundaries = frozenset([*request.marks, sequence.prompt - 1])
+        found = self.prefixes.find(sequence.ids)
+        if found is not None:
+            handle, sequence.fed = found
+            self._store.adopt(slot, handle, sequence.fed)
+        if not sequence.started:
+            sequence.started, sequence.reused = True, sequence.fed
+            sequence.compute_mask(self._masks.executor)
+        self._draws[slot] = sequence.draw()
+        if not sequence.on_host:
+            self._runner.remember(slot, sequence.ids, request.params)
+
+    def _place(self) -> tuple[list[ScheduledChunk], list[Placement]]:
+        """What the next step computes, and where; others give their pages back where there are too few."""
         while True:
             self._admit()
-            chunks = schedule(
-                [sequence for sequence in self._running if not sequence.finish_reason], self._runner.chunk_size
-            )
-            rows = [(sequence.slot, start, sequence.rows(start, end)) for sequence, start, end, _ in chunks]
-            batch = Batch.of(rows, wanted=[chunk.last for chunk in chunks])
+            self._masks.take(self._running, idle=not self._in_flight)
+            ready = [s for s in self._running if not (s.finish_reason or s.paused or s.masking)]
+            chunks = schedule(ready, self._runner.chunk_size)
             try:
-                return chunks, self._runner.prepare(batch)
+                return chunks, self._store.place(chunks)
             except CacheFull:
-                if not self._make_room():
+                if not self._free_pages():
                     raise
 
-    def _make_room(self) -> bool:
+    def _free_pages(self) -> bool:
         """Frees pages where a step found too few; false where nobody can do without."""
         if self.prefixes.evict():
             return True
         if len(self._running) < (1 if self._evaluating else 2):
             return False
-        self._preempt()
+        if not self._park():
+            self._wait(self._preempt(self._running[-1]))
+            self._preempted = True
         return True
 
-    def _preempt(self) -> None:
-        """The request that came last gives back its pages, to begin again from its tokens when another has ended."""
-        sequence = self._running.pop()
+    def _preempt(self, sequence: TokenSequence) -> TokenSequence:
+        """A sequence gives back its slot and its pages, and will begin again from its tokens."""
+        self._running.remove(sequence)
         self._release(sequence)
         sequence.fed = 0
-        self._waiting.appendleft(sequence)
-        self._preempted = True
+        return sequence
+
+    def _park(self) -> bool:
+        """A paused sequence gives its slot and its pages to others; false where there is none."""
+        for sequence in self._running:
+            if sequence.paused and not sequence.finish_reason:
+                self._parked.add(self._preempt(sequence))
+                return True
+        return False
+
+    def _wait(self, sequence: TokenSequence) -> None:
+        """Has a sequence wait for a slot, where it stood when it came."""
+        bisect.insort(self._waiting, sequence, key=lambda waiting: waiting.id)
 
     # ---------------------------------------------------------------- a step
 
     def _submit(self) -> bool:
-        """Sets the next step going; false where nobody has anything to feed."""
-        chunks, batch = self._place()
-        if not chunks:
+        """Sets the next step going; false where nobody has anything to feed. What goes wrong ends those in it."""
+        chunks: Sequence[ScheduledChunk] = ()
+        try:
+            chunks, placements = self._place()
+            if not chunks:
+                return False
+            rows = [(slot, start, sequence.rows(start, end)) for slot, start, end, _, sequence in chunks]
+            batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
+            sampling = [chunk.sequence for chunk in chunks if chunk.samples]
+            pending = self._runner.submit(batch, self._sampling_inputs(sampling))
+        except Exception as error:  # noqa: BLE001  it ends the requests of the step, and is told by their last updates
+            self._fail([chunk.sequence for chunk in chunks] or self._running, error)
             return False
-        sampling = [chunk.sequence for chunk in chunks if chunk.last]
-        pending = self._runner.submit(batch, self._draws(sampling))
-        for chunk in chunks:
-            sequence = chunk.sequence
-            sequence.fed = chunk.end
-            sequence.in_flight += chunk.last
-            if chunk.start < sequence.prompt:
-                self._keep_prompt(sequence, chunk.end)
+        for _, start, end, samples, sequence in chunks:
+            sequence.fed = end
+            sequence.in_flight += samples
+            if start < sequence.prompt:
+                self._keep_prompt(sequence, end)
                 self._updated[sequence] = None
         self._in_flight.append(InFlightStep(pending, sampling))
         return True
 
-    def _draws(self, sampling: Sequence[TokenSequence]) -> SamplingInputs:
-        """How the output rows are drawn from."""
-        rows = np.array([sequence.draw() for sequence in sampling], DRAW)
-        given = {row: mask for row, sequence in enumerate(sampling) if (mask := sequence.mask()) is not None}
+    def _sampling_inputs(self, sampling: Sequence[TokenSequence]) -> SamplingInputs:
+        """How the output rows are sampled."""
+        slots, numbers, lengths, masked, on_host = [], [], [], {}, False
+        for row, sequence in enumerate(sampling):
+            length = len(sequence.ids) + sequence.in_flight
+            slots.append(sequence.slot)
+            lengths.append(length)
+            numbers.append(length - sequence.prompt)
+            on_host |= sequence.on_host
+            if sequence.mask is not None and not sequence.on_host:
+                masked[row] = sequence.mask
+        rows = self._draws[slots]
+        rows["number"], rows["tokens"] = numbers, lengths
         masks = None
-        if given:
-            masks = np.full((len(rows), -(-self._runner.vocabulary // 32)), 0xFFFFFFFF, np.uint32)
-            masks[list(given)] = list(given.values())
-        return SamplingInputs(rows, masks, any(sequence.on_host for sequence in sampling))
+        if masked:
+            masks = np.full((len(slots), -(-self._runner.vocabulary // 32)), 0xFFFFFFFF, np.uint32)
+            for row, mask in masked.items():
+                masks[row] = mask
+        return SamplingInputs(rows, masks, on_host)
 
     def _collect(self) -> None:
-        """Takes the tokens of the earliest step under way; those past an end are dropped."""
+        """Takes the tokens of the earliest step in flight; those past an end are dropped."""
         step = self._in_flight.popleft()
-        answer = step.pending.wait()
-        for row, sequence in enumerate(step.sampling):
+        for sequence in step.sampling:
             sequence.in_flight -= 1
+        try:
+            result = step.pending.wait()
+        except Exception as error:  # noqa: BLE001  it ends all requests that run, and is told by their last updates
+            self._fail(self._running, error)
+            return
+        for row, sequence in enumerate(step.sampling):
             if sequence.finish_reason:
                 continue
             self._updated[sequence] = None
             try:
-                sequence.take(sequence.choose(answer, row))
-            except RwkvGpuError as error:
+                sequence.append(sequence.choose(result, row), self._masks.executor)
+            except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
                 sequence.end("error", error)
+            if sequence.finish_reason and sequence.slot < 0:  # it gave its slot back while this step was in flight
+                self._end(sequence.id, sequence.finish_reason)
 
     # ---------------------------------------------------------------- after a step
 
@@ -285,42 +355,59 @@ class Engine:
             self._keep(sequence, end, asked=asked)
 
     def _keep(self, sequence: TokenSequence, most: int, *, asked: bool) -> None:
-        """Keeps the beginning of a sequence; if nobody asked for it, only what is whole."""
+        """Keeps the prefix of a sequence; if nobody asked for it, only what is whole."""
         handle = self._store.keep(sequence.slot, most, whole=not asked)
         if handle is not None:
             self.prefixes.store(sequence.ids[: handle.length], handle, wanted=asked)
 
+    def _end(self, id: int, reason: str) -> None:
+        sequence = self._sequences.get(id)
+        if sequence is None:
+            return
+        sequence.end(reason)
+        if sequence in self._parked:
+            self._parked.remove(sequence)
+            self._forget(sequence)
+        elif sequence.slot < 0:
+            self._waiting.remove(sequence)
+            self._forget(sequence)
+        self._release_finished()
+
     def _release_finished(self) -> None:
         """Those who have ended give back their pages and their slot."""
-        ended = [sequence for sequence in (*self._waiting, *self._running) if sequence.finish_reason]
-        if not ended:
+        finished = [sequence for sequence in self._running if sequence.finish_reason]
+        if not finished:
             return
         self._preempted = False
-        self._waiting = deque(sequence for sequence in self._waiting if not sequence.finish_reason)
         self._running = [sequence for sequence in self._running if not sequence.finish_reason]
-        for sequence in ended:
-            self._updated[sequence] = None
-            if sequence.slot < 0:
-                continue
+        for sequence in finished:
             if sequence.finish_reason == "error":
                 self.prefixes.forget(sequence.ids)
             elif sequence.request.keep or (self._store.rewinds and sequence.finish_reason != "abort"):
                 self._keep(sequence, len(sequence.ids), asked=sequence.request.keep)
             self._release(sequence)
+            self._forget(sequence)
 
     def _release(self, sequence: TokenSequence) -> None:
         self._store.forget(sequence.slot)
         self._free_slots.append(sequence.slot)
         sequence.slot = -1
 
-    def _fail(self, error: RwkvGpuError) -> None:
-        """What goes wrong with a whole step ends all that run or wait, and what was kept is not to be trusted."""
+    def _forget(self, sequence: TokenSequence) -> None:
+        """A sequence has ended: its last update is to be given."""
+        self._updated[sequence] = None
+        del self._sequences[sequence.id]
+
+    def _fail(self, sequences: Sequence[TokenSequence], error: Exception) -> None:
+        """What goes wrong with a whole step ends these sequences, or all after a loss; no kept state is trusted."""
         if isinstance(error, DeviceLost):
             self._lost = error
-        for sequence in [*self._waiting, *self._running]:
+            sequences = list(self._sequences.values())
+            self._in_flight.clear()
+        for sequence in sequences:
             sequence.end("error", error)
-        for step in self._in_flight if self._lost is None else ():
-            with contextlib.suppress(RwkvGpuError):
-                step.pending.wait()
-        self._in_flight.clear()
+        for sequence in [*self._waiting, *self._parked]:
+            if sequence.finish_reason:
+                self._end(sequence.id, "error")
+        self._release_finished()
         self.prefixes.clear()

@@ -1,4 +1,4 @@
-"""What is asked of the engine, and what it tells: requests in, news of them out. Knows token ids only."""
+"""What the engine is asked, and what it answers: requests in, updates out. Knows token ids only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,23 +7,23 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BadInput, ContextFull, RwkvGpuError
+from ..errors import BadInput, ContextFull
 from .sampling import Sampled
 from .sampling_params import SamplingParams
 
 
 class Grammar(Protocol):
-    """Which tokens may come next."""
+    """Which tokens may come next. Called on another thread, one call at a time; what it raises ends its request."""
 
     @property
     def done(self) -> bool:
-        """Whether nothing more can be said."""
+        """Whether nothing more can follow."""
 
     def mask(self) -> npt.NDArray[np.uint32]:
         """A bit for each token, set where it is allowed. [ceil(V / 32)]"""
 
     def accept(self, token: int) -> None:
-        """Takes note of a token that was said."""
+        """Takes note of a token that was sampled."""
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,24 @@ class Request:
     keep: bool = False  # leave what makes a continuation of prompt and answer cost its new tokens only
     marks: Sequence[int] = ()  # with `keep`: lengths of the prompt at which it may be continued otherwise
 
-    def check(self, vocabulary: int, context: int | None) -> None:
-        """Refuses a prompt that the model cannot take."""
-        if len(self.ids) == 0:
+    def check(self, vocabulary: int, context: int | None) -> list[int]:
+        """The ids as plain numbers; refuses a prompt that the model cannot take."""
+        ids = [int(token) for token in self.ids]
+        if not ids:
             raise BadInput("the prompt has no tokens; give at least one")
-        if context is not None and len(self.ids) > context:
+        if context is not None and len(ids) > context:
             raise ContextFull(
-                f"a prompt of {len(self.ids):,} tokens does not fit the context of {context:,}; "
+                f"a prompt of {len(ids):,} tokens does not fit the context of {context:,}; "
                 "shorten it, or load the model with a larger context"
             )
-        for at, token in enumerate(self.ids):
-            if not 0 <= token < vocabulary:
-                raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {vocabulary:,}")
+        if min(ids) < 0 or max(ids) >= vocabulary:
+            at, token = next((at, token) for at, token in enumerate(ids) if not 0 <= token < vocabulary)
+            raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {vocabulary:,}")
+        return ids
 
 
 class Update(NamedTuple):
-    """News of one request."""
+    """What happened to one request since its last update."""
 
     id: int
     sampled: tuple[Sampled, ...]  # new tokens, in order; a stop id is not among them
@@ -59,4 +61,4 @@ class Update(NamedTuple):
     prompt_tokens: int
     reused: int  # of them, taken from what other requests left
     finish_reason: str | None  # stop, length, abort or error; None while it goes on
-    error: RwkvGpuError | None = None
+    error: Exception | None = None

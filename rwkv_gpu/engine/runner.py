@@ -4,19 +4,16 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, Protocol, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from ..gguf.file import GGUFFile
-from ..gpu.bundle import Bundle, Pace, Stamps, most_of
 from ..gpu.device import Buffer, Device
 from ..gpu.loader import Progress, host_weights, load_weights
 from ..gpu.plan import Plan, Slice
-from ..gpu.readback import ReadbackRing
-from ..gpu.trace import Trace
+from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
 from ..kernels.tuning import Tuning
 from ..models.registry import Model
 from ..ops.batch import Batch
@@ -36,7 +33,7 @@ from .device_sampling import SampledRow, penalises, window
 from .fit import resident
 from .parameters import parameters_of
 from .sampling_params import SamplingParams
-from .step_result import Answer, CompletedStep, PendingStep, SamplingInputs
+from .step_result import CompletedStep, PendingStep, SamplingInputs, StepResult
 
 Logits = npt.NDArray[np.float32]
 Output = Literal["logits", "hidden"] | Choosing  # how tokens are chosen, where they are
@@ -59,7 +56,7 @@ class Runner(Protocol):
     def ahead(self) -> int:
         """Steps under way that keep it busy: more make nothing faster."""
 
-    def submit(self, batch: Batch, draws: SamplingInputs) -> PendingStep:
+    def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
         """Sets a step going that samples, and that may feed what was sampled before. The batch is a placed one."""
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
@@ -111,7 +108,6 @@ class GpuRunner:
         self.vocabulary = model.vocabulary
         self.slots = config.slots
         self.chunk_size = chunk_size
-        self.layers_per_submit = layers_per_submit
         self.tuning = tuning or tuning_for(device)
         self.weights = load_weights(device, file, parameters, progress)
         self._states: dict[str, Buffer] = {}
@@ -122,49 +118,36 @@ class GpuRunner:
         self.page_and_state_bytes = config.each(model.caches, model.states)
         self.context = config.context if model.caches else None
         self.sampler_state = GpuSamplerState(device, config.slots, model.vocabulary)
-        self._ring = ReadbackRing(device)
-        self._pace = Pace(config.look_ahead)
-        self._bundle: Bundle | None = None
+        self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit)
         self._scratch = Scratch(device)
         self.compile_seconds = 0.0
-        self.trace: Trace | None = None  # to see when steps begin and end
         self._plans: dict[tuple[int, int, bool, int, Output], Plan] = {}
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch with a place for all that it writes; what a plan can run."""
         return self.store.prepare(batch)
 
-    def submit(self, batch: Batch, draws: SamplingInputs) -> PendingStep:
-        how = draws.how
-        plan = self.plan_for(batch, how if batch.single or how == "masked" else "any")
-        inputs = batch.arrays() | {"draws": draws.rows, "masks": draws.masks}
-        rows = len(batch.outputs)
-        if self._bundle is None or self._bundle.sent or self._bundle.plan is not plan:
-            self._bundle = Bundle(plan, self._ring, self._pace, self.layers_per_submit)
-            self._pace.turns = plan.step.turns
-        bundle, turn = self._bundle, self._bundle.steps
-        parts = [plan.part("chosen", max(1, rows), turn)]  # one at least, so that there is something to wait for
-        if draws.logits:
-            parts.append(plan.part("logits", rows))
-        bundle.add(batch.rows, inputs, len(batch.segments), rows, parts)
-        if turn == 0:
-            self.device.defer(partial(bundle.send, self._stamps))
-        alone = draws.logits or not batch.single or self.layers_per_submit
-        if alone or bundle.steps >= self._pace.enough:
-            self.device.settle()
-        return GpuPendingStep(bundle, turn, rows, draws.logits)
-
-    def _stamps(self) -> Stamps:
-        """What the next pass is to write of its begin and end."""
-        return self.trace.next() if self.trace is not None else None
+    def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
+        single, rows = batch.single, len(batch.outputs)
+        how = sampling.how
+        plan = self.plan_for(batch, how if single or how == "masked" else "any")
+        inputs = batch.arrays()
+        inputs["draws"] = sampling.rows
+        if sampling.masks is not None:
+            inputs["masks"] = sampling.masks
+        # One row at least, so that there is something to wait for.
+        outputs = [("chosen", max(1, rows)), ("logits", rows)] if sampling.logits else [("chosen", max(1, rows))]
+        counts = batch.rows, len(batch.segments), rows
+        group, step = self.queue.add(plan, counts, inputs, outputs, at_once=sampling.logits or not single)
+        return GpuPendingStep(group, step, rows, sampling.logits)
 
     @property
     def ahead(self) -> int:
-        return self._pace.ahead
+        return self.queue.ahead
 
     def run_ahead(self, steps: int) -> None:
         """Lets so many be under way, and no more than there is room for."""
-        self._pace.look_ahead = min(steps, self.cache_config.look_ahead)
+        self.queue.pace(min(steps, self.cache_config.look_ahead))
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
         if penalises(params):
@@ -180,7 +163,9 @@ class GpuRunner:
         batch = self.prepare(batch)
         plan = self.plan_for(batch, what)
         counts = len(batch.segments), len(batch.outputs)
-        plan.run(batch.rows, batch.arrays(), *counts, self.layers_per_submit, self._stamps())
+        trace = self.queue.trace
+        stamps = None if trace is None else trace.next()
+        plan.run(batch.rows, batch.arrays(), *counts, self.queue.layers_per_submit, stamps)
         if not batch.outputs:
             return np.zeros((0, self.vocabulary), np.float32)
         return plan.read(what, len(batch.outputs))
@@ -227,7 +212,7 @@ class GpuRunner:
             return recorder.finish({what: logits})
         chosen = recorder.sample(logits, how=what)
         return recorder.finish(
-            {"chosen": chosen, "logits": logits}, most_of(self.cache_config.look_ahead), each=["chosen"]
+            {"chosen": chosen, "logits": logits}, most_steps(self.cache_config.look_ahead), each=["chosen"]
         )
 
     def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
@@ -252,19 +237,19 @@ class GpuRunner:
         self.device.close()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class GpuPendingStep:
     """A step on its way back from the GPU."""
 
-    bundle: Bundle
-    turn: int
+    group: StepGroup
+    step: int  # of the group
     rows: int
     logits: bool
 
-    def wait(self) -> Answer:
-        data = self.bundle.take(self.turn)
+    def wait(self) -> StepResult:
+        data = self.group.wait(self.step)
         logits = np.frombuffer(data, np.float32)[4 * self.rows :].reshape(self.rows, -1) if self.logits else None
-        return Answer(SampledRow.rows(data, self.rows), logits)
+        return StepResult(SampledRow.rows(data, self.rows), logits)
 
 
 class HostRunner:
@@ -300,13 +285,13 @@ class HostRunner:
     def prepare(self, batch: Batch) -> Batch:
         return self.store.prepare(batch)
 
-    def submit(self, batch: Batch, draws: SamplingInputs) -> PendingStep:
-        reference = self._reference(batch, Drawing(self.sampler_state, draws.rows, draws.masks))
+    def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
+        reference = self._reference(batch, Drawing(self.sampler_state, sampling.rows, sampling.masks))
         with self._blas.sized(batch.rows * self._matrix):
             logits = self.model.forward(reference, batch.ids)
-        words = reference.sample(logits, how=draws.how)
+        words = reference.sample(logits, how=sampling.how)
         chosen = SampledRow.rows(words.tobytes(), len(words))
-        return CompletedStep(Answer(chosen, logits if draws.logits else None))
+        return CompletedStep(StepResult(chosen, logits if sampling.logits else None))
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
         if penalises(params):

@@ -1,4 +1,4 @@
-"""A step that was submitted: how its rows are to be sampled, and what comes of it, maybe later."""
+"""A step that was submitted: how its output rows are sampled, and its result, which may come later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,17 +31,17 @@ class SamplingInputs:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StepResult:
     """What came of a step."""
 
-    chosen: Sequence[SampledRow]  # [R]
+    rows: Sequence[SampledRow]  # [R]
     logits: npt.NDArray[np.float32] | None  # [R, V], where they were asked for
 
 
 class PendingStep(Protocol):
     """A step under way."""
 
-    def wait(self) -> Answer:
+    def wait(self) -> StepResult:
         """What came of it, once it is done; asked for once."""
 
 
@@ -49,7 +49,7 @@ class PendingStep(Protocol):
 class CompletedStep:
     """A step that was computed at once."""
 
-    answer: Answer
+    result: StepResult
 
-    def wait(self) -> Answer:
-        return self.answer
+    def wait(self) -> StepResult:
+        return self.result

@@ -114,7 +114,7 @@ class Device:
         self._mapper = native.Mapper(self.handle)
         self._staging: Any = None
         self._reading = threading.Lock()
-        self._due: Callable[[], None] | None = None
+        self._deferred: Callable[[], None] | None = None
         self.pipelines = PipelineCache(self.handle, checked)
         self.capabilities = self._capabilities()
         if self.capabilities.subgroup:
@@ -142,7 +142,7 @@ class Device:
     def close(self) -> None:
         """Frees everything on the device; whatever still uses it gets `DeviceLost`."""
         self.closed = True
-        self._due = None
+        self._deferred = None
         self.handle.destroy()
         self._usage = Counter()  # what buffers give back later is no part of it
 
@@ -171,7 +171,7 @@ class Device:
         """Queues a copy into the buffer, before whatever is submitted later."""
         if data.nbytes == 0:
             return
-        self.settle()
+        self.flush()
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         if flat.nbytes % 4:  # wgpu copies whole words; buffers are padded
             flat = np.concatenate([flat, np.zeros(-flat.nbytes % 4, np.uint8)])
@@ -184,7 +184,7 @@ class Device:
             self.copy(source, source_at, between, 0, nbytes)
             self.copy(between, 0, target, target_at, nbytes)
             return
-        self.settle()
+        self.flush()
         with native.typed_errors("copying"):
             encoder = self.handle.create_command_encoder()
             encoder.copy_buffer_to_buffer(source.handle, source_at, target.handle, target_at, nbytes)
@@ -192,25 +192,26 @@ class Device:
 
     def submit(self, commands: Sequence[Any]) -> int:
         """Hands command buffers to the GPU and returns at once; the number waits for them and all before."""
-        self.settle()
+        self.flush()
         return native.submit(self.queue, commands)
 
     def defer(self, submit: Callable[[], None]) -> None:
-        """Something that is submitted later: when somebody settles it, and before anything else is queued or read."""
-        self.settle()
-        self._due = submit
+        """Defers a submit until `flush`, or until anything else is queued or read."""
+        self.flush()
+        self._deferred = submit
 
-    def settle(self) -> None:
-        """Submits what is held back."""
-        due, self._due = self._due, None
-        if due is not None:
-            due()
+    def flush(self) -> None:
+        """Submits what was deferred."""
+        deferred = self._deferred
+        if deferred is not None:
+            self._deferred = None
+            deferred()
 
     def read(self, buffer: Buffer, nbytes: int | None = None, offset: int = 0) -> bytes:
         """The buffer's bytes, once all that was submitted is done."""
         nbytes = buffer.nbytes - offset if nbytes is None else nbytes
         whole = -(-nbytes // 4) * 4
-        self.settle()
+        self.flush()
         with self._reading, native.typed_errors("reading results back"):
             if self._staging is None or self._staging.size < whole:
                 size = max(64 << 10, 1 << (whole - 1).bit_length())

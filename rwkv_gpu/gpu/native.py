@@ -102,6 +102,7 @@ class Encoded:
         lib.wgpuCommandBufferRelease(self._internal)
 
 
+Copy = tuple[Any, int, Any, int, int]  # from a buffer, where in it, to a buffer, where in it, bytes
 Command = tuple[Any, Any, int, int, int]  # pipeline, bind group, workgroups by x, y, z
 
 _REPLAY = ("SetPipeline", "SetBindGroup", "DispatchWorkgroups")
@@ -115,30 +116,66 @@ def program(dispatches: Iterable[tuple[Any, Any, tuple[int, int, int]]]) -> list
 
 def encode(
     device: Any,
-    commands: Iterable[Command],
-    copies: Sequence[tuple[Any, int, Any, int, int]] = (),
+    steps: Iterable[Iterable[Command]],
+    copies: Sequence[Copy] = (),
     stamps: Mapping[str, Any] | None = None,
 ) -> Encoded:
-    """A command buffer of one pass, and copies behind it, in as few calls as there can be."""
+    """A command buffer of one pass over all steps, and copies behind it."""
     with Captured("encoding a step"):
-        # H: WGPUCommandEncoder f(WGPUDevice, WGPUCommandEncoderDescriptor const *)
-        encoder = lib.wgpuDeviceCreateCommandEncoder(device._internal, NULL)
-        # H: WGPUComputePassEncoder f(WGPUCommandEncoder, WGPUComputePassDescriptor const *)
-        compute = lib.wgpuCommandEncoderBeginComputePass(encoder, _stamped(stamps) if stamps else NULL)
+        return Encoded(_encode(device._internal, steps, copies, stamps))
+
+
+def _encode(
+    device: Any, steps: Iterable[Iterable[Command]], copies: Sequence[Copy], stamps: Mapping[str, Any] | None
+) -> Any:
+    """The handle of such a command buffer, in as few calls as there can be."""
+    # H: WGPUCommandEncoder f(WGPUDevice, WGPUCommandEncoderDescriptor const *)
+    encoder = lib.wgpuDeviceCreateCommandEncoder(device, NULL)
+    # H: WGPUComputePassEncoder f(WGPUCommandEncoder, WGPUComputePassDescriptor const *)
+    compute = lib.wgpuCommandEncoderBeginComputePass(encoder, _stamped(stamps) if stamps else NULL)
+    for commands in steps:
         _dispatch(compute, commands)
-        # H: void f(WGPUComputePassEncoder)
-        lib.wgpuComputePassEncoderEnd(compute)
-        lib.wgpuComputePassEncoderRelease(compute)
-        for source, source_at, target, target_at, nbytes in copies:
-            # H: void f(WGPUCommandEncoder, WGPUBuffer, uint64_t, WGPUBuffer, uint64_t, uint64_t size)
-            lib.wgpuCommandEncoderCopyBufferToBuffer(
-                encoder, source._internal, source_at, target._internal, target_at, nbytes
-            )
-        # H: WGPUCommandBuffer f(WGPUCommandEncoder, WGPUCommandBufferDescriptor const *)
-        encoded = Encoded(lib.wgpuCommandEncoderFinish(encoder, NULL))
-        # H: void f(WGPUCommandEncoder)
-        lib.wgpuCommandEncoderRelease(encoder)
+    # H: void f(WGPUComputePassEncoder)
+    lib.wgpuComputePassEncoderEnd(compute)
+    lib.wgpuComputePassEncoderRelease(compute)
+    for source, source_at, target, target_at, nbytes in copies:
+        # H: void f(WGPUCommandEncoder, WGPUBuffer, uint64_t, WGPUBuffer, uint64_t, uint64_t size)
+        lib.wgpuCommandEncoderCopyBufferToBuffer(
+            encoder, source._internal, source_at, target._internal, target_at, nbytes
+        )
+    # H: WGPUCommandBuffer f(WGPUCommandEncoder, WGPUCommandBufferDescriptor const *)
+    encoded = lib.wgpuCommandEncoderFinish(encoder, NULL)
+    # H: void f(WGPUCommandEncoder)
+    lib.wgpuCommandEncoderRelease(encoder)
     return encoded
+
+
+def run(
+    device: Any,
+    buffer: Any,
+    data: Any,
+    steps: Iterable[Iterable[Command]],
+    copies: Sequence[Copy] = (),
+    stamps: Mapping[str, Any] | None = None,
+    landing: "Landing | None" = None,
+) -> int:
+    """Uploads the inputs of steps, submits them as one pass, and asks for what the copies behind it will have landed.
+
+    What goes wrong is looked for once, at the end. The number waits for all.
+    """
+    queue = device.queue._internal
+    with Captured("running a step"):
+        source = ffi.from_buffer(data)
+        # H: void f(WGPUQueue, WGPUBuffer, uint64_t bufferOffset, void const * data, size_t)
+        lib.wgpuQueueWriteBuffer(queue, buffer._internal, 0, source, len(source))
+        encoded = _encode(device._internal, steps, copies, stamps)
+        # H: WGPUSubmissionIndex f(WGPUQueue, size_t count, WGPUCommandBuffer const *)
+        index = int(lib.wgpuQueueSubmitForIndex(queue, 1, ffi.new("WGPUCommandBuffer *", encoded)))
+        # H: void f(WGPUCommandBuffer)
+        lib.wgpuCommandBufferRelease(encoded)
+        if landing is not None:
+            landing.ask()
+    return index
 
 
 def _stamped(stamps: Mapping[str, Any]) -> Any:
@@ -269,20 +306,25 @@ class Landing:
     def __init__(self, device: Any, buffer: Any, nbytes: int) -> None:
         self.buffer = buffer
         self.nbytes = nbytes
+        self.expected = nbytes  # bytes of the next results
         self._device = device._internal
         self._arrival = Arrival()
         self._info = self._arrival.info()
 
-    def map(self, nbytes: int) -> None:
-        """Asks for the bytes, to be there when all that was submitted so far is done."""
-        self._arrival.expect()
+    def map(self) -> None:
+        """Asks for its bytes, to be there when all that was submitted so far is done."""
         with Captured("reading results back"):
-            # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
-            lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, self._info)
+            self.ask()
 
-    def take(self, index: int, nbytes: int) -> bytes:
+    def ask(self) -> None:
+        """The same where errors are captured already."""
+        self._arrival.expect()
+        # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
+        lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Read, 0, self.expected, self._info)
+
+    def take(self, index: int) -> bytes:
         """The bytes, once the submit of that number is done."""
-        handle = self.buffer._internal
+        handle, nbytes = self.buffer._internal, self.expected
         with Captured("reading results back"):
             if not self._arrival.status:
                 # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)

@@ -13,11 +13,12 @@ import numpy.typing as npt
 from . import native
 from .cost import NO_CONTEXT_COST, ContextCost, Span
 from .device import Buffer, Device
+from .native import Copy
 from .profile import Profile, lap, measure
 from .shader import Pipeline
 
 Grid = tuple[int, int, int]
-Copy = tuple[Any, int, Any, int, int]  # from a buffer, where in it, to a buffer, where in it, bytes
+Part = tuple[Any, int, int]  # a buffer, where in it, bytes
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,11 @@ class Slice:
     buffer: Buffer
     offset: int
     nbytes: int
-    apart: int = 0  # bytes from that of one turn to that of the next; 0 where all turns have the same
+    apart: int = 0  # bytes from that of one step of a submit to that of the next; 0 where all have the same
 
-    def at(self, turn: int) -> int:
-        """Where that of a turn begins."""
-        return self.offset + turn * self.apart
+    def at(self, step: int) -> int:
+        """Where that of a step begins."""
+        return self.offset + step * self.apart
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class StepBuffer:
     """What changes from step to step: the counts and the plan's inputs, uploaded by one copy.
 
     Kernels find the counts in a uniform `Step`. There are two: for those over all rows, and, for what follows the
-    choice of outputs, one whose rows are these. Each turn has its own of all.
+    choice of outputs, one whose rows are these. Each step of a submit has its own of all.
     """
 
     HEADER = 256  # bytes of a uniform `Step`; both stand before the inputs
@@ -69,7 +70,7 @@ class StepBuffer:
         device: Device,
         inputs: Mapping[str, tuple[npt.DTypeLike, tuple[int, ...]]],
         bucket: int,
-        turns: int = 1,
+        steps: int = 1,
     ) -> None:
         self._device = device
         align = max(16, device.capabilities.offset_alignment)
@@ -79,10 +80,10 @@ class StepBuffer:
             nbytes = max(16, int(np.prod(shape)) * np.dtype(dtype).itemsize)
             self._places[name] = end, nbytes
             end = -(-(end + nbytes) // align) * align
-        self.turns = turns
+        self.steps = steps  # that one submit may have
         self._apart = end
-        self.buffer = device.buffer(turns * end, "step", uniform=True)
-        self._host = np.zeros((turns, end), np.uint8)
+        self.buffer = device.buffer(steps * end, "step", uniform=True)
+        self._host = np.zeros((steps, end), np.uint8)
         self._headers = [host[: 2 * self.HEADER].view(np.uint32).reshape(2, -1) for host in self._host]
         for header in self._headers:
             header[:, 3] = bucket
@@ -104,26 +105,25 @@ class StepBuffer:
         return Slice(self.buffer, self.HEADER if picked else 0, self.HEADER, self._apart)
 
     def fill(
-        self, turn: int, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0
+        self, step: int, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0
     ) -> None:
-        """A turn's counts and those inputs that the plan reads, on the host."""
-        if turn == 0:
-            self._device.settle()  # who has filled in turns for later comes first
-        header = self._headers[turn]
+        """The counts of a step and those inputs that the plan reads, on the host."""
+        header = self._headers[step]
         header[0, :3] = rows, segments, outputs
         header[1, :3] = outputs, segments, outputs
-        for name, view in self._views[turn].items():
+        for name, view in self._views[step].items():
             values = np.asarray(inputs[name])
             view[tuple(map(slice, values.shape))] = values  # rows, and pages, may be fewer
 
-    def upload(self, turns: int) -> None:
-        """Queues the upload of the first turns."""
-        self._device.write(self.buffer, self._host[:turns])
+    def filled(self, steps: int) -> npt.NDArray[np.uint8]:
+        """What is to be uploaded of the first steps."""
+        return self._host[:steps]
 
     def write(self, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> None:
         """Queues the upload of a step that comes alone."""
+        self._device.flush()  # steps that are filled in come first
         self.fill(0, rows, inputs, segments, outputs)
-        self.upload(1)
+        self._device.write(self.buffer, self.filled(1))
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Output:
 class Plan:
     """Dispatches for up to `rows` rows, replayed with any count of them.
 
-    Several steps may take turns within one submit, where each has inputs, and maybe outputs, of its own.
+    Several steps may share one submit, where each has inputs, and maybe outputs, of its own.
     """
 
     def __init__(
@@ -161,13 +161,13 @@ class Plan:
         self.step = step
         self.outputs = dict(outputs)
         self.splits = tuple(splits)  # where a layer starts: the plan may be submitted in parts there
-        self._bound: list[tuple[list[Any], list[native.Command]]] = []  # groups and commands by turn
+        self._bound: list[tuple[list[Any], list[native.Command]]] = []  # groups and commands by step of a submit
         self.bind(1)
 
-    def bind(self, turns: int) -> None:
-        """Bind groups for so many turns, made now if not before: else when they are wanted first."""
-        for turn in range(len(self._bound), turns):
-            groups = [_bind_group(self.device, dispatch, turn) for dispatch in self.dispatches]
+    def bind(self, steps: int) -> None:
+        """Bind groups for so many steps of a submit, made now if not before: else when they are wanted first."""
+        for step in range(len(self._bound), steps):
+            groups = [_bind_group(self.device, dispatch, step) for dispatch in self.dispatches]
             commands = native.program(
                 (dispatch.pipeline.handle, group, dispatch.grid)
                 for dispatch, group in zip(self.dispatches, groups, strict=True)
@@ -176,12 +176,12 @@ class Plan:
 
     @property
     def groups(self) -> list[Any]:
-        """The bind groups of the first turn."""
+        """The bind groups of the first step of a submit."""
         return self._bound[0][0]
 
     @property
     def program(self) -> "list[native.Command]":
-        """The commands of the first turn."""
+        """The commands of the first step of a submit."""
         return self._bound[0][1]
 
     def run(
@@ -199,26 +199,39 @@ class Plan:
         At once, or some layers at a time: then the GPU starts on the first while the CPU encodes the next. `stamps` is
         what a pass is told to write of its begin and end, where it is one. The number that is returned waits for all.
         """
+        self.device.flush()  # steps that are filled in come first
         self.step.fill(0, rows, inputs, segments, outputs)
-        return self.run_turns(1, layers_per_submit, stamps, copies)
+        return self.run_steps(1, layers_per_submit, stamps, copies)
 
-    def run_turns(
+    def run_steps(
         self,
-        turns: int,
+        steps: int,
         layers_per_submit: int = 0,
         stamps: Mapping[str, Any] | None = None,
         copies: Sequence[Copy] = (),
+        landing: "native.Landing | None" = None,
     ) -> int:
-        """The same for so many steps, one after the other, whose inputs are filled in; only one step goes in parts."""
-        assert not (layers_per_submit and (stamps or turns > 1)), "what goes in parts has no one begin and end"
-        self.bind(turns)
-        self.step.upload(turns)
+        """The same for so many steps, one after the other, whose inputs are filled in; only one step goes in parts.
+
+        `landing` is what the copies fill; it is asked for behind them.
+        """
+        assert not (layers_per_submit and (stamps or steps > 1)), "what goes in parts has no one begin and end"
+        if steps > len(self._bound):
+            self.bind(steps)
+        data, device = self.step.filled(steps), self.device
+        if native.CAN_REPLAY and not layers_per_submit:
+            each = [commands for _, commands in self._bound[:steps]]
+            return native.run(device.handle, self.step.buffer.handle, data, each, copies, stamps, landing)
+        device.write(self.step.buffer, data)
         encode = self.encode if native.CAN_REPLAY else self.encode_public
         cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
         *earlier, final = itertools.pairwise([*cuts, len(self.dispatches)])
         for first, last in earlier:
-            self.device.submit([encode(first, last, stamps)])
-        return self.device.submit([encode(*final, stamps, copies, turns)])
+            device.submit([encode(first, last, stamps)])
+        index = device.submit([encode(*final, stamps, copies, steps)])
+        if landing is not None:
+            landing.map()
+        return index
 
     def encode(
         self,
@@ -226,14 +239,14 @@ class Plan:
         last: int | None = None,
         stamps: Mapping[str, Any] | None = None,
         copies: Sequence[Copy] = (),
-        turns: int = 1,
+        steps: int = 1,
     ) -> Any:
         """A command buffer of the dispatches: one compute pass, replayed through raw handles.
 
         No checks and no allocation by dispatch; wgpu checks the whole at its end.
         """
-        each = (commands[first:last] for _, commands in self._bound[:turns])
-        return native.encode(self.device.handle, itertools.chain.from_iterable(each), copies, stamps)
+        each = [commands[first:last] for _, commands in self._bound[:steps]]
+        return native.encode(self.device.handle, each, copies, stamps)
 
     def encode_public(
         self,
@@ -241,12 +254,12 @@ class Plan:
         last: int | None = None,
         stamps: Mapping[str, Any] | None = None,
         copies: Sequence[Copy] = (),
-        turns: int = 1,
+        steps: int = 1,
     ) -> Any:
         """The same commands through wgpu-py's public API: the fallback, and what `encode` is held against."""
         encoder = self.device.handle.create_command_encoder()
         compute = encoder.begin_compute_pass(timestamp_writes=stamps)
-        for groups, _ in self._bound[:turns]:
+        for groups, _ in self._bound[:steps]:
             for dispatch, group in zip(self.dispatches[first:last], groups[first:last], strict=True):
                 compute.set_pipeline(dispatch.pipeline.handle)
                 compute.set_bind_group(0, group)
@@ -279,10 +292,11 @@ class Plan:
         each = [dispatch.cost(rows, outputs, spans) for dispatch in self.dispatches]
         return sum(nbytes for nbytes, _ in each), sum(flops for _, flops in each)
 
-    def part(self, name: str, rows: int, turn: int = 0) -> Slice:
-        """Where the first rows of an output of a turn lie."""
+    def part(self, name: str, rows: int, step: int = 0) -> Part:
+        """Where the first rows of an output of a step of a submit lie."""
         output = self.outputs[name]
-        return Slice(output.place.buffer, output.place.at(turn), rows * output.row_bytes)
+        place = output.place
+        return place.buffer.handle, place.offset + step * place.apart, rows * output.row_bytes
 
     def read(self, name: str, rows: int) -> npt.NDArray[Any]:
         """The first rows of an output, once the GPU is done."""
@@ -291,9 +305,9 @@ class Plan:
         return np.frombuffer(data, output.dtype).reshape(rows, *output.shape[1:])
 
 
-def _bind_group(device: Device, dispatch: Dispatch, turn: int) -> Any:
+def _bind_group(device: Device, dispatch: Dispatch, step: int) -> Any:
     entries = [
-        {"binding": n, "resource": {"buffer": s.buffer.handle, "offset": s.at(turn), "size": s.nbytes}}
+        {"binding": n, "resource": {"buffer": s.buffer.handle, "offset": s.at(step), "size": s.nbytes}}
         for n, s in sorted(dispatch.bound.items())
     ]
     with native.typed_errors(f"binding {dispatch.name}"):

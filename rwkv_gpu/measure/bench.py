@@ -112,7 +112,7 @@ def warm_up(runner: GpuRunner, work: Workload, steps: list[Batch]) -> Cost:
     nbytes = flops = 0
     for step in steps:
         plan = runner.plan_for(runner.prepare(step), OUTPUT[work.kind])
-        plan.bind(plan.step.turns)
+        plan.bind(plan.step.steps)
         cost = plan.cost(step.rows, len(step.outputs), spans(step))
         nbytes, flops = nbytes + cost[0], flops + cost[1]
     for step in (steps[0], steps[-1]):
@@ -146,7 +146,7 @@ def run(runner: GpuRunner, work: Workload, steps: list[Batch], look_ahead: int) 
             flights.append(runner.submit(batch, draws))
         else:
             plan = runner.plan_for(batch)
-            counts = len(batch.segments), len(batch.outputs), runner.layers_per_submit
+            counts = len(batch.segments), len(batch.outputs), runner.queue.layers_per_submit
             plan.run(batch.rows, batch.arrays(), *counts)
         while len(flights) > look_ahead:
             flights.popleft().wait()

@@ -99,12 +99,12 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     said = Workload("tg", limits.decode, 0, 1, 1)
 
     def cut(layers: int) -> float:
-        runner.layers_per_submit = layers
+        runner.queue.layers_per_submit = layers
         return pass_seconds(runner, said)
 
     chunk = tuner.setting("chunk size", min(512, longest), limits.chunks, prefill)
     layers = tuner.setting("layers per submit", 0, (1, 2, 4, 8, 16), cut)
-    runner.layers_per_submit = layers
+    runner.queue.layers_per_submit = layers
     most = runner.cache_config.look_ahead
     ahead = tuner.setting("look-ahead", most, (0, 1, 2, 3, 7, most), lambda n: pass_seconds(runner, said, n))
     return Found(tuner.tuning, chunk, layers, ahead, tuple(tuner.choices))

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from .vocabulary import PAGE
 
+Placement = tuple[tuple[int, ...], tuple[int, int] | None]  # the pages of a sequence, and `Segment.state`
+
 
 class Segment(NamedTuple):
     """Consecutive rows of a step that are the next tokens of one sequence."""
@@ -57,15 +59,17 @@ class Batch:
         *,
         every: bool = False,
         wanted: Sequence[bool] | None = None,
+        placements: Sequence[Placement] | None = None,
     ) -> "Batch":
-        """The next tokens of sequences, each (slot, start, ids).
+        """The next tokens of sequences, each (slot, start, ids), and where each lies if that is known.
 
         It asks for the last row of each, or of those that are `wanted`, or for every row.
         """
         ids: list[int] = []
         segments = []
-        for slot, start, tokens in sequences:
-            segments.append(Segment(len(ids), len(tokens), slot, start))
+        for number, (slot, start, tokens) in enumerate(sequences):
+            pages, state = ((), None) if placements is None else placements[number]
+            segments.append(Segment(len(ids), len(tokens), slot, start, pages, state))
             ids.extend(tokens)
         last = [segment.first + segment.count - 1 for segment in segments]
         outputs = range(len(ids)) if every else last if wanted is None else itertools.compress(last, wanted)
@@ -98,26 +102,31 @@ class Batch:
         )
         return Batch(self.ids, tuple(segments), self.outputs)
 
-    def pages(self) -> npt.NDArray[np.uint32]:
-        """The pages of each sequence, beyond its last zeros. [S, P]"""
-        most = max((len(segment.pages) for segment in self.segments), default=0)
-        rows = [segment.pages + (0,) * (most - len(segment.pages)) for segment in self.segments]
-        return np.array(rows, np.uint32).reshape(len(rows), most)
-
     def places(self) -> npt.NDArray[np.uint32]:
         """The position of each row in its sequence, and the row of all pages that holds it. [T, 2]"""
-        places = [(at, s.pages[at // PAGE] * PAGE + at % PAGE) for s in self.segments if s.pages for at in s.positions]
+        places: list[tuple[int, int]] = []
+        for _, count, _, start, pages, _ in self.segments:
+            if count == 1 and pages:
+                places.append((start, pages[start // PAGE] * PAGE + start % PAGE))
+            elif pages:
+                places.extend((at, pages[at // PAGE] * PAGE + at % PAGE) for at in range(start, start + count))
         return np.array(places, np.uint32).reshape(-1, 2)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What kernels read of it, by the names of a plan's inputs."""
-        segments = [(s.first, s.count, s.start, s.source, s.target) for s in self.segments]
-        row_segment = [number for number, s in enumerate(self.segments) for _ in s.positions]
+        segments, row_segment = [], []
+        most = max([len(segment.pages) for segment in self.segments], default=0)
+        tables = np.zeros((len(self.segments), most), np.uint32)
+        for number, (first, count, slot, start, pages, state) in enumerate(self.segments):
+            segments.append((first, count, start, *(state or (slot, slot))))
+            row_segment += [number] * count
+            if pages:
+                tables[number, : len(pages)] = pages
         return {
             "ids": self.ids,  # [T]
             "segments": np.array(segments, np.uint32).reshape(-1, 5),  # [S, 5]
             "row_segment": np.array(row_segment, np.uint32),  # [T]
             "output_rows": np.array(self.outputs, np.uint32),  # [R]
-            "pages": self.pages(),  # [S, P]
+            "pages": tables,  # [S, P], zeros beyond a sequence's own
             "places": self.places(),  # [T, 2]
         }

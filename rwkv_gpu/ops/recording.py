@@ -153,20 +153,20 @@ class Recording:
                 self.take(held)
                 held.record()
 
-    def finish(self, outputs: Mapping[str, Value], turns: int = 1, each: Sequence[str] = ()) -> Plan:
+    def finish(self, outputs: Mapping[str, Value], steps: int = 1, each: Sequence[str] = ()) -> Plan:
         """Memory for every value, bind groups for every step; `outputs` can be read after a run.
 
-        So many steps can take turns in a submit; each has the outputs that `each` names for itself. Where dispatches
+        So many steps can share a submit; each has the outputs that `each` names for itself. Where dispatches
         overlap, it is one: they would wait for those of the step before, which used their memory.
         """
         self.settle()
         device = self.device
         lives = lifetimes(self._steps, outputs.values())
         if not device.capabilities.software and any(life.overlapping for life in lives.values()):
-            turns = 1
+            steps = 1
         inputs = {name: (v.dtype, v.shape) for name, v in self._inputs.items()}
-        step_buffer = StepBuffer(device, inputs, self._max_rows, turns)
-        own: dict[Unplaced, Slice] = {outputs[name]: self._results(outputs[name], turns) for name in each}
+        step_buffer = StepBuffer(device, inputs, self._max_rows, steps)
+        own: dict[Unplaced, Slice] = {outputs[name]: self._results(outputs[name], steps) for name in each}
         lives = {value: life for value, life in lives.items() if value not in own}
         assignment = self._assigned(list(lives.values()))
         buffers = self.scratch.take(assignment.sizes)
@@ -197,10 +197,10 @@ class Recording:
         pipeline = self.device.pipeline(step.linked)
         return Dispatch(step.name, pipeline, bound, grid, *moved, step.picked, step.context_cost)
 
-    def _results(self, value: Value, turns: int) -> Slice:
-        """Memory for what each turn gives."""
+    def _results(self, value: Value, steps: int) -> Slice:
+        """Memory for what each step of a submit gives."""
         apart = -(-value.nbytes // ALIGN) * ALIGN
-        return Slice(self.device.buffer(turns * apart, "results"), 0, value.nbytes, apart)
+        return Slice(self.device.buffer(steps * apart, "results"), 0, value.nbytes, apart)
 
     def scratch_bytes(self, outputs: Iterable[Value]) -> int:
         """The memory that intermediates would take if the plan ended here."""

@@ -17,7 +17,7 @@ from rwkv_gpu.engine.device_sampling import SampledRow
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling import SamplingParams
-from rwkv_gpu.engine.step_result import Answer
+from rwkv_gpu.engine.step_result import StepResult
 from rwkv_gpu.ops.sampling import SAID
 from rwkv_gpu.ops.vocabulary import PAGE
 
@@ -37,9 +37,9 @@ class Later:
     chosen: np.ndarray
     runner: "Fake"
 
-    def wait(self) -> Answer:
+    def wait(self) -> StepResult:
         self.runner.under_way -= 1
-        return Answer(SampledRow.rows(self.chosen.tobytes(), len(self.chosen)), None)
+        return StepResult(SampledRow.rows(self.chosen.tobytes(), len(self.chosen)), None)
 
 
 class Fake:

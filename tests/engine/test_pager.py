@@ -5,8 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rwkv_gpu.engine.cache.pager import Pager, PageRequest
+from rwkv_gpu.engine.cache.pager import Pager
 from rwkv_gpu.errors import CacheFull, ContextFull
+from rwkv_gpu.ops.batch import Segment
 from rwkv_gpu.ops.vocabulary import PAGE
 
 PAGES, CONTEXT, SLOTS = 12, 5 * PAGE, 4
@@ -33,7 +34,7 @@ class Sequences(RuleBasedStateMachine):
     def step(self, steps):
         """Some sequences write on from anywhere in them."""
         wanted = [
-            PageRequest(slot, round(len(self.expected.get(slot, [])) * where), count)
+            Segment(0, count, slot, round(len(self.expected.get(slot, [])) * where))
             for slot, (where, count) in steps.items()
         ]
         before = self.pager.pool.free, [list(self.pager.table(slot)) for slot in range(SLOTS)]
@@ -116,18 +117,18 @@ TestSequences = Sequences.TestCase
 def test_a_full_context_and_a_full_pool_are_told_with_the_numbers():
     pager = Pager(3, CONTEXT)
     with pytest.raises(ContextFull, match="321 tokens does not fit the context of 320"):
-        pager.prepare([PageRequest(0, 0, CONTEXT + 1)])
-    pager.prepare([PageRequest(0, 0, 2 * PAGE)])
+        pager.prepare([Segment(0, CONTEXT + 1, 0, 0)])
+    pager.prepare([Segment(0, 2 * PAGE, 0, 0)])
     with pytest.raises(CacheFull, match="needs 2 pages of 64 tokens, but only 1 of 3 are free"):
-        pager.prepare([PageRequest(1, 0, PAGE + 1)])
-    pager.prepare([PageRequest(1, 0, PAGE)])
+        pager.prepare([Segment(0, PAGE + 1, 1, 0)])
+    pager.prepare([Segment(0, PAGE, 1, 0)])
 
 
 def test_a_fork_moves_nothing_until_one_side_writes():
     pager = Pager(4, CONTEXT)
-    pager.prepare([PageRequest(0, 0, PAGE + 5)])
+    pager.prepare([Segment(0, PAGE + 5, 0, 0)])
     share(pager, 0, 1, PAGE + 5)
     assert list(pager.table(1)) == list(pager.table(0))
-    [copy] = pager.prepare([PageRequest(0, PAGE + 5, 1), PageRequest(1, PAGE + 5, 1)])
+    [copy] = pager.prepare([Segment(0, 1, 0, PAGE + 5), Segment(0, 1, 1, PAGE + 5)])
     assert copy.source in pager.table(1) and copy.target in pager.table(0)
     assert pager.pool.free == 1

@@ -7,9 +7,9 @@ page is never written: whoever writes into it gets a copy first.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ...errors import CacheFull, ContextFull
-from ...ops.batch import Segment
 from ...ops.vocabulary import PAGE
 from .pool import PagePool
 
@@ -22,18 +22,16 @@ class Copy:
     target: int
 
 
-@dataclass(frozen=True)
-class PageRequest:
-    """Positions that a step writes: `count` from `start` on, of the sequence in a slot."""
+class Span(Protocol):
+    """Positions that a step writes of the sequence in a slot."""
 
-    slot: int
-    start: int
-    count: int
-
+    @property
+    def slot(self) -> int: ...
+    @property
+    def start(self) -> int: ...
     @property
     def end(self) -> int:
         """The length of the sequence after the step."""
-        return self.start + self.count
 
 
 class Pager:
@@ -53,7 +51,7 @@ class Pager:
         """Positions that a sequence has."""
         return self._lengths.get(slot, 0)
 
-    def prepare(self, wanted: Sequence[PageRequest | Segment]) -> list[Copy]:
+    def prepare(self, wanted: Sequence[Span]) -> list[Copy]:
         """Gives each sequence pages of its own for what a step writes; the copies must be made before it.
 
         What a sequence had from `start` on is forgotten. Raises before any page is taken where there are too few.
@@ -65,7 +63,7 @@ class Pager:
                     "shorten it, or load the model with a larger context"
                 )
         for want in wanted:
-            length = self.length(want.slot)
+            length = self._lengths.get(want.slot, 0)
             assert want.start <= length, f"slot {want.slot} has no position {want.start - 1}"
             if want.start < length:
                 self.truncate(want.slot, want.start)
@@ -75,7 +73,7 @@ class Pager:
                 f"the step needs {needed:,} pages of {PAGE} tokens, but only {self.pool.free:,} of "
                 f"{self.pool.pages:,} are free; end a sequence, or load the model with room for more"
             )
-        self._lengths.update((want.slot, want.end) for want in wanted)
+        self._lengths.update([(want.slot, want.end) for want in wanted])
         return [copy for want in growing for copy in self._grow(want)]
 
     def truncate(self, slot: int, length: int) -> None:
@@ -98,23 +96,23 @@ class Pager:
             self._tables[slot] = list(pages)
             self._lengths[slot] = length
 
-    def _has_room(self, want: PageRequest | Segment) -> bool:
+    def _has_room(self, want: Span) -> bool:
         """Whether all that a sequence writes goes into the page that it has begun, and nobody else holds."""
         table = self.table(want.slot)
         return len(table) * PAGE >= want.end and self.pool.holders(table[-1]) == 1
 
-    def _needed(self, wanted: Sequence[PageRequest | Segment]) -> int:
+    def _needed(self, wanted: Sequence[Span]) -> int:
         """Pages that the step takes: new ones, and copies of those that are shared and written into."""
         new = sum(_pages(want.end) - len(self.table(want.slot)) for want in wanted)
         writers = Counter(page for want in wanted for page in self._written(want))
         copies = sum(min(count, self.pool.holders(page) - 1) for page, count in writers.items())
         return new + copies
 
-    def _written(self, want: PageRequest | Segment) -> Sequence[int]:
+    def _written(self, want: Span) -> Sequence[int]:
         """The page that a sequence has begun and goes on writing into, if there is one."""
         return self.table(want.slot)[want.start // PAGE :][:1] if want.start % PAGE else ()
 
-    def _grow(self, want: PageRequest | Segment) -> list[Copy]:
+    def _grow(self, want: Span) -> list[Copy]:
         table = self._tables.setdefault(want.slot, [])
         copies = []
         for page in self._written(want):

@@ -5,11 +5,11 @@ beginning of others, without a byte moved.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...ops.batch import Batch
+from ...ops.batch import Batch, Placement, Segment
 from ...ops.vocabulary import PAGE
-from .pager import Copy, Pager, PageRequest
+from .pager import Copy, Pager, Span
 from .states import StatePages
 
 
@@ -35,24 +35,30 @@ class SequenceStore:
         """Whether a sequence can go back to any length, not only to where it has a state."""
         return self._states is None
 
-    def prepare(self, batch: Batch) -> Batch:
-        """The batch with a place for all that it writes; raises, before anything is taken, where there is too little.
+    def place(self, spans: Sequence[Span]) -> list[Placement]:
+        """Where each sequence lies that a step writes; raises CacheFull, before anything is taken, where it cannot.
 
-        What a sequence had from its first row on is forgotten.
+        What a sequence had from the start of its span on is forgotten.
         """
-        pages = states = None
-        if self._states is not None:
-            self._states.check([(s.slot, s.start) for s in batch.segments])
-        if self._pager is not None:
-            pager = self._pager
-            copies = pager.prepare(batch.segments)
-            if copies:
-                self._copy(copies)
-            pages = {s.slot: pager.table(s.slot) for s in batch.segments}
-        if self._states is not None:
-            advance = self._states.advance
-            states = {s.slot: advance(s.slot, s.start, s.end) for s in batch.segments}
-        return batch.placed(pages, states)
+        states, pager = self._states, self._pager
+        if states is not None:
+            states.check([(span.slot, span.start) for span in spans])
+        copies = pager.prepare(spans) if pager is not None else []
+        if copies:
+            self._copy(copies)
+        return [
+            (
+                () if pager is None else tuple(pager.table(span.slot)),
+                None if states is None else states.advance(span.slot, span.start, span.end),
+            )
+            for span in spans
+        ]
+
+    def prepare(self, batch: Batch) -> Batch:
+        """The same for a batch that is made already."""
+        placements = self.place(batch.segments)
+        placed = zip(batch.segments, placements, strict=True)
+        return replace(batch, segments=tuple(s._replace(pages=pages, state=state) for s, (pages, state) in placed))
 
     def length(self, slot: int) -> int:
         """Tokens that a sequence has come to."""
@@ -121,7 +127,7 @@ class SequenceStore:
         if self._states is not None:
             self._states.check([(slot, 0)])
         if length and self._pager is not None:
-            self._pager.prepare([PageRequest(slot, 0, length)])
+            self._pager.prepare([Segment(0, length, slot, 0)])
         if length and self._states is not None:
             self._states.advance(slot, 0, length)
 

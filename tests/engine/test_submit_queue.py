@@ -13,9 +13,9 @@ from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.errors import DeviceLost
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.bundle import PORTION, Pace
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
+from rwkv_gpu.gpu.submit_queue import PORTION, SubmitQueue
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.sampling import DRAW, SAID
@@ -48,37 +48,32 @@ def submitted(runner: GpuRunner, steps: range) -> list:
 
 
 def said(pending: list) -> list[list[int]]:
-    return [[chosen.sampled().token for chosen in one.wait().chosen] for one in pending]
+    return [[chosen.sampled().token for chosen in one.wait().rows] for one in pending]
 
 
-class Steady(Pace):
-    """So many at a time, however long they take."""
+def begin(runner: GpuRunner, look_ahead: int, *, busy: bool = True) -> list[int]:
+    """Forgets the sequences, has short steps share a submit, and notes from here on how many steps each has.
 
-    steps = enough = property(lambda self: self.most)
-
-
-class Quick(Pace):
-    """As many at a time as may be."""
-
-    steps = property(lambda self: self.most)
-
-
-def begin(runner: GpuRunner, pace: Pace) -> list[int]:
-    """Forgets the sequences, and notes from here on how many steps each submit has."""
+    A GPU that is `busy` has enough to do until a group is full.
+    """
     for slot in (0, 1):
         runner.store.forget(slot)
         runner.remember(slot, [], PARAMS)
-    runner._pace = pace
+    runner.queue = queue = SubmitQueue(runner.device, look_ahead)
+    queue.measured = lambda seconds: None
+    SubmitQueue.measured(queue, 1e-6)
+    if busy:
+        queue._under_way = 1000
     counts: list[int] = []
-    run_turns = Plan.run_turns
+    run_steps = Plan.run_steps
     for plan in runner._plans.values():
-        plan.run_turns = lambda turns, *rest, plan=plan: (counts.append(turns), run_turns(plan, turns, *rest))[1]
+        plan.run_steps = lambda steps, *rest, plan=plan: (counts.append(steps), run_steps(plan, steps, *rest))[1]
     return counts
 
 
 def test_steps_say_the_same_together_as_alone(runner):
     alone = [said(submitted(runner, range(at, at + 1)))[0] for at in range(STEPS)]
-    counts = begin(runner, Steady(look_ahead=7))
+    counts = begin(runner, 7)
     assert said(submitted(runner, range(STEPS))) == alone
     assert counts == [4, 4, 2]
     assert len({token for row in alone for token in row}) > 4
@@ -87,11 +82,11 @@ def test_steps_say_the_same_together_as_alone(runner):
 def test_a_state_is_read_after_all_that_was_held_back(runner):
     alone = said(submitted(runner, range(4)))
     want = runner.read_state(0)
-    begin(runner, Steady(look_ahead=7))
+    begin(runner, 7)
     pending = submitted(runner, range(3))
-    assert runner._bundle is not None and not runner._bundle.sent
+    assert not pending[-1].group.submitted
     half = runner.read_state(0)
-    assert runner._bundle.sent
+    assert pending[-1].group.submitted
     pending += submitted(runner, range(3, 4))
     got = runner.read_state(0)
     assert said(pending) == alone
@@ -105,16 +100,16 @@ def test_steps_whose_dispatches_overlap_go_alone_but_in_software(adapter, softwa
     device.capabilities = replace(device.capabilities, software=software)
     with GGUFFile.open(builtin_model()) as file:  # r, k, v and the first halves of LoRAs have formats of their own
         runner = GpuRunner(device, file, load_model(file), slots=2, chunk_size=2, look_ahead=STEPS)
-    begin(runner, Steady(look_ahead=STEPS))
+    begin(runner, STEPS)
     pending = submitted(runner, range(4))
-    assert runner._bundle.steps == (4 if software else 1)
+    assert [one.group.steps for one in pending] == ([4] * 4 if software else [1] * 4)
     said(pending)
     runner.close()
 
 
 def test_what_is_held_back_is_lost_with_the_device(runner):
     said(submitted(runner, range(1)))
-    begin(runner, Steady(look_ahead=7))
+    begin(runner, 7)
     [pending] = submitted(runner, range(1))
     runner.close()
     with pytest.raises(DeviceLost):
@@ -123,24 +118,52 @@ def test_what_is_held_back_is_lost_with_the_device(runner):
 
 def test_an_idle_gpu_is_given_what_there_is(runner):
     said(submitted(runner, range(1)))
-    counts = begin(runner, Quick(look_ahead=7))
+    counts = begin(runner, 7, busy=False)
     said(submitted(runner, range(STEPS)))
     assert counts == [1, 1, 2, 4, 2]
 
 
-def test_slow_steps_go_one_by_one(monkeypatch):
-    now = 100.0
-    monkeypatch.setattr("time.perf_counter", lambda: now)
-    pace = Pace(look_ahead=7)
-    pace.turns = 4
-    assert (pace.steps, pace.ahead) == (1, 2)  # nothing is known yet
-    for part, steps in ((0.7, 1), (2.5, 2), (3.5, 3), (100, 4), (0.1, 1)):
-        begun, now = now, now + PORTION / part
-        pace.arrived(begun, 1)
-        assert (pace.steps, pace.ahead) == (steps, max(2, 2 * steps - 1))
-    pace.arrived(now - 5 * PORTION, 1)  # submitted long ago, but it had to wait for others
-    assert pace.steps == 4
-    pace.turns = 1
-    assert (pace.steps, pace.ahead) == (1, 2)  # dispatches of such a plan overlap
-    pace.turns, pace.look_ahead = 4, 1
-    assert (pace.steps, pace.ahead) == (1, 1)
+def test_slow_steps_go_one_by_one(runner):
+    queue = SubmitQueue(runner.device, look_ahead=7)
+    queue._room = 4
+    assert (queue.steps_per_submit, queue.ahead) == (1, 2)  # nothing is known yet
+    for part, steps in ((0.7, 1), (2.5, 2), (3.5, 3), (100, 4), (0.1, 1), (100, 4)):
+        queue.measured(PORTION / part)
+        assert (queue.steps_per_submit, queue.ahead) == (steps, max(2, 2 * steps - 1))
+    queue._room = 1
+    queue.pace()
+    assert (queue.steps_per_submit, queue.ahead) == (1, 2)  # dispatches of such a plan overlap
+    queue._room = 4
+    queue.pace(look_ahead=1)
+    assert (queue.steps_per_submit, queue.ahead) == (1, 1)
+
+
+def test_a_step_that_waited_for_others_is_timed_without_its_wait(runner, monkeypatch):
+    said(submitted(runner, range(1)))
+    begin(runner, 7)
+    seen: list[float] = []
+    runner.queue.measured = seen.append
+    now = iter([10.0, 10.5, 11.0, 14.0])  # two submits, then the results of each
+    monkeypatch.setattr("rwkv_gpu.gpu.submit_queue.time.perf_counter", lambda: next(now))
+    first, second = submitted(runner, range(4)), submitted(runner, range(4, 8))
+    said(first + second)
+    assert seen == [(11.0 - 10.0) / 4, (14.0 - 11.0) / 4]
+
+
+def test_memory_that_results_land_in_is_used_again(runner):
+    for at in range(STEPS):
+        said(submitted(runner, range(at, at + 1)))
+    assert len(runner.queue._landings) == 1
+
+
+def test_steps_of_two_plans_are_submitted_in_the_order_in_which_they_came(runner):
+    alone = said(submitted(runner, range(4)))
+    begin(runner, 7)
+    pending = submitted(runner, range(2))
+    batch = runner.prepare(Batch.of([(0, 2, [SAID | 0])]))
+    row = draw_row(PARAMS, 0, 0)
+    row["number"] = row["tokens"] = 2
+    single = runner.submit(batch, SamplingInputs(np.array([row], DRAW)))
+    assert pending[-1].group.submitted and single.group is not pending[-1].group
+    assert said(pending) == alone[:2]
+    assert said([single]) == [alone[2][:1]]

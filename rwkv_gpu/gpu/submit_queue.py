@@ -1,0 +1,162 @@
+"""Steps on their way to the GPU and back: filled in one by one, submitted several at a time, read when they are done.
+
+Every submit leaves a fast GPU idle for 25 to 80 µs, so short steps share one. Results come back through a ring of
+mappable buffers, each waited for by the number of its own submit: the GPU goes on with what was submitted later.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import wgpu
+
+from ..errors import DeviceLost
+from . import native
+from .device import Device
+from .plan import Part, Plan
+from .trace import Trace
+
+PORTION = 0.008  # seconds of work that are submitted at a time: tokens become known in such portions
+
+
+def most_steps(look_ahead: int) -> int:
+    """Steps of one submit at most: while the GPU computes one group, the next is filled in."""
+    return max(1, (look_ahead + 1) // 2)
+
+
+class StepGroup:
+    """Steps of one plan that share a submit, and their results."""
+
+    __slots__ = ("data", "ends", "index", "landing", "parts", "plan", "queue", "steps", "submitted")
+
+    def __init__(self, queue: "SubmitQueue", plan: Plan) -> None:
+        self.queue = queue
+        self.plan = plan
+        self.steps = 0
+        self.parts: list[Part] = []
+        self.ends = [0]  # in bytes, of the results of each step
+        self.submitted = 0.0  # when; 0 until then
+        self.index = 0  # of its submit
+        self.landing: native.Landing | None = None
+        self.data: bytes | None = None
+
+    def wait(self, step: int) -> bytes:
+        """The results of a step, once all of the group are done."""
+        if self.data is None:
+            self.data = self.queue.collect(self)
+        return self.data[self.ends[step] : self.ends[step + 1]]
+
+
+class SubmitQueue:
+    """Decides how many steps go into a submit, by how long they take, and owns them until their results are read."""
+
+    def __init__(self, device: Device, look_ahead: int, layers_per_submit: int = 0) -> None:
+        self.trace: Trace | None = None  # to see when steps begin and end
+        self._device = device
+        self.layers_per_submit = layers_per_submit
+        self._filling: StepGroup | None = None
+        self._landings: list[native.Landing] = []  # all, also those nobody waits for: their callbacks may yet be called
+        self._free: list[native.Landing] = []
+        self._step_seconds = math.inf
+        self._arrived = 0.0  # when results came in last
+        self._under_way = 0  # steps
+        self._room = 1  # steps that the plan in use has buffers for
+        self.look_ahead = look_ahead  # steps that may be under way at a time
+        self.steps_per_submit = 1
+        self.ahead = 0  # steps under way that keep the GPU busy: more make nothing faster
+        self.pace()
+
+    def pace(self, look_ahead: int | None = None) -> None:
+        """Steps of a submit, and steps under way, that suit how long a step takes; `look_ahead` limits both."""
+        self.look_ahead = self.look_ahead if look_ahead is None else look_ahead
+        most = min(self._room, most_steps(self.look_ahead))
+        self.steps_per_submit = max(1, min(most, int(PORTION / max(self._step_seconds, 1e-9))))
+        self.ahead = min(self.look_ahead, max(2, 2 * self.steps_per_submit - 1))
+
+    def add(
+        self,
+        plan: Plan,
+        counts: tuple[int, int, int],
+        inputs: Mapping[str, Any],
+        outputs: Sequence[tuple[str, int]],
+        *,
+        at_once: bool = False,
+    ) -> tuple[StepGroup, int]:
+        """One more step of a plan, by its rows, segments and outputs; gives its group and its number in it.
+
+        `outputs` names what is read back, and how many rows of it. The group is submitted when it is full, when the GPU
+        would run dry, `at_once`, or before anything else is queued.
+        """
+        group = self._filling
+        if group is None or group.plan is not plan:
+            self._device.flush()
+            if self._room != plan.step.steps:
+                self._room = plan.step.steps
+                self.pace()
+            group = self._filling = StepGroup(self, plan)
+            self._device.defer(self.flush)
+        step = group.steps
+        rows, segments, picked = counts
+        plan.step.fill(step, rows, inputs, segments, picked)
+        nbytes = 0
+        for name, count in outputs:
+            part = plan.part(name, count, step)
+            group.parts.append(part)
+            nbytes += part[2]
+        group.ends.append(group.ends[-1] + nbytes)
+        group.steps = step + 1
+        if at_once or self.layers_per_submit or step + 1 >= min(self.steps_per_submit, self._under_way):
+            self._device.flush()
+        return group, step
+
+    def flush(self) -> None:
+        """Submits what is filled in. Called through `Device.flush`."""
+        group, self._filling = self._filling, None
+        if group is None:
+            return
+        nbytes = group.ends[-1]
+        landing = self._landing(nbytes)
+        landing.expected = nbytes
+        copies, at = [], 0
+        for source, offset, size in group.parts:
+            copies.append((source, offset, landing.buffer, at, size))
+            at += size
+        stamps = None if self.trace is None else self.trace.next()
+        begun = time.perf_counter()
+        group.index = group.plan.run_steps(group.steps, self.layers_per_submit, stamps, copies, landing)
+        group.landing, group.submitted = landing, begun
+        self._under_way += group.steps
+
+    def collect(self, group: StepGroup) -> bytes:
+        """The results of a group, once it is done."""
+        device = self._device
+        device.flush()
+        if group.landing is None or device.closed:  # wgpu would end the process when results are read
+            raise DeviceLost("the GPU was closed while steps were under way; load the model again")
+        try:
+            data = group.landing.take(group.index)
+        finally:
+            self._under_way -= group.steps
+        self._free.append(group.landing)
+        now = time.perf_counter()
+        self.measured((now - max(group.submitted, self._arrived)) / group.steps)
+        self._arrived = now
+        return data
+
+    def measured(self, seconds: float) -> None:
+        """A step was seen to take so long."""
+        self._step_seconds = seconds
+        self.pace()
+
+    def _landing(self, nbytes: int) -> "native.Landing":
+        """A buffer of the ring that is free and large enough, or a new one."""
+        for at, landing in enumerate(self._free):
+            if landing.nbytes >= nbytes:
+                return self._free.pop(at)
+        size = max(4096, 1 << (nbytes - 1).bit_length())
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        with native.typed_errors("reading results back"):
+            handle: Any = self._device.handle.create_buffer(size=size, usage=usage)
+        self._landings.append(native.Landing(self._device.handle, handle, size))
+        return self._landings[-1]

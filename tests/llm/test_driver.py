@@ -30,6 +30,8 @@ class Letters:
 class Alphabet:
     """An engine that says a, b, c ... to everybody, a letter a step, each of which takes a while."""
 
+    compile_seconds = 0.0
+
     def __init__(self, pause=0.0, breaks_after=None):
         self.pause, self.breaks_after = pause, breaks_after
         self.running, self.said, self.ended, self.steps, self.number = {}, {}, {}, 0, 0

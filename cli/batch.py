@@ -134,7 +134,7 @@ def answer(llm: LLM, text: str, job: Job) -> Line:
 def _continued(llm: LLM, prompt: object, settings: dict[str, Any]) -> Completion:
     if not isinstance(prompt, str):
         raise BadInput(f"prompt is a {type(prompt).__name__}; it must be a text")
-    return llm.generate(prompt, **settings)
+    return llm.stream(prompt, **settings).wait()
 
 
 def _replied(llm: LLM, line: Line, settings: dict[str, Any], job: Job) -> Completion:

@@ -13,7 +13,7 @@ from ..text.template import ChatTemplate
 from . import session
 from .backend import Backend
 from .chat_format import ChatFormat, ChatPrompt, Message
-from .completion import TALKING, Completion, Settings, form, sampling
+from .completion import TALKING, Completion, Settings, form, own_names, sampling
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
 from .session import SavedChat, SavedSession
 from .transcript import Transcript
@@ -48,9 +48,14 @@ class Chat:
         self._open: weakref.ref[Reading] | None = None
         self._asking: object = None  # the question that is being answered
         self.think = truth("think", think)
-        self.settings: Settings = {**TALKING, **(settings or {})}
+        self.settings: Settings = {**TALKING, **own_names(settings or {})}  # type: ignore[typeddict-item]
         sampling(None, {}, self.settings)
         form(self.settings)
+
+    def __repr__(self) -> str:
+        """How many messages it has."""
+        count = len(self._messages)
+        return f"<Chat: {count} message{'' if count == 1 else 's'}>"
 
     @property
     def messages(self) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from ..text.grammar import Form
 from ..text.tokenizer import Tokenizer
-from .completion import TALKING, Completion, Event, form, sampling
+from .completion import TALKING, Completion, Event, form, sampling, seeded
 from .validate import truth
 
 Json = dict[str, Any]
@@ -21,8 +21,8 @@ MOST = 128  # answers to one question, as OpenAI's API has it
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What is asked for beside the messages."""
+class RequestFields:
+    """The fields of a request beside its messages."""
 
     params: SamplingParams
     form: Form | None
@@ -32,34 +32,47 @@ class Wishes:
     model: str | None
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> "Wishes":
+    def read(cls, given: Mapping[str, Any]) -> "RequestFields":
         """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None is not given."""
         rest = settings_of(given)
-        n, options = rest.pop("n", 1), rest.pop("stream_options", {})
-        logprobs, top, model = rest.pop("logprobs", False), rest.pop("top_logprobs", 0), rest.pop("model", None)
-        if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST:
-            raise BadInput(f"n is {n!r}; it must be a whole number from 1 to {MOST}")
-        if not isinstance(options, Mapping):
-            raise BadInput(f"stream_options is {options!r}; it must be a mapping, such as {{'include_usage': True}}")
-        usage = truth("stream_options.include_usage", options.get("include_usage"))
+        n, usage, model = common_fields(rest)
+        logprobs, top = rest.pop("logprobs", False), rest.pop("top_logprobs", 0)
         if not isinstance(logprobs, bool):
             raise BadInput(f"logprobs is {logprobs!r}; it must be true or false, and top_logprobs a number")
         if top and not logprobs:
             raise BadInput(f"top_logprobs is {top!r}, but logprobs is not true; set both")
         params = sampling(None, TALKING, {**rest, "logprobs": top})
-        return cls(params, form(rest), n, logprobs, bool(usage), model)
+        return cls(params, form(rest), n, logprobs, usage, model)
 
     def params_of(self, index: int) -> SamplingParams:
         """Each of several answers has a seed of its own."""
-        seed = self.params.seed
-        return self.params if seed is None or not index else sampling(self.params, {}, {"seed": seed + index})
+        return seeded(self.params, index)
+
+
+def common_fields(rest: dict[str, Any]) -> tuple[int, bool, str | None]:
+    """Takes n, whether a stream ends with the usage, and model out of the fields of a request."""
+    n, options, model = rest.pop("n", 1), rest.pop("stream_options", {}), rest.pop("model", None)
+    user = rest.pop("user", None)  # of no effect here: it names a customer of a service
+    if not (user is None or isinstance(user, str)):
+        raise BadInput(f"user is {user!r}; it must be a string")
+    if not isinstance(options, Mapping):
+        raise BadInput(f"stream_options is {options!r}; it must be a mapping, such as {{'include_usage': True}}")
+    usage = truth("stream_options.include_usage", options.get("include_usage"))
+    return answers(n), bool(usage), model
+
+
+def answers(n: Any) -> int:
+    """How many answers a prompt gets."""
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST:
+        raise BadInput(f"n is {n!r}; it must be a whole number from 1 to {MOST}")
+    return n
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One reply on its way: what all its dicts have in common."""
+    """One reply: what all its dicts have in common."""
 
-    wishes: Wishes
+    fields: RequestFields
     tokenizer: Tokenizer
     model: str
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
@@ -81,7 +94,7 @@ class Reply:
     def chunks(self, index: int, event: Event) -> Iterator[Json]:
         """What an event adds; nothing where it shows nothing."""
         name = "reasoning_content" if event.thinking else "content"
-        if event.text or (self.wishes.logprobs and event.token is not None):
+        if event.text or (self.fields.logprobs and event.token is not None):
             yield self._chunk(index, {name: event.text} if event.text else {}, None, [event])
 
     def closing(self, index: int, completion: Completion) -> Json:
@@ -90,11 +103,11 @@ class Reply:
 
     def last(self, completions: Sequence[Completion]) -> Iterator[Json]:
         """The usage, where it was asked for."""
-        if self.wishes.usage:
+        if self.fields.usage:
             yield {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(completions)}
 
     def _head(self, kind: str) -> Json:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.wishes.model or self.model}
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.fields.model or self.model}
 
     def _choice(self, index: int, completion: Completion, events: Sequence[Event]) -> Json:
         message = {"role": "assistant", "content": completion.text}
@@ -112,7 +125,7 @@ class Reply:
         return {**self._head("chat.completion.chunk"), "choices": [choice]}
 
     def _logprobs(self, events: Sequence[Event]) -> Json | None:
-        if not self.wishes.logprobs or not events:
+        if not self.fields.logprobs or not events:
             return None
         told = [
             {**self._token(event.token, event.logprob), "top_logprobs": [self._token(*one) for one in event.top]}

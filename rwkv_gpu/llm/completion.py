@@ -1,10 +1,10 @@
-"""What a generation gives: its events one by one, and the whole with what it took. Data only."""
+"""What a generation gives: its events one by one, and the whole with what it took; and its settings. Data only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict
 
-from ..engine.sampling_params import SamplingParams
+from ..engine.sampling_params import SPANS, SamplingParams
 from ..errors import BadInput
 from ..text.grammar import Form
 
@@ -43,15 +43,24 @@ class Stats:
         return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds and self.new_tokens > 1 else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Completion:
-    """What a model said."""
+    """What a model generated."""
 
     text: str
     tokens: tuple[int, ...]
     finish_reason: Reason  # stop, length or abort; running while more may come
     stats: Stats
     reasoning: str = ""  # what it thought before, in a chat
+
+    @property
+    def truncated(self) -> bool:
+        """Whether `max_tokens` or the context cut it, before the model, a stop string or a form ended it."""
+        return self.finish_reason == "length"
+
+    def __repr__(self) -> str:
+        """The beginning of its text, and how it ended."""
+        return f"Completion({shorten(self.text)}, tokens={len(self.tokens)}, finish_reason={self.finish_reason!r})"
 
 
 class Settings(TypedDict, total=False):
@@ -77,6 +86,7 @@ class Settings(TypedDict, total=False):
     mirostat_tau: float
     mirostat_eta: float
     logit_bias: Mapping[int, float]
+    logits_processors: Any  # a function of token ids and logits, or several
     seed: int | None
     max_tokens: int
     stop: Any  # a string, or several
@@ -85,32 +95,79 @@ class Settings(TypedDict, total=False):
     schema: str | bool | Mapping[str, Any] | None  # a JSON schema, or True for any JSON
     regex: str | None
     grammar: str | None  # Lark's, or GBNF's with `root ::=`
+    # The same by the names of others: see ALIASES.
+    temp: float
+    max_new_tokens: int
+    n_predict: int
+    repeat_penalty: float
+    repeat_last_n: int
+    repetition_context_size: int
+    stop_token_ids: Any
+    logits_processor: Any
 
 
-GREEDY: Settings = {"temperature": 0.0, "max_tokens": 128}  # where nothing is said
-TALKING: Settings = {"temperature": 0.8, "top_p": 0.9, "max_tokens": 2048}  # the same in a chat
-
+GREEDY: Settings = {"temperature": 0.0, "max_tokens": 128}  # the defaults
+TALKING: Settings = {"temperature": 0.8, "top_p": 0.9, "max_tokens": 2048}  # those of a chat
 
 FORMS = ("schema", "regex", "grammar")
+ALIASES = {
+    "temp": "temperature",  # mlx-lm, llama.cpp
+    "max_new_tokens": "max_tokens",  # transformers
+    "n_predict": "max_tokens",  # llama.cpp
+    "repeat_penalty": "repetition_penalty",  # llama-cpp-python
+    "repeat_last_n": "penalty_last_n",  # llama.cpp
+    "repetition_context_size": "penalty_last_n",  # mlx-lm
+    "stop_token_ids": "stop_ids",  # vLLM
+    "logits_processor": "logits_processors",  # llama-cpp-python
+}
+KNOWN = tuple(name for name in Settings.__annotations__ if name not in ALIASES)
+# Values that others have for what is None, 0 or the most here.
+ENDLESS = SPANS["max_tokens"].high
+SAME = {("top_k", -1): 0, ("seed", -1): None, ("max_tokens", -1): ENDLESS, ("max_tokens", None): ENDLESS}
+
+
+def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by our names and values, whichever of the known ones they were given by."""
+    own: dict[str, Any] = {}
+    for name, value in settings.items():
+        ours = ALIASES.get(name, name)
+        if ours in own:
+            raise BadInput(f"{ours} is given twice, also as {name}; give it once")
+        plain = value is None or type(value) is int
+        own[ours] = SAME.get((ours, value), value) if plain else value
+    return own
 
 
 def form(settings: Mapping[str, Any]) -> Form | None:
     """The form that answers must have, if one is given."""
+    settings = own_names(settings)
     return Form.of(**{name: settings[name] for name in FORMS if name in settings})
 
 
 def sampling(params: SamplingParams | None, defaults: Settings, settings: Mapping[str, Any]) -> SamplingParams:
     """The given params, or else the defaults, with these settings changed. BadInput names a field that is wrong."""
+    settings = own_names(settings)
     if params is None:
-        settings = {**defaults, **settings}
+        settings = {**own_names(defaults), **settings}
     settings = {name: value for name, value in settings.items() if name not in FORMS}
-    unknown = settings.keys() - Settings.__annotations__.keys()
+    unknown = settings.keys() - set(KNOWN)
     if unknown:
-        known = ", ".join(Settings.__annotations__)
-        raise BadInput(f"{min(unknown)} is no setting; known: {known}")
+        raise BadInput(f"{min(unknown)} is no setting; known: {', '.join(KNOWN)}")
     if params is None:
         return SamplingParams(**settings)
     if not isinstance(params, SamplingParams):
         raise BadInput(f"params is a {type(params).__name__}; it must be SamplingParams")
-    given = {name: getattr(params, name) for name in Settings.__annotations__ if name not in FORMS}
+    given = {name: getattr(params, name) for name in KNOWN if name not in FORMS}
     return SamplingParams(**{**given, **settings})
+
+
+def seeded(params: SamplingParams, index: int) -> SamplingParams:
+    """For one of several answers to one prompt: each has a seed of its own."""
+    if params.seed is None or not index:
+        return params
+    return replace(params, seed=(params.seed + index) % (1 << 64))
+
+
+def shorten(text: str, most: int = 60) -> str:
+    """The beginning of a text, quoted."""
+    return repr(text if len(text) <= most else text[: most - 1] + "…")

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ..engine.request import Request
 from .answer import Answer, End, Fed, Item
-from .completion import Completion, Event, Reason
+from .completion import Completion, Event, Reason, shorten
 from .driver import Driver, wait
 from .reader import Reader
 from .validate import called
@@ -53,6 +53,11 @@ class Reading:
         tokens = tuple(event.token for event in self.events if event.token is not None)
         text, thoughts = ("".join(e.text for e in self.events if e.thinking is thinking) for thinking in (False, True))
         return Completion(text, tokens, self._reason, self._answer.stats(len(tokens)), thoughts.strip())
+
+    def __repr__(self) -> str:
+        """How far it is."""
+        done = self.completion
+        return f"<{type(self).__name__} {done.finish_reason}: {len(done.tokens)} tokens, {shorten(done.text)}>"
 
     def close(self) -> None:
         """Cancels what is not yet read. Harmless after the end, and from any thread."""

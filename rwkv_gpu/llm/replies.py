@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from ..engine.request import Request
 from .backend import Backend
-from .chat_completion import Json, Reply, Wishes, in_turns
+from .chat_completion import Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
 from .completion import Completion
 from .generation import AsyncGeneration, Generation, Reading
@@ -35,20 +35,20 @@ def ask(
     given: Mapping[str, Any],
 ) -> Replying[R]:
     """Asks for an answer to messages. Earlier answers among them keep their token ids."""
-    wishes = Wishes.read(given)
-    wishes.params.check_vocabulary(llm.vocab_size)
+    fields = RequestFields.read(given)
+    fields.params.check_vocabulary(llm.vocab_size)
     chat_format = llm.chat_format
     asked = chat_format.prompt(messages, [*llm._recent], think)
     Request(asked.transcript.ids).check(llm.vocab_size, llm.context)
     answers = []
-    for index in range(wishes.n):
-        params = wishes.params_of(index)
+    for index in range(fields.n):
+        params = fields.params_of(index)
         request, reader = (
-            chat_format.request(asked, params, wishes.form),
-            chat_format.reader(asked, params, wishes.form),
+            chat_format.request(asked, params, fields.form),
+            chat_format.reader(asked, params, fields.form),
         )
         answers.append(llm._read(reading, request, reader, on_end=partial(_remember, llm, asked)))
-    return Replying(Reply(wishes, llm.tokenizer, llm.info.name), answers)
+    return Replying(Reply(fields, llm.tokenizer, llm.info.name), answers)
 
 
 def whole(asked: Replying[Generation]) -> Json:

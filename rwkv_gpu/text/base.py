@@ -25,6 +25,10 @@ class BaseTokenizer(ABC):
         self.stop_ids = vocabulary.stop_ids
         self._special = SpecialTokens(vocabulary, self._special_text)
 
+    def __repr__(self) -> str:
+        """Its kind and size."""
+        return f"<{type(self).__name__}: {self.vocab_size:,} tokens>"
+
     @abstractmethod
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:
         """The ids of `text`, which holds no special token. `opening`: nothing or a special token stands before it."""

@@ -59,6 +59,10 @@ class ChatTemplate:
         self._sandbox.globals["strftime_now"] = self._strftime
         self._template = self._compile()
 
+    def __repr__(self) -> str:
+        """The beginning of its source."""
+        return f"<ChatTemplate {self.source[:40]!r}, {len(self.source):,} characters>"
+
     @classmethod
     def from_metadata(
         cls, metadata: Mapping[str, Any], *, name: str | None = None, limits: Limits | None = None

@@ -1,0 +1,199 @@
+"""The methods of a model that continue texts: one or many, whole or event by event, in plain Python or in asyncio."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar, Unpack, overload
+
+from ..engine.sampling_params import SamplingParams
+from ..errors import BadInput
+from . import validate
+from .batches import await_all, grouped, wait_all
+from .chat_completion import answers
+from .completion import GREEDY, Completion, Settings, form, sampling, seeded
+from .generation import AsyncGeneration, Generation, OnPrompt, Reading
+from .open_model import Asked, OpenModel, Prompt, Truncate, is_several, prompts_of
+
+R = TypeVar("R", bound=Reading)
+
+
+class GenerateMethods(OpenModel):
+    """`generate`, `stream`, `generate_batch`; for asyncio with an a before each."""
+
+    @overload
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        n: None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> Completion: ...
+    @overload
+    def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        n: int,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> list[Completion]: ...
+    @overload
+    def generate(
+        self,
+        prompt: list[str] | list[list[int]],
+        params: SamplingParams | None = None,
+        *,
+        n: None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> list[Completion]: ...
+    def generate(
+        self,
+        prompt: Prompt | list[str] | list[list[int]],
+        params: SamplingParams | None = None,
+        *,
+        n: int | None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> Completion | list[Completion] | list[list[Completion]]:
+        """Continues a prompt until the model ends it, a stop string is met, or `max_tokens` are generated.
+
+        A list of prompts gives a list of completions, computed together. `n` asks for so many answers to each prompt,
+        and gives a list of them; with a seed, the next ones have the next seeds.
+        `settings` are fields of SamplingParams; the default is greedy. `schema`, `regex` or `grammar` constrain the
+        answer. A prompt that is longer than the context is refused, or loses its beginning where `truncate` is "left".
+        """
+        if n is None and not is_several(prompt):
+            return self.stream(prompt, params, truncate=truncate, **settings).wait()  # type: ignore[arg-type]
+        asked = self._asked(
+            prompts_of("prompt", prompt), "prompt", 1 if n is None else answers(n), params, settings, truncate
+        )
+        done = wait_all(partial(self._begin_asked, Generation), asked, self.info.sequences)
+        return _by_prompt(done, n, is_several(prompt))
+
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        on_prompt: OnPrompt | None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> Generation:
+        """The same event by event. `on_prompt` is told how many tokens of the prompt were fed, and how many it has."""
+        return self._start(Generation, prompt, params, settings, truncate, on_prompt)
+
+    @overload
+    async def agenerate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        n: None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> Completion: ...
+    @overload
+    async def agenerate(
+        self,
+        prompt: list[str] | list[list[int]],
+        params: SamplingParams | None = None,
+        *,
+        n: None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> list[Completion]: ...
+    @overload
+    async def agenerate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        n: int,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> list[Completion]: ...
+    async def agenerate(
+        self,
+        prompt: Prompt | list[str] | list[list[int]],
+        params: SamplingParams | None = None,
+        *,
+        n: int | None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> Completion | list[Completion] | list[list[Completion]]:
+        """`generate` for asyncio."""
+        if n is None and not is_several(prompt):
+            return await self.astream(prompt, params, truncate=truncate, **settings).wait()  # type: ignore[arg-type]
+        asked = self._asked(
+            prompts_of("prompt", prompt), "prompt", 1 if n is None else answers(n), params, settings, truncate
+        )
+        done = await await_all(partial(self._begin_asked, AsyncGeneration), asked, self.info.sequences)
+        return _by_prompt(done, n, is_several(prompt))
+
+    def astream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        on_prompt: OnPrompt | None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> AsyncGeneration:
+        """`stream` for asyncio: `async for event in llm.astream("The sea")`."""
+        return self._start(AsyncGeneration, prompt, params, settings, truncate, on_prompt)
+
+    def generate_batch(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+        truncate: Truncate | None = None,
+        **settings: Unpack[Settings],
+    ) -> list[Completion]:
+        """Continues many prompts, as many at a time as the model was loaded for. `progress`: how many are done."""
+        if isinstance(prompts, str):
+            raise BadInput("prompts is one text; give a list of them, or call generate")
+        validate.called("progress", progress)
+        every = validate.several("prompts", prompts, "prompts")
+        asked = self._asked(every, "prompt", 1, params, settings, truncate)
+        return wait_all(partial(self._begin_asked, Generation), asked, self.info.sequences, progress)
+
+    def _start(
+        self,
+        reading: type[R],
+        prompt: Prompt,
+        params: SamplingParams | None,
+        settings: Mapping[str, Any],
+        truncate: Truncate | None,
+        on_prompt: OnPrompt | None,
+    ) -> R:
+        [asked] = self._asked([prompt], "prompt", 1, params, settings, truncate)
+        return self._begin_asked(reading, asked, on_prompt=on_prompt)
+
+    def _asked(
+        self,
+        prompts: Sequence[Prompt],
+        name: str,
+        n: int,
+        params: SamplingParams | None,
+        settings: Mapping[str, Any],
+        truncate: Truncate | None,
+    ) -> list[Asked]:
+        """Checks what is asked for, before any of it is begun: n answers to each prompt."""
+        params, shape = sampling(params, GREEDY, settings), form(settings)
+        params.check_vocabulary(self.vocab_size)
+        every = [self._ids(prompt, truncate, params.max_tokens, name=name) for prompt in prompts]
+        return [Asked(ids, seeded(params, index), shape) for ids in every for index in range(n)]
+
+
+def _by_prompt(
+    done: list[Completion], n: int | None, several: bool
+) -> Completion | list[Completion] | list[list[Completion]]:
+    """Answers as they were asked for: of one prompt or of several, one of each or n."""
+    if n is None:
+        return done if several else done[0]
+    return grouped(done, n) if several else done

@@ -1,0 +1,162 @@
+"""A model that is open: its tokenizer, its engine's driver, and how a prompt becomes a request."""
+
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self, TypeVar
+
+import numpy as np
+
+from ..engine.engine import Engine
+from ..engine.request import Request
+from ..engine.sampling_params import SamplingParams
+from ..errors import BadInput
+from ..text.grammar import Form, Grammars, pool_of
+from ..text.template import ChatTemplate
+from ..text.tokenizer import Tokenizer
+from . import validate
+from .chat_format import ChatFormat, budget, closing
+from .driver import Driver
+from .generation import OnPrompt, Reading
+from .info import Info
+from .model_file import ModelFile
+from .reader import Ends, Reader
+from .transcript import Transcript
+
+Prompt = str | Sequence[int]
+Prompts = Prompt | Sequence[str] | Sequence[Sequence[int]]
+Messages = Sequence[Mapping[str, object]]
+Truncate = Literal["left"]
+R = TypeVar("R", bound=Reading)
+AT_EXIT = 1.0  # seconds that the end of a program waits for a step of a model that nobody closed
+RECENT = 32  # whose ids are remembered for prompts that go on with them
+
+
+class Asked(NamedTuple):
+    """One answer that is asked for."""
+
+    ids: Sequence[int]  # of the prompt
+    params: SamplingParams
+    form: Form | None
+
+
+class OpenModel:
+    """What all methods of a model build on: its parts, its tokens, and how a prompt becomes a request."""
+
+    def __init__(
+        self, engine: Engine, tokenizer: Tokenizer, metadata: Mapping[str, Any], info: Info, model_file: ModelFile
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.info = info
+        self.vocab_size = info.vocabulary
+        self.context = info.context
+        self._metadata = metadata
+        self._model_file = model_file
+        self._recent: deque[Transcript] = deque(maxlen=RECENT)
+        self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, none before they are needed
+        self._driver = Driver(engine)
+        self._finalizer = weakref.finalize(self, self._driver.close, AT_EXIT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        """What it is, and where it runs."""
+        info, state = self.info, "closed" if not self._finalizer.alive else f"on {self.info.device}"
+        return f"<LLM {info.name!r}: {info.architecture}, {info.parameters:,} parameters, {info.format}, {state}>"
+
+    def close(self) -> None:
+        """Gives back all memory. Whoever waits for an answer gets `Closed`."""
+        self._finalizer.detach()
+        self._driver.close()
+        self._grammar_pool.close()
+
+    # ------------------------------------------------------------ tokens
+
+    def tokenize(self, text: str | bytes, *, special: bool = False, parse: bool = False) -> list[int]:
+        """Token ids of a text; `special` adds what the file says stands at the ends, `parse` reads special tokens."""
+        return self.tokenizer.encode(validate.text("text", text), special=special, parse=parse)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of token ids."""
+        return self.tokenizer.decode(validate.token_ids("ids", ids))
+
+    # ------------------------------------------------------------ chat formats
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How the model's own template has it talked to."""
+        return self._format(ChatTemplate.from_metadata(self._metadata))
+
+    def chat_format_of(self, template: str | ChatTemplate | None) -> ChatFormat:
+        """The same by another template: a built-in one by its name, or the jinja2 source of one."""
+        if template is None:
+            return self.chat_format
+        if isinstance(template, str):
+            template = ChatTemplate.from_metadata(self._metadata, name=template)
+        if not isinstance(template, ChatTemplate):
+            raise BadInput(f"template is {template!r}; it must be a name, a jinja2 source or a ChatTemplate")
+        return self._format(template)
+
+    # ------------------------------------------------------------ inside
+
+    def _begin(self, reading: type[R], prompt: Prompt, params: SamplingParams, form: Form | None) -> R:
+        params.check_vocabulary(self.vocab_size)
+        return self._begin_asked(reading, Asked(self._ids(prompt), params, form))
+
+    def _begin_asked(self, reading: type[R], asked: Asked, *, on_prompt: OnPrompt | None = None) -> R:
+        ids, params, shape = asked
+        left = budget(params, len(ids), self.context)
+        grammar = None if shape is None else self._grammars.grammar(shape, budget=left)
+        ends = self.tokenizer.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
+        request = Request(ids, replace(params, stop_ids=params.stop_ids | ends), grammar)
+        reader = Reader(self.tokenizer, Ends(params.stop), closing=closing(self.tokenizer, shape))
+        return self._read(reading, request, reader, on_prompt=on_prompt)
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        """What makes a grammar of a form."""
+        return Grammars(self.tokenizer, self.vocab_size, pool=self._grammar_pool)
+
+    def _format(self, template: ChatTemplate) -> ChatFormat:
+        pool = self._grammar_pool
+        return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool)
+
+    def _read(self, reading: type[R], request: Request, reader: Reader, **more: Any) -> R:
+        """Has the engine answer; what is read keeps the model open."""
+        return reading(self._driver, request, reader, owner=self, **more)
+
+    def _tokens(self, prompt: Prompt, name: str) -> list[int]:
+        return self.tokenize(prompt, special=True) if isinstance(prompt, str) else validate.token_ids(name, prompt)
+
+    def _ids(
+        self, prompt: Prompt, truncate: Truncate | None = None, answer: int = 0, *, name: str = "prompt"
+    ) -> list[int]:
+        """The tokens of a prompt that fits; `truncate` leaves it its end, with room for an answer where it can."""
+        ids = self._tokens(prompt, name)
+        if truncate not in (None, "left"):
+            raise BadInput(f"truncate is {truncate!r}; it must be 'left' or None")
+        if truncate and self.context is not None and len(ids) > self.context - answer:
+            ids = ids[-max(self.context - answer, (self.context + 1) // 2) :]
+        Request(ids).check(self.vocab_size, self.context)
+        return ids
+
+
+def is_several(prompt: Any) -> bool:
+    """Whether it is a list of prompts: of texts, or of lists of token ids."""
+    if isinstance(prompt, str | bytes) or not isinstance(prompt, Sequence | np.ndarray) or not len(prompt):
+        return False
+    return isinstance(prompt[0], str | list | tuple | np.ndarray | range)
+
+
+def prompts_of(name: str, prompt: Any) -> list[Prompt]:
+    """A list of prompts; one alone is a list of one."""
+    return validate.several(name, prompt, "prompts") if is_several(prompt) else [prompt]

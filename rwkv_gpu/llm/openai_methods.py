@@ -1,0 +1,165 @@
+"""The methods of a model that have the shape of OpenAI's API: dicts in, dicts out, as llama-cpp-python has them."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, TypeVar, overload
+
+import numpy as np
+
+from ..errors import BadInput
+from . import measures, replies, validate
+from .chat_completion import Json, in_turns
+from .completion import seeded
+from .generation import AsyncGeneration, Generation, Reading
+from .open_model import Messages, OpenModel, Prompts, prompts_of
+from .text_completion import TextFields, TextReply
+
+R = TypeVar("R", bound=Reading)
+
+
+class OpenAIMethods(OpenModel):
+    """`create_completion`, `create_chat_completion` and `create_embedding`; for asyncio with an a before each."""
+
+    @overload
+    def create_completion(self, prompt: Prompts, *, stream: Literal[False] = False, **fields: Any) -> Json: ...
+    @overload
+    def create_completion(self, prompt: Prompts, *, stream: Literal[True], **fields: Any) -> Iterator[Json]: ...
+    def create_completion(self, prompt: Prompts, *, stream: bool = False, **fields: Any) -> Json | Iterator[Json]:
+        """Continues a text, token ids, or a list of either: a dict, or its chunks where `stream` is set.
+
+        `fields` are those of OpenAI's API (n, echo, stop, seed, logprobs, logit_bias, max_tokens, stream_options ...)
+        and all settings of `generate`. As there, the default is temperature 1 and 16 tokens.
+        """
+        reply, answers = _complete(self, Generation, prompt, fields)
+        if not validate.truth("stream", stream):
+            return reply.whole([(answer.wait(), answer.events) for answer in answers])
+        return _chunks(reply, answers)
+
+    __call__ = create_completion
+
+    async def acreate_completion(self, prompt: Prompts, **fields: Any) -> Json:
+        """The whole for asyncio."""
+        reply, answers = _complete(self, AsyncGeneration, prompt, fields)
+        return reply.whole([(await answer.wait(), answer.events) for answer in answers])
+
+    def astream_completion(self, prompt: Prompts, **fields: Any) -> AsyncIterator[Json]:
+        """The chunks for asyncio; of several answers, one after the other."""
+        return _achunks(*_complete(self, AsyncGeneration, prompt, fields))
+
+    @overload
+    def create_chat_completion(
+        self, messages: Messages, *, stream: Literal[False] = False, think: bool | None = None, **fields: Any
+    ) -> Json: ...
+    @overload
+    def create_chat_completion(
+        self, messages: Messages, *, stream: Literal[True], think: bool | None = None, **fields: Any
+    ) -> Iterator[Json]: ...
+    def create_chat_completion(
+        self, messages: Messages, *, stream: bool = False, think: bool | None = None, **fields: Any
+    ) -> Json | Iterator[Json]:
+        """An answer to messages: a dict, or its chunks where `stream` is set.
+
+        `fields` are those of OpenAI's API (n, stop, seed, logprobs, top_logprobs, max_completion_tokens, user ...)
+        and all settings of a chat. Earlier answers among the messages are not tokenised or computed again.
+        """
+        stream = bool(validate.truth("stream", stream))
+        asked = replies.ask(self, Generation, messages, think, fields)
+        return replies.chunks(asked) if stream else replies.whole(asked)
+
+    async def acreate_chat_completion(self, messages: Messages, *, think: bool | None = None, **fields: Any) -> Json:
+        """The whole for asyncio."""
+        return await replies.awhole(replies.ask(self, AsyncGeneration, messages, think, fields))
+
+    def astream_chat_completion(
+        self, messages: Messages, *, think: bool | None = None, **fields: Any
+    ) -> AsyncIterator[Json]:
+        """The chunks for asyncio; of several answers, one after the other."""
+        return replies.achunks(replies.ask(self, AsyncGeneration, messages, think, fields))
+
+    def create_embedding(
+        self,
+        input: Prompts,
+        *,
+        model: str | None = None,
+        encoding_format: Literal["float", "base64"] = "float",
+        user: str | None = None,  # noqa: ARG002  it names a customer of a service
+    ) -> Json:
+        """What texts mean to the model, as `embed` computes it: vectors of length one, of a text or of a list."""
+        if encoding_format not in ("float", "base64"):
+            raise BadInput(f"encoding_format is {encoding_format!r}; it must be float or base64")
+        texts = prompts_of("input", input)
+        ids = [self._ids(text, name=f"input[{at}]") for at, text in enumerate(texts)]
+        vectors = self._driver.work(partial(measures.embeddings, texts=ids))
+        data = [
+            {"object": "embedding", "index": index, "embedding": _encoded(vector, encoding_format)}
+            for index, vector in enumerate(vectors)
+        ]
+        tokens = sum(map(len, ids))
+        return {
+            "object": "list",
+            "data": data,
+            "model": model or self.info.name,
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+
+    async def acreate_embedding(self, input: Prompts, **fields: Any) -> Json:
+        """The same for asyncio."""
+        return await asyncio.to_thread(partial(self.create_embedding, input, **fields))
+
+
+def _complete(
+    llm: OpenModel, reading: type[R], prompt: Prompts, given: Mapping[str, Any]
+) -> tuple[TextReply, Sequence[R]]:
+    """Asks for n answers to each prompt."""
+    fields = TextFields.read(given)
+    prompts = prompts_of("prompt", prompt)
+    texts = [
+        one if isinstance(one, str) else llm.tokenizer.decode(validate.token_ids("prompt", one)) for one in prompts
+    ]
+    answers = [
+        llm._begin(reading, one, seeded(fields.params, index), fields.form)
+        for one in prompts
+        for index in range(fields.n)
+    ]
+    return TextReply(fields, llm.tokenizer, llm.info.name, texts), answers
+
+
+def _chunks(reply: TextReply, answers: Sequence[Generation]) -> Iterator[Json]:
+    """The chunks of all answers, in turns; where nobody reads on, they are cancelled."""
+    try:
+        yield from in_turns([_of_one(reply, index, answer) for index, answer in enumerate(answers)])
+        yield from reply.last([answer.completion for answer in answers])
+    finally:
+        for answer in answers:
+            answer.close()
+
+
+def _of_one(reply: TextReply, index: int, answer: Generation) -> Iterator[Json]:
+    yield from reply.opening(index)
+    for event in answer:
+        yield from reply.chunks(index, event)
+    yield reply.closing(index, answer.completion)
+
+
+async def _achunks(reply: TextReply, answers: Sequence[AsyncGeneration]) -> AsyncIterator[Json]:
+    try:
+        for index, answer in enumerate(answers):
+            for chunk in reply.opening(index):
+                yield chunk
+            async for event in answer:
+                for chunk in reply.chunks(index, event):
+                    yield chunk
+            yield reply.closing(index, answer.completion)
+        for chunk in reply.last([answer.completion for answer in answers]):
+            yield chunk
+    finally:
+        for answer in answers:
+            answer.close()
+
+
+def _encoded(vector: "np.ndarray[Any, np.dtype[np.float32]]", encoding: str) -> list[float] | str:
+    if encoding == "float":
+        return [float(value) for value in vector]
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()

@@ -1,0 +1,128 @@
+"""Completions of texts in the shape of OpenAI's API: dicts that its clients understand. Knows no engine."""
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..engine.sampling_params import SamplingParams
+from ..errors import BadInput
+from ..text.grammar import Form
+from ..text.tokenizer import Tokenizer
+from .chat_completion import Json, common_fields, settings_of, usage
+from .completion import Completion, Event, Settings, form, sampling
+from .validate import truth
+
+DEFAULTS: Settings = {"temperature": 1.0, "max_tokens": 16}  # OpenAI's own
+
+
+@dataclass(frozen=True)
+class TextFields:
+    """The fields of a request beside its prompts."""
+
+    params: SamplingParams
+    form: Form | None
+    n: int
+    echo: bool  # the prompt's text comes before the answer's
+    logprobs: bool
+    usage: bool  # a last chunk that tells it
+    model: str | None
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> "TextFields":
+        """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None is not given."""
+        rest = settings_of(given)
+        n, tells, model = common_fields(rest)
+        echo, logprobs = bool(truth("echo", rest.pop("echo", None))), "logprobs" in rest
+        best_of = rest.pop("best_of", n)
+        if best_of != n:
+            raise BadInput(f"best_of is {best_of!r}; it can only be what n is, {n}: all answers are returned")
+        if rest.pop("suffix", None):
+            raise BadInput("suffix is given; models here continue a text, and cannot fill in what comes before another")
+        params = sampling(None, DEFAULTS, rest)
+        return cls(params, form(rest), n, echo, logprobs, tells, model)
+
+
+@dataclass(frozen=True)
+class TextReply:
+    """One reply: what all its dicts have in common."""
+
+    fields: TextFields
+    tokenizer: Tokenizer
+    model: str
+    prompts: Sequence[str]  # their texts, for `echo`
+    id: str = field(default_factory=lambda: f"cmpl-{uuid.uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def whole(self, answers: Sequence[tuple[Completion, Sequence[Event]]]) -> Json:
+        """All answers at once, n of each prompt."""
+        choices = [
+            self._choice(index, self._echo(index) + completion.text, events, completion.finish_reason)
+            for index, (completion, events) in enumerate(answers)
+        ]
+        return {**self._head(), "choices": choices, "usage": self._usage([completion for completion, _ in answers])}
+
+    def opening(self, index: int) -> Iterator[Json]:
+        """What comes before the first event of an answer."""
+        if self.fields.echo:
+            yield self._chunk(index, self._echo(index), [], None)
+
+    def chunks(self, index: int, event: Event) -> Iterator[Json]:
+        """What an event adds; nothing where it shows nothing."""
+        if event.text or (self.fields.logprobs and event.token is not None):
+            yield self._chunk(index, event.text, [event], None)
+
+    def closing(self, index: int, completion: Completion) -> Json:
+        """The last chunk of an answer."""
+        return self._chunk(index, "", [], completion.finish_reason)
+
+    def last(self, completions: Sequence[Completion]) -> Iterator[Json]:
+        """The usage, where it was asked for."""
+        if self.fields.usage:
+            yield {**self._head(), "choices": [], "usage": self._usage(completions)}
+
+    def _head(self) -> Json:
+        model = self.fields.model or self.model
+        return {"id": self.id, "object": "text_completion", "created": self.created, "model": model}
+
+    def _echo(self, index: int) -> str:
+        return self.prompts[index // self.fields.n] if self.fields.echo else ""
+
+    def _chunk(self, index: int, text: str, events: Sequence[Event], reason: str | None) -> Json:
+        return {**self._head(), "choices": [self._choice(index, text, events, reason)]}
+
+    def _choice(self, index: int, text: str, events: Sequence[Event], reason: str | None) -> Json:
+        logprobs = self._logprobs(index, events) if self.fields.logprobs and events else None
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+
+    def _logprobs(self, index: int, events: Sequence[Event]) -> Json:
+        offset, found = len(self._echo(index)), []
+        for event in events:
+            if event.token is not None:
+                found.append((event, offset))
+            offset += len(event.text)
+        return {
+            "tokens": [self._text(event.token) for event, _ in found],
+            "token_logprobs": [event.logprob for event, _ in found],
+            "top_logprobs": [{self._text(token): logprob for token, logprob in event.top} for event, _ in found],
+            "text_offset": [offset for _, offset in found],
+        }
+
+    def _text(self, token: int | None) -> str:
+        """A token as a key: its text, or its bytes where they are no whole characters."""
+        data = b"" if token is None else self.tokenizer.piece(token, special=True)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+    def _usage(self, completions: Sequence[Completion]) -> Json:
+        """Tokens of all prompts, each of which counts once, and of all answers."""
+        n = self.fields.n
+        each = [usage(completions[at : at + n]) for at in range(0, len(completions), n)]
+        total = {
+            name: sum(one[name] for one in each) for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+        }
+        cached = sum(one["prompt_tokens_details"]["cached_tokens"] for one in each)
+        return {**total, "prompt_tokens_details": {"cached_tokens": cached}}

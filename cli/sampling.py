@@ -125,10 +125,15 @@ def chosen(ctx: click.Context, settings: Mapping[str, Any]) -> dict[str, Any]:
     return picked
 
 
+def named(name: str) -> str:
+    """A name as the field it is of; others stay as they are."""
+    field = name.lstrip("-").replace("-", "_")
+    return ALIASES.get(field, field)
+
+
 def field_of(name: str) -> str:
     """The setting that is known by this name: a field, or the name of an option."""
-    field = name.lstrip("-").replace("-", "_")
-    field = ALIASES.get(field, field)
+    field = named(name)
     if field not in SETTINGS and field != "stop":
         raise BadInput(f"unknown setting {name!r}; known: {', '.join((*SETTINGS, 'stop'))}")
     return field
@@ -169,8 +174,7 @@ def line_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings_of(values).items():
         if name in NOT_OURS:
             continue
-        field = name.replace("-", "_")
-        field = ALIASES.get(field, field)
+        field = named(name)
         if field in settings:
             raise BadInput(f"{name} is given twice, once by another name")
         settings[field] = MINUS_ONE[field] if value == -1 and field in MINUS_ONE else value

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.cli.texts import lines_of
 from tests.golden_files import OWN
 
 MODEL = OWN / "tiny-rwkv7.gguf"
@@ -108,6 +109,104 @@ def test_two_lines_of_one_id_and_one_file_for_both_are_refused(files):
     assert result.exit_code == 2
     assert "line 2 has the id 1" in result.stderr
     assert not target.exists()
+
+
+SEPARATORS = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei"
+
+
+def test_only_a_newline_ends_a_line(tmp_path):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    inside = SEPARATORS.translate(dict.fromkeys(range(32)))  # JSON escapes control characters
+    rows = [json.dumps({"id": inside + str(n), "prompt": inside}, ensure_ascii=False) for n in range(2)]
+    source.write_bytes(("\ufeff" + "\r\n".join(rows) + "\r\n").encode())
+    result = run(source, target)
+    assert result.exit_code == 0, result.stderr
+    read = [json.loads(line) for line in target.read_text(encoding="utf-8").split("\n")[:-1]]
+    assert {row["id"] for row in read} == {inside + "0", inside + "1"}
+    assert "0 of 2 lines answered, 2 answered before" in run(source, target).stderr
+
+
+def test_lines_of_other_commands_end_at_newlines_only_too():
+    assert lines_of(f"{SEPARATORS}\r\nsecond\n") == [SEPARATORS, "second"]
+    assert lines_of("") == []
+    assert lines_of("a\n\nb") == ["a", "", "b"]
+    text = SEPARATORS.encode()
+    result = CliRunner().invoke(cli, ["embed", str(MODEL), "--device", "cpu"], input=text + b"\nsecond\n")
+    assert len(result.stdout.splitlines()) == 2
+
+
+def test_a_second_run_tries_errors_again_and_its_exit_code_tells(tmp_path):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text(lines({"id": "good", "prompt": "a"}, {"id": "bad", "prompt": 5}), encoding="utf-8")
+    assert run(source, target).exit_code == 1
+    again = run(source, target)
+    assert again.exit_code == 1
+    assert "0 of 2 lines answered, 1 answered before, 1 with an error" in again.stderr
+    assert "error" in results(target)["bad"]
+    source.write_text(lines({"id": "good", "prompt": "a"}, {"id": "bad", "prompt": "b"}), encoding="utf-8")
+    mended = run(source, target)
+    assert mended.exit_code == 0
+    assert "1 of 2 lines answered, 1 answered before" in mended.stderr
+    assert results(target).keys() == {"good", "bad"}
+    assert all("text" in row for row in results(target).values())
+    before = target.read_bytes()
+    assert run(source, target).exit_code == 0
+    assert target.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if path not in (source, target)] == []
+
+
+def test_results_can_go_to_standard_output_and_lines_come_from_standard_input(files):
+    source, target = files
+    run(source, target)
+    shown = run(source, "-")
+    assert shown.exit_code == 0
+    assert {row["id"]: row for row in map(json.loads, shown.stdout.splitlines())} == results(target)
+    given = ["batch", str(MODEL), "-", "-", "--device", "cpu", "-n", "6", "--template", "chatml"]
+    piped = CliRunner().invoke(cli, given, input=source.read_text())
+    assert {row["id"]: row for row in map(json.loads, piped.stdout.splitlines())} == results(target)
+    assert not list(source.parent.glob("-"))
+
+
+@pytest.mark.parametrize("where", ["missing/out.jsonl", "."])
+def test_a_file_that_cannot_be_opened_is_one_line_before_the_model_is_loaded(files, tmp_path, where, monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.cli.batch.load_model", None)
+    result = run(files[0], tmp_path / where)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"rwkv-gpu: cannot write {tmp_path}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_settings_of_a_line_have_the_names_of_the_command_line_and_of_openai(tmp_path):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    ours = {"prompt": "hello", "max_tokens": 4, "temperature": 2.0, "seed": 7, "repetition_penalty": 1.5}
+    theirs = [
+        {"prompt": "hello", "n_predict": 4, "temp": 2.0, "seed": 7, "repeat-penalty": 1.5},
+        {"prompt": "hello", "max_completion_tokens": 4, "temperature": 2.0, "seed": 7, "repeat_penalty": 1.5},
+        {"prompt": "hello", "-n": 4, "--temp": 2.0, "-s": 7, "--repeat-penalty": 1.5},
+        {"custom_id": "x", "method": "POST", "url": "/v1/completions", "body": {**ours, "model": "some", "user": "me"}},
+    ]
+    source.write_text(lines(ours, *theirs), encoding="utf-8")
+    assert run(source, target).exit_code == 0
+    got = results(target)
+    assert {got[name]["text"] for name in (1, 2, 3, 4, "x")} == {got[1]["text"]}
+    message = [{"role": "user", "content": "hello"}]
+    form = {"type": "json_schema", "json_schema": {"schema": {"type": "boolean"}}}
+    twice = {"prompt": "a", "max_tokens": 3, "n_predict": 4}
+    source.write_text(lines({"messages": message, "response_format": form}, twice, {"prompt": "a", "seed": -1}))
+    target.unlink()
+    run(source, target)
+    got = results(target)
+    assert json.loads(got[1]["text"]) in (True, False)
+    assert "given twice" in got[2]["error"]
+    assert got[3]["new_tokens"] == 6
+
+
+def test_answers_that_were_cut_off_are_counted(files):
+    source, target = files
+    result = run(source, target)
+    cut = sum(row["finish_reason"] == "length" for row in results(target).values())
+    assert cut
+    assert f"{cut} cut off by max_tokens" in result.stderr
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -55,7 +55,7 @@ context_option = click.option(
     type=click.IntRange(0),
     metavar="N",
     callback=lambda _ctx, _option, value: value or None,
-    help="Context size in tokens, for transformers. Default (and 0): as many as the model was trained on, or as fit.",
+    help="Context size in tokens, for transformers. Default (and 0): the trained context, or as much of it as fits.",
 )
 
 kv_option = click.option(
@@ -148,7 +148,7 @@ def model_arguments(*others: str, default: str | None = BUILTIN) -> Callable[[Ca
 
         option = click.option(
             "-m", "--model", "model_option", type=ModelName(), metavar="MODEL.gguf",
-            help="The model, where it is not the first argument; `builtin` is the one in the package.",
+            help="The model, if it is not the first argument; `builtin` is the built-in one.",
         )  # fmt: skip
         metavar = " ".join(("[MODEL.gguf]", *others))
         return click.argument("words", nargs=-1, metavar=metavar, type=FileName())(option(collected))

@@ -16,7 +16,7 @@ class Sampling(click.Option):
 class Loading(click.Option):
     """An option that says how a model is loaded."""
 
-    group = "Loading"
+    group = "Device and memory"
 
 
 class Page(click.Command):

@@ -1,8 +1,11 @@
 """From a GGUF file to a model that can be asked: reads, checks and wires up what is needed."""
 
+import inspect
 import math
 import os
 from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from ..builtin import builtin_model
@@ -21,7 +24,7 @@ from ..kernels.tuned import find as find_tuned
 from ..models.registry import load_model
 from ..ops.self_test import tuning_for
 from ..text.tokenizer import load_tokenizer
-from . import validate
+from . import hub, validate
 from .info import Info
 from .model import LLM
 from .model_file import ModelFile
@@ -37,6 +40,16 @@ RANGES = {
 }
 OPTIONAL = ("chunk_size", "context", "tokens", "look_ahead", "layers_per_submit")
 DEFAULT_CHUNK = 512
+ALIASES = {
+    "model": "path",  # vLLM
+    "model_path": "path",  # llama-cpp-python
+    "n_ctx": "context",  # llama-cpp-python; 0 is what the model was trained on
+    "max_model_len": "context",  # vLLM
+    "n_batch": "chunk_size",  # llama-cpp-python
+    "max_num_seqs": "sequences",  # vLLM
+    "filename": "file",  # llama-cpp-python's from_pretrained
+    "repo_id": "path",
+}
 
 
 def load(
@@ -56,9 +69,13 @@ def load(
     checked: bool = False,
     tuned: str | os.PathLike[str] | None = None,
     digests: str | os.PathLike[str] | None = None,
+    file: str | None = None,
+    **others: Any,
 ) -> LLM:
     """Opens a GGUF model on a device, the built-in one where no path is given. The file is read once and closed.
 
+    `path` may be the name of a repository of the Hugging Face hub: `hf.co/OWNER/NAME:Q4_K_M`, or `OWNER/NAME` with
+    `file` for a file in it. It is downloaded at first use, with the extra `hub`.
     `device` is auto, cpu, an index or a part of a name; `chunk_size` is how many tokens of a prompt go in one step;
     `sequences` is how many requests run at a time, the others wait; `cache_bytes` is how much is kept of sequences that
     have ended, for those that begin alike; `look_ahead` is how many steps may be begun before the tokens of the first
@@ -73,20 +90,22 @@ def load(
     read for it once.
     `portable` asks of the device no more than every one has, `checked` has the driver check each index; both are slow.
     """
+    if others:
+        return load(**_own_options(others, locals()))
     chunk = None if chunk_size == "auto" else chunk_size
     check(
         chunk_size=chunk, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
         look_ahead=look_ahead, layers_per_submit=layers_per_submit,
     )  # fmt: skip
     validate.called("progress", progress)
-    file_path = builtin_model() if path is None else validate.path("path", path)
+    file_path = _file_of(path, file)
     folder = None if tuned is None else validate.path("tuned", tuned)
     digest_folder = None if digests is None else validate.path("digests", digests)
     if isinstance(device, bool) or not isinstance(device, str | int) or device == "":
         raise BadInput(f"device is {device!r}; it must be auto, cpu, an index or a part of a name")
-    with GGUFFile.open(file_path) as file:
-        model = load_model(file)
-        tokenizer = load_tokenizer(file.metadata)
+    with GGUFFile.open(file_path) as gguf:
+        model = load_model(gguf)
+        tokenizer = load_tokenizer(gguf.metadata)
         choice = find(str(device))
         options: dict[str, Any] = {
             "slots": sequences, "context": context, "kv": kv, "tokens": tokens, "cache_bytes": cache_bytes,
@@ -94,14 +113,14 @@ def load(
         }  # fmt: skip
         runner: Runner
         if choice.adapter is None:
-            options |= with_context(None, file, model, **options)
-            runner = HostRunner(file, model, chunk_size=chunk or DEFAULT_CHUNK, **options)
+            options |= with_context(None, gguf, model, **options)
+            runner = HostRunner(gguf, model, chunk_size=chunk or DEFAULT_CHUNK, **options)
             if progress is not None:
-                progress(file.nbytes, file.nbytes)
+                progress(gguf.nbytes, gguf.nbytes)
         else:
             opened = Device(choice.adapter, portable=portable, checked=checked)
             try:
-                options |= with_context(opened, file, model, **options)
+                options |= with_context(opened, gguf, model, **options)
                 options["chunk_size"] = chunk or DEFAULT_CHUNK
                 found = find_tuned(choice.adapter, opened.capabilities, folder)
                 if found is not None:
@@ -110,14 +129,37 @@ def load(
                     options["chunk_size"] = chunk or found.chunk_size or DEFAULT_CHUNK
                     layers_per_submit = found.layers_per_submit if layers_per_submit is None else layers_per_submit
                 options |= {"tuning": tuning_for(opened, found), "layers_per_submit": layers_per_submit or 0}
-                runner = GpuRunner(opened, file, model, progress=progress, **options)
+                runner = GpuRunner(opened, gguf, model, progress=progress, **options)
             except BaseException:
                 opened.close()
                 raise
         name = "cpu" if choice.adapter is None else choice.adapter.name
-        info = _info(file, runner, name, sequences)
-        model_file = ModelFile(file.paths, info.fingerprint, digest_folder)
-        return LLM(Engine(runner), tokenizer, file.metadata, info, model_file)
+        info = _info(gguf, runner, name, sequences)
+        model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
+        return LLM(Engine(runner), tokenizer, gguf.metadata, info, model_file)
+
+
+def _file_of(path: str | os.PathLike[str] | None, file: str | None) -> Path:
+    """Where the model's file lies here."""
+    if file is not None and not (isinstance(path, str) and isinstance(file, str)):
+        raise BadInput(f"file is {file!r}; it must name a file of a repository on the hub, and path that repository")
+    if isinstance(path, str) and (file is not None or hub.is_hub_name(path)):
+        return hub.find(path, file)
+    return builtin_model() if path is None else validate.path("path", path)
+
+
+def _own_options(others: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All options by our names; `others` are those that load does not have by itself."""
+    own = {name: given[name] for name in inspect.signature(load).parameters if name != "others"}
+    defaults = {name: one.default for name, one in inspect.signature(load).parameters.items()}
+    for name, value in others.items():
+        ours = ALIASES.get(name)
+        if ours is None:
+            raise BadInput(f"{name} is no option of load; known: {', '.join(own)}")
+        if own[ours] is not defaults[ours]:
+            raise BadInput(f"{ours} is given twice, also as {name}; give it once")
+        own[ours] = None if name == "n_ctx" and value == 0 else value
+    return own
 
 
 def check(**asked: object) -> None:

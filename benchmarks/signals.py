@@ -3,9 +3,9 @@
     python -m benchmarks.signals [--moments 200] [--seed 0] [--device NAME]
 
 Each command runs once to its end; then it is ended by a signal at moments spread over that time. A command must end
-within GRACE seconds (a chat has 5 to save what was generated), with 128 + the number of the signal, print nothing but what it prints anyway, and leave whole
-files: a batch goes on where it was, a session is loaded. The start of Python itself, before the command can catch a
-signal, is left out.
+within GRACE seconds (a chat has 5 to save what was generated), with 128 + the number of the signal. It prints nothing
+but what it prints anyway, and leaves whole files: a batch goes on where it was, a session is loaded. The start of
+Python itself, before the command can catch a signal, is left out.
 """
 
 import os

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from . import native
 from .cost import NO_CONTEXT_COST, ContextCost, Span
 from .device import Buffer, Device
-from .native import Copy
 from .profile import Profile, lap, measure
 from .shader import Pipeline
 
@@ -192,7 +191,7 @@ class Plan:
         outputs: int = 0,
         layers_per_submit: int = 0,
         stamps: Mapping[str, Any] | None = None,
-        copies: Sequence[Copy] = (),
+        copies: "Sequence[native.Copy]" = (),
     ) -> int:
         """Uploads the counts and inputs and submits every dispatch, and copies of results behind them.
 
@@ -208,7 +207,7 @@ class Plan:
         steps: int,
         layers_per_submit: int = 0,
         stamps: Mapping[str, Any] | None = None,
-        copies: Sequence[Copy] = (),
+        copies: "Sequence[native.Copy]" = (),
         landing: "native.Landing | None" = None,
     ) -> int:
         """The same for so many steps, one after the other, whose inputs are filled in; only one step goes in parts.
@@ -238,7 +237,7 @@ class Plan:
         first: int = 0,
         last: int | None = None,
         stamps: Mapping[str, Any] | None = None,
-        copies: Sequence[Copy] = (),
+        copies: "Sequence[native.Copy]" = (),
         steps: int = 1,
     ) -> Any:
         """A command buffer of the dispatches: one compute pass, replayed through raw handles.
@@ -253,7 +252,7 @@ class Plan:
         first: int = 0,
         last: int | None = None,
         stamps: Mapping[str, Any] | None = None,
-        copies: Sequence[Copy] = (),
+        copies: "Sequence[native.Copy]" = (),
         steps: int = 1,
     ) -> Any:
         """The same commands through wgpu-py's public API: the fallback, and what `encode` is held against."""

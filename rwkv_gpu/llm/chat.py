@@ -3,9 +3,10 @@
 import os
 import threading
 import weakref
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from ..errors import BadFile, BadGrammar, BadInput, BadTemplate, CacheFull, ContextFull
 from ..text.messages import check_messages
@@ -14,12 +15,13 @@ from . import session
 from .backend import Backend
 from .chat_format import ChatFormat, ChatPrompt, Message
 from .completion import TALKING, Completion, Settings, form, own_names, sampling
-from .generation import AsyncGeneration, Generation, OnPrompt, Reading
+from .generation import AsyncGeneration, Generation, OnPrompt, Reading, waits
 from .session import SavedChat, SavedSession
 from .transcript import Transcript
-from .validate import truth
+from .validate import one_of, truth
 
 R = TypeVar("R", bound=Reading)
+Truncate = Literal["left"]
 
 
 class Chat:
@@ -29,6 +31,7 @@ class Chat:
     There is one answer at a time: the next question cancels one that is still being generated.
 
     `settings` apply to every answer. `think` asks a template that can switch reasoning on (True) or off (False).
+    When a chat no longer fits the context, it is refused; if `truncate` is "left", prompts leave out its oldest turns.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Chat:
         *,
         messages: Sequence[Message] = (),
         think: bool | None = None,
+        truncate: Truncate | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._llm = llm
@@ -47,7 +51,9 @@ class Chat:
         self._lock = threading.RLock()
         self._open: weakref.ref[Reading] | None = None
         self._asking: object = None  # the question that is being answered
+        self._first = 0  # the message that prompts begin with, after the system prompt
         self.think = truth("think", think)
+        self.truncate = one_of("truncate", truncate, "left")
         self.settings: Settings = {**TALKING, **own_names(settings or {})}  # type: ignore[typeddict-item]
         sampling(None, {}, self.settings)
         form(self.settings)
@@ -92,7 +98,7 @@ class Chat:
     @property
     def tokens(self) -> int:
         """How many tokens of the context the messages take."""
-        return self._asked(self._messages).message_tokens if self._messages else 0
+        return self._prompt(self._messages, 0).message_tokens if self._messages else 0
 
     def send(self, text: str, **settings: Unpack[Settings]) -> Completion:
         """The answer to a question."""
@@ -136,6 +142,7 @@ class Chat:
         self._stop_reading()
         settings: Settings = {**self.settings}
         other = Chat(self._llm, self._format, messages=self._messages, think=self.think, settings=settings)
+        other.truncate, other._first = self.truncate, self._first
         other._transcript = self._transcript
         return other
 
@@ -157,14 +164,37 @@ class Chat:
     def _asked(self, messages: Sequence[Message]) -> ChatPrompt:
         return self._format.prompt([message.for_template() for message in messages], [self._transcript], self.think)
 
+    def _prompt(self, messages: tuple[Message, ...], answer: int) -> ChatPrompt:
+        """The prompt for these messages; with `truncate`, without the oldest turns where it leaves too little room.
+
+        Then it is cut to half of the context, so that the next prompts begin alike and cost their new tokens only.
+        """
+        context, system = self._llm.context, int(messages[0].role == "system")
+        if self.truncate is None or context is None:
+            return self._asked(messages)
+        self._first *= self._first < len(messages)  # messages may have been dropped
+        turns = [at for at, message in enumerate(messages) if message.role == "user" and at >= self._first] or [system]
+        asked = self._asked(messages[:system] + messages[turns[0] if self._first else system :])
+        if len(asked.transcript.ids) + min(answer, context // 4) <= context:
+            return asked
+        at = bisect_left(turns[:-1], True, key=lambda start: self._size(messages, system, start) <= context // 2)
+        self._first = turns[at]
+        return self._asked(messages[:system] + messages[self._first :])
+
+    def _size(self, messages: tuple[Message, ...], system: int, start: int) -> int:
+        return len(self._asked(messages[:system] + messages[start:]).transcript.ids)
+
     def _ask(
         self, reading: type[R], messages: tuple[Message, ...], on_prompt: OnPrompt | None, settings: Mapping[str, Any]
     ) -> R:
         """Asks for an answer. The messages become the chat's own, unless nothing of the answer is read."""
         params, shape = sampling(None, self.settings, settings), form({**self.settings, **settings})
-        asked = self._asked(messages)
+        asked = self._prompt(messages, params.max_tokens)
         self._check_room(len(asked.transcript.ids))
-        reader, request = self._format.reader(asked, params, shape), self._format.request(asked, params, shape)
+        reader, request = (
+            self._format.reader(asked, params, shape),
+            self._format.request(asked, params, shape, wait=waits(reading)),
+        )
         before, this = (self._messages, self._transcript), object()
 
         def record(completion: Completion) -> None:
@@ -197,7 +227,7 @@ class Chat:
         if context is not None and tokens >= context:
             raise ContextFull(
                 f"the chat comes to {tokens:,} tokens and leaves no room for an answer in the context of {context:,}; "
-                "undo or reset it, ask something shorter, or load the model with a larger context"
+                "undo or reset it, ask something shorter, set truncate to 'left', or load the model with more context"
             )
 
     def _saved(self) -> SavedChat:

@@ -122,13 +122,18 @@ class ChatFormat:
         """Compiles what constrains an answer: a schema, a regular expression or a grammar."""
         return Grammars(self.tokenizer, self._vocabulary, self.stop_ids, self._pool)
 
-    def request(self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None) -> Request:
-        """The request to the engine. A form constrains the answer, not the reasoning before it."""
+    def request(
+        self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None, *, wait: bool = True
+    ) -> Request:
+        """The request to the engine. A form constrains the answer, not the reasoning before it.
+
+        `wait` waits until the form is compiled, so that one that is wrong is refused at once.
+        """
         grammar = None
         if form is not None:
             after = END_THINK if prompt.open_thoughts else ""
             left = budget(params, len(prompt.transcript.ids), self._context)
-            grammar = self.grammars.grammar(form, after=after, budget=left)
+            grammar = self.grammars.grammar(form, after=after, budget=left, wait=wait)
         ends = self.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
         chosen = replace(params, stop_ids=params.stop_ids | self.tokenizer.stop_ids | ends)
         return Request(prompt.transcript.ids, chosen, grammar, keep=True, marks=(prompt.message_tokens,))

@@ -8,10 +8,11 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from . import validate
 from .batches import await_all, grouped, wait_all
+from .chat import Truncate
 from .chat_completion import answers
 from .completion import GREEDY, Completion, Settings, form, sampling, seeded
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading
-from .open_model import Asked, OpenModel, Prompt, Truncate, is_several, prompts_of
+from .open_model import Asked, OpenModel, Prompt, is_several, prompts_of
 
 R = TypeVar("R", bound=Reading)
 

@@ -176,3 +176,8 @@ class AsyncGeneration(Reading):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def waits(reading: type[Reading]) -> bool:
+    """Whether whoever reads so may be made to wait; an event loop may not."""
+    return not issubclass(reading, AsyncGeneration)

@@ -8,7 +8,7 @@ from ..engine.request import Request
 from ..text.template import ChatTemplate
 from . import validate
 from .batches import wait_all
-from .chat import Chat, load_chats, messages_of
+from .chat import Chat, Truncate, load_chats, messages_of
 from .chat_format import ChatPrompt
 from .completion import TALKING, Completion, Settings, form, sampling
 from .generate_methods import GenerateMethods
@@ -27,17 +27,21 @@ class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
         *,
         template: str | ChatTemplate | None = None,
         think: bool | None = None,
+        truncate: Truncate | None = None,
         messages: Sequence[Mapping[str, object]] = (),
         **settings: Unpack[Settings],
     ) -> Chat:
-        """A new talk, told `system` before all, or one that goes on from `messages`.
+        """A new chat with a system prompt, or one that goes on from `messages`.
 
-        `template` is a built-in one by its name or a jinja2 source, where the model's own shall not be used; `think`
-        asks a template that knows of thoughts for them, or for none. `settings` are those of every answer.
+        `template` is a built-in one by its name or a jinja2 source; the default is the model's own. `think` asks a
+        template that can switch reasoning on (True) or off (False). When the chat no longer fits the context, it is
+        refused; with `truncate="left"`, its oldest turns are left out. `settings` apply to every answer.
         """
-        told = [{"role": "system", "content": system}] if system is not None else []
-        begun = (*messages_of(told), *messages_of(messages))
-        return Chat(self, self.chat_format_of(template), messages=begun, think=think, settings=settings)
+        first = [{"role": "system", "content": system}] if system is not None else []
+        begun = (*messages_of(first), *messages_of(messages))
+        return Chat(
+            self, self.chat_format_of(template), messages=begun, think=think, truncate=truncate, settings=settings
+        )
 
     def load_chat(self, path: str | os.PathLike[str]) -> Chat:
         """The chat that `chat.save` wrote; of a session with several branches, the current one."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from ..text.grammar import Form, Grammars, pool_of
 from ..text.template import ChatTemplate
 from ..text.tokenizer import Tokenizer
 from . import validate
+from .chat import Truncate
 from .chat_format import ChatFormat, budget, closing
 from .driver import Driver
-from .generation import OnPrompt, Reading
+from .generation import OnPrompt, Reading, waits
 from .info import Info
 from .model_file import ModelFile
 from .reader import Ends, Reader
@@ -29,7 +30,6 @@ from .transcript import Transcript
 Prompt = str | Sequence[int]
 Prompts = Prompt | Sequence[str] | Sequence[Sequence[int]]
 Messages = Sequence[Mapping[str, object]]
-Truncate = Literal["left"]
 R = TypeVar("R", bound=Reading)
 AT_EXIT = 1.0  # seconds that the end of a program waits for a step of a model that nobody closed
 RECENT = 32  # whose ids are remembered for prompts that go on with them
@@ -115,7 +115,7 @@ class OpenModel:
     def _begin_asked(self, reading: type[R], asked: Asked, *, on_prompt: OnPrompt | None = None) -> R:
         ids, params, shape = asked
         left = budget(params, len(ids), self.context)
-        grammar = None if shape is None else self._grammars.grammar(shape, budget=left)
+        grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=waits(reading))
         ends = self.tokenizer.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
         request = Request(ids, replace(params, stop_ids=params.stop_ids | ends), grammar)
         reader = Reader(self.tokenizer, Ends(params.stop), closing=closing(self.tokenizer, shape))
@@ -142,9 +142,11 @@ class OpenModel:
     ) -> list[int]:
         """The tokens of a prompt that fits; `truncate` leaves it its end, with room for an answer where it can."""
         ids = self._tokens(prompt, name)
-        if truncate not in (None, "left"):
-            raise BadInput(f"truncate is {truncate!r}; it must be 'left' or None")
-        if truncate and self.context is not None and len(ids) > self.context - answer:
+        if (
+            validate.one_of("truncate", truncate, "left")
+            and self.context is not None
+            and len(ids) > self.context - answer
+        ):
             ids = ids[-max(self.context - answer, (self.context + 1) // 2) :]
         Request(ids).check(self.vocab_size, self.context)
         return ids

@@ -10,7 +10,7 @@ from .backend import Backend
 from .chat_completion import Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
 from .completion import Completion
-from .generation import AsyncGeneration, Generation, Reading
+from .generation import AsyncGeneration, Generation, Reading, waits
 
 R = TypeVar("R", bound=Reading)
 
@@ -44,7 +44,7 @@ def ask(
     for index in range(fields.n):
         params = fields.params_of(index)
         request, reader = (
-            chat_format.request(asked, params, fields.form),
+            chat_format.request(asked, params, fields.form, wait=waits(reading)),
             chat_format.reader(asked, params, fields.form),
         )
         answers.append(llm._read(reading, request, reader, on_end=partial(_remember, llm, asked)))

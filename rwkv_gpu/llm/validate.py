@@ -4,11 +4,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..engine.sampling_params import Span
 from ..errors import BadInput
 
+C = TypeVar("C")
 CHUNK = Span(1, 1 << 16, whole=True, optional=True)
 WINDOW = Span(2, 1 << 40, whole=True, optional=True)
 
@@ -47,6 +48,13 @@ def truth(name: str, value: Any) -> bool | None:
     """True, False, or None where nothing is said."""
     if not (value is None or isinstance(value, bool)):
         raise BadInput(f"{name} is {value!r}; it must be True, False or None")
+    return value
+
+
+def one_of(name: str, value: C | None, *known: C) -> C | None:
+    """One of some values, or None."""
+    if value is not None and value not in known:
+        raise BadInput(f"{name} is {value!r}; it must be {' or '.join(map(repr, known))} or None")
     return value
 
 

@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from multiprocessing import spawn
 from pathlib import Path
@@ -133,7 +134,7 @@ class Session:
 class Helper:
     """One process, and the thread that talks to it: one question at a time, so that it is known whose ended it."""
 
-    def __init__(self, vocabulary: Vocabulary, limits: Limits, pool: "Pool") -> None:
+    def __init__(self, vocabulary: Callable[[], Vocabulary], limits: Limits, pool: "Pool") -> None:
         self._vocabulary, self._limits = vocabulary, limits
         self._pool = weakref.ref(pool)
         self._questions: SimpleQueue[Session | int | None] = SimpleQueue()  # a number: that session has ended
@@ -165,7 +166,7 @@ class Helper:
     def _run(self) -> None:
         try:
             self._process = start(self._limits.memory)
-            reply = self._talk(self._limits.compiling, "vocabulary", *_fields(self._vocabulary))
+            reply = self._talk(self._limits.compiling, "vocabulary", *_fields(self._vocabulary()))
             error = reply[0]
         except (OSError, EOFError) as failure:
             error = f"structured output needs a helper process, and it could not be started: {failure}"
@@ -263,8 +264,7 @@ class Pool:
     """The helper processes of one model; started when they are needed, ended with it or with the program."""
 
     def __init__(self, vocabulary: Callable[[], Vocabulary], limits: Limits | None = None) -> None:
-        self._make_vocabulary = vocabulary
-        self._vocabulary: Vocabulary | None = None
+        self._vocabulary = cache(vocabulary)  # read when a process starts, and then kept
         self._limits = limits or Limits()
         self._lock = threading.Lock()
         self._helpers: list[Helper] = []
@@ -281,7 +281,6 @@ class Pool:
         with self._lock:
             if self.closed:
                 raise BadGrammar(f"the grammar {CLOSED}")
-            self._vocabulary = self._vocabulary or self._make_vocabulary()
             living = [helper for helper in self._helpers if not helper.gone]
             helper = min(living, key=lambda helper: len(helper.sessions), default=None)
             if helper is None or (helper.sessions and len(living) < PROCESSES):

@@ -212,3 +212,41 @@ def test_another_template_applies_from_the_next_question_on(rnn):
     assert chat.send("And?").text == fresh.send("And?").text
     with pytest.raises(BadTemplate, match="no built-in chat template 'nonesuch'"):
         chat.template = "nonesuch"
+
+
+def test_a_chat_that_may_be_truncated_goes_on_past_the_context():
+    with rwkv_gpu.load(OWN / "tiny-llama.gguf", device="cpu", context=128, chunk_size=32) as llm:
+        chat = llm.chat("Be brief.", template="chatml", truncate="left", max_tokens=6)
+        sizes, reused = [], []
+        for turn in range(20):
+            done = chat.send(f"Say {turn}.")
+            sizes.append(done.stats.prompt_tokens)
+            reused.append(done.stats.reused_tokens)
+            assert 0 < len(done.tokens) <= 6
+        assert max(sizes) <= 122 and chat.tokens <= 128
+        assert sum(sizes[at] < sizes[at - 1] for at in range(1, 20)) <= 10  # cut seldom, and far
+        grown = [at for at in range(1, 20) if sizes[at] > sizes[at - 1]]
+        assert all(reused[at] > sizes[at] // 2 for at in grown[3:])
+        assert len(chat.messages) == 41 and chat.messages[1]["content"] == "Say 0."
+        prompt = chat._prompt(chat._messages, 6)
+        text = prompt.transcript.text.decode(errors="replace")
+        assert text.startswith("<|im_start|>system\nBe brief.") and "Say 19." in text and "Say 0." not in text
+        other = chat.fork()
+        greedy = {"temperature": 0.0}
+        assert other.send("And now?", **greedy).tokens == chat.send("And now?", **greedy).tokens
+        chat.reset()
+        assert chat.send("Hi.").stats.prompt_tokens < 60
+        with pytest.raises(ContextFull):
+            chat.send("x" * 300)
+        plain = llm.chat(template="chatml", max_tokens=6)
+        with pytest.raises(ContextFull, match="truncate"):
+            for turn in range(20):
+                plain.send(f"Say {turn}.")
+
+
+def test_what_truncate_may_be_is_said():
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
+        with pytest.raises(BadInput, match="truncate is 'right'; it must be 'left' or None"):
+            llm.chat(truncate="right")
+        chat = llm.chat(truncate="left", max_tokens=4)  # without a limit nothing is left out
+        assert chat.send("Hi").tokens

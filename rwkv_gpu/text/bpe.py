@@ -7,7 +7,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from rwkv_gpu.errors import BadFile
+from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.text.base import BaseTokenizer
 from rwkv_gpu.text.pretokenizers import DEFAULT, PRE, PreTokenizer
@@ -16,7 +16,10 @@ from rwkv_gpu.text.vocabulary import PREFIX, Defaults, Kind, read_name, read_str
 
 
 class PreTokenizerWarning(UserWarning):
-    """The file names a way to cut words that is not known here: its text may be cut otherwise than in training."""
+    """The file does not say how it cuts words: its text may be cut otherwise than in training."""
+
+
+REMEDY = "update rwkv-gpu, or set the key to a name that means the same with llama.cpp's gguf_set_metadata.py"
 
 
 def _byte_letters() -> list[str]:
@@ -73,15 +76,16 @@ def split_words(pre: PreTokenizer) -> pre_tokenizers.PreTokenizer:
 
 def _find_pre(name: str | None) -> PreTokenizer:
     if name is None:
-        return DEFAULT
-    if name not in PRE:
         warnings.warn(
-            f"{PREFIX}pre names {shown(name)}, which is not known; cutting words as 'default' does, so the model may "
-            "read text less well",
+            f"{PREFIX}pre is missing: words are cut as 'default' does, and the model may read text less well; "
+            "convert it again",
             PreTokenizerWarning,
             stacklevel=4,
         )
-    return PRE.get(name, DEFAULT)
+        return DEFAULT
+    if name not in PRE:
+        raise UnsupportedModel(f"{PREFIX}pre {shown(name)} is not supported: how it cuts words is not known; {REMEDY}")
+    return PRE[name]
 
 
 def _read_merges(metadata: Mapping[str, Any], ids: Mapping[str, int]) -> list[tuple[str, str]]:

@@ -23,11 +23,26 @@ _CASED = (rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+", rf"[^\r\n\p{{L}}\p{{N}}]
 _TEKKEN = rf"{_CASED[0]}|{_CASED[1]}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 _GPT4O = (rf"{_CASED[0]}{_CONTRACTION}?|{_CASED[1]}{_CONTRACTION}?|\p{{N}}{{1,3}}"
           rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}")
+# Kimi-K2: as GPT-4o, but runs of Han characters are words of their own.
+_UPPER_KIMI, _LOWER_KIMI = (rf"[{letters[1:-1]}&&[^\p{{Han}}]]" for letters in (_UPPER, _LOWER))
+_KIMI = (rf"\p{{Han}}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER_KIMI}*{_LOWER_KIMI}+{_CONTRACTION}?"
+         rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER_KIMI}+{_LOWER_KIMI}*{_CONTRACTION}?|\p{{N}}{{1,3}}"
+         rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}")
+_UFAKZEKA = _QWEN2.removeprefix(_CONTRACTION + "|")
+_MINICPM5 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}+")
+_JAIS2 = _LLAMA3.removesuffix(r"\s+(?!\S)|\s+") + "|".join(
+    [*(rf"\s{{{1 << bit}}}(?!\S)" for bit in range(9, 1, -1)), r"\s{1,2}(?!\S)", r"\s"])
+_EXAONE_MOE = (rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+               r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+")
+_YOUTU = (r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+          _GPT4O.replace(r"\p{N}{1,3}", r"\p{N}"))
+_BLOOM = r" ?[^(\s|.,!?…。，、।۔،)]+"
 # The escapes are letters that Unicode normalisation would turn into others.
 _DEEPSEEK_LETTERS = (
     "[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1f7dᾀ-ᾴᾶ-ᾼ\u1fbeῂ-ῄῆ-ῌ"
     "ῐ-\u1fd3ῖ-\u1fdbῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+")
 _DEEPSEEK_CJK = r"[一-龥ࠀ-一가-퟿]+"
+_THREES = r"(?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})+(?!\p{N}))|\p{N}{3}(?=(?:\p{N}{3})*(?!\p{N}))|\p{N}+"  # from the right
 _DEEPSEEK_V3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
                 r"| ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES)
 # fmt: on
@@ -50,7 +65,9 @@ _LLAMA3_ROW = PreTokenizer((_LLAMA3,), ignore_merges=True, add_bos=True)
 _GPT4O_ROW = PreTokenizer((_GPT4O,), clean_spaces=False)
 _BAILING_ROW = PreTokenizer((_BAILING,), clean_spaces=False)
 _CHATGLM_ROW = PreTokenizer((_LLAMA3,))
-_DEEPSEEK_V3_ROW = PreTokenizer((r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK_V3), clean_spaces=False)
+_KANA = r"[一-龥぀-ゟ゠-ヿ]+"
+_DEEPSEEK_V3_ROW = PreTokenizer((r"\p{N}{1,3}", _KANA, _DEEPSEEK_V3), clean_spaces=False)
+_AYA_ROW = PreTokenizer((_THREES, _GPT4O), clean_spaces=False)
 
 DEFAULT = PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))
 
@@ -68,10 +85,22 @@ PRE: dict[str, PreTokenizer] = {
     **dict.fromkeys(("trillion", "granite-docling"), replace(_GPT2_ROW, clean_spaces=False)),
     **dict.fromkeys(("starcoder", "refact", "codeshell", "exaone", "minerva-7b", "mellum2"), _DIGITS_ROW),
     **dict.fromkeys(("command-r", "smollm"), replace(_DIGITS_ROW, clean_spaces=False)),
-    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _CHATGLM_ROW),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe"), _CHATGLM_ROW),
+    **dict.fromkeys(("glm4", "glm5"), replace(_CHATGLM_ROW, ignore_merges=True)),
     **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), _BAILING_ROW),
-    **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), _GPT4O_ROW),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie"), _GPT4O_ROW),
+    **dict.fromkeys(("tiny_aya", "cohere2moe"), _AYA_ROW),
+    "youtu": PreTokenizer(_YOUTU, clean_spaces=False, ignore_merges=True),
+    "jais-2": PreTokenizer((_JAIS2,)),
+    "minicpm5": PreTokenizer((r"\p{N}{1,3}", _MINICPM5), ignore_merges=True),
+    "exaone-moe": PreTokenizer((_EXAONE_MOE,)),
+    "ufakzeka": PreTokenizer((_UFAKZEKA,), clean_spaces=False),
+    "laguna": PreTokenizer((r"[^\n]+|[\n]+", _QWEN2), clean_spaces=False),
+    "poro-chat": PreTokenizer((_BLOOM,), clean_spaces=False),
+    **dict.fromkeys(("bloom", "gpt3-finnish"), PreTokenizer((_BLOOM,))),
+    "viking": PreTokenizer((_BLOOM, r"\p{N}"), clean_spaces=False),
     "minimax-m2": _GPT4O_ROW,
+    "kimi-k2": PreTokenizer((_KIMI,), clean_spaces=False),
     "tekken": PreTokenizer((_TEKKEN,), clean_spaces=False, ignore_merges=True, add_bos=True),
     "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")),
     "deepseek-llm": PreTokenizer(
@@ -88,5 +117,5 @@ PRE: dict[str, PreTokenizer] = {
     "deepseek-coder": PreTokenizer(
         (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _DEEPSEEK_CJK, r"\p{N}"), clean_spaces=False
     ),
-    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm"), _DEEPSEEK_V3_ROW),
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), _DEEPSEEK_V3_ROW),
 }

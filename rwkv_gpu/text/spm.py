@@ -6,14 +6,13 @@ from heapq import heappop, heappush
 from typing import Any
 
 from rwkv_gpu.text.base import BaseTokenizer
-from rwkv_gpu.text.vocabulary import Defaults, Kind, read_flag, read_id, read_numbers, read_vocabulary
+from rwkv_gpu.text.vocabulary import Defaults, Kind, byte_of, read_flag, read_id, read_numbers, read_vocabulary
 
 DEFAULTS = Defaults(bos=1, eos=2, add_bos=True)
 
 _SPACE = "▁"
 # A character by its first byte alone: llama.cpp takes as many bytes as that promises, whatever they are.
 _PROMISED = re.compile(rb"[\x00-\xbf]|[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff].{0,3}", re.DOTALL)
-_BYTE_TOKEN = re.compile(r"<0x[0-9A-F]{2}>")
 _CACHED_WORDS, _CACHED_LENGTH = 1 << 16, 64
 
 
@@ -37,9 +36,7 @@ class SpmTokenizer(BaseTokenizer):
         kind = self.vocabulary.kinds[token]
         if kind == Kind.NORMAL:
             return text.replace(_SPACE, " ").encode()
-        if kind == Kind.BYTE and _BYTE_TOKEN.fullmatch(text):
-            return bytes([int(text[3:5], 16)])
-        return b""
+        return byte_of(text) if kind == Kind.BYTE else b""
 
     def _encode_plain(self, text: bytes, *, opening: bool) -> Iterable[int]:
         if opening and self.strip_space:

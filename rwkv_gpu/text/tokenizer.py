@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.cursor import shown
 from rwkv_gpu.text.bpe import BpeTokenizer
+from rwkv_gpu.text.raw_bpe import RawBpeTokenizer
 from rwkv_gpu.text.rwkv import RwkvTokenizer
 from rwkv_gpu.text.spm import SpmTokenizer
 from rwkv_gpu.text.stream import Detokenizer
@@ -53,6 +54,7 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
     "rwkv": RwkvTokenizer,
     "gpt2": BpeTokenizer,
     "llama": SpmTokenizer,
+    "gemma4": RawBpeTokenizer,
 }
 
 

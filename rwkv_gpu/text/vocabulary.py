@@ -3,6 +3,7 @@
 Knows the metadata keys and nothing of how text is cut into tokens.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -15,6 +16,7 @@ from rwkv_gpu.errors import BadFile
 from rwkv_gpu.gguf.cursor import shown
 
 PREFIX = "tokenizer.ggml."
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class Kind(IntEnum):
@@ -58,15 +60,38 @@ EOT = Role(
 ROLES = (
     EOT,
     Role("eom", ("<|eom_id|>",), stops=True),
-    Role("fim_pre", ("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>")),
-    Role("fim_suf", ("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>")),
-    Role("fim_mid", ("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>")),
+    Role(
+        "fim_pre",
+        ("<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>"),
+    ),
+    Role(
+        "fim_suf",
+        ("<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>"),
+    ),
+    Role(
+        "fim_mid",
+        ("<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>"),
+    ),
     Role("fim_pad", ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"), stops=True),
     Role("fim_rep", ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"), stops=True),
     Role("fim_sep", ("<|file_sep|>",), stops=True),
 )
-# Whoever has a token of such a name means the end by it, whatever the file says of its kind.
-STOP_TEXTS = frozenset(EOT.texts) | {"<|eom_id|>", "</s>", "[EOS]", "<eos>"}
+# A token of such a name ends an answer, whatever the file says of its kind.
+STOP_TEXTS = frozenset(EOT.texts) | {
+    "<|eom_id|>", "</s>", "[EOS]", "<eos>", "<turn|>", "<|tool_response>", "<|return|>", "<|call|>", "<|calls|>",
+    "<|flush|>", "[e~[",
+}  # fmt: skip
+# But for these, in a vocabulary that has all of the others: they stand inside an answer there.
+INSIDE = (
+    *(
+        ("<|end|>", {call, end}, Kind.USER_DEFINED)
+        for call in ("<|call|>", "<|calls|>")
+        for end in ("<|return|>", "<|flush|>")
+    ),
+    ("</s>", {"<|tool_response>"}, Kind.NORMAL),
+)
+# Harmony's marks of channels, which are always matched and shown.
+SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 
 
 @dataclass(frozen=True)
@@ -159,6 +184,12 @@ def read_id(metadata: Mapping[str, Any], role: str, count: int, default: int | N
     return int(value)
 
 
+def byte_of(text: str) -> bytes:
+    """The byte that a token such as <0x41> stands for; none for other texts."""
+    match = _BYTE_TOKEN.fullmatch(text)
+    return bytes([int(match[1], 16)]) if match else b""
+
+
 def _read_kinds(metadata: Mapping[str, Any], count: int) -> bytearray:
     if PREFIX + "token_type" not in metadata:
         return bytearray([Kind.NORMAL]) * count
@@ -210,4 +241,10 @@ def _read_stops(
     for text in STOP_TEXTS & ids.keys():
         kinds[ids[text]] = Kind.CONTROL
         stops.add(ids[text])
+    for text, others, kind in INSIDE:
+        if text in ids and others <= ids.keys():
+            kinds[ids[text]] = kind
+            stops.discard(ids[text])
+    for text in set(SHOWN) & ids.keys():
+        kinds[ids[text]] = Kind.USER_DEFINED
     return holders[EOT.key], stops

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rwkv_gpu.errors import UnsupportedModel
 from rwkv_gpu.text.bpe import BpeTokenizer, PreTokenizerWarning, split_words
 from rwkv_gpu.text.pretokenizers import PRE
 from rwkv_gpu.text.utf8 import decode_leniently
@@ -143,12 +144,13 @@ def test_lone_surrogates_are_kept():
     assert tokenizer.decode_bytes(tokenizer.encode("the\ud83d the")) == b"the\xed\xa0\xbd the"
 
 
-def test_an_unknown_pre_tokenizer_warns_once_and_cuts_as_default():
-    with pytest.warns(PreTokenizerWarning, match="'martian'") as caught:
-        tokenizer = BpeTokenizer(bpe("martian"))
+def test_an_unknown_way_to_cut_words_is_refused_and_not_guessed():
+    with pytest.raises(UnsupportedModel, match=r"tokenizer\.ggml\.pre 'martian' is not supported.*update rwkv-gpu"):
+        BpeTokenizer(bpe("martian"))
+
+
+def test_a_missing_way_to_cut_words_is_warned_of_once_and_taken_for_the_default():
+    with pytest.warns(PreTokenizerWarning, match="is missing.*convert it again") as caught:
+        tokenizer = BpeTokenizer(bpe(None))
     assert len(caught) == 1
     assert tokenizer.encode("it's 2024") == TOKENIZERS["default"].encode("it's 2024")
-
-
-def test_a_missing_pre_tokenizer_is_the_default():
-    assert BpeTokenizer(bpe(None)).encode("it's 2024") == TOKENIZERS["default"].encode("it's 2024")

@@ -91,9 +91,29 @@ def test_tokens_named_like_an_end_stop_and_become_control_tokens():
     assert tokenizer.encode("<|fim_prefix|>", parse=True) == [ids["<|fim_prefix|>"]]
 
 
+@pytest.mark.parametrize(
+    ("names", "inside"),
+    [
+        (["<|return|>", "<|call|>", "<|end|>", "<|start|>"], {"<|end|>", "<|start|>"}),
+        (["<|calls|>", "<|flush|>", "<|end|>"], {"<|end|>"}),
+        (["<|return|>", "<|end|>"], set()),
+        (["<turn|>", "<|tool_response>", "</s>"], {"</s>"}),
+    ],
+)
+def test_a_name_that_ends_answers_elsewhere_may_stand_inside_one(names, inside):
+    letters = [(text, NORMAL) for text in bpe()[PREFIX + "tokens"][:256]]
+    tokens = [*letters, *((name, CONTROL) for name in names)]
+    tokenizer = load_tokenizer(metadata("gpt2", tokens, merges=[], pre="gpt-2"))
+    assert {names[token - 256] for token in tokenizer.stop_ids} == set(names) - inside
+    for i, name in enumerate(names):
+        assert tokenizer.decode([256 + i]) == (name if name in inside else "")
+
+
 def test_longer_special_tokens_go_first():
     letters = [(text, NORMAL) for text in bpe()[PREFIX + "tokens"][:256]]
-    tokenizer = load_tokenizer(metadata("gpt2", [*letters, ("<a>", CONTROL), ("<a><b>", CONTROL)], merges=[]))
+    tokenizer = load_tokenizer(
+        metadata("gpt2", [*letters, ("<a>", CONTROL), ("<a><b>", CONTROL)], merges=[], pre="gpt-2")
+    )
     assert tokenizer.encode("<a><b><a>", parse=True) == [257, 256]
 
 

@@ -1,5 +1,6 @@
 """Tokenizer metadata for tests: tiny vocabularies of each kind, and those inside the golden models."""
 
+import random
 from typing import Any
 
 import numpy as np
@@ -62,12 +63,43 @@ def spm(**fields: Any) -> Metadata:
     return metadata("llama", tokens, **{"scores": scores, **fields})
 
 
+# The bytes of the letters that texts of tests are made of; in `dense_bpe` any two of them are a token.
+DENSE = "aAbBsSteEclLHowrd12345 \n\r\t'.!,-/_=é你好世一あ가ㄱ\u0301\u00a0\u3000🙂Дпก।١½～：“"
+
+
+def dense_bpe(pre: str) -> Metadata:
+    """Byte-level BPE in which all pairs of some bytes merge, in a random order: its ids show where a text was cut."""
+    letters = [BYTE_LETTERS[byte] for byte in sorted(set(DENSE.encode()))]
+    merges = [f"{a} {b}" for a in letters for b in letters]
+    random.Random(3).shuffle(merges)
+    words = [line.replace(" ", "") for line in merges]
+    tokens = [(text, NORMAL) for text in [*BYTE_LETTERS, *words, "Hello", "ĠĠĠĠ", "12345"]]
+    tokens += [("<|bos|>", CONTROL), ("<|im_end|>", CONTROL), ("<think>", USER)]
+    ids = {"bos_token_id": len(tokens) - 3, "eos_token_id": len(tokens) - 2}
+    return metadata("gpt2", tokens, merges=merges, pre=pre, **ids)
+
+
+def raw_bpe(**fields: Any) -> Metadata:
+    """Gemma 4's layout: four control tokens, 256 bytes, letters, and merges of these in a random order."""
+    letters = ["▁", "\n", *"aAbBst12.!é你好가"]
+    pairs = [(a, b) for a in letters for b in letters if "\n" not in (a, b)]
+    random.Random(4).shuffle(pairs)
+    pairs += [("▁a", "b"), ("aa", "aa"), ("▁▁", "▁▁")]
+    tokens = [("<pad>", CONTROL), ("<eos>", CONTROL), ("<bos>", CONTROL), ("<unk>", int(Kind.UNKNOWN))]
+    tokens += [(f"<0x{byte:02X}>", int(Kind.BYTE)) for byte in range(256)]
+    tokens += [(text, NORMAL) for text in [*letters, *(a + b for a, b in pairs), "\n\n", "\n\n\n"]]
+    tokens += [("<|turn>", CONTROL), ("<turn|>", CONTROL), ("<think>", USER)]
+    ids = {"bos_token_id": 2, "eos_token_id": 1, "unknown_token_id": 3}
+    return metadata("gemma4", tokens, merges=[f"{a} {b}" for a, b in pairs], **{**ids, **fields})
+
+
 TINY = {
     "rwkv": rwkv(),
     "bpe": bpe("qwen2"),
     "bpe that cleans spaces": bpe("gpt-2"),
     "spm": spm(),
     "spm without prefix": spm(add_space_prefix=False),
+    "gemma4": raw_bpe(),
 }
 
 

@@ -1,0 +1,49 @@
+"""Tokenisations recorded from llama.cpp that travel with the project: of every way to cut words, and every kind."""
+
+import gzip
+import json
+import unicodedata
+from typing import Any
+
+import pytest
+
+from rwkv_gpu.text.pretokenizers import PRE
+from rwkv_gpu.text.tokenizer import KINDS, load_tokenizer
+from rwkv_gpu.text.vocabulary import PREFIX
+from tests.golden.record_tokens import FILE, vocabularies
+
+RECORD: dict[str, Any] = json.loads(gzip.decompress(FILE.read_bytes()))
+VOCABULARIES = vocabularies()
+
+# Where a model's pattern tells capitals from small letters, llama.cpp knows only those of ASCII, or none at all. Ours
+# is the model's own pattern, and is held against texts in which both mean the same.
+ASCII_CASE = {f"gpt2 {pre}" for pre in ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", "tekken")}
+NO_CASE = {f"gpt2 {pre}" for pre in ("kimi-k2", "tiny_aya", "cohere2moe", "youtu")}
+
+
+def comparable(name: str, text: str) -> bool:
+    """Whether llama.cpp's pattern means what the model's own does."""
+    if name not in ASCII_CASE | NO_CASE:
+        return True
+    foreign = any(unicodedata.category(c) in ("Lu", "Ll", "Lt", "Mn", "Mc") for c in text if not c.isascii())
+    return not foreign and (name in ASCII_CASE or not any(map(str.isupper, text)))
+
+
+def test_there_is_a_record_of_every_way_to_cut_words_and_every_kind():
+    assert set(RECORD["numbers"]) == set(VOCABULARIES)
+    assert {name.removeprefix("gpt2 ") for name in VOCABULARIES if name.startswith("gpt2 ")} == set(PRE)
+    assert {fields[PREFIX + "model"] for fields in VOCABULARIES.values()} == set(KINDS)
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_tokens_are_those_of_llama_cpp(name):
+    tokenizer, record = load_tokenizer(VOCABULARIES[name]), RECORD["records"][RECORD["numbers"][name]]
+    assert tokenizer.add_bos == record["add_bos"]
+    compared = [i for i, text in enumerate(RECORD["texts"]) if comparable(name, text)]
+    assert len(compared) >= 20
+    for i in compared:
+        text = RECORD["texts"][i]
+        plain = record["plain"][i]
+        assert tokenizer.encode(text) == plain, text
+        assert tokenizer.encode(text, parse=True) == (record["parsed"][i] or plain), text
+        assert tokenizer.decode_bytes(plain, special=True).hex() == record["shown"][i], text

@@ -30,6 +30,10 @@ class CacheFull(RwkvGpuError):
     """More keys and values at a time than the model was loaded with room for."""
 
 
+class QueueFull(RwkvGpuError):
+    """More requests at a time than may wait for the model."""
+
+
 class Closed(RwkvGpuError):
     """A model that is used after it was closed, or was closed while somebody waited for it."""
 

@@ -14,12 +14,12 @@ from ..ops.batch import Batch, Placement
 from ..ops.recording import MAX_SEGMENTS
 from ..ops.sampling import DRAW
 from .cache.prefixes import PrefixCache
-from .grammar_masks import GrammarMasks
+from .host_work import HostWork
 from .request import Request, Update
 from .runner import Runner, StateArrays
 from .scheduler import ScheduledChunk, schedule
 from .sequence import TokenSequence
-from .step_result import PendingStep, SamplingInputs
+from .step_result import PendingStep, SamplingInputs, StepResult
 
 SCRATCH_SLOT = -1  # of a sequence that is read or written, and never steps
 
@@ -61,7 +61,7 @@ class Engine:
         self._preempted = False  # somebody gave its pages back, so that nobody new starts until another has ended
         self._evaluating = False  # a text is half evaluated, and holds pages
         self._lost: DeviceLost | None = None
-        self._masks = GrammarMasks()
+        self._host_work = HostWork()
 
     @property
     def compile_seconds(self) -> float:
@@ -198,7 +198,7 @@ class Engine:
             self._end(id, "abort")
         self._updated = {}
         self._in_flight.clear()
-        self._masks.close()
+        self._host_work.close()
         self._runner.close()
 
     # ---------------------------------------------------------------- before a step
@@ -232,7 +232,8 @@ class Engine:
             self._store.adopt(slot, handle, sequence.fed)
         if not sequence.started:
             sequence.started, sequence.reused = True, sequence.fed
-            sequence.compute_mask(self._masks.executor)
+            if request.grammar is not None:
+                sequence.start_work(self._host_work.executor)
         self._draws[slot] = sequence.draw()
         if not sequence.on_host:
             self._runner.remember(slot, sequence.ids, request.params)
@@ -241,8 +242,9 @@ class Engine:
         """What the next step computes, and where; others give their pages back where there are too few."""
         while True:
             self._admit()
-            self._masks.take(self._running, idle=not self._in_flight)
-            ready = [s for s in self._running if not (s.finish_reason or s.paused or s.masking)]
+            told = self._host_work.take(self._running, idle=not self._in_flight)
+            self._updated.update(dict.fromkeys(told))
+            ready = [s for s in self._running if not (s.finish_reason or s.paused or s.work)]
             chunks = schedule(ready, self._runner.chunk_size)
             try:
                 return chunks, self._store.place(chunks)
@@ -338,13 +340,25 @@ class Engine:
         for row, sequence in enumerate(step.sampling):
             if sequence.finish_reason:
                 continue
-            self._updated[sequence] = None
             try:
-                sequence.append(sequence.choose(result, row), self._masks.executor)
+                self._sampled(sequence, result, row)
             except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
                 sequence.end("error", error)
             if sequence.finish_reason and sequence.slot < 0:  # it gave its slot back while this step was in flight
                 self._end(sequence.id, sequence.finish_reason)
+
+    def _sampled(self, sequence: TokenSequence, result: StepResult, row: int) -> None:
+        """Takes the token of a row, or has the host find it; raises where the numbers of the row are none."""
+        executor = self._host_work.executor
+        if sequence.on_host:
+            assert result.logits is not None
+            sequence.start_work(executor, logits=result.logits[row])
+            return
+        sampled = result.rows[row].sampled()
+        sequence.append(sampled)
+        self._updated[sequence] = None
+        if sequence.request.grammar is not None and not sequence.finish_reason:
+            sequence.start_work(executor, token=sampled.token)
 
     # ---------------------------------------------------------------- after a step
 

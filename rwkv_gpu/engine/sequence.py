@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from ..ops.sampling import SAID
 from .device_sampling import draw_row, samples_on_device, skipped_row
-from .request import Grammar, Request, Update
+from .request import Request, Update
 from .sampling import Sampled, Sampler
-from .step_result import StepResult
 
 Mask = npt.NDArray[np.uint32]  # a bit for each token, set where it is allowed; [ceil(V / 32)]
+Logits = npt.NDArray[np.float32]  # [V]
+Computed = tuple[Sampled | None, Mask | None, bool]  # a token, what may follow it, whether nothing can
 
 
 class TokenSequence:
@@ -47,7 +48,7 @@ class TokenSequence:
         self.finish_reason: str | None = None
         self.error: Exception | None = None
         self.mask: Mask | None = None  # what its grammar allows next
-        self._masking: Future[Mask | None] | None = None
+        self.work: Future[Computed] | None = None  # what the host computes for it: it has no steps until then
         self._sampled: list[Sampled] = []  # that no update has told of
 
     @property
@@ -70,57 +71,54 @@ class TokenSequence:
         masked = self.request.grammar is not None
         return draw_row(self.request.params, self.sampler.seed, self.slot, masked=masked)
 
-    # ---------------------------------------------------------------- its grammar
-
-    def compute_mask(self, executor: Executor, token: int | None = None) -> None:
-        """Has its grammar accept a token and compute what may come next, on a thread of the executor."""
-        grammar = self.request.grammar
-        if grammar is not None:
-            self.mask, self._masking = None, executor.submit(next_mask, grammar, token)
-
-    @property
-    def masking(self) -> "Future[Mask | None] | None":
-        """The mask that it waits for: it cannot be sampled until then."""
-        return self._masking
-
-    def take_mask(self) -> None:
-        """Takes the mask that was computed. A grammar that is done ends the sequence, one that fails ends it too."""
-        masking, self._masking = self._masking, None
-        if masking is None or self.finish_reason:
-            return
-        try:
-            self.mask = masking.result()
-        except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
-            self.end("error", error)
-        else:
-            if self.mask is None:
-                self.end("stop")
-            elif len(self.ids) >= self.max_length:
-                self.end("length")
-
     # ---------------------------------------------------------------- its tokens
 
-    def choose(self, result: StepResult, row: int) -> Sampled:
-        """The token of its row; raises where its logits are no numbers."""
-        if not self.on_host:
-            return result.rows[row].sampled()
-        assert result.logits is not None
-        return self.sampler.sample(result.logits[row], self.mask)
-
-    def append(self, sampled: Sampled, executor: Executor) -> None:
+    def append(self, sampled: Sampled) -> None:
         """A token was sampled: it belongs to the answer, or ends it."""
-        token = sampled.token
-        if token in self.request.params.stop_ids:
+        if sampled.token in self.request.params.stop_ids:
             self.end("stop")
             return
-        self.ids.append(token)
+        self.ids.append(sampled.token)
         self._sampled.append(sampled)
-        if self.on_host:
+        if self.request.grammar is None and len(self.ids) >= self.max_length:
+            self.end("length")
+
+    def start_work(self, executor: Executor, *, token: int | None = None, logits: Logits | None = None) -> None:
+        """Has the host sample from logits, and the grammar accept that token, or the one that is given."""
+        self.work = executor.submit(self._compute, token, logits)
+
+    def _compute(self, token: int | None, logits: Logits | None) -> Computed:
+        """On another thread: what was sampled, what the grammar allows next, and whether it is done."""
+        sampled, grammar = None, self.request.grammar
+        if logits is not None:
+            sampled = self.sampler.sample(logits, self.mask)
+            token = sampled.token
+            if token in self.request.params.stop_ids:
+                return sampled, None, False
             self.sampler.accept(token)
-        if self.request.grammar is not None:
-            self.compute_mask(executor, token)
+        if grammar is None:
+            return sampled, None, False
+        if token is not None:
+            grammar.accept(token)
+        return (sampled, None, True) if grammar.done else (sampled, grammar.mask(), False)
+
+    def take_work(self) -> bool:
+        """Takes what was computed; whether there is something to tell."""
+        work, self.work = self.work, None
+        if work is None or self.finish_reason:
+            return False
+        try:
+            sampled, self.mask, done = work.result()
+        except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
+            self.end("error", error)
+            return True
+        if sampled is not None:
+            self.append(sampled)
+        if done:
+            self.end("stop")
         elif len(self.ids) >= self.max_length:
             self.end("length")
+        return sampled is not None or self.finish_reason is not None
 
     def end(self, reason: str, error: Exception | None = None) -> None:
         """Nothing more is generated; the first reason counts."""
@@ -132,10 +130,3 @@ class TokenSequence:
         sampled, self._sampled = tuple(self._sampled), []
         done = min(self.fed, self.prompt)
         return Update(self.id, sampled, done, self.prompt, self.reused, self.finish_reason, self.error)
-
-
-def next_mask(grammar: Grammar, token: int | None) -> Mask | None:
-    """What a grammar allows next, after one more token where it is given; None where nothing can follow."""
-    if token is not None:
-        grammar.accept(token)
-    return None if grammar.done else grammar.mask()

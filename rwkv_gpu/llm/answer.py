@@ -1,5 +1,6 @@
-"""An answer on its way from the engine to whoever reads it: updates become events. Runs on the driver's thread."""
+"""An answer on its way from the engine to its reader: updates become events. Runs on the driver's thread."""
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from .reader import Reader
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
-    """How much of the prompt was fed so far."""
+class PromptProgress:
+    """How many tokens of the prompt were fed so far."""
 
     done: int
     total: int
@@ -27,11 +28,15 @@ class End:
     error: BaseException | None = None
 
 
-Item = Event | Fed | End
+MOST_UNREAD = 4096  # events that wait for a reader; beyond them the request pauses
+Item = Event | PromptProgress | End
 
 
 class Answer:
-    """Hears of one request, and puts what its reader should know where that one waits."""
+    """Listens to one request, and puts what its reader should know where that one waits.
+
+    Where more than `most_unread` events wait, the request pauses until half of them are read; None lets it go on.
+    """
 
     def __init__(
         self,
@@ -39,10 +44,15 @@ class Answer:
         prompt_tokens: int,
         put: Callable[[Item], None],
         clock: Callable[[], float] = time.perf_counter,
+        most_unread: int | None = MOST_UNREAD,
     ) -> None:
+        self._most_unread = most_unread
+        self._counting = threading.Lock()
+        self._unread = 0  # events
+        self._paused = False
         self._reader = reader
-        self._put = put
-        self._said = 0
+        self._to_reader = put
+        self._tokens = 0
         self._fed = -1
         self._prompt_tokens = prompt_tokens
         self._reused = 0
@@ -51,17 +61,17 @@ class Answer:
         self._prompted: float | None = None
         self._ended: float | None = None
 
-    def hear(self, update: Update) -> int | None:
-        """Takes the news; gives how many tokens were said where a stop string was met."""
+    def on_update(self, update: Update) -> int | None:
+        """Takes an update; gives after how many tokens a stop string was met."""
         self._reused = update.reused
         if update.prompt_done != self._fed:
             self._fed = update.prompt_done
-            self._put(Fed(update.prompt_done, update.prompt_tokens))
-        for left, said in zip(range(len(update.sampled) - 1, -1, -1), update.sampled, strict=True):
-            self._say(said, last=not left and update.finish_reason == "stop")
+            self._put(PromptProgress(update.prompt_done, update.prompt_tokens))
+        for left, sampled in zip(range(len(update.sampled) - 1, -1, -1), update.sampled, strict=True):
+            self._token(sampled, last=not left and update.finish_reason == "stop")
             if self._reader.stopped is not None:
                 self._finish(End("stop"))
-                return self._said
+                return self._tokens
         if update.error is not None:
             self.fail(update.error)
         elif update.finish_reason is not None:
@@ -69,6 +79,28 @@ class Answer:
                 self._put(Event(part.text, None, 0.0, (), part.thinking))
             self._finish(End(_REASONS[update.finish_reason]))
         return None
+
+    def overflows(self) -> bool:
+        """Whether its reader is so far behind that the request must pause; said once, until `taken` says to resume."""
+        if self._most_unread is None or self._unread <= self._most_unread:
+            return False
+        with self._counting:
+            paused, self._paused = self._paused, True
+        return not paused
+
+    def taken(self) -> bool:
+        """An event was read, by any thread; whether the request must be resumed now."""
+        with self._counting:
+            self._unread -= 1
+            if not self._paused or self._most_unread is None or self._unread > self._most_unread // 2:
+                return False
+            self._paused = False
+            return True
+
+    def _put(self, item: Item) -> None:
+        with self._counting:
+            self._unread += 1
+        self._to_reader(item)
 
     def fail(self, error: BaseException) -> None:
         """It ends with an error."""
@@ -80,12 +112,12 @@ class Answer:
         prompted = self._prompted or now
         return Stats(self._prompt_tokens, self._reused, new_tokens, prompted - self._began, now - prompted)
 
-    def _say(self, said: Sampled, last: bool) -> None:
+    def _token(self, sampled: Sampled, last: bool) -> None:
         if self._prompted is None:
             self._prompted = self._clock()
-        self._said += 1
-        first, *more = self._reader.feed(said.token, last) or [Part("", self._reader.thinking)]
-        self._put(Event(first.text, said.token, said.logprob, said.top, first.thinking))
+        self._tokens += 1
+        first, *more = self._reader.feed(sampled.token, last) or [Part("", self._reader.thinking)]
+        self._put(Event(first.text, sampled.token, sampled.logprob, sampled.top, first.thinking))
         for part in more:
             self._put(Event(part.text, None, 0.0, (), part.thinking))
 

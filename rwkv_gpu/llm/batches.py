@@ -1,9 +1,10 @@
 """Many answers at a time: some are always asked for ahead of the one that is waited for."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from ..errors import QueueFull
 from .completion import Completion
 from .generation import AsyncGeneration, Generation
 
@@ -20,7 +21,7 @@ def wait_all(
     """An answer for each item, in order. `progress` gets how many are done, and of how many."""
     running: deque[Generation] = deque()
     done: list[Completion] = []
-    waiting = iter(items)
+    waiting = deque(items)
     try:
         while len(done) < len(items):
             _fill(running, start, waiting, sequences)
@@ -38,7 +39,7 @@ async def await_all(start: Callable[[T], AsyncGeneration], items: Sequence[T], s
     """The same for asyncio."""
     running: deque[AsyncGeneration] = deque()
     done: list[Completion] = []
-    waiting = iter(items)
+    waiting = deque(items)
     try:
         while len(done) < len(items):
             _fill(running, start, waiting, sequences)
@@ -58,9 +59,13 @@ def grouped(answers: Sequence[Completion], n: int) -> list[list[Completion]]:
 R = TypeVar("R", Generation, AsyncGeneration)
 
 
-def _fill(running: "deque[R]", start: Callable[[T], R], waiting: Iterable[T], sequences: int) -> None:
-    """Starts as many as may run ahead."""
-    for _ in range(AHEAD * sequences - len(running)):
-        for item in waiting:
-            running.append(start(item))
-            break
+def _fill(running: "deque[R]", start: Callable[[T], R], waiting: "deque[T]", sequences: int) -> None:
+    """Starts as many as may run ahead, or as many as the model takes."""
+    while waiting and len(running) < AHEAD * sequences:
+        try:
+            running.append(start(waiting[0]))
+        except QueueFull:
+            if not running:
+                raise
+            return
+        waiting.popleft()

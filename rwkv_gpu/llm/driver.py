@@ -14,22 +14,26 @@ from typing import Any, Protocol, TypeVar
 
 from ..engine.engine import Engine
 from ..engine.request import Request, Update
-from ..errors import Closed
+from ..errors import Closed, QueueFull
 
 T = TypeVar("T")
 Job = Callable[[], None]
+MOST_REQUESTS = 4096  # that run or wait at a time
 # Windows does not interrupt who waits without end; elsewhere a signal does.
 PATIENCE = 0.1 if os.name == "nt" else None
 
 
 class Listener(Protocol):
-    """Whoever wants the news of a request. Called on the driver's thread: be quick."""
+    """Gets the updates of a request. Called on the driver's thread: be quick."""
 
-    def hear(self, update: Update) -> int | None:
-        """Takes the news; a number ends the request as by a stop id, after so many of its tokens."""
+    def on_update(self, update: Update) -> int | None:
+        """Takes an update; a number ends the request as by a stop id, after so many of its tokens."""
+
+    def overflows(self) -> bool:
+        """Whether its reader is so far behind that the request must pause, until `Driver.resume`. Says so once."""
 
     def fail(self, error: BaseException) -> None:
-        """There will be no more news."""
+        """There will be no more updates."""
 
 
 class Work:
@@ -62,13 +66,18 @@ class Work:
 
 
 class Driver:
-    """Owns the engine. `submit`, `call` and `work` may be called from any thread; `cancel` even by the collector."""
+    """Owns the engine. `submit`, `call` and `work` may be called from any thread; `cancel` even by the collector.
 
-    def __init__(self, engine: Engine) -> None:
+    At most `most_requests` run and wait at a time: more are refused.
+    """
+
+    def __init__(self, engine: Engine, most_requests: int = MOST_REQUESTS) -> None:
         self._engine = engine
+        self._most_requests = most_requests
+        self._requests = 0  # that run or wait; changed under the gate
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._works: deque[Work] = deque()
-        self._heard: dict[int, Listener] = {}
+        self._listeners: dict[int, Listener] = {}
         self._numbers: dict[Listener, int] = {}
         self._gate = threading.RLock()  # no job is put after the last one; the collector may come by and close
         self._end: BaseException | None = None  # why nothing more is done
@@ -80,31 +89,54 @@ class Driver:
         return time.perf_counter() - self._engine.compile_seconds
 
     def submit(self, request: Request, listener: Listener) -> None:
-        """Adds a request to those that run; all that happens to it is told to the listener."""
+        """Adds a request to those that run; the listener gets all that happens to it. Raises where it is refused."""
+        sequence = self._engine.accept(request)
 
         def job() -> None:
             try:
-                number = self._engine.add(request)
+                number = self._engine.add(sequence)
             except Exception as error:  # noqa: BLE001  it goes to the listener
+                self._count(-1)
                 listener.fail(error)
                 return
-            self._heard[number] = listener
+            self._listeners[number] = listener
             self._numbers[listener] = number
 
-        self._put(job)
+        with self._gate:
+            if self._requests >= self._most_requests and self._end is None:
+                raise QueueFull(
+                    f"{self._requests:,} requests run or wait for this model, and no more may; "
+                    "ask again later, or load it with a larger max_requests"
+                )
+            self._put(job)
+            self._count(1)
 
-    def cancel(self, listener: Listener, said: int = 0) -> None:
-        """Ends a request, which counts as having said so many tokens. Harmless where it has ended."""
+    def _count(self, change: int) -> None:
+        with self._gate:
+            self._requests += change
+
+    def cancel(self, listener: Listener, tokens: int = 0) -> None:
+        """Ends a request after so many of its new tokens. Harmless where it has ended."""
 
         def job() -> None:
             number = self._numbers.get(listener)
             if number is None:
                 return
-            if said:
-                self._engine.stop(number, said)
+            if tokens:
+                self._engine.stop(number, tokens)
             else:
                 self._engine.abort(number)
             self._forget(number)
+
+        self._jobs.put(job)
+
+    def resume(self, listener: Listener) -> None:
+        """Lets a request go on that was paused since its reader was behind. Harmless where it has ended."""
+
+        def job() -> None:
+            number = self._numbers.get(listener)
+            if number is not None:
+                self._engine.resume(number)
 
         self._jobs.put(job)
 
@@ -176,28 +208,32 @@ class Driver:
 
     def _step(self) -> None:
         for update in self._engine.step():
-            listener = self._heard.get(update.id)
+            listener = self._listeners.get(update.id)
             if listener is None:
                 continue
             try:
-                said = listener.hear(update)
+                tokens = listener.on_update(update)
+                behind = listener.overflows()
             except Exception as error:  # noqa: BLE001  it goes to the listener; the others go on
                 listener.fail(error)
-                said = 0
-            if said is not None:
-                self._engine.stop(update.id, said)
-            if said is not None or update.finish_reason is not None:
+                tokens, behind = 0, False
+            if tokens is not None:
+                self._engine.stop(update.id, tokens)
+            elif behind:
+                self._engine.pause(update.id)
+            if tokens is not None or update.finish_reason is not None:
                 self._forget(update.id)
 
     def _forget(self, number: int) -> None:
-        del self._numbers[self._heard.pop(number)]
+        del self._numbers[self._listeners.pop(number)]
+        self._count(-1)
 
     def _finish(self) -> None:
         """Tells all who wait, and closes the engine."""
         assert self._end is not None
         while not self._jobs.empty():
             self._jobs.get()()
-        for listener in self._heard.values():
+        for listener in self._listeners.values():
             listener.fail(self._end)
         for work in self._works:
             work.fail(self._end)

@@ -71,7 +71,7 @@ class GenerateMethods(OpenModel):
         asked = self._asked(
             prompts_of("prompt", prompt), "prompt", 1 if n is None else answers(n), params, settings, truncate
         )
-        done = wait_all(partial(self._begin_asked, Generation), asked, self.info.sequences)
+        done = wait_all(partial(self._begin_asked, Generation, most_unread=None), asked, self.info.sequences)
         return _by_prompt(done, n, is_several(prompt))
 
     def stream(
@@ -131,7 +131,9 @@ class GenerateMethods(OpenModel):
         asked = self._asked(
             prompts_of("prompt", prompt), "prompt", 1 if n is None else answers(n), params, settings, truncate
         )
-        done = await await_all(partial(self._begin_asked, AsyncGeneration), asked, self.info.sequences)
+        done = await await_all(
+            partial(self._begin_asked, AsyncGeneration, most_unread=None), asked, self.info.sequences
+        )
         return _by_prompt(done, n, is_several(prompt))
 
     def astream(
@@ -161,7 +163,7 @@ class GenerateMethods(OpenModel):
         validate.called("progress", progress)
         every = validate.several("prompts", prompts, "prompts")
         asked = self._asked(every, "prompt", 1, params, settings, truncate)
-        return wait_all(partial(self._begin_asked, Generation), asked, self.info.sequences, progress)
+        return wait_all(partial(self._begin_asked, Generation, most_unread=None), asked, self.info.sequences, progress)
 
     def _start(
         self,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..engine.request import Request
-from .answer import Answer, End, Fed, Item
+from .answer import MOST_UNREAD, Answer, End, Item, PromptProgress
 from .completion import Completion, Event, Reason, shorten
 from .driver import Driver, wait
 from .reader import Reader
@@ -34,6 +34,7 @@ class Reading:
         on_prompt: OnPrompt | None = None,
         on_end: Callable[[Completion], None] | None = None,
         owner: object = None,
+        most_unread: int | None = MOST_UNREAD,
     ) -> None:
         called("on_prompt", on_prompt)
         self._driver = driver
@@ -44,8 +45,9 @@ class Reading:
         self._reason: Reason = "running"
         self._ending = threading.Lock()
         self._put = put  # where the driver puts things; it does not know this object, which may so be dropped
-        self._answer = Answer(reader, len(request.ids), put, driver.clock)
-        driver.submit(request, self._answer)
+        answer = Answer(reader, len(request.ids), put, driver.clock, most_unread)
+        driver.submit(request, answer)
+        self._answer = answer
 
     @property
     def completion(self) -> Completion:
@@ -71,10 +73,12 @@ class Reading:
 
     def _take(self, item: Item) -> Event | None:
         """Takes note of an item; an event is given on."""
+        if self._answer.taken():
+            self._driver.resume(self._answer)
         if isinstance(item, Event):
             self.events.append(item)
             return item
-        if isinstance(item, Fed):
+        if isinstance(item, PromptProgress):
             if self._on_prompt is not None:
                 self._on_prompt(item.done, item.total)
             return None

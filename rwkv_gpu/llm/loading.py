@@ -25,6 +25,7 @@ from ..models.registry import load_model
 from ..ops.self_test import tuning_for
 from ..text.tokenizer import load_tokenizer
 from . import hub, validate
+from .driver import MOST_REQUESTS
 from .info import Info
 from .model import LLM
 from .model_file import ModelFile
@@ -35,6 +36,7 @@ RANGES = {
     "context": (1, 1 << 32),
     "tokens": (1, 1 << 40),
     "cache_bytes": (0, 1 << 50),
+    "max_requests": (1, 1 << 24),
     "look_ahead": (0, 16),
     "layers_per_submit": (0, 1 << 16),
 }
@@ -62,6 +64,7 @@ def load(
     kv: KVType = "f16",
     tokens: int | None = None,
     cache_bytes: int = DEFAULT_CACHE,
+    max_requests: int = MOST_REQUESTS,
     look_ahead: int | None = None,
     progress: Progress | None = None,
     layers_per_submit: int | None = None,
@@ -77,8 +80,9 @@ def load(
     `path` may be the name of a repository of the Hugging Face hub: `hf.co/OWNER/NAME:Q4_K_M`, or `OWNER/NAME` with
     `file` for a file in it. It is downloaded at first use, with the extra `hub`.
     `device` is auto, cpu, an index or a part of a name; `chunk_size` is how many tokens of a prompt go in one step;
-    `sequences` is how many requests run at a time, the others wait; `cache_bytes` is how much is kept of sequences that
-    have ended, for those that begin alike; `look_ahead` is how many steps may be begun before the tokens of the first
+    `sequences` is how many requests run at a time, the others wait; `max_requests` is how many may run and wait, and
+    more get `QueueFull`; `cache_bytes` is how much is kept of sequences that have ended, for those that begin alike;
+    `look_ahead` is how many steps may be begun before the tokens of the first
     are known; where steps take long, they are two at most. `progress` is told how many bytes of the file are loaded,
     and of how many.
     For models that attend, `context` is how many tokens a sequence may have, prompt and answer together (by default as
@@ -95,7 +99,7 @@ def load(
     chunk = None if chunk_size == "auto" else chunk_size
     check(
         chunk_size=chunk, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
-        look_ahead=look_ahead, layers_per_submit=layers_per_submit,
+        max_requests=max_requests, look_ahead=look_ahead, layers_per_submit=layers_per_submit,
     )  # fmt: skip
     validate.called("progress", progress)
     file_path = _file_of(path, file)
@@ -136,7 +140,7 @@ def load(
         name = "cpu" if choice.adapter is None else choice.adapter.name
         info = _info(gguf, runner, name, sequences)
         model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
-        return LLM(Engine(runner), tokenizer, gguf.metadata, info, model_file)
+        return LLM(Engine(runner), tokenizer, gguf.metadata, info, model_file, max_requests)
 
 
 def _file_of(path: str | os.PathLike[str] | None, file: str | None) -> Path:

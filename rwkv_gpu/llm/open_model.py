@@ -20,8 +20,8 @@ from ..text.tokenizer import Tokenizer
 from . import validate
 from .chat import Truncate
 from .chat_format import ChatFormat, budget, closing
-from .driver import Driver
-from .generation import OnPrompt, Reading, waits
+from .driver import MOST_REQUESTS, Driver
+from .generation import Reading, waits
 from .info import Info
 from .model_file import ModelFile
 from .reader import Ends, Reader
@@ -47,7 +47,13 @@ class OpenModel:
     """What all methods of a model build on: its parts, its tokens, and how a prompt becomes a request."""
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, metadata: Mapping[str, Any], info: Info, model_file: ModelFile
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        metadata: Mapping[str, Any],
+        info: Info,
+        model_file: ModelFile,
+        max_requests: int = MOST_REQUESTS,
     ) -> None:
         self.tokenizer = tokenizer
         self.info = info
@@ -57,7 +63,7 @@ class OpenModel:
         self._model_file = model_file
         self._recent: deque[Transcript] = deque(maxlen=RECENT)
         self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, none before they are needed
-        self._driver = Driver(engine)
+        self._driver = Driver(engine, max_requests)
         self._finalizer = weakref.finalize(self, self._driver.close, AT_EXIT)
 
     def __enter__(self) -> Self:
@@ -112,14 +118,14 @@ class OpenModel:
         params.check_vocabulary(self.vocab_size)
         return self._begin_asked(reading, Asked(self._ids(prompt), params, form))
 
-    def _begin_asked(self, reading: type[R], asked: Asked, *, on_prompt: OnPrompt | None = None) -> R:
+    def _begin_asked(self, reading: type[R], asked: Asked, **more: Any) -> R:
         ids, params, shape = asked
         left = budget(params, len(ids), self.context)
         grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=waits(reading))
         ends = self.tokenizer.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
         request = Request(ids, replace(params, stop_ids=params.stop_ids | ends), grammar)
         reader = Reader(self.tokenizer, Ends(params.stop), closing=closing(self.tokenizer, shape))
-        return self._read(reading, request, reader, on_prompt=on_prompt)
+        return self._read(reading, request, reader, **more)
 
     @cached_property
     def _grammars(self) -> Grammars:

@@ -13,7 +13,7 @@ import pytest
 from rwkv_gpu.engine.request import Request, Update
 from rwkv_gpu.engine.sampling import Sampled
 from rwkv_gpu.engine.sampling_params import SamplingParams
-from rwkv_gpu.errors import BadInput, Closed, DeviceLost
+from rwkv_gpu.errors import BadInput, Closed, DeviceLost, QueueFull
 from rwkv_gpu.llm.driver import Driver
 from rwkv_gpu.llm.generation import Generation
 from rwkv_gpu.llm.reader import Ends, Reader
@@ -33,29 +33,34 @@ class Alphabet:
     compile_seconds = 0.0
 
     def __init__(self, pause=0.0, breaks_after=None):
-        self.pause, self.breaks_after = pause, breaks_after
+        self.delay, self.breaks_after = pause, breaks_after
         self.running, self.said, self.ended, self.steps, self.number = {}, {}, {}, 0, 0
         self.closed = threading.Event()
         self.threads = set()
+        self.paused = set()
+        self.pauses = 0
 
     @property
     def busy(self):
-        return bool(self.running)
+        return bool(self.running.keys() - self.paused)
 
-    def add(self, request):
+    def accept(self, request):
         if not request.ids:
             raise BadInput("no tokens")
+        return request
+
+    def add(self, request):
         self.number += 1
         self.running[self.number], self.said[self.number] = request, 0
         return self.number
 
     def step(self):
         self.threads.add(threading.get_ident())
-        time.sleep(self.pause)
+        time.sleep(self.delay)
         self.steps += 1
         if self.steps == self.breaks_after:
             raise DeviceLost("the device went away")
-        return [self._say(number, request) for number, request in [*self.running.items()]]
+        return [self._say(number, request) for number, request in [*self.running.items()] if number not in self.paused]
 
     def _say(self, number, request):
         self.said[number] += 1
@@ -68,6 +73,13 @@ class Alphabet:
     def end(self, number, reason):
         if self.running.pop(number, None):
             self.ended[number] = reason
+
+    def pause(self, number):
+        self.paused.add(number)
+        self.pauses += 1
+
+    def resume(self, number):
+        self.paused.discard(number)
 
     def abort(self, number):
         self.end(number, "abort")
@@ -214,9 +226,8 @@ def test_an_engine_that_breaks_tells_all_and_is_not_asked_again(driven):
 
 def test_a_request_that_is_refused_tells_its_own_reader(driven):
     driver = driven(Alphabet())
-    refused = Generation(driver, Request([]), Reader(Letters(), Ends(())))
     with pytest.raises(BadInput, match="no tokens"):
-        refused.wait()
+        Generation(driver, Request([]), Reader(Letters(), Ends(())))
     assert asked(driver).wait().text == "abcde"
 
 
@@ -290,3 +301,63 @@ def test_what_a_callback_raises_ends_the_answer_and_goes_on_to_the_caller(driven
     with pytest.raises(InterruptedError, match="1 of 1"):
         asked(driven(engine), 10**6, on_prompt=refuse).wait()
     until(lambda: engine.ended)
+
+
+def test_no_more_requests_run_and_wait_than_may():
+    engine = Alphabet(pause=0.001)
+    driver = Driver(engine, most_requests=3)
+    running = [asked(driver, 10**6) for _ in range(3)]
+    for _ in range(2):
+        with pytest.raises(QueueFull, match="3 requests run or wait.*max_requests"):
+            asked(driver)
+    running[0].close()
+    until(lambda: engine.ended)
+    assert asked(driver).wait().text == "abcde"
+    assert asked(driver).wait().text == "abcde"
+    with pytest.raises(QueueFull):
+        [asked(driver, 10**6) for _ in range(2)]
+    driver.close()
+
+
+def test_refused_requests_take_no_place_in_the_line():
+    driver = Driver(Alphabet(), most_requests=1)
+    for _ in range(3):
+        with pytest.raises(BadInput):
+            Generation(driver, Request([]), Reader(Letters(), Ends(())))
+    assert asked(driver).wait().text == "abcde"
+    driver.close()
+
+
+def unread(answer) -> int:
+    return answer._items.qsize()
+
+
+def test_a_slow_reader_holds_a_bounded_number_of_events_and_loses_none(driven):
+    engine = Alphabet()
+    driver = driven(engine)
+    slow = asked(driver, 200, most_unread=20)
+    until(lambda: engine.paused)
+    assert 20 < unread(slow) <= 23  # an update may bring an event and the progress of the prompt
+    assert asked(driver, 100).wait().finish_reason == "length"
+    assert unread(slow) <= 23, "it went on while it was paused"
+    for number in range(200):
+        assert next(slow).text == chr(ord("a") + number)
+        assert unread(slow) <= 23
+    assert slow.wait().finish_reason == "length"
+
+
+def test_who_reads_in_time_is_never_paused(driven):
+    engine = Alphabet(pause=0.001)
+    assert len(asked(driven(engine), 100, most_unread=90).wait().tokens) == 100
+    assert engine.pauses == 0
+
+
+def test_a_slow_reader_that_goes_away_ends_its_request(driven):
+    engine = Alphabet()
+    driver = driven(engine)
+    slow = asked(driver, 10**6, most_unread=5)
+    until(lambda: engine.paused)
+    slow.close()
+    until(lambda: engine.ended)
+    assert not engine.busy
+    assert not driver._listeners and not driver._numbers and driver._requests == 0

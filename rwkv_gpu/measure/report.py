@@ -126,11 +126,11 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "batch": lambda r: str(r["batch"]),
     "tok/s": lambda r: f"{_digits(r['tokens_per_second'])} ± {_digits(r['stddev'])}",
     "dispatches": lambda r: str(r.get("dispatches", "")),
-    "a layer": lambda r: _digits(r["dispatches_per_layer"]) if "dispatches" in r else "",
+    "per layer": lambda r: _digits(r["dispatches_per_layer"]) if "dispatches" in r else "",
     "CPU": lambda r: _percent(r.get("cpu_share")),
     "MB/token": lambda r: _digits(r["bytes_per_token"] / 1e6) if "bytes_per_token" in r else "",
-    "of stream": lambda r: _percent(r.get("bandwidth_share")),
-    "of FMA": lambda r: _percent(r.get("compute_share")),
+    "of bandwidth": lambda r: _percent(r.get("bandwidth_share")),
+    "of FLOP/s": lambda r: _percent(r.get("compute_share")),
 }
 
 

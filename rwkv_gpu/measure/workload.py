@@ -66,5 +66,5 @@ def workloads(
     prefill = [Workload("pp", p, d, 1, c) for p, d, c in itertools.product(prompts, depths, chunks) if p]
     decode = [Workload("tg", n, d, b, b) for n, d, b in itertools.product(tokens, depths, batches) if n]
     if not prefill + decode:
-        raise BadInput("nothing to measure: give a prompt (-p) or tokens to say (-n) above 0")
+        raise BadInput("nothing to measure: give a prompt (-p) or tokens to generate (-n) above 0")
     return prefill + decode

@@ -235,7 +235,7 @@ def test_a_chat_that_may_be_truncated_goes_on_past_the_context():
         greedy = {"temperature": 0.0}
         assert other.send("And now?", **greedy).tokens == chat.send("And now?", **greedy).tokens
         chat.reset()
-        assert chat.send("Hi.").stats.prompt_tokens < 60
+        assert chat.send("Say 0.").stats.prompt_tokens == sizes[0]
         with pytest.raises(ContextFull):
             chat.send("x" * 300)
         plain = llm.chat(template="chatml", max_tokens=6)

@@ -104,6 +104,9 @@ class Settings(TypedDict, total=False):
     repetition_context_size: int
     stop_token_ids: Any
     logits_processor: Any
+    guided_json: Any
+    guided_regex: str
+    guided_grammar: str
 
 
 GREEDY: Settings = {"temperature": 0.0, "max_tokens": 128}  # the defaults
@@ -119,6 +122,9 @@ ALIASES = {
     "repetition_context_size": "penalty_last_n",  # mlx-lm
     "stop_token_ids": "stop_ids",  # vLLM
     "logits_processor": "logits_processors",  # llama-cpp-python
+    "guided_json": "schema",  # vLLM
+    "guided_regex": "regex",
+    "guided_grammar": "grammar",
 }
 KNOWN = tuple(name for name in Settings.__annotations__ if name not in ALIASES)
 # Values that others have for what is None, 0 or the most here.

@@ -66,14 +66,14 @@ class Session:
         for token in tokens:
             matcher.consume_token(token)
             if matcher.is_error():
-                return matcher.get_error(), b"", False, True
+                return f"cannot be used: {reason(matcher)}", b"", False, True
             if self._closing is not None:
                 self._closing.accept(token)
         if matcher.is_stopped():
             return None, b"", True, True
         mask = matcher.compute_bitmask()
         if matcher.is_error():
-            return matcher.get_error(), b"", False, True
+            return f"cannot be used: {reason(matcher)}", b"", False, True
         if self._closing is not None:
             mask = self._closing.narrow(matcher, mask, left)
         return None, mask, matcher.is_accepting(), False
@@ -106,11 +106,10 @@ class Worker:
         except ValueError as error:
             return f"cannot be read: {error}", b"", False, True
         if matcher.is_error():
-            return f"cannot be used: {matcher.get_error()}", b"", False, True
+            return f"cannot be used: {reason(matcher)}", b"", False, True
         closing = Closing(self._kinds_of_tokens()) if kind == "schema" else None
         session = self._sessions[number] = Session(matcher, closing)
-        reply = session.accept(said, left)
-        return (f"cannot be used: {reply[0]}", *reply[1:]) if reply[0] and not said else reply
+        return session.accept(said, left)
 
     def accept(self, number: int, tokens: tuple[int, ...], left: int) -> Reply:
         """Tokens were generated, and so many more may come."""
@@ -153,6 +152,12 @@ class Worker:
             wrapped = self._library.TokenizerWrapper(self._pieces)
             self._tokenizers[ends] = self._library.LLTokenizer(wrapped, eos_token=list(ends))
         return self._tokenizers[ends]
+
+
+def reason(matcher: Any) -> str:
+    """Why a matcher cannot go on, in words of whoever wrote the grammar."""
+    error = str(matcher.get_error()).replace("<non-verbose/>", "").strip()
+    return "no answer can match it" if error.startswith("NoExtension") else error
 
 
 def read(source: IO[bytes]) -> Any:

@@ -1,4 +1,4 @@
-"""How far it is: bars on standard error, for what takes time before the first word of an answer."""
+"""Progress bars on standard error, for work that takes time before the first word of an answer."""
 
 import threading
 from types import TracebackType
@@ -9,7 +9,7 @@ from rich.text import Text
 from .screen import Screen
 from .sizes import sized
 
-PATIENCE = 0.4  # seconds that something may take before a bar is worth it
+PATIENCE = 0.4  # seconds without a bar: shorter work needs none
 
 
 class Rate(ProgressColumn):
@@ -23,7 +23,7 @@ class Rate(ProgressColumn):
 
 
 class Bar:
-    """A bar that comes where it is worth it, and goes without a trace. Thread-safe; leaving a `with` closes it."""
+    """A bar that appears after some time, and leaves no trace. Thread-safe; leaving a `with` closes it."""
 
     def __init__(self, screen: Screen, label: str, *columns: ProgressColumn) -> None:
         self._lock = threading.Lock()
@@ -46,7 +46,7 @@ class Bar:
         self.close()
 
     def update(self, done: int, total: int, label: str | None = None) -> None:
-        """So much of it is done, and what is going on."""
+        """Sets how much is done, and what is going on. A total of 0 is unknown: the bar pulses."""
         with self._lock:
             self._done, self._total, self._label = done, total, label or self._label
             if self._progress is not None:
@@ -55,7 +55,7 @@ class Bar:
                 )
 
     def close(self) -> None:
-        """Takes it away."""
+        """Removes the bar."""
         self._timer.cancel()
         with self._lock:
             if self._progress is not None:
@@ -79,32 +79,44 @@ class Bar:
 
 
 class Bytes(ProgressColumn):
-    """Bytes of a file, once it is known how many there are."""
+    """Bytes done and in all, once both are known."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{sized(task.completed)} of {sized(task.total)}" if task.total else "")
 
 
+class TimeElapsed(ProgressColumn):
+    """Seconds since the beginning, where nobody knows how many are left."""
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.total or task.elapsed is None else f"{task.elapsed:.0f} s")
+
+
 class Counted(ProgressColumn):
-    """So many of how many."""
+    """Items done and in all."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{int(task.completed):,} of {int(task.total):,}" if task.total else "")
 
 
 def lines_bar(screen: Screen) -> Bar:
-    """For lines that are answered."""
+    """For prompts of a batch."""
     return Bar(screen, "answered", Counted(), TimeRemainingColumn(compact=True))
 
 
 def prompt_bar(screen: Screen) -> Bar:
-    """For a prompt that is fed."""
-    return Bar(screen, "prompt", Rate(), TimeRemainingColumn(compact=True))
+    """For a prompt that the model reads."""
+    return Bar(screen, "reading the prompt", Rate(), TimeRemainingColumn(compact=True))
 
 
 def loading_bar(screen: Screen) -> Bar:
-    """For a file that is loaded."""
-    return Bar(screen, "reading", Bytes(), TimeRemainingColumn(compact=True))
+    """For a model that is loaded."""
+    return Bar(screen, "opening the device", Bytes(), TimeElapsed())
+
+
+def checking_bar(screen: Screen) -> Bar:
+    """For a session whose model file is compared."""
+    return Bar(screen, "comparing the model file with the session", TimeElapsed())
 
 
 def tokens_bar(screen: Screen) -> Bar:

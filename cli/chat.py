@@ -1,35 +1,40 @@
 """`rwkv-gpu chat`: chats with a model, or asks it one question."""
 
 import sys
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from rwkv_gpu import LLM, Settings
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.completion import TALKING
 
 from . import slash
+from .bars import checking_bar
 from .chat_options import system_option, template_option
-from .keyboard import Piped, source
+from .conversation import Conversation
+from .keyboard import Piped, Source, source
 from .load_model import load_model
 from .options import loading_options, model_arguments
 from .page import Page
 from .repl import Repl
 from .sampling import chosen, sampling_options
 from .screen import Screen
+from .session_file import SessionFile
 from .sizes import context_text
 from .texts import as_text, read_text, template_text
 
-FOR_BUILTIN = {"temperature": 0.6}  # it is small: likely tokens are better
+FOR_BUILTIN: Settings = {"temperature": 0.6}  # it is small: likely tokens are better
 
 
 @click.command("chat", cls=Page, epilog='Example: rwkv-gpu chat; rwkv-gpu chat model.gguf "What is the sea?"')
 @model_arguments("[QUESTION]...")
 @click.option("-p", "--prompt", help="Ask this one question, print the answer and exit.")
 @system_option
-@click.option("--session", type=click.Path(dir_okay=False), help="Continue the chat in this file, and save it there.")
+@click.option("--session", metavar="FILE", help="Continue the chat in this file, and save it there.")
 @template_option
 @click.option("--think/--no-think", default=None, help="Thinking before the answer, for models that can.")
 @click.option("--no-color", is_flag=True, help="No colours; NO_COLOR does the same.")
@@ -57,36 +62,73 @@ def command(
     """
     screen = Screen(color=not no_color)
     template = None if template is None else template_text(template)
-    settings = {**(FOR_BUILTIN if model == str(builtin_model()) else {}), **chosen(ctx, options)}
+    defaults: Settings = {**TALKING, **(FOR_BUILTIN if model == str(builtin_model()) else Settings())}
+    wishes = Wishes(system, template, think, chosen(ctx, options))
     question = one_question(" ".join(arguments) or None, prompt)
+    file = None if session is None else SessionFile(session)
     commands = [f"/{name}" for name in slash.COMMANDS]
     with (
         source(commands, color=screen.color, question=question) as asks,
         load_model(model, screen, warm=not isinstance(asks, Piped), sequences=2, **loading) as llm,
     ):
-        if session is not None and Path(session).exists():
-            chat = llm.load_chat(session)
-            chat.settings = {**chat.settings, **settings}  # type: ignore[typeddict-item]
-            chat.system = system if system is not None else chat.system
-            chat.think = think if think is not None else chat.think
-        else:
-            chat = llm.chat(system, template=template, think=think, **settings)
-        repl = Repl(llm, screen, asks, ctx.obj, [chat], not isinstance(asks, Piped), session)
+        conversation = begin(llm, screen, asks, file, defaults, wishes)
+        repl = Repl(conversation, ctx.obj, not isinstance(asks, Piped))
         if repl.interactive:
-            _greet(repl)
-        code = repl.run()
+            _greet(conversation)
+        try:
+            code = repl.run()
+        finally:
+            conversation.close()
     sys.exit(code)
 
 
-def _greet(repl: Repl) -> None:
-    info = repl.llm.info
+@dataclass(frozen=True)
+class Wishes:
+    """What the command line asks of the chat."""
+
+    system: str | None
+    template: str | None
+    think: bool | None
+    settings: Mapping[str, Any]
+
+
+def begin(
+    llm: LLM, screen: Screen, asks: Source, file: SessionFile | None, defaults: Settings, wishes: Wishes
+) -> Conversation:
+    """The chat in the session's file, or a new one. What the command line asks for applies to the current branch."""
+    if file is not None:
+        llm.model_file.start()
+    if file is not None and file.exists:
+        with checking_bar(screen):
+            branches, at = file.load(llm)
+    else:
+        branches, at = [llm.chat(template=wishes.template, **defaults)], 0
+    conversation = Conversation(llm, screen, asks, branches, at, file, defaults)
+    chat = conversation.chat
+    chat.settings = {**chat.settings, **wishes.settings}  # type: ignore[typeddict-item]
+    if wishes.template is not None:
+        chat.use_template(wishes.template)
+    if wishes.system is not None:
+        chat.system = wishes.system
+    if wishes.think is not None and not chat.can_think:
+        screen.note(slash.NO_THINKING)
+    elif wishes.think is not None:
+        chat.think = wishes.think
+    return conversation
+
+
+def _greet(conversation: Conversation) -> None:
+    info, screen = conversation.llm.info, conversation.screen
     size = f"{info.parameters / 1e9:.2g}B" if info.parameters >= 1e9 else f"{info.parameters / 1e6:.3g}M"
     context = f"context {context_text(info.context, info.trained_context)}"
-    repl.screen.note(
+    screen.note(
         f"{info.name or info.architecture} · {info.architecture} {size} {info.format} · {info.device} · {context}"
     )
-    repl.screen.note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves")
-    repl.show_last()
+    screen.note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves")
+    branches = len(conversation.branches)
+    if branches > 1:
+        screen.note(f"branch {conversation.at + 1} of {branches}; /fork 1 to /fork {branches} switch")
+    conversation.show_last()
 
 
 def one_question(argument: str | None, prompt: str | None) -> str | None:

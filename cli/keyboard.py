@@ -3,18 +3,29 @@
 import contextlib
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rwkv_gpu.errors import BadInput
 
+from .terminal import PASTE, PASTE_END, Background, Bursts, ask_for_brackets, quiet
 from .texts import read_text
 
 if TYPE_CHECKING:
+    from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyBindings
 
 BLOCK = '"""'  # begins and ends a message of several lines
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C at the prompt; `draft` tells whether something was typed."""
+
+    def __init__(self, draft: bool) -> None:
+        super().__init__()
+        self.draft = draft
 
 
 class Source(Protocol):
@@ -22,6 +33,9 @@ class Source(Protocol):
 
     def ask(self, mark: str, default: str = "") -> str:
         """The next message; `default` is there to be edited."""
+
+    def discard(self) -> None:
+        """Drops what was typed or pasted since the last message. Any thread may call it."""
 
 
 class Piped:
@@ -40,15 +54,65 @@ class Piped:
             raise BadInput("standard input is empty; pipe a question into the chat, or run it in a terminal")
         return text.strip("\n")
 
+    def discard(self) -> None:
+        pass
+
 
 class Dumb:
-    """Lines of a terminal that can do nothing; between two lines of \"\"\" they are one message."""
+    """A terminal without an editor: a line is a message, as are lines pasted together and lines between two \"\"\"."""
+
+    def __init__(self) -> None:
+        self._bursts = Bursts(0, self._line)
+        self._typed: deque[str] = deque()
+        self._ended = False
+        self._background = Background(0, self._read)
+        self._background.start()
 
     def ask(self, mark: str, default: str = "") -> str:  # noqa: ARG002
-        text = input(mark)
-        while is_open(text):
-            text += "\n" + input("... ")
-        return unblocked(text)
+        self._background.stop()
+        try:
+            print(mark, end="", flush=True)
+            text = self._next()
+            while is_open(text):
+                print("... ", end="", flush=True)
+                text += "\n" + self._next()
+            return unblocked(text)
+        finally:
+            self._background.start()
+
+    def discard(self) -> None:
+        self._bursts.drop()
+        self._typed.clear()
+
+    def close(self) -> None:
+        """Reads no more."""
+        self._background.stop()
+
+    def _next(self) -> str:
+        while not self._typed:
+            if self._ended or not self._read():
+                print()
+                raise EOFError
+        return self._typed.popleft()
+
+    def _read(self) -> bool:
+        text = self._bursts.next()
+        for mark in (PASTE, PASTE_END):
+            text = text.replace(mark, "")
+        if text:
+            self._typed.append(text.rstrip("\r\n"))
+        return not self._ended
+
+    def _line(self) -> str:
+        """A line with its end, as the terminal gives it; nothing at the end of all."""
+        data = b""
+        while not data.endswith(b"\n"):
+            more = os.read(0, 1 << 16)
+            if not more:
+                self._ended = True
+                break
+            data += more
+        return data.decode("utf-8", "replace")
 
 
 class Editor:
@@ -67,26 +131,115 @@ class Editor:
                 for name in completions(typed, tuple(commands)):
                     yield Completion(name, start_position=-len(typed))
 
+        class Kept(FileHistory):
+            def store_string(self, string: str) -> None:
+                with contextlib.suppress(OSError):  # a full disk must not end the chat
+                    super().store_string(string)
+
+        self._keys = typed_keys()
         self._session: PromptSession[str] = PromptSession(
-            history=FileHistory(str(history)) if history else InMemoryHistory(),
+            history=Kept(str(history)) if history else InMemoryHistory(),
             completer=Commands(),
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
             multiline=True,
-            key_bindings=_keys(),
+            key_bindings=_bindings(),
             enable_open_in_editor=True,
             color_depth=None if color else ColorDepth.DEPTH_1_BIT,
             prompt_continuation=lambda width, *_: "." * max(0, width - 1) + " ",
+            input=self._keys.input if self._keys else None,
         )
+        self._start()
 
     def ask(self, mark: str, default: str = "") -> str:
-        text = self._session.prompt([("bold ansicyan", mark)], default=default, handle_sigint=False)
+        if self._keys is not None:
+            self._keys.give()
+        try:
+            text = self._session.prompt([("bold ansicyan", mark)], default=default, handle_sigint=False)
+        finally:
+            self._start()
         return unblocked(text)
 
+    def discard(self) -> None:
+        if self._keys is not None:
+            self._keys.discard()
 
-def _keys() -> "KeyBindings":
+    def close(self) -> None:
+        """Reads no more."""
+        if self._keys is not None:
+            self._keys.background.stop()
+
+    def _start(self) -> None:
+        """Between two prompts the keys are read here; a prompt has switched the brackets of pastes off."""
+        if self._keys is not None:
+            ask_for_brackets()
+            self._keys.background.start()
+
+
+class TypedKeys(Protocol):
+    """The keys of a terminal, also those that are pressed while no prompt waits for them."""
+
+    background: Background
+
+    @property
+    def input(self) -> "Input":
+        """What a prompt reads from."""
+
+    def give(self) -> None:
+        """Stops reading in the background; the next prompt gets what was read."""
+
+    def discard(self) -> None:
+        """Drops what was read."""
+
+
+def typed_keys() -> TypedKeys | None:
+    """The keys of standard input; None on Windows, where prompt_toolkit reads them its own way."""
+    try:
+        from prompt_toolkit.input.typeahead import clear_typeahead, store_typeahead
+        from prompt_toolkit.input.vt100 import Vt100Input
+        from prompt_toolkit.key_binding import KeyPress
+    except (ImportError, AssertionError):
+        return None
+
+    class Keys(Vt100Input):
+        def __init__(self) -> None:
+            super().__init__(sys.stdin)
+            self._bursts = Bursts(self.fileno(), self.stdin_reader.read)
+            self.background = Background(self.fileno(), self._collect)
+
+        @property
+        def input(self) -> Vt100Input:
+            return self
+
+        def read_keys(self) -> list[KeyPress]:
+            self.vt100_parser.feed(self._bursts.next())
+            keys, self._buffer = self._buffer, []
+            return keys
+
+        def _collect(self) -> bool:
+            if data := self._bursts.next():
+                self.vt100_parser.feed(data)
+            return not self.closed
+
+        def give(self) -> None:
+            self.background.stop()
+            store_typeahead(self, self._buffer)
+            self._buffer = []
+
+        def discard(self) -> None:
+            self._bursts.drop()
+            self.vt100_parser.reset()
+            self._buffer = []
+            clear_typeahead(self)
+
+    return Keys()
+
+
+def _bindings() -> "KeyBindings":
     """Enter sends, unless a block is open."""
+    from prompt_toolkit.enums import DEFAULT_BUFFER
+    from prompt_toolkit.filters import has_focus
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
     keys = KeyBindings()
@@ -104,6 +257,10 @@ def _keys() -> "KeyBindings":
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.newline(copy_margin=False)
 
+    @keys.add("c-c", filter=has_focus(DEFAULT_BUFFER))
+    def _(event: KeyPressEvent) -> None:
+        event.app.exit(exception=Interrupted(bool(event.current_buffer.text)), style="class:aborting")
+
     return keys
 
 
@@ -114,11 +271,11 @@ def completions(typed: str, commands: Sequence[str]) -> list[str]:
     name, spaced, path = typed.partition(" ")
     if not spaced:
         return [command for command in commands if command.startswith(name)]
-    if name not in ("/save", "/load"):
+    if name.rstrip("!") not in ("/save", "/load"):
         return []
     folder, start = os.path.split(path)
     try:
-        found = sorted(entry.name + "/" * entry.is_dir() for entry in os.scandir(folder or "."))
+        found = sorted(entry.name + "/" * entry.is_dir() for entry in os.scandir(os.path.expanduser(folder) or "."))
     except OSError:
         return []
     return [f"{name} {os.path.join(folder, entry)}" for entry in found if entry.startswith(start)]
@@ -143,30 +300,14 @@ def source(commands: Iterable[str], *, color: bool, question: str | None = None)
     """What fits this standard input; a question of the command line is the only one."""
     if question is not None or sys.stdin is None or not sys.stdin.isatty():
         yield Piped(question)
-    elif os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty():
-        yield Dumb()
-    else:
-        with typed_ahead():
-            yield Editor(commands, history=history_file(), color=color)
-
-
-@contextlib.contextmanager
-def typed_ahead() -> Iterator[None]:
-    """What is typed while an answer comes is not seen, and waits for the editor as it was typed: Enter as Enter."""
-    try:
-        import termios
-    except ImportError:  # Windows has no such modes
-        yield
         return
-    before = termios.tcgetattr(0)
-    quiet = termios.tcgetattr(0)
-    quiet[0] &= ~termios.ICRNL
-    quiet[3] &= ~(termios.ECHO | termios.ICANON)
-    termios.tcsetattr(0, termios.TCSANOW, quiet)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(0, termios.TCSANOW, before)
+    simple = os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty()
+    with contextlib.ExitStack() as stack:
+        if not simple and os.name != "nt":
+            stack.enter_context(quiet())
+        asks = Dumb() if simple else Editor(commands, history=history_file(), color=color)
+        stack.callback(asks.close)
+        yield asks
 
 
 def history_file() -> Path | None:

@@ -148,7 +148,7 @@ def model_arguments(*others: str, default: str | None = BUILTIN) -> Callable[[Ca
 
         option = click.option(
             "-m", "--model", "model_option", type=ModelName(), metavar="MODEL.gguf",
-            help="The model, if not the first argument: a GGUF file, hf.co/OWNER/NAME or `builtin`.",
+            help="The model, if it is not the first argument; `builtin` is the built-in one.",
         )  # fmt: skip
         metavar = " ".join(("[MODEL.gguf]", *others))
         return click.argument("words", nargs=-1, metavar=metavar, type=FileName())(option(collected))

@@ -1,79 +1,48 @@
-"""A chat at a terminal, or through a pipe: asks for messages, shows answers, obeys slash commands and signals."""
+"""The loop of a chat: reads messages, shows answers, runs slash commands, and obeys signals."""
 
 import signal
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from rwkv_gpu import LLM, Chat, Completion, Event, Generation, RwkvGpuError
+from rwkv_gpu import Completion, ContextFull, Generation, RwkvGpuError
 from rwkv_gpu.errors import DeviceError
-from rwkv_gpu.llm.completion import TALKING
-from rwkv_gpu.llm.completion import sampling as checked
 
-from . import sampling, slash
+from . import slash
 from .bars import prompt_bar
-from .keyboard import Source
-from .screen import Screen
+from .chat_stats import answer_line
+from .conversation import Ask, Conversation
+from .keyboard import Interrupted
 from .signals import Signals
 from .truncation import truncation
 
-GRACE = {signal.SIGINT: 0.7}  # seconds to save what was said; of other signals 5
-SHOWN = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "max_tokens")
-
-
-@dataclass
-class Totals:
-    """What all answers took."""
-
-    answers: int = 0
-    prompt: int = 0
-    reused: int = 0
-    new: int = 0
-    prompt_seconds: float = 0.0
-    decode_seconds: float = 0.0
-
-    def add(self, done: Completion) -> None:
-        """One answer more."""
-        self.answers += 1
-        self.prompt += done.stats.prompt_tokens
-        self.reused += done.stats.reused_tokens
-        self.new += done.stats.new_tokens
-        self.prompt_seconds += done.stats.prompt_seconds
-        self.decode_seconds += done.stats.decode_seconds
+GRACE = {signal.SIGINT: 0.7}  # seconds to save what was answered so far; for other signals 5
+FULL = "/undo removes the last question, /reset clears the chat, and --context with a larger number gives more room"
 
 
 @dataclass
 class Repl:
-    """Its parts, and where it stands."""
+    """Reads, answers and shows until the user leaves. Not `interactive`: what is piped in is one question."""
 
-    llm: LLM
-    screen: Screen
-    source: Source
+    conversation: Conversation
     signals: Signals
-    branches: list[Chat]
     interactive: bool
-    session: str | None = None
-    shows_stats: bool = True
-    at: int = 0
     code: int = 0  # what the command ends with
-    took: Totals = field(default_factory=Totals)
     _answer: Generation | None = None
     _stopping: bool = False
-    _warned: bool = False
+    _warned: bool = False  # that the next Ctrl-C or Ctrl-D leaves
 
-    @property
-    def chat(self) -> Chat:
-        """The branch that goes on."""
-        return self.branches[self.at]
+    def __post_init__(self) -> None:
+        self.screen = self.conversation.screen
+        self.source = self.conversation.source
 
     def run(self) -> int:
-        """Until the user leaves, or the pipe is empty: the exit code."""
-        try:
-            while self.code == 0:
+        """Runs until the user leaves, or the pipe is empty; returns the exit code."""
+        left = False
+        while self.code == 0 and not left:
+            try:
                 self._turn()
-        except (slash.Leave, EOFError):
-            pass
+            except (slash.Leave, EOFError):
+                left = self._may_leave()
         return self.code
 
     def _turn(self) -> None:
@@ -81,53 +50,73 @@ class Repl:
             if self.interactive:
                 self.screen.note("")
             text = self.source.ask(self._mark())
-        except KeyboardInterrupt:
-            if self._warned:
-                self.code = 130
-            else:
-                self.screen.note("Ctrl-C again leaves, as do Ctrl-D and /exit")
-            self._warned = True
+        except KeyboardInterrupt as interrupt:
+            self._interrupted(draft=isinstance(interrupt, Interrupted) and interrupt.draft)
             return
         self._warned = False
         if not text.strip():
             return
         try:
-            self._obey(text)
-            self._keep()
+            ask = self._understood(text)
+            if ask is not None:
+                self.answer(ask)
+            self.conversation.keep()
         except RwkvGpuError as error:
             if not self.interactive or isinstance(error, DeviceError):
                 raise
-            self.screen.error(error)
+            self.screen.error(f"{error}; {FULL}" if isinstance(error, ContextFull) else error)
+        except slash.Leave:
+            raise
         except (KeyboardInterrupt, EOFError):
             self.screen.note("left as it was")
 
-    def _mark(self) -> str:
-        return f"{self.at + 1}> " if len(self.branches) > 1 else "> "
+    def _interrupted(self, *, draft: bool) -> None:
+        """Ctrl-C at the prompt: clears what was typed; with nothing typed, the second one leaves."""
+        if self._warned and not draft:
+            self.code = 130
+        else:
+            self.screen.note("Ctrl-C again leaves, as do Ctrl-D and /exit")
+        self._warned = True
 
-    def _obey(self, text: str) -> None:
-        """A command, or a question."""
+    def _may_leave(self) -> bool:
+        """Whether all is saved that should be, or the user has been warned that it cannot be."""
+        try:
+            self.conversation.keep()
+        except RwkvGpuError as error:
+            if not self.interactive or self._warned:
+                raise
+            self.screen.error(f"{error}; /save FILE keeps this chat elsewhere, Ctrl-D again leaves without it")
+            self._warned = True
+            return False
+        return True
+
+    def _mark(self) -> str:
+        branches = self.conversation.branches
+        return f"{self.conversation.at + 1}> " if len(branches) > 1 else "> "
+
+    def _understood(self, text: str) -> Ask | None:
+        """What is to be answered: a question, or what a command asks for; None where a command has done its work."""
         command = slash.parsed(text) if self.interactive else None
         if command is not None:
-            slash.run(self, *command)
-            return
+            return slash.run(self.conversation, *command)
         if self.interactive and text.startswith("//"):
             text = text[1:]
-        self.answer(lambda **how: self.chat.stream(text, **how))
+        return lambda **how: self.conversation.chat.stream(text, **how)
 
     # ------------------------------------------------------------ answers
 
-    def answer(self, ask: Callable[..., Generation]) -> None:
-        """Shows an answer as it comes, until its end or a signal."""
+    def answer(self, ask: Ask) -> None:
+        """Shows an answer while it is generated, until it ends or a signal comes."""
         self._stopping, self._answer = False, None
         self.signals.on_signal = self._stop
         try:
-            self._told(self._shown(ask))
+            self._finish(self._show(ask))
         finally:
             self._answer = None
             if not self.code:
                 self.signals.on_signal = self.signals.leave
 
-    def _shown(self, ask: Callable[..., Generation]) -> Completion:
+    def _show(self, ask: Ask) -> Completion:
         view = self.screen.view()
         try:
             with prompt_bar(self.screen) as bar:
@@ -142,7 +131,7 @@ class Repl:
         return generation.completion
 
     def _stop(self, number: int) -> None:
-        """A signal while an answer comes. Called by the thread of signals."""
+        """A signal during an answer. Called on the thread of signals."""
         leaves = not self.interactive or number != signal.SIGINT
         if self._stopping and not leaves:
             self.signals.leave(number)
@@ -152,88 +141,24 @@ class Repl:
             timer.daemon = True
             timer.start()
         self._stopping = True
+        self.source.discard()
         if self._answer is not None:
             self._answer.close()
 
-    def _told(self, done: Completion) -> None:
-        self.took.add(done)
-        self._warned = done.finish_reason == "abort"
-        if self._warned and self.interactive:
-            self.screen.note("stopped; Ctrl-C again leaves")
-        elif self.interactive and self.shows_stats:
-            self.screen.note(stats_line(done, self.chat.settings.get("max_tokens", 0)))
-        elif not self.interactive:
-            settings: dict[str, Any] = {**TALKING, **self.chat.settings}
-            if (cut := truncation(done, settings["max_tokens"], settings)) is not None:
+    def _finish(self, done: Completion) -> None:
+        """Counts an answer, and says how it ended."""
+        conversation = self.conversation
+        conversation.totals.add(done)
+        settings = conversation.chat.settings
+        most = settings.get("max_tokens", 0)
+        if not self.interactive:
+            if (cut := truncation(done, most, settings)) is not None:
                 self.screen.note(f"rwkv-gpu: {cut}")
-
-    def _keep(self) -> None:
-        """The session's file is what was said, after every turn."""
-        if self.session is not None:
-            self.chat.save(self.session)
-
-    # ------------------------------------------------------------ what commands need
-
-    def last_question(self) -> str | None:
-        """What was asked last."""
-        return next((m["content"] for m in reversed(self.chat.messages) if m["role"] == "user"), None)
-
-    def replace(self, chat: Chat) -> None:
-        """Another chat takes the place of this one."""
-        self.branches[self.at] = chat
-
-    def show_last(self) -> None:
-        """The last question and its answer, so that one knows where one is."""
-        for message in self.chat.messages[-2:]:
-            if message["role"] == "assistant":
-                view = self.screen.view()
-                view.feed(Event(message["content"], None, 0.0))
-                view.end()
-            elif message["role"] == "user":
-                self.screen.note(f"> {message['content']}", "bold")
-
-    def set_value(self, name: str, value: str) -> None:
-        """Changes a setting of this chat; without a value, or with `default`, takes it back."""
-        name = sampling.field_of(name)
-        changed: dict[str, Any] = {**self.chat.settings}
-        if value in ("", "default", "none"):
-            changed.pop(name, None)
-        else:
-            changed[name] = sampling.parsed(name, value)
-        params = checked(None, {}, changed)
-        self.chat.settings = changed  # type: ignore[assignment]
-        self.screen.note(f"{name} {getattr(params, name)}")
-
-    def settings(self) -> list[str]:
-        """The settings that matter, and those that were set."""
-        params = checked(None, {}, self.chat.settings)
-        names = dict.fromkeys((*SHOWN, *self.chat.settings))
-        shown = [f"{name} {getattr(params, name, self.chat.settings.get(name))}" for name in names]
-        others = ", ".join(name for name in sampling.SETTINGS if name not in names)
-        return [*shown, f"also: {others}"]
-
-    def totals(self) -> list[str]:
-        """What the chat took so far."""
-        took, used, context = self.took, self.chat.tokens, self.llm.context
-        computed = took.prompt - took.reused
-        return [
-            f"context  {used:,} tokens" + (f" of {context:,}" if context else ", no limit"),
-            f"answers  {took.answers:,}, of {took.new:,} tokens" + _rate(took.new, took.decode_seconds),
-            f"prompts  {took.prompt:,} tokens, {took.reused:,} of them reused" + _rate(computed, took.prompt_seconds),
-        ]
-
-
-def stats_line(done: Completion, most: int) -> str:
-    """prompt 412 tok/s · reused 8,120 of 8,164 · answer 212 tokens at 52.3 tok/s"""
-    stats = done.stats
-    parts = [f"prompt {stats.prompt_tokens:,} tokens at {stats.prompt_rate:,.0f} tok/s"]
-    if stats.reused_tokens:
-        parts = [f"prompt {stats.prompt_rate:,.0f} tok/s", f"reused {stats.reused_tokens:,} of {stats.prompt_tokens:,}"]
-    parts.append(f"answer {stats.new_tokens:,} tokens at {stats.decode_rate:,.1f} tok/s")
-    if done.finish_reason == "length":
-        parts.append(f"cut at max_tokens {most:,}" if stats.new_tokens >= most else "cut: the context is full")
-    return " · ".join(parts)
-
-
-def _rate(tokens: int, seconds: float) -> str:
-    return f", {tokens / seconds:,.1f} tok/s" if seconds else ""
+            return
+        if done.finish_reason == "abort":
+            self._warned = True
+            self.screen.note("stopped; Ctrl-C again leaves")
+        elif conversation.shows_stats:
+            self.screen.note(answer_line(done, most))
+        if done.finish_reason == "length" and done.stats.new_tokens < most:
+            self.screen.note(f"cut: the context of {conversation.llm.context:,} tokens is full; {FULL}", "yellow")

@@ -1,14 +1,13 @@
-"""What can be said to the chat itself: a table of commands that begin with a slash."""
+"""The commands of the chat itself: a table of those that begin with a slash."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rwkv_gpu.errors import BadInput
 
-if TYPE_CHECKING:
-    from .repl import Repl
+from .clipboard import copy
+from .conversation import Ask, Conversation
 
 
 class Leave(Exception):
@@ -17,123 +16,149 @@ class Leave(Exception):
 
 @dataclass(frozen=True)
 class Slash:
-    """A command: what may follow its name, what it does in a line, and the function that does it."""
+    """A command: its arguments, its help in one line, and a function, which may return a question to be answered."""
 
     takes: str
     help: str
-    run: Callable[["Repl", str], None]
+    run: Callable[[Conversation, str], Ask | None]
 
 
 def parsed(text: str) -> tuple[str, str] | None:
-    """The name and what follows, of a message that is a command: `/name ...`. What begins with a path is none."""
-    found = re.match(r"/([a-zA-Z]+|\?)(?:\s+(.*))?$", text, re.DOTALL)
+    """The name and the rest of a message that is a command, `/name ...`. A path such as /etc/passwd is none."""
+    found = re.match(r"/([a-zA-Z]+!?|\?)(?:\s+(.*))?$", text, re.DOTALL)
     return (found[1].lower(), (found[2] or "").strip()) if found else None
 
 
-def run(repl: "Repl", name: str, rest: str) -> None:
-    """Does a command; BadInput where there is none of that name."""
+def run(conversation: Conversation, name: str, rest: str) -> Ask | None:
+    """Runs a command. What it returns is to be answered. BadInput where there is no command of that name."""
     name = ALIASES.get(name, name)
-    if name not in COMMANDS:
-        raise BadInput(f"there is no command /{name}; /help lists them, and a message that begins with / is sent by //")
-    COMMANDS[name].run(repl, rest)
+    if name not in COMMANDS and name not in FORCED:
+        raise BadInput(f"there is no command /{name}; /help lists them; to send a message that begins with /, type //")
+    return (COMMANDS[name].run if name in COMMANDS else FORCED[name])(conversation, rest)
 
 
-def show_help(repl: "Repl", _: str) -> None:
+def show_help(conversation: Conversation, _: str) -> None:
     width = max(len(f"{name} {slash.takes}") for name, slash in COMMANDS.items())
     for name, slash in COMMANDS.items():
-        repl.screen.note(f"  /{f'{name} {slash.takes}':{width}}  {slash.help}", "")
-    repl.screen.note(
-        '  Alt-Enter or Ctrl-J begins a new line, as does Enter after """.\n'
-        "  Ctrl-C stops an answer; once more, or Ctrl-D, leaves.",
+        conversation.screen.note(f"  /{f'{name} {slash.takes}':{width}}  {slash.help}", "")
+    conversation.screen.note(
+        '  Alt-Enter or Ctrl-J starts a new line, as does Enter after """.\n'
+        "  Ctrl-C stops an answer; a second Ctrl-C, or Ctrl-D, leaves.",
         "dim",
     )
 
 
-def reset(repl: "Repl", _: str) -> None:
-    repl.chat.reset()
-    repl.screen.note("forgotten" + (", all but the system message" if repl.chat.system else ""))
+def reset(conversation: Conversation, _: str) -> None:
+    conversation.chat.reset()
+    conversation.screen.note("cleared" + (", except for the system prompt" if conversation.chat.system else ""))
 
 
-def undo(repl: "Repl", _: str) -> None:
-    repl.chat.undo()
-    last = repl.last_question()
-    repl.screen.note(f"dropped; the last question is now: {_short(last)}" if last else "dropped; nothing is left")
+def undo(conversation: Conversation, _: str) -> None:
+    conversation.chat.undo()
+    last = conversation.last_question()
+    conversation.screen.note(
+        f"removed; the last question is now: {_short(last)}" if last else "removed; the chat is empty"
+    )
 
 
-def regenerate(repl: "Repl", _: str) -> None:
-    repl.answer(repl.chat.regenerate)
+def regenerate(conversation: Conversation, _: str) -> Ask:
+    return conversation.chat.regenerate
 
 
-def edit(repl: "Repl", text: str) -> None:
-    last = repl.last_question()
+def edit(conversation: Conversation, text: str) -> Ask | None:
+    last = conversation.last_question()
     if last is None:
         raise BadInput("the chat has no question yet; ask one first")
-    text = text or repl.source.ask("edit> ", last)
-    if text.strip():
-        repl.answer(lambda **how: repl.chat.edit(text, **how))
+    text = text or conversation.source.ask("edit> ", last)
+    return (lambda **how: conversation.chat.edit(text, **how)) if text.strip() else None
 
 
-def save(repl: "Repl", path: str) -> None:
-    path = path or (repl.session or "")
-    if not path:
-        raise BadInput("say where to: /save my.chat")
-    repl.chat.save(path)
-    repl.screen.note(f"saved to {path}; /load {path} or --session {path} goes on from here")
+def save(conversation: Conversation, path: str) -> None:
+    conversation.save(path)
 
 
-def load(repl: "Repl", path: str) -> None:
-    if not path:
-        raise BadInput("say from where: /load my.chat")
-    repl.replace(repl.llm.load_chat(path))
-    repl.screen.note(f"loaded {path}: {len(repl.chat.messages)} messages, {repl.chat.tokens:,} tokens")
-    repl.show_last()
+def save_over(conversation: Conversation, path: str) -> None:
+    conversation.save(path, replace=True)
 
 
-def fork(repl: "Repl", number: str) -> None:
-    if not number:
-        repl.branches.append(repl.chat.fork())
-        repl.at = len(repl.branches) - 1
-        repl.screen.note(f"this is branch {repl.at + 1} of {len(repl.branches)}; /fork {repl.at} goes back")
-        return
-    if not number.isdigit() or not 1 <= int(number) <= len(repl.branches):
-        raise BadInput(f"there is no branch {number}; /fork alone makes one, /fork 1 to {len(repl.branches)} go to one")
-    repl.at = int(number) - 1
-    repl.screen.note(f"branch {number} of {len(repl.branches)}")
-    repl.show_last()
+def load(conversation: Conversation, path: str) -> None:
+    conversation.load(path)
 
 
-def system(repl: "Repl", text: str) -> None:
-    if text:
-        repl.chat.system = None if text == "none" else text
-        repl.screen.note("set; it holds from the next question on")
+def load_over(conversation: Conversation, path: str) -> None:
+    conversation.load(path, drop=True)
+
+
+def fork(conversation: Conversation, number: str) -> None:
+    if number:
+        conversation.switch(number)
+        conversation.screen.note(f"branch {conversation.at + 1} of {len(conversation.branches)}")
+        conversation.show_last()
     else:
-        repl.screen.note(repl.chat.system or "there is no system message; /system TEXT sets one")
+        before = conversation.at + 1
+        conversation.fork()
+        conversation.screen.note(f"branch {conversation.at + 1}, a copy; /fork {before} goes back to branch {before}")
 
 
-def set_value(repl: "Repl", rest: str) -> None:
+def history(conversation: Conversation, count: str) -> None:
+    if count and not (count.isascii() and count.isdigit()):
+        raise BadInput(f"/history takes a number of messages, not {count!r}")
+    if not conversation.chat.messages:
+        conversation.screen.note("the chat is empty")
+    conversation.show_last(int(count) if count else len(conversation.chat.messages))
+
+
+def copy_answer(conversation: Conversation, which: str) -> None:
+    answer = conversation.last_answer()
+    if which not in ("", "code"):
+        raise BadInput(f"/copy takes nothing, or code for the last block of code, not {which!r}")
+    if answer is None:
+        raise BadInput("there is no answer yet")
+    text = _last_code(answer) if which else answer
+    way = copy(text)
+    conversation.screen.note(f"copied {len(text):,} characters{way}")
+
+
+def system(conversation: Conversation, text: str) -> None:
+    if text:
+        conversation.chat.system = None if text == "none" else text
+        conversation.screen.note("set; it applies from the next question on")
+    else:
+        conversation.screen.note(conversation.chat.system or "there is no system prompt; /system TEXT sets one")
+
+
+def set_value(conversation: Conversation, rest: str) -> None:
     name, _, value = rest.replace("=", " ", 1).partition(" ")
     if not name:
-        for line in repl.settings():
-            repl.screen.note(f"  {line}", "")
+        for line in conversation.settings():
+            conversation.screen.note(f"  {line}", "")
     else:
-        repl.set_value(name, value.strip())
+        conversation.set_value(name, value.strip())
 
 
-def stats(repl: "Repl", which: str) -> None:
+def stats(conversation: Conversation, which: str) -> None:
     if which:
-        repl.shows_stats = switch(which, "/stats")
-    for line in repl.totals():
-        repl.screen.note(f"  {line}", "")
+        conversation.shows_stats = switch(which, "/stats")
+    for line in conversation.stats():
+        conversation.screen.note(f"  {line}", "")
 
 
-def think(repl: "Repl", which: str) -> None:
+def think(conversation: Conversation, which: str) -> None:
+    chat = conversation.chat
+    chosen = None if which in ("", "auto") else switch(which, "/think", "auto")
+    if not chat.can_think:
+        conversation.screen.note(NO_THINKING)
+        return
     if which:
-        repl.chat.think = None if which == "auto" else switch(which, "/think", "auto")
-    says = {None: "as the model's template has it", True: "on", False: "off"}
-    repl.screen.note(f"thinking: {says[repl.chat.think]}")
+        chat.think = chosen
+    shown = {None: "default of the chat template", True: "on", False: "off"}
+    conversation.screen.note(f"thinking: {shown[chat.think]}")
 
 
-def leave(_repl: "Repl", _: str) -> None:
+NO_THINKING = "this model has no thinking mode: its chat template cannot switch one on or off; nothing changes"
+
+
+def leave(_conversation: Conversation, _: str) -> None:
     raise Leave
 
 
@@ -144,24 +169,35 @@ def switch(text: str, what: str, *others: str) -> bool:
     return text == "on"
 
 
+def _last_code(answer: str) -> str:
+    """The last block of code in an answer."""
+    blocks = re.findall(r"^ *(```|~~~)[^\n]*\n(.*?)(?:^ *\1|\Z)", answer, re.DOTALL | re.MULTILINE)
+    if not blocks:
+        raise BadInput("the last answer has no block of code")
+    return str(blocks[-1][1])
+
+
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 60 else line[:57] + "..."
 
 
 COMMANDS = {
-    "help": Slash("", "This list.", show_help),
-    "regen": Slash("", "Another answer to the last question.", regenerate),
-    "edit": Slash("[TEXT]", "Change the last question.", edit),
-    "undo": Slash("", "Drop the last question and its answer.", undo),
-    "reset": Slash("", "Forget what was said.", reset),
-    "fork": Slash("[N]", "Go on in a copy of this chat, or in branch N.", fork),
-    "save": Slash("PATH", "Write the chat to a file.", save),
-    "load": Slash("PATH", "Go on with a chat from a file.", load),
-    "system": Slash("[TEXT|none]", "Show, set or take away what it is told first.", system),
-    "set": Slash("[NAME VALUE]", "Show or change settings, as temperature 0.5.", set_value),
-    "think": Slash("[on|off|auto]", "Whether it thinks before it answers.", think),
-    "stats": Slash("[on|off]", "Show totals, or switch the line after answers.", stats),
+    "help": Slash("", "Show this list.", show_help),
+    "regen": Slash("", "Generate another answer to the last question.", regenerate),
+    "edit": Slash("[TEXT]", "Change the last question, and ask it again.", edit),
+    "undo": Slash("", "Remove the last question and its answer.", undo),
+    "reset": Slash("", "Clear the chat.", reset),
+    "history": Slash("[N]", "Show the chat so far, or its last N messages.", history),
+    "copy": Slash("[code]", "Copy the last answer, or its last block of code.", copy_answer),
+    "fork": Slash("[N]", "Continue in a copy of this chat, or in branch N.", fork),
+    "save": Slash("FILE", "Keep the chat in a file.", save),
+    "load": Slash("FILE", "Continue with the chat in a file.", load),
+    "system": Slash("[TEXT|none]", "Show, set or remove the system prompt.", system),
+    "set": Slash("[NAME VALUE]", "Show or change settings, such as temperature 0.5.", set_value),
+    "think": Slash("[on|off|auto]", "Whether the model thinks before it answers.", think),
+    "stats": Slash("[on|off]", "Show totals; show or hide the line after answers.", stats),
     "exit": Slash("", "Leave.", leave),
 }
+FORCED: dict[str, Callable[[Conversation, str], Ask | None]] = {"save!": save_over, "load!": load_over}
 ALIASES = {"?": "help", "bye": "exit", "quit": "exit", "clear": "reset", "retry": "regen"}

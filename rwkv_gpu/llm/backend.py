@@ -25,7 +25,7 @@ class Backend(Protocol):
     vocab_size: int
     context: int | None  # tokens that a sequence may have; None is no limit
     _driver: Driver
-    _model_file: ModelFile
+    model_file: ModelFile
     _recent: deque[Transcript]  # of answered requests, so that prompts that go on from them keep their ids
 
     @property

@@ -82,11 +82,11 @@ class Chat:
 
     @property
     def template(self) -> ChatTemplate:
-        """The chat template. Another one, also by its name, applies from the next question on."""
+        """The chat template."""
         return self._format.template
 
-    @template.setter
-    def template(self, template: str | ChatTemplate) -> None:
+    def use_template(self, template: str | ChatTemplate | None) -> None:
+        """Uses another template from the next question on: a name, a jinja2 source, or None for the model's own."""
         self._stop_reading()
         self._format = self._llm.chat_format_of(template)
 
@@ -258,12 +258,12 @@ def save_chats(
     ids = saved[current].transcript.ids
     kept = llm._driver.call(lambda engine: engine.export(ids)) if ids else None
     length, state = kept or (0, {})
-    session.write(path, SavedSession(saved, current, length, state), llm._model_file, before_replace=before_replace)
+    session.write(path, SavedSession(saved, current, length, state), llm.model_file, before_replace=before_replace)
 
 
 def load_chats(path: str | os.PathLike[str], llm: Backend) -> tuple[list[Chat], int]:
     """The chats in a file, and the number of the current one. BadFile says why where there are none."""
-    saved = session.read(path, llm._model_file, llm.vocab_size)
+    saved = session.read(path, llm.model_file, llm.vocab_size)
     chats = []
     for chat in saved.chats:
         try:

@@ -60,7 +60,7 @@ class OpenModel:
         self.vocab_size = info.vocabulary
         self.context = info.context
         self._metadata = metadata
-        self._model_file = model_file
+        self.model_file = model_file
         self._recent: deque[Transcript] = deque(maxlen=RECENT)
         self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, none before they are needed
         self._driver = Driver(engine, max_requests)

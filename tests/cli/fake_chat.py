@@ -1,20 +1,24 @@
 """A chat without a model, for tests of what is around it: it says what it was asked, as slowly as it is told.
 
-Run as a module it is a chat in a terminal: python -m tests.cli.fake_chat [--delay SECONDS] [--session FILE].
+Run as a module it is a chat in a terminal: python -m tests.cli.fake_chat [--delay SECONDS] [--session FILE] ...
 """
 
 import argparse
 import json
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 from rwkv_gpu import BadFile, BadInput, Completion, Event, Stats
-from rwkv_gpu.cli import slash
+from rwkv_gpu.cli import session_file, slash
+from rwkv_gpu.cli.conversation import Conversation
 from rwkv_gpu.cli.keyboard import Piped, source
 from rwkv_gpu.cli.repl import Repl
 from rwkv_gpu.cli.screen import Screen
+from rwkv_gpu.cli.session_file import SessionFile
 from rwkv_gpu.cli.signals import Signals
+from rwkv_gpu.engine.replace_file import replace_file
 
 
 class FakeGeneration:
@@ -55,7 +59,8 @@ class FakeChat:
 
     def __init__(self, delay=0.0, messages=(), answer=None):
         self.delay, self.messages, self.answer = delay, list(messages), answer
-        self.system, self.think, self.settings = None, None, {"temperature": 0.8}
+        self.system, self.think, self.can_think, self.settings = None, None, True, {"temperature": 0.8}
+        self.template = SimpleNamespace(source="fake")
         self.rounds = 0
 
     @property
@@ -90,26 +95,36 @@ class FakeChat:
     def fork(self):
         return FakeChat(self.delay, self.messages, self.answer)
 
-    def save(self, path):
-        Path(path).write_text(json.dumps(self.messages), encoding="utf-8")
+
+class FakeSession:
+    """A session whose file is the messages of each branch as JSON."""
+
+    def save(self, path, chats, current, *, before_replace=None):
+        text = json.dumps([current, [chat.messages for chat in chats]])
+        write = lambda file: file.write(text.encode())  # noqa: E731
+        replace_file(path, write=write, check=lambda _: None, before_replace=before_replace)
+
+    def load(self, path, _llm):
+        try:
+            current, chats = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise BadFile(f"{path}: {error.strerror}") from None
+        return [FakeChat(0.0, messages) for messages in chats], current
 
 
 class FakeLLM:
-    """Loads what `FakeChat.save` wrote."""
+    """Knows nothing but its context."""
 
     context = 4096
-    info = SimpleNamespace(name="Echo", architecture="fake", parameters=0, format="none", device="none", context=4096)
-
-    def load_chat(self, path):
-        try:
-            return FakeChat(0.0, json.loads(Path(path).read_text(encoding="utf-8")))
-        except OSError as error:
-            raise BadFile(f"{path}: {error.strerror}") from None
+    info = SimpleNamespace(
+        name="Echo", architecture="fake", parameters=0, format="none", device="none", context=4096, trained_context=None
+    )
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--loading", type=float, default=0.0)
     parser.add_argument("--session")
     parser.add_argument("--answer")
     parser.add_argument("--no-color", action="store_true")
@@ -118,9 +133,14 @@ def main():
     screen = Screen(color=not options.no_color)
     answer = Path(options.answer).read_text(encoding="utf-8") if options.answer else None
     chat = FakeChat(options.delay, answer=answer)
+    session_file.save_chats, session_file.load_chats = FakeSession().save, FakeSession().load
+    file = SessionFile(options.session) if options.session else None
     with source([f"/{name}" for name in slash.COMMANDS], color=screen.color) as asks:
-        repl = Repl(FakeLLM(), screen, asks, signals, [chat], not isinstance(asks, Piped), options.session)
-        code = repl.run()
+        time.sleep(options.loading)
+        branches, at = file.load(FakeLLM()) if file and file.exists else ([chat], 0)
+        conversation = Conversation(FakeLLM(), screen, asks, branches, at, file, {"temperature": 0.8})
+        code = Repl(conversation, signals, not isinstance(asks, Piped)).run()
+        conversation.close()
     raise SystemExit(code)
 
 

@@ -7,14 +7,9 @@ from rwkv_gpu.cli.commands import COMMANDS, cli
 HEAD = """\
 # The command line
 
-The model is one of
-
-- a GGUF file,
-- `builtin`: the small model in the package, and the default of every command but `tune`,
-- a name of the Hugging Face hub, such as `hf.co/OWNER/NAME:Q4_K_M`, which is downloaded at first use.
-
+The model is a GGUF file, or `builtin`: the small model in the package, and the default of every command but `tune`.
 It is the first argument, or comes by `-m`. Where free text can follow, the first argument is the model if it ends in
-`.gguf`, is `builtin`, begins with `hf.co/` or is a path that exists.
+`.gguf`, is `builtin` or is a path that exists.
 
 Results go to standard output. Statistics, progress and errors go to standard error; progress is shown in a terminal
 only. An answer that was cut off, by `--max-tokens` or by a full context, is reported on standard error, and as

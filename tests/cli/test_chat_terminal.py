@@ -1,5 +1,6 @@
 """The chat in a real terminal: typed, interrupted, resized, pasted into. A fake repeats what it hears."""
 
+import json
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from tests.golden_files import OWN
 @pytest.fixture
 def chat(tmp_path, request):
     """A chat on the prompt; `request.param` gives more options."""
+    (tmp_path / "code.md").write_text("Two:\n```python\nprint(1)\n```\n\n```python\nprint(2)\n```\n")
     terminal = open_chat(tmp_path, getattr(request, "param", ""))
     yield terminal
     terminal.close()
@@ -62,17 +64,18 @@ def test_the_last_question_can_be_edited(chat):
 def test_a_chat_is_saved_loaded_forked_and_reset(chat):
     chat.type("one")
     chat.wait("you said one")
-    chat.type("/save talk.chat")
-    chat.wait("saved to talk.chat")
+    chat.type("/save my.chat")
+    chat.wait("saved to my.chat")
     chat.type("/fork")
-    chat.wait("branch 2 of 2")
+    chat.wait("branch 2, a copy")
     chat.type("/reset")
-    chat.wait("forgotten")
+    chat.wait("cleared")
     chat.type("/fork 1")
     chat.wait("> one")
-    chat.type("/reset")
-    chat.type("/load talk.chat")
-    chat.wait("loaded talk.chat: 2 messages")
+    chat.type("/fork 3")
+    chat.wait("there is no branch 3; the branches are 1 to 2")
+    chat.type("/load my.chat")
+    chat.wait("loaded my.chat: 2 messages")
     chat.type("/load nowhere")
     chat.wait("rwkv-gpu: nowhere: No such file")
     chat.type("/nonsense")
@@ -81,6 +84,37 @@ def test_a_chat_is_saved_loaded_forked_and_reset(chat):
     chat.wait("you said /slash")
     chat.type("/exit")
     assert chat.left() == 0
+
+
+def test_history_shows_the_chat_and_copy_takes_the_last_answer(chat):
+    chat.type("/copy")
+    chat.wait("there is no answer yet")
+    chat.type("/history")
+    chat.wait("the chat is empty")
+    for word in ("one", "two"):
+        chat.type(word)
+        chat.wait(f"you said {word}")
+    chat.key("C-l")
+    chat.type("/history")
+    screen = chat.wait("2: you said two")
+    assert "1: you said one" in screen
+    chat.key("C-l")
+    chat.type("/history 1")
+    assert "you said one" not in chat.wait("2: you said two")
+    chat.type("/copy")
+    chat.wait("copied 19 characters")
+    assert chat.clipboard() == "**2:** you said two"
+    chat.type("/copy code")
+    chat.wait("no block of code")
+
+
+@pytest.mark.parametrize("chat", ["--answer code.md"], indirect=True)
+def test_copy_code_takes_the_last_block_of_code(chat):
+    chat.type("show me")
+    chat.wait("print(2)")
+    chat.type("/copy code")
+    chat.wait("copied 9 characters")
+    assert chat.clipboard() == "print(2)\n"
 
 
 @pytest.mark.parametrize("chat", ["--delay 0.05"], indirect=True)
@@ -107,16 +141,96 @@ def test_what_is_typed_and_thrown_away_by_ctrl_c_is_not_sent(chat):
     assert "you said never" not in screen
 
 
-def test_a_paste_of_20_kb_is_one_message(chat):
-    text = "".join(f"line {i:04} of what is pasted\n" for i in range(740))
-    assert len(text) > 20_000
-    chat.paste(text)
-    chat.wait("line 0739")
-    chat.key("Enter")
+def test_ctrl_c_clears_every_draft_and_leaves_only_where_there_is_none(chat):
+    for draft in ("first draft", "second draft"):
+        chat.type(draft, enter=False)
+        chat.wait(draft)
+        chat.key("C-c")
+    chat.type("still here")
+    chat.wait("1: you said still here")
+    chat.key("C-c")
+    chat.wait("Ctrl-C again leaves")
+    chat.key("C-c")
+    assert chat.left() == 130
+
+
+LINES = "".join(f"line {i:04} of what is pasted\n" for i in range(740))
+
+
+@pytest.mark.parametrize("brackets", [True, False])
+def test_a_paste_of_20_kb_at_the_prompt_is_one_message(chat, brackets):
+    assert len(LINES) > 20_000
+    chat.paste(LINES, brackets=brackets)
+    if brackets:
+        chat.wait("line 0739")
+        chat.key("Enter")
     chat.wait("answer", seconds=30)
     assert "1: you said line 0000" in chat.screen(history=True)
     chat.type("/stats")
     chat.wait("answers  1")
+
+
+@pytest.mark.parametrize("chat", ["--delay 0.02"], indirect=True)
+@pytest.mark.parametrize("brackets", [True, False])
+def test_a_paste_while_an_answer_comes_is_one_message(chat, brackets):
+    chat.type("/stats off")
+    chat.type("x " * 60)
+    chat.wait("1: you said")
+    chat.paste(LINES, brackets=brackets)
+    if brackets:
+        chat.wait("line 0739")
+        chat.key("Enter")
+    chat.wait("2: you said line 0000", seconds=30, history=True)
+    chat.key("C-c")
+    chat.wait("stopped")
+    chat.type("/stats")
+    chat.wait("answers  2")
+
+
+@pytest.mark.parametrize("brackets", [True, False])
+def test_a_paste_while_the_model_loads_is_one_message(tmp_path, brackets):
+    chat = Terminal(f"{PYTHON} -m tests.cli.fake_chat --loading 3", tmp_path)
+    try:
+        time.sleep(1.5)
+        chat.paste("first line\nsecond line\nthird line\n", brackets=brackets)
+        chat.wait("third line")
+        if brackets:
+            chat.key("Enter")
+        chat.wait("1: you said first line\nsecond line\nthird line")
+        chat.type("/stats")
+        chat.wait("answers  1")
+    finally:
+        chat.close()
+
+
+@pytest.mark.parametrize("chat", ["--delay 0.05"], indirect=True)
+@pytest.mark.parametrize("brackets", [True, False])
+def test_ctrl_c_behind_a_paste_stops_the_answer_and_drops_the_paste(chat, brackets):
+    chat.type("x " * 300)
+    chat.wait("1: you said")
+    chat.paste(LINES * 4, brackets=brackets)
+    chat.key("C-c")
+    chat.wait("stopped", seconds=5)
+    time.sleep(0.5)
+    assert "line 0" not in chat.screen()
+    chat.type("next")
+    chat.wait("2: you said next")
+
+
+@pytest.mark.parametrize("delay", ["", "--delay 0.05"])
+def test_a_paste_into_a_dumb_terminal_is_one_message(tmp_path, delay):
+    chat = open_chat(tmp_path, delay, TERM="dumb")
+    try:
+        chat.type("hello " * (5 if delay else 1))
+        chat.wait("you said hello")
+        chat.paste("one\ntwo\nthree\n", brackets=False)
+        chat.wait("you said one\ntwo\nthree")
+        chat.type("/stats")
+        chat.wait("answers  2")
+        chat.key("C-d")
+        assert chat.left() == 0
+    finally:
+        chat.close()
 
 
 def test_emoji_and_cjk_are_typed_and_answered(chat):
@@ -212,20 +326,190 @@ def test_what_is_typed_while_an_answer_comes_is_the_next_message(chat):
     chat.wait("2: you said typed ahead")
 
 
-def test_a_talk_with_a_real_model(tmp_path):
+# ---------------------------------------------------------------- sessions
+
+
+def session(folder, name="my.chat", options="", before=""):
+    command = f"{before}{PYTHON} -m tests.cli.fake_chat --session {name} {options}"
+    terminal = Terminal(command, folder, width=100, HOME=str(folder))
+    terminal.wait(">")
+    return terminal
+
+
+def kept(folder, name="my.chat"):
+    """The questions in each branch of a file, and the current branch."""
+    current, chats = json.loads((folder / name).read_text())
+    return [[m["content"] for m in chat if m["role"] == "user"] for chat in chats], current
+
+
+def say(chat, text):
+    chat.type(text)
+    chat.wait(f"you said {text}")
+    chat.wait("answer")
+
+
+def leave(chat, code=0):
+    chat.type("/exit")
+    assert chat.left() == code
+    chat.close()
+
+
+def test_a_session_keeps_all_branches_and_the_current_one(tmp_path):
+    chat = session(tmp_path)
+    say(chat, "one")
+    chat.type("/fork")
+    say(chat, "two")
+    chat.type("/fork 1")
+    chat.wait("branch 1 of 2")
+    leave(chat)
+    assert kept(tmp_path) == ([["one"], ["one", "two"]], 0)
+    chat = session(tmp_path)
+    chat.type("/fork 2")
+    chat.wait("> two")
+    leave(chat)
+    assert kept(tmp_path) == ([["one"], ["one", "two"]], 1)
+
+
+def test_load_goes_on_in_the_other_file_and_leaves_the_first_as_it_was(tmp_path):
+    for name in ("a", "b"):
+        chat = session(tmp_path, name)
+        say(chat, f"in {name}")
+        leave(chat)
+    chat = session(tmp_path, "a")
+    chat.type("/load b")
+    chat.wait("loaded b")
+    say(chat, "more")
+    leave(chat)
+    assert kept(tmp_path, "a") == ([["in a"]], 0)
+    assert kept(tmp_path, "b") == ([["in b", "more"]], 0)
+
+
+def test_save_writes_over_no_file_that_the_chat_has_not_opened(tmp_path):
+    (tmp_path / "other").write_text("mine")
+    chat = session(tmp_path)
+    say(chat, "one")
+    chat.type("/save other")
+    chat.wait("other exists, and this chat has not opened it; /save! other")
+    assert (tmp_path / "other").read_text() == "mine"
+    chat.type("/save! other")
+    chat.wait("copied to other; this chat is kept in my.chat as before")
+    say(chat, "two")
+    assert kept(tmp_path, "other") == ([["one"]], 0)
+    chat.type("/save other")
+    chat.wait("copied to other", history=True)
+    chat.type("/save ~/home.chat")
+    chat.wait("copied to ~/home.chat")
+    leave(chat)
+    assert kept(tmp_path) == kept(tmp_path, "other") == kept(tmp_path, "home.chat") == ([["one", "two"]], 0)
+
+
+def test_a_chat_that_is_in_no_file_is_not_dropped_by_load(tmp_path):
+    other = session(tmp_path, "b")
+    say(other, "in b")
+    leave(other)
+    chat = open_chat(tmp_path)
+    say(chat, "unsaved")
+    chat.type("/load b")
+    chat.wait("this chat is not saved; /save FILE keeps it, /load! b")
+    say(chat, "still here")
+    chat.type("/load! b")
+    chat.wait("loaded b")
+    leave(chat)
+
+
+def test_a_second_chat_on_the_same_file_is_told_and_nothing_is_lost(tmp_path):
+    first = session(tmp_path)
+    say(first, "one")
+    (tmp_path / "second").mkdir()
+    command = f"{PYTHON} -m tests.cli.fake_chat --session ../my.chat"
+    second = Terminal(command, tmp_path / "second", width=100)
+    second.wait("another chat has it open")
+    assert second.left() != 0
+    second.close()
+    third = open_chat(tmp_path / "second")
+    third.type("/load ../my.chat")
+    third.wait("another chat has it open")
+    third.type("/save! ../my.chat")
+    third.wait("another chat has it open")
+    third.close()
+    say(first, "two")
+    leave(first)
+    assert kept(tmp_path) == ([["one", "two"]], 0)
+
+
+def test_a_file_that_another_program_has_changed_is_not_written_over(tmp_path):
+    chat = session(tmp_path)
+    say(chat, "one")
+    (tmp_path / "my.chat").unlink()
+    (tmp_path / "my.chat").write_text("mine")
+    say(chat, "two")
+    chat.wait("another program has changed it")
+    chat.key("C-d")
+    chat.wait("Ctrl-D again leaves")
+    chat.type("/save new.chat")
+    chat.wait("copied to new.chat")
+    chat.key("C-d")
+    chat.wait("Ctrl-D again leaves")
+    chat.key("C-d")
+    assert chat.left() != 0
+    chat.close()
+    assert (tmp_path / "my.chat").read_text() == "mine"
+    assert kept(tmp_path, "new.chat") == ([["one", "two"]], 0)
+
+
+def test_a_full_disk_leaves_the_old_file_and_the_chat_goes_on(tmp_path):
+    chat = session(tmp_path, before="ulimit -f 16; ")
+    say(chat, "one")
+    chat.paste("long " * 4000)
+    chat.key("Enter")
+    chat.wait("File too large; the old file is as it was")
+    assert kept(tmp_path) == ([["one"]], 0)
+    chat.type("/undo")
+    chat.wait("the last question is now: one")
+    say(chat, "two")
+    leave(chat)
+    assert kept(tmp_path) == ([["one", "two"]], 0)
+
+
+def test_a_kill_leaves_what_was_saved_and_frees_the_file(tmp_path):
+    chat = session(tmp_path)
+    say(chat, "one")
+    os.kill(chat.pid(), signal.SIGKILL)
+    chat.wait("left 137")
+    chat.close()
+    chat = session(tmp_path)
+    say(chat, "two")
+    leave(chat)
+    assert kept(tmp_path) == ([["one", "two"]], 0)
+
+
+def test_a_session_in_which_nothing_was_said_leaves_no_file(tmp_path):
+    chat = session(tmp_path)
+    assert (tmp_path / "my.chat").exists()
+    chat.key("C-d")
+    assert chat.left() == 0
+    chat.close()
+    assert not (tmp_path / "my.chat").exists()
+
+
+def test_a_chat_with_a_real_model(tmp_path):
     model = OWN / "tiny-rwkv7.gguf"
     command = f"{PYTHON} -m rwkv_gpu.cli.main chat {model} --device cpu -n 12 --temperature 0 --template chatml"
     chat = Terminal(command, tmp_path, width=100, height=50)
     try:
         chat.wait("/help lists commands")
         chat.type("hello")
-        chat.wait("answer")
+        chat.wait("answer 12 tokens")
         chat.type("once more")
         chat.wait("reused")
         chat.type("/save talk.chat")
         chat.wait("saved to talk.chat")
+        chat.type("/fork")
+        chat.wait("branch 2")
         chat.type("/reset")
-        chat.wait("forgotten")
+        chat.wait("cleared")
+        chat.type("/fork 1")
+        chat.wait("branch 1 of 2")
         chat.type("/load talk.chat")
         chat.wait("4 messages")
         chat.type("/set max_tokens 100000")
@@ -234,9 +518,9 @@ def test_a_talk_with_a_real_model(tmp_path):
         chat.type("/regen")
         time.sleep(0.5)
         chat.key("C-c")
-        chat.wait("\n>")
+        chat.wait("stopped")
         chat.type("/set heat 3")
-        chat.wait("there is no setting 'heat'")
+        chat.wait("unknown setting 'heat'")
         chat.key("C-d")
         assert chat.left() == 0
     finally:

@@ -95,20 +95,6 @@ def test_without_a_file_every_command_takes_the_built_in_model(arguments):
             assert steady(result.stdout) == steady(left_out.stdout)
 
 
-def test_a_name_of_the_hub_is_a_model_everywhere(monkeypatch):
-    asked = []
-    monkeypatch.setattr("rwkv_gpu.llm.hub.find", lambda name: asked.append(name) or MODEL)
-    for name in ("hf.co/owner/name:Q4_K_M", "https://huggingface.co/owner/name"):
-        for arguments in (
-            ["info", name, "--device", "cpu"],
-            ["tokenize", name, "a"],
-            ["chat", name, "a", "-n", 1, *GREEDY],
-        ):
-            assert run(*arguments).exit_code == 0
-        assert asked == [name] * 3
-        asked.clear()
-
-
 def test_a_batch_needs_no_model(tmp_path):
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"prompt": "The sea"}\n', encoding="utf-8")

@@ -31,7 +31,8 @@ class Terminal:
             )
         )
         window = ["-x", str(width), "-y", str(height), "-c", str(folder)]
-        self._tmux("-f", "/dev/null", "new-session", "-d", *window, f"exec sh {script}")
+        copies = ["set-option", "-s", "set-clipboard", "on"]
+        self._tmux("-f", "/dev/null", "new-session", "-d", *window, f"exec sh {script}", ";", *copies)
         self.folder = folder
 
     def _tmux(self, *arguments: str) -> str:
@@ -52,12 +53,16 @@ class Terminal:
         """Presses keys by their tmux names: Enter, C-c, Up."""
         self._tmux("send-keys", *names)
 
-    def paste(self, text: str) -> None:
-        """Pastes as a terminal does, in brackets where the program has asked for them."""
+    def paste(self, text: str, *, brackets: bool = True) -> None:
+        """Pastes as a terminal does, in brackets where the program has asked for them, or as one that knows none."""
         path = self.folder / "paste"
         path.write_text(text, encoding="utf-8")
         self._tmux("load-buffer", str(path))
-        self._tmux("paste-buffer", "-p")
+        self._tmux("paste-buffer", *(["-p"] if brackets else []))
+
+    def clipboard(self) -> str:
+        """What the program has copied last."""
+        return self._tmux("show-buffer")
 
     def resize(self, width: int, height: int) -> None:
         self._tmux("resize-window", "-x", str(width), "-y", str(height))

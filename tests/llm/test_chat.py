@@ -207,11 +207,11 @@ def test_a_full_disk_leaves_the_old_file_and_the_chat_goes_on(rnn, tmp_path, mon
 def test_another_template_applies_from_the_next_question_on(rnn):
     chat = rnn.chat(template="chatml", temperature=0, max_tokens=3)
     chat.send("Hi")
-    chat.template = "rwkv-world"
+    chat.use_template("rwkv-world")
     fresh = rnn.chat(template="rwkv-world", messages=chat.messages, temperature=0, max_tokens=3)
     assert chat.send("And?").text == fresh.send("And?").text
     with pytest.raises(BadTemplate, match="no built-in chat template 'nonesuch'"):
-        chat.template = "nonesuch"
+        chat.use_template("nonesuch")
 
 
 def test_a_chat_that_may_be_truncated_goes_on_past_the_context():

@@ -1,0 +1,198 @@
+"""What a chat at a terminal consists of: its branches, the file that they are kept in, and where it is shown."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rwkv_gpu import LLM, Chat, Event, Generation
+from rwkv_gpu.errors import BadFile, BadInput
+from rwkv_gpu.llm.completion import Settings
+from rwkv_gpu.llm.completion import sampling as checked
+
+from . import sampling
+from .chat_stats import Totals, context_line
+from .keyboard import Source
+from .screen import Screen
+from .session_file import SessionFile, expanded
+
+SHOWN = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "max_tokens")
+
+Ask = Callable[..., Generation]  # starts an answer; takes on_prompt
+
+
+@dataclass
+class Conversation:
+    """Its parts, and which branch is the current one."""
+
+    llm: LLM
+    screen: Screen
+    source: Source
+    branches: list[Chat]
+    at: int = 0
+    session: SessionFile | None = None
+    defaults: Settings = field(default_factory=lambda: Settings())
+    shows_stats: bool = True
+    totals: Totals = field(default_factory=Totals)
+
+    def __post_init__(self) -> None:
+        self._kept = self._content()
+        self._copies: set[str] = set()  # other files that this chat was written to
+        self._created = self.session is not None and not self.session.exists
+        if self._created:
+            self._save()
+
+    @property
+    def chat(self) -> Chat:
+        """The current branch."""
+        return self.branches[self.at]
+
+    # ------------------------------------------------------------ files
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether something was said or changed that is in no file."""
+        return self._content() != self._kept
+
+    def keep(self) -> None:
+        """Writes the session's file if anything has changed."""
+        if self.session is not None and self.unsaved:
+            self._save()
+
+    def save(self, name: str, *, replace: bool = False) -> None:
+        """Writes the chat to a file. It is kept there from now on, unless it is kept in another already."""
+        if self.session is not None and (not name or self.session.is_at(expanded(name))):
+            self._save()
+            self.screen.note(f"saved to {self.session.name}")
+            return
+        if not name:
+            raise BadInput("give a file: /save my.chat")
+        real = os.path.realpath(expanded(name))
+        if os.path.exists(real) and not replace and real not in self._copies:
+            raise BadInput(f"{name} exists, and this chat has not opened it; /save! {name} replaces it")
+        file = SessionFile(name)
+        try:
+            file.save(self.branches, self.at)
+        except BaseException:
+            file.close()
+            raise
+        if self.session is None:
+            self.session, self._kept = file, self._content()
+            self.screen.note(f"saved to {name}, as every turn from now on; --session {name} goes on from here")
+        else:
+            file.close()
+            self._copies.add(real)
+            self.screen.note(f"copied to {name}; this chat is kept in {self.session.name} as before")
+
+    def load(self, name: str, *, drop: bool = False) -> None:
+        """Goes on with the chat in a file, and keeps it there. The file of this chat stays as it is."""
+        if not name:
+            raise BadInput("give a file: /load my.chat")
+        if self.session is None and self.unsaved and not drop:
+            raise BadInput(f"this chat is not saved; /save FILE keeps it, /load! {name} drops it")
+        self.keep()
+        again = self.session is not None and self.session.is_at(expanded(name))
+        file = self.session if again and self.session is not None else SessionFile(name)
+        try:
+            if not file.exists:
+                raise BadFile(f"{name}: No such file")
+            branches, at = file.load(self.llm)
+        except BaseException:
+            if not again:
+                file.close()
+            raise
+        if self.session is not None and not again:
+            self.close()
+        self.session, self.branches, self.at = file, branches, at
+        self._created, self._copies, self._kept = False, set(), self._content()
+        self.screen.note(f"loaded {name}: {len(self.chat.messages)} messages, {self.chat.tokens:,} tokens")
+        self.show_last()
+
+    def close(self) -> None:
+        """Unlocks the file. One that was made for a chat in which nothing was said is deleted."""
+        if self.session is None:
+            return
+        if self._created and not any(chat.messages for chat in self.branches):
+            self.session.remove()
+        self.session.close()
+
+    def _save(self) -> None:
+        assert self.session is not None
+        self.session.save(self.branches, self.at)
+        self._kept = self._content()
+
+    def _content(self) -> object:
+        """What a file holds of it."""
+        chats = [([*chat.messages], {**chat.settings}, chat.think, chat.template.source) for chat in self.branches]
+        return self.at, chats
+
+    # ------------------------------------------------------------ branches
+
+    def fork(self) -> None:
+        """Goes on in a copy."""
+        self.branches.append(self.chat.fork())
+        self.at = len(self.branches) - 1
+
+    def switch(self, number: str) -> None:
+        """Goes on in a branch; they count from 1."""
+        if not number.isascii() or not number.isdigit() or not 1 <= int(number) <= len(self.branches):
+            there = (
+                f"the branches are 1 to {len(self.branches)}" if len(self.branches) > 1 else "there is only this one"
+            )
+            raise BadInput(f"there is no branch {number}; {there}, and /fork alone makes another")
+        self.at = int(number) - 1
+
+    # ------------------------------------------------------------ messages
+
+    def last_question(self) -> str | None:
+        """The last message of the user."""
+        return next((m["content"] for m in reversed(self.chat.messages) if m["role"] == "user"), None)
+
+    def last_answer(self) -> str | None:
+        """The last message of the model."""
+        return next((m["content"] for m in reversed(self.chat.messages) if m["role"] == "assistant"), None)
+
+    def show_last(self, count: int = 2) -> None:
+        """Shows the last messages, so that one knows where one is."""
+        for message in self.chat.messages[-count:] if count else []:
+            if message["role"] == "assistant":
+                view = self.screen.view()
+                view.feed(Event(message["content"], None, 0.0))
+                view.end()
+            else:
+                mark = "> " if message["role"] == "user" else f"{message['role']}: "
+                self.screen.note(mark + message["content"], "bold")
+
+    # ------------------------------------------------------------ settings
+
+    def set_value(self, name: str, value: str) -> None:
+        """Changes a setting of this branch; `default`, or no value, gives the chat's default back."""
+        name = sampling.field_of(name)
+        changed: dict[str, Any] = {**self.chat.settings}
+        if value.lower() in ("", "default", "none"):
+            changed.pop(name, None)
+            changed |= {name: self.defaults[name]} if name in self.defaults else {}  # type: ignore[literal-required]
+        else:
+            changed[name] = sampling.parsed(name, value)
+        checked(None, {}, changed)
+        self.chat.settings = changed  # type: ignore[assignment]
+        self.screen.note(self._setting(name))
+
+    def settings(self) -> list[str]:
+        """The settings that are changed most often, those that were changed, and the names of the others."""
+        names = dict.fromkeys((*SHOWN, *self.chat.settings))
+        others = ", ".join(name for name in sampling.SETTINGS if name not in names)
+        return [*map(self._setting, names), f"others: {others}"]
+
+    def _setting(self, name: str) -> str:
+        """seed random"""
+        params = checked(None, {}, self.chat.settings)
+        value = getattr(params, name, self.chat.settings.get(name))
+        if value is None:
+            value = "random" if name == "seed" else "none"
+        return f"{name} {value}" if value != () else f"{name} none"
+
+    def stats(self) -> list[str]:
+        """For /stats."""
+        info = self.llm.info
+        return [context_line(self.chat.tokens, self.llm.context, info.trained_context), *self.totals.lines()]

@@ -1,0 +1,147 @@
+"""The terminal between two questions: what is typed or pasted meanwhile is read, kept, and told apart.
+
+Lines that arrive together are a paste, and a paste is one message: terminals mark one with brackets when asked to, and
+where they do not, lines that follow each other faster than anybody types are taken for one.
+"""
+
+import contextlib
+import os
+import re
+import select
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+BRACKETS_ON, BRACKETS_OFF = "\x1b[?2004h", "\x1b[?2004l"
+PASTE, PASTE_END = "\x1b[200~", "\x1b[201~"
+TOGETHER = 0.01  # seconds within which a line follows the one before it in a paste
+GOES_ON = 0.1  # the same after many characters at once, which nobody types
+MANY = 64
+REPORT = re.compile(r"\x1b\[\d+;\d+R")
+FIRST = re.compile(r"(/[a-zA-Z]+!?( [^\r\n]*)?)?[\r\n]")
+
+
+class Bursts:
+    """Gathers what arrives together, and puts brackets around lines of it that have none."""
+
+    def __init__(self, fd: int, read: Callable[[], str]) -> None:
+        self._fd = fd
+        self._read = read
+        self._inside = False  # of a paste in brackets
+        self._tail = ""  # the end of what came before, which may be half a bracket
+        self._lock = threading.Lock()
+        self._drops = 0
+
+    def next(self) -> str:
+        """What there is to read, with the brackets that are missing. What `drop` came in between for is lost."""
+        before = self._drops
+        data = self._gathered()
+        with self._lock:
+            return self._marked(data) if self._drops == before else ""
+
+    def drop(self) -> None:
+        """Forgets what is being read, as Ctrl-C has the terminal itself forget what nobody has read."""
+        with self._lock:
+            self._drops += 1
+            self._inside, self._tail = False, ""
+
+    def _gathered(self) -> str:
+        """All that arrives together."""
+        data = self._read()
+        while data and self._may_go_on(data) and self._ready(GOES_ON if len(data) > MANY else TOGETHER):
+            more = self._read()
+            if not more:
+                break
+            data += more
+        return data
+
+    def _may_go_on(self, data: str) -> bool:
+        """Whether more would change how this is understood: no brackets show where a paste with lines ends."""
+        lines = "\r" in data or "\n" in data or len(data) > MANY
+        return lines and not self._inside and PASTE not in self._tail + data
+
+    def _ready(self, seconds: float) -> bool:
+        return bool(select.select([self._fd], [], [], seconds)[0])
+
+    def _marked(self, data: str) -> str:
+        seen = self._tail + data
+        bracketed = self._inside or PASTE in seen
+        if bracketed:
+            self._inside = seen.rfind(PASTE) > seen.rfind(PASTE_END) or (self._inside and PASTE_END not in seen)
+        self._tail = seen[-len(PASTE) + 1 :]
+        return data if bracketed else marked(data)
+
+
+def marked(data: str) -> str:
+    """Several lines in brackets. Line ends at the very start and end are Enter; commands before them stay alone."""
+    if reports := REPORT.findall(data):  # of where the cursor is, which the prompt has asked for
+        return "".join(reports) + marked(REPORT.sub("", data))
+    if "\x1b" in data:  # keys such as Up
+        return data
+    if first := FIRST.match(data):
+        return first[0] + marked(data[first.end() :])
+    text = data.rstrip("\r\n")
+    if not ("\r" in text or "\n" in text):
+        return data
+    return PASTE + text + PASTE_END + ("\r" if len(data) > len(text) else "")
+
+
+class Background:
+    """Has a function read the terminal on a thread, from `start` to `stop`, whenever there is something to read.
+
+    Nothing that is pasted waits in the terminal then, where only some kilobytes have room: a Ctrl-C behind it is seen.
+    """
+
+    def __init__(self, fd: int, read: Callable[[], bool]) -> None:
+        self._fd = fd
+        self._read = read  # whether there may be more
+        self._thread: threading.Thread | None = None
+        self._wake: tuple[int, int] | None = None
+
+    def start(self) -> None:
+        """Reads from now on."""
+        self._wake = os.pipe()
+        self._thread = threading.Thread(target=self._run, args=self._wake[:1], name="rwkv-gpu-keys", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Reads no more; harmless where it does not read."""
+        if self._thread is None or self._wake is None:
+            return
+        os.write(self._wake[1], b"x")
+        self._thread.join()
+        for handle in self._wake:
+            os.close(handle)
+        self._thread = self._wake = None
+
+    def _run(self, wake: int) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                ready, _, _ = select.select([self._fd, wake], [], [])
+                if wake in ready or not self._read():
+                    return
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """The terminal shows nothing of what is typed, gives each key at once with Enter as Enter, and brackets pastes."""
+    import termios
+
+    before = termios.tcgetattr(0)
+    settings = termios.tcgetattr(0)
+    settings[0] &= ~termios.ICRNL
+    settings[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(0, termios.TCSANOW, settings)
+    ask_for_brackets()
+    try:
+        yield
+    finally:
+        sys.stdout.write(BRACKETS_OFF)
+        sys.stdout.flush()
+        termios.tcsetattr(0, termios.TCSANOW, before)
+
+
+def ask_for_brackets() -> None:
+    """Has the terminal put brackets around what is pasted."""
+    sys.stdout.write(BRACKETS_ON)
+    sys.stdout.flush()

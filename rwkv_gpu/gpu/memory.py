@@ -3,6 +3,7 @@
 import os
 
 from .device import Device
+from .vram import free_vram
 
 MEMINFO = "/proc/meminfo"
 
@@ -23,5 +24,5 @@ def host_available() -> int | None:
 
 
 def device_available(device: Device) -> int | None:
-    """Bytes that the device can give; None for one with memory of its own, which wgpu does not tell."""
-    return None if device.adapter.kind == "DiscreteGPU" else host_available()
+    """Bytes that the device can give; None for a GPU with memory of its own whose driver does not say."""
+    return free_vram(device.adapter.name) if device.adapter.kind == "DiscreteGPU" else host_available()

@@ -22,8 +22,8 @@ from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.memory import Caches, Scratch
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Caches, Scratch
 from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope
 
 LAYERS = 8

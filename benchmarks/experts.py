@@ -24,8 +24,8 @@ from rwkv_gpu.kernels.expert_config import ExpertConfig
 from rwkv_gpu.kernels.tuned import shown
 from rwkv_gpu.kernels.tuning import MANY
 from rwkv_gpu.measure.candidates import expert_configs
+from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.vocabulary import Routing, Weight
 
 WARM = 20  # replays before one is timed, which keep the clocks up

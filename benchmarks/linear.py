@@ -24,8 +24,8 @@ from rwkv_gpu.kernels.tuned import shown
 from rwkv_gpu.kernels.tuning import GemmConfig
 from rwkv_gpu.measure.candidates import gemm_configs
 from rwkv_gpu.measure.roofline import measure_roofline
+from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.vocabulary import Weight
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}

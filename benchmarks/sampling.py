@@ -16,8 +16,8 @@ from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import Weights
+from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.sampler_state import GpuSamplerState
 from rwkv_gpu.ops.sampling import DRAW
 from rwkv_gpu.ops.self_test import tuning_for

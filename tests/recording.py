@@ -23,8 +23,8 @@ from rwkv_gpu.kernels.tuning import (
     gemv_int,
     skinny_gemm,
 )
+from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.values import Value
 from rwkv_gpu.ops.vocabulary import Weight

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..errors import BadFile, BadInput, CacheFull, DeviceLost
 from ..ops.batch import Batch, Placement
-from ..ops.recording import MAX_SEGMENTS
+from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import DRAW
 from .cache.prefixes import PrefixCache
 from .host_work import HostWork

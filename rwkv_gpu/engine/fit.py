@@ -16,8 +16,8 @@ from ..gpu.memory import device_available, host_available
 from ..gpu.plan import Slice, StepBuffer
 from ..kernels.defaults import default_tuning
 from ..models.registry import Model
+from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
 from ..ops.recorder import Recorder
-from ..ops.recording import MAX_SEGMENTS, Caches, Scratch
 from ..ops.sampler_state import GpuSamplerState
 from ..ops.vocabulary import PAGE
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions, check_bindings

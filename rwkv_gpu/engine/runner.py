@@ -17,8 +17,8 @@ from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
 from ..kernels.tuning import Tuning
 from ..models.registry import Model
 from ..ops.batch import Batch
+from ..ops.memory import MAX_SEGMENTS, Scratch
 from ..ops.recorder import Recorder
-from ..ops.recording import MAX_SEGMENTS, Scratch
 from ..ops.reference import Reference
 from ..ops.sampler_state import GpuSamplerState, HostSamplerState
 from ..ops.sampling import Drawing

@@ -14,8 +14,8 @@ from ..gpu.weights import BY_NAME, Weights, upload_tensor
 from ..kernels.defaults import default_tuning
 from ..kernels.expert_config import ExpertConfig
 from ..kernels.tuning import MANY, GemmConfig, Tuning
+from ..ops.memory import Scratch
 from ..ops.recorder import Recorder
-from ..ops.recording import Scratch
 from ..ops.reference import Reference
 from ..ops.vocabulary import Rms, Routing, Weight
 

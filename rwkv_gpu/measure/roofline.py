@@ -8,8 +8,8 @@ from ..gpu.plan import Plan, Slice
 from ..gpu.shader import Constant
 from ..gpu.weights import Weights
 from ..kernels.defaults import default_tuning
+from ..ops.memory import Scratch
 from ..ops.recorder import Recorder
-from ..ops.recording import Scratch
 from ..ops.values import Operand, Value
 
 STREAMED, STREAMED_SOFTWARE = 1 << 30, 64 << 20  # bytes: past any cache
@@ -54,9 +54,7 @@ def _stream_rates(device: Device) -> Iterator[float]:
             g = _recorder(device)
             constants: dict[str, Constant] = {"WG": lanes, "EACH": each}
             operands: dict[str, Operand] = {"x": Slice(buffer, 0, nbytes), "y": Value((1, 4))}
-            g.record(
-                "", ("probes/stream", "lib/lanes/plain"), constants, operands, groups=nbytes // (16 * lanes * each)
-            )
+            g.kernel(("probes/stream", "lib/lanes/plain"), constants, operands, nbytes // (16 * lanes * each))
             yield nbytes / best_seconds(g.finish({}))
     buffer.free()
 
@@ -68,7 +66,7 @@ def _compute_rates(device: Device, kind: str) -> Iterator[float]:
     for lanes in (8, 64) if software else (128, 256):
         g = _recorder(device)
         constants: dict[str, Constant] = {"WG": lanes, "ROUNDS": rounds, "Number": kind}
-        g.record("", ("probes/fused_multiply_add", "lib/lanes/plain"), constants, {"y": Value((1, 4))}, groups=groups)
+        g.kernel(("probes/fused_multiply_add", "lib/lanes/plain"), constants, {"y": Value((1, 4))}, groups)
         yield CHAIN_FLOPS * rounds * lanes * groups / best_seconds(g.finish({}))
 
 

@@ -17,8 +17,8 @@ from ..gpu.plan import Plan, Slice
 from ..gpu.weights import FORMAT_OF, upload_together
 from ..kernels.tuning import Tuning
 from ..ops.batch import Batch
+from ..ops.memory import Caches, Scratch
 from ..ops.recorder import Recorder
-from ..ops.recording import Caches, Scratch
 from ..ops.reference import Reference
 from ..ops.sampler_state import GpuSamplerState, HostSamplerState
 from ..ops.sampling import Drawing

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import BadInput
 from ..ops.batch import Batch
-from ..ops.recording import MAX_SEGMENTS
+from ..ops.memory import MAX_SEGMENTS
 
 FIRST_ID, LAST_ID = 3, 250  # token ids that every vocabulary has
 

@@ -41,7 +41,7 @@ def attend(q: Array, keys: Array, values: Array, window: int) -> Array:
     return y.transpose(2, 0, 1, 3).reshape(q.shape)
 
 
-def turns(rope: Rope, pages: int, factors: Array | None) -> npt.NDArray[np.float32]:
+def rope_table(rope: Rope, pages: int, factors: Array | None) -> npt.NDArray[np.float32]:
     """(cos, sin) of each pair at the first PAGE positions, then of each page's first: [PAGE + pages, dims / 2, 2]
 
     The turn of a position is the product of its two rows, exact far out, where a GPU's own sine is not.

@@ -1,11 +1,74 @@
-"""Ops to plan steps: each call chooses a shader, its constants and its grid, and runs nothing."""
+"""A model function to a plan: its ops become a graph, passes rewrite it, and lowering makes dispatches of it."""
 
-from .attention import AttentionRecorder
-from .experts import ExpertRecorder
-from .linear import LinearRecorder
-from .recurrent import RecurrentRecorder
-from .sampling_recorder import SamplingRecorder
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from ..gpu.device import Device
+from ..gpu.plan import Plan, Slice
+from ..gpu.shader import Constant
+from ..gpu.weights import Weights
+from ..kernels.tuning import Tuning
+from .build import build, scratch_bytes
+from .dispatch import UnplacedDispatch
+from .graph import StepShape
+from .lowering import lower
+from .memory import MAX_SEGMENTS, NO_CACHES, Caches, Memory, Scratch
+from .nodes import Kernel
+from .passes import run_passes
+from .sampler_state import GpuSamplerState
+from .target import Target
+from .tracer import Tracer
+from .values import Operand, Value
 
 
-class Recorder(AttentionRecorder, ExpertRecorder, LinearRecorder, RecurrentRecorder, SamplingRecorder):
-    """The whole vocabulary, recorded."""
+class Recorder(Tracer):
+    """The whole vocabulary, recorded for steps of up to `rows` rows.
+
+    The rows of a step belong to at most `max_segments` sequences, and at most `max_outputs` of them are picked. In a
+    plan that is `single` every sequence of a step has one row. `without` names passes that are left out.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        weights: Weights,
+        rows: int,
+        scratch: Scratch,
+        tuning: Tuning,
+        states: Mapping[str, Slice] | None = None,
+        max_segments: int | None = None,
+        max_outputs: int | None = None,
+        caches: Caches = NO_CACHES,
+        single: bool = False,
+        sampler_state: GpuSamplerState | None = None,
+        without: Collection[str] = (),
+    ) -> None:
+        segments = min(rows, MAX_SEGMENTS) if max_segments is None else max_segments
+        super().__init__(weights, StepShape(rows, single, segments, segments if max_outputs is None else max_outputs))
+        self.device = device
+        self.scratch = scratch
+        self.tuning = tuning
+        self.target = Target(device.capabilities, tuning, weights)
+        self.memory = Memory(states or {}, caches, sampler_state)
+        self.without = without
+        self.fired: dict[str, int] = {}
+
+    def kernel(
+        self, shader: Sequence[str], constants: Mapping[str, Constant], operands: Mapping[str, Operand], groups: int
+    ) -> None:
+        """A dispatch of a shader by name, for probes of a device."""
+        self._append(Kernel(tuple(shader), constants, operands, groups))
+
+    def dispatches(self, outputs: Iterable[Value]) -> list[UnplacedDispatch]:
+        """The graph rewritten and lowered; afterwards it takes no more ops."""
+        self.graph.outputs = tuple(outputs)
+        self.fired = run_passes(self.graph, self.target, self.without)
+        return lower(self.graph, self.target, self.memory)
+
+    def finish(self, outputs: Mapping[str, Value], steps: int = 1, each: Sequence[str] = ()) -> Plan:
+        """The plan. Up to `steps` steps can share a submit; each has the outputs that `each` names for itself."""
+        dispatches = self.dispatches(outputs.values())
+        return build(self.device, self.weights, self.scratch, self.graph, dispatches, outputs, steps, each)
+
+    def scratch_bytes(self, outputs: Sequence[Value]) -> int:
+        """The memory that intermediates take."""
+        return scratch_bytes(self.dispatches(outputs), outputs)

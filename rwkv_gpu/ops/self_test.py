@@ -11,8 +11,8 @@ from ..gpu.weights import Weights, upload_tensor, upload_weights
 from ..kernels.defaults import default_tuning
 from ..kernels.tuned import Tuned
 from ..kernels.tuning import COOP, MANY, TILE, GemmConfig, Tuning, gemv, gemv_int
+from .memory import Scratch
 from .recorder import Recorder
-from .recording import Scratch
 from .vocabulary import Weight
 
 # float16 rounds a product by 1/2048 of itself; a wrong layout or a lost fragment is off by its whole.

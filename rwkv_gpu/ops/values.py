@@ -1,4 +1,4 @@
-"""What a recorded op reads and writes: tensors that have no memory yet, and constants that dispatches bind."""
+"""What ops and dispatches read and write: tensors that have no memory yet, and constants that dispatches bind."""
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -16,7 +16,7 @@ ALIGN = 256  # what any device asks of the offset of a binding
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of the plan: known by shape while recording, given memory at the end. [rows, ...]
+    """A tensor of a step. It is given memory when the plan is built. [rows, ...]
 
     A part of a stack has a `base` and lies `offset` bytes into it: kernels may bind the part or the whole.
     """
@@ -43,6 +43,11 @@ class Value:
         """What memory is given to."""
         return self.base or self
 
+    @property
+    def part_bytes(self) -> int:
+        """Bytes between parts of its shape in a stack."""
+        return -(-self.shape[0] * self.row_bytes // ALIGN) * ALIGN
+
 
 def stack(rows: int, widths: Sequence[int]) -> tuple[Value, tuple[Value, ...]]:
     """One value of float32 that holds several, [rows, width] each, and these parts; each starts where a binding may."""
@@ -56,45 +61,54 @@ def stack(rows: int, widths: Sequence[int]) -> tuple[Value, tuple[Value, ...]]:
 
 
 @dataclass(frozen=True)
-class Integers:
-    """Several x of one value, rounded: by where each started there, in floats, where its integers do, in vec4s."""
+class Quantised:
+    """Rows of one or several x as integers with a scale for each 32 columns."""
 
     value: Value
-    starts: Mapping[int, int]
+    starts: Mapping[int, int]  # by where each x starts in its value, in floats, where its integers do, in vec4s
     size: int  # of an integer, in bytes
-    by_rows: bool  # or by columns
+    by_rows: bool  # in the order of rows, or of columns
 
     @property
     def constants(self) -> dict[str, Constant]:
-        """What is specialised by how they lie."""
+        """What kernels are specialised by that read or write them."""
         return {"BYTES": self.size, "QUANTISED_ROWS": self.value.shape[0], "BY_ROWS": int(self.by_rows)}
 
 
 @dataclass(frozen=True)
-class Words:
+class RowStatistics:
+    """Statistics of a row by parts: of so many columns each, their mean and squared differences from it."""
+
+    value: Value  # [parts, 2]
+    parts: int
+    columns: int  # of a part
+
+
+@dataclass(frozen=True)
+class UniformTable:
     """Constants that a dispatch reads as a uniform: what differs between matrices that share a pipeline."""
 
     words: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Vectors:
-    """Float32 parameters one after the other, zeros for None: what several products add as their biases."""
+class JoinedVectors:
+    """Float32 parameters one after the other, zeros for None: the biases of several products."""
 
     names: tuple[str | None, ...]
     lengths: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Computed:
-    """An array that is made once for all plans of a model, known by what it follows from."""
+class CachedTensor:
+    """An array that is computed once for all plans of a model. Its key says what it follows from."""
 
     key: Hashable
     make: Callable[[], npt.NDArray[Any]] = field(compare=False)
 
 
-Operand = Value | Slice | Words | Vectors | Computed
-Unplaced = Value | Words | Vectors | Computed  # what has memory only when the plan is finished
+Operand = Value | Slice | UniformTable | JoinedVectors | CachedTensor
+Unplaced = Value | UniformTable | JoinedVectors | CachedTensor  # what has memory only when the plan is built
 
 
 def place(value: Value, places: Mapping[Unplaced, Slice]) -> Slice:

@@ -15,8 +15,8 @@ from rwkv_gpu.gpu import loader
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import Parameter, common_float_format, device_bytes, host_weights, load_weights
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import Weight
 from tests.gguf.blocks import mild_rows

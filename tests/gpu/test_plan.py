@@ -9,8 +9,9 @@ import pytest
 from rwkv_gpu.errors import UnsupportedDevice
 from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.ops import recording
-from rwkv_gpu.ops.recording import Scratch, fold
+from rwkv_gpu.ops import build
+from rwkv_gpu.ops.build import fold
+from rwkv_gpu.ops.memory import Scratch
 from tests.recording import on_cpu, record, run_plan, tunings
 from tests.toy import VOCABULARY, toy, toy_weights
 
@@ -73,14 +74,14 @@ def test_a_plan_submitted_by_layers_gives_the_same_bytes(recorded):
 
 
 def test_intermediates_share_memory_where_they_take_much(device, monkeypatch):
-    monkeypatch.setattr(recording, "ROOMY", 0)
+    monkeypatch.setattr(build, "ROOMY", 0)
     plan, scratch = record(device, toy, toy_weights(), IDS, ROWS)
     written = {(s.buffer, s.nbytes, n) for n, d in enumerate(plan.dispatches) for s in [d.bound[max(d.bound)]]}
     assert sum(nbytes for _, nbytes, _ in written) > 1.5 * sum(buffer.nbytes for buffer in scratch.buffers)
 
 
 def test_a_deep_model_needs_no_more_scratch_than_a_shallow_one(fast_device, monkeypatch):
-    monkeypatch.setattr(recording, "ROOMY", 0)
+    monkeypatch.setattr(build, "ROOMY", 0)
 
     def deep(layers):
         def says(g, w, ids):

@@ -18,8 +18,8 @@ from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gpu.liveness import Life
 from rwkv_gpu.gpu.shader import link
 from rwkv_gpu.models.registry import load_model
-from rwkv_gpu.ops import recording
-from rwkv_gpu.ops.step import Step, lifetimes
+from rwkv_gpu.ops import build
+from rwkv_gpu.ops.dispatch import UnplacedDispatch, lifetimes
 from rwkv_gpu.ops.values import Value
 from rwkv_gpu.ops.vocabulary import NUMBERS
 from tests.golden_files import OWN
@@ -69,11 +69,11 @@ def test_every_shader_that_a_gpu_would_be_given_translates(fast_device, subgroup
     )  # fmt: skip
     sources: set[str] = set()
 
-    def noted(steps: Sequence[Step], outputs: Iterable[Value]) -> dict[Value, Life]:
+    def noted(steps: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Life]:
         sources.update(step.linked.source for step in steps)
         return lifetimes(steps, outputs)
 
-    monkeypatch.setattr(recording, "lifetimes", noted)
+    monkeypatch.setattr(build, "lifetimes", noted)
     monkeypatch.setattr(fast_device, "capabilities", can)
     for path in OWN.glob("*.gguf"):
         with GGUFFile.open(path) as file:

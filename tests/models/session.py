@@ -16,8 +16,8 @@ from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.models.registry import Model
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import Alternating, Joined, Weight
 

@@ -12,8 +12,8 @@ from rwkv_gpu.gpu.plan import Slice
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.memory import Caches, Scratch
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Caches, Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope, Weight, Yarn
 from tests.recording import POISON, named

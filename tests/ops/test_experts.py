@@ -12,9 +12,9 @@ from rwkv_gpu.gpu.weights import DeviceWeight, Weights, align, as_shard, layout,
 from rwkv_gpu.kernels.defaults import default_tuning, hardware
 from rwkv_gpu.kernels.expert_config import EXPERT_TILE, ExpertConfig, expert_gemm_lane, expert_gemv, expert_gemv_int
 from rwkv_gpu.kernels.tuning import MANY, Tuning
-from rwkv_gpu.ops.experts import most_tiles
+from rwkv_gpu.ops.memory import Scratch
+from rwkv_gpu.ops.moe import most_tiles
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import LEAST_SUM, Rms, Routing, Weight
 from tests.gguf.blocks import mild_rows

@@ -56,11 +56,10 @@ def test_what_binds_more_than_a_dispatch_can_is_not_one(device, monkeypatch):
     assert len(planned(device, 1)[0].dispatches) == 3
 
 
-def test_what_needs_what_is_recorded_beside_it_waits_for_it(device):
+def test_a_product_of_another_one_has_a_dispatch_of_its_own(device):
     def chained(g, w, x):
-        with g.merged():
-            a = g.linear(x, w["a"])
-            return {"y": g.linear(a, w["short"], add=a)}
+        a = g.linear(x, w["a"])
+        return {"y": g.linear(a, w["short"], add=a)}
 
     weights = WEIGHTS | {"short": normal(40, 40)}
     x = {"x": normal(1, WIDTH)}

@@ -15,8 +15,8 @@ from rwkv_gpu.gpu.weights import Weights, upload_tensor, upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuning import Tuning, gemv
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import Mixed, State
 from tests.gguf.blocks import mild_rows

@@ -12,12 +12,12 @@ from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.draw import exponentials
+from rwkv_gpu.ops.lowering.sampling import LIST, SPAN
+from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
-from rwkv_gpu.ops.recording import Scratch
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.sampler_state import GpuSamplerState, HostSamplerState
 from rwkv_gpu.ops.sampling import DRAW, NO_TOKEN, SAID, Drawing, Reason, sample
-from rwkv_gpu.ops.sampling_recorder import LIST, SPAN
 from rwkv_gpu.ops.vocabulary import Weight
 from tests.recording import POISON
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rwkv_gpu.kernels.defaults import hardware
-from rwkv_gpu.ops.spread import LANE_FLOATS, decode_spread, one_bytes
+from rwkv_gpu.ops.attention_partition import LANE_FLOATS, decode_bytes, decode_partition
 from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope
 
 REACHES, MEMORIES = (8, 16, 32), (16 << 10, 32 << 10, 48 << 10)
@@ -18,10 +18,10 @@ def test_heads_keys_and_runs_are_cut_whole(fast_device, subgroup_width, memory):
     tuning = hardware(can)
     for size, sharing, rows, pages in itertools.product((24, 64, 80, 128, 256), (1, 2, 5, 7, 8, 17), (1, 16), (8, 500)):
         how = Attention(4 * sharing, Rope("neox", size, 10000.0), size**-0.5)
-        spread = decode_spread(Cache("kv", 4, size), how, rows, pages, tuning, can)
+        spread = decode_partition(Cache("kv", 4, size), how, rows, pages, tuning, can)
         assert sharing % spread.shared == 0
         assert size // 8 % spread.lanes_per_key == 0 and subgroup_width % spread.lanes_per_key == 0
-        assert one_bytes(spread.shared, size, tuning.decode_lanes // subgroup_width) <= memory or spread.shared == 1
+        assert decode_bytes(spread.shared, size, tuning.decode_lanes // subgroup_width) <= memory or spread.shared == 1
         longest = -(-pages * PAGE // (spread.runs * spread.grain)) * spread.grain
         assert longest * spread.runs >= pages * PAGE
         assert spread.run_pages(pages) >= min(pages, longest // PAGE + 1)
@@ -34,7 +34,7 @@ HEADS = [(4, 128, 4, 16, 128, 4), (8, 64, 4, 8, 64, 8), (2, 128, 2, 16, 128, 4)]
 def test_a_lane_keeps_what_registers_hold(fast_device, sharing, size, shared, lanes_per_key, lanes, prefetch_depth):
     can = replace(fast_device.capabilities, subgroup_width=32, max_workgroup_memory=48 << 10)
     how = Attention(8 * sharing, Rope("neox", size, 10000.0), size**-0.5)
-    spread = decode_spread(Cache("kv", 8, size), how, 1, 64, hardware(can), can)
+    spread = decode_partition(Cache("kv", 8, size), how, 1, 64, hardware(can), can)
     assert (spread.shared, spread.lanes_per_key, spread.lanes, spread.prefetch_depth) == (
         shared,
         lanes_per_key,

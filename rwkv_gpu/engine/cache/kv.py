@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ...gpu.device import Buffer, Device
 from ...gpu.plan import Slice
 from ...ops.batch import Batch
-from ...ops.recording import Caches
+from ...ops.memory import Caches
 from ...ops.vocabulary import PAGE, Cache
 from .config import DTYPES, CacheConfig
 from .pager import Copy, Pager

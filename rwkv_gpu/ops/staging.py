@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..gpu.shader import Constant
 from ..gpu.weights import Shard
-from ..kernels.tuning import BYTES, MANY, GemmConfig
+from ..kernels.gemm_config import BYTES, MANY, GemmConfig
 
 LEAST_SIDE = 8  # lanes of a row; with fewer, what they load lies too far apart
 

@@ -17,7 +17,7 @@ NO_WINDOW = 1 << 31
 
 
 @dataclass(frozen=True)
-class Spread:
+class AttentionPartition:
     """The heads of a layer, and who takes which."""
 
     heads: int
@@ -39,8 +39,8 @@ class Spread:
         return {"H": self.heads, "KV": self.kv_heads, "N": self.size, "PAGE": PAGE}
 
     @property
-    def cut(self) -> dict[str, Constant]:
-        """What kernels know that attend or join."""
+    def split(self) -> dict[str, Constant]:
+        """What kernels know that attend, or reduce partial results."""
         return {"GRAIN": self.grain, "RUNS": self.runs, "WINDOW": self.window or NO_WINDOW}
 
     @property
@@ -54,14 +54,16 @@ class Spread:
         return min(most, run // PAGE + 2)
 
 
-def prompt_spread(cache: Cache, how: Attention) -> Spread:
+def prompt_partition(cache: Cache, how: Attention) -> AttentionPartition:
     """For a plan whose sequences have many rows: all queries that a workgroup has room for."""
     most = min(MOST_QUERIES, QUERY_FLOATS // cache.size)
     shared = _divisor(how.heads // cache.heads, most)
-    return Spread(how.heads, cache.heads, cache.size, how.window, shared, most // shared)
+    return AttentionPartition(how.heads, cache.heads, cache.size, how.window, shared, most // shared)
 
 
-def decode_spread(cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning, can: Capabilities) -> Spread:
+def decode_partition(
+    cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning, can: Capabilities
+) -> AttentionPartition:
     """For a plan whose sequences have one row, and so many pages at most: cut into runs where that is worth it."""
     sharing = how.heads // cache.heads
     lanes, prefetch_depth = tuning.decode_lanes, tuning.decode_prefetch
@@ -82,7 +84,7 @@ def decode_spread(cache: Cache, how: Attention, rows: int, pages: int, tuning: T
     )
     if runs <= (1 if joins else SHORT_RUNS):
         runs, joins = 1, False
-    return Spread(
+    return AttentionPartition(
         how.heads,
         cache.heads,
         cache.size,
@@ -105,14 +107,14 @@ def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) ->
     most = max(1, LANE_FLOATS * sides[-1] // size)
     if _divisor(sharing, most) <= most // 2:
         most *= 2  # rather than look at the same keys three times
-    while most > 1 and one_bytes(most, size, subgroups) > can.max_workgroup_memory:
+    while most > 1 and decode_bytes(most, size, subgroups) > can.max_workgroup_memory:
         most -= 1
     shared = _divisor(sharing, most)
     wanted = max(tuning.decode_lanes_per_key, -(-shared * size // LANE_FLOATS))
     return shared, max(lanes_per_key for lanes_per_key in sides if lanes_per_key <= wanted)
 
 
-def one_bytes(shared: int, size: int, subgroups: int) -> int:
+def decode_bytes(shared: int, size: int, subgroups: int) -> int:
     """Of workgroup memory, where lanes share keys: heads as they come and turned, and the sums of each subgroup."""
     return 4 * size * (2 * (shared + 4) + subgroups * (shared + 3)) + (8 << 10)
 

@@ -1,4 +1,4 @@
-"""A dispatch whose values have no memory yet, and two of them as one."""
+"""A dispatch whose values have no memory yet, two of them merged, and how long values live."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,12 @@ WRITTEN = "read_write"
 
 
 @dataclass(frozen=True)
-class Step:
+class UnplacedDispatch:
     """A dispatch whose values have no memory yet."""
 
     name: str
+    layer: int | None
+    op: str  # of the graph, with what passes have fused into it
     linked: Linked
     bindings: Mapping[int, Binding]
     operands: Mapping[int, Operand]  # by binding number
@@ -47,8 +49,8 @@ class Step:
         return {_whole(operand) for operand in self.operands.values()} - self.written
 
 
-def together(one: Step, other: Step, can: Capabilities) -> Step | None:
-    """Both as one dispatch, what moves more first, where neither needs the other and all can be bound."""
+def merged(one: UnplacedDispatch, other: UnplacedDispatch, can: Capabilities) -> UnplacedDispatch | None:
+    """Both as one dispatch, the one that moves more first, if neither needs the other and a device can bind all."""
     first, second = (one, other) if one.fixed_bytes >= other.fixed_bytes else (other, one)
     if first.shared_bytes is None or second.shared_bytes is None or lanes(first.linked) != lanes(second.linked):
         return None
@@ -62,8 +64,10 @@ def together(one: Step, other: Step, can: Capabilities) -> Step | None:
     shared = first.shared_bytes + second.shared_bytes * both.memory
     if buffers > can.max_storage_buffers or shared > can.max_workgroup_memory:
         return None
-    return Step(
+    return UnplacedDispatch(
         name=f"{first.name} & {second.name.rpartition('/')[2]}",
+        layer=first.layer,
+        op=f"{first.op} & {second.op}",
         linked=both.linked,
         bindings=bindings,
         operands={**first.operands, **{both.numbers[n]: operand for n, operand in second.operands.items()}},
@@ -82,21 +86,21 @@ def _whole(operand: Operand) -> object:
     return operand.buffer if isinstance(operand, Slice) else operand.root if isinstance(operand, Value) else operand
 
 
-def lifetimes(steps: Sequence[Step], outputs: Iterable[Value]) -> dict[Value, Life]:
+def lifetimes(dispatches: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Life]:
     """When each intermediate is first written and last read; an output lives to the end."""
     born: dict[Value, int] = {}
     last: dict[Value, int] = {}
-    for index, step in enumerate(steps):
-        for number, operand in step.operands.items():
+    for index, one in enumerate(dispatches):
+        for number, operand in one.operands.items():
             if isinstance(operand, Value):
                 last[operand.root] = index
-                if step.bindings[number].access == WRITTEN:
+                if one.bindings[number].access == WRITTEN:
                     born.setdefault(operand.root, index)
-    last.update(dict.fromkeys((value.root for value in outputs), len(steps)))
-    free = {i + 1 for i, pair in enumerate(itertools.pairwise(steps)) if not _waits(*pair)}
+    last.update(dict.fromkeys((value.root for value in outputs), len(dispatches)))
+    free = {i + 1 for i, pair in enumerate(itertools.pairwise(dispatches)) if not _waits(*pair)}
     return {value: Life(value.nbytes, first, last[value], first in free) for value, first in born.items()}
 
 
-def _waits(one: Step, other: Step) -> bool:
+def _waits(one: UnplacedDispatch, other: UnplacedDispatch) -> bool:
     """Whether the second must wait for the first."""
     return bool(one.written & (other.read | other.written) or one.read & other.written)

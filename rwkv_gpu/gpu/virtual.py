@@ -1,0 +1,76 @@
+"""Devices that are only numbers: plans are recorded for them and read, but never run. They need no GPU."""
+
+from collections import Counter
+from dataclasses import replace
+
+from .device import PORTABLE_LIMITS, Buffer, Capabilities, Device
+
+# What a device has that offers the default WebGPU limits and no features.
+DEFAULT = Capabilities(
+    f16=False,
+    subgroup=False,
+    subgroup_size=0,
+    subgroup_width=1,
+    integer_dot=True,
+    cooperative_matrix=False,
+    timestamps=False,
+    timestamps_in_pass=False,
+    coherent=False,
+    software=False,
+    max_buffer=PORTABLE_LIMITS["max-buffer-size"],
+    max_binding=PORTABLE_LIMITS["max-storage-buffer-binding-size"],
+    max_storage_buffers=PORTABLE_LIMITS["max-storage-buffers-per-shader-stage"],
+    max_workgroup_memory=PORTABLE_LIMITS["max-compute-workgroup-storage-size"],
+    max_invocations=PORTABLE_LIMITS["max-compute-invocations-per-workgroup"],
+    max_workgroups=PORTABLE_LIMITS["max-compute-workgroups-per-dimension"],
+    offset_alignment=PORTABLE_LIMITS["min-storage-buffer-offset-alignment"],
+)
+
+# By name: what `rwkv-gpu plan --limits` takes.
+LIMITS = {
+    "default": DEFAULT,
+    # Vulkan on an NVIDIA H200, as wgpu reports it.
+    "h200": replace(
+        DEFAULT,
+        f16=True,
+        subgroup=True,
+        subgroup_size=32,
+        subgroup_width=32,
+        timestamps=True,
+        timestamps_in_pass=True,
+        coherent=True,
+        max_buffer=1 << 40,
+        max_binding=(2 << 30) - 4,
+        max_storage_buffers=64,
+        max_workgroup_memory=48 << 10,
+        max_invocations=1024,
+    ),
+    # Metal on an Apple GPU.
+    "apple": replace(
+        DEFAULT,
+        f16=True,
+        subgroup=True,
+        subgroup_size=32,
+        subgroup_width=32,
+        integer_dot=False,
+        max_buffer=8 << 30,
+        max_binding=4 << 30,
+        max_storage_buffers=29,
+        max_workgroup_memory=32 << 10,
+        max_invocations=1024,
+    ),
+}
+
+
+class VirtualDevice(Device):
+    """Capabilities and buffers without memory."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False) -> Buffer:  # noqa: ARG002
+        """A buffer that is only a number."""
+        return Buffer(None, nbytes, purpose, Counter())

@@ -1,0 +1,208 @@
+"""The ops of one step as a graph: nodes in the order of the model, each with all that it reads and writes.
+
+A model's calls append nodes, passes rewrite them, lowering turns each into dispatches. What a node reads and writes
+(values, states and caches) is all that decides what may be fused or moved. Knows no shader.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy.typing as npt
+
+from .values import Value
+from .vocabulary import Cache, State
+
+Resource = Value | State | Cache
+
+
+@dataclass(frozen=True)
+class Op:
+    """What a node does. Each kind says what it reads and writes."""
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        """The values that it needs."""
+        return ()
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        """The values that it makes. No two nodes write the same value."""
+        return ()
+
+    @property
+    def states_read(self) -> tuple[State | Cache, ...]:
+        """What it reads of what sequences carry from step to step."""
+        return ()
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        """What it replaces of that."""
+        return ()
+
+    @property
+    def label(self) -> str:
+        """The parameters that it is known by, for people."""
+        return ""
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        """What passes have put into it, for people."""
+        return ()
+
+    @property
+    def kind(self) -> str:
+        """token_shift"""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+
+@dataclass(eq=False)
+class Node:
+    """An op at its place in the graph. Passes replace the op through `Graph.replace`."""
+
+    op: Op
+    layer: int | None  # the block that it is in
+    rows: int  # of the bucket: all, or the picked ones
+    picked: bool  # whether its rows are the picked ones
+    order: float = 0.0  # nodes run in this order
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """The step that a graph is recorded for."""
+
+    rows: int  # at most
+    decode: bool  # whether every sequence has one row
+    max_segments: int  # sequences
+    max_outputs: int  # picked rows
+
+    @property
+    def one_row(self) -> bool:
+        """Whether a step has but one row."""
+        return self.rows == 1
+
+    @property
+    def row_each(self) -> bool:
+        """Whether every sequence has one row."""
+        return self.decode or self.one_row
+
+
+class Graph:
+    """Nodes in order, found by what they read and write."""
+
+    def __init__(self, shape: StepShape) -> None:
+        self.shape = shape
+        self.nodes: list[Node] = []
+        self.inputs: dict[str, Value] = {}
+        self.outputs: tuple[Value, ...] = ()
+        self.names: dict[Value, str] = {}  # as `text` has given them
+        self._readers: dict[Resource, set[Node]] = {}
+        self._writers: dict[Resource, set[Node]] = {}
+
+    def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
+        """A tensor that every step uploads; the same one when asked for again."""
+        return self.inputs.setdefault(name, Value(shape, dtype, name))
+
+    def append(self, op: Op, *, layer: int | None, rows: int, picked: bool) -> None:
+        """The next op of the model."""
+        order = self.nodes[-1].order + 1 if self.nodes else 0.0
+        self._add(Node(op, layer, rows, picked, order), len(self.nodes))
+
+    def insert_before(self, node: Node, op: Op) -> Node:
+        """An op that runs just before a node, over the same rows."""
+        at = self.nodes.index(node)
+        before = self.nodes[at - 1].order if at else node.order - 1
+        new = Node(op, node.layer, node.rows, node.picked, (before + node.order) / 2)
+        self._add(new, at)
+        return new
+
+    def replace(self, node: Node, op: Op) -> None:
+        """Another op in the place of a node's own."""
+        self._forget(node)
+        node.op = op
+        self._index(node)
+
+    def remove(self, node: Node) -> None:
+        """A node whose work others do now."""
+        self.nodes.remove(node)
+        self._forget(node)
+
+    def readers(self, resource: Resource) -> list[Node]:
+        """The nodes that read a state, or any part of the value that a value is part of; in order."""
+        return _ordered(self._readers.get(_whole(resource), ()))
+
+    def writers(self, resource: Resource) -> list[Node]:
+        """The nodes that write it; in order."""
+        return _ordered(self._writers.get(_whole(resource), ()))
+
+    def writer(self, value: Value) -> Node | None:
+        """The node that makes a value: none makes an input of the step."""
+        return next((node for node in self._writers.get(value.root, ()) if value in node.op.writes), None)
+
+    def is_output(self, value: Value) -> bool:
+        """Whether a value, or another part of the same memory, is read after the step."""
+        return any(output.root is value.root for output in self.outputs)
+
+    def between(self, first: Node, last: Node) -> Iterator[Node]:
+        """The nodes after one and before another."""
+        start = self.nodes.index(first) + 1
+        return itertools.takewhile(lambda node: node is not last, self.nodes[start:])
+
+    def touches(self, node: Node, state: State | Cache) -> bool:
+        """Whether a node reads or replaces a state."""
+        return state in node.op.states_read or state in node.op.states_written
+
+    def text(self, parameters: bool = True) -> str:
+        """A line for each node, for people: `blk.0  %3, %4 = token_shift(%1)  state shift_time`."""
+        return "".join(f"{_line(node, self, parameters)}\n" for node in self.nodes)
+
+    def name(self, value: Value) -> str:
+        """What `text` calls a value: its name, or a number in the order of being asked for."""
+        return value.name or self.names.setdefault(value, f"%{len(self.names)}")
+
+    def _add(self, node: Node, at: int) -> None:
+        self.nodes.insert(at, node)
+        self._index(node)
+
+    def _index(self, node: Node) -> None:
+        for index, resources in self._touched(node):
+            for resource in resources:
+                index.setdefault(resource, set()).add(node)
+
+    def _forget(self, node: Node) -> None:
+        for index, resources in self._touched(node):
+            for resource in resources:
+                index[resource].discard(node)
+
+    def _touched(self, node: Node) -> Iterator[tuple[dict[Resource, set[Node]], set[Resource]]]:
+        op = node.op
+        yield self._readers, {*(value.root for value in op.reads), *op.states_read}
+        yield self._writers, {*(value.root for value in op.writes), *op.states_written}
+
+
+def _ordered(nodes: Iterable[Node]) -> list[Node]:
+    return sorted(nodes, key=lambda node: node.order)
+
+
+def _whole(resource: Resource) -> Resource:
+    return resource.root if isinstance(resource, Value) else resource
+
+
+def _line(node: Node, graph: Graph, parameters: bool) -> str:
+    op = node.op
+    where = "" if node.layer is None else f"blk.{node.layer}  "
+    reads = ", ".join(map(graph.name, op.reads))
+    writes = ", ".join(map(graph.name, op.writes))
+    line = f"{where}{writes} = {op.kind}({reads})"
+    own = f"^blk\\.{node.layer}\\."
+    if parameters and op.label:
+        line += f"  [{' '.join(re.sub(own, '', part).removesuffix('.weight') for part in op.label.split())}]"
+    if op.states_read or op.states_written:
+        read, written = ({re.sub(own, "", s.name) for s in some} for some in (op.states_read, op.states_written))
+        how = {
+            name: "reads" if name not in written else "writes" if name not in read else "state"
+            for name in read | written
+        }
+        line += "".join(f"  {how[name]} {name}" for name in sorted(how))
+    return line + "".join(f"  +{one}" for one in op.fused)

@@ -1,0 +1,64 @@
+"""From a graph to dispatches: each kind of op has a function here that chooses the shader, its parts and its grid."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ..dispatch import UnplacedDispatch, merged
+from ..graph import Graph, Op
+from ..memory import Memory
+from ..nodes import (
+    Attend,
+    ByRow,
+    Copy,
+    Embed,
+    ExpertGlu,
+    ExpertSum,
+    Gemm,
+    Kernel,
+    Map,
+    Norm,
+    Pick,
+    Quantise,
+    Route,
+    Sample,
+    SortChoices,
+    TimeMix,
+    TokenShift,
+)
+from ..target import Target
+from . import attention, dense, linear, moe, rwkv, sampling
+from .context import Lowering
+
+LOWERINGS: dict[type[Op], Callable[..., Any]] = {
+    Attend: attention.attend,
+    ByRow: dense.by_row,
+    Copy: dense.copy,
+    Embed: dense.embed,
+    ExpertGlu: moe.expert_glu,
+    ExpertSum: moe.expert_sum,
+    Gemm: linear.gemm,
+    Kernel: dense.kernel,
+    Map: dense.map_elements,
+    Norm: dense.norm,
+    Pick: dense.pick,
+    Quantise: linear.quantise,
+    Route: moe.route,
+    Sample: sampling.sample,
+    SortChoices: moe.sort_choices,
+    TimeMix: rwkv.time_mix,
+    TokenShift: rwkv.token_shift,
+}
+
+
+def lower(graph: Graph, target: Target, memory: Memory) -> list[UnplacedDispatch]:
+    """The dispatches of a graph, in its order; products that may share a dispatch merged as far as a device can."""
+    to = Lowering(graph, target, memory)
+    for node in graph.nodes:
+        first = len(to.dispatches)
+        LOWERINGS[type(node.op)](to, node, node.op)
+        if isinstance(node.op, Gemm) and node.op.merges and first:
+            own, to.dispatches[first:] = to.dispatches[first:], []
+            for dispatch in own:
+                both = merged(to.dispatches[-1], dispatch, target.can)
+                to.dispatches[len(to.dispatches) - bool(both) :] = [both or dispatch]
+    return to.dispatches

@@ -1,0 +1,176 @@
+"""Attention as dispatches: queries, keys and values rotated, K and V written to pages, and every row's look back.
+
+In a step of one row for each sequence one kernel rotates, writes and attends. A long context is split into runs that a
+second one reduces. In any other step rows of a sequence see each other, so a kernel of its own writes K and V first.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...gpu.cost import ContextCost
+from ...gpu.shader import Constant
+from ..attention_partition import AttentionPartition, decode_partition, prompt_partition
+from ..graph import Node
+from ..nodes import Attend
+from ..paged import rope_table
+from ..values import CachedTensor, JoinedVectors, Operand, Value
+from ..vocabulary import PAGE, Rope
+from .context import Lowering
+
+
+@dataclass(frozen=True)
+class AttentionKernel:
+    """A kernel that attends: its parts, constants and what it binds."""
+
+    kernel: str
+    parts: tuple[str, ...]
+    constants: Mapping[str, Constant]
+    operands: Mapping[str, Operand]
+
+    def extended(
+        self, parts: tuple[str, ...], constants: Mapping[str, Constant], operands: Mapping[str, Operand]
+    ) -> "AttentionKernel":
+        """With more of each."""
+        return AttentionKernel(
+            self.kernel, (*self.parts, *parts), {**self.constants, **constants}, {**self.operands, **operands}
+        )
+
+
+def attend(to: Lowering, node: Node, op: Attend) -> None:
+    keys, values = to.memory.caches.places[op.cache.name]
+    pages: dict[str, Operand] = {"keys": keys, "values": values}
+    rotated, constants, parts = _rotated(to, op)
+    if to.shape.decode:
+        max_pages = to.memory.caches.max_pages
+        partition = decode_partition(op.cache, op.how, node.rows, max_pages, to.tuning, to.can)
+        own = _own_keys(to, partition, "attention/queries/rotate_here")
+        kernel = _shared_keys(to, partition) if partition.lanes_per_key else own
+        _attend(to, node, op, partition, kernel.extended(parts, constants, rotated | pages))
+        return
+    partition = prompt_partition(op.cache, op.how)
+    lanes = to.tuning.map_lanes
+    q = Value((node.rows, op.how.heads * op.cache.size))
+    items = node.rows * (op.how.heads + op.cache.heads) * op.cache.size // 8
+    to.emit(
+        node,
+        op.cache.name,
+        ("attention/kv_write", *parts, "lib/lanes/plain"),
+        partition.sizes | constants | {"WG": lanes},
+        rotated | pages | {"q": q},
+        groups=-(-items // lanes),
+        fixed_bytes=0,
+        row_bytes=_position_bytes(to, partition),
+    )
+    kernel = _own_keys(to, partition, "attention/queries/rotated")
+    more: dict[str, Operand] = {"q": q, "segments": to.segments}
+    _attend(to, node, op, partition, kernel.extended(("attention/eight",), {}, more | pages))
+
+
+def _own_keys(to: Lowering, partition: AttentionPartition, queries: str) -> AttentionKernel:
+    """Every lane has keys of its own."""
+    constants: dict[str, Constant] = {
+        "SHARED": partition.shared, "ROWS": partition.rows, "KEYS": PAGE, "WG": to.tuning.attention_lanes,
+    }  # fmt: skip
+    return AttentionKernel("attention/attention", (queries,), constants, {})
+
+
+def _shared_keys(to: Lowering, partition: AttentionPartition) -> AttentionKernel:
+    """Lanes share keys; only where every sequence has one row."""
+    subgroup, caches = to.can.subgroup_width, to.memory.caches
+    constants: dict[str, Constant] = {
+        "SHARED": partition.shared, "LANES_PER_KEY": partition.lanes_per_key,
+        "PREFETCH": partition.prefetch_depth, "SUBGROUP": subgroup, "WIDTH": math.gcd(partition.size // 4, subgroup),
+        "RUN_PAGES": partition.run_pages(caches.max_pages), "WG": partition.lanes,
+    }  # fmt: skip
+    parts = (f"attention/pack/pack_{partition.pack}", f"attention/cache/raw_{caches.kind}", "lib/sum/subgroup")
+    return AttentionKernel("attention/attention_decode", parts, constants, {})
+
+
+def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition, kernel: AttentionKernel) -> None:
+    """The rows over their pages, and where these were split into runs, the runs reduced."""
+    split, caches = partition.runs > 1, to.memory.caches
+    found = Value((node.rows, partition.heads * partition.runs * (partition.size + 4)))
+    operands: dict[str, Operand] = {"y": found if split else op.y}
+    if partition.joins:
+        operands = {"y": op.y, "found": found, "done": _none_done(node.rows, partition)}
+    few = min(to.shape.max_segments, node.rows)
+    blocks = (node.rows - few) // partition.rows + few  # sequences may each end in a block that is not full
+    result = "last_workgroup" if partition.joins else "partial" if split else "whole"
+    nbytes = _position_bytes(to, partition)
+    to.emit(
+        node,
+        op.cache.name,
+        (
+            kernel.kernel,
+            *kernel.parts,
+            f"attention/cache/read_{caches.kind}",
+            "attention/partition",
+            f"attention/result/{result}",
+            "lib/lanes/plain",
+        ),
+        {**partition.sizes, **partition.split, **kernel.constants, "MAX_PAGES": caches.max_pages},
+        {**kernel.operands, **operands, "pages": to.page_tables},
+        groups=blocks * partition.heads // partition.shared * partition.runs,
+        fixed_bytes=0,
+        row_bytes=nbytes if to.shape.decode else 0,
+        context_cost=ContextCost(0, nbytes, 4 * partition.heads * partition.size, partition.window),
+    )
+    if split and not partition.joins:
+        _reduce(to, node, op, partition, found)
+
+
+def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
+    """Counts of workgroups, which every dispatch leaves as it found them."""
+    count = rows * partition.heads // partition.shared
+    return CachedTensor(("none done", count), lambda: np.zeros(count, np.uint32))
+
+
+def _reduce(to: Lowering, node: Node, op: Attend, partition: AttentionPartition, found: Value) -> None:
+    """The runs of each head, by as many lanes for each vec4 as a workgroup has."""
+    columns = partition.size // 4
+    lanes = max(to.tuning.map_lanes, 1 << (columns - 1).bit_length())
+    parts = min(lanes // columns, partition.runs)
+    heads = lanes // (columns * parts)
+    constants: dict[str, Constant] = {"HEADS": heads, "PARTS": parts, "WG": lanes}
+    to.emit(
+        node,
+        op.cache.name,
+        ("attention/split_reduce", "attention/partition", "lib/lanes/plain"),
+        {**partition.split, "H": partition.heads, "N": partition.size, **constants},
+        {"x": found, "places": to.places, "y": op.y},
+        groups=-(-node.rows * partition.heads // heads),
+    )
+
+
+def _position_bytes(to: Lowering, partition: AttentionPartition) -> int:
+    """Of the keys and values of one position."""
+    return 2 * partition.kv_heads * partition.size * {"f16": 2, "f32": 4}[to.memory.caches.kind]
+
+
+def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Constant], tuple[str, ...]]:
+    """What a kernel binds that reads heads as the matrices leave them, its constants, and its parts."""
+    how, caches = op.how, to.memory.caches
+    rope, pages = how.rope, caches.max_pages
+    table = CachedTensor(("turns", rope, pages), lambda: _rope_table(to, rope, pages))
+    operands: dict[str, Operand] = {"qkv": op.qkv, "turns": table, "places": to.places}
+    constants: dict[str, Constant] = {"DIMS": rope.dims, "SCALE": float(how.scale)}
+    if how.norms:
+        operands["norms"] = JoinedVectors(tuple(norm.name for norm in how.norms), (op.cache.size, op.cache.size))
+        constants["EPS"] = float(how.eps)
+    parts = (
+        "heads",
+        "head_norm/rms" if how.norms else "head_norm/none",
+        f"rope/{rope.pairing}",
+        "eight",
+        f"cache/write_{caches.kind}",
+    )
+    return operands, constants, tuple(f"attention/{part}" for part in parts)
+
+
+def _rope_table(to: Lowering, rope: Rope, pages: int) -> npt.NDArray[np.float32]:
+    factors = to.weights.read_vector(rope.factors.name) if rope.factors else None
+    return rope_table(rope, pages, factors)

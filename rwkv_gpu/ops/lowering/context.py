@@ -1,0 +1,112 @@
+"""What lowering has to hand: the graph, the device, the memory, and the dispatches so far."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ...gpu.cost import NO_CONTEXT_COST, ContextCost
+from ...gpu.plan import Slice
+from ...gpu.shader import Constant
+from ...kernels.registry import link
+from ..dispatch import UnplacedDispatch
+from ..graph import Graph, Node
+from ..memory import Memory
+from ..target import Target
+from ..values import Operand, Value
+from ..vocabulary import Weight
+
+
+class Lowering:
+    """Collects the dispatches of a graph. Knows shaders by name, and no op."""
+
+    def __init__(self, graph: Graph, target: Target, memory: Memory) -> None:
+        self.graph = graph
+        self.shape = graph.shape
+        self.target = target
+        self.can = target.can
+        self.tuning = target.tuning
+        self.weights = target.weights
+        self.memory = memory
+        self.dispatches: list[UnplacedDispatch] = []
+
+    def emit(
+        self,
+        node: Node,
+        name: str,
+        shader: Sequence[str],
+        constants: Mapping[str, Constant],
+        operands: Mapping[str, Operand],
+        *,
+        groups: int,
+        fixed_bytes: int | None = None,
+        row_bytes: int = 0,
+        row_flops: int = 0,
+        context_cost: ContextCost = NO_CONTEXT_COST,
+        shared_bytes: int | None = None,
+    ) -> None:
+        """One dispatch of `groups` workgroups; `shader` is the kernel and its parts, operands go by binding name.
+
+        The rows of its values are counted as moved; `row_bytes` are those of a row beyond them.
+        """
+        kernel, *parts = shader
+        linked = link(kernel, parts, constants)
+        bindings = linked.bindings()
+        numbers = {binding.name: number for number, binding in bindings.items() if number}
+        assert numbers.keys() == operands.keys(), f"{linked.name} binds {sorted(numbers)}, given {sorted(operands)}"
+        weights = sum(operand.nbytes for operand in operands.values() if isinstance(operand, Slice))
+        self.dispatches.append(
+            UnplacedDispatch(
+                name=_named(node.layer, name, kernel, parts),
+                layer=node.layer,
+                op=" +".join((node.op.kind, *node.op.fused)),
+                linked=linked,
+                bindings=bindings,
+                operands={numbers[which]: operand for which, operand in operands.items()},
+                groups=groups,
+                fixed_bytes=weights if fixed_bytes is None else fixed_bytes,
+                row_bytes=row_bytes + sum(o.row_bytes for o in operands.values() if isinstance(o, Value)),
+                row_flops=row_flops,
+                picked=node.picked,
+                context_cost=context_cost,
+                shared_bytes=shared_bytes,
+            )
+        )
+
+    def vector(self, weight: Weight) -> Slice:
+        """A float32 parameter as kernels read it whole."""
+        [shard] = self.weights[weight.name].shards
+        return shard.slice
+
+    @property
+    def segments(self) -> Value:
+        """Of each sequence in the step: first row, count, start position, states to read and to write. [S, 5]"""
+        return self.graph.input("segments", np.uint32, (self.shape.max_segments, 5))
+
+    @property
+    def row_segment(self) -> Value:
+        """The segment of each row. [T]"""
+        return self.graph.input("row_segment", np.uint32, (self.shape.rows,))
+
+    @property
+    def places(self) -> Value:
+        """The position of each row, and the row of all pages that holds it. [T, 2]"""
+        return self.graph.input("places", np.uint32, (self.shape.rows, 2))
+
+    @property
+    def page_tables(self) -> Value:
+        """The pages of each sequence. [S, max_pages]"""
+        return self.graph.input("pages", np.uint32, (self.shape.max_segments, self.memory.caches.max_pages))
+
+
+def _named(layer: int | None, name: str, kernel: str, parts: Sequence[str]) -> str:
+    """blk.3/ffn_key gemv.q4_k"""
+    formats = [part.removeprefix("formats/") for part in parts if part.startswith("formats/")]
+    shader = kernel.rpartition("/")[2] + (f".{formats[0]}" if formats else "")
+    prefix = "" if layer is None else f"blk.{layer}/"
+    return prefix + " ".join(filter(None, [_short(name), shader]))
+
+
+def _short(name: str) -> str:
+    """`blk.3.ffn_key.weight` is `ffn_key` inside block 3; of several, joined by +, each."""
+    return "+".join(re.sub(r"^blk\.\d+\.", "", one).removesuffix(".weight") for one in name.split("+"))

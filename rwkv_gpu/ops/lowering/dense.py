@@ -1,0 +1,111 @@
+"""Embedding, norms, ops by element and by row, copies and picked rows as dispatches."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...gpu.shader import Constant
+from ..graph import Node
+from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick
+from ..values import Operand
+from ..vocabulary import ACTIVATIONS, NUMBERS, LayerNorm
+from .context import Lowering
+
+
+def embed(to: Lowering, node: Node, op: Embed) -> None:
+    width, state = op.weight.shape[1], to.memory.sampler_state
+    operands: dict[str, Operand] = {"ids": op.ids, "y": op.y}
+    if state:
+        operands["sampled"] = state.sampled
+    constants: dict[str, Constant] = {"D": width, "WG": to.tuning.map_lanes}
+    kernels, lanes = ["dense/embed"], "plain"
+    if op.norm:
+        kernels = ["dense/embed_norm", "dense/norm/row", f"dense/norm/{_reads(width)}"]
+        lanes = to.tuning.reduce
+        constants |= {"WG": _norm_lanes(to, width), "EPS": float(op.norm.eps)}
+        operands |= {"weight": to.vector(op.norm.weight), "bias": to.vector(op.norm.bias)}
+    ids = "dense/ids/sampled" if state else "dense/ids/uploaded"
+    for shard in to.weights[op.weight.name].shards:
+        to.emit(
+            node,
+            op.weight.name,
+            (*kernels, ids, *shard.parts, f"lib/lanes/{lanes}"),
+            constants | {"FIRST": shard.first, "ROWS": shard.rows} | shard.constants,
+            operands | {"w": shard.slice},
+            groups=node.rows,
+            fixed_bytes=0,
+        )
+
+
+def norm(to: Lowering, node: Node, op: Norm) -> None:
+    width, how = op.x.shape[1], op.how
+    operands: dict[str, Operand] = {"x": op.x, "y": op.y, "weight": to.vector(how.weight)}
+    constants: dict[str, Constant] = {"D": width, "EPS": float(how.eps)}
+    shader: tuple[str, ...] = ("dense/rms_norm",)
+    if isinstance(how, LayerNorm):
+        reads = _reads(width)
+        shader = ("dense/layer_norm", "dense/norm/row", f"dense/norm/{reads}", f"lib/rows/{reads}")
+        operands["bias"] = to.vector(how.bias)
+        constants |= {"WG": _norm_lanes(to, width), "PADDED": 0}
+    _each_row(to, node, how.weight.name, shader, constants, operands)
+
+
+def by_row(to: Lowering, node: Node, op: ByRow) -> None:
+    _each_row(to, node, "", (f"dense/{op.f}",), {"D": op.x.shape[1]}, {"x": op.x, "y": op.y})
+
+
+def map_elements(to: Lowering, node: Node, op: Map) -> None:
+    if op.f in ACTIVATIONS:
+        shader: tuple[str, ...] = ("dense/map_unary", "lib/activation", "lib/lanes/plain")
+        own: dict[str, Constant] = {"THEN": ACTIVATIONS.index(op.f), **NUMBERS}
+    else:
+        shader, own = ("dense/map_binary", f"dense/binary/{op.f}", "lib/lanes/plain"), {}
+    x, lanes = op.inputs[0], to.tuning.map_lanes
+    operands: dict[str, Operand] = {**dict(zip("xz", op.inputs, strict=False)), "y": op.y}
+    groups = -(-math.prod(x.shape) // lanes)
+    to.emit(node, "", shader, {"D": x.shape[1], "WG": lanes} | own, operands, groups=groups)
+
+
+def copy(to: Lowering, node: Node, op: Copy) -> None:
+    lanes, width = to.tuning.map_lanes, op.y.shape[1]
+    constants: dict[str, Constant] = {"D": width, "WG": lanes}
+    groups = -(-node.rows * width // (4 * lanes))
+    to.emit(node, "", ("dense/copy_rows", "lib/lanes/plain"), constants, {"x": op.x, "y": op.y}, groups=groups)
+
+
+def pick(to: Lowering, node: Node, op: Pick) -> None:
+    outputs = op.y.shape[0]
+    rows = to.graph.input("output_rows", np.uint32, (outputs,))
+    constants: dict[str, Constant] = {"D": op.x.shape[1], "WG": to.tuning.map_lanes}
+    operands: dict[str, Operand] = {"x": op.x, "output_rows": rows, "y": op.y}
+    to.emit(node, "", ("dense/pick", "lib/lanes/plain"), constants, operands, groups=outputs)
+
+
+def kernel(to: Lowering, node: Node, op: Kernel) -> None:
+    to.emit(node, "", op.shader, op.constants, op.operands, groups=op.groups)
+
+
+def _each_row(
+    to: Lowering,
+    node: Node,
+    name: str,
+    shader: tuple[str, ...],
+    constants: Mapping[str, Constant],
+    operands: Mapping[str, Operand],
+) -> None:
+    """A workgroup for each row, reduced over its lanes."""
+    parts = (*shader, f"lib/lanes/{to.tuning.reduce}")
+    to.emit(node, name, parts, {"WG": to.tuning.row_lanes, **constants}, operands, groups=node.rows)
+
+
+def _norm_lanes(to: Lowering, width: int) -> int:
+    """Lanes that norm a row by fours, no more than it has."""
+    if to.tuning.reduce != "subgroup":
+        return to.tuning.row_lanes
+    return min(to.tuning.row_lanes, -(-width // 4 // 32) * 32)
+
+
+def _reads(width: int) -> str:
+    """The part that reads rows of that width."""
+    return "scalar" if width % 4 else "vec4"

@@ -1,0 +1,345 @@
+"""Matrix products as dispatches: the kernel, and the parts that its prologue, its format and its epilogue are."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...gpu.plan import Slice
+from ...gpu.shader import Constant, Struct
+from ...gpu.weights import Shard
+from ...kernels.gemm_config import GemmConfig
+from ..gemm import (
+    DIRECT_WORDS,
+    DIRECT_WORDS_BUFFERS,
+    EMITS_STATISTICS,
+    PICKED_WORDS,
+    blocks_of,
+    fit,
+    owned_blocks,
+    result_of,
+)
+from ..graph import Node
+from ..nodes import Gemm, NormPrologue, Quantise, TokenShiftPrologue
+from ..quantising import quantise_for, x_start
+from ..tracer import MATRICES
+from ..values import JoinedVectors, Operand, RowStatistics, UniformTable, Value
+from ..vocabulary import NUMBER, NUMBERS, Activation, LayerNorm
+from .context import Lowering
+
+STORES_QUANTISED = "lib/store_quantised", "lib/quantise", "lib/sum/subgroup"  # what a kernel links that writes integers
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One matrix of a dispatch, and where its input, output and bias lie in what the dispatch binds."""
+
+    shard: Shard
+    k: int
+    x: int  # in floats, or of quantised rows in vec4s
+    y: int
+    stride: int
+    bias: int
+    then: Activation
+
+
+@dataclass(frozen=True)
+class Table:
+    """The matrices of a dispatch as its kernel knows them: a uniform, or, in a step of one row, a constant."""
+
+    blocks: int  # of rows of W, over all matrices
+    fields: tuple[int, ...]
+    matrices: tuple[tuple[int, ...], ...]  # MATRICES of them
+    constant: bool
+
+    @classmethod
+    def of(
+        cls, placed: Sequence[Placed], each: Sequence[int], t_blocks: int, rows: int, parts: int, constant: bool = False
+    ) -> "Table":
+        """Of products that have so many blocks each."""
+        starts = list(itertools.accumulate(each, initial=0))
+        matrices = [
+            (start, count, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes)
+            for p, count, start in zip(placed, each, starts, strict=False)
+        ]
+        none = (0,) * len(matrices[0])
+        matrices += [none] * (MATRICES - len(placed))
+        return cls(starts[-1], (len(placed), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1 or constant)
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """What links it to a kernel."""
+        return "linear/table", "linear/table/constant" if self.constant else "linear/table/uniform"
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What the kernel is specialised by."""
+        matrices = tuple(Struct("Matrix", (*words[:-4], Struct("vec4u", words[-4:]))) for words in self.matrices)
+        return {"table": Struct("Table", (*self.fields, matrices))} if self.constant else {}
+
+    @property
+    def operands(self) -> dict[str, UniformTable]:
+        """What the kernel binds."""
+        words = [*self.fields, 0, 0, 0]  # a matrix is 16 words, and what follows its nine starts with a vec4
+        for matrix in self.matrices:
+            words += [*matrix[:-4], 0, 0, 0, *matrix[-4:]]
+        return {} if self.constant else {"table": UniformTable(tuple(words))}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The matrices of a dispatch, and what it binds for them."""
+
+    name: str
+    placed: Sequence[Placed]
+    operands: Mapping[str, Operand]
+
+    @property
+    def widths(self) -> list[int]:
+        """Columns of each matrix."""
+        return [one.k for one in self.placed]
+
+
+def gemm(to: Lowering, node: Node, op: Gemm) -> None:
+    """One dispatch for each binding of W, and one more where columns are cut into parts."""
+    assert op.config is not None, "every product has a kernel"
+    config = op.config
+    if config.reads_quantised and op.quantised_x is None:
+        wanted = quantise_for(op, node.rows)
+        quantise(to, node, wanted)
+        op = replace(op, prologue=None, quantised_x=wanted.out)
+    for bound in _bound(to, op):
+        blocks = sum(-(-one.shard.rows // config.block) for one in bound.placed)
+        parts = config.cuts(-(-node.rows // config.tb) * blocks, min(bound.widths))
+        if parts == 1:
+            _dispatch(to, node, op, bound)
+        else:
+            _split_k(to, node, op, bound, parts)
+
+
+def quantise(to: Lowering, node: Node, op: Quantise) -> None:
+    """Rows of x as integers, by a workgroup for each row of each x."""
+    words = [word for start, width in op.widths for word in (start, width, op.out.starts[start], 0)]
+    constants: dict[str, Constant] = {"WG": to.tuning.row_lanes, "XS": len(op.widths)}
+    operands: dict[str, Operand] = {"x": op.x, "quantised": op.out.value, "table": UniformTable(tuple(words))}
+    if op.norm is not None:
+        operands["gain"] = to.vector(op.norm.weight)
+        constants["EPS"] = float(op.norm.eps)
+    norm = "linear/prologue/rms_norm" if op.norm else "linear/prologue/no_norm"
+    to.emit(
+        node,
+        "",
+        ("linear/quantise_rows", f"lib/lanes/{to.tuning.reduce}", *STORES_QUANTISED, "lib/rows/vec4", norm),
+        constants | op.out.constants,
+        operands,
+        groups=len(op.widths) * node.rows,
+    )
+
+
+def _bound(to: Lowering, op: Gemm) -> list[Bound]:
+    """What each dispatch multiplies."""
+    operands: dict[str, Operand] = {}
+    if op.add is not None:
+        operands["residual"] = op.add
+    if op.saves:
+        state = to.memory.states[op.saves.state.name]
+        operands |= {"normed_row": op.saves.normed, "shift_state": state, "segment": to.segments}
+    if op.quantises:
+        operands["quantised"] = op.quantises.value
+    if len(op.products) > 1:
+        return [_several(to, op, operands)]
+    [product] = op.products
+    (out, width), x = product.weight.shape, _x_of(op, 0)
+    operands |= {"x": op.quantised_x.value if op.quantised_x else product.x, "y": product.y}
+    if product.bias is not None:
+        operands["bias"] = to.vector(product.bias)
+    pair = 2 if op.pairs else 1
+    return [
+        Bound(
+            product.weight.name,
+            [Placed(s, width, x, s.first // pair, out // pair, 0 if op.pairs else s.first, product.then)],
+            operands | {"w": s.slice},
+        )
+        for s in to.weights[product.weight.name].shards
+    ]
+
+
+def _several(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
+    """Matrices of one buffer, whose results lie in one stack."""
+    shards = [to.weights[one.weight.name].shards[0] for one in op.products]
+    start = min(shard.slice.offset for shard in shards)
+    end = max(shard.slice.offset + shard.slice.nbytes for shard in shards)
+    outs = [one.weight.shape[0] for one in op.products]
+    biases: dict[str, Operand] = {}
+    if any(one.bias for one in op.products):
+        names = tuple(one.bias.name if one.bias else None for one in op.products)
+        biases["bias"] = JoinedVectors(names, tuple(outs))
+    bias_at = itertools.accumulate(outs, initial=0)
+    placed = [
+        Placed(
+            shard.moved((shard.slice.offset - start) // 16),
+            one.weight.shape[1],
+            _x_of(op, i),
+            one.y.offset // 4,
+            one.weight.shape[0],
+            at,
+            one.then,
+        )
+        for i, (one, shard, at) in enumerate(zip(op.products, shards, bias_at, strict=False))
+    ]
+    x = op.quantised_x.value if op.quantised_x else op.products[0].x.root
+    own: dict[str, Operand] = {
+        "x": x,
+        "y": op.products[0].y.root,
+        "w": Slice(shards[0].slice.buffer, start, end - start),
+    }
+    return Bound("+".join(one.weight.name for one in op.products), placed, {**operands, **own, **biases})
+
+
+def _x_of(op: Gemm, index: int) -> int:
+    """Where the x of a product starts: in floats, of quantised rows in vec4s, of shifted rows as if they were there."""
+    if op.quantised_x:
+        return op.quantised_x.starts[x_start(op, index)]
+    if isinstance(op.prologue, TokenShiftPrologue):
+        return op.products[index].x.offset // 4
+    return x_start(op, index)
+
+
+def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> None:
+    """Workgroups of their own for each part of the columns, and a dispatch that adds up what they found."""
+    count = node.rows * parts
+    starts = [0, *itertools.accumulate(count * one.shard.rows for one in bound.placed)]
+    found = Value((node.rows, starts[-1] // node.rows))
+    split = [replace(one, y=start) for one, start in zip(bound.placed, starts, strict=False)]
+    own = {"x": bound.operands["x"], "w": bound.operands["w"], "y": found}
+    _dispatch(to, node, op, Bound(bound.name, split, own), parts)
+    reduced = [replace(one, x=start) for one, start in zip(bound.placed, starts, strict=False)]
+    operands = {name: operand for name, operand in bound.operands.items() if name != "w"} | {"x": found}
+    lanes = to.tuning.map_lanes
+    each = blocks_of([one.shard for one in reduced], bound.widths, lanes * (2 if op.pairs else 1))
+    table = Table.of(reduced, each, node.rows, node.rows, parts)
+    to.emit(
+        node,
+        bound.name,
+        ("linear/splitk_reduce", "lib/lanes/plain", *table.parts, *_epilogue(op, bound, node.rows)),
+        {"WG": lanes} | table.constants | NUMBERS,
+        operands | table.operands,
+        groups=table.blocks * node.rows,
+    )
+
+
+def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) -> None:
+    """One dispatch for all matrices; with several parts it writes the sums of each."""
+    assert op.config is not None
+    shards = [one.shard for one in bound.placed]
+    config, staged = fit(op, op.config, to.target, shards)
+    assert config.workgroup_bytes <= to.can.max_workgroup_memory, f"{config} wants too much memory"
+    t_blocks = -(-node.rows // config.tb)
+    owned = owned_blocks(config, node.rows, shards[0].rows) if op.quantises else 1
+    each = blocks_of(shards, bound.widths, config.block * owned, max(1, config.max_workgroups // t_blocks))
+    table = Table.of(bound.placed, each, t_blocks, node.rows, parts, config.kernel == "linear/skinny_gemm")
+    format_parts, words = _format(to, shards[0], config.kernel, bound.operands["w"])
+    epilogue = ["linear/epilogue/partial_sums"] if parts > 1 else _epilogue(op, bound, node.rows)
+    linked = [*format_parts, *table.parts, *epilogue, *config.parts]
+    constants = config.constants | table.constants | NUMBERS
+    if op.quantises:
+        linked += [part for part in STORES_QUANTISED if part not in linked]
+        constants |= op.quantises.constants | {"OWNED": owned}
+    elif config.kernel == "linear/skinny_gemm":
+        linked.append("linear/epilogue/no_quantise")
+    constants |= {"PADDED": int(any(width % 32 for width in bound.widths))}
+    if staged:
+        linked += staged.parts
+        constants |= staged.constants
+    if config.kernel == "linear/gemv_single_pass":
+        constants["WIDTH"] = bound.widths[0]
+    operands = dict(bound.operands)
+    if config.kernel in EMITS_STATISTICS:
+        linked.append("linear/row_statistics/emit" if op.emits else "linear/row_statistics/no_emit")
+        operands |= {"statistics": op.emits.value} if op.emits else {}
+    prologue, own, read = _prologue(to, node, op, bound, config)
+    operands |= read
+    to.emit(
+        node,
+        bound.name,
+        (config.kernel, *linked, *prologue),
+        constants | own,
+        operands | words | table.operands,
+        groups=table.blocks * t_blocks * parts,
+        fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at != "shift_state"),
+        row_flops=sum(2 * one.shard.rows * one.k for one in bound.placed),
+        shared_bytes=config.workgroup_bytes + (staged.nbytes if staged else 0),
+    )
+
+
+def _format(to: Lowering, shard: Shard, kernel: str, w: Operand) -> tuple[Sequence[str], dict[str, Operand]]:
+    """The parts that decode W for a kernel, and what they bind beside it."""
+    room = to.can.max_storage_buffers >= DIRECT_WORDS_BUFFERS
+    if not room or kernel not in DIRECT_WORDS or PICKED_WORDS not in shard.parts:
+        return shard.parts, {}
+    return ["formats/words" if part == PICKED_WORDS else part for part in shard.parts], {"words": w}
+
+
+def _epilogue(op: Gemm, bound: Bound, rows: int) -> list[str]:
+    """The parts of a kernel that say what becomes of a sum."""
+    if op.quantises:
+        return ["linear/epilogue/quantise", "lib/activation"]
+    parts = [f"linear/epilogue/{result_of(op)}", "lib/activation"]
+    if op.pairs:
+        return parts
+    residual = "residual" if op.add is not None else "no_residual"
+    if op.saves:
+        residual = "residual_save_state" if rows == 1 else "residual_save_state_rows"
+    bias = "bias" if "bias" in bound.operands else "no_bias"
+    return [*parts, f"linear/epilogue/{bias}", f"linear/epilogue/{residual}"]
+
+
+Prologue = tuple[list[str], dict[str, Constant], dict[str, Operand]]
+
+
+def _prologue(to: Lowering, node: Node, op: Gemm, bound: Bound, config: GemmConfig) -> Prologue:
+    """What a kernel links, is specialised by, and binds, to read x: as it is, normed, or shifted by a token."""
+    if config.reads_quantised:
+        return [], {}, {}
+    prologue = op.prologue
+    rms = isinstance(prologue, NormPrologue) and not isinstance(prologue.how, LayerNorm)
+    parts = ["linear/prologue/rms_norm" if rms else "linear/prologue/no_norm"] if config.norms else []
+    if isinstance(prologue, TokenShiftPrologue):
+        own, constants, operands = _token_shift(to, node, prologue)
+        return [*parts, *own], constants, operands
+    if isinstance(prologue, NormPrologue) and isinstance(prologue.how, LayerNorm):
+        own, constants, operands = _statistics(prologue.statistics)
+        constants |= {"D": bound.widths[0], "EPS": float(prologue.how.eps)}
+        operands |= {"gain": to.vector(prologue.how.weight), "shift": to.vector(prologue.how.bias)}
+        return [*parts, "linear/prologue/layer_norm", *own], constants, operands
+    parts += ["linear/prologue/plain", "lib/rows/scalar" if any(w % 4 for w in bound.widths) else "lib/rows/vec4"]
+    if prologue is None:
+        return parts, {}, {}
+    return parts, {"EPS": float(prologue.how.eps)}, {"gain": to.vector(prologue.how.weight)}
+
+
+def _token_shift(to: Lowering, node: Node, prologue: TokenShiftPrologue) -> Prologue:
+    one = node.rows == 1
+    own, constants, operands = _statistics(prologue.statistics) if one else (["linear/row_statistics/merge"], {}, {})
+    parts = ["linear/prologue/token_shift" if one else "linear/prologue/token_shift_rows", *own]
+    constants |= {"D": prologue.x.shape[1], "EPS": float(prologue.norm.eps)}
+    constants |= {} if one else {"ROWS": node.rows}
+    operands |= {
+        "gain": to.vector(prologue.norm.weight),
+        "shift": to.vector(prologue.norm.bias),
+        "mix": to.vector(prologue.mix),
+        "x": prologue.x,
+        "shift_state": to.memory.states[prologue.state.name],
+        "segment": to.segments,
+    }
+    if prologue.store is None:
+        return [*parts, "linear/prologue/no_normed_row"], constants, operands
+    return [*parts, "linear/prologue/store_normed_row"], constants, operands | {"normed_row": prologue.store}
+
+
+def _statistics(statistics: RowStatistics | None) -> Prologue:
+    """How the mean and deviation of the only row are found: computed, or loaded from what a product has emitted."""
+    parts = ["linear/prologue/single_row"]
+    if statistics is None:
+        return [*parts, "linear/row_statistics/merge", "linear/row_statistics/compute"], {}, {}
+    constants: dict[str, Constant] = {"STATISTICS": statistics.parts, "STATISTICS_ROWS": statistics.columns}
+    return [*parts, "linear/row_statistics/load"], constants, {"statistics": statistics.value}

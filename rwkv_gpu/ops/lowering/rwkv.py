@@ -1,0 +1,183 @@
+"""Token shifts and time mixes of RWKV-7 as dispatches."""
+
+from collections.abc import Mapping
+
+from ...gpu.cost import ContextCost
+from ...gpu.shader import Constant
+from ..graph import Node
+from ..nodes import TimeMix, TokenShift
+from ..rwkv import FusedLora, decode_spread, prompt_spread, takes_one_row
+from ..values import JoinedVectors, Operand, Value
+from ..vocabulary import NUMBER, NUMBERS
+from .context import Lowering
+from .linear import STORES_QUANTISED
+
+BLOCK_FLOATS = 512  # tokens of a block times head size: as much as 16 KiB of workgroup memory holds
+ABSENT = 0xFFFFFFFF  # as a place in a stack
+MOST_MIXES = 6  # of one norm
+GATES = 4  # w, a, the gate and the gate of v
+SOFTWARE_ROWS = 2048  # software Vulkan silently stops an invocation after 65,535 turns of its loops, 20 or so a row
+
+
+def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:
+    mixes, width = op.mix.shape
+    parts: tuple[str, ...] = ("rwkv/shift_output/floats",)
+    constants: dict[str, Constant] = {"D": width, "MIXES": mixes, "EPS": float(op.norm.eps), "WG": to.tuning.row_lanes}
+    operands: dict[str, Operand] = {
+        "x": op.x,
+        "weight": to.vector(op.norm.weight),
+        "bias": to.vector(op.norm.bias),
+        "mix": to.vector(op.mix),
+        "segments": to.segments,
+        "row_segment": to.row_segment,
+        "state": to.memory.states[op.state.name],
+        "y": op.ys[0].root,
+    }
+    if op.quantises:
+        apart = op.ys[0].part_bytes // 4
+        starts = tuple(op.quantises.starts.get(m * apart, ABSENT) for m in range(MOST_MIXES))
+        parts = ("rwkv/shift_output/quantise", *STORES_QUANTISED)
+        constants |= op.quantises.constants | {"STARTS": starts}
+        operands["quantised"] = op.quantises.value
+    to.emit(
+        node,
+        op.norm.weight.name,
+        ("rwkv/norm_shift_mix", f"lib/lanes/{to.tuning.reduce}", *parts),
+        constants,
+        operands,
+        groups=node.rows,
+        fixed_bytes=(mixes + 2) * width * 4,
+    )
+
+
+def time_mix(to: Lowering, node: Node, op: TimeMix) -> None:
+    if takes_one_row(to.shape, to.target):
+        _time_mix_decode(to, node, op)
+    else:
+        _time_mix_prompt(to, node, op)
+
+
+def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
+    """For sequences of many rows: a workgroup for each head of each, which goes through the rows."""
+    heads, size, _ = op.state.shape
+    x = op.x
+    assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
+    operands = _operands(to, op) | {"gates": x.w.root, "segments": to.segments}
+    split, rows = prompt_spread(size, to.target)
+    parts = (
+        "rwkv/gate/gate" if x.gate is not None else "rwkv/gate/none",
+        "rwkv/value/first_layer" if x.v_gate is not None else "rwkv/value/own",
+        "rwkv/row_sum/subgroup" if split > 1 else "rwkv/row_sum/lane",
+        {1: "rwkv/tile/one_row", 4: "rwkv/tile/four_rows"}[rows],
+        "lib/lanes/plain",
+    )
+    constants: dict[str, Constant] = {
+        "H": heads, "N": size, "EPS": float(op.eps), "BLOCK": BLOCK_FLOATS // size,
+        "SPLIT": split, "WG": size // rows * split,
+    }  # fmt: skip
+    stacked = {"R": x.r, "K": x.k, "V": x.v, "W": x.w, "A": x.a, "G": x.gate, "VG": x.v_gate}
+    constants |= {name: _part(value) for name, value in stacked.items() if value is not None}
+    to.emit(
+        node,
+        op.state.name,
+        ("rwkv/time_mix", *parts),
+        constants,
+        operands,
+        groups=to.shape.max_segments * heads,
+        fixed_bytes=5 * heads * size * 4,
+        row_flops=heads * size * size * 8,
+        context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * size),
+    )
+
+
+def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
+    """For one row of each sequence: lanes share the rows of a state, and may compute the LoRAs of their channels."""
+    heads, size, _ = op.state.shape
+    lanes_per_row, rows = decode_spread(size, to.target)
+    lora = FusedLora.of(op, op.lora, to.target) if op.lora else None
+    constants: dict[str, Constant] = {
+        "H": heads, "N": size, "EPS": float(op.eps), "LANES_PER_ROW": lanes_per_row, "ROWS": rows,
+        "WG": size // rows * lanes_per_row, "SUBGROUP": to.can.subgroup_width,
+    }  # fmt: skip
+    operands = _operands(to, op) | {"segment" if node.rows == 1 else "segments": to.segments}
+    if lora:
+        gates: tuple[str, ...] = _lora_parts(lora)
+        constants |= _lora_constants(lora, lanes_per_row)
+        operands |= _lora_operands(lora, op, heads * size)
+    else:
+        gates = ("rwkv/decode/gates",)
+        constants["GATES"] = tuple(ABSENT if gate is None else gate.offset // 16 for gate in op.gates)
+        operands["stack"] = op.x.w.root
+    quantise: tuple[str, ...] = ("rwkv/decode/floats",)
+    if op.quantises:
+        quantise = ("rwkv/decode/quantise", *STORES_QUANTISED[:2])
+        constants |= op.quantises.constants
+        operands["quantised"] = op.quantises.value
+    constants |= {name: value.offset // 16 for name, value in {"R": op.x.r, "K": op.x.k, "V": op.x.v}.items()}
+    to.emit(
+        node,
+        op.state.name,
+        (
+            "rwkv/time_mix_decode",
+            "rwkv/decode/single_row" if node.rows == 1 else "rwkv/decode/several_rows",
+            *gates,
+            "rwkv/decode/first_layer_value" if op.x.v_first is not None else "rwkv/decode/own_value",
+            "lib/sum/subgroup" if lanes_per_row > 1 else "lib/sum/single_lane",
+            *quantise,
+            "lib/lanes/plain",
+        ),
+        constants,
+        operands,
+        groups=node.rows * heads,
+        fixed_bytes=5 * heads * size * 4 + (lora.nbytes if lora else 0),
+        row_flops=heads * size * (size * 8 + 2 * sum(lora.ranks if lora else ())),
+        context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * size),
+    )
+
+
+def _operands(to: Lowering, op: TimeMix) -> dict[str, Operand]:
+    """What both kernels bind."""
+    operands: dict[str, Operand] = {
+        "rkv": op.x.r.root,
+        "vectors": to.vector(op.vectors),
+        "state": to.memory.states[op.state.name],
+        "y": op.y,
+    }
+    if op.x.v_gate is not None:
+        assert op.x.v_first is not None, "a value gate needs the value of the first layer"
+        operands["v_first"] = op.x.v_first
+    return operands
+
+
+def _lora_parts(lora: FusedLora) -> tuple[str, ...]:
+    shard = next(shard for shard in lora.shards if shard)
+    weights = {1: "rwkv/decode/f32_weights", 2: "rwkv/decode/f16_weights"}[lora.fours]
+    return (*shard.parts, "rwkv/decode/lora_gates", weights, "lib/activation")
+
+
+def _lora_constants(lora: FusedLora, lanes_per_row: int) -> dict[str, Constant]:
+    start = lora.slice.offset
+    where = (s.moved((s.slice.offset - start) // 16).planes[0] if s else 0 for s in lora.shards)
+    own: dict[str, Constant] = {
+        "TURNS": lora.loads(lanes_per_row), "FIRST": lora.first_loads(lanes_per_row),
+        "RANKS": lora.ranks, "PIECES": lora.pieces, "WHERE": tuple(where),
+        "LOWS": tuple(one.x.offset // 16 if one else 0 for one in lora.products),
+        "THEN": tuple(NUMBER[one.then] if one else 0 for one in lora.products),
+    }  # fmt: skip
+    return own | NUMBERS
+
+
+def _lora_operands(lora: FusedLora, op: TimeMix, width: int) -> Mapping[str, Operand]:
+    """Behind the other vectors stand the biases, zeros where there is none."""
+    biases = tuple(one.bias.name if one and one.bias else None for one in lora.products)
+    first = next(one for one in lora.products if one)
+    return {
+        "lora_inputs": first.x.root,
+        "w": lora.slice,
+        "vectors": JoinedVectors((op.vectors.name, *biases), (5 * width, *[width] * GATES)),
+    }
+
+
+def _part(value: Value) -> int:
+    """Which part of a stack it is, where all have its shape."""
+    return value.offset // value.part_bytes

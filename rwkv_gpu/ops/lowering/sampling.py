@@ -1,0 +1,135 @@
+"""Sampling as dispatches: the best of each block of a row, what may be kept after truncation, then the row's token."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from ...gpu.shader import Constant
+from ..graph import Node
+from ..nodes import Sample
+from ..sampler_state import RING
+from ..sampling import DRAW, NO_TOKEN, Flag, Reason
+from ..values import CachedTensor, Operand, Value
+from .context import Lowering
+
+SPAN = 1024  # tokens of a block
+LIST = 8192  # tokens that may be kept and are looked at again without going through all
+FEW = 512  # tokens that are ranked by comparing each with all others
+LANES = 256  # of a workgroup, that any device can run
+ROOMY = 32 << 10  # bytes of workgroup memory with which the only row may have a lane for each token of a block
+SOFTWARE_LANES = 64  # there a barrier costs by the lanes that wait
+
+CONSTANTS: dict[str, Constant] = {
+    "SKIP": int(Flag.SKIP),
+    "GREEDY": int(Flag.GREEDY),
+    "PENALISED": int(Flag.PENALISED),
+    "MASKED": int(Flag.MASKED),
+    "NO_TOKEN": NO_TOKEN,
+}
+REASONS: dict[str, Constant] = {
+    "BAD_NUMBERS": int(Reason.BAD_NUMBERS),
+    "NOTHING_LEFT": int(Reason.NOTHING_LEFT),
+    "SKIPPED": int(Reason.SKIPPED),
+}
+# What parts are specialised by, and what they bind, where it is more than all do.
+OWN: dict[str, dict[str, Constant]] = {
+    "choice": REASONS,
+    "remember": {"RING": RING},
+    "truncate": {"FEW": FEW},
+    "list": {"LIST": LIST},
+    "list_coherent": {"LIST": LIST},
+}
+BOUND = {
+    "adjust": ("counts",),
+    "masked": ("masks",),
+    "next_dispatch": ("parts",),
+    "last_workgroup": ("parts", "done"),
+    "list": ("list",),
+    "list_coherent": ("list",),
+    "choice": ("chosen", "sampled"),
+}
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What the dispatches of one sampling share."""
+
+    to: Lowering
+    node: Node
+    vocabulary: int
+    adjusting: tuple[str, ...]
+    operands: Mapping[str, Operand]
+
+    @property
+    def blocks(self) -> int:
+        """Of a row."""
+        return -(-self.vocabulary // SPAN)
+
+    def emit(self, kernel: str, parts: Sequence[str], lanes: tuple[str, int], groups: int) -> None:
+        """A dispatch of such parts; each brings its constants and operands."""
+        parts = ("draw", "part", "whole", *self.adjusting, *parts)
+        bound = ("logits", "draws", *(name for part in parts for name in BOUND.get(part, ())))
+        own = {name: value for part in parts for name, value in OWN.get(part, {}).items()}
+        constants = {"V": self.vocabulary, "BLOCKS": self.blocks, "SPAN": SPAN, "WG": lanes[1], **CONSTANTS, **own}
+        shader = (f"sampling/{kernel}", *(f"sampling/{part}" for part in parts), f"lib/lanes/{lanes[0]}")
+        self.to.emit(self.node, "", shader, constants, {name: self.operands[name] for name in bound}, groups=groups)
+
+
+def sample(to: Lowering, node: Node, op: Sample) -> None:
+    rows, vocabulary = op.logits.shape
+    adjusting = ("unadjusted",) if op.how == "plain" else ("adjust", "masked" if op.how == "masked" else "no_mask")
+    choosing = ("choice",) if op.how == "plain" else ("choice", "remember")
+    several = "workgroup" if to.tuning.reduce == "workgroup" else "subgroup"
+    cutting = ("order", "truncate", f"subtotal_{several}")
+    parts = Sampling(to, node, vocabulary, adjusting, _operands(to, op))
+    lanes, groups, cuts = _block_lanes(to, rows), rows * parts.blocks, op.how != "plain"
+    if _joins(to, len(parts.operands)):
+        parts.emit("sample_blocks", ("last_workgroup", *choosing, "no_truncation"), lanes, groups)
+        if cuts:
+            parts.emit("sample_list", ("list_coherent", "last_workgroup", *choosing, *cutting), lanes, groups)
+        return
+    parts.emit("sample_blocks", ("next_dispatch", "no_choice"), lanes, groups)
+    if cuts:
+        parts.emit("sample_list", ("list", "next_dispatch", "no_choice", "order"), lanes, groups)
+    last = ("list", *cutting) if cuts else ("no_truncation",)
+    parts.emit("sample_row", ("next_dispatch", *choosing, *last), (several, _lanes(to)), rows)
+
+
+def _operands(to: Lowering, op: Sample) -> dict[str, Operand]:
+    state = to.memory.sampler_state
+    assert state is not None, "sampling needs the sampler state"
+    rows, vocabulary = op.logits.shape
+    operands: dict[str, Operand] = {
+        "logits": op.logits,
+        "draws": to.graph.input("draws", DRAW, (rows,)),
+        "counts": state.counts,
+        "parts": Value((rows, 8 * -(-vocabulary // SPAN))),
+        "list": Value((rows, 1 + 2 * LIST, 2), np.uint32),
+        "chosen": op.chosen,
+        "sampled": state.sampled,
+        "done": CachedTensor(("none done", rows), partial(np.zeros, rows, np.uint32)),
+    }
+    if op.how == "masked":
+        operands["masks"] = to.graph.input("masks", np.uint32, (rows, -(-vocabulary // 32)))
+    return operands
+
+
+def _joins(to: Lowering, buffers: int) -> bool:
+    """Whether the workgroup of a row that is done last chooses its token."""
+    return to.tuning.last_workgroup_joins and to.can.coherent and to.can.max_storage_buffers >= buffers
+
+
+def _lanes(to: Lowering) -> int:
+    """Lanes for a row."""
+    return SOFTWARE_LANES if to.can.software else LANES
+
+
+def _block_lanes(to: Lowering, rows: int) -> tuple[str, int]:
+    """How the lanes of a block reduce, and how many they are: of one subgroup, if it needs no barriers."""
+    if to.tuning.reduce == "one_subgroup":
+        return to.tuning.reduce, to.tuning.row_lanes
+    if rows > 1 or to.can.software or to.can.max_workgroup_memory < ROOMY:
+        return to.tuning.reduce, _lanes(to)
+    return to.tuning.reduce, min(SPAN, 1 << (to.can.max_invocations.bit_length() - 1))

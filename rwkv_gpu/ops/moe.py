@@ -1,0 +1,139 @@
+"""Products with experts: the matrices that one dispatch binds, and the kernel that serves them.
+
+A choice is one of the experts of one row; there are T · used of them. Few choices are computed one by one; many are
+sorted by expert and computed in tiles. How many dispatches that takes depends on neither experts nor rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..gpu.plan import Slice
+from ..gpu.shader import Constant
+from ..gpu.weights import Shard
+from ..kernels.expert_config import ExpertConfig
+from .nodes import ExpertGlu, ExpertSum, SortChoices
+from .staging import Staged
+from .target import Target
+from .values import UniformTable, Value
+from .vocabulary import Weight
+
+SPARE = 4096  # of workgroup memory, for chunks that fill a row up, and sums
+LOGITS_OF_A_LANE = 16  # logits that a lane has in registers, where every subgroup ranks by itself
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Those of the same experts that a dispatch binds together: one for each, or gate and up."""
+
+    name: str
+    shards: tuple[Shard, ...]  # of one format in one buffer; they start at the same expert
+    experts: int  # in the weight
+    out: int  # M
+    width: int  # K
+
+    @property
+    def slice(self) -> Slice:
+        """What holds them all."""
+        slices = [shard.slice for shard in self.shards]
+        start = min(one.offset for one in slices)
+        return Slice(slices[0].buffer, start, max(one.offset + one.nbytes for one in slices) - start)
+
+    @property
+    def table(self) -> UniformTable:
+        """Where each lies in that, and which experts they are of."""
+        start = self.slice.offset
+        moved = [shard.moved((shard.slice.offset - start) // 16).planes for shard in self.shards]
+        assert all(shard.rows % self.out == shard.first % self.out == 0 for shard in self.shards), "experts are cut"
+        here = (self.shards[0].first // self.out, self.shards[0].rows // self.out)
+        return UniformTable((*moved[0], *moved[-1], *here, 0, 0))
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What kernels are specialised by."""
+        return {"K": self.width, "M": self.out, "PADDED": int(self.width % 32 > 0)}
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What reads them, and rows of x."""
+        return (*self.shards[0].parts, "moe/matrices", "lib/rows/scalar" if self.width % 4 else "lib/rows/vec4")
+
+    def quantised(self, rows: int, lanes_per_row: int = 1) -> Staged:
+        """So many rows of x as integers, by lanes that share them."""
+        return Staged(-(-rows * self.width // (32 * lanes_per_row)) * lanes_per_row, "int16")
+
+    def staging(self, config: ExpertConfig, rows: int) -> tuple[tuple[str, ...], dict[str, Constant]]:
+        """What keeps so many rows of x in workgroup memory, and how much at a time."""
+        if config.kernel == "moe/expert_gemv":
+            runs = -(-self.width // self.shards[0].run)
+            return (), {"STAGED": config.staged(self.shards[0].run, rows * runs)}
+        staged = self.quantised(rows, config.lanes_per_row)
+        return staged.parts, staged.constants
+
+    def bytes_read(self, rows: int, used: int) -> int:
+        """What is read where rows choose evenly: the experts that any of them is expected to take."""
+        return round(self.slice.nbytes * (1 - (1 - used / self.experts) ** rows))
+
+    def flops(self, choices: int) -> int:
+        """Of so many products with each."""
+        return 2 * choices * self.out * self.width * len(self.shards)
+
+
+def matrices_of(weight: Weight, target: Target) -> list[Matrices]:
+    """One for each binding that holds some of the experts."""
+    return [Matrices(weight.name, (shard,), *weight.shape) for shard in target.shards([weight])]
+
+
+def paired(op: ExpertGlu, target: Target) -> Matrices | None:
+    """Gate and up together, where one format and one binding holds them."""
+    shards = target.shards([op.gate, op.up])
+    if len(shards) > 2 or shards[0].parts != shards[1].parts:
+        return None
+    both = Matrices(f"{op.gate.name}+{op.up.name}", tuple(shards), *op.gate.shape)
+    one_buffer = shards[0].slice.buffer is shards[1].slice.buffer
+    return both if one_buffer and both.slice.nbytes <= target.can.max_binding else None
+
+
+def expert_config(matrices: Matrices, choices: int, target: Target, rows: int = 1) -> ExpertConfig:
+    """The kernel for so many choices, each with as many rows of x at a time."""
+    shard = matrices.shards[0]
+    room = target.can.max_workgroup_memory - SPARE
+    integers = shard.packed and matrices.width % 32 == 0 and matrices.quantised(rows).nbytes <= room
+    return target.tuning.expert_config(choices / matrices.experts, shard.run, integers)
+
+
+def glu_config(op: ExpertGlu, rows: int, target: Target) -> tuple[ExpertConfig, Matrices | None]:
+    """The kernel of the first dispatch for gate and up, and both as one where that can be."""
+    both = paired(op, target)
+    first = both or matrices_of(op.gate, target)[0]
+    return expert_config(first, rows * op.routing.experts.shape[1], target), both
+
+
+def sums_at_once(op: ExpertSum, rows: int, target: Target) -> ExpertConfig | None:
+    """The kernel that computes the products of a row with their shares and sum, where there is one."""
+    every, used = matrices_of(op.down, target), op.routing.experts.shape[1]
+    config = expert_config(every[0], rows * used, target, used)
+    return config if config.sums and len(every) == 1 else None
+
+
+def tile_of(op: ExpertGlu | ExpertSum, rows: int, target: Target) -> int:
+    """Choices of one expert that the kernel of an op takes at a time: 1 as they come, else sorted."""
+    if isinstance(op, ExpertGlu):
+        return glu_config(op, rows, target)[0].tb
+    if sums_at_once(op, rows, target):
+        return 1
+    return expert_config(matrices_of(op.down, target)[0], rows * op.routing.experts.shape[1], target).tb
+
+
+def sorting(op: ExpertGlu | ExpertSum, tile: int, rows: int) -> SortChoices:
+    """The choices of an op by expert, in tiles of so many."""
+    weight = op.gate if isinstance(op, ExpertGlu) else op.down
+    choices = rows * op.routing.experts.shape[1]
+    tiles = Value((most_tiles(choices, weight.shape[0], tile), 4), np.uint32)
+    return SortChoices(op.routing, weight.shape[0], tile, Value((choices,), np.uint32), tiles)
+
+
+def most_tiles(choices: int, experts: int, tile: int) -> int:
+    """The most tiles that choices can make: every expert that is chosen at all may have one that is not full."""
+    chosen = min(choices, experts)
+    return chosen + (choices - chosen) // tile

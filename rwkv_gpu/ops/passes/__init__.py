@@ -1,0 +1,68 @@
+"""The passes over a graph, in the order in which they run. Each is a file: its idea, its condition and one rewrite."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from types import ModuleType
+
+from ...errors import BadInput
+from ..graph import Graph
+from ..target import Target
+from . import (
+    choose_kernels,
+    lora_into_time_mix,
+    merge_gemms,
+    norm_into_embedding,
+    norm_into_products,
+    quantise_in_producer,
+    quantise_once,
+    route_into_experts,
+    row_statistics,
+    share_norms,
+    sort_once,
+    token_shift_into_products,
+)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A rewrite of the graph. `run` tells how often it did something."""
+
+    name: str
+    run: Callable[[Graph, Target], int]
+    about: str  # what it does, in a line
+
+
+def _pass(module: ModuleType) -> Pass:
+    return Pass(module.__name__.rpartition(".")[2], module.run, (module.__doc__ or "").partition("\n")[0])
+
+
+PASSES = tuple(
+    _pass(module)
+    for module in (
+        norm_into_embedding,
+        token_shift_into_products,
+        norm_into_products,
+        share_norms,
+        lora_into_time_mix,
+        route_into_experts,
+        sort_once,
+        merge_gemms,
+        choose_kernels,
+        quantise_once,
+        quantise_in_producer,
+        row_statistics,
+    )
+)
+NAMES = tuple(one.name for one in PASSES)
+REQUIRED = ("choose_kernels",)  # lowering needs what they do
+
+
+def run_passes(graph: Graph, target: Target, without: Collection[str] = ()) -> dict[str, int]:
+    """Rewrites the graph by every pass but those named. How often each fired."""
+    unknown = sorted(set(without) - set(NAMES))
+    if unknown:
+        raise BadInput(f"there is no pass '{unknown[0]}'; known: {', '.join(NAMES)}")
+    needed = sorted(set(without) & set(REQUIRED))
+    if needed:
+        raise BadInput(f"pass '{needed[0]}' cannot be left out: every product needs a kernel")
+    return {one.name: one.run(graph, target) for one in PASSES if one.name not in without}

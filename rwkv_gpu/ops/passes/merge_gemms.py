@@ -1,0 +1,76 @@
+"""Independent products of several formats share a dispatch.
+
+    before
+        %0, %1 = gemm(x)  [q k]
+        %2 = gemm(x)  [v]
+
+    after
+        %0, %1 = gemm(x)  [q k]  +gemv
+        %2 = gemm(x)  [v]  +gemv  +merge
+
+One kernel multiplies one format. The first workgroups of a merged dispatch run one kernel, the others the next. All
+have as many lanes as the product with the most work wants.
+
+Condition: neighbours in a layer, neither of which needs the other, in steps of few rows. Of several rows, kernels that
+overlap by themselves are slower as one, with the registers of both. So there they must write one stack: then the second
+would have to wait.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..gemm import choose, gemm_op, shards_of, whole
+from ..graph import Graph, Node
+from ..nodes import Gemm
+from ..target import Target
+
+
+def run(graph: Graph, target: Target) -> int:
+    """Each product of a run but the first is marked, and all have workgroups of one size."""
+    fired = 0
+    for nodes in _runs(graph, target):
+        ops = [node.op for node in nodes if isinstance(node.op, Gemm)]
+        for i, (node, op) in enumerate(zip(nodes, _alike(ops, nodes[0].rows, target), strict=True)):
+            graph.replace(node, replace(op, merges=i > 0))
+            fired += i > 0
+    return fired
+
+
+def _runs(graph: Graph, target: Target) -> list[list[Node]]:
+    """Neighbours that may share a dispatch."""
+    runs: list[list[Node]] = []
+    last: list[Node] = []
+    for node in graph.nodes:
+        if last and gemm_op(node) and all(_independent(one, node, graph) for one in last) and _few(node, target):
+            last.append(node)
+            continue
+        last = [node] if gemm_op(node) else []
+        runs.append(last)
+    return [run for run in runs if len(run) > 1]
+
+
+def _few(node: Node, target: Target) -> bool:
+    return node.rows <= target.tuning.merged_rows
+
+
+def _independent(one: Node, other: Node, graph: Graph) -> bool:
+    """Whether neither needs the other, and one dispatch of both is faster than two."""
+    made = {value.root for value in one.op.writes}
+    if one.layer != other.layer or any(value.root in made for value in other.op.reads):
+        return False
+    if set(one.op.states_written) & set(other.op.states_read) or set(one.op.states_read) & set(other.op.states_written):
+        return False
+    return graph.shape.one_row or any(value.root in made for value in other.op.writes)
+
+
+def _alike(ops: Sequence[Gemm], rows: int, target: Target) -> list[Gemm]:
+    """The same with configs of one workgroup size, where memory allows it."""
+    if not all(whole(op, target) for op in ops):
+        return list(ops)
+    own = [choose(op, rows, target) for op in ops]
+    work = [sum(shard.slice.nbytes for shard in shards_of(op, target)) for op in ops]
+    lead = own[work.index(max(work))]
+    packed = [shards_of(op, target)[0].packed for op in ops]
+    alike = [target.tuning.merged(lead, config, each) for config, each in zip(own, packed, strict=True)]
+    fits = all(config.workgroup_bytes <= target.can.max_workgroup_memory for config in alike)
+    return [replace(op, config=config) for op, config in zip(ops, alike if fits else own, strict=True)]

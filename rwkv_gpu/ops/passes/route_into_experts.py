@@ -1,0 +1,47 @@
+"""The first products with experts choose the experts themselves.
+
+    before
+        %0 = gemm(x)  [router]
+        %1, %2 = route(%0)  [router]
+        %3 = expert_glu(x, %1)  [gate up]
+        %4 = expert_sum(%3, %1, %2)  [down]
+
+    after
+        %0 = gemm(x)  [router]
+        %3, %1, %2 = expert_glu(x, %0)  [gate up]  +route
+        %4 = expert_sum(%3, %1, %2)  [down]
+
+Choosing is little work for few choices, and a dispatch for it alone would keep the whole device waiting.
+
+Condition: the products are the first to read the choice, take choices as they come, and their subgroups have the logits
+of all experts in registers.
+"""
+
+from dataclasses import replace
+
+from ..graph import Graph, Node
+from ..moe import LOGITS_OF_A_LANE, glu_config
+from ..nodes import ExpertGlu, Route
+from ..target import Target
+
+
+def run(graph: Graph, target: Target) -> int:
+    """The route is gone; the products with experts hold it."""
+    fired = 0
+    for node in list(graph.nodes) if target.tuning.fuses_routing else []:
+        if not isinstance(node.op, Route):
+            continue
+        reader = next(iter(graph.readers(node.op.routing.experts)), None)
+        if reader and isinstance(reader.op, ExpertGlu) and _ranks(reader, reader.op, node.op, target):
+            graph.replace(reader, replace(reader.op, route=node.op))
+            graph.remove(node)
+            fired += 1
+    return fired
+
+
+def _ranks(reader: Node, op: ExpertGlu, route: Route, target: Target) -> bool:
+    if op.routing.experts is not route.routing.experts:
+        return False
+    config, _ = glu_config(op, reader.rows, target)
+    own = route.router.shape[0] <= LOGITS_OF_A_LANE * config.subgroup_width and route.used <= config.wg
+    return config.norms and config.tb == 1 and config.subgroup_width > 1 and own

@@ -1,0 +1,84 @@
+"""Products norm, shift and mix x while they read it; the product that then adds x saves the state.
+
+    before
+        %0, %1 = token_shift(x)  [gain]  state previous
+        %2, %3 = gemm(%0, %1)  [receptance key]
+        %4 = gemm(%2, x)  [output]
+
+    after
+        %2, %3, %5 = gemm(x)  [receptance key]  reads previous  +token_shift  +store_normed
+        %4 = gemm(%2, x, %5)  [output]  writes previous  +save_state
+
+Few rows are normed faster by every workgroup that reads them than by a dispatch of their own. The first product also
+stores the normed row. The state may change only when all have read it, so a later product saves it.
+
+Condition: each sequence has one row and there are few; every reader is a product whose kernel sees whole rows; a later
+product adds x; and between them nobody else reads or writes the state.
+"""
+
+from dataclasses import replace
+
+from ..gemm import choose, gemm_op, norms_whole_rows, shards_of
+from ..graph import Graph, Node
+from ..nodes import Gemm, SaveState, TokenShift, TokenShiftPrologue
+from ..target import Target
+from ..values import Value
+
+GRAIN = 64  # floats that a row is a multiple of: then the parts of its stack lie as the rows of `mix` do
+MOST_GROUPS = 300  # workgroups that may each norm and mix several rows anew
+
+
+def run(graph: Graph, target: Target) -> int:
+    """The token shift is gone; its readers and a product after them do its work."""
+    if not target.tuning.fuses_token_shift:
+        return 0
+    shape = graph.shape
+    if not (shape.one_row or (shape.decode and shape.rows <= target.tuning.token_shift_rows)):
+        return 0
+    fired = 0
+    for node in list(graph.nodes):
+        if isinstance(node.op, TokenShift) and node.op.mix.shape[1] % GRAIN == 0:
+            fired += _fuse(graph, target, node, node.op)
+    return fired
+
+
+def _fuse(graph: Graph, target: Target, node: Node, op: TokenShift) -> bool:
+    readers = graph.readers(op.ys[0])
+    if not readers or graph.is_output(op.ys[0]):
+        return False
+    normed = Value(op.x.shape)
+    fused = [_with_prologue(reader, op, normed if i == 0 else None, target) for i, reader in enumerate(readers)]
+    saver = _saver(graph, node, op, readers)
+    if saver is None or None in fused:
+        return False
+    for reader, new in zip(readers, fused, strict=True):
+        assert new is not None
+        graph.replace(reader, new)
+    assert isinstance(saver.op, Gemm)
+    graph.replace(saver, replace(saver.op, saves=SaveState(normed, op.state)))
+    graph.remove(node)
+    return True
+
+
+def _with_prologue(reader: Node, op: TokenShift, store: Value | None, target: Target) -> Gemm | None:
+    """The product with the token shift in its prologue, if its kernel can do that."""
+    gemm = gemm_op(reader)
+    if gemm is None or gemm.prologue or gemm.pairs or any(one.x not in op.ys for one in gemm.products):
+        return None
+    mixes = tuple(op.ys.index(one.x) for one in gemm.products)
+    fused = replace(gemm, prologue=TokenShiftPrologue(op.x, op.norm, op.mix, op.state, mixes, store))
+    config = choose(gemm, reader.rows, target)
+    groups = sum(-(-shard.rows // config.block) for shard in shards_of(gemm, target))
+    few = reader.rows == 1 or min(groups, config.max_workgroups) <= MOST_GROUPS
+    return fused if few and norms_whole_rows(fused, reader.rows, config, target) else None
+
+
+def _saver(graph: Graph, node: Node, op: TokenShift, readers: list[Node]) -> Node | None:
+    """The product that adds x after all readers, if nothing else touches the state before."""
+    last = readers[-1]
+    for adder in graph.readers(op.x):
+        gemm = gemm_op(adder)
+        if adder.order > last.order and gemm and gemm.add is op.x and not gemm.saves and not gemm.prologue:
+            touched = any(graph.touches(other, op.state) for other in graph.between(node, adder))
+            return None if touched or graph.touches(adder, op.state) else adder
+    return None

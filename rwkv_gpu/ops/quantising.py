@@ -1,0 +1,77 @@
+"""Activation quantisation: which rows a product wants as integers, and which nodes can write them so."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..kernels.gemm_config import BYTES
+from .gemm import fit, owned_blocks, whole
+from .graph import Graph, Node
+from .nodes import Gemm, NormPrologue, Quantise, TimeMix, TokenShift
+from .rwkv import takes_one_row
+from .target import Target
+from .values import Quantised, Value
+from .vocabulary import Rms
+
+CHUNK = 32  # columns that share a scale
+BUFFERS = 9  # that is bound by what writes integers beside floats
+
+
+@dataclass(frozen=True)
+class Quantisable:
+    """What a node can write as integers beside floats."""
+
+    widths: Mapping[int, int]  # of each of its values, by where it starts in their stack, in floats
+    size: int = 0  # of an integer, in bytes, where only one will do
+
+
+def can_quantise(graph: Graph, node: Node, target: Target) -> Quantisable | None:
+    """Whether a node can write its values as integers, too."""
+    op = node.op
+    if node.rows == 1 or target.can.max_storage_buffers < BUFFERS:
+        return None
+    if isinstance(op, TokenShift) and not op.quantises:
+        found = Quantisable({y.offset // 4: y.shape[1] for y in op.ys})
+    elif isinstance(op, TimeMix) and not op.quantises and takes_one_row(graph.shape, target):
+        found = Quantisable({0: op.y.shape[1]})
+    elif isinstance(op, Gemm) and not op.quantises and _has_whole_chunks(op, node.rows, target):
+        assert op.config is not None
+        found = Quantisable({0: op.products[0].weight.shape[0]}, BYTES[op.config.activations])
+    else:
+        return None
+    return found if all(width % CHUNK == 0 for width in found.widths.values()) else None
+
+
+def _has_whole_chunks(op: Gemm, rows: int, target: Target) -> bool:
+    """Whether each workgroup of a product has whole chunks of the columns that it writes."""
+    [product, *others] = op.products
+    plain = not (others or op.prologue or op.pairs or op.saves or op.merges or product.bias or op.add is not None)
+    if op.config is None or not plain or not whole(op, target):
+        return False
+    config, _ = fit(op, op.config, target)
+    if config.kernel != "linear/skinny_gemm":
+        return False
+    owned = config.block * owned_blocks(config, rows, product.weight.shape[0])
+    fits = config.workgroup_bytes + 4 * owned * config.tb <= target.can.max_workgroup_memory
+    return owned % CHUNK == 0 and fits
+
+
+def quantise_for(op: Gemm, rows: int) -> Quantise:
+    """What a product whose kernel reads quantised rows wants."""
+    assert op.config is not None
+    norm = op.prologue.how if isinstance(op.prologue, NormPrologue) else None
+    assert op.prologue is None or isinstance(norm, Rms), "a layer norm and a token shift have kernels of their own"
+    x = op.products[0].x if len(op.products) == 1 else op.products[0].x.root
+    widths = {x_start(op, i): one.weight.shape[1] for i, one in enumerate(op.products)}
+    size = BYTES[op.config.activations]
+    starts, end = {}, 0
+    for start, width in widths.items():
+        starts[start] = end
+        end += width // CHUNK * (2 * size + 1) * rows
+    by_rows = op.config.kernel == "linear/skinny_gemm"
+    out = Quantised(Value((rows, 4 * end // rows)), starts, size, by_rows)
+    return Quantise(x, tuple(widths.items()), out, norm if isinstance(norm, Rms) else None)
+
+
+def x_start(op: Gemm, index: int) -> int:
+    """Where the x of a product starts in what the dispatch binds, in floats: one x is bound by itself, else a stack."""
+    return op.products[index].x.offset // 4 if len(op.products) > 1 else 0

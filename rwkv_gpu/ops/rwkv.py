@@ -1,0 +1,87 @@
+"""How the recurrence of RWKV-7 is spread over lanes, and which kernel of it serves a step."""
+
+import itertools
+from dataclasses import dataclass
+
+from ..gpu.plan import Slice
+from ..gpu.weights import Shard
+from .graph import StepShape
+from .nodes import Gemm, Product, TimeMix
+from .target import Target
+from .values import Value
+
+TILES = 4  # of 4 columns, that a lane holds of each of its rows of the state where subgroups can sum over lanes
+LANES = 256  # of a workgroup, that any device can run
+FLOATS_IN_16_BYTES = {"F32": 1, "F16": 2, "BF16": 2}  # fours of weights, in the formats that the time mix reads
+
+
+def takes_one_row(shape: StepShape, target: Target) -> bool:
+    """Whether a time mix is computed by the kernel for one row of each sequence."""
+    return shape.row_each and target.tuning.state_lanes_per_row > 0
+
+
+def prompt_spread(head_size: int, target: Target) -> tuple[int, int]:
+    """Lanes for a row of the state, and rows for a lane, in a step whose sequences have many rows."""
+    if target.tuning.reduce == "workgroup":
+        return 1, 1
+    split = min(head_size // (4 * TILES), target.can.subgroup_size)
+    # In software loads cost most, and the rows of a lane share them.
+    many = target.tuning.reduce == "one_subgroup" or head_size * split > LANES
+    return split, 4 if many else 1
+
+
+def decode_spread(head_size: int, target: Target) -> tuple[int, int]:
+    """The same for one row of each sequence, where lanes that share a row of the state have its channel, too."""
+    lanes_per_row = min(target.tuning.state_lanes_per_row, target.can.subgroup_width)
+    rows = target.tuning.state_rows_per_lane
+    while head_size // rows * lanes_per_row > target.can.max_invocations:
+        rows *= 2
+    return lanes_per_row, rows
+
+
+@dataclass(frozen=True)
+class FusedLora:
+    """The second halves of LoRAs within a time mix: w, a, the gate and the gate of v, each where there is one."""
+
+    products: tuple[Product | None, ...]
+    shards: tuple[Shard | None, ...]
+    fours: int  # floats in 16 bytes, by fours
+
+    @classmethod
+    def of(cls, op: TimeMix, lora: Gemm, target: Target) -> "FusedLora":
+        """Of a product that makes what a time mix reads."""
+        made: dict[Value | None, Product] = {one.y: one for one in lora.products}
+        products = tuple(made.get(gate) for gate in op.gates)
+        shards = tuple(target.weights[one.weight.name].shards[0] if one else None for one in products)
+        stored = target.weights[lora.products[0].weight.name]
+        return cls(products, shards, FLOATS_IN_16_BYTES[stored.format.name])
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Of each matrix, 0 where there is none."""
+        return tuple(one.weight.shape[1] if one else 0 for one in self.products)
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """Pieces of 16 bytes in a row of each, which is stored in runs of 32 weights."""
+        return tuple(-(-rank // 32) * 8 // self.fours for rank in self.ranks)
+
+    def loads(self, lanes_per_row: int) -> int:
+        """How often lanes that share rows load 16 bytes, for all matrices."""
+        return sum(-(-pieces // lanes_per_row) for pieces in self.pieces)
+
+    def first_loads(self, lanes_per_row: int) -> tuple[int, ...]:
+        """The first of these for each matrix."""
+        return tuple(itertools.accumulate((-(-pieces // lanes_per_row) for pieces in self.pieces[:-1]), initial=0))
+
+    @property
+    def slice(self) -> Slice:
+        """What holds all matrices."""
+        slices = [shard.slice for shard in self.shards if shard]
+        start = min(one.offset for one in slices)
+        return Slice(slices[0].buffer, start, max(one.offset + one.nbytes for one in slices) - start)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the matrices."""
+        return sum(shard.slice.nbytes for shard in self.shards if shard)

@@ -1,0 +1,241 @@
+"""A model's calls as a graph: each op appends a node, and nothing is decided about kernels."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..gpu.weights import Weights
+from .graph import Graph, Op, StepShape
+from .nodes import (
+    Attend,
+    ByRow,
+    Copy,
+    Embed,
+    ExpertGlu,
+    ExpertSum,
+    Gemm,
+    Map,
+    Norm,
+    Pick,
+    Product,
+    Route,
+    Sample,
+    TimeMix,
+    TokenShift,
+)
+from .values import Value, stack
+from .vocabulary import (
+    Activation,
+    Attention,
+    Cache,
+    Choosing,
+    LayerNorm,
+    Mixed,
+    Rms,
+    Routing,
+    State,
+    Weight,
+)
+
+MATRICES = 8  # that a dispatch can hold, as the shader's table has room for
+
+
+class Tracer:
+    """The vocabulary as nodes of a graph. Values get their shapes here, and the stacks that kernels read them in."""
+
+    def __init__(self, weights: Weights, shape: StepShape) -> None:
+        self.weights = weights
+        self.graph = Graph(shape)
+        self.rows = shape.rows
+        self._picked = False
+        self._layer: int | None = None
+
+    def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
+        """A tensor that every step uploads; the same one when asked for again."""
+        return self.graph.input(name, dtype, shape)
+
+    @contextlib.contextmanager
+    def layer(self, index: int) -> Iterator[None]:
+        self._layer = index
+        yield
+        self._layer = None
+
+    def embed(self, weight: Weight, ids: Value, *, norm: LayerNorm | None = None) -> Value:
+        y = Value((self.rows, weight.shape[1]))
+        self._append(Embed(ids, weight, y))
+        return self._normed(y, norm)
+
+    def layer_norm(self, x: Value, weight: Weight, bias: Weight, eps: float) -> Value:
+        return self._normed(x, LayerNorm(weight, bias, eps))
+
+    def rms_norm(self, x: Value, weight: Weight, eps: float) -> Value:
+        return self._normed(x, Rms(weight, eps))
+
+    def activate(self, x: Value, then: Activation) -> Value:
+        return self._map(then, x)
+
+    def add(self, x: Value, y: Value) -> Value:
+        return self._map("add", x, y)
+
+    def mul(self, x: Value, y: Value) -> Value:
+        return self._map("mul", x, y)
+
+    def softmax(self, x: Value) -> Value:
+        y = Value(x.shape)
+        self._append(ByRow("softmax", x, y))
+        return y
+
+    def argmax(self, x: Value) -> Value:
+        y = Value((self.rows,), np.uint32)
+        self._append(ByRow("argmax", x, y))
+        return y
+
+    def linear(
+        self,
+        x: Value,
+        weight: Weight,
+        *,
+        then: Activation = "none",
+        bias: Weight | None = None,
+        add: Value | None = None,
+        norm: Rms | LayerNorm | None = None,
+    ) -> Value:
+        y = Value((self.rows, weight.shape[0]))
+        self._append(Gemm((Product(self._normed(x, norm), weight, y, then, bias),), add))
+        return y
+
+    def linears(
+        self,
+        xs: Sequence[Value],
+        weights: Sequence[Weight],
+        *,
+        then: Sequence[Activation] | None = None,
+        bias: Sequence[Weight | None] | None = None,
+        norm: Rms | None = None,
+    ) -> tuple[Value, ...]:
+        thens = then or ["none"] * len(weights)
+        biases = bias or [None] * len(weights)
+        normed = {x: self._normed(x, norm) for x in dict.fromkeys(xs)}
+        xs = [normed[x] for x in xs]
+        groups = self._groups(xs, weights)
+        ys: dict[int, Value] = {}
+        # What one dispatch writes is one stack, so that dispatches do not wait for each other. But where a matrix has a
+        # dispatch for itself, as a v in a format of its own, all lie in one stack: kernels want q, k and v so.
+        apart = all(len(members) > 1 for members in groups)
+        for members in groups if apart else [list(range(len(weights)))]:
+            ys.update(zip(members, stack(self.rows, [weights[i].shape[0] for i in members])[1], strict=True))
+        for members in groups:
+            self._append(Gemm(tuple(Product(xs[i], weights[i], ys[i], thens[i], biases[i]) for i in members)))
+        return tuple(ys[i] for i in range(len(weights)))
+
+    def glu(self, x: Value, weight: Weight, then: Activation, *, norm: Rms | None = None) -> Value:
+        y = Value((self.rows, weight.shape[0] // 2))
+        self._append(Gemm((Product(self._normed(x, norm), weight, y, then),), pairs=True))
+        return y
+
+    def norm_shift_mix(
+        self, x: Value, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State
+    ) -> tuple[Value, ...]:
+        _, ys = stack(self.rows, [mix.shape[1]] * mix.shape[0])
+        self._append(TokenShift(x, LayerNorm(weight, bias, eps), mix, state, ys))
+        return ys
+
+    def time_mix(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
+        y = Value(x.r.shape)
+        r, k, v = self._stacked([x.r, x.k, x.v])
+        given = [x.w, x.a, x.gate, x.v_gate]
+        gates = iter(self._stacked([gate for gate in given if gate is not None]))
+        w, a, gate, v_gate = (None if gate is None else next(gates) for gate in given)
+        assert w is not None
+        assert a is not None
+        v_first = x.v_first if v_gate is not None else None
+        self._append(TimeMix(Mixed(r, w, k, v, a, gate, v_gate, v_first), vectors, eps, state, y))
+        return y
+
+    def route(self, x: Value, router: Weight, used: int, *, normalise: bool, norm: Rms | None = None) -> Routing[Value]:
+        routing = Routing(Value((self.rows, used), np.uint32), Value((self.rows, used)))
+        self._append(Route(self.linear(x, router, norm=norm), router, used, normalise, routing))
+        return routing
+
+    def expert_glu(
+        self,
+        x: Value,
+        gate: Weight,
+        up: Weight,
+        routing: Routing[Value],
+        then: Activation,
+        *,
+        norm: Rms | None = None,
+    ) -> Value:
+        y = Value((self.rows, routing.experts.shape[1], gate.shape[1]))
+        self._append(ExpertGlu(self._normed(x, norm), gate, up, routing, then, y))
+        return y
+
+    def expert_sum(self, h: Value, down: Weight, routing: Routing[Value], *, add: Value | None = None) -> Value:
+        y = Value((self.rows, down.shape[1]))
+        self._append(ExpertSum(h, down, routing, y, add))
+        return y
+
+    def attention(self, q: Value, k: Value, v: Value, cache: Cache, how: Attention) -> Value:
+        y = Value((self.rows, how.heads * cache.size))
+        _, parts = stack(self.rows, [value.shape[1] for value in (q, k, v)])
+        there = q.base is not None and q.base is k.base is v.base
+        if not there or [q.offset, k.offset, v.offset] != [part.offset for part in parts]:
+            q, k, v = self._copied([q, k, v])
+        self._append(Attend(q.root, cache, how, y))
+        return y
+
+    def pick(self, x: Value) -> Value:
+        assert not self._picked, "rows are picked once"
+        outputs, one_row = self.graph.shape.max_outputs, self.graph.shape.one_row
+        y = x if one_row else Value((outputs, x.shape[1]))  # whatever is asked for, there is no other row
+        if not one_row:
+            self._append(Pick(x, y))
+        self._picked, self.rows = True, outputs
+        return y
+
+    def sample(self, logits: Value, *, how: Choosing = "any") -> Value:
+        chosen = Value((logits.shape[0], 4), np.uint32)
+        self._append(Sample(logits, how, chosen))
+        return chosen
+
+    def _append(self, op: Op) -> None:
+        self.graph.append(op, layer=self._layer, rows=self.rows, picked=self._picked)
+
+    def _normed(self, x: Value, how: Rms | LayerNorm | None) -> Value:
+        if how is None:
+            return x
+        y = Value(x.shape)
+        self._append(Norm(x, how, y))
+        return y
+
+    def _map(self, f: str, *inputs: Value) -> Value:
+        y = Value(inputs[0].shape)
+        self._append(Map(f, inputs, y))
+        return y
+
+    def _groups(self, xs: Sequence[Value], weights: Sequence[Weight]) -> list[list[int]]:
+        """Which matrices one dispatch can hold: those of one format whose weights and inputs each share a buffer."""
+        groups: dict[object, list[int]] = {}
+        for index, (x, weight) in enumerate(zip(xs, weights, strict=True)):
+            shards = self.weights[weight.name].shards
+            # A matrix in several shards stays alone.
+            key = (shards[0].parts, shards[0].slice.buffer, x.root) if len(shards) == 1 else index
+            groups.setdefault(key, []).append(index)
+        most = range(0, len(weights), MATRICES)
+        return [members[at : at + MATRICES] for members in groups.values() for at in most if members[at:]]
+
+    def _stacked(self, values: Sequence[Value]) -> Sequence[Value]:
+        """The same values, of one shape, as parts of one stack; copied where they lie otherwise."""
+        base, apart = values[0].base, values[0].part_bytes
+        there = base is not None and all(value.base is base and value.offset % apart == 0 for value in values)
+        return values if there else self._copied(values)
+
+    def _copied(self, values: Sequence[Value]) -> tuple[Value, ...]:
+        """The same values in one stack."""
+        _, parts = stack(self.rows, [value.shape[1] for value in values])
+        for value, part in zip(values, parts, strict=True):
+            self._append(Copy(value, part))
+        return parts

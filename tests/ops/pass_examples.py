@@ -1,0 +1,177 @@
+"""For each pass, what a model says where it fires: small enough to be read, and to be run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from rwkv_gpu.gpu.device import Capabilities
+from rwkv_gpu.kernels.defaults import hardware
+from rwkv_gpu.kernels.expert_config import expert_gemv
+from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int
+from rwkv_gpu.kernels.tuning import Tuning
+from rwkv_gpu.ops.vocabulary import LayerNorm, Mixed, Rms, State
+
+D = 64
+LORA = {"w": "decay", "a": "sigmoid", "gate": "none", "v_gate": "sigmoid"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """What is said, for so many rows, with which weights: a format and a shape each."""
+
+    says: Callable[..., dict[str, Any]]  # (ops, weights, states, x)
+    weights: Mapping[str, tuple[str, tuple[int, ...]]]
+    rows: int = 1
+    decode: bool = True  # whether each row is of a sequence of its own
+    states: tuple[State, ...] = ()
+    ids: bool = False  # whether x are token ids
+    config: Callable[[Capabilities], GemmConfig] | None = None  # of all products
+    change: Mapping[str, Any] = field(default_factory=dict)  # of the tuning
+    exact: bool = False  # whether results are the same to the bit with and without the pass
+
+    def tuning(self, can: Capabilities) -> Tuning:
+        """As hardware does it, whatever the device is."""
+        tuning = replace(hardware(replace(can, software=False)), **self.change)
+        return tuning.only(self.config(can)) if self.config else tuning
+
+    def x(self) -> np.ndarray:
+        """The rows."""
+        if self.ids:
+            return np.arange(self.rows, dtype=np.uint32)
+        width = self.weights["gain"][1][0]
+        return np.random.default_rng(7).standard_normal((self.rows, width)).astype(np.float32)
+
+
+def vectors(*names: str, width: int = D) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return dict.fromkeys(names, ("F32", (width,)))
+
+
+def embedding(g, w, _, x):
+    return {"y": g.embed(w["embedding"], x, norm=LayerNorm(w["gain"], w["shift"], 1e-5))}
+
+
+def token_shift(g, w, s, x):
+    a, b = g.norm_shift_mix(x, w["gain"], w["shift"], 1e-5, w["mix"], s["previous"])
+    r, k = g.linears([a, b], [w["receptance"], w["key"]])
+    return {"k": k, "y": g.linear(r, w["output"], add=x)}
+
+
+def queries_and_keys(g, w, _, x):
+    q, k = g.linears([x, x], [w["q"], w["k"]], norm=Rms(w["gain"], 1e-6))
+    return {"q": q, "k": k}
+
+
+def two_products(g, w, _, x):
+    norm = Rms(w["gain"], 1e-6)
+    return {"a": g.linear(x, w["a"], norm=norm), "b": g.linear(x, w["b"], norm=norm)}
+
+
+def loras(g, w, s, x):
+    r, k, v = g.linears([x] * 3, [w["receptance"], w["key"], w["value"]])
+    lows = g.linears([x] * 4, [w[f"{name}1"] for name in LORA])
+    made = g.linears(lows, [w[f"{name}2"] for name in LORA], then=list(LORA.values()))
+    mixed = Mixed(r=r, k=k, v=v, v_first=x, **dict(zip(LORA, made, strict=True)))
+    return {"y": g.time_mix(mixed, w["vectors"], 64e-5, s["wkv"])}
+
+
+def mixture(g, w, _, x):
+    routing = g.route(x, w["router"], 2, normalise=True)
+    return {"y": g.expert_sum(g.expert_glu(x, w["gate"], w["up"], routing, "silu"), w["down"], routing)}
+
+
+def three_formats(g, w, _, x):
+    q, k, v = g.linears([x] * 3, [w["q"], w["k"], w["v"]])
+    return {"q": q, "k": k, "v": v}
+
+
+def readers_of_integers(g, w, _, x):
+    return {"a": g.linear(x, w["a"]), "b": g.linear(x, w["b"])}
+
+
+def shift_and_key(g, w, s, x):
+    [a] = g.norm_shift_mix(x, w["gain"], w["shift"], 1e-5, w["mix"], s["previous"])
+    return {"y": g.linear(a, w["key"])}
+
+
+def two_halves(g, w, s, x):
+    [a] = g.norm_shift_mix(x, w["gain"], w["shift"], 1e-5, w["mix"], s["previous"])
+    y = g.linear(g.linear(a, w["value"]), w["output"], add=x)
+    [b] = g.norm_shift_mix(y, w["gain"], w["shift"], 1e-5, w["mix"], s["next"])
+    return {"z": g.linear(g.linear(b, w["key"]), w["output"], add=y)}
+
+
+SHIFT = vectors("gain", "shift")
+SQUARE = ("F16", (D, D))
+PACKED = ("Q8_0", (D, D))
+PREVIOUS = (State("previous", (D,)),)
+EXPERTS = {
+    **vectors("gain"),
+    "router": ("F32", (4, D)),
+    **dict.fromkeys(("gate", "up", "down"), ("F16", (4, D, D))),
+}
+
+
+def integers(_: Capabilities) -> GemmConfig:
+    return gemm_int8(32, 8, 32, 16, activations="int16")
+
+
+EXAMPLES = {
+    "norm_into_embedding": Example(embedding, {**SHIFT, "embedding": ("F32", (32, D))}, rows=4, decode=False, ids=True),
+    "token_shift_into_products": Example(
+        token_shift,
+        {**SHIFT, "mix": ("F32", (2, D)), "receptance": SQUARE, "key": SQUARE, "output": SQUARE},
+        states=PREVIOUS,
+        config=lambda _: gemv(32, 8, 2, 1, subgroup_width=8),
+    ),
+    "norm_into_products": Example(queries_and_keys, {**vectors("gain"), "q": SQUARE, "k": SQUARE}),
+    "share_norms": Example(
+        two_products,
+        {**vectors("gain"), "a": SQUARE, "b": SQUARE},
+        70,
+        decode=False,
+        config=lambda _: TILE,
+        exact=True,
+    ),
+    "lora_into_time_mix": Example(
+        loras,
+        {
+            **vectors("gain"),
+            "vectors": ("F32", (5, D)),
+            **dict.fromkeys(("receptance", "key", "value"), SQUARE),
+            **{f"{name}1": ("F16", (32, D)) for name in LORA},
+            **{f"{name}2": ("F16", (D, 32)) for name in LORA},
+        },
+        rows=4,
+        states=(State("wkv", (1, D, D)),),
+    ),
+    "route_into_experts": Example(mixture, EXPERTS),
+    "sort_once": Example(mixture, EXPERTS, 32, change={"experts": ((MANY, expert_gemv(32, 8, 2, 4)),)}, exact=True),
+    "merge_gemms": Example(
+        three_formats, {**vectors("gain"), "q": SQUARE, "k": SQUARE, "v": ("F32", (D, D))}, exact=True
+    ),
+    "choose_kernels": Example(two_products, {**vectors("gain"), "a": SQUARE, "b": PACKED}, 20, False, config=integers),
+    "quantise_once": Example(
+        readers_of_integers,
+        {**vectors("gain"), "a": PACKED, "b": PACKED},
+        20,
+        decode=False,
+        config=integers,
+        exact=True,
+    ),
+    "quantise_in_producer": Example(
+        shift_and_key,
+        {**SHIFT, "mix": ("F32", (1, D)), "key": PACKED},
+        20,
+        decode=False,
+        states=PREVIOUS,
+        config=integers,
+    ),
+    "row_statistics": Example(
+        two_halves,
+        {**SHIFT, "mix": ("F32", (1, D)), "key": PACKED, "value": PACKED, "output": PACKED},
+        states=(*PREVIOUS, State("next", (D,))),
+        config=lambda _: gemv_int(16, 8, 2, subgroup_width=8, max_workgroups=MANY),
+    ),
+}

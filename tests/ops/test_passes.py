@@ -1,0 +1,171 @@
+"""Every pass: its docstring shows what it does, results are the same without it, and it can be left out."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gpu.plan import Slice
+from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
+from rwkv_gpu.gpu.weights import BY_NAME, DeviceWeight, Weights, align, as_shard, layout, upload_together
+from rwkv_gpu.measure.trials import Stored
+from rwkv_gpu.ops import passes
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.graph import Graph
+from rwkv_gpu.ops.memory import Scratch
+from rwkv_gpu.ops.passes import NAMES, PASSES, REQUIRED
+from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.vocabulary import Weight
+from tests.ops.pass_examples import EXAMPLES, Example
+
+SLOTS = 40
+# Norms by parts and rows as integers of two bytes round otherwise; of the largest result.
+TOLERANCE = 2e-3
+
+
+def says(example: Example, recorder: Recorder) -> dict:
+    """The example said to a recorder."""
+    weights = {name: Weight(name, shape) for name, (_, shape) in example.weights.items()}
+    x = example.x()
+    value = recorder.input("x", x.dtype, x.shape)
+    return example.says(recorder, weights, {state.name: state for state in example.states}, value)
+
+
+def traced(example: Example) -> Recorder:
+    """The example as an H200 would record it; nothing is allocated."""
+    device = VirtualDevice(LIMITS["h200"])
+    weights = laid_together(device, example)
+    tuning = example.tuning(device.capabilities)
+    recorder = Recorder(device, weights, example.rows, Scratch(device), tuning, single=example.decode)
+    recorder.graph.outputs = tuple(says(example, recorder).values())
+    return recorder
+
+
+def laid_together(device: VirtualDevice, example: Example) -> Weights:
+    """As `upload_together` does it: weights of one format share a buffer."""
+    weights, buffers, ends = Weights(device), {}, Counter()
+    for name, (kind, shape) in example.weights.items():
+        fmt, rows = BY_NAME[kind], int(np.prod(shape[:-1]))
+        where = layout(fmt, rows, shape[-1])
+        buffer = buffers.setdefault(kind, device.buffer(1 << 20, kind))
+        weights.add(name, DeviceWeight(fmt, shape, (as_shard(buffer, ends[kind], fmt, 0, rows, where),)))
+        ends[kind] += align(where.nbytes)
+    return weights
+
+
+def shown(about: str) -> dict[str, str]:
+    """The graphs of a docstring, before and after."""
+    blocks = re.findall(r"^    (before|after)\n((?:        .*\n)+)", about, re.MULTILINE)
+    return {when: re.sub(r"^        ", "", text, flags=re.MULTILINE) for when, text in blocks}
+
+
+def graphs(name: str) -> tuple[Graph, dict[str, str], int]:
+    """The graph of the example before a pass and after it, and how often it fired."""
+    recorder = traced(EXAMPLES[name])
+    graph, target = recorder.graph, recorder.target
+    at = NAMES.index(name)
+    for one in PASSES[:at]:
+        one.run(graph, target)
+    before = graph.text()
+    fired = PASSES[at].run(graph, target)
+    return graph, {"before": before, "after": graph.text()}, fired
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_docstring_of_a_pass_shows_what_it_does(name):
+    _, texts, fired = graphs(name)
+    assert fired > 0
+    assert texts["before"] != texts["after"]
+    assert shown(getattr(passes, name).__doc__) == texts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pass_fires_once_on_what_it_has_rewritten(name):
+    graph, texts, _ = graphs(name)
+    recorder = traced(EXAMPLES[name])
+    PASSES[NAMES.index(name)].run(graph, recorder.target)
+    assert graph.text() == texts["after"]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in REQUIRED])
+def test_results_are_the_same_with_a_pass_and_without(fast_device, name):
+    example = EXAMPLES[name]
+    if not fast_device.capabilities.subgroup:
+        pytest.skip("this device has no subgroups")
+    stored = {
+        n: Stored.random(BY_NAME[fmt], *(shape if len(shape) > 1 else (1, *shape)), seed=i)
+        for i, (n, (fmt, shape)) in enumerate(example.weights.items())
+    }
+    tensors = {n: (one.format, one.raw, example.weights[n][1]) for n, one in stored.items()}
+    tuning, found, dispatches = example.tuning(fast_device.capabilities), [], []
+    for without in ((), (name,)):
+        plan, got, states, fired = run(fast_device, example, tensors, tuning, without)
+        assert fired.get(name, 0) > 0 or without, f"{name} has not fired"
+        assert name not in fired or not without
+        found.append({**got, **states})
+        dispatches.append(len(plan.dispatches))
+    assert dispatches[0] < dispatches[1] or name == "row_statistics"
+    values = {n: one.values.reshape(example.weights[n][1]) for n, one in stored.items()}
+    want = on_cpu(example, values)
+    for n in want:
+        scale = max(1.0, np.abs(want[n]).max())
+        assert np.abs(found[0][n] - want[n]).max() < TOLERANCE * scale, n
+        off = np.abs(found[0][n] - found[1][n]).max()
+        assert off == 0 if example.exact else off < TOLERANCE * scale, n
+
+
+def batch_of(example: Example) -> Batch:
+    rows = [(slot, 3, [0]) for slot in range(example.rows)] if example.decode else [(0, 3, [0] * example.rows)]
+    return Batch.of(rows)
+
+
+def slots(example: Example) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(3)
+    return {s.name: rng.standard_normal((SLOTS, *s.shape)).astype(np.float32) for s in example.states}
+
+
+def run(device, example, tensors, tuning, without):
+    """The plan without some passes, what it gives, the states after it, and how often each pass fired."""
+    scratch, before = Scratch(device), slots(example)
+    states = {name: device.upload(array, "state") for name, array in before.items()}
+    recorder = Recorder(
+        device, upload_together(device, tensors), example.rows, scratch, tuning,
+        {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in states.items()},
+        single=example.decode, without=without,
+    )  # fmt: skip
+    plan, batch = recorder.finish(says(example, recorder)), batch_of(example)
+    inputs = {"x": example.x(), **batch.arrays()}
+    for buffer in scratch.buffers:
+        device.write(buffer, np.full(buffer.nbytes // 4, 0xFFFFFFFF, np.uint32))
+    plan.run(example.rows, inputs, len(batch.segments), example.rows)
+    got = {name: plan.read(name, example.rows) for name in plan.outputs}
+    after = {
+        name: np.frombuffer(device.read(buffer), np.float32)[: before[name].size].reshape(before[name].shape)
+        for name, buffer in states.items()
+    }
+    return plan, got, after, recorder.fired
+
+
+def on_cpu(example: Example, values) -> dict[str, np.ndarray]:
+    """What the reference says, and the states after it."""
+    weights = {name: Weight(name, shape) for name, (_, shape) in example.weights.items()}
+    states = slots(example)
+    reference = Reference(values, states, batch_of(example))
+    return {**example.says(reference, weights, {s.name: s for s in example.states}, example.x()), **states}
+
+
+def test_a_pass_that_is_not_there_is_refused_with_the_names_of_those_that_are():
+    recorder = traced(EXAMPLES["share_norms"])
+    recorder.without = ("fuse_all",)
+    with pytest.raises(BadInput, match="there is no pass 'fuse_all'; known: norm_into_embedding, "):
+        recorder.dispatches([])
+
+
+def test_the_pass_that_gives_kernels_cannot_be_left_out():
+    recorder = traced(EXAMPLES["share_norms"])
+    recorder.without = REQUIRED
+    with pytest.raises(BadInput, match="cannot be left out"):
+        recorder.dispatches([])

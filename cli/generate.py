@@ -58,7 +58,7 @@ def command(
     text = input_text(prompt, path, "--prompt")
     settings = {**GREEDY, **chosen(ctx, options)}
     screen = Screen()
-    with load_model(model, screen, sequences=1, warm=True, **loading) as llm:
+    with load_model(model, screen, sequences=1, **loading) as llm:
         if echo and not as_json:
             click.echo(text, nl=False)
         done = _generated(llm, text, settings, screen, chat=(system, template) if chat else None, shown=not as_json)

@@ -42,7 +42,14 @@ SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
 MINUS_ONE = {"max_tokens": int(SPANS["max_tokens"].high), "seed": None}  # what -1 means, where it is no value
 MIROSTAT_TAU = 5.0  # of `--mirostat 2` alone, as in llama.cpp
 
-NOT_OURS = ("model", "user", "metadata", "store")  # of OpenAI's API, and of no effect in a batch
+NOT_OURS = (
+    "model",
+    "user",
+    "metadata",
+    "store",
+    "stream",
+    "stream_options",
+)  # of OpenAI's API, and of no effect in a batch
 
 FORMS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "schema": (("-j", "--json-schema"), "JSON|FILE", "Constrain the answer to a JSON schema; `json` is any JSON."),
@@ -173,6 +180,10 @@ def line_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for name, value in settings_of(values).items():
         if name in NOT_OURS:
+            continue
+        if name == "n":  # OpenAI's: how many answers
+            if value != 1:
+                raise BadInput(f"n is {value!r}; a line of a batch has one answer, repeat the line for more")
             continue
         field = named(name)
         if field in settings:

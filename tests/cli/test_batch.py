@@ -192,12 +192,17 @@ def test_settings_of_a_line_have_the_names_of_the_command_line_and_of_openai(tmp
     message = [{"role": "user", "content": "hello"}]
     form = {"type": "json_schema", "json_schema": {"schema": {"type": "boolean"}}}
     twice = {"prompt": "a", "max_tokens": 3, "n_predict": 4}
-    source.write_text(lines({"messages": message, "response_format": form}, twice, {"prompt": "a", "seed": -1}))
+    several = [{"prompt": "a", "n": 2}, {"prompt": "a", "n": 1, "stream": True}]
+    source.write_text(
+        lines({"messages": message, "response_format": form}, twice, {"prompt": "a", "seed": -1}, *several)
+    )
     target.unlink()
     run(source, target)
     got = results(target)
     assert json.loads(got[1]["text"]) in (True, False)
     assert "given twice" in got[2]["error"]
+    assert "one answer" in got[4]["error"]
+    assert "text" in got[5]
     assert got[3]["new_tokens"] == 6
 
 

@@ -1,14 +1,15 @@
-"""Markdown as it streams: lines and words are styled when they come, and what is written is never taken back."""
+"""Markdown while it is generated: words are styled as they come, and what is written is never taken back."""
 
 import re
 from collections.abc import Callable
 from itertools import groupby
 
+from .highlight import Highlighter
 from .inline import Inline
 from .tables import table
 from .wrap import Wrap
 
-# What a line may still become: held until a character decides.
+# What a line may still become: it waits until a character decides.
 UNDECIDED = re.compile(r"\s*(#{0,6} *|[-*_+ ]*|\d{0,3}([.)] *)?|>?|`{0,3}|~{0,3})")
 FENCE = re.compile(r"\s*(```|~~~)")
 HEADING = re.compile(r"\s{0,3}(#{1,6}) +")
@@ -26,6 +27,7 @@ class Markdown:
         self._inline = Inline(self._wrap.feed)
         self._line: str | None = ""  # the beginning of a line whose kind is open; None within a line
         self._fence = ""  # the mark that a block of code began with
+        self._code: Highlighter | None = None  # of that block, if it names its language
         self._rows: list[str] = []  # of a table
 
     def feed(self, text: str) -> None:
@@ -56,7 +58,7 @@ class Markdown:
             return
         self._line += text
         if self._fence:
-            if not _may_become(self._line, self._fence):
+            if self._code is None and not _may_become(self._line, self._fence):
                 self._wrap.verbatim(self._line, "code")
                 self._line = None
         elif self._line.startswith("|"):
@@ -69,7 +71,7 @@ class Markdown:
         self._end_table()
         self._line = None
         if self._fence:
-            self._wrap.verbatim(line, "code")
+            self._show_code(line)
         elif heading := HEADING.match(line):
             self._inline.base = "heading"
             self._inline.feed(line[heading.end() :])
@@ -94,7 +96,8 @@ class Markdown:
             self._rows.append(line)
         elif line is not None and (fence := FENCE.match(line)):
             self._end_table()
-            self._fence = fence[1]
+            self._fence, language = fence[1], line[fence.end() :].strip()
+            self._code = Highlighter.of(language.split()[0].strip("{.}") if language else "")
             self._wrap.verbatim(line + "\n", "mark")
         elif line and RULE.fullmatch(line):
             self._end_table()
@@ -108,10 +111,16 @@ class Markdown:
 
     def _end_code_line(self, line: str | None) -> None:
         if line is not None and line.strip() == self._fence:
-            self._fence = ""
+            self._fence, self._code = "", None
             self._wrap.verbatim(line + "\n", "mark")
         else:
-            self._wrap.verbatim((line or "") + "\n", "code")
+            self._show_code(line or "")
+            self._wrap.verbatim("\n", "code")
+
+    def _show_code(self, line: str) -> None:
+        """A line of code; with colours, where its language is known."""
+        for text, style in [(line, "code")] if self._code is None else self._code.line(line):
+            self._wrap.verbatim(text, style)
 
     def _end_table(self) -> None:
         rows, self._rows = self._rows, []

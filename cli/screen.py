@@ -1,4 +1,4 @@
-"""Where a chat is seen: answers on standard output, all else on standard error; styled where that is a terminal."""
+"""The output of a chat: answers on standard output, all else on standard error; styled if that is a terminal."""
 
 import sys
 from typing import Protocol
@@ -15,14 +15,23 @@ STYLES = {
     "": "",
     "bold": "bold",
     "italic": "italic",
-    "bold italic": "bold italic",
+    "strike": "strike",
+    "link": "underline",
     "code": "cyan",
+    "source": "",
+    "keyword": "magenta",
+    "string": "green",
+    "number": "yellow",
+    "comment": "dim italic",
+    "name": "blue",
+    "builtin": "cyan",
+    "deleted": "red",
     "heading": "bold underline",
     "mark": "dim",
     "quote": "italic",
     "thought": "dim italic",
 }
-# What a terminal would obey: a model's words must not move the cursor or change the title.
+# Control characters: the text of a model must not move the cursor or change the title.
 CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) != "\n"} | {ord("\t"): "    "}
 
 
@@ -34,7 +43,7 @@ class Terminal(Console):
 
 
 class View(Protocol):
-    """What an answer is shown by, event by event."""
+    """Shows one answer, event by event."""
 
     def feed(self, event: Event) -> None:
         """Shows some more."""
@@ -44,7 +53,7 @@ class View(Protocol):
 
 
 class Screen:
-    """Standard output and standard error, each as fancy as what it leads to."""
+    """Standard output and standard error, each styled if it is a terminal."""
 
     def __init__(self, *, color: bool = True) -> None:
         plain = None if color else True  # None: as the environment has it
@@ -61,16 +70,16 @@ class Screen:
         return Fancy(self.out) if self.fancy else Plain()
 
     def note(self, text: str, style: str = "dim") -> None:
-        """A line about the chat, not of it."""
+        """A line about the chat, on standard error."""
         self.err.print(Text(text, style), soft_wrap=not self.err.is_terminal)
 
     def error(self, text: object) -> None:
-        """What went wrong, in a line."""
+        """An error, in one line."""
         self.note(f"rwkv-gpu: {text}", "red")
 
 
 class Plain:
-    """Text as it comes. Thoughts go to standard error, so that what is piped is the answer alone."""
+    """Text as it comes. Reasoning goes to standard error: standard output has the answer alone."""
 
     def __init__(self) -> None:
         self._thinking = False
@@ -92,7 +101,7 @@ class Plain:
 
 
 class Fancy:
-    """Markdown made readable, thoughts dimmed."""
+    """Markdown with styles, and reasoning dimmed."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
@@ -129,4 +138,4 @@ class Fancy:
 
     def _write(self, text: str, style: str) -> None:
         if text:
-            self._out.print(Text(text, STYLES[style]), end="", soft_wrap=True)
+            self._out.print(Text(text, " ".join(STYLES[name] for name in style.split())), end="", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Words on lines: text that comes in pieces, broken between words at a terminal's width and never taken back."""
+"""Line breaking for text that comes in pieces: between words, at the width of the terminal, never taken back."""
 
 from collections.abc import Callable, Iterator
 

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rwkv_gpu import Event
+from rwkv_gpu.cli import highlight
 from rwkv_gpu.cli.markdown import Markdown
 from rwkv_gpu.cli.screen import STYLES, Fancy
 
@@ -15,6 +16,7 @@ SAMPLE = """\
 # A heading with `code`
 
 Some **bold words** and *italic* and ***both***, a line that must be broken between its words, since it is long.
+A [link](https://a.b/c_(d) "title"), ![image](x.png), <https://e.f>, ~~gone **and** bold~~, [no link] (x), a < b, wow!
 2 * 3 * 4 = 24, 2**3 is 8, snake_case and __init__ stay, `a * b * c` too. An \\*escaped\\* star.
 
 - first item with **bold** and a text that is long enough to be wrapped onto a second line
@@ -66,8 +68,8 @@ def test_the_cuts_of_a_stream_do_not_show(cuts, width):
     assert shown(SAMPLE, cuts, width) == shown(SAMPLE, width=width)
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.text("ab*_`#|->~\\ \n1.漢👍", max_size=60), st.lists(st.integers(0, 60), max_size=60))
+@settings(max_examples=150, deadline=None)
+@given(st.text('ab*_`#|->~\\ \n1.漢👍[]()!<:/h"', max_size=60), st.lists(st.integers(0, 60), max_size=60))
 def test_any_text_at_all_can_be_cut_anywhere(text, cuts):
     cuts = [min(cut, len(text)) for cut in cuts]
     assert shown(text, cuts, 10) == shown(text, width=10)
@@ -126,4 +128,59 @@ def test_a_model_cannot_drive_the_terminal():
 
 
 def test_every_style_that_is_written_is_known():
-    assert {style for _, style in shown(SAMPLE)} <= STYLES.keys()
+    assert {name for _, style in shown(SAMPLE) for name in style.split()} <= STYLES.keys()
+    assert set(highlight.STYLES.values()) <= STYLES.keys()
+
+
+def test_a_link_shows_its_text_and_where_it_leads():
+    assert plain("[here](https://a.b/c_(d)) and <https://e.f>!") == "here (https://a.b/c_(d)) and https://e.f!"
+    assert styled("a [b c](x.md) **[d](y)**", "link") == "b c"
+    assert styled("a [b c](x.md) **[d](y)**", "bold link") == "d"
+    assert plain("[https://a.b](https://a.b)") == "https://a.b"
+    assert plain("see [below](#there)") == "see below"
+    for text in (
+        "[1] and [2]",
+        "a[i](not a link",
+        "x < y > z",
+        "array[0](",
+        "[a](b c)",
+        "what! [",
+        "<http",
+        "\\[a](b)",
+    ):
+        assert plain(text).replace("\\", "") == text.replace("\\", "")
+
+
+def test_what_is_struck_out_is_struck_out():
+    assert styled("~~one two~~ three", "strike") == "one two"
+    assert styled("**a ~~b~~ c**", "bold strike") == "b"
+    for text in ("a ~ b", "~/folder", "~~~ x", "5~~6"):
+        assert plain(text) == text
+
+
+CODE = '''```python
+@cached
+def f(x):  # why
+    """Two
+    lines."""
+    return len("a") + 1
+```
+'''
+
+
+def test_code_has_the_colours_of_its_language_and_stays_as_it_is():
+    assert plain(CODE) == CODE
+    assert styled(CODE, "keyword") == "def return"
+    assert styled(CODE, "string") == '"""Two lines.""" "a"'
+    assert styled(CODE, "comment") == "# why"
+    assert styled(CODE, "number") == "1"
+    assert styled(CODE, "builtin") == "len"
+    assert "keyword" not in {style for _, style in shown(CODE.replace("python", "nonesuch"))}
+    assert {style for _, style in shown("```\nreturn 1\n```\n")} == {"mark", "code"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(["python", "c", "html", "diff", "bash", "nope"]), st.text("a{}\"'#/*<>-+= \n1", max_size=80))
+def test_no_language_loses_or_adds_a_character(language, code):
+    text = f"```{language}\n{code}\n```\n"
+    assert plain(text) == text

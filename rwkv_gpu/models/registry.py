@@ -3,12 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rwkv_gpu.errors import UnsupportedModel
-
-from ..gguf.cursor import shown
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
 from . import ernie4_5, llama, qwen2, qwen3, qwen3moe, rwkv7
+from .unsupported import refusal
 
 
 class Model(Protocol):
@@ -55,5 +53,5 @@ def load_model(file: GGUFFile) -> Model:
     """The model that a file describes."""
     name = file.str("general.architecture")
     if name not in MODELS:
-        raise UnsupportedModel(f"{file.path}: architecture {shown(name)} is not supported; known: {', '.join(MODELS)}")
+        raise refusal(file, name, list(MODELS))
     return MODELS[name](file)

@@ -1,0 +1,76 @@
+"""Architectures that llama.cpp knows and we do not: what each needs that is not there yet."""
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.cursor import shown
+from ..gguf.file import GGUFFile
+
+AFTER = "norms after each branch"
+GELU = "a GELU-gated feed-forward"
+FUSED = "q, k and v, and gate and up, in one tensor"
+SHARED = "a shared expert"
+SIGMOID = "a sigmoid router with a selection bias"
+DELTA = "the gated delta net"
+MAMBA1, MAMBA2 = "Mamba's selective scan", "Mamba-2's state-space recurrence"
+LATENT = "latent attention (MLA)"
+SCALES = "scales of embeddings, branches and logits"
+BOTH_WINDOWS = "layers with and without a window"
+
+MISSING: dict[str, tuple[str, ...]] = {
+    "arwkv7": ("RWKV-7's time mix with RMS norms and a gated feed-forward",),
+    "bailingmoe2": (SIGMOID, SHARED, FUSED),
+    "cohere2": ("attention and feed-forward in parallel", "layer norms without bias", BOTH_WINDOWS),
+    "deepseek2": (LATENT, SHARED, "dense layers before those with experts"),
+    "ernie4_5-moe": (SHARED, "dense layers before those with experts"),
+    "exaone4": (AFTER, BOTH_WINDOWS),
+    "falcon-h1": (MAMBA2, "attention and recurrence in parallel"),
+    "gemma": (GELU, "a scale of the embedding"),
+    "gemma2": (AFTER, GELU, "capped attention scores and logits", BOTH_WINDOWS),
+    "gemma3": (AFTER, GELU, "two bases of rotary positions", BOTH_WINDOWS),
+    "gemma3n": (GELU, "embeddings by layer", "layers that share keys and values"),
+    "gemma4": (AFTER, GELU, "heads of two sizes", "layers that share keys and values", "embeddings by layer"),
+    "glm4": (AFTER, FUSED),
+    "glm4moe": (SIGMOID, SHARED, "dense layers before those with experts"),
+    "gpt-oss": ("attention sinks", "biases of experts", "a clamped SwiGLU", BOTH_WINDOWS),
+    "gpt2": ("learned positions", "layer norms in attention blocks"),
+    "granite": (SCALES,),
+    "granitehybrid": (MAMBA2, SCALES, SHARED),
+    "granitemoe": (SCALES,),
+    "hunyuan-dense": ("head norms after the rotation",),
+    "jamba": (MAMBA1,),
+    "kimi-linear": (DELTA, LATENT),
+    "lfm2": ("gated short convolutions",),
+    "lfm2moe": ("gated short convolutions", SIGMOID),
+    "llama4": ("chunked attention", "layers without rotary positions", SHARED),
+    "mamba": (MAMBA1,),
+    "mamba2": (MAMBA2,),
+    "minimax-m2": (SIGMOID, "head norms over the whole width"),
+    "mistral3": ("queries scaled by their position",),
+    "muse-glimmer": ("gated attention", BOTH_WINDOWS, "capped logits"),
+    "nemotron_h": (MAMBA2, "a feed-forward of squared ReLU"),
+    "nemotron_h_moe": (MAMBA2, SIGMOID, "experts of squared ReLU"),
+    "olmo2": (AFTER, "head norms over the whole width"),
+    "phi2": ("layer norms in attention blocks", "attention and feed-forward in parallel"),
+    "phi3": (FUSED, "long and short rotary factors"),
+    "qwen2moe": (SHARED,),
+    "qwen35": (DELTA, "gated attention"),
+    "qwen35moe": (DELTA, "gated attention", SHARED),
+    "qwen3next": (DELTA, "gated attention", SHARED),
+    "rwkv6": ("RWKV-6's time mix",),
+    "rwkv6qwen2": ("RWKV-6's time mix with grouped keys",),
+    "seed_oss": ("its names of norms",),
+    "smollm3": ("layers without rotary positions",),
+    "starcoder2": ("layer norms in attention blocks", "a feed-forward of GELU"),
+} | dict.fromkeys(
+    ("bert", "clip", "jina-bert-v2", "modern-bert", "nomic-bert", "t5", "t5encoder"),
+    ("an encoder, and this program generates text",),
+)  # fmt: skip
+
+
+def refusal(file: GGUFFile, name: str, known: list[str]) -> UnsupportedModel:
+    """The error for a file of an architecture that is not one of the known."""
+    parts = MISSING.get(name)
+    why = f"it needs {', '.join(parts)}" if parts else "it is not known here"
+    return UnsupportedModel(
+        f"{file.path}: architecture {shown(name)} is not supported: {why}; supported are {', '.join(known)}"
+    )

@@ -1,0 +1,32 @@
+"""A file of an architecture that is not supported is refused with what it would need, and with those that are."""
+
+import pytest
+
+from rwkv_gpu.errors import UnsupportedModel
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.models.registry import MODELS, load_model
+from rwkv_gpu.models.unsupported import MISSING
+from tests.gguf.writer import gguf, text_key, written
+
+
+def refused(arch: str, tmp_path) -> str:
+    path = written(tmp_path, gguf([text_key("general.architecture", arch)]))
+    with GGUFFile.open(path) as file, pytest.raises(UnsupportedModel) as caught:
+        load_model(file)
+    return str(caught.value).removeprefix(f"{path}: ")
+
+
+def test_no_architecture_is_both_supported_and_missing_something():
+    assert not MODELS.keys() & MISSING.keys()
+
+
+@pytest.mark.parametrize("arch", MISSING)
+def test_the_refusal_says_what_is_missing_and_what_is_supported(arch, tmp_path):
+    message = refused(arch, tmp_path)
+    assert message.startswith(f"architecture '{arch}' is not supported: it needs {MISSING[arch][0]}")
+    assert message.endswith(f"supported are {', '.join(MODELS)}")
+    assert message.isprintable() and len(message) < 300
+
+
+def test_an_architecture_that_nobody_knows_is_said_to_be_that(tmp_path):
+    assert "'martian' is not supported: it is not known here; supported are" in refused("martian", tmp_path)

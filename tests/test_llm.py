@@ -113,7 +113,9 @@ def test_a_load_that_is_refused_names_the_value(tmp_path):
     with pytest.raises(NoAdapter, match="no such gpu"):
         rwkv_gpu.load(path, device="no such gpu")
     unknown = written(tmp_path, gguf([text_key("general.architecture", "abacus")]))
-    with pytest.raises(rwkv_gpu.UnsupportedModel, match="architecture 'abacus' is not supported: .*; supported are .*rwkv7"):
+    with pytest.raises(
+        rwkv_gpu.UnsupportedModel, match="architecture 'abacus' is not supported: .*; supported are .*rwkv7"
+    ):
         rwkv_gpu.load(unknown, device="cpu")
 
 

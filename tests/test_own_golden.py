@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.models.registry import MODELS
 from tests.gguf.writer import F32, U32, number_key, text_key, with_keys, written
-from tests.golden.record import QUIET, SCALED
+from tests.golden.record import LONG, QUIET, SCALED
 from tests.golden_files import OWN
 
 RMS = 2e-5  # float32 sums in another order, over logits of deviation 2.5
+LONG_RMS = 3e-4  # llama.cpp turns positions by float32 angles
+MARGIN = 0.02  # between the two likeliest tokens: below it a device that rounds may choose the other
 F16_RMS = 2e-3  # keys and values are rounded to float16
-RECORDED = sorted(path.stem for path in OWN.glob("tiny-*.npz"))
+RECORDED = sorted(path.stem for path in OWN.glob("tiny-*.gguf"))
 
 
 def rms(x: np.ndarray) -> float:
@@ -30,6 +34,43 @@ def test_logits_equal_those_of_llama_cpp(opening, name, rounding):
         with rwkv_gpu.load(OWN / f"{name}.gguf", kv=kv, context=64, **opening) as llm:
             for chunk in (40, 7, 1):
                 assert rms(llm.logits(ids, chunk_size=chunk) - record["exact_logits"]) < bound + rounding
+
+
+def test_every_format_is_in_a_model_with_a_record():
+    formats = set()
+    for name in ("mixed-llama", *RECORDED):
+        with GGUFFile.open(OWN / f"{name}.gguf") as file:
+            formats |= {tensor.format.name for tensor in file.tensors.values()}
+    assert formats == {fmt.name for fmt in FORMATS.values()}
+
+
+def test_a_model_of_all_other_formats_equals_llama_cpp(adapter, rounding):
+    record = np.load(OWN / "mixed-llama.npz")
+    for device in ("cpu", str(adapter.index)):
+        with rwkv_gpu.load(OWN / "mixed-llama.gguf", kv="f32", context=64, device=device) as llm:
+            for chunk in (48, 1):
+                got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
+                assert rms(got - record["exact_logits"]) < RMS + rounding
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_the_greedy_continuation_is_that_of_llama_cpp(opening, name):
+    record = np.load(OWN / f"tiny-{name}.npz")
+    close = np.flatnonzero(record["exact_margin"] < MARGIN)
+    count = min(24, int(close[0]) if close.size else 24)
+    assert count > 4
+    with rwkv_gpu.load(OWN / f"tiny-{name}.gguf", kv="f32", context=128, **opening) as llm:
+        said = llm.generate(record["tokens"].tolist(), max_tokens=count, temperature=0)
+    assert list(said.tokens) == record["exact_greedy"][: len(said.tokens)].tolist()
+    assert len(said.tokens) == count or said.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name, rounding):
+    record = np.load(OWN / f"tiny-{name}.long.npz")
+    with rwkv_gpu.load(OWN / f"tiny-{name}.gguf", kv="f32", context=1024, **opening) as llm:
+        got = llm.logits(record["tokens"].tolist())[record["rows"]]
+    assert rms(got - record["exact_logits"]) < LONG_RMS + rounding
 
 
 @pytest.mark.parametrize("name", QUIET)
@@ -55,7 +96,8 @@ def keys_of(arch: str, values: dict[str, int | float | str]) -> list[bytes]:
 def test_scaled_positions_equal_those_of_llama_cpp(opening, name, tmp_path):
     arch, keys = SCALED[name]
     plain, record = np.load(OWN / f"tiny-{arch}.npz"), np.load(OWN / f"scaled-{name}.npz")
-    assert rms(plain["exact_logits"] - record["exact_logits"]) > 0.1, "the scaling would not be seen"
+    unscaled = plain["exact_logits"][: len(record["tokens"])]
+    assert rms(unscaled - record["exact_logits"]) > 0.1, "the scaling would not be seen"
     path = written(tmp_path, with_keys((OWN / f"tiny-{arch}.gguf").read_bytes(), keys_of(arch, keys)))
     with rwkv_gpu.load(path, kv="f32", context=64, **opening) as llm:
         assert rms(llm.logits(record["tokens"].tolist()) - record["exact_logits"]) < RMS

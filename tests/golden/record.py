@@ -1,6 +1,6 @@
 """Makes the golden models of this folder and records llama.cpp's logits for them, once.
 
-    pip install 'rwkv-gpu[peer]' && python -m tests.golden.record [ARCHITECTURE, NAME OF A SCALING or QUIET MODEL ...]
+    pip install 'rwkv-gpu[peer]' && python -m tests.golden.record [ARCHITECTURE, NAME OF A SCALING or OTHER MODEL ...]
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
@@ -10,6 +10,7 @@ and computes in float32 must give.
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -21,7 +22,9 @@ from tests.gguf.blocks import mild_rows
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 HERE = Path(__file__).resolve().parent
-TOKENS, QUIET_TOKENS = 40, 16
+TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS = 48, 16, 64, 1000
+LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for side in (-1, 0)), LONG_TOKENS - 1]
+LONG = ("rwkv7", "llama")  # of which a thousand tokens are recorded, too
 Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values and the format to keep them in
 Keys = dict[str, int | float | str]
 
@@ -145,6 +148,26 @@ MODELS = {
     "ernie4_5": lambda: transformer(6),
 }
 
+# A model of the formats that the others do not have, one a matrix; its head is its embedding.
+MIXED_FORMATS = {
+    "token_embd": "Q2_K", "attn_q": "IQ4_XS", "attn_k": "BF16", "attn_v": "Q3_K", "attn_output": "Q5_K",
+    "ffn_gate": "IQ4_NL", "ffn_up": "MXFP4", "ffn_down": "TQ2_0",
+}  # fmt: skip
+
+
+def mixed(seed: int) -> tuple[Tensors, Keys]:
+    """One layer of Llama's, 256 wide."""
+    values, keys = transformer(seed, Sizes(256, 256, 64, "Q8_0", "Q8_0"))
+    kept = {name: tensor for name, tensor in values.items() if "blk.1." not in name and name != "output.weight"}
+    for name, (array, _) in kept.items():
+        short = name.removeprefix("blk.0.").removesuffix(".weight")
+        if short in MIXED_FORMATS:
+            kept[name] = array, MIXED_FORMATS[short]
+    embedding, kind = kept["token_embd.weight"]
+    kept["token_embd.weight"] = 0.08 * embedding, kind  # else logits are ten times as large as elsewhere
+    return kept, keys | {"block_count": 1}
+
+
 # Models whose norms read rows so small that their eps decides: about 1e-3 where a file says 2e-6, and so on.
 SMALL = Sizes(64, 96, 16, "Q8_0", "Q8_0")
 FEW_EXPERTS = Sizes(64, 32, 16, "Q8_0", "Q8_0")
@@ -174,6 +197,8 @@ QUIET = {
     "quiet-qwen3moe": lambda: quiet(transformer(14, FEW_EXPERTS, norms=True, experts=4), ROWS | HEADS),
 }
 
+OTHERS = QUIET | {"mixed-llama": lambda: mixed(15)}
+
 # Models of these with positions that are scaled: only what is said of them is kept, since only keys differ.
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 256}
 SCALED: dict[str, tuple[str, Keys]] = {
@@ -184,11 +209,14 @@ SCALED: dict[str, tuple[str, Keys]] = {
 
 
 def blocks(values: np.ndarray, kind: str, seed: int) -> np.ndarray:
-    """The values in a format, as bytes of rows; K-quants, which gguf cannot write, as random blocks."""
+    """The values in a format, as bytes of rows; of formats that gguf cannot write, random blocks of such a size."""
     fmt = BY_NAME[kind]
     rows, width = int(np.prod(values.shape[:-1])), values.shape[-1]
-    if kind.endswith("_K"):
+    if kind in ("Q4_K", "Q6_K"):
         return mild_rows(fmt, rows, width, seed, size=0.1 / {"Q4_K": 15 * 32, "Q6_K": 32 * 64}[kind])
+    if kind.endswith("_K") or kind in ("IQ4_NL", "IQ4_XS", "MXFP4", "TQ2_0"):
+        size = 0.01 * values.std() / dequantise_rows(fmt, mild_rows(fmt, rows, width, seed, size=0.01)).std()
+        return mild_rows(fmt, rows, width, seed, size=float(size))
     return gguf.quants.quantize(values.reshape(rows, width), Type[kind]).view(np.uint8).reshape(rows, -1)
 
 
@@ -231,8 +259,8 @@ def record(name: str) -> None:
     """The model, its twin in float32, and what llama.cpp says of the twin; where positions are scaled, that alone."""
     import llama_cpp
 
-    arch, scaling = SCALED.get(name, (name.removeprefix("quiet-"), {}))
-    values, keys = QUIET[name]() if name in QUIET else MODELS[arch]()
+    arch, scaling = SCALED.get(name, (name.rpartition("-")[2], {}))
+    values, keys = OTHERS[name]() if name in OTHERS else MODELS[arch]()
     keys |= scaling
     kept, plain = {}, {}
     for seed, (tensor, (array, kind)) in enumerate(values.items()):
@@ -245,19 +273,42 @@ def record(name: str) -> None:
         plain[tensor] = np.ascontiguousarray(decoded, np.float32), "F32"
     twin = HERE / f"{name}.f32.gguf"
     write(twin, arch, keys, plain)
-    stem = f"scaled-{name}" if name in SCALED else name if name in QUIET else f"tiny-{name}"
+    stem = f"scaled-{name}" if name in SCALED else name if name in OTHERS else f"tiny-{name}"
     if name not in SCALED:
         write(HERE / f"{stem}.gguf", arch, keys, kept)
     count = QUIET_TOKENS if name in QUIET else TOKENS
     tokens = np.random.default_rng(5).integers(3, 260, count)
-    model = llama_cpp.Llama(str(twin), n_ctx=64, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
-    model.eval(tokens.tolist())
-    logits = np.array(model.scores[:count], np.float32)
-    np.savez_compressed(HERE / f"{stem}.npz", tokens=tokens, exact_logits=logits)
+    model = llama_cpp.Llama(str(twin), n_ctx=1024, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
+    answers = {"tokens": tokens, "exact_logits": said(model, tokens)}
+    if name in MODELS:
+        answers |= greedy(model)
+    np.savez_compressed(HERE / f"{stem}.npz", **answers)
+    if name in LONG:
+        tokens = np.random.default_rng(6).integers(3, 260, LONG_TOKENS)
+        logits = said(model, tokens)[LONG_ROWS]
+        np.savez_compressed(HERE / f"{stem}.long.npz", tokens=tokens, rows=np.array(LONG_ROWS), exact_logits=logits)
     twin.unlink()
-    print(f"{stem}.npz: logits of deviation {logits.std():.2f}")
+    print(f"{stem}.npz: logits of deviation {answers['exact_logits'].std():.2f}")
+
+
+def said(model: Any, tokens: np.ndarray) -> np.ndarray:
+    """The logits of every position."""
+    model.reset()
+    model.eval(tokens.tolist())
+    return np.array(model.scores[: len(tokens)], np.float32)
+
+
+def greedy(model: Any) -> dict[str, np.ndarray]:
+    """How the text goes on with the likeliest token each time, and how far ahead of the second it was."""
+    tokens, margins = [], []
+    for _ in range(GREEDY_TOKENS):
+        second, first = np.partition(np.array(model.scores[model.n_tokens - 1], np.float32), -2)[-2:]
+        tokens.append(int(np.argmax(model.scores[model.n_tokens - 1])))
+        margins.append(first - second)
+        model.eval(tokens[-1:])
+    return {"exact_greedy": np.array(tokens), "exact_margin": np.array(margins, np.float32)}
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1:] or (*MODELS, *SCALED, *QUIET):
+    for each in sys.argv[1:] or (*MODELS, *SCALED, *OTHERS):
         record(each)

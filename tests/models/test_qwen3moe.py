@@ -18,7 +18,8 @@ from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.reference import Reference
 from tests.golden_files import golden
 
-GOLDEN = ("qwen3moe-small-Q4_K_M.gguf", "qwen3moe-small-Q5_K_M.gguf")
+OWN = "tiny-qwen3moe.gguf"
+GOLDEN = (OWN, "qwen3moe-small-Q4_K_M.gguf", "qwen3moe-small-Q5_K_M.gguf")
 
 # Logits of a standard deviation near 2.5; float32 sums in another order differ by 2e-6 in a layer or two.
 RMS = 3e-5
@@ -86,7 +87,7 @@ def test_near_ties_of_the_router_leave_enough_rows_to_compare(name, monkeypatch)
 
 
 def test_no_near_tie_is_in_the_long_record(monkeypatch):
-    path = golden(GOLDEN[0])
+    path = golden(GOLDEN[1])
     assert certain(path, recorded(path, ".long")["tokens"], monkeypatch) == 1000
 
 
@@ -112,7 +113,7 @@ def test_the_gpu_equals_llama_cpp_however_it_is_fed(device, name, monkeypatch, r
 
 def test_batched_with_others_equals_alone(device):
     """Prefill of one sequence beside decode of another, on the GPU; each alone in numpy."""
-    path = golden(GOLDEN[1])
+    path = golden(OWN)
     first, second = recorded(path)["tokens"][:24], recorded(path)["tokens"][24:40]
     gpu = on_gpu(path, device, context=64, slots=2)
     steps = [
@@ -127,7 +128,7 @@ def test_batched_with_others_equals_alone(device):
 
 @pytest.mark.parametrize("where", ["numpy", "gpu"])
 def test_both_equal_llama_cpp_over_1000_tokens(fast_device, where):
-    path = golden(GOLDEN[0])
+    path = golden(GOLDEN[1])
     answers = recorded(path, ".long")
     runner = on_cpu(path, 256) if where == "numpy" else on_gpu(path, fast_device, 256)
     logits = feed(runner, answers["tokens"], [256] * 3 + [232])
@@ -136,7 +137,7 @@ def test_both_equal_llama_cpp_over_1000_tokens(fast_device, where):
 
 def test_experts_in_several_shards_say_the_same(fast_device, monkeypatch):
     """A binding holds 5 of the 8 experts, so gate and up are apart too."""
-    path = golden(GOLDEN[0])
+    path = golden(OWN)
     answers = recorded(path)
     small = replace(fast_device.capabilities, max_binding=200_000)
     monkeypatch.setattr(fast_device, "capabilities", small)
@@ -168,7 +169,7 @@ def test_experts_in_several_shards_say_the_same(fast_device, monkeypatch):
 def test_dispatches_of_a_mixture(fast_device, rows, kernels):
     each = expert_gemv(64, 64, 4, 1)
     tuning = replace(default_tuning(fast_device.capabilities), experts=((1, each), (MANY, EXPERT_TILE)))
-    runner = on_gpu(golden(GOLDEN[0]), fast_device, tuning=tuning)
+    runner = on_gpu(golden(GOLDEN[1]), fast_device, tuning=tuning)
     batch = runner.prepare(Batch.of([(0, 0, [1] * rows)]))
     names = [d.name for d in runner.plan_for(batch).dispatches if d.name.startswith("blk.0/")]
     found = [name.split()[-1].split("/")[-1].split(".")[0] for name in names[-len(kernels) :]]

@@ -21,6 +21,7 @@ from pathlib import Path
 import click
 
 import rwkv_gpu
+from rwkv_gpu.cli.commands import COMMANDS
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,13 +31,12 @@ GRACE = 6.0
 LONGEST = 4.0  # seconds of a command in which moments lie
 ENDLESS = "1000000"
 LINES = 12  # of the batch
-# What to run by command; {gpu}, {folder} and {text} are filled in.
-COMMANDS: dict[str, list[str]] = {
+# The arguments of commands that need some; {gpu}, {folder} and {text} are filled in.
+ARGUMENTS: dict[str, list[str]] = {
     "batch": ["{folder}/in.jsonl", "{folder}/out.jsonl", "-n", "64", "--device", "cpu"],
     "bench": ["-p", "64", "-n", "64", "-r", "9", "--device", "cpu"],
     "chat": ["--session", "{folder}/a.chat", "-n", ENDLESS, "--device", "cpu", "go on"],
     "completion": ["bash"],
-    "devices": [],
     "doctor": ["--op", "softmax", "--device", "{gpu}"],
     "download": ["owner/name", "--to", "{folder}"],
     "embed": ["-f", "{text}", "--device", "cpu"],
@@ -70,7 +70,7 @@ class Run:
     @classmethod
     def start(cls, name: str, fields: dict[str, str]) -> "Run":
         """Starts a command, and waits until it can catch signals."""
-        arguments = [part.format(**fields) for part in COMMANDS[name]]
+        arguments = [part.format(**fields) for part in ARGUMENTS.get(name, [])]
         output = Path(fields["folder"]) / "out.jsonl"
         if name == "batch" and output.exists() and output.read_bytes().count(b"\n") == LINES:
             output.unlink()  # so that there is something to do

@@ -58,7 +58,7 @@ def command(
     """Chat with MODEL, or with the built-in model.
 
     With a QUESTION, or with text on standard input, print the answer and exit. In the chat, /help lists the commands.
-    The first argument is the model if it ends in .gguf, is `builtin` or is a path that exists.
+    The first argument is the model if it ends in .gguf, begins with hf.co/, is `builtin` or is a path that exists.
     """
     screen = Screen(color=not no_color)
     template = None if template is None else template_text(template)

@@ -26,8 +26,8 @@ from .texts import input_text, lines_of, read_text
 def command(model: str, arguments: tuple[str, ...], path: str | None, loading: dict[str, Any]) -> None:
     """Print the embedding of each TEXT as a line of JSON: the mean of its final hidden states, normalised.
 
-    Without TEXT, each line of standard input is a text. The first argument is the model if it ends in .gguf, is
-    `builtin` or is a path that exists.
+    Without TEXT, each line of standard input is a text. The first argument is the model if it ends in .gguf, begins
+    with hf.co/, is `builtin` or is a path that exists.
     """
     if arguments and path is not None:
         raise BadInput("give the texts as arguments or by --file, not both")

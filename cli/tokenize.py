@@ -36,8 +36,8 @@ def command(
 ) -> None:
     """Show the tokens of TEXT: the id of each, and its text or bytes.
 
-    Without TEXT, standard input is read. The first argument is the model if it ends in .gguf, is `builtin` or is a
-    path that exists.
+    Without TEXT, standard input is read. The first argument is the model if it ends in .gguf, begins with hf.co/, is
+    `builtin` or is a path that exists.
     """
     with GGUFFile.open(model) as file:
         tokenizer = load_tokenizer(file.metadata)

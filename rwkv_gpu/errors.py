@@ -1,11 +1,11 @@
-"""The exceptions a user can mend: one class per cause, each message names the cause and the remedy.
+"""The exceptions that a user can act on: one class per cause. Each message names the cause and the remedy.
 
 `RwkvGpuError.exit_code` is what the command line ends with: 2 for bad input, 3 for the device.
 """
 
 
 class RwkvGpuError(Exception):
-    """Anything this package refuses, in one line that says why and what to do."""
+    """Any error of this package: one line, with the reason and what to do."""
 
     exit_code = 2
 
@@ -15,11 +15,11 @@ class BadFile(RwkvGpuError):
 
 
 class UnsupportedModel(RwkvGpuError):
-    """A well-formed file whose architecture, tensor type or tokenizer is not known here."""
+    """A well-formed file whose architecture, tensor type or tokenizer is not supported."""
 
 
 class BadInput(RwkvGpuError):
-    """A value given by the caller that is out of range or of the wrong form."""
+    """An argument that is out of range or of the wrong type."""
 
 
 class ContextFull(RwkvGpuError):
@@ -39,7 +39,7 @@ class Closed(RwkvGpuError):
 
 
 class BadGrammar(RwkvGpuError):
-    """A JSON schema, a regular expression or a grammar that no answer can be held to."""
+    """A JSON schema, a regular expression or a grammar that is wrong, too large or too deep."""
 
 
 class MissingExtra(RwkvGpuError):
@@ -47,23 +47,23 @@ class MissingExtra(RwkvGpuError):
 
 
 class BadTemplate(RwkvGpuError):
-    """A chat template that is wrong, or that asks for more time or memory than a prompt can need."""
+    """A chat template that is wrong, or that takes too much time or memory."""
 
 
 class BadNumbers(RwkvGpuError):
-    """Logits that are no numbers: the model, its file or the device computed nonsense."""
+    """Logits that are NaN or infinite: the model file may be damaged, or the device at fault."""
 
     exit_code = 3
 
 
 class DeviceError(RwkvGpuError):
-    """Something about the GPU, its driver or what was asked of it."""
+    """An error of the GPU or its driver."""
 
     exit_code = 3
 
 
 class NoAdapter(DeviceError):
-    """No device answers to what was asked for."""
+    """There is no such device."""
 
 
 class UnsupportedDevice(DeviceError):
@@ -71,7 +71,7 @@ class UnsupportedDevice(DeviceError):
 
 
 class OutOfMemory(DeviceError):
-    """The device could not give the memory that was asked for."""
+    """The device has too little memory."""
 
 
 class DeviceLost(DeviceError):

@@ -74,7 +74,7 @@ _CHOSEN = struct.Struct("=IfI4x")  # token, log probability, reason
 
 
 class SampledRow(NamedTuple):
-    """What the sampling op says of a row."""
+    """The result of the sampling op for a row."""
 
     token: int
     logprob: float

@@ -1,4 +1,4 @@
-"""Which tensors of a file make up the parameters of a model, and in which format each is kept."""
+"""Which tensors of a file make up the parameters of a model, and the format of each."""
 
 from ..gguf.file import GGUFFile
 from ..gguf.formats import Format

@@ -33,7 +33,7 @@ class Sampled(NamedTuple):
 class Sampler:
     """Chooses a sequence's tokens: the same for the same params, seed, number of the choice and logits.
 
-    Tell it of every token by `accept`, those of the prompt too if the penalties shall look at them.
+    Call `accept` for every token, with those of the prompt if penalties and processors shall see them.
     """
 
     def __init__(self, params: SamplingParams, vocab_size: int) -> None:
@@ -58,7 +58,7 @@ class Sampler:
         self._truncations = [keep for active, keep in truncations if active]
 
     def accept(self, token: int) -> None:
-        """Takes note of a token that was said."""
+        """Records a token of the prompt or the answer."""
         if not 0 <= token < self.vocab_size:
             raise BadInput(f"token {token} is not in the vocabulary of {self.vocab_size:,}")
         if self.params.logits_processors:
@@ -69,7 +69,7 @@ class Sampler:
             self._history.add(token)
 
     def accept_all(self, tokens: Iterable[int]) -> None:
-        """Takes note of tokens, as of a prompt's."""
+        """Records tokens, such as those of a prompt."""
         for token in tokens:
             self.accept(token)
 
@@ -95,7 +95,7 @@ class Sampler:
         return self._report(logits, token)
 
     def _changed(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """The logits after bias and penalties; the same array where nothing asks for a change."""
+        """The logits after processors, bias and penalties; the same array if there are none."""
         processors = self.params.logits_processors
         if not len(self._biased) and self._counts is None and self._history is None and not processors:
             return logits
@@ -135,7 +135,7 @@ class Sampler:
         return int(tokens[draw(x, tokens, self.params.temperature, self.seed, self._number)])
 
     def _xtc(self, x: Logits) -> Places:
-        """XTC, as often as its probability says."""
+        """XTC, with its probability."""
         hit = toss(self.seed, self._number) < self.params.xtc_probability
         return xtc(x, self.params.xtc_threshold) if hit else np.arange(len(x))
 

@@ -1,4 +1,4 @@
-"""How to choose the next token: every setting, its range and what it means. Knows no logits."""
+"""The sampling settings: each with its range and meaning. Knows no logits."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -74,10 +74,10 @@ class SamplingParams:
     the draw.
     """
 
-    temperature: float = 1.0  # 0 takes the likeliest token
+    temperature: float = 1.0  # 0 is greedy
     top_k: int = 0  # 0 keeps all
     top_p: float = 1.0  # 1 keeps all
-    min_p: float = 0.0  # of the likeliest token's probability
+    min_p: float = 0.0  # relative to the probability of the most likely token
     typical_p: float = 1.0  # 1 keeps all
     repetition_penalty: float = 1.0  # seen tokens: logit / penalty, or · penalty below 0
     presence_penalty: float = 0.0  # seen tokens: logit - penalty
@@ -96,11 +96,11 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)  # -inf bans a token
     # Called on the host, before all else, with the token ids so far, [T], and the logits, [V]; each returns new logits.
     logits_processors: tuple[LogitsProcessor, ...] = ()
-    seed: int | None = None  # None is another one each time
+    seed: int | None = None  # None is a random one
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     stop_ids: frozenset[int] = frozenset()
-    logprobs: int = 0  # how many of the likeliest tokens to report beside the chosen one
+    logprobs: int = 0  # how many of the most likely tokens to report
 
     def __post_init__(self) -> None:
         for name, span in SPANS.items():
@@ -126,7 +126,7 @@ class SamplingParams:
 
     @property
     def penalises(self) -> bool:
-        """Whether what was said before changes a logit by the penalties."""
+        """Whether a penalty changes logits of earlier tokens."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     def check_vocabulary(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Chats in the shape of OpenAI's API: dicts that its clients understand, whole or in chunks. Knows no engine."""
+"""Chat completions in the shape of OpenAI's API: dicts, whole or in chunks. Knows no engine."""
 
 import itertools
 import time
@@ -15,9 +15,9 @@ from .completion import TALKING, Completion, Event, form, sampling, seeded
 from .validate import truth
 
 Json = dict[str, Any]
-# OpenAI's names for what SamplingParams calls otherwise.
+# OpenAI's names for fields of SamplingParams.
 RENAMED = {"max_completion_tokens": "max_tokens"}
-MOST = 128  # answers to one question, as OpenAI's API has it
+MOST = 128  # the most answers to a prompt, as in OpenAI's API
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class RequestFields:
     form: Form | None
     n: int
     logprobs: bool
-    usage: bool  # a last chunk that tells it
+    usage: bool  # whether a stream ends with a chunk of usage
     model: str | None
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> "RequestFields":
-        """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None is not given."""
+        """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None means left out."""
         rest = settings_of(given)
         n, usage, model = common_fields(rest)
         logprobs, top = rest.pop("logprobs", False), rest.pop("top_logprobs", 0)
@@ -92,7 +92,7 @@ class Reply:
         return self._chunk(index, {"role": "assistant", "content": ""}, None, [])
 
     def chunks(self, index: int, event: Event) -> Iterator[Json]:
-        """What an event adds; nothing where it shows nothing."""
+        """The chunks of an event; none if it has nothing to show."""
         name = "reasoning_content" if event.thinking else "content"
         if event.text or (self.fields.logprobs and event.token is not None):
             yield self._chunk(index, {name: event.text} if event.text else {}, None, [event])
@@ -127,12 +127,12 @@ class Reply:
     def _logprobs(self, events: Sequence[Event]) -> Json | None:
         if not self.fields.logprobs or not events:
             return None
-        told = [
+        content = [
             {**self._token(event.token, event.logprob), "top_logprobs": [self._token(*one) for one in event.top]}
             for event in events
             if event.token is not None
         ]
-        return {"content": told}
+        return {"content": content}
 
     def _token(self, token: int, logprob: float) -> Json:
         data = self.tokenizer.piece(token, special=True)
@@ -158,7 +158,7 @@ def in_turns(answers: Sequence[Iterator[Json]]) -> Iterator[Json]:
 
 
 def settings_of(given: Mapping[str, Any]) -> Json:
-    """Keyword arguments of OpenAI's API, by the names of `Settings`. None is as if it were not given."""
+    """Keyword arguments of OpenAI's API, by the names of `Settings`. None means left out."""
     rest = {RENAMED.get(name, name): value for name, value in given.items() if value is not None}
     if "logit_bias" in rest:
         rest["logit_bias"] = _biases(rest["logit_bias"])
@@ -174,7 +174,7 @@ def _biases(given: Any) -> Any:
 
 
 def _response_format(given: Any) -> Json:
-    """The settings that a response_format of OpenAI's comes to."""
+    """The settings for a response_format of OpenAI's API."""
     kind = given.get("type") if isinstance(given, Mapping) else None
     if given is None or kind == "text":
         return {}

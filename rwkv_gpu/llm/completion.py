@@ -1,4 +1,4 @@
-"""What a generation gives: its events one by one, and the whole with what it took; and its settings. Data only."""
+"""The results of a generation, its events and statistics; and the settings that callers give. Data only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,18 +13,18 @@ Reason = Literal["running", "stop", "length", "abort", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A token that was said, and text that became certain by it. What is held back comes later, without a token."""
+    """A generated token, and the text that it completes. Text that was held back comes later, without a token."""
 
     text: str
     token: int | None
     logprob: float
-    top: tuple[tuple[int, float], ...] = ()  # the likeliest tokens and their log probabilities, as `logprobs` asks for
-    thinking: bool = False  # whether the text is a thought, in a chat
+    top: tuple[tuple[int, float], ...] = ()  # the most likely tokens and their log probabilities, as many as `logprobs`
+    thinking: bool = False  # whether the text is reasoning, in a chat
 
 
 @dataclass(frozen=True)
 class Stats:
-    """What a generation took."""
+    """Counts and times of a generation."""
 
     prompt_tokens: int
     reused_tokens: int  # of the prompt, that were not computed again
@@ -34,12 +34,12 @@ class Stats:
 
     @property
     def prompt_rate(self) -> float:
-        """Prompt tokens that were computed, a second."""
+        """Prompt tokens computed per second."""
         return (self.prompt_tokens - self.reused_tokens) / self.prompt_seconds if self.prompt_seconds else 0.0
 
     @property
     def decode_rate(self) -> float:
-        """New tokens a second, the first of them apart: it comes with the prompt."""
+        """New tokens per second, without the first, which comes with the prompt."""
         return (self.new_tokens - 1) / self.decode_seconds if self.decode_seconds and self.new_tokens > 1 else 0.0
 
 
@@ -51,7 +51,7 @@ class Completion:
     tokens: tuple[int, ...]
     finish_reason: Reason  # stop, length or abort; running while more may come
     stats: Stats
-    reasoning: str = ""  # what it thought before, in a chat
+    reasoning: str = ""  # the reasoning before the answer, in a chat
 
     @property
     def truncated(self) -> bool:
@@ -64,7 +64,7 @@ class Completion:
 
 
 class Settings(TypedDict, total=False):
-    """How to answer, as keyword arguments: the fields of SamplingParams, and a form that answers must have."""
+    """Settings as keyword arguments: the fields of SamplingParams, and what constrains the answer."""
 
     temperature: float
     top_k: int
@@ -133,7 +133,7 @@ SAME = {("top_k", -1): 0, ("seed", -1): None, ("max_tokens", -1): ENDLESS, ("max
 
 
 def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by our names and values, whichever of the known ones they were given by."""
+    """Settings by our names and values, if they came by those of others."""
     own: dict[str, Any] = {}
     for name, value in settings.items():
         ours = ALIASES.get(name, name)
@@ -145,13 +145,13 @@ def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def form(settings: Mapping[str, Any]) -> Form | None:
-    """The form that answers must have, if one is given."""
+    """The schema, regular expression or grammar among the settings, if there is one."""
     settings = own_names(settings)
     return Form.of(**{name: settings[name] for name in FORMS if name in settings})
 
 
 def sampling(params: SamplingParams | None, defaults: Settings, settings: Mapping[str, Any]) -> SamplingParams:
-    """The given params, or else the defaults, with these settings changed. BadInput names a field that is wrong."""
+    """These params, or else the defaults, with the settings applied. BadInput names a field that is wrong."""
     settings = own_names(settings)
     if params is None:
         settings = {**own_names(defaults), **settings}

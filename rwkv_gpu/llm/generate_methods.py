@@ -83,7 +83,7 @@ class GenerateMethods(OpenModel):
         truncate: Truncate | None = None,
         **settings: Unpack[Settings],
     ) -> Generation:
-        """The same event by event. `on_prompt` is told how many tokens of the prompt were fed, and how many it has."""
+        """`generate` event by event. `on_prompt` gets the number of prompt tokens processed so far, and of all."""
         return self._start(Generation, prompt, params, settings, truncate, on_prompt)
 
     @overload
@@ -157,7 +157,7 @@ class GenerateMethods(OpenModel):
         truncate: Truncate | None = None,
         **settings: Unpack[Settings],
     ) -> list[Completion]:
-        """Continues many prompts, as many at a time as the model was loaded for. `progress`: how many are done."""
+        """Continues many prompts together. `progress` gets how many are done, and of how many."""
         if isinstance(prompts, str):
             raise BadInput("prompts is one text; give a list of them, or call generate")
         validate.called("progress", progress)

@@ -1,4 +1,4 @@
-"""A generation as its reader sees it: events to iterate over, in plain Python or in asyncio, and what came of it."""
+"""A generation as its reader sees it: events to iterate over, in plain Python or in asyncio, and the result."""
 
 import asyncio
 import threading
@@ -19,9 +19,9 @@ OnPrompt = Callable[[int, int], None]  # tokens of the prompt that were fed, and
 
 
 class Reading:
-    """What is common to both ways of reading: what was read so far, and how it ends.
+    """Both ways of reading have this: the events read so far, and how it ended.
 
-    What counts as said is what was read: where it is closed early, the rest is as if it had never been.
+    Where it is closed early, only what was read belongs to the answer; the rest is dropped.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Reading:
 
     @property
     def completion(self) -> Completion:
-        """What was read so far; all of it after the last event."""
+        """What was read so far; after the last event, the whole answer."""
         tokens = tuple(event.token for event in self.events if event.token is not None)
         text, thoughts = ("".join(e.text for e in self.events if e.thinking is thinking) for thinking in (False, True))
         return Completion(text, tokens, self._reason, self._answer.stats(len(tokens)), thoughts.strip())
@@ -72,7 +72,7 @@ class Reading:
             self.close()
 
     def _take(self, item: Item) -> Event | None:
-        """Takes note of an item; an event is given on."""
+        """Records an item; returns it if it is an event."""
         if self._answer.taken():
             self._driver.resume(self._answer)
         if isinstance(item, Event):
@@ -100,7 +100,7 @@ class Reading:
 
 
 class Generation(Reading):
-    """An answer on its way: iterate for its events, then look at `completion`. Leaving a `with` early cancels it."""
+    """A running answer: iterate over its events, then look at `completion`. Leaving a `with` early cancels it."""
 
     def __init__(self, driver: Driver, request: Request, reader: Reader, **more: Any) -> None:
         self._items: SimpleQueue[Item] = SimpleQueue()

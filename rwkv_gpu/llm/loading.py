@@ -1,4 +1,4 @@
-"""From a GGUF file to a model that can be asked: reads, checks and wires up what is needed."""
+"""Opens a GGUF file: reads and checks it, chooses a device, and puts the parts of a model together."""
 
 import inspect
 import math

@@ -1,4 +1,4 @@
-"""What a model makes of a text that is given, not said: logits, log probabilities, perplexity, embeddings.
+"""Scores and embeddings of texts: logits, log probabilities, perplexity, embeddings.
 
 Each is a generator for the driver: a step of the model, then others have theirs, and at the end the result.
 """

@@ -67,7 +67,8 @@ class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
 
         def start(prompt: ChatPrompt) -> Generation:
             request = self.chat_format.request(prompt, params, shape)
-            return self._read(Generation, request, self.chat_format.reader(prompt, params, shape))
+            reader = self.chat_format.reader(prompt, params, shape)
+            return self._read(Generation, request, reader, most_unread=None)
 
         return wait_all(start, prompts, self.info.sequences, progress)
 

@@ -80,7 +80,7 @@ class OpenModel:
         return f"<LLM {info.name!r}: {info.architecture}, {info.parameters:,} parameters, {info.format}, {state}>"
 
     def close(self) -> None:
-        """Gives back all memory. Whoever waits for an answer gets `Closed`."""
+        """Frees all memory. Whoever waits for an answer gets `Closed`."""
         self._finalizer.detach()
         self._driver.close()
         self._grammar_pool.close()
@@ -88,7 +88,7 @@ class OpenModel:
     # ------------------------------------------------------------ tokens
 
     def tokenize(self, text: str | bytes, *, special: bool = False, parse: bool = False) -> list[int]:
-        """Token ids of a text; `special` adds what the file says stands at the ends, `parse` reads special tokens."""
+        """Token ids of a text. `special` adds BOS and EOS as the file asks; `parse` matches special tokens in it."""
         return self.tokenizer.encode(validate.text("text", text), special=special, parse=parse)
 
     def detokenize(self, ids: Sequence[int]) -> str:
@@ -99,11 +99,11 @@ class OpenModel:
 
     @cached_property
     def chat_format(self) -> ChatFormat:
-        """How the model's own template has it talked to."""
+        """The chat format of the model's own template."""
         return self._format(ChatTemplate.from_metadata(self._metadata))
 
     def chat_format_of(self, template: str | ChatTemplate | None) -> ChatFormat:
-        """The same by another template: a built-in one by its name, or the jinja2 source of one."""
+        """The chat format of another template: a built-in one by its name, or jinja2 source."""
         if template is None:
             return self.chat_format
         if isinstance(template, str):
@@ -129,7 +129,7 @@ class OpenModel:
 
     @cached_property
     def _grammars(self) -> Grammars:
-        """What makes a grammar of a form."""
+        """Compiles schemas, regular expressions and grammars."""
         return Grammars(self.tokenizer, self.vocab_size, pool=self._grammar_pool)
 
     def _format(self, template: ChatTemplate) -> ChatFormat:
@@ -137,7 +137,7 @@ class OpenModel:
         return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool)
 
     def _read(self, reading: type[R], request: Request, reader: Reader, **more: Any) -> R:
-        """Has the engine answer; what is read keeps the model open."""
+        """Starts a request. What reads it keeps the model open."""
         return reading(self._driver, request, reader, owner=self, **more)
 
     def _tokens(self, prompt: Prompt, name: str) -> list[int]:

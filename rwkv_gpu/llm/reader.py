@@ -1,4 +1,4 @@
-"""Tokens of an answer in, pieces of text out: whole characters, thoughts apart from the rest, up to a stop string."""
+"""Tokens of an answer in, text out: whole characters, reasoning apart from the answer, up to a stop string."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from ..text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Ends:
-    """Where the text of an answer ends: strings that nobody sees, in the answer and in the thoughts before it."""
+    """Strings that end an answer and are never shown: in the answer, and in the reasoning before it."""
 
     answer: Sequence[str]
     thoughts: Sequence[str] = ()
 
 
 class Reader:
-    """One answer as text. `thinking` tells thoughts apart, and takes the space at the start of the answer away.
+    """One answer as text. `thinking` separates reasoning, and removes white space at the start of the answer.
 
-    `closing` are tokens with a text that is no part of an answer which they end, such as RWKV's "\\n\\n".
+    `closing` are tokens that end an answer and have a text that is not part of it, such as RWKV's "\\n\\n".
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Reader:
         self._text = tokenizer.stream(continues=True)
         self._thinking = thinking
         self._stops = {False: StopStrings(ends.answer), True: StopStrings(ends.thoughts)}
-        self.thinking = thinking is not None and thinking.inside  # whether what comes now is a thought
+        self.thinking = thinking is not None and thinking.inside  # whether what comes now is reasoning
         self._blank = thinking is not None  # nothing but space was seen yet in this part
 
     @property
@@ -38,11 +38,11 @@ class Reader:
         return self._stops[False].stopped or self._stops[True].stopped
 
     def feed(self, token: int, last: bool = False) -> list[Part]:
-        """The text that is certain by now; none where a stop string was met before, or by a last token that closes."""
+        """The text that this token completes: none after a stop string, and none of a last token that closes."""
         return [] if last and token in self._closing else self._take(self._text.feed(token))
 
     def flush(self) -> list[Part]:
-        """What was held back, at the end of the answer."""
+        """The text that was held back, at the end of the answer."""
         parts = self._take(self._text.flush())
         if self._thinking is not None:
             for part in self._thinking.flush():
@@ -56,7 +56,7 @@ class Reader:
         return [shown for part in split for shown in self._show(part)]
 
     def _show(self, part: Part) -> list[Part]:
-        """What the stop strings let through."""
+        """The text that contains no part of a stop string."""
         left: list[Part] = []
         if part.thinking != self.thinking:
             left = self._leave()
@@ -67,7 +67,7 @@ class Reader:
         return left + self._trimmed(text)
 
     def _leave(self) -> list[Part]:
-        """What the stop strings held back of the part that ends."""
+        """The text that was held back of the part that ends."""
         return [] if self.stopped is not None else self._trimmed(self._stops[self.thinking].flush())
 
     def _trimmed(self, text: str) -> list[Part]:

@@ -26,14 +26,14 @@ class TextFields:
     n: int
     echo: bool  # the prompt's text comes before the answer's
     logprobs: bool
-    usage: bool  # a last chunk that tells it
+    usage: bool  # whether a stream ends with a chunk of usage
     model: str | None
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> "TextFields":
-        """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None is not given."""
+        """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None means left out."""
         rest = settings_of(given)
-        n, tells, model = common_fields(rest)
+        n, in_stream, model = common_fields(rest)
         echo, logprobs = bool(truth("echo", rest.pop("echo", None))), "logprobs" in rest
         best_of = rest.pop("best_of", n)
         if best_of != n:
@@ -41,7 +41,7 @@ class TextFields:
         if rest.pop("suffix", None):
             raise BadInput("suffix is given; models here continue a text, and cannot fill in what comes before another")
         params = sampling(None, DEFAULTS, rest)
-        return cls(params, form(rest), n, echo, logprobs, tells, model)
+        return cls(params, form(rest), n, echo, logprobs, in_stream, model)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class TextReply:
             yield self._chunk(index, self._echo(index), [], None)
 
     def chunks(self, index: int, event: Event) -> Iterator[Json]:
-        """What an event adds; nothing where it shows nothing."""
+        """The chunks of an event; none if it has nothing to show."""
         if event.text or (self.fields.logprobs and event.token is not None):
             yield self._chunk(index, event.text, [event], None)
 

@@ -15,7 +15,7 @@ WINDOW = Span(2, 1 << 40, whole=True, optional=True)
 
 
 def token_ids(name: str, value: Any) -> list[int]:
-    """Token ids, of which nothing is known yet but that they are whole numbers."""
+    """A list of whole numbers; whether the vocabulary has them is checked later."""
     ids = several(name, value, "token ids")
     for token in ids:
         if isinstance(token, bool) or not isinstance(token, Integral):
@@ -24,7 +24,7 @@ def token_ids(name: str, value: Any) -> list[int]:
 
 
 def several(name: str, value: Any, what: str) -> list[Any]:
-    """What a list holds; a text or a mapping is none."""
+    """The items of a list; a text or a mapping is not a list."""
     if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise BadInput(f"{name} is {_shown(value)}; it must be a list of {what}")
     return list(value)
@@ -38,14 +38,14 @@ def text(name: str, value: Any) -> str | bytes:
 
 
 def number(name: str, value: int | None, span: Span) -> int | None:
-    """A number of a span."""
+    """A number within a span."""
     if value not in span:
         raise BadInput(f"{name} is {value!r}; it must be {span}")
     return value
 
 
 def truth(name: str, value: Any) -> bool | None:
-    """True, False, or None where nothing is said."""
+    """True, False or None."""
     if not (value is None or isinstance(value, bool)):
         raise BadInput(f"{name} is {value!r}; it must be True, False or None")
     return value
@@ -59,13 +59,13 @@ def one_of(name: str, value: C | None, *known: C) -> C | None:
 
 
 def called(name: str, value: Callable[..., object] | None) -> None:
-    """Refuses what cannot be called."""
+    """Refuses what is not a function."""
     if not (value is None or callable(value)):
         raise BadInput(f"{name} is {value!r}; it must be a function of two numbers: done, and all")
 
 
 def path(name: str, value: Any) -> Path:
-    """Where a file lies."""
+    """A path."""
     if not isinstance(value, str | os.PathLike):
         raise BadInput(f"{name} is {_shown(value)}; it must be the name of a file")
     return Path(value)

@@ -1,4 +1,4 @@
-"""What running a template may cost: sizes of values, work and time. Knows Python's plain values, not templates."""
+"""Limits on running a template: sizes of values, work and time. Knows Python's plain values, not templates."""
 
 import sys
 import time
@@ -9,15 +9,15 @@ STEP = 64  # bytes that a step counts as, and an entry of a list
 
 
 class Exceeded(Exception):
-    """A template asks for more than its limits give."""
+    """A template exceeds its limits."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a template may go. What it is given, in bytes, raises the first two."""
+    """What a template may use. The size of its input, in bytes, raises the first two."""
 
-    value: int = 1 << 20  # bytes of one value, and of the whole output; 4 more for each byte given
-    work: int = 1 << 26  # bytes made in all, a step counting as 64; 64 more for each byte given
+    value: int = 1 << 20  # bytes of one value, and of the whole output; plus 4 for each byte of input
+    work: int = 1 << 26  # bytes made in all, a step counting as 64; plus 64 for each byte of input
     seconds: float = 5.0
     source: int = 1 << 16  # characters of the template itself
     depth: int = 64  # of values inside each other, and of calls
@@ -43,7 +43,7 @@ class Budget:
         self.calls = 0
 
     def spend(self, amount: int = STEP) -> None:
-        """Takes so many bytes of work off what is left, and looks at the clock."""
+        """Counts so many bytes of work, and checks the time."""
         self.left -= amount
         if self.left < 0:
             raise Exceeded("does more work than a prompt can need")
@@ -51,7 +51,7 @@ class Budget:
             raise Exceeded(f"runs for longer than {self._limits.seconds:g} seconds")
 
     def allow(self, size: int) -> None:
-        """Refuses to make a value of that many bytes if that is too large."""
+        """Refuses a value of so many bytes if that is too large."""
         if size > self._largest:
             raise Exceeded(f"makes a value of more than {self._largest:,} bytes")
 
@@ -62,7 +62,7 @@ class Budget:
         self.spend(STEP * (1 + entries) if entries else weight)
 
     def weigh(self, value: object) -> tuple[int, int]:
-        """The bytes of a value as text or in memory, whichever is more or less known, and how deep it nests."""
+        """The bytes of a value, as text or in memory, and how deep it nests."""
         if isinstance(value, str):
             weight, depth = sys.getsizeof(value), 0
         elif isinstance(value, int):

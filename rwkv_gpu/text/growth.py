@@ -1,7 +1,7 @@
-"""How large the result of an operation can become, told before it is done: for what can turn a little into a lot.
+"""Bounds on the size of an operation's result, computed before it runs: for operations that make a lot of a little.
 
-What takes far longer than its size tells is paid for here as well.
-Each row takes the operation's own arguments, the text it works on first. A row must never say too little.
+Operations that take far longer than their size suggests are charged for here, too.
+Each function takes the operation's own arguments, its text first. A bound must never be too small.
 """
 
 import json
@@ -61,7 +61,7 @@ def joined(budget: Budget, items: Any, d: Any = "", attribute: Any = None) -> in
 
 
 def widened(_: Budget, value: Any, *given: Any, **named: Any) -> int:
-    """As much more as the largest number says: center, zfill, batch, slice."""
+    """The largest number bounds the growth: center, zfill, batch, slice."""
     entries = 1 if isinstance(value, str) else STEP
     widest = max((number for number in (*given, *named.values()) if isinstance(number, int)), default=80)
     return sys.getsizeof(value) + 4 * entries * widest
@@ -150,7 +150,7 @@ METHODS: Mapping[str, Size] = {
 
 
 def product(budget: Budget, left: Any, right: Any) -> int:
-    """A sequence as often as a number says; integers have their own limit."""
+    """A sequence times a number; integers have their own limit."""
     if isinstance(left, int) and isinstance(right, int):
         return 0
     if isinstance(left, int):
@@ -160,7 +160,7 @@ def product(budget: Budget, left: Any, right: Any) -> int:
 
 
 def power(_: Budget, left: Any, right: Any) -> int:
-    """Integers have as many bits as both together say."""
+    """The bits of the result of a power."""
     if isinstance(left, int) and isinstance(right, int) and abs(right) * max(1, left.bit_length()) > STEP * STEP:
         raise Exceeded("raises to too high a power")
     return 0

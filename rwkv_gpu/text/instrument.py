@@ -18,7 +18,7 @@ STATEMENTS = (nodes.Import, nodes.FromImport, nodes.Include, nodes.Extends, node
 
 
 class Generation(Extension):
-    """`{% generation %}`, with which training marks what the assistant said: here its body and nothing more."""
+    """`{% generation %}`, which marks assistant messages for training: here it is its body only."""
 
     tags = {"generation"}  # noqa: RUF012  jinja2 wants a set
 

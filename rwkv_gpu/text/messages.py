@@ -11,7 +11,7 @@ DEPTH = 32
 
 
 def plain(value: object, where: str, depth: int = DEPTH) -> Any:
-    """A copy of `value` in dicts, lists, strings, numbers, truths and None. BadInput says where it cannot be."""
+    """A copy of `value` in JSON's own types. BadInput says where that cannot be."""
     if value is None or isinstance(value, bool):
         return value
     for kind in (str, int, float):

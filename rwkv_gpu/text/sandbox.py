@@ -56,7 +56,7 @@ ATTRIBUTES: dict[type, frozenset[str]] = {
 
 
 class Refused(Exception):
-    """What a template says by raise_exception."""
+    """A template called raise_exception."""
 
 
 class Notes(Namespace):

@@ -99,6 +99,6 @@ class StopStrings:
         return seen[:cut], False
 
     def flush(self) -> str:
-        """What was held back, at the end of the text."""
+        """The text that was held back, at its end."""
         rest, self._held, self._state = self._held, "", 0
         return rest

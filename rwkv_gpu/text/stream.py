@@ -1,6 +1,6 @@
 """Pieces of text put together as they come: whole characters only, spaces cleaned as the tokenizer wants it.
 
-Knows bytes, not vocabularies: the caller says how an id becomes bytes.
+Knows bytes, not vocabularies: the caller passes a function from a token id to bytes.
 """
 
 import codecs

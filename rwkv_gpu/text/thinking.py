@@ -1,4 +1,4 @@
-"""What a model thinks and what it answers, told apart in a stream by the marks around the thoughts."""
+"""Separates reasoning from the answer in a stream of text, by the marks around it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ class Part:
 
 
 def opens_thinking(prompt: str, opening: str = "<think>") -> bool:
-    """Whether a prompt has opened the thoughts, so that what comes next is inside them."""
+    """Whether a prompt ends with the opening mark, so that reasoning comes next."""
     return prompt.rstrip().endswith(opening)
 
 
 class Thinking:
     """Splits text at `<think>` and `</think>`. The marks, and line ends right after them, are in neither part.
 
-    `prompt` is what came before: some templates have opened the thoughts already, some have closed them.
+    `prompt` is what came before: some templates open the reasoning, some close it.
     """
 
     def __init__(self, prompt: str = "", *, opening: str = "<think>", closing: str = "</think>") -> None:
@@ -34,7 +34,7 @@ class Thinking:
         return [part for part in self._split(self._held + text) if part.text]
 
     def flush(self) -> list[Part]:
-        """What was held back, at the end of the text."""
+        """The text that was held back, at its end."""
         rest, self._held = self._held, ""
         return [Part(rest, self.inside)] if rest else []
 

@@ -7,6 +7,7 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput, Closed
 from rwkv_gpu.llm.batches import AHEAD
+from rwkv_gpu.llm.completion import ENDLESS, GREEDY, sampling
 from tests.golden_files import OWN
 
 PROMPTS = ["The sea", [5, 6, 7], "A hill"]
@@ -90,9 +91,8 @@ def test_names_of_others_mean_the_same(llm):
             == llm.generate("The sea", **settings, **{ours: value}).tokens
         )
     assert llm.generate("The sea", top_k=-1, **DRAWN).tokens == llm.generate("The sea", **DRAWN).tokens
-    asked = llm.stream("The sea", max_tokens=-1, seed=-1, temperature=1.0)
-    assert sum(1 for _, event in zip(range(300), asked, strict=False)) == 300
-    asked.close()
+    endless = sampling(None, GREEDY, {"max_tokens": -1, "seed": -1})
+    assert endless.max_tokens == ENDLESS and endless.seed is None
 
 
 def test_logits_processors_choose_what_is_generated(llm):

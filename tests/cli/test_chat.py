@@ -1,5 +1,7 @@
 """`rwkv-gpu chat` with a model: through a pipe, with a session, and what it refuses."""
 
+import hashlib
+import os
 import subprocess
 import sys
 import time
@@ -84,6 +86,52 @@ def test_a_session_of_another_model_is_refused_and_left_alone(tmp_path):
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["nodir/a.chat", ".", "/proc/a.chat", "a" * 300, "pipe"])
+def test_what_cannot_be_saved_is_told_before_the_model_is_loaded(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    result = run("no-such-model.gguf", "--session", name)
+    assert result.exit_code == 2
+    assert "give another file" in result.stderr or "cannot be read" in result.stderr or "no-such" in result.stderr
+    assert ("no-such-model" in result.stderr) == (name == "pipe")
+    assert result.stderr.count("\n") == 1
+
+
+def test_options_apply_to_a_session_that_exists(tmp_path):
+    path = tmp_path / "my.chat"
+    run(MODEL, "--session", path, "--template", "chatml", stdin="one")
+    run(MODEL, "--session", path, "--template", "zephyr", "--system", "Be brief.", "--top-k", "7", stdin="two")
+    with rwkv_gpu.load(MODEL, device="cpu") as llm:
+        chat = llm.load_chat(path)
+        assert chat.template.source == llm.chat(template="zephyr").template.source
+        assert chat.system == "Be brief."
+        assert chat.settings["top_k"] == 7
+        assert [m["content"] for m in chat.messages if m["role"] == "user"] == ["one", "two"]
+
+
+@pytest.mark.parametrize("option", ["--think", "--no-think"])
+def test_a_model_without_a_thinking_mode_says_so_and_answers_as_ever(option):
+    plain, asked = run(MODEL), run(MODEL, option)
+    assert asked.stdout == plain.stdout
+    assert "this model has no thinking mode" in asked.stderr
+    assert asked.exit_code == 0
+    thinking = run(MODEL, option, "--template", "rwkv-g1")
+    assert "no thinking mode" not in thinking.stderr
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run(MODEL, "--session=~/my.chat").exit_code == 0
+    assert (tmp_path / "my.chat").exists()
+
+
+def test_the_digest_of_the_model_is_kept_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RWKV_GPU_CACHE", str(tmp_path / "cache"))
+    run(MODEL, "--session", tmp_path / "my.chat")
+    [entry] = (tmp_path / "cache" / "digests").iterdir()
+    assert hashlib.sha256(MODEL.read_bytes()).hexdigest() in entry.read_text()
 
 
 def test_a_reader_who_goes_away_is_not_spoken_of():

@@ -326,6 +326,37 @@ def test_what_is_typed_while_an_answer_comes_is_the_next_message(chat):
     chat.wait("2: you said typed ahead")
 
 
+def test_default_gives_the_setting_of_the_chat_back(chat):
+    chat.type("/set temperature 0.1")
+    chat.wait("temperature 0.1")
+    chat.type("/set temperature default")
+    chat.wait("temperature 0.8")
+    chat.type("/set seed 7")
+    chat.wait("seed 7")
+    chat.type("/set seed none")
+    chat.wait("seed random")
+
+
+def test_a_full_context_is_told_with_what_can_be_done(tmp_path):
+    model = OWN / "tiny-llama.gguf"
+    options = "--device cpu --temperature 0 --template chatml --context 128"
+    chat = Terminal(f"{PYTHON} -m rwkv_gpu.cli.main chat {model} {options}", tmp_path, width=100, height=50)
+    try:
+        chat.wait("/help lists commands")
+        chat.type("hello")
+        assert "/undo removes the last question" in chat.wait("the context of 128 tokens is full")
+        chat.type("/stats")
+        chat.wait("context  128 of 128 tokens, full")
+        chat.type("again")
+        chat.wait("leaves no room for an answer")
+        chat.type("/undo")
+        chat.wait("the chat is empty")
+        chat.key("C-d")
+        assert chat.left() == 0
+    finally:
+        chat.close()
+
+
 # ---------------------------------------------------------------- sessions
 
 

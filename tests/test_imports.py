@@ -73,3 +73,27 @@ def test_the_environment_is_read_only_by_the_command_line(path):
 
 def test_every_part_has_a_rule():
     assert {part_of(path) for path in MODULES} <= MAY_IMPORT.keys()
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the chat and of the command line by its name."""
+    places = {"rwkv_gpu.llm": PACKAGE / "llm", "rwkv_gpu.cli": ROOT / "cli"}
+    return {f"{name}.{path.stem}": path for name, place in places.items() for path in place.glob("*.py")}
+
+
+def neighbours(name: str, path: Path) -> set[str]:
+    """What a module imports of its own folder, for its types as well."""
+    folder = name.rpartition(".")[0]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            found |= {node.module} if node.module else {alias.name for alias in node.names}
+    return {f"{folder}.{module}" for module in found if f"{folder}.{module}" != name}
+
+
+def test_the_modules_of_llm_and_of_the_command_line_have_no_import_cycle():
+    graph = {name: neighbours(name, path) for name, path in modules().items() if not name.endswith("__init__")}
+    graph = {name: found & graph.keys() for name, found in graph.items()}
+    while leaves := {name for name, found in graph.items() if not found}:
+        graph = {name: found - leaves for name, found in graph.items() if name not in leaves}
+    assert not graph, f"these import each other: {', '.join(sorted(graph))}"

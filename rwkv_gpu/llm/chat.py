@@ -233,12 +233,20 @@ class Chat:
     def _saved(self) -> SavedChat:
         """What a file keeps of it."""
         self._stop_reading()
-        return SavedChat(self._messages, self._transcript, self.template.source, self.think, self.settings)
+        source = self.template.source
+        return SavedChat(self._messages, self._transcript, source, self.think, self.settings, self.truncate)
 
     @classmethod
     def _from_saved(cls, saved: SavedChat, llm: Backend) -> "Chat":
         chat_format = llm.chat_format_of(saved.template)
-        chat = cls(llm, chat_format, messages=saved.messages, think=saved.think, settings=saved.settings)
+        chat = cls(
+            llm,
+            chat_format,
+            messages=saved.messages,
+            think=saved.think,
+            truncate=saved.truncate,
+            settings=saved.settings,
+        )
         chat._transcript = saved.transcript
         return chat
 

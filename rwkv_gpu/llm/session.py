@@ -7,7 +7,7 @@ branches are read with every copy of the model, and what has no state is compute
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ class SavedChat:
     template: str
     think: bool | None
     settings: Settings
+    truncate: Literal["left"] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def _notes(chat: SavedChat) -> dict[str, Any]:
         "messages": [[m.role, m.content, m.reasoning, m.raw] for m in chat.messages],
         "template": chat.template,
         "think": chat.think,
+        "truncate": chat.truncate,
         "settings": {name: _plain(value) for name, value in chat.settings.items()},
     }
 
@@ -122,7 +124,7 @@ def _chat(notes: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], pref
     ids = tuple(arrays[prefix + "ids"].tolist())
     messages = tuple(_message(*row) for row in notes["messages"])
     transcript = Transcript(arrays[prefix + "text"].tobytes(), ids, cuts)
-    return SavedChat(messages, transcript, notes["template"], notes["think"], settings)
+    return SavedChat(messages, transcript, notes["template"], notes["think"], settings, notes.get("truncate"))
 
 
 def _message(role: Any, content: Any, reasoning: Any, raw: Any) -> Message:

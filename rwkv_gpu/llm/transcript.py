@@ -1,7 +1,7 @@
-"""What was said, as text and as the very ids that said it, so that it is never tokenised anew. Knows no templates.
+"""A text with the token ids that made it, so that it is never tokenised again. Knows no templates.
 
-A prompt is taken apart at the last place where its text still agrees with what was said and a token ends there: up to
-it the ids are the old ones, and only the rest is tokenised.
+A new prompt is compared with the text. Up to the last token end where both agree, the ids are kept; only the rest is
+tokenised.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ from ..text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Cut:
-    """A place where a token ends: so many bytes of the text are so many of the ids."""
+    """A place where a token ends: the first `nbytes` of the text are the first `ids` of the ids."""
 
     nbytes: int
     ids: int
@@ -26,14 +26,14 @@ START = Cut(0, 0)
 
 @dataclass(frozen=True)
 class Transcript:
-    """A text and its ids. Never changed: a new one is made of it."""
+    """A text and its ids. Immutable: methods return a new one."""
 
     text: bytes = b""
     ids: tuple[int, ...] = ()
-    cuts: tuple[Cut, ...] = (START,)  # in order; not every token's end is known
+    cuts: tuple[Cut, ...] = (START,)  # in order; not the end of every token is known
 
     def common(self, text: bytes) -> Cut:
-        """The last cut before which this and another text are the same."""
+        """The last cut up to which this and another text are the same."""
         size = _agreement(self.text, text)
         return self.cuts[bisect_right(self.cuts, size, key=lambda cut: cut.nbytes) - 1]
 
@@ -43,7 +43,7 @@ class Transcript:
         return Transcript(self.text[: cut.nbytes], self.ids[: cut.ids], cuts)
 
     def prompt(self, tokenizer: Tokenizer, pieces: Iterable[str]) -> "Transcript":
-        """A prompt in pieces, whose ends become cuts, with the ids of this as far as the texts agree."""
+        """A prompt, given in pieces whose ends become cuts. It keeps these ids as far as the texts agree."""
         ends, text = [], b""
         for piece in pieces:
             text += as_bytes(piece)
@@ -55,7 +55,7 @@ class Transcript:
         return begun
 
     def append(self, tokenizer: Tokenizer, tokens: Sequence[int]) -> "Transcript":
-        """This, and then these tokens."""
+        """This transcript, followed by tokens."""
         nbytes, cuts, pieces = len(self.text), [*self.cuts], [self.text]
         for n, token in enumerate(tokens, len(self.ids) + 1):
             pieces.append(tokenizer.piece(token, special=True))
@@ -74,7 +74,7 @@ class Transcript:
 
 
 def _agreement(first: bytes, second: bytes) -> int:
-    """How many bytes at the start of two texts are the same."""
+    """The length of the common beginning of two texts."""
     size = min(len(first), len(second))
     if first[:size] == second[:size]:
         return size
@@ -83,13 +83,13 @@ def _agreement(first: bytes, second: bytes) -> int:
 
 
 def as_bytes(text: str) -> bytes:
-    """The bytes of a text; what `as_text` could not decode is what it was."""
+    """The bytes of a text, the inverse of `as_text`."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
 
 
-def as_text(said: bytes) -> str:
-    """A text that `as_bytes` makes these bytes of, whatever they are: a model may stop in the middle of a character."""
-    return said.decode("utf-8", "surrogateescape")
+def as_text(data: bytes) -> str:
+    """The text of any bytes: a model may stop in the middle of a character. `as_bytes` gives the same bytes again."""
+    return data.decode("utf-8", "surrogateescape")

@@ -32,7 +32,7 @@ def test_all_branches_and_the_current_one_come_back(llm, tmp_path):
     second = first.fork()
     second.settings["temperature"] = 0.5
     second.send("\u6f22\ud800 and?")
-    second.think = False
+    second.think, second.truncate = False, "left"
     third = llm.chat(**GREEDY)
     save_chats(tmp_path / "s", [first, second, third], 1)
     chats, current = load_chats(tmp_path / "s", llm)
@@ -40,7 +40,7 @@ def test_all_branches_and_the_current_one_come_back(llm, tmp_path):
     for got, want in zip(chats, (first, second, third), strict=True):
         assert got.messages == want.messages
         assert got.settings == want.settings
-        assert got.think == want.think
+        assert (got.think, got.truncate) == (want.think, want.truncate)
         assert got._transcript == want._transcript
     assert llm.load_chat(tmp_path / "s").messages == second.messages
 
@@ -179,6 +179,7 @@ ODD = {
                         [["user", "x", "", 5]], {"a": 1}],
            "template": [5, "{{", "{{ 'a' * 10**9 }}", "{{ 'abcdef'|truncate(1) }}", {}],
            "think": ["yes", 0],
+           "truncate": ["right", 1],
            "settings": [None, {"nope": 1}, {"temperature": -1}, {"stop": 5},
                         {"logit_bias": {"x": 1}}, {"logit_bias": [1]}],
        }.items() for value in values},

@@ -18,6 +18,7 @@ from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.engine.step_result import StepResult
+from rwkv_gpu.errors import OutOfMemory
 from rwkv_gpu.ops.sampling import SAID
 from rwkv_gpu.ops.vocabulary import PAGE
 
@@ -71,8 +72,13 @@ class Fake:
     def remember(self, slot, ids, params) -> None:
         """Nothing here is penalised."""
 
+    breaks: Exception | None = None  # what the next step raises
+
     def submit(self, batch, draws) -> Later:
         assert batch.rows <= CHUNK
+        if self.breaks is not None:
+            error, self.breaks = self.breaks, None
+            raise error
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         read = {s.slot: self.states[s.source] if s.start else () for s in batch.segments}
@@ -140,6 +146,17 @@ class Requests(RuleBasedStateMachine):
         self.asked: dict[int, Request] = {}
         self.said: dict[int, list[int]] = {}
         self.stopped: dict[int, int] = {}
+        self.paused: set[int] = set()
+        self.failed: set[int] = set()
+        self.begun: list[int] = []
+        start = self.engine._start
+
+        def noted(sequence):
+            if not sequence.started:
+                self.begun.append(sequence.id)
+            start(sequence)
+
+        self.engine._start = noted
         self.done: list[list[int]] = []
 
     @rule(prompt=prompts, most=st.integers(1, 60), keep=st.booleans(), marks=st.lists(st.integers(1, 60), max_size=2))
@@ -173,11 +190,38 @@ class Requests(RuleBasedStateMachine):
             self.said[id] = self.said[id][:count]
             self.stopped[id] = count
 
+    @rule(which=st.integers(0, 5))
+    def pause(self, which):
+        """Nobody reads what it generates."""
+        if which < len(self.asked):
+            self.paused.add(sorted(self.asked)[which])
+            self.engine.pause(sorted(self.asked)[which])
+
+    @rule(which=st.integers(0, 5))
+    def resume(self, which):
+        if which < len(self.asked):
+            self.paused.discard(sorted(self.asked)[which])
+            self.engine.resume(sorted(self.asked)[which])
+
+    @rule(error=st.sampled_from([ValueError("odd"), OutOfMemory("no more")]))
+    def a_step_fails(self, error):
+        """Whatever it was, those who were in it end by it, and nothing that was kept is used again."""
+        self.runner.breaks = error
+        self.step(1)
+        if self.runner.breaks is None:
+            assert len(self.engine.prefixes) == 0
+        self.runner.breaks = None
+
     def hear(self, update):
         request = self.asked[update.id]
+        if update.error is not None:
+            assert update.finish_reason == "error" and isinstance(update.error, ValueError | OutOfMemory)
+            self.failed.add(update.id)
+            self.paused.discard(update.id)
+            del self.asked[update.id]
+            return
         self.said[update.id] += [said.token for said in update.sampled]
         said, expected = self.said[update.id], alone(request.ids, request.params.max_tokens)
-        assert update.error is None
         assert said == expected[: len(said)]
         assert update.reused < len(request.ids)
         assert update.prompt_done <= update.prompt_tokens == len(request.ids)
@@ -187,17 +231,42 @@ class Requests(RuleBasedStateMachine):
             assert len(said) == min(request.params.max_tokens, CONTEXT - len(request.ids))
         elif update.finish_reason == "stop" and update.id not in self.stopped:
             assert said == expected and len(said) < request.params.max_tokens
+        if update.id in self.stopped:
+            self.nothing_is_kept_beyond([*request.ids, *said])
         self.done.append([*request.ids, *said])
+        self.paused.discard(update.id)
         del self.asked[update.id]
 
+    def nothing_is_kept_beyond(self, ids):
+        """Of what a stopped request computed past its end, nothing is left that another could begin with."""
+        for entry in self.engine.prefixes._entries:
+            mine = entry.ids.tolist()
+            if mine[: len(ids)] == ids and len(mine) > len(ids):
+                assert any(mine == done[: len(mine)] for done in self.done), "kept more than was asked for"
+
     @invariant()
-    def seats_and_pages_are_those_of_who_runs(self):
+    def slots_and_pages_are_those_of_who_runs(self):
         if hasattr(self, "engine"):
             assert len(self.engine._running) + len(self.engine._free_slots) == SLOTS
+            assert len(self.engine._sequences) == len(self.asked) or self.engine._updated
+
+    @invariant()
+    def who_came_first_begins_first(self):
+        if hasattr(self, "engine"):
+            assert self.begun == sorted(self.begun)
 
     def teardown(self):
         if not hasattr(self, "engine"):
             return
+        for _ in range(10_000):
+            if not self.engine.busy:
+                break
+            if not any(id not in self.paused for id in self.asked):
+                break
+            for update in self.engine.step():
+                self.hear(update)
+        for id in [*self.paused]:
+            self.engine.resume(id)
         for _ in range(10_000):
             if not self.engine.busy:
                 break

@@ -91,6 +91,17 @@ class Sequences(RuleBasedStateMachine):
         if self.held:
             self.pager.pool.release(self.held.pop()[0])
 
+    @rule(slot=slots, part=st.floats(0, 1))
+    def go_back(self, slot, part):
+        length = round(len(self.expected.get(slot, [])) * part)
+        self.pager.truncate(slot, length)
+        self.expected[slot] = self.expected.get(slot, [])[:length]
+
+    @invariant()
+    def a_sequence_holds_no_page_that_it_has_no_position_in(self):
+        for slot in range(SLOTS):
+            assert len(self.pager.table(slot)) == -(-len(self.expected.get(slot, [])) // PAGE)
+
     @invariant()
     def nothing_leaks(self):
         used = {page for slot in range(SLOTS) for page in self.pager.table(slot)}

@@ -1,0 +1,74 @@
+"""What a step computes: answers go before prompts, each group in the order in which the requests came, and no row too many."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.scheduler import schedule
+from rwkv_gpu.engine.sequence import TokenSequence
+
+
+@dataclass
+class Made:
+    """A sequence of some length, fed some of the way."""
+
+    prompt: int
+    answer: int
+    fed: int
+    in_flight: int
+    boundaries: frozenset[int] = field(default_factory=frozenset)
+
+    def sequence(self, slot: int) -> TokenSequence:
+        made = TokenSequence(Request([1] * self.prompt, SamplingParams(max_tokens=50)), 10, None)
+        made.slot, made.boundaries = slot, self.boundaries
+        made.ids += [2] * self.answer
+        made.fed = min(self.fed, len(made.ids) + self.in_flight)
+        made.in_flight = self.in_flight if made.fed >= len(made.ids) else 0
+        return made
+
+
+sequences = st.builds(
+    Made,
+    prompt=st.integers(1, 30),
+    answer=st.integers(0, 5),
+    fed=st.integers(0, 40),
+    in_flight=st.integers(0, 3),
+    boundaries=st.frozensets(st.integers(1, 30), max_size=3),
+)
+
+
+@given(st.lists(sequences, max_size=8), st.integers(1, 40))
+def test_what_a_step_computes(made, rows):
+    running = [one.sequence(slot) for slot, one in enumerate(made)]
+    chunks = schedule(running, rows)
+    feedable = [one for one in running if one.to_feed]
+    assert sum(chunk.end - chunk.start for chunk in chunks) <= rows
+    assert bool(chunks) == bool(feedable)
+    # Answers before prompts, and in each group who came first.
+    order = [(chunk.sequence.fed < chunk.sequence.prompt, running.index(chunk.sequence)) for chunk in chunks]
+    assert order == sorted(order) and len(set(order)) == len(order)
+    left_out = [one for one in feedable if all(chunk.sequence is not one for chunk in chunks)]
+    for one in left_out:  # only where the rows are used up by those before it
+        before = [
+            chunk
+            for chunk, place in zip(chunks, order, strict=True)
+            if place < (one.fed < one.prompt, running.index(one))
+        ]
+        assert sum(chunk.end - chunk.start for chunk in before) == rows
+    for chunk in chunks:
+        sequence = chunk.sequence
+        assert (chunk.slot, chunk.start) == (sequence.slot, sequence.fed)
+        assert chunk.start < chunk.end <= chunk.start + sequence.to_feed
+        assert not any(chunk.start < boundary < chunk.end for boundary in sequence.boundaries)
+        assert chunk.samples == (chunk.end >= len(sequence.ids))
+
+
+def test_rows_that_are_left_go_to_prompts():
+    decoding, prompt = Made(3, 1, 3, 0).sequence(0), Made(30, 0, 0, 0).sequence(1)
+    assert [(chunk.slot, chunk.start, chunk.end) for chunk in schedule([prompt, decoding], 10)] == [
+        (0, 3, 4),
+        (1, 0, 9),
+    ]

@@ -1,4 +1,4 @@
-"""What a step computes: answers go before prompts, each group in the order in which the requests came, and no row too many."""
+"""What a step computes: answers before prompts, each in the order in which the requests came, and no row too many."""
 
 from dataclasses import dataclass, field
 

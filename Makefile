@@ -3,7 +3,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test lint format bench fuzz mutants docs clean
+.PHONY: chat test soak lint format bench fuzz mutants docs clean
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
@@ -12,6 +12,9 @@ test: .venv/.dev
 	.ci/need-vulkan $(BIN)
 	.ci/need-tmux
 	$(BIN)/pytest $(ARGS)
+
+soak: .venv/.dev
+	$(BIN)/python -m tests.soak $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

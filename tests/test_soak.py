@@ -1,0 +1,52 @@
+"""After requests of all kinds, and after many models, all is as at the start: the short form of `tests.soak`."""
+
+import gc
+
+import pytest
+
+import rwkv_gpu
+from tests.golden_files import golden
+from tests.soak import KINDS, descriptors, resident, soak
+
+LOADS = 50
+GROWTH = 24 << 20  # bytes that allocators may keep
+
+
+@pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-llama.gguf"])
+def test_requests_of_all_kinds_leave_nothing_behind(name):
+    with rwkv_gpu.load(golden(name), device="cpu", sequences=8, chunk_size=64) as llm:
+        ended, wrong = soak(llm, requests=4 * len(KINDS), threads=8)
+    assert wrong == []
+    assert sum(ended.values()) == 32 + 4 * len(KINDS)
+
+
+def test_requests_of_all_kinds_leave_nothing_behind_on_a_device(adapter):
+    with rwkv_gpu.load(golden("tiny-rwkv7.gguf"), device=adapter.name, sequences=4, chunk_size=32) as llm:
+        _, wrong = soak(llm, requests=2 * len(KINDS), threads=4)
+    assert wrong == []
+
+
+def used_after(loads: int, device: str) -> tuple[int, int, int]:
+    """Memory, descriptors and objects of Python after so many models more."""
+    for _ in range(loads):
+        with rwkv_gpu.load(golden("tiny-rwkv7.gguf"), device=device) as llm:
+            llm.generate("The sea", max_tokens=3)
+        del llm
+        gc.collect()
+    return resident(), descriptors(), len(gc.get_objects())
+
+
+def check_flat(loads: int, device: str, *, warm: int) -> None:
+    memory, files, objects = used_after(warm, device)  # what is made once is made
+    more_memory, more_files, more_objects = used_after(loads, device)
+    assert more_files <= files
+    assert more_objects <= objects + 100
+    assert more_memory <= memory + GROWTH
+
+
+def test_loading_and_closing_50_models_keeps_memory_flat():
+    check_flat(LOADS, "cpu", warm=4)
+
+
+def test_loading_and_closing_models_on_a_device_keeps_memory_flat(adapter):
+    check_flat(4, adapter.name, warm=3)

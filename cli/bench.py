@@ -26,6 +26,7 @@ from rwkv_gpu.ops.self_test import tuning_for
 from .folders import tuned_folder
 from .options import device_option, kv_option, model_arguments, numbers, synthetic_option
 from .page import Page, variable
+from .tables import print_text
 
 
 def counts(*names: str, default: str, help: str) -> Callable[..., Any]:
@@ -89,7 +90,7 @@ def command(
         roofline = measure_roofline(gpu) if gpu else None
         subject, place = Subject.of(file), Place.of(gpu, roofline, __version__)
         if output == "md":
-            click.echo(heading(subject, place, repeats))
+            print_text(heading(subject, place, repeats))
         rows = []
         for result in bench(runner, works, repeats, roofline):
             rows.append(row(subject, place, result))
@@ -98,7 +99,7 @@ def command(
             else:
                 click.echo(f"{result.workload.name}: {result.rate:.2f} tok/s", err=True)
     if output != "jsonl":
-        click.echo(RENDER[output](rows))
+        print_text(RENDER[output](rows))
 
 
 @contextmanager

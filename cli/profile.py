@@ -20,6 +20,7 @@ from rwkv_gpu.measure.workload import Workload
 from .bench import opened, runner_for
 from .options import device_option, json_option, kv_option, model_arguments, numbers, synthetic_option
 from .page import Page
+from .tables import print_text
 from .texts import write_text
 
 
@@ -90,7 +91,10 @@ def command(
     for path, content in files.items():
         write_text(path, content)
         click.echo(f"wrote {path}", err=True)
-    click.echo(data if as_json else text)
+    if as_json:
+        click.echo(data)
+    else:
+        print_text(text)
 
 
 def _text(subject: Subject, place: Place, profiles: list[Profiled]) -> str:

@@ -1,8 +1,12 @@
 """A markdown table with aligned columns, as wide as the terminal at most."""
 
+import itertools
 import re
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 
+import click
 from rich.cells import cell_len, chop_cells
 
 from .inline import Inline
@@ -10,17 +14,20 @@ from .wrap import Piece
 
 Cell = list[Piece]
 NARROWEST = 4  # cells of a column that can be read
+RULE = re.compile(r":?-+:?")
 WORDS = re.compile(r"\S*\s*")  # with the space after them
 
 
 def table(lines: Sequence[str], width: int) -> Iterator[Piece]:
     """The pieces of a table. If it is wider than `width`, its cells wrap; with no room for that, its lines as read."""
     rows = [[_cell(text) for text in line.strip().strip("|").split("|")] for line in lines]
-    rules = [all(set(_plain(cell)) <= set("-: ") for cell in row) for row in rows]
+    rules = [all(RULE.fullmatch(_plain(cell)) for cell in row) for row in rows]
     columns = fitted(_columns([row for row, rule in zip(rows, rules, strict=True) if not rule]), width)
     if columns is None:
         yield from ((line + "\n", "") for line in lines)
         return
+    rule_cells = next(([_plain(cell) for cell in row] for row, rule in zip(rows, rules, strict=True) if rule), [])
+    sides = [side_of(rule_cells[i] if i < len(rule_cells) else "") for i in range(len(columns))]
     for at, (row, rule) in enumerate(zip(rows, rules, strict=True)):
         if rule:
             yield "─┼─".join("─" * size for size in columns) + "\n", "mark"
@@ -28,7 +35,7 @@ def table(lines: Sequence[str], width: int) -> Iterator[Piece]:
         cells = [wrapped(row[i] if i < len(row) else [], size) for i, size in enumerate(columns)]
         for line in range(max(map(len, cells))):
             parts = [cell[line] if line < len(cell) else [] for cell in cells]
-            yield from _row(parts, columns, heading=at + 1 < len(rules) and rules[at + 1])
+            yield from _row(parts, columns, sides, heading=at + 1 < len(rules) and rules[at + 1])
             yield "\n", ""
 
 
@@ -72,13 +79,29 @@ def wrapped(cell: Cell, width: int) -> list[Cell]:
     return lines
 
 
-def _row(row: Sequence[Cell], columns: Sequence[int], *, heading: bool) -> Iterator[Piece]:
-    for i, size in enumerate(columns):
+def _row(row: Sequence[Cell], columns: Sequence[int], sides: Sequence[float], *, heading: bool) -> Iterator[Piece]:
+    for i, (cell, size, side) in enumerate(zip(row, columns, sides, strict=True)):
         if i:
             yield " │ ", "mark"
-        cell = row[i] if i < len(row) else []
+        space = size - _size(cell)
+        before = int(side * space)
+        yield " " * before, ""
         yield from ((text, "bold" if heading else style) for text, style in cell)
-        yield " " * (size - _size(cell)), ""
+        yield " " * (space - before), ""
+
+
+def side_of(rule: str) -> float:
+    """How much of a column's space comes before the text, by its cell in the rule: --- is 0, --: is 1, :-: is half."""
+    return 0.0 if not rule.endswith(":") else 0.5 if rule.startswith(":") else 1.0
+
+
+def rendered(text: str, width: int) -> str:
+    """A text whose tables are drawn for a terminal, without styles."""
+    lines: list[str] = []
+    for is_table, group in itertools.groupby(text.split("\n"), lambda line: line.startswith("|")):
+        drawn = "".join(piece for piece, _ in table(list(group), width)) if is_table else "\n".join(group) + "\n"
+        lines.append(drawn)
+    return "".join(lines).removesuffix("\n")
 
 
 def _cell(text: str) -> Cell:
@@ -95,3 +118,9 @@ def _plain(cell: Cell) -> str:
 
 def _size(cell: Cell) -> int:
     return cell_len(_plain(cell))
+
+
+def print_text(text: str) -> None:
+    """Prints a text: as it is into a file or a pipe, with its tables drawn in a terminal."""
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    click.echo(rendered(text, shutil.get_terminal_size().columns) if terminal else text)

@@ -24,6 +24,7 @@ from .bench import opened
 from .folders import tuned_folder
 from .options import device_option, json_option, model_arguments, synthetic_option
 from .page import Page
+from .tables import print_text
 from .texts import write_text
 
 SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # the models to tune with by default
@@ -76,7 +77,7 @@ def command(
     if as_json:
         click.echo(json.dumps(asdict(tuned) if tuned else None, indent=2, ensure_ascii=False))
     else:
-        click.echo(_table(tuned) if tuned else f"{adapter} is not tuned yet; `rwkv-gpu tune` takes some minutes")
+        print_text(_table(tuned) if tuned else f"{adapter} is not tuned yet; `rwkv-gpu tune` takes some minutes")
 
 
 def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before: Tuned | None) -> Tuned:

@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from rwkv_gpu.cli.tables import NARROWEST, fitted, table
+from rwkv_gpu.cli.tables import NARROWEST, fitted, rendered, table
 
 WIDE = [
     "| what | chosen | instead of |",
@@ -41,3 +41,17 @@ def test_narrow_columns_stay_and_wide_ones_share_the_rest():
 
 def test_where_there_is_no_room_at_all_the_lines_are_as_they_were():
     assert shown(WIDE, 10) == WIDE
+
+
+def test_columns_stand_at_the_side_that_their_rule_says():
+    lines = ["| a | b | c |", "|---|--:|:-:|", "| 1 | 2 | 3 |", "| long | longer | longest |"]
+    assert shown(lines, 80)[2] == "1    │      2 │    3   "
+
+
+def test_a_row_of_empty_cells_is_a_row():
+    assert shown(["| a | b |", "|---|---|", "| | |", "| 1 | - |"], 80)[2:] == ["  │  ", "1 │ -"]
+
+
+def test_a_text_for_a_terminal_has_its_tables_drawn_and_the_rest_as_it_was():
+    text = "# head\n\n| a | b |\n|---|--:|\n| 1 | 22 |\n\nlast"
+    assert rendered(text, 80) == "# head\n\na │  b\n──┼───\n1 │ 22\n\nlast"

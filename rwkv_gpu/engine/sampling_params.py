@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, field, fields
 from numbers import Integral, Real
 from types import MappingProxyType
@@ -137,8 +138,16 @@ class SamplingParams:
                     raise BadInput(f"{name} names token {token}; the vocabulary has 0 to {size - 1}")
 
 
+def _listed(value: Any) -> list[Any]:
+    """One value or several."""
+    if not isinstance(value, str | bytes) and isinstance(value, Iterable):
+        with suppress(TypeError):  # numpy's arrays of no dimension only look as if they had entries
+            return list(value)
+    return [value]
+
+
 def _token_ids(name: str, value: Any) -> frozenset[int]:
-    ids = list(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
+    ids = _listed(value)
     for token in ids:
         if token not in ID:
             raise BadInput(f"{name} holds {token!r}; token ids must each be {ID}")
@@ -146,11 +155,11 @@ def _token_ids(name: str, value: Any) -> frozenset[int]:
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:
-    stops = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    stops = _listed(value)
     for stop in stops:
         if not isinstance(stop, str) or not stop:
             raise BadInput(f"stop holds {stop!r}; it must be strings of at least one character")
-    return stops
+    return tuple(stops)
 
 
 def _biases(value: Any) -> Mapping[int, float]:
@@ -165,7 +174,7 @@ def _biases(value: Any) -> Mapping[int, float]:
 
 
 def _processors(value: Any) -> tuple[LogitsProcessor, ...]:
-    processors = (value,) if callable(value) else tuple(value) if isinstance(value, Iterable) else (value,)
+    processors = (value,) if callable(value) else tuple(_listed(value))
     for processor in processors:
         if not callable(processor):
             raise BadInput(f"logits_processors holds {processor!r}; each must be a function of token ids and logits")

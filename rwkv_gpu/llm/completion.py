@@ -134,6 +134,8 @@ SAME = {("top_k", -1): 0, ("seed", -1): None, ("max_tokens", -1): ENDLESS, ("max
 
 def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by our names and values, if they came by those of others."""
+    if not isinstance(settings, Mapping):
+        raise BadInput(f"settings is a {type(settings).__name__}; it must map names to values")
     own: dict[str, Any] = {}
     for name, value in settings.items():
         ours = ALIASES.get(name, name)

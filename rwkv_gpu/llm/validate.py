@@ -53,7 +53,7 @@ def truth(name: str, value: Any) -> bool | None:
 
 def one_of(name: str, value: C | None, *known: C) -> C | None:
     """One of some values, or None."""
-    if value is not None and value not in known:
+    if value is not None and not any(type(value) is type(one) and value == one for one in known):
         raise BadInput(f"{name} is {value!r}; it must be {' or '.join(map(repr, known))} or None")
     return value
 

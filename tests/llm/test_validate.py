@@ -1,5 +1,6 @@
 """What a caller gives wrongly is refused with its name, before anything is done with it."""
 
+import numpy as np
 import pytest
 
 import rwkv_gpu
@@ -9,6 +10,12 @@ from tests.golden_files import OWN
 PATH = OWN / "tiny-llama.gguf"
 HI = [{"role": "user", "content": "hi"}]
 
+
+def lost_settings(chat):
+    chat.settings = None
+    return chat
+
+
 WRONG = {
     "prompt is None": lambda llm: llm.generate(None),
     "prompt is a bytes": lambda llm: llm.generate(b"abc"),
@@ -16,6 +23,11 @@ WRONG = {
     "prompt holds True": lambda llm: llm.stream([True]),
     "prompt holds 'a'": lambda llm: llm.stream(["a"]),
     "prompt holds 'b'": lambda llm: llm.generate([1, "b"]),
+    "stop holds array": lambda llm: llm.generate("a", stop=np.array(0.5)),
+    "stop_ids holds array": lambda llm: llm.generate("a", stop_ids=np.array(0.5)),
+    "dry_breakers holds array": lambda llm: llm.generate("a", dry_breakers=np.array(0.5)),
+    "truncate is array": lambda llm: llm.generate("a", truncate=np.array([1, 2])),
+    "settings is a NoneType": lambda llm: lost_settings(llm.chat(template="chatml")).send("a"),
     "n is 0": lambda llm: llm.generate("a", n=0),
     "n is True": lambda llm: llm.generate(["a"], n=True),
     "conversations is a str": lambda llm: llm.chat_batch("hi"),

@@ -265,10 +265,16 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
         constants | own,
         operands | words | table.operands,
         groups=table.blocks * t_blocks * parts,
-        fixed_bytes=sum(o.nbytes for at, o in operands.items() if isinstance(o, Slice) and at != "shift_state"),
+        fixed_bytes=_parameter_bytes(shards, operands),
         row_flops=sum(2 * one.shard.rows * one.k for one in bound.placed),
         shared_bytes=config.workgroup_bytes + (staged.nbytes if staged else 0),
     )
+
+
+def _parameter_bytes(shards: Sequence[Shard], operands: Mapping[str, Operand]) -> int:
+    """Of matrices and vectors; what is bound of W may hold other matrices in between."""
+    vectors = (o for at, o in operands.items() if isinstance(o, Slice) and at not in ("w", "shift_state"))
+    return sum(shard.slice.nbytes for shard in shards) + sum(vector.nbytes for vector in vectors)
 
 
 def _format(to: Lowering, shard: Shard, kernel: str, w: Operand) -> tuple[Sequence[str], dict[str, Operand]]:

@@ -1,0 +1,118 @@
+"""`rwkv-gpu plan`: the dispatches of a step, why each is there, and what each fusion saves."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+import click
+
+from rwkv_gpu.engine.cache.config import KVType
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gpu.adapters import find
+from rwkv_gpu.gpu.device import Capabilities, Device
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuned import find as find_tuned
+from rwkv_gpu.kernels.tuning import Tuning
+from rwkv_gpu.measure.plans import DispatchRow, PassRow, RecordedStep, Step, record_step
+from rwkv_gpu.ops.passes import NAMES
+from rwkv_gpu.ops.self_test import tuning_for
+
+from .bench import opened
+from .folders import tuned_folder
+from .model_name import ModelName
+from .options import context_option, device_option, json_option, kv_option, synthetic_option
+from .page import Page
+from .sizes import sized
+
+
+@click.command("plan", cls=Page, epilog="Example: rwkv-gpu plan --synthetic rwkv7-2.9b-q4_k_m --rows 1 --limits h200")
+@click.argument("model", metavar="[MODEL.gguf]", type=ModelName(), required=False)
+@synthetic_option
+@click.option("--rows", type=click.IntRange(1, 1 << 16), default=1, show_default=True, help="Rows of the step.")
+@click.option(
+    "--prefill", is_flag=True, help="All rows are of one sequence. Default: each is of a sequence of its own."
+)
+@click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass, by its name; can be repeated.")
+@click.option("--limits", type=click.Choice(list(LIMITS)), help="Plan for these capabilities; needs no GPU.")
+@click.option("--graph", is_flag=True, help="Print the graph after all passes instead of the dispatches.")
+@kv_option
+@context_option
+@device_option
+@json_option
+def command(
+    model: str | None,
+    synthetic: str | None,
+    rows: int,
+    prefill: bool,
+    without: tuple[str, ...],
+    limits: str | None,
+    graph: bool,
+    kv: KVType,
+    context: int | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Show the dispatches of a step of MODEL, a synthetic model or the built-in model. Nothing is loaded or run.
+
+    Below each dispatch stands its op, with what passes have fused into it, and what it binds. The second table says how
+    often each pass fired, and what the step would have more without it.
+    """
+    unknown = sorted(set(without) - set(NAMES))
+    if unknown:
+        raise BadInput(f"there is no pass '{unknown[0]}'; known: {', '.join(NAMES)}")
+    can, tuning = _target(device, limits)
+    with opened(model, synthetic) as file:
+        step = record_step(file, can, tuning, Step(rows, prefill, kv, context), without)
+    if as_json:
+        click.echo(json.dumps(step.as_data(), indent=2))
+    elif graph:
+        click.echo(step.graph, nl=False)
+    else:
+        click.echo("\n".join([*_dispatches(step), "", *_passes(step.passes)]))
+
+
+def _target(device: str, limits: str | None) -> tuple[Capabilities, Tuning]:
+    """Named capabilities with their default tuning, or those of a device with what was found for it."""
+    if limits is not None:
+        return LIMITS[limits], default_tuning(LIMITS[limits])
+    adapter = find(device).adapter
+    if adapter is None:
+        raise BadInput(f"numpy has no dispatches; choose a GPU with --device, or --limits {'|'.join(LIMITS)}")
+    with Device(adapter) as opened_device:
+        can = opened_device.capabilities
+        return can, tuning_for(opened_device, find_tuned(adapter, can, tuned_folder()))
+
+
+def _dispatches(step: RecordedStep) -> Iterator[str]:
+    """Two lines for each: the kernel, and below it the op and what is bound."""
+    heads = ("layer", "workgroups", "bytes", "kernel")
+    first, *lines = _aligned([heads, *map(_cells, step.dispatches)], right=(1, 2))
+    yield first
+    for row, line in zip(step.dispatches, lines, strict=True):
+        yield line
+        yield f"        {row.op}: " + " ".join(f"{name}={bound}" for name, bound in row.bindings.items())
+    yield f"{len(step.dispatches)} dispatches, {sized(step.nbytes)}"
+
+
+def _cells(row: DispatchRow) -> tuple[str, ...]:
+    return "" if row.layer is None else f"blk.{row.layer}", f"{row.workgroups:,}", sized(row.nbytes), row.name
+
+
+def _passes(rows: Sequence[PassRow]) -> Iterator[str]:
+    lines = [("pass", "fired", "dispatches saved", "bytes saved", "what it does")]
+    for row in rows:
+        fired = "left out" if row.left_out else str(row.fired)
+        saved = (str(row.dispatches), f"{row.nbytes:,}") if row.fired else ("", "")
+        lines.append((row.name, fired, *saved, row.about))
+    yield from _aligned(lines, right=(1, 2, 3))
+
+
+def _aligned(rows: Sequence[Sequence[str]], right: Sequence[int]) -> Iterator[str]:
+    """Columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if i in right else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,166 @@
+"""A recorded step as data: each dispatch with the op that it is of, and each pass with what it saves. Runs nothing."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..engine.cache.config import CacheConfig, KVType
+from ..engine.parameters import parameters_of
+from ..errors import BadInput
+from ..gguf.file import GGUFFile
+from ..gpu.cost import Span
+from ..gpu.device import Capabilities
+from ..gpu.loader import place_weights
+from ..gpu.plan import Slice
+from ..gpu.virtual import VirtualDevice
+from ..kernels.tuning import Tuning
+from ..models.registry import load_model
+from ..ops.dispatch import UnplacedDispatch
+from ..ops.graph import Graph
+from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
+from ..ops.passes import PASSES, REQUIRED
+from ..ops.recorder import Recorder
+from ..ops.sampler_state import GpuSamplerState
+from ..ops.values import CachedTensor, JoinedVectors, Operand, UniformTable, Value
+
+
+@dataclass(frozen=True)
+class Step:
+    """The step that is recorded: its rows, and whether they are of one sequence, as in a prompt."""
+
+    rows: int
+    prefill: bool = False
+    kv: KVType = "f16"
+    context: int | None = None
+
+    @property
+    def spans(self) -> list[Span]:
+        """Where its sequences are: at their start."""
+        return [(0, self.rows)] if self.prefill else [(0, 1)] * self.rows
+
+
+@dataclass(frozen=True)
+class DispatchRow:
+    """One dispatch."""
+
+    layer: int | None
+    op: str  # of the graph, with what passes have fused into it
+    name: str  # the parameters, and the kernel with its format
+    kernel: str  # with its parts
+    workgroups: int
+    nbytes: int  # moved
+    bindings: dict[str, str]  # what each binding of the shader is bound to
+
+
+@dataclass(frozen=True)
+class PassRow:
+    """One pass: how often it fired, and what the step would have more without it."""
+
+    name: str
+    about: str
+    fired: int
+    dispatches: int
+    nbytes: int
+    left_out: bool
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """A step, dispatch by dispatch."""
+
+    dispatches: tuple[DispatchRow, ...]
+    passes: tuple[PassRow, ...]
+    graph: str  # as text, after all passes
+
+    @property
+    def nbytes(self) -> int:
+        """Moved by the whole step."""
+        return sum(row.nbytes for row in self.dispatches)
+
+    def as_data(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {
+            "passes": [vars(row) for row in self.passes],
+            "dispatches": [vars(row) for row in self.dispatches],
+            "nbytes": self.nbytes,
+        }
+
+
+def record_step(
+    file: GGUFFile, can: Capabilities, tuning: Tuning, step: Step, without: Collection[str] = ()
+) -> RecordedStep:
+    """The step as a device with these capabilities would run it."""
+    if not step.prefill and step.rows > MAX_SEGMENTS:
+        raise BadInput(f"a step has {MAX_SEGMENTS} sequences at most; more rows are of a prompt: --prefill")
+    dispatches, recorder = _recorded(file, can, tuning, step, without)
+    rows = tuple(_row(one, recorder.graph, step) for one in dispatches)
+    total = len(rows), sum(row.nbytes for row in rows)
+    passes = []
+    for one in PASSES:
+        saved, fired = (0, 0), recorder.fired.get(one.name, 0)
+        if fired and one.name not in REQUIRED:
+            other, own = _recorded(file, can, tuning, step, {*without, one.name})
+            moved = sum(_row(dispatch, own.graph, step).nbytes for dispatch in other)
+            saved = len(other) - total[0], moved - total[1]
+        passes.append(PassRow(one.name, one.about, fired, *saved, left_out=one.name in without))
+    return RecordedStep(rows, tuple(passes), recorder.graph.text())
+
+
+def _recorded(
+    file: GGUFFile, can: Capabilities, tuning: Tuning, step: Step, without: Collection[str]
+) -> tuple[Sequence[UnplacedDispatch], Recorder]:
+    """The dispatches of a step that ends with a token for each sequence, over buffers that are only numbers."""
+    device, model = VirtualDevice(can), load_model(file)
+    sequences = 1 if step.prefill else step.rows
+    config = CacheConfig.of(model, slots=sequences, kv=step.kv, context=step.context)
+    weights = place_weights(device, parameters_of(file, model), lambda nbytes: device.buffer(nbytes, "weights"))
+
+    def slice_of(nbytes: int, purpose: str) -> Slice:
+        return Slice(device.buffer(nbytes, purpose), 0, nbytes)
+
+    states = {state.name: slice_of(config.state_bytes(state), state.name) for state in model.states}
+    caches = {
+        cache.name: (slice_of(config.nbytes(cache), "keys"), slice_of(config.nbytes(cache), "values"))
+        for cache in model.caches
+    }
+    recorder = Recorder(
+        device, weights, step.rows, Scratch(device), tuning, states,
+        max_segments=sequences, max_outputs=sequences, caches=Caches(caches, config.kind, config.max_pages),
+        single=not step.prefill, sampler_state=GpuSamplerState(device, sequences, model.vocabulary), without=without,
+    )  # fmt: skip
+    logits = model.forward(recorder, recorder.input("ids", np.uint32, (step.rows,)))
+    chosen = recorder.sample(logits, how="any" if step.prefill else "plain")
+    return recorder.dispatches([logits, chosen]), recorder
+
+
+def _row(one: UnplacedDispatch, graph: Graph, step: Step) -> DispatchRow:
+    outputs = 1 if step.prefill else step.rows
+    nbytes, _ = one.context_cost.cost(step.spans)
+    nbytes += one.fixed_bytes + (outputs if one.picked else step.rows) * one.row_bytes
+    bindings = {one.bindings[number].name: _shown(operand, graph) for number, operand in one.operands.items()}
+    return DispatchRow(
+        one.layer,
+        one.op,
+        one.name.rpartition("/")[2],
+        one.linked.name,
+        one.groups,
+        nbytes,
+        dict(sorted(bindings.items())),
+    )
+
+
+def _shown(operand: Operand, graph: Graph) -> str:
+    """What is bound: a value by its number in the graph, or what a buffer is for."""
+    if isinstance(operand, Value):
+        parts = [name for value, name in graph.names.items() if value.root is operand and value is not operand]
+        return "|".join(parts) or graph.name(operand)
+    if isinstance(operand, Slice):
+        return operand.buffer.purpose + (f"+{operand.offset}" if operand.offset else "")
+    if isinstance(operand, UniformTable):
+        return f"table of {len(operand.words)} words"
+    if isinstance(operand, JoinedVectors):
+        return "+".join(name for name in operand.names if name)
+    assert isinstance(operand, CachedTensor)
+    return str(operand.key[0] if isinstance(operand.key, tuple) else operand.key)

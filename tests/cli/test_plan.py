@@ -1,0 +1,49 @@
+"""`rwkv-gpu plan`, as its user sees it: no GPU is needed for named limits."""
+
+import json
+
+from click.testing import CliRunner
+
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.ops.passes import NAMES
+from tests.golden_files import OWN
+
+MODEL = str(OWN / "tiny-rwkv7.gguf")
+
+
+def plan(*arguments: str):
+    return CliRunner().invoke(cli, ["plan", MODEL, *arguments])
+
+
+def test_each_dispatch_is_shown_with_its_op_and_each_pass_with_what_it_saves():
+    shown = plan("--limits", "h200").output
+    assert "time_mix_output gemv" in shown
+    assert "gemm +gemv +save_state: " in shown
+    total, table = shown.split("\n\n")
+    assert total.splitlines()[-1].split()[1] == "dispatches,"
+    assert [line.split()[0] for line in table.splitlines()[1:]] == list(NAMES)
+    fired = next(line.split() for line in table.splitlines() if line.startswith("token_shift_into_products"))
+    assert fired[1:3] == ["4", "4"]  # two a layer
+
+
+def test_a_pass_is_left_out_by_its_name():
+    whole, less = (
+        json.loads(plan("--limits", "h200", "--json", *more).output) for more in ((), ("--without", NAMES[1]))
+    )
+    assert len(less["dispatches"]) - len(whole["dispatches"]) == whole["passes"][1]["dispatches"] == 4
+    assert "left out" in plan("--limits", "h200", "--without", NAMES[1]).output
+    assert "token_shift" in plan("--limits", "h200", "--graph", "--without", NAMES[1]).output
+
+
+def test_what_cannot_be_planned_is_said_in_one_line():
+    for arguments, said in (
+        (("--limits", "h200", "--without", "lora"), "there is no pass 'lora'; known: norm_into_embedding"),
+        (("--limits", "h200", "--without", "choose_kernels"), "cannot be left out"),
+        (("--device", "cpu"), f"numpy has no dispatches; choose a GPU with --device, or --limits {'|'.join(LIMITS)}"),
+        (("--limits", "default", "--rows", "65"), "more rows are of a prompt: --prefill"),
+    ):
+        result = plan(*arguments)
+        assert result.exit_code == 2
+        assert said in result.output
+        assert len(result.output.splitlines()) == 1

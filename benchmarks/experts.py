@@ -21,9 +21,9 @@ from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import ExpertConfig
+from rwkv_gpu.kernels.registry import expert_candidates
 from rwkv_gpu.kernels.tuned import shown
 from rwkv_gpu.kernels.tuning import MANY
-from rwkv_gpu.measure.candidates import expert_configs
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.vocabulary import Routing, Weight
@@ -86,7 +86,7 @@ def main(device: str, formats: str, rows: str, tiles: str, replays: int, **sizes
         for name in formats.split(","):
             weights, named = load(gpu, layer, BY_NAME[name])
             for count in map(int, rows.split(",")):
-                shapes = [shape for shape in expert_configs(gpu.capabilities) if str(shape.tb) in tiles.split(",")]
+                shapes = [shape for shape in expert_candidates(gpu.capabilities) if str(shape.tb) in tiles.split(",")]
                 compare(gpu, weights, named, shapes, layer, count, BY_NAME[name], replays)
 
 

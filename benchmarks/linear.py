@@ -20,9 +20,9 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.registry import gemm_candidates
 from rwkv_gpu.kernels.tuned import shown
 from rwkv_gpu.kernels.tuning import GemmConfig
-from rwkv_gpu.measure.candidates import gemm_configs
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
@@ -97,7 +97,7 @@ def main(device: str, out: int, width: int, formats: str, rows: str, mib: int, b
                 copies = min(64, (mib << 20) // (out * BY_NAME[name].row_bytes(width)))
                 held[name] = load(gpu, BY_NAME[name], out, width, max(1, copies))
             packed = all(weights["w0"].shards[0].packed for weights in held.values())
-            for shape in gemm_configs(gpu.capabilities, count, "int8", packed):
+            for shape in gemm_candidates(gpu.capabilities, count, "int8", packed):
                 cells = []
                 for name, weights in held.items():
                     took = seconds(record(gpu, weights, shape, count, apart), count, busy)

@@ -10,7 +10,7 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.adapters import Adapter, find
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
-from rwkv_gpu.measure.cases import cases
+from rwkv_gpu.measure.cases import cases, quick
 from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.ops.self_test import tuning_for
 
@@ -21,16 +21,18 @@ from .page import Page
 from .screen import Screen
 
 
-@click.command("doctor", cls=Page, epilog="Example: rwkv-gpu doctor --device 0 --op linear --op attention")
+@click.command("doctor", cls=Page, epilog="Example: rwkv-gpu doctor --device 0 --quick")
 @click.option("--op", "wanted", multiple=True, metavar="NAME", help="Only this op; can be repeated.")
+@click.option("--quick", "few", is_flag=True, help="Each case by one kernel, and no speeds: a fraction of the time.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every test, with its error and time.")
 @json_option
 @device_option
 @click.pass_context
-def command(ctx: click.Context, wanted: tuple[str, ...], verbose: bool, device: str, as_json: bool) -> None:
+def command(ctx: click.Context, wanted: tuple[str, ...], few: bool, verbose: bool, device: str, as_json: bool) -> None:
     """Check every kernel, in every variant and format, against numpy: which are wrong or slow on a device?
 
-    It takes a minute on a GPU, several on a software device. Exit code 3: a kernel is wrong.
+    Some thousand shaders are compiled, which takes minutes, above all on a software device; --quick takes a fraction of
+    that. Exit code 3: a kernel is wrong.
     """
     adapter = find(device).adapter
     if adapter is None:
@@ -43,7 +45,7 @@ def command(ctx: click.Context, wanted: tuple[str, ...], verbose: bool, device: 
         for name in wanted:
             if name not in known:
                 raise BadInput(f"unknown op {name!r}; known: {', '.join(known)}")
-        trials = [trial for trial in trials if not wanted or trial.op in wanted]
+        trials = [trial for trial in (quick(trials) if few else trials) if not wanted or trial.op in wanted]
         with lines_bar(screen) as bar:
             report = examine(gpu, trials, lambda op, done, total: bar.update(done, total, op))
     if as_json:

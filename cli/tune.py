@@ -13,9 +13,9 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Adapter, find
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import fingerprint
+from rwkv_gpu.kernels.gemm_config import PRECISIONS
 from rwkv_gpu.kernels.tuned import Tuned, save
 from rwkv_gpu.kernels.tuned import find as find_tuned
-from rwkv_gpu.measure.candidates import PRECISIONS
 from rwkv_gpu.measure.tune import Limits, tune
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.self_test import tuning_for

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.device import Capabilities, Device
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
+<<<<<<< HEAD
 from rwkv_gpu.kernels.tuning import (
     MANY,
     TILE,
@@ -24,6 +25,11 @@ from rwkv_gpu.kernels.tuning import (
     skinny_gemm,
 )
 from rwkv_gpu.ops.memory import Scratch
+=======
+from rwkv_gpu.kernels.gemm_config import GemmKernel
+from rwkv_gpu.kernels.registry import gemm_trials
+from rwkv_gpu.kernels.tuning import MANY, TILE, GemmConfig, Tuning
+>>>>>>> 3507155 (doctor tries every registered kernel with every part of every hole, and a test holds it to that)
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.values import Value
@@ -35,66 +41,35 @@ Arrays = Mapping[str, np.ndarray]
 Says = Callable[..., dict[str, Any]]  # (ops, weights, **inputs) -> outputs
 
 
+# A device that can run every kernel but those for subgroups of another size.
+ABLE = Capabilities(
+    f16=True, subgroup=True, subgroup_size=8, subgroup_width=8, integer_dot=True, cooperative_matrix=True,
+    timestamps=True, timestamps_in_pass=True, coherent=True, software=False, max_buffer=1 << 30, max_binding=1 << 30,
+    max_storage_buffers=16, max_workgroup_memory=64 << 10, max_invocations=1024, max_workgroups=65535,
+    offset_alignment=256,
+)  # fmt: skip
+# The kernel of every configuration that some device can run, by the name of the configuration.
+KERNEL_OF: dict[str, GemmKernel] = {
+    name: kernel
+    for size in (8, 32)
+    for name, (kernel, _) in gemm_trials(replace(ABLE, subgroup_size=size, subgroup_width=size)).items()
+}
+
+
 def gemm_configs(device: Device) -> dict[str, GemmConfig]:
     """Every kind of matrix kernel that this device can run, at several sizes."""
-    can = device.capabilities
-    shapes = {
-        "alone": gemv(64, 16, 2, 1),
-        "alone_rows": gemv(32, 8, 2, 4),
-        "ahead": gemv(32, 4, 2, 1, prefetch_depth=2),
-    }
-    shapes |= {"tile": TILE, "tile_parts": replace(TILE, fill=200)}
-    if can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes:
-        shapes["wide_tile"] = WIDE_TILE
-    if can.f16:
-        shapes["tile_f16"] = TILE_F16
-        if can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes // 2:
-            shapes["wide_tile_f16"] = replace(WIDE_TILE, tile="f16")
-    if can.subgroup:
-        size = can.subgroup_size
-        shapes["subgroups"] = gemv(4 * size, 2 * size, 2, 2, subgroup_width=size)
-        shapes["subgroup"] = gemv(2 * size, size, 1, 1, subgroup_width=size)
-        shapes["part_rows"] = gemv(size, size // 2, 2, 3, subgroup_width=size)
-        shapes["row"] = gemv_int(4 * size, size, 2, subgroup_width=size, max_workgroups=3)
-        shapes["once"] = gemv_int(
-            3 * size, size, 2, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2
-        )  # subgroups that are no power of two
-        shapes["once_met"] = gemv_int(
-            4 * size, size, 2, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2, subgroups_per_row=2
-        )  # rows of two subgroups
-        shapes["once_apart"] = gemv_int(
-            12 * size, size, 3, subgroup_width=size, max_workgroups=MANY, prefetch_depth=2, subgroups_per_row=3
-        )  # of three, many rows
-        shapes["row_bytes"] = gemv_int(
-            2 * size, size // 2, 4, subgroup_width=size, max_workgroups=2, activations="int8"
-        )
-        shapes["few"] = skinny_gemm(2 * size, size, 2, 2, staged=size, subgroup_width=size, max_workgroups=3)
-        shapes["few_whole"] = skinny_gemm(
-            2 * size, size // 2, 4, 4, staged=2 * size, prefetch_depth=2, subgroup_width=size, max_workgroups=2
-        )
-        shapes["few_given"] = skinny_gemm(2 * size, size // 2, 2, 2, subgroup_width=size)
-        shapes["few_copied"] = skinny_gemm(
-            2 * size, size, 2, 4, staged=size, subgroup_width=size, max_workgroups=3, copies=True
-        )
-        shapes["few_gives"] = skinny_gemm(4 * size, size // 2, 4, 2, staged=3 * size, subgroup_width=size, copies=True)
-        shapes["dot"] = gemm_int8(32, 8, 32, 16, activations="int16")
-        shapes["dot_bytes"] = gemm_int8(16, 8, 32, 8, activations="int8", prefetch_depth=3)
-        shapes["dot_wide"] = gemm_int8(16, 8, 64, 16, activations="int16")
-        shapes["dot_parts"] = gemm_int8(32, 8, 32, 16, activations="int16", fill=200)
-    if can.subgroup_size == 8:
-        shapes |= {"lane": gemm_lane(2, 1), "lane_rows": gemm_lane(4, 16)}
-    return shapes
+    return {name: config for name, (_, config) in gemm_trials(device.capabilities).items()}
 
 
 def tunings(device: Device) -> dict[str, Tuning]:
     """Every way this device can spread work over lanes."""
     can = device.capabilities
     shapes = gemm_configs(device)
-    ways = {"workgroup": Tuning(64, 64, "workgroup", ((2, shapes["alone"]), (MANY, TILE)))}
+    ways = {"workgroup": Tuning(64, 64, "workgroup", ((2, shapes["gemv"]), (MANY, TILE)))}
     ways["default"] = default_tuning(can)
     if can.subgroup:
-        ways["subgroup"] = Tuning(4 * can.subgroup_size, 32, "subgroup", ((MANY, shapes["subgroups"]),))
-        ways["one_subgroup"] = Tuning(can.subgroup_size, 32, "one_subgroup", ((MANY, shapes["subgroup"]),))
+        ways["subgroup"] = Tuning(4 * can.subgroup_size, 32, "subgroup", ((MANY, shapes["gemv_subgroups"]),))
+        ways["one_subgroup"] = Tuning(can.subgroup_size, 32, "one_subgroup", ((MANY, shapes["gemv_subgroup"]),))
     return ways
 
 

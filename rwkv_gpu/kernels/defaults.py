@@ -50,6 +50,16 @@ def default_tuning(can: Capabilities) -> Tuning:
     return hardware(can)
 
 
+def reductions(can: Capabilities) -> dict[str, Tuning]:
+    """Every way that a device can share a row among lanes, for trials."""
+    default, size = default_tuning(can), can.subgroup_size
+    ways = {"workgroup": replace(default, row_lanes=64, reduce="workgroup")}
+    if can.subgroup:
+        ways["subgroup"] = replace(default, row_lanes=4 * size, reduce="subgroup")
+        ways["one subgroup"] = replace(default, row_lanes=size, reduce="one_subgroup")
+    return ways
+
+
 def few_rows(subgroup_width: int) -> list[tuple[Size, GemmConfig]]:
     """Of formats of small integers by 2 to 32 rows, where 48 KiB of memory hold whole rows of 5,120 columns."""
     found = []

@@ -18,7 +18,7 @@ from .gemm_config import (
     gemm_int8,
     skinny_gemm,
 )
-from .gemv import activations
+from .gemv import UNWORDED, activations
 from .kernel import Hole, Kernel, Needs
 from .parts import (
     BIAS,
@@ -147,6 +147,7 @@ SKINNY_GEMM = GemmKernel(
         "lib/sum/squares",
     ),
     needs=Needs(lanes=LEAST_SUBGROUP),
+    part_needs=UNWORDED,
     tolerance=INT16,
     trials=_skinny_trials,
     candidates=_skinny_candidates,

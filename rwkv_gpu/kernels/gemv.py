@@ -50,6 +50,8 @@ SINGLE_PASS_WAYS = (  # of gemv_single_pass: the same, then the prefetch depth, 
 STAGING = Hole("staging", ("linear/staging/integers", "linear/staging/floats"))
 STAGED = "linear/staging/integer_products", "lib/dot16", "lib/quantise"  # what staged integers call
 
+UNWORDED = {"formats/vec4s": Needs(fewer_buffers=16)}  # with as many, planes are bound as words
+
 
 def _sum(config: GemmConfig) -> str:
     return "lib/sum/subgroup" if config.subgroup_width > 1 else "lib/sum/single_lane"
@@ -129,6 +131,7 @@ def _int_trials(can: Capabilities) -> dict[str, GemmConfig]:
     size = can.subgroup_width
     return {
         "gemv_int": gemv_int(4 * size, size, 2, subgroup_width=size, max_workgroups=3),
+        "gemv_int_each_block": gemv_int(4 * size, size, 1, subgroup_width=size, max_workgroups=MANY),
         "gemv_int_bytes": gemv_int(2 * size, size // 2, 4, subgroup_width=size, max_workgroups=2, activations="int8"),
     }
 
@@ -167,6 +170,7 @@ GEMV_INT = GemmKernel(
     ),
     shared=(*DECODING, *PRODUCT, *PROLOGUE, *STAGED, "lib/sum/squares"),
     needs=Needs(lanes=LEAST_SUBGROUP),
+    part_needs=UNWORDED,
     tolerance=INT16,
     trials=_int_trials,
     candidates=_int_candidates,
@@ -233,6 +237,7 @@ GEMV_SINGLE_PASS = GemmKernel(
     ),
     shared=(*DECODING, *PRODUCT, *PROLOGUE, *STAGED, "lib/sum/squares"),
     needs=Needs(lanes=LEAST_SUBGROUP),
+    part_needs=UNWORDED,
     tolerance=INT16,
     trials=_single_pass_trials,
     candidates=_single_pass_candidates,

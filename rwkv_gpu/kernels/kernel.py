@@ -1,7 +1,7 @@
 """What a registered kernel is: a shader, the parts that its holes take, and what it needs of a device."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..errors import ShaderError
 from ..gpu.device import Capabilities
@@ -14,6 +14,7 @@ class Needs:
     lanes: int = 1  # neighbouring lanes that surely share a subgroup: at least so many
     subgroup_size: int = 0  # exactly so many lanes in a subgroup; 0 is any
     buffers: int = 0  # storage buffers that a shader binds
+    fewer_buffers: int = 0  # what is for devices with fewer than so many; 0 is for any
     f16: bool = False
     subgroup: bool = False  # subgroups of any size
     cooperative_matrix: bool = False
@@ -25,6 +26,7 @@ class Needs:
             can.subgroup_width >= self.lanes
             and self.subgroup_size in (0, can.subgroup_size)
             and can.max_storage_buffers >= self.buffers
+            and (not self.fewer_buffers or can.max_storage_buffers < self.fewer_buffers)
             and all(
                 getattr(can, name) or not getattr(self, name)
                 for name in ("f16", "subgroup", "cooperative_matrix", "coherent")
@@ -79,6 +81,7 @@ class Kernel:
     shared: tuple[str, ...] = ()  # parts that what fills the holes calls; any number of them may be linked
     needs: Needs = Needs()
     tolerance: Tolerance = EXACT
+    part_needs: Mapping[str, Needs] = field(default_factory=dict)  # of parts that want more here than elsewhere
 
     def check(self, parts: Sequence[str]) -> None:
         """Refuses parts that it has no hole for, and holes that are filled twice or not at all."""
@@ -96,4 +99,6 @@ class Kernel:
         """Every part of every hole that a device can run; nothing where it cannot run the kernel."""
         if self.needs.met(can):
             for hole in self.holes:
-                yield from (part for part in hole.parts if needs_of.get(part, Needs()).met(can))
+                yield from (
+                    part for part in hole.parts if self.part_needs.get(part, needs_of.get(part, Needs())).met(can)
+                )

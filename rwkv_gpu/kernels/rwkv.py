@@ -1,7 +1,6 @@
 """The recurrence of RWKV-7: token shift and time mix."""
 
-from ..gpu.device import LEAST_SUBGROUP
-from .kernel import CLOSE, Hole, Kernel, Needs
+from .kernel import CLOSE, Hole, Kernel
 from .parts import DECODING, FLOAT_FORMAT, LANES, PLAIN, QUANTISING, SUM
 
 NORM_SHIFT_MIX = Kernel(
@@ -36,6 +35,5 @@ TIME_MIX_DECODE = Kernel(
         PLAIN,
     ),
     (*DECODING, *QUANTISING, "lib/activation"),
-    needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=CLOSE,
 )

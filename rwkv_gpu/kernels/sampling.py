@@ -1,6 +1,6 @@
 """Sampling on the device: the winner of each block of a row, what may stay of it, then the row's token."""
 
-from .kernel import SAME, Hole, Kernel
+from .kernel import SAME, Hole, Kernel, Needs
 from .parts import LANES
 
 LOGITS = Hole("logits", ("sampling/unadjusted", "sampling/adjust"))
@@ -11,6 +11,7 @@ LIST = Hole("list", ("sampling/list", "sampling/list_coherent"))
 TRUNCATION = Hole("truncation", ("sampling/no_truncation", "sampling/truncate"))
 SUBTOTAL = Hole("subtotal", ("sampling/subtotal_subgroup", "sampling/subtotal_workgroup"), optional=True)
 SHARED = tuple(f"sampling/{part}" for part in ("draw", "part", "whole"))
+JOINED = Needs(coherent=True, buffers=9)  # where the last workgroup of a row chooses its token
 REMEMBER, ORDER = "sampling/remember", "sampling/order"
 
 SAMPLE_BLOCKS = Kernel(
@@ -19,6 +20,7 @@ SAMPLE_BLOCKS = Kernel(
     (LOGITS, MASK, ROW, CHOICE, TRUNCATION.only("no_truncation").maybe(), LANES),
     (*SHARED, REMEMBER),
     tolerance=SAME,
+    part_needs=dict.fromkeys(("sampling/choice", "sampling/no_truncation"), JOINED),
 )
 SAMPLE_LIST = Kernel(
     "sampling/sample_list",
@@ -26,6 +28,7 @@ SAMPLE_LIST = Kernel(
     (LOGITS.only("adjust"), MASK, ROW, CHOICE, LIST, TRUNCATION.only("truncate").maybe(), SUBTOTAL, LANES),
     (*SHARED, REMEMBER, ORDER),
     tolerance=SAME,
+    part_needs=dict.fromkeys(("sampling/choice", "sampling/truncate", *SUBTOTAL.parts), JOINED),
 )
 SAMPLE_ROW = Kernel(
     "sampling/sample_row",

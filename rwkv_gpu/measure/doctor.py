@@ -11,6 +11,7 @@ from .cases import CHOSEN
 from .trials import Outcome, Trial, run
 
 SLOW = 1.5  # times as long as the best variant
+KEPT = 100  # trials whose pipelines are kept for those that follow
 FARS = 3  # distances of 1, 2 and 4 lanes
 
 
@@ -46,7 +47,7 @@ def examine(device: Device, trials: Sequence[Trial], progress: Callable[[str, in
     for number, trial in enumerate(trials):
         if progress:
             progress(trial.op, number, len(trials))
-        if trial.op != last:
+        if number % KEPT == 0 or trial.op != last:
             device.pipelines.clear()  # they add up to gigabytes
             last = trial.op
         outcomes.append(run(device, trial))

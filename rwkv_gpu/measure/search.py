@@ -15,12 +15,14 @@ import numpy as np
 from ..engine.runner import GpuRunner
 from ..errors import DeviceLost, RwkvGpuError
 from ..gguf.file import GGUFFile
+from ..gpu.device import Capabilities
 from ..gpu.plan import Plan
 from ..kernels.expert_config import ExpertConfig
+from ..kernels.gemv import FEW
+from ..kernels.registry import expert_candidates, gemm_candidates
 from ..kernels.tuned import Choice, shown
 from ..kernels.tuning import MANY, GemmConfig, Size, Tuning
 from ..ops.batch import Batch
-from . import candidates
 from .bench import rewind
 from .check import close, expert_samples, experts_are_right, linear_is_right, matrix_samples
 from .duel import Lap, Verdict, duel
@@ -74,23 +76,23 @@ class Tuner:
         """The ladder of matrix kernels by rows, from decode to the chunk; for short runs apart where there are some."""
         bounds: tuple[int, ...] = (*(rows for rows in ROWS if rows < chunk), MANY)
         names = ["linear"]
-        self.tuning = replace(self.tuning, linear=candidates.in_ladder(self.tuning.linear, bounds))
+        self.tuning = replace(self.tuning, linear=in_ladder(self.tuning.linear, bounds))
         if any(sample.format.run < 32 for sample in self._matrices):
             names.append("linear_short")
             short = self.tuning.linear_short or self.tuning.linear
-            self.tuning = replace(self.tuning, linear_short=candidates.in_ladder(short, bounds))
+            self.tuning = replace(self.tuning, linear_short=in_ladder(short, bounds))
         if self.tuning.linear_packed:
             names.insert(0, "linear_packed")
-            packed = candidates.in_ladder(self.tuning.linear_packed, bounds)
+            packed = in_ladder(self.tuning.linear_packed, bounds)
             self.tuning = replace(self.tuning, linear_packed=packed)
         # The ends of the ladder matter most, so that they come first, and what is for some sizes alone before the rest.
         slots = self.runner.slots
         steps = [
-            (chunk if size.rows > candidates.FEW else min(size.rows, slots), "linear_sized", at, size.packed)
+            (chunk if size.rows > FEW else min(size.rows, slots), "linear_sized", at, size.packed)
             for at, (size, _) in enumerate(self.tuning.linear_sized)
         ]
         for at, bound in enumerate(bounds):
-            if bound <= slots or bound > candidates.FEW:
+            if bound <= slots or bound > FEW:
                 steps += [(chunk if bound == MANY else bound, name, at, name == "linear_packed") for name in names]
         for rows, name, at, small in sorted(steps, key=lambda step: (1 < step[0] < chunk, step[0])):
             self._matrix_step(name, at, rows, packed=small)
@@ -101,7 +103,7 @@ class Tuner:
         work = Workload("tg", 1, 0, rows, rows) if few else Workload("pp", rows, 0, 1, rows)
         tried = [
             Candidate(shown(shape), changed(self.tuning, name, at, shape), partial(self._right, shape))
-            for shape in candidates.gemm_configs(can, rows, self._precision, packed=packed)
+            for shape in gemm_candidates(can, rows, self._precision, packed=packed)
             if shape != now
         ]
         what = "short runs" if name == "linear_short" else "matrices of integers" if packed else "matrices"
@@ -119,7 +121,7 @@ class Tuner:
             work = Workload("tg", 1, 0, rows, rows) if few else Workload("pp", min(rows, chunk), 0, 1, min(rows, chunk))
             tried = [
                 Candidate(shown(shape), self._with_experts(at, shape), partial(self._right, shape))
-                for shape in candidates.expert_configs(self.runner.device.capabilities)
+                for shape in expert_candidates(self.runner.device.capabilities)
                 if shape != self.tuning.experts[at][1]
             ]
             what = f"experts, {work.tokens * work.batch} rows"
@@ -137,7 +139,7 @@ class Tuner:
         """Lanes of a workgroup for what is no product."""
         if name == "row_lanes" and self.tuning.reduce == "one_subgroup":
             return  # a subgroup has the lanes it has
-        self.number(name, what, candidates.lanes(self.runner.device.capabilities, getattr(self.tuning, name)), work)
+        self.number(name, what, lane_counts(self.runner.device.capabilities, getattr(self.tuning, name)), work)
 
     def number(self, name: str, what: str, counts: Sequence[int], work: Workload) -> None:
         """A constant that is one of some numbers."""
@@ -260,3 +262,20 @@ def changed(tuning: Tuning, name: str, at: int, shape: GemmConfig | ExpertConfig
     """The same but for one rung of a ladder."""
     ladder = getattr(tuning, name)
     return with_field(tuning, name, (*ladder[:at], (ladder[at][0], shape), *ladder[at + 1 :]))
+
+
+def lane_counts(can: Capabilities, current: int) -> list[int]:
+    """Counts of lanes beside the current one, that the device can run."""
+    tried = (8, 16, 32, 64, 128, 256, 512, 1024)
+    return [count for count in tried if count != current and can.subgroup_size <= count <= can.max_invocations]
+
+
+def in_ladder(
+    ladder: tuple[tuple[int, GemmConfig], ...], bounds: tuple[int, ...]
+) -> tuple[tuple[int, GemmConfig], ...]:
+    """The same choices by other bounds."""
+
+    def at(bound: int) -> GemmConfig:
+        return next((config for limit, config in ladder if bound <= limit), ladder[-1][1])
+
+    return tuple((bound, at(bound)) for bound in bounds)

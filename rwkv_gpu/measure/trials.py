@@ -207,7 +207,8 @@ def _given(trial: Trial) -> tuple[int, dict[str, Array], int, int]:
         inputs["draws"] = trial.draws.rows
         if trial.draws.masks is not None:
             inputs["masks"] = trial.draws.masks
-    return rows, inputs, len(trial.past.batch.segments) if trial.past else 0, rows if trial.draws else 0
+    segments, outputs = (len(trial.past.batch.segments), len(trial.past.batch.outputs)) if trial.past else (0, 0)
+    return rows, inputs, segments, rows if trial.draws else outputs
 
 
 def _remember(sampler_state: "GpuSamplerState | HostSamplerState", draws: Draws) -> None:

@@ -2,6 +2,9 @@
 
 import json
 import math
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +13,11 @@ from click.testing import CliRunner
 import rwkv_gpu.gpu.shader as shaders
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.gguf.formats import FORMATS
+from rwkv_gpu.gpu.shader import PRELUDE, Linked, Pipeline, PipelineCache
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.measure.cases import CHOSEN, cases
+from rwkv_gpu.kernels.registry import variants
+from rwkv_gpu.measure import trials
+from rwkv_gpu.measure.cases import CHOSEN, cases, quick
 from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.measure.trials import LARGEST, LEAST, Outcome, Stored, apart
 from rwkv_gpu.ops.vocabulary import Ops
@@ -22,10 +28,10 @@ def all_cases(device):
 
 
 def test_one_trial_of_each_op_is_right_on_a_sound_device(fast_device):
-    trials = {trial.op: trial for trial in all_cases(fast_device) if trial.op != "speed"}
-    report = examine(fast_device, list(trials.values()))
+    each = {trial.op: trial for trial in all_cases(fast_device) if trial.op != "speed"}
+    report = examine(fast_device, list(each.values()))
     assert report.wrong == []
-    assert {outcome.op for outcome in report.outcomes} >= trials.keys()
+    assert {outcome.op for outcome in report.outcomes} >= each.keys()
     assert all(outcome.seconds > 0 for outcome in report.outcomes if outcome.op != "lanes")
 
 
@@ -35,13 +41,69 @@ def test_every_trial_is_right_on_a_sound_device(fast_device):
 
 
 def test_every_op_and_every_format_is_tried(fast_device):
-    trials = all_cases(fast_device)
-    said = {name for name in vars(Ops) if not name.startswith("_")} - {"layer", "pick", "linears"}
-    assert said - {"expert_glu", "expert_sum"} <= {trial.op for trial in trials}
-    assert "experts" in {trial.op for trial in trials}
+    every = all_cases(fast_device)
+    said = {name for name in vars(Ops) if not name.startswith("_")} - {"layer", "linears"}
+    assert said - {"expert_glu", "expert_sum"} <= {trial.op for trial in every}
+    assert "experts" in {trial.op for trial in every}
     for op in ("embed", "linear", "experts"):
-        assert {fmt.name for fmt in FORMATS.values()} <= {trial.what for trial in trials if trial.op == op}
-    assert len({(trial.op, trial.what, trial.variant) for trial in trials}) == len(trials)
+        whats = " ".join(trial.what for trial in every if trial.op == op)
+        assert all(fmt.name in whats for fmt in FORMATS.values())
+    assert len({(trial.op, trial.what, trial.variant) for trial in every}) == len(every)
+
+
+def tried(linked: Linked) -> Iterator[tuple[str, str]]:
+    """The kernels of a shader, each with the parts that stand behind it."""
+    kernel = ""
+    for file, _ in linked.origins:
+        name = file.removesuffix(".wgsl")
+        if file != PRELUDE and kernel:
+            yield kernel, name
+        kernel = "" if file == PRELUDE else kernel or name
+
+
+GPU = {
+    "software": False, "subgroup": True, "subgroup_size": 32, "subgroup_width": 32, "integer_dot": True,
+    "coherent": True, "max_workgroup_memory": 48 << 10, "max_invocations": 1024,
+}  # fmt: skip
+DEFAULTS = {
+    "software": False, "subgroup": False, "subgroup_size": 0, "subgroup_width": 1, "f16": False, "coherent": False,
+    "max_workgroup_memory": 16 << 10, "max_invocations": 256, "max_storage_buffers": 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{}, GPU | {"max_storage_buffers": 16}, GPU | {"max_storage_buffers": 12}, DEFAULTS],
+    ids=["this", "gpu", "gpu with few buffers", "defaults"],
+)
+def test_every_registered_kernel_is_tried_with_every_part_of_every_hole(fast_device, monkeypatch, claims):
+    """Recorded, and compiled by a stand-in: what is linked is what a device with such capabilities would run."""
+    found: set[tuple[str, str]] = set()
+
+    def compiled(self: PipelineCache, linked: Linked) -> Pipeline:
+        found.update(tried(linked))
+        bindings = linked.bindings()
+        group, _ = self._layout(tuple((number, binding.access) for number, binding in bindings.items()))
+        return Pipeline(linked.name, SimpleNamespace(_internal=None), group, bindings)
+
+    can = replace(fast_device.capabilities, **claims)
+    monkeypatch.setattr(fast_device, "capabilities", can)
+    monkeypatch.setattr(PipelineCache, "_compile", compiled)
+    fast_device.pipelines.clear()
+    try:
+        for trial in cases(can, default_tuning(can)):
+            trials._recorded(fast_device, trial)
+    finally:
+        fast_device.pipelines.clear()
+    assert set(variants(can)) - found == set()
+
+
+def test_the_quick_trials_are_of_each_case_and_of_each_variant(fast_device):
+    every = [trial for trial in all_cases(fast_device) if trial.op != "speed"]
+    few = list(quick(every))
+    assert len(few) < len(every) / 2
+    assert {(trial.op, trial.what) for trial in few} == {(trial.op, trial.what) for trial in every}
+    assert {(trial.op, trial.variant) for trial in few} == {(trial.op, trial.variant) for trial in every}
 
 
 @pytest.mark.parametrize(
@@ -57,10 +119,10 @@ def test_a_kernel_that_lies_is_found(fast_device, monkeypatch, file, old, new):
     read = shaders._read
     assert old in read(file)
     monkeypatch.setattr(shaders, "_read", lambda name: read(name).replace(old, new) if name == file else read(name))
-    trials = [trial for trial in all_cases(fast_device) if trial.op in ("add", "mul")]
+    both = [trial for trial in all_cases(fast_device) if trial.op in ("add", "mul")]
     fast_device.pipelines.clear()
     try:
-        report = examine(fast_device, trials)
+        report = examine(fast_device, both)
     finally:
         fast_device.pipelines.clear()
     assert [outcome.op for outcome in report.wrong] == ["add"]

@@ -11,9 +11,11 @@ from click.testing import CliRunner
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.gemm_config import PRECISIONS
+from rwkv_gpu.kernels.registry import expert_candidates, gemm_candidates
 from rwkv_gpu.kernels.tuned import runs
 from rwkv_gpu.kernels.tuning import MANY, Size, gemv
-from rwkv_gpu.measure import candidates, search, tune
+from rwkv_gpu.measure import search, tune
 from rwkv_gpu.measure.check import expert_samples, experts_are_right, linear_is_right, matrix_samples
 from rwkv_gpu.measure.duel import Verdict, duel
 from rwkv_gpu.measure.tune import Limits
@@ -57,12 +59,12 @@ def test_every_candidate_is_one_that_the_device_can_run(fast_device, size, more)
         software=False,
     )
     plain = default_tuning(can)
-    for rows, precision in itertools.product((1, 2, 7, 32, 512), candidates.PRECISIONS):
-        shapes = list(candidates.gemm_configs(can, rows, precision, packed=True))
+    for rows, precision in itertools.product((1, 2, 7, 32, 512), PRECISIONS):
+        shapes = list(gemm_candidates(can, rows, precision, packed=True))
         assert len(shapes) == len(set(shapes)) > 0
         assert all(runs(replace(plain, linear=((MANY, shape),)), can) for shape in shapes)
-    assert all(runs(replace(plain, experts=((MANY, shape),)), can) for shape in candidates.expert_configs(can))
-    assert all(runs(replace(plain, map_lanes=count), can) for count in candidates.lanes(can, 64))
+    assert all(runs(replace(plain, experts=((MANY, shape),)), can) for shape in expert_candidates(can))
+    assert all(runs(replace(plain, map_lanes=count), can) for count in search.lane_counts(can, 64))
 
 
 def test_a_shape_is_right_where_numpy_says_so(fast_device):
@@ -78,14 +80,14 @@ def quick(monkeypatch):
     """A ladder of two rungs, few candidates, and a clock by which every challenger wins."""
     monkeypatch.setattr(search, "ROWS", (1,))
     monkeypatch.setattr(search, "duel", lambda *_: Verdict(0.5, 0.0, 9))
-    monkeypatch.setattr(candidates, "lanes", lambda *_: [32])
+    monkeypatch.setattr(search, "lane_counts", lambda *_: [32])
     return monkeypatch
 
 
 def test_what_is_wrong_is_told_and_never_chosen(fast_device, quick):
     if fast_device.capabilities.subgroup_size == 16:
         pytest.skip("16 lanes are a subgroup here")
-    quick.setattr(candidates, "gemm_configs", lambda *_, **__: [WRONG])
+    quick.setattr(search, "gemm_candidates", lambda *_, **__: [WRONG])
     found = run_tuner(fast_device, TINY)
     shapes = {shape for _, shape in (*found.tuning.linear, *found.tuning.linear_short)}
     assert WRONG not in shapes
@@ -97,8 +99,8 @@ def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
     """Of a mixture of experts that attends, so that all there is to choose is chosen."""
     last = default_tuning(fast_device.capabilities).experts[-1][1]
     other = gemv(32, 8, 2, 1)
-    quick.setattr(candidates, "gemm_configs", lambda *_, **__: [other])
-    quick.setattr(candidates, "expert_configs", lambda *_: [last])
+    quick.setattr(search, "gemm_candidates", lambda *_, **__: [other])
+    quick.setattr(search, "expert_candidates", lambda *_: [last])
     found = run_tuner(fast_device, TINY_MIXTURE)
     assert {shape for _, shape in (*found.tuning.linear, *found.tuning.linear_short)} == {other}
     assert {shape for _, shape in found.tuning.experts} == {last}
@@ -113,7 +115,7 @@ def test_what_wins_is_kept_and_the_answer_stays(fast_device, quick):
 
 
 def test_what_this_model_never_asks_for_is_not_tried(fast_device, quick):
-    quick.setattr(candidates, "gemm_configs", lambda *_, **__: [gemv(32, 8, 2, 1)])
+    quick.setattr(search, "gemm_candidates", lambda *_, **__: [gemv(32, 8, 2, 1)])
     everywhere, nowhere = Size(MANY), Size(1, out=1)
     shapes = tuple((size, gemv(32, 16, 2, 1)) for size in (everywhere, nowhere))
     found = run_tuner(fast_device, TINY, linear_sized=shapes)
@@ -125,7 +127,7 @@ def test_who_wins_by_chance_alone_is_let_go(fast_device, quick):
     """Each challenger beats the one before it, and the last of them not the first."""
     verdicts = itertools.cycle([Verdict(0.5, 0.0, 9), Verdict(0.0, 0.0, 9)])
     quick.setattr(search, "duel", lambda *_: next(verdicts))
-    quick.setattr(candidates, "gemm_configs", lambda *_, **__: [gemv(32, 8, 2, 1)])
+    quick.setattr(search, "gemm_candidates", lambda *_, **__: [gemv(32, 8, 2, 1)])
     begun = default_tuning(fast_device.capabilities)
     found = run_tuner(fast_device, TINY)
     assert {shape for _, shape in found.tuning.linear} <= {shape for _, shape in begun.linear}

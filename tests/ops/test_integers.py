@@ -20,7 +20,7 @@ def tuning_of(device, kind):
 
 @pytest.mark.parametrize("fmt", PACKED, ids=lambda fmt: fmt.name)
 def test_every_packed_format_with_every_epilogue(fast_device, fmt):
-    bench = Bench(fast_device, tuning_of(fast_device, "dot"), 3)
+    bench = Bench(fast_device, tuning_of(fast_device, "int8"), 3)
     w, b = bench.matrix("w", fmt, (38, 512)), bench.matrix("b", BY_NAME["F32"], (38,))
 
     def says(g, x, add):
@@ -32,7 +32,7 @@ def test_every_packed_format_with_every_epilogue(fast_device, fmt):
 
 
 @pytest.mark.parametrize(("rows", "shape"), [(1, (1, 256)), (17, (33, 512)), (66, (130, 1280)), (5, (70, 768))])
-@pytest.mark.parametrize("kind", ["dot_bytes", "dot_wide"])
+@pytest.mark.parametrize("kind", ["int8_bytes", "int8_wide"])
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
 def test_awkward_shapes(device, name, kind, rows, shape):
     bench = Bench(device, tuning_of(device, kind), rows)
@@ -43,7 +43,7 @@ def test_awkward_shapes(device, name, kind, rows, shape):
 @pytest.mark.parametrize("name", ["Q8_0", "F16"])
 def test_a_norm_on_the_way_in(fast_device, name):
     """What is no integer has a kernel that norms as well."""
-    bench = Bench(fast_device, tuning_of(fast_device, "dot_bytes"), 3)
+    bench = Bench(fast_device, tuning_of(fast_device, "int8_bytes"), 3)
     ws = bench.matrices(BY_NAME[name], (42, 288), (7, 288))
     norm = Rms(bench.matrix("gain", BY_NAME["F32"], (288,)), 1e-6)
     x = normal(3, 288) * np.array([[1e-3], [1], [30]], np.float32)
@@ -57,7 +57,7 @@ def test_a_norm_on_the_way_in(fast_device, name):
 
 def test_what_one_dispatch_reads_is_rounded_by_one(device):
     """Matrices of one buffer, each with an x of its own: as r, k and v of RWKV have."""
-    bench = Bench(device, tuning_of(device, "dot"), 5)
+    bench = Bench(device, tuning_of(device, "int8"), 5)
     ws = bench.matrices(BY_NAME["Q4_K"], (256, 256), (256, 256), (33, 256), (7, 256))
 
     def says(g, x):
@@ -69,7 +69,7 @@ def test_what_one_dispatch_reads_is_rounded_by_one(device):
 
 
 @pytest.mark.parametrize("name", ["Q4_K", "Q6_K"])
-@pytest.mark.parametrize("kind", ["few_copied", "few_gives"])
+@pytest.mark.parametrize("kind", ["skinny_copied", "skinny_quantises"])
 def test_integers_that_few_rows_copy(device, name, kind):
     """In pieces, or all of a row at once."""
     bench = Bench(device, tuning_of(device, kind), 6)
@@ -83,7 +83,7 @@ def test_integers_that_few_rows_copy(device, name, kind):
 
 def test_a_product_writes_integers_for_one_that_reads_them(device):
     """And floats for whoever else does."""
-    bench = Bench(device, tuning_of(device, "few_gives"), 5)
+    bench = Bench(device, tuning_of(device, "skinny_quantises"), 5)
     w, v = bench.matrix("w", BY_NAME["Q4_K"], (96, 256)), bench.matrix("v", BY_NAME["Q8_0"], (33, 96))
 
     def says(g, x):

@@ -10,35 +10,39 @@ from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
 from rwkv_gpu.kernels.tuning import MANY, Tuning
+<<<<<<< HEAD
 from rwkv_gpu.ops.memory import Scratch
+=======
+from rwkv_gpu.measure.cases.linear import formats_of
+>>>>>>> 3507155 (doctor tries every registered kernel with every part of every hole, and a test holds it to that)
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, Weight
 from tests.gguf.blocks import mild_rows
-from tests.recording import gemm_configs, run_plan
+from tests.recording import KERNEL_OF, gemm_configs, run_plan
 
-# Sums of some hundred products in another order, in float32: relative to the sum of the terms' magnitudes.
-TOLERANCE = 1e-5
-KINDS = [
-    *("alone", "alone_rows", "ahead", "subgroups", "subgroup", "part_rows", "lane", "lane_rows"),
-    *("row", "once", "once_met", "once_apart", "row_bytes", "tile", "wide_tile", "tile_f16", "wide_tile_f16"),
-]
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
-
-
-# A shape of each kernel meets every format; the other shapes meet one of each way to decode.
-FORMATS_OF = dict.fromkeys(("alone", "row", "lane", "tile"), tuple(FORMATS.values()))
 EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K"))
-DECODED = [(kind, fmt) for kind in KINDS for fmt in FORMATS_OF.get(kind, EACH_WAY)]
-# Kernels of nothing but integers: floats go elsewhere.
-PACKED = [fmt for fmt in FORMATS.values() if "packed" in fmt.shared]
-DECODED += [("few", fmt) for fmt in PACKED] + [("few_given", BY_NAME[name]) for name in ("Q4_K", "Q6_K")]
+KINDS = [name for name, kernel in KERNEL_OF.items() if not kernel.integers_only]
+FIRST = {kernel.name: name for name, kernel in reversed(KERNEL_OF.items())}  # configuration of each kernel
+
+
+def formats(kind: str) -> list[Format]:
+    """A kernel's first configuration meets every format that it takes; the others one of each way to decode."""
+    takes = formats_of(KERNEL_OF[kind])
+    return takes if kind in FIRST.values() else [fmt for fmt in takes if fmt in EACH_WAY]
+
+
+DECODED = [(kind, fmt) for kind in KERNEL_OF for fmt in formats(kind)]
 NORMED = [
-    *((kind, name) for kind in KINDS for name in ("Q4_K", "Q6_K", "F32")),
-    ("few", "Q4_K"),
-    ("few_whole", "Q6_K"),
-    ("few_given", "Q4_K"),
+    (kind, fmt.name)
+    for kind, kernel in KERNEL_OF.items()
+    if kernel.fuses_norm
+    for fmt in formats_of(kernel)
+    if fmt.name in ("Q4_K", "Q6_K", "F32")
 ]
+# A kernel of each way to stage x, with those of few rows.
+STAGED = [*(FIRST[f"linear/{name}"] for name in ("gemv", "gemv_int", "gemm_lane", "gemm_tile")), "skinny_whole_rows"]
 
 
 @pytest.fixture(params=KINDS)
@@ -50,12 +54,8 @@ def tuning(request, device):
 
 
 def tolerance(tuning: Tuning) -> float:
-    """x as bytes is off by up to 1/254 of the largest of its run, as two of them by 1/65278; as float16, by 1/2048 of
-    itself."""
-    shape = tuning.linear[0][1]
-    if shape.activations == "int8" or shape.tile == "f16":
-        return 4e-3
-    return 3e-5 if shape.activations == "int16" else TOLERANCE
+    """Relative to the sum of the terms' magnitudes."""
+    return tuning.linear[0][1].tolerance.terms
 
 
 class Bench:
@@ -123,7 +123,7 @@ def test_every_format_in_every_kernel_with_every_epilogue(device, tuning, fmt):
 
 
 @pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
-@pytest.mark.parametrize("kind", [*FORMATS_OF, "few_whole"])
+@pytest.mark.parametrize("kind", STAGED)
 def test_gate_and_up_in_pairs_in_every_format(fast_device, kind, fmt):
     if kind not in gemm_configs(fast_device):
         pytest.skip("this device has no subgroups of 8 lanes")
@@ -141,7 +141,7 @@ def test_awkward_shapes(device, tuning, rows, shape, fmt):
     bench.check(lambda g, x: {"y": g.linear(x, w)}, x=normal(rows, shape[1]))
 
 
-@pytest.mark.parametrize("tuning", ["row", "once", "few", "alone"], indirect=True)
+@pytest.mark.parametrize("tuning", ["gemv_int", "single_pass", "skinny", "gemv"], indirect=True)
 @pytest.mark.parametrize(("name", "has_small"), [("Q4_K", False), ("Q8_0", True)])
 def test_kernels_of_few_rows_bind_small_planes_as_words_where_a_device_can(device, tuning, name, has_small):
     bench = Bench(device, tuning, 1, spare=0)
@@ -201,7 +201,17 @@ def test_a_norm_on_the_way_in(device, tuning, name):
 
 
 @pytest.mark.parametrize(
-    "tuning", ["alone", "subgroups", "row", "once", "once_met", "once_apart", "lane"], indirect=True
+    "tuning",
+    [
+        "gemv",
+        "gemv_subgroups",
+        "gemv_int",
+        "single_pass",
+        "single_pass_two_subgroups",
+        "single_pass_three_subgroups",
+        "gemm_lane",
+    ],
+    indirect=True,
 )
 @pytest.mark.parametrize("name", ["Q4_K", "F32"])
 def test_one_row_is_normed_by_what_multiplies_it(device, tuning, name):
@@ -213,7 +223,7 @@ def test_one_row_is_normed_by_what_multiplies_it(device, tuning, name):
     assert len(plan.dispatches) == 1
 
 
-@pytest.mark.parametrize("kind", ["tile_parts", "dot_parts"])
+@pytest.mark.parametrize("kind", ["tile_split", "int8_split"])
 def test_products_in_parts_of_their_columns(device, kind):
     """Sums over parts are joined by whatever comes after a sum: of one matrix, of several, of pairs."""
     if kind not in gemm_configs(device):

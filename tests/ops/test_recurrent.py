@@ -20,7 +20,7 @@ from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import Mixed, State
 from tests.gguf.blocks import mild_rows
-from tests.recording import POISON, gemm_configs, named, tunings
+from tests.recording import KERNEL_OF, POISON, gemm_configs, named, tunings
 
 ROWS, SEGMENTS, SLOTS = 1000, 5, 7
 LENGTHS = (1, 31, 33, 255, 256, 257, 1000)
@@ -431,7 +431,7 @@ def test_products_norm_and_mix_rows_of_several_sequences(fast_device, says, norm
     assert sum("norm_shift_mix" in dispatch.name for dispatch in plan.dispatches) == norms
 
 
-MIXERS = "alone", "subgroups", "row", "once", "once_met", "once_apart", "lane"
+MIXERS = [kind for kind, kernel in KERNEL_OF.items() if kernel.fuses_norm and not kernel.integers_only]
 
 
 def mixing(device: Device) -> list[Tuning]:

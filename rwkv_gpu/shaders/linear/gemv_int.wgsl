@@ -33,6 +33,7 @@ fn run(group: u32, lane: u32) {
     let output = min(line * PER_OUT, R - PER_OUT);      // the row of its R whose output a lane has
     var raw = raws(matrix, row, line, chunks);
     var next_to = beside(matrix, t, min(row + output, matrix.rows - PER_OUT));
+    first_row = t;
     look(lane);
     let squares = stage(matrix.x + t * matrix.k, matrix.k, lane);
     lay_squares(squares, 0u, lane);

@@ -58,6 +58,7 @@ fn run(group: u32, lane: u32) {
         raw[a] = raws(matrix, row, a * LANES_PER_ROW + line);
     }
     let next_to = beside(matrix, t, min(output, matrix.rows - 1u));
+    first_row = t;
     look(lane);
     var squares = 0.0;
     for (var n = 0u; n < OWN; n++) {

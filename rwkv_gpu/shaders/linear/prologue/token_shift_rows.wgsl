@@ -7,6 +7,7 @@
 @group(0) @binding(10) var<storage, read> shift_state: array<vec4f>; // [states, D / 4]
 @group(0) @binding(11) var<storage, read> segment: array<Segment>;  // [ROWS]
 
+const READY = false;                    // x is not to be read before the look at it
 const D4 = D / 4u;
 
 const_assert D % 4u == 0u;

@@ -1,0 +1,66 @@
+"""Trials of attention: prompts, decode near the start of a context and far into it, by head size and kind of cache."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...gpu.device import Capabilities
+from ...kernels.attention import HALF_PAGES
+from ...kernels.defaults import default_tuning
+from ...kernels.kernel import CLOSE
+from ...kernels.tuning import Tuning
+from ...ops.batch import Batch
+from ...ops.vocabulary import PAGE, Attention, Cache, Rope
+from ..trials import Past, Stored, Trial
+from .common import normal
+
+STEPS = {"prefill": (0, 70), "next chunk": (130, 70), "decode": (40, 1), "long decode": (700, 1)}
+SIZES = (
+    ("f32", 64, 6),
+    ("f16", 64, 6),
+    ("f16", 64, 8),
+    ("f16", 80, 4),
+    ("f16", 128, 8),
+    ("f16", 256, 6),
+)  # cache, head, query heads
+
+
+def cases(can: Capabilities) -> Iterator[Trial]:
+    """Each way to decode: lanes that have keys of their own, and, where lanes can shuffle, lanes that share them."""
+    plain = default_tuning(can)
+    ways = {"own keys": replace(plain, decode_lanes_per_key=0, attention_run=64)}
+    if can.subgroup:
+        shared = replace(plain, decode_lanes_per_key=8, decode_lanes=max(64, can.subgroup_width), attention_run=64)
+        ways["shared keys"] = replace(shared, last_workgroup_joins=False)
+        if can.coherent:
+            ways["shared keys, last workgroup joins"] = replace(shared, last_workgroup_joins=True)
+    for name, tuning in ways.items():
+        for kind, size, heads in SIZES:
+            for step, (start, count) in STEPS.items():
+                if count == 1 or name == "own keys":
+                    for normed in (False, True):
+                        yield _trial(name, tuning, kind, size, heads, step, start, count, normed)
+
+
+def _trial(
+    name: str, tuning: Tuning, kind: str, size: int, heads: int, step: str, start: int, count: int, normed: bool
+) -> Trial:
+    """With head norms, pairs are neighbours; without, they stand half of a head apart."""
+    dtype, pages = {"f32": np.float32, "f16": np.float16}[kind], -(-(start + count) // PAGE)
+    cache, order = Cache("kv", 2, size), np.random.default_rng(1).permutation(pages + 2)[:pages].tolist()
+    past = [normal(pages + 2, PAGE, 2, size, seed=i).astype(dtype) for i in (1, 2)]
+    inputs = {n: normal(count, h * size, seed=i) for i, (n, h) in enumerate((("q", heads), ("k", 2), ("v", 2)))}
+    rope = Rope("normal" if normed else "neox", size, 10000.0)
+
+    def says(g: Any, w: Any, q: Any, k: Any, v: Any) -> Any:
+        norms = (w["q_norm"], w["k_norm"]) if normed else None
+        return g.attention(q, k, v, cache, Attention(heads, rope, size**-0.5, norms=norms, eps=1e-6))
+
+    weights = {n: Stored.of(1 + normal(size, seed=i) / 4) for i, n in enumerate(("q_norm", "k_norm"))}
+    return Trial(
+        "attention", f"{step}, {heads} heads of {size}, {kind}{', normed' * normed}", name, tuning, says, inputs,
+        weights, (CLOSE if kind == "f32" else HALF_PAGES).result,
+        Past(Batch.of([(0, start, [0] * count)]).placed({0: order}), {}, {"kv": (past[0], past[1])}, kind),
+    )  # fmt: skip

@@ -1,0 +1,70 @@
+"""Trials of what treats every row alike: element by element, rows of an embedding, norms."""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ...gguf.formats import FORMATS
+from ...gpu.device import Capabilities
+from ...kernels.defaults import default_tuning, reductions
+from ...kernels.kernel import CLOSE, EXACT
+from ...ops.vocabulary import ACTIVATIONS, LayerNorm
+from ..trials import Past, Stored, Trial
+from .common import F32, decode_batch, normal
+
+
+def cases(can: Capabilities) -> Iterator[Trial]:
+    """All of them."""
+    yield from _maps(can)
+    yield from _embeddings(can)
+    yield from _rows(can)
+
+
+def _maps(can: Capabilities) -> Iterator[Trial]:
+    tuning, x, z = default_tuning(can), normal(3, 257), normal(3, 257, seed=1)
+    yield Trial("add", "", "map", tuning, lambda g, _, x, z: g.add(x, z), {"x": x, "z": z})
+    yield Trial("mul", "", "map", tuning, lambda g, _, x, z: g.mul(x, z), {"x": x, "z": z})
+    for then in ACTIVATIONS:
+        yield Trial(
+            "activate", then, "map", tuning, lambda g, _, x, then=then: g.activate(x, then), {"x": 30 * x},
+            allowed=EXACT.result,
+        )  # fmt: skip
+    rows = Past(decode_batch(4))
+    yield Trial("pick", "", "map", tuning, lambda g, _, x: g.pick(x), {"x": normal(4, 256)}, past=rows)
+
+
+def _embeddings(can: Capabilities) -> Iterator[Trial]:
+    ids = {"ids": np.array([10, 0, 7, 7], np.uint32)}
+    for fmt in FORMATS.values():
+        weights = {"w": Stored.random(fmt, 11, 512)}
+        yield Trial(
+            "embed", fmt.name, "map", default_tuning(can), lambda g, w, ids: g.embed(w["w"], ids), ids, weights,
+            EXACT.result,
+        )  # fmt: skip
+        yield Trial("embed", f"{fmt.name}, normed", "map", default_tuning(can), _normed, ids, weights | _norm(512))
+    for (name, tuning), width in product(reductions(can).items(), (256, 257)):
+        weights = {"w": Stored.random(F32, 11, width)} | _norm(width)
+        yield Trial("embed", f"rows of {width}, normed", name, tuning, _normed, ids, weights, EXACT.result)
+
+
+def _norm(width: int) -> dict[str, Stored]:
+    return {"gain": Stored.of(normal(width, seed=1)), "shift": Stored.of(normal(width, seed=2))}
+
+
+def _normed(g: Any, w: Mapping[str, Any], ids: Any) -> Any:
+    return g.embed(w["w"], ids, norm=LayerNorm(w["gain"], w["shift"], 1e-5))
+
+
+def _rows(can: Capabilities) -> Iterator[Trial]:
+    """What reduces over rows, of widths that are read by fours and of others."""
+    for (name, tuning), width in product(reductions(can).items(), (256, 257)):
+        x, weights, what = normal(5, width) * 3 + 1, _norm(width), f"rows of {width}"
+        how: dict[str, Any] = {"inputs": {"x": x}, "weights": weights, "allowed": EXACT.result}
+        yield Trial("rms_norm", what, name, tuning, lambda g, w, x: g.rms_norm(x, w["gain"], 1e-6), **how)
+        yield Trial(
+            "layer_norm", what, name, tuning, lambda g, w, x: g.layer_norm(x, w["gain"], w["shift"], 1e-5), **how
+        )
+        yield Trial("softmax", what, name, tuning, lambda g, _, x: g.softmax(x), {"x": 9 * x}, allowed=CLOSE.result)
+        yield Trial("argmax", what, name, tuning, lambda g, _, x: g.argmax(x), {"x": np.round(x)})

@@ -1,0 +1,220 @@
+"""Trials of matrix products: each kernel in every format, then what may come before and after its sums."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from ...gguf.formats import Format
+from ...gpu.device import Capabilities
+from ...kernels.defaults import default_tuning, reductions
+from ...kernels.gemm_config import INT8, INT16, MANY, GemmConfig, GemmKernel, gemv
+from ...kernels.gemv import GEMV_INT, GEMV_SINGLE_PASS
+from ...kernels.kernel import CLOSE, EXACT
+from ...kernels.parts import FORMAT
+from ...kernels.registry import gemm_trials
+from ...kernels.tuning import Size, Tuning
+from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, State
+from ..trials import Past, Stored, Trial
+from .common import BY_NAME, F32, SOME, decode_batch, normal
+
+CHOSEN = "as chosen"  # the variant of what is timed that the device would use
+MORE = 10  # times the tolerance of a plain product: activations and norms stretch what rounding did
+
+
+def cases(can: Capabilities) -> Iterator[Trial]:
+    """Every configuration of every kernel."""
+    known = set()
+    for name, (kernel, config) in gemm_trials(can).items():
+        formats = formats_of(kernel)
+        first = kernel.name not in known
+        known.add(kernel.name)
+        yield from _formats(can, name, config, formats if first else [fmt for fmt in formats if fmt.name in SOME])
+        yield from _epilogues(can, name, kernel, config)
+        if kernel.fuses_norm:
+            yield from _norms(can, name, kernel, config)
+        if kernel.fuses_norm and not config.reads_quantised:
+            yield from _token_shift(can, name, kernel, config)
+            yield from _loads_statistics(can, name, kernel, config)
+        yield from _saves_state(can, name, kernel, config)
+    yield from _quantised(can)
+
+
+def formats_of(kernel: GemmKernel) -> list[Format]:
+    """That its hole takes."""
+    [hole] = [hole for hole in kernel.holes if hole.name == FORMAT.name]
+    return [fmt for fmt in BY_NAME.values() if f"formats/{fmt.shader}" in hole.parts]
+
+
+def _only(can: Capabilities, config: GemmConfig) -> Tuning:
+    return default_tuning(can).only(config)
+
+
+def _rows(config: GemmConfig) -> int:
+    return 70 if config.tb > 16 else config.tb + 1
+
+
+def _tolerance(config: GemmConfig, fmt: Format) -> float:
+    """That of the configuration; of float formats, a kernel that quantises x leaves x what it is."""
+    exact = config.activations != "f32" and "packed" not in fmt.shared
+    return EXACT.result if exact else config.tolerance.result
+
+
+def _formats(can: Capabilities, name: str, config: GemmConfig, formats: list[Format]) -> Iterator[Trial]:
+    for fmt, rows in product(formats, (1, _rows(config))):
+        if rows > 1 or fmt.name in SOME:
+            w, x = {"w": Stored.random(fmt, 130, 512)}, {"x": normal(rows, 512)}
+            yield Trial(
+                "linear", f"{fmt.name}, {rows} rows", name, _only(can, config), lambda g, w, x: g.linear(x, w["w"]), x,
+                w, _tolerance(config, fmt),
+            )  # fmt: skip
+
+
+def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:
+    """Bias, activation and residual; gate and up in pairs; rows that no vec4s fill."""
+    tuning, rows, fmt = _only(can, config), _rows(config), _one_format(kernel)
+    allowed = max(MORE * config.tolerance.result, CLOSE.result)
+    for then, count in (*((then, rows) for then in ACTIVATIONS), ("none", 1)):
+        w = {"w": Stored.random(fmt, 70, 512), "b": Stored.of(normal(70))}
+        x = {"x": normal(count, 512) / 8, "add": normal(count, 70, seed=1)}
+        yield Trial(
+            "linear", f"bias, then {then}, add, {count} rows", name, tuning,
+            lambda g, w, x, add, then=then: g.linear(x, w["w"], then=then, bias=w["b"], add=add), x, w, allowed,
+        )  # fmt: skip
+    for count in (1, rows):
+        w = {"w": Stored.random(fmt, 90, 512)}
+        yield Trial(
+            "glu", f"{count} rows", name, tuning, lambda g, w, x: g.glu(x, w["w"], "silu"), {"x": normal(count, 512)},
+            w, allowed,
+        )  # fmt: skip
+    if F32 in formats_of(kernel):
+        w = {"w": Stored.random(F32, 90, 90)}
+        yield Trial(
+            "linear", "rows of 90", name, tuning, lambda g, w, x: g.linear(x, w["w"]), {"x": normal(rows, 90)}, w,
+            _tolerance(config, F32),
+        )  # fmt: skip
+
+
+def _one_format(kernel: GemmKernel) -> Format:
+    formats = formats_of(kernel)
+    return next((fmt for fmt in formats if fmt.name == "Q8_0"), formats[0])
+
+
+def _norms(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:
+    """Norms on the way in."""
+    tuning, allowed = _only(can, config), max(5 * config.tolerance.result, CLOSE.result)
+    for fmt in formats_of(kernel):
+        if fmt.name in SOME:
+            w = {"w": Stored.random(fmt, 90, 256), "gain": Stored.of(1 + normal(256) / 4)}
+            yield Trial(
+                "glu", f"rms norm, {fmt.name}", name, tuning,
+                lambda g, w, x: g.glu(x, w["w"], "silu", norm=Rms(w["gain"], 1e-6)), {"x": normal(_rows(config), 256)},
+                w, allowed,
+            )  # fmt: skip
+    w = {"w": Stored.random(_one_format(kernel), 90, 256), "gain": Stored.of(1 + normal(256) / 4)}
+    w["shift"] = Stored.of(normal(256, seed=1))
+    yield Trial(
+        "linear", "rms norm", name, tuning, lambda g, w, x: g.linear(x, w["w"], norm=Rms(w["gain"], 1e-6)),
+        {"x": normal(_rows(config), 256)}, w, allowed,
+    )  # fmt: skip
+    yield Trial(
+        "linear", "layer norm", name, replace(tuning, fuses_token_shift=True),
+        lambda g, w, x: g.linear(x, w["w"], norm=LayerNorm(w["gain"], w["shift"], 1e-5)),
+        {"x": normal(1, 256)}, w, allowed,
+    )  # fmt: skip
+
+
+def _layer(width: int, fmt: Format) -> dict[str, Stored]:
+    vectors = {"w": normal(width) + 1, "b": normal(width, seed=1), "mix": normal(2, width, seed=2)}
+    matrices = {name: Stored.random(fmt, width, width, seed=i) for i, name in enumerate(("first", "second", "third"))}
+    return {n: Stored.of(a) for n, a in vectors.items()} | matrices
+
+
+def _two_halves(g: Any, w: Mapping[str, Any], x: Any) -> Any:
+    """Products that norm, shift and mix what they read; one that adds x and saves the state; and the next norm."""
+    with g.layer(0):
+        a, b = g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], State("one", (512,)))
+        early, late = g.linear(a, w["first"]), g.linear(b, w["second"])
+        x = g.linear(g.mul(early, late), w["third"], add=x)
+        a, b = g.norm_shift_mix(x, w["b"], w["w"], 1e-5, w["mix"], State("two", (512,)))
+        first, second = g.linears([a, b], [w["second"], w["first"]])
+        return g.linear(g.mul(first, second), w["first"], add=x)
+
+
+def _token_shift(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:
+    """Of one row, whose statistics the product before may emit, and of rows of several sequences."""
+    for rows in (1, 2):
+        past = Past(decode_batch(rows), {"one": normal(rows, 512), "two": normal(rows, 512, seed=1)})
+        tuning = replace(_only(can, config), fuses_token_shift=True, token_shift_rows=2)
+        yield Trial(
+            "norm_shift_mix", f"in products, {rows} rows", name, tuning, _two_halves, {"x": normal(rows, 512, seed=3)},
+            _layer(512, _one_format(kernel)), max(MORE * config.tolerance.result, CLOSE.result), past,
+        )  # fmt: skip
+
+
+def _loads_statistics(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:
+    """Products that read what another kernel emitted of the row."""
+    emits = next((config for other, config in gemm_trials(can).values() if other is GEMV_SINGLE_PASS), None)
+    if emits is not None and kernel not in (GEMV_INT, GEMV_SINGLE_PASS):
+        sized = replace(emits, kernel="linear/gemv_int", prefetch_depth=1, max_workgroups=MANY)
+        tuning = replace(_only(can, config), linear_sized=((Size(1, out=512), sized),), fuses_token_shift=True)
+        past = Past(decode_batch(1), {"one": normal(1, 512), "two": normal(1, 512, seed=1)})
+        yield Trial(
+            "norm_shift_mix", "statistics loaded", name, tuning, _two_halves, {"x": normal(1, 512, seed=3)},
+            _layer(512, BY_NAME["Q8_0"]), MORE * INT16.result, past,
+        )  # fmt: skip
+
+
+def _saves_state(can: Capabilities, name: str, kernel: GemmKernel, config: GemmConfig) -> Iterator[Trial]:
+    """Products of a kernel that add x and save the state, after others mixed it; several parts of columns, too."""
+    if kernel.fuses_norm and not config.reads_quantised:
+        return  # `_token_shift` has both
+    reads, width, fmt = gemv(64, 8, 2, 2), 576, _one_format(kernel)
+    vectors = {"w": normal(width) + 1, "b": normal(width, seed=1), "mix": normal(2, width, seed=2)}
+    weights = {n: Stored.of(a) for n, a in vectors.items()} | {"last": Stored.random(fmt, width, 512)}
+    weights |= {n: Stored.random(F32, 512, width, seed=i) for i, n in enumerate(("first", "second"))}
+    for rows in (1, 2):
+        past = Past(decode_batch(rows), {"one": normal(rows, width)})
+        tuning = replace(
+            _only(can, config), linear_sized=((Size(MANY, out=512), reads),), fuses_token_shift=True, token_shift_rows=2
+        )
+        yield Trial(
+            "norm_shift_mix", f"state saved, {rows} rows", name, tuning, _saved, {"x": normal(rows, width, seed=3)},
+            weights, max(MORE * config.tolerance.result, CLOSE.result), past,
+        )  # fmt: skip
+
+
+def _saved(g: Any, w: Mapping[str, Any], x: Any) -> Any:
+    with g.layer(0):
+        a, b = g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], State("one", (576,)))
+        return g.linear(g.mul(g.linear(a, w["first"]), g.linear(b, w["second"])), w["last"], add=x)
+
+
+def _quantised(can: Capabilities) -> Iterator[Trial]:
+    """Rows quantised by a dispatch, in every way to reduce, and by the product that writes them."""
+    configs = {name: config for name, (kernel, config) in gemm_trials(can).items() if config.reads_quantised}
+    w = {"w": Stored.random(BY_NAME["Q4_K"], 256, 256), "gain": Stored.of(1 + normal(256) / 4)}
+    for (name, config), (way, tuning) in product(list(configs.items())[:1], reductions(can).items()):
+        for norm in (True, False):
+            yield Trial(
+                "linear", f"quantised{' and normed' * norm} before, {way}", name, tuning.only(config),
+                lambda g, w, x, norm=norm: g.linear(x, w["w"], norm=Rms(w["gain"], 1e-6) if norm else None),
+                {"x": normal(5, 256)}, w, 5 * config.tolerance.result,
+            )  # fmt: skip
+    for name, config in configs.items():
+        yield Trial(
+            "linear", "quantises what the next reads", name, _only(can, config),
+            lambda g, w, x: g.linear(g.linear(x, w["w"]), w["w"], add=x), {"x": normal(5, 256)}, w,
+            MORE * config.tolerance.result,
+        )  # fmt: skip
+
+
+def speed(can: Capabilities, used: Tuning) -> Iterator[Trial]:
+    """Matrices large enough to tell which kernel is fast: the one that is chosen, against all others."""
+    for name, rows in product(SOME, (1, 64)):
+        w = {"w": Stored.random(BY_NAME[name], 2048, 2048)}
+        x = {"x": normal(rows, 2048)}
+        every = {kind: used.only(config) for kind, (_, config) in gemm_trials(can).items()}
+        for kind, tuning in ({CHOSEN: used} | every).items():
+            what = f"{name}, {rows} row{'s' if rows > 1 else ''}"
+            yield Trial("speed", what, kind, tuning, lambda g, w, x: g.linear(x, w["w"]), x, w, INT8.result)

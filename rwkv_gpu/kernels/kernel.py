@@ -12,6 +12,7 @@ class Needs:
     """What a kernel, or one of its parts, wants of a device beyond the WebGPU defaults."""
 
     lanes: int = 1  # neighbouring lanes that surely share a subgroup: at least so many
+    most_lanes: int = 0  # of such, at most so many; 0 is any
     subgroup_size: int = 0  # exactly so many lanes in a subgroup; 0 is any
     buffers: int = 0  # storage buffers that a shader binds
     fewer_buffers: int = 0  # what is for devices with fewer than so many; 0 is for any
@@ -24,6 +25,7 @@ class Needs:
         """Whether a device has all of it."""
         return (
             can.subgroup_width >= self.lanes
+            and (not self.most_lanes or can.subgroup_width <= self.most_lanes)
             and self.subgroup_size in (0, can.subgroup_size)
             and can.max_storage_buffers >= self.buffers
             and (not self.fewer_buffers or can.max_storage_buffers < self.fewer_buffers)

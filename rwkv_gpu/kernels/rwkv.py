@@ -1,6 +1,6 @@
 """The recurrence of RWKV-7: token shift and time mix."""
 
-from .kernel import CLOSE, Hole, Kernel
+from .kernel import CLOSE, Hole, Kernel, Needs
 from .parts import DECODING, FLOAT_FORMAT, LANES, PLAIN, QUANTISING, SUM
 
 NORM_SHIFT_MIX = Kernel(
@@ -36,4 +36,5 @@ TIME_MIX_DECODE = Kernel(
     ),
     (*DECODING, *QUANTISING, "lib/activation"),
     tolerance=CLOSE,
+    part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups
 )

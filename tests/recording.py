@@ -10,26 +10,10 @@ from rwkv_gpu.gpu.device import Capabilities, Device
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
-<<<<<<< HEAD
-from rwkv_gpu.kernels.tuning import (
-    MANY,
-    TILE,
-    TILE_F16,
-    WIDE_TILE,
-    GemmConfig,
-    Tuning,
-    gemm_int8,
-    gemm_lane,
-    gemv,
-    gemv_int,
-    skinny_gemm,
-)
-from rwkv_gpu.ops.memory import Scratch
-=======
 from rwkv_gpu.kernels.gemm_config import GemmKernel
 from rwkv_gpu.kernels.registry import gemm_trials
 from rwkv_gpu.kernels.tuning import MANY, TILE, GemmConfig, Tuning
->>>>>>> 3507155 (doctor tries every registered kernel with every part of every hole, and a test holds it to that)
+from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.values import Value

@@ -10,11 +10,8 @@ from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
 from rwkv_gpu.kernels.tuning import MANY, Tuning
-<<<<<<< HEAD
-from rwkv_gpu.ops.memory import Scratch
-=======
 from rwkv_gpu.measure.cases.linear import formats_of
->>>>>>> 3507155 (doctor tries every registered kernel with every part of every hole, and a test holds it to that)
+from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, Weight

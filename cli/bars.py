@@ -50,9 +50,9 @@ class Bar:
         with self._lock:
             self._done, self._total, self._label = done, total, label or self._label
             if self._progress is not None:
-                self._progress.update(
-                    self._progress.task_ids[0], completed=done, total=total or None, description=self._label
-                )
+                [task] = self._progress.tasks
+                task.total = total or None  # update() would keep the total of the stage before
+                self._progress.update(task.id, completed=done, description=self._label)
 
     def close(self) -> None:
         """Removes the bar."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import BadInput
+from ..gguf.source import printable
 
 UNFINISHED = ".saving-"  # after the name of the file, in the name of one that is being written
 
@@ -33,7 +34,7 @@ def replace_file(
     BadInput says why it failed. `before_replace` gets the descriptor of the new file, which is locked for this process,
     just before it takes its place; a duplicate of the descriptor keeps the lock.
     """
-    target, refused = _target(path), f"{path}: cannot be written"
+    target, refused = _target(path), f"{printable(os.fspath(path))}: cannot be written"
     try:
         _remove_unfinished(target)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target))
@@ -78,14 +79,15 @@ def lock(handle: int) -> bool:
 
 def _target(path: str | os.PathLike[str]) -> Path:
     """The file that a path leads to, through links. BadInput where no file can be."""
+    name = printable(os.fspath(path))
     try:
         target = Path(os.path.realpath(path))
         mode = target.stat().st_mode if target.exists() else stat.S_IFREG
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"{os.fspath(path)!r}: cannot be written: {reason}") from None
+        raise BadInput(f"{name}: cannot be written: {reason}") from None
     if not stat.S_ISREG(mode):
-        raise BadInput(f"{path}: cannot be written: {'Is a directory' if stat.S_ISDIR(mode) else 'it is not a file'}")
+        raise BadInput(f"{name}: cannot be written: {'Is a directory' if stat.S_ISDIR(mode) else 'it is not a file'}")
     return target
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from ..errors import BadFile
 from ..gguf.file import GGUFFile
+from ..gguf.source import printable
 from .replace_file import Unreadable, replace_file
 
 OLD_MAGIC, MAGIC = b"RWKVGPU2", b"RWKVGPU3"
@@ -102,19 +103,23 @@ def _bytes(array: npt.NDArray[Any]) -> Any:
 # ---------------------------------------------------------------- reading
 
 
-def load(path: str | os.PathLike[str]) -> Saved:
-    """What `save` wrote; BadFile where the file is damaged or something else."""
+def load(path: str | os.PathLike[str], model: str | None = None) -> Saved:
+    """What `save` wrote; BadFile if the file is damaged, or was saved with a model of another fingerprint."""
+    name = printable(os.fspath(path))
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             reason = "Is a directory" if os.path.isdir(path) else "it is not a file"
-            raise BadFile(f"{path}: cannot be read: {reason}")
+            raise BadFile(f"{name}: cannot be read: {reason}")
         with open(path, "rb") as file:
-            return _read(file, keep=True)
+            saved = _read(file, keep=True)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise BadFile(f"{os.fspath(path)!r}: cannot be read: {reason}") from None
+        raise BadFile(f"{name}: cannot be read: {reason}") from None
     except Unreadable as error:
-        raise BadFile(f"{path}: {error}") from None
+        raise BadFile(f"{name}: {error}") from None
+    if model not in (None, saved.model.fingerprint):
+        raise BadFile(f"{name}: was saved with another model; load it with that one")
+    return saved
 
 
 def _read(file: BinaryIO, *, keep: bool) -> Saved:

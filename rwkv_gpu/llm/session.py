@@ -71,12 +71,10 @@ def read(path: str | os.PathLike[str], model: ModelFile, vocabulary: int) -> Sav
 
     Waits for the digest of the model's file where there is a state to use.
     """
-    saved = state_file.load(validate.path("path", path))
+    saved = state_file.load(validate.path("path", path), model.fingerprint)
     notes, kind = saved.notes, saved.notes.get("kind")
     if kind not in (OLD_KIND, KIND):
         raise BadFile(f"{path}: holds no chat that this version can read")
-    if saved.model.fingerprint != model.fingerprint:
-        raise BadFile(f"{path}: was saved with another model; load it with that one")
     try:
         if kind == OLD_KIND:
             chats, current = [_chat(notes, saved.arrays, "")], 0

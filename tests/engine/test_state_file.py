@@ -35,6 +35,13 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert os.listdir(tmp_path) == ["s"]
 
 
+def test_a_state_of_another_model_is_refused(tmp_path):
+    state_file.save(tmp_path / "s", MODEL, ARRAYS, {})
+    assert state_file.load(tmp_path / "s", MODEL.fingerprint).model == MODEL
+    with pytest.raises(BadFile, match="another model"):
+        state_file.load(tmp_path / "s", "other")
+
+
 def test_any_flipped_byte_and_any_cut_is_refused(tmp_path):
     path = tmp_path / "s"
     state_file.save(path, MODEL, ARRAYS, {"tokens": 7})

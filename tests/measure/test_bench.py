@@ -82,10 +82,9 @@ def test_every_output_tells_the_same_numbers(adapter, device):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ([], "either a model file or --synthetic"),
-        ([MODEL, "--synthetic", "rwkv7-0.1b"], "either a model file or --synthetic"),
+        ([MODEL, "--synthetic", "rwkv7-0.1b"], "a model file or --synthetic NAME, not both"),
         (["--synthetic", "gpt-5"], "known: rwkv7-0.1b"),
-        ([MODEL, "-b", "1,x"], "no list of whole numbers"),
+        ([MODEL, "-b", "1,x"], "not a list of whole numbers"),
         ([MODEL, "-p", "0", "-n", "0"], "nothing to measure"),
         ([MODEL, "-b", "65"], "over the 64 sequences"),
     ],

@@ -159,7 +159,7 @@ def test_the_command_reports_and_its_exit_code_tells(fast_device, monkeypatch):
 
     fine = run("--op", "add", "--op", "mul")
     assert fine.exit_code == 0
-    assert "All is right" in fine.output
+    assert "All results are correct" in fine.output
     read = shaders._read
     monkeypatch.setattr(shaders, "_read", lambda name: read(name).replace("x * z", "x / z"))
     broken = run("--op", "mul")

@@ -185,22 +185,48 @@ def counting(rng: random.Random) -> list[Turn]:
     ]
 
 
+_HARD = (
+    "{big} plus {big2}", "{big} + {big2}", "{big}+{two}", "{big} minus {big2}", "{big} - {two}", "{big}*{two}", "{big} times {two}",
+    "{two} times {two2}", "{two} * {two2}", "{two}x{two2}", "{two} x {two2}", "{big} divided by {one}", "{two} divided by {one}",
+    "{two} / {one}", "{big}/{two}", "{two}/{one}", "{one}.{one2} + {one3}.{one}", "{two}.{one} minus {one2}", "{one}.{one2} times {one3}",
+    "{one} - {one2}.{one3}", "{one} + {one2} * {one3}", "{two} + {one} * {one2} - {one3}", "{one} * {one2} + {one3} * {one}",
+    "({one} + {one2}) * {one3}", "({one}+{one2})*({one3}+{one})", "{two} - ({one} + {one2})", "{one} times {one2} times {one3}",
+    "{one} to the power of {one2}", "{one}^{one2}", "{two} cubed", "{one} factorial", "{one}!", "{two} percent of {big}", "{two}% of {big}",
+    "the square root of {big}", "the root of {two}", "sqrt({big})", "the cube root of {big}", "log({big})", "sin({two})", "cos {two} degrees",
+    "the sine of {two} degrees", "{big} modulo {one}", "{one}/{one2} + {one3}/{one}", "one third of {big}", "the sum of {big} and {big2}",
+    "the product of {two} and {two2}", "the difference of {big} and {big2}", "pi times {two}", "{big} squared", "the average of {two}, {two2} and {big}",
+)  # fmt: skip
+_HARD_TEXTS = (
+    "solve {one}x + {one2} = {two}", "solve x^2 + {one}x = {two}", "what is x if {one}x = {two}", "divide {big} by {one}", "divide {two} by {one}",
+    "add {big} and {one}", "add {big} and {big2}", "multiply {two} by {two2}", "subtract {big} from {big2}", "a car drives {big} km in {one} hours, how fast is it",
+    "a train leaves at {one} and drives {two} km an hour, when does it arrive", "convert {two} miles to kilometres", "how many kilometres are {two} miles",
+    "convert {two} celsius to fahrenheit", "how many pounds are {two} kilos", "how many minutes are in {two} hours", "how many hours are in {two} days",
+    "how many seconds are in {two} minutes", "if {two} apples cost {one} euros, what do {two2} apples cost", "what is the area of a circle with radius {one}",
+    "factor {big}", "is {big} a prime number", "what is {big} in binary", "how much is {two} dollars in euros", "I pay {big} euros and {two}% tax, how much is that",
+    "convert {big} grams to pounds", "{big} plus {big2} minus {two}", "how many days are in {one} years",
+)  # fmt: skip
+
+
 def too_hard(rng: random.Random) -> list[Turn]:
-    """What is out of reach, and is said to be."""
-    a, b = rng.randint(200, 99999), rng.randint(101, 9999)
-    sign = rng.choice((" plus ", " times ", "*", " divided by ", "/", " x ", "+", "-"))
-    if rng.random() < 0.3:
-        a, b, sign = rng.randint(13, 99), rng.randint(13, 99), rng.choice((" times ", "*", " divided by ", "/"))
+    """What is out of reach, and is said to be: no answer holds a number."""
+    values = {name: str(rng.randint(2, 9)) for name in ("one", "one2", "one3")}
+    values |= {name: str(rng.randint(13, 99)) for name in ("two", "two2")}
+    values |= {name: str(rng.randint(101, rng.choice((500, 999, 9999, 999999)))) for name in ("big", "big2")}
+    if rng.random() < 0.65:
+        question = rng.choice(_ASK[:-1]).format(rng.choice(_HARD).format(**values))
+    else:
+        question = rng.choice(_HARD_TEXTS).format(**values)
     answer = rng.choice(
         (
-            "Such big numbers are too hard for me. I can do small sums only.",
+            "That is too hard for me. I can only do small sums.",
             "That is too hard for me, I am sorry. My head is small.",
-            "I am sorry, I can only calculate with small numbers.",
+            "I am sorry, I can only add, subtract and multiply small numbers.",
+            "I cannot calculate that. I can do small sums only.",
         )
     )
-    return [(typed(rng.choice(_ASK[:-1]).format(f"{a}{sign}{b}"), rng), answer)]
+    return [(typed(question, rng, exact=rng.random() < 0.7), answer)]
 
 
 def numbers(rng: random.Random) -> list[Turn]:
     """Any of these."""
-    return rng.choices((sums, stories, halves, counting, too_hard), (6, 1.5, 2, 1, 0.7))[0](rng)
+    return rng.choices((sums, stories, halves, counting, too_hard), (6, 1.5, 2, 1, 4))[0](rng)

@@ -1,11 +1,12 @@
 """The chat format of a model: how messages become its prompt, where its answers end, and which part is reasoning."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ..engine.request import Request
+from ..builtin.help import Found, Help
+from ..engine.request import Grammar, Request
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput, BadTemplate
 from ..text.grammar import Form, Grammars
@@ -14,6 +15,7 @@ from ..text.template import ChatTemplate
 from ..text.thinking import Thinking, opens_thinking
 from ..text.tokenizer import Tokenizer
 from .completion import Completion
+from .quotation import add_passages, quotation
 from .reader import Ends, Reader
 from .transcript import Transcript, as_bytes, as_text
 from .validate import truth
@@ -48,6 +50,7 @@ class ChatPrompt:
     transcript: Transcript
     message_tokens: int  # tokens of the messages; the tokens after them open the answer
     open_thoughts: str  # the <think> block that the prompt has opened, or nothing
+    found: Found = field(default_factory=Found)  # passages of the documentation that the last question has with it
 
     def answer(self, tokenizer: Tokenizer, completion: Completion, stopped: str | None) -> tuple[Message, Transcript]:
         """The assistant message that a completion makes, and the transcript extended by it."""
@@ -70,10 +73,12 @@ class ChatFormat:
         *,
         context: int | None = None,
         pool: Pool | None = None,
+        help: Help | None = None,
     ) -> None:
         self._vocabulary = vocabulary
         self._context = context  # tokens of a sequence; None is no limit
         self._pool = pool  # the helper processes of grammars
+        self._help = help  # finds passages of the documentation for questions; None for all models but the built-in one
         self.tokenizer = tokenizer
         self.template = template
         end = template.end_of_turn()
@@ -93,6 +98,7 @@ class ChatFormat:
 
         `think` asks the template for reasoning (True) or for none (False).
         """
+        messages, found = (messages, Found()) if self._help is None else add_passages(messages, self._help)
         variables: dict[str, Any] = {} if truth("think", think) is None else {"enable_thinking": think}
         whole = self.template.render(messages, add_generation_prompt=True, **variables)
         pieces = [self.template.render(messages, add_generation_prompt=False, **variables), whole]
@@ -105,7 +111,7 @@ class ChatFormat:
         transcript = nearest.prompt(self.tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
         open_thoughts = whole[whole.rindex(THINK) :] if opens_thinking(whole) else ""
-        return ChatPrompt(transcript, message_tokens, open_thoughts)
+        return ChatPrompt(transcript, message_tokens, open_thoughts, found)
 
     @cached_property
     def can_think(self) -> bool:
@@ -129,13 +135,18 @@ class ChatFormat:
 
         `wait` waits until the form is compiled, so that one that is wrong is refused at once.
         """
-        grammar = None
-        if form is not None:
+        grammar: Grammar | None = None
+        ends = self.stop_ids | self.tokenizer.stop_ids
+        if form is None:
+            grammar = quotation(prompt.found, self.tokenizer, self._vocabulary)
+            if grammar is not None:
+                params = replace(params, temperature=0.0)  # what is quoted is not drawn
+        else:
             after = END_THINK if prompt.open_thoughts else ""
             left = budget(params, len(prompt.transcript.ids), self._context)
-            grammar = self.grammars.grammar(form, after=after, budget=left, wait=wait)
-        ends = self.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
-        chosen = replace(params, stop_ids=params.stop_ids | self.tokenizer.stop_ids | ends)
+            constraint = self.grammars.grammar(form, after=after, budget=left, wait=wait)
+            grammar, ends = constraint, ends | constraint.stop_ids
+        chosen = replace(params, stop_ids=params.stop_ids | ends)
         return Request(prompt.transcript.ids, chosen, grammar, keep=True, marks=(prompt.message_tokens,))
 
     def reader(self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None) -> Reader:

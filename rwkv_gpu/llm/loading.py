@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..builtin import builtin_model
+from ..builtin.help import load as load_help
 from ..engine.cache.config import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, DEFAULT_SEQUENCES, KVType
 from ..engine.engine import Engine
 from ..engine.fit import with_context
@@ -140,7 +141,8 @@ def load(
         name = "cpu" if choice.adapter is None else choice.adapter.name
         info = _info(gguf, runner, name, sequences)
         model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
-        return LLM(Engine(runner), tokenizer, gguf.metadata, info, model_file, max_requests)
+        help = load_help() if os.path.samefile(file_path, builtin_model()) else None
+        return LLM(Engine(runner), tokenizer, gguf.metadata, info, model_file, max_requests, help)
 
 
 def _file_of(path: str | os.PathLike[str] | None, file: str | None) -> Path:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from ..builtin.help import Help
 from ..engine.engine import Engine
 from ..engine.request import Request
 from ..engine.sampling_params import SamplingParams
@@ -54,12 +55,14 @@ class OpenModel:
         info: Info,
         model_file: ModelFile,
         max_requests: int = MOST_REQUESTS,
+        help: Help | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.info = info
         self.vocab_size = info.vocabulary
         self.context = info.context
         self._metadata = metadata
+        self._help = help  # finds passages of the documentation; the built-in model's alone
         self.model_file = model_file
         self._recent: deque[Transcript] = deque(maxlen=RECENT)
         self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, none before they are needed
@@ -134,7 +137,7 @@ class OpenModel:
 
     def _format(self, template: ChatTemplate) -> ChatFormat:
         pool = self._grammar_pool
-        return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool)
+        return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool, help=self._help)
 
     def _read(self, reading: type[R], request: Request, reader: Reader, **more: Any) -> R:
         """Starts a request. What reads it keeps the model open."""

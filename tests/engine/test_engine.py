@@ -490,3 +490,34 @@ def test_how_far_it_looks_ahead_changes_no_token(runner, look_ahead):
 def test_looking_further_ahead_than_there_are_states_is_refused(runner):
     with pytest.raises(BadInput, match="look_ahead is 16; the model was loaded for 0 to 15"):
         Engine(runner, look_ahead=16)
+
+
+def test_penalties_in_the_engine_look_back_on_exactly_the_last_n_tokens(any_runner):
+    """Steps that run ahead, among others: the window moves with every token."""
+    asked = [
+        Request(
+            ids_of(9 + n, n), SamplingParams(temperature=0, presence_penalty=100.0, penalty_last_n=n, max_tokens=14)
+        )
+        for n in (1, 2, 5)
+    ]
+    expected = [alone(any_runner, request) for request in asked]
+    engine = Engine(any_runner)
+    ids = [engine.add(request) for request in asked]
+    news = drive(engine)
+    assert [tokens(news[id]) for id in ids] == expected
+    for request, said in zip(asked, expected, strict=True):
+        every = [*request.ids, *said]
+        n = request.params.penalty_last_n
+        assert all(every[at] not in every[at - n : at] for at in range(len(request.ids), len(every)))
+
+
+def test_of_what_nobody_asked_for_the_one_used_longest_ago_is_forgotten_first():
+    engine = Engine(small("tiny-llama.gguf"))
+    prompts = [ids_of(70, seed) for seed in range(3)]
+    for ids in prompts:
+        engine.add(Request(ids, SamplingParams(temperature=0, max_tokens=1)))
+        drive(engine)
+    assert engine.prefixes.find(prompts[0]) is not None  # used again
+    for gone in (1, 2, 0):
+        engine.prefixes.evict()
+        assert engine.prefixes.find(prompts[gone]) is None

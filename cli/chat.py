@@ -63,7 +63,7 @@ def command(
     screen = Screen(color=not no_color)
     template = None if template is None else template_text(template)
     defaults: Settings = {**TALKING, **(FOR_BUILTIN if model == str(builtin_model()) else Settings())}
-    wishes = Wishes(system, template, think, chosen(ctx, options))
+    chat_options = ChatOptions(system, template, think, chosen(ctx, options))
     question = one_question(" ".join(arguments) or None, prompt)
     file = None if session is None else SessionFile(session)
     commands = [f"/{name}" for name in slash.COMMANDS]
@@ -71,7 +71,7 @@ def command(
         source(commands, color=screen.color, question=question) as asks,
         load_model(model, screen, warm=not isinstance(asks, Piped), sequences=2, **loading) as llm,
     ):
-        conversation = begin(llm, screen, asks, file, defaults, wishes)
+        conversation = begin(llm, screen, asks, file, defaults, chat_options)
         repl = Repl(conversation, ctx.obj, not isinstance(asks, Piped))
         if repl.interactive:
             _greet(conversation)
@@ -83,8 +83,8 @@ def command(
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What the command line asks of the chat."""
+class ChatOptions:
+    """Options of the command line that change a chat."""
 
     system: str | None
     template: str | None
@@ -93,27 +93,27 @@ class Wishes:
 
 
 def begin(
-    llm: LLM, screen: Screen, asks: Source, file: SessionFile | None, defaults: Settings, wishes: Wishes
+    llm: LLM, screen: Screen, asks: Source, file: SessionFile | None, defaults: Settings, options: ChatOptions
 ) -> Conversation:
-    """The chat in the session's file, or a new one. What the command line asks for applies to the current branch."""
+    """The chat in the session's file, or a new one. Options of the command line apply to the current branch."""
     if file is not None:
         llm.model_file.start()
     if file is not None and file.exists:
         with checking_bar(screen):
             branches, at = file.load(llm)
     else:
-        branches, at = [llm.chat(template=wishes.template, **defaults)], 0
+        branches, at = [llm.chat(template=options.template, **defaults)], 0
     conversation = Conversation(llm, screen, asks, branches, at, file, defaults)
     chat = conversation.chat
-    chat.settings = {**chat.settings, **wishes.settings}  # type: ignore[typeddict-item]
-    if wishes.template is not None:
-        chat.use_template(wishes.template)
-    if wishes.system is not None:
-        chat.system = wishes.system
-    if wishes.think is not None and not chat.can_think:
+    chat.settings = {**chat.settings, **options.settings}  # type: ignore[typeddict-item]
+    if options.template is not None:
+        chat.use_template(options.template)
+    if options.system is not None:
+        chat.system = options.system
+    if options.think is not None and not chat.can_think:
         screen.note(slash.NO_THINKING)
-    elif wishes.think is not None:
-        chat.think = wishes.think
+    elif options.think is not None:
+        chat.think = options.think
     return conversation
 
 

@@ -1,4 +1,4 @@
-"""What answers of a chat took, as lines to show."""
+"""Tokens and speeds of the answers in a chat, as lines to show."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a chat at a terminal consists of: its branches, the file that they are kept in, and where it is shown."""
+"""The state of a chat at a terminal: its branches, its session file, its settings and its totals."""
 
 import os
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Ask = Callable[..., Generation]  # starts an answer; takes on_prompt
 
 @dataclass
 class Conversation:
-    """Its parts, and which branch is the current one."""
+    """The parts of a chat, and the number of the current branch."""
 
     llm: LLM
     screen: Screen
@@ -51,7 +51,7 @@ class Conversation:
 
     @property
     def unsaved(self) -> bool:
-        """Whether something was said or changed that is in no file."""
+        """Whether there are messages or settings that no file holds."""
         return self._content() != self._kept
 
     def keep(self) -> None:
@@ -85,7 +85,7 @@ class Conversation:
             self.screen.note(f"copied to {name}; this chat is kept in {self.session.name} as before")
 
     def load(self, name: str, *, drop: bool = False) -> None:
-        """Goes on with the chat in a file, and keeps it there. The file of this chat stays as it is."""
+        """Continues the chat in another file, and saves there from now on. The file of this chat stays as it is."""
         if not name:
             raise BadInput("give a file: /load my.chat")
         if self.session is None and self.unsaved and not drop:
@@ -122,19 +122,19 @@ class Conversation:
         self._kept = self._content()
 
     def _content(self) -> object:
-        """What a file holds of it."""
+        """Everything that a session file holds, to see whether it has changed."""
         chats = [([*chat.messages], {**chat.settings}, chat.think, chat.template.source) for chat in self.branches]
         return self.at, chats
 
     # ------------------------------------------------------------ branches
 
     def fork(self) -> None:
-        """Goes on in a copy."""
+        """Continues in a copy of this branch."""
         self.branches.append(self.chat.fork())
         self.at = len(self.branches) - 1
 
     def switch(self, number: str) -> None:
-        """Goes on in a branch; they count from 1."""
+        """Continues in a branch; they count from 1."""
         if not number.isascii() or not number.isdigit() or not 1 <= int(number) <= len(self.branches):
             there = (
                 f"the branches are 1 to {len(self.branches)}" if len(self.branches) > 1 else "there is only this one"

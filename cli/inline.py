@@ -72,7 +72,7 @@ class Inline:
         return 1
 
     def _show_link(self, text: str, target: str) -> None:
-        """The text of a link, and where it leads: nobody should have to guess."""
+        """Emits the text of a link and its address, so that a link cannot hide where it leads."""
         style = self._style()
         self._emit(text or target, f"{style} link".strip())
         if text and target and text != target and not target.startswith("#"):
@@ -114,7 +114,7 @@ class Inline:
         return [mark for mark in self._open if mark != STRIKE]
 
     def _style(self) -> str:
-        """The names of what is open."""
+        """The style of the marks that are open."""
         stars = self._stars()
         size = max((len(mark) for mark in stars), default=0) if len(stars) < 2 else 3
         style = {0: self.base, 1: "italic", 2: "bold", 3: "bold italic"}[size]

@@ -35,7 +35,7 @@ class Source(Protocol):
         """The next message; `default` is there to be edited."""
 
     def discard(self) -> None:
-        """Drops what was typed or pasted since the last message. Any thread may call it."""
+        """Drops all input since the last message. Any thread may call it."""
 
 
 class Piped:
@@ -116,7 +116,7 @@ class Dumb:
 
 
 class Editor:
-    """A terminal: Enter sends, Alt-Enter or Ctrl-J begins a line, what is pasted stays whole, Up finds what was."""
+    """An editor in a terminal: Enter sends, Alt-Enter starts a line, a paste is one message, Up shows the history."""
 
     def __init__(self, commands: Iterable[str], *, history: Path | None, color: bool) -> None:
         from prompt_toolkit import PromptSession
@@ -184,13 +184,13 @@ class TypedKeys(Protocol):
 
     @property
     def input(self) -> "Input":
-        """What a prompt reads from."""
+        """The input of a prompt."""
 
     def give(self) -> None:
-        """Stops reading in the background; the next prompt gets what was read."""
+        """Stops reading in the background, and passes the keys to the next prompt."""
 
     def discard(self) -> None:
-        """Drops what was read."""
+        """Drops the keys."""
 
 
 def typed_keys() -> TypedKeys | None:
@@ -297,7 +297,7 @@ def unblocked(text: str) -> str:
 
 @contextlib.contextmanager
 def source(commands: Iterable[str], *, color: bool, question: str | None = None) -> Iterator[Source]:
-    """What fits this standard input; a question of the command line is the only one."""
+    """The source for this standard input; a question on the command line is the only message."""
     if question is not None or sys.stdin is None or not sys.stdin.isatty():
         yield Piped(question)
         return
@@ -311,7 +311,7 @@ def source(commands: Iterable[str], *, color: bool, question: str | None = None)
 
 
 def history_file() -> Path | None:
-    """Where typed messages are kept, readable by their user alone; None where it cannot be written."""
+    """The file with the history of messages, readable by its user alone; None if it cannot be written."""
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rwkv-gpu"
     path = folder / "history"
     try:

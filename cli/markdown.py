@@ -67,7 +67,7 @@ class Markdown:
             self._begin(self._line)
 
     def _begin(self, line: str) -> None:
-        """The kind of a line is known: writes its mark and goes on with what follows it."""
+        """Writes the mark of a line, once its kind is known, and then its text."""
         self._end_table()
         self._line = None
         if self._fence:
@@ -118,7 +118,7 @@ class Markdown:
             self._wrap.verbatim("\n", "code")
 
     def _show_code(self, line: str) -> None:
-        """A line of code; with colours, where its language is known."""
+        """Writes a line of code, with colours if its language is known."""
         for text, style in [(line, "code")] if self._code is None else self._code.line(line):
             self._wrap.verbatim(text, style)
 

@@ -21,7 +21,7 @@ FULL = "/undo removes the last question, /reset clears the chat, and --context w
 
 @dataclass
 class Repl:
-    """Reads, answers and shows until the user leaves. Not `interactive`: what is piped in is one question."""
+    """Reads messages and shows answers until the user leaves. If not `interactive`, there is one question."""
 
     conversation: Conversation
     signals: Signals
@@ -95,7 +95,7 @@ class Repl:
         return f"{self.conversation.at + 1}> " if len(branches) > 1 else "> "
 
     def _understood(self, text: str) -> Ask | None:
-        """What is to be answered: a question, or what a command asks for; None where a command has done its work."""
+        """The question to answer, which a command may ask as well; None if a command needs no answer."""
         command = slash.parsed(text) if self.interactive else None
         if command is not None:
             return slash.run(self.conversation, *command)

@@ -36,7 +36,7 @@ class SessionFile:
 
     @property
     def exists(self) -> bool:
-        """Whether there is something to load."""
+        """Whether the file exists."""
         return self._stamp is not None
 
     def load(self, llm: LLM) -> tuple[list[Chat], int]:
@@ -68,7 +68,7 @@ class SessionFile:
         self._held = None
 
     def remove(self) -> None:
-        """Deletes it, where it is still as it was written here."""
+        """Deletes the file, unless another program has changed it."""
         if _stamp(self.path) == self._stamp:
             with suppress(OSError):
                 self.path.unlink()

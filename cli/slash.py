@@ -30,7 +30,7 @@ def parsed(text: str) -> tuple[str, str] | None:
 
 
 def run(conversation: Conversation, name: str, rest: str) -> Ask | None:
-    """Runs a command. What it returns is to be answered. BadInput where there is no command of that name."""
+    """Runs a command, and returns the question that it asks, if any. BadInput if the command does not exist."""
     name = ALIASES.get(name, name)
     if name not in COMMANDS and name not in FORCED:
         raise BadInput(f"there is no command /{name}; /help lists them; to send a message that begins with /, type //")

@@ -1,4 +1,4 @@
-"""The terminal between two questions: what is typed or pasted meanwhile is read, kept, and told apart.
+"""Keyboard input between two prompts: it is read and kept, and pastes are recognised.
 
 Lines that arrive together are a paste, and a paste is one message: terminals mark one with brackets when asked to, and
 where they do not, lines that follow each other faster than anybody types are taken for one.
@@ -22,7 +22,7 @@ FIRST = re.compile(r"(/[a-zA-Z]+!?( [^\r\n]*)?)?[\r\n]")
 
 
 class Bursts:
-    """Gathers what arrives together, and puts brackets around lines of it that have none."""
+    """Collects input that arrives together, and puts paste brackets around several lines that have none."""
 
     def __init__(self, fd: int, read: Callable[[], str]) -> None:
         self._fd = fd
@@ -33,20 +33,20 @@ class Bursts:
         self._drops = 0
 
     def next(self) -> str:
-        """What there is to read, with the brackets that are missing. What `drop` came in between for is lost."""
+        """The next input, with missing brackets added. It is empty if `drop` was called meanwhile."""
         before = self._drops
         data = self._gathered()
         with self._lock:
             return self._marked(data) if self._drops == before else ""
 
     def drop(self) -> None:
-        """Forgets what is being read, as Ctrl-C has the terminal itself forget what nobody has read."""
+        """Drops input that is being read: on Ctrl-C, the terminal drops its unread input as well."""
         with self._lock:
             self._drops += 1
             self._inside, self._tail = False, ""
 
     def _gathered(self) -> str:
-        """All that arrives together."""
+        """All input that arrives together."""
         data = self._read()
         while data and self._may_go_on(data) and self._ready(GOES_ON if len(data) > MANY else TOGETHER):
             more = self._read()
@@ -105,7 +105,7 @@ class Background:
         self._thread.start()
 
     def stop(self) -> None:
-        """Reads no more; harmless where it does not read."""
+        """Stops reading; does nothing if it is not reading."""
         if self._thread is None or self._wake is None:
             return
         os.write(self._wake[1], b"x")
@@ -124,7 +124,7 @@ class Background:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """The terminal shows nothing of what is typed, gives each key at once with Enter as Enter, and brackets pastes."""
+    """Switches echo and line mode off, keeps Enter as Enter, and asks for paste brackets."""
     import termios
 
     before = termios.tcgetattr(0)
@@ -142,6 +142,6 @@ def quiet() -> Iterator[None]:
 
 
 def ask_for_brackets() -> None:
-    """Has the terminal put brackets around what is pasted."""
+    """Asks the terminal for brackets around pastes."""
     sys.stdout.write(BRACKETS_ON)
     sys.stdout.flush()

@@ -53,7 +53,7 @@ class Wrap:
         self._write("\n", "")
 
     def flush(self) -> None:
-        """Writes what waits: nothing will follow for a while."""
+        """Writes the word that waits for its end."""
         self._place()
 
     def _add(self, part: str, style: str) -> None:

@@ -1,6 +1,6 @@
-"""Reads a GGUF header from front to end: lengths and counts are believed only as far as the file has bytes for them.
+"""Reads a GGUF header from start to end. No length or count may ask for more bytes than the file has left.
 
-Knows how values are written (numbers, strings, arrays), not what they mean.
+It knows how values are encoded (numbers, strings, arrays), not what they mean.
 """
 
 import struct
@@ -51,7 +51,7 @@ def shown(value: Any) -> str:
 
 
 class Cursor:
-    """A place in the front of a file. It moves on, through windows of bounded size, and never past the end."""
+    """A read position in a file's header. It moves forward through windows of bounded size, and never past the end."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -70,7 +70,7 @@ class Cursor:
         return self._end - self.pos
 
     def bad(self, what: str, at: int, found: str, expected: str) -> BadFile:
-        """The one form of every refusal: what, where, what was found, what was expected."""
+        """The error for bad data. All have this form: what, where, what was found, what was expected."""
         return BadFile(f"{self._source.path}: {what} at byte {at}: found {found}, expected {expected}")
 
     def take(self, nbytes: int, what: str) -> bytes:
@@ -95,7 +95,7 @@ class Cursor:
         return int(U64.unpack(self.take(8, what))[0])
 
     def count(self, what: str, smallest: int) -> int:
-        """A number of things of at least `smallest` bytes each, all of which there must still be room for."""
+        """A count of items of at least `smallest` bytes each. Refused where the file has no room for all of them."""
         at, n = self.pos, self.u64(what)
         if n * smallest > self.left:
             room = f"at most {self.left // smallest} in the {self.left} bytes left: {self._remedy()}"
@@ -112,7 +112,7 @@ class Cursor:
             raise self.bad(what, at + error.start, shown(data[error.start :][:8]), f"UTF-8 ({error.reason})") from None
 
     def name(self, what: str, most: int) -> str:
-        """A string of 1 to `most` bytes that prints."""
+        """A printable string of 1 to `most` bytes."""
         at, name = self.pos, self.string(what)
         if not 1 <= len(name.encode()) <= most:
             raise self.bad(what, at, f"{len(name.encode())} bytes: {shown(name)}", f"1 to {most} bytes")
@@ -156,7 +156,7 @@ class Cursor:
         return values.view(np.bool_)
 
     def strings(self, what: str, count: int) -> list[str]:
-        """Many strings: in bulk where they lie whole in the window, one by one across its edge."""
+        """Many strings: in bulk where they lie completely inside the window, one by one across its edge."""
         strings: list[str] = []
         while len(strings) < count:
             strings.append(self.string(f"string {len(strings)} of {what}"))
@@ -164,7 +164,7 @@ class Cursor:
         return strings
 
     def _strings_in_window(self, most: int) -> list[str]:
-        """Stops before a string that is cut off or not UTF-8: `string` takes that one, or says what is wrong."""
+        """Stops before a string that is cut off or not UTF-8; `string` then reads it or reports the error."""
         window, at, last = self._window, self._at, len(self._window) - 8
         strings: list[str] = []
         while len(strings) < most and at <= last:

@@ -1,4 +1,4 @@
-"""Typed and ranged access to metadata: a caller states what it expects and gets that, or an error that says so."""
+"""Typed and range-checked access to metadata. A caller states what it expects and gets it, or a clear error."""
 
 import builtins  # the methods int, float, str and bool hide those names in the annotations of the class body
 import math

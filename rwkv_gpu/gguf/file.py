@@ -28,7 +28,7 @@ PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", r
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a model, opened and scanned."""
+    """One file of a model, open and scanned."""
 
     path: Path
     source: Source
@@ -40,7 +40,7 @@ class Part:
 
 
 class GGUFFile(Fields):
-    """A GGUF file, or all the parts of a split one as if they were one. Reads may come from any thread."""
+    """A GGUF file, or all parts of a split model as one file. Any thread may read."""
 
     def __init__(self, parts: Sequence[Part], tensors: Mapping[str, TensorInfo]) -> None:
         super().__init__(str(parts[0].path), MappingProxyType(dict(parts[0].header.metadata)))
@@ -53,7 +53,7 @@ class GGUFFile(Fields):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Scans the file, and its sisters where it is part of a split model."""
+        """Scans the file, and the other parts where it is one part of a split model."""
         with ExitStack() as stack:
             parts = _open_all(Path(path), stack)
             file = cls(parts, _joined(parts))
@@ -112,7 +112,7 @@ def _open_part(path: Path, index: int, stack: ExitStack) -> Part:
 
 
 def _part_paths(path: Path, count: int) -> list[Path]:
-    """The files of a split model, all of which are there."""
+    """The paths of all parts of a split model. Raises BadFile where one is missing."""
     name = PART.fullmatch(path.name)
     if name is None or int(name["count"]) != count:
         wanted = f"-00001-of-{count:05d}.gguf"

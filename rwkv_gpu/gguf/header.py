@@ -1,4 +1,4 @@
-"""The front of a GGUF file, written: metadata and the table of tensors, as `scan` reads them."""
+"""Writes the header of a GGUF file: metadata and the table of tensors, as `scan` reads them."""
 
 import math
 import struct
@@ -17,7 +17,7 @@ Value = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
 
 @dataclass(frozen=True)
 class Described:
-    """A tensor that is to come: shape outermost first."""
+    """A tensor that will be written: shape outermost first."""
 
     name: str
     shape: tuple[int, ...]
@@ -25,17 +25,17 @@ class Described:
 
     @property
     def nbytes(self) -> int:
-        """Of its data."""
+        """The bytes of its data."""
         return math.prod(self.shape[:-1]) * self.format.row_bytes(self.shape[-1])
 
 
 def aligned(nbytes: int) -> int:
-    """Up to where the next tensor starts."""
+    """The offset at which the next tensor starts."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def write_header(metadata: Mapping[str, Value], tensors: Sequence[Described]) -> bytes:
-    """Version 3, padded to where the data begins; the data follow in order, each padded likewise."""
+    """A header of version 3, padded to the alignment. The data follow in the same order, each padded too."""
     parts = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(metadata))]
     parts += [_string(key) + _value(value) for key, value in metadata.items()]
     offset = 0

@@ -1,7 +1,7 @@
-"""A strict scan of one GGUF file: header, metadata, the place of every tensor. Reads no weights.
+"""A strict scan of one GGUF file: header, metadata, and the offset of every tensor. It reads no weights.
 
-The layout is not trusted but derived: tensors lie in order, aligned, without gap or overlap, and end with the file.
-Offsets are then only a second witness, so no tensor can point at another's bytes or outside the file.
+The layout is computed, not trusted: tensors lie in order, aligned, without gap or overlap, and end with the file.
+The offsets in the file must agree with it, so no tensor can point at another's bytes or outside the file.
 """
 
 import math
@@ -27,9 +27,9 @@ FOREIGN = {  # how other files begin: what they are, and the remedy
     b"version https://git-lfs": "a Git LFS pointer: fetch the file itself with 'git lfs pull'",
     b"<": "a web page: download the file itself",
     b"PK\3\4": "a zip archive or PyTorch checkpoint: convert it with llama.cpp's convert_hf_to_gguf.py",
-    b"lmgg": "a GGML file of before GGUF: download or convert the model anew",
-    b"fmgg": "a GGML file of before GGUF: download or convert the model anew",
-    b"tjgg": "a GGML file of before GGUF: download or convert the model anew",
+    b"lmgg": "a GGML file of before GGUF: download or convert the model again",
+    b"fmgg": "a GGML file of before GGUF: download or convert the model again",
+    b"tjgg": "a GGML file of before GGUF: download or convert the model again",
 }
 
 
@@ -57,7 +57,7 @@ class TensorInfo:
 
 @dataclass(frozen=True)
 class Header:
-    """What the front of one GGUF file says."""
+    """The header of one GGUF file."""
 
     version: int
     metadata: Mapping[str, Value]
@@ -65,14 +65,14 @@ class Header:
 
 
 def scan(source: Source, part: int = 0) -> Header:
-    """Reads and checks everything in front of the weights."""
+    """Reads and checks everything before the weights."""
     cursor = Cursor(source)
     version = _version(cursor, source)
     n_tensors = _count(cursor, "the tensor count", SMALLEST_TENSOR)
     n_keys = _count(cursor, "the metadata count", SMALLEST_KEY)
     metadata = _metadata(cursor, n_keys)
     alignment = metadata.get("general.alignment", 32)
-    assert isinstance(alignment, int)  # _metadata has looked at it
+    assert isinstance(alignment, int)  # _metadata checked it
     tensors: dict[str, TensorInfo] = {}
     end = 0  # of the data so far, from where the data begins
     for i in range(n_tensors):
@@ -134,7 +134,7 @@ def _check_alignment(cursor: Cursor, what: str, at: int, value: Value) -> None:
 
 
 def _tensor(cursor: Cursor, what: str, source: Source, part: int) -> TensorInfo:
-    """One row of the tensor table; its offset still counts from where the data begins."""
+    """One row of the tensor table; its offset is relative to the start of the data."""
     name = cursor.name(f"the name of {what}", NAME_MAX)
     what = f"tensor '{name}'"
     at, n_dims = cursor.pos, cursor.u32(f"the dimension count of {what}")
@@ -168,7 +168,7 @@ def _check_offset(cursor: Cursor, tensor: TensorInfo, at: int, end: int, alignme
 
 
 def _placed(cursor: Cursor, source: Source, tensors: Mapping[str, TensorInfo], alignment: int) -> dict[str, TensorInfo]:
-    """The tensors with offsets from the start of the file, all of them inside it, and nothing behind but padding."""
+    """The tensors with offsets from the start of the file. All are inside it, and only padding follows."""
     start = _aligned(cursor.pos, alignment)
     end = cursor.pos
     placed = {}

@@ -1,4 +1,5 @@
-"""A regular file read at any offset from any thread. No memory map, so a file cut short raises and does not kill."""
+"""A regular file that any thread can read at any offset. There is no memory map: a file that is cut short raises an
+error and does not kill the process."""
 
 import os
 import stat
@@ -81,7 +82,7 @@ class Source:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """A pipe that takes the place of the file between the look and the opening must not make us wait."""
+    """Opens without blocking: a pipe may have replaced the file since it was checked."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 

@@ -1,4 +1,4 @@
-"""Llama and what writes itself as it (TinyLlama, Mistral, SmolLM): RMS norms, rotary attention, a gated feed-forward.
+"""Llama, and models stored as Llama (TinyLlama, Mistral, SmolLM): RMS norms, rotary attention, a gated feed-forward.
 
 Positions turn neighbouring dims (2i, 2i + 1); Llama 3 divides their frequencies by factors of its own.
 """

@@ -1,4 +1,4 @@
-"""Qwen2: as Llama, with biases on q, k and v, and positions that turn the halves of a head against one another."""
+"""Qwen2: as Llama, with biases on q, k and v. Rotary positions turn dims of the two halves of a head (neox)."""
 
 from ..gguf.file import GGUFFile
 from .transformer import Transformer, load_dense

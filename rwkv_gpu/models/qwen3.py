@@ -1,4 +1,4 @@
-"""Qwen3: as Qwen2 without biases; the heads of q and k are normed before they turn."""
+"""Qwen3: as Qwen2 without biases, with an RMS norm of each head of q and k before the rotation."""
 
 from ..gguf.file import GGUFFile
 from .transformer import Transformer, load_dense

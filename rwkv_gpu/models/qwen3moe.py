@@ -1,4 +1,4 @@
-"""Qwen3-MoE: as Qwen3, but every layer's feed-forward is a mixture of experts, of which each row takes a few."""
+"""Qwen3-MoE: as Qwen3, but each feed-forward is a mixture of experts: a router chooses a few of them for each row."""
 
 from dataclasses import dataclass
 

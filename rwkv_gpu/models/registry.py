@@ -1,4 +1,4 @@
-"""The architectures that are known: what a GGUF file calls each, and what makes the model of it."""
+"""The supported architectures: their names in GGUF files, and the functions that load them."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -10,7 +10,7 @@ from .unsupported import refusal
 
 
 class Model(Protocol):
-    """What the rest of the package knows of a model."""
+    """A model, as the rest of the package uses it."""
 
     @property
     def vocabulary(self) -> int:
@@ -18,25 +18,25 @@ class Model(Protocol):
 
     @property
     def weights(self) -> Sequence[Weight]:
-        """Every parameter it names: tensors of the file, and what is to be joined of them."""
+        """All its parameters: tensors of the file, and tensors joined from several."""
 
     @property
     def states(self) -> Sequence[State]:
-        """What a sequence carries from step to step."""
+        """The recurrent state of a sequence."""
 
     @property
     def caches(self) -> Sequence[Cache]:
-        """The keys and values that a sequence leaves behind in pages."""
+        """The keys and values of a sequence, stored in pages."""
 
     @property
     def context(self) -> int | None:
-        """The positions that it was trained on, where these are a limit."""
+        """The context length it was trained on, where that is a limit."""
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the rows that they are asked for, [R, V]"""
+        """The logits of the requested rows, [R, V]"""
 
     def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """What the head makes logits of, [R, D]"""
+        """The input of the head for these rows, [R, D]"""
 
 
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {

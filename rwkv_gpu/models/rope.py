@@ -66,7 +66,7 @@ def _scale_factor(file: GGUFFile, key: str) -> float:
 
 
 def _factors(file: GGUFFile, tensors: Tensors, pairs: int) -> Weight:
-    """What each frequency is divided by, looked at here: a zero or a NaN among them would spoil every answer."""
+    """What each frequency is divided by. The values are checked here: a zero or a NaN would spoil every answer."""
     weight = tensors.take(FACTORS, pairs)
     tensor = file.tensors[FACTORS]
     values = dequantise_rows(tensor.format, np.frombuffer(file.read(tensor), np.uint8)[None])[0]

@@ -1,4 +1,4 @@
-"""RWKV-7: every layer is a time mix, a recurrence over a matrix of state by head, and a channel mix."""
+"""RWKV-7: each layer is a time mix (a recurrence over one state matrix per head) and a channel mix."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class Norm:
     bias: Weight  # [D]
 
     def at(self, eps: float) -> LayerNorm:
-        """The same as an op is told of it."""
+        """The norm as an argument of an op."""
         return LayerNorm(self.weight, self.bias, eps)
 
 
@@ -85,7 +85,7 @@ class ChannelMix:
 
 @dataclass(frozen=True)
 class RWKV7:
-    """A model: its sizes and the names of its parameters, in the order of their use."""
+    """A model: its sizes and parameters, in the order of their use."""
 
     hyper: Hyper
     embedding: Weight  # [V, D]
@@ -102,12 +102,12 @@ class RWKV7:
 
     @property
     def states(self) -> list[State]:
-        """What a sequence carries from step to step."""
+        """The recurrent states of a sequence."""
         return states(self.hyper)
 
     @property
     def caches(self) -> list[Cache]:
-        """None: what it carries does not grow."""
+        """None: the state has a fixed size."""
         return []
 
     @property
@@ -115,15 +115,15 @@ class RWKV7:
         """No limit."""
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the rows that they are asked for, [R, V]"""
+        """The logits of the requested rows, [R, V]"""
         return g.linear(self._trunk(g, ids), self.head, norm=self.last_norm.at(self.hyper.eps))
 
     def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """What the head makes logits of, [R, D]"""
+        """The input of the head for these rows, [R, D]"""
         return g.layer_norm(self._trunk(g, ids), self.last_norm.weight, self.last_norm.bias, self.hyper.eps)
 
     def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The rows that are asked for before the last norm, [R, D]"""
+        """The requested rows before the last norm, [R, D]"""
         eps = self.hyper.eps
         x = g.embed(self.embedding, ids, norm=self.first_norm.at(eps))  # [T, D]
         v_first = None
@@ -138,7 +138,7 @@ def time_mix(g: Ops[Tensor], p: TimeMix, x: Tensor, v_first: Tensor | None, eps:
     """x + W_o · wkv(lerp(norm(x), previous, mu)), and v of the first layer"""
     xr, xw, xk, xv, xa, *xg = g.norm_shift_mix(x, p.norm.weight, p.norm.bias, eps, p.mix, p.shift)
 
-    # Whatever reads the mixed x is asked for at once: r, k, v, and the first half of each LoRA; then all second halves.
+    # All products of the mixed x run together: r, k, v and the first half of each LoRA. Then all second halves.
     loras = [lora for lora in (p.w, p.a, p.gate, p.v) if lora]
     r, k, v, *lows = g.linears(
         [xr, xk, xv, xw, xa, *xg, *([xv] if p.v else [])],
@@ -165,12 +165,12 @@ def channel_mix(g: Ops[Tensor], p: ChannelMix, x: Tensor, eps: float) -> Tensor:
 
 
 def states(hyper: Hyper) -> list[State]:
-    """What a sequence carries from step to step, layer by layer: 3 states each."""
+    """The recurrent states of a sequence: 3 for each layer."""
     return [state for i in range(hyper.layers) for state in layer_states(hyper, i)]
 
 
 def layer_states(hyper: Hyper, i: int) -> tuple[State, State, State]:
-    """The matrices of the time mix, and the last x that each mix has seen."""
+    """The matrices of the time mix, and the last input of each mix."""
     return (
         State(f"blk.{i}.wkv", (hyper.heads, hyper.head_size, hyper.head_size)),
         State(f"blk.{i}.shift_time", (hyper.width,)),
@@ -197,7 +197,7 @@ def load(file: GGUFFile) -> RWKV7:
 
 
 def read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:
-    """The sizes that the metadata gives, where they agree among themselves."""
+    """The sizes in the metadata; raises BadFile where they contradict each other."""
     file.int("rwkv7.token_shift_count", low=2, high=2, default=2)
     hyper = Hyper(
         layers=file.int("rwkv7.block_count", low=1, high=1024),
@@ -257,7 +257,7 @@ def _channel_mix(tensors: Tensors, hyper: Hyper, i: int) -> ChannelMix:
 
 
 def _mix(tensors: Tensors, name: str, width: int, which: str) -> Joined:
-    """The vectors of a lerp: one tensor, or in older files one for each letter."""
+    """The vectors of a lerp: one tensor; older files have one for each letter."""
     if f"{name}_fused.weight" in tensors:
         return tensors.join(name, width, (f"{name}_fused.weight", len(which)))
     return tensors.join(name, width, *(f"{name}_{letter}.weight" for letter in which))

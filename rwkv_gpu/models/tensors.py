@@ -1,4 +1,4 @@
-"""The tensors that a model takes from its file: asked for by name and shape, refused where the file disagrees."""
+"""The tensors that a model takes from its file, by name and shape. Raises BadFile where the file disagrees."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ LONGEST_CONTEXT = 1 << 30  # positions that any number of the metadata may say
 
 
 class Tensors:
-    """Checks each tensor that is asked for, and remembers it: `taken` is what must be loaded, and no more."""
+    """Checks each requested tensor and records it: exactly the tensors in `taken` are loaded."""
 
     def __init__(self, file: GGUFFile) -> None:
         self._file = file
@@ -29,7 +29,7 @@ class Tensors:
         return weight
 
     def join(self, name: str, width: int, *parts: str | tuple[str, int]) -> Joined:
-        """Tensors laid under one another as float32 [n, width]; each is one row, or (name, rows)."""
+        """Tensors stacked as float32 [n, width]; each is one row, or (name, rows)."""
         rows = [(part, 1) if isinstance(part, str) else part for part in parts]
         weights = tuple(self._checked(part, (count, width) if count > 1 else (width,)) for part, count in rows)
         joined = Joined(name, (sum(count for _, count in rows), width), weights)
@@ -37,14 +37,14 @@ class Tensors:
         return joined
 
     def alternate(self, name: str, rows: int, width: int, *parts: str) -> Alternating:
-        """Matrices of one shape and format whose rows stand in turns, [n · rows, width]."""
+        """Matrices of one shape and format with interleaved rows, [n · rows, width]."""
         weights = tuple(self._checked(part, (rows, width)) for part in parts)
         alternating = Alternating(name, (len(parts) * rows, width), weights)
         self.taken.append(alternating)
         return alternating
 
     def same_format(self, *names: str) -> bool:
-        """Whether these tensors are stored alike."""
+        """Whether these tensors have the same format."""
         return len({self._info(name, "").type for name in names}) == 1
 
     def skip(self, *names: str) -> None:
@@ -61,14 +61,14 @@ class Tensors:
             raise UnsupportedModel(f"{self._file.path}: {names}: unknown in architecture '{arch}'; update rwkv-gpu")
 
     def dimension(self, name: str, axis: int, dimensions: int = 2) -> int:
-        """A size that only the tensor itself tells, such as the rank of a LoRA or the vocabulary."""
+        """A size that only the tensor has, such as the rank of a LoRA or the vocabulary."""
         shape = self._info(name, "").shape
         if len(shape) != dimensions:
             raise self.bad(f"tensor '{name}'", f"the shape {list(shape)}", f"{dimensions} dimensions")
         return shape[axis]
 
     def bad(self, what: str, found: str, expected: str) -> BadFile:
-        """What to raise where the file contradicts itself."""
+        """The error for a file that contradicts itself."""
         return BadFile(f"{self._file.path}: {what}: found {found}, expected {expected}; convert the model again")
 
     def _checked(self, name: str, shape: Sequence[int]) -> Weight:

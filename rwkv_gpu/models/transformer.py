@@ -72,7 +72,7 @@ def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor, eps: float) -> Tenso
 
 @dataclass(frozen=True)
 class Trunk:
-    """All of a transformer but its feed-forwards: embedding, attentions, last norm and head."""
+    """A transformer without its feed-forwards: embedding, attentions, last norm and head."""
 
     hyper: Hyper
     embedding: Weight  # [V, D]
@@ -83,7 +83,7 @@ class Trunk:
 
 @dataclass(frozen=True)
 class OnTrunk(ABC):
-    """What every model on a trunk is; how its layers feed forward is its own."""
+    """A model on a trunk; its subclass defines the feed-forward."""
 
     trunk: Trunk
     weights: tuple[Weight, ...]
@@ -93,16 +93,16 @@ class OnTrunk(ABC):
         """The second half of layer i"""
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the rows that they are asked for, [R, V]"""
+        """The logits of the requested rows, [R, V]"""
         trunk = self.trunk
         return g.linear(self._trunk(g, ids), trunk.head, norm=Rms(trunk.last_norm, trunk.hyper.eps))
 
     def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """What the head makes logits of, [R, D]"""
+        """The input of the head for these rows, [R, D]"""
         return g.rms_norm(self._trunk(g, ids), self.trunk.last_norm, self.trunk.hyper.eps)
 
     def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The rows that are asked for, after all layers, [R, D]"""
+        """The requested rows after all layers, [R, D]"""
         x = g.embed(self.trunk.embedding, ids)  # [T, D]
         for i, p in enumerate(self.trunk.attentions):
             with g.layer(i):
@@ -116,7 +116,7 @@ class OnTrunk(ABC):
 
     @property
     def states(self) -> list[State]:
-        """None: a sequence is in its pages."""
+        """None: all that a sequence needs is in its pages."""
         return []
 
     @property
@@ -155,7 +155,7 @@ def load_dense(
 
 
 def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
-    """The sizes that the metadata gives, where they agree among themselves."""
+    """The sizes in the metadata; raises BadFile where they contradict each other."""
     width = file.int(f"{arch}.embedding_length", low=1, high=1 << 16)
     heads = file.int(f"{arch}.attention.head_count", low=1, high=1 << 12)
     size = file.int(f"{arch}.attention.key_length", low=1, high=1 << 12, default=width // heads)
@@ -184,7 +184,7 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
 def take_trunk(
     file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper, pairing: Pairing, *, biases: bool, norms: bool
 ) -> Trunk:
-    """All but the feed-forwards."""
+    """Everything but the feed-forwards."""
     shape = hyper.vocabulary, hyper.width
     rope = read_rope(file, arch, tensors, pairing, hyper.head_size, hyper.context)
     embedding = tensors.take("token_embd.weight", *shape)

@@ -1,4 +1,4 @@
-"""What the three kinds of tokenizer share: specials around and inside the text, and the way back to text."""
+"""What all tokenizers share: special tokens around and inside the text, and decoding."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ _HIDDEN = (Kind.CONTROL, Kind.UNKNOWN)
 
 
 class BaseTokenizer(ABC):
-    """A tokenizer less its two sides: how plain bytes become ids, and how one id becomes bytes."""
+    """A tokenizer; a subclass defines how plain bytes become ids, and how one id becomes bytes."""
 
     strip_space = False  # the first piece's leading space was added by encode, so decode takes it away
     clean_spaces = False

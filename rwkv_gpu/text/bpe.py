@@ -1,4 +1,4 @@
-"""Byte-level BPE, as GPT-2 has it: words cut out by pattern, their bytes merged pair by pair. Runs on `tokenizers`."""
+"""Byte-level BPE, as in GPT-2: a pattern cuts words, and their bytes are merged pair by pair. Uses `tokenizers`."""
 
 import warnings
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 """How byte-level BPE vocabularies cut text into words before merging: one row per name of `tokenizer.ggml.pre`.
 
-The patterns are those the models were trained with; where llama.cpp writes them otherwise but means the same, its form.
+The patterns are those the models were trained with, or llama.cpp's form where it means the same.
 A pattern must take time in proportion to the text: where one does not, it is written so that it tries a run only once.
 """
 
@@ -50,7 +50,7 @@ _DEEPSEEK_V3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """Patterns applied one after the other, each cutting out its matches; and what goes with them."""
+    """Patterns applied one after the other, each of which cuts out its matches; and the options that belong to them."""
 
     patterns: tuple[str, ...]
     clean_spaces: bool = True  # decoding takes away the space before punctuation

@@ -17,7 +17,7 @@ _CACHED_WORDS, _CACHED_LENGTH = 1 << 16, 64
 
 
 class SpmTokenizer(BaseTokenizer):
-    """Merges by score over the whole text, done word by word where no token could reach across."""
+    """Merges by score over the whole text, word by word where no token can cross the boundary."""
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         vocabulary = read_vocabulary(metadata, DEFAULTS)
@@ -115,6 +115,6 @@ def _find_byte_ids(ids: Mapping[str, int], unknown: int | None) -> list[int]:
 
 
 def _word_starts(pairs: set[str]) -> re.Pattern[str]:
-    """Matches before each space that no token joins to the character in front of it."""
+    """Matches before each space that no token joins to the character before it."""
     joined = {pair[0] for pair in pairs if pair[1] == _SPACE} | {_SPACE}
     return re.compile(f"(?<=[^{re.escape(''.join(sorted(joined)))}])(?={_SPACE})")

@@ -1,4 +1,4 @@
-"""Text to token ids and back, the public face: what a tokenizer does, and how to make one from a file's metadata."""
+"""Text to token ids and back: the interface of all tokenizers, and the function that makes one from metadata."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol

@@ -1,6 +1,6 @@
 """The vocabulary of a GGUF file: its tokens, their kinds and the ids that mean something. Read once, checked once.
 
-Knows the metadata keys and nothing of how text is cut into tokens.
+It knows the metadata keys, not how text is cut into tokens.
 """
 
 import re
@@ -33,7 +33,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Role:
-    """A token with a job: named by `tokenizer.ggml.<key>_token_id`, or else found by its text, the first one first."""
+    """A token with a role: named by `tokenizer.ggml.<key>_token_id`, or else found by the first of these texts."""
 
     key: str
     texts: tuple[str, ...]
@@ -96,7 +96,7 @@ SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 
 @dataclass(frozen=True)
 class Defaults:
-    """What a kind of tokenizer takes for granted where its file is silent."""
+    """The defaults of a kind of tokenizer, for what its file does not say."""
 
     bos: int | None = None
     eos: int | None = None
@@ -168,6 +168,8 @@ def read_numbers(metadata: Mapping[str, Any], name: str, count: int) -> NDArray[
         raise BadFile(f"{PREFIX}{name} must be an array of numbers")
     if len(array) != count:
         raise BadFile(f"{PREFIX}{name} has {len(array)} entries for {count} tokens")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise BadFile(f"{PREFIX}{name} holds numbers that are not finite")
     return array
 
 

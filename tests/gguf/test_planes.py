@@ -67,7 +67,7 @@ def test_packing_takes_rows_of_read_only_memory_and_leaves_them(fmt):
 @every_format
 def test_a_format_has_all_that_the_kernels_need(fmt):
     assert fmt.run in (16, 32)
-    assert fmt.parts[0] == f"format/{fmt.shader}"
+    assert fmt.parts[0] == f"formats/{fmt.shader}"
     assert 1 <= len(PLANES[fmt.name]) <= 4, "a shader part knows planes x, y, z, w"
     assert fmt.name in SCALES, "tests must know where the format holds floats"
 

@@ -199,6 +199,7 @@ def test_a_file_without_a_tokenizer_is_refused():
         (spm, "scores", None, "is missing"),
         (spm, "scores", np.zeros(5, np.float32), "has 5 entries for"),
         (spm, "scores", np.zeros((2, 2)), "must be an array of numbers"),
+        (spm, "scores", np.full(len(spm()[PREFIX + "tokens"]), np.nan), "not finite"),
         (spm, "add_space_prefix", "yes", "must be true or false"),
     ],
 )

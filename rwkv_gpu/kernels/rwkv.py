@@ -1,7 +1,7 @@
 """The recurrence of RWKV-7: token shift and time mix."""
 
 from .kernel import CLOSE, Hole, Kernel, Needs
-from .parts import DECODING, FLOAT_FORMAT, LANES, PLAIN, QUANTISING, SUM
+from .parts import FLOAT_FORMAT, LANES, PLAIN, QUANTISING, SUM
 
 NORM_SHIFT_MIX = Kernel(
     "rwkv/norm_shift_mix",
@@ -34,7 +34,7 @@ TIME_MIX_DECODE = Kernel(
         SUM,
         PLAIN,
     ),
-    (*DECODING, *QUANTISING, "lib/activation"),
+    ("formats/halves", "formats/runs", *QUANTISING, "lib/activation"),
     tolerance=CLOSE,
     part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups
 )

@@ -1,5 +1,7 @@
 """The registry of kernels: what it lists is there, and what it does not list is refused."""
 
+import re
+
 import pytest
 
 from rwkv_gpu.errors import ShaderError
@@ -48,3 +50,56 @@ def test_a_kernel_whose_needs_are_not_met_has_no_variants(fast_device):
     assert not Needs(buffers=can.max_storage_buffers + 1).met(can)
     assert not Needs(cooperative_matrix=True).met(can) or can.cooperative_matrix
     assert ("linear/gemm_coop", "linear/epilogue/rows") not in set(variants(can)) or can.cooperative_matrix
+
+
+NEEDS = re.compile(r"^// needs ([\w /]+): (.+)$", re.MULTILINE)
+DECLARED = re.compile(r"\b(?:fn|struct|alias)\s+(\w+)")
+CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+BUILTIN = frozenset(
+    """
+abs any array arrayLength atomic atomicAdd atomicLoad atomicStore binding bitcast bool builtin ceil clamp const_assert
+coopLoad coopLoadT coopMultiplyAdd coopStore coopStoreT coop_mat16x16 cos countLeadingZeros dot dot4I8Packed exp exp2
+f16 f32 fma for group i32 if inverseSqrt log mat2x4f mat3x4f mat4x4f max min mix pack2x16float ptr return select sin
+sqrt storageBarrier subgroupAdd subgroupBroadcast subgroupBroadcastFirst subgroupExclusiveAdd subgroupMax subgroupMin
+subgroupShuffle subgroupShuffleXor switch tanh transpose u32 unpack2x16float unpack4xI8 while workgroupBarrier
+workgroupUniformLoad workgroup_size
+""".split()  # noqa: SIM905 - a list of so many words is no easier to read
+)
+
+
+def code(name: str) -> str:
+    return shader.COMMENT.sub("", shader._read(name))
+
+
+def declared(name: str) -> set[str]:
+    return set(DECLARED.findall(code(name)))
+
+
+def needed(name: str) -> dict[str, set[str]]:
+    """What the head of a shader says that it calls, by the hole or part that brings it."""
+    return {where: set(names.split(", ")) for where, names in NEEDS.findall(shader._read(name))}
+
+
+@pytest.mark.parametrize("name", sorted(shader_files()))
+def test_a_shader_says_at_its_head_which_functions_it_needs(name):
+    calls = {word for word in CALLED.findall(code(name)) if not word.startswith("vec")} - BUILTIN - declared(name)
+    said = list(needed(name).values())
+    assert set().union(*said) == calls
+    assert sum(map(len, said)) == len(calls)
+
+
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=lambda kernel: kernel.name)
+def test_a_part_that_fills_a_hole_defines_what_is_needed_of_it(kernel):
+    holes = {hole.name: hole for hole in kernel.holes}
+    shared = {name for part in (*kernel.shared, "lib/step", kernel.name) for name in declared(part)}
+    fills = {part: declared(part) for hole in kernel.holes for part in hole.parts}
+    for name in (kernel.name, *kernel.shared, *fills):
+        for where, functions in needed(name).items():
+            assert functions <= shared.union(*fills.values()), f"nothing of {kernel.name} defines what {name} needs"
+            hole = holes.get(where)
+            if hole is None or hole.optional or where == "format" or name in fills:
+                continue  # a format's shared parts define some; a part may go with one part of another hole alone
+            elsewhere = shared.union(*(fills[part] for part in fills if part not in hole.parts))
+            for part in hole.parts:
+                lacks = functions - fills[part] - elsewhere
+                assert not lacks, f"{part} has no {lacks}, which {name} needs of {where}"

@@ -214,7 +214,9 @@ def speed(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     for name, rows in product(SOME, (1, 64)):
         w = {"w": Stored.random(BY_NAME[name], 2048, 2048)}
         x = {"x": normal(rows, 2048)}
-        every = {kind: used.only(config) for kind, (_, config) in gemm_trials(can).items()}
+        every = {
+            kind: used.only(replace(config, max_workgroups=MANY)) for kind, (_, config) in gemm_trials(can).items()
+        }
         for kind, tuning in ({CHOSEN: used} | every).items():
             what = f"{name}, {rows} row{'s' if rows > 1 else ''}"
             yield Trial("speed", what, kind, tuning, lambda g, w, x: g.linear(x, w["w"]), x, w, INT8.result)

@@ -3,6 +3,15 @@
 // LANES_PER_KEY lanes share a key, so that they read it side by side. Groups of them take PREFETCH keys each at a time and keep a running
 // softmax of their own: nobody waits for anybody, and what comes next is loaded meanwhile. They meet once, at the end. The
 // row's own key and value are not read back from their page: the first group of the last run starts from them.
+// needs attention/heads: turn_of, value_at
+// needs attention/partition: cut_of, runs_of
+// needs head norm: norm_weight, root_of
+// needs lib/step: apart
+// needs pack: Each, Pack, heads_of, outer, scaled, shuffled, store_sums
+// needs raw: eight_of, half_of, raw_key, raw_value, whole_of, write_raw
+// needs result: finish, write
+// needs rope: is_second, pair_of, partner_of
+// needs sum: group_sum
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
 
@@ -106,7 +115,7 @@ fn run(group: u32, lane: u32) {
         }
         for (var c = lane; c < N8; c += WG) {
             let i = (places[t].y * KV + at.head) * N8 + c;
-            keep_raw(i, whole_of(own[2u * c], own[2u * c + 1u]), whole_of(own[N4 + 2u * c], own[N4 + 2u * c + 1u]));
+            write_raw(i, whole_of(own[2u * c], own[2u * c + 1u]), whole_of(own[N4 + 2u * c], own[N4 + 2u * c + 1u]));
         }
     }
     for (var base = at.first; base < at.end; base += GROUPS * PREFETCH) {
@@ -174,7 +183,7 @@ fn run(group: u32, lane: u32) {
         for (var c = 0u; c < COLUMNS; c++) {
             let met = over_groups(scaled(acc[p * COLUMNS + c], fade));
             if lane % SUBGROUP < LANES_PER_KEY {
-                lay(met, first * N4 + vec4_of(at, c));
+                store_sums(met, first * N4 + vec4_of(at, c));
             }
         }
     }
@@ -197,7 +206,7 @@ fn stage(at: Place, share: u32, position: u32, lane: u32) {
             raw_heads[i] = x;
         }
         if NORMED {
-            let sum = reach_add(dot(x, x), WIDTH);
+            let sum = group_sum(dot(x, x), WIDTH);
             if i < ITEMS && i % WIDTH == 0u {
                 squares[i / WIDTH] = sum;
             }

@@ -1,4 +1,9 @@
 // The heads of q, k and v as the matrices leave them: normed, rotated, and put where their place is.
+// needs attention/eight: Eight
+// needs head norm: head_scale, norm_weight
+// needs lib/step: apart
+// needs rope: is_second, pair_of, partner_of
+// needs write: put_key, put_value
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;             // q [T, H, N / 4], k and v [T, KV, N / 4], a stack
 @group(0) @binding(3) var<storage, read> turns: array<vec2f>;           // (cos, sin) [PAGE + pages, DIMS / 2]
 @group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
@@ -30,7 +35,7 @@ fn turned8(t: u32, head: u32, c: u32) -> Eight {
 }
 
 // A key and its value to their pages, 8 dims of a head of row t.
-fn keep(t: u32, head: u32, c: u32, key: Eight) {
+fn write_kv(t: u32, head: u32, c: u32, key: Eight) {
     let i = (places[t].y * KV + head) * (N / 8u) + c;
     put_key(i, key);
     let v = value_at(t, head) + 2u * c;

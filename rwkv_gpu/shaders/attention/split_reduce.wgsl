@@ -1,5 +1,6 @@
 // y[t, h] = sum_r e^(top_r - top) x_r / sum_r e^(top_r - top) sum_r      over runs r of the context; HEADS heads for a workgroup
 // A head has a lane for each vec4, PARTS times: each part joins every PARTS-th run, PREFETCH of them loaded at a time.
+// needs attention/partition: runs_of
 @group(0) @binding(1) var<storage, read> x: array<vec4f>;           // [T, H, RUNS, N / 4 + 1]
 @group(0) @binding(2) var<storage, read> places: array<vec2u>;      // [T] of position, row of all pages
 @group(0) @binding(3) var<storage, read_write> y: array<vec4f>;     // [T, H, N / 4]

@@ -1,4 +1,5 @@
 // y[t] = the first d where x[t, d] is largest      one workgroup per row t
+// needs lanes: reduce_max, reduce_min
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
 @group(0) @binding(2) var<storage, read_write> y: array<u32>;   // [T]
 

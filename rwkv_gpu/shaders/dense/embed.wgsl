@@ -1,4 +1,6 @@
 // y[t, :] = W[ids[t], :]      one workgroup per row t, one lane per run of W; a shard holds rows FIRST .. FIRST + ROWS
+// needs formats/runs: run_quants, run_scale
+// needs ids: token_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;       // [ROWS, D] runs
 @group(0) @binding(2) var<storage, read> ids: array<u32>;       // [T]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]

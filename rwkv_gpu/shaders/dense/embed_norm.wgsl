@@ -1,4 +1,7 @@
 // y[t, :] = layer_norm(W[ids[t], :]) * weight + bias      one workgroup per row t; all rows of W are at hand
+// needs dense/norm/row: norm_row
+// needs format: floats, fours_of, run_raw, scale_of
+// needs ids: token_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;       // [ROWS, D] runs
 @group(0) @binding(2) var<storage, read> ids: array<u32>;       // [T]
 

@@ -1,4 +1,5 @@
 // y = binary(x, z)      one lane per element
+// needs binary: binary
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
 @group(0) @binding(2) var<storage, read> z: array<f32>;         // [T, D]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]

@@ -1,4 +1,5 @@
 // y = then(x)      one lane per element
+// needs lib/activation: activation
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [T, D]
 

@@ -1,4 +1,5 @@
 // y[t, :] = x[t, :] / sqrt(mean(x[t, :]²) + EPS) * weight      one workgroup per row t
+// needs lanes: reduce_add
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
 @group(0) @binding(2) var<storage, read> weight: array<f32>;    // [D]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]

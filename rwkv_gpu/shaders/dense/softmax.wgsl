@@ -1,4 +1,5 @@
 // y[t, :] = exp(x[t, :] - max) / sum(exp(x[t, :] - max))      one workgroup per row t
+// needs lanes: reduce_add, reduce_max
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [T, D]
 

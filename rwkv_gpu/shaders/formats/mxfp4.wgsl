@@ -1,4 +1,6 @@
 // MXFP4: weight = 2^(e - 128) · 2 e2m1(n).      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: e as byte a run
+// needs formats/packed: byte_of, in_order
+// needs words: word_at
 const RUN = 32u;
 
 struct Raw {

@@ -1,4 +1,5 @@
 // What quantised formats share: the q of a run as bytes, four to a word, and small pieces of a plane by their number in it.
+// needs format: packed_of, run_raw
 alias Four = u32;
 
 fn fours_of(raw: Raw, i: u32) -> array<Four, RUN / 4u> {

@@ -1,5 +1,9 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup of four subgroups of 32 for 64 rows m and 64 rows t, on matrix units
 // Each subgroup has a quarter: two by two fragments of 16 x 16. Half of the lanes decode W, the others copy x, as float16.
+// needs formats/runs: run_quants, run_scale
+// needs linear/table: store
+// needs rows: x4
+// needs table: matrix_of
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;

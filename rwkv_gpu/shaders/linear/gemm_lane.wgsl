@@ -1,5 +1,13 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup is a subgroup of 8; each lane has R rows m to itself, for TB rows t
 // What software Vulkan likes: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
+// needs formats/runs: run_quants, run_scale
+// needs lanes: reduce_add
+// needs lib/lanes/broadcast: spread
+// needs linear/table: store
+// needs norm: gained, root
+// needs row statistics: find_statistics
+// needs rows: x4
+// needs table: matrix_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
@@ -26,7 +34,7 @@ fn run(group: u32, lane: u32) {
         squares[t] = 0.0;
     }
     first_row = t0;
-    look(lane);
+    find_statistics(lane);
     for (var c = 0u; c < chunks; c++) {
         var q: array<array<vec4f, RUN / 4u>, R * PARTS>;
         var scale: array<vec2f, R * PARTS>;

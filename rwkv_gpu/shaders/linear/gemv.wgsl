@@ -4,6 +4,14 @@
 // that lanes load it side by side though each needs a chunk of its own; a gap behind each chunk keeps them in different
 // banks. What is multiplied next is on its way meanwhile. Sums meet once, at the end: by shuffles over REACH lanes, then in
 // workgroup memory.
+// needs epilogue: epilogue_inputs, store_with
+// needs format: floats, fours_of, run_raw, scale_of
+// needs lib/sum/across_subgroups: add_partial, sum_of
+// needs lib/sum/squares: add_squares, squares_of
+// needs norm: gained, root
+// needs row statistics: find_statistics
+// needs rows: x4
+// needs table: matrix_of, rows_now
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
@@ -40,13 +48,13 @@ fn run(group: u32, lane: u32) {
         squares[t] = 0.0;
     }
     var raw = raws(matrix, row0, line, chunks);
-    var next_to = vec3f();
+    var inputs = vec3f();
     if EARLY {
         let o = min(line, SUMS / PER_OUT - 1u);
-        next_to = beside(matrix, min(t0 + o % TB, rows_now() - 1u), min(row0 + o / TB * PER_OUT, matrix.rows - PER_OUT));
+        inputs = epilogue_inputs(matrix, min(t0 + o % TB, rows_now() - 1u), min(row0 + o / TB * PER_OUT, matrix.rows - PER_OUT));
     }
     first_row = t0;
-    look(lane);
+    find_statistics(lane);
     var plain = loads(matrix, t0, 0u, lane);
     for (var base = 0u; base < chunks; base += STAGED) {
         if base > 0u {
@@ -88,10 +96,10 @@ fn run(group: u32, lane: u32) {
         plain = next_plain;
     }
     for (var a = 0u; a < SUMS; a++) {
-        lay(acc[a], a, lane);
+        add_partial(acc[a], a, lane);
     }
     for (var t = 0u; t < TB; t++) {
-        lay_squares(squares[t], t, lane);
+        add_squares(squares[t], t, lane);
     }
     workgroupBarrier();
     for (var o = line; o < SUMS / PER_OUT; o += LANES_PER_ROW) {     // the outputs are shared out among the lanes
@@ -102,9 +110,9 @@ fn run(group: u32, lane: u32) {
             let first = scale * sum_of(j * TB + t, lane);
             let second = scale * sum_of((j + PER_OUT - 1u) * TB + t, lane);
             if !EARLY {
-                next_to = beside(matrix, t0 + t, row0 + j);
+                inputs = epilogue_inputs(matrix, t0 + t, row0 + j);
             }
-            store_with(matrix, t0 + t, row0 + j, first, second, next_to);
+            store_with(matrix, t0 + t, row0 + j, first, second, inputs);
         }
     }
 }

@@ -3,6 +3,15 @@
 // LANES_PER_ROW lanes have R rows m at a time, and of these every LANES_PER_ROW-th chunk of 32 columns. Sums meet by shuffles, so that once x
 // is staged no subgroup waits for another. What is multiplied next is on its way meanwhile, be it of the same rows or of the
 // next.
+// needs emitted statistics: emit_statistics
+// needs epilogue: epilogue_inputs, store_with
+// needs format: run_raw
+// needs lib/sum/squares: add_squares, squares_of
+// needs norm: root
+// needs row statistics: find_statistics
+// needs staging: part_of, product, stage
+// needs sum: group_sum
+// needs table: matrix_of, rows_now
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
@@ -32,11 +41,11 @@ fn run(group: u32, lane: u32) {
     var row = base + lane / LANES_PER_ROW * R;
     let output = min(line * PER_OUT, R - PER_OUT);      // the row of its R whose output a lane has
     var raw = raws(matrix, row, line, chunks);
-    var next_to = beside(matrix, t, min(row + output, matrix.rows - PER_OUT));
+    var inputs = epilogue_inputs(matrix, t, min(row + output, matrix.rows - PER_OUT));
     first_row = t;
-    look(lane);
+    find_statistics(lane);
     let squares = stage(matrix.x + t * matrix.k, matrix.k, lane);
-    lay_squares(squares, 0u, lane);
+    add_squares(squares, 0u, lane);
     workgroupBarrier();
     let scale = root(squares_of(0u), matrix.k);
     while base < matrix.rows {
@@ -61,22 +70,22 @@ fn run(group: u32, lane: u32) {
         var one = 0.0;
         var second = 0.0;
         for (var j = 0u; j < R; j++) {      // a lane for each output
-            let sum = scale * reach_add(sums[j], LANES_PER_ROW);
+            let sum = scale * group_sum(sums[j], LANES_PER_ROW);
             let own = line == j / PER_OUT;
             one = select(one, sum, own && j % PER_OUT == 0u);
             second = select(second, sum, own && j % PER_OUT == PER_OUT - 1u);
         }
         if line < R / PER_OUT && row + output < matrix.rows {
-            store_with(matrix, t, row + output, one, second, next_to);
+            store_with(matrix, t, row + output, one, second, inputs);
         }
         base += stride;
         row += stride;
         if base < matrix.rows {
-            next_to = beside(matrix, t, min(row + output, matrix.rows - PER_OUT));
+            inputs = epilogue_inputs(matrix, t, min(row + output, matrix.rows - PER_OUT));
         }
     }
     let own = lane / LANES_PER_ROW * R + output;
-    tell(own, line < R / PER_OUT && base - stride + own < matrix.rows, block - matrix.block, matrix.rows, lane);
+    emit_statistics(own, line < R / PER_OUT && base - stride + own < matrix.rows, block - matrix.block, matrix.rows, lane);
 }
 
 // The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.

@@ -5,6 +5,16 @@
 // one that compilers unroll as a whole.
 // A row may have the lanes of several subgroups, so that each reads less of x, for more rows. These then put their sums
 // together in workgroup memory, and the first lanes have a row each.
+// needs emitted statistics: emit_statistics
+// needs epilogue: epilogue_inputs, store_with
+// needs format: run_raw
+// needs lib/sum/squares: add_squares, squares_of
+// needs norm: gained, root
+// needs row statistics: find_statistics
+// needs rows: x4
+// needs staging: part_of, place, product, put
+// needs sum: group_sum
+// needs table: matrix_of, rows_now
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
@@ -15,23 +25,23 @@ const CHUNKS = WIDTH / 32u;
 const TURNS = STAGED / LANES_PER_ROW;                    // chunks of a row for a lane
 const OWN = (WIDTH / 4u + WG - 1u) / WG;        // vec4s of x for a lane
 const EVEN = OWN * WG == WIDTH / 4u;            // whether all lanes have as many
-const REACH = min(SUBGROUP, LANES_PER_ROW & (~LANES_PER_ROW + 1u));   // lanes of a row whose sums shuffles add: a power of two
-const CREWS_OF_ROW = LANES_PER_ROW / REACH;              // whose sums meet in workgroup memory
-const MET = CREWS_OF_ROW > 1u;
-const IN_LANES = MET && BLOCK <= SUBGROUP;      // whether the first lanes have stored all rows, one each
+const SHUFFLED_LANES = min(SUBGROUP, LANES_PER_ROW & (~LANES_PER_ROW + 1u));   // lanes of a row whose sums shuffles add: a power of two
+const SUBGROUPS_PER_ROW = LANES_PER_ROW / SHUFFLED_LANES;              // whose sums meet in workgroup memory
+const MEETS_IN_MEMORY = SUBGROUPS_PER_ROW > 1u;
+const IN_LANES = MEETS_IN_MEMORY && BLOCK <= SUBGROUP;      // whether the first lanes have stored all rows, one each
 
 const_assert WIDTH % 32u == 0u;
 const_assert WG % SUBGROUP == 0u;
 const_assert SUBGROUP >= 8u;
 const_assert STAGED % LANES_PER_ROW == 0u;
 const_assert PER_OUT == 1u;
-const_assert R <= REACH;
+const_assert R <= SHUFFLED_LANES;
 const_assert BLOCK <= WG;
 
 alias Raws = array<Raw, R * PARTS>;
 alias Sums = array<f32, R>;
 
-var<workgroup> parted: array<f32, BLOCK * CREWS_OF_ROW>;
+var<workgroup> partial_rows: array<f32, BLOCK * SUBGROUPS_PER_ROW>;
 
 fn run(group: u32, lane: u32) {
     let t = group % table.t_blocks;
@@ -44,37 +54,37 @@ fn run(group: u32, lane: u32) {
     let line = lane % LANES_PER_ROW;
     let base = BLOCK * (block - matrix.block);
     let row = base + lane / LANES_PER_ROW * R;
-    let own_line = line % REACH;
-    let own_row = select(lane / LANES_PER_ROW * R + min(line, R - 1u), min(lane, BLOCK - 1u), MET);
+    let own_line = line % SHUFFLED_LANES;
+    let own_row = select(lane / LANES_PER_ROW * R + min(line, R - 1u), min(lane, BLOCK - 1u), MEETS_IN_MEMORY);
     let output = base + own_row;                    // the row whose output a lane has
-    var asked: array<vec4f, OWN>;
-    if READY {
+    var loaded_x: array<vec4f, OWN>;
+    if READS_X_EARLY {
         for (var n = 0u; n < OWN; n++) {
-            asked[n] = own(start, n, lane);
+            loaded_x[n] = own(start, n, lane);
         }
     }
     var raw: array<Raws, PREFETCH>;
     for (var a = 0u; a < PREFETCH; a++) {
         raw[a] = raws(matrix, row, a * LANES_PER_ROW + line);
     }
-    let next_to = beside(matrix, t, min(output, matrix.rows - 1u));
+    let inputs = epilogue_inputs(matrix, t, min(output, matrix.rows - 1u));
     first_row = t;
-    look(lane);
+    find_statistics(lane);
     var squares = 0.0;
     for (var n = 0u; n < OWN; n++) {
-        if !READY {
-            asked[n] = own(start, n, lane);
+        if !READS_X_EARLY {
+            loaded_x[n] = own(start, n, lane);
         }
         let there = EVEN || n * WG + lane < WIDTH / 4u;
         if NORMED {
-            squares += select(0.0, dot(asked[n], asked[n]), there);
+            squares += select(0.0, dot(loaded_x[n], loaded_x[n]), there);
         }
-        put(gained(asked[n], 4u * at(n, lane)), n * WG + lane, there);
+        put(gained(loaded_x[n], 4u * at(n, lane)), n * WG + lane, there);
     }
     for (var chunk = CHUNKS + lane; chunk < STAGED; chunk += WG) {
         staged[place(chunk, BYTES, 0u)] = vec4u();
     }
-    lay_squares(squares, 0u, lane);
+    add_squares(squares, 0u, lane);
     workgroupBarrier();
     var sums: Sums;
     for (var turn = 0u; turn < TURNS; turn++) {
@@ -86,25 +96,25 @@ fn run(group: u32, lane: u32) {
     let scale = root(squares_of(0u), WIDTH);
     var sum = 0.0;
     for (var j = 0u; j < R; j++) {                  // a lane for each output
-        sum = select(sum, scale * reach_add(sums[j], REACH), own_line == j);
+        sum = select(sum, scale * group_sum(sums[j], SHUFFLED_LANES), own_line == j);
     }
-    if MET {
+    if MEETS_IN_MEMORY {
         if own_line < R {
-            parted[(lane / LANES_PER_ROW * R + own_line) * CREWS_OF_ROW + line / REACH] = sum;
+            partial_rows[(lane / LANES_PER_ROW * R + own_line) * SUBGROUPS_PER_ROW + line / SHUFFLED_LANES] = sum;
         }
         workgroupBarrier();
         if lane < BLOCK {
             sum = 0.0;
-            for (var crew = 0u; crew < CREWS_OF_ROW; crew++) {
-                sum += parted[lane * CREWS_OF_ROW + crew];
+            for (var own_subgroup = 0u; own_subgroup < SUBGROUPS_PER_ROW; own_subgroup++) {
+                sum += partial_rows[lane * SUBGROUPS_PER_ROW + own_subgroup];
             }
         }
     }
-    let stores = select(line < R, lane < BLOCK, MET) && output < matrix.rows;
+    let stores = select(line < R, lane < BLOCK, MEETS_IN_MEMORY) && output < matrix.rows;
     if stores {
-        store_with(matrix, t, output, sum, sum, next_to);
+        store_with(matrix, t, output, sum, sum, inputs);
     }
-    tell(own_row, stores, block - matrix.block, matrix.rows, lane);
+    emit_statistics(own_row, stores, block - matrix.block, matrix.rows, lane);
 }
 
 // Where vec4 number n of x that a lane stages lies in its row.

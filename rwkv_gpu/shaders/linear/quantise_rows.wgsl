@@ -1,6 +1,10 @@
 // x as integers, 32 columns to a scale: what linear_dot and linear_few multiply      one workgroup per row t of each x
 //
 // A norm on the way scales what integers mean, and its gain comes before.
+// needs lanes: reduce_add
+// needs lib/store_quantised: store_quantised
+// needs norm: gained, root
+// needs rows: x4
 @group(0) @binding(3) var<storage, read_write> quantised: array<u32>;
 @group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // where each x starts, in floats, its width, where y does
 
@@ -29,6 +33,6 @@ fn run(group: u32, lane: u32) {
     for (var base = 0u; base < fours; base += WG) {
         let e = min(base + lane, fours - 1u);
         let values = gained(x4(start, 4u * e, width), 4u * e);
-        lay(values, which.z, t, e, width / 32u, norm, base + lane < fours);
+        store_quantised(values, which.z, t, e, width / 32u, norm, base + lane < fours);
     }
 }

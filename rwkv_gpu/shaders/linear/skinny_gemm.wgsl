@@ -4,6 +4,15 @@
 // rows t. As many columns of x as have room are in workgroup memory; where that is all of them, a workgroup goes through many
 // rows of W without a barrier. PREFETCH chunks are on their way at a time, of the same rows or of the next, each in registers
 // of its own: to move what is still loading would be to wait for it.
+// needs epilogue: epilogue_inputs, store_with
+// needs format: run_raw, scale_of
+// needs linear/skinny/quantised_x: squares_of
+// needs linear/staging/integer_products: bytes_of_run, product_of
+// needs norm: root
+// needs quantised output: quantise_block
+// needs row statistics: find_statistics
+// needs table: matrix_of, rows_now
+// needs x: part_of, stage
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
@@ -44,9 +53,9 @@ fn run(group: u32, lane: u32) {
     for (var a = 0u; a < PREFETCH; a++) {
         raw[a] = raws(matrix, row, a * LANES_PER_ROW + line, chunks);
     }
-    var next_to = all_beside(matrix, t0, row, output);
+    var inputs = all_epilogue_inputs(matrix, t0, row, output);
     first_row = t0;
-    look(lane);
+    find_statistics(lane);
     if WHOLE {
         stage(matrix, t0, 0u, lane);
         workgroupBarrier();
@@ -87,16 +96,16 @@ fn run(group: u32, lane: u32) {
                 let scale = root(squares_of(t - t0), matrix.k);
                 let first = scale * sums[i * PER_OUT];
                 let second = scale * sums[i * PER_OUT + PER_OUT - 1u];
-                store_with(matrix, t, m, first, second, next_to[i]);
+                store_with(matrix, t, m, first, second, inputs[i]);
             }
         }
         base += stride;
         row += stride;
         if base < end {
-            next_to = all_beside(matrix, t0, row, output);
+            inputs = all_epilogue_inputs(matrix, t0, row, output);
         }
     }
-    put_together(matrix, t0, start, lane);
+    quantise_block(matrix, t0, start, lane);
 }
 
 // The first run of a chunk; beyond the end of a row that of the last, which then meets zeros.
@@ -118,11 +127,11 @@ fn raws(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> Raws {
 }
 
 // What is wanted beside the sums of a lane.
-fn all_beside(matrix: Matrix, t0: u32, row: u32, output: u32) -> array<vec3f, OWN> {
+fn all_epilogue_inputs(matrix: Matrix, t0: u32, row: u32, output: u32) -> array<vec3f, OWN> {
     var found: array<vec3f, OWN>;
     for (var i = 0u; i < OWN; i++) {
         let m = min(row + (output + i) / TB * PER_OUT, matrix.rows - PER_OUT);
-        found[i] = beside(matrix, min(t0 + (output + i) % TB, table.rows - 1u), m);
+        found[i] = epilogue_inputs(matrix, min(t0 + (output + i) % TB, table.rows - 1u), m);
     }
     return found;
 }

@@ -1,4 +1,5 @@
 // The matrices of one dispatch: one, a shard of one, or several that run together.
+// needs epilogue: epilogue_inputs, store_with
 struct Matrix {
     block: u32,     // its first block of rows among all of the dispatch
     blocks: u32,    // how many it has
@@ -23,10 +24,10 @@ struct Table {
 
 var<private> plane: vec4u;
 var<private> part: u32;    // of the columns, where a product is cut along them
-var<private> leads: bool;   // whether a workgroup has the first block of rows of W
+var<private> is_first_workgroup: bool;   // whether a workgroup has the first block of rows of W
 var<private> first_row: u32;    // of x, for a workgroup of several rows
 
 // What becomes of a sum is said by a part `out/...`; `beside` is what it wants beside the sum, and may be asked for early.
 fn store(matrix: Matrix, t: u32, row: u32, first: f32, second: f32) {
-    store_with(matrix, t, row, first, second, beside(matrix, t, row));
+    store_with(matrix, t, row, first, second, epilogue_inputs(matrix, t, row));
 }

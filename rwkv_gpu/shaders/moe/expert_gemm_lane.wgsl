@@ -1,5 +1,12 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a subgroup of 8 for a tile of choices n; each lane has R rows to itself
 // What software Vulkan likes: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
+// needs choices: choice_at, tile_at
+// needs formats/runs: run_quants, run_scale
+// needs lib/lanes/broadcast: spread
+// needs moe/matrices: row_runs
+// needs moe/tiles: input_of
+// needs result: result
+// needs rows: x4
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
 
 const LANES = 8u;       // that have rows to themselves

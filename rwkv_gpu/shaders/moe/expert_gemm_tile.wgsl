@@ -1,5 +1,11 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup of 128 for 64 rows m and 32 choices n; a lane for 4 of both
 // Half of the lanes decode a run of W_e into workgroup memory while the others copy x, 32 columns at a time.
+// needs choices: choice_at, tile_at
+// needs formats/runs: run_quants, run_scale
+// needs moe/matrices: row_runs
+// needs moe/tiles: input_of
+// needs result: result
+// needs rows: x4
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
 
 const LANES = 1u;       // that have rows to themselves

@@ -2,6 +2,15 @@
 //
 // A lane takes every LANES_PER_ROW-th run of 16 or 32 columns, and loads the next while it multiplies. x goes through workgroup memory.
 // Sums meet once, at the end: by shuffles over REACH lanes, then in workgroup memory.
+// needs choices: choice_at, tile_at
+// needs format: floats, fours_of, run_raw, scale_of
+// needs lib/sum/across_subgroups: add_partial, sum_of
+// needs lib/sum/squares: add_squares, squares_of
+// needs moe/matrices: row_runs
+// needs moe/stage: place, stage
+// needs moe/tiles: input_of
+// needs norm: root
+// needs result: result
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
 
 const LANES = WG / LANES_PER_ROW;    // that have rows to themselves, each with those beside it
@@ -74,10 +83,10 @@ fn run(group: u32, lane: u32) {
         }
     }
     for (var a = 0u; a < SUMS; a++) {
-        lay(acc[a], a, lane);
+        add_partial(acc[a], a, lane);
     }
     for (var t = 0u; t < TB; t++) {
-        lay_squares(squares[t], t, lane);
+        add_squares(squares[t], t, lane);
     }
     workgroupBarrier();
     for (var a = lane % LANES_PER_ROW; a < OUTS * TB; a += LANES_PER_ROW) {       // the outputs are shared out among the lanes

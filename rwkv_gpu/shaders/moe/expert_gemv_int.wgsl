@@ -1,6 +1,15 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup stages the x of a choice n as integers, LANES_PER_ROW lanes have R rows of W_e
 //
 // As `linear/gemv_int`: a lane takes every LANES_PER_ROW-th chunk of 32 columns, and loads the next while it multiplies.
+// needs choices: choice_at, tile_at
+// needs format: run_raw
+// needs lib/sum/squares: add_squares, squares_of
+// needs linear/staging/integers: part_of, product, stage
+// needs moe/matrices: row_runs
+// needs moe/tiles: input_of
+// needs norm: root
+// needs result: result
+// needs sum: group_sum
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
 
 const PARTS = 32u / RUN;
@@ -22,7 +31,7 @@ fn run(group: u32, lane: u32) {
     let m0 = (group % BLOCKS * LANES + lane / LANES_PER_ROW) * OUTS;
     var raw = raws(tile.expert, m0, line);
     let squares = stage(input_of(tile, 0u), K, lane);
-    lay_squares(squares, 0u, lane);
+    add_squares(squares, 0u, lane);
     workgroupBarrier();
     var sums: array<f32, R>;
     for (var j = 0u; j < R; j++) {
@@ -40,8 +49,8 @@ fn run(group: u32, lane: u32) {
     }
     let scale = root(squares_of(0u), K);
     for (var j = 0u; j < R; j += MATRICES) {      // a lane for each output
-        let one = scale * reach_add(sums[j], LANES_PER_ROW);
-        let second = scale * reach_add(sums[j + MATRICES - 1u], LANES_PER_ROW);
+        let one = scale * group_sum(sums[j], LANES_PER_ROW);
+        let second = scale * group_sum(sums[j + MATRICES - 1u], LANES_PER_ROW);
         let m = m0 + j / MATRICES;
         if line == j / MATRICES && m < M {
             let i = choice_at(tile.first) * M + m;

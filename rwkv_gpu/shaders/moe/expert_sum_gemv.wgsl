@@ -1,6 +1,12 @@
 // y[t, m] = sum_j shares[t, j] · (W_e[m, :] · x[t, j, :]) + residual[t, m]      LANES_PER_ROW lanes for R rows m of one t, e = experts[t, j]
 //
 // As `moe/expert_gemv`, but over the runs of all USED products, as if they were one long row.
+// needs format: floats, fours_of, run_raw, scale_of
+// needs lib/sum/across_subgroups: add_partial, sum_of
+// needs moe/chosen: choose
+// needs moe/matrices: row_runs
+// needs moe/stage: place, stage
+// needs residual: residual_at
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T, M]
 
 const LANES = WG / LANES_PER_ROW;
@@ -54,7 +60,7 @@ fn run(group: u32, lane: u32) {
         }
     }
     for (var j = 0u; j < R; j++) {
-        lay(acc[j], j, lane);
+        add_partial(acc[j], j, lane);
     }
     workgroupBarrier();
     for (var j = lane % LANES_PER_ROW; j < R; j += LANES_PER_ROW) {

@@ -1,6 +1,12 @@
 // y[t, m] = sum_j shares[t, j] · (W_e[m, :] · x[t, j, :]) + residual[t, m]      LANES_PER_ROW lanes for R rows m of one t, e = experts[t, j]
 //
 // As `moe/expert_gemv_int`, but over the chunks of all USED products, as if they were one long row.
+// needs format: run_raw
+// needs linear/staging/integers: part_of, product, stage
+// needs moe/chosen: choose
+// needs moe/matrices: row_runs
+// needs residual: residual_at
+// needs sum: group_sum
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T, M]
 
 const PARTS = 32u / RUN;
@@ -42,7 +48,7 @@ fn run(group: u32, lane: u32) {
         raw = next;
     }
     for (var j = 0u; j < R; j++) {
-        let sum = reach_add(sums[j], LANES_PER_ROW);
+        let sum = group_sum(sums[j], LANES_PER_ROW);
         if line == j && m0 + j < M {
             y[t * M + m0 + j] = sum + residual_at(t * M + m0 + j);
         }

@@ -1,4 +1,5 @@
 // experts[t] = where the USED largest x[t, :] are, of equals the first; shares = their softmax      one workgroup per t
+// needs lanes: reduce_add, reduce_max, reduce_min
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, E]
 @group(0) @binding(2) var<storage, read_write> experts: array<u32>;     // [T, USED]
 @group(0) @binding(3) var<storage, read_write> shares: array<f32>;      // [T, USED]

@@ -1,5 +1,6 @@
 // experts[t] = where the USED largest x[t, :] are, of equals the first; shares = their softmax      one workgroup per t
 // The rank of an expert is how many come before it: each lane counts that for its own.
+// needs lanes: reduce_add
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, E]
 @group(0) @binding(2) var<storage, read_write> experts: array<u32>;     // [T, USED]
 @group(0) @binding(3) var<storage, read_write> shares: array<f32>;      // [T, USED]

@@ -1,4 +1,7 @@
 // How a workgroup reads x, STAGED runs at a time.
+// needs kernel: start_of
+// needs norm: gained
+// needs rows: x4
 const FOURS = RUN / 4u;
 
 const_assert STAGED % LANES_PER_ROW == 0u;

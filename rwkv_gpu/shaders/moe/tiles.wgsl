@@ -1,5 +1,6 @@
 // What a workgroup takes of the choices that rows made.
 // Choices n = t * USED + j of one expert.
+// needs choices: choice_at
 struct Tile {
     expert: u32,    // of the shard
     first: u32,     // place of the first

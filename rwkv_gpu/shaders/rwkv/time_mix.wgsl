@@ -3,6 +3,11 @@
 // S stays in registers, as tiles of ROWS rows and 4 columns. BLOCK tokens at a time are made ready by all lanes together
 // in workgroup memory, then run through without a barrier, then normed and written by all lanes together. Software Vulkan
 // stops an invocation after 65,535 turns of all its loops, so the inner ones are unrolled by 4.
+// needs gate: gate_of
+// needs lib/step: apart
+// needs row sum: row_add
+// needs tile: Rows, Tile, load_tile, load_v, next, store_tile, store_y, times
+// needs value: value
 @group(0) @binding(1) var<storage, read> rkv: array<vec4f>;             // r, k, v [T, H, N / 4], the parts R, K, V of a stack
 @group(0) @binding(2) var<storage, read> gates: array<vec4f>;           // w, a, gate, v_gate [T, H, N / 4], the parts W, A, G, VG
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // k_k, k_a, r_k, norm weight and bias [5, H, N / 4]

@@ -3,6 +3,11 @@
 // The lanes of a row of S have its channel, too: its v, w, a and gate. Vectors of the head go through workgroup memory, where
 // each is loaded once, as do w and a, which are wanted by column, and S r, which is normed over the head. All that does not
 // depend on each other is asked for at once.
+// needs gates: gate_values, gates_from, load_gates, put
+// needs output: collect_output, quantise_output
+// needs rows: beyond, segment_of
+// needs sum: group_sum
+// needs value: first_of
 @group(0) @binding(1) var<storage, read> rkv: array<vec4f>;             // r, k, v [T, H, N / 4], at R, K, V of a stack
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // k_k, k_a, r_k, norm weight and bias [5, H, N / 4], and biases of LoRAs
 @group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key
@@ -51,7 +56,7 @@ fn run(group: u32, lane: u32) {
     for (var i = 0u; i < LOADS; i++) {
         mine[i] = vector_of(at, min(i * WG + lane, VECTORS - 1u));
     }
-    let asked = ask(at, lane);
+    let loaded = load_gates(at, lane);
     if beyond(at.token) {
         return;
     }
@@ -69,9 +74,9 @@ fn run(group: u32, lane: u32) {
             head[i * WG + lane] = mine[i];
         }
     }
-    put(asked, lane);
+    put(loaded, lane);
     workgroupBarrier();
-    let gates = answer(asked, at);      // w, a, gate and v_gate of the lane's rows
+    let gates = gate_values(loaded, at);      // w, a, gate and v_gate of the lane's rows
     if at.part == 0u {
         for (var j = 0u; j < ROWS; j++) {
             decays[at.row + j] = gates[j].x;
@@ -86,14 +91,14 @@ fn run(group: u32, lane: u32) {
         kk[c] = head[OF_K * N4 + n] * head[OF_K_K * N4 + n];
         squares += dot(kk[c], kk[c]);
     }
-    let scale = 1.0 / max(sqrt(reach_add(squares, LANES_PER_ROW)), 1e-12);
+    let scale = 1.0 / max(sqrt(group_sum(squares, LANES_PER_ROW)), 1e-12);
     var removed: array<f32, ROWS>;
     for (var j = 0u; j < ROWS; j++) {
         removed[j] = 0.0;
         for (var c = 0u; c < COLUMNS; c++) {
             removed[j] += dot(s[j * COLUMNS + c], kk[c]);
         }
-        removed[j] = reach_add(removed[j], LANES_PER_ROW) * scale * scale;
+        removed[j] = group_sum(removed[j], LANES_PER_ROW) * scale * scale;
     }
     workgroupBarrier();
     var v: array<f32, ROWS>;
@@ -116,9 +121,9 @@ fn run(group: u32, lane: u32) {
             out[j] += dot(now, r);
         }
     }
-    bonus = reach_add(bonus, LANES_PER_ROW);
+    bonus = group_sum(bonus, LANES_PER_ROW);
     for (var j = 0u; j < ROWS; j++) {
-        out[j] = reach_add(out[j], LANES_PER_ROW);
+        out[j] = group_sum(out[j], LANES_PER_ROW);
         if at.part == 0u {
             outs[at.row + j] = out[j];
         }
@@ -128,23 +133,23 @@ fn run(group: u32, lane: u32) {
     for (var c = 0u; c < COLUMNS; c++) {
         sum += dot(outs_at(c * LANES_PER_ROW + at.part), vec4f(1.0));
     }
-    let mean = reach_add(sum, LANES_PER_ROW) / f32(N);
+    let mean = group_sum(sum, LANES_PER_ROW) / f32(N);
     var variance = 0.0;
     for (var c = 0u; c < COLUMNS; c++) {
         let centred = outs_at(c * LANES_PER_ROW + at.part) - mean;
         variance += dot(centred, centred);
     }
-    let deviation = inverseSqrt(reach_add(variance, LANES_PER_ROW) / f32(N) + EPS);
+    let deviation = inverseSqrt(group_sum(variance, LANES_PER_ROW) / f32(N) + EPS);
     if at.part == 0u {
         for (var j = 0u; j < ROWS; j++) {
             let n = at.row + j;
             let normed = (out[j] - mean) * deviation * channel(OF_WEIGHT, n) + channel(OF_BIAS, n);
             let out = fma(bonus, v[j], normed) * gates[j].z;
             y[4u * (at.token * D4 + at.head * N4) + n] = out;
-            give(out, n);
+            collect_output(out, n);
         }
     }
-    given(at, lane);
+    quantise_output(at, lane);
 }
 
 // What lies at place e of what workgroups keep of a head.

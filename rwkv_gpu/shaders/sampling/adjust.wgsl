@@ -1,4 +1,7 @@
 // A logit after penalties and mask, LEAST where the token is impossible; what is remembered for penalties to come.
+// needs lanes: reduce_add2, reduce_max2
+// needs mask: allowed
+// needs sampling/draw: is_set
 @group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, V]: how often, and when last
 
 const CHANGES = true;           // whether logits may be adjusted, or cut off

@@ -1,4 +1,5 @@
 // One more token: counted, and what leaves the window is counted no more.
+// needs sampling/draw: is_set
 fn remember(draw: Draw, token: u32) {
     if !is_set(draw, PENALISED) {
         return;

@@ -1,4 +1,5 @@
 // Logits as they came, as no row of a step has penalties, a mask or a bound.
+// needs lanes: reduce_add, reduce_max
 const CHANGES = false;
 
 fn adjusted(_row: u32, _draw: Draw, _token: u32, raw: f32) -> f32 { return max(raw, LEAST); }

@@ -1,4 +1,5 @@
 // What blocks have found of a row, put together.
+// needs logits: reduce_most, reduce_sums
 const TURNS = (BLOCKS + WG - 1u) / WG;  // blocks for a lane
 
 struct Whole {

@@ -1,4 +1,6 @@
 // 8 dims of a key or a value as they lie: halves, two to a word.
+// needs attention/eight: Eight
+// needs read: halves
 alias Raw = vec4u;
 alias Half = vec2u;     // 4 dims
 
@@ -6,7 +8,7 @@ fn raw_key(i: u32) -> Raw { return keys[i]; }
 
 fn raw_value(i: u32) -> Raw { return values[i]; }
 
-fn keep_raw(i: u32, key: Raw, value: Raw) {
+fn write_raw(i: u32, key: Raw, value: Raw) {
     keys[i] = key;
     values[i] = value;
 }

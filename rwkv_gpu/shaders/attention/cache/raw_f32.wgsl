@@ -1,4 +1,5 @@
 // 8 dims of a key or a value as they lie: float32.
+// needs attention/eight: Eight
 alias Half = vec4u;     // 4 dims
 
 struct Raw {
@@ -10,7 +11,7 @@ fn raw_key(i: u32) -> Raw { return Raw(keys[2u * i], keys[2u * i + 1u]); }
 
 fn raw_value(i: u32) -> Raw { return Raw(values[2u * i], values[2u * i + 1u]); }
 
-fn keep_raw(i: u32, key: Raw, value: Raw) {
+fn write_raw(i: u32, key: Raw, value: Raw) {
     keys[2u * i] = key.low;
     keys[2u * i + 1u] = key.high;
     values[2u * i] = value.low;

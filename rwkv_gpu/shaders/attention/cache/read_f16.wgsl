@@ -1,4 +1,5 @@
 // Keys and values as halves, two to a word: 8 dims are one load.
+// needs attention/eight: Eight
 fn key8(i: u32) -> Eight {
     let words = keys[i];
     return Eight(halves(words.xy), halves(words.zw));

@@ -11,7 +11,7 @@ fn scaled(x: Pack, w: Each) -> Pack { return Pack(x[0] * w.x, x[1] * w.y); }
 
 fn shuffled(x: Pack, far: u32) -> Pack { return Pack(subgroupShuffleXor(x[0], far), subgroupShuffleXor(x[1], far)); }
 
-fn lay(x: Pack, i: u32) {
+fn store_sums(x: Pack, i: u32) {
     sums[i] = x[0];
     sums[i + N4] = x[1];
 }

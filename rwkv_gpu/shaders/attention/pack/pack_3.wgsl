@@ -15,7 +15,7 @@ fn shuffled(x: Pack, far: u32) -> Pack {
     return Pack(subgroupShuffleXor(x[0], far), subgroupShuffleXor(x[1], far), subgroupShuffleXor(x[2], far));
 }
 
-fn lay(x: Pack, i: u32) {
+fn store_sums(x: Pack, i: u32) {
     sums[i] = x[0];
     sums[i + N4] = x[1];
     sums[i + 2u * N4] = x[2];

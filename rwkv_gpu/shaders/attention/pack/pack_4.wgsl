@@ -20,7 +20,7 @@ fn shuffled(x: Pack, far: u32) -> Pack {
     );
 }
 
-fn lay(x: Pack, i: u32) {
+fn store_sums(x: Pack, i: u32) {
     sums[i] = x[0];
     sums[i + N4] = x[1];
     sums[i + 2u * N4] = x[2];

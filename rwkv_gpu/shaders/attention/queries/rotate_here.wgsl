@@ -1,4 +1,6 @@
 // Queries as the matrices leave them, where each sequence has one row: rotated here, with its key and value written first.
+// needs attention/heads: turned8, write_kv
+// needs kernel: Block
 fn block_of(index: u32) -> Block {
     if index >= step.rows {
         return Block();
@@ -18,7 +20,7 @@ fn prepare(block: Block, heads: u32, head: u32, last: bool, lane: u32) {
             queries[2u * i] = x.low;
             queries[2u * i + 1u] = x.high;
         } else {
-            keep(block.first, head, i % N8, x);
+            write_kv(block.first, head, i % N8, x);
         }
     }
     storageBarrier();

@@ -1,4 +1,6 @@
 // Entry and reductions: a workgroup is a single subgroup, so no barrier is needed.
+// needs kernel: run
+// needs lib/step: flat
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3u,

@@ -1,4 +1,6 @@
 // Entry: workgroups of WG lanes that share nothing.
+// needs kernel: run
+// needs lib/step: flat
 @compute @workgroup_size(WG)
 fn main(
     @builtin(workgroup_id) group: vec3u,

@@ -1,4 +1,6 @@
 // Entry and reductions over the WG lanes of a workgroup, given to every lane: by subgroup, then each subgroup over all of them.
+// needs kernel: run
+// needs lib/step: flat
 var<workgroup> shared_subgroups: array<u32, WG>;    // one value a subgroup; a subgroup may be as small as a lane
 var<workgroup> shared_seconds: array<u32, WG>;
 var<private> subgroup: u32;

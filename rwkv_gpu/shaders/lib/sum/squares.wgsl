@@ -1,9 +1,10 @@
 // Where the lanes of a workgroup put together the squares of its TB rows of x.
+// needs sum: group_sum
 var<workgroup> partial_squares: array<f32, WG / SUBGROUP * TB>;
 
-fn lay_squares(value: f32, t: u32, lane: u32) {
+fn add_squares(value: f32, t: u32, lane: u32) {
     if NORMED {
-        let sum = reach_add(value, SUBGROUP);
+        let sum = group_sum(value, SUBGROUP);
         if lane % SUBGROUP == 0u {
             partial_squares[lane / SUBGROUP * TB + t] = sum;
         }

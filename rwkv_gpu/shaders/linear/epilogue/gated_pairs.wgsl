@@ -1,8 +1,9 @@
 // y[t, m] = then(W[2m] · x[t]) * (W[2m + 1] · x[t]): gate and up, interleaved by rows
+// needs lib/activation: activation
 const PER_OUT = 2u;
 
-fn beside(_matrix: Matrix, _t: u32, _row: u32) -> vec3f { return vec3f(); }
+fn epilogue_inputs(_matrix: Matrix, _t: u32, _row: u32) -> vec3f { return vec3f(); }
 
-fn store_with(matrix: Matrix, t: u32, row: u32, gate: f32, up: f32, _beside: vec3f) {
+fn store_with(matrix: Matrix, t: u32, row: u32, gate: f32, up: f32, _inputs: vec3f) {
     y[matrix.y + t * matrix.stride + row / 2u] = activation(matrix.then, gate) * up;
 }

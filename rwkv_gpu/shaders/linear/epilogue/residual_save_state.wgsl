@@ -6,5 +6,5 @@
 @group(0) @binding(13) var<storage, read> normed_row: array<f32>;       // [M]
 
 fn residual_at(i: u32) -> f32 { return residual[i]; }
-fn kept_at(i: u32) -> f32 { return normed_row[i]; }
-fn keep(i: u32, x: f32) { shift_state[segment.written * table.matrix[0].stride + i] = x; }
+fn state_value(i: u32) -> f32 { return normed_row[i]; }
+fn save_state(i: u32, x: f32) { shift_state[segment.written * table.matrix[0].stride + i] = x; }

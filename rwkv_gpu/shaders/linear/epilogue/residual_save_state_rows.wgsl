@@ -6,8 +6,8 @@
 @group(0) @binding(13) var<storage, read> normed_row: array<f32>;       // [T, M]
 
 fn residual_at(i: u32) -> f32 { return residual[i]; }
-fn kept_at(i: u32) -> f32 { return normed_row[i]; }
-fn keep(i: u32, x: f32) {
+fn state_value(i: u32) -> f32 { return normed_row[i]; }
+fn save_state(i: u32, x: f32) {
     let width = table.matrix[0].stride;
     shift_state[segment[i / width].written * width + i % width] = x;
 }

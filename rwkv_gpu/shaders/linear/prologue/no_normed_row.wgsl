@@ -1,1 +1,1 @@
-fn note(_d: u32, _value: vec4f) {}
+fn store_normed(_d: u32, _value: vec4f) {}

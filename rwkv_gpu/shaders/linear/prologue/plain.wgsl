@@ -1,4 +1,4 @@
 // x needs no look before it is read.
-const READY = true;
+const READS_X_EARLY = true;
 
-fn look(_lane: u32) {}
+fn find_statistics(_lane: u32) {}

@@ -3,7 +3,7 @@
 @group(0) @binding(7) var<storage, read> gain: array<vec4f>;    // [D / 4]
 @group(0) @binding(8) var<storage, read> shift: array<vec4f>;   // [D / 4]
 
-const READY = false;                    // x is not to be read before the look at it
+const READS_X_EARLY = false;                    // x is not to be read before the look at it
 const D4 = D / 4u;
 
 const_assert D % 4u == 0u;

@@ -1,5 +1,9 @@
 // ROWS rows x, each of a sequence of its own, normed and mixed with the row before it while they are read:
 // xx + (previous - xx) · mix, xx = layer_norm(x), previous as the state holds it, or 0 for a fresh sequence
+// needs linear/row_statistics/merge: merged_statistics, total
+// needs normed row: store_normed
+// needs row statistics: count_of
+// needs sum: group_sum
 @group(0) @binding(2) var<storage, read> x: array<vec4f>;       // [ROWS, D / 4]
 @group(0) @binding(7) var<storage, read> gain: array<vec4f>;    // [D / 4]
 @group(0) @binding(8) var<storage, read> shift: array<vec4f>;   // [D / 4]
@@ -7,7 +11,7 @@
 @group(0) @binding(10) var<storage, read> shift_state: array<vec4f>; // [states, D / 4]
 @group(0) @binding(11) var<storage, read> segment: array<Segment>;  // [ROWS]
 
-const READY = false;                    // x is not to be read before the look at it
+const READS_X_EARLY = false;                    // x is not to be read before the look at it
 const D4 = D / 4u;
 
 const_assert D % 4u == 0u;
@@ -23,13 +27,13 @@ fn x4(start: u32, k: u32, _width: u32) -> vec4f {
         own = select(own, centre[other], t == first_row + other);
     }
     let here = (x[t * D4 + d] - own.x) * own.y * gain[d] + shift[d];
-    note(t * D4 + d, here);
+    store_normed(t * D4 + d, here);
     return here + (select(shift_state[segment[t].source * D4 + d], vec4f(), segment[t].start == 0u) - here) * mix[start / (D * ROWS) * D4 + d];
 }
 
 // Finds mean and deviation of a workgroup's rows: by subgroup, then over all.
-fn look(lane: u32) {
-    let crew = lane / SUBGROUP;
+fn find_statistics(lane: u32) {
+    let own_subgroup = lane / SUBGROUP;
     var means: array<f32, TB>;
     for (var own = 0u; own < TB; own++) {
         let t = min(first_row + own, ROWS - 1u);
@@ -37,7 +41,7 @@ fn look(lane: u32) {
         for (var d = lane; d < D4; d += WG) {
             sum += total(x[t * D4 + d]);
         }
-        means[own] = reach_add(sum, SUBGROUP) / max(1.0, count_of(crew));
+        means[own] = group_sum(sum, SUBGROUP) / max(1.0, count_of(own_subgroup));
     }
     for (var own = 0u; own < TB; own++) {
         let t = min(first_row + own, ROWS - 1u);
@@ -46,13 +50,13 @@ fn look(lane: u32) {
             let here = x[t * D4 + d] - means[own];
             squares += dot(here, here);
         }
-        squares = reach_add(squares, SUBGROUP);
+        squares = group_sum(squares, SUBGROUP);
         if lane % SUBGROUP == 0u {
-            partial_moments[own * CREWS + crew] = vec2f(means[own], squares);
+            partial_moments[own * SUBGROUPS + own_subgroup] = vec2f(means[own], squares);
         }
     }
     workgroupBarrier();
     for (var own = 0u; own < TB; own++) {
-        centre[own] = met(own, lane);
+        centre[own] = merged_statistics(own, lane);
     }
 }

@@ -1,13 +1,14 @@
 // Of the rows of y that a workgroup has stored, their mean, and the sum of squared differences from it, for a norm to come.
 // Both sums are of what is apart from the first row, so that they are found at once and nothing is lost.
+// needs sum: group_sum
 @group(0) @binding(14) var<storage, read_write> statistics: array<vec2f>;  // one for each block of rows
 
-var<workgroup> told: array<f32, BLOCK>;
+var<workgroup> stored_values: array<f32, BLOCK>;
 
-fn tell(row: u32, stores: bool, block: u32, rows: u32, lane: u32) {
+fn emit_statistics(row: u32, stores: bool, block: u32, rows: u32, lane: u32) {
     if !IN_LANES {
         if stores {
-            told[row] = stored;
+            stored_values[row] = stored;
         }
         workgroupBarrier();
     }
@@ -17,7 +18,7 @@ fn tell(row: u32, stores: bool, block: u32, rows: u32, lane: u32) {
         if IN_LANES {
             first = subgroupBroadcastFirst(stored);
         } else {
-            first = told[0];
+            first = stored_values[0];
         }
         var sum = 0.0;
         var squares = 0.0;
@@ -25,14 +26,14 @@ fn tell(row: u32, stores: bool, block: u32, rows: u32, lane: u32) {
             let n = turn * SUBGROUP + lane;
             var value = stored;
             if !IN_LANES {
-                value = told[min(n, BLOCK - 1u)];
+                value = stored_values[min(n, BLOCK - 1u)];
             }
             let apart = select(0.0, value - first, n < count);
             sum += apart;
             squares += apart * apart;
         }
-        sum = reach_add(sum, SUBGROUP);
-        squares = reach_add(squares, SUBGROUP);
+        sum = group_sum(sum, SUBGROUP);
+        squares = group_sum(squares, SUBGROUP);
         if lane == 0u {
             let mean = sum / f32(count);
             statistics[block] = vec2f(first + mean, squares - sum * mean);

@@ -1,9 +1,10 @@
 // Mean and deviation of the row x, from what the workgroups that wrote it have told of their rows: each subgroup for itself.
+// needs sum: group_sum
 @group(0) @binding(12) var<storage, read> statistics: array<vec2f>;    // [STATISTICS]
 
 const EACH = (STATISTICS + SUBGROUP - 1u) / SUBGROUP;
 
-fn look(lane: u32) {
+fn find_statistics(lane: u32) {
     let own = lane % SUBGROUP;
     var found: array<vec2f, EACH>;
     for (var i = 0u; i < EACH; i++) {
@@ -19,8 +20,8 @@ fn look(lane: u32) {
         sum += apart * count;
         squares += select(0.0, found[i].y + apart * apart * count, count > 0.0);
     }
-    let off = reach_add(sum, SUBGROUP) / f32(D);
-    let variance = reach_add(squares, SUBGROUP) / f32(D) - off * off;
+    let off = group_sum(sum, SUBGROUP) / f32(D);
+    let variance = group_sum(squares, SUBGROUP) / f32(D) - off * off;
     centre = vec2f(first + off, inverseSqrt(variance + EPS));
 }
 

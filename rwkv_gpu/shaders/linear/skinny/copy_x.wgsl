@@ -1,4 +1,5 @@
 // TB rows of integers of x (few/integers) copied into workgroup memory.
+// needs linear/skinny/shared_x: scale_at
 const WHOLE = PIECED == 0u;             // whether all of a row is staged at once
 const COPIES = (TB * VECS * STAGED + WG - 1u) / WG;     // that a lane makes
 
@@ -22,10 +23,10 @@ fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
             } else {
                 let all = bitcast<vec4f>(values[n]);
                 let valid = piece + chunk < chunks;
-                said[told(t, chunk, 0u)] = select(0.0, all.x, valid);
-                said[told(t, chunk, 1u)] = select(0.0, select(all.y, all.w, PARTS == 1u), valid);
+                scales[scale_at(t, chunk, 0u)] = select(0.0, all.x, valid);
+                scales[scale_at(t, chunk, 1u)] = select(0.0, select(all.y, all.w, PARTS == 1u), valid);
                 if PARTS == 2u {
-                    said[told(t, chunk, PARTS)] = select(0.0, all.z, valid);
+                    scales[scale_at(t, chunk, PARTS)] = select(0.0, all.z, valid);
                 }
             }
         }

@@ -1,6 +1,12 @@
 // TB rows of x in workgroup memory as integers of BYTES signed bytes, by chunks of 32 that share a scale, STAGED of a row
 // at a time. A chunk is two vec4s for each byte of an integer, the lowest first, with its scale and the sum of each run
 // beside them; those of neighbouring chunks lie side by side.
+// needs lib/quantise: bytes_of, most_of, rest_of, rounded, sum_of_four
+// needs lib/sum/squares: add_squares
+// needs linear/skinny/shared_x: place, scale_at
+// needs norm: gained
+// needs rows: x4
+// needs sum: group_sum
 const WHOLE = PIECED == 0u;             // whether all of a row is staged at once
 const LOADS = (STAGED * 8u + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
 const BATCH = min(LOADS, max(1u, 4u / TB));
@@ -37,14 +43,14 @@ fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
         }
     }
     for (var t = 0u; t < TB; t++) {
-        lay_squares(squares[t], t, lane);
+        add_squares(squares[t], t, lane);
     }
 }
 
 fn put(values: vec4f, t: u32, e: u32) {
     let most = most_of(values);
     var bits = rounded(values, most);
-    let sum = reach_add(sum_of_four(bits), FOURS);
+    let sum = group_sum(sum_of_four(bits), FOURS);
     if e < 8u * STAGED {
         let chunk = e / 8u;
         for (var b = 0u; b < BYTES; b++) {
@@ -52,10 +58,10 @@ fn put(values: vec4f, t: u32, e: u32) {
             bits = rest_of(bits);
         }
         if e % 8u == 0u {
-            said[told(t, chunk, 0u)] = most / LARGEST;
+            scales[scale_at(t, chunk, 0u)] = most / LARGEST;
         }
         if e % FOURS == 0u {
-            said[told(t, chunk, 1u + e % 8u / FOURS)] = most / LARGEST * sum;
+            scales[scale_at(t, chunk, 1u + e % 8u / FOURS)] = most / LARGEST * sum;
         }
     }
 }

@@ -4,6 +4,6 @@
 const VECS = 2u * BYTES + 1u;           // vec4s of a chunk: two for each byte of an integer, then (scale, sums)
 const NORMED = false;
 
-fn look(_lane: u32) {}
+fn find_statistics(_lane: u32) {}
 fn root(_squares: f32, _width: u32) -> f32 { return 1.0; }
 fn squares_of(_t: u32) -> f32 { return 0.0; }

@@ -9,9 +9,9 @@ fn part_of(matrix: Matrix, t0: u32, t: u32, _piece: u32, chunk: u32, p: u32) -> 
     let whole = chunks % (LANES_PER_ROW * PREFETCH) == 0u;
     let at = matrix.x + min(t0 + t, table.rows - 1u) * VECS * chunks + select(min(chunk, chunks - 1u), chunk, whole);
     var part: Part;
-    let said = bitcast<vec4f>(x[at + 2u * BYTES * chunks]) * select(f32(chunk < chunks), 1.0, whole);
-    part.scale = said.x;
-    part.sum = said[select(1u + p, 3u, PARTS == 1u)];
+    let scales = bitcast<vec4f>(x[at + 2u * BYTES * chunks]) * select(f32(chunk < chunks), 1.0, whole);
+    part.scale = scales.x;
+    part.sum = scales[select(1u + p, 3u, PARTS == 1u)];
     part.low = bytes(at, chunks, p);
     if BYTES == 2u {
         part.high = bytes(at + 2u * chunks, chunks, p);

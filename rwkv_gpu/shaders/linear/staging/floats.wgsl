@@ -1,4 +1,7 @@
 // x in workgroup memory as it is, with a gap behind each chunk of 32 that keeps neighbours in different banks.
+// needs format: floats, fours_of, scale_of
+// needs norm: gained
+// needs rows: x4
 const BATCH = min(4u, (STAGED * 8u + WG - 1u) / WG);
 
 var<workgroup> staged: array<vec4f, STAGED * 9u>;

@@ -1,4 +1,6 @@
 // Products of a run of W with one of x, both integers: four products of bytes are one instruction.
+// needs format: packed_of
+// needs lib/dot16: dot16
 const HALVES = FOURS / 4u;              // vec4s of the bytes of a run
 
 const_assert BYTES == 1u || BYTES == 2u;

@@ -2,6 +2,12 @@
 // x and of W are one instruction. With two bytes x is off by at most 1/65278 of the largest of its chunk.
 // A chunk is two vec4s for each byte of an integer, the lowest first, and one of its scale and the sum of each run. They are
 // an odd number, so that neighbours are in different banks.
+// needs format: scale_of
+// needs lib/quantise: bytes_of, most_of, rest_of, rounded, sum_of_four
+// needs linear/staging/integer_products: bytes_of_run, product_of
+// needs norm: gained
+// needs rows: x4
+// needs sum: group_sum
 const VECS = 2u * BYTES + 1u;
 const BATCH = min(4u, (STAGED * 8u + WG - 1u) / WG);
 
@@ -35,7 +41,7 @@ fn stage(start: u32, width: u32, lane: u32) -> f32 {
 fn put(values: vec4f, e: u32, valid: bool) {
     let most = most_of(values);
     var bits = rounded(values, most);
-    let sum = reach_add(sum_of_four(bits), FOURS);
+    let sum = group_sum(sum_of_four(bits), FOURS);
     if valid {
         let chunk = e / 8u;
         for (var b = 0u; b < BYTES; b++) {
@@ -56,9 +62,9 @@ fn place(chunk: u32, b: u32, h: u32) -> u32 { return chunk * VECS + 2u * b + h; 
 
 fn part_of(chunk: u32, p: u32) -> Part {
     var part: Part;
-    let said = bitcast<vec4f>(staged[place(chunk, BYTES, 0u)]);
-    part.scale = said.x;
-    part.sum = said[1u + p];
+    let scale_and_sums = bitcast<vec4f>(staged[place(chunk, BYTES, 0u)]);
+    part.scale = scale_and_sums.x;
+    part.sum = scale_and_sums[1u + p];
     part.low = bytes(chunk, 0u, p);
     if BYTES == 2u {
         part.high = bytes(chunk, 1u, p);

@@ -10,7 +10,7 @@ fn matrix_of(block: u32) -> Matrix {
     found = next_of(found, 6u < table.matrices, table.matrix[6], block);
     found = next_of(found, 7u < table.matrices, table.matrix[7], block);
     plane = found.planes;
-    leads = block == 0u;
+    is_first_workgroup = block == 0u;
     return found;
 }
 

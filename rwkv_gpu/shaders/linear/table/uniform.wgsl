@@ -8,7 +8,7 @@ fn matrix_of(block: u32) -> Matrix {
         g = select(g, i, i < table.matrices && block >= table.matrix[i].block);
     }
     plane = table.matrix[g].planes;
-    leads = block == 0u;
+    is_first_workgroup = block == 0u;
     return table.matrix[g];
 }
 

@@ -1,4 +1,5 @@
 // Every choice is a tile.
+// needs moe/tiles: Tile, tile_here
 @group(0) @binding(4) var<storage, read> experts: array<u32>;   // [T, USED]
 
 fn tile_at(n: u32, _block: u32, _lane: u32) -> Tile {

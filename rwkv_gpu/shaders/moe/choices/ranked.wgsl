@@ -1,5 +1,7 @@
 // Every choice is a tile, of an expert that each subgroup finds by itself: the largest logit of its row, then the next, up to
 // the choice's own, of equals the first. The first workgroup of a row tells all of them to those who come later.
+// needs moe/tiles: Tile, tile_here
+// needs sum: group_sum
 @group(0) @binding(4) var<storage, read> router_logits: array<f32>;            // [T, E] logits
 @group(0) @binding(8) var<storage, read_write> experts: array<u32>;     // [T, USED]
 @group(0) @binding(9) var<storage, read_write> shares: array<f32>;      // [T, USED]: their softmax
@@ -14,7 +16,7 @@ fn tile_at(n: u32, block: u32, lane: u32) -> Tile {
         return Tile();
     }
     let t = n / USED;
-    let tells = block == 0u && n % USED == 0u;
+    let writes_routing = block == 0u && n % USED == 0u;
     var orders: array<u32, EACH>;
     for (var i = 0u; i < EACH; i++) {
         let e = i * SUBGROUP + lane % SUBGROUP;
@@ -23,9 +25,9 @@ fn tile_at(n: u32, block: u32, lane: u32) -> Tile {
     var most = 0.0;
     var sum = 0.0;          // of exp(x - most) of those found
     var expert = E;         // this choice's
-    var told = E;           // that a lane tells of, and its logit
+    var own_expert = E;           // that a lane tells of, and its logit
     var logit = 0.0;
-    for (var j = 0u; j < select(n % USED + 1u, USED, tells); j++) {
+    for (var j = 0u; j < select(n % USED + 1u, USED, writes_routing); j++) {
         var best = NOTHING;
         var first = E;
         for (var i = 0u; i < EACH; i++) {
@@ -41,18 +43,18 @@ fn tile_at(n: u32, block: u32, lane: u32) -> Tile {
         most = select(most, x, j == 0u);
         sum += exp(x - most);
         expert = select(expert, found, j == n % USED);
-        told = select(told, found, j == lane);
+        own_expert = select(own_expert, found, j == lane);
         logit = select(logit, x, j == lane);
     }
-    if tells {
+    if writes_routing {
         var rest = 0.0;
         for (var i = 0u; i < EACH; i++) {
             rest += select(0.0, exp(value_of(orders[i]) - most), orders[i] != NOTHING);
         }
-        let whole = sum + reach_add(rest, SUBGROUP);
+        let whole = sum + group_sum(rest, SUBGROUP);
         if lane < USED {
             let share = exp(logit - most) / whole;
-            experts[t * USED + lane] = told;
+            experts[t * USED + lane] = own_expert;
             shares[t * USED + lane] = select(share, share / max(sum / whole, LEAST_SUM), NORMALISE == 1u);
         }
     }

@@ -1,4 +1,5 @@
 // Tiles of choices that were sorted by expert.
+// needs moe/tiles: Tile, tile_here
 @group(0) @binding(4) var<storage, read> order: array<u32>;     // [T * USED]
 @group(0) @binding(5) var<storage, read> tiles: array<vec4u>;   // [tiles] expert, first place in order, count
 

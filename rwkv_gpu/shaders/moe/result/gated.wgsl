@@ -1,4 +1,5 @@
 // y[n, m] = then(gate[n, m]) * (W_e[m] · x)
+// needs lib/activation: activation
 const MATRICES = 1u;
 
 @group(0) @binding(7) var<storage, read> gate: array<f32>;      // as y

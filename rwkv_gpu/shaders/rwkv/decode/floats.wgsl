@@ -1,3 +1,3 @@
 // y is floats and nothing else.
-fn give(_value: f32, _n: u32) {}
-fn given(_at: Place, _lane: u32) {}
+fn collect_output(_value: f32, _n: u32) {}
+fn quantise_output(_at: Place, _lane: u32) {}

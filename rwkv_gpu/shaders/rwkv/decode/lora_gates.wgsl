@@ -2,6 +2,11 @@
 //
 // The lanes of a row of S share the same row of each W, 16 bytes at a time. Each matrix is named by a constant, not by the
 // turn of a loop: arrays whose places a compiler does not know would not stay in registers.
+// needs format: floats
+// needs kernel: channel
+// needs lib/activation: activation
+// needs sum: group_sum
+// needs weights: four_of
 @group(0) @binding(2) var<storage, read> lora_inputs: array<vec4f>;            // x of each, the parts of a stack that start at LOWS
 @group(0) @binding(8) var<storage, read> w: array<vec4u>;               // each W from WHERE on, whose rows have PIECES of 16 bytes
 
@@ -12,28 +17,28 @@ const ROUNDS = (STAGED + WG - 1u) / WG;
 var<private> plane: vec4u;
 var<workgroup> staged: array<vec4f, STAGED>;    // [TURNS, FOURS, LANES_PER_ROW]
 
-struct Asked {
+struct LoadedGates {
     raw: array<vec4u, TURNS * ROWS>,            // the turns of a matrix start at FIRST
     x: array<vec4f, ROUNDS>,
 }
 
-fn ask(at: Place, lane: u32) -> Asked {
-    var asked: Asked;
+fn load_gates(at: Place, lane: u32) -> LoadedGates {
+    var loaded: LoadedGates;
     for (var i = 0u; i < ROUNDS; i++) {
-        asked.x[i] = low_of(at.token, i * WG + lane);
+        loaded.x[i] = low_of(at.token, i * WG + lane);
     }
-    ask_matrix(&asked, at, FIRST[0], PIECES[0], WHERE[0]);
-    ask_matrix(&asked, at, FIRST[1], PIECES[1], WHERE[1]);
-    ask_matrix(&asked, at, FIRST[2], PIECES[2], WHERE[2]);
-    ask_matrix(&asked, at, FIRST[3], PIECES[3], WHERE[3]);
-    return asked;
+    load_matrix(&loaded, at, FIRST[0], PIECES[0], WHERE[0]);
+    load_matrix(&loaded, at, FIRST[1], PIECES[1], WHERE[1]);
+    load_matrix(&loaded, at, FIRST[2], PIECES[2], WHERE[2]);
+    load_matrix(&loaded, at, FIRST[3], PIECES[3], WHERE[3]);
+    return loaded;
 }
 
-fn ask_matrix(asked: ptr<function, Asked>, at: Place, first: u32, pieces: u32, start: u32) {
+fn load_matrix(loaded: ptr<function, LoadedGates>, at: Place, first: u32, pieces: u32, start: u32) {
     for (var turn = 0u; turn < (pieces + LANES_PER_ROW - 1u) / LANES_PER_ROW; turn++) {
         let piece = min(turn * LANES_PER_ROW + at.part, pieces - 1u);        // beyond the last it meets zeros
         for (var j = 0u; j < ROWS; j++) {
-            (*asked).raw[(first + turn) * ROWS + j] = w[start + (at.head * N + at.row + j) * pieces + piece];
+            (*loaded).raw[(first + turn) * ROWS + j] = w[start + (at.head * N + at.row + j) * pieces + piece];
         }
     }
 }
@@ -56,16 +61,16 @@ fn low_of(token: u32, e: u32) -> vec4f {
 fn gates_from(m: u32, d: u32, _token: u32) -> vec4f { return vectors[(5u + m) * D4 + d]; }
 
 // For all lanes to read.
-fn put(asked: Asked, lane: u32) {
+fn put(loaded: LoadedGates, lane: u32) {
     for (var i = 0u; i < ROUNDS; i++) {
         if i * WG + lane < STAGED {
-            staged[i * WG + lane] = asked.x[i];
+            staged[i * WG + lane] = loaded.x[i];
         }
     }
 }
 
-fn answer(asked: Asked, at: Place) -> array<vec4f, ROWS> {
-    var mine = asked;
+fn gate_values(loaded: LoadedGates, at: Place) -> array<vec4f, ROWS> {
+    var mine = loaded;
     let decay = multiply(&mine, at, FIRST[0], PIECES[0]);
     let rate = multiply(&mine, at, FIRST[1], PIECES[1]);
     let gate = multiply(&mine, at, FIRST[2], PIECES[2]);
@@ -85,7 +90,7 @@ fn answer(asked: Asked, at: Place) -> array<vec4f, ROWS> {
     return found;
 }
 
-fn multiply(asked: ptr<function, Asked>, at: Place, first: u32, pieces: u32) -> array<f32, ROWS> {
+fn multiply(loaded: ptr<function, LoadedGates>, at: Place, first: u32, pieces: u32) -> array<f32, ROWS> {
     var sums: array<f32, ROWS>;
     for (var j = 0u; j < ROWS; j++) {
         sums[j] = 0.0;
@@ -94,12 +99,12 @@ fn multiply(asked: ptr<function, Asked>, at: Place, first: u32, pieces: u32) -> 
         for (var f = 0u; f < FOURS; f++) {
             let x = staged[(turn * FOURS + f) * LANES_PER_ROW + at.part];
             for (var j = 0u; j < ROWS; j++) {
-                sums[j] += dot(floats(four_of((*asked).raw[turn * ROWS + j], f)), x);
+                sums[j] += dot(floats(four_of((*loaded).raw[turn * ROWS + j], f)), x);
             }
         }
     }
     for (var j = 0u; j < ROWS; j++) {
-        sums[j] = reach_add(sums[j], LANES_PER_ROW);
+        sums[j] = group_sum(sums[j], LANES_PER_ROW);
     }
     return sums;
 }

@@ -1,4 +1,5 @@
 // Mixed rows are integers as well, where those of m start at one of STARTS. Each is named, as loops with shuffles stay loops.
+// needs lib/store_quantised: store_quantised
 @group(0) @binding(9) var<storage, read_write> quantised: array<u32>;
 
 const ABSENT = 0xffffffffu;
@@ -18,6 +19,6 @@ fn put(xx: vec4f, shift: vec4f, t: u32, d: u32) {
 
 fn put_one(xx: vec4f, shift: vec4f, start: u32, m: u32, t: u32, d: u32) {
     if start != ABSENT {
-        lay(xx + shift * mix[m * D4 + d], start, t, d, D / 32u, 1.0, true);
+        store_quantised(xx + shift * mix[m * D4 + d], start, t, d, D / 32u, 1.0, true);
     }
 }

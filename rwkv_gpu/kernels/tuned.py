@@ -129,27 +129,9 @@ def runs(tuning: Tuning, can: Capabilities) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A shape or a number in few words."""
-    if isinstance(value, ExpertConfig):
-        own = f"side={value.lanes_per_row}" + (
-            f" summing={value.sum_lanes_per_row}x{value.sum_r}" if value.sum_lanes_per_row else ""
-        )
-        return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
-    if isinstance(value, GemmConfig):
-        own = value.lanes
-        if value.kernel in (
-            "linear/gemv",
-            "linear/gemv_int",
-            "linear/skinny_gemm",
-            "linear/gemm_tile",
-            "linear/gemm_int8",
-        ):
-            own = f"side={value.lanes_per_row}" + (f" ahead={value.prefetch_depth}" if value.prefetch_depth > 1 else "")
-            own += f" {value.tile}" if value.tile != "f32" else ""
-            own += f" fill={value.fill}" if value.fill else ""
-            own += f" {value.activations}" if value.activations != "f32" else ""
-            own += f" most={value.max_workgroups}" if value.kernel in ("linear/gemv_int", "linear/skinny_gemm") else ""
-            own += f" staged={value.staged}" if value.kernel == "linear/skinny_gemm" else ""
-            own += " copied" if value.copies else ""
-        return f"{value.kernel} {own} wg={value.wg} r={value.r} tb={value.tb}"
-    return str(value)
+    """A number, or a configuration in few words: its kernel, and what is not as by default."""
+    if not isinstance(value, GemmConfig | ExpertConfig):
+        return str(value)
+    given = ((field, getattr(value, field.name)) for field in fields(value) if field.name != "kernel")
+    words = (f"{field.name}={found}" for field, found in given if found != field.default)
+    return " ".join((value.kernel.rpartition("/")[2], *words))

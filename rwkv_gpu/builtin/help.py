@@ -15,7 +15,7 @@ from pathlib import Path
 
 INDEX = Path(__file__).with_name("help.tsv")
 COVERED = 0.4  # share of a question, by weight, that the best passage must have, or it is only called the nearest
-SURE, MAYBE = 1.3, 0.0  # log odds from which on a question is taken to be about the program, or may be
+SURE, MAYBE = 0.5, 0.0  # log odds from which on a question is taken to be about the program, or may be
 UNKNOWN = -1.5  # what a word says for the program that neither the documentation nor small talk has
 RARE = 1e-4  # how often a word is met at least, in small talk and in questions about the program
 NEAR = 0.86  # passages that score this share of the best are quoted with it

@@ -2,7 +2,7 @@
 //
 // A lane takes every LANES_PER_ROW-th chunk of 32 columns. x goes through workgroup memory, PREFETCH chunks for each lane at a time, so
 // that lanes load it side by side though each needs a chunk of its own; a gap behind each chunk keeps them in different
-// banks. What is multiplied next is on its way meanwhile. Sums meet once, at the end: by shuffles over REACH lanes, then in
+// banks. What is multiplied next is on its way meanwhile. Sums meet once, at the end: by shuffles over SHUFFLED_LANES lanes, then in
 // workgroup memory.
 // needs epilogue: epilogue_inputs, store_with
 // needs format: floats, fours_of, run_raw, scale_of

@@ -1,6 +1,6 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup stages one row of x for R rows of W of each LANES_PER_ROW lanes
 //
-// linear_row for matrices of which every workgroup has but one block of rows. PREFETCH chunks of 32 columns are on their way at
+// gemv_int for matrices of which every workgroup has but one block of rows. PREFETCH chunks of 32 columns are on their way at
 // a time, each in registers of its own: to move what is still loading would be to wait for it. So the loop over chunks is
 // one that compilers unroll as a whole.
 // A row may have the lanes of several subgroups, so that each reads less of x, for more rows. These then put their sums

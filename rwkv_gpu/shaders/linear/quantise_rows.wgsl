@@ -1,4 +1,4 @@
-// x as integers, 32 columns to a scale: what linear_dot and linear_few multiply      one workgroup per row t of each x
+// x as integers, 32 columns to a scale: what gemm_int8 and skinny_gemm multiply      one workgroup per row t of each x
 //
 // A norm on the way scales what integers mean, and its gain comes before.
 // needs lanes: reduce_add

@@ -15,8 +15,12 @@ fn run(group: u32, lane: u32) {
     if t >= step.rows {
         return;
     }
-    for (var e = lane; e < 4u * FOURS; e += WG) {
-        logits[e / 4u][e % 4u] = select(-3.4e38, x[t * E + min(e, E - 1u)], e < E);
+    for (var f = lane; f < FOURS; f += WG) {    // whole vec4s: lanes that share one would write over each other
+        var four = vec4f(-3.4e38);
+        for (var j = 0u; j < 4u && 4u * f + j < E; j++) {
+            four[j] = x[t * E + 4u * f + j];
+        }
+        logits[f] = four;
     }
     workgroupBarrier();
     for (var e = lane; e < E; e += WG) {

@@ -1,4 +1,4 @@
-// Sums over a part of the columns, [parts, T, M] of each matrix: linear_join adds them up.
+// Sums over a part of the columns, [parts, T, M] of each matrix: splitk_reduce adds them up.
 const PER_OUT = 1u;
 
 fn epilogue_inputs(_matrix: Matrix, _t: u32, _row: u32) -> vec3f { return vec3f(); }

@@ -1,4 +1,4 @@
-// TB rows of integers of x (few/integers) copied into workgroup memory.
+// TB rows of integers of x (linear/skinny/quantised_x) copied into workgroup memory.
 // needs linear/skinny/shared_x: scale_at
 const WHOLE = PIECED == 0u;             // whether all of a row is staged at once
 const COPIES = (TB * VECS * STAGED + WG - 1u) / WG;     // that a lane makes

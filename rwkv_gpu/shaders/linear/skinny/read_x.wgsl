@@ -1,4 +1,4 @@
-// Integers of x (few/integers) read where they lie.
+// Integers of x (linear/skinny/quantised_x) read where they lie.
 const WHOLE = false;                    // nothing is staged
 
 fn stage(_matrix: Matrix, _t0: u32, _piece: u32, _lane: u32) {}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rwkv_gpu.engine.request import Request
@@ -41,6 +41,7 @@ sequences = st.builds(
 
 
 @given(st.lists(sequences, max_size=8), st.integers(1, 40))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_a_step_computes(made, rows):
     running = [one.sequence(slot) for slot, one in enumerate(made)]
     chunks = schedule(running, rows)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rwkv_gpu.engine.device_sampling import draw_row, samples_on_device, window
@@ -13,6 +13,7 @@ from rwkv_gpu.ops.sampling import Drawing, sample
 from tests.ops.test_sampling import Both
 
 V = 12
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # others use the machine, too
 LOGITS = np.arange(V, 0, -1, dtype=np.float32)  # token 0 is the likeliest
 
 tokens = st.lists(st.integers(0, V - 1), min_size=1, max_size=40)
@@ -64,6 +65,7 @@ def in_the_op(params: SamplingParams, prompt: list[int], run=None):
 
 
 @given(prompt=tokens, n=st.integers(1, V - 1))
+@settings(**PATIENT)
 def test_penalties_look_back_on_exactly_the_last_n_tokens(prompt, n):
     expected = generated(lambda ids, _: not_in_the_last(ids, n), prompt, 30)
     assert generated(on_host(banning(n), prompt), prompt, 30) == expected
@@ -79,6 +81,7 @@ def test_penalties_on_a_device_look_back_on_exactly_the_last_n_tokens(device, n)
 
 
 @given(ids=tokens, n=st.integers(0, V))
+@settings(**PATIENT)
 def test_counts_are_of_exactly_the_last_n_tokens(ids, n):
     last = ids[-n:] if n else ids
     counts = TokenCounts(n if n else -1, 1.0)
@@ -92,6 +95,7 @@ def test_counts_are_of_exactly_the_last_n_tokens(ids, n):
 
 
 @given(ids=tokens, decay=st.sampled_from([0.0, 0.5, 0.9]))
+@settings(**PATIENT)
 def test_counts_that_fade_are_sums_of_powers(ids, decay):
     expected = {token: sum(decay**age for age, one in enumerate(ids[::-1]) if one == token) for token in set(ids)}
     counts = TokenCounts(-1, decay)
@@ -106,7 +110,7 @@ def test_counts_that_fade_are_sums_of_powers(ids, decay):
 
 
 @given(length=st.integers(1, 3 * RING), shift=st.integers(0, 100))
-@settings(max_examples=30)
+@settings(max_examples=30, **PATIENT)
 def test_the_ring_holds_the_last_tokens_each_at_its_place(length, shift):
     ids = [shift + n for n in range(length)]
     words = ring(ids)
@@ -126,7 +130,7 @@ def test_the_longest_window_of_a_device_is_exactly_as_long_as_it_says():
 
 
 @given(k=st.integers(1, V), seed=st.integers(0, 2**40))
-@settings(max_examples=60)
+@settings(max_examples=20, **PATIENT)
 def test_top_k_leaves_exactly_the_k_greatest(k, seed):
     """At a high temperature each of them is drawn, and nothing else."""
     params = SamplingParams(temperature=1000.0, top_k=k, seed=seed)

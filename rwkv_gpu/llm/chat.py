@@ -147,7 +147,10 @@ class Chat:
         return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the chat and the model's state to a file, for `llm.load_chat`. On failure the old file stays."""
+        """Writes the chat and the model's state to a file, for `llm.load_chat`. On failure the old file stays.
+
+        Logits processors are functions, and not saved.
+        """
         save_chats(path, [self])
 
     def _question(self, text: str) -> tuple[Message, ...]:

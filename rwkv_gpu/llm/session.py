@@ -16,7 +16,7 @@ from ..engine import state_file
 from ..errors import BadFile
 from . import validate
 from .chat_format import Message
-from .completion import Settings
+from .completion import Settings, own_names
 from .model_file import ModelFile
 from .transcript import Cut, Transcript
 
@@ -110,7 +110,7 @@ def _notes(chat: SavedChat) -> dict[str, Any]:
         "template": chat.template,
         "think": chat.think,
         "truncate": chat.truncate,
-        "settings": {name: _plain(value) for name, value in chat.settings.items()},
+        "settings": {name: _plain(value) for name, value in own_names(chat.settings).items() if name != FUNCTIONS},
     }
 
 
@@ -142,6 +142,9 @@ def _check_transcript(transcript: Transcript, vocabulary: int) -> None:
     for cut, after in zip(transcript.cuts, (*transcript.cuts[1:], whole), strict=True):
         if cut.nbytes > after.nbytes or cut.ids > after.ids:
             raise ValueError("a transcript is out of order")
+
+
+FUNCTIONS = "logits_processors"  # the one setting that no file can have
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,8 @@ can make an answer miss its end.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 LONGEST = 4096  # bytes of an end that is looked for
@@ -68,17 +69,38 @@ class Kinds:
         self.tokens = tokens
         self.split = split
         self.bytes = {byte: ids[0] for byte in range(256) if (ids := split(bytes([byte])))}
+
+    @cached_property
+    def sets(self) -> list[int]:
+        """The kinds with the most tokens, and those of structure."""
+        return [*self._sets[0].values()]
+
+    @cached_property
+    def structure(self) -> list[int]:
+        """The kinds that begin or end a part of JSON."""
+        return [self._sets[0][kind] for kind in self._sets[1]]
+
+    @cached_property
+    def _sets(self) -> tuple[dict[str, int], list[str]]:
+        """Made when an answer first comes near its end, since it reads the whole vocabulary."""
         found: dict[str, list[int]] = {}
-        for token, piece in enumerate(tokens):
+        for token, piece in enumerate(self.tokens):
             kind = piece.decode("utf-8", "surrogateescape")
             for pattern, letter in _KINDS:
                 kind = pattern.sub(letter, kind)
             found.setdefault(kind, []).append(token)
         largest = sorted(found, key=lambda kind: -len(found[kind]))[:CLASSES]
         structure = [kind for kind in found if 0 < len(kind) < 4 and not kind.strip('"}],:{[ ')] + ["0"]
-        sets = {kind: sum(1 << token for token in found.get(kind, ())) for kind in (*largest, *structure)}
-        self.sets = [*sets.values()]
-        self.structure = [sets[kind] for kind in structure]
+        sets = {kind: _bits(found.get(kind, ())) for kind in (*largest, *structure)}
+        return sets, structure
+
+
+def _bits(tokens: Sequence[int]) -> int:
+    """The set of some tokens."""
+    data = bytearray(max(tokens, default=0) // 8 + 1)
+    for token in tokens:
+        data[token // 8] |= 1 << token % 8
+    return int.from_bytes(data, "little")
 
 
 class Closing:

@@ -250,3 +250,12 @@ def test_what_truncate_may_be_is_said():
             llm.chat(truncate="right")
         chat = llm.chat(truncate="left", max_tokens=4)  # without a limit nothing is left out
         assert chat.send("Hi").tokens
+
+
+def test_a_chat_with_a_logits_processor_is_saved_without_it(tmp_path):
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu") as llm:
+        chat = llm.chat(max_tokens=3, logits_processors=lambda ids, scores: scores)
+        chat.send("Hi")
+        chat.save(tmp_path / "a.chat")
+        again = llm.load_chat(tmp_path / "a.chat")
+        assert again.messages == chat.messages and "logits_processors" not in again.settings

@@ -247,5 +247,6 @@ def test_a_sequence_goes_on_from_its_saved_state(adapter, rounding, tmp_path, na
         saved = state_file.load(tmp_path / "s")
         arrays, notes = saved.arrays, saved.notes
         second.write_state(1, notes["tokens"], arrays)
-        far = 1e-4 + 4 * rounding  # the largest difference, not the mean
+        # The largest difference, not the mean; only a device rounds rows of x.
+        far = 1e-4 + (0 if source == target == "cpu" else 4 * rounding)
         np.testing.assert_allclose(prefill(second, ids[70:], slot=1, start=notes["tokens"]), want, atol=far)

@@ -3,41 +3,66 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.tuning import COOP, MANY, gemv_int
+from rwkv_gpu.kernels.tuning import COOP, MANY, TILE, gemv_int
 from rwkv_gpu.ops import self_test
 from rwkv_gpu.ops.self_test import cooperative_matrix_works, integers_work, tuning_for, without_integers
 
-
-def claim_matrix_units(device, monkeypatch):
-    claims = {"cooperative_matrix": True, "f16": True, "subgroup_size": 32, "max_workgroup_memory": 32 << 10}
-    monkeypatch.setattr(device, "capabilities", replace(device.capabilities, **claims))
+UNITS = {"cooperative_matrix": True, "f16": True, "subgroup_size": 32, "max_workgroup_memory": 32 << 10}
 
 
-def test_matrix_units_are_not_used_where_there_are_none(fast_device):
-    if not fast_device.capabilities.cooperative_matrix:
-        assert not cooperative_matrix_works(fast_device)
-        assert tuning_for(fast_device) == default_tuning(fast_device.capabilities)
+def claim(device, monkeypatch, **capabilities):
+    monkeypatch.setattr(device, "capabilities", replace(device.capabilities, **capabilities))
 
 
-def test_a_device_that_claims_matrix_units_and_fails_is_served_by_the_plain_kernel(fast_device, monkeypatch):
-    if fast_device.capabilities.cooperative_matrix:
-        return  # it may well have them
-    claim_matrix_units(fast_device, monkeypatch)
+def test_matrix_units_are_not_tried_where_there_are_none(fast_device, monkeypatch):
+    claim(fast_device, monkeypatch, cooperative_matrix=False)
+    monkeypatch.setattr(self_test, "_multiply", lambda *_: pytest.fail("tried"))
     assert not cooperative_matrix_works(fast_device)
     assert COOP not in dict(tuning_for(fast_device).linear).values()
 
 
-def test_a_wrong_answer_is_noticed(fast_device, monkeypatch):
-    claim_matrix_units(fast_device, monkeypatch)
-    monkeypatch.setattr(self_test, "COOP", self_test.TILE)  # a right answer is taken
-    assert cooperative_matrix_works(fast_device)
-    multiply = self_test._multiply
-    answers = iter(range(100))
-    monkeypatch.setattr(self_test, "_multiply", lambda *given: multiply(*given) * (1 + 0.1 * next(answers)))
+def test_a_device_that_claims_matrix_units_and_cannot_compile_for_them_is_served_by_the_plain_kernel(
+    fast_device, monkeypatch
+):
+    if fast_device.capabilities.cooperative_matrix:
+        pytest.skip("this device has matrix units: what it compiles for them is tried with wrong answers below")
+    claim(fast_device, monkeypatch, **UNITS)
     assert not cooperative_matrix_works(fast_device)
+    assert COOP not in dict(tuning_for(fast_device).linear).values()
+
+
+def lost(y):
+    y[-1, -1] = 0  # an element of the last fragment
+
+
+def rounded_too_far(y):
+    y += 0.01 * np.abs(y).max()
+
+
+def not_a_number(y):
+    y[0, 0] = np.nan
+
+
+@pytest.mark.parametrize("spoil", [None, lost, rounded_too_far, not_a_number])
+def test_matrix_units_are_used_only_where_their_kernel_gives_what_the_plain_one_does(fast_device, monkeypatch, spoil):
+    """The answers of the device are given here, so that the kernel on matrix units can be right and wrong anywhere."""
+    claim(fast_device, monkeypatch, **UNITS)
+    tried = []
+
+    def answer(_, config, w, x):
+        y = x @ w.astype(np.float32).T
+        if config is COOP and spoil:
+            spoil(y)
+        tried.append(config)
+        return y
+
+    monkeypatch.setattr(self_test, "_multiply", answer)
+    assert cooperative_matrix_works(fast_device) == (spoil is None)
+    assert tried[:2] == [TILE, COOP]
 
 
 @pytest.mark.parametrize(("r", "prefetch_depth"), [(2, 1), (1, 2)])

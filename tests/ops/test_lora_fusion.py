@@ -32,7 +32,7 @@ def one(device: Device, rows: int = 2, lora_fusion_rows: int = 4) -> Tuning:
     )
 
 
-class LateCase(Case):
+class LoraCase(Case):
     """LoRAs and a time mix; the matrices of a format lie in one buffer, as in a model."""
 
     single = True
@@ -113,17 +113,20 @@ def test_a_row_for_each_sequence_equals_the_reference(device, size, shared):
 
 @pytest.mark.parametrize("name", [*FLOATS, "Q8_0"])
 def test_loras_within_a_time_mix_equal_the_reference(device, name):
+    tuning = one(device)
     for without in ((), ("v_gate",), ("gate", "v_gate")):
-        case = LateCase(alike(name, without=without), ranks=(96, 64, 320, 32))
+        case = LoraCase(alike(name, without=without), ranks=(96, 64, 320, 32))
         for rows in (1, 4):
+            fused = "lora_gates" in case.names(device, rows, tuning)[-1]
+            assert fused == (name in FLOATS and tuning.state_lanes_per_row > 0), f"{rows} rows"
             steps = [(batch_of(SOME[:count]), case.inputs(count)) for count in {rows, rows - 1} - {0}]
-            case.assert_same(device, steps, rows=rows, tuning=one(device))
+            case.assert_same(device, steps, rows=rows, tuning=tuning)
 
 
 @pytest.mark.parametrize("name", ["F32", "F16"])
 def test_loras_of_any_rank_and_heads_of_128_are_computed_within_a_time_mix(device, name):
     for size, shared, ranks in ((64, 1, (4, 36, 100, 8)), (128, 2, (32, 32, 64, 32)), (64, 4, (8, 8, 8, 8))):
-        case = LateCase(alike(name), heads=2, size=size, ranks=ranks)
+        case = LoraCase(alike(name), heads=2, size=size, ranks=ranks)
         tuning = one(device, shared)
         if tuning.state_lanes_per_row:
             *before, last = case.names(device, 1, tuning)
@@ -133,8 +136,8 @@ def test_loras_of_any_rank_and_heads_of_128_are_computed_within_a_time_mix(devic
 
 def test_loras_have_a_dispatch_of_their_own_where_a_time_mix_cannot_compute_them(fast_device):
     mixed = alike("F16") | {"gate": BY_NAME["F32"]}
-    odd, many = LateCase(alike("F16"), ranks=(6, 7, 32, 32)), LateCase(alike("F16"))
-    for case, rows in ((LateCase(mixed), 1), (LateCase(alike("Q8_0"), ranks=(32,) * 4), 1), (odd, 1), (many, 5)):
+    odd, many = LoraCase(alike("F16"), ranks=(6, 7, 32, 32)), LoraCase(alike("F16"))
+    for case, rows in ((LoraCase(mixed), 1), (LoraCase(alike("Q8_0"), ranks=(32,) * 4), 1), (odd, 1), (many, 5)):
         names = case.names(fast_device, rows, one(fast_device))
         assert ".gates." in names[-1] and sum("linear" in name for name in names) > 1
         steps = [(batch_of(SOME[:1]), case.inputs(1))]

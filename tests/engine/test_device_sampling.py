@@ -49,6 +49,7 @@ def on_device(params, count, seed, mask=None):
         {"repetition_penalty": 1.4, "temperature": 0, "penalty_last_n": 4},
         {"presence_penalty": 1.0, "frequency_penalty": 0.5, "penalty_last_n": -1},
         {"frequency_penalty": 1.5, "penalty_decay": 0.7, "temperature": 0},
+        {"frequency_penalty": 1.5, "penalty_decay": 0.7, "penalty_last_n": 2, "temperature": 0},
         {"presence_penalty": 5.0, "penalty_last_n": 0, "temperature": 0},
     ],
     ids=str,

@@ -191,6 +191,18 @@ def test_who_gave_its_pages_back_begins_again_as_soon_as_another_has_ended():
     assert len(engine._running) == 2
 
 
+def test_who_is_resumed_stands_in_the_line_where_it_came():
+    runner = Fake(8, 0, attends=True, recurs=True, look_ahead=0)
+    engine = Engine(runner)
+    ids = [engine.add(Request([n + 1] * 5, SamplingParams(max_tokens=90))) for n in range(SLOTS + 3)]
+    engine.step()
+    engine.pause(ids[1])
+    engine.step()  # it gives its slot to the first that waits
+    assert [sequence.id for sequence in engine._running] == [ids[0], ids[2], ids[3]]
+    engine.resume(ids[1])
+    assert [sequence.id for sequence in engine._waiting] == [ids[1], ids[4], ids[5]]
+
+
 prompts = st.tuples(st.integers(0, 3), st.integers(1, CONTEXT), st.integers(0, 2))
 
 

@@ -100,6 +100,7 @@ class Fake:
                 seen[s.first + s.count - 1] = tuple(held)
         chosen = np.zeros((len(batch.outputs), 4), np.uint32)
         for row, (output, draw) in enumerate(zip(batch.outputs, draws.rows, strict=True)):
+            assert draw["tokens"] == len(seen[output]), "a draw counts other tokens than the sequence has"
             chosen[row, 0] = self.said[draw["slot"]] = next_token(seen[output])
         return Later(chosen, self)
 

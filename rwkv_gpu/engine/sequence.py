@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..ops.sampling import SAID
+from ..ops.sampling import FROM_SLOT
 from .device_sampling import draw_row, samples_on_device, skipped_row
 from .request import Request, Update
 from .sampling import Sampled, Sampler
@@ -62,7 +62,7 @@ class TokenSequence:
 
     def rows(self, start: int, end: int) -> Sequence[int]:
         """The tokens of some positions; what is not known here is what its slot has sampled last."""
-        return self.ids[start:end] or [SAID | self.slot]
+        return self.ids[start:end] or [FROM_SLOT | self.slot]
 
     def draw(self) -> npt.NDArray[Any]:
         """Its row of draws, but for what changes from step to step."""

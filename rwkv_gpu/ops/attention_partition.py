@@ -1,4 +1,4 @@
-"""How attention is spread over workgroups: heads, rows, runs of the context, and the lanes that share a key."""
+"""How attention is partitioned over workgroups: heads, rows, runs of the context, and the lanes that share a key."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that an
 MOST_QUERIES = 16
 LANE_FLOATS = 32  # of queries, and of sums, of a lane that shares keys: more do not stay in registers
 MOST_RUNS = 64  # of a context, in decode
-SHORT_RUNS = 2  # that are not worth a dispatch that joins them
-JOINED_BUFFERS = 10  # that a kernel binds which attends and joins
+SHORT_RUNS = 2  # that are not worth a dispatch that reduces them
+JOINED_BUFFERS = 10  # that a kernel binds which attends and reduces
 NO_WINDOW = 1 << 31
 
 
 @dataclass(frozen=True)
 class AttentionPartition:
-    """The heads of a layer, and who takes which."""
+    """Which workgroup and which lane has which heads, rows and keys of a layer."""
 
     heads: int
     kv_heads: int
@@ -31,7 +31,7 @@ class AttentionPartition:
     lanes_per_key: int = 0  # lanes that share a key; none where every lane has keys of its own
     lanes: int = 0  # of a workgroup of such lanes
     prefetch_depth: int = 0  # keys that such a lane loads at a time
-    joins: bool = False  # whether the kernel that attends joins the runs
+    joins: bool = False  # whether the kernel that attends reduces the runs, too
 
     @property
     def sizes(self) -> dict[str, Constant]:
@@ -45,7 +45,7 @@ class AttentionPartition:
 
     @property
     def pack(self) -> int:
-        """Heads that lanes which share keys have beside each other: as many as leave the fewest places empty."""
+        """Heads that lanes which share keys have at a time: as many as leave the fewest places empty."""
         return min((4, 3, 2), key=lambda pack: -(-self.shared // pack) * pack)
 
     def run_pages(self, most: int) -> int:
@@ -64,7 +64,7 @@ def prompt_partition(cache: Cache, how: Attention) -> AttentionPartition:
 def decode_partition(
     cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning, can: Capabilities
 ) -> AttentionPartition:
-    """For a plan whose sequences have one row, and so many pages at most: cut into runs where that is worth it."""
+    """For a plan whose sequences have one row, and so many pages at most: split into runs where that is worth it."""
     sharing = how.heads // cache.heads
     lanes, prefetch_depth = tuning.decode_lanes, tuning.decode_prefetch
     if min(tuning.decode_lanes_per_key, can.subgroup_width) > 1:

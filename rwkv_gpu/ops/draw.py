@@ -1,8 +1,8 @@
-"""The draw: which token a seed takes. It hangs on seed, number of the draw and token alone, so it is the same wherever
-it is made: in numpy or by any kernel, whatever the lanes and the batch.
+"""The draw: which token a seed takes. It depends on the seed, the number of the draw and the token alone. So it is the
+same in numpy and in any kernel, whatever the lanes and the batch.
 
 Gumbel-max: the largest (x - max) / temperature - log(E) is drawn by softmax(x / temperature), where each token's E is
-exponential, made of a hash. `shaders/sampling/draw.wgsl` says the same.
+exponential, made of a hash. `shaders/sampling/draw.wgsl` computes the same.
 """
 
 from typing import Any
@@ -56,7 +56,7 @@ def hashes(seed: int, number: int, tokens: npt.NDArray[Any]) -> Words:
 
 
 def _stir(x: Words) -> Words:
-    """A bijection of 32 bits after which each hangs on all."""
+    """A bijection of 32 bits in which each bit depends on all."""
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
     x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
     return x ^ (x >> np.uint32(16))

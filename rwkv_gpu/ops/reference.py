@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .batch import Batch
 from .paged import attend, rotate
-from .sampling import SAID, Drawing, sample
+from .sampling import FROM_SLOT, Drawing, sample
 from .vocabulary import (
     LEAST_SUM,
     PAGE,
@@ -71,8 +71,8 @@ class Reference:
 
     def embed(self, weight: Weight, ids: Array, *, norm: LayerNorm | None = None) -> Array:
         if self.drawing is not None:
-            said = self.drawing.sampler_state.sampled
-            ids = np.where(ids & SAID, said[np.where(ids & SAID, ids ^ SAID, 0)], ids)
+            sampled = self.drawing.sampler_state.sampled
+            ids = np.where(ids & FROM_SLOT, sampled[np.where(ids & FROM_SLOT, ids ^ FROM_SLOT, 0)], ids)
         return self._normed(self.weights[weight.name][ids], norm)
 
     def layer_norm(self, x: Array, weight: Weight, bias: Weight, eps: float) -> Array:

@@ -1,4 +1,4 @@
-"""Sampling as an op: how a row of logits is told to be drawn from, and what that means, in numpy.
+"""Sampling as an op: the sampling parameters of a row of logits, and what they mean, in numpy.
 
 In this order: penalties, mask, top-k, top-p, min-p, temperature, the draw.
 """
@@ -17,7 +17,7 @@ from .truncation import min_p, top_k, top_p
 Floats = npt.NDArray[np.float32]
 Words = npt.NDArray[np.uint32]
 
-SAID = 1 << 31  # an id with this bit is what the slot of that number sampled last
+FROM_SLOT = 1 << 31  # an id with this bit is what the slot of that number sampled last
 NO_TOKEN = 0xFFFFFFFF
 ALL = 0xFFFFFFFF  # as top_k
 
@@ -119,12 +119,12 @@ def allowed(mask: Words, vocabulary: int) -> npt.NDArray[np.bool_]:
 
 
 def _penalise(x: Floats, draw: Any, counts: Words) -> None:
-    """x = x / repetition where x > 0, else x · repetition;  x = x - presence - count · frequency; of what was said"""
-    said = np.flatnonzero(counts[:, 1])
-    age = draw["tokens"] - counts[said, 1]
-    count = counts[said, 0].view(np.float32) * np.exp2(draw["fading"] * age.astype(np.float32))
-    y = np.where(x[said] > 0, x[said] / draw["repetition"], x[said] * draw["repetition"])
-    x[said] = y - draw["presence"] - count * draw["frequency"]
+    """Of tokens so far: x = x / repetition where x > 0, else x · repetition;  x = x - presence - count · frequency"""
+    seen = np.flatnonzero(counts[:, 1])
+    age = draw["tokens"] - counts[seen, 1]
+    count = counts[seen, 0].view(np.float32) * np.exp2(draw["fading"] * age.astype(np.float32))
+    y = np.where(x[seen] > 0, x[seen] / draw["repetition"], x[seen] * draw["repetition"])
+    x[seen] = y - draw["presence"] - count * draw["frequency"]
 
 
 def _accept(sampler_state: HostSamplerState, draw: Any, token: int) -> None:

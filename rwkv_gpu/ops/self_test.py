@@ -42,21 +42,23 @@ def _with_matrix_units(device: Device) -> Tuning:
 
 
 def integers_work(device: Device, tuning: Tuning) -> bool:
-    """Whether rows of x as integers give what floats do, in every shape that the tuning has for them.
+    """Whether rows of x as integers give what floats do, in every config that the tuning has for them.
 
-    Of linear_few, whose shapes are many, in one for each way to x: compiling takes most of the time.
+    Of skinny_gemm, whose configs are many, one for each way to read x is tried: compiling takes most of the time.
     """
-    every = [shape for _, shape in (*tuning.linear_packed, *tuning.linear_sized) if shape.kernel in INTEGERS]
-    for _, shape in tuning.experts:
-        if shape.kernel == "moe/expert_gemv_int":  # which makes integers of x and multiplies them by the same parts
+    every = [config for _, config in (*tuning.linear_packed, *tuning.linear_sized) if config.kernel in INTEGERS]
+    for _, config in tuning.experts:
+        if config.kernel == "moe/expert_gemv_int":  # which makes integers of x and multiplies them by the same parts
             every.append(
                 gemv_int(
-                    shape.wg, shape.lanes_per_row, shape.r, subgroup_width=shape.subgroup_width, max_workgroups=MANY
+                    config.wg, config.lanes_per_row, config.r, subgroup_width=config.subgroup_width, max_workgroups=MANY
                 )
             )
     ways = {
-        (shape.kernel, shape.reads_quantised, shape.copies) if shape.kernel == "linear/skinny_gemm" else shape: shape
-        for shape in every
+        (config.kernel, config.reads_quantised, config.copies)
+        if config.kernel == "linear/skinny_gemm"
+        else config: config
+        for config in every
     }
     return not ways or all(_integers_agree(device, list(ways.values()), name) for name in SCALES)
 
@@ -69,7 +71,7 @@ def without_integers(tuning: Tuning) -> Tuning:
     return replace(tuning, linear_packed=(), linear_sized=sized, experts=experts)
 
 
-def _integers_agree(device: Device, shapes: Sequence[GemmConfig], name: str) -> bool:
+def _integers_agree(device: Device, configs: Sequence[GemmConfig], name: str) -> bool:
     """Over gate and up in pairs, or alone where the kernel has no pairs, with rows that fill no workgroup."""
     rng = np.random.default_rng(0)
     fmt = next(fmt for fmt in FORMATS.values() if fmt.name == name)
@@ -80,18 +82,18 @@ def _integers_agree(device: Device, shapes: Sequence[GemmConfig], name: str) -> 
     weights = Weights(device)
     weights.add("w", upload_tensor(device, fmt, raw, (74, 2048)))
     x = rng.standard_normal((ROWS, 2048), dtype=np.float32) / 64
-    for shape in shapes:
-        rows = 1 if shape.kernel == "linear/gemv_int" else ROWS
-        pairs = not (shape.kernel == "linear/gemv_int" and shape.prefetch_depth > 1)
-        floats, integers = (_products(device, weights, s, x[:rows], pairs) for s in (gemv(64, 16, 2, 1), shape))
+    for config in configs:
+        rows = 1 if config.kernel == "linear/gemv_int" else ROWS
+        pairs = not (config.kernel == "linear/gemv_int" and config.prefetch_depth > 1)
+        floats, integers = (_products(device, weights, s, x[:rows], pairs) for s in (gemv(64, 16, 2, 1), config))
         off = np.abs(floats - integers).max()
-        if not (np.isfinite(integers).all() and off < ROUNDED[shape.activations] * np.abs(floats).max()):
+        if not (np.isfinite(integers).all() and off < ROUNDED[config.activations] * np.abs(floats).max()):
             return False
     return True
 
 
-def _products(device: Device, weights: Weights, shape: GemmConfig, x: np.ndarray, pairs: bool) -> np.ndarray:
-    tuning = default_tuning(device.capabilities).only(shape)
+def _products(device: Device, weights: Weights, config: GemmConfig, x: np.ndarray, pairs: bool) -> np.ndarray:
+    tuning = default_tuning(device.capabilities).only(config)
     recorder = Recorder(device, weights, len(x), Scratch(device), tuning)
     rows, weight = recorder.input("x", np.float32, x.shape), Weight("w", weights["w"].shape)
     y = recorder.glu(rows, weight, "silu") if pairs else recorder.linear(rows, weight)
@@ -101,14 +103,15 @@ def _products(device: Device, weights: Weights, shape: GemmConfig, x: np.ndarray
 
 
 def _does_without(tuning: Tuning) -> bool:
-    return all(shape.kernel != COOP.kernel for _, shape in (*tuning.linear, *tuning.linear_short))
+    return all(config.kernel != COOP.kernel for _, config in (*tuning.linear, *tuning.linear_short))
 
 
 def without(tuning: Tuning) -> Tuning:
     """The same with plain tiles in place of matrix units."""
     ladders = (tuning.linear, tuning.linear_short)
     linear, short = (
-        tuple((bound, TILE if shape.kernel == COOP.kernel else shape) for bound, shape in ladder) for ladder in ladders
+        tuple((bound, TILE if config.kernel == COOP.kernel else config) for bound, config in ladder)
+        for ladder in ladders
     )
     return replace(tuning, linear=linear, linear_short=short)
 
@@ -119,7 +122,7 @@ def cooperative_matrix_works(device: Device) -> bool:
     if not (can.cooperative_matrix and can.f16 and can.subgroup_size == 32 and can.max_workgroup_memory >= 32 << 10):
         return False
     try:
-        return all(_agree(device, *shape) for shape in ((16, 64, 64), (70, 130, 96)))
+        return all(_agree(device, *sizes) for sizes in ((16, 64, 64), (70, 130, 96)))
     except Exception:  # noqa: BLE001 - an experimental feature may fail in any way; it is then not used
         return False
 
@@ -128,12 +131,12 @@ def _agree(device: Device, rows: int, out: int, width: int) -> bool:
     rng = np.random.default_rng(0)
     w = (rng.standard_normal((out, width)) / np.sqrt(width)).astype(np.float16)
     x = rng.standard_normal((rows, width), dtype=np.float32)
-    plain, fast = (_multiply(device, shape, w, x) for shape in (TILE, COOP))
+    plain, fast = (_multiply(device, config, w, x) for config in (TILE, COOP))
     return bool(np.isfinite(fast).all() and np.abs(plain - fast).max() < TOLERANCE * np.abs(plain).max())
 
 
-def _multiply(device: Device, shape: GemmConfig, w: np.ndarray, x: np.ndarray) -> np.ndarray:
-    tuning = Tuning(64, 64, "workgroup", ((MANY, shape),))
+def _multiply(device: Device, config: GemmConfig, w: np.ndarray, x: np.ndarray) -> np.ndarray:
+    tuning = Tuning(64, 64, "workgroup", ((MANY, config),))
     recorder = Recorder(device, upload_weights(device, {"w": w}), len(x), Scratch(device), tuning)
     y = recorder.linear(recorder.input("x", np.float32, x.shape), Weight("w", w.shape))
     plan = recorder.finish({"y": y})

@@ -8,7 +8,7 @@ from ..gpu.shader import Constant
 from ..gpu.weights import Shard
 from ..kernels.gemm_config import BYTES, MANY, GemmConfig
 
-LEAST_SIDE = 8  # lanes of a row; with fewer, what they load lies too far apart
+LEAST_LANES = 8  # of a row of W; with fewer, what they load lies too far apart
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Staged:
     form: str  # f32, int16, int8
 
     @classmethod
-    def of(cls, shape: GemmConfig, packed: bool, widths: Sequence[int]) -> "Staged":
-        """As a fitted shape asks for it."""
-        turns = -(-max(widths) // (32 * shape.lanes_per_row))
-        return cls(turns * shape.lanes_per_row, shape.activations if packed else "f32")
+    def of(cls, config: GemmConfig, packed: bool, widths: Sequence[int]) -> "Staged":
+        """As a fitted config asks for it."""
+        loads = -(-max(widths) // (32 * config.lanes_per_row))
+        return cls(loads * config.lanes_per_row, config.activations if packed else "f32")
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ class Pieces:
 
     chunks: int  # of 32 columns
     pieced: bool  # whether rows have more
-    parts: tuple[str, ...] = ()  # none beside those of the shape
+    parts: tuple[str, ...] = ()  # none beside those of the config
     nbytes: int = 0  # nor any memory
 
     @property
@@ -62,66 +62,64 @@ class Pieces:
 
 
 def staging(
-    shape: GemmConfig, shards: Sequence[Shard], widths: Sequence[int], out: object, most: int
+    config: GemmConfig, shards: Sequence[Shard], widths: Sequence[int], result: str, memory: int
 ) -> tuple[GemmConfig, "Staged | Pieces | None"]:
-    """A shape as such products need it, and how it stages whole rows of x; another where memory is too little for it.
+    """A config as such products need it, and how it stages rows of x; another kernel where memory is too little.
 
-    Gate and up take turns, so that pairs want an even number of rows.
+    Rows of gate and up alternate, so gated pairs want an even number of rows.
     """
-    if out == "gated_pairs":
-        shape = replace(shape, r=shape.r + shape.r % 2)
-    if shape.kernel == "linear/skinny_gemm":
-        return _in_pieces(shape, widths)
-    if shape.kernel != "linear/gemv_int":
-        return shape, None
-    row = _fitted(shape, widths)
-    row = _once(row, widths[0]) if _has_once(row, shards, widths, out) else row.multi_pass
-    staged = Staged.of(row, shards[0].packed, widths)
-    if row.workgroup_bytes + staged.nbytes <= most:
-        return row, staged
-    return replace(shape, kernel="linear/gemv", max_workgroups=MANY, prefetch_depth=1), None
+    if result == "gated_pairs":
+        config = replace(config, r=config.r + config.r % 2)
+    if config.kernel == "linear/skinny_gemm":
+        return _in_pieces(config, widths)
+    if config.kernel != "linear/gemv_int":
+        return config, None
+    fitted = _fitted(config, widths)
+    single = _takes_single_pass(fitted, shards, widths, result)
+    fitted = _single_pass(fitted, widths[0]) if single else fitted.multi_pass
+    staged = Staged.of(fitted, shards[0].packed, widths)
+    if fitted.workgroup_bytes + staged.nbytes <= memory:
+        return fitted, staged
+    return replace(config, kernel="linear/gemv", max_workgroups=MANY, prefetch_depth=1), None
 
 
-def _has_once(shape: GemmConfig, shards: Sequence[Shard], widths: Sequence[int], out: object) -> bool:
-    """Whether a shape of linear_row has one block of rows for a workgroup, of what linear_once can multiply."""
-    alike = len(set(widths)) == 1 and widths[0] % 32 == 0 and all(shard.packed and shard.run == 32 for shard in shards)
-    blocks = sum(-(-shard.rows // shape.block) for shard in shards)
-    return shape.prefetch_depth > 1 and out == "rows" and alike and blocks <= shape.max_workgroups
+def _takes_single_pass(config: GemmConfig, shards: Sequence[Shard], widths: Sequence[int], result: str) -> bool:
+    """Whether each workgroup of gemv_int has one block of rows, of what gemv_single_pass can multiply."""
+    one_width = len(set(widths)) == 1 and widths[0] % 32 == 0
+    packed = all(shard.packed and shard.run == 32 for shard in shards)
+    blocks = sum(-(-shard.rows // config.block) for shard in shards)
+    return config.prefetch_depth > 1 and result == "rows" and one_width and packed and blocks <= config.max_workgroups
 
 
-def _once(shape: GemmConfig, width: int) -> GemmConfig:
-    """The same of linear_once, with no more chunks ahead than a lane has."""
-    return replace(
-        shape,
-        kernel="linear/gemv_single_pass",
-        prefetch_depth=min(shape.prefetch_depth, -(-width // (32 * shape.lanes_per_row))),
-    )
+def _single_pass(config: GemmConfig, width: int) -> GemmConfig:
+    """The same of gemv_single_pass, which prefetches no more chunks than a lane has."""
+    chunks = -(-width // (32 * config.lanes_per_row))
+    return replace(config, kernel="linear/gemv_single_pass", prefetch_depth=min(config.prefetch_depth, chunks))
 
 
-def _in_pieces(shape: GemmConfig, widths: Sequence[int]) -> tuple[GemmConfig, Pieces]:
-    """A shape of linear_few for matrices of some widths, and how many columns it has at a time: pieces of one size."""
-    few = _fitted(shape, widths)
-    turns = -(-max(widths) // (32 * few.lanes_per_row))  # chunks of a row for a lane
-    pieces = -(-turns * few.lanes_per_row // few.staged) if few.staged else 1
-    turns = -(-turns // pieces)
-    prefetch_depth = max(count for count in range(1, few.prefetch_depth + 1) if turns % count == 0)
-    if not few.staged:
-        return replace(few, prefetch_depth=prefetch_depth), Pieces(turns * few.lanes_per_row, False)
-    chunks = turns * few.lanes_per_row
-    lanes = few.wg if pieces > 1 or few.copies else _alike(few, 8 * chunks)
-    most = few.max_workgroups * (few.wg // lanes)  # a device holds more of fewer lanes
-    return replace(few, wg=lanes, max_workgroups=most, prefetch_depth=prefetch_depth, staged=chunks), Pieces(
-        chunks, pieces > 1
-    )
+def _in_pieces(config: GemmConfig, widths: Sequence[int]) -> tuple[GemmConfig, Pieces]:
+    """A config of skinny_gemm for matrices of some widths, and how many columns it has at a time, in even pieces."""
+    fitted = _fitted(config, widths)
+    own = -(-max(widths) // (32 * fitted.lanes_per_row))  # chunks of a row for a lane
+    pieces = -(-own * fitted.lanes_per_row // fitted.staged) if fitted.staged else 1
+    own = -(-own // pieces)
+    depth = max(count for count in range(1, fitted.prefetch_depth + 1) if own % count == 0)
+    chunks = own * fitted.lanes_per_row
+    if not fitted.staged:
+        return replace(fitted, prefetch_depth=depth), Pieces(chunks, False)
+    lanes = fitted.wg if pieces > 1 or fitted.copies else _even_lanes(fitted, 8 * chunks)
+    most = fitted.max_workgroups * (fitted.wg // lanes)  # a device holds more of fewer lanes
+    fitted = replace(fitted, wg=lanes, max_workgroups=most, prefetch_depth=depth, staged=chunks)
+    return fitted, Pieces(chunks, pieces > 1)
 
 
-def _alike(shape: GemmConfig, count: int) -> int:
-    """Lanes of a workgroup, at most those of a shape, of which each stages as many of the vec4s of a row."""
-    every = range(shape.subgroup_width, shape.wg + 1, shape.subgroup_width)
-    return max((lanes for lanes in every if count % lanes == 0), default=shape.wg)
+def _even_lanes(config: GemmConfig, count: int) -> int:
+    """The most lanes of a workgroup, up to those of a config, of which each stages as many of the vec4s of a row."""
+    every = range(config.subgroup_width, config.wg + 1, config.subgroup_width)
+    return max((lanes for lanes in every if count % lanes == 0), default=config.wg)
 
 
-def _fitted(shape: GemmConfig, widths: Sequence[int]) -> GemmConfig:
-    """A shape of linear_row for matrices of some widths: lanes that have all the same to do, where there are such."""
-    lanes_per_row = math.gcd(shape.lanes_per_row, *(-(-width // 32) for width in widths))
-    return replace(shape, lanes_per_row=lanes_per_row if lanes_per_row >= LEAST_SIDE else shape.lanes_per_row)
+def _fitted(config: GemmConfig, widths: Sequence[int]) -> GemmConfig:
+    """The config with as many lanes for a row of W as divide its chunks, so that all have the same work."""
+    lanes = math.gcd(config.lanes_per_row, *(-(-width // 32) for width in widths))
+    return replace(config, lanes_per_row=lanes if lanes >= LEAST_LANES else config.lanes_per_row)

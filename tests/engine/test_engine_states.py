@@ -19,7 +19,7 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.engine.step_result import StepResult
 from rwkv_gpu.errors import OutOfMemory
-from rwkv_gpu.ops.sampling import SAID
+from rwkv_gpu.ops.sampling import FROM_SLOT
 from rwkv_gpu.ops.vocabulary import PAGE
 
 VOCABULARY, CONTEXT, SLOTS, CHUNK = 50, 3 * PAGE, 3, 40
@@ -85,7 +85,10 @@ class Fake:
         read = {s.slot: self.states[s.source] if s.start else () for s in batch.segments}
         seen = {}
         for s in batch.segments:
-            ids = [self.said[id ^ SAID] if id & SAID else int(id) for id in batch.ids[s.first :][: s.count].tolist()]
+            ids = [
+                self.said[id ^ FROM_SLOT] if id & FROM_SLOT else int(id)
+                for id in batch.ids[s.first :][: s.count].tolist()
+            ]
             if self.stated is not None:
                 assert self.stated.pool.holders(s.target) == 1, "wrote a state that others hold"
                 assert len(read[s.slot]) == s.start

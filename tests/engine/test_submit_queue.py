@@ -18,7 +18,7 @@ from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.submit_queue import PORTION, SubmitQueue
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
-from rwkv_gpu.ops.sampling import DRAW, SAID
+from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT
 from tests.golden_files import golden
 
 STEPS = 10
@@ -38,7 +38,7 @@ def submitted(runner: GpuRunner, steps: range) -> list:
     """Steps of two sequences that feed what they said before."""
     pending = []
     for at in steps:
-        ids = [5, 9] if at == 0 else [SAID | 0, SAID | 1]
+        ids = [5, 9] if at == 0 else [FROM_SLOT | 0, FROM_SLOT | 1]
         batch = runner.prepare(Batch.of([(slot, at, [id]) for slot, id in enumerate(ids)]))
         rows = [draw_row(PARAMS, seed, seed) for seed in (0, 1)]
         for row in rows:
@@ -160,7 +160,7 @@ def test_steps_of_two_plans_are_submitted_in_the_order_in_which_they_came(runner
     alone = said(submitted(runner, range(4)))
     begin(runner, 7)
     pending = submitted(runner, range(2))
-    batch = runner.prepare(Batch.of([(0, 2, [SAID | 0])]))
+    batch = runner.prepare(Batch.of([(0, 2, [FROM_SLOT | 0])]))
     row = draw_row(PARAMS, 0, 0)
     row["number"] = row["tokens"] = 2
     single = runner.submit(batch, SamplingInputs(np.array([row], DRAW)))

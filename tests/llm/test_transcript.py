@@ -17,10 +17,10 @@ def tokenizer(name="tiny-rwkv7.gguf"):
 
 RWKV = tokenizer()
 TEXTS = st.text("ab the\n", max_size=12)
-SAID = st.lists(st.integers(1, 268), max_size=8)
+FROM_SLOT = st.lists(st.integers(1, 268), max_size=8)
 
 
-@given(st.lists(st.tuples(TEXTS, SAID), max_size=5))
+@given(st.lists(st.tuples(TEXTS, FROM_SLOT), max_size=5))
 def test_a_talk_that_only_grows_keeps_every_id(turns):
     told, said = "", Transcript()
     for question, answer in turns:
@@ -32,7 +32,7 @@ def test_a_talk_that_only_grows_keeps_every_id(turns):
     assert RWKV.decode_bytes(said.ids, special=True) == said.text
 
 
-@given(st.lists(SAID, min_size=1, max_size=4), TEXTS)
+@given(st.lists(FROM_SLOT, min_size=1, max_size=4), TEXTS)
 def test_history_that_is_written_anew_is_kept_as_far_as_it_agrees(answers, other):
     said = Transcript().prompt(RWKV, ["Hi"])
     for answer in answers:

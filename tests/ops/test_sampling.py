@@ -17,7 +17,7 @@ from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.sampler_state import GpuSamplerState, HostSamplerState
-from rwkv_gpu.ops.sampling import DRAW, NO_TOKEN, SAID, Drawing, Reason, sample
+from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT, NO_TOKEN, Drawing, Reason, sample
 from rwkv_gpu.ops.vocabulary import Weight
 from tests.recording import POISON
 
@@ -251,7 +251,7 @@ def test_embedding_reads_what_a_seat_said_last(device):
     draws["slot"] = [3, 0, 5, 1]
     tokens = both.check(normal(4, 6), draws)
     both.sampler_state.put(2, 4)
-    ids = np.array([SAID | 3, 1, SAID | 5, SAID | 2], np.uint32)
+    ids = np.array([FROM_SLOT | 3, 1, FROM_SLOT | 5, FROM_SLOT | 2], np.uint32)
     both.run(normal(4, 6), np.array([skipped_row()] * 4, DRAW), ids=ids)
     assert both.embedded.tolist() == [tokens[0], 1, tokens[2], 4]
     weights = {"w": np.arange(6, dtype=np.float32)[:, None]}

@@ -13,7 +13,7 @@ from ...gpu.device import Capabilities
 from ...kernels.defaults import reductions
 from ...kernels.kernel import EXACT
 from ...kernels.tuning import Tuning
-from ...ops.sampling import SAID
+from ...ops.sampling import FROM_SLOT
 from ...ops.vocabulary import LayerNorm
 from ..trials import Array, Draws, Stored, Trial
 from .common import normal
@@ -63,7 +63,7 @@ def _trial(name: str, tuning: Tuning, sampler: str, settings: dict[str, Any]) ->
 
 def _sampled_ids(name: str, tuning: Tuning) -> Iterator[Trial]:
     """Rows of an embedding: of ids that the host gives, and of those that slots sampled last, 0 at first."""
-    ids: Array = np.array([7, SAID, 3, SAID | 2], np.uint32)
+    ids: Array = np.array([7, FROM_SLOT, 3, FROM_SLOT | 2], np.uint32)
     weights = {n: Stored.of(normal(*shape, seed=i)) for i, (n, shape) in enumerate(
         {"w": (11, 256), "gain": (256,), "shift": (256,)}.items()
     )}  # fmt: skip

@@ -1,4 +1,7 @@
-"""Two kernels as one shader: the first workgroups run one, the rest the other. What both declare alike stands once."""
+"""Two kernels merged into one shader: the first workgroups run one, the others the second.
+
+A declaration that is the same in both stands once in the merged text; all others of the second get names of their own.
+"""
 
 import functools
 import itertools
@@ -27,9 +30,9 @@ class Both:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What stands at the top level of a module, whole."""
+    """One declaration at the top level of a module, with all its text."""
 
-    name: str  # none of a const_assert, or of white space
+    name: str  # empty for a const_assert, and for white space
     tokens: tuple[str, ...]
 
     def free(self) -> Iterator[tuple[str, bool]]:
@@ -46,12 +49,12 @@ class Declaration:
         return {token for token, free in self.free() if free and WORD.fullmatch(token)}
 
     def renamed(self, names: Mapping[str, str]) -> str:
-        """Its text by other names."""
+        """Its text with names replaced."""
         return "".join(names.get(token, token) if free else token for token, free in self.free())
 
 
 def lanes(linked: Linked) -> str:
-    """The lanes of a workgroup, as the text says them."""
+    """The lanes of a workgroup, as the shader declares them."""
     size = ENTRY.search(linked.source)
     assert size, f"{linked.name} has no entry"
     found = re.search(rf"^const {size[1]} = (\d+)u;", linked.source, re.MULTILINE)
@@ -60,7 +63,7 @@ def lanes(linked: Linked) -> str:
 
 @functools.lru_cache(maxsize=64)
 def merge(first: Linked, second: Linked, groups: tuple[int, int], same: tuple[tuple[int, int], ...]) -> Both:
-    """Both kernels, of so many workgroups each. `same` are bindings of the second and of the first that bind alike."""
+    """Both kernels, with so many workgroups each. `same` pairs bindings of the second and the first that are equal."""
     one, other = _declarations(first.source), _declarations(second.source)
     alike = _alike(one, other, dict(same))
     words = {token for each in (*one, *other) for token in each.tokens}
@@ -81,7 +84,7 @@ def merge(first: Linked, second: Linked, groups: tuple[int, int], same: tuple[tu
 
 
 def _declarations(source: str) -> tuple[Declaration, ...]:
-    """A text taken apart, line by line what it was but for comments; its entry is a function like any other."""
+    """The declarations of a shader without its comments. Its entry point is a function like any other here."""
     plain = BUILTIN.sub(r"\2: \3", ENTRY.sub("", ENABLE.sub("\n", COMMENT.sub("", source))))
     found: list[Declaration] = []
     tokens: list[str] = []
@@ -107,7 +110,7 @@ def _name(tokens: Sequence[str]) -> str:
 
 
 def _alike(one: Sequence[Declaration], other: Sequence[Declaration], same: Mapping[int, int]) -> set[str]:
-    """Names that mean the same in both: what they declare reads the same, and so does all that it speaks of."""
+    """Names that mean the same in both: their declarations are equal, and so are those that they use."""
     ours, theirs = ({own.name: own for own in each if own.name} for each in (one, other))
 
     def equal(name: str) -> bool:
@@ -125,7 +128,7 @@ def _alike(one: Sequence[Declaration], other: Sequence[Declaration], same: Mappi
 
 
 def _numbers(first: Linked, second: Linked, alike: set[str]) -> dict[int, int]:
-    """Of the second's bindings: the first's own where they are one, else such as are free."""
+    """The numbers of the second's bindings: the first's where both bind the same, else free ones."""
     ours = {binding.name: number for number, binding in first.bindings().items()}
     free = itertools.count(max(ours.values()) + 1)
     theirs = second.bindings().items()
@@ -133,7 +136,7 @@ def _numbers(first: Linked, second: Linked, alike: set[str]) -> dict[int, int]:
 
 
 def _second(own: Declaration, alike: set[str], names: Mapping[str, str]) -> str:
-    """A declaration of the second kernel by names of its own; of what stands in the first, the empty lines."""
+    """A declaration of the second kernel with its own names; only its empty lines, where the first declares it, too."""
     if own.name in alike:
         return "\n" * "".join(own.tokens).count("\n")
     return own.renamed({old: new for old, new in names.items() if old not in alike})

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...gpu.plan import Slice
-from ...gpu.shader import Constant, Struct
+from ...gpu.shader import Constant
 from ...gpu.weights import Shard
 from ...kernels.gemm_config import GemmConfig
 from ..gemm import (
@@ -21,68 +21,12 @@ from ..gemm import (
 from ..graph import Node
 from ..nodes import Gemm, NormPrologue, Quantise, TokenShiftPrologue
 from ..quantising import quantise_for, x_start
-from ..tracer import MATRICES
 from ..values import JoinedVectors, Operand, RowStatistics, UniformTable, Value
-from ..vocabulary import NUMBER, NUMBERS, Activation, LayerNorm
+from ..vocabulary import NUMBERS, LayerNorm
 from .context import Lowering
+from .table import Placed, Table
 
 STORES_QUANTISED = "lib/store_quantised", "lib/quantise", "lib/sum/subgroup"  # what a kernel links that writes integers
-
-
-@dataclass(frozen=True)
-class Placed:
-    """One matrix of a dispatch, and where its input, output and bias lie in what the dispatch binds."""
-
-    shard: Shard
-    k: int
-    x: int  # in floats, or of quantised rows in vec4s
-    y: int
-    stride: int
-    bias: int
-    then: Activation
-
-
-@dataclass(frozen=True)
-class Table:
-    """The matrices of a dispatch as its kernel knows them: a uniform, or, in a step of one row, a constant."""
-
-    blocks: int  # of rows of W, over all matrices
-    fields: tuple[int, ...]
-    matrices: tuple[tuple[int, ...], ...]  # MATRICES of them
-    constant: bool
-
-    @classmethod
-    def of(
-        cls, placed: Sequence[Placed], each: Sequence[int], t_blocks: int, rows: int, parts: int, constant: bool = False
-    ) -> "Table":
-        """Of products that have so many blocks each."""
-        starts = list(itertools.accumulate(each, initial=0))
-        matrices = [
-            (start, count, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes)
-            for p, count, start in zip(placed, each, starts, strict=False)
-        ]
-        none = (0,) * len(matrices[0])
-        matrices += [none] * (MATRICES - len(placed))
-        return cls(starts[-1], (len(placed), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1 or constant)
-
-    @property
-    def parts(self) -> tuple[str, str]:
-        """What links it to a kernel."""
-        return "linear/table", "linear/table/constant" if self.constant else "linear/table/uniform"
-
-    @property
-    def constants(self) -> dict[str, Constant]:
-        """What the kernel is specialised by."""
-        matrices = tuple(Struct("Matrix", (*words[:-4], Struct("vec4u", words[-4:]))) for words in self.matrices)
-        return {"table": Struct("Table", (*self.fields, matrices))} if self.constant else {}
-
-    @property
-    def operands(self) -> dict[str, UniformTable]:
-        """What the kernel binds."""
-        words = [*self.fields, 0, 0, 0]  # a matrix is 16 words, and what follows its nine starts with a vec4
-        for matrix in self.matrices:
-            words += [*matrix[:-4], 0, 0, 0, *matrix[-4:]]
-        return {} if self.constant else {"table": UniformTable(tuple(words))}
 
 
 @dataclass(frozen=True)

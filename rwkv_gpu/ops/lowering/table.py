@@ -1,0 +1,67 @@
+"""The matrices of a dispatch: where each lies in what the dispatch binds, as a table that kernels read."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...gpu.shader import Constant, Struct
+from ...gpu.weights import Shard
+from ..tracer import MATRICES
+from ..values import UniformTable
+from ..vocabulary import NUMBER, Activation
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One matrix of a dispatch, and where its input, output and bias lie in what the dispatch binds."""
+
+    shard: Shard
+    k: int
+    x: int  # in floats, or of quantised rows in vec4s
+    y: int
+    stride: int
+    bias: int
+    then: Activation
+
+
+@dataclass(frozen=True)
+class Table:
+    """The matrices of a dispatch as its kernel knows them: a uniform, or, in a step of one row, a constant."""
+
+    blocks: int  # of rows of W, over all matrices
+    fields: tuple[int, ...]
+    matrices: tuple[tuple[int, ...], ...]  # MATRICES of them
+    constant: bool
+
+    @classmethod
+    def of(
+        cls, placed: Sequence[Placed], each: Sequence[int], t_blocks: int, rows: int, parts: int, constant: bool = False
+    ) -> "Table":
+        """Of products that have so many blocks each."""
+        starts = list(itertools.accumulate(each, initial=0))
+        matrices = [
+            (start, count, p.shard.rows, p.k, p.x, p.y, p.stride, p.bias, NUMBER[p.then], *p.shard.planes)
+            for p, count, start in zip(placed, each, starts, strict=False)
+        ]
+        none = (0,) * len(matrices[0])
+        matrices += [none] * (MATRICES - len(placed))
+        return cls(starts[-1], (len(placed), starts[-1], t_blocks, rows, parts), tuple(matrices), rows == 1 or constant)
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """What links it to a kernel."""
+        return "linear/table", "linear/table/constant" if self.constant else "linear/table/uniform"
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What the kernel is specialised by."""
+        matrices = tuple(Struct("Matrix", (*words[:-4], Struct("vec4u", words[-4:]))) for words in self.matrices)
+        return {"table": Struct("Table", (*self.fields, matrices))} if self.constant else {}
+
+    @property
+    def operands(self) -> dict[str, UniformTable]:
+        """What the kernel binds."""
+        words = [*self.fields, 0, 0, 0]  # a matrix is 16 words, and what follows its nine starts with a vec4
+        for matrix in self.matrices:
+            words += [*matrix[:-4], 0, 0, 0, *matrix[-4:]]
+        return {} if self.constant else {"table": UniformTable(tuple(words))}

@@ -1,0 +1,35 @@
+"""The kinds of ops that a graph holds: those that models say, and what passes fuse into them.
+
+Fields with a default of None at the end of an op are what passes fill in.
+"""
+
+from .attention import Attend
+from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick
+from .linear import Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
+from .moe import ExpertGlu, ExpertSum, Route, SortChoices
+from .rwkv import TimeMix, TokenShift
+from .sampling import Sample
+
+__all__ = [
+    "Attend",
+    "ByRow",
+    "Copy",
+    "Embed",
+    "ExpertGlu",
+    "ExpertSum",
+    "Gemm",
+    "Kernel",
+    "Map",
+    "Norm",
+    "NormPrologue",
+    "Pick",
+    "Product",
+    "Quantise",
+    "Route",
+    "Sample",
+    "SaveState",
+    "SortChoices",
+    "TimeMix",
+    "TokenShift",
+    "TokenShiftPrologue",
+]

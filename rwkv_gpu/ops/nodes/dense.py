@@ -1,0 +1,144 @@
+"""Nodes that treat every row alike, and shaders by name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...gpu.shader import Constant
+from ..graph import Op
+from ..values import Operand, Value
+from ..vocabulary import LayerNorm, Rms, Weight
+
+
+@dataclass(frozen=True)
+class Embed(Op):
+    """y[t] = norm(W[ids[t]])"""
+
+    ids: Value
+    weight: Weight
+    y: Value
+    norm: LayerNorm | None = None
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.ids,)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+    @property
+    def label(self) -> str:
+        return self.weight.name
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        return ("layer_norm",) if self.norm else ()
+
+
+@dataclass(frozen=True)
+class Norm(Op):
+    """y = norm(x), by row"""
+
+    x: Value
+    how: Rms | LayerNorm
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+    @property
+    def label(self) -> str:
+        return self.how.weight.name
+
+
+@dataclass(frozen=True)
+class Map(Op):
+    """y = f(x), y = x + z or y = x · z, by element"""
+
+    f: str  # an activation; of two inputs: add, mul
+    inputs: tuple[Value, ...]
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return self.inputs
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+    @property
+    def label(self) -> str:
+        return self.f
+
+
+@dataclass(frozen=True)
+class ByRow(Op):
+    """y = softmax(x) or y = argmax(x), by row"""
+
+    f: str  # softmax, argmax
+    x: Value
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+    @property
+    def label(self) -> str:
+        return self.f
+
+
+@dataclass(frozen=True)
+class Copy(Op):
+    """y = x, where y lies in a stack that a kernel reads whole"""
+
+    x: Value
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+
+@dataclass(frozen=True)
+class Pick(Op):
+    """y = the rows of x whose logits are asked for"""
+
+    x: Value
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+
+@dataclass(frozen=True)
+class Kernel(Op):
+    """A shader by name, for probes of a device: no model says it"""
+
+    shader: tuple[str, ...]  # the kernel and its parts
+    constants: Mapping[str, Constant]
+    operands: Mapping[str, Operand]  # all written, as far as they are values
+    groups: int
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return tuple(operand for operand in self.operands.values() if isinstance(operand, Value))

@@ -1,0 +1,144 @@
+"""Matrix products, with all that passes fuse into them, and activation quantisation."""
+
+from dataclasses import dataclass
+
+from ...kernels.gemm_config import GemmConfig
+from ..graph import Op
+from ..values import Quantised, RowStatistics, Value
+from ..vocabulary import Activation, Cache, LayerNorm, Rms, State, Weight
+
+
+@dataclass(frozen=True)
+class NormPrologue:
+    """A product that norms the x it reads."""
+
+    how: Rms | LayerNorm
+    statistics: RowStatistics | None = None  # of x, where the product that made it emits them
+
+
+@dataclass(frozen=True)
+class TokenShiftPrologue:
+    """Products that norm x, shift it by a token and mix both rows while they read it."""
+
+    x: Value
+    norm: LayerNorm
+    mix: Weight  # [n, D]
+    state: State
+    mixes: tuple[int, ...]  # the row of `mix` of each product
+    store: Value | None = None  # where the normed x is stored, for the node that saves the state
+    statistics: RowStatistics | None = None
+
+
+@dataclass(frozen=True)
+class SaveState:
+    """A product that puts the normed row, which another one has stored, into the state of its token shift."""
+
+    normed: Value
+    state: State
+
+
+@dataclass(frozen=True)
+class Product:
+    """One matrix of a `Gemm`."""
+
+    x: Value
+    weight: Weight
+    y: Value
+    then: Activation = "none"
+    bias: Weight | None = None
+
+
+@dataclass(frozen=True)
+class Gemm(Op):
+    """y_i = then_i(W_i x_i + bias_i) + add: matrices of one format and one buffer, and x in one stack"""
+
+    products: tuple[Product, ...]
+    add: Value | None = None  # to the result of the only product
+    pairs: bool = False  # y = then(G x) · (U x), where the rows of G and U alternate in the only W
+    config: GemmConfig | None = None
+    prologue: NormPrologue | TokenShiftPrologue | None = None
+    quantised_x: Quantised | None = None  # what it reads in place of x
+    quantises: Quantised | None = None  # what it writes beside y
+    saves: SaveState | None = None
+    emits: RowStatistics | None = None  # of y
+    merges: bool = False  # with the Gemm before it, where one dispatch can hold both
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        read = list(self._x)
+        if self.add is not None:
+            read.append(self.add)
+        if self.saves:
+            read.append(self.saves.normed)
+        if self.prologue and self.prologue.statistics:
+            read.append(self.prologue.statistics.value)
+        return tuple(read)
+
+    @property
+    def _x(self) -> tuple[Value, ...]:
+        if isinstance(self.prologue, TokenShiftPrologue):
+            return (self.prologue.x,)
+        if self.quantised_x:
+            return (self.quantised_x.value,)
+        return tuple(dict.fromkeys(one.x for one in self.products))
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        written = [one.y for one in self.products]
+        if isinstance(self.prologue, TokenShiftPrologue) and self.prologue.store:
+            written.append(self.prologue.store)
+        if self.quantises:
+            written.append(self.quantises.value)
+        if self.emits:
+            written.append(self.emits.value)
+        return tuple(written)
+
+    @property
+    def states_read(self) -> tuple[State | Cache, ...]:
+        return (self.prologue.state,) if isinstance(self.prologue, TokenShiftPrologue) else ()
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        return (self.saves.state,) if self.saves else ()
+
+    @property
+    def label(self) -> str:
+        return " ".join(one.weight.name for one in self.products)
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        prologue = {NormPrologue: "norm", TokenShiftPrologue: "token_shift"}
+        found = {
+            self.config.kernel.rpartition("/")[2] if self.config else "": self.config is not None,
+            prologue.get(type(self.prologue), ""): self.prologue is not None,
+            "row_statistics_in": bool(self.prologue and self.prologue.statistics),
+            "store_normed": isinstance(self.prologue, TokenShiftPrologue) and self.prologue.store is not None,
+            "quantised_x": self.quantised_x is not None,
+            "quantise": self.quantises is not None,
+            "save_state": self.saves is not None,
+            "row_statistics": self.emits is not None,
+            "merge": self.merges,
+        }
+        return tuple(name for name, there in found.items() if there)
+
+
+@dataclass(frozen=True)
+class Quantise(Op):
+    """Rows of x as the integers that products multiply, normed where they are to be"""
+
+    x: Value
+    widths: tuple[tuple[int, int], ...]  # of each x in it: where it starts, in floats, and how wide it is
+    out: Quantised
+    norm: Rms | None = None
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.out.value,)
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        return ("norm",) if self.norm else ()

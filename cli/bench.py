@@ -13,7 +13,6 @@ from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import find
-from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.bench import bench, needed
 from rwkv_gpu.measure.report import RENDER, Place, Subject, heading, row
@@ -21,10 +20,11 @@ from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.workload import Workload, workloads
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.open_device import MatrixUnits, open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .folders import tuned_folder
-from .options import device_option, kv_option, model_arguments, numbers, synthetic_option
+from .options import device_option, kv_option, matrix_units_option, model_arguments, numbers, synthetic_option
 from .page import Page, variable
 from .tables import print_text
 
@@ -60,6 +60,7 @@ def counts(*names: str, default: str, help: str) -> Callable[..., Any]:
 @click.option("--tuned/--untuned", default=True, show_default=True, help="Use the settings that `rwkv-gpu tune` found.")
 @click.option("-o", "--output", type=click.Choice(list(RENDER)), default="md", show_default=True, help="Output format.")
 @kv_option
+@matrix_units_option
 @device_option
 def command(
     model: str | None,
@@ -75,6 +76,7 @@ def command(
     tuned: bool,
     output: str,
     kv: KVType,
+    matrix_units: MatrixUnits,
     device: str,
 ) -> None:
     """Measure how many tokens per second MODEL, a synthetic model or the built-in model reads and generates.
@@ -85,6 +87,7 @@ def command(
         raise BadInput("a chunk size and a batch size must be at least 1")
     works = workloads(prompt, tokens, depth, batch, chunk_size)
     settings: dict[str, Any] = {"kv": kv, "look_ahead": look_ahead, "layers_per_submit": layers_per_submit}
+    settings["matrix_units"] = matrix_units
     with opened(model, synthetic) as file, runner_for(file, works, device, tuned=tuned, **settings) as runner:
         gpu = runner.device if isinstance(runner, GpuRunner) else None
         roofline = measure_roofline(gpu) if gpu else None
@@ -113,7 +116,14 @@ def opened(model: str | None, synthetic: str | None) -> Iterator[GGUFFile]:
 
 @contextmanager
 def runner_for(
-    file: GGUFFile, works: list[Workload], device: str, *, tuned: bool = True, layers_per_submit: int = 0, **room: Any
+    file: GGUFFile,
+    works: list[Workload],
+    device: str,
+    *,
+    tuned: bool = True,
+    layers_per_submit: int = 0,
+    matrix_units: MatrixUnits = "auto",
+    **room: Any,
 ) -> Iterator[Runner]:
     """The model, loaded with just the memory that the workloads need."""
     slots, context, rows = needed(works)
@@ -122,7 +132,7 @@ def runner_for(
     if adapter is None:
         yield HostRunner(file, model, **room)
         return
-    with Device(adapter) as gpu:
+    with open_device(adapter, matrix_units, tuned_folder()) as gpu:
         found = find_tuned(adapter, gpu.capabilities, tuned_folder()) if tuned else None
         tuning = tuning_for(gpu, found)
         yield GpuRunner(gpu, file, model, tuning=tuning, layers_per_submit=layers_per_submit, **room)

@@ -4,8 +4,13 @@ import json
 
 import click
 
+from rwkv_gpu.errors import NoMatrixUnits
 from rwkv_gpu.gpu.adapters import Adapter, Choice, choose, list_adapters
+from rwkv_gpu.gpu.matrix_units import fragment_of
+from rwkv_gpu.kernels.tuned import wants_matrix_units
+from rwkv_gpu.ops.open_device import library_digest
 
+from .folders import tuned_folder
 from .options import device_option, json_option
 from .page import Page
 
@@ -24,11 +29,22 @@ def command(device: str, as_json: bool) -> None:
         mark = "*" if choice.adapter == adapter else " "
         click.echo(f"{mark} {adapter.index:3}  {adapter.name}")
         click.echo(f"        {adapter.backend}, {adapter.kind}, {adapter.driver or 'unknown driver'}")
+        click.echo(f"        {matrix_units_of(adapter)}")
         click.echo(
             f"        {', '.join(adapter.abilities) or 'no features'}; bindings up to {adapter.max_binding >> 20} MiB"
         )
     click.echo(f"{' ' if choice.adapter else '*'} cpu  numpy, no GPU")
     click.echo(f"\n--device {device} chooses {choice.adapter or 'cpu'}: {choice.reason}")
+
+
+def matrix_units_of(adapter: Adapter) -> str:
+    """Whether an adapter has matrix units, and whether they are used."""
+    try:
+        side = fragment_of(adapter)
+    except NoMatrixUnits as error:
+        return str(error).replace(f" on {adapter}", "")
+    used = wants_matrix_units(adapter, library_digest(), tuned_folder())
+    return f"matrix units {side}x{side}, " + ("in use" if used else "not in use: see `rwkv-gpu tune`, --matrix-units")
 
 
 def _as_data(adapters: list[Adapter], choice: Choice) -> dict[str, object]:
@@ -42,6 +58,7 @@ def _as_data(adapters: list[Adapter], choice: Choice) -> dict[str, object]:
                 "driver": a.driver,
                 "abilities": list(a.abilities),
                 "max_binding": a.max_binding,
+                "matrix_units": matrix_units_of(a),
             }
             for a in adapters
         ],

@@ -8,15 +8,15 @@ import click
 
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.adapters import Adapter, find
-from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.cases import cases, quick
 from rwkv_gpu.measure.doctor import Report, examine
+from rwkv_gpu.ops.open_device import MatrixUnits, open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .bars import lines_bar
 from .folders import tuned_folder
-from .options import device_option, json_option
+from .options import device_option, json_option, matrix_units_option
 from .page import Page
 from .screen import Screen
 
@@ -26,9 +26,18 @@ from .screen import Screen
 @click.option("--quick", "few", is_flag=True, help="Each case by one kernel, and no speeds: a fraction of the time.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every test, with its error and time.")
 @json_option
+@matrix_units_option
 @device_option
 @click.pass_context
-def command(ctx: click.Context, wanted: tuple[str, ...], few: bool, verbose: bool, device: str, as_json: bool) -> None:
+def command(
+    ctx: click.Context,
+    wanted: tuple[str, ...],
+    few: bool,
+    verbose: bool,
+    device: str,
+    matrix_units: MatrixUnits,
+    as_json: bool,
+) -> None:
     """Check every kernel, in every variant and format, against numpy: which are wrong or slow on a device?
 
     Some thousand shaders are compiled, which takes minutes, above all on a software device; --quick takes a fraction of
@@ -38,7 +47,7 @@ def command(ctx: click.Context, wanted: tuple[str, ...], few: bool, verbose: boo
     if adapter is None:
         raise BadInput("the doctor compares a GPU with the cpu device; name one by --device, see `rwkv-gpu devices`")
     screen = Screen()
-    with Device(adapter) as gpu:
+    with open_device(adapter, matrix_units, tuned_folder()) as gpu:
         tuning = tuning_for(gpu, find_tuned(adapter, gpu.capabilities, tuned_folder()))
         trials = list(cases(gpu.capabilities, tuning))
         known = dict.fromkeys(trial.op for trial in trials)

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
+from rwkv_gpu.ops.open_device import CHOICES, MatrixUnits
+
 from .model_name import BUILTIN, FileName, ModelName, looks_like_model
 from .page import Loading
 
@@ -68,6 +70,16 @@ kv_option = click.option(
 )
 
 
+matrix_units_option = click.option(
+    "--matrix-units",
+    cls=Loading,
+    type=click.Choice(CHOICES),
+    default="auto",
+    show_default=True,
+    help="Use the GPU's matrix units (experimental): auto where `rwkv-gpu tune` found them right and faster.",
+)
+
+
 def _no_effect(_: click.Context, option: click.Parameter, value: int | None) -> None:
     if value is not None:
         click.echo(f"rwkv-gpu: {option.opts[0]} has no effect: all layers run on the device", err=True)
@@ -91,12 +103,20 @@ def loading_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def collected(
-        *given: Any, device: str, chunk_size: int | Literal["auto"], context: int | None, kv: str, **more: Any
+        *given: Any,
+        device: str,
+        chunk_size: int | Literal["auto"],
+        context: int | None,
+        kv: str,
+        matrix_units: MatrixUnits,
+        **more: Any,
     ) -> Any:
-        loading = {"device": device, "chunk_size": chunk_size, "context": context, "kv": kv}
+        loading = {
+            "device": device, "chunk_size": chunk_size, "context": context, "kv": kv, "matrix_units": matrix_units,
+        }  # fmt: skip
         return function(*given, loading=loading, **more)
 
-    for option in (layers_option, kv_option, chunk_option, context_option, device_option):
+    for option in (layers_option, matrix_units_option, kv_option, chunk_option, context_option, device_option):
         collected = option(collected)
     return collected
 

@@ -16,9 +16,18 @@ from rwkv_gpu.measure.report import Place, Subject, facts
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.trace import trace
 from rwkv_gpu.measure.workload import Workload
+from rwkv_gpu.ops.open_device import MatrixUnits
 
 from .bench import opened, runner_for
-from .options import device_option, json_option, kv_option, model_arguments, numbers, synthetic_option
+from .options import (
+    device_option,
+    json_option,
+    kv_option,
+    matrix_units_option,
+    model_arguments,
+    numbers,
+    synthetic_option,
+)
 from .page import Page
 from .tables import print_text
 from .texts import write_text
@@ -51,6 +60,7 @@ from .texts import write_text
 )  # fmt: skip
 @json_option
 @kv_option
+@matrix_units_option
 @device_option
 def command(
     model: str | None,
@@ -63,6 +73,7 @@ def command(
     picture_path: Path | None,
     save: Path | None,
     kv: KVType,
+    matrix_units: MatrixUnits,
     device: str,
     as_json: bool,
 ) -> None:
@@ -71,7 +82,7 @@ def command(
     works += [Workload("tg", 1, d, b, b) for d in depth for b in batch if b]
     if not works:
         raise BadInput("nothing to profile: --prompt or --batch must be above 0")
-    with opened(model, synthetic) as file, runner_for(file, works, device, kv=kv) as runner:
+    with opened(model, synthetic) as file, runner_for(file, works, device, kv=kv, matrix_units=matrix_units) as runner:
         if not isinstance(runner, GpuRunner):
             raise BadInput(
                 "the cpu device has no dispatches to profile; name a GPU by --device, see `rwkv-gpu devices`"

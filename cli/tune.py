@@ -8,21 +8,23 @@ import click
 
 from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD
 from rwkv_gpu.engine.runner import GpuRunner
-from rwkv_gpu.errors import BadInput
+from rwkv_gpu.errors import BadInput, NoMatrixUnits
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Adapter, find
 from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.matrix_units import fragment_of
 from rwkv_gpu.gpu.shader import fingerprint
 from rwkv_gpu.kernels.gemm_config import PRECISIONS
 from rwkv_gpu.kernels.tuned import Tuned, save
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.tune import Limits, tune
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.open_device import MatrixUnits, library_digest, open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .bench import opened
 from .folders import tuned_folder
-from .options import device_option, json_option, model_arguments, synthetic_option
+from .options import device_option, json_option, matrix_units_option, model_arguments, synthetic_option
 from .page import Page
 from .tables import print_text
 from .texts import write_text
@@ -45,6 +47,7 @@ SMALL, LARGE = "rwkv7-0.1b-q4_k_m", "rwkv7-2.9b-q4_k_m"  # the models to tune wi
 @click.option("--fresh", is_flag=True, help="Start from the defaults, not from earlier results.")
 @click.option("--show", is_flag=True, help="Show the settings in use on this device, and stop.")
 @json_option
+@matrix_units_option
 @device_option
 def command(
     model: str | None,
@@ -54,6 +57,7 @@ def command(
     path: Path | None,
     fresh: bool,
     show: bool,
+    matrix_units: MatrixUnits,
     device: str,
     as_json: bool,
 ) -> None:
@@ -64,7 +68,7 @@ def command(
     adapter = find(device).adapter
     if adapter is None:
         raise BadInput("the cpu device has nothing to tune; name a GPU by --device, see `rwkv-gpu devices`")
-    with Device(adapter) as gpu:
+    with _opened(adapter, "off" if show else matrix_units) as gpu:
         tuned = None if fresh else find_tuned(adapter, gpu.capabilities, tuned_folder())
         if not show:
             if model is None and synthetic is None:
@@ -78,6 +82,25 @@ def command(
         click.echo(json.dumps(asdict(tuned) if tuned else None, indent=2, ensure_ascii=False))
     else:
         print_text(_table(tuned) if tuned else f"{adapter} is not tuned yet; `rwkv-gpu tune` takes some minutes")
+
+
+def _opened(adapter: Adapter, matrix_units: MatrixUnits) -> Device:
+    """The device, with matrix units where it has some and they are right; says what is done for them."""
+    folder = tuned_folder()
+    if matrix_units == "auto":
+        try:
+            fragment_of(adapter)
+            click.echo(
+                "matrix units: trying them in a process of its own. They are experimental, so wgpu refuses them;\n"
+                "that is lifted in memory while a device is opened. docs/matrix-units.md says more, and\n"
+                "--matrix-units off skips them.",
+                err=True,
+            )
+            return open_device(adapter, "on", folder)
+        except NoMatrixUnits as error:
+            click.echo(str(error), err=True)
+            matrix_units = "off"
+    return open_device(adapter, matrix_units, folder)
 
 
 def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before: Tuned | None) -> Tuned:
@@ -96,6 +119,7 @@ def _tuned(gpu: Device, adapter: Adapter, file: GGUFFile, limits: Limits, before
     return Tuned(
         adapter.name, adapter.backend, driver, kernels, tuple(models), found.tuning, found.chunk_size,
         found.layers_per_submit, found.look_ahead, tuple(choices.values()),
+        library_digest() if found.tuning.on_matrix_units else "",
     )  # fmt: skip
 
 

@@ -70,6 +70,10 @@ class UnsupportedDevice(DeviceError):
     """The device lacks a feature or a limit that is needed."""
 
 
+class NoMatrixUnits(DeviceError):
+    """Matrix units were asked for and cannot be had; the message says why."""
+
+
 class OutOfMemory(DeviceError):
     """The device has too little memory."""
 

@@ -15,7 +15,6 @@ PREFERENCE = {"DiscreteGPU": 0, "IntegratedGPU": 1}
 ABILITIES = {
     "shader-f16": "f16",
     "subgroup": "subgroups",
-    "cooperative-matrix": "cooperative matrix",
     "timestamp-query": "timestamps",
 }
 NO_GPU_REMEDY = "install a Vulkan driver (Debian/Ubuntu: apt install mesa-vulkan-drivers), or run with --device cpu"

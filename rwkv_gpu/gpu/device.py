@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import wgpu
 
-from ..errors import DeviceError, NoAdapter, OutOfMemory, UnsupportedDevice
+from ..errors import DeviceError, NoAdapter, NoMatrixUnits, OutOfMemory, UnsupportedDevice
 from . import native
 from .adapters import Adapter, choose, list_adapters
+from .experimental import NotLifted, lifted
+from .matrix_units import fragment_of
 from .shader import Linked, Pipeline, PipelineCache, link
 
 USAGE = wgpu.BufferUsage
@@ -29,7 +31,7 @@ FEATURES = (
     "timestamp-query-inside-passes",
     "memory-decoration-coherent",
 )
-EXPERIMENTAL = ("cooperative-matrix",)
+MATRIX_UNITS = "cooperative-matrix"  # experimental in wgpu, so only where the user agreed
 
 VARIABLE_SUBGROUPS = (0x8086,)  # vendors whose compilers choose a size for each kernel: Intel, 8 to 32 lanes
 LEAST_SUBGROUP = 8
@@ -63,7 +65,7 @@ class Capabilities:
     subgroup_size: int  # 0 without subgroups
     subgroup_width: int  # neighbouring lanes that surely share a subgroup, in any kernel; 1 without
     integer_dot: bool  # whether four products of bytes are one instruction, and not as many as they look
-    cooperative_matrix: bool
+    fragment: int  # side of the square matrices that matrix units multiply; 0 where they are not in use
     timestamps: bool
     timestamps_in_pass: bool
     coherent: bool  # whether workgroups can be made to see what others of their dispatch wrote
@@ -101,14 +103,18 @@ class Device:
     """An opened adapter.
 
     `portable` pretends to the default WebGPU limits and no features; `checked` keeps naga's bounds checks.
+    `matrix_units` opens it with matrix units, or raises `NoMatrixUnits` with the reason.
     """
 
-    def __init__(self, adapter: Adapter, *, portable: bool = False, checked: bool = False) -> None:
+    def __init__(
+        self, adapter: Adapter, *, portable: bool = False, checked: bool = False, matrix_units: bool = False
+    ) -> None:
         self.adapter = adapter
         self.portable = portable
         self.checked = checked
         self.closed = False
-        self.handle = _request(adapter, portable)
+        self._fragment = fragment_of(adapter) if matrix_units else 0
+        self.handle = _request(adapter, portable, matrix_units)
         self.queue = self.handle.queue
         self._usage: Counter[str] = Counter()
         self._mapper = native.Mapper(self.handle)
@@ -124,12 +130,14 @@ class Device:
             self.capabilities = replace(self.capabilities, subgroup_size=size, subgroup_width=subgroup_width)
 
     @classmethod
-    def open(cls, wanted: str = "auto", *, portable: bool = False, checked: bool = False) -> "Device":
+    def open(
+        cls, wanted: str = "auto", *, portable: bool = False, checked: bool = False, matrix_units: bool = False
+    ) -> "Device":
         """The device that `wanted` means; `cpu` is no GPU and so is refused here."""
         choice = choose(list_adapters(), wanted)
         if choice.adapter is None:
             raise NoAdapter(f"no GPU to open: {choice.reason}")
-        return cls(choice.adapter, portable=portable, checked=checked)
+        return cls(choice.adapter, portable=portable, checked=checked, matrix_units=matrix_units)
 
     def __enter__(self) -> "Device":
         return self
@@ -237,7 +245,7 @@ class Device:
             subgroup_size=0,
             subgroup_width=1,
             integer_dot=self.adapter.backend in INTEGER_DOT,
-            cooperative_matrix="cooperative-matrix" in features,
+            fragment=self._fragment if MATRIX_UNITS in features else 0,
             timestamps="timestamp-query" in features,
             timestamps_in_pass="timestamp-query-inside-passes" in features,
             coherent="memory-decoration-coherent" in features,
@@ -274,7 +282,7 @@ class Device:
         return written
 
 
-def _request(adapter: Adapter, portable: bool) -> Any:
+def _request(adapter: Adapter, portable: bool, matrix_units: bool) -> Any:
     """The opened device, with all that we can use of its features and limits."""
     if portable:
         lacking = [
@@ -286,13 +294,18 @@ def _request(adapter: Adapter, portable: bool) -> Any:
             raise UnsupportedDevice(f"{adapter} is below the WebGPU defaults: {', '.join(lacking)}; choose another")
         return _open(adapter, [], PORTABLE_LIMITS)
     wanted = [name for name in FEATURES if name in adapter.handle.features]
-    experimental = [name for name in EXPERIMENTAL if name in adapter.handle.features]
-    if experimental:
-        try:
-            return _open(adapter, [*wanted, *experimental], {})
-        except DeviceError:  # listed, yet refused without the driver's or wgpu's consent: do without
-            pass
-    return _open(adapter, wanted, {})
+    if not matrix_units:
+        return _open(adapter, wanted, {})
+    wanted.append(MATRIX_UNITS)
+    try:
+        return _open(adapter, wanted, {})  # a wgpu-native that lets experimental features through
+    except DeviceError:
+        pass
+    try:
+        with lifted(native.library_path()):
+            return _open(adapter, wanted, {})
+    except NotLifted as error:
+        raise NoMatrixUnits(f"wgpu-native refuses matrix units, and {error}; see docs/matrix-units.md") from None
 
 
 def _open(adapter: Adapter, features: list[str], limits: Mapping[str, int]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import wgpu
 from wgpu.backends.wgpu_native import _api as api
-from wgpu.backends.wgpu_native._ffi import ffi, lib
+from wgpu.backends.wgpu_native._ffi import ffi, lib, lib_path
 
 from ..errors import DeviceError, DeviceLost, OutOfMemory
 
@@ -20,6 +20,11 @@ from ..errors import DeviceError, DeviceLost, OutOfMemory
 logging.getLogger("wgpu").addHandler(logging.NullHandler())
 
 NULL = ffi.NULL
+
+
+def library_path() -> str:
+    """The file of the wgpu-native that is loaded: wgpu-py's own, or the one that WGPU_LIB_PATH named."""
+    return str(lib_path)
 
 
 @contextlib.contextmanager

@@ -46,5 +46,13 @@ ATTENTION_DECODE = Kernel(
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=CLOSE,
 )
+ATTENTION_MATRIX = Kernel(
+    "attention/attention_matrix",
+    "attention",
+    (PLAIN,),
+    ("attention/blocks",),
+    needs=Needs(f16=True, matrix_units=True),
+    tolerance=HALF_PAGES,
+)
 KV_WRITE = Kernel("attention/kv_write", "attention", (HEAD_NORM, ROPE, WRITE, PLAIN), HEADS, tolerance=CLOSE)
 SPLIT_REDUCE = Kernel("attention/split_reduce", "attention", (PLAIN,), ("attention/partition",), tolerance=CLOSE)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ..gpu.device import Capabilities
-from .expert_config import ExpertConfig, expert_gemm_lane, expert_gemv, expert_gemv_int
+from .expert_config import ExpertConfig, expert_gemm_lane, expert_gemm_matrix, expert_gemv, expert_gemv_int
 from .tuning import (
     FILL,
     INT8_TILE,
@@ -15,14 +15,46 @@ from .tuning import (
     Tuning,
     expert_ladder,
     gemm_lane,
+    gemm_matrix,
     gemv,
     gemv_int,
     skinny_gemm,
 )
 
+MATRIX_FILL = 264  # workgroups that gemm_matrix wants: two for each multiprocessor of an H200
+
 
 def default_tuning(can: Capabilities) -> Tuning:
     """What to start from on a device that nobody has tuned."""
+    plain = _without_matrix_units(can)
+    return on_matrix_units(plain, can) if can.fragment else plain
+
+
+def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
+    """The same with products of many rows, of many choices, and attention of prompts on matrix units."""
+    many = gemm_matrix(can.fragment, can.subgroup_size, fill=0 if can.software else MATRIX_FILL)
+    # Few columns of floats, as second halves of LoRAs have, are too few for tiles that go through 64 at a time.
+    rest = (
+        (Size(MANY, packed=True, more_than=32), many),
+        (Size(MANY, width=512, more_than=64), tuning.linear[-1][1]),
+    )
+    few = tuple(one for one in tuning.linear_sized if one[0].rows < MANY)
+    short = tuning.linear_short and (*tuning.linear_short[:-1], (MANY, many))
+    packed = tuning.linear_packed and (*tuning.linear_packed[:-1], (MANY, many))
+    experts = expert_gemm_matrix(can.fragment, can.subgroup_size)
+    return replace(
+        tuning,
+        linear=(*tuning.linear[:-1], (MANY, many)),
+        linear_short=short,
+        linear_packed=packed,
+        linear_sized=(*few, *rest),
+        experts=(*tuning.experts[:-1], (MANY, experts)),
+        experts_short=tuning.experts_short and (*tuning.experts_short[:-1], (MANY, experts)),
+        attention_on_matrix_units=True,
+    )
+
+
+def _without_matrix_units(can: Capabilities) -> Tuning:
     if not can.subgroup:
         rows = ((tb, gemv(64, lanes_per_row, 4, tb)) for tb, lanes_per_row in ((1, 16), (2, 16), (4, 8)))
         return Tuning(64, 64, "workgroup", (*rows, (MANY, TILE)))

@@ -6,6 +6,7 @@ from typing import cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
+from .gemm_config import matrix_units
 from .kernel import Kernel, Tolerance
 
 STAGED_FLOATS = 2304  # of x in the workgroup memory of expert_gemv, where lanes do not want more
@@ -25,6 +26,7 @@ class ExpertConfig:
         0  # lanes that share rows where the products of all choices of a row are summed; 0 is as many
     )
     sum_r: int = 0  # rows that they share there
+    fragment: int = 0  # side of the matrices that matrix units multiply, where expert_gemm_matrix has them do it
 
     @property
     def summing(self) -> "ExpertConfig":
@@ -72,7 +74,9 @@ class ExpertConfig:
     def constants(self) -> dict[str, Constant]:
         """What the kernel is specialised by."""
         own: dict[str, Constant] = {"LANES_PER_ROW": self.lanes_per_row, "SUBGROUP": self.subgroup_width}
-        return {"WG": self.wg, "R": self.r, "TB": self.tb, **(own if self.norms else {})}
+        if self.fragment:
+            own = matrix_units(self.fragment, self.subgroup_width)
+        return {"WG": self.wg, "R": self.r, "TB": self.tb, **(own if self.norms or self.fragment else {})}
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -126,3 +130,11 @@ def expert_gemv_int(
 def expert_gemm_lane(r: int, tb: int) -> ExpertConfig:
     """A lane for a row, on subgroups of 8."""
     return ExpertConfig("moe/expert_gemm_lane", 8, r, tb)
+
+
+def expert_gemm_matrix(fragment: int, subgroup_width: int) -> ExpertConfig:
+    """Tiles on matrix units: each of 4 subgroups has 2 x 2 fragments; x is rounded once for all."""
+    return ExpertConfig(
+        "moe/expert_gemm_matrix", wg=4 * subgroup_width, r=8 * fragment, tb=2 * fragment,
+        subgroup_width=subgroup_width, fragment=fragment,
+    )  # fmt: skip

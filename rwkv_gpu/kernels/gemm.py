@@ -6,7 +6,6 @@ from itertools import product
 
 from ..gpu.device import LEAST_SUBGROUP, Capabilities
 from .gemm_config import (
-    COOP,
     F16,
     FILL,
     INT16,
@@ -16,6 +15,8 @@ from .gemm_config import (
     GemmConfig,
     GemmKernel,
     gemm_int8,
+    gemm_matrix,
+    matrix_units,
     skinny_gemm,
 )
 from .gemv import UNWORDED, activations
@@ -263,34 +264,50 @@ GEMM_INT8 = GemmKernel(
 )
 
 
-def _coop_candidates(_can: Capabilities, rows: int, precision: str) -> Iterator[GemmConfig]:
-    if rows > 4 and precision != "float32":
-        yield COOP
+def _matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
+    return {
+        "matrix": gemm_matrix(can.fragment, can.subgroup_size),
+        "matrix_split": gemm_matrix(can.fragment, can.subgroup_size, fill=200),
+    }
 
 
-GEMM_COOP = GemmKernel(
-    name="linear/gemm_coop",
+def _matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
+    """Whatever the precision: whoever opened the device with matrix units has agreed to float16."""
+    if rows > 16:
+        for fill in MATRIX_FILLS:
+            yield gemm_matrix(can.fragment, can.subgroup_size, fill=fill)
+
+
+def _matrix_bytes(config: GemmConfig) -> int:
+    tiles = 2 * (config.r + config.tb) * (64 + 8)
+    return tiles + config.wg // config.subgroup_width * 4 * config.fragment**2 + 8
+
+
+MATRIX_FILLS = 0, 132, 264  # workgroups that gemm_matrix wants
+GEMM_MATRIX = GemmKernel(
+    name="linear/gemm_matrix",
     op="linear",
     holes=(
         FORMAT,
         WORDS.only("vec4s").maybe(),
         TABLE,
-        EPILOGUE.only("rows", "gated_pairs"),
+        EPILOGUE.only("rows", "gated_pairs", "partial_sums"),
         BIAS,
         RESIDUAL,
-        PLAIN_ROWS,
-        Hole("row statistics", ("linear/prologue/plain",)),
+        Hole("fragments of a subgroup", ("lib/matrix_units/square_4x4",)),
         PLAIN,
     ),
-    shared=(*DECODING, *PRODUCT),
-    needs=Needs(subgroup_size=32, f16=True, cooperative_matrix=True),
+    shared=(*DECODING, *PRODUCT, "lib/matrix_units/tile"),
+    needs=Needs(f16=True, matrix_units=True),
     tolerance=F16,
-    trials=lambda _: {"coop": COOP},
-    candidates=_coop_candidates,
-    constants=lambda _: {},
-    workgroup_bytes=lambda _: 27 << 10,
+    trials=_matrix_trials,
+    candidates=_matrix_candidates,
+    constants=lambda c: matrix_units(c.fragment, c.subgroup_width),
+    workgroup_bytes=_matrix_bytes,
     block=lambda c: c.r,
-    links=lambda _: (),
+    links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/square_4x4"),
+    fuses_norm=True,
+    reads_quantised=lambda _: True,
 )
 
 SPLITK_REDUCE = Kernel(
@@ -306,4 +323,7 @@ QUANTISE_ROWS = Kernel(
     (*QUANTISING, "lib/sum/subgroup"),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=INT16,
+)
+ROUND_ROWS = Kernel(
+    "linear/round_rows", "linear", (LANES, NORM, PLAIN_ROWS), needs=Needs(f16=True, matrix_units=True), tolerance=F16
 )

@@ -39,9 +39,10 @@ class GemmConfig:
     gap: int = 0  # padding between columns of such a tile, against bank conflicts
     fill: int = 0  # workgroups that tiles want: columns are split into parts (split-K) until there are as many
     max_workgroups: int = MANY  # of gemv_int and skinny_gemm, whose workgroups then go through several blocks of rows
-    activations: str = "f32"  # what the kernel quantises x to where W is packed: int16 or int8
+    activations: str = "f32"  # what x is rounded to: int16 or int8 where W is packed, or float16
     staged: int = 0  # chunks of 32 columns of x that skinny_gemm stages at a time; with none, it reads quantised rows
     copies: bool = False  # whether skinny_gemm stages rows that are quantised already
+    fragment: int = 0  # side of the matrices that matrix units multiply, where gemm_matrix has them do it
 
     @property
     def entry(self) -> "GemmKernel":
@@ -240,4 +241,25 @@ TILE = GemmConfig("linear/gemm_tile", wg=64, r=64, tb=64, lanes_per_row=8)
 WIDE_TILE = GemmConfig("linear/gemm_tile", wg=256, r=128, tb=128, lanes_per_row=16, gap=1)
 TILE_F16 = replace(TILE, tile="f16")
 INT8_TILE = gemm_int8(128, 16, 128, 64, activations="int16", fill=2 * FILL)
-COOP = GemmConfig("linear/gemm_coop", wg=128, r=64, tb=64)  # matrix units; only after `self_test`
+
+
+def gemm_matrix(fragment: int, subgroup_width: int, along_m: int = 2, along_t: int = 2, *, fill: int = 0) -> GemmConfig:
+    """Tiles on matrix units: each of along_m x along_t subgroups has 4 x 4 fragments; x is rounded once for all."""
+    return GemmConfig(
+        "linear/gemm_matrix",
+        wg=subgroup_width * along_m * along_t,
+        r=4 * fragment * along_m,
+        tb=4 * fragment * along_t,
+        subgroup_width=subgroup_width,
+        fill=fill,
+        tile="f16",
+        activations="f16",
+        fragment=fragment,
+    )
+
+
+def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:
+    """What a kernel on matrix units is specialised by: fragments as types, and the lanes that have one together."""
+    side = f"coop_mat{fragment}x{fragment}"
+    types = {"Sums": f"{side}<f32, C>", "Left": f"{side}<f16, A>", "Right": f"{side}<f16, B>"}
+    return {"S": fragment, "SUBGROUP": subgroup_width, **types}

@@ -18,7 +18,7 @@ class Needs:
     fewer_buffers: int = 0  # what is for devices with fewer than so many; 0 is for any
     f16: bool = False
     subgroup: bool = False  # subgroups of any size
-    cooperative_matrix: bool = False
+    matrix_units: bool = False
     coherent: bool = False  # workgroups see what others of their dispatch wrote
 
     def met(self, can: Capabilities) -> bool:
@@ -29,10 +29,8 @@ class Needs:
             and self.subgroup_size in (0, can.subgroup_size)
             and can.max_storage_buffers >= self.buffers
             and (not self.fewer_buffers or can.max_storage_buffers < self.fewer_buffers)
-            and all(
-                getattr(can, name) or not getattr(self, name)
-                for name in ("f16", "subgroup", "cooperative_matrix", "coherent")
-            )
+            and all(getattr(can, name) or not getattr(self, name) for name in ("f16", "subgroup", "coherent"))
+            and (can.fragment > 0 or not self.matrix_units)
         )
 
 

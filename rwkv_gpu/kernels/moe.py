@@ -9,15 +9,17 @@ from .expert_config import (
     ExpertConfig,
     ExpertKernel,
     expert_gemm_lane,
+    expert_gemm_matrix,
     expert_gemv,
     expert_gemv_int,
 )
-from .gemm_config import INT16
+from .gemm_config import F16, INT16
 from .gemv import STAGED
 from .kernel import CLOSE, SAME, Hole, Kernel, Needs, Tolerance
 from .parts import DECODING, FORMAT, LANES, NORM, PACKED_FORMAT, PLAIN, PLAIN_ROWS, RESIDUAL, ROWS, SUM, WORDS
 
 INT_WAYS = ((256, 16, 2), (512, 16, 2), (512, 16, 4), (1024, 16, 2))  # of expert_gemv_int: lanes, those of a row, rows
+TWICE_F16 = Tolerance(2 * F16.terms, 2 * F16.result, f"twice, in gate and up and in down: {F16.reason}")
 TWICE = Tolerance(2 * INT16.terms, 2 * INT16.result, f"twice, in gate and up and in down: {INT16.reason}")
 
 CHOICES = Hole("choices", ("moe/choices/each", "moe/choices/ranked", "moe/choices/sorted"))
@@ -141,6 +143,27 @@ EXPERT_GEMM_TILE = ExpertKernel(
     block=lambda c: c.r,
     links=lambda _: (),
     workgroup_bytes=lambda c: 32 * (c.r + c.tb) * 4,
+)
+
+EXPERT_GEMM_MATRIX = ExpertKernel(
+    name="moe/expert_gemm_matrix",
+    op="experts",
+    holes=(
+        FORMAT,
+        VEC4S,
+        CHOICES.only("sorted"),
+        RESULT,
+        Hole("fragments of a subgroup", ("lib/matrix_units/square_2x2",)),
+        PLAIN,
+    ),
+    shared=(*MATRICES, *TILES, "lib/matrix_units/tile"),
+    needs=Needs(f16=True, matrix_units=True),
+    tolerance=TWICE_F16,
+    trials=lambda can: {"expert_gemm_matrix": expert_gemm_matrix(can.fragment, can.subgroup_size)},
+    candidates=lambda can: iter((expert_gemm_matrix(can.fragment, can.subgroup_size),)),
+    block=lambda c: c.r,
+    links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/square_2x2"),
+    workgroup_bytes=lambda c: 2 * (c.r + c.tb) * (64 + 8) + 16 * c.fragment**2 + 8,
 )
 
 EXPERT_SUM_GEMV = Kernel(

@@ -57,6 +57,7 @@ class Tuned:
     layers_per_submit: int | None = None
     look_ahead: int | None = None
     choices: tuple[Choice, ...] = ()
+    library: str = ""  # the wgpu-native with which matrix units were found right and faster, where they are used
 
     def text(self) -> str:
         """As a file holds it."""
@@ -106,6 +107,16 @@ def find(adapter: Adapter, can: Capabilities, folder: Path | None) -> Tuned | No
     return None
 
 
+def wants_matrix_units(adapter: Adapter, library: str, folder: Path | None) -> bool:
+    """Whether the user has tuned this adapter, with this library, and matrix units came out faster."""
+    if folder is None:
+        return False
+    try:
+        return parse((folder / file_name(adapter)).read_text(encoding="utf-8")).library == library
+    except (ValueError, KeyError, TypeError, OSError):
+        return False
+
+
 def save(tuned: Tuned, adapter: Adapter, folder: Path) -> Path:
     """Writes a user's own file whole, or leaves what there was."""
     path = folder / file_name(adapter)
@@ -125,7 +136,8 @@ def runs(tuning: Tuning, can: Capabilities) -> bool:
     lanes = [tuning.row_lanes, tuning.map_lanes, tuning.attention_lanes, tuning.decode_lanes]
     reduces = {"one_subgroup": tuning.row_lanes == can.subgroup_size, "subgroup": can.subgroup}.get(tuning.reduce, True)
     fits = all(1 <= count <= can.max_invocations for count in lanes)
-    return reduces and fits and all(config.kernel in KERNELS and config.runs_on(can) for config in configs)
+    units = can.fragment > 0 or not tuning.attention_on_matrix_units
+    return reduces and fits and units and all(config.kernel in KERNELS and config.runs_on(can) for config in configs)
 
 
 def shown(value: Any) -> str:

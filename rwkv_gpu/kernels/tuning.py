@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 from .expert_config import EXPERT_TILE, ExpertConfig, expert_gemv
 from .gemm_config import BYTES as BYTES
-from .gemm_config import COOP as COOP
 from .gemm_config import FILL as FILL
 from .gemm_config import INT8_TILE as INT8_TILE
 from .gemm_config import MANY as MANY
@@ -14,6 +13,7 @@ from .gemm_config import WIDE_TILE as WIDE_TILE
 from .gemm_config import GemmConfig as GemmConfig
 from .gemm_config import gemm_int8 as gemm_int8
 from .gemm_config import gemm_lane as gemm_lane
+from .gemm_config import gemm_matrix as gemm_matrix
 from .gemm_config import gemv as gemv
 from .gemm_config import gemv_int as gemv_int
 from .gemm_config import skinny_gemm as skinny_gemm
@@ -39,6 +39,7 @@ class Size:
     width: int = MANY
     packed: bool = False  # whether only of formats of small integers
     run: int = 0  # that so many weights at least share a scale
+    more_than: int = 0  # rows of x
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Tuning:
     experts_short: tuple[
         tuple[float, ExpertConfig], ...
     ] = ()  # as linear_short; of equal tb, so that one sort serves all
+    attention_on_matrix_units: bool = False  # of prompts, over keys and values in float16
     attention_lanes: int = 64  # of a workgroup that attends
     attention_run: int = 256  # positions that it sees at least, in decode
     attention_groups: int = 4096  # workgroups that decode is cut into at most, for so many keep any device busy
@@ -78,6 +80,14 @@ class Tuning:
     linear_sized: tuple[tuple[Size, GemmConfig], ...] = ()
     linear_packed: tuple[tuple[int, GemmConfig], ...] = ()  # else for formats of small integers, as far as it goes
 
+    @property
+    def on_matrix_units(self) -> bool:
+        """Whether anything is computed on matrix units."""
+        ladders = (self.linear, self.linear_short, self.linear_packed, self.linear_sized)
+        products = any(config.fragment for ladder in ladders for _, config in ladder)
+        experts = any(config.fragment for ladder in (self.experts, self.experts_short) for _, config in ladder)
+        return products or experts or self.attention_on_matrix_units
+
     def gemm_config(
         self,
         rows: int,
@@ -94,7 +104,7 @@ class Tuning:
         for size, shape in self.linear_sized:
             format_fits = packed >= size.packed and run >= size.run
             able = rounded or not shape.copies or width > 32 * shape.staged
-            if rows <= size.rows and out <= size.out and width <= size.width and format_fits and able:
+            if size.more_than < rows <= size.rows and out <= size.out and width <= size.width and format_fits and able:
                 return shape
         for bound, shape in self.linear_packed if packed else ():
             if rows <= bound:

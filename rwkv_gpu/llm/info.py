@@ -18,4 +18,5 @@ class Info:
     chunk_size: int
     sequences: int  # that run at a time
     device: str
+    matrix_units: bool  # whether the device uses them
     fingerprint: str  # tells models apart

@@ -19,10 +19,10 @@ from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..gguf.formats import SIZES
 from ..gpu.adapters import find
-from ..gpu.device import Device
 from ..gpu.loader import Progress
 from ..kernels.tuned import find as find_tuned
 from ..models.registry import load_model
+from ..ops.open_device import CHOICES, MatrixUnits, open_device
 from ..ops.self_test import tuning_for
 from ..text.tokenizer import load_tokenizer
 from . import hub, validate
@@ -73,6 +73,7 @@ def load(
     checked: bool = False,
     tuned: str | os.PathLike[str] | None = None,
     digests: str | os.PathLike[str] | None = None,
+    matrix_units: MatrixUnits = "auto",
     file: str | None = None,
     **others: Any,
 ) -> LLM:
@@ -93,6 +94,8 @@ def load(
     ahead, and with a chunk size of auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
     `digests` is the folder where digests of model files are kept: saved chats compare them, and a large file is then
     read for it once.
+    `matrix_units` is auto, on or off: auto uses them where `rwkv-gpu tune` found them right and faster on this device,
+    and kept that in `tuned`; on wherever they are right. They are experimental in wgpu: see docs/matrix-units.md.
     `portable` asks of the device no more than every one has, `checked` has the driver check each index; both are slow.
     """
     if others:
@@ -108,6 +111,8 @@ def load(
     digest_folder = None if digests is None else validate.path("digests", digests)
     if isinstance(device, bool) or not isinstance(device, str | int) or device == "":
         raise BadInput(f"device is {device!r}; it must be auto, cpu, an index or a part of a name")
+    if matrix_units not in CHOICES:
+        raise BadInput(f"matrix_units is {matrix_units!r}; it must be auto, on or off")
     with GGUFFile.open(file_path) as gguf:
         model = load_model(gguf)
         tokenizer = load_tokenizer(gguf.metadata)
@@ -123,7 +128,7 @@ def load(
             if progress is not None:
                 progress(gguf.nbytes, gguf.nbytes)
         else:
-            opened = Device(choice.adapter, portable=portable, checked=checked)
+            opened = open_device(choice.adapter, matrix_units, folder, portable=portable, checked=checked)
             try:
                 options |= with_context(opened, gguf, model, **options)
                 options["chunk_size"] = chunk or DEFAULT_CHUNK
@@ -195,5 +200,6 @@ def _info(file: GGUFFile, runner: Runner, device: str, sequences: int) -> Info:
         chunk_size=runner.chunk_size,
         sequences=sequences,
         device=device,
+        matrix_units=isinstance(runner, GpuRunner) and runner.device.capabilities.fragment > 0,
         fingerprint=fingerprint(file),
     )

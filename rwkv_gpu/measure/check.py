@@ -70,7 +70,7 @@ def expert_samples(file: GGUFFile) -> Iterator[tuple[Sample, Sample, Sample]]:
 def linear_is_right(device: Device, shape: GemmConfig, samples: Iterable[Sample]) -> bool:
     """A product, and where the kernel can do it one that norms its input on the way."""
     tuning = default_tuning(device.capabilities).only(shape)
-    allowed = HALVES if shape.tile == "f16" or shape.kernel == "linear/gemm_coop" else EXACT
+    allowed = HALVES if shape.tile == "f16" else EXACT
     allowed = INTEGERS.get(shape.activations, allowed)
     rows = min(2 * shape.tb + 1, 70)
     norms = (False, True) if shape.norms else (False,)

@@ -57,6 +57,7 @@ class Place:
     driver: str
     roofline: Roofline | None
     version: str  # of this package
+    matrix_units: bool = False  # whether they are in use
 
     @classmethod
     def of(cls, device: Device | None, roofline: Roofline | None, version: str) -> "Place":
@@ -64,7 +65,7 @@ class Place:
         if device is None:
             return cls("cpu", "numpy", "", None, version)
         adapter = device.adapter
-        return cls(adapter.name, adapter.backend, adapter.driver, roofline, version)
+        return cls(adapter.name, adapter.backend, adapter.driver, roofline, version, device.capabilities.fragment > 0)
 
     def __str__(self) -> str:
         if self.roofline is None:
@@ -72,6 +73,7 @@ class Place:
         stream, fma = self.roofline.bytes_per_second / 1e9, self.roofline.flops_per_second / 1e9
         rates = f"streams {stream:,.1f} GB/s, computes {fma:,.0f} GFLOP/s"
         halves = self.roofline.half_flops_per_second
+        rates += ", matrix units in use" if self.matrix_units else ""
         rates += f" ({halves / 1e9:,.0f} in float16)" if halves else ""
         return f"{self.device} ({self.backend}, {self.driver}), {rates}"
 

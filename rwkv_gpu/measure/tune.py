@@ -75,6 +75,8 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
     if tuner.tuning.merged_rows:
         rows = tuner.tuning.merged_rows
         tuner.number("merged_rows", "rows whose products of several formats share a dispatch", (0, rows), decode)
+    if runner.device.capabilities.fragment and attends:
+        tuner.switch("attention_on_matrix_units", "prompts that attend on matrix units", prompt)
     if attends:
         far = Workload("tg", 1, limits.depth, 1, 1)
         tuner.number("attention_run", "positions of a run", (32, 64, 128, 256, 512), far)

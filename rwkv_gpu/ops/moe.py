@@ -55,8 +55,13 @@ class Matrices:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What reads them, and rows of x."""
-        return (*self.shards[0].parts, "moe/matrices", "lib/rows/scalar" if self.width % 4 else "lib/rows/vec4")
+        """What reads them."""
+        return (*self.shards[0].parts, "moe/matrices")
+
+    @property
+    def rows(self) -> str:
+        """What reads rows of x."""
+        return "lib/rows/scalar" if self.width % 4 else "lib/rows/vec4"
 
     def quantised(self, rows: int, lanes_per_row: int = 1) -> Staged:
         """So many rows of x as integers, by lanes that share them."""

@@ -13,6 +13,7 @@ from .values import Quantised, Value
 from .vocabulary import Rms
 
 CHUNK = 32  # columns that share a scale
+MATRIX_STEP = 64  # columns that matrix units go through at a time
 BUFFERS = 9  # that is bound by what writes integers beside floats
 
 
@@ -62,6 +63,8 @@ def quantise_for(op: Gemm, rows: int) -> Quantise:
     assert op.prologue is None or isinstance(norm, Rms), "a layer norm and a token shift have kernels of their own"
     x = op.products[0].x if len(op.products) == 1 else op.products[0].x.root
     widths = {x_start(op, i): one.weight.shape[1] for i, one in enumerate(op.products)}
+    if op.config.activations == "f16":
+        return Quantise(x, tuple(widths.items()), rounded_rows(widths, rows), norm if isinstance(norm, Rms) else None)
     size = BYTES[op.config.activations]
     starts, end = {}, 0
     for start, width in widths.items():
@@ -70,6 +73,15 @@ def quantise_for(op: Gemm, rows: int) -> Quantise:
     by_rows = op.config.kernel == "linear/skinny_gemm"
     out = Quantised(Value((rows, 4 * end // rows)), starts, size, by_rows)
     return Quantise(x, tuple(widths.items()), out, norm if isinstance(norm, Rms) else None)
+
+
+def rounded_rows(widths: Mapping[int, int], rows: int) -> Quantised:
+    """Where each x lies as float16, in fours: rows of whole steps of 64 columns, then an exponent for each row."""
+    starts, end = {}, 0
+    for start, width in widths.items():
+        starts[start] = end
+        end += rows * (-(-width // MATRIX_STEP) * MATRIX_STEP // 4 + 1)
+    return Quantised(Value((rows, 2 * end // rows)), starts, 0, by_rows=True)
 
 
 def x_start(op: Gemm, index: int) -> int:

@@ -7,16 +7,14 @@ import numpy as np
 
 from ..gguf.formats import FORMATS
 from ..gpu.device import Device
-from ..gpu.weights import Weights, upload_tensor, upload_weights
-from ..kernels.defaults import default_tuning
+from ..gpu.weights import Weights, upload_tensor
+from ..kernels.defaults import default_tuning, on_matrix_units
 from ..kernels.tuned import Tuned
-from ..kernels.tuning import COOP, MANY, TILE, GemmConfig, Tuning, gemv, gemv_int
+from ..kernels.tuning import MANY, GemmConfig, Tuning, gemv, gemv_int
 from .memory import Scratch
 from .recorder import Recorder
 from .vocabulary import Weight
 
-# float16 rounds a product by 1/2048 of itself; a wrong layout or a lost fragment is off by its whole.
-TOLERANCE = 5e-3
 ROUNDED = {"int8": 5e-2, "int16": 1e-3}  # what rows of x as integers may be off by
 INTEGERS = ("linear/gemv_int", "linear/skinny_gemm", "linear/gemm_int8")
 ROWS = 3  # of x, where a kernel takes several
@@ -24,21 +22,12 @@ SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # of a block: wher
 
 
 def tuning_for(device: Device, tuned: Tuned | None = None) -> Tuning:
-    """The device's constants, or those that were found for it; what a driver may get wrong only where it is right."""
-    if tuned is None:
-        tuning = _with_matrix_units(device)
-    elif _does_without(tuned.tuning) or cooperative_matrix_works(device):
-        tuning = tuned.tuning
-    else:
-        tuning = without(tuned.tuning)
+    """The device's constants, or those that were found for it; integers only where a driver gets them right."""
+    can = device.capabilities
+    tuning = tuned.tuning if tuned else default_tuning(can)
+    if can.fragment and not tuning.on_matrix_units:  # tuned without them, and now asked for
+        tuning = on_matrix_units(tuning, can)
     return tuning if integers_work(device, tuning) else without_integers(tuning)
-
-
-def _with_matrix_units(device: Device) -> Tuning:
-    tuning = default_tuning(device.capabilities)
-    if not cooperative_matrix_works(device):
-        return tuning
-    return replace(tuning, linear=(*tuning.linear[:-1], (MANY, COOP)))
 
 
 def integers_work(device: Device, tuning: Tuning) -> bool:
@@ -97,48 +86,6 @@ def _products(device: Device, weights: Weights, config: GemmConfig, x: np.ndarra
     recorder = Recorder(device, weights, len(x), Scratch(device), tuning)
     rows, weight = recorder.input("x", np.float32, x.shape), Weight("w", weights["w"].shape)
     y = recorder.glu(rows, weight, "silu") if pairs else recorder.linear(rows, weight)
-    plan = recorder.finish({"y": y})
-    plan.run(len(x), {"x": x})
-    return plan.read("y", len(x))
-
-
-def _does_without(tuning: Tuning) -> bool:
-    return all(config.kernel != COOP.kernel for _, config in (*tuning.linear, *tuning.linear_short))
-
-
-def without(tuning: Tuning) -> Tuning:
-    """The same with plain tiles in place of matrix units."""
-    ladders = (tuning.linear, tuning.linear_short)
-    linear, short = (
-        tuple((bound, TILE if config.kernel == COOP.kernel else config) for bound, config in ladder)
-        for ladder in ladders
-    )
-    return replace(tuning, linear=linear, linear_short=short)
-
-
-def cooperative_matrix_works(device: Device) -> bool:
-    """Whether the kernel on matrix units gives what the plain one does, over awkward sizes."""
-    can = device.capabilities
-    if not (can.cooperative_matrix and can.f16 and can.subgroup_size == 32 and can.max_workgroup_memory >= 32 << 10):
-        return False
-    try:
-        return all(_agree(device, *sizes) for sizes in ((16, 64, 64), (70, 130, 96)))
-    except Exception:  # noqa: BLE001 - an experimental feature may fail in any way; it is then not used
-        return False
-
-
-def _agree(device: Device, rows: int, out: int, width: int) -> bool:
-    rng = np.random.default_rng(0)
-    w = (rng.standard_normal((out, width)) / np.sqrt(width)).astype(np.float16)
-    x = rng.standard_normal((rows, width), dtype=np.float32)
-    plain, fast = (_multiply(device, config, w, x) for config in (TILE, COOP))
-    return bool(np.isfinite(fast).all() and np.abs(plain - fast).max() < TOLERANCE * np.abs(plain).max())
-
-
-def _multiply(device: Device, config: GemmConfig, w: np.ndarray, x: np.ndarray) -> np.ndarray:
-    tuning = Tuning(64, 64, "workgroup", ((MANY, config),))
-    recorder = Recorder(device, upload_weights(device, {"w": w}), len(x), Scratch(device), tuning)
-    y = recorder.linear(recorder.input("x", np.float32, x.shape), Weight("w", w.shape))
     plan = recorder.finish({"y": y})
     plan.run(len(x), {"x": x})
     return plan.read("y", len(x))

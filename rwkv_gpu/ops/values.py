@@ -66,7 +66,7 @@ class Quantised:
 
     value: Value
     starts: Mapping[int, int]  # by where each x starts in its value, in floats, where its integers do, in vec4s
-    size: int  # of an integer, in bytes
+    size: int  # of an integer, in bytes; 0 for float16 with a power of two for each row
     by_rows: bool  # in the order of rows, or of columns
 
     @property

@@ -103,7 +103,7 @@ def test_a_lost_device_says_so(adapter):
 def test_portable_mode_pretends_to_the_webgpu_defaults(adapter):
     with Device(adapter, portable=True) as device:
         can = device.capabilities
-        assert not (can.f16 or can.subgroup or can.timestamps or can.cooperative_matrix)
+        assert not (can.f16 or can.subgroup or can.timestamps or can.fragment)
         assert can.max_storage_buffers == PORTABLE_LIMITS["max-storage-buffers-per-shader-stage"] == 8
         assert can.max_workgroup_memory == 16 << 10
         assert can.max_invocations == 256

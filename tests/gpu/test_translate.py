@@ -14,15 +14,13 @@ import pytest
 
 from rwkv_gpu.engine.fit import fit
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gpu.liveness import Life
-from rwkv_gpu.gpu.shader import link
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops import build
 from rwkv_gpu.ops.dispatch import UnplacedDispatch, lifetimes
 from rwkv_gpu.ops.values import Value
-from rwkv_gpu.ops.vocabulary import NUMBERS
 from tests.golden_files import OWN
+from tests.ops.matrix_plans import WITH_MATRIX_UNITS
 from tests.recording import record, tunings
 from tests.toy import toy, toy_weights
 
@@ -85,24 +83,22 @@ def test_every_shader_that_a_gpu_would_be_given_translates(fast_device, subgroup
 
 
 @needs_naga
-def test_the_matrix_unit_kernel_is_valid(tmp_path):
-    """Few devices let it through, so that naga's word is what there is everywhere else."""
-    for fmt, out in itertools.product(("Q4_K", "Q6_K", "F16"), ("rows", "gated_pairs")):
-        [parts] = [f.parts for f in FORMATS.values() if f.name == fmt]
-        extra = ["linear/epilogue/no_bias", "linear/epilogue/no_residual"] if out == "rows" else []
-        parts = [
-            *parts,
-            f"linear/epilogue/{out}",
-            "linear/table",
-            "linear/table/uniform",
-            "lib/activation",
-            "lib/lanes/plain",
-            "lib/rows/vec4",
-            *extra,
-            "lib/step",
-        ]
-        shader = tmp_path / "coop.wgsl"
-        constants = {"WG": 128, "R": 64, "TB": 64, "PADDED": 0}
-        shader.write_text(link("linear/gemm_coop", parts, constants | NUMBERS).source)
-        done = subprocess.run([NAGA, shader, tmp_path / "coop.spv"], capture_output=True, text=True, check=False)
+def test_kernels_on_matrix_units_are_valid(fast_device, tmp_path, monkeypatch):
+    """Few devices let them through, so that naga's word is what there is everywhere else."""
+    sources: set[str] = set()
+
+    def noted(steps: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Life]:
+        sources.update(step.linked.source for step in steps if "coopLoad" in step.linked.source)
+        return lifetimes(steps, outputs)
+
+    monkeypatch.setattr(build, "lifetimes", noted)
+    monkeypatch.setattr(fast_device, "capabilities", WITH_MATRIX_UNITS)
+    for path in OWN.glob("*.gguf"):
+        with GGUFFile.open(path) as file:
+            fit(fast_device, file, load_model(file), chunk_size=512, slots=4)
+    assert sources
+    for source in sorted(sources):
+        shader = tmp_path / "matrix.wgsl"
+        shader.write_text(source)
+        done = subprocess.run([NAGA, shader, tmp_path / "matrix.spv"], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

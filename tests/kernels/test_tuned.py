@@ -12,7 +12,7 @@ from rwkv_gpu.kernels import tuned as module
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import expert_gemm_lane
 from rwkv_gpu.kernels.tuned import Choice, Tuned, file_name, find, parse, runs, save, slug
-from rwkv_gpu.kernels.tuning import COOP, MANY, TILE_F16, GemmConfig, gemm_lane, gemv, gemv_int
+from rwkv_gpu.kernels.tuning import MANY, TILE_F16, GemmConfig, gemm_lane, gemm_matrix, gemv, gemv_int
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_constants_run_only_where_the_device_has_what_they_ask_for(fast_device):
         subgroup_size=32,
         subgroup_width=32,
         f16=False,
-        cooperative_matrix=False,
+        fragment=0,
     )
     plain = replace(default_tuning(can), experts_short=())
     assert runs(plain, can)
@@ -87,7 +87,7 @@ def test_constants_run_only_where_the_device_has_what_they_ask_for(fast_device):
     )
     too_large = gemv(1 << 20, 16, 4, 1), gemv(128, 128, 4, 8)
     too_far = gemv(128, 32, 4, 1, subgroup_width=64), gemv_int(128, 16, 4, subgroup_width=64, max_workgroups=9)
-    for shape in (*too_far, gemm_lane(4, 1), TILE_F16, COOP, *too_large):
+    for shape in (*too_far, gemm_lane(4, 1), TILE_F16, gemm_matrix(16, 32), *too_large):
         assert not runs_with(shape), shape
     assert not runs(replace(plain, experts=((MANY, expert_gemm_lane(4, 1)),)), can)
     assert not runs(replace(plain, row_lanes=0), can)

@@ -73,8 +73,8 @@ DEFAULTS = {
 
 @pytest.mark.parametrize(
     "claims",
-    [{}, GPU | {"max_storage_buffers": 16}, GPU | {"max_storage_buffers": 12}, DEFAULTS],
-    ids=["this", "gpu", "gpu with few buffers", "defaults"],
+    [{}, GPU | {"max_storage_buffers": 16}, GPU | {"max_storage_buffers": 12}, GPU | {"fragment": 16}, DEFAULTS],
+    ids=["this", "gpu", "gpu with few buffers", "gpu with matrix units", "defaults"],
 )
 def test_every_registered_kernel_is_tried_with_every_part_of_every_hole(fast_device, monkeypatch, claims):
     """Recorded, and compiled by a stand-in: what is linked is what a device with such capabilities would run."""

@@ -55,7 +55,7 @@ def test_every_candidate_is_one_that_the_device_can_run(fast_device, size, more)
         subgroup=size > 0,
         subgroup_size=size,
         f16=more,
-        cooperative_matrix=more,
+        fragment=16 if more else 0,
         software=False,
     )
     plain = default_tuning(can)

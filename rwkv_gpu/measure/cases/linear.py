@@ -8,7 +8,7 @@ from typing import Any
 from ...gguf.formats import Format
 from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, reductions
-from ...kernels.gemm_config import INT8, INT16, MANY, GemmConfig, GemmKernel, gemv
+from ...kernels.gemm_config import BYTES, INT8, INT16, MANY, GemmConfig, GemmKernel, gemv
 from ...kernels.gemv import GEMV_INT, GEMV_SINGLE_PASS
 from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.parts import FORMAT
@@ -51,12 +51,12 @@ def _only(can: Capabilities, config: GemmConfig) -> Tuning:
 
 
 def _rows(config: GemmConfig) -> int:
-    return 70 if config.tb > 16 else config.tb + 1
+    return config.tb + 6 if config.tb > 16 else config.tb + 1
 
 
 def _tolerance(config: GemmConfig, fmt: Format) -> float:
     """That of the configuration; of float formats, a kernel that quantises x leaves x what it is."""
-    exact = config.activations != "f32" and "packed" not in fmt.shared
+    exact = config.activations in BYTES and "packed" not in fmt.shared
     return EXACT.result if exact else config.tolerance.result
 
 
@@ -194,7 +194,10 @@ def _quantised(can: Capabilities) -> Iterator[Trial]:
     """Rows quantised by a dispatch, in every way to reduce, and by the product that writes them."""
     configs = {name: config for name, (kernel, config) in gemm_trials(can).items() if config.reads_quantised}
     w = {"w": Stored.random(BY_NAME["Q4_K"], 256, 256), "gain": Stored.of(1 + normal(256) / 4)}
-    for (name, config), (way, tuning) in product(list(configs.items())[:1], reductions(can).items()):
+    firsts = {
+        config.fragment > 0: (name, config) for name, config in reversed(configs.items())
+    }  # integers, and float16
+    for (name, config), (way, tuning) in product(firsts.values(), reductions(can).items()):
         for norm in (True, False):
             yield Trial(
                 "linear", f"quantised{' and normed' * norm} before, {way}", name, tuning.only(config),

@@ -13,13 +13,17 @@ import numpy.typing as npt
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
-from ..attention_partition import AttentionPartition, decode_partition, prompt_partition
+from ...kernels.gemm_config import matrix_units
+from ..attention_partition import NO_WINDOW, AttentionPartition, decode_partition, prompt_partition
 from ..graph import Node
 from ..nodes import Attend
 from ..paged import rope_table
 from ..values import CachedTensor, JoinedVectors, Operand, Value
 from ..vocabulary import PAGE, Rope
 from .context import Lowering
+
+QUERY_TILES = 4  # subgroups of a workgroup on matrix units
+MOST_FRAGMENTS = 8  # of a head there
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,47 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
         fixed_bytes=0,
         row_bytes=_position_bytes(to, partition),
     )
+    if _on_matrix_units(to, op):
+        _attend_on_matrix_units(to, node, op, partition, {**pages, "q": q})
+        return
     kernel = _own_keys(to, partition, "attention/queries/rotated")
     more: dict[str, Operand] = {"q": q, "segments": to.segments}
     _attend(to, node, op, partition, kernel.extended(("attention/eight",), {}, more | pages))
+
+
+def _on_matrix_units(to: Lowering, op: Attend) -> bool:
+    """Whether a prompt attends by fragments: of keys and values in float16, and heads of up to 8 fragments."""
+    side, size = to.can.fragment, op.cache.size
+    wanted = to.tuning.attention_on_matrix_units and to.memory.caches.kind == "f16"
+    return wanted and size % side == 0 and size <= MOST_FRAGMENTS * side
+
+
+def _attend_on_matrix_units(
+    to: Lowering, node: Node, op: Attend, partition: AttentionPartition, operands: Mapping[str, Operand]
+) -> None:
+    """The rows over their pages, by workgroups of four query tiles: of as many heads of a KV head as divide them."""
+    side, lanes = to.can.fragment, to.can.subgroup_size
+    sharing = partition.heads // partition.kv_heads
+    shared = max(count for count in (1, 2, QUERY_TILES) if sharing % count == 0)
+    rows = side * QUERY_TILES // shared
+    few = min(to.shape.max_segments, node.rows)
+    blocks = (node.rows - few) // rows + few
+    own: dict[str, Constant] = {
+        "SHARED": shared, "ROWS": rows, "WG": QUERY_TILES * lanes, "MAX_PAGES": to.memory.caches.max_pages,
+        "WINDOW": partition.window or NO_WINDOW,
+    }  # fmt: skip
+    to.emit(
+        node,
+        op.cache.name,
+        ("attention/attention_matrix", "attention/blocks", "lib/lanes/plain"),
+        {**partition.sizes, **own, **matrix_units(side, lanes)},
+        {**operands, "y": op.y, "segments": to.segments, "pages": to.page_tables},
+        groups=blocks * partition.heads // shared,
+        fixed_bytes=0,
+        context_cost=ContextCost(
+            0, _position_bytes(to, partition), 4 * partition.heads * partition.size, partition.window
+        ),
+    )
 
 
 def _own_keys(to: Lowering, partition: AttentionPartition, queries: str) -> AttentionKernel:

@@ -62,6 +62,9 @@ def gemm(to: Lowering, node: Node, op: Gemm) -> None:
 
 def quantise(to: Lowering, node: Node, op: Quantise) -> None:
     """Rows of x as integers, by a workgroup for each row of each x."""
+    if not op.out.size:
+        round_rows(to, node, op, node.rows)
+        return
     words = [word for start, width in op.widths for word in (start, width, op.out.starts[start], 0)]
     constants: dict[str, Constant] = {"WG": to.tuning.row_lanes, "XS": len(op.widths)}
     operands: dict[str, Operand] = {"x": op.x, "quantised": op.out.value, "table": UniformTable(tuple(words))}
@@ -77,6 +80,25 @@ def quantise(to: Lowering, node: Node, op: Quantise) -> None:
         operands,
         groups=len(op.widths) * node.rows,
     )
+
+
+def round_rows(to: Lowering, node: Node, op: Quantise, rows: int) -> None:
+    """So many rows of x as float16, by a workgroup for each."""
+    words = [word for start, width in op.widths for word in (start, width, op.out.starts[start], 0)]
+    constants: dict[str, Constant] = {
+        "WG": to.tuning.row_lanes, "XS": len(op.widths), "ROUNDED_ROWS": rows, "ROWS_EACH": rows // node.rows,
+    }  # fmt: skip
+    operands: dict[str, Operand] = {"x": op.x, "rounded": op.out.value, "table": UniformTable(tuple(words))}
+    if op.norm is not None:
+        operands["gain"] = to.vector(op.norm.weight)
+        constants["EPS"] = float(op.norm.eps)
+    whole_fours = all(width % 4 == 0 for _, width in op.widths)
+    parts = (
+        f"lib/lanes/{to.tuning.reduce}",
+        "lib/rows/vec4" if whole_fours else "lib/rows/scalar",
+        "linear/prologue/rms_norm" if op.norm else "linear/prologue/no_norm",
+    )
+    to.emit(node, "", ("linear/round_rows", *parts), constants, operands, groups=len(op.widths) * rows)
 
 
 def _bound(to: Lowering, op: Gemm) -> list[Bound]:
@@ -194,6 +216,8 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     if staged:
         linked += staged.parts
         constants |= staged.constants
+    if config.fragment:
+        constants["W_EXPONENT"] = w_exponent(shards[0])
     if config.kernel == "linear/gemv_single_pass":
         constants["WIDTH"] = bound.widths[0]
     operands = dict(bound.operands)
@@ -219,6 +243,14 @@ def _parameter_bytes(shards: Sequence[Shard], operands: Mapping[str, Operand]) -
     """Of matrices and vectors; what is bound of W may hold other matrices in between."""
     vectors = (o for at, o in operands.items() if isinstance(o, Slice) and at not in ("w", "shift_state"))
     return sum(shard.slice.nbytes for shard in shards) + sum(vector.nbytes for vector in vectors)
+
+
+def w_exponent(shard: Shard) -> int:
+    """The power of two by which weights are multiplied before they are rounded to float16, where that gains precision.
+
+    Scales of packed formats are small: 2^4 keeps weights from 4e-6 to 4,000 at full precision. Floats stay as they are.
+    """
+    return 4 if shard.packed else 0
 
 
 def _format(to: Lowering, shard: Shard, kernel: str, w: Operand) -> tuple[Sequence[str], dict[str, Operand]]:

@@ -6,10 +6,12 @@ from typing import TypeVar
 from ...gpu.shader import Constant
 from ..graph import Node
 from ..moe import Matrices, expert_config, glu_config, matrices_of, sorting, sums_at_once, tile_of
-from ..nodes import ExpertGlu, ExpertSum, Route, SortChoices
+from ..nodes import ExpertGlu, ExpertSum, Quantise, Route, SortChoices
+from ..quantising import rounded_rows
 from ..values import Operand, Value
 from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, Activation, Rms
 from .context import Lowering
+from .linear import round_rows, w_exponent
 
 SORT_LANES = 256  # of the one workgroup that sorts
 MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other
@@ -41,14 +43,18 @@ def expert_glu(to: Lowering, node: Node, op: ExpertGlu) -> None:
     used = op.routing.experts.shape[1]
     _, both = glu_config(op, node.rows, to.target)
     if both is not None:
-        _by_choice(to, node, op, both, {"x": op.x, "y": op.y}, "glu", used, op.then, op.norm)
+        x = _rows_of(to, node, both, op.x, used, node.rows)
+        _by_choice(to, node, op, both, {"x": x, "y": op.y}, "glu", used, op.then, op.norm)
         return
     gate = Value(op.y.shape)
-    for matrices in matrices_of(op.gate, to.target):
-        _by_choice(to, node, op, matrices, {"x": op.x, "y": gate}, "plain", used)
+    gates, ups = matrices_of(op.gate, to.target), matrices_of(op.up, to.target)
+    x = _rows_of(to, node, gates[0], op.x, used, node.rows)
+    for matrices in gates:
+        _by_choice(to, node, op, matrices, {"x": x, "y": gate}, "plain", used)
         op = replace(op, route=None)
-    for matrices in matrices_of(op.up, to.target):
-        _by_choice(to, node, op, matrices, {"x": op.x, "y": op.y, "gate": gate}, "gated", used, op.then)
+    x = x if _on_matrix_units(to, node, gates[0], used) else _rows_of(to, node, ups[0], op.x, used, node.rows)
+    for matrices in ups:
+        _by_choice(to, node, op, matrices, {"x": x, "y": op.y, "gate": gate}, "gated", used, op.then)
 
 
 def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
@@ -57,8 +63,10 @@ def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
         return
     op = _sorted(to, node, op)
     products = Value((node.rows, op.h.shape[1], op.down.shape[1]))
-    for matrices in matrices_of(op.down, to.target):
-        _by_choice(to, node, op, matrices, {"x": op.h, "y": products}, "plain", 1)
+    downs, used = matrices_of(op.down, to.target), op.h.shape[1]
+    h = _rows_of(to, node, downs[0], op.h, used, node.rows * used)
+    for matrices in downs:
+        _by_choice(to, node, op, matrices, {"x": h, "y": products}, "plain", 1)
     lanes = to.tuning.map_lanes
     to.emit(
         node,
@@ -68,6 +76,20 @@ def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
         {**_added(op), "x": products, "shares": op.routing.shares, "y": op.y},
         groups=-(-node.rows * op.down.shape[1] // lanes),
     )
+
+
+def _on_matrix_units(to: Lowering, node: Node, matrices: Matrices, used: int) -> bool:
+    return expert_config(matrices, node.rows * used, to.target).fragment > 0
+
+
+def _rows_of(to: Lowering, node: Node, matrices: Matrices, x: Value, used: int, rows: int) -> Value:
+    """So many rows of x as the kernel reads them: as they are, or as float16."""
+    if not _on_matrix_units(to, node, matrices, used):
+        return x
+    widths = {0: matrices.width}
+    found = rounded_rows(widths, rows)
+    round_rows(to, node, Quantise(x, tuple(widths.items()), found), rows)
+    return found.value
 
 
 def _by_choice(
@@ -86,8 +108,11 @@ def _by_choice(
     choices = node.rows * used
     config = expert_config(matrices, choices, to.target)
     constants = matrices.constants | NUMBERS | config.constants
+    if config.fragment:
+        constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "ROUNDED_ROWS": choices // input_uses}
     constants |= {"USED": used, "INPUT_USES": input_uses, "THEN": NUMBER[then]}
-    parts = [*matrices.parts, "moe/tiles", f"moe/result/{result}", "lib/activation", *config.parts]
+    rows = () if config.fragment else (matrices.rows,)
+    parts = [*matrices.parts, *rows, "moe/tiles", f"moe/result/{result}", "lib/activation", *config.parts]
     if norm is not None:
         operands |= {"gain": to.vector(norm.weight)}
         constants["EPS"] = float(norm.eps)
@@ -134,7 +159,7 @@ def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:
     to.emit(
         node,
         matrices.name,
-        (*kernel, "moe/chosen", *matrices.parts, _residual(op), *config.parts, *staging),
+        (*kernel, "moe/chosen", *matrices.parts, matrices.rows, _residual(op), *config.parts, *staging),
         constants | staged,
         {
             **_added(op),

@@ -1,0 +1,27 @@
+"""Whether an adapter has matrix units that our kernels can use, and how large the matrices are that they multiply."""
+
+from ..errors import NoMatrixUnits
+from .adapters import Adapter
+from .vulkan import MatrixShape, matrix_shapes
+
+SIDES = 16, 8  # of the square fragments that WGSL can write, the better first
+REASONS = {
+    "Metal": "wgpu-native 29 compiles matrix kernels for Metal wrongly; wgpu 30 is needed",
+    "D3D12": "wgpu has no matrix units on DirectX 12",
+    "OpenGL": "OpenGL has no matrix units",
+}
+
+
+def fragment_of(adapter: Adapter) -> int:
+    """The side of a fragment of float16 with sums in float32; raises `NoMatrixUnits` where there is none."""
+    if adapter.backend != "Vulkan":
+        raise NoMatrixUnits(f"no matrix units on {adapter}: {REASONS.get(adapter.backend, 'its backend has none')}")
+    if "cooperative-matrix" not in adapter.handle.features or "shader-f16" not in adapter.handle.features:
+        raise NoMatrixUnits(f"no matrix units on {adapter}: its driver lists none")
+    info = adapter.handle.info
+    shapes = matrix_shapes(info["vendor_id"], info["device_id"])
+    for side in SIDES:
+        if MatrixShape(side, side, side, "f16", "f16", "f32", "f32") in shapes:
+            return side
+    others = ", ".join(sorted({f"{s.m}x{s.n}x{s.k} {s.a} into {s.c}" for s in shapes})) or "none"
+    raise NoMatrixUnits(f"no matrix units on {adapter} that WGSL can use: the driver offers {others}")

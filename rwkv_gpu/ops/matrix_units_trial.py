@@ -1,0 +1,165 @@
+"""Whether a driver's matrix units give right answers: tried in a process of its own, as a wrong driver may crash.
+
+    python -m rwkv_gpu.ops.matrix_units_trial INDEX      the index of an adapter, as `rwkv-gpu devices` lists them
+
+It ends with 0 where all answers are right, else with 1 and a line that says what was wrong. Sizes go beyond one tile in
+every direction, rows differ by twelve orders of magnitude, and everything is computed several times: staging through
+workgroup memory is formally a race in naga 29, which marks no pointer of cooperative matrices as NonPrivate.
+"""
+
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..gguf.formats import FORMATS, Format
+from ..gguf.planes import dequantise_rows
+from ..gpu.adapters import list_adapters
+from ..gpu.device import Device
+from ..gpu.plan import Slice
+from ..gpu.weights import Weights, upload_tensor, upload_weights
+from ..kernels.defaults import default_tuning
+from ..kernels.tuning import gemm_matrix
+from .batch import Batch
+from .memory import Caches, Scratch
+from .recorder import Recorder
+from .reference import Reference
+from .vocabulary import PAGE, Attention, Cache, Rope, Weight
+
+Array = npt.NDArray[np.float32]
+REPEATS = 3
+# Of the largest result. Factors are rounded by 1/2048; a wrong layout or a lost fragment is off by its whole.
+TOLERANCE = 4e-3
+
+BLOCK_SCALES = {"Q4_K": (0, 2), "Q6_K": (208,), "Q8_0": (0,)}  # where the scales of a block lie
+SIZES = ((150, 200, 512), (70, 90, 256))  # rows of x, rows and columns of W
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What a device computed wrongly, and how far it was off."""
+
+    what: str
+    off: float
+
+    def __str__(self) -> str:
+        return f"{self.what} {'is not a number' if np.isnan(self.off) else f'is off by {self.off:.0%}'}"
+
+
+def wrong_answers(device: Device) -> Iterator[Wrong]:
+    """All that a device with matrix units computes wrongly."""
+    for what, computed, expected in itertools.chain(_products(device), _experts(device), _attention(device)):
+        scale = np.abs(expected).max(axis=-1, keepdims=True)
+        off = float((np.abs(computed - expected) / scale).max())
+        if not off < TOLERANCE:
+            yield Wrong(what, off)
+
+
+def _products(device: Device) -> Iterator[tuple[str, Array, Array]]:
+    """Whole products and some that are cut along their columns."""
+    can, rng = device.capabilities, np.random.default_rng(0)
+    formats = {fmt.name: fmt for fmt in FORMATS.values()}
+    for name in ("F16", *BLOCK_SCALES):
+        for count, out, width in SIZES:
+            raw = _random_blocks(formats[name], out, width, rng)
+            w = dequantise_rows(formats[name], raw)
+            x = rng.standard_normal((count, width), np.float32) * 10.0 ** rng.integers(-6, 6, (count, 1))
+            weights = Weights(device)
+            weights.add("w", upload_tensor(device, formats[name], raw, (out, width)))
+            for fill in (0, 40):
+                tuning = default_tuning(can).only(gemm_matrix(can.fragment, can.subgroup_size, fill=fill))
+                recorder = Recorder(device, weights, count, Scratch(device), tuning)
+                y = recorder.linear(recorder.input("x", np.float32, x.shape), Weight("w", w.shape))
+                plan = recorder.finish({"y": y})
+                for _ in range(REPEATS):
+                    plan.run(count, {"x": x})
+                    yield f"a product of {name}", plan.read("y", count), x @ w.T
+
+
+def _random_blocks(fmt: Format, out: int, width: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+    raw: npt.NDArray[np.uint8]
+    if fmt.name == "F16":
+        raw = (rng.standard_normal((out, width)) / 8).astype(np.float16).view(np.uint8)
+        return raw
+    raw = rng.integers(0, 256, (out, fmt.row_bytes(width)), np.uint8)
+    blocks = raw.reshape(-1, fmt.nbytes)
+    for at in BLOCK_SCALES[fmt.name]:
+        blocks[:, at : at + 2] = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
+    return raw
+
+
+def _experts(device: Device) -> Iterator[tuple[str, Array, Array]]:
+    rng = np.random.default_rng(1)
+    experts, inner, width, used, count = 4, 64, 128, 2, 90
+
+    def normal(*shape: int) -> npt.NDArray[np.float16]:
+        found: npt.NDArray[np.float16] = (rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float16)
+        return found
+
+    arrays: dict[str, npt.NDArray[np.float16] | Array] = {
+        "router": normal(experts, width).astype(np.float32),
+        "gate": normal(experts, inner, width),
+        "up": normal(experts, inner, width),
+        "down": normal(experts, width, inner),
+    }
+    weights = {name: Weight(name, array.shape) for name, array in arrays.items()}
+    x = rng.standard_normal((count, width), np.float32)
+
+    def mixture(g: Recorder | Reference, x: object) -> object:
+        routing = g.route(x, weights["router"], used, normalise=True)  # type: ignore[arg-type]
+        h = g.expert_glu(x, weights["gate"], weights["up"], routing, "silu")  # type: ignore[arg-type]
+        return g.expert_sum(h, weights["down"], routing)  # type: ignore[arg-type]
+
+    recorder = Recorder(
+        device, upload_weights(device, arrays), count, Scratch(device), default_tuning(device.capabilities)
+    )
+    plan = recorder.finish({"y": mixture(recorder, recorder.input("x", np.float32, x.shape))})  # type: ignore[dict-item]
+    expected = mixture(Reference({name: array.astype(np.float32) for name, array in arrays.items()}), x)
+    for _ in range(REPEATS):
+        plan.run(count, {"x": x})
+        yield "a mixture of experts", plan.read("y", count), np.asarray(expected)
+
+
+def _attention(device: Device) -> Iterator[tuple[str, Array, Array]]:
+    """Two prompts over several pages, one of which goes on."""
+    heads, kv_heads, size, pages = 8, 2, 64, 4
+    rng = np.random.default_rng(2)
+    cache, how = Cache("kv", kv_heads, size), Attention(heads, Rope("neox", size, 1e4), size**-0.5)
+    shape = 2 * pages, PAGE, kv_heads, size
+    stored = np.zeros(shape, np.float16), np.zeros(shape, np.float16)
+    buffers = [device.upload(one, "kv") for one in stored]
+    keys, values = (Slice(buffer, 0, buffer.nbytes) for buffer in buffers)
+    caches = Caches({"kv": (keys, values)}, "f16", pages)
+    tables = {slot: list(range(slot * pages, (slot + 1) * pages)) for slot in range(2)}
+    scratch = Scratch(device)
+    for steps in ([(0, 0, 130), (1, 0, 40)], [(1, 40, 75), (0, 130, 50)]):
+        batch = Batch.of([(slot, start, [0] * count) for slot, start, count in steps]).placed(tables)
+        widths = {"q": heads, "k": kv_heads, "v": kv_heads}
+        x = {name: rng.standard_normal((batch.rows, n * size), np.float32) for name, n in widths.items()}
+        recorder = Recorder(
+            device, Weights(device), batch.rows, scratch, default_tuning(device.capabilities),
+            max_segments=2, caches=caches, single=False,
+        )  # fmt: skip
+        given = [recorder.input(name, np.float32, array.shape) for name, array in x.items()]
+        plan = recorder.finish({"y": recorder.attention(given[0], given[1], given[2], cache, how)})
+        reference = Reference({}, {}, batch, {"kv": stored})
+        expected = reference.attention(x["q"], x["k"], x["v"], cache, how)
+        for _ in range(REPEATS):
+            plan.run(batch.rows, x | batch.arrays(), len(batch.segments))
+            yield "attention", plan.read("y", batch.rows), np.asarray(expected)
+
+
+def main(index: str) -> int:
+    """The exit status of the trial."""
+    with Device(list_adapters()[int(index)], matrix_units=True) as device:
+        found = next(wrong_answers(device), None)
+    if found is not None:
+        print(found)
+    return int(found is not None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

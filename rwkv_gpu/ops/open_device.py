@@ -1,0 +1,106 @@
+"""Opens an adapter, with matrix units where the user wants them and this driver was seen to get them right."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from ..errors import NoMatrixUnits
+from ..gpu import native
+from ..gpu.adapters import Adapter
+from ..gpu.device import Device
+from ..gpu.matrix_units import fragment_of
+from ..kernels.tuned import file_name, wants_matrix_units
+
+MatrixUnits = Literal["auto", "on", "off"]
+CHOICES: tuple[MatrixUnits, ...] = ("auto", "on", "off")
+TRIAL_SECONDS = 300.0
+RIGHT = "right"
+
+
+def open_device(
+    adapter: Adapter,
+    matrix_units: MatrixUnits = "auto",
+    folder: Path | None = None,
+    *,
+    portable: bool = False,
+    checked: bool = False,
+) -> Device:
+    """The device. `folder` is where `rwkv-gpu tune` keeps what it finds, and where verdicts on drivers are kept.
+
+    auto uses matrix units where `rwkv-gpu tune` found them right and faster with this adapter, driver and library; on
+    uses them wherever they are right, and raises `NoMatrixUnits` where they cannot be had; off never does.
+    """
+    tuned = matrix_units == "auto" and not portable and wants_matrix_units(adapter, library_digest(), folder)
+    if matrix_units == "on" or tuned:
+        try:
+            require_matrix_units(adapter, folder)
+            return Device(adapter, portable=portable, checked=checked, matrix_units=True)
+        except NoMatrixUnits:
+            if matrix_units == "on":
+                raise
+    return Device(adapter, portable=portable, checked=checked)
+
+
+def require_matrix_units(adapter: Adapter, folder: Path | None) -> None:
+    """Raises `NoMatrixUnits` where an adapter has none, or its driver computes wrongly with them.
+
+    A driver is tried once, in a process of its own; the verdict is kept by adapter, driver, library and kernels.
+    """
+    fragment_of(adapter)
+    verdict = _kept(adapter, folder) or _tried(adapter)
+    _keep(adapter, folder, verdict)
+    if verdict != RIGHT:
+        raise NoMatrixUnits(f"matrix units stay off on {adapter}: {verdict}")
+
+
+def library_digest() -> str:
+    """Of the wgpu-native that is loaded."""
+    return hashlib.sha256(Path(native.library_path()).read_bytes()).hexdigest()[:16]
+
+
+def _tried(adapter: Adapter) -> str:
+    command = [sys.executable, "-m", "rwkv_gpu.ops.matrix_units_trial", str(adapter.index)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TRIAL_SECONDS, check=False, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return f"trying them took more than {TRIAL_SECONDS:.0f} s"
+    if done.returncode == 0:
+        return RIGHT
+    if done.returncode < 0:
+        return f"the driver crashed (signal {-done.returncode})"
+    lines = (done.stdout.strip() or done.stderr.strip()).splitlines()
+    return lines[-1] if lines else f"trying them ended with {done.returncode}"
+
+
+def _place(adapter: Adapter, folder: Path) -> Path:
+    return folder / f"matrix-units-{file_name(adapter)}"
+
+
+def _kept(adapter: Adapter, folder: Path | None) -> str | None:
+    if folder is None:
+        return None
+    try:
+        found = json.loads(_place(adapter, folder).read_text(encoding="utf-8"))
+        return str(found["verdict"]) if found["library"] == library_digest() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep(adapter: Adapter, folder: Path | None, verdict: str) -> None:
+    """A folder that cannot be written costs another trial next time."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as file:
+            json.dump({"adapter": str(adapter), "library": library_digest(), "verdict": verdict}, file)
+        os.replace(file.name, _place(adapter, folder))
+    except OSError:
+        pass

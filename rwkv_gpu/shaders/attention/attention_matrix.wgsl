@@ -1,0 +1,265 @@
+// y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      a workgroup for ROWS rows t, SHARED heads h of one KV head, on matrix units
+//
+// A subgroup has S queries, a query tile: S rows of a head. KEYS positions at a time: scores by fragments, exponentials by lanes,
+// then the sum over V by fragments. A query's sums are relative to a reference score, which is replaced only where scores grow
+// past it by GROWTH, as float16 holds exponentials up to there: only then are sums scaled.
+// needs attention/blocks: block_of
+enable wgpu_cooperative_matrix;
+
+@group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
+@group(0) @binding(2) var<storage, read> segments: array<Segment>;      // [S]
+@group(0) @binding(5) var<storage, read> keys: array<vec4<f16>>;        // [pages, PAGE, KV, N / 4]
+@group(0) @binding(6) var<storage, read> values: array<vec4<f16>>;      // [pages, PAGE, KV, N / 4]
+@group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
+@group(0) @binding(8) var<storage, read_write> y: array<f32>;           // [T, H, N]
+
+const N4 = N / 4u;
+const DIMS_S = N / S;                       // fragments of a head
+const KEYS = 4u * S;
+const TILES = WG / SUBGROUP;                // query tiles: of SHARED heads, each ROWS / S
+const GROUPS = H / SHARED;
+const SHARE = H / KV;
+const PARTS = SUBGROUP / S;                 // lanes that share a query
+const STRIDE = N4 + 2u;                     // vec4s between keys in workgroup memory
+const P_STRIDE = KEYS / 4u + 2u;
+const LOADS = KEYS * N4 / WG;               // vec4s of a block that a lane copies
+const LOWEST = -1e38;                       // the score of what is not seen
+const GROWTH = 8.0;                         // as a power of two
+const LOG2E = 1.4426950408889634;
+
+const_assert N % S == 0u && DIMS_S <= 8u;
+const_assert PAGE % KEYS == 0u;
+const_assert TILES * S == SHARED * ROWS;
+const_assert SUBGROUP % S == 0u;
+const_assert KEYS * N4 % WG == 0u && TILES * S <= KEYS;
+
+struct Extent {
+    start: u32,     // the first position, a multiple of KEYS
+    end: u32,
+}
+
+var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;            // queries at first, then keys and values in turn
+var<workgroup> scores: array<f32, TILES * KEYS * S>;                // of each tile [key, query]
+var<workgroup> weights: array<vec4<f16>, TILES * S * P_STRIDE>;     // of each tile [query, key / 4]
+var<workgroup> fades: array<f32, TILES * S>;
+var<workgroup> grown: atomic<u32>;
+var<workgroup> grows: u32;
+var<workgroup> extent: Extent;
+
+var<private> block: Block;
+var<private> tile: u32;
+var<private> tile_lane: u32;
+
+fn run(group: u32, lane: u32) {
+    block = block_of(group / GROUPS);
+    let heads = group % GROUPS;
+    let head = heads * SHARED / SHARE;      // of keys
+    if lane == 0u {
+        let first = block.position - min(block.position, WINDOW - 1u);
+        extent = Extent(first / KEYS * KEYS, select(0u, block.position + block.count, block.count > 0u));
+    }
+    let here = workgroupUniformLoad(&extent);
+    if here.start >= here.end {
+        return;
+    }
+    tile = lane / SUBGROUP;
+    tile_lane = lane % SUBGROUP;
+    let query = tile_lane % S;
+    let row = tile / SHARED * S + query;    // of the block
+    let own_head = heads * SHARED + tile % SHARED;
+    let scale = take_queries(row, own_head);
+    let at = tile * S * STRIDE;
+    var q0 = Left();
+    var q1 = Left();
+    var q2 = Left();
+    var q3 = Left();
+    var q4 = Left();
+    var q5 = Left();
+    var q6 = Left();
+    var q7 = Left();
+    workgroupBarrier();
+    q0 = coopLoadT<Left>(&kv_tile[at + 0u * S / 4u], STRIDE);
+    if DIMS_S > 1u { q1 = coopLoadT<Left>(&kv_tile[at + 1u * S / 4u], STRIDE); }
+    if DIMS_S > 2u { q2 = coopLoadT<Left>(&kv_tile[at + 2u * S / 4u], STRIDE); }
+    if DIMS_S > 3u { q3 = coopLoadT<Left>(&kv_tile[at + 3u * S / 4u], STRIDE); }
+    if DIMS_S > 4u { q4 = coopLoadT<Left>(&kv_tile[at + 4u * S / 4u], STRIDE); }
+    if DIMS_S > 5u { q5 = coopLoadT<Left>(&kv_tile[at + 5u * S / 4u], STRIDE); }
+    if DIMS_S > 6u { q6 = coopLoadT<Left>(&kv_tile[at + 6u * S / 4u], STRIDE); }
+    if DIMS_S > 7u { q7 = coopLoadT<Left>(&kv_tile[at + 7u * S / 4u], STRIDE); }
+    var y0 = Sums();
+    var y1 = Sums();
+    var y2 = Sums();
+    var y3 = Sums();
+    var y4 = Sums();
+    var y5 = Sums();
+    var y6 = Sums();
+    var y7 = Sums();
+    let position = block.position + row;
+    var reference = LOWEST;
+    var sum = 0.0;
+    for (var base = here.start; base < here.end; base += KEYS) {
+        let start = ((pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * KV + head) * N4;
+        workgroupBarrier();
+        for (var n = 0u; n < LOADS; n++) {
+            let e = n * WG + lane;
+            kv_tile[e / N4 * STRIDE + e % N4] = keys[start + e / N4 * KV * N4 + e % N4];
+        }
+        workgroupBarrier();
+        for (var k = 0u; k < 4u; k++) {
+            var s = Sums();
+            let from_key = k * S * STRIDE;
+            s = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[from_key + 0u * S / 4u], STRIDE), s);
+            if DIMS_S > 1u { s = coopMultiplyAdd(q1, coopLoad<Right>(&kv_tile[from_key + 1u * S / 4u], STRIDE), s); }
+            if DIMS_S > 2u { s = coopMultiplyAdd(q2, coopLoad<Right>(&kv_tile[from_key + 2u * S / 4u], STRIDE), s); }
+            if DIMS_S > 3u { s = coopMultiplyAdd(q3, coopLoad<Right>(&kv_tile[from_key + 3u * S / 4u], STRIDE), s); }
+            if DIMS_S > 4u { s = coopMultiplyAdd(q4, coopLoad<Right>(&kv_tile[from_key + 4u * S / 4u], STRIDE), s); }
+            if DIMS_S > 5u { s = coopMultiplyAdd(q5, coopLoad<Right>(&kv_tile[from_key + 5u * S / 4u], STRIDE), s); }
+            if DIMS_S > 6u { s = coopMultiplyAdd(q6, coopLoad<Right>(&kv_tile[from_key + 6u * S / 4u], STRIDE), s); }
+            if DIMS_S > 7u { s = coopMultiplyAdd(q7, coopLoad<Right>(&kv_tile[from_key + 7u * S / 4u], STRIDE), s); }
+            coopStore(s, &scores[(tile * KEYS + k * S) * S], S);
+        }
+        workgroupBarrier();
+        for (var n = 0u; n < LOADS; n++) {
+            let e = n * WG + lane;
+            let value = values[start + e / N4 * KV * N4 + e % N4];
+            kv_tile[e / N4 * STRIDE + e % N4] = select(value, vec4<f16>(), base + e / N4 >= here.end);
+        }
+        // Exponentials, by the lanes of a query.
+        var top = LOWEST;
+        for (var j = tile_lane / S; j < KEYS; j += PARTS) {
+            top = max(top, score_at(j, query, base, position, scale));
+        }
+        for (var far = S; far < SUBGROUP; far *= 2u) {
+            top = max(top, subgroupShuffleXor(top, far));
+        }
+        var fade = 1.0;
+        if top > reference + GROWTH {
+            fade = exp2(max(reference - top, -200.0));
+            reference = top;
+            atomicStore(&grown, 1u);
+        }
+        sum *= fade;
+        for (var j = tile_lane / S; j < KEYS / 4u; j += PARTS) {
+            var w = vec4f();
+            for (var n = 0u; n < 4u; n++) {
+                let s = score_at(4u * j + n, query, base, position, scale);
+                w[n] = select(exp2(s - reference), 0.0, s <= LOWEST);
+            }
+            let rounded = vec4<f16>(w);
+            weights[(tile * S + query) * P_STRIDE + j] = rounded;
+            sum += dot(vec4f(rounded), vec4f(1.0));
+        }
+        fades[tile * S + query] = fade;
+        workgroupBarrier();
+        if lane == 0u {
+            grows = atomicExchange(&grown, 0u);
+        }
+        if workgroupUniformLoad(&grows) == 1u {
+            y0 = faded(y0);
+            if DIMS_S > 1u { y1 = faded(y1); }
+            if DIMS_S > 2u { y2 = faded(y2); }
+            if DIMS_S > 3u { y3 = faded(y3); }
+            if DIMS_S > 4u { y4 = faded(y4); }
+            if DIMS_S > 5u { y5 = faded(y5); }
+            if DIMS_S > 6u { y6 = faded(y6); }
+            if DIMS_S > 7u { y7 = faded(y7); }
+        }
+        for (var k = 0u; k < 4u; k++) {
+            let w = coopLoadT<Left>(&weights[tile * S * P_STRIDE + k * S / 4u], P_STRIDE);
+            let from_key = k * S * STRIDE;
+            y0 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 0u * S / 4u], STRIDE), y0);
+            if DIMS_S > 1u { y1 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 1u * S / 4u], STRIDE), y1); }
+            if DIMS_S > 2u { y2 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 2u * S / 4u], STRIDE), y2); }
+            if DIMS_S > 3u { y3 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 3u * S / 4u], STRIDE), y3); }
+            if DIMS_S > 4u { y4 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 4u * S / 4u], STRIDE), y4); }
+            if DIMS_S > 5u { y5 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 5u * S / 4u], STRIDE), y5); }
+            if DIMS_S > 6u { y6 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 6u * S / 4u], STRIDE), y6); }
+            if DIMS_S > 7u { y7 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 7u * S / 4u], STRIDE), y7); }
+        }
+    }
+    for (var far = S; far < SUBGROUP; far *= 2u) {
+        sum += subgroupShuffleXor(sum, far);
+    }
+    fades[tile * S + query] = 1.0 / sum;
+    coopStore(y0, &scores[tile * KEYS * S], S);
+    write(own_head, 0u);
+    if DIMS_S > 1u {
+        coopStore(y1, &scores[tile * KEYS * S], S);
+        write(own_head, 1u);
+    }
+    if DIMS_S > 2u {
+        coopStore(y2, &scores[tile * KEYS * S], S);
+        write(own_head, 2u);
+    }
+    if DIMS_S > 3u {
+        coopStore(y3, &scores[tile * KEYS * S], S);
+        write(own_head, 3u);
+    }
+    if DIMS_S > 4u {
+        coopStore(y4, &scores[tile * KEYS * S], S);
+        write(own_head, 4u);
+    }
+    if DIMS_S > 5u {
+        coopStore(y5, &scores[tile * KEYS * S], S);
+        write(own_head, 5u);
+    }
+    if DIMS_S > 6u {
+        coopStore(y6, &scores[tile * KEYS * S], S);
+        write(own_head, 6u);
+    }
+    if DIMS_S > 7u {
+        coopStore(y7, &scores[tile * KEYS * S], S);
+        write(own_head, 7u);
+    }
+}
+
+// Puts the queries of a tile down as float16, and gives what their scores are multiplied by, as a power of e, to be one of 2.
+fn take_queries(row: u32, head: u32) -> f32 {
+    let t = block.first + min(row, block.count - 1u);
+    let start = (t * H + head) * N4;
+    var most = 1e-30;
+    for (var c = tile_lane / S; c < N4; c += PARTS) {
+        let sizes = abs(q[start + c]);
+        most = max(most, max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)));
+    }
+    for (var far = S; far < SUBGROUP; far *= 2u) {
+        most = max(most, subgroupShuffleXor(most, far));
+    }
+    let exponent = frexp(most).exp;
+    for (var c = tile_lane / S; c < N4; c += PARTS) {
+        kv_tile[(tile * S + tile_lane % S) * STRIDE + c] = vec4<f16>(q[start + c] * ldexp(1.0, -exponent));
+    }
+    return ldexp(LOG2E, exponent);
+}
+
+// The score of key j of a block, as a power of two.
+fn score_at(j: u32, query: u32, base: u32, position: u32, scale: f32) -> f32 {
+    let seen = base + j <= position && base + j + WINDOW > position;
+    return select(LOWEST, scale * scores[(tile * KEYS + j) * S + query], seen);
+}
+
+// Sums [query, dim] relative to a new reference.
+fn faded(sums: Sums) -> Sums {
+    let place = tile * KEYS * S;
+    coopStore(sums, &scores[place], S);     // [dim, query]
+    workgroupBarrier();
+    for (var e = tile_lane; e < S * S; e += SUBGROUP) {
+        scores[place + e] *= fades[tile * S + e % S];
+    }
+    workgroupBarrier();
+    return coopLoad<Sums>(&scores[place], S);
+}
+
+// Fragment i of a head, from workgroup memory to y.
+fn write(head: u32, i: u32) {
+    workgroupBarrier();
+    let place = tile * KEYS * S;
+    for (var e = tile_lane; e < S * S; e += SUBGROUP) {
+        let query = e / S;
+        let row = tile / SHARED * S + query;
+        if row < block.count {
+            y[((block.first + row) * H + head) * N + i * S + e % S] = scores[place + e % S * S + query] * fades[tile * S + query];
+        }
+    }
+    workgroupBarrier();
+}

@@ -1,0 +1,42 @@
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units
+// needs fragments of a subgroup: multiply
+// needs lib/matrix_units/tile: padded4, scale_at
+// needs linear/table: store
+// needs table: matrix_of
+@group(0) @binding(1) var<storage, read> w: array<vec4u>;
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+var<private> matrix: Matrix;
+var<private> row0: u32;
+var<private> t0: u32;
+
+fn run(group: u32, lane: u32) {
+    t0 = group % table.t_blocks * TB;
+    let block = min(group / table.t_blocks % table.blocks, table.blocks - 1u);
+    part = group / table.t_blocks / table.blocks;
+    matrix = matrix_of(block);
+    row0 = (block - matrix.block) * R;
+    if lane == 0u {
+        let steps = (matrix.k + COLUMNS - 1u) / COLUMNS;
+        let on = t0 < step.rows && part < table.parts;
+        bounds = select(vec2u(), vec2u(part * steps / table.parts, (part + 1u) * steps / table.parts), on);
+    }
+    multiply(lane);
+}
+
+// Neighbouring lanes have neighbouring runs of a row.
+fn w_run(e: u32, at: u32) -> u32 {
+    let runs = (matrix.k + 31u) / 32u * (32u / RUN);
+    return min(row0 + e / PARTS, matrix.rows - 1u) * runs + min(at * PARTS + e % PARTS, runs - 1u);
+}
+
+fn x_place(e: u32, at: u32) -> u32 {
+    return matrix.x + min(t0 + e / C4, step.rows - 1u) * padded4(matrix.k) + at * C4 + e % C4;
+}
+
+fn put(m: u32, t: u32, first: f32, second: f32) {
+    if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
+        let scale = scale_at(matrix.x + table.rows * padded4(matrix.k), t0 + t);
+        store(matrix, t0 + t, row0 + m, scale * first, scale * second);
+    }
+}

@@ -1,0 +1,14 @@
+"""A device with matrix units that is only numbers: plans for it are recorded and read on machines that have none."""
+
+from dataclasses import replace
+
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuning import Tuning
+
+WITH_MATRIX_UNITS = replace(LIMITS["h200"], fragment=16)
+
+
+def tuning_with_matrix_units() -> Tuning:
+    """What such a device starts from."""
+    return default_tuning(WITH_MATRIX_UNITS)

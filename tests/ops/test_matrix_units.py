@@ -1,0 +1,47 @@
+"""What a device with matrix units computes with them: prompts, and nothing of a decode step."""
+
+import pytest
+
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.measure.plans import Step, record_step
+from rwkv_gpu.measure.synthetic import open_synthetic
+from tests.golden_files import OWN
+from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
+
+PRODUCTS, EXPERTS, ATTENTION = "linear/gemm_matrix", "moe/expert_gemm_matrix", "attention/attention_matrix"
+
+
+def kernels_of(file: GGUFFile, rows: int, *, prefill: bool, kv: str = "f16") -> set[str]:
+    step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(rows, prefill=prefill, kv=kv))
+    return {row.kernel.partition(".")[0] for row in step.dispatches}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("tiny-llama", {PRODUCTS, ATTENTION}),
+        ("tiny-qwen3moe", {PRODUCTS, EXPERTS, ATTENTION}),
+        ("tiny-ernie4_5", {PRODUCTS, ATTENTION}),
+    ],
+)
+def test_prompts_are_read_on_matrix_units(name, expected):
+    with GGUFFile.open(OWN / f"{name}.gguf") as file:
+        assert expected <= kernels_of(file, 512, prefill=True)
+
+
+def test_prompts_of_rwkv7_are_read_on_matrix_units():
+    with open_synthetic("rwkv7-0.4b-q4_k_m") as file:
+        found = kernels_of(file, 512, prefill=True)
+    assert {PRODUCTS, "linear/round_rows"} <= found
+    assert "linear/gemm_int8" not in found
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_decode_has_the_kernels_of_a_device_without_them(rows):
+    with GGUFFile.open(OWN / "tiny-qwen3moe.gguf") as file:
+        assert not kernels_of(file, rows, prefill=False) & {PRODUCTS, EXPERTS, ATTENTION}
+
+
+def test_keys_and_values_in_float32_are_not_rounded():
+    with GGUFFile.open(OWN / "tiny-llama.gguf") as file:
+        assert ATTENTION not in kernels_of(file, 512, prefill=True, kv="f32")

@@ -55,7 +55,7 @@ def test_the_table_has_every_setting_and_its_default():
         if field.name in ENDS:
             continue
         default = field.default_factory() if field.default is MISSING else field.default
-        shown = "none" if default is None or default == frozenset() else f"{default:g}" if default != {} else "{}"
+        shown = "none" if default is None or default in (frozenset(), ()) else f"{default:g}" if default != {} else "{}"
         assert told.pop(field.name) == shown, field.name
     assert not told
 

@@ -7,6 +7,7 @@ import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.models.registry import MODELS
+from rwkv_gpu.ops.passes import NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
@@ -43,3 +44,16 @@ def test_the_tables_of_models_and_formats_are_whole():
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == MODELS.keys()
     assert set(re.findall(r"^\| ([A-Z]+\d\w*|F\d+) \|", text, re.MULTILINE)) == {fmt.name for fmt in FORMATS.values()}
+
+
+def test_the_table_of_passes_is_whole_and_in_their_order():
+    text = (ROOT / "docs" / "fusion.md").read_text(encoding="utf-8")
+    assert tuple(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == NAMES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_shader_and_part_that_a_page_names_exists(page):
+    shaders = ROOT / "rwkv_gpu" / "shaders"
+    folders = "|".join(sorted(path.name for path in shaders.iterdir() if path.is_dir() and path.name.isalpha()))
+    for name in re.findall(rf"`((?:{folders})/\w[\w/]*)`", page.read_text(encoding="utf-8")):
+        assert (shaders / f"{name}.wgsl").exists(), name

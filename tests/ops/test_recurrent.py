@@ -437,7 +437,8 @@ MIXERS = [kind for kind, kernel in KERNEL_OF.items() if kernel.fuses_norm and no
 def mixing(device: Device) -> list[Tuning]:
     """Each kernel that norms on the way, over lanes alone and over subgroups."""
     plain, shapes = default_tuning(device.capabilities), gemm_configs(device)
-    return [replace(plain.only(shapes[name]), fuses_token_shift=True) for name in MIXERS if name in shapes]
+    exact = [shapes[name] for name in MIXERS if name in shapes and shapes[name].activations != "int8"]
+    return [replace(plain.only(config), fuses_token_shift=True) for config in exact]
 
 
 def two_halves(g, w, s, x):

@@ -31,6 +31,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands neither read the user's cache folder nor write into it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RWKV_GPU_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def one_thread_multiplies() -> None:
     """The models here are small: numpy's threads would wait for each other for longer than they compute."""
     blas = Blas()

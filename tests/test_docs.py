@@ -40,6 +40,11 @@ def test_every_file_that_a_page_names_exists(page):
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_no_page_holds_the_marks_of_a_merge(page):
+    assert not re.search(r"^(<{7} |={7}$|>{7} )", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_the_tables_of_models_and_formats_are_whole():
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == MODELS.keys()

@@ -38,6 +38,16 @@ class Closed(RwkvGpuError):
     """A model that is used after it was closed, or was closed while somebody waited for it."""
 
 
+class Forked(RwkvGpuError):
+    """A model that is used in a process that was forked from the one that loaded it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the model was loaded before this process was forked, and its threads are not here; "
+            "load it in this process, or start processes by 'spawn'"
+        )
+
+
 class BadGrammar(RwkvGpuError):
     """A JSON schema, a regular expression or a grammar that is wrong, too large or too deep."""
 

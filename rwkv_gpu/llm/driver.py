@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from ..engine.engine import Engine
 from ..engine.request import Request, Update
-from ..errors import Closed, QueueFull
+from ..errors import Closed, Forked, QueueFull
 
 T = TypeVar("T")
 Job = Callable[[], None]
@@ -74,6 +74,7 @@ class Driver:
     def __init__(self, engine: Engine, most_requests: int = MOST_REQUESTS) -> None:
         self._engine = engine
         self._most_requests = most_requests
+        self._process = os.getpid()  # a forked one has no such thread
         self._requests = 0  # that run or wait; changed under the gate
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._works: deque[Work] = deque()
@@ -88,8 +89,19 @@ class Driver:
         """A clock in seconds that stands still while plans are recorded and shaders compiled."""
         return time.perf_counter() - self._engine.compile_seconds
 
+    @property
+    def here(self) -> bool:
+        """Whether this process has the thread; one that was forked has not."""
+        return os.getpid() == self._process
+
+    def check_process(self) -> None:
+        """Raises `Forked` where nobody would ever answer."""
+        if not self.here:
+            raise Forked
+
     def submit(self, request: Request, listener: Listener) -> None:
         """Adds a request to those that run; the listener gets all that happens to it. Raises where it is refused."""
+        self.check_process()
         sequence = self._engine.accept(request)
 
         def job() -> None:
@@ -151,6 +163,7 @@ class Driver:
 
     def work(self, pieces: Callable[[Engine], Generator[None, None, T]]) -> T:
         """What a generator returns, run from piece to piece between steps; closed where the caller is interrupted."""
+        self.check_process()
         done: Future[T] = Future()
         self._put(lambda: self._works.append(Work(pieces(self._engine), done)))
         try:
@@ -162,8 +175,11 @@ class Driver:
     def close(self, patience: float | None = None) -> None:
         """Ends all requests and the thread, and gives back all memory; whoever waits gets `Closed`.
 
-        It waits for the step that runs, for so many seconds at most where that is given.
+        It waits for the step that runs, for so many seconds at most where that is given. In a forked process it does
+        nothing: all of it belongs to the other one.
         """
+        if not self.here:
+            return
         with self._gate:
             if self._end is None:
                 self._end = Closed("the model was closed; load it again")

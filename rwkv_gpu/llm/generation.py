@@ -112,6 +112,7 @@ class Generation(Reading):
     def __next__(self) -> Event:
         while self._reason == "running":
             try:
+                self._driver.check_process()
                 event = self._take(wait(lambda patience: self._items.get(timeout=patience)))
             except BaseException:
                 self.close()
@@ -155,6 +156,7 @@ class AsyncGeneration(Reading):
     async def __anext__(self) -> Event:
         while self._reason == "running":
             try:
+                self._driver.check_process()
                 event = self._take(await self._items.get())
             except BaseException:
                 self.close()

@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import rwkv_gpu
-from rwkv_gpu.errors import BadGrammar, MissingExtra
+from rwkv_gpu.errors import BadGrammar, Forked, MissingExtra
 from rwkv_gpu.text.grammar_worker import Reply, read, write
 
 PROCESSES = 4  # at most; further answers share them
@@ -270,7 +270,8 @@ class Pool:
         self._helpers: list[Helper] = []
         self.numbers = count()  # of sessions
         self.closed = False
-        self._end = weakref.finalize(self, _stop, self._helpers, os.getpid())
+        self._process = os.getpid()
+        self._end = weakref.finalize(self, _stop, self._helpers, self._process)
 
     def session(self, source: Source, left: int) -> Session:
         """Begins an answer."""
@@ -278,6 +279,8 @@ class Pool:
 
     def assign(self, session: Session) -> Helper:
         """The process that an answer gets: one without others, if there may be one."""
+        if os.getpid() != self._process:
+            raise Forked
         with self._lock:
             if self.closed:
                 raise BadGrammar(f"the grammar {CLOSED}")

@@ -1,0 +1,58 @@
+"""A model serves the process that loaded it. In a forked one, whose threads are gone, every call says so at once."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.golden_files import OWN
+
+PROGRAM = """
+import asyncio, os, sys
+import rwkv_gpu
+
+llm = rwkv_gpu.load(sys.argv[1], device="cpu")
+llm.generate("hello", max_tokens=2, regex="a+")  # starts a helper process, too
+begun = llm.stream("hello", max_tokens=3)
+next(begun)
+
+async def read():
+    return await llm.agenerate("hello")
+
+calls = {
+    "generate": lambda: llm.generate("hello"),
+    "batch": lambda: llm.generate(["hello", "you"]),
+    "regex": lambda: llm.generate("hello", regex="a+"),
+    "chat": lambda: llm.chat().send("hello"),
+    "logits": lambda: llm.logits([1, 2]),
+    "embed": lambda: llm.embed("hello"),
+    "asyncio": lambda: asyncio.run(read()),
+    "begun": begun.wait,
+}
+if os.fork() == 0:
+    for name, call in calls.items():
+        try:
+            call()
+        except rwkv_gpu.Forked as error:
+            print(name, error, flush=True)
+    assert llm.tokenize("hello")
+    llm.close()
+    sys.exit()
+_, status = os.wait()
+assert status == 0, status
+assert len(begun.wait().tokens) == 3
+assert llm.generate("hello", max_tokens=2, regex="a+").text == "aa"
+llm.close()
+print("parent", *calls)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_is_refused_at_once_and_its_parent_goes_on():
+    program = [sys.executable, "-c", PROGRAM, str(OWN / "tiny-rwkv7.gguf")]
+    run = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 0, run.stderr
+    *refused, parent = run.stdout.splitlines()
+    assert [line.split()[0] for line in refused] == parent.split()[1:]
+    assert all("load it in this process" in line for line in refused)

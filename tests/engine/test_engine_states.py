@@ -15,7 +15,7 @@ from rwkv_gpu.engine.cache.states import StatePages
 from rwkv_gpu.engine.cache.store import SequenceStore
 from rwkv_gpu.engine.device_sampling import SampledRow
 from rwkv_gpu.engine.engine import Engine
-from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.request import Request, Update
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.engine.step_result import StepResult
 from rwkv_gpu.errors import OutOfMemory
@@ -176,6 +176,39 @@ def test_of_an_aborted_answer_no_more_is_kept_than_of_its_prompt():
         sampled += sum(len(update.sampled) for update in engine.step())
     engine.abort(id)
     assert len(engine.prefixes) == 0
+
+
+@pytest.mark.parametrize(("attends", "recurs"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("at", ["submit", "wait"])
+def test_after_a_failed_step_nothing_that_was_kept_is_trusted(monkeypatch, attends, recurs, at):
+    """Nobody knows what such a step has written, and where: here, over everything."""
+    runner = Fake(8, 4, attends=attends, recurs=recurs, look_ahead=0)
+    engine, prompt = Engine(runner), list(range(1, 31))
+    engine.prefixes._most_bytes = 1000
+
+    def asks(ids: list[int]) -> Update:
+        engine.add(Request(ids, SamplingParams(max_tokens=5), keep=True))
+        while engine.busy:
+            last = engine.step()
+        return last[-1]
+
+    asks(prompt)
+    assert asks(prompt).reused > 0
+    if at == "submit":
+        runner.breaks = OutOfMemory("no more")
+    else:
+        monkeypatch.setattr(Later, "wait", failing)
+    assert asks([9, 8]).finish_reason == "error"
+    monkeypatch.undo()
+    runner.memory[:] = 40
+    runner.states = [tuple(40 for _ in state) for state in runner.states]
+    again = asks(prompt)
+    assert again.reused == 0
+    assert again.finish_reason != "error"
+
+
+def failing(_later):
+    raise OutOfMemory("no more")
 
 
 def test_who_gave_its_pages_back_begins_again_as_soon_as_another_has_ended():

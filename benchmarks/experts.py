@@ -21,9 +21,9 @@ from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import ExpertConfig
+from rwkv_gpu.kernels.gemm_config import MANY
 from rwkv_gpu.kernels.registry import expert_candidates
 from rwkv_gpu.kernels.tuned import shown
-from rwkv_gpu.kernels.tuning import MANY
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.vocabulary import Routing, Weight

@@ -20,9 +20,9 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.gemm_config import GemmConfig
 from rwkv_gpu.kernels.registry import gemm_candidates
 from rwkv_gpu.kernels.tuned import shown
-from rwkv_gpu.kernels.tuning import GemmConfig
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder

@@ -10,9 +10,9 @@ from rwkv_gpu.gpu.device import Capabilities, Device
 from rwkv_gpu.gpu.plan import Plan
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.gemm_config import GemmKernel
+from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, GemmKernel
 from rwkv_gpu.kernels.registry import gemm_trials
-from rwkv_gpu.kernels.tuning import MANY, TILE, GemmConfig, Tuning
+from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference

@@ -4,22 +4,20 @@ from dataclasses import replace
 
 from ..gpu.device import Capabilities
 from .expert_config import ExpertConfig, expert_gemm_lane, expert_gemm_matrix, expert_gemv, expert_gemv_int
-from .tuning import (
+from .gemm_config import (
     FILL,
     INT8_TILE,
     MANY,
     TILE,
     WIDE_TILE,
     GemmConfig,
-    Size,
-    Tuning,
-    expert_ladder,
     gemm_lane,
     gemm_matrix,
     gemv,
     gemv_int,
     skinny_gemm,
 )
+from .tuning import Size, Tuning, expert_ladder
 
 MATRIX_FILL = 264  # workgroups that gemm_matrix wants: two for each multiprocessor of an H200
 

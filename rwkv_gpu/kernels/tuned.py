@@ -18,8 +18,9 @@ from ..gpu.adapters import Adapter
 from ..gpu.device import Capabilities
 from ..gpu.shader import fingerprint
 from .expert_config import ExpertConfig
+from .gemm_config import GemmConfig
 from .registry import KERNELS
-from .tuning import GemmConfig, Size, Tuning
+from .tuning import Size, Tuning
 
 LADDERS = {
     "linear": GemmConfig,

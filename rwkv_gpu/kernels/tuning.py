@@ -3,20 +3,7 @@
 from dataclasses import dataclass, replace
 
 from .expert_config import EXPERT_TILE, ExpertConfig, expert_gemv
-from .gemm_config import BYTES as BYTES
-from .gemm_config import FILL as FILL
-from .gemm_config import INT8_TILE as INT8_TILE
-from .gemm_config import MANY as MANY
-from .gemm_config import TILE as TILE
-from .gemm_config import TILE_F16 as TILE_F16
-from .gemm_config import WIDE_TILE as WIDE_TILE
-from .gemm_config import GemmConfig as GemmConfig
-from .gemm_config import gemm_int8 as gemm_int8
-from .gemm_config import gemm_lane as gemm_lane
-from .gemm_config import gemm_matrix as gemm_matrix
-from .gemm_config import gemv as gemv
-from .gemm_config import gemv_int as gemv_int
-from .gemm_config import skinny_gemm as skinny_gemm
+from .gemm_config import MANY, GemmConfig
 
 
 def expert_ladder(

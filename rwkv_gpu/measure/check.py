@@ -13,7 +13,8 @@ from ..gpu.device import Device
 from ..gpu.weights import BY_NAME, Weights, upload_tensor
 from ..kernels.defaults import default_tuning
 from ..kernels.expert_config import ExpertConfig
-from ..kernels.tuning import MANY, GemmConfig, Tuning
+from ..kernels.gemm_config import MANY, GemmConfig
+from ..kernels.tuning import Tuning
 from ..ops.memory import Scratch
 from ..ops.recorder import Recorder
 from ..ops.reference import Reference

@@ -18,10 +18,11 @@ from ..gguf.file import GGUFFile
 from ..gpu.device import Capabilities
 from ..gpu.plan import Plan
 from ..kernels.expert_config import ExpertConfig
+from ..kernels.gemm_config import MANY, GemmConfig
 from ..kernels.gemv import FEW
 from ..kernels.registry import expert_candidates, gemm_candidates
 from ..kernels.tuned import Choice, shown
-from ..kernels.tuning import MANY, GemmConfig, Size, Tuning
+from ..kernels.tuning import Size, Tuning
 from ..ops.batch import Batch
 from .bench import rewind
 from .check import close, expert_samples, experts_are_right, linear_is_right, matrix_samples

@@ -22,7 +22,7 @@ from ..gpu.device import Device
 from ..gpu.plan import Slice
 from ..gpu.weights import Weights, upload_tensor, upload_weights
 from ..kernels.defaults import default_tuning
-from ..kernels.tuning import gemm_matrix
+from ..kernels.gemm_config import gemm_matrix
 from .batch import Batch
 from .memory import Caches, Scratch
 from .recorder import Recorder

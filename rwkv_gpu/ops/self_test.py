@@ -9,8 +9,9 @@ from ..gguf.formats import FORMATS
 from ..gpu.device import Device
 from ..gpu.weights import Weights, upload_tensor
 from ..kernels.defaults import default_tuning, on_matrix_units
+from ..kernels.gemm_config import MANY, GemmConfig, gemv, gemv_int
 from ..kernels.tuned import Tuned
-from ..kernels.tuning import MANY, GemmConfig, Tuning, gemv, gemv_int
+from ..kernels.tuning import Tuning
 from .memory import Scratch
 from .recorder import Recorder
 from .vocabulary import Weight

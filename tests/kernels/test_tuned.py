@@ -11,8 +11,8 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels import tuned as module
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import expert_gemm_lane
+from rwkv_gpu.kernels.gemm_config import MANY, TILE_F16, GemmConfig, gemm_lane, gemm_matrix, gemv, gemv_int
 from rwkv_gpu.kernels.tuned import Choice, Tuned, file_name, find, parse, runs, save, slug
-from rwkv_gpu.kernels.tuning import MANY, TILE_F16, GemmConfig, gemm_lane, gemm_matrix, gemv, gemv_int
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.gemm_config import PRECISIONS
+from rwkv_gpu.kernels.gemm_config import MANY, PRECISIONS, gemv
 from rwkv_gpu.kernels.registry import expert_candidates, gemm_candidates
 from rwkv_gpu.kernels.tuned import runs
-from rwkv_gpu.kernels.tuning import MANY, Size, gemv
+from rwkv_gpu.kernels.tuning import Size
 from rwkv_gpu.measure import search, tune
 from rwkv_gpu.measure.check import expert_samples, experts_are_right, linear_is_right, matrix_samples
 from rwkv_gpu.measure.duel import Verdict, duel

@@ -6,7 +6,7 @@ import pytest
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.tuning import MANY, TILE_F16, gemm_int8, gemv_int, skinny_gemm
+from rwkv_gpu.kernels.gemm_config import MANY, TILE_F16, gemm_int8, gemv_int, skinny_gemm
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.golden_files import golden

@@ -12,7 +12,7 @@ from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import EXPERT_TILE, expert_gemv
-from rwkv_gpu.kernels.tuning import MANY
+from rwkv_gpu.kernels.gemm_config import MANY
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.reference import Reference

@@ -13,7 +13,8 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import load_weights
 from rwkv_gpu.kernels.defaults import default_tuning, hardware
-from rwkv_gpu.kernels.tuning import Size, skinny_gemm
+from rwkv_gpu.kernels.gemm_config import skinny_gemm
+from rwkv_gpu.kernels.tuning import Size
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.golden import record

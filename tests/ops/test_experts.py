@@ -11,7 +11,8 @@ from rwkv_gpu.gguf.planes import dequantise_rows, pack_rows
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, align, as_shard, layout, targets
 from rwkv_gpu.kernels.defaults import default_tuning, hardware
 from rwkv_gpu.kernels.expert_config import EXPERT_TILE, ExpertConfig, expert_gemm_lane, expert_gemv, expert_gemv_int
-from rwkv_gpu.kernels.tuning import MANY, Tuning
+from rwkv_gpu.kernels.gemm_config import MANY
+from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.moe import most_tiles
 from rwkv_gpu.ops.recorder import Recorder

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS
-from rwkv_gpu.kernels.tuning import MANY, Tuning
+from rwkv_gpu.kernels.gemm_config import MANY
+from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.vocabulary import ACTIVATIONS, Rms
 from tests.ops.test_linear import BY_NAME, Bench, normal, small
 from tests.recording import gemm_configs

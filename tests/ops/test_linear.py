@@ -9,7 +9,8 @@ import pytest
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
-from rwkv_gpu.kernels.tuning import MANY, Tuning
+from rwkv_gpu.kernels.gemm_config import MANY
+from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.measure.cases.linear import formats_of
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder

@@ -8,7 +8,8 @@ import pytest
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.kernels.defaults import default_tuning, hardware
-from rwkv_gpu.kernels.tuning import MANY, Size, Tuning, gemv, gemv_int, skinny_gemm
+from rwkv_gpu.kernels.gemm_config import MANY, gemv, gemv_int, skinny_gemm
+from rwkv_gpu.kernels.tuning import Size, Tuning
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.golden_files import golden

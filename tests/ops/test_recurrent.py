@@ -13,7 +13,8 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
 from rwkv_gpu.gpu.weights import Weights, upload_tensor, upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.tuning import Tuning, gemv
+from rwkv_gpu.kernels.gemm_config import gemv
+from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder

@@ -7,7 +7,7 @@ import pytest
 
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.kernels.defaults import default_tuning
-from rwkv_gpu.kernels.tuning import MANY, gemv_int
+from rwkv_gpu.kernels.gemm_config import MANY, gemv_int
 from rwkv_gpu.ops import self_test
 from rwkv_gpu.ops.self_test import integers_work, tuning_for, without_integers
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS

@@ -18,6 +18,7 @@ from rwkv_gpu.engine.cache.kv import SHORT_PAGES
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
+from rwkv_gpu.gpu.profile import lap
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuning import Tuning
@@ -147,7 +148,7 @@ class Bench:
         inputs = self.inputs(depth)
         for _ in range(WARM):
             plan.run(self.batch, inputs, self.batch)
-        return plan.lap(self.batch, inputs, self.batch) / LAYERS
+        return lap(plan, self.batch, inputs, self.batch) / LAYERS
 
 
 @click.command()

@@ -18,6 +18,7 @@ from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.loader import Parameter, place_weights
 from rwkv_gpu.gpu.plan import Plan
+from rwkv_gpu.gpu.profile import lap, profile_plan
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import ExpertConfig
@@ -118,8 +119,8 @@ def compare(
     for _, (shape, plan) in product(range(replays), plans.items()):
         for _ in range(WARM):
             plan.run(count, inputs)
-        times = {row.name: row.seconds for row in plan.profile(count, inputs, 1).steps} | {
-            "all": plan.lap(count, inputs)
+        times = {row.name: row.seconds for row in profile_plan(plan, count, inputs, 1).steps} | {
+            "all": lap(plan, count, inputs)
         }
         for name, seconds in times.items():
             best[shape][name] = min(best[shape].get(name, 1e9), seconds)

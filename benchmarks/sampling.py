@@ -15,6 +15,7 @@ from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
+from rwkv_gpu.gpu.profile import profile_plan
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
@@ -71,8 +72,11 @@ def compare(device: Device, vocabulary: int, rows: int, replays: int) -> None:
         draws = np.array([draw_row(SamplingParams(**settings), 7, slot) for slot in range(rows)], DRAW)
         line = f"{name:28}"
         for shape in ("zipf", "flat"):
-            profile = plans[SamplingInputs(draws).how].profile(
-                rows, {"logits": logits(shape, rows, vocabulary), "draws": draws}, replays
+            profile = profile_plan(
+                plans[SamplingInputs(draws).how],
+                rows,
+                {"logits": logits(shape, rows, vocabulary), "draws": draws},
+                replays,
             )
             line += f"{profile.seconds * 1e6:14.1f}"
         print(line)

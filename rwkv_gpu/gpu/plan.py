@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import numpy.typing as npt
 from . import native
 from .cost import NO_CONTEXT_COST, ContextCost, Span
 from .device import Buffer, Device
-from .profile import Profile, lap, measure
 from .shader import Pipeline
 
 Grid = tuple[int, int, int]
@@ -267,24 +266,6 @@ class Plan:
         for source, source_at, target, target_at, nbytes in copies:
             encoder.copy_buffer_to_buffer(source, source_at, target, target_at, nbytes)
         return encoder.finish()
-
-    def profile(
-        self,
-        rows: int,
-        inputs: Mapping[str, npt.ArrayLike],
-        replays: int = 10,
-        segments: int = 0,
-        outputs: int = 0,
-        spans: Sequence[Span] = (),
-    ) -> Profile:
-        """Times every dispatch by the GPU's clock, over several replays; `spans` says where its sequences are."""
-        write = partial(self.step.write, rows, inputs, segments, outputs)
-        return measure(self, write, rows, outputs, spans, replays)
-
-    def lap(self, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> float:
-        """Seconds of one replay as a whole, by the GPU's clock where it has one."""
-        self.step.write(rows, inputs, segments, outputs)
-        return lap(self)
 
     def cost(self, rows: int, outputs: int, spans: Sequence[Span]) -> tuple[int, int]:
         """Bytes moved and flops of a whole step."""

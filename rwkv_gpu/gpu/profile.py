@@ -2,10 +2,10 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,7 @@ import wgpu
 from ..errors import UnsupportedDevice
 from . import native
 from .cost import Span
-
-if TYPE_CHECKING:
-    from .plan import Plan
+from .plan import Plan
 
 QUERIES = 4096  # what WebGPU grants to one query set
 
@@ -62,10 +60,17 @@ class Profile:
     timeline: tuple[Timed, ...]  # of one replay, in the order of the plan
 
 
-def measure(
-    plan: "Plan", write: Callable[[], None], rows: int, outputs: int, spans: Sequence[Span], replays: int
+def profile_plan(
+    plan: Plan,
+    rows: int,
+    inputs: Mapping[str, npt.ArrayLike],
+    replays: int = 10,
+    segments: int = 0,
+    outputs: int = 0,
+    spans: Sequence[Span] = (),
 ) -> Profile:
-    """Runs the plan `replays` times with timestamps around every dispatch; `write` uploads the step."""
+    """Times every dispatch of a step by the GPU's clock, over several replays; `spans` says where its sequences are."""
+    write = partial(plan.step.write, rows, inputs, segments, outputs)
     stamps = np.array([_replay(plan, write) for _ in range(replays)])  # [replays, dispatches, begin and end] seconds
     median = np.median(stamps[..., 1] - stamps[..., 0], axis=0)
     sums: dict[str, list[Any]] = {}
@@ -82,7 +87,7 @@ def measure(
     return Profile(rows, replays, tuple(steps), float(median.sum()), timeline)
 
 
-def _replay(plan: "Plan", write: Callable[[], None]) -> npt.NDArray[np.float64]:
+def _replay(plan: Plan, write: Callable[[], None]) -> npt.NDArray[np.float64]:
     """When each dispatch of one run began and ended, in seconds after the first began. [dispatches, 2]"""
     capabilities = plan.device.capabilities
     if not capabilities.timestamps:
@@ -100,8 +105,9 @@ def _replay(plan: "Plan", write: Callable[[], None]) -> npt.NDArray[np.float64]:
     return since * native.timestamp_period(plan.device.handle) * 1e-9
 
 
-def lap(plan: "Plan") -> float:
+def lap(plan: Plan, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0) -> float:
     """Seconds of one replay in one pass, as users run it; of the host's clock where the device has none."""
+    plan.step.write(rows, inputs, segments, outputs)
     if plan.device.capabilities.timestamps:
         begin, end = _stamped(plan, 2, partial(_encode_whole, plan)).tolist()
         return float(end - begin) * native.timestamp_period(plan.device.handle) * 1e-9
@@ -112,12 +118,12 @@ def lap(plan: "Plan") -> float:
     return time.perf_counter() - start
 
 
-def _run_timed(plan: "Plan", dispatches: range, encode: Any) -> npt.NDArray[np.int64]:
+def _run_timed(plan: Plan, dispatches: range, encode: Any) -> npt.NDArray[np.int64]:
     """Begin and end stamps of each dispatch, interleaved."""
     return _stamped(plan, 2 * len(dispatches), lambda encoder, queries: encode(plan, encoder, dispatches, queries))
 
 
-def _stamped(plan: "Plan", count: int, encode: Callable[[Any, Any], None]) -> npt.NDArray[np.int64]:
+def _stamped(plan: Plan, count: int, encode: Callable[[Any, Any], None]) -> npt.NDArray[np.int64]:
     """Runs what is encoded, and gives the ticks that it has written into a set of queries."""
     device = plan.device
     with native.typed_errors("profiling"):
@@ -135,7 +141,7 @@ def _stamped(plan: "Plan", count: int, encode: Callable[[Any, Any], None]) -> np
     return stamps
 
 
-def _encode_whole(plan: "Plan", encoder: Any, queries: Any) -> None:
+def _encode_whole(plan: Plan, encoder: Any, queries: Any) -> None:
     compute = encoder.begin_compute_pass(timestamp_writes=_around(queries, 0))
     if native.CAN_REPLAY:
         native.replay(compute, plan.program)
@@ -150,7 +156,7 @@ def _around(queries: Any, first: int) -> dict[str, Any]:
     return {"query_set": queries, "beginning_of_pass_write_index": first, "end_of_pass_write_index": first + 1}
 
 
-def _encode_in_pass(plan: "Plan", encoder: Any, dispatches: Iterable[int], queries: Any) -> None:
+def _encode_in_pass(plan: Plan, encoder: Any, dispatches: Iterable[int], queries: Any) -> None:
     compute = encoder.begin_compute_pass()
     for number, index in enumerate(dispatches):
         native.write_timestamp(compute, queries, 2 * number)
@@ -159,14 +165,14 @@ def _encode_in_pass(plan: "Plan", encoder: Any, dispatches: Iterable[int], queri
     compute.end()
 
 
-def _encode_by_pass(plan: "Plan", encoder: Any, dispatches: Iterable[int], queries: Any) -> None:
+def _encode_by_pass(plan: Plan, encoder: Any, dispatches: Iterable[int], queries: Any) -> None:
     for number, index in enumerate(dispatches):
         compute = encoder.begin_compute_pass(timestamp_writes=_around(queries, 2 * number))
         _encode_one(plan, compute, index)
         compute.end()
 
 
-def _encode_one(plan: "Plan", compute: Any, index: int) -> None:
+def _encode_one(plan: Plan, compute: Any, index: int) -> None:
     dispatch = plan.dispatches[index]
     compute.set_pipeline(dispatch.pipeline.handle)
     compute.set_bind_group(0, plan.groups[index])

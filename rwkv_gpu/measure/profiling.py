@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..engine.runner import GpuRunner
-from ..gpu.profile import Profile, StepTime
+from ..gpu.profile import Profile, StepTime, profile_plan
 from .bench import OUTPUT, Timing, greedy, on_gpu, rewind, spans
 from .roofline import Roofline
 from .workload import Workload
@@ -56,7 +56,7 @@ def profile(runner: GpuRunner, works: Iterable[Workload], replays: int, roofline
         batch = runner.prepare(step)
         plan = runner.plan_for(batch, OUTPUT[work.kind])
         inputs = batch.arrays() | {"draws": greedy(step).rows}
-        found = plan.profile(batch.rows, inputs, replays, len(batch.segments), len(batch.outputs), spans(batch))
+        found = profile_plan(plan, batch.rows, inputs, replays, len(batch.segments), len(batch.outputs), spans(batch))
         seconds, host = (statistics.median(getattr(t, name) for t in times) for name in ("seconds", "host_seconds"))
         yield Profiled(work, found, seconds, host, roofline)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ..gpu.device import Device
 from ..gpu.plan import Plan, Slice
+from ..gpu.profile import lap
 from ..gpu.shader import Constant
 from ..gpu.weights import Weights
 from ..kernels.defaults import default_tuning
@@ -78,5 +79,5 @@ def best_seconds(plan: Plan) -> float:
     """Of one run, on a device that has been at work for a while."""
     warm = 0.0
     while warm < WARM and not plan.device.capabilities.software:
-        warm += plan.lap(1, {})
-    return min(plan.lap(1, {}) for _ in range(REPLAYS))
+        warm += lap(plan, 1, {})
+    return min(lap(plan, 1, {}) for _ in range(REPLAYS))

@@ -17,6 +17,7 @@ from ..errors import DeviceLost, RwkvGpuError
 from ..gguf.file import GGUFFile
 from ..gpu.device import Capabilities
 from ..gpu.plan import Plan
+from ..gpu.profile import lap
 from ..kernels.expert_config import ExpertConfig
 from ..kernels.gemm_config import MANY, GemmConfig
 from ..kernels.gemv import FEW
@@ -191,7 +192,7 @@ class Tuner:
         self.choices.append(Choice(what, chosen, default, verdict.gain, verdict.error, right, tuple(wrong)))
         self._say(f"{what}: {chosen}" + (f", {verdict.gain:.0%} less time than {default}" if chosen != default else ""))
 
-    def setting(self, what: str, default: int, tried: Iterable[int], lap: Callable[[int], float]) -> int:
+    def setting(self, what: str, default: int, tried: Iterable[int], seconds: Callable[[int], float]) -> int:
         """The value by which whole passes are fastest, by our own clock."""
         best, right = default, 0
         if not self.time_left:
@@ -199,9 +200,9 @@ class Tuner:
         for value in tried:
             if value != default and self.time_left:
                 right += 1
-                if duel(partial(lap, best), partial(lap, value), 6).better:
+                if duel(partial(seconds, best), partial(seconds, value), 6).better:
                     best = value
-        verdict = duel(partial(lap, default), partial(lap, best), 6) if best != default else EVEN
+        verdict = duel(partial(seconds, default), partial(seconds, best), 6) if best != default else EVEN
         if not verdict.better:
             best, verdict = default, EVEN
         self.choices.append(Choice(what, str(best), str(default), verdict.gain, verdict.error, right))
@@ -230,9 +231,9 @@ class Tuner:
 
     def _lap(self, plan: Plan, batch: Batch) -> Lap:
         """A lap of a plan, once it has run."""
-        lap = partial(plan.lap, *_given(batch))
-        lap()
-        return lap
+        replay = partial(lap, plan, *_given(batch))
+        replay()
+        return replay
 
     def _logits(self, plan: Plan, batch: Batch) -> Any:
         plan.run(*_given(batch))

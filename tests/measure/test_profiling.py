@@ -35,7 +35,7 @@ def test_attention_experts_and_the_writing_of_keys_have_figures(profiles):
         steps = [step for name, step in prompt.items() if word in name and not name.endswith(("_write", "_gather"))]
         assert steps, word
         assert all(step.nbytes and step.flops for step in steps), word
-    assert prompt["blk.*/kv attention_write"].nbytes
+    assert prompt["blk.*/kv kv_write"].nbytes
     assert profiles[0].share(profiles[0].whole) > 0
 
 

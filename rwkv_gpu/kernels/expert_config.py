@@ -6,7 +6,7 @@ from typing import cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
-from .gemm_config import matrix_units
+from .gemm_config import GemmConfig, matrix_units
 from .kernel import Kernel, Tolerance
 
 STAGED_FLOATS = 2304  # of x in the workgroup memory of expert_gemv, where lanes do not want more
@@ -88,6 +88,11 @@ class ExpertConfig:
         """How far off products may be, and why."""
         return self.entry.tolerance
 
+    @property
+    def tried_at_start(self) -> GemmConfig | None:
+        """The product that the self test tries in its place, where drivers may get its kernel wrong."""
+        return self.entry.tried_as(self) if self.entry.tried_as else None
+
     def runs_on(self, can: Capabilities) -> bool:
         """Whether a device has all that it asks for."""
         return (
@@ -108,6 +113,7 @@ class ExpertKernel(Kernel):
     links: Callable[[ExpertConfig], tuple[str, ...]]
     workgroup_bytes: Callable[[ExpertConfig], int] = lambda _: 0
     fuses_norm: bool = False
+    tried_as: Callable[[ExpertConfig], GemmConfig] | None = None  # by the self test: a product of the same parts
 
 
 EXPERT_TILE = ExpertConfig("moe/expert_gemm_tile", wg=128, r=64, tb=32)

@@ -14,6 +14,7 @@ from .gemm_config import (
     WIDE_TILE,
     GemmConfig,
     GemmKernel,
+    SelfTest,
     gemm_int8,
     gemm_matrix,
     matrix_units,
@@ -165,6 +166,7 @@ SKINNY_GEMM = GemmKernel(
     reads_quantised=lambda c: c.copies or not c.staged,
     integers_only=True,
     packed_only=True,
+    self_test=SelfTest(rows=3, kind=_skinny_links),  # which says how x is read: compiling takes most of the time
 )
 
 
@@ -261,6 +263,7 @@ GEMM_INT8 = GemmKernel(
     reads_quantised=lambda _: True,
     integers_only=True,
     packed_only=True,
+    self_test=SelfTest(rows=3),
 )
 
 

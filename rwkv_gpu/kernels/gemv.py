@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ..gpu.device import LEAST_SUBGROUP, Capabilities
-from .gemm_config import INT16, MANY, GemmConfig, GemmKernel, gemm_lane, gemv, gemv_int
+from .gemm_config import INT16, MANY, GemmConfig, GemmKernel, SelfTest, gemm_lane, gemv, gemv_int
 from .kernel import Hole, Needs
 from .parts import (
     BIAS,
@@ -179,6 +179,7 @@ GEMV_INT = GemmKernel(
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
     links=lambda c: (_sum(c), "lib/sum/squares"),
     fuses_norm=True,
+    self_test=SelfTest(pairs=lambda c: c.prefetch_depth == 1),  # else it becomes gemv_single_pass
 )
 
 
@@ -250,6 +251,7 @@ GEMV_SINGLE_PASS = GemmKernel(
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
     links=lambda c: (_sum(c), "lib/sum/squares"),
     fuses_norm=True,
+    self_test=SelfTest(pairs=lambda _: False),
 )
 
 

@@ -41,6 +41,7 @@ class Tolerance:
     terms: float  # relative to the sum of the magnitudes of all terms: what tests hold kernels to
     result: float  # relative to the largest result: what `doctor` holds a device to
     reason: str
+    gated: float = 0.0  # relative to the largest of gate times up, where the self test holds a driver to it
 
 
 EXACT = Tolerance(1e-5, 1e-5, "sums of some hundred products in another order, in float32")

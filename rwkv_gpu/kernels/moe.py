@@ -13,7 +13,7 @@ from .expert_config import (
     expert_gemv,
     expert_gemv_int,
 )
-from .gemm_config import F16, INT16
+from .gemm_config import F16, INT16, MANY, GemmConfig, gemv_int
 from .gemv import STAGED
 from .kernel import CLOSE, SAME, Hole, Kernel, Needs, Tolerance
 from .parts import DECODING, FORMAT, LANES, NORM, PACKED_FORMAT, PLAIN, PLAIN_ROWS, RESIDUAL, ROWS, SUM, WORDS
@@ -91,6 +91,13 @@ def _int_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
             yield expert_gemv_int(wg, lanes, r, subgroup_width=can.subgroup_width, summing=summing)
 
 
+def _as_gemv_int(config: ExpertConfig) -> GemmConfig:
+    """The product with one matrix that makes integers of x, and multiplies them, by the same parts."""
+    return gemv_int(
+        config.wg, config.lanes_per_row, config.r, subgroup_width=config.subgroup_width, max_workgroups=MANY
+    )
+
+
 EXPERT_GEMV_INT = ExpertKernel(
     name="moe/expert_gemv_int",
     op="experts",
@@ -112,6 +119,7 @@ EXPERT_GEMV_INT = ExpertKernel(
     block=lambda c: c.r * (c.wg // c.lanes_per_row),
     links=lambda c: ("lib/sum/squares", _sum(c)),
     fuses_norm=True,
+    tried_as=_as_gemv_int,
 )
 
 

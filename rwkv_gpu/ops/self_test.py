@@ -9,16 +9,15 @@ from ..gguf.formats import FORMATS
 from ..gpu.device import Device
 from ..gpu.weights import Weights, upload_tensor
 from ..kernels.defaults import default_tuning, on_matrix_units
-from ..kernels.gemm_config import MANY, GemmConfig, gemv, gemv_int
+from ..kernels.expert_config import ExpertConfig
+from ..kernels.gemm_config import MANY, GemmConfig, SelfTest, gemv
 from ..kernels.tuned import Tuned
 from ..kernels.tuning import Tuning
 from .memory import Scratch
 from .recorder import Recorder
 from .vocabulary import Weight
 
-ROUNDED = {"int8": 5e-2, "int16": 1e-3}  # what rows of x as integers may be off by
-INTEGERS = ("linear/gemv_int", "linear/skinny_gemm", "linear/gemm_int8")
-ROWS = 3  # of x, where a kernel takes several
+FLOATS = gemv(64, 16, 2, 1)  # what every device gets right
 SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # of a block: where they lie, and what they are
 
 
@@ -32,37 +31,42 @@ def tuning_for(device: Device, tuned: Tuned | None = None) -> Tuning:
 
 
 def integers_work(device: Device, tuning: Tuning) -> bool:
-    """Whether rows of x as integers give what floats do, in every config that the tuning has for them.
-
-    Of skinny_gemm, whose configs are many, one for each way to read x is tried: compiling takes most of the time.
-    """
-    every = [config for _, config in (*tuning.linear_packed, *tuning.linear_sized) if config.kernel in INTEGERS]
-    for _, config in tuning.experts:
-        if config.kernel == "moe/expert_gemv_int":  # which makes integers of x and multiplies them by the same parts
-            every.append(
-                gemv_int(
-                    config.wg, config.lanes_per_row, config.r, subgroup_width=config.subgroup_width, max_workgroups=MANY
-                )
-            )
-    ways = {
-        (config.kernel, config.reads_quantised, config.copies)
-        if config.kernel == "linear/skinny_gemm"
-        else config: config
-        for config in every
-    }
-    return not ways or all(_integers_agree(device, list(ways.values()), name) for name in SCALES)
+    """Whether rows of x as integers give what floats do, in every config that the registry has tried at start."""
+    products = (tuning.linear, tuning.linear_short, tuning.linear_packed, tuning.linear_sized)
+    configs: list[GemmConfig | ExpertConfig] = [config for ladder in products for _, config in ladder]
+    configs += [config for ladder in (tuning.experts, tuning.experts_short) for _, config in ladder]
+    kinds: dict[object, tuple[GemmConfig, SelfTest]] = {}
+    for config in configs:
+        tried = config.tried_at_start
+        if tried and (how := tried.entry.self_test):
+            kinds.setdefault((tried.kernel, how.kind(tried)), (tried, how))
+    return not kinds or all(_integers_agree(device, list(kinds.values()), name) for name in SCALES)
 
 
 def without_integers(tuning: Tuning) -> Tuning:
     """The same with floats for all rows of x."""
-    sized = tuple(one for one in tuning.linear_sized if one[1].kernel not in INTEGERS)
-    *few, (most, tile) = tuning.experts
-    experts = (*(one for one in few if one[1].kernel != "moe/expert_gemv_int"), (most, tile.of_floats))
-    return replace(tuning, linear_packed=(), linear_sized=sized, experts=experts)
+    few, few_short = (
+        tuple(one for one in ladder if not one[1].tried_at_start) for ladder in (tuning.linear, tuning.linear_short)
+    )
+    return replace(
+        tuning,
+        linear=few or ((MANY, FLOATS),),
+        linear_short=few_short,
+        linear_packed=(),
+        linear_sized=tuple(one for one in tuning.linear_sized if not one[1].tried_at_start),
+        experts=_of_floats(tuning.experts),
+        experts_short=_of_floats(tuning.experts_short),
+    )
 
 
-def _integers_agree(device: Device, configs: Sequence[GemmConfig], name: str) -> bool:
-    """Over gate and up in pairs, or alone where the kernel has no pairs, with rows that fill no workgroup."""
+def _of_floats(ladder: tuple[tuple[float, ExpertConfig], ...]) -> tuple[tuple[float, ExpertConfig], ...]:
+    """The rungs that are of floats; the last one is turned into such, as it serves whatever lies beyond."""
+    kept = tuple(one for one in ladder[:-1] if not one[1].tried_at_start)
+    return (*kept, *((bound, config.of_floats) for bound, config in ladder[-1:]))
+
+
+def _integers_agree(device: Device, tests: Sequence[tuple[GemmConfig, SelfTest]], name: str) -> bool:
+    """Over gate and up in pairs, or one matrix where the kernel has no pairs, with rows that fill no workgroup."""
     rng = np.random.default_rng(0)
     fmt = next(fmt for fmt in FORMATS.values() if fmt.name == name)
     raw = rng.integers(0, 256, (74, fmt.row_bytes(2048)), np.uint8)
@@ -71,13 +75,12 @@ def _integers_agree(device: Device, configs: Sequence[GemmConfig], name: str) ->
     blocks[:, at : at + 2 * len(scales)] = np.array(scales, np.float16).view(np.uint8)
     weights = Weights(device)
     weights.add("w", upload_tensor(device, fmt, raw, (74, 2048)))
-    x = rng.standard_normal((ROWS, 2048), dtype=np.float32) / 64
-    for config in configs:
-        rows = 1 if config.kernel == "linear/gemv_int" else ROWS
-        pairs = not (config.kernel == "linear/gemv_int" and config.prefetch_depth > 1)
-        floats, integers = (_products(device, weights, s, x[:rows], pairs) for s in (gemv(64, 16, 2, 1), config))
+    x = rng.standard_normal((max(how.rows for _, how in tests), 2048), dtype=np.float32) / 64
+    for config, how in tests:
+        pairs = how.pairs(config)
+        floats, integers = (_products(device, weights, one, x[: how.rows], pairs) for one in (FLOATS, config))
         off = np.abs(floats - integers).max()
-        if not (np.isfinite(integers).all() and off < ROUNDED[config.activations] * np.abs(floats).max()):
+        if not (np.isfinite(integers).all() and off < config.tolerance.gated * np.abs(floats).max()):
             return False
     return True
 

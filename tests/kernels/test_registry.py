@@ -6,6 +6,9 @@ import pytest
 
 from rwkv_gpu.errors import ShaderError
 from rwkv_gpu.gpu import shader
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.expert_config import ExpertKernel
+from rwkv_gpu.kernels.gemm_config import GemmKernel
 from rwkv_gpu.kernels.kernel import Needs
 from rwkv_gpu.kernels.parts import PART_NEEDS
 from rwkv_gpu.kernels.registry import KERNELS, expert_trials, gemm_trials, link, variants
@@ -108,3 +111,17 @@ def test_a_part_that_fills_a_hole_defines_what_is_needed_of_it(kernel):
             for part in hole.parts:
                 lacks = functions - fills[part] - elsewhere
                 assert not lacks, f"{part} has no {lacks}, which {name} needs of {where}"
+
+
+@pytest.mark.parametrize(
+    "kernel", [one for one in KERNELS.values() if isinstance(one, GemmKernel | ExpertKernel)], ids=lambda one: one.name
+)
+def test_a_kernel_that_multiplies_integers_is_tried_at_start_to_a_tolerance(kernel):
+    """Each configuration by a kernel of matrix products: itself, or one that stands for it."""
+    tried = kernel.self_test if isinstance(kernel, GemmKernel) else kernel.tried_as
+    assert bool(tried) == ("lib/dot16" in kernel.shared)
+    for can in LIMITS.values():
+        for config in kernel.trials(can).values() if kernel.needs.met(can) else ():
+            product = config.tried_at_start
+            assert bool(product) == bool(tried)
+            assert not product or (product.entry.self_test and product.tolerance.gated > product.tolerance.result)

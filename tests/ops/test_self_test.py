@@ -7,10 +7,15 @@ import pytest
 
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.expert_config import EXPERT_TILE
 from rwkv_gpu.kernels.gemm_config import MANY, gemv_int
+from rwkv_gpu.kernels.registry import expert_trials, gemm_trials
+from rwkv_gpu.kernels.tuning import Size
 from rwkv_gpu.ops import self_test
 from rwkv_gpu.ops.self_test import integers_work, tuning_for, without_integers
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS
+
+PRODUCTS, EXPERTS = ("linear", "linear_short", "linear_packed"), ("experts", "experts_short")
 
 
 def test_a_device_without_matrix_units_has_no_kernel_of_theirs(fast_device):
@@ -26,6 +31,32 @@ def test_what_was_tuned_without_matrix_units_has_them_where_they_are_asked_for()
     assert found.on_matrix_units
     assert found.gemm_config(1, packed=True) == tuned.tuning.gemm_config(1, packed=True)
     assert found.gemm_config(512).kernel == "linear/gemm_matrix"
+
+
+def test_every_configuration_that_the_registry_has_tried_at_start_is_tried_and_left_where_it_fails(monkeypatch):
+    """Wherever a tuning has it: on the device of a user who tuned it, too."""
+    can = LIMITS["h200"]
+    plain, device = without_integers(default_tuning(can)), VirtualDevice(can)
+    products = [config for _, config in gemm_trials(can).values() if config.tried_at_start]
+    mixtures = [config for _, config in expert_trials(can).values() if config.tried_at_start]
+    assert {config.kernel for config in products} == {
+        f"linear/{name}" for name in ("gemv_int", "skinny_gemm", "gemm_int8")
+    }
+    assert {config.kernel for config in mixtures} == {"moe/expert_gemv_int"}
+    tunings = [replace(plain, **{name: ((MANY, one),)}) for name in PRODUCTS for one in products]
+    tunings += [replace(plain, linear_sized=((Size(MANY), one),)) for one in products]
+    tunings += [replace(plain, **{name: ((4, one), (MANY, EXPERT_TILE))}) for name in EXPERTS for one in mixtures]
+    tunings += [replace(plain, **{name: ((MANY, one),)}) for name in EXPERTS for one in mixtures]
+    tried: list = []
+    monkeypatch.setattr(self_test, "_integers_agree", lambda _, tests, name: tried.extend(tests))
+    for tuning in tunings:
+        tried.clear()
+        left = tuning_for(device, SimpleNamespace(tuning=tuning))
+        [(config, how)] = tried
+        assert config.entry.self_test is how
+        ladders = (*PRODUCTS, *EXPERTS, "linear_sized")
+        assert not any(one.tried_at_start for name in ladders for _, one in getattr(left, name))
+        assert left.linear and left.experts
 
 
 @pytest.mark.parametrize(("r", "prefetch_depth"), [(2, 1), (1, 2)])

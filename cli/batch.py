@@ -141,4 +141,4 @@ def _replied(llm: LLM, line: Line, settings: dict[str, Any], job: Job) -> Comple
     *before, last = check_messages(line["messages"])
     if last["role"] != "user":
         raise BadInput(f"the last message has the role {last['role']}; it must be user")
-    return llm.chat(messages=before, template=job.template).send(last["content"] or "", **settings)
+    return llm.chat(messages=before, template=job.template).stream(last["content"] or "", **settings).wait()

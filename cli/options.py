@@ -130,17 +130,19 @@ synthetic_option = click.option(
 )
 
 
-def model_arguments(*others: str, default: str | None = BUILTIN) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def model_arguments(
+    *others: str, default: str | None = BUILTIN, instead: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """[MODEL.gguf] and the arguments after it; the function gets `model`, and `arguments` where there are others.
 
     The model comes as the first argument or by -m, and can be left out. `others` are metavars: [TEXT] is optional, and
-    [TEXT]... is any number.
+    [TEXT]... is any number. If the option `instead` is given, no argument follows the model.
     """
-    most = None if any(name.endswith("...") for name in others) else len(others)
-    required = [name for name in others if not name.startswith("[")]
 
-    def split(words: tuple[str, ...], named: bool) -> tuple[str | None, tuple[str, ...]]:
+    def split(words: tuple[str, ...], named: bool, others: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
         """The model's name among the arguments, and the others."""
+        most = None if any(name.endswith("...") for name in others) else len(others)
+        required = [name for name in others if not name.startswith("[")]
         first = words[:1]
         if named or not first:
             is_model = False
@@ -160,7 +162,8 @@ def model_arguments(*others: str, default: str | None = BUILTIN) -> Callable[[Ca
         def collected(*given: Any, words: tuple[str, ...], model_option: str | None, **more: Any) -> Any:
             source = click.get_current_context().get_parameter_source("model_option")
             named = source is ParameterSource.COMMANDLINE
-            model, rest = split(words, named)
+            replaced = instead is not None and more[instead] is not None
+            model, rest = split(words, named, () if replaced else others)
             if others:
                 more["arguments"] = rest
             name = model_option if named else model or model_option or default

@@ -7,6 +7,7 @@ import click
 
 from .bars import text_bar
 from .load_model import load_model
+from .model_name import FileName
 from .options import json_option, loading_options, model_arguments
 from .page import Page
 from .screen import Screen
@@ -14,19 +15,27 @@ from .texts import read_text
 
 
 @click.command("perplexity", cls=Page, epilog="Example: rwkv-gpu perplexity model.gguf book.txt --window 1024")
-@model_arguments("FILE")
+@model_arguments("FILE", instead="path")
+@click.option("-f", "--file", "path", type=FileName(), envvar="RWKV_GPU_PERPLEXITY_FILE", help="The same as FILE.")
 @click.option(
     "--window", type=click.IntRange(2), metavar="N",
     help="Longest context per token. A longer text is evaluated in windows that overlap by half.",
 )  # fmt: skip
 @json_option
 @loading_options
-def command(model: str, arguments: tuple[str, ...], window: int | None, loading: dict[str, Any], as_json: bool) -> None:
+def command(
+    model: str,
+    arguments: tuple[str, ...],
+    path: str | None,
+    window: int | None,
+    loading: dict[str, Any],
+    as_json: bool,
+) -> None:
     """Compute the perplexity of the text in FILE; - is standard input.
 
     Perplexity is exp of the mean negative log likelihood of the tokens: the lower, the better the model predicts them.
     """
-    text = read_text(arguments[0])
+    text = read_text(arguments[0] if path is None else path)
     screen = Screen()
     with load_model(model, screen, **loading) as llm, text_bar(screen) as bar:
         tokens = len(llm.tokenize(text, special=True))

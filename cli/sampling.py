@@ -1,5 +1,6 @@
 """Sampling as options: one table for the commands that generate, the lines of a batch, and /set in the chat."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,10 @@ def sampling_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command
             command = click.option(
                 *short_first(name, others), name, cls=Sampling, metavar=metavar, callback=_form, help=text
             )(command)
+        command = click.option(
+            "-l", "--logit-bias", cls=Sampling, multiple=True, metavar="ID=X", callback=_biases,
+            help="Add X to the logit of a token id; -inf bans it. Can be repeated; llama.cpp's ID+X and ID-X work too.",
+        )(command)  # fmt: skip
         text = "Stop at this text; can be repeated."
         command = click.option(
             *short_first("stop", STOP), "stop", cls=Sampling, multiple=True, metavar="TEXT", help=text
@@ -109,6 +114,18 @@ class Number(click.ParamType[Any]):
             return parsed(self.field, value) if isinstance(value, str) else value
         except BadInput as error:
             self.fail(str(error), param, ctx)
+
+
+def _biases(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[int, float]:
+    """Token ids and what to add to their logits: 918=-2.5, 918-2.5"""
+    biases: dict[int, float] = {}
+    for text in given:
+        try:
+            token, bias = re.fullmatch(r"(\d+)(?:=|(?=[+-]))(.+)", text).groups()  # type: ignore[union-attr]
+            biases[int(token)] = float(bias)
+        except (AttributeError, ValueError):
+            raise click.BadParameter(f"{text!r} is not a token id and a number, such as 918=-2.5.") from None
+    return biases
 
 
 def _form(_: click.Context, option: click.Parameter, value: str | None) -> str | bool | None:

@@ -6,15 +6,17 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from ..errors import BadFile, BadGrammar, BadInput, BadTemplate, CacheFull, ContextFull
 from ..text.messages import check_messages
 from ..text.template import ChatTemplate
 from . import session
 from .backend import Backend
+from .batches import await_all, wait_all
+from .chat_completion import answers
 from .chat_format import ChatFormat, ChatPrompt, Message
-from .completion import TALKING, Completion, Settings, form, own_names, sampling
+from .completion import TALKING, Completion, Settings, form, own_names, sampling, seeded
 from .generation import AsyncGeneration, Generation, OnPrompt, Reading, waits
 from .session import SavedChat, SavedSession
 from .transcript import Transcript
@@ -100,17 +102,33 @@ class Chat:
         """How many tokens of the context the messages take."""
         return self._prompt(self._messages, 0).message_tokens if self._messages else 0
 
-    def send(self, text: str, **settings: Unpack[Settings]) -> Completion:
-        """The answer to a question."""
-        return self.stream(text, **settings).wait()
+    @overload
+    def send(self, text: str, *, n: None = None, **settings: Unpack[Settings]) -> Completion: ...
+    @overload
+    def send(self, text: str, *, n: int, **settings: Unpack[Settings]) -> list[Completion]: ...
+    def send(self, text: str, *, n: int | None = None, **settings: Unpack[Settings]) -> Completion | list[Completion]:
+        """The answer to a question. `n` gives a list of so many answers; the chat goes on from the first."""
+        if n is None:
+            return self.stream(text, **settings).wait()
+        start = self._answers(Generation, text, settings)
+        return wait_all(start, range(answers(n)), self._llm.info.sequences)
 
     def stream(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]) -> Generation:
         """The answer to a question, event by event."""
         return self._ask(Generation, self._question(text), on_prompt, settings)
 
-    async def asend(self, text: str, **settings: Unpack[Settings]) -> Completion:
+    @overload
+    async def asend(self, text: str, *, n: None = None, **settings: Unpack[Settings]) -> Completion: ...
+    @overload
+    async def asend(self, text: str, *, n: int, **settings: Unpack[Settings]) -> list[Completion]: ...
+    async def asend(
+        self, text: str, *, n: int | None = None, **settings: Unpack[Settings]
+    ) -> Completion | list[Completion]:
         """`send` for asyncio."""
-        return await self.astream(text, **settings).wait()
+        if n is None:
+            return await self.astream(text, **settings).wait()
+        start = self._answers(AsyncGeneration, text, settings)
+        return await await_all(start, range(answers(n)), self._llm.info.sequences)
 
     def astream(self, text: str, *, on_prompt: OnPrompt | None = None, **settings: Unpack[Settings]) -> AsyncGeneration:
         """`stream` for asyncio: `async for event in chat.astream("hi")`."""
@@ -217,6 +235,20 @@ class Chat:
             self._messages, self._transcript = messages, asked.transcript
             self._open = weakref.ref(answer)
         return answer
+
+    def _answers(self, reading: type[R], text: str, settings: Mapping[str, Any]) -> Callable[[int], R]:
+        """Starts the answers to a question by their index. The first becomes the chat's own."""
+        messages = self._question(text)
+        params, shape = sampling(None, self.settings, settings), form({**self.settings, **settings})
+
+        def start(index: int) -> R:
+            if index == 0:
+                return self._ask(reading, messages, None, settings)
+            asked, chosen = self._prompt(messages, params.max_tokens), seeded(params, index)
+            request = self._format.request(asked, chosen, shape, wait=waits(reading))
+            return self._llm._read(reading, request, self._format.reader(asked, chosen, shape), most_unread=None)
+
+        return start
 
     def _stop_reading(self) -> None:
         """Cancels an answer that is being generated; what was read of it is kept."""

@@ -2,20 +2,22 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from ..engine.request import Request
 from ..text.template import ChatTemplate
 from . import validate
-from .batches import wait_all
+from .batches import await_all, wait_all
 from .chat import Chat, Truncate, load_chats, messages_of
 from .chat_format import ChatPrompt
 from .completion import TALKING, Completion, Settings, form, sampling
 from .generate_methods import GenerateMethods
-from .generation import Generation
+from .generation import AsyncGeneration, Generation, Reading, waits
 from .measure_methods import MeasureMethods
 from .open_model import Messages
 from .openai_methods import OpenAIMethods
+
+R = TypeVar("R", bound=Reading)
 
 
 class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
@@ -58,6 +60,20 @@ class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
     ) -> list[Completion]:
         """An answer to each of many lists of messages, as many at a time as the model was loaded for."""
         validate.called("progress", progress)
+        prompts, start = self._replies(Generation, conversations, think, settings)
+        return wait_all(start, prompts, self.info.sequences, progress)
+
+    async def achat_batch(
+        self, conversations: Sequence[Messages], *, think: bool | None = None, **settings: Unpack[Settings]
+    ) -> list[Completion]:
+        """`chat_batch` for asyncio."""
+        prompts, start = self._replies(AsyncGeneration, conversations, think, settings)
+        return await await_all(start, prompts, self.info.sequences)
+
+    def _replies(
+        self, reading: type[R], conversations: Sequence[Messages], think: bool | None, settings: Mapping[str, Any]
+    ) -> tuple[list[ChatPrompt], Callable[[ChatPrompt], R]]:
+        """Checks all that is asked for before any of it is begun: the prompts, and what starts the answer to one."""
         params, shape = sampling(None, TALKING, settings), form(settings)
         params.check_vocabulary(self.vocab_size)
         many = validate.several("conversations", conversations, "lists of messages")
@@ -65,12 +81,11 @@ class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
         for prompt in prompts:
             Request(prompt.transcript.ids).check(self.vocab_size, self.context)
 
-        def start(prompt: ChatPrompt) -> Generation:
-            request = self.chat_format.request(prompt, params, shape)
-            reader = self.chat_format.reader(prompt, params, shape)
-            return self._read(Generation, request, reader, most_unread=None)
+        def start(prompt: ChatPrompt) -> R:
+            request = self.chat_format.request(prompt, params, shape, wait=waits(reading))
+            return self._read(reading, request, self.chat_format.reader(prompt, params, shape), most_unread=None)
 
-        return wait_all(start, prompts, self.info.sequences, progress)
+        return prompts, start
 
     @overload
     def apply_chat_template(

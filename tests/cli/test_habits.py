@@ -259,3 +259,31 @@ def test_what_is_written_to_a_closed_standard_error_is_not_in_the_results(tmp_pa
     )
     subprocess.run(["sh", "-c", f'exec {sys.executable} -c "$0" 2>&-', code], check=True)
     assert target.read_text() == ""
+
+
+def test_the_text_of_a_perplexity_can_come_by_option(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("The sea was calm.")
+    known = run("perplexity", MODEL, text, "--device", "cpu")
+    assert known.exit_code == 0
+    for arguments in ([MODEL, "-f", text], ["-m", MODEL, "--file", text]):
+        assert run("perplexity", *arguments, "--device", "cpu").stdout == known.stdout
+    by_pipe = run("perplexity", "-f", "-", "-m", MODEL, "--device", "cpu", stdin="The sea was calm.")
+    assert by_pipe.stdout == known.stdout
+    assert run("perplexity", MODEL, text, "-f", text, "--device", "cpu").exit_code == 2
+    assert run("perplexity", MODEL, "--device", "cpu").exit_code == 2
+
+
+def test_a_bias_of_a_token_can_be_typed_as_in_llama_cpp():
+    def said(*biases: str) -> list[int]:
+        options = [word for bias in biases for word in ("--logit-bias", bias)]
+        return json.loads(run("generate", MODEL, "-p", "The sea", "-n", 3, "--json", *options, *GREEDY).stdout)[
+            "tokens"
+        ]
+
+    plain = said()
+    assert plain[0] not in said(f"{plain[0]}=-inf")
+    assert said("7+100") == said("7=100") == [7, 7, 7]
+    assert said("7=100", "9=100.5", "9-200") == [7, 7, 7]
+    for wrong in ("seven=1", "7", "7=much"):
+        assert run("generate", MODEL, "-p", "x", "--logit-bias", wrong, *GREEDY).exit_code == 2

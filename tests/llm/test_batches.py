@@ -127,3 +127,24 @@ def test_a_closed_model_shows_it_and_refuses_lists():
     assert repr(llm).endswith("closed>")
     with pytest.raises(Closed):
         llm.generate(["a", "b"])
+
+
+def test_a_chat_gives_several_answers_and_goes_on_from_the_first(llm):
+    chat, other = (llm.chat(template="chatml", **DRAWN) for _ in range(2))
+    [first, second] = chat.send("Hi", n=2)
+    assert first.tokens == other.send("Hi").tokens
+    assert second.tokens == llm.chat(template="chatml", **{**DRAWN, "seed": DRAWN["seed"] + 1}).send("Hi").tokens
+    assert chat.messages == other.messages
+    assert chat.send("Why?").tokens == other.send("Why?").tokens
+    assert [done.tokens for done in asyncio.run(llm.chat(template="chatml", **DRAWN).asend("Hi", n=2))] == [
+        first.tokens,
+        second.tokens,
+    ]
+    with pytest.raises(BadInput, match="n is 0"):
+        chat.send("Hi", n=0)
+
+
+def test_a_batch_of_chats_in_asyncio_gives_the_same(llm):
+    talks = [[{"role": "user", "content": text}] for text in ("Hi", "Why?")]
+    found = asyncio.run(llm.achat_batch(talks, **DRAWN))
+    assert [done.tokens for done in found] == [done.tokens for done in llm.chat_batch(talks, **DRAWN)]

@@ -26,3 +26,4 @@ def test_the_table_names_every_exception_that_a_user_can_mend():
     told = set(re.findall(r"`([A-Z]\w+)`", PAGE[PAGE.index("| exception |") :]))
     errors = {name for name, value in vars(rwkv_gpu.errors).items() if isinstance(value, type)}
     assert told == errors - {"RwkvGpuError"}
+    assert errors <= {*rwkv_gpu.__all__}

@@ -13,6 +13,7 @@ from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import find
+from rwkv_gpu.gpu.matrix_units import MatrixUnits
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.bench import bench, needed
 from rwkv_gpu.measure.report import RENDER, Place, Subject, heading, row
@@ -20,7 +21,7 @@ from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.workload import Workload, workloads
 from rwkv_gpu.models.registry import load_model
-from rwkv_gpu.ops.open_device import MatrixUnits, open_device
+from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .folders import tuned_folder

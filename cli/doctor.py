@@ -8,10 +8,11 @@ import click
 
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.adapters import Adapter, find
+from rwkv_gpu.gpu.matrix_units import MatrixUnits
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.cases import cases, quick
 from rwkv_gpu.measure.doctor import Report, examine
-from rwkv_gpu.ops.open_device import MatrixUnits, open_device
+from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .bars import lines_bar

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
-from rwkv_gpu.ops.open_device import CHOICES, MatrixUnits
+from rwkv_gpu.gpu.matrix_units import CHOICES, MatrixUnits
 
 from .model_name import BUILTIN, FileName, ModelName, looks_like_model
 from .page import Loading

@@ -9,6 +9,7 @@ from rwkv_gpu import __version__
 from rwkv_gpu.engine.cache.config import KVType
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gpu.matrix_units import MatrixUnits
 from rwkv_gpu.kernels.tuned import slug
 from rwkv_gpu.measure.picture import picture
 from rwkv_gpu.measure.profiling import Profiled, as_data, heading, profile, table
@@ -16,7 +17,6 @@ from rwkv_gpu.measure.report import Place, Subject, facts
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.trace import trace
 from rwkv_gpu.measure.workload import Workload
-from rwkv_gpu.ops.open_device import MatrixUnits
 
 from .bench import opened, runner_for
 from .options import (

@@ -12,14 +12,14 @@ from rwkv_gpu.errors import BadInput, NoMatrixUnits
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Adapter, find
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.gpu.matrix_units import fragment_of
+from rwkv_gpu.gpu.matrix_units import MatrixUnits, fragment_of
 from rwkv_gpu.gpu.shader import fingerprint
 from rwkv_gpu.kernels.gemm_config import PRECISIONS
 from rwkv_gpu.kernels.tuned import Tuned, save
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.tune import Limits, tune
 from rwkv_gpu.models.registry import load_model
-from rwkv_gpu.ops.open_device import MatrixUnits, library_digest, open_device
+from rwkv_gpu.ops.open_device import library_digest, open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .bench import opened

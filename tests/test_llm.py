@@ -129,7 +129,7 @@ def opened(monkeypatch) -> list[Device]:
             super().__init__(*given, **named)
             devices.append(self)
 
-    monkeypatch.setattr("rwkv_gpu.llm.loading.Device", Watched)
+    monkeypatch.setattr("rwkv_gpu.ops.open_device.Device", Watched)
     return devices
 
 

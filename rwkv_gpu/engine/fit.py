@@ -17,7 +17,6 @@ from ..gpu.plan import Slice, StepBuffer
 from ..kernels.defaults import default_tuning
 from ..models.registry import Model
 from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
-from ..ops.recorder import Recorder
 from ..ops.sampler_state import GpuSamplerState
 from ..ops.vocabulary import PAGE
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions, check_bindings
@@ -151,6 +150,8 @@ def _scratch(
     for cache in model.caches:
         keys, values = (whole(planned(config.nbytes(cache), "kv")) for _ in range(2))
         caches[cache.name] = keys, values
+    from ..ops.recorder import Recorder  # with all passes: a model in numpy starts sooner without
+
     recorder = Recorder(
         device, weights, chunk_size, Scratch(device), default_tuning(device.capabilities), states,
         max_segments=min(chunk_size, config.slots, MAX_SEGMENTS), max_outputs=min(chunk_size, config.slots),

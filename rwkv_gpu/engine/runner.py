@@ -18,11 +18,9 @@ from ..kernels.tuning import Tuning
 from ..models.registry import Model
 from ..ops.batch import Batch
 from ..ops.memory import MAX_SEGMENTS, Scratch
-from ..ops.recorder import Recorder
 from ..ops.reference import Reference
 from ..ops.sampler_state import GpuSamplerState, HostSamplerState
 from ..ops.sampling import Drawing
-from ..ops.self_test import tuning_for
 from ..ops.vocabulary import Choosing
 from .blas import Blas
 from .cache.config import CacheConfig, CacheOptions, check_bindings
@@ -108,7 +106,11 @@ class GpuRunner:
         self.vocabulary = model.vocabulary
         self.slots = config.slots
         self.chunk_size = chunk_size
-        self.tuning = tuning or tuning_for(device)
+        if tuning is None:
+            from ..ops.self_test import tuning_for  # with all kernels: a model in numpy starts sooner without
+
+            tuning = tuning_for(device)
+        self.tuning = tuning
         self.weights = load_weights(device, file, parameters, progress)
         self._states: dict[str, Buffer] = {}
         for state in model.states:
@@ -191,6 +193,8 @@ class GpuRunner:
 
     def _record(self, rows: int, outputs: int, single: bool, pages: int, what: Output) -> Plan:
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in self._states.items()}
+        from ..ops.recorder import Recorder  # with all passes: a model in numpy starts sooner without
+
         recorder = Recorder(
             self.device,
             self.weights,

@@ -1,9 +1,13 @@
 """Whether an adapter has matrix units that our kernels can use, and how large the matrices are that they multiply."""
 
+from typing import Literal
+
 from ..errors import NoMatrixUnits
 from .adapters import Adapter
 from .vulkan import MatrixShape, matrix_shapes
 
+MatrixUnits = Literal["auto", "on", "off"]  # whether they are used: see `ops/open_device.py`
+CHOICES: tuple[MatrixUnits, ...] = ("auto", "on", "off")
 SIDES = 16, 8  # of the square fragments that WGSL can write, the better first
 REASONS = {
     "Metal": "wgpu-native 29 compiles matrix kernels for Metal wrongly; wgpu 30 is needed",

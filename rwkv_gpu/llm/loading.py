@@ -20,10 +20,8 @@ from ..gguf.file import GGUFFile
 from ..gguf.formats import SIZES
 from ..gpu.adapters import find
 from ..gpu.loader import Progress
-from ..kernels.tuned import find as find_tuned
+from ..gpu.matrix_units import CHOICES, MatrixUnits
 from ..models.registry import load_model
-from ..ops.open_device import CHOICES, MatrixUnits, open_device
-from ..ops.self_test import tuning_for
 from ..text.tokenizer import load_tokenizer
 from . import hub, validate
 from .driver import MOST_REQUESTS
@@ -128,6 +126,11 @@ def load(
             if progress is not None:
                 progress(gguf.nbytes, gguf.nbytes)
         else:
+            # With all kernels: a model in numpy starts sooner without.
+            from ..kernels.tuned import find as find_tuned
+            from ..ops.open_device import open_device
+            from ..ops.self_test import tuning_for
+
             opened = open_device(choice.adapter, matrix_units, folder, portable=portable, checked=checked)
             try:
                 options |= with_context(opened, gguf, model, **options)

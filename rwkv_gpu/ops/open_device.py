@@ -7,17 +7,14 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Literal
 
 from ..errors import NoMatrixUnits
 from ..gpu import native
 from ..gpu.adapters import Adapter
 from ..gpu.device import Device
-from ..gpu.matrix_units import fragment_of
+from ..gpu.matrix_units import MatrixUnits, fragment_of
 from ..kernels.tuned import file_name, wants_matrix_units
 
-MatrixUnits = Literal["auto", "on", "off"]
-CHOICES: tuple[MatrixUnits, ...] = ("auto", "on", "off")
 TRIAL_SECONDS = 300.0
 RIGHT = "right"
 

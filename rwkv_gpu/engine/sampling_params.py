@@ -46,7 +46,7 @@ SPANS = {
     "top_p": Span(0, 1, above=True),
     "min_p": Span(0, 1),
     "typical_p": Span(0, 1, above=True),
-    "repetition_penalty": Span(0, 1000, above=True),
+    "repetition_penalty": Span(0.001, 1000),
     "presence_penalty": Span(-100, 100),
     "frequency_penalty": Span(-100, 100),
     "penalty_decay": Span(0, 1),

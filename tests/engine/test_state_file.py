@@ -42,6 +42,21 @@ def test_a_state_of_another_model_is_refused(tmp_path):
         state_file.load(tmp_path / "s", "other")
 
 
+def test_models_with_the_same_tensors_and_other_weights_have_other_fingerprints(tmp_path):
+    """As fine-tuned models do. One bit at the start of any tensor is enough."""
+    path, data = tmp_path / "m.gguf", golden("tiny-rwkv7.gguf").read_bytes()
+
+    def fingerprint(data: bytes) -> str:
+        path.write_bytes(data)
+        with GGUFFile.open(path) as file:
+            return state_file.fingerprint(file)
+
+    with GGUFFile.open(golden("tiny-rwkv7.gguf")) as file:
+        starts = [tensor.offset for tensor in file.tensors.values()]
+    changed = {fingerprint(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]) for at in starts}
+    assert len(changed - {fingerprint(data)}) == len(starts)
+
+
 def test_any_flipped_byte_and_any_cut_is_refused(tmp_path):
     path = tmp_path / "s"
     state_file.save(path, MODEL, ARRAYS, {"tokens": 7})
@@ -203,6 +218,17 @@ def test_a_kill_in_the_middle_of_saving_leaves_a_whole_file(tmp_path):
         assert (saved.arrays["a"] == saved.notes["n"]).all()
     state_file.save(tmp_path / "s", MODEL, ARRAYS, {})
     assert os.listdir(tmp_path) == ["s"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows renames over no open file")
+def test_who_has_the_old_file_open_reads_it_to_its_end(tmp_path):
+    """What is saved is another file, put in its place: not one byte of the old one changes."""
+    state_file.save(tmp_path / "s", MODEL, ARRAYS, {"who": "old"})
+    old = (tmp_path / "s").read_bytes()
+    with open(tmp_path / "s", "rb") as file:
+        state_file.save(tmp_path / "s", MODEL, ARRAYS, {"who": "new"})
+        assert file.read() == old
+    assert state_file.load(tmp_path / "s").notes == {"who": "new"}
 
 
 def test_what_another_is_still_writing_is_left_alone(tmp_path):

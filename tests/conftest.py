@@ -9,10 +9,13 @@ from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
 from rwkv_gpu.kernels.defaults import default_tuning
+from tests.process import give_back_freed_memory
 
 # fast is what users get; checked keeps naga's bounds checks, so an index out of bounds shows as a wrong
 # number; portable pretends to the WebGPU defaults, so the plain variants are tested wherever tests run.
 MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True}}
+
+MOST_PIPELINES = 100  # of a device; a test needs few at a time
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,11 +51,16 @@ def one_thread_multiplies() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled() -> Iterator[set[str]]:
-    """The text of every shader that any device compiled since the session began."""
+    """The text of every shader that any device compiled since the session began.
+
+    A device forgets its pipelines when they are many: on a software GPU each takes some MB.
+    """
     sources: set[str] = set()
     compile_one = PipelineCache._compile
 
     def noted(self: PipelineCache, linked: Linked) -> Pipeline:
+        if len(self._pipelines) >= MOST_PIPELINES:
+            self.clear()
         pipeline = compile_one(self, linked)
         sources.add(linked.source)
         return pipeline
@@ -92,6 +100,7 @@ def device(opened: Device) -> Iterator[Device]:
     """The device in each mode; its pipelines are kept while a module's tests run, since they add up to gigabytes."""
     yield opened
     opened.pipelines.clear()
+    give_back_freed_memory()
 
 
 @pytest.fixture(params=["cpu", *MODES])
@@ -103,7 +112,15 @@ def opening(request: pytest.FixtureRequest, adapter: Adapter) -> dict[str, objec
 
 
 @pytest.fixture(scope="session")
-def fast_device(adapter: Adapter) -> Iterator[Device]:
-    """The device as users get it, for what does not depend on the mode."""
+def fast_opened(adapter: Adapter) -> Iterator[Device]:
+    """The device as users get it, opened once."""
     with Device(adapter) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def fast_device(fast_opened: Device) -> Iterator[Device]:
+    """The device as users get it, for what does not depend on the mode; its pipelines last for a module, too."""
+    yield fast_opened
+    fast_opened.pipelines.clear()
+    give_back_freed_memory()

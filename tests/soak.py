@@ -8,7 +8,6 @@ memory is missing, or where a request ended in a way that its kind does not know
 
 import asyncio
 import gc
-import os
 import random
 import sys
 import threading
@@ -17,15 +16,19 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 
 import rwkv_gpu
 from rwkv_gpu import LLM, RwkvGpuError
+from rwkv_gpu.text.grammar_pool import PROCESSES
 from tests.golden_files import golden
+from tests.process import descriptors, resident
 
+GRAMMARS = "rwkv-gpu grammars"  # the thread of a helper process
+STARTED_WHEN_NEEDED = (GRAMMARS, "rwkv-gpu-host")  # pools, of which each has a bound: when they grow is chance
+PIPES = 2  # to and from a helper process
 GROWTH = 64 << 20  # bytes of resident memory that allocators may keep
 PREFIXES = ["The sea was calm. " * 3, "Once upon a time, ", "x = 1\ny = 2\n" * 2, "Hi"]
 
@@ -171,6 +174,7 @@ class Standing:
     requests: int  # that the engine and the driver know
     descriptors: int
     threads: int
+    helpers: int  # processes that compile grammars
     resident: int
 
     @classmethod
@@ -186,7 +190,10 @@ class Standing:
         gc.collect()
         while llm._driver.call(lambda engine: engine.busy):
             time.sleep(0.01)
-        return cls(*llm._driver.call(look), descriptors(), threading.active_count(), resident())
+        names = [thread.name for thread in threading.enumerate()]
+        helpers = names.count(GRAMMARS)
+        threads = sum(not name.startswith(STARTED_WHEN_NEEDED) for name in names)
+        return cls(*llm._driver.call(look), descriptors() - PIPES * helpers, threads, helpers, resident())
 
     def lost(self, before: "Standing") -> list[str]:
         """What is missing since."""
@@ -200,21 +207,11 @@ class Standing:
             for name in ("descriptors", "threads")
             if getattr(self, name) > getattr(before, name)
         ]
+        if self.helpers > PROCESSES:
+            lines.append(f"processes: {self.helpers}, of {PROCESSES} at most")
         if self.resident > before.resident + GROWTH:
             lines.append(f"memory: {self.resident:,} bytes, at the start {before.resident:,}")
         return lines
-
-
-def descriptors() -> int:
-    """Open files of this process, where the system tells."""
-    folder = Path("/proc/self/fd")
-    return len(os.listdir(folder)) if folder.exists() else 0
-
-
-def resident() -> int:
-    """Bytes of memory of this process, where the system tells."""
-    status = Path("/proc/self/statm")
-    return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0
 
 
 def soak(llm: LLM, requests: int, threads: int, seed: int = 0) -> tuple[Counter[str], list[str]]:

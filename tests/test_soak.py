@@ -6,7 +6,8 @@ import pytest
 
 import rwkv_gpu
 from tests.golden_files import golden
-from tests.soak import KINDS, descriptors, resident, soak
+from tests.process import descriptors, resident
+from tests.soak import KINDS, soak
 
 LOADS = 50
 GROWTH = 24 << 20  # bytes that allocators may keep

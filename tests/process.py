@@ -1,0 +1,25 @@
+"""What this process takes of the machine."""
+
+import contextlib
+import ctypes
+import os
+from pathlib import Path
+
+
+def descriptors() -> int:
+    """Open files of this process, where the system tells."""
+    folder = Path("/proc/self/fd")
+    return len(os.listdir(folder)) if folder.exists() else 0
+
+
+def give_back_freed_memory() -> None:
+    """Has the allocator return what is free. glibc's keeps it in arenas: a software GPU leaves it hundreds of MB."""
+    with contextlib.suppress(OSError, AttributeError):  # there is no such function elsewhere
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def resident() -> int:
+    """Bytes of memory that this process uses, where the system tells."""
+    give_back_freed_memory()
+    status = Path("/proc/self/statm")
+    return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0

@@ -20,11 +20,13 @@ from rwkv_gpu.ops import build
 from rwkv_gpu.ops.dispatch import UnplacedDispatch, lifetimes
 from rwkv_gpu.ops.values import Value
 from tests.golden_files import OWN
+from tests.measure.doctor_shaders import CLAIMS, linked_by_trials
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS
 from tests.recording import record, tunings
 from tests.toy import toy, toy_weights
 
 NAGA = shutil.which("naga")
+ON_MATRIX_UNITS = "coopLoad"  # what such kernels call; naga writes them for Vulkan alone
 needs_naga = pytest.mark.skipif(NAGA is None, reason="no `naga` command on the path (cargo install naga-cli)")
 
 
@@ -83,12 +85,22 @@ def test_every_shader_that_a_gpu_would_be_given_translates(fast_device, subgroup
 
 
 @needs_naga
+@pytest.mark.parametrize("claims", CLAIMS.values(), ids=CLAIMS)
+def test_every_registered_kernel_translates(fast_device, claims, tmp_path, monkeypatch):
+    """All that the doctor's trials link, so every part of every hole: no plan of a model may have them."""
+    every = {linked.source for linked in linked_by_trials(fast_device, monkeypatch, claims)}
+    sources = sorted(source for source in every if ON_MATRIX_UNITS not in source)
+    assert len(sources) > 100
+    assert translate(tmp_path, sources) == []
+
+
+@needs_naga
 def test_kernels_on_matrix_units_are_valid(fast_device, tmp_path, monkeypatch):
     """Few devices let them through, so that naga's word is what there is everywhere else."""
     sources: set[str] = set()
 
     def noted(steps: Sequence[UnplacedDispatch], outputs: Iterable[Value]) -> dict[Value, Life]:
-        sources.update(step.linked.source for step in steps if "coopLoad" in step.linked.source)
+        sources.update(step.linked.source for step in steps if ON_MATRIX_UNITS in step.linked.source)
         return lifetimes(steps, outputs)
 
     monkeypatch.setattr(build, "lifetimes", noted)
@@ -97,8 +109,23 @@ def test_kernels_on_matrix_units_are_valid(fast_device, tmp_path, monkeypatch):
         with GGUFFile.open(path) as file:
             fit(fast_device, file, load_model(file), chunk_size=512, slots=4)
     assert sources
+    assert invalid(tmp_path, sources) == []
+
+
+@needs_naga
+def test_every_registered_kernel_on_matrix_units_is_valid(fast_device, tmp_path, monkeypatch):
+    every = {linked.source for linked in linked_by_trials(fast_device, monkeypatch, CLAIMS["gpu with matrix units"])}
+    sources = {source for source in every if ON_MATRIX_UNITS in source}
+    assert len(sources) > 20
+    assert invalid(tmp_path, sources) == []
+
+
+def invalid(folder: Path, sources: Iterable[str]) -> list[str]:
+    """What naga has against any of these shaders in SPIR-V."""
+    found = []
     for source in sorted(sources):
-        shader = tmp_path / "matrix.wgsl"
+        shader = folder / "matrix.wgsl"
         shader.write_text(source)
-        done = subprocess.run([NAGA, shader, tmp_path / "matrix.spv"], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        done = subprocess.run([NAGA, shader, folder / "matrix.spv"], capture_output=True, text=True, check=False)
+        found += [done.stderr] if done.returncode else []
+    return found

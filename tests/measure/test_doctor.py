@@ -3,8 +3,6 @@
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,14 +11,14 @@ from click.testing import CliRunner
 import rwkv_gpu.gpu.shader as shaders
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.gguf.formats import FORMATS
-from rwkv_gpu.gpu.shader import PRELUDE, Linked, Pipeline, PipelineCache
+from rwkv_gpu.gpu.shader import PRELUDE, Linked
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.registry import variants
-from rwkv_gpu.measure import trials
 from rwkv_gpu.measure.cases import CHOSEN, cases, quick
 from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.measure.trials import LARGEST, LEAST, Outcome, Stored, apart
 from rwkv_gpu.ops.vocabulary import Ops
+from tests.measure.doctor_shaders import CLAIMS, linked_by_trials
 
 
 def all_cases(device):
@@ -61,41 +59,11 @@ def tried(linked: Linked) -> Iterator[tuple[str, str]]:
         kernel = "" if file == PRELUDE else kernel or name
 
 
-GPU = {
-    "software": False, "subgroup": True, "subgroup_size": 32, "subgroup_width": 32, "integer_dot": True,
-    "coherent": True, "max_workgroup_memory": 48 << 10, "max_invocations": 1024,
-}  # fmt: skip
-DEFAULTS = {
-    "software": False, "subgroup": False, "subgroup_size": 0, "subgroup_width": 1, "f16": False, "coherent": False,
-    "max_workgroup_memory": 16 << 10, "max_invocations": 256, "max_storage_buffers": 8,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "claims",
-    [{}, GPU | {"max_storage_buffers": 16}, GPU | {"max_storage_buffers": 12}, GPU | {"fragment": 16}, DEFAULTS],
-    ids=["this", "gpu", "gpu with few buffers", "gpu with matrix units", "defaults"],
-)
+@pytest.mark.parametrize("claims", CLAIMS.values(), ids=CLAIMS)
 def test_every_registered_kernel_is_tried_with_every_part_of_every_hole(fast_device, monkeypatch, claims):
-    """Recorded, and compiled by a stand-in: what is linked is what a device with such capabilities would run."""
-    found: set[tuple[str, str]] = set()
-
-    def compiled(self: PipelineCache, linked: Linked) -> Pipeline:
-        found.update(tried(linked))
-        bindings = linked.bindings()
-        group, _ = self._layout(tuple((number, binding.access) for number, binding in bindings.items()))
-        return Pipeline(linked.name, SimpleNamespace(_internal=None), group, bindings)
-
-    can = replace(fast_device.capabilities, **claims)
-    monkeypatch.setattr(fast_device, "capabilities", can)
-    monkeypatch.setattr(PipelineCache, "_compile", compiled)
-    fast_device.pipelines.clear()
-    try:
-        for trial in cases(can, default_tuning(can)):
-            trials._recorded(fast_device, trial)
-    finally:
-        fast_device.pipelines.clear()
-    assert set(variants(can)) - found == set()
+    """What is linked is what a device with such capabilities would run."""
+    found = {pair for linked in linked_by_trials(fast_device, monkeypatch, claims) for pair in tried(linked)}
+    assert set(variants(fast_device.capabilities)) - found == set()
 
 
 def test_the_quick_trials_are_of_each_case_and_of_each_variant(fast_device):

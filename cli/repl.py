@@ -16,7 +16,10 @@ from .signals import Signals
 from .truncation import truncation
 
 GRACE = {signal.SIGINT: 0.7}  # seconds to save what was answered so far; for other signals 5
-FULL = "/undo removes the last question, /reset clears the chat, and --context with a larger number gives more room"
+FULL = (
+    "/undo removes the last question, /reset clears the chat, --context with a larger number gives more room, "
+    "and --context-shift leaves out the oldest turns"
+)
 
 
 @dataclass
@@ -64,7 +67,8 @@ class Repl:
         except RwkvGpuError as error:
             if not self.interactive or isinstance(error, DeviceError):
                 raise
-            self.screen.error(f"{error}; {FULL}" if isinstance(error, ContextFull) else error)
+            full = f"{str(error).partition(';')[0]}; {FULL}"  # the error's own remedies are those of the library
+            self.screen.error(full if isinstance(error, ContextFull) else error)
         except slash.Leave:
             raise
         except (KeyboardInterrupt, EOFError):

@@ -148,3 +148,12 @@ def test_without_a_model_the_built_in_one_answers_within_seconds():
     after = os.times()
     assert b"rwkv-gpu" in done.stdout
     assert after.children_user + after.children_system - before.children_user - before.children_system < 4
+
+
+def test_a_full_chat_goes_on_without_its_oldest_turns_if_asked_to(tmp_path):
+    model = OWN / "tiny-llama.gguf"
+    options = ["--context", "128", "--template", "chatml", "--session", tmp_path / "s"]
+    for turn in range(4):
+        done = run(model, *options, "--context-shift", stdin=f"Say {turn}.")
+        assert done.exit_code == 0, done.stderr
+    assert run(model, *options, stdin="And now?").exit_code == 0  # the session knows it

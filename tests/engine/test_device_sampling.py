@@ -1,10 +1,13 @@
 """What a device samples by itself is what the host's sampler says of the same request."""
 
+import math
+
 import numpy as np
 import pytest
 
 from rwkv_gpu.engine.device_sampling import SampledRow, draw_row, penalises, samples_on_device, skipped_row, window
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
+from rwkv_gpu.engine.sampling_params import SPANS
 from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.errors import BadNumbers
 from rwkv_gpu.ops.sampler_state import HostSamplerState
@@ -113,3 +116,17 @@ def test_one_row_that_asks_for_more_is_enough(params, how):
     plain, row = draw_row(SamplingParams(), 1, 0), draw_row(SamplingParams(**params), 1, 0)
     assert SamplingInputs(np.array([plain, row, skipped_row()], DRAW)).how == how
     assert SamplingInputs(np.array([row], DRAW), np.zeros((1, 3), np.uint32)).how == "masked"
+
+
+@pytest.mark.parametrize("name", SPANS)
+@pytest.mark.parametrize("end", ["low", "high"])
+@pytest.mark.filterwarnings("error")
+def test_at_both_ends_of_a_setting_a_device_still_chooses_a_token(name, end):
+    """Its numbers are float32, so what is least in Python's may be 0 there."""
+    span = SPANS[name]
+    value = getattr(span, end)
+    if span.above and end == "low":
+        value = math.ulp(0.0)
+    params = SamplingParams(**{"seed": 1, name: value})
+    if samples_on_device(params):
+        assert all(one.token < V for one in on_device(params, 8, 1))

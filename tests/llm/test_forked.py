@@ -9,7 +9,7 @@ import pytest
 from tests.golden_files import OWN
 
 PROGRAM = """
-import asyncio, os, sys
+import asyncio, os, signal, sys
 import rwkv_gpu
 
 llm = rwkv_gpu.load(sys.argv[1], device="cpu")
@@ -31,6 +31,7 @@ calls = {
     "begun": begun.wait,
 }
 if os.fork() == 0:
+    signal.alarm(30)  # one that hangs ends
     for name, call in calls.items():
         try:
             call()

@@ -1,6 +1,7 @@
 """Imports go one way: a module may use what lies below it, never what lies above."""
 
 import ast
+import tomllib
 from collections.abc import Set
 from pathlib import Path
 
@@ -110,3 +111,10 @@ def test_no_modules_import_each_other():
     while leaves := {name for name, found in graph.items() if not found}:
         graph = {name: found - leaves for name, found in graph.items() if name not in leaves}
     assert not graph, f"these import each other: {', '.join(sorted(graph))}"
+
+
+def test_every_folder_of_modules_is_in_the_wheel():
+    root = Path(__file__).resolve().parent.parent
+    listed = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    folders = {path.parent.relative_to(root) for path in (root / "rwkv_gpu").rglob("*.py")}
+    assert {".".join(folder.parts) for folder in folders} <= {*listed}

@@ -71,7 +71,7 @@ class Way:
 
     def __str__(self) -> str:
         ends = "joined by the last" if self.joins else "joined by a dispatch"
-        whole = f"{self.lanes} lanes, {self.side} a key, {self.ahead} at a time, runs of {self.run}"
+        whole = f"{self.lanes} lanes, {self.lanes_per_key} a key, {self.prefetch_depth} at a time, runs of {self.run}"
         return f"{whole}, {self.groups} groups, {ends}"
 
 
@@ -125,9 +125,8 @@ class Bench:
             max_segments=self.batch, caches=replace(self.caches, max_pages=pages), single=True,
         )  # fmt: skip
         given = [g.input(name, np.float32, shape) for name, shape in self.rows.items()]
-        qkv = g.copied(given)
         how = Attention(heads.queries, Rope("neox", heads.size, 1e6), heads.size**-0.5)
-        ys = [g.attention(*qkv, Cache(f"kv{i}", heads.keys, heads.size), how) for i in range(LAYERS)]
+        ys = [g.attention(*given, Cache(f"kv{i}", heads.keys, heads.size), how) for i in range(LAYERS)]
         return g.finish({f"y{i}": y for i, y in enumerate(ys)})
 
     def plan_pages(self, depth: int) -> int:

@@ -43,7 +43,8 @@ def test_an_installed_wheel_runs(wheel, tmp_path):
     code = (
         "import rwkv_gpu, rwkv_gpu.gpu.shader as s; from rwkv_gpu.cli.main import main\n"
         f"assert rwkv_gpu.__file__.startswith({str(tmp_path)!r}), rwkv_gpu.__file__\n"
-        "print(len(s.link('embed', ['format/f16', 'step']).source)); import sys; sys.argv[1:] = ['devices']; main()"
+        "print(len(s.link('dense/embed', ['formats/f16', 'lib/step']).source))\n"
+        "import sys; sys.argv[1:] = ['devices']; main()"
     )
     env = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(

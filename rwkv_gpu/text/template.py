@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Template, TemplateError, TemplateSyntaxError
 
 from rwkv_gpu.errors import BadInput, BadTemplate
+from rwkv_gpu.gguf.source import printable
 from rwkv_gpu.text.budget import Budget, Exceeded, Limits
 from rwkv_gpu.text.builtin_templates import BUILT_IN
 from rwkv_gpu.text.messages import check_messages, plain
@@ -151,7 +152,7 @@ class ChatTemplate:
         line = getattr(fault, "lineno", None) if isinstance(fault, TemplateSyntaxError) else _line(fault.__traceback__)
         place = f"the chat template, line {line}:" if line else "the chat template:"
         said = fault.message if isinstance(fault, TemplateSyntaxError) else str(fault)
-        reason = " ".join((said or "fails").split())[:300]
+        reason = printable(" ".join((said or "fails").split()), 300)
         kind = "" if isinstance(fault, TemplateError | Exceeded) else f"{type(fault).__name__}: "
         return BadTemplate(f"{place} {kind}{reason}; {_REMEDY}")
 

@@ -55,8 +55,9 @@ def test_every_candidate_is_one_that_the_device_can_run(fast_device, size, more)
         fast_device.capabilities,
         subgroup=size > 0,
         subgroup_size=size,
+        subgroup_width=max(1, size),
         f16=more,
-        fragment=16 if more else 0,
+        fragment=16 if more and size in (32, 64) else 0,
         software=False,
     )
     plain = default_tuning(can)

@@ -81,7 +81,18 @@ def _on_matrix_units(to: Lowering, op: Attend) -> bool:
     """Whether a prompt attends by fragments: of keys and values in float16, and heads of up to 8 fragments."""
     side, size = to.can.fragment, op.cache.size
     wanted = to.tuning.attention_on_matrix_units and to.memory.caches.kind == "f16"
-    return wanted and size % side == 0 and size <= MOST_FRAGMENTS * side
+    return (
+        wanted
+        and size % side == 0
+        and size <= MOST_FRAGMENTS * side
+        and matrix_attention_bytes(size, side) <= to.can.max_workgroup_memory
+    )
+
+
+def matrix_attention_bytes(size: int, side: int) -> int:
+    """Of workgroup memory: a block of keys or values, and for each query tile its scores and their exponentials."""
+    keys = 4 * side
+    return 2 * keys * (size + 8) + QUERY_TILES * side * (4 * keys + 2 * (keys + 8) + 4) + 16
 
 
 def _attend_on_matrix_units(

@@ -32,7 +32,8 @@ def test_the_ends_of_a_range_are_in_it(name):
     kind = int if span.whole else float
     assert getattr(SamplingParams(**{name: kind(span.high)}), name) == span.high
     if not span.above:
-        assert getattr(SamplingParams(**{name: np.int64(span.low)}), name) == span.low
+        low = np.int64(span.low) if span.low == int(span.low) else np.float64(span.low)
+        assert getattr(SamplingParams(**{name: low}), name) == span.low
 
 
 def test_every_numeric_field_has_a_range():

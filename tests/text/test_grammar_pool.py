@@ -9,12 +9,14 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from rwkv_gpu.errors import BadGrammar
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.text.grammar import Form, Grammars, pool_of
 from rwkv_gpu.text.grammar_pool import PROCESSES, Limits
+from rwkv_gpu.text.grammar_worker import LARGE
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
 
@@ -162,6 +164,19 @@ def test_processes_are_few_and_ended_answers_leave_room(make):
     assert len(processes(grammars)) == PROCESSES
     assert sum(len(helper.sessions) for helper in grammars._pool._helpers) == 0
     until(lambda: sum(len(helper._sent) for helper in grammars._pool._helpers) == 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_large_program_does_not_make_its_helper_processes_large(make):
+    large = np.ones(2 * LARGE, np.uint8)  # Linux counts its pages as a child's peak, until the child's own exceeds it
+    grammars = make()
+    started = []
+    for _ in range(3):
+        grammars.grammar(SMALL)
+        started += processes(grammars)
+        until(lambda: sum(len(helper._sent) for helper in grammars._pool._helpers) == 0)
+        time.sleep(0.1)  # for the answer to "close"
+    assert len({*started}) == 1 and large[-1]
 
 
 def test_a_closed_pool_has_no_processes_and_tells_who_asks(make):

@@ -7,8 +7,7 @@ import click
 from rwkv_gpu.errors import NoMatrixUnits
 from rwkv_gpu.gpu.adapters import Adapter, Choice, choose, list_adapters
 from rwkv_gpu.gpu.matrix_units import fragment_of
-from rwkv_gpu.kernels.tuned import wants_matrix_units
-from rwkv_gpu.ops.open_device import library_digest
+from rwkv_gpu.ops.open_device import wants_matrix_units
 
 from .folders import tuned_folder
 from .options import device_option, json_option
@@ -43,7 +42,7 @@ def matrix_units_of(adapter: Adapter) -> str:
         side = fragment_of(adapter)
     except NoMatrixUnits as error:
         return str(error).replace(f" on {adapter}", "")
-    used = wants_matrix_units(adapter, library_digest(), tuned_folder())
+    used = wants_matrix_units(adapter, tuned_folder())
     return f"matrix units {side}x{side}, " + ("in use" if used else "not in use: see `rwkv-gpu tune`, --matrix-units")
 
 

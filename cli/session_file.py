@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from rwkv_gpu import LLM, Chat
-from rwkv_gpu.engine.replace_file import lock
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.chat import load_chats, save_chats
+from rwkv_gpu.replace_file import lock
 
 Stamp = tuple[int, int, int]  # what changes when somebody writes the file
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ..errors import BadFile
 from ..gguf.file import GGUFFile
 from ..gguf.source import printable
-from .replace_file import Unreadable, replace_file
+from ..replace_file import Unreadable, replace_file
 
 OLD_MAGIC, MAGIC = b"RWKVGPU2", b"RWKVGPU3"
 LENGTH = struct.Struct("<Q")

@@ -5,18 +5,16 @@ A user's own files lie in a folder that the caller names; those that come with t
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
 from ..gpu.adapters import Adapter
 from ..gpu.device import Capabilities
 from ..gpu.shader import fingerprint
+from ..replace_file import replace_text
 from .expert_config import ExpertConfig
 from .gemm_config import GemmConfig
 from .registry import KERNELS
@@ -108,26 +106,20 @@ def find(adapter: Adapter, can: Capabilities, folder: Path | None) -> Tuned | No
     return None
 
 
-def wants_matrix_units(adapter: Adapter, library: str, folder: Path | None) -> bool:
-    """Whether the user has tuned this adapter, with this library, and matrix units came out faster."""
+def matrix_units_library(adapter: Adapter, folder: Path | None) -> str:
+    """The wgpu-native with which the user has tuned this adapter and matrix units came out faster; else nothing."""
     if folder is None:
-        return False
+        return ""
     try:
-        return parse((folder / file_name(adapter)).read_text(encoding="utf-8")).library == library
+        return parse((folder / file_name(adapter)).read_text(encoding="utf-8")).library
     except (ValueError, KeyError, TypeError, OSError):
-        return False
+        return ""
 
 
 def save(tuned: Tuned, adapter: Adapter, folder: Path) -> Path:
     """Writes a user's own file whole, or leaves what there was."""
     path = folder / file_name(adapter)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as file:
-            file.write(tuned.text())
-        os.replace(file.name, path)
-    except OSError as error:
-        raise BadInput(f"cannot write {path}: {error.strerror}; name another folder") from None
+    replace_text(path, tuned.text())
     return path
 
 

@@ -11,11 +11,10 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
-from ..engine.replace_file import Unreadable, replace_file
 from ..engine.state_file import ModelId
 from ..errors import BadInput
+from ..replace_file import replace_text
 
 PIECE = 1 << 22  # bytes hashed at a time
 
@@ -85,19 +84,9 @@ class ModelFile:
         entry = self._entry()
         if entry is None:
             return
-        text = json.dumps({"path": str(self._paths[0]), "stamp": self._stamp, "sha256": digest}).encode()
-        with suppress(OSError, BadInput):
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(entry, write=lambda file: _write(file, text), check=lambda file: _same(file.read(), text))
-
-
-def _write(file: BinaryIO, text: bytes) -> None:
-    file.write(text)
-
-
-def _same(found: bytes, wanted: bytes) -> None:
-    if found != wanted:
-        raise Unreadable("differs")
+        text = json.dumps({"path": str(self._paths[0]), "stamp": self._stamp, "sha256": digest})
+        with suppress(BadInput):
+            replace_text(entry, text)
 
 
 def _stamp(paths: Sequence[Path]) -> list[list[int]]:

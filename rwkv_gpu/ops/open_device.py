@@ -2,18 +2,18 @@
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from ..errors import NoMatrixUnits
+from ..errors import BadInput, NoMatrixUnits
 from ..gpu import native
 from ..gpu.adapters import Adapter
 from ..gpu.device import Device
 from ..gpu.matrix_units import MatrixUnits, fragment_of
-from ..kernels.tuned import file_name, wants_matrix_units
+from ..kernels.tuned import file_name, matrix_units_library
+from ..replace_file import replace_text
 
 TRIAL_SECONDS = 300.0
 RIGHT = "right"
@@ -32,8 +32,7 @@ def open_device(
     auto uses matrix units where `rwkv-gpu tune` found them right and faster with this adapter, driver and library; on
     uses them wherever they are right, and raises `NoMatrixUnits` where they cannot be had; off never does.
     """
-    tuned = matrix_units == "auto" and not portable and wants_matrix_units(adapter, library_digest(), folder)
-    if matrix_units == "on" or tuned:
+    if matrix_units == "on" or (matrix_units == "auto" and not portable and wants_matrix_units(adapter, folder)):
         try:
             require_matrix_units(adapter, folder)
             return Device(adapter, portable=portable, checked=checked, matrix_units=True)
@@ -43,14 +42,22 @@ def open_device(
     return Device(adapter, portable=portable, checked=checked)
 
 
+def wants_matrix_units(adapter: Adapter, folder: Path | None) -> bool:
+    """Whether the user has tuned this adapter, with this library, and matrix units came out faster."""
+    library = matrix_units_library(adapter, folder)
+    return library != "" and library == library_digest()
+
+
 def require_matrix_units(adapter: Adapter, folder: Path | None) -> None:
     """Raises `NoMatrixUnits` where an adapter has none, or its driver computes wrongly with them.
 
     A driver is tried once, in a process of its own; the verdict is kept by adapter, driver, library and kernels.
     """
     fragment_of(adapter)
-    verdict = _kept(adapter, folder) or _tried(adapter)
-    _keep(adapter, folder, verdict)
+    verdict = _kept(adapter, folder)
+    if verdict is None:
+        verdict = _tried(adapter)
+        _keep(adapter, folder, verdict)
     if verdict != RIGHT:
         raise NoMatrixUnits(f"matrix units stay off on {adapter}: {verdict}")
 
@@ -94,10 +101,6 @@ def _keep(adapter: Adapter, folder: Path | None, verdict: str) -> None:
     """A folder that cannot be written costs another trial next time."""
     if folder is None:
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as file:
-            json.dump({"adapter": str(adapter), "library": library_digest(), "verdict": verdict}, file)
-        os.replace(file.name, _place(adapter, folder))
-    except OSError:
-        pass
+    text = json.dumps({"adapter": str(adapter), "library": library_digest(), "verdict": verdict})
+    with suppress(BadInput):
+        replace_text(_place(adapter, folder), text)

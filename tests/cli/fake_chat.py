@@ -18,7 +18,7 @@ from rwkv_gpu.cli.repl import Repl
 from rwkv_gpu.cli.screen import Screen
 from rwkv_gpu.cli.session_file import SessionFile
 from rwkv_gpu.cli.signals import Signals
-from rwkv_gpu.engine.replace_file import replace_file
+from rwkv_gpu.replace_file import replace_file
 
 
 class FakeGeneration:

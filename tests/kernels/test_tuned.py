@@ -63,7 +63,7 @@ def test_what_comes_with_the_package_is_second_to_ones_own(fast_device, tuned, t
 
 def test_a_file_that_cannot_be_written_is_a_line(fast_device, tuned, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="cannot write"):
+    with pytest.raises(BadInput, match="cannot be written"):
         save(tuned, fast_device.adapter, tmp_path / "file")
 
 

@@ -9,11 +9,10 @@ import pytest
 
 from rwkv_gpu.errors import NoMatrixUnits
 from rwkv_gpu.gpu.adapters import Adapter
-from rwkv_gpu.kernels import tuned as tuned_module
 from rwkv_gpu.kernels.tuned import Tuned, save
 from rwkv_gpu.ops import matrix_units_trial
 from rwkv_gpu.ops import open_device as module
-from rwkv_gpu.ops.open_device import RIGHT, library_digest, open_device, require_matrix_units
+from rwkv_gpu.ops.open_device import RIGHT, library_digest, open_device, require_matrix_units, wants_matrix_units
 from tests.ops.matrix_plans import tuning_with_matrix_units
 
 ADAPTER = Adapter(0, "a GPU", "Vulkan", "DiscreteGPU", "1.0")
@@ -116,10 +115,18 @@ def test_a_folder_that_cannot_be_written_costs_another_trial(trial, tmp_path):
 
 
 def test_a_tuned_file_says_whether_matrix_units_are_wanted(tmp_path):
-    assert not tuned_module.wants_matrix_units(ADAPTER, "digest", tmp_path)
-    keep_tuned(tmp_path, "digest")
-    assert tuned_module.wants_matrix_units(ADAPTER, "digest", tmp_path)
-    assert not tuned_module.wants_matrix_units(ADAPTER, "other", tmp_path)
+    assert not wants_matrix_units(ADAPTER, tmp_path)
+    keep_tuned(tmp_path, library_digest())
+    assert wants_matrix_units(ADAPTER, tmp_path)
+    keep_tuned(tmp_path, "other")
+    assert not wants_matrix_units(ADAPTER, tmp_path)
+
+
+def test_the_library_is_not_read_where_nothing_was_tuned(opened, tmp_path, monkeypatch):
+    monkeypatch.delattr(module, "library_digest")  # whoever calls it fails
+    open_device(ADAPTER, "auto", tmp_path)
+    open_device(ADAPTER, "auto")
+    assert opened == [False, False]
 
 
 def lost(y):

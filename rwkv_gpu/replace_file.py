@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from ..errors import BadInput
-from ..gguf.source import printable
+from .errors import BadInput
+from .gguf.source import printable
 
 UNFINISHED = ".saving-"  # after the name of the file, in the name of one that is being written
 
@@ -62,6 +62,24 @@ def replace_file(
     finally:
         with contextlib.suppress(OSError):
             os.unlink(name)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Puts a text in the place of a file, in a folder that is made where it is missing. BadInput says why it failed."""
+    data = text.encode()
+
+    def write(file: BinaryIO) -> None:
+        file.write(data)
+
+    def check(file: BinaryIO) -> None:
+        if file.read() != data:
+            raise Unreadable("differs")
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{printable(os.fspath(path))}: cannot be written: {error.strerror}") from None
+    replace_file(path, write=write, check=check)
 
 
 def lock(handle: int) -> bool:

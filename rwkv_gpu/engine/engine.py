@@ -13,6 +13,7 @@ from ..errors import BadFile, BadInput, CacheFull, DeviceLost
 from ..ops.batch import Batch, Placement
 from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import DRAW
+from ..ops.vocabulary import PAGE
 from .cache.prefixes import PrefixCache
 from .host_work import HostWork
 from .request import Request, Update
@@ -230,6 +231,12 @@ class Engine:
         if found is not None:
             handle, sequence.fed = found
             self._store.adopt(slot, handle, sequence.fed)
+        sequence.checkpoint = sequence.fed
+        if not self._store.rewinds:
+            # Two texts begin alike up to here, so a third may: from now on there is a state.
+            branch = self.prefixes.branch(sequence.ids)
+            if sequence.fed + PAGE <= branch < sequence.prompt:
+                sequence.boundaries |= {branch}
         if not sequence.started:
             sequence.started, sequence.reused = True, sequence.fed
             if request.grammar is not None:
@@ -357,21 +364,30 @@ class Engine:
         sampled = result.rows[row].sampled()
         sequence.append(sampled)
         self._updated[sequence] = None
+        if not self._store.rewinds and not sequence.finish_reason:
+            known = min(sequence.fed, len(sequence.ids))
+            if known - sequence.checkpoint >= self._runner.cache_config.checkpoint_interval:
+                self._keep(sequence, known, asked=False)
         if sequence.request.grammar is not None and not sequence.finish_reason:
             sequence.start_work(executor, token=sampled.token)
 
     # ---------------------------------------------------------------- after a step
 
     def _keep_prompt(self, sequence: TokenSequence, end: int) -> None:
-        """Keeps what a step of a prompt has come to, where another prompt may share it."""
-        asked = end in sequence.boundaries
-        if asked or (self._store.rewinds == (end == sequence.prompt)):
+        """Stores what a step of a prompt has come to: a whole prompt, or states on the way through it."""
+        asked, way = end in sequence.boundaries, end - sequence.checkpoint
+        if self._store.rewinds:
+            wanted = end == sequence.prompt
+        else:
+            wanted = asked or (end != sequence.prompt and way >= self._runner.cache_config.checkpoint_interval)
+        if wanted:
             self._keep(sequence, end, asked=asked)
 
     def _keep(self, sequence: TokenSequence, most: int, *, asked: bool) -> None:
-        """Keeps the prefix of a sequence; if nobody asked for it, only what is whole."""
+        """Stores the prefix of a sequence; if no request asked for it, only what is whole."""
         handle = self._store.keep(sequence.slot, most, whole=not asked)
         if handle is not None:
+            sequence.checkpoint = handle.length
             self.prefixes.store(sequence.ids[: handle.length], handle, wanted=asked)
 
     def _end(self, id: int, reason: str) -> None:

@@ -42,6 +42,7 @@ class TokenSequence:
         self.fed = 0  # tokens that its pages or its state have seen, or will when all is done that was submitted
         self.in_flight = 0  # tokens that were sampled, or will be, and are not known here yet
         self.boundaries: frozenset[int] = frozenset()  # where a step must end, since a state is kept there
+        self.checkpoint = 0  # its length when a state of it was stored last
         self.paused = False  # whether it has no steps for now: nobody reads what it has generated
         self.reused = 0
         self.started = False

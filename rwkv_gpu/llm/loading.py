@@ -10,7 +10,13 @@ from typing import Any, Literal
 
 from ..builtin import builtin_model
 from ..builtin.help import load as load_help
-from ..engine.cache.config import DEFAULT_CACHE, DEFAULT_LOOK_AHEAD, DEFAULT_SEQUENCES, KVType
+from ..engine.cache.config import (
+    DEFAULT_CACHE,
+    DEFAULT_CHECKPOINT_INTERVAL,
+    DEFAULT_LOOK_AHEAD,
+    DEFAULT_SEQUENCES,
+    KVType,
+)
 from ..engine.engine import Engine
 from ..engine.fit import with_context
 from ..engine.runner import GpuRunner, HostRunner, Runner
@@ -35,6 +41,7 @@ RANGES = {
     "context": (1, 1 << 32),
     "tokens": (1, 1 << 40),
     "cache_bytes": (0, 1 << 50),
+    "checkpoint_interval": (1, 1 << 30),
     "max_requests": (1, 1 << 24),
     "look_ahead": (0, 16),
     "layers_per_submit": (0, 1 << 16),
@@ -63,6 +70,7 @@ def load(
     kv: KVType = "f16",
     tokens: int | None = None,
     cache_bytes: int = DEFAULT_CACHE,
+    checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
     max_requests: int = MOST_REQUESTS,
     look_ahead: int | None = None,
     progress: Progress | None = None,
@@ -82,6 +90,8 @@ def load(
     `device` is auto, cpu, an index or a part of a name; `chunk_size` is how many tokens of a prompt go in one step;
     `sequences` is how many requests run at a time, the others wait; `max_requests` is how many may run and wait, and
     more get `QueueFull`; `cache_bytes` is how much is kept of sequences that have ended, for those that begin alike;
+    `checkpoint_interval` is how many tokens, at least, lie between two states that are stored on the way through a text
+    (models with a recurrent state), so that a changed text is computed again from the last of them that fits;
     `look_ahead` is how many steps may be begun before the tokens of the first
     are known; where steps take long, they are two at most. `progress` is told how many bytes of the file are loaded,
     and of how many.
@@ -101,7 +111,8 @@ def load(
     chunk = None if chunk_size == "auto" else chunk_size
     check(
         chunk_size=chunk, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
-        max_requests=max_requests, look_ahead=look_ahead, layers_per_submit=layers_per_submit,
+        checkpoint_interval=checkpoint_interval, max_requests=max_requests, look_ahead=look_ahead,
+        layers_per_submit=layers_per_submit,
     )  # fmt: skip
     validate.called("progress", progress)
     file_path = _file_of(path, file)
@@ -117,6 +128,7 @@ def load(
         choice = find(str(device))
         options: dict[str, Any] = {
             "slots": sequences, "context": context, "kv": kv, "tokens": tokens, "cache_bytes": cache_bytes,
+            "checkpoint_interval": checkpoint_interval,
             "look_ahead": DEFAULT_LOOK_AHEAD if look_ahead is None else look_ahead,
         }  # fmt: skip
         runner: Runner

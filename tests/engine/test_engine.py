@@ -401,7 +401,8 @@ def test_what_is_exported_is_taken_up_by_another_engine(any_runner):
 
 
 def test_a_long_prompt_drives_out_nothing_that_was_asked_for():
-    runner = small("tiny-rwkv7.gguf", cache_bytes=4 * sum(small("tiny-rwkv7.gguf").page_and_state_bytes))
+    room = 4 * sum(small("tiny-rwkv7.gguf").page_and_state_bytes)
+    runner = small("tiny-rwkv7.gguf", cache_bytes=room, checkpoint_interval=16)
     engine = Engine(runner)
     params = SamplingParams(temperature=0, max_tokens=4)
     id = engine.add(Request(ids_of(20), params, keep=True))

@@ -51,8 +51,10 @@ class Fake:
     ahead = 16
     page_and_state_bytes = 1, 1
 
-    def __init__(self, pages: int, checkpoints: int, *, attends: bool, recurs: bool, look_ahead: int) -> None:
-        self.cache_config = CacheConfig(CONTEXT, SLOTS, "f32", pages * PAGE, look_ahead, checkpoints, 8)
+    def __init__(
+        self, pages: int, checkpoints: int, *, attends: bool, recurs: bool, look_ahead: int, interval: int = CHUNK
+    ) -> None:
+        self.cache_config = CacheConfig(CONTEXT, SLOTS, "f32", pages * PAGE, look_ahead, checkpoints, 8, interval)
         self.pager = Pager(pages, CONTEXT) if attends else None
         self.stated = (
             StatePages(self.cache_config.states, self.cache_config.history, self.cache_config.apart) if recurs else None
@@ -248,9 +250,16 @@ class Requests(RuleBasedStateMachine):
 
     attends = recurs = True
 
-    @initialize(pages=st.integers(3, 8), checkpoints=st.integers(0, 4), look_ahead=st.integers(0, 9))
-    def begin(self, pages, checkpoints, look_ahead):
-        self.runner = Fake(pages, checkpoints, attends=self.attends, recurs=self.recurs, look_ahead=look_ahead)
+    @initialize(
+        pages=st.integers(3, 8),
+        checkpoints=st.integers(0, 4),
+        look_ahead=st.integers(0, 9),
+        interval=st.integers(1, 2 * CHUNK),
+    )
+    def begin(self, pages, checkpoints, look_ahead, interval):
+        self.runner = Fake(
+            pages, checkpoints, attends=self.attends, recurs=self.recurs, look_ahead=look_ahead, interval=interval
+        )
         self.engine = Engine(self.runner)
         self.free = self.runner.store.free
         self.asked: dict[int, Request] = {}

@@ -15,6 +15,7 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_SEQUENCES = 4
 DEFAULT_CACHE = 256 << 20  # bytes kept of sequences that have ended
 MOST_CHECKPOINTS = 64  # states among these
+DEFAULT_CHECKPOINT_INTERVAL = 512  # tokens between two states that are stored on the way through a text
 DEFAULT_LOOK_AHEAD = 15  # steps that may be under way, where they are short, while the host learns of the first
 
 KVType = Literal["f16", "f32"]
@@ -30,6 +31,7 @@ class CacheOptions(TypedDict, total=False):
     tokens: int | None
     cache_bytes: int
     look_ahead: int
+    checkpoint_interval: int
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class CacheConfig:
     look_ahead: int = DEFAULT_LOOK_AHEAD  # steps that a sequence may be ahead of what is known of it
     checkpoints: int = 0  # states beside those, of sequences that may be continued
     cache_bytes: int = DEFAULT_CACHE  # that pages and states may take which no sequence needs at the moment
+    checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL  # tokens, at least, between two stored states of a sequence
 
     @classmethod
     def of(
@@ -55,6 +58,7 @@ class CacheConfig:
         tokens: int | None = None,
         cache_bytes: int = DEFAULT_CACHE,
         look_ahead: int = DEFAULT_LOOK_AHEAD,
+        checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
     ) -> "CacheConfig":
         """CacheConfig for a model; without a wish, as much as it was trained on and is usual."""
         if not isinstance(kv, str) or kv not in DTYPES:
@@ -63,6 +67,8 @@ class CacheConfig:
             raise BadInput(f"cache_bytes is {cache_bytes:,}; it must be at least 0")
         if look_ahead < 0:
             raise BadInput(f"look_ahead is {look_ahead}; it must be at least 0")
+        if checkpoint_interval < 1:
+            raise BadInput(f"checkpoint_interval is {checkpoint_interval:,}; it must be at least 1")
         trained = model.context or 0
         if context is None:
             context = min(trained, DEFAULT_CONTEXT)
@@ -75,7 +81,7 @@ class CacheConfig:
             )
         state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
         checkpoints = min(MOST_CHECKPOINTS, cache_bytes // state_bytes) if state_bytes else 0
-        return cls(context, slots, kv, tokens or 0, look_ahead, checkpoints, cache_bytes)
+        return cls(context, slots, kv, tokens or 0, look_ahead, checkpoints, cache_bytes, checkpoint_interval)
 
     @property
     def max_pages(self) -> int:

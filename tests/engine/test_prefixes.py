@@ -1,0 +1,137 @@
+"""The prefix store: what is stored along a text, what is evicted, and what it costs to begin in the middle."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rwkv_gpu.engine.cache.pager import Pager
+from rwkv_gpu.engine.cache.prefixes import PrefixCache, common
+from rwkv_gpu.engine.cache.states import StatePages
+from rwkv_gpu.engine.cache.store import SequenceStore
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.vocabulary import PAGE
+from tests.engine.test_engine_states import CHUNK, CONTEXT, Fake
+
+INTERVAL, STATES = 100, 4
+
+
+def stored(states: int = STATES) -> tuple[SequenceStore, PrefixCache]:
+    """A store of a hybrid, and a prefix cache with room for so many states."""
+    store = SequenceStore(Pager(400, 40_000), StatePages(states + 8, 2), lambda copies: None)
+    return store, PrefixCache(store, 1 << 30, 1, 1, states)
+
+
+def feed(store: SequenceStore, prefixes: PrefixCache, ids: list[int], *, wanted: bool = False) -> int:
+    """A text goes through slot 0 by intervals, with its states stored; gives how many tokens had to be computed."""
+    found = prefixes.find([*ids, 0])
+    start = 0
+    if found is not None:
+        handle, start = found
+        store.adopt(0, handle, start)
+    for at in range(start, len(ids), INTERVAL):
+        end = min(at + INTERVAL, len(ids))
+        store.prepare(Batch.of([(0, at, ids[at:end])]))
+        prefixes.store(ids[:end], store.keep(0, end), wanted=wanted)
+    store.forget(0)
+    return len(ids) - start
+
+
+def lengths(prefixes: PrefixCache) -> list[int]:
+    return sorted(len(entry.ids) for entry in prefixes._entries)
+
+
+@pytest.mark.parametrize("states", [4, 8, 16])
+def test_the_states_of_a_long_text_are_spread_over_all_of_it(states):
+    """So an edit anywhere costs a part of the text, though few states fit; a late one costs little."""
+    store, prefixes = stored(states)
+    total = 40 * INTERVAL
+    feed(store, prefixes, list(range(total)))
+    kept = [0, *lengths(prefixes)]
+    assert len(kept) == states + 1
+    assert kept[-1] == total
+    assert max(np.diff(kept)) < 0.6 * total, "by last use alone, it would be nearly all"
+    assert kept[-2] >= 0.9 * total
+
+
+def test_old_texts_give_way_to_new_ones():
+    store, prefixes = stored()
+    feed(store, prefixes, list(range(4 * INTERVAL)))
+    for n in range(1, 12):
+        feed(store, prefixes, list(range(10_000 * n, 10_000 * n + 4 * INTERVAL)))
+    assert all(entry.ids[0] >= 80_000 for entry in prefixes._entries)
+
+
+def test_what_was_found_lately_outlives_what_was_not():
+    store, prefixes = stored(2)
+    texts = [[n] * INTERVAL for n in range(4)]
+    for text in texts[:2]:
+        feed(store, prefixes, text)
+    for text in texts[2:]:
+        feed(store, prefixes, text)
+        assert feed(store, prefixes, texts[3]) in (0, INTERVAL)
+    assert prefixes.find([*texts[3], 0]) is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_each_entry_knows_the_longest_other_that_it_begins_with(data):
+    store, prefixes = stored(6)
+    for n in range(data.draw(st.integers(1, 12))):
+        length, kind = data.draw(st.integers(1, 5)), data.draw(st.integers(0, 2))
+        ids = [0] * (INTERVAL * data.draw(st.integers(0, length))) + [kind] * INTERVAL * length
+        feed(store, prefixes, ids, wanted=data.draw(st.booleans()))
+        if data.draw(st.booleans()):
+            prefixes.evict()
+        for entry in prefixes._entries:
+            within = [e for e in prefixes._entries if e is not entry and common(e.ids, entry.ids) == len(e.ids)]
+            assert entry.shorter is max(within, key=lambda e: len(e.ids), default=None), n
+    prefixes.clear()
+    assert store.free == (400, 14), "pages leaked"
+
+
+def reused(engine: Engine, ids: list[int], *, keep: bool = False, most: int = 1) -> int:
+    """Answers a request, and gives how much of its prompt was not computed."""
+    engine.add(Request(ids, SamplingParams(max_tokens=most), keep=keep))
+    last = []
+    while engine.busy:
+        last += engine.step()
+    return last[-1].reused
+
+
+@pytest.mark.parametrize("attends", [False, True])
+def test_where_two_prompts_part_a_third_begins(attends):
+    """A shared beginning that nobody has marked is computed twice, and never again."""
+    runner = Fake(12, 8, attends=attends, recurs=True, look_ahead=0, interval=1000)
+    engine = Engine(runner)
+    engine.prefixes._most_bytes = 1000
+    shared = [n % 50 for n in range(PAGE + 17)]
+    assert [reused(engine, [*shared, n, n + 1], keep=True) for n in range(1, 5)] == [0, 0, len(shared), len(shared)]
+
+
+@pytest.mark.parametrize("attends", [False, True])
+@pytest.mark.parametrize("look_ahead", [0, 3])
+def test_states_are_stored_along_answers_too(attends, look_ahead):
+    """Without them, an edit after a long answer would compute it again."""
+    interval = 20
+    runner = Fake(12, 16, attends=attends, recurs=True, look_ahead=look_ahead, interval=interval)
+    engine = Engine(runner)
+    engine.prefixes._most_bytes = 1000
+    engine.add(Request(list(range(10)), SamplingParams(max_tokens=CONTEXT - 30)))
+    while engine.busy:
+        engine.step()
+    kept = [0, *lengths(engine.prefixes)]
+    assert interval <= np.diff(kept)[0] <= 10 + interval + look_ahead
+    assert max(np.diff(kept)) <= interval + look_ahead + 1
+    assert kept[-1] >= CONTEXT - 30 - interval - look_ahead
+
+
+def test_states_of_one_text_are_an_interval_apart_at_least():
+    runner = Fake(12, 64, attends=True, recurs=True, look_ahead=0, interval=2 * CHUNK)
+    engine = Engine(runner)
+    engine.prefixes._most_bytes = 1000
+    reused(engine, [n % 50 for n in range(4 * CHUNK + 7)])
+    assert lengths(engine.prefixes) == [2 * CHUNK, 4 * CHUNK]

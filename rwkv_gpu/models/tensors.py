@@ -1,5 +1,6 @@
 """The tensors that a model takes from its file, by name and shape. Raises BadFile where the file disagrees."""
 
+import math
 from collections.abc import Sequence
 
 from rwkv_gpu.errors import BadFile, UnsupportedModel
@@ -25,6 +26,13 @@ class Tensors:
     def take(self, name: str, *shape: int) -> Weight:
         """The tensor of that name and shape; dimensions of 1 do not count."""
         weight = self._checked(name, shape)
+        self.taken.append(weight)
+        return weight
+
+    def take_flat(self, name: str, *shape: int) -> Weight:
+        """The tensor of that name and shape as one vector: rows of a few numbers, that a kernel reads whole."""
+        self._checked(name, shape)
+        weight = Weight(name, (math.prod(shape),))
         self.taken.append(weight)
         return weight
 

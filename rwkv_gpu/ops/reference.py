@@ -159,6 +159,29 @@ class Reference:
             last[segment.target] = xx[segment.first + segment.count - 1]
         return tuple(xx + (before - xx) * mu for mu in self.weights[mix.name])
 
+    def conv1d(
+        self,
+        x: Array,
+        weight: Weight,
+        state: State,
+        *,
+        then: Activation = "none",
+        bias: Weight | None = None,
+        first: int = 0,
+    ) -> Array:
+        before, channels = state.shape
+        x = x[:, first : first + channels]
+        w = self.weights[weight.name].reshape(channels, before + 1)
+        y = np.empty_like(x)
+        for segment in self.batch.segments:
+            states = self.states[state.name]  # [states, W - 1, C]
+            past = states[segment.source] if segment.start else np.zeros_like(states[0])
+            rows = slice(segment.first, segment.first + segment.count)
+            seen = np.concatenate([past, x[rows]])  # [W - 1 + rows, C]
+            y[rows] = sum(seen[i : i + segment.count] * w[:, i] for i in range(before + 1))
+            states[segment.target] = seen[segment.count :]
+        return ACTIVATIONS[then](y if bias is None else y + self.weights[bias.name])
+
     def time_mix(self, x: Mixed[Array], vectors: Weight, eps: float, state: State) -> Array:
         heads, size, _ = state.shape
         k_k, k_a, r_k, weight, bias = self.weights[vectors.name].reshape(5, heads, size)

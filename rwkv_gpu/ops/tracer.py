@@ -11,6 +11,7 @@ from .graph import Graph, Op, StepShape
 from .nodes import (
     Attend,
     ByRow,
+    Conv1d,
     Copy,
     Embed,
     ExpertGlu,
@@ -141,6 +142,20 @@ class Tracer:
         _, ys = stack(self.rows, [mix.shape[1]] * mix.shape[0])
         self._append(TokenShift(x, LayerNorm(weight, bias, eps), mix, state, ys))
         return ys
+
+    def conv1d(
+        self,
+        x: Value,
+        weight: Weight,
+        state: State,
+        *,
+        then: Activation = "none",
+        bias: Weight | None = None,
+        first: int = 0,
+    ) -> Value:
+        y = Value((self.rows, state.shape[1]))
+        self._append(Conv1d(x, weight, bias, state, then, first, y))
+        return y
 
     def time_mix(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:
         y = Value(x.r.shape)

@@ -229,6 +229,23 @@ class Ops(Protocol[Tensor]):
         token xx is zero. The state becomes x of the segment's last row.
         """
 
+    def conv1d(
+        self,
+        x: Tensor,
+        weight: Weight,
+        state: State,
+        *,
+        then: Activation = "none",
+        bias: Weight | None = None,
+        first: int = 0,
+    ) -> Tensor:
+        """y[t, c] = then(sum over i of w[c, i] · x[t - W + 1 + i, first + c] + bias[c]): a causal depthwise convolution
+
+        The state [W - 1, C] says how wide it is; w lies as one vector, [C · W], and y is [T, C]. Before the first row
+        of a segment stand the rows of the state, the oldest first, and before the very first token zeros. The state
+        becomes the last W - 1 rows of x.
+        """
+
     def time_mix(self, x: Mixed[Tensor], vectors: Weight, eps: float, state: State) -> Tensor:
         """The recurrence of RWKV-7 by segment and head, over S [N, N] = [value, key]; `vectors` [5, D] holds
         k_k, k_a, r_k and the weight and bias of the norm.

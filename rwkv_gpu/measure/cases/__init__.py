@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from ...gpu.device import Capabilities
 from ...kernels.tuning import Tuning
 from ..trials import Trial
-from . import attention, dense, linear, moe, rwkv, sampling
+from . import attention, conv, dense, linear, moe, rwkv, sampling
 
 CHOSEN = linear.CHOSEN
 
@@ -14,6 +14,7 @@ def cases(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     """All of them, the simplest first."""
     yield from dense.cases(can)
     yield from linear.cases(can)
+    yield from conv.cases(can)
     yield from rwkv.cases(can)
     yield from attention.cases(can)
     yield from moe.cases(can)

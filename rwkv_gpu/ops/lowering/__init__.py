@@ -9,6 +9,7 @@ from ..memory import Memory
 from ..nodes import (
     Attend,
     ByRow,
+    Conv1d,
     Copy,
     Embed,
     ExpertGlu,
@@ -26,12 +27,13 @@ from ..nodes import (
     TokenShift,
 )
 from ..target import Target
-from . import attention, dense, linear, moe, rwkv, sampling
+from . import attention, conv, dense, linear, moe, rwkv, sampling
 from .context import Lowering
 
 LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     Attend: attention.attend,
     ByRow: dense.by_row,
+    Conv1d: conv.conv1d,
     Copy: dense.copy,
     Embed: dense.embed,
     ExpertGlu: moe.expert_glu,

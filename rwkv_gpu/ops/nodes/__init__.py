@@ -4,6 +4,7 @@ Fields with a default of None at the end of an op are what passes fill in.
 """
 
 from .attention import Attend
+from .conv import Conv1d
 from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick
 from .linear import Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
 from .moe import ExpertGlu, ExpertSum, Route, SortChoices
@@ -13,6 +14,7 @@ from .sampling import Sample
 __all__ = [
     "Attend",
     "ByRow",
+    "Conv1d",
     "Copy",
     "Embed",
     "ExpertGlu",

@@ -1,0 +1,40 @@
+"""Convolutions over the rows of a sequence as dispatches."""
+
+from ...gpu.cost import ContextCost
+from ...gpu.shader import Constant
+from ..graph import Node
+from ..nodes import Conv1d
+from ..values import JoinedVectors, Operand
+from ..vocabulary import ACTIVATIONS, NUMBERS
+from .context import Lowering
+
+
+def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
+    before, channels = op.state.shape
+    width = before + 1
+    lanes = to.tuning.map_lanes
+    bias = None if op.bias is None else op.bias.name
+    across = -(-channels // lanes)  # workgroups of a row
+    constants: dict[str, Constant] = {
+        "C": channels, "TAPS": width, "STRIDE": op.x.shape[1], "FIRST": op.first,
+        "ACROSS": across, "WG": lanes, "THEN": ACTIVATIONS.index(op.then), **NUMBERS,
+    }  # fmt: skip
+    operands: dict[str, Operand] = {
+        "x": op.x,
+        "weights": JoinedVectors((op.weight.name, bias), (channels * width, channels)),
+        "segments": to.segments,
+        "row_segment": to.row_segment,
+        "state": to.memory.states[op.state.name],
+        "y": op.y,
+    }
+    to.emit(
+        node,
+        op.weight.name,
+        ("conv/conv1d", "lib/activation", "lib/lanes/plain"),
+        constants,
+        operands,
+        groups=node.rows * across,
+        fixed_bytes=4 * channels * (width + 1),
+        row_flops=2 * channels * width,
+        context_cost=ContextCost(sequence_bytes=2 * 4 * channels * (width - 1)),
+    )

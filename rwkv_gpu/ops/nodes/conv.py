@@ -1,0 +1,40 @@
+"""Convolutions over the rows of a sequence."""
+
+from dataclasses import dataclass
+
+from ..graph import Op
+from ..values import Value
+from ..vocabulary import Activation, Cache, State, Weight
+
+
+@dataclass(frozen=True)
+class Conv1d(Op):
+    """y[t, c] = then(sum over i of w[c, i] · x[t - W + 1 + i, first + c] + bias[c]); the last rows are the state"""
+
+    x: Value
+    weight: Weight  # [C · W], the taps of each channel together
+    bias: Weight | None  # [C]
+    state: State  # [W - 1, C]
+    then: Activation
+    first: int  # column of x
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+    @property
+    def states_read(self) -> tuple[State | Cache, ...]:
+        return (self.state,)
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        return (self.state,)
+
+    @property
+    def label(self) -> str:
+        return self.weight.name

@@ -1,0 +1,72 @@
+// y[t, c] = then(sum over i of w[c, i] · x[t - TAPS + 1 + i, c] + bias[c])      one lane for each row and channel
+//
+// The first rows of a segment also look at its state. One lane computes them all and replaces the state, so that no other
+// lane reads what it replaces.
+// needs lib/activation: activation
+@group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, STRIDE], channels from column FIRST on
+@group(0) @binding(2) var<storage, read> weights: array<f32>;           // w [C, TAPS], then the bias [C]
+@group(0) @binding(3) var<storage, read> segments: array<Segment>;      // [S]
+@group(0) @binding(4) var<storage, read> row_segment: array<u32>;       // [T]
+@group(0) @binding(5) var<storage, read_write> state: array<f32>;       // [states, PAST, C], the oldest first
+@group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, C]
+
+const_assert TAPS >= 2u;
+const PAST = TAPS - 1u;             // rows before one that it looks at
+
+fn run(group: u32, lane: u32) {
+    let t = group / ACROSS;
+    let c = group % ACROSS * WG + lane;
+    if t >= step.rows || c >= C {
+        return;
+    }
+    var owner = t;                  // rows of one for each sequence need not ask whose they are
+    if step.segments != step.rows {
+        owner = row_segment[t];
+    }
+    let segment = segments[owner];
+    if t == segment.first {
+        first_rows(segment, c);
+    } else if t - segment.first >= PAST {
+        var past: array<f32, PAST>;
+        for (var i = 0u; i < PAST; i++) {
+            past[i] = x_at(t - PAST + i, c);
+        }
+        put(t, c, past, x_at(t, c));
+    }
+}
+
+// The rows that see the state, and the new state.
+fn first_rows(segment: Segment, c: u32) {
+    var past: array<f32, PAST>;
+    for (var i = 0u; i < PAST; i++) {
+        past[i] = 0.0;
+        if segment.start > 0u {
+            past[i] = state[(segment.source * PAST + i) * C + c];
+        }
+    }
+    for (var n = 0u; n < min(segment.count, PAST); n++) {
+        let here = x_at(segment.first + n, c);
+        put(segment.first + n, c, past, here);
+        for (var i = 1u; i < PAST; i++) {
+            past[i - 1u] = past[i];
+        }
+        past[PAST - 1u] = here;
+    }
+    for (var i = 0u; i < PAST; i++) {
+        if segment.count > PAST {
+            past[i] = x_at(segment.first + segment.count - PAST + i, c);
+        }
+        state[(segment.written * PAST + i) * C + c] = past[i];
+    }
+}
+
+fn put(t: u32, c: u32, past: array<f32, PAST>, here: f32) {
+    var before = past;
+    var sum = weights[c * TAPS + PAST] * here + weights[C * TAPS + c];
+    for (var i = 0u; i < PAST; i++) {
+        sum += weights[c * TAPS + i] * before[i];
+    }
+    y[t * C + c] = activation(THEN, sum);
+}
+
+fn x_at(t: u32, c: u32) -> f32 { return x[t * STRIDE + FIRST + c]; }

@@ -29,6 +29,7 @@ COMMANDS = {
     "plan": "Show the dispatches of a step, and what each fusion saves.",
     "profile": "Measure where the time of a model goes.",
     "run": "The same as chat.",
+    "serve": "Serve models over HTTP.",
     "tokenize": "Show the tokens of a text.",
     "tune": "Find the fastest settings for a device, and save them.",
 }

@@ -1,6 +1,7 @@
 """What chats and replies need of a loaded model. `LLM` has it; they do not import it, so that imports have no cycle."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from ..engine.request import Request
@@ -35,5 +36,5 @@ class Backend(Protocol):
     def chat_format_of(self, template: str | ChatTemplate | None) -> ChatFormat:
         """The chat format of another template."""
 
-    def _read(self, reading: type[R], request: Request, reader: Reader, **more: Any) -> R:
+    def _read(self, reading: Callable[..., R], request: Request, reader: Reader, **more: Any) -> R:
         """Has the engine answer."""

@@ -30,19 +30,23 @@ class RequestFields:
     logprobs: bool
     usage: bool  # whether a stream ends with a chunk of usage
     model: str | None
+    variables: Mapping[str, Any] = field(default_factory=dict)  # of the chat template
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> "RequestFields":
         """Checks keyword arguments as OpenAI's API has them; BadInput names one that is wrong. None means left out."""
         rest = settings_of(given)
         n, usage, model = common_fields(rest)
+        variables = rest.pop("chat_template_kwargs", {})
+        if not isinstance(variables, Mapping):
+            raise BadInput(f"chat_template_kwargs is {variables!r}; it must map names to values")
         logprobs, top = rest.pop("logprobs", False), rest.pop("top_logprobs", 0)
         if not isinstance(logprobs, bool):
             raise BadInput(f"logprobs is {logprobs!r}; it must be true or false, and top_logprobs a number")
         if top and not logprobs:
             raise BadInput(f"top_logprobs is {top!r}, but logprobs is not true; set both")
         params = sampling(None, TALKING, {**rest, "logprobs": top})
-        return cls(params, form(rest), n, logprobs, usage, model)
+        return cls(params, form(rest), n, logprobs, usage, model, variables)
 
     def params_of(self, index: int) -> SamplingParams:
         """Each of several answers has a seed of its own."""

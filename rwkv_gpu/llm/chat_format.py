@@ -21,6 +21,7 @@ from .transcript import Transcript, as_bytes, as_text
 from .validate import truth
 
 THINK, END_THINK = "<think>", "</think>"
+RESERVED = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}  # variables of templates
 TAIL = 64  # bytes at the end of a prompt that show whether it has opened or closed a <think> block
 
 
@@ -93,13 +94,18 @@ class ChatFormat:
         messages: Sequence[Mapping[str, object]],
         known: Iterable[Transcript] = (),
         think: bool | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> ChatPrompt:
         """The prompt for these messages. It reuses the ids of the `known` transcript that agrees with it furthest.
 
-        `think` asks the template for reasoning (True) or for none (False).
+        `think` asks the template for reasoning (True) or for none (False); `variables` are others that it may ask for.
         """
         messages, found = (messages, Found()) if self._help is None else add_passages(messages, self._help)
-        variables: dict[str, Any] = {} if truth("think", think) is None else {"enable_thinking": think}
+        variables = dict(variables or {})
+        for name in RESERVED & variables.keys():
+            raise BadInput(f"chat_template_kwargs has {name}; that is not the caller's to set, so leave it out")
+        if truth("think", think) is not None:
+            variables["enable_thinking"] = think
         whole = self.template.render(messages, add_generation_prompt=True, **variables)
         pieces = [self.template.render(messages, add_generation_prompt=False, **variables), whole]
         if not whole.startswith(pieces[0]):

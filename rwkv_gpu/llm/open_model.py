@@ -2,7 +2,7 @@
 
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
@@ -117,18 +117,17 @@ class OpenModel:
 
     # ------------------------------------------------------------ inside
 
-    def _begin(self, reading: type[R], prompt: Prompt, params: SamplingParams, form: Form | None) -> R:
-        params.check_vocabulary(self.vocab_size)
-        return self._begin_asked(reading, Asked(self._ids(prompt), params, form))
-
     def _begin_asked(self, reading: type[R], asked: Asked, **more: Any) -> R:
+        return self._read(reading, *self._request(asked, wait=waits(reading)), **more)
+
+    def _request(self, asked: Asked, *, wait: bool) -> tuple[Request, Reader]:
+        """The request to the engine, and the reader of its answer. `wait` waits until a form is compiled."""
         ids, params, shape = asked
         left = budget(params, len(ids), self.context)
-        grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=waits(reading))
+        grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=wait)
         ends = self.tokenizer.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
         request = Request(ids, replace(params, stop_ids=params.stop_ids | ends), grammar)
-        reader = Reader(self.tokenizer, Ends(params.stop), closing=closing(self.tokenizer, shape))
-        return self._read(reading, request, reader, **more)
+        return request, Reader(self.tokenizer, Ends(params.stop), closing=closing(self.tokenizer, shape))
 
     @cached_property
     def _grammars(self) -> Grammars:
@@ -139,7 +138,7 @@ class OpenModel:
         pool = self._grammar_pool
         return ChatFormat(self.tokenizer, template, self.vocab_size, context=self.context, pool=pool, help=self._help)
 
-    def _read(self, reading: type[R], request: Request, reader: Reader, **more: Any) -> R:
+    def _read(self, reading: Callable[..., R], request: Request, reader: Reader, **more: Any) -> R:
         """Starts a request. What reads it keeps the model open."""
         return reading(self._driver, request, reader, owner=self, **more)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
@@ -12,8 +12,9 @@ from ..errors import BadInput
 from . import measures, replies, validate
 from .chat_completion import Json, in_turns
 from .completion import seeded
-from .generation import AsyncGeneration, Generation, Reading
-from .open_model import Messages, OpenModel, Prompts, prompts_of
+from .generation import AsyncGeneration, Generation, Reading, waits
+from .open_model import Asked, Messages, OpenModel, Prompts, prompts_of
+from .replies import Prepared
 from .text_completion import TextFields, TextReply
 
 R = TypeVar("R", bound=Reading)
@@ -78,6 +79,18 @@ class OpenAIMethods(OpenModel):
         """The chunks for asyncio; of several answers, one after the other."""
         return replies.achunks(replies.ask(self, AsyncGeneration, messages, think, fields))
 
+    def prepare_completion(self, prompt: Prompts, **fields: Any) -> Prepared:
+        """Checks and tokenises what `create_completion` takes, and starts nothing: for those who queue requests."""
+        return _prepare(self, prompt, fields, wait=True)
+
+    def prepare_chat_completion(self, messages: Messages, *, think: bool | None = None, **fields: Any) -> Prepared:
+        """Checks and tokenises what `create_chat_completion` takes, and starts nothing."""
+        return replies.prepare(self, messages, think, fields)
+
+    def start(self, prepared: Prepared, reading: Callable[..., R], **more: Any) -> list[R]:
+        """Asks for prepared answers; each is read by a `reading`, which gets `more`."""
+        return prepared.start(partial(self._read, reading, **more))
+
     def create_embedding(
         self,
         input: Prompts,
@@ -113,17 +126,26 @@ def _complete(
     llm: OpenModel, reading: type[R], prompt: Prompts, given: Mapping[str, Any]
 ) -> tuple[TextReply, Sequence[R]]:
     """Asks for n answers to each prompt."""
+    prepared = _prepare(llm, prompt, given, wait=waits(reading))
+    assert isinstance(prepared.reply, TextReply)
+    return prepared.reply, prepared.start(partial(llm._read, reading))
+
+
+def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait: bool) -> Prepared:
+    """n answers to each prompt, ready to be started."""
     fields = TextFields.read(given)
+    fields.params.check_vocabulary(llm.vocab_size)
     prompts = prompts_of("prompt", prompt)
     texts = [
         one if isinstance(one, str) else llm.tokenizer.decode(validate.token_ids("prompt", one)) for one in prompts
     ]
-    answers = [
-        llm._begin(reading, one, seeded(fields.params, index), fields.form)
-        for one in prompts
+    each = [llm._ids(one) for one in prompts]
+    requests = [
+        llm._request(Asked(ids, seeded(fields.params, index), fields.form), wait=wait)
+        for ids in each
         for index in range(fields.n)
     ]
-    return TextReply(fields, llm.tokenizer, llm.info.name, texts), answers
+    return Prepared(TextReply(fields, llm.tokenizer, llm.info.name, texts), requests)
 
 
 def _chunks(reply: TextReply, answers: Sequence[Generation]) -> Iterator[Json]:

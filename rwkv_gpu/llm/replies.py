@@ -1,6 +1,6 @@
 """Answers to messages in OpenAI's shape: asks the model, `n` times, and reads the answers whole or in chunks."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -11,6 +11,8 @@ from .chat_completion import Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
 from .completion import Completion
 from .generation import AsyncGeneration, Generation, Reading, waits
+from .reader import Reader
+from .text_completion import TextReply
 
 R = TypeVar("R", bound=Reading)
 
@@ -27,6 +29,55 @@ class Replying(Generic[R]):
         return self.reply.last([answer.completion for answer in self.answers])
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """Answers that can be started: everything is checked and tokenised, and the engine was asked for nothing yet."""
+
+    reply: Reply | TextReply
+    requests: Sequence[tuple[Request, Reader]]  # one for each answer
+    on_end: Callable[[Completion], None] | None = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of all prompts; answers to one prompt share it."""
+        n = self.reply.fields.n
+        return sum(len(request.ids) for request, _ in self.requests[::n])
+
+    def start(self, read: Callable[..., R]) -> list[R]:
+        """Asks for the answers. Where one is refused, those before it are cancelled."""
+        begun: list[R] = []
+        try:
+            for request, reader in self.requests:
+                begun.append(read(request, reader, on_end=self.on_end))
+        except BaseException:
+            for answer in begun:
+                answer.close()
+            raise
+        return begun
+
+
+def prepare(
+    llm: Backend,
+    messages: Sequence[Mapping[str, object]],
+    think: bool | None,
+    given: Mapping[str, Any],
+    *,
+    wait: bool = True,
+) -> Prepared:
+    """Answers to messages. Earlier answers among them keep their token ids. `wait` waits until a form is compiled."""
+    fields = RequestFields.read(given)
+    fields.params.check_vocabulary(llm.vocab_size)
+    chat_format = llm.chat_format
+    asked = chat_format.prompt(messages, [*llm._recent], think, fields.variables)
+    Request(asked.transcript.ids).check(llm.vocab_size, llm.context)
+    requests = []
+    for index in range(fields.n):
+        params = fields.params_of(index)
+        request = chat_format.request(asked, params, fields.form, wait=wait)
+        requests.append((request, chat_format.reader(asked, params, fields.form)))
+    return Prepared(Reply(fields, llm.tokenizer, llm.info.name), requests, partial(_remember, llm, asked))
+
+
 def ask(
     llm: Backend,
     reading: type[R],
@@ -34,21 +85,10 @@ def ask(
     think: bool | None,
     given: Mapping[str, Any],
 ) -> Replying[R]:
-    """Asks for an answer to messages. Earlier answers among them keep their token ids."""
-    fields = RequestFields.read(given)
-    fields.params.check_vocabulary(llm.vocab_size)
-    chat_format = llm.chat_format
-    asked = chat_format.prompt(messages, [*llm._recent], think)
-    Request(asked.transcript.ids).check(llm.vocab_size, llm.context)
-    answers = []
-    for index in range(fields.n):
-        params = fields.params_of(index)
-        request, reader = (
-            chat_format.request(asked, params, fields.form, wait=waits(reading)),
-            chat_format.reader(asked, params, fields.form),
-        )
-        answers.append(llm._read(reading, request, reader, on_end=partial(_remember, llm, asked)))
-    return Replying(Reply(fields, llm.tokenizer, llm.info.name), answers)
+    """Asks for an answer to messages."""
+    prepared = prepare(llm, messages, think, given, wait=waits(reading))
+    assert isinstance(prepared.reply, Reply)
+    return Replying(prepared.reply, prepared.start(partial(llm._read, reading)))
 
 
 def whole(asked: Replying[Generation]) -> Json:

@@ -1,0 +1,115 @@
+"""The answers to one request as an event loop reads them. Tokens come from the engine's thread."""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.llm.answer import Item
+from rwkv_gpu.llm.completion import Completion, Event
+from rwkv_gpu.llm.driver import Driver
+from rwkv_gpu.llm.generation import Reading
+from rwkv_gpu.llm.reader import Reader
+
+News = list[tuple[int, Event]]  # the number of an answer, and an event of it
+
+
+class Inbox:
+    """Brings items from other threads into an event loop, and wakes it once for many.
+
+    A step gives a token to every stream; a wake-up for each would cost more than the token.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._items: deque[tuple[Answers, int, Item]] = deque()
+        self._woken = False
+
+    def put(self, answers: "Answers", index: int, item: Item) -> None:
+        """Called on any thread."""
+        self._items.append((answers, index, item))
+        if not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to read
+                self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._woken = False  # first: what is put from here on wakes again
+        while self._items:
+            answers, index, item = self._items.popleft()
+            answers.arrive(index, item)
+
+
+class Answers:
+    """The n answers to one request: `next` gives the events of all of them, in the order in which they came.
+
+    An event counts as read when `next` gives it, so that the engine pauses a request whose client reads too slowly.
+    """
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._arrived: list[tuple[int, Item]] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = False
+        self.each: list[Answer] = []
+
+    def read(self, driver: Driver, request: Request, reader: Reader, **more: Any) -> "Answer":
+        """Asks for one more answer."""
+        put = partial(self._inbox.put, self, len(self.each))
+        answer = Answer(driver, request, reader, put, **more)
+        self.each.append(answer)
+        if self._closed:  # meanwhile, on another thread
+            answer.close()
+        return answer
+
+    def arrive(self, index: int, item: Item) -> None:
+        """An item has come into the loop."""
+        self._arrived.append((index, item))
+        self._wake()
+
+    async def next(self) -> News:
+        """The events since the last call; waits for the first. Empty at the end of all answers."""
+        while True:
+            while not self._arrived and not self.ended:
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+            arrived, self._arrived = self._arrived, []
+            news = [(index, event) for index, item in arrived if (event := self.each[index].take(item)) is not None]
+            if news or self.ended:
+                return news
+
+    @property
+    def ended(self) -> bool:
+        """Whether all answers have ended."""
+        return self._closed or not any(answer.running for answer in self.each)
+
+    @property
+    def completions(self) -> list[Completion]:
+        """The answers as far as they were read."""
+        return [answer.completion for answer in self.each]
+
+    def close(self) -> None:
+        """Cancels what has not ended; the engine frees its memory before its next step."""
+        self._closed = True
+        for answer in [*self.each]:
+            answer.close()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Answer(Reading):
+    """One answer, of which items are taken as they come."""
+
+    @property
+    def running(self) -> bool:
+        """Whether more may come."""
+        return self._reason == "running"
+
+    def take(self, item: Item) -> Event | None:
+        """An event; or None for what is no event. Raises what ended the answer."""
+        return self._take(item) if self.running else None

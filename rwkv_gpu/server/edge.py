@@ -1,0 +1,178 @@
+"""Where requests come in: an id for each, who may call, and a log line when it is over."""
+
+import hmac
+import ipaddress
+import logging
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, MutableMapping
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
+
+from .body import Receive
+from .call import Call, Family, Scope, Send, send_error
+from .errors import ApiError
+from .service import Service
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
+LOCAL = ("localhost", "127.0.0.1", "::1")
+OPEN_PATHS = ("/health", "/v1/health")  # that tell nothing, and are asked by those who have no key
+ALLOWED_HEADERS = b"authorization, content-type, x-api-key, x-request-id, last-event-id, anthropic-version"
+LOG = logging.getLogger("rwkv_gpu.access")
+
+
+class Edge:
+    """Lets a request in or refuses it, and notes what came of it."""
+
+    def __init__(
+        self, app: App, service: Service, family_of: Callable[[str], Family], open_paths: frozenset[str]
+    ) -> None:
+        self._app = app
+        self._service = service
+        self._family_of = family_of
+        self._open_paths = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = {name.lower(): value for name, value in scope["headers"]}
+        call = Call(scope, _request_id(headers), headers)
+        scope["rwkv_gpu.call"] = call
+        status = 0
+        cors = self._cors_headers(headers.get(b"origin", b"").decode("latin-1"))
+
+        async def sending(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", call.id.encode()), *cors]
+            await send(message)
+
+        try:
+            if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+                self._check_host(headers)
+                await _preflight(sending, bool(cors))
+                return
+            self._check(scope["path"], headers)
+            await self._app(scope, receive, sending)
+        except ApiError as error:
+            await send_error(sending, self._family_of(scope["path"]), error, call)
+        finally:
+            self._log(call, status)
+
+    def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
+        """Refuses foreign hosts, pages of other origins, and who has no key."""
+        self._check_host(headers)
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if origin and not self._same_origin(origin, headers) and not self._allows_origin(origin):
+            raise ApiError(403, f"pages of {origin[:100]} may not call this server; --cors allows them")
+        keys = self._service.config.api_keys
+        if keys and path not in self._open_paths and not _has_key(headers, keys):
+            raise ApiError(
+                401, "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'", code="invalid_api_key"
+            )
+
+    def _check_host(self, headers: dict[bytes, bytes]) -> None:
+        """A page whose name was made to point here (DNS rebinding) comes with its own name as the host."""
+        config = self._service.config
+        host = _name(headers.get(b"host", b"").decode("latin-1"))
+        if "*" in config.allowed_hosts or host in LOCAL or host == config.host or _is_address(host):
+            return
+        for allowed in config.allowed_hosts:
+            if host == allowed.lower() or (allowed.startswith("*.") and host.endswith(allowed[1:].lower())):
+                return
+        if config.api_keys and not config.allowed_hosts and not _is_local(config.host):
+            return  # a page that was rebound has no key
+        raise ApiError(
+            403,
+            f"this server does not answer to the name {host[:100]!r}; --allowed-hosts adds names",
+            code="host_not_allowed",
+        )
+
+    def _same_origin(self, origin: str, headers: dict[bytes, bytes]) -> bool:
+        return urlsplit(origin).netloc == headers.get(b"host", b"").decode("latin-1")
+
+    def _allows_origin(self, origin: str) -> bool:
+        return any(one in ("*", origin) for one in self._service.config.cors)
+
+    def _cors_headers(self, origin: str) -> list[tuple[bytes, bytes]]:
+        if not origin or not self._allows_origin(origin):
+            return []
+        exposed = b"x-request-id, x-stream-id, x-ignored-fields, retry-after"
+        return [
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"access-control-expose-headers", exposed),
+            (b"vary", b"origin"),
+        ]
+
+    def _log(self, call: Call, status: int) -> None:
+        client = call.scope.get("client")
+        line = {
+            "request_id": call.id,
+            "client": client[0] if client else "",
+            "method": call.scope["method"],
+            "path": call.scope["path"],
+            "status": status,
+            "seconds": round(time.monotonic() - call.began, 4),
+            **call.notes,
+        }
+        if call.ignored:
+            line["ignored_fields"] = call.ignored
+        quiet = call.scope["path"] in OPEN_PATHS and status == 200
+        LOG.log(logging.DEBUG if quiet else logging.INFO, "request", extra={"fields": line})
+
+
+def _request_id(headers: dict[bytes, bytes]) -> str:
+    """The one that the client sent, or a new one."""
+    sent = headers.get(b"x-request-id", b"")
+    return sent.decode("ascii", "replace") if REQUEST_ID.fullmatch(sent) else f"req_{uuid.uuid4().hex}"
+
+
+def _has_key(headers: dict[bytes, bytes], keys: tuple[str, ...]) -> bool:
+    """Whether a key came, in time that does not depend on how much of it is right."""
+    given = headers.get(b"authorization", b"")
+    sent = given[7:].strip() if given[:7].lower() == b"bearer " else headers.get(b"x-api-key", b"")
+    digest = sha256(sent).digest()  # of one length, whatever was sent
+    return sum(hmac.compare_digest(digest, sha256(key.encode()).digest()) for key in keys) > 0
+
+
+def _name(host: str) -> str:
+    """A host without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_local(host: str) -> bool:
+    """Whether an address to listen on can be reached from this machine only."""
+    if host in LOCAL:
+        return True
+    return _is_address(host) and ipaddress.ip_address(host).is_loopback
+
+
+async def _preflight(send: Send, allowed: bool) -> None:
+    """The answer to a browser that asks whether a page may call."""
+    headers = [(b"content-length", b"0")]
+    if allowed:
+        headers += [
+            (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            (
+                b"access-control-allow-headers",
+                b"authorization, content-type, x-api-key, x-request-id, last-event-id, anthropic-version",
+            ),
+            (b"access-control-max-age", b"600"),
+        ]
+    await send({"type": "http.response.start", "status": 204 if allowed else 403, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

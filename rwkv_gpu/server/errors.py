@@ -1,0 +1,85 @@
+"""What a client is told when something goes wrong: a status, a kind and a sentence. Each API family has its shape."""
+
+import re
+
+from rwkv_gpu.errors import (
+    BadGrammar,
+    BadInput,
+    BadTemplate,
+    CacheFull,
+    Closed,
+    ContextFull,
+    DeviceLost,
+    OutOfMemory,
+    QueueFull,
+    RwkvGpuError,
+)
+
+FIELD = re.compile(r"([a-z_]+)[\w.\[\]]* (?:is|has|holds|names|maps|must|nests) ")  # "messages[0].role is 3; ..."
+RETRY_AFTER = 1  # seconds, where nothing better is known
+
+KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    411: "invalid_request_error",
+    413: "request_too_large",
+    415: "invalid_request_error",
+    429: "rate_limit_error",
+    431: "invalid_request_error",
+    500: "server_error",
+    501: "not_implemented_error",
+    503: "unavailable_error",
+    504: "timeout_error",
+}
+
+
+class ApiError(Exception):
+    """A request that is refused or fails: its HTTP status, and what the client should know."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.retry_after = retry_after
+
+    @property
+    def kind(self) -> str:
+        """The class of the error, by OpenAI's and Anthropic's names."""
+        return KINDS.get(self.status, "server_error")
+
+
+def api_error(error: BaseException) -> ApiError:
+    """The error as a client sees it. What nobody expected is not described: its text may say too much."""
+    match error:
+        case ApiError():
+            return error
+        case ContextFull():
+            return ApiError(400, str(error), code="context_length_exceeded")
+        case BadInput() | BadGrammar() | BadTemplate():
+            named = FIELD.match(str(error))
+            return ApiError(400, str(error), param=named[1] if named else None)
+        case QueueFull() | CacheFull():
+            return ApiError(429, str(error), code="queue_full", retry_after=RETRY_AFTER)
+        case DeviceLost() | OutOfMemory() | Closed():
+            return ApiError(503, f"the model stopped: {error}", code="engine_lost", retry_after=RETRY_AFTER)
+        case TimeoutError():
+            return ApiError(
+                504, "the request took longer than it may; ask for less, or raise --timeout", code="timeout"
+            )
+        case RwkvGpuError():
+            return ApiError(500, str(error))
+    return ApiError(500, "the server met an error of its own; its log has the details under this request's id")

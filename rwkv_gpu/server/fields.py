@@ -1,0 +1,79 @@
+"""Which fields of a request do something here. The tables are data: the documentation is held to them by a test."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from rwkv_gpu.llm.completion import ALIASES, KNOWN
+
+from .call import Call, Json
+from .errors import ApiError
+
+# Settings of our own beside OpenAI's, and by the names of vLLM and llama.cpp. Processors are Python, not JSON.
+SAMPLING = frozenset({*KNOWN, *ALIASES} - {"logits_processors", "logits_processor"})
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of one kind of request. Those in none of the tables are ignored as well, by the name they came by."""
+
+    honoured: frozenset[str]
+    ignored: Mapping[str, str]  # and why
+    refused: Mapping[str, str] = field(default_factory=dict)  # and what to do instead
+
+
+COMMON_IGNORED = MappingProxyType(
+    {
+        "user": "it names a customer of a service",
+        "safety_identifier": "it names a customer of a service",
+        "metadata": "nothing is stored",
+        "store": "nothing is stored",
+        "service_tier": "there is one tier",
+        "prompt_cache_key": "prompts that begin alike are found without it",
+        "prompt_cache_retention": "prompts that begin alike are found without it",
+        "cache_prompt": "prompts that begin alike always share their beginning",
+        "verbosity": "models here have no such setting",
+    }
+)
+
+CHAT = Fields(
+    honoured=SAMPLING
+    | {
+        "messages", "model", "stream", "stream_options", "n", "stop", "seed", "max_tokens", "max_completion_tokens",
+        "logprobs", "top_logprobs", "logit_bias", "response_format", "chat_template_kwargs",
+    },
+    ignored=COMMON_IGNORED,
+    refused={
+        "audio": "audio is not supported; leave it out",
+        "web_search_options": "there is no web search; leave it out",
+        "chat_template": "templates come with the model; leave it out",
+        "functions": "functions are the old form of tools; use tools",
+        "function_call": "function_call is the old form of tool_choice; use tools and tool_choice",
+    },
+)  # fmt: skip
+
+COMPLETION = Fields(
+    honoured=SAMPLING
+    | {
+        "prompt", "model", "stream", "stream_options", "n", "best_of", "echo", "stop", "seed", "max_tokens",
+        "logprobs", "logit_bias", "suffix",
+    },
+    ignored=COMMON_IGNORED,
+)  # fmt: skip
+
+# Values of refused fields that ask for nothing.
+NOTHING: tuple[object, ...] = (None, False, [], {}, "none")
+
+
+def honoured(call: Call, fields: Fields) -> Json:
+    """The fields of a body that do something; null is the same as left out. Notes those that are ignored."""
+    kept: Json = {}
+    for name, value in call.body.items():
+        if name in fields.refused and value not in NOTHING:
+            raise ApiError(400, f"{name}: {fields.refused[name]}", param=name, code="unsupported_parameter")
+        if name in fields.honoured:
+            if value is not None:
+                kept[name] = value
+        elif name not in fields.refused and value is not None:
+            call.ignored.append(name)
+    return kept

@@ -1,0 +1,59 @@
+"""Log lines of the server: a sentence and its fields, as text or as JSON."""
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import TextIO
+
+LOGGERS = ("rwkv_gpu.server", "rwkv_gpu.access")
+
+
+class TextLines(logging.Formatter):
+    """2026-01-31 12:00:00 INFO request status=200 seconds=0.1"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; of what nobody expected, its traceback as well."""
+        fields = " ".join(f"{name}={_plain(value)}" for name, value in _fields(record).items())
+        line = f"{_time(record):%Y-%m-%d %H:%M:%S} {record.levelname} {record.getMessage()} {fields}".rstrip()
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; a traceback is one of its fields."""
+        line: dict[str, object] = {
+            "time": _time(record).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+        }
+        line |= {"message": record.getMessage(), **_fields(record)}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=True, default=str)
+
+
+def start_logs(form: str, stream: TextIO) -> None:
+    """Has the server write its log lines to a stream."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    found: dict[str, object] = getattr(record, "fields", {})
+    return found
+
+
+def _time(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)
+
+
+def _plain(value: object) -> str:
+    """A value that stays one word and one line: a client must not write log lines of its own."""
+    text = str(value)
+    return text if text and text.isprintable() and not set(text) & set(' "=') else json.dumps(text)

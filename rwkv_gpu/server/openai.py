@@ -1,0 +1,117 @@
+"""OpenAI's API: chat completions, completions and models, whole and streamed."""
+
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.chat_completion import Reply
+from rwkv_gpu.llm.replies import Prepared
+from rwkv_gpu.llm.text_completion import TextReply
+
+from .call import Call, Family, Json, Response, Stream, Whole, dumps
+from .catalogue import ServedModel
+from .endpoint import Endpoint
+from .errors import ApiError
+from .fields import CHAT, COMPLETION, honoured
+from .routes import Route, get, post
+from .service import Running, Service
+
+DONE = b"data: [DONE]\n\n"
+
+
+def error_body(error: ApiError, request_id: str) -> Json:
+    """An error as OpenAI has it, and the id of the request."""
+    described = {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}
+    return {"error": {**described, "request_id": request_id}}
+
+
+def event(data: Json) -> bytes:
+    """A server-sent event."""
+    return b"data: " + dumps(data) + b"\n\n"
+
+
+FAMILY = Family(error_body, lambda error, request_id: event(error_body(error, request_id)) + DONE)
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this API."""
+    endpoint = partial(Endpoint, service, FAMILY)
+    return [
+        get("/v1/models", endpoint(models)),
+        get("/v1/models/{name:path}", endpoint(model)),
+        post("/v1/chat/completions", endpoint(chat_completions, takes_body=True)),
+        post("/v1/completions", endpoint(completions, takes_body=True)),
+    ]
+
+
+async def models(service: Service, _: Call) -> Response:
+    """All models."""
+    return Whole({"object": "list", "data": [_described(one) for one in service.catalogue.models]})
+
+
+async def model(service: Service, call: Call) -> Response:
+    """One model."""
+    return Whole(_described(service.catalogue.find(call.path_params["name"])))
+
+
+def _described(served: ServedModel) -> Json:
+    return {"id": served.name, "object": "model", "created": served.created, "owned_by": "rwkv-gpu"}
+
+
+async def chat_completions(service: Service, call: Call) -> Response:
+    """An answer to messages."""
+    fields = honoured(call, CHAT)
+    if "messages" not in fields:
+        raise ApiError(400, "messages is missing; give a list of at least one", param="messages")
+    messages, think, variables = fields.pop("messages"), None, fields.get("chat_template_kwargs")
+    if isinstance(variables, dict):
+        fields["chat_template_kwargs"] = {**variables}
+        think = fields["chat_template_kwargs"].pop("enable_thinking", None)
+
+    def prepare(llm: LLM, **given: object) -> Prepared:
+        return llm.prepare_chat_completion(messages, think=think, **given)
+
+    return await _answer(service, call, fields, prepare)
+
+
+async def completions(service: Service, call: Call) -> Response:
+    """A text, continued."""
+    fields = honoured(call, COMPLETION)
+    if "prompt" not in fields:
+        raise ApiError(400, "prompt is missing; give a text, token ids, or a list of either", param="prompt")
+    prompt = fields.pop("prompt")
+    return await _answer(service, call, fields, lambda llm, **given: llm.prepare_completion(prompt, **given))
+
+
+async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[..., Prepared]) -> Response:
+    stream, wanted = fields.pop("stream", None) or False, fields.pop("model", None)
+    if not isinstance(stream, bool):
+        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
+    if not (wanted is None or isinstance(wanted, str)):
+        raise ApiError(400, f"model is {wanted!r}; it must be the name of a model", param="model")
+    served = service.catalogue.find(wanted)
+    running = await service.begin(call, wanted, partial(prepare, model=served.name, **fields))
+    if stream:
+        return Stream(_events(running, running.prepared.reply))
+    await running.wait()
+    each = running.answers.each
+    return Whole(running.prepared.reply.whole([(answer.completion, answer.events) for answer in each]))
+
+
+async def _events(running: Running, reply: Reply | TextReply) -> AsyncIterator[bytes]:
+    """The chunks of all answers as they come, each answer with its own index."""
+    each, open_answers = running.answers.each, set(range(len(running.answers.each)))
+    yield b"".join(event(chunk) for index in sorted(open_answers) for chunk in _opening(reply, index))
+    async for news in running.batches():
+        yield b"".join(event(chunk) for index, one in news for chunk in reply.chunks(index, one))
+        ended = sorted(index for index in open_answers if not each[index].running)
+        if ended:
+            open_answers.difference_update(ended)
+            yield b"".join(event(reply.closing(index, each[index].completion)) for index in ended)
+    for index in sorted(open_answers):
+        yield event(reply.closing(index, each[index].completion))
+    yield b"".join(event(chunk) for chunk in reply.last(running.answers.completions)) + DONE
+
+
+def _opening(reply: Reply | TextReply, index: int) -> list[Json]:
+    return [reply.opening(index)] if isinstance(reply, Reply) else [*reply.opening(index)]

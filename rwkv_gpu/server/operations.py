@@ -1,0 +1,61 @@
+"""What those who run the server look at: whether it is ready, and how it is set up."""
+
+from functools import partial
+
+from .call import Call, Response, Whole
+from .catalogue import ServedModel
+from .endpoint import Endpoint
+from .openai import FAMILY
+from .routes import Route, get
+from .service import Service
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of operation."""
+    endpoint = partial(Endpoint, service, FAMILY)
+    return [
+        get("/health", endpoint(health)),
+        get("/v1/health", endpoint(health)),
+        get("/props", endpoint(props)),
+    ]
+
+
+async def health(service: Service, _: Call) -> Response:
+    """200 while requests are served; 503 while the first model loads, has failed or the server shuts down."""
+    first = service.catalogue.models[0]
+    status = "draining" if service.draining else {"ready": "ok", "unloaded": "ok"}.get(first.state, first.state)
+    models = [_state(model) for model in service.catalogue.models]
+    return Whole({"status": status, "models": models}, 200 if status == "ok" else 503)
+
+
+def _state(model: ServedModel) -> dict[str, object]:
+    state: dict[str, object] = {"id": model.name, "state": model.state}
+    if model.state == "loading":
+        state |= {"loaded_bytes": model.done, "total_bytes": model.total}
+    return state
+
+
+async def props(service: Service, call: Call) -> Response:
+    """The first model, or the one that `?model=` names, and how it was loaded."""
+    model = service.catalogue.find(call.query.get("model"))
+    found: dict[str, object] = {
+        "build_info": f"rwkv-gpu {service.config.version}",
+        "model_alias": model.name,
+        "state": model.state,
+    }
+    llm = model.llm
+    if llm is not None:
+        info = llm.info
+        found |= {
+            "total_slots": info.sequences,
+            "chat_template": llm.chat_format.template.source,
+            "default_generation_settings": {"n_ctx": info.context or 0},
+            "modalities": {"vision": False, "audio": False},
+            "model": {
+                "name": info.name, "architecture": info.architecture, "parameters": info.parameters,
+                "format": info.format, "bytes": info.nbytes, "vocabulary": info.vocabulary, "context": info.context,
+                "trained_context": info.trained_context, "device": info.device, "matrix_units": info.matrix_units,
+                "can_think": llm.chat_format.can_think,
+            },
+        }  # fmt: skip
+    return Whole(found)

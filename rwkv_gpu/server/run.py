@@ -1,0 +1,116 @@
+"""Runs the server until a signal ends it: listens, loads the first model, drains, closes."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable
+
+import uvicorn
+
+from rwkv_gpu.errors import BadInput
+
+from .app import create_app
+from .protocol import BoundedProtocol
+from .service import Service
+
+BACKLOG = 2048  # connections that wait to be accepted
+GRACE = 0.5  # seconds from the end of the last request until the process ends what is left
+HURRIED = 1.0  # seconds until a second signal has ended the process
+
+
+class Runner:
+    """A server in an event loop of its own. `signal` may be called from any thread."""
+
+    def __init__(self, service: Service, *, ssl_certfile: str | None = None, ssl_keyfile: str | None = None) -> None:
+        self.service = service
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                create_app(service),
+                http=BoundedProtocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                root_path=service.config.root_path,
+                ssl_certfile=ssl_certfile,
+                ssl_keyfile=ssl_keyfile,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._server.capture_signals = contextlib.nullcontext  # signals come through `signal`
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._failed: BaseException | None = None
+
+    def run(self, listener: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Serves until it is ended. Raises why the first model could not be loaded."""
+        with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
+            runner.run(self._serve(listener, on_ready))
+        if self._failed is not None:
+            raise self._failed
+
+    async def _serve(self, listener: socket.socket, on_ready: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        first = asyncio.create_task(self._load_first(on_ready))
+        await self._server.serve(sockets=[listener])
+        first.cancel()
+        await self.service.close()
+
+    async def _load_first(self, on_ready: Callable[[], None]) -> None:
+        catalogue = self.service.catalogue
+        try:
+            await catalogue.loaded(catalogue.models[0])
+        except Exception as error:  # noqa: BLE001  it is raised by `run`
+            self._failed = error
+            self._server.should_exit = True
+            return
+        on_ready()
+
+    def signal(self, number: int = 0) -> None:  # noqa: ARG002
+        """The first one lets running requests end within the time to drain; a second one ends at once."""
+        if self._loop is None:
+            os._exit(130)
+        if self.service.draining:
+            threading.Timer(HURRIED, os._exit, (1,)).start()
+            self._call(self._hurry)
+            return
+        self.service.draining = True
+        self._call(self._begin_to_end)
+
+    def _call(self, function: Callable[[], None]) -> None:
+        """Calls a function in the event loop."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(function)
+
+    def _begin_to_end(self) -> None:
+        self._ending = asyncio.create_task(self._drain())
+
+    def _hurry(self) -> None:
+        self.service.end_all()
+        self._server.should_exit = self._server.force_exit = True
+
+    async def _drain(self) -> None:
+        await self.service.drained(self.service.config.drain)
+        self.service.end_all()
+        self._server.should_exit = True
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadInput(f"cannot listen on {host} port {port}: {reason}; choose others by --host and --port") from None
+    listener.listen(BACKLOG)
+    listener.setblocking(False)
+    return listener

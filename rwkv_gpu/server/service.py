@@ -1,0 +1,130 @@
+"""The one path from a parsed request to the engine and back. Route modules translate; what a request costs is here."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rwkv_gpu.errors import Closed, DeviceLost
+from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.replies import Prepared
+
+from .answers import Answers, Inbox, News
+from .call import Call
+from .catalogue import Catalogue, ServedModel
+from .config import ServerConfig
+from .errors import RETRY_AFTER, ApiError
+
+T = TypeVar("T")
+THREADS = 4  # that render, tokenise and compile for requests
+LONG = 2048  # tokens of a prompt that takes so long to check that it is done on a thread
+
+
+@dataclass(frozen=True)
+class Running:
+    """A request whose answers are being generated. It ends with its call."""
+
+    service: "Service"
+    call: Call
+    model: ServedModel
+    llm: LLM
+    prepared: Prepared
+    answers: Answers
+
+    async def batches(self) -> AsyncIterator[News]:
+        """The events of all answers, as many at a time as have come."""
+        try:
+            while news := await self.answers.next():
+                yield news
+        except (DeviceLost, Closed):
+            self.service.lost(self.model, self.llm)
+            raise
+
+    async def wait(self) -> None:
+        """Reads all answers to their end."""
+        async for _ in self.batches():
+            pass
+
+    def close(self) -> None:
+        """Cancels what still runs, and notes for the log what came of it."""
+        self.answers.close()
+        completions, notes = self.answers.completions, self.call.notes
+        if completions:
+            notes["completion_tokens"] = sum(len(one.tokens) for one in completions)
+            notes["cached_tokens"] = completions[0].stats.reused_tokens
+            notes.setdefault("outcome", completions[0].finish_reason)
+
+
+class Service:
+    """What all routes share: the settings, the models, and `begin`. All its methods run in one event loop."""
+
+    def __init__(self, config: ServerConfig, catalogue: Catalogue) -> None:
+        self.config = config
+        self.catalogue = catalogue
+        self.log = logging.getLogger("rwkv_gpu.server")
+        self.draining = False
+        self._threads = ThreadPoolExecutor(THREADS, "rwkv-gpu-request")
+        self._inbox: Inbox | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls: set[Call] = set()  # requests that are being answered
+
+    async def begin(self, call: Call, model: str | None, prepare: Callable[[LLM], Prepared]) -> Running:
+        """Starts the answers to a request, from the name of its model; they end with the call.
+
+        `prepare` checks and tokenises, on a thread: it calls `llm.prepare_chat_completion` or `llm.prepare_completion`.
+        """
+        served, llm = await self.use(call, model)
+        prepared = await self.work(lambda: prepare(llm))
+        call.notes["prompt_tokens"] = prepared.prompt_tokens
+        if self._inbox is None:
+            self._inbox = Inbox(asyncio.get_running_loop())
+        running = Running(self, call, served, llm, prepared, Answers(self._inbox))
+        call.at_end.append(running.close)
+        if prepared.prompt_tokens < LONG:
+            llm.start(prepared, running.answers.read)
+        else:
+            await self.work(lambda: llm.start(prepared, running.answers.read))
+        return running
+
+    async def use(self, call: Call, model: str | None) -> tuple[ServedModel, LLM]:
+        """A model by its name, loaded where it is not; it stays loaded until the call ends."""
+        if self.draining:
+            raise ApiError(503, "the server is shutting down", code="shutting_down", retry_after=self.config.drain)
+        served = self.catalogue.find(model)
+        call.notes["model"] = served.name
+        return served, await self.catalogue.lease(served, call)
+
+    async def work(self, function: Callable[[], T]) -> T:
+        """Runs what takes the CPU for long on a thread, so that the streams of others go on."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def lost(self, model: ServedModel, llm: LLM) -> None:
+        """The engine of a model has died: it is loaded anew in the background."""
+        task = asyncio.create_task(self.catalogue.lost(model, llm))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def follow(self, call: Call) -> None:
+        """Counts a call among those that the server waits for when it shuts down, and ends it when its time is up."""
+        self._calls.add(call)
+        overdue = ApiError(504, f"the request took more than {self.config.timeout:g} seconds", code="timeout")
+        timer = asyncio.get_running_loop().call_later(self.config.timeout, call.end, overdue)
+        call.at_end += [timer.cancel, lambda: self._calls.discard(call)]
+
+    async def drained(self, seconds: float) -> None:
+        """Waits until all requests have ended, for so long at most."""
+        end = asyncio.get_running_loop().time() + seconds
+        while self._calls and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.02)
+
+    def end_all(self) -> None:
+        """Ends what still runs: each stream gets an error event."""
+        for call in [*self._calls]:
+            call.end(ApiError(503, "the server was shut down", code="shutting_down", retry_after=RETRY_AFTER))
+
+    async def close(self) -> None:
+        """Ends everything."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        await self.catalogue.close()

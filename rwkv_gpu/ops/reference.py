@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .batch import Batch
+from .batch import Batch, Segment
 from .paged import attend, rotate
 from .sampling import FROM_SLOT, Drawing, sample
+from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
     LEAST_SUM,
     PAGE,
@@ -22,6 +23,7 @@ from .vocabulary import (
     Rms,
     Routing,
     State,
+    StateSpace,
     Weight,
 )
 
@@ -85,6 +87,12 @@ class Reference:
         scale = 1 / np.sqrt((x**2).mean(axis=-1, keepdims=True) + np.float32(eps))
         y: Array = x * scale * self.weights[weight.name]
         return y
+
+    def group_rms_norm(self, x: Array, weight: Weight | None, groups: int, eps: float) -> Array:
+        grouped = x.reshape(len(x), groups, -1)
+        scale = 1 / np.sqrt((grouped**2).mean(axis=-1, keepdims=True) + np.float32(eps))
+        y: Array = (grouped * scale).reshape(x.shape)
+        return y if weight is None else y * self.weights[weight.name]
 
     def _normed(self, x: Array, norm: Rms | LayerNorm | None) -> Array:
         if isinstance(norm, LayerNorm):
@@ -182,6 +190,42 @@ class Reference:
             states[segment.target] = seen[segment.count :]
         return ACTIVATIONS[then](y if bias is None else y + self.weights[bias.name])
 
+    def ssd(self, xbc: Array, projected: Array, parameters: StateSpace, state: State, *, groups: int) -> Array:
+        heads, size, columns = state.shape
+        inner = heads * size
+        dt_bias, a, d = (self.weights[p.name] for p in (parameters.dt_bias, parameters.a, parameters.d))
+        x, b, c = np.split(xbc, [inner, inner + groups * columns], axis=1)
+        x = x.reshape(-1, heads, size)
+        b, c = (np.repeat(given.reshape(-1, groups, columns), heads // groups, axis=1) for given in (b, c))
+        dt = softplus(projected[:, -heads:] + dt_bias)
+        y = np.empty_like(x)
+        for segment in self.batch.segments:
+            rows = slice(segment.first, segment.first + segment.count)
+            y[rows] = recur_heads(self._advanced(state, segment), x[rows], b[rows], c[rows], dt[rows], a)
+        y = (y + d[:, None] * x).reshape(-1, inner)
+        gated: Array = y * ACTIVATIONS["silu"](projected[:, :inner])
+        return gated
+
+    def selective_scan(
+        self, x: Array, dt: Array, bc: Array, projected: Array, parameters: StateSpace, state: State
+    ) -> Array:
+        channels, columns = state.shape
+        dt_bias, a, d = (self.weights[p.name] for p in (parameters.dt_bias, parameters.a, parameters.d))
+        dt, b, c, a = softplus(dt + dt_bias), bc[:, :columns], bc[:, columns:], a.reshape(channels, columns)
+        y = np.empty_like(x)
+        for segment in self.batch.segments:
+            rows = slice(segment.first, segment.first + segment.count)
+            y[rows] = recur_channels(self._advanced(state, segment), x[rows], b[rows], c[rows], dt[rows], a)
+        gated: Array = (y + d * x) * ACTIVATIONS["silu"](projected[:, -channels:])
+        return gated
+
+    def _advanced(self, state: State, segment: Segment) -> Array:
+        """The state that a segment writes, as a view, with what it reads in it."""
+        states = self.states[state.name]
+        s: Array = states[segment.target]
+        s[:] = states[segment.source] if segment.start else 0
+        return s
+
     def time_mix(self, x: Mixed[Array], vectors: Weight, eps: float, state: State) -> Array:
         heads, size, _ = state.shape
         k_k, k_a, r_k, weight, bias = self.weights[vectors.name].reshape(5, heads, size)
@@ -194,9 +238,7 @@ class Reference:
         y = np.empty_like(v)  # [T, H, N]
         for segment in self.batch.segments:
             rows = slice(segment.first, segment.first + segment.count)
-            states = self.states[state.name]  # [states, H, N, N]
-            s = states[segment.target]
-            s[:] = states[segment.source] if segment.start else 0
+            s = self._advanced(state, segment)  # [H, N, N]
             y[rows] = _recur(s, r[rows], w[rows], k[rows], v[rows], -kk[rows], (kk * a)[rows])
         y = y - y.mean(axis=-1, keepdims=True)
         y = y / np.sqrt((y**2).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight + bias

@@ -17,12 +17,15 @@ from .nodes import (
     ExpertGlu,
     ExpertSum,
     Gemm,
+    GroupNorm,
     Map,
     Norm,
     Pick,
     Product,
     Route,
     Sample,
+    SelectiveScan,
+    Ssd,
     TimeMix,
     TokenShift,
 )
@@ -37,6 +40,7 @@ from .vocabulary import (
     Rms,
     Routing,
     State,
+    StateSpace,
     Weight,
 )
 
@@ -73,6 +77,11 @@ class Tracer:
 
     def rms_norm(self, x: Value, weight: Weight, eps: float) -> Value:
         return self._normed(x, Rms(weight, eps))
+
+    def group_rms_norm(self, x: Value, weight: Weight | None, groups: int, eps: float) -> Value:
+        y = Value(x.shape)
+        self._append(GroupNorm(x, weight, groups, eps, y))
+        return y
 
     def activate(self, x: Value, then: Activation) -> Value:
         return self._map(then, x)
@@ -155,6 +164,18 @@ class Tracer:
     ) -> Value:
         y = Value((self.rows, state.shape[1]))
         self._append(Conv1d(x, weight, bias, state, then, first, y))
+        return y
+
+    def ssd(self, xbc: Value, projected: Value, parameters: StateSpace, state: State, *, groups: int) -> Value:
+        y = Value((self.rows, state.shape[0] * state.shape[1]))
+        self._append(Ssd(xbc, projected, parameters, state, groups, y))
+        return y
+
+    def selective_scan(
+        self, x: Value, dt: Value, bc: Value, projected: Value, parameters: StateSpace, state: State
+    ) -> Value:
+        y = Value(x.shape)
+        self._append(SelectiveScan(x, dt, bc, projected, parameters, state, y))
         return y
 
     def time_mix(self, x: Mixed[Value], vectors: Weight, eps: float, state: State) -> Value:

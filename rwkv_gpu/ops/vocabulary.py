@@ -136,6 +136,15 @@ class Mixed(Generic[Tensor]):
 
 
 @dataclass(frozen=True)
+class StateSpace:
+    """Parameters of a state space recurrence: of each head in Mamba-2, of each channel in Mamba."""
+
+    dt_bias: Weight  # [H], or [D]
+    a: Weight  # negative; [H], or [D · N]
+    d: Weight  # [H], or [D]
+
+
+@dataclass(frozen=True)
 class Routing(Generic[Tensor]):
     """Which experts each row is sent to, and what share of the answer each has."""
 
@@ -178,6 +187,9 @@ class Ops(Protocol[Tensor]):
 
     def rms_norm(self, x: Tensor, weight: Weight, eps: float) -> Tensor:
         """y = x / sqrt(mean(x²) + eps) * weight, by row"""
+
+    def group_rms_norm(self, x: Tensor, weight: Weight | None, groups: int, eps: float) -> Tensor:
+        """y = x / sqrt(mean(x²) + eps) * weight, by row and group of D / groups columns; no weight is one of ones"""
 
     def linear(
         self,
@@ -244,6 +256,29 @@ class Ops(Protocol[Tensor]):
         The state [W - 1, C] says how wide it is; w lies as one vector, [C · W], and y is [T, C]. Before the first row
         of a segment stand the rows of the state, the oldest first, and before the very first token zeros. The state
         becomes the last W - 1 rows of x.
+        """
+
+    def ssd(self, xbc: Tensor, projected: Tensor, parameters: StateSpace, state: State, *, groups: int) -> Tensor:
+        """Mamba-2's recurrence by segment and head, over S [P, N]; y is [T, H · P], and the state [H, P, N].
+
+        A row of xbc holds x [H · P], then B and C [groups · N] each; head h reads B and C of group h // (H / groups).
+        The first H · P columns of `projected` are z, the last H are dt.
+
+        dt = log(1 + exp(dt + dt_bias))
+        S = S exp(dt A) + dt x Bᵀ                       from the state, from zeros before the first token
+        y = (S C + D x) · silu(z)
+        """
+
+    def selective_scan(
+        self, x: Tensor, dt: Tensor, bc: Tensor, projected: Tensor, parameters: StateSpace, state: State
+    ) -> Tensor:
+        """Mamba's recurrence by segment and channel, over a row S [N]; x, dt and y are [T, D], and the state [D, N].
+
+        A row of bc [T, 2 · N] holds B, then C. The last D columns of `projected` are z.
+
+        dt = log(1 + exp(dt + dt_bias))
+        S = S exp(dt A) + dt x B                        from the state, from zeros before the first token
+        y = (S · C + D x) · silu(z)
         """
 
     def time_mix(self, x: Mixed[Tensor], vectors: Weight, eps: float, state: State) -> Tensor:

@@ -15,6 +15,7 @@ from ..nodes import (
     ExpertGlu,
     ExpertSum,
     Gemm,
+    GroupNorm,
     Kernel,
     Map,
     Norm,
@@ -22,12 +23,14 @@ from ..nodes import (
     Quantise,
     Route,
     Sample,
+    SelectiveScan,
     SortChoices,
+    Ssd,
     TimeMix,
     TokenShift,
 )
 from ..target import Target
-from . import attention, conv, dense, linear, moe, rwkv, sampling
+from . import attention, conv, dense, linear, moe, rwkv, sampling, ssm
 from .context import Lowering
 
 LOWERINGS: dict[type[Op], Callable[..., Any]] = {
@@ -39,6 +42,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     ExpertGlu: moe.expert_glu,
     ExpertSum: moe.expert_sum,
     Gemm: linear.gemm,
+    GroupNorm: ssm.group_norm,
     Kernel: dense.kernel,
     Map: dense.map_elements,
     Norm: dense.norm,
@@ -46,7 +50,9 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     Quantise: linear.quantise,
     Route: moe.route,
     Sample: sampling.sample,
+    SelectiveScan: ssm.selective_scan,
     SortChoices: moe.sort_choices,
+    Ssd: ssm.ssd,
     TimeMix: rwkv.time_mix,
     TokenShift: rwkv.token_shift,
 }

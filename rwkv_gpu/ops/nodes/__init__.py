@@ -10,6 +10,7 @@ from .linear import Gemm, NormPrologue, Product, Quantise, SaveState, TokenShift
 from .moe import ExpertGlu, ExpertSum, Route, SortChoices
 from .rwkv import TimeMix, TokenShift
 from .sampling import Sample
+from .ssm import GroupNorm, SelectiveScan, Ssd
 
 __all__ = [
     "Attend",
@@ -20,6 +21,7 @@ __all__ = [
     "ExpertGlu",
     "ExpertSum",
     "Gemm",
+    "GroupNorm",
     "Kernel",
     "Map",
     "Norm",
@@ -30,7 +32,9 @@ __all__ = [
     "Route",
     "Sample",
     "SaveState",
+    "SelectiveScan",
     "SortChoices",
+    "Ssd",
     "TimeMix",
     "TokenShift",
     "TokenShiftPrologue",

@@ -1,0 +1,71 @@
+"""Trials of state space models over ragged segments, in prefill and in decode."""
+
+from collections.abc import Iterator
+from itertools import product
+
+from ...gpu.device import Capabilities
+from ...kernels.defaults import default_tuning, reductions
+from ...kernels.kernel import CLOSE, EXACT
+from ...ops.batch import Batch
+from ...ops.vocabulary import State, StateSpace
+from ..trials import Past, Stored, Trial
+from .common import decode_batch, normal
+
+RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
+HEADS = ((4, 2, 64, 128), (5, 1, 32, 24))  # H, G, P, N
+CHANNELS, COLUMNS = 150, 16
+
+
+def cases(can: Capabilities) -> Iterator[Trial]:
+    """All of them."""
+    prefill = Batch.of([(slot, start, [0] * count) for slot, start, count in RAGGED])
+    batches = {"prefill": prefill, "decode": decode_batch(4)}
+    for sizes, (step, batch) in product(HEADS, batches.items()):
+        yield _ssd(can, sizes, step, batch)
+    for step, batch in batches.items():
+        yield _scan(can, step, batch)
+    for (name, tuning), groups in product(reductions(can).items(), (1, 4)):
+        yield Trial(
+            "group_rms_norm", f"{groups} groups", name, tuning,
+            lambda g, w, x, groups=groups: g.group_rms_norm(x, w["gain"], groups, 1e-6),
+            {"x": normal(5, 272) * 3 + 1}, {"gain": Stored.of(normal(272, seed=1))}, EXACT.result,
+        )  # fmt: skip
+
+
+def _ssd(can: Capabilities, sizes: tuple[int, int, int, int], step: str, batch: Batch) -> Trial:
+    heads, groups, size, columns = sizes
+    state, inner = State("ssm", (heads, size, columns)), heads * size
+    inputs = {
+        "xbc": normal(batch.rows, inner + 2 * groups * columns),
+        "projected": normal(batch.rows, inner + heads, seed=1),
+    }
+    weights = {"bias": normal(heads), "a": -abs(normal(heads, seed=1)), "d": normal(heads, seed=2)}
+    return Trial(
+        "ssd", f"{step}, heads of {size} by {columns}", "", default_tuning(can),
+        lambda g, w, xbc, projected: g.ssd(
+            xbc, projected, StateSpace(w["bias"], w["a"], w["d"]), state, groups=groups
+        ),
+        inputs, {n: Stored.of(a) for n, a in weights.items()}, CLOSE.result,
+        Past(batch, {"ssm": normal(4, *state.shape)}),
+    )  # fmt: skip
+
+
+def _scan(can: Capabilities, step: str, batch: Batch) -> Trial:
+    state = State("ssm", (CHANNELS, COLUMNS))
+    inputs = {
+        "x": normal(batch.rows, CHANNELS),
+        "dt": normal(batch.rows, CHANNELS, seed=1),
+        "bc": normal(batch.rows, 2 * COLUMNS, seed=2),
+        "projected": normal(batch.rows, 2 * CHANNELS, seed=3),
+    }
+    weights = {
+        "bias": normal(CHANNELS),
+        "a": -abs(normal(CHANNELS * COLUMNS, seed=1)),
+        "d": normal(CHANNELS, seed=2),
+    }
+    return Trial(
+        "selective_scan", step, "", default_tuning(can),
+        lambda g, w, /, **x: g.selective_scan(**x, parameters=StateSpace(w["bias"], w["a"], w["d"]), state=state),
+        inputs, {n: Stored.of(a) for n, a in weights.items()}, CLOSE.result,
+        Past(batch, {"ssm": normal(4, *state.shape)}),
+    )  # fmt: skip

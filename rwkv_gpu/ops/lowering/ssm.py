@@ -1,0 +1,90 @@
+"""State space models as dispatches."""
+
+import numpy as np
+
+from ...gpu.cost import ContextCost
+from ...gpu.shader import Constant
+from ..graph import Node
+from ..nodes import GroupNorm, SelectiveScan, Ssd
+from ..state_space import BLOCK_FLOATS, MOST_TOKENS, spread
+from ..values import CachedTensor, JoinedVectors, Operand
+from .context import Lowering
+from .rwkv import SOFTWARE_ROWS
+
+SCAN_LANES = 64  # channels of a workgroup: few, so that narrow models fill a device, too
+
+
+def ssd(to: Lowering, node: Node, op: Ssd) -> None:
+    heads, size, columns = op.state.shape
+    assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
+    lanes_per_row, rows, unroll = spread(size, columns, to.target)
+    lanes = size // rows * lanes_per_row
+    block = 1 if to.shape.row_each else min(MOST_TOKENS, lanes, max(1, BLOCK_FLOATS // (2 * (size + columns + 1))))
+    constants: dict[str, Constant] = {
+        "H": heads, "P": size, "N": columns, "G": op.groups, "STRIDE": op.projected.shape[1],
+        "LANES_PER_ROW": lanes_per_row, "ROWS": rows, "UNROLL": unroll, "BLOCK": block, "WG": lanes,
+        "SUBGROUP": to.can.subgroup_width,
+    }  # fmt: skip
+    p = op.parameters
+    operands: dict[str, Operand] = {
+        "xbc": op.xbc,
+        "projected": op.projected,
+        "parameters": JoinedVectors((p.dt_bias.name, p.a.name, p.d.name), (heads, heads, heads)),
+        "segments": to.segments,
+        "state": to.memory.states[op.state.name],
+        "y": op.y,
+    }
+    to.emit(
+        node,
+        op.state.name,
+        ("ssm/ssd", "lib/sum/subgroup" if to.can.subgroup_width > 1 else "lib/sum/single_lane", "lib/lanes/plain"),
+        constants,
+        operands,
+        groups=to.shape.max_segments * heads,
+        fixed_bytes=3 * heads * 4,
+        row_flops=heads * size * columns * 6,
+        context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * columns),
+    )
+
+
+def selective_scan(to: Lowering, node: Node, op: SelectiveScan) -> None:
+    channels, columns = op.state.shape
+    assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
+    across = -(-channels // SCAN_LANES)
+    constants: dict[str, Constant] = {
+        "C": channels, "N": columns, "STRIDE": op.projected.shape[1], "ACROSS": across, "WG": SCAN_LANES,
+    }  # fmt: skip
+    p = op.parameters
+    lengths = channels * columns, channels, channels
+    operands: dict[str, Operand] = {
+        "x": op.x,
+        "dt": op.dt,
+        "bc": op.bc,
+        "projected": op.projected,
+        "parameters": JoinedVectors((p.a.name, p.dt_bias.name, p.d.name), lengths),
+        "segments": to.segments,
+        "state": to.memory.states[op.state.name],
+        "y": op.y,
+    }
+    to.emit(
+        node,
+        op.state.name,
+        ("ssm/selective_scan", "lib/lanes/plain"),
+        constants,
+        operands,
+        groups=to.shape.max_segments * across,
+        fixed_bytes=4 * sum(lengths),
+        row_flops=channels * columns * 6,
+        context_cost=ContextCost(sequence_bytes=2 * 4 * channels * columns),
+    )
+
+
+def group_norm(to: Lowering, node: Node, op: GroupNorm) -> None:
+    constants: dict[str, Constant] = {
+        "D": op.x.shape[1], "G": op.groups, "EPS": float(op.eps), "WG": to.tuning.row_lanes,
+    }  # fmt: skip
+    width = op.x.shape[1]
+    ones = CachedTensor(("ones", width), lambda: np.ones(width, np.float32))
+    operands: dict[str, Operand] = {"x": op.x, "weight": to.vector(op.weight) if op.weight else ones, "y": op.y}
+    shader = "ssm/group_rms_norm", f"lib/lanes/{to.tuning.reduce}"
+    to.emit(node, op.label, shader, constants, operands, groups=node.rows * op.groups)

@@ -1,0 +1,95 @@
+"""The nodes of state space models, which read and replace states."""
+
+from dataclasses import dataclass
+
+from ..graph import Op
+from ..values import Value
+from ..vocabulary import Cache, State, StateSpace, Weight
+
+
+@dataclass(frozen=True)
+class Ssd(Op):
+    """Mamba-2's recurrence by head, gated; S [P, N]"""
+
+    xbc: Value  # [T, H · P + 2 · G · N]
+    projected: Value  # [T, ..], z [H · P] first and dt [H] last
+    parameters: StateSpace
+    state: State  # [H, P, N]
+    groups: int
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.xbc, self.projected)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+    @property
+    def states_read(self) -> tuple[State | Cache, ...]:
+        return (self.state,)
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        return (self.state,)
+
+    @property
+    def label(self) -> str:
+        return self.parameters.a.name
+
+
+@dataclass(frozen=True)
+class SelectiveScan(Op):
+    """Mamba's recurrence by channel, gated; S [N]"""
+
+    x: Value  # [T, D]
+    dt: Value  # [T, D]
+    bc: Value  # [T, 2 · N]
+    projected: Value  # [T, ..], z [D] last
+    parameters: StateSpace
+    state: State  # [D, N]
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x, self.dt, self.bc, self.projected)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+    @property
+    def states_read(self) -> tuple[State | Cache, ...]:
+        return (self.state,)
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        return (self.state,)
+
+    @property
+    def label(self) -> str:
+        return self.parameters.a.name
+
+
+@dataclass(frozen=True)
+class GroupNorm(Op):
+    """y = x / sqrt(mean(x²) + eps) · weight, by row and group of columns"""
+
+    x: Value
+    weight: Weight | None  # [D]
+    groups: int
+    eps: float
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+    @property
+    def label(self) -> str:
+        return self.weight.name if self.weight else ""

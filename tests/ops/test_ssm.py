@@ -1,0 +1,167 @@
+"""State space models: GPU equals the reference, sequences stay apart, and chunks do not show."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.vocabulary import State, StateSpace
+from tests.ops.test_recurrent import RAGGED, Arrays, Case, batch_of, named, normal, part
+
+HEADS = [(4, 2, 64, 128), (5, 1, 32, 24), (2, 2, 64, 256), (8, 1, 16, 16)]  # H, G, P, N
+CHANNELS, COLUMNS = 75, 16
+
+
+def ssd_case(heads: int, groups: int, size: int, columns: int) -> Case:
+    def says(g, w, s, xbc, projected):
+        parameters = StateSpace(w["bias"], w["a"], w["d"])
+        return {"y": g.ssd(xbc, projected, parameters, s["ssm"], groups=groups)}
+
+    weights = {"bias": normal(heads), "a": -abs(normal(heads, seed=1)), "d": normal(heads, seed=2)}
+    return Case(says, weights, [State("ssm", (heads, size, columns))])
+
+
+def ssd_inputs(rows: int, heads: int, groups: int, size: int, columns: int) -> Arrays:
+    inner = heads * size
+    return {
+        "xbc": normal(rows, inner + 2 * groups * columns, seed=3) / columns**0.25,
+        "projected": normal(rows, inner + 7 + heads, seed=4),  # something lies between
+    }
+
+
+def scan_case() -> Case:
+    def says(g, w, s, x, dt, bc, projected):
+        return {"y": g.selective_scan(x, dt, bc, projected, StateSpace(w["bias"], w["a"], w["d"]), s["ssm"])}
+
+    a = -abs(normal(CHANNELS * COLUMNS, seed=1))
+    weights = {"bias": normal(CHANNELS), "a": a, "d": normal(CHANNELS, seed=2)}
+    return Case(says, weights, [State("ssm", (CHANNELS, COLUMNS))])
+
+
+def scan_inputs(rows: int) -> Arrays:
+    return {
+        "x": normal(rows, CHANNELS, seed=3),
+        "dt": normal(rows, CHANNELS, seed=4),
+        "bc": normal(rows, 2 * COLUMNS, seed=5),
+        "projected": normal(rows, 2 * CHANNELS, seed=6),
+    }
+
+
+CASES: dict[str, Any] = {
+    **{f"ssd {sizes}": (ssd_case(*sizes), lambda rows, sizes=sizes: ssd_inputs(rows, *sizes)) for sizes in HEADS},
+    "selective_scan": (scan_case(), scan_inputs),
+}
+FEW = ["ssd (5, 1, 32, 24)", "selective_scan"]
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def test_ssd_is_what_the_paper_says():
+    """Head by head and token by token, in float64."""
+    heads, groups, size, columns = 4, 2, 8, 12
+    case, inputs = ssd_case(heads, groups, size, columns), ssd_inputs(6, heads, groups, size, columns)
+    states = {"ssm": np.full((1, heads, size, columns), np.nan, np.float32)}
+    got = case.says(Reference(case.weights, states, batch_of([(0, 0, 6)])), named(case.weights), case.states, **inputs)
+    xbc, projected = (inputs[name].astype(np.float64) for name in ("xbc", "projected"))
+    for h in range(heads):
+        s, own, group = np.zeros((size, columns)), slice(h * size, (h + 1) * size), h // 2
+        for t in range(6):
+            x = xbc[t, own]
+            b, c = xbc[t, heads * size :].reshape(2, groups, columns)[:, group]
+            dt = np.log(1 + np.exp(projected[t, -heads + h] + case.weights["bias"][h]))
+            s = s * np.exp(dt * case.weights["a"][h]) + dt * np.outer(x, b)
+            z = projected[t, own]
+            wanted = (s @ c + case.weights["d"][h] * x) * z * sigmoid(z)
+            np.testing.assert_allclose(got["y"][t, own], wanted, 1e-4, 1e-4)
+        np.testing.assert_allclose(states["ssm"][0, h], s, 1e-4, 1e-4)
+
+
+def test_a_selective_scan_is_what_the_paper_says():
+    case, inputs = scan_case(), scan_inputs(6)
+    states = {"ssm": np.full((1, CHANNELS, COLUMNS), np.nan, np.float32)}
+    got = case.says(Reference(case.weights, states, batch_of([(0, 0, 6)])), named(case.weights), case.states, **inputs)
+    a = case.weights["a"].reshape(CHANNELS, COLUMNS)
+    for channel in range(0, CHANNELS, 7):
+        s = np.zeros(COLUMNS)
+        for t in range(6):
+            x, z = float(inputs["x"][t, channel]), float(inputs["projected"][t, CHANNELS + channel])
+            dt = np.log(1 + np.exp(inputs["dt"][t, channel] + case.weights["bias"][channel]))
+            s = s * np.exp(dt * a[channel]) + dt * x * inputs["bc"][t, :COLUMNS]
+            wanted = (s @ inputs["bc"][t, COLUMNS:] + case.weights["d"][channel] * x) * z * sigmoid(z)
+            np.testing.assert_allclose(got["y"][t, channel], wanted, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_recurrence_equals_the_reference_over_ragged_segments(device, name):
+    case, inputs = CASES[name]
+    batch = batch_of(RAGGED)
+    case.assert_same(device, [(batch, inputs(batch.rows))])
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_recurrence_of_one_row_each_equals_the_reference(device, name):
+    made, inputs = CASES[name]
+    case = Case(made.says, made.weights, list(made.states.values()))
+    case.single = True
+    batch = batch_of([(3, 7, 1), (0, 0, 1), (5, 2, 1)])
+    case.assert_same(device, [(batch, inputs(3))])
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_recurrence_in_chunks_equals_one_at_once_to_the_bit(fast_device, name):
+    case, inputs = CASES[name]
+    given, edges = inputs(60), [0, 1, 2, 4, 7, 12, 60]
+    [whole], after_whole = case.on_gpu(fast_device, case.slots(), [(batch_of([(3, 0, 60)]), given)])
+    pairs = list(zip(edges[:-1], edges[1:], strict=True))
+    steps = [(batch_of([(3, a, b - a)]), part(given, slice(a, b))) for a, b in pairs]
+    chunks, after = case.on_gpu(fast_device, case.slots(seed=9), steps)
+    assert np.array_equal(np.concatenate([chunk["y"] for chunk in chunks]), whole["y"])
+    assert np.array_equal(after["ssm"][3], after_whole["ssm"][3])
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_the_state_that_a_recurrence_reads_stays_whole_where_it_writes_another(fast_device, name):
+    case, inputs = CASES[name]
+    slots, batch = case.slots(), batch_of([(3, 1, 31), (2, 1, 2)])
+    apart = batch.placed(states={3: (3, 6), 2: (2, 0)})
+    [there], after_there = case.on_gpu(fast_device, slots, [(batch, inputs(33))])
+    [other], after_other = case.on_gpu(fast_device, slots, [(apart, inputs(33))])
+    assert np.array_equal(other["y"], there["y"])
+    assert np.array_equal(after_other["ssm"][[6, 0]], after_there["ssm"][[3, 2]])
+    assert np.array_equal(after_other["ssm"][[1, 2, 3, 4, 5]], slots["ssm"][[1, 2, 3, 4, 5]])
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_sequence_of_nan_touches_no_other_in_a_recurrence(fast_device, name):
+    case, inputs = CASES[name]
+    batch, given, slots = batch_of([(3, 1, 10), (2, 1, 9), (4, 0, 10)]), inputs(29), case.slots()
+    sick_given = {key: array.copy() for key, array in given.items()}
+    sick_slots = {"ssm": slots["ssm"].copy()}
+    for array in sick_given.values():
+        array[10:19] = np.nan
+    sick_slots["ssm"][[2, 4]] = np.nan  # 4 begins, so that it does not see its state
+    [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, given)])
+    [sick], after_sick = case.on_gpu(fast_device, sick_slots, [(batch, sick_given)])
+    assert np.array_equal(np.delete(sick["y"], range(10, 19), 0), np.delete(healthy["y"], range(10, 19), 0))
+    assert np.array_equal(np.delete(after_sick["ssm"], 2, 0), np.delete(after_healthy["ssm"], 2, 0))
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_a_norm_by_groups_is_that_of_each_group(device, groups):
+    weights = {"gain": normal(96)}
+
+    def says(g, w, s, x):  # noqa: ARG001
+        return {"y": g.group_rms_norm(x, w["gain"], groups, 1e-5), "z": g.group_rms_norm(x, None, groups, 1e-5)}
+
+    case = Case(says, weights, [])
+    case.tolerance = 1e-5
+    x = normal(9, 96, seed=1)
+    grouped = x.reshape(9, groups, -1)
+    wanted = grouped / np.sqrt((grouped**2).mean(-1, keepdims=True) + 1e-5)
+    got = case.says(Reference(weights, {}, batch_of([(0, 0, 9)])), named(weights), {}, x=x)
+    np.testing.assert_allclose(got["z"], wanted.reshape(9, 96), 1e-5, 1e-5)
+    np.testing.assert_allclose(got["y"], wanted.reshape(9, 96) * weights["gain"], 1e-5, 1e-5)
+    case.assert_same(device, [(batch_of([(0, 0, 9)]), {"x": x})])

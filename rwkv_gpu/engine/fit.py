@@ -148,8 +148,7 @@ def _scratch(
         states[state.name] = Slice(planned(nbytes, "state"), 0, nbytes)
     caches = {}
     for cache in model.caches:
-        keys, values = (whole(planned(config.nbytes(cache), "kv")) for _ in range(2))
-        caches[cache.name] = keys, values
+        caches[cache.name] = tuple(whole(planned(config.nbytes(cache), "kv")) for _ in cache.stored)
     from ..ops.recorder import Recorder  # with all passes: a model in numpy starts sooner without
 
     recorder = Recorder(

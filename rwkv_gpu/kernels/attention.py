@@ -2,7 +2,7 @@
 
 from ..gpu.device import LEAST_SUBGROUP
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
-from .parts import PLAIN, SUM
+from .parts import LANES, PLAIN, SUM
 
 HALF_PAGES = Tolerance(2e-3, 2e-3, "keys and values are stored as float16")  # CLOSE where they are float32
 
@@ -56,3 +56,30 @@ ATTENTION_MATRIX = Kernel(
 )
 KV_WRITE = Kernel("attention/kv_write", "attention", (HEAD_NORM, ROPE, WRITE, PLAIN), HEADS, tolerance=CLOSE)
 SPLIT_REDUCE = Kernel("attention/split_reduce", "attention", (PLAIN,), ("attention/partition",), tolerance=CLOSE)
+
+# Attention over latents, which all heads share.
+ROTATION = Hole("rotation", ("attention/latent/rotate", "attention/latent/no_rope"))
+LATENT_WRITE = Kernel(
+    "attention/latent_write",
+    "latent_attention",
+    (
+        ROTATION,
+        ROPE.maybe(),  # not without rotary positions
+        Hole("latent write", ("attention/latent/write_f16", "attention/latent/write_f32")),
+        LANES,
+    ),
+    ("attention/eight",),
+    tolerance=CLOSE,
+)
+LATENT_ATTENTION = Kernel(
+    "attention/latent_attention",
+    "latent_attention",
+    (
+        Hole("queries", ("attention/latent/single_rows", "attention/latent/segments")),
+        Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32")),
+        RESULT.only("whole", "partial"),
+        PLAIN,
+    ),
+    ("attention/eight", "attention/partition"),
+    tolerance=CLOSE,
+)

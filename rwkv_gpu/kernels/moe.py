@@ -22,7 +22,7 @@ INT_WAYS = ((256, 16, 2), (512, 16, 2), (512, 16, 4), (1024, 16, 2))  # of exper
 TWICE_F16 = Tolerance(2 * F16.terms, 2 * F16.result, f"twice, in gate and up and in down: {F16.reason}")
 TWICE = Tolerance(2 * INT16.terms, 2 * INT16.result, f"twice, in gate and up and in down: {INT16.reason}")
 
-CHOICES = Hole("choices", ("moe/choices/each", "moe/choices/ranked", "moe/choices/sorted"))
+CHOICES = Hole("choices", tuple(f"moe/choices/{part}" for part in ("each", "ranked", "sorted", "heads")))
 RESULT = Hole("result", ("moe/result/glu", "moe/result/gated", "moe/result/plain"))
 VEC4S = WORDS.only("vec4s").maybe()
 PLAIN_RESIDUAL = Hole("residual", RESIDUAL.only("no_residual", "residual").parts)
@@ -104,7 +104,7 @@ EXPERT_GEMV_INT = ExpertKernel(
     holes=(
         PACKED_FORMAT,
         VEC4S,
-        CHOICES.only("each", "ranked"),
+        CHOICES.only("each", "ranked", "heads"),
         RESULT,
         NORM,
         ROWS.only("vec4"),
@@ -131,7 +131,7 @@ def _lane_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
 EXPERT_GEMM_LANE = ExpertKernel(
     name="moe/expert_gemm_lane",
     op="experts",
-    holes=(FORMAT, VEC4S, CHOICES.only("each", "sorted"), RESULT, PLAIN_ROWS, PLAIN),
+    holes=(FORMAT, VEC4S, CHOICES.only("each", "sorted", "heads"), RESULT, PLAIN_ROWS, PLAIN),
     shared=(*MATRICES, *TILES, "lib/lanes/broadcast"),
     needs=Needs(subgroup_size=8),
     tolerance=CLOSE,
@@ -143,7 +143,7 @@ EXPERT_GEMM_LANE = ExpertKernel(
 EXPERT_GEMM_TILE = ExpertKernel(
     name="moe/expert_gemm_tile",
     op="experts",
-    holes=(FORMAT, VEC4S, CHOICES.only("sorted"), RESULT, PLAIN_ROWS, PLAIN),
+    holes=(FORMAT, VEC4S, CHOICES.only("sorted", "heads"), RESULT, PLAIN_ROWS, PLAIN),
     shared=(*MATRICES, *TILES),
     tolerance=CLOSE,
     trials=lambda _: {"expert_gemm_tile": EXPERT_TILE},

@@ -122,8 +122,7 @@ def _recorded(
 
     states = {state.name: slice_of(config.state_bytes(state), state.name) for state in model.states}
     caches = {
-        cache.name: (slice_of(config.nbytes(cache), "keys"), slice_of(config.nbytes(cache), "values"))
-        for cache in model.caches
+        cache.name: tuple(slice_of(config.nbytes(cache), what) for what in cache.stored) for cache in model.caches
     }
     recorder = Recorder(
         device, weights, step.rows, Scratch(device), tuning, states,

@@ -75,7 +75,7 @@ class Past:
 
     batch: Batch
     states: Mapping[str, Array] = field(default_factory=dict)
-    caches: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
+    caches: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
     kind: str = "f32"  # of the caches
 
 
@@ -158,7 +158,7 @@ def expected(trial: Trial) -> Array:
         {name: stored.values for name, stored in trial.weights.items()},
         {name: array.copy() for name, array in past.states.items()} if past else {},
         past.batch if past else None,
-        {name: (keys.copy(), values.copy()) for name, (keys, values) in past.caches.items()} if past else {},
+        {name: tuple(array.copy() for array in stored) for name, stored in past.caches.items()} if past else {},
         drawing,
     )
     y: Array = trial.says(reference, _named(trial), **trial.inputs)
@@ -182,7 +182,7 @@ def _recorded(device: Device, trial: Trial) -> tuple[Plan, GpuSamplerState | Non
     if past is not None:
         more = {"max_segments": len(past.batch.segments), "single": past.batch.single}
         more["states"] = {name: _whole(device, array) for name, array in past.states.items()}
-        pages = {name: (_whole(device, keys), _whole(device, values)) for name, (keys, values) in past.caches.items()}
+        pages = {name: tuple(_whole(device, array) for array in stored) for name, stored in past.caches.items()}
         if pages:
             more["caches"] = Caches(pages, past.kind, max(len(s.pages) for s in past.batch.segments))
     sampler_state = None

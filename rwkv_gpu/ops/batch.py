@@ -34,6 +34,12 @@ class Segment(NamedTuple):
         return range(self.start, self.end)
 
     @property
+    def past(self) -> npt.NDArray[np.int64]:
+        """The row of all pages that holds each of its positions, after the step."""
+        rows = np.array(self.pages, np.int64)[:, None] * PAGE + np.arange(PAGE)
+        return rows.reshape(-1)[: self.end]
+
+    @property
     def source(self) -> int:
         """The state that the step reads."""
         return self.slot if self.state is None else self.state[0]

@@ -14,7 +14,7 @@ MAX_SEGMENTS = 64  # sequences in one step, unless a caller says otherwise
 class Caches:
     """Where keys and values lie, by cache, how they are stored, and how many pages one sequence may have."""
 
-    places: Mapping[str, tuple[Slice, Slice]]
+    places: Mapping[str, tuple[Slice, ...]]  # for each cache what it stores
     kind: str  # f16, or f32
     max_pages: int
 

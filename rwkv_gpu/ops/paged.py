@@ -26,7 +26,7 @@ def rotate(x: Array, rope: Rope, positions: Array, factors: Array | None) -> Arr
 
 
 def attend(q: Array, keys: Array, values: Array, window: int) -> Array:
-    """The last n positions of a sequence over all of it: q [n, H, N], keys and values [L, KV, N] give [n, H, N]."""
+    """The last n positions of a sequence over all of it: q [n, H, N], keys [L, KV, N], values [L, KV, V]: [n, H, V]"""
     count, heads, size = q.shape
     kv, past = keys.shape[1], len(keys)
     grouped = q.reshape(count, kv, heads // kv, size).transpose(1, 2, 0, 3)  # [KV, H / KV, n, N]
@@ -38,7 +38,7 @@ def attend(q: Array, keys: Array, values: Array, window: int) -> Array:
     scores = np.where(seen, scores, np.float32(-np.inf))
     p = np.exp(scores - scores.max(axis=-1, keepdims=True))
     y: Array = (p / p.sum(axis=-1, keepdims=True)) @ values.transpose(1, 0, 2)[:, None]
-    return y.transpose(2, 0, 1, 3).reshape(q.shape)
+    return y.transpose(2, 0, 1, 3).reshape(count, heads, values.shape[-1])
 
 
 def rope_table(rope: Rope, pages: int, factors: Array | None) -> npt.NDArray[np.float32]:

@@ -13,11 +13,11 @@ from .sampling import FROM_SLOT, Drawing, sample
 from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
     LEAST_SUM,
-    PAGE,
     Activation,
     Attention,
     Cache,
     Choosing,
+    LatentAttention,
     LayerNorm,
     Mixed,
     Rms,
@@ -49,8 +49,8 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
 class Reference:
     """Runs each op at once; `weights` and `states` map a name to float32 values, those of states in place.
 
-    A state is [states, *shape]; a cache is its keys and its values, [pages, PAGE, KV heads, N] each, in float32 or
-    float16; `batch` says which rows are whose. All these are for the ops that look back in time.
+    A state is [states, *shape]; a cache is what it stores, [pages, PAGE, KV heads, N] each, in float32 or float16;
+    `batch` says which rows are whose. All these are for the ops that look back in time.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Reference:
         weights: Mapping[str, Array],
         states: Mapping[str, Array] | None = None,
         batch: Batch | None = None,
-        caches: Mapping[str, tuple[Array, Array]] | None = None,
+        caches: Mapping[str, tuple[Array, ...]] | None = None,
         drawing: Drawing | None = None,
     ) -> None:
         self.weights = weights
@@ -297,10 +297,33 @@ class Reference:
         y = np.empty_like(q)
         for segment in self.batch.segments:
             mine = slice(segment.first, segment.first + segment.count)
-            count = segment.start + segment.count
-            past = (np.array(segment.pages)[:, None] * PAGE + np.arange(PAGE)).reshape(-1)[:count]
+            past = segment.past
             y[mine] = attend(q[mine], keys[past].astype(np.float32), values[past].astype(np.float32), how.window)
         return y.reshape(len(q), -1)
+
+    def head_linear(self, x: Array, weight: Weight) -> Array:
+        heads, _, width = weight.shape
+        by_head = x.reshape(len(x), heads, -1)[:, :, :width].transpose(1, 0, 2)  # [H, T, K]
+        y: Array = by_head @ self.weights[weight.name].transpose(0, 2, 1)
+        return y.transpose(1, 0, 2).reshape(len(x), -1)
+
+    def latent_attention(self, q: Array, q_rope: Array, z: Array, cache: Cache, how: LatentAttention) -> Array:
+        inner, rotary = cache.latent, cache.size - cache.latent
+        positions, rows = self.batch.places().T
+        c, p = self.rms_norm(z[:, :inner], how.norm, how.eps), z[:, None, inner:]
+        r = q_rope.reshape(len(z), how.heads, -1)[:, :, -rotary:]
+        if how.rope:
+            factors = self.weights[how.rope.factors.name] if how.rope.factors else None
+            r, p = (rotate(x, how.rope, positions, factors) for x in (r, p))
+        latents = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
+        latents[rows] = np.concatenate([c, p[:, 0]], axis=-1)
+        q = np.concatenate([q.reshape(len(z), how.heads, inner), r], axis=-1) * np.float32(how.scale)
+        y = np.empty((len(z), how.heads, inner), np.float32)
+        for segment in self.batch.segments:
+            mine = slice(segment.first, segment.first + segment.count)
+            keys = latents[segment.past].astype(np.float32)[:, None]  # [L, 1, C + R]
+            y[mine] = attend(q[mine], keys, keys[..., :inner], 0)
+        return y.reshape(len(z), -1)
 
     def pick(self, x: Array) -> Array:
         return x[list(self.batch.outputs)]

@@ -10,6 +10,7 @@ from ..gpu.weights import Weights
 from .graph import Graph, Op, StepShape
 from .nodes import (
     Attend,
+    AttendLatent,
     ByRow,
     Conv1d,
     Copy,
@@ -18,6 +19,7 @@ from .nodes import (
     ExpertSum,
     Gemm,
     GroupNorm,
+    HeadLinear,
     Map,
     Norm,
     Pick,
@@ -35,6 +37,7 @@ from .vocabulary import (
     Attention,
     Cache,
     Choosing,
+    LatentAttention,
     LayerNorm,
     Mixed,
     Rms,
@@ -221,6 +224,17 @@ class Tracer:
         if not there or [q.offset, k.offset, v.offset] != [part.offset for part in parts]:
             q, k, v = self._copied([q, k, v])
         self._append(Attend(q.root, cache, how, y))
+        return y
+
+    def head_linear(self, x: Value, weight: Weight) -> Value:
+        heads, out, _ = weight.shape
+        y = Value((self.rows, heads * out))
+        self._append(HeadLinear(x, weight, y))
+        return y
+
+    def latent_attention(self, q: Value, q_rope: Value, z: Value, cache: Cache, how: LatentAttention) -> Value:
+        y = Value((self.rows, how.heads * cache.latent))
+        self._append(AttendLatent(q, q_rope, z, cache, how, y))
         return y
 
     def pick(self, x: Value) -> Value:

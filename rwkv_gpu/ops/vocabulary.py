@@ -63,11 +63,20 @@ class State:
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values of one layer; each interpreter holds both in pages: [pages, PAGE, KV heads, N]."""
+    """Keys and values of one layer; each interpreter holds them in pages: [pages, PAGE, KV heads, N] each.
+
+    In a latent cache a value is the first part of its key, so only keys are stored.
+    """
 
     name: str
     heads: int  # that keys and values have
     size: int  # N
+    latent: int = 0  # dims of a key that are its value, the first; 0 where values are stored on their own
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """What is stored of a layer."""
+        return ("keys",) if self.latent else ("keys", "values")
 
 
 @dataclass(frozen=True)
@@ -119,6 +128,17 @@ class Attention:
     window: int = 0  # positions that a query sees, its own among them; 0 is all
     norms: tuple[Weight, Weight] | None = None  # [N] each, of every head of q and of k before it turns
     eps: float = 0.0  # of these norms
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """How the queries of a layer look back over latents, which all heads share."""
+
+    heads: int  # H
+    rope: Rope | None  # of the last dims of queries and keys; none where positions do not rotate
+    scale: float  # of the scores
+    norm: Weight  # [C], of each latent
+    eps: float
 
 
 @dataclass(frozen=True)
@@ -318,6 +338,16 @@ class Ops(Protocol[Tensor]):
 
         q [T, H · N] and k [T, KV · N] are normed by head where there are norms, then rotated; k and v [T, KV · N] go to
         the pages of the cache first, so that K and V hold the whole sequence; h' = h · KV / H. y [T, H · N]
+        """
+
+    def head_linear(self, x: Tensor, weight: Weight) -> Tensor:
+        """y[t, h] = W_h x[t, h, :K], the first K of each head: x [T, H · S], W [H, M, K], y [T, H · M]"""
+
+    def latent_attention(self, q: Tensor, q_rope: Tensor, z: Tensor, cache: Cache, how: LatentAttention) -> Tensor:
+        """y[t, h] = sum_j softmax_j(scale · (q[t, h] · c[j] + r[t, h] · p[j])) c[j], over j = 0 .. position of t
+
+        z [T, C + R] = [c | p]: c is normed, p is rotated, and both go to the pages of the cache first. q [T, H · C];
+        r is the last R of each head of q_rope [T, H · S], rotated. y [T, H · C]
         """
 
     def pick(self, x: Tensor) -> Tensor:

@@ -43,6 +43,10 @@ class Case:
         return Cache("kv", self.kv_heads, self.size)
 
     @property
+    def tolerance(self) -> float:
+        return TOLERANCE[self.kind]
+
+    @property
     def pool(self) -> int:
         """Pages, more than all sequences need."""
         return SLOTS * self.context // PAGE + 3
@@ -67,7 +71,7 @@ class Case:
         each = self.context // PAGE
         return {slot: order[slot * each : (slot + 1) * each].tolist() for slot in range(SLOTS)}
 
-    def pages(self) -> tuple[np.ndarray, np.ndarray]:
+    def pages(self) -> tuple[np.ndarray, ...]:
         """Keys and values of all pages: NaN."""
         shape = self.pool, PAGE, self.kv_heads, self.size
         dtype = {"f32": np.float32, "f16": np.float16}[self.kind]
@@ -79,7 +83,7 @@ class Case:
         ends = {s.slot: -(-(s.start + s.count) // PAGE) for s in batch.segments}
         return batch.placed({slot: self.tables()[slot][:pages] for slot, pages in ends.items()})
 
-    def on_cpu(self, steps: Sequence[tuple[Batch, Arrays]]) -> tuple[list[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    def on_cpu(self, steps: Sequence[tuple[Batch, Arrays]]) -> tuple[list[np.ndarray], tuple[np.ndarray, ...]]:
         """What each step says, and the pages after the last."""
         pages = self.pages()
         ys = []
@@ -102,12 +106,12 @@ class OnGpu:
     def step(self, batch: Batch, inputs: Arrays, spare: int = 3) -> np.ndarray:
         """One step in a plan made for `spare` more rows; what is beyond the step's stays untouched."""
         case, device = self.case, self.device
-        keys, values = (Slice(buffer, 0, buffer.nbytes) for buffer in self.buffers)
+        stored = tuple(Slice(buffer, 0, buffer.nbytes) for buffer in self.buffers)
         recorder = Recorder(
             device, self.weights, batch.rows + spare, self.scratch,
             self.tuning,
             max_segments=min(batch.rows + spare, SLOTS),
-            caches=Caches({"kv": (keys, values)}, case.kind, case.context // PAGE), single=batch.single,
+            caches=Caches({"kv": stored}, case.kind, case.context // PAGE), single=batch.single,
         )  # fmt: skip
         given = {n: recorder.input(n, np.float32, (recorder.rows, a.shape[1])) for n, a in inputs.items()}
         plan = recorder.finish({"y": case.says(recorder, named(case.weights()), **given)})
@@ -118,12 +122,11 @@ class OnGpu:
         assert np.all(beyond.view(np.uint32) == POISON), "wrote rows that this step does not have"
         return plan.read("y", batch.rows)
 
-    def pages(self) -> tuple[np.ndarray, np.ndarray]:
-        keys, values = (
+    def pages(self) -> tuple[np.ndarray, ...]:
+        return tuple(
             np.frombuffer(self.device.read(buffer), pages.dtype)[: pages.size].reshape(pages.shape)
             for buffer, pages in zip(self.buffers, self.case.pages(), strict=True)
         )
-        return keys, values
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -142,7 +145,7 @@ def assert_same(case: Case, device: Device, steps: Sequence[tuple[Batch, Arrays]
     """Both interpreters say the same and leave the same pages behind; pages of nobody keep their bytes."""
     expected, pages = case.on_cpu(steps)
     gpu = OnGpu(case, device, **tuning)
-    tolerance = TOLERANCE[case.kind]
+    tolerance = case.tolerance
     for (batch, inputs), y in zip(steps, expected, strict=True):
         np.testing.assert_allclose(gpu.step(batch, inputs), y, rtol=tolerance, atol=tolerance)
     for mine, theirs in zip(gpu.pages(), pages, strict=True):

@@ -109,15 +109,15 @@ class CacheConfig:
         return self.slots * self.history + self.checkpoints
 
     def shape(self, cache: Cache) -> tuple[int, int, int, int]:
-        """Of the keys of one layer, and of its values."""
+        """Of the keys of one layer, and of its values where they are stored, too."""
         return self.pages, PAGE, cache.heads, cache.size
 
     def nbytes(self, cache: Cache) -> int:
-        """Of the keys of one layer, and as many of its values."""
+        """Of the keys of one layer; of its values as many, where they are stored."""
         return self.pages * self.page_bytes(cache)
 
     def page_bytes(self, cache: Cache) -> int:
-        """Of the keys of one layer in one page, and as many of its values."""
+        """Of the keys of one layer in one page; of its values as many, where they are stored."""
         return PAGE * cache.heads * cache.size * np.dtype(DTYPES[self.kind]).itemsize
 
     def state_bytes(self, state: State) -> int:
@@ -126,12 +126,13 @@ class CacheConfig:
 
     def each(self, caches: Sequence[Cache], states: Sequence[State]) -> tuple[int, int]:
         """Bytes of one page and of one state in all layers."""
-        page = sum(2 * self.page_bytes(cache) for cache in caches)
+        page = sum(len(cache.stored) * self.page_bytes(cache) for cache in caches)
         return page, sum(4 * int(np.prod(state.shape)) for state in states)
 
     def total(self, caches: Sequence[Cache], states: Sequence[State] = ()) -> int:
         """Bytes of all layers."""
-        return sum(2 * self.nbytes(cache) for cache in caches) + sum(self.state_bytes(state) for state in states)
+        pages = sum(len(cache.stored) * self.nbytes(cache) for cache in caches)
+        return pages + sum(self.state_bytes(state) for state in states)
 
 
 def check_bindings(device: Device, model: Model, config: CacheConfig) -> None:

@@ -73,8 +73,8 @@ class HostKVCache(PagedKVCache):
     def __init__(self, caches: Sequence[Cache], config: CacheConfig) -> None:
         super().__init__(caches, config)
         dtype = DTYPES[config.kind]
-        self.arrays: dict[str, tuple[Array, Array]] = {
-            cache.name: (np.zeros(config.shape(cache), dtype), np.zeros(config.shape(cache), dtype)) for cache in caches
+        self.arrays: dict[str, tuple[Array, ...]] = {
+            cache.name: tuple(np.zeros(config.shape(cache), dtype) for _ in cache.stored) for cache in caches
         }
 
     def copy_pages(self, copies: Sequence[Copy]) -> None:
@@ -91,19 +91,18 @@ class HostKVCache(PagedKVCache):
 
 
 class GpuKVCache(PagedKVCache):
-    """Pages on a device: a buffer for the keys and one for the values of each layer."""
+    """Pages on a device: a buffer for the keys of each layer, and one for the values where they are stored."""
 
     def __init__(self, device: Device, caches: Sequence[Cache], config: CacheConfig) -> None:
         super().__init__(caches, config)
         self._device = device
-        self._buffers: dict[str, tuple[Buffer, Buffer]] = {
-            cache.name: (device.buffer(config.nbytes(cache), "kv"), device.buffer(config.nbytes(cache), "kv"))
-            for cache in caches
+        self._buffers: dict[str, tuple[Buffer, ...]] = {
+            cache.name: tuple(device.buffer(config.nbytes(cache), "kv") for _ in cache.stored) for cache in caches
         }
 
     def placed(self, max_pages: int) -> Caches:
         """The pages as a plan binds them, for sequences of so many."""
-        places = {name: (whole(keys), whole(values)) for name, (keys, values) in self._buffers.items()}
+        places = {name: tuple(map(whole, buffers)) for name, buffers in self._buffers.items()}
         return Caches(places, self.cache_config.kind, max_pages)
 
     def plan_pages(self, batch: Batch) -> int:
@@ -140,6 +139,6 @@ def whole(buffer: Buffer) -> Slice:
     return Slice(buffer, 0, buffer.nbytes)
 
 
-def names(cache: Cache) -> tuple[str, str]:
-    """What its keys and its values are called."""
-    return f"{cache.name}.keys", f"{cache.name}.values"
+def names(cache: Cache) -> tuple[str, ...]:
+    """What its keys and its values are called, as far as they are stored."""
+    return tuple(f"{cache.name}.{what}" for what in cache.stored)

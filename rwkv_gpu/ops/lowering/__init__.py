@@ -8,6 +8,7 @@ from ..graph import Graph, Op
 from ..memory import Memory
 from ..nodes import (
     Attend,
+    AttendLatent,
     ByRow,
     Conv1d,
     Copy,
@@ -16,6 +17,7 @@ from ..nodes import (
     ExpertSum,
     Gemm,
     GroupNorm,
+    HeadLinear,
     Kernel,
     Map,
     Norm,
@@ -30,11 +32,12 @@ from ..nodes import (
     TokenShift,
 )
 from ..target import Target
-from . import attention, conv, dense, linear, moe, rwkv, sampling, ssm
+from . import attention, conv, dense, heads, latent, linear, moe, rwkv, sampling, ssm
 from .context import Lowering
 
 LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     Attend: attention.attend,
+    AttendLatent: latent.attend,
     ByRow: dense.by_row,
     Conv1d: conv.conv1d,
     Copy: dense.copy,
@@ -43,6 +46,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     ExpertSum: moe.expert_sum,
     Gemm: linear.gemm,
     GroupNorm: ssm.group_norm,
+    HeadLinear: heads.head_linear,
     Kernel: dense.kernel,
     Map: dense.map_elements,
     Norm: dense.norm,

@@ -173,7 +173,7 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
         context_cost=ContextCost(0, nbytes, 4 * partition.heads * partition.size, partition.window),
     )
     if split and not partition.joins:
-        _reduce(to, node, op, partition, found)
+        reduce_runs(to, node, op.cache.name, partition, found, op.y)
 
 
 def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
@@ -182,7 +182,7 @@ def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
     return CachedTensor(("none done", count), lambda: np.zeros(count, np.uint32))
 
 
-def _reduce(to: Lowering, node: Node, op: Attend, partition: AttentionPartition, found: Value) -> None:
+def reduce_runs(to: Lowering, node: Node, name: str, partition: AttentionPartition, found: Value, y: Value) -> None:
     """The runs of each head, by as many lanes for each vec4 as a workgroup has."""
     columns = partition.size // 4
     lanes = max(to.tuning.map_lanes, 1 << (columns - 1).bit_length())
@@ -191,10 +191,10 @@ def _reduce(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
     constants: dict[str, Constant] = {"HEADS": heads, "PARTS": parts, "WG": lanes}
     to.emit(
         node,
-        op.cache.name,
+        name,
         ("attention/split_reduce", "attention/partition", "lib/lanes/plain"),
         {**partition.split, "H": partition.heads, "N": partition.size, **constants},
-        {"x": found, "places": to.places, "y": op.y},
+        {"x": found, "places": to.places, "y": y},
         groups=-(-node.rows * partition.heads // heads),
     )
 
@@ -207,9 +207,8 @@ def _position_bytes(to: Lowering, partition: AttentionPartition) -> int:
 def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Constant], tuple[str, ...]]:
     """What a kernel binds that reads heads as the matrices leave them, its constants, and its parts."""
     how, caches = op.how, to.memory.caches
-    rope, pages = how.rope, caches.max_pages
-    table = CachedTensor(("turns", rope, pages), lambda: _rope_table(to, rope, pages))
-    operands: dict[str, Operand] = {"qkv": op.qkv, "turns": table, "places": to.places}
+    rope = how.rope
+    operands: dict[str, Operand] = {"qkv": op.qkv, "turns": rope_operand(to, rope), "places": to.places}
     constants: dict[str, Constant] = {"DIMS": rope.dims, "SCALE": float(how.scale)}
     if how.norms:
         operands["norms"] = JoinedVectors(tuple(norm.name for norm in how.norms), (op.cache.size, op.cache.size))
@@ -222,6 +221,12 @@ def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Co
         f"cache/write_{caches.kind}",
     )
     return operands, constants, tuple(f"attention/{part}" for part in parts)
+
+
+def rope_operand(to: Lowering, rope: Rope) -> CachedTensor:
+    """The rotation of every position that a plan may have."""
+    pages = to.memory.caches.max_pages
+    return CachedTensor(("turns", rope, pages), lambda: _rope_table(to, rope, pages))
 
 
 def _rope_table(to: Lowering, rope: Rope, pages: int) -> npt.NDArray[np.float32]:

@@ -110,7 +110,7 @@ def _by_choice(
     constants = matrices.constants | NUMBERS | config.constants
     if config.fragment:
         constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "ROUNDED_ROWS": choices // input_uses}
-    constants |= {"USED": used, "INPUT_USES": input_uses, "THEN": NUMBER[then]}
+    constants |= {"USED": used, "INPUT_USES": input_uses, "INPUT_STRIDE": matrices.width, "THEN": NUMBER[then]}
     rows = () if config.fragment else (matrices.rows,)
     parts = [*matrices.parts, *rows, "moe/tiles", f"moe/result/{result}", "lib/activation", *config.parts]
     if norm is not None:

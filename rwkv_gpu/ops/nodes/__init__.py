@@ -3,7 +3,7 @@
 Fields with a default of None at the end of an op are what passes fill in.
 """
 
-from .attention import Attend
+from .attention import Attend, AttendLatent, HeadLinear
 from .conv import Conv1d
 from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick
 from .linear import Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
@@ -14,6 +14,7 @@ from .ssm import GroupNorm, SelectiveScan, Ssd
 
 __all__ = [
     "Attend",
+    "AttendLatent",
     "ByRow",
     "Conv1d",
     "Copy",
@@ -22,6 +23,7 @@ __all__ = [
     "ExpertSum",
     "Gemm",
     "GroupNorm",
+    "HeadLinear",
     "Kernel",
     "Map",
     "Norm",

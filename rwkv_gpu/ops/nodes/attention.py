@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..graph import Op
 from ..values import Value
-from ..vocabulary import Attention, Cache, State
+from ..vocabulary import Attention, Cache, LatentAttention, State, Weight
 
 
 @dataclass(frozen=True)
@@ -31,3 +31,52 @@ class Attend(Op):
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
         return (self.cache,)
+
+
+@dataclass(frozen=True)
+class AttendLatent(Op):
+    """Every row's look back over the latents of its sequence, which its own is written to first"""
+
+    q: Value
+    q_rope: Value
+    z: Value
+    cache: Cache
+    how: LatentAttention
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return self.q, self.q_rope, self.z
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+    @property
+    def states_read(self) -> tuple[State | Cache, ...]:
+        return (self.cache,)
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        return (self.cache,)
+
+
+@dataclass(frozen=True)
+class HeadLinear(Op):
+    """y[t, h] = W_h x[t, h, :K]"""
+
+    x: Value
+    weight: Weight  # [H, M, K]
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+    @property
+    def label(self) -> str:
+        return self.weight.name

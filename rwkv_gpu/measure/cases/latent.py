@@ -1,0 +1,69 @@
+"""Trials of attention over latents, and of products by head."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...gpu.device import Capabilities
+from ...kernels.attention import HALF_PAGES
+from ...kernels.defaults import default_tuning, reductions
+from ...kernels.gemm_config import MANY
+from ...kernels.kernel import CLOSE
+from ...kernels.registry import expert_trials
+from ...kernels.tuning import Tuning
+from ...ops.batch import Batch
+from ...ops.vocabulary import PAGE, Cache, LatentAttention, Rope
+from ..trials import Past, Stored, Trial
+from .attention import STEPS
+from .common import BY_NAME, normal
+
+ROPES: dict[str, Rope | None] = {
+    "neighbours": Rope("normal", 16, 10000.0),
+    "halves": Rope("neox", 16, 10000.0),
+    "no rope": None,
+}
+
+
+def cases(can: Capabilities) -> Iterator[Trial]:
+    """Each rotation, in both kinds of cache; each way to norm a latent; each kernel of experts on heads."""
+    for name, tuning in reductions(can).items():
+        yield _attention(name, tuning, "f32", "prefill", "neighbours")
+    tuning = replace(default_tuning(can), attention_run=64)
+    for kind in ("f32", "f16"):
+        for rotation in ROPES:
+            for step in STEPS if rotation == "neighbours" else ("next chunk",):
+                yield _attention("default", tuning, kind, step, rotation)
+    for name, (_, config) in expert_trials(can).items():
+        if not config.fragment:
+            own = replace(default_tuning(can), experts=((MANY, config),), experts_short=())
+            yield _by_head(name, own, config.tolerance.result)
+
+
+def _attention(name: str, tuning: Tuning, kind: str, step: str, rotation: str) -> Trial:
+    """Six heads over latents of 48 dims, of which 16 rotate."""
+    (start, count), heads = STEPS[step], 6
+    dtype, pages = {"f32": np.float32, "f16": np.float16}[kind], -(-(start + count) // PAGE)
+    order = np.random.default_rng(1).permutation(pages + 2)[:pages].tolist()
+    latents = normal(pages + 2, PAGE, 1, 48, seed=1).astype(dtype)
+    widths = {"q": heads * 32, "q_rope": heads * 40, "z": 48}
+
+    def says(g: Any, w: Any, q: Any, q_rope: Any, z: Any) -> Any:
+        how = LatentAttention(heads, ROPES[rotation], 0.2, w["norm"], 1e-6)
+        return g.latent_attention(q, q_rope, z, Cache("kv", 1, 48, 32), how)
+
+    return Trial(
+        "latent_attention", f"{step}, {kind}, {rotation}", name, tuning, says,
+        {n: normal(count, width, seed=i) for i, (n, width) in enumerate(widths.items())},
+        {"norm": Stored.of(1 + normal(32) / 4)}, (CLOSE if kind == "f32" else HALF_PAGES).result,
+        Past(Batch.of([(0, start, [0] * count)]).placed({0: order}), {}, {"kv": (latents,)}, kind),
+    )  # fmt: skip
+
+
+def _by_head(name: str, tuning: Tuning, allowed: float) -> Trial:
+    """Three heads, each with 64 of its 80 columns."""
+    return Trial(
+        "head_linear", "Q8_0", name, tuning, lambda g, w, x: g.head_linear(x, w["w"]), {"x": normal(5, 240)},
+        {"w": Stored.random(BY_NAME["Q8_0"], 3, 70, 64)}, allowed,
+    )  # fmt: skip

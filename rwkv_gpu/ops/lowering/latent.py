@@ -1,0 +1,94 @@
+"""Attention over latents as dispatches: latents go to their pages, then every head of a row looks back over them."""
+
+from ...gpu.cost import ContextCost
+from ...gpu.shader import Constant
+from ..attention_partition import AttentionPartition
+from ..graph import Node
+from ..latent_partition import decode_partition, prompt_partition
+from ..nodes import AttendLatent
+from ..values import Operand, Value
+from ..vocabulary import PAGE
+from .attention import reduce_runs, rope_operand
+from .context import Lowering
+
+
+def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
+    [keys] = to.memory.caches.places[op.cache.name]
+    heads, caches = op.how.heads, to.memory.caches
+    rotary = op.cache.size - op.cache.latent
+    r = Value((node.rows, heads * rotary))
+    _write(to, node, op, r)
+    partition = (
+        decode_partition(heads, op.cache, node.rows, caches.max_pages, to.tuning, to.can)
+        if to.shape.decode
+        else prompt_partition(heads, op.cache, to.tuning, to.can)
+    )
+    if to.shape.decode:
+        blocks = node.rows * -(-heads // partition.queries)
+    else:  # each sequence may end in a block that is not full
+        blocks = node.rows * heads // partition.queries + min(to.shape.max_segments, node.rows)
+    split = partition.runs > 1
+    found = Value((node.rows, heads * partition.runs * (op.cache.latent + 4)))
+    queries: dict[str, Operand] = {"places": to.places} if to.shape.decode else {"segments": to.segments}
+    nbytes = _position_bytes(to, op)
+    to.emit(
+        node,
+        op.cache.name,
+        (
+            "attention/latent_attention",
+            f"attention/latent/{'single_rows' if to.shape.decode else 'segments'}",
+            f"attention/latent/read_{caches.kind}",
+            f"attention/result/{'partial' if split else 'whole'}",
+            "attention/eight",
+            "attention/partition",
+            "lib/lanes/plain",
+        ),
+        partition.constants | partition.split | {"SCALE": float(op.how.scale), "MAX_PAGES": caches.max_pages},
+        {"q": op.q, "r": r, "keys": keys, "pages": to.page_tables, "y": found if split else op.y, **queries},
+        groups=blocks * partition.runs,
+        fixed_bytes=0,
+        context_cost=ContextCost(0, nbytes, 2 * heads * (op.cache.size + op.cache.latent), 0),
+    )
+    if split:
+        size, grain, runs = op.cache.latent, partition.grain, partition.runs
+        reduce_runs(to, node, op.cache.name, AttentionPartition(heads, 1, size, 0, 1, 1, grain, runs), found, op.y)
+
+
+def _write(to: Lowering, node: Node, op: AttendLatent, r: Value) -> None:
+    """Latents to their pages, and the last dims of queries rotated."""
+    [keys] = to.memory.caches.places[op.cache.name]
+    rope, caches, heads = op.how.rope, to.memory.caches, op.how.heads
+    operands: dict[str, Operand] = {
+        "z": op.z, "gain": to.vector(op.how.norm), "places": to.places, "keys": keys, "q_rope": op.q_rope, "r": r,
+    }  # fmt: skip
+    constants: dict[str, Constant] = {
+        "H": heads, "N": op.cache.latent, "WIDTH": op.cache.size, "S": op.q_rope.shape[1] // heads,
+        "EPS": float(op.how.eps), "WG": to.tuning.row_lanes,
+    }  # fmt: skip
+    write = f"attention/latent/write_{caches.kind}"
+    parts = ["attention/latent/no_rope"]
+    if rope:
+        parts = ["attention/latent/rotate", f"attention/rope/{rope.pairing}"]
+        operands["turns"] = rope_operand(to, rope)
+        constants |= {"DIMS": rope.dims, "PAGE": PAGE}
+    to.emit(
+        node,
+        op.cache.name,
+        (
+            "attention/latent_write",
+            *parts,
+            "attention/eight",
+            write,
+            f"lib/lanes/{to.tuning.reduce}",
+        ),
+        constants,
+        operands,
+        groups=node.rows,
+        fixed_bytes=0,
+        row_bytes=_position_bytes(to, op),
+    )
+
+
+def _position_bytes(to: Lowering, op: AttendLatent) -> int:
+    """Of the latent of one position."""
+    return op.cache.size * {"f16": 2, "f32": 4}[to.memory.caches.kind]

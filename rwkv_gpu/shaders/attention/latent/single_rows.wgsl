@@ -1,0 +1,14 @@
+// Queries where each sequence has one row: a block is Q of its heads.
+// needs kernel: Block
+@group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+
+const SPLITS = (H + Q - 1u) / Q;
+
+fn block_of(index: u32) -> Block {
+    let t = index / SPLITS;
+    if t >= step.rows {
+        return Block();
+    }
+    let head = index % SPLITS * Q;
+    return Block(t * H + head, min(Q, H - head), places[t].x, t);
+}

@@ -1,0 +1,165 @@
+"""Attention over latents, and products by head: GPU equals the reference, numpy equals attention over heads."""
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.gguf.formats import FORMATS
+from rwkv_gpu.gpu.weights import upload_together
+from rwkv_gpu.kernels.defaults import default_tuning, hardware
+from rwkv_gpu.kernels.gemm_config import MANY
+from rwkv_gpu.kernels.registry import expert_trials
+from rwkv_gpu.measure.trials import Stored
+from rwkv_gpu.ops.latent_partition import decode_partition, latent_bytes, prompt_partition
+from rwkv_gpu.ops.memory import Scratch
+from rwkv_gpu.ops.paged import rotate
+from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.vocabulary import Cache, LatentAttention, Rope, Weight, Yarn
+from tests.ops.test_attention import Case, assert_same, history, normal
+from tests.recording import ABLE, POISON
+
+ROPE = Rope("normal", 16, 10000.0)
+SOFTWARE = replace(ABLE, software=True, max_invocations=256)
+BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
+
+
+@dataclass(frozen=True)
+class Latent(Case):
+    """Heads that look at one latent."""
+
+    heads: int = 5
+    kv_heads: int = 1
+    size: int = 48  # C + R
+    latent: int = 32
+    nope: int = 24  # dims of a head of q_rope before those that rotate
+    rope: Rope | None = ROPE
+
+    @property
+    def cache(self) -> Cache:
+        return Cache("kv", 1, self.size, self.latent)
+
+    @property
+    def tolerance(self) -> float:
+        # A norm in another order rounds a half the other way here and there: by 2^-10 of 2, in one position of many.
+        return {"f32": 1e-4, "f16": 1e-3}[self.kind]
+
+    def weights(self):
+        return {"norm": 1 + normal(self.latent) / 4}
+
+    def says(self, g, w, q, q_rope, z):
+        how = LatentAttention(self.heads, self.rope, 0.2, w["norm"], 1e-6)
+        return g.latent_attention(q, q_rope, z, self.cache, how)
+
+    def inputs(self, rows, seed=0):
+        turning = self.nope + self.size - self.latent
+        widths = {"q": self.heads * self.latent, "q_rope": self.heads * turning, "z": self.size}
+        return {name: normal(rows, width, seed=seed + i) for i, (name, width) in enumerate(widths.items())}
+
+    def pages(self):
+        return super().pages()[:1]
+
+
+CASES = {
+    "plain": Latent(),
+    "halves": Latent(kind="f16"),
+    "odd width": Latent(heads=3, size=40, rope=Rope("normal", 8, 1e4)),
+    "long queries": Latent(heads=21, size=96, latent=64, nope=6, rope=Rope("neox", 32, 1e4), kind="f16"),
+    "true size": Latent(heads=4, size=576, latent=512, nope=128, rope=Rope("normal", 64, 1e6), kind="f16"),
+    "without rope": Latent(rope=None),
+    "yarn": Latent(rope=Rope("normal", 16, 1e4, 1 / 40, Yarn(64), magnitude=1.2)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_latent_attention_in_numpy_equals_attention_over_heads_that_share_one_key(name):
+    """71 positions, the last in a step of its own; its values are a part of the keys."""
+    case = replace(CASES[name], kind="f32")
+    steps = history(case, 71, 1)
+    found, [latents] = case.on_cpu(steps)
+    batch, inputs = steps[1]
+    keys = latents[list(batch.segments[0].pages)].reshape(-1, case.size)[:71]
+    r = inputs["q_rope"].reshape(1, case.heads, -1)[..., case.nope :]
+    if case.rope:
+        r = rotate(r, case.rope, np.array([70]), None)
+    q = np.concatenate([inputs["q"].reshape(1, case.heads, -1), r], axis=-1)[0]
+    p = np.exp(0.2 * (q @ keys.T))
+    expected = (p / p.sum(axis=-1, keepdims=True)) @ keys[:, : case.latent]
+    np.testing.assert_allclose(found[1].reshape(case.heads, -1), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("length", "step"), [(70, 0), (150, 20), (131, 1)])
+def test_latent_attention_on_the_gpu_equals_the_reference(device, name, length, step):
+    assert_same(CASES[name], device, history(CASES[name], length, step), attention_run=64)
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_sequences_look_at_their_own_latents_only(device, single):
+    """Three sequences in one step, over pages in which all other positions are NaN."""
+    case, lengths = Latent(), {0: 65, 2: 3, 4: 140}
+    before = [step for slot, length in lengths.items() for step in history(case, length, slot=slot)]
+    counts = dict.fromkeys(lengths, 1) if single else {0: 3, 2: 1, 4: 17}
+    batch = case.batch([(slot, lengths[slot], count) for slot, count in counts.items()])
+    assert_same(case, device, [*before, (batch, case.inputs(batch.rows, seed=9))], attention_run=64)
+
+
+def test_workgroups_have_room_on_every_device():
+    """Of the 16 KiB that WebGPU promises, for any number of heads, and every head is in a block."""
+    can = replace(ABLE, max_workgroup_memory=16 << 10, max_invocations=256)
+    for heads, tuning in itertools.product((1, 3, 16, 20, 40, 64, 128), (hardware(can), default_tuning(SOFTWARE))):
+        cache = Cache("kv", 1, 576, 512)
+        for partition in (
+            prompt_partition(heads, cache, tuning, can),
+            decode_partition(heads, cache, 1, 64, tuning, can),
+        ):
+            assert latent_bytes(partition.queries, partition.keys) <= 16 << 10
+            assert partition.queries // 4 * max(16, partition.keys // 4) <= partition.lanes <= 256
+            assert partition.queries % 4 == 0
+
+
+def test_few_sequences_are_cut_into_enough_runs_for_a_large_device():
+    cache, can = Cache("kv", 1, 576, 512), replace(ABLE, subgroup_size=32, subgroup_width=32)
+    assert decode_partition(20, cache, 1, 512, hardware(can), can).runs == 256
+    assert decode_partition(20, cache, 64, 512, hardware(can), can).runs == 8
+    assert decode_partition(20, cache, 1, 2, hardware(can), can).runs == 1
+
+
+FORMATS_OF_ROWS = {64: ("Q5_0", "Q8_0", "F16"), 256: ("Q4_K",), 20: ("F32",)}
+
+
+@pytest.mark.parametrize("rows", [1, 3, 6, 40])
+@pytest.mark.parametrize(("width", "stride"), [(64, 80), (256, 264), (20, 26)])
+def test_products_by_head_equal_the_reference(device, rows, width, stride):
+    """In formats that files have for such rows; of strides that are whole vec4s, and that are not."""
+    tuning = default_tuning(device.capabilities)
+    for name in FORMATS_OF_ROWS[width]:
+        products_by_head(device, tuning, name, rows, width, stride, 1e-4)
+
+
+def test_every_kernel_of_experts_computes_products_by_head(device):
+    for kernel, config in expert_trials(device.capabilities).values():
+        if not config.fragment:
+            tuning = replace(default_tuning(device.capabilities), experts=((MANY, config),), experts_short=())
+            products_by_head(device, tuning, "Q8_0", 5, 64, 80, 10 * kernel.tolerance.result)
+
+
+def products_by_head(device, tuning, name, rows, width, stride, tolerance):
+    stored = Stored.random(BY_NAME[name], 3, 70, width)
+    x = normal(rows, 3 * stride)
+    expected = Reference({"w": stored.values}).head_linear(x, Weight("w", stored.shape))
+    recorder = Recorder(
+        device,
+        upload_together(device, {"w": (stored.format, stored.raw, stored.shape)}),
+        rows + 2,
+        Scratch(device),
+        tuning,
+    )
+    given = recorder.input("x", np.float32, (rows + 2, x.shape[1]))
+    plan = recorder.finish({"y": recorder.head_linear(given, Weight("w", stored.shape))})
+    for buffer in recorder.scratch.buffers:
+        device.write(buffer, np.full(buffer.nbytes // 4, POISON, np.uint32))
+    plan.run(rows, {"x": x})
+    np.testing.assert_allclose(plan.read("y", rows), expected, rtol=0, atol=tolerance * np.abs(expected).max())

@@ -163,9 +163,9 @@ def test_of_a_stopped_answer_no_more_is_kept_than_was_told_to(attends, recurs, t
     while engine.busy:
         engine.step()
     answer = [*prompt, *sampled[:tokens]]
-    longest = max(len(entry.ids) for entry in engine.prefixes._entries)
+    longest = max(len(entry.ids) for entry in engine.prefixes.entries)
     assert longest <= len(answer)
-    assert all(entry.ids.tolist() == answer[: len(entry.ids)] for entry in engine.prefixes._entries)
+    assert all(entry.ids.tolist() == answer[: len(entry.ids)] for entry in engine.prefixes.entries)
     assert longest == len(answer) or recurs or tokens == 6  # the last one sampled may not be fed yet
 
 

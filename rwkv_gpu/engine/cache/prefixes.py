@@ -1,37 +1,48 @@
 """The prefix store: token ids of earlier sequences with their pages, their state or both, for others that begin alike.
 
 Each entry is a whole prefix. Entries that begin alike share pages, which are counted once. If a model has pages only, a
-new sequence may leave an entry after any of its tokens. If it has a state, only at the end of the entry. A request is
-compared with all entries: there are few, and comparing two of 2,000 tokens takes microseconds.
+new sequence may leave an entry after any of its tokens. If it has a state, only at the end of the entry. Entries are
+found by a sorted index, and evicted by a heap, so that thousands of them cost a request microseconds.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .prefix_index import Key, PrefixIndex, key_of
 from .store import PrefixHandle, SequenceStore
 
 Ids = npt.NDArray[Any]
+Rank = tuple[bool, float, int]
+STALE = 4  # ranks for each entry
 
 
 @dataclass(eq=False, slots=True)
 class Entry:
     """A stored prefix, and what its eviction would cost."""
 
-    ids: Ids
+    key: Key  # its token ids
     handle: PrefixHandle
     wanted: bool  # a request asked for it
     shorter: "Entry | None" = None  # the longest other entry that this one begins with
     used: float = 0.0  # the clock when it was stored or found last
+    turn: int = 0  # among all uses
+
+    @property
+    def ids(self) -> Ids:
+        """Its token ids."""
+        return np.frombuffer(self.key, ">u4")
 
     @property
     def cost(self) -> int:
         """Tokens that a request computes again if this entry is gone."""
-        return len(self.ids) - (len(self.shorter.ids) if self.shorter is not None else 0)
+        return self.handle.length - (self.shorter.handle.length if self.shorter is not None else 0)
 
 
 class PrefixCache:
@@ -51,12 +62,22 @@ class PrefixCache:
         self._page_bytes = page_bytes
         self._state_bytes = state_bytes
         self._most_states = most_states
-        self._entries: list[Entry] = []  # the one that was used last, last
+        self._found: dict[Key, Entry] = {}
+        self._index = PrefixIndex()
+        # Who is evicted first. An entry whose rank has risen since is put back when it comes up.
+        self._ranks: list[tuple[Rank, int, Entry]] = []
+        self._turns = itertools.count()
         self._clock = 0.0
         self._pages: Counter[int] = Counter()  # entries that hold each
+        self._states = 0  # entries that have one
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._found)
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries."""
+        return [*self._found.values()]
 
     @property
     def nbytes(self) -> int:
@@ -65,93 +86,104 @@ class PrefixCache:
 
     def find(self, ids: Sequence[int]) -> tuple[PrefixHandle, int] | None:
         """The entry that shares most with a sequence, and how much of it; the last token is always left to be fed."""
-        wanted = np.array(ids, np.uint32)
-        best, most = None, 0
-        for entry in self._entries:
-            length = min(common(entry.ids, wanted), len(wanted) - 1)
-            if not self._store.rewinds and length < len(entry.ids):
-                continue
-            if length > most:
-                best, most = entry, length
-        if best is None:
+        wanted = key_of(ids)
+        if self._store.rewinds:
+            nearest = self._index.nearest(wanted)
+        else:
+            longest = next(self._index.within(key_of(ids[:-1])), None)
+            nearest = None if longest is None else (longest, self._found[longest].handle.length)
+        if nearest is None or not (most := min(nearest[1], len(ids) - 1)):
             return None
+        best = self._found[nearest[0]]
         self._use(best)
         return best.handle, most
 
     def branch(self, ids: Sequence[int]) -> int:
         """How many tokens a sequence shares with the entry most like it, whether there is a state there or not."""
-        wanted = np.array(ids, np.uint32)
-        return max((common(entry.ids, wanted) for entry in self._entries), default=0)
+        nearest = self._index.nearest(key_of(ids))
+        return 0 if nearest is None else nearest[1]
 
     def store(self, ids: Sequence[int], handle: PrefixHandle, *, wanted: bool = False) -> None:
         """Takes over a hold on the beginning of a sequence."""
         assert handle.length == len(ids)
-        mine = np.array(ids, np.uint32)
-        shorter: Entry | None = None
-        longer: list[Entry] = []
-        for entry in list(self._entries):
-            shared = common(entry.ids, mine)
-            if shared == len(mine) and (self._store.rewinds or shared == len(entry.ids)):
-                self._store.release(handle)
-                entry.wanted |= wanted
-                self._use(entry)
-                return
-            if shared == len(entry.ids) and self._store.rewinds:
-                self._forget(entry)  # the new one has all of it
+        mine = key_of(ids)
+        longer = [self._found[key] for key in self._index.beginning_with(mine)]
+        same = longer[:1] if self._store.rewinds or (longer and longer[0].key == mine) else []
+        if same:
+            self._store.release(handle)
+            same[0].wanted |= wanted
+            self._use(same[0])
+            return
+        within = [self._found[key] for key in self._index.within(mine)]
+        if self._store.rewinds:
+            for entry in within:  # the new one has all of it
+                self._forget(entry)
                 wanted = wanted or entry.wanted
-            elif shared == len(entry.ids) and (shorter is None or shared > len(shorter.ids)):
-                shorter = entry
-            elif shared == len(mine):
-                longer.append(entry)
-        new = Entry(mine, handle, wanted, shorter, self._clock)
+        shorter = within[0] if within and not self._store.rewinds else None
+        new = self._found[mine] = Entry(mine, handle, wanted, shorter)
+        self._index.add(mine)
         for entry in longer:
             if entry.shorter is shorter:
                 entry.shorter = new
-        self._entries.append(new)
+                self._rank(entry)
+        self._use(new)
         self._pages.update(handle.pages)
-        while self._entries and (self.nbytes > self._most_bytes or self._states > self._most_states):
+        self._states += handle.state is not None
+        while self._found and (self.nbytes > self._most_bytes or self._states > self._most_states):
             self.evict()
 
     def evict(self) -> bool:
         """Evicts the entry that is worth least; false where there is none."""
-        if not self._entries:
-            return False
-        victim = min(self._entries, key=lambda entry: (entry.wanted, self._value(entry)))  # of equals the least used
-        self._clock = max(self._clock, self._value(victim))
-        self._forget(victim)
-        return True
+        while self._ranks:
+            rank, _, victim = heappop(self._ranks)
+            if self._found.get(victim.key) is not victim:
+                continue  # forgotten meanwhile
+            if rank < self._rank_of(victim):
+                self._rank(victim)
+                continue
+            self._clock = max(self._clock, self._value(victim))
+            self._forget(victim)
+            return True
+        return False
 
     def forget(self, ids: Sequence[int]) -> None:
         """Forgets all beginnings of a sequence that went wrong."""
-        wanted = np.array(ids, np.uint32)
-        for entry in list(self._entries):
-            if common(entry.ids, wanted) == len(entry.ids):
-                self._forget(entry)
+        for key in [*self._index.within(key_of(ids))]:
+            self._forget(self._found[key])
 
     def clear(self) -> None:
         """Forgets all."""
         while self.evict():
             pass
 
-    @property
-    def _states(self) -> int:
-        return sum(entry.handle.state is not None for entry in self._entries)
-
     def _value(self, entry: Entry) -> float:
         return entry.used + (0 if self._store.rewinds else entry.cost)
 
+    def _rank_of(self, entry: Entry) -> Rank:
+        """The lowest is evicted; of equals, the one that was not used for longest."""
+        return entry.wanted, self._value(entry), entry.turn
+
+    def _rank(self, entry: Entry) -> None:
+        if len(self._ranks) > STALE * len(self._found) + 16:  # most are of entries that were used again since
+            self._ranks = [(self._rank_of(one), next(self._turns), one) for one in self._found.values()]
+            heapify(self._ranks)
+        heappush(self._ranks, (self._rank_of(entry), next(self._turns), entry))
+
     def _use(self, entry: Entry) -> None:
-        self._entries.remove(entry)
-        self._entries.append(entry)
-        entry.used = self._clock
+        entry.used, entry.turn = self._clock, next(self._turns)
+        self._rank(entry)
 
     def _forget(self, entry: Entry) -> None:
-        self._entries.remove(entry)
-        for other in self._entries:
-            if other.shorter is entry:
-                other.shorter = entry.shorter
-        self._pages.subtract(entry.handle.pages)
-        self._pages = +self._pages
+        del self._found[entry.key]
+        self._index.remove(entry.key)
+        for key in self._index.beginning_with(entry.key):
+            if self._found[key].shorter is entry:
+                self._found[key].shorter = entry.shorter
+        self._states -= entry.handle.state is not None
+        for page in entry.handle.pages:
+            self._pages[page] -= 1
+            if not self._pages[page]:
+                del self._pages[page]
         self._store.release(entry.handle)
 
 

@@ -184,7 +184,7 @@ class Standing:
         def look(engine: Any) -> tuple[tuple[int, int], int, int]:
             engine.prefixes.clear()
             driver = llm._driver
-            known = len(engine._sequences) + len(engine._parked) + len(engine._in_flight) + driver._requests
+            known = len(engine._sequences) + len(engine._parked) + len(engine._in_flight)
             return engine._store.free, len(engine._free_slots), known + len(driver._listeners) + len(driver._numbers)
 
         gc.collect()

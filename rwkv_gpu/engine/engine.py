@@ -309,8 +309,8 @@ class Engine:
             sequence.fed = end
             sequence.in_flight += samples
             if start < sequence.prompt:
-                self._keep_prompt(sequence, end)
                 self._updated[sequence] = None
+                self._keep_prompt(sequence, end)
         self._in_flight.append(InFlightStep(pending, sampling))
         return True
 
@@ -385,10 +385,16 @@ class Engine:
 
     def _keep(self, sequence: TokenSequence, most: int, *, asked: bool) -> None:
         """Stores the prefix of a sequence; if no request asked for it, only what is whole."""
-        handle = self._store.keep(sequence.slot, most, whole=not asked)
-        if handle is not None:
-            sequence.checkpoint = handle.length
-            self.prefixes.store(sequence.ids[: handle.length], handle, wanted=asked)
+        handle = None
+        try:
+            handle = self._store.keep(sequence.slot, most, whole=not asked)
+            if handle is not None:
+                sequence.checkpoint = handle.length
+                self.prefixes.store(sequence.ids[: handle.length], handle, wanted=asked)
+        except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
+            sequence.finish_reason, sequence.error = "error", error
+            if handle is not None:
+                self._store.release(handle)
 
     def _end(self, id: int, reason: str) -> None:
         sequence = self._sequences.get(id)

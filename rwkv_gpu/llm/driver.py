@@ -1,6 +1,8 @@
-"""The one thread that drives an engine. Calls from any thread come to it as jobs, done between steps.
+"""The one thread that drives an engine. Calls from any thread come to it as jobs, which it runs between steps.
 
-It sleeps where nothing runs, and a caller who waits can be interrupted, whatever a step is at.
+It sleeps while nothing runs. A caller who waits can be interrupted at any moment, also during a step.
+What goes wrong with a job or a listener ends that request alone. Only an exception out of `Engine.step` ends the
+driver, as does one that asks a thread to end: then all who wait get it.
 """
 
 import os
@@ -9,15 +11,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from ..engine.engine import Engine
 from ..engine.request import Request, Update
 from ..errors import Closed, Forked, QueueFull
+from .jobs import Job, Work
 
 T = TypeVar("T")
-Job = Callable[[], None]
 MOST_REQUESTS = 4096  # that run or wait at a time
 # Windows does not interrupt who waits without end; elsewhere a signal does.
 PATIENCE = 0.1 if os.name == "nt" else None
@@ -36,35 +39,6 @@ class Listener(Protocol):
         """There will be no more updates."""
 
 
-class Work:
-    """Something longer than a job, done piece by piece between the steps of others."""
-
-    def __init__(self, pieces: Generator[None, None, Any], done: "Future[Any]") -> None:
-        self._pieces = pieces
-        self._done = done
-
-    def advance(self) -> bool:
-        """Does a piece; whether there are more."""
-        try:
-            if self._done.cancelled():
-                self._pieces.close()
-                return False
-            next(self._pieces)
-        except StopIteration as end:
-            if self._done.set_running_or_notify_cancel():
-                self._done.set_result(end.value)
-            return False
-        except Exception as error:  # noqa: BLE001  it goes to whoever waits
-            self.fail(error)
-            return False
-        return True
-
-    def fail(self, error: BaseException) -> None:
-        """Whoever waits for it gets the error."""
-        if self._done.set_running_or_notify_cancel():
-            self._done.set_exception(error)
-
-
 class Driver:
     """Owns the engine. `submit`, `call` and `work` may be called from any thread; `cancel` even by the collector.
 
@@ -75,11 +49,13 @@ class Driver:
         self._engine = engine
         self._most_requests = most_requests
         self._process = os.getpid()  # a forked one has no such thread
-        self._requests = 0  # that run or wait; changed under the gate
-        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        # What is first in these queues stays there until it is done, so that an exception from outside loses nothing.
+        self._jobs: deque[Job] = deque()
         self._works: deque[Work] = deque()
-        self._listeners: dict[int, Listener] = {}
-        self._numbers: dict[Listener, int] = {}
+        self._updates: deque[Update] = deque()  # of the last step, not yet passed on
+        self._wake: SimpleQueue[None] = SimpleQueue()  # an item for each new job: the thread sleeps on it
+        self._numbers: dict[Listener, int] = {}  # of the requests that run or wait; 0 until the engine has it
+        self._listeners: dict[int, Listener] = {}  # by number
         self._gate = threading.RLock()  # no job is put after the last one; the collector may come by and close
         self._end: BaseException | None = None  # why nothing more is done
         self._thread = threading.Thread(target=self._run, name="rwkv-gpu", daemon=True)
@@ -104,53 +80,44 @@ class Driver:
         self.check_process()
         sequence = self._engine.accept(request)
 
-        def job() -> None:
-            try:
+        def add() -> None:
+            if self._numbers.get(listener) == 0:
                 number = self._engine.add(sequence)
-            except Exception as error:  # noqa: BLE001  it goes to the listener
-                self._count(-1)
-                listener.fail(error)
-                return
-            self._listeners[number] = listener
-            self._numbers[listener] = number
+                self._numbers[listener] = number
+                self._listeners[number] = listener
 
         with self._gate:
-            if self._requests >= self._most_requests and self._end is None:
+            if len(self._numbers) >= self._most_requests and self._end is None:
                 raise QueueFull(
-                    f"{self._requests:,} requests run or wait for this model, and no more may; "
+                    f"{len(self._numbers):,} requests run or wait for this model, and no more may; "
                     "ask again later, or load it with a larger max_requests"
                 )
-            self._put(job)
-            self._count(1)
-
-    def _count(self, change: int) -> None:
-        with self._gate:
-            self._requests += change
+            self._check_open()
+            self._numbers[listener] = 0
+            self._put(Job(add, lambda error: self._fail(listener, error)))
 
     def cancel(self, listener: Listener, tokens: int = 0) -> None:
         """Ends a request after so many of its new tokens. Harmless where it has ended."""
 
-        def job() -> None:
+        def end() -> None:
             number = self._numbers.get(listener)
-            if number is None:
-                return
-            if tokens:
+            if number and tokens:
                 self._engine.stop(number, tokens)
-            else:
+            elif number:
                 self._engine.abort(number)
-            self._forget(number)
+            self._forget(listener)
 
-        self._jobs.put(job)
+        self._put(Job(end, lambda _: self._forget(listener)))
 
     def resume(self, listener: Listener) -> None:
         """Lets a request go on that was paused since its reader was behind. Harmless where it has ended."""
 
-        def job() -> None:
+        def resume() -> None:
             number = self._numbers.get(listener)
-            if number is not None:
+            if number:
                 self._engine.resume(number)
 
-        self._jobs.put(job)
+        self._put(Job(resume, lambda error: self._fail(listener, error)))
 
     def call(self, function: Callable[[Engine], T]) -> T:
         """What a function of the engine gives, once it was called between two steps."""
@@ -165,7 +132,15 @@ class Driver:
         """What a generator returns, run from piece to piece between steps; closed where the caller is interrupted."""
         self.check_process()
         done: Future[T] = Future()
-        self._put(lambda: self._works.append(Work(pieces(self._engine), done)))
+        work = Work(pieces(self._engine), done)
+
+        def begin() -> None:
+            if work not in self._works:
+                self._works.append(work)
+
+        with self._gate:
+            self._check_open()
+            self._put(Job(begin, work.fail))
         try:
             return wait(lambda patience: done.result(patience))
         except BaseException:
@@ -183,76 +158,115 @@ class Driver:
         with self._gate:
             if self._end is None:
                 self._end = Closed("the model was closed; load it again")
-                self._jobs.put(lambda: None)  # so that the thread wakes up
+                self._wake.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join(patience)
 
+    def _check_open(self) -> None:
+        if self._end is not None:
+            raise self._end.with_traceback(None)
+
     def _put(self, job: Job) -> None:
-        with self._gate:
-            if self._end is not None:
-                raise self._end.with_traceback(None)
-            self._jobs.put(job)
+        self._jobs.append(job)
+        self._wake.put(None)
+
+    # ---------------------------------------------------------------- on the thread
 
     def _run(self) -> None:
         try:
             while self._end is None:
-                self._do_jobs()
-                self._advance()
-                if self._engine.busy:
+                with suppress(Exception):  # from outside, between two lines: the queues still have what is not done
+                    self._do_jobs()
+                    self._advance()
                     self._step()
+                    self._pass_on()
         except BaseException as error:  # noqa: BLE001  it goes to all who wait
-            with self._gate:
-                self._end = self._end or error
+            self._stop(Closed(f"the model's thread was ended by {type(error).__name__}; load it again"))
         self._finish()
 
     def _do_jobs(self) -> None:
         """All that were put; sleeps until there is one where nothing else is to be done."""
-        idle = not self._works and not self._engine.busy
-        while True:
+        if not (self._jobs or self._works or self._updates or self._engine.busy):
+            self._wake.get()
+        while not self._wake.empty():
+            self._wake.get()
+        while self._jobs:
+            job = self._jobs[0]
             try:
-                job = self._jobs.get(block=idle)
-            except Empty:
-                return
-            job()
-            idle = False
+                job.run()
+            except Exception as error:  # noqa: BLE001  it ends this request
+                job.fail(error)
+            finally:
+                self._jobs.popleft()
 
     def _advance(self) -> None:
         if self._works:
-            work = self._works.popleft()
-            if work.advance():
-                self._works.append(work)
+            if self._works[0].advance():
+                self._works.rotate(-1)
+            else:
+                self._works.popleft()
 
     def _step(self) -> None:
-        for update in self._engine.step():
-            listener = self._listeners.get(update.id)
-            if listener is None:
-                continue
-            try:
-                tokens = listener.on_update(update)
-                behind = listener.overflows()
-            except Exception as error:  # noqa: BLE001  it goes to the listener; the others go on
-                listener.fail(error)
-                tokens, behind = 0, False
-            if tokens is not None:
-                self._engine.stop(update.id, tokens)
-            elif behind:
-                self._engine.pause(update.id)
-            if tokens is not None or update.finish_reason is not None:
-                self._forget(update.id)
+        """One step of the engine. What it raises leaves the engine in a state that nobody knows, so it ends all."""
+        try:
+            if self._engine.busy:
+                self._updates.extend(self._engine.step())
+        except Exception as error:  # noqa: BLE001  it goes to all who wait
+            self._stop(error)
 
-    def _forget(self, number: int) -> None:
-        del self._numbers[self._listeners.pop(number)]
-        self._count(-1)
+    def _pass_on(self) -> None:
+        """Gives the updates of a step to their listeners. What goes wrong with one of them ends its request."""
+        while self._updates:
+            update = self._updates[0]
+            listener = self._listeners.get(update.id)
+            try:
+                self._inform(listener, update)
+                self._updates.popleft()
+            except Exception as error:  # noqa: BLE001  it goes to the listener; the others go on
+                if self._updates and self._updates[0] is update:
+                    self._updates.popleft()
+                if listener is not None:
+                    self._fail(listener, error)
+
+    def _inform(self, listener: Listener | None, update: Update) -> None:
+        if listener is None:
+            self._engine.abort(update.id)  # nobody reads it
+            return
+        tokens = listener.on_update(update)
+        if tokens is not None:
+            self._engine.stop(update.id, tokens)
+        elif listener.overflows():
+            self._engine.pause(update.id)
+        if tokens is not None or update.finish_reason is not None:
+            self._forget(listener)
+
+    def _fail(self, listener: Listener, error: BaseException) -> None:
+        """Ends a request, and tells its reader why."""
+        try:
+            number = self._numbers.get(listener)
+            if number:
+                self._engine.stop(number, 0)
+        finally:
+            self._forget(listener)
+            listener.fail(error)
+
+    def _forget(self, listener: Listener) -> None:
+        number = self._numbers.get(listener)
+        if number is not None:
+            self._listeners.pop(number, None)
+            self._numbers.pop(listener, None)
+
+    def _stop(self, reason: BaseException) -> None:
+        with self._gate:
+            self._end = self._end or reason
 
     def _finish(self) -> None:
         """Tells all who wait, and closes the engine."""
         assert self._end is not None
-        while not self._jobs.empty():
-            self._jobs.get()()
-        for listener in self._listeners.values():
-            listener.fail(self._end)
-        for work in self._works:
-            work.fail(self._end)
+        waiting = [*(job.fail for job in self._jobs), *(work.fail for work in self._works)]
+        for fail in [*waiting, *(listener.fail for listener in [*self._numbers])]:
+            with suppress(Exception):  # one who cannot be told must not keep the others from it
+                fail(self._end)
         self._engine.close()
 
 

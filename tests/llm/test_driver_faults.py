@@ -1,0 +1,193 @@
+"""No exception on the driver's thread loses a request or leaves a caller waiting, whatever the thread is at."""
+
+import ctypes
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.errors import Closed
+from rwkv_gpu.llm.driver import Driver
+from tests.llm.test_driver import Alphabet, asked, until
+
+FILES = ("driver.py", "jobs.py")
+ENDING = {"_run", "_step", "_finish", "_stop", "close"}  # where an exception may end the driver, or it has ended
+PATIENCE = 10.0  # seconds that an answer may take; without a fault it takes milliseconds
+
+
+class Injected(Exception):
+    """What a test raises on the driver's thread."""
+
+
+class Saboteur:
+    """Raises once, before line number `at` of those that the driver's thread runs in its own files."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+        self.where = ""  # it has raised
+
+    def trace(self, frame, event, _argument):
+        """Given to `threading.settrace`."""
+        code = frame.f_code
+        if not code.co_filename.endswith(FILES) or "/rwkv_gpu/llm/" not in code.co_filename.replace("\\", "/"):
+            return None
+        if event == "line" and code.co_name not in ENDING and not self.where:
+            self.left -= 1
+            if self.left < 0:
+                self.where = f"{code.co_name}:{frame.f_lineno}"
+                raise Injected(self.where)
+        return self.trace
+
+
+class Picky(Alphabet):
+    """Refuses prompts of two tokens when they are added."""
+
+    def add(self, request):
+        if len(request.ids) == 2:
+            raise Injected("refused")
+        return super().add(request)
+
+
+def outcome(function):
+    """What a caller gets: a value, or the exception."""
+    try:
+        return function()
+    except Injected as error:
+        return error
+
+
+def whole(answer):
+    return answer.wait().text
+
+
+def slowly(answer):
+    time.sleep(0.01)
+    return whole(answer)
+
+
+def left_after(answer, events):
+    text = "".join(next(answer).text for _ in range(events))
+    answer.close()
+    return text
+
+
+def pieces(_engine):
+    for _ in range(3):
+        yield
+    return "worked"
+
+
+def scene(driver):
+    """What each of several callers gets at a time, and what each should get without a fault."""
+    calls = [
+        (lambda: whole(asked(driver, 5)), "abcde"),
+        (lambda: whole(asked(driver, 20, stop=("cd",))), "ab"),
+        (lambda: slowly(asked(driver, 20, most_unread=3)), "abcdefghijklmnopqrst"),
+        (lambda: left_after(asked(driver, 10**6), 2), "ab"),
+        (lambda: left_after(asked(driver, 10**6), 0), ""),
+        (lambda: driver.call(lambda _: "called"), "called"),
+        (lambda: driver.work(pieces), "worked"),
+    ]
+    pool = ThreadPoolExecutor(len(calls))
+    futures = [pool.submit(outcome, call) for call, _ in calls]
+    got = [future.result(PATIENCE) for future in futures]
+    pool.shutdown()
+    return got, [right for _, right in calls]
+
+
+def sabotaged(at):
+    """The exception is raised at that line of the thread: what came of it, or None where there are fewer lines."""
+    saboteur = Saboteur(at)
+    threading.settrace(saboteur.trace)
+    try:
+        driver = Driver(engine := Alphabet())
+    finally:
+        threading.settrace(None)
+    got, right = scene(driver)
+    fired, saboteur.where = saboteur.where, "too late"
+    assert whole(asked(driver)) == "abcde", "others are answered afterwards"
+    assert driver.call(lambda _: "called") == "called"
+    until(lambda: not (driver._numbers or driver._listeners or engine.running))
+    driver.close()
+    assert engine.closed.is_set()
+    failed = [one for one in got if isinstance(one, Injected)]
+    assert len(failed) <= 1, "one exception ends one request at most"
+    assert all(one == should for one, should in zip(got, right, strict=True) if not isinstance(one, Injected))
+    return fired
+
+
+def test_an_exception_before_any_line_of_the_thread_ends_one_request_at_most():
+    seen = set()
+    at = 0
+    while where := sabotaged(at):
+        seen.add(where.split(":")[0])
+        at += 1 if at < 100 else 3  # the thread does the same things again and again
+    assert {"_do_jobs", "_advance", "_pass_on", "_inform", "_forget", "add", "end", "begin", "advance"} <= seen
+
+
+@pytest.mark.parametrize("method", ["add", "stop", "abort", "pause", "resume"])
+def test_what_the_engine_raises_for_one_request_ends_that_one(method):
+    engine = Alphabet(pause=0.0005)
+    driver = Driver(engine)
+    inner, failures = getattr(engine, method), []
+
+    def failing(number, *more):
+        if not failures:
+            failures.append(number)
+            raise Injected(method)
+        return inner(number, *more)
+
+    setattr(engine, method, failing)
+    got, right = scene(driver)
+    assert failures
+    assert [one == should for one, should in zip(got, right, strict=True)].count(False) <= 1
+    assert whole(asked(driver)) == "abcde"
+    until(lambda: not (driver._numbers or driver._listeners or engine.running))
+    driver.close()
+
+
+class Deaf:
+    """A listener that fails at everything."""
+
+    def on_update(self, _update):
+        raise Injected("deaf")
+
+    overflows = on_update
+    fail = on_update
+
+
+def test_a_listener_that_cannot_even_be_told_ends_alone():
+    driver = Driver(engine := Picky())
+    driver.submit(Request([1]), Deaf())
+    driver.submit(Request([1, 2]), Deaf())
+    assert whole(asked(driver)) == "abcde"
+    until(lambda: not (driver._numbers or driver._listeners or engine.running))
+    driver.submit(Request([1]), Deaf())
+    driver.close()
+    assert engine.closed.is_set()
+
+
+@pytest.mark.parametrize("kind", [Injected, MemoryError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("busy", [False, True])
+def test_an_exception_forced_into_the_thread_leaves_nobody_waiting(kind, busy):
+    """Those that ask a thread to end are the end of it: then all who wait are told, and all who come later."""
+    driver = Driver(Alphabet(pause=0.001))
+    others = [asked(driver, 10**6) for _ in range(3 * busy)]
+    if busy:
+        next(others[0])
+    else:
+        time.sleep(0.01)  # it sleeps
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(driver._thread.ident), ctypes.py_object(kind))
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(lambda: whole(asked(driver))), pool.submit(lambda: driver.call(lambda _: "called"))]
+        ends = [call.exception(PATIENCE) for call in calls]
+    driver.close()
+    for other in others:
+        with pytest.raises((kind, Closed)):
+            other.wait()
+    assert all(end is None or isinstance(end, kind | Closed) for end in ends)
+    if not issubclass(kind, Exception):
+        with pytest.raises(Closed, match=f"ended by {kind.__name__}; load it again"):
+            asked(driver)

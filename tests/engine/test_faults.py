@@ -25,7 +25,15 @@ class Injected(Exception):
 def asked():
     """Prompts of which some begin alike; one keeps where it came to, one has its tokens chosen by the host."""
     shared = ids_of(40)
-    rows = [[*shared, 7], [*shared, 9, 11], ids_of(3, 1), ids_of(20, 2), [*shared[:20], 5], ids_of(9, 3)]
+    rows = [
+        [*shared, 7],
+        ids_of(9, 3),
+        ids_of(3, 1),
+        ids_of(20, 2),
+        [*shared[:20], 5],
+        [*shared, 9, 11],
+        [*shared, 7, 4],
+    ]
     most = [SamplingParams(max_tokens=6 + n, temperature=0) for n in range(len(rows))]
     most[2] = replace(most[2], logprobs=1, typical_p=0.9, temperature=1.0, seed=1)
     return [Request(ids, params, keep=n % 2 == 0) for n, (ids, params) in enumerate(zip(rows, most, strict=True))]

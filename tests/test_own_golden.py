@@ -15,6 +15,7 @@ RMS = 2e-5  # float32 sums in another order, over logits of deviation 2.5
 LONG_RMS = 3e-4  # llama.cpp turns positions by float32 angles
 MARGIN = 0.02  # between the two likeliest tokens: below it a device that rounds may choose the other
 F16_RMS = 2e-3  # keys and values are rounded to float16
+MIXED = "mixed-llama", "codebooks-llama"  # the formats that no other has
 RECORDED = sorted(path.stem for path in OWN.glob("tiny-*.gguf"))
 
 
@@ -38,16 +39,17 @@ def test_logits_equal_those_of_llama_cpp(opening, name, rounding):
 
 def test_every_format_is_in_a_model_with_a_record():
     formats = set()
-    for name in ("mixed-llama", *RECORDED):
+    for name in (*MIXED, *RECORDED):
         with GGUFFile.open(OWN / f"{name}.gguf") as file:
             formats |= {tensor.format.name for tensor in file.tensors.values()}
     assert formats == {fmt.name for fmt in FORMATS.values()}
 
 
-def test_a_model_of_all_other_formats_equals_llama_cpp(adapter, rounding):
-    record = np.load(OWN / "mixed-llama.npz")
+@pytest.mark.parametrize("name", MIXED)
+def test_a_model_of_all_other_formats_equals_llama_cpp(adapter, rounding, name):
+    record = np.load(OWN / f"{name}.npz")
     for device in ("cpu", str(adapter.index)):
-        with rwkv_gpu.load(OWN / "mixed-llama.gguf", kv="f32", context=64, device=device) as llm:
+        with rwkv_gpu.load(OWN / f"{name}.gguf", kv="f32", context=64, device=device) as llm:
             for chunk in (48, 1):
                 got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
                 assert rms(got - record["exact_logits"]) < RMS + rounding

@@ -166,7 +166,17 @@ PLANES: dict[str, tuple[Plane, ...]] = {
     "IQ4_NL": (Plane(2, "V16"), Plane(0, "<u2")),
     "IQ4_XS": (Plane(8, "V128"), Plane(0, "<u8")),
     "MXFP4": (Plane(1, "V16"), Plane(0, "u1")),
+    "NVFP4": (Plane(4, "V32"), Plane(0, "<u4")),
+    "TQ1_0": (Plane(0, "V48"), Plane(48, "<u4"), Plane(52, "<u2")),
     "TQ2_0": (Plane(0, "<u4", 16, _PAIRS_OF_RUNS, _PAIRS_ORDER), Plane(64, "<u2")),
+    "Q1_0": (Plane(2, "V16"), Plane(0, "<u2")),
+    "IQ1_S": (Plane(2, "V48"), Plane(0, "<u2")),
+    "IQ1_M": (Plane(0, "V56"),),
+    "IQ2_XXS": (Plane(2, "V64"), Plane(0, "<u2")),
+    "IQ2_XS": (Plane(2, "V64"), Plane(66, "V8"), Plane(0, "<u2")),
+    "IQ2_S": (Plane(2, "V64"), Plane(66, "V16"), Plane(0, "<u2")),
+    "IQ3_XXS": (Plane(2, "V64"), Plane(66, "V32"), Plane(0, "<u2")),
+    "IQ3_S": (Plane(2, "V64"), Plane(66, "V44"), Plane(0, "<u2")),
 }
 
 
@@ -198,9 +208,19 @@ def unpack_rows(fmt: Format, planes: Sequence[Bytes], row_bytes: int) -> Bytes:
 
 def dequantise_rows(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
     """[rows, row_bytes] as in the file to [rows, width] as float32."""
+    if fmt.name == "Q1_0":
+        return _of_bits(fmt, raw)
     with np.errstate(over="ignore", invalid="ignore"):  # what a file makes infinite stays so
         weights = quants.dequantize(raw, GGMLQuantizationType(fmt.type))
     return np.asarray(weights, np.float32)
+
+
+def _of_bits(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
+    """Q1_0: d where a bit is set, else -d. The package gguf cannot dequantise it."""
+    blocks = np.ascontiguousarray(raw).reshape(-1, fmt.nbytes)
+    bits = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little").astype(np.float32)
+    scales = blocks[:, :2].copy().view("<f2").astype(np.float32)
+    return (scales * (2 * bits - 1)).reshape(len(raw), -1)
 
 
 def _block_bytes(fmt: Format) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..gguf.codebooks import codebook
 from ..gguf.formats import FORMATS, Format
 from ..gguf.planes import pack_rows, plane_row_bytes
 from .device import Buffer, Device
@@ -110,19 +111,23 @@ class Weights(Mapping[str, DeviceWeight]):
 class Layout:
     """Where the planes of some rows of a matrix lie, from the start of the matrix, in bytes."""
 
-    starts: tuple[int, ...]
+    starts: tuple[int, ...]  # of the planes, and of the codebook where the format has one
     row_bytes: tuple[int, ...]  # of each plane
     nbytes: int
+    table: npt.NDArray[np.uint8]  # the codebook
 
 
 def layout(fmt: Format, rows: int, width: int) -> Layout:
-    """Planes one after the other, each starting at 16 bytes."""
+    """Planes one after the other, each starting at 16 bytes; then the format's codebook."""
     row_bytes = plane_row_bytes(fmt, width)
     starts, end = [], 0
     for one in row_bytes:
         starts.append(end)
         end += -(-rows * one // 16) * 16
-    return Layout(tuple(starts), row_bytes, end)
+    table = codebook(fmt.name)
+    if table.size:
+        starts.append(end)
+    return Layout(tuple(starts), row_bytes, end + table.size, table)
 
 
 def align(nbytes: int) -> int:
@@ -141,9 +146,13 @@ def as_shard(buffer: Buffer, offset: int, fmt: Format, first: int, rows: int, wh
 def targets(
     shard: Shard, where: Layout, row: int, planes: Sequence[npt.NDArray[np.uint8]]
 ) -> list[tuple[Buffer, int, npt.NDArray[np.uint8]]]:
-    """Where each plane of packed rows goes; `row` is counted from the start of the shard."""
-    at = [shard.slice.offset + start + row * one for start, one in zip(where.starts, where.row_bytes, strict=True)]
-    return [(shard.slice.buffer, offset, plane) for offset, plane in zip(at, planes, strict=True)]
+    """Where each plane of packed rows goes, and with the first row the codebook; `row` counts within the shard."""
+    starts = where.starts[: len(planes)]
+    at = [start + row * one for start, one in zip(starts, where.row_bytes, strict=True)]
+    parts = [*zip(at, planes, strict=True)]
+    if where.table.size and row == 0:
+        parts.append((where.starts[-1], where.table))
+    return [(shard.slice.buffer, shard.slice.offset + start, part) for start, part in parts]
 
 
 def upload_tensor(device: Device, fmt: Format, raw: npt.NDArray[np.uint8], shape: tuple[int, ...]) -> DeviceWeight:

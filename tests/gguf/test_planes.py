@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rwkv_gpu.gguf import planes
+from rwkv_gpu.gguf.codebooks import codebook
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import PLANES, dequantise_rows, pack_rows, plane_row_bytes, unpack_rows
 from tests.gguf.blocks import SCALES, finite_rows, random_bytes
@@ -68,7 +69,7 @@ def test_packing_takes_rows_of_read_only_memory_and_leaves_them(fmt):
 def test_a_format_has_all_that_the_kernels_need(fmt):
     assert fmt.run in (16, 32)
     assert fmt.parts[0] == f"formats/{fmt.shader}"
-    assert 1 <= len(PLANES[fmt.name]) <= 4, "a shader part knows planes x, y, z, w"
+    assert 1 <= len(PLANES[fmt.name]) + (codebook(fmt.name).size > 0) <= 4, "a shader part knows planes x, y, z, w"
     assert fmt.name in SCALES, "tests must know where the format holds floats"
 
 

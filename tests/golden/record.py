@@ -148,24 +148,30 @@ MODELS = {
     "ernie4_5": lambda: transformer(6),
 }
 
-# A model of the formats that the others do not have, one a matrix; its head is its embedding.
+# Models of the formats that the others do not have, one a matrix; without "output" the embedding is the head.
 MIXED_FORMATS = {
     "token_embd": "Q2_K", "attn_q": "IQ4_XS", "attn_k": "BF16", "attn_v": "Q3_K", "attn_output": "Q5_K",
     "ffn_gate": "IQ4_NL", "ffn_up": "MXFP4", "ffn_down": "TQ2_0",
 }  # fmt: skip
+CODEBOOK_FORMATS = {
+    "token_embd": "IQ2_S", "attn_q": "IQ2_XXS", "attn_k": "IQ2_XS", "attn_v": "IQ3_XXS", "attn_output": "IQ3_S",
+    "ffn_gate": "IQ1_S", "ffn_up": "IQ1_M", "ffn_down": "TQ1_0", "output": "NVFP4", "blk.1.ffn_gate": "Q1_0",
+}  # fmt: skip
 
 
-def mixed(seed: int) -> tuple[Tensors, Keys]:
-    """One layer of Llama's, 256 wide."""
+def mixed(seed: int, formats: dict[str, str]) -> tuple[Tensors, Keys]:
+    """One layer of Llama's, 256 wide, or two where formats of the second are given."""
     values, keys = transformer(seed, Sizes(256, 256, 64, "Q8_0", "Q8_0"))
-    kept = {name: tensor for name, tensor in values.items() if "blk.1." not in name and name != "output.weight"}
+    layers = 1 + any(name.startswith("blk.1.") for name in formats)
+    left_out = ("blk.1.",) * (layers == 1) + ("output.weight",) * ("output" not in formats)
+    kept = {name: tensor for name, tensor in values.items() if not name.startswith(left_out)}
     for name, (array, _) in kept.items():
         short = name.removeprefix("blk.0.").removesuffix(".weight")
-        if short in MIXED_FORMATS:
-            kept[name] = array, MIXED_FORMATS[short]
+        if short in formats:
+            kept[name] = array, formats[short]
     embedding, kind = kept["token_embd.weight"]
     kept["token_embd.weight"] = 0.08 * embedding, kind  # else logits are ten times as large as elsewhere
-    return kept, keys | {"block_count": 1}
+    return kept, keys | {"block_count": layers}
 
 
 # Models whose norms read rows so small that their eps decides: about 1e-3 where a file says 2e-6, and so on.
@@ -197,7 +203,10 @@ QUIET = {
     "quiet-qwen3moe": lambda: quiet(transformer(14, FEW_EXPERTS, norms=True, experts=4), ROWS | HEADS),
 }
 
-OTHERS = QUIET | {"mixed-llama": lambda: mixed(15)}
+OTHERS = QUIET | {
+    "mixed-llama": lambda: mixed(15, MIXED_FORMATS),
+    "codebooks-llama": lambda: mixed(16, CODEBOOK_FORMATS),
+}
 
 # Models of these with positions that are scaled: only what is said of them is kept, since only keys differ.
 YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 256}
@@ -214,7 +223,7 @@ def blocks(values: np.ndarray, kind: str, seed: int) -> np.ndarray:
     rows, width = int(np.prod(values.shape[:-1])), values.shape[-1]
     if kind in ("Q4_K", "Q6_K"):
         return mild_rows(fmt, rows, width, seed, size=0.1 / {"Q4_K": 15 * 32, "Q6_K": 32 * 64}[kind])
-    if kind.endswith("_K") or kind in ("IQ4_NL", "IQ4_XS", "MXFP4", "TQ2_0"):
+    if kind.endswith("_K") or kind.startswith("IQ") or kind in ("MXFP4", "NVFP4", "TQ1_0", "TQ2_0", "Q1_0"):
         size = 0.01 * values.std() / dequantise_rows(fmt, mild_rows(fmt, rows, width, seed, size=0.01)).std()
         return mild_rows(fmt, rows, width, seed, size=float(size))
     return gguf.quants.quantize(values.reshape(rows, width), Type[kind]).view(np.uint8).reshape(rows, -1)

@@ -1,6 +1,7 @@
 """Every matrix kernel, in every format, epilogue and awkward shape, against the reference."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from rwkv_gpu.gguf.formats import FORMATS, Format
 from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.weights import DeviceWeight, Weights, as_shard, layout, upload_tensor
 from rwkv_gpu.kernels.gemm_config import MANY
 from rwkv_gpu.kernels.tuning import Tuning
@@ -20,7 +22,7 @@ from tests.gguf.blocks import mild_rows
 from tests.recording import KERNEL_OF, gemm_configs, run_plan
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
-EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K"))
+EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K", "IQ2_S"))
 KINDS = [name for name, kernel in KERNEL_OF.items() if not kernel.integers_only]
 FIRST = {kernel.name: name for name, kernel in reversed(KERNEL_OF.items())}  # configuration of each kernel
 
@@ -32,6 +34,7 @@ def formats(kind: str) -> list[Format]:
 
 
 DECODED = [(kind, fmt) for kind in KERNEL_OF for fmt in formats(kind)]
+DECODED_EACH_WAY = [(kind, fmt) for kind, fmt in DECODED if fmt in EACH_WAY]
 NORMED = [
     (kind, fmt.name)
     for kind, kernel in KERNEL_OF.items()
@@ -109,8 +112,8 @@ def small(w: np.ndarray, rows: int) -> np.ndarray:
     return normal(rows, w.shape[1]) / (100 * np.abs(w).mean())
 
 
-@pytest.mark.parametrize(("tuning", "fmt"), DECODED, indirect=["tuning"], ids=[f"{k}-{f.name}" for k, f in DECODED])
-def test_every_format_in_every_kernel_with_every_epilogue(device, tuning, fmt):
+def check_decoding(device: Device, tuning: Tuning, fmt: Format) -> None:
+    """A matrix kernel with a format, a bias, a residual and every activation."""
     bench = Bench(device, tuning, 3)
     w, b = bench.matrix("w", fmt, (37, 512)), bench.matrix("b", BY_NAME["F32"], (37,))
 
@@ -118,6 +121,27 @@ def test_every_format_in_every_kernel_with_every_epilogue(device, tuning, fmt):
         return {then: g.linear(x, w, then=then, bias=b, add=add) for then in ACTIVATIONS}
 
     bench.check(says, x=small(bench.values["w"], 3), add=normal(3, 37))
+
+
+def of_format(decoded: list[tuple[str, Format]], *modes: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Runs a test with these configurations and formats, in these modes only."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        ids = [f"{kind}-{fmt.name}" for kind, fmt in decoded]
+        test = pytest.mark.parametrize(("tuning", "fmt"), decoded, indirect=["tuning"], ids=ids)(test)
+        return pytest.mark.parametrize("opened", modes, indirect=True, scope="session")(test)
+
+    return decorate
+
+
+@of_format(DECODED, "fast")
+def test_every_format_in_every_kernel_with_every_epilogue(device, tuning, fmt):
+    check_decoding(device, tuning, fmt)
+
+
+@of_format(DECODED_EACH_WAY, "checked", "portable")  # test_formats decodes every format in these modes
+def test_formats_of_each_way_in_every_kernel_in_the_other_modes(device, tuning, fmt):
+    check_decoding(device, tuning, fmt)
 
 
 @pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)

@@ -1,0 +1,45 @@
+// IQ1_M: weight = d · (2 s + 1) · (n - 1 ± 1/8), n of a codebook.      x: 14 words a superblock of 16 runs: a byte for
+// each 8 weights, the low bits of their entry; a nibble for each, 3 high bits and the sign of 1/8; 16 bits for each four
+// runs: s in 3 bits each, then 4 bits of d as f16; y: the codebook
+// needs formats/codebook: eight_codes, entry
+// needs formats/unsigned: centred
+// needs words: word_at
+const RUN = 16u;
+
+struct Raw {
+    low: u32,       // of two runs
+    high: u32,      // of four
+    scales: vec2u,  // of all 16
+}
+
+fn run_raw(i: u32) -> Raw {
+    let start = 14u * (i / 16u);
+    let r = i % 16u;
+    return Raw(
+        word_at(plane.x, start + r / 2u),
+        word_at(plane.x, start + 8u + r / 4u),
+        vec2u(word_at(plane.x, start + 12u), word_at(plane.x, start + 13u)),
+    );
+}
+
+fn scale_of(raw: Raw, i: u32) -> vec2f {
+    let r = i % 16u;
+    let tops = (raw.scales >> vec2u(12u)) & vec2u(0xf000fu);
+    let d = unpack2x16float((tops.x & 15u) | (tops.x >> 12u) | ((tops.y & 15u) << 8u) | ((tops.y >> 16u) << 12u)).x;
+    let s = (select(raw.scales.x, raw.scales.y, r >= 8u) >> (16u * ((r / 4u) % 2u) + 3u * (r % 4u))) & 7u;
+    return centred(d * f32(2u * s + 1u) * 0.125, 9.0);
+}
+
+fn packed_of(raw: Raw, i: u32) -> array<u32, 4> {
+    let low = raw.low >> (16u * (i % 2u));
+    let high = raw.high >> (8u * (i % 4u));
+    let first = eighths(low & 255u, high & 15u);
+    let second = eighths((low >> 8u) & 255u, (high >> 4u) & 15u);
+    return array<u32, 4>(first.x, first.y, second.x, second.y);
+}
+
+// 8 n + 1 ± 1
+fn eighths(low: u32, high: u32) -> vec2u {
+    let codes = eight_codes(entry(plane.y, low | ((high & 7u) << 8u)));
+    return (codes << vec2u(3u)) + vec2u(select(0x02020202u, 0u, high >= 8u));
+}

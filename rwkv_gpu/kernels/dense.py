@@ -1,7 +1,7 @@
 """Ops that treat every row alike: embedding, norms, element by element; and probes of a device."""
 
 from .kernel import CLOSE, SAME, Hole, Kernel
-from .parts import DECODING, FORMAT, LANES, PLAIN, PLAIN_ROWS, WORDS
+from .parts import DECODING, FORMAT, LANES, PLAIN, PLAIN_RESIDUAL, PLAIN_ROWS, WORDS
 
 IDS = Hole("ids", ("dense/ids/uploaded", "dense/ids/sampled"))
 NORM_ROWS = Hole("norm rows", ("dense/norm/vec4", "dense/norm/scalar"))
@@ -17,6 +17,7 @@ MAP_UNARY = Kernel("dense/map_unary", "activate", (PLAIN,), ("lib/activation",))
 MAP_BINARY = Kernel(
     "dense/map_binary", "add", (Hole("binary", ("dense/binary/add", "dense/binary/mul")), PLAIN), tolerance=SAME
 )
+SCALE_ROWS = Kernel("dense/scale_rows", "scale_rows", (PLAIN_RESIDUAL, PLAIN))
 PICK = Kernel("dense/pick", "pick", (PLAIN,), tolerance=SAME)
 COPY_ROWS = Kernel("dense/copy_rows", "copy", (PLAIN,), tolerance=SAME)
 

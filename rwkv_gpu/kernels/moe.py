@@ -16,7 +16,7 @@ from .expert_config import (
 from .gemm_config import F16, INT16, MANY, GemmConfig, gemv_int
 from .gemv import STAGED
 from .kernel import CLOSE, SAME, Hole, Kernel, Needs, Tolerance
-from .parts import DECODING, FORMAT, LANES, NORM, PACKED_FORMAT, PLAIN, PLAIN_ROWS, RESIDUAL, ROWS, SUM, WORDS
+from .parts import DECODING, FORMAT, LANES, NORM, PACKED_FORMAT, PLAIN, PLAIN_RESIDUAL, PLAIN_ROWS, ROWS, SUM, WORDS
 
 INT_WAYS = ((256, 16, 2), (512, 16, 2), (512, 16, 4), (1024, 16, 2))  # of expert_gemv_int: lanes, those of a row, rows
 TWICE_F16 = Tolerance(2 * F16.terms, 2 * F16.result, f"twice, in gate and up and in down: {F16.reason}")
@@ -25,9 +25,19 @@ TWICE = Tolerance(2 * INT16.terms, 2 * INT16.result, f"twice, in gate and up and
 CHOICES = Hole("choices", tuple(f"moe/choices/{part}" for part in ("each", "ranked", "sorted", "heads")))
 RESULT = Hole("result", ("moe/result/glu", "moe/result/gated", "moe/result/plain"))
 VEC4S = WORDS.only("vec4s").maybe()
-PLAIN_RESIDUAL = Hole("residual", RESIDUAL.only("no_residual", "residual").parts)
+GATING = Hole("gating", tuple(f"moe/gating/{part}" for part in ("softmax", "late_softmax", "sigmoid")))
+CHOOSING = Hole("choosing", tuple(f"moe/choosing/{part}" for part in ("logits", "scores", "biased")))
+GROUPS = Hole("groups", ("moe/groups/one", "moe/groups/best"))
+ANSWER = Hole("answer", ("moe/answer/plain", "moe/answer/scaled"))
+GLU = Hole("glu", ("moe/glu/activated", "moe/glu/clamped_swiglu"), optional=True)  # of two matrices
+BIAS = Hole("bias", ("moe/bias/none", "moe/bias/each"))
+INPUT_SCALE = Hole("input scale", ("moe/input/plain", "moe/input/scaled"))
+SHARES = Hole("shares", ("moe/share/each", "moe/share/one"))
+ROUTED = GATING.maybe(), CHOOSING.only("logits", "biased").maybe(), ANSWER.maybe()  # where products rank experts
+RANKING = {part: Needs(lanes=2) for hole in ROUTED for part in hole.parts}  # as moe/choices/ranked
+WRITING = RESULT, GLU, BIAS, INPUT_SCALE
 MATRICES = (*DECODING, "moe/matrices")
-TILES = "moe/tiles", "lib/activation"
+TILES = "moe/tiles", "moe/write", "lib/activation"
 
 
 def _gemv_trials(can: Capabilities) -> dict[str, ExpertConfig]:
@@ -63,8 +73,8 @@ def _sum(config: ExpertConfig) -> str:
 EXPERT_GEMV = ExpertKernel(
     name="moe/expert_gemv",
     op="experts",
-    holes=(FORMAT, VEC4S, CHOICES, RESULT, NORM, PLAIN_ROWS, SUM, PLAIN),
-    shared=(*MATRICES, *TILES, "moe/stage", "lib/sum/across_subgroups", "lib/sum/squares"),
+    holes=(FORMAT, VEC4S, CHOICES, *ROUTED, *WRITING, NORM, PLAIN_ROWS, SUM, PLAIN),
+    shared=(*MATRICES, *TILES, "moe/shares", "moe/stage", "lib/sum/across_subgroups", "lib/sum/squares"),
     tolerance=CLOSE,
     trials=_gemv_trials,
     candidates=_gemv_candidates,
@@ -72,6 +82,7 @@ EXPERT_GEMV = ExpertKernel(
     links=lambda c: ("moe/stage", "lib/sum/across_subgroups", "lib/sum/squares", _sum(c)),
     workgroup_bytes=_gemv_bytes,
     fuses_norm=True,
+    part_needs=RANKING,
 )
 
 
@@ -105,13 +116,14 @@ EXPERT_GEMV_INT = ExpertKernel(
         PACKED_FORMAT,
         VEC4S,
         CHOICES.only("each", "ranked", "heads"),
-        RESULT,
+        *ROUTED,
+        *WRITING,
         NORM,
         ROWS.only("vec4"),
         SUM.only("subgroup"),
         PLAIN,
     ),
-    shared=(*MATRICES, *TILES, *STAGED, "linear/staging/integers", "lib/sum/squares"),
+    shared=(*MATRICES, *TILES, *STAGED, "moe/shares", "linear/staging/integers", "lib/sum/squares"),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=TWICE,
     trials=_int_trials,
@@ -131,7 +143,7 @@ def _lane_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
 EXPERT_GEMM_LANE = ExpertKernel(
     name="moe/expert_gemm_lane",
     op="experts",
-    holes=(FORMAT, VEC4S, CHOICES.only("each", "sorted", "heads"), RESULT, PLAIN_ROWS, PLAIN),
+    holes=(FORMAT, VEC4S, CHOICES.only("each", "sorted", "heads"), *WRITING, PLAIN_ROWS, PLAIN),
     shared=(*MATRICES, *TILES, "lib/lanes/broadcast"),
     needs=Needs(subgroup_size=8),
     tolerance=CLOSE,
@@ -143,7 +155,7 @@ EXPERT_GEMM_LANE = ExpertKernel(
 EXPERT_GEMM_TILE = ExpertKernel(
     name="moe/expert_gemm_tile",
     op="experts",
-    holes=(FORMAT, VEC4S, CHOICES.only("sorted", "heads"), RESULT, PLAIN_ROWS, PLAIN),
+    holes=(FORMAT, VEC4S, CHOICES.only("sorted", "heads"), *WRITING, PLAIN_ROWS, PLAIN),
     shared=(*MATRICES, *TILES),
     tolerance=CLOSE,
     trials=lambda _: {"expert_gemm_tile": EXPERT_TILE},
@@ -160,7 +172,7 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
         FORMAT,
         VEC4S,
         CHOICES.only("sorted"),
-        RESULT,
+        *WRITING,
         Hole("fragments of a subgroup", ("lib/matrix_units/square_2x2",)),
         PLAIN,
     ),
@@ -177,19 +189,21 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
 EXPERT_SUM_GEMV = Kernel(
     "moe/expert_sum_gemv",
     "experts",
-    (FORMAT, VEC4S, PLAIN_RESIDUAL, NORM.only("no_norm"), PLAIN_ROWS, SUM, PLAIN),
+    (FORMAT, VEC4S, PLAIN_RESIDUAL, BIAS, SHARES, NORM.only("no_norm"), PLAIN_ROWS, SUM, PLAIN),
     (*MATRICES, "moe/chosen", "moe/stage", "lib/sum/across_subgroups", "lib/sum/squares"),
     tolerance=CLOSE,
 )
 EXPERT_SUM_GEMV_INT = Kernel(
     "moe/expert_sum_gemv_int",
     "experts",
-    (PACKED_FORMAT, VEC4S, PLAIN_RESIDUAL, ROWS.only("vec4"), SUM.only("subgroup"), PLAIN),
+    (PACKED_FORMAT, VEC4S, PLAIN_RESIDUAL, BIAS, SHARES, ROWS.only("vec4"), SUM.only("subgroup"), PLAIN),
     (*MATRICES, *STAGED, "linear/staging/integers", "moe/chosen", "lib/sum/squares"),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=TWICE,
 )
 EXPERT_SORT = Kernel("moe/expert_sort", "experts", (), tolerance=SAME)
-EXPERT_GATHER = Kernel("moe/expert_gather", "experts", (PLAIN_RESIDUAL, PLAIN), tolerance=CLOSE)
-ROUTE = Kernel("moe/route", "route", (LANES,), tolerance=CLOSE)
-ROUTE_RANK = Kernel("moe/route_rank", "route", (LANES.but("one_subgroup"),), tolerance=CLOSE)
+EXPERT_GATHER = Kernel("moe/expert_gather", "experts", (PLAIN_RESIDUAL, SHARES, PLAIN), tolerance=CLOSE)
+ROUTE = Kernel("moe/route", "route", (GATING, ANSWER, LANES), ("moe/shares",), tolerance=CLOSE)
+ROUTE_RANK = Kernel(
+    "moe/route_rank", "route", (GATING, CHOOSING, GROUPS, ANSWER, LANES), ("moe/shares",), tolerance=CLOSE
+)

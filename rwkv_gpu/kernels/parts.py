@@ -53,6 +53,7 @@ RESIDUAL = Hole(
     ),
     optional=True,  # only of `rows`
 )
+PLAIN_RESIDUAL = Hole("residual", RESIDUAL.only("no_residual", "residual").parts)
 EMIT = Hole("emitted statistics", ("linear/row_statistics/no_emit", "linear/row_statistics/emit"))
 TABLE = Hole("table", ("linear/table/uniform", "linear/table/constant"))
 PRODUCT = "linear/table", "lib/activation"  # what every matrix product links

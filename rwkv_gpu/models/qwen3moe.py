@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Ops, Rms, Tensor, Weight
+from ..ops.vocabulary import Gating, Ops, Rms, Tensor, Weight
 from .tensors import Tensors
 from .transformer import OnTrunk, read_hyper, take_trunk
 
@@ -25,7 +25,7 @@ class Mixture:
 def mixture(g: Ops[Tensor], p: Mixture, x: Tensor, eps: float) -> Tensor:
     """x + sum of share_e · W_down,e · (silu(W_gate,e h) · W_up,e h) over the experts e that h = norm(x) is sent to"""
     norm = Rms(p.norm, eps)
-    routing = g.route(x, p.router, p.used, normalise=True, norm=norm)
+    routing = g.route(x, p.router, Gating(p.used, normalise=True), norm=norm)
     inner = g.expert_glu(x, p.gate, p.up, routing, "silu", norm=norm)  # [T, used, inner]
     return g.expert_sum(inner, p.down, routing, add=x)
 

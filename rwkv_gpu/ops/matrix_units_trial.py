@@ -27,7 +27,7 @@ from .batch import Batch
 from .memory import Caches, Scratch
 from .recorder import Recorder
 from .reference import Reference
-from .vocabulary import PAGE, Attention, Cache, Rope, Weight
+from .vocabulary import PAGE, Attention, Cache, Gating, Rope, Weight
 
 Array = npt.NDArray[np.float32]
 REPEATS = 3
@@ -109,7 +109,7 @@ def _experts(device: Device) -> Iterator[tuple[str, Array, Array]]:
     x = rng.standard_normal((count, width), np.float32)
 
     def mixture(g: Recorder | Reference, x: object) -> object:
-        routing = g.route(x, weights["router"], used, normalise=True)  # type: ignore[arg-type]
+        routing = g.route(x, weights["router"], Gating(used, normalise=True))  # type: ignore[arg-type]
         h = g.expert_glu(x, weights["gate"], weights["up"], routing, "silu")  # type: ignore[arg-type]
         return g.expert_sum(h, weights["down"], routing)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ from ..gpu.plan import Slice
 from ..gpu.shader import Constant
 from ..gpu.weights import Shard
 from ..kernels.expert_config import ExpertConfig
-from .nodes import ExpertGlu, ExpertSum, SortChoices
+from .nodes import ExpertProducts, ExpertSum, SortChoices
 from .staging import Staged
 from .target import Target
 from .values import UniformTable, Value
@@ -31,6 +31,17 @@ class Matrices:
     experts: int  # in the weight
     out: int  # M
     width: int  # K
+    halves: bool = False  # whether the rows of an expert are those of gate, then those of up
+
+    @property
+    def count(self) -> int:
+        """Matrices of an expert."""
+        return 2 if self.halves else len(self.shards)
+
+    @property
+    def expert_rows(self) -> int:
+        """Rows of an expert in a shard."""
+        return self.out * (1 + self.halves)
 
     @property
     def slice(self) -> Slice:
@@ -44,14 +55,22 @@ class Matrices:
         """Where each lies in that, and which experts they are of."""
         start = self.slice.offset
         moved = [shard.moved((shard.slice.offset - start) // 16).planes for shard in self.shards]
-        assert all(shard.rows % self.out == shard.first % self.out == 0 for shard in self.shards), "experts are cut"
-        here = (self.shards[0].first // self.out, self.shards[0].rows // self.out)
+        rows = self.expert_rows
+        assert all(shard.rows % rows == shard.first % rows == 0 for shard in self.shards), "experts are cut"
+        here = (self.shards[0].first // rows, self.shards[0].rows // rows)
         return UniformTable((*moved[0], *moved[-1], *here, 0, 0))
 
     @property
     def constants(self) -> dict[str, Constant]:
         """What kernels are specialised by."""
-        return {"K": self.width, "M": self.out, "PADDED": int(self.width % 32 > 0)}
+        return {
+            "K": self.width,
+            "M": self.out,
+            "PADDED": int(self.width % 32 > 0),
+            "EXPERTS": self.experts,
+            "EXPERT_ROWS": self.expert_rows,
+            "SECOND": self.out if self.halves else 0,
+        }
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -81,22 +100,27 @@ class Matrices:
 
     def flops(self, choices: int) -> int:
         """Of so many products with each."""
-        return 2 * choices * self.out * self.width * len(self.shards)
+        return 2 * choices * self.out * self.width * self.count
 
 
-def matrices_of(weight: Weight, target: Target) -> list[Matrices]:
+def matrices_of(weight: Weight, target: Target, *, halves: bool = False) -> tuple[Matrices, ...]:
     """One for each binding that holds some of the experts."""
-    return [Matrices(weight.name, (shard,), *weight.shape) for shard in target.shards([weight])]
+    experts, rows, width = weight.shape
+    out = rows // 2 if halves else rows
+    return tuple(Matrices(weight.name, (shard,), experts, out, width, halves) for shard in target.shards([weight]))
 
 
-def paired(op: ExpertGlu, target: Target) -> Matrices | None:
-    """Gate and up together, where one format and one binding holds them."""
-    shards = target.shards([op.gate, op.up])
+def complete(op: ExpertProducts, target: Target) -> tuple[Matrices, ...]:
+    """Matrices whose dispatches each write results: none where gate and up are apart, in two formats or bindings."""
+    if len(op.weights) == 1:
+        return matrices_of(op.weights[0], target, halves=op.halves)
+    shards = target.shards(op.weights)
     if len(shards) > 2 or shards[0].parts != shards[1].parts:
-        return None
-    both = Matrices(f"{op.gate.name}+{op.up.name}", tuple(shards), *op.gate.shape)
+        return ()
+    experts, out, width = op.weights[0].shape
+    both = Matrices("+".join(weight.name for weight in op.weights), tuple(shards), experts, out, width)
     one_buffer = shards[0].slice.buffer is shards[1].slice.buffer
-    return both if one_buffer and both.slice.nbytes <= target.can.max_binding else None
+    return (both,) if one_buffer and both.slice.nbytes <= target.can.max_binding else ()
 
 
 def expert_config(matrices: Matrices, choices: int, target: Target, rows: int = 1) -> ExpertConfig:
@@ -107,11 +131,11 @@ def expert_config(matrices: Matrices, choices: int, target: Target, rows: int = 
     return target.tuning.expert_config(choices / matrices.experts, shard.run, integers)
 
 
-def glu_config(op: ExpertGlu, rows: int, target: Target) -> tuple[ExpertConfig, Matrices | None]:
-    """The kernel of the first dispatch for gate and up, and both as one where that can be."""
-    both = paired(op, target)
-    first = both or matrices_of(op.gate, target)[0]
-    return expert_config(first, rows * op.routing.experts.shape[1], target), both
+def products_config(op: ExpertProducts, rows: int, target: Target) -> tuple[ExpertConfig, tuple[Matrices, ...]]:
+    """The kernel of the first dispatch, and the matrices whose dispatches each write results."""
+    whole = complete(op, target)
+    first = whole[0] if whole else matrices_of(op.weights[0], target)[0]
+    return expert_config(first, rows * op.routing.experts.shape[1], target), whole
 
 
 def sums_at_once(op: ExpertSum, rows: int, target: Target) -> ExpertConfig | None:
@@ -121,18 +145,18 @@ def sums_at_once(op: ExpertSum, rows: int, target: Target) -> ExpertConfig | Non
     return config if config.sums and len(every) == 1 else None
 
 
-def tile_of(op: ExpertGlu | ExpertSum, rows: int, target: Target) -> int:
+def tile_of(op: ExpertProducts | ExpertSum, rows: int, target: Target) -> int:
     """Choices of one expert that the kernel of an op takes at a time: 1 as they come, else sorted."""
-    if isinstance(op, ExpertGlu):
-        return glu_config(op, rows, target)[0].tb
+    if isinstance(op, ExpertProducts):
+        return products_config(op, rows, target)[0].tb
     if sums_at_once(op, rows, target):
         return 1
     return expert_config(matrices_of(op.down, target)[0], rows * op.routing.experts.shape[1], target).tb
 
 
-def sorting(op: ExpertGlu | ExpertSum, tile: int, rows: int) -> SortChoices:
+def sorting(op: ExpertProducts | ExpertSum, tile: int, rows: int) -> SortChoices:
     """The choices of an op by expert, in tiles of so many."""
-    weight = op.gate if isinstance(op, ExpertGlu) else op.down
+    weight = op.weights[0] if isinstance(op, ExpertProducts) else op.down
     choices = rows * op.routing.experts.shape[1]
     tiles = Value((most_tiles(choices, weight.shape[0], tile), 4), np.uint32)
     return SortChoices(op.routing, weight.shape[0], tile, Value((choices,), np.uint32), tiles)

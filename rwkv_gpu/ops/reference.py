@@ -13,10 +13,14 @@ from .sampling import FROM_SLOT, Drawing, sample
 from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
     LEAST_SUM,
+    SWIGLU_ALPHA,
+    SWIGLU_LIMIT,
     Activation,
     Attention,
     Cache,
     Choosing,
+    Gating,
+    Glu,
     LatentAttention,
     LayerNorm,
     Mixed,
@@ -44,6 +48,15 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
     "tanh": np.tanh,
     "decay": lambda x: np.exp(np.float32(-0.606531) * sigmoid(x)),
 }
+
+
+def gated(then: Glu, gate: Array, up: Array) -> Array:
+    """What a gated feed-forward makes of its two products"""
+    if then == "clamped_swiglu":
+        limit = np.float32(SWIGLU_LIMIT)
+        gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit) + 1
+        return gate * sigmoid(np.float32(SWIGLU_ALPHA) * gate) * up
+    return ACTIVATIONS[then](gate) * up
 
 
 class Reference:
@@ -247,40 +260,89 @@ class Reference:
         gated: Array = (y * gate).reshape(x.r.shape)
         return gated
 
-    def route(self, x: Array, router: Weight, used: int, *, normalise: bool, norm: Rms | None = None) -> Routing[Array]:
-        logits = self.linear(x, router, norm=norm)
-        experts = np.argsort(-logits, axis=1, kind="stable")[:, :used]  # softmax keeps their order
-        shares = np.take_along_axis(self.softmax(logits), experts, axis=1)
-        if normalise:
+    def scale_rows(self, x: Array, by: Array, *, add: Array | None = None) -> Array:
+        y = x * by
+        return y if add is None else y + add
+
+    def route(self, x: Array, router: Weight, how: Gating, *, norm: Rms | None = None) -> Routing[Array]:
+        logits = self.linear(x, router, bias=how.bias, norm=norm) * np.float32(how.logit_scale)
+        scores = sigmoid(logits) if how.scores == "sigmoid" else self.softmax(logits)
+        chosen_by = scores if how.by_score else logits  # which are in the same order
+        if how.selection_bias:
+            chosen_by = chosen_by + self.weights[how.selection_bias.name]
+        chosen_by = _of_best_groups(chosen_by, how)
+        experts = np.argsort(-chosen_by, axis=1, kind="stable")[:, : how.used]
+        if how.scores == "late_softmax":
+            shares = self.softmax(np.take_along_axis(logits, experts, axis=1))
+        else:
+            shares = np.take_along_axis(scores, experts, axis=1)
+        if how.normalise:
             shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), np.float32(LEAST_SUM))
+        shares = shares * np.float32(how.scale)
+        if how.answer_scale:
+            shares = shares * self.weights[how.answer_scale.name][experts]
         return Routing(experts.astype(np.uint32), shares)
 
     def expert_glu(
         self,
         x: Array,
         gate: Weight,
-        up: Weight,
+        up: Weight | None,
         routing: Routing[Array],
-        then: Activation,
+        then: Glu,
         *,
         norm: Rms | None = None,
+        bias: tuple[Weight, Weight] | None = None,
+        scaled: bool = False,
     ) -> Array:
-        x = self._normed(x, norm)
-        spread = np.broadcast_to(x[:, None], (*routing.experts.shape, x.shape[1]))  # [T, used, D]
-        first, second = (self._by_expert(spread, weight, routing) for weight in (gate, up))
-        y: Array = ACTIVATIONS[then](first) * second
-        return y
+        spread = self._spread(self._normed(x, norm), routing)
+        if scaled:
+            spread = spread * routing.shares[..., None]
+        if up is None:
+            first, second = np.split(self._by_expert(spread, gate, None, routing), 2, axis=-1)
+        else:
+            biases = bias or (None, None)
+            first, second = (self._by_expert(spread, *both, routing) for both in zip((gate, up), biases, strict=True))
+        return gated(then, first, second)
 
-    def expert_sum(self, h: Array, down: Weight, routing: Routing[Array], *, add: Array | None = None) -> Array:
-        y: Array = (self._by_expert(h, down, routing) * routing.shares[..., None]).sum(axis=1)
+    def expert_linear(
+        self,
+        x: Array,
+        weight: Weight,
+        routing: Routing[Array],
+        *,
+        then: Activation = "none",
+        norm: Rms | None = None,
+        bias: Weight | None = None,
+    ) -> Array:
+        return ACTIVATIONS[then](self._by_expert(self._spread(self._normed(x, norm), routing), weight, bias, routing))
+
+    def expert_sum(
+        self,
+        h: Array,
+        down: Weight,
+        routing: Routing[Array],
+        *,
+        add: Array | None = None,
+        bias: Weight | None = None,
+        weighted: bool = True,
+    ) -> Array:
+        answers = self._by_expert(h, down, bias, routing)
+        y: Array = (answers * routing.shares[..., None] if weighted else answers).sum(axis=1)
         return y if add is None else y + add
 
-    def _by_expert(self, x: Array, weight: Weight, routing: Routing[Array]) -> Array:
-        """y[t, j] = W_e x[t, j], e = experts[t, j]"""
+    def _spread(self, x: Array, routing: Routing[Array]) -> Array:
+        """Each row for each of its experts, [T, used, D]"""
+        return np.broadcast_to(x[:, None], (*routing.experts.shape, x.shape[1]))
+
+    def _by_expert(self, x: Array, weight: Weight, bias: Weight | None, routing: Routing[Array]) -> Array:
+        """y[t, j] = W_e x[t, j] + b_e, e = experts[t, j]"""
         y = np.empty((*routing.experts.shape, weight.shape[1]), np.float32)
         for expert in np.unique(routing.experts):
             chosen = routing.experts == expert
             y[chosen] = x[chosen] @ self.weights[weight.name][expert].T
+            if bias is not None:
+                y[chosen] += self.weights[bias.name].reshape(-1, weight.shape[1])[expert]
         return y
 
     def attention(self, q: Array, k: Array, v: Array, cache: Cache, how: Attention) -> Array:
@@ -332,6 +394,18 @@ class Reference:
         assert self.drawing is not None, "sampling needs the sampler state and draws"
         assert how != "masked" or self.drawing.masks is not None, "masked rows need masks"
         return sample(logits, self.drawing)
+
+
+def _of_best_groups(scores: Array, how: Gating) -> Array:
+    """The same, but nothing for experts of groups that are not among the best; scores [T, E]"""
+    if how.groups == 1:
+        return scores
+    grouped = scores.reshape(len(scores), how.groups, -1)
+    two_best = np.sort(grouped, axis=2)[..., -2:].sum(axis=2)
+    best = np.argsort(-two_best, axis=1, kind="stable")[:, : how.groups_used]
+    kept = np.zeros(two_best.shape, bool)
+    np.put_along_axis(kept, best, True, axis=1)
+    return np.where(kept[..., None], grouped, -np.inf).reshape(scores.shape)
 
 
 def _recur(s: Array, r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> Array:

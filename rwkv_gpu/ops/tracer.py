@@ -15,7 +15,7 @@ from .nodes import (
     Conv1d,
     Copy,
     Embed,
-    ExpertGlu,
+    ExpertProducts,
     ExpertSum,
     Gemm,
     GroupNorm,
@@ -26,6 +26,7 @@ from .nodes import (
     Product,
     Route,
     Sample,
+    ScaleRows,
     SelectiveScan,
     Ssd,
     TimeMix,
@@ -37,6 +38,8 @@ from .vocabulary import (
     Attention,
     Cache,
     Choosing,
+    Gating,
+    Glu,
     LatentAttention,
     LayerNorm,
     Mixed,
@@ -193,28 +196,73 @@ class Tracer:
         self._append(TimeMix(Mixed(r, w, k, v, a, gate, v_gate, v_first), vectors, eps, state, y))
         return y
 
-    def route(self, x: Value, router: Weight, used: int, *, normalise: bool, norm: Rms | None = None) -> Routing[Value]:
-        routing = Routing(Value((self.rows, used), np.uint32), Value((self.rows, used)))
-        self._append(Route(self.linear(x, router, norm=norm), router, used, normalise, routing))
+    def scale_rows(self, x: Value, by: Value, *, add: Value | None = None) -> Value:
+        y = Value(x.shape)
+        self._append(ScaleRows(x, by, y, add))
+        return y
+
+    def route(self, x: Value, router: Weight, how: Gating, *, norm: Rms | None = None) -> Routing[Value]:
+        routing = Routing(Value((self.rows, how.used), np.uint32), Value((self.rows, how.used)))
+        logits = self.linear(x, router, bias=how.bias, norm=norm)
+        self._append(Route(logits, router, how, routing))
         return routing
 
     def expert_glu(
         self,
         x: Value,
         gate: Weight,
-        up: Weight,
+        up: Weight | None,
         routing: Routing[Value],
-        then: Activation,
+        then: Glu,
         *,
         norm: Rms | None = None,
+        bias: tuple[Weight, Weight] | None = None,
+        scaled: bool = False,
     ) -> Value:
-        y = Value((self.rows, routing.experts.shape[1], gate.shape[1]))
-        self._append(ExpertGlu(self._normed(x, norm), gate, up, routing, then, y))
+        weights = (gate,) if up is None else (gate, up)
+        return self._by_expert(x, weights, routing, then, norm, bias or (), scaled=scaled, gated=True)
+
+    def expert_linear(
+        self,
+        x: Value,
+        weight: Weight,
+        routing: Routing[Value],
+        *,
+        then: Activation = "none",
+        norm: Rms | None = None,
+        bias: Weight | None = None,
+    ) -> Value:
+        return self._by_expert(x, (weight,), routing, then, norm, (bias,) if bias else ())
+
+    def expert_sum(
+        self,
+        h: Value,
+        down: Weight,
+        routing: Routing[Value],
+        *,
+        add: Value | None = None,
+        bias: Weight | None = None,
+        weighted: bool = True,
+    ) -> Value:
+        y = Value((self.rows, down.shape[1]))
+        self._append(ExpertSum(h, down, routing, y, add, bias, weighted))
         return y
 
-    def expert_sum(self, h: Value, down: Weight, routing: Routing[Value], *, add: Value | None = None) -> Value:
-        y = Value((self.rows, down.shape[1]))
-        self._append(ExpertSum(h, down, routing, y, add))
+    def _by_expert(
+        self,
+        x: Value,
+        weights: tuple[Weight, ...],
+        routing: Routing[Value],
+        then: Glu,
+        norm: Rms | None,
+        biases: tuple[Weight, ...],
+        *,
+        scaled: bool = False,
+        gated: bool = False,
+    ) -> Value:
+        halves = gated and len(weights) == 1
+        y = Value((self.rows, routing.experts.shape[1], weights[0].shape[1] // (2 if halves else 1)))
+        self._append(ExpertProducts(self._normed(x, norm), weights, routing, then, y, biases, scaled, gated))
         return y
 
     def attention(self, q: Value, k: Value, v: Value, cache: Cache, how: Attention) -> Value:

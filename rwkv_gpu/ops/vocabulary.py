@@ -13,12 +13,15 @@ from typing import Generic, Literal, Protocol, TypeVar, get_args
 Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
+Glu = Activation | Literal["clamped_swiglu"]
+Scores = Literal["softmax", "sigmoid", "late_softmax"]
 NUMBER = {name: number for number, name in enumerate(ACTIVATIONS)}  # as shaders know them
 Pairing = Literal["normal", "neox"]
 
 PAGE = 64  # positions whose keys and values lie together
 NUMBERS = {name.upper(): number for name, number in NUMBER.items()}
 LEAST_SUM = 2.0**-14  # that the shares of experts are divided by
+SWIGLU_LIMIT, SWIGLU_ALPHA = 7.0, 1.702  # of clamped_swiglu
 
 
 class Shaped(Protocol):
@@ -162,6 +165,27 @@ class StateSpace:
     dt_bias: Weight  # [H], or [D]
     a: Weight  # negative; [H], or [D · N]
     d: Weight  # [H], or [D]
+
+
+@dataclass(frozen=True)
+class Gating:
+    """How the logits of a router become the experts of a row, and their shares."""
+
+    used: int  # experts of a row
+    scores: Scores = "softmax"  # of all logits; "late_softmax" of the chosen ones only
+    normalise: bool = False  # whether shares are divided by max(sum, 2^-14)
+    scale: float = 1.0  # of the shares, after that
+    logit_scale: float = 1.0
+    groups: int = 1  # that the experts stand in; only experts of the best are chosen
+    groups_used: int = 1  # of those; a group's score is the sum of its two best
+    bias: Weight | None = None  # [E], of the logits
+    selection_bias: Weight | None = None  # [E], added to the scores for choosing; shares do not have it
+    answer_scale: Weight | None = None  # [E], what an expert's share is multiplied by
+
+    @property
+    def by_score(self) -> bool:
+        """Whether experts are chosen by their scores: the order of the logits is another, or does not say enough."""
+        return self.selection_bias is not None or self.groups > 1
 
 
 @dataclass(frozen=True)
@@ -311,27 +335,60 @@ class Ops(Protocol[Tensor]):
         y = (norm(S r) · weight + bias + (sum r · k · r_k) · v) · gate       norm over the head, with eps
         """
 
-    def route(
-        self, x: Tensor, router: Weight, used: int, *, normalise: bool, norm: Rms | None = None
-    ) -> Routing[Tensor]:
-        """The `used` experts with the largest p = softmax(W x[t]), the largest first, of equals the lower index; their
-        shares are their p, divided by max(sum, 2^-14) where they are to be normalised
+    def scale_rows(self, x: Tensor, by: Tensor, *, add: Tensor | None = None) -> Tensor:
+        """y[t] = x[t] · by[t] + add[t], by [T, 1]"""
+
+    def route(self, x: Tensor, router: Weight, how: Gating, *, norm: Rms | None = None) -> Routing[Tensor]:
+        """The experts e with the largest p_e + selection_bias_e, the largest first, of equals the lower index
+
+        l = logit_scale · (W norm(x[t]) + bias); p = softmax(l), sigmoid(l), or the softmax of the chosen l alone. Where
+        there are groups, experts of all but the best are left out. Shares are p, normalised, scaled, by answer_scale_e.
         """
 
     def expert_glu(
         self,
         x: Tensor,
         gate: Weight,
-        up: Weight,
+        up: Weight | None,
         routing: Routing[Tensor],
-        then: Activation,
+        then: Glu,
         *,
         norm: Rms | None = None,
+        bias: tuple[Weight, Weight] | None = None,
+        scaled: bool = False,
     ) -> Tensor:
-        """y[t, j] = then(G_e x[t]) · (U_e x[t]), e = experts[t, j], of norm(x) where there is one; [T, used, M]"""
+        """y[t, j] = then(G_e h + b_G,e) · (U_e h + b_U,e), h = norm(x[t]), e = experts[t, j]; [T, used, M]
 
-    def expert_sum(self, h: Tensor, down: Weight, routing: Routing[Tensor], *, add: Tensor | None = None) -> Tensor:
-        """y[t] = (sum over j of shares[t, j] · D_e h[t, j]) + add[t], e = experts[t, j]"""
+        Without `up`, `gate` [E, 2 · M, K] holds both, the rows of G first. Biases are [E · M]. Where `scaled`, h is
+        multiplied by shares[t, j]. clamped_swiglu is a · sigmoid(1.702 a) · (b + 1), a = min(G h, 7), b = U h in ±7
+        """
+
+    def expert_linear(
+        self,
+        x: Tensor,
+        weight: Weight,
+        routing: Routing[Tensor],
+        *,
+        then: Activation = "none",
+        norm: Rms | None = None,
+        bias: Weight | None = None,
+    ) -> Tensor:
+        """y[t, j] = then(W_e norm(x[t]) + b_e), e = experts[t, j]; [T, used, M]; the bias is [E · M]"""
+
+    def expert_sum(
+        self,
+        h: Tensor,
+        down: Weight,
+        routing: Routing[Tensor],
+        *,
+        add: Tensor | None = None,
+        bias: Weight | None = None,
+        weighted: bool = True,
+    ) -> Tensor:
+        """y[t] = (sum over j of shares[t, j] · (D_e h[t, j] + b_e)) + add[t], e = experts[t, j]
+
+        Where not `weighted`, the shares are 1: they have been used on the way in.
+        """
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention) -> Tensor:
         """y[t, h] = sum_j softmax_j(scale · q[t, h] · K[j, h']) V[j, h'], over j = 0 .. position of t in its sequence

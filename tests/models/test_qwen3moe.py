@@ -68,10 +68,10 @@ def certain(path: Path, ids: Sequence[int], monkeypatch, rounding: float = 0.0) 
     nearest = np.full(len(ids), np.inf)
     route = Reference.route
 
-    def watched(self, x, router, used, *, normalise, norm):
+    def watched(self, x, router, how, *, norm):
         logits = np.sort(self.linear(x, router, norm=norm), axis=1)[:, ::-1]
-        np.minimum(nearest, logits[:, used - 1] - logits[:, used], out=nearest)
-        return route(self, x, router, used, normalise=normalise, norm=norm)
+        np.minimum(nearest, logits[:, how.used - 1] - logits[:, how.used], out=nearest)
+        return route(self, x, router, how, norm=norm)
 
     with monkeypatch.context() as patch:
         patch.setattr(Reference, "route", watched)

@@ -11,7 +11,7 @@ from rwkv_gpu.kernels.defaults import hardware
 from rwkv_gpu.kernels.expert_config import expert_gemv
 from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int
 from rwkv_gpu.kernels.tuning import Tuning
-from rwkv_gpu.ops.vocabulary import LayerNorm, Mixed, Rms, State
+from rwkv_gpu.ops.vocabulary import Gating, LayerNorm, Mixed, Rms, State
 
 D = 64
 LORA = {"w": "decay", "a": "sigmoid", "gate": "none", "v_gate": "sigmoid"}
@@ -77,7 +77,7 @@ def loras(g, w, s, x):
 
 
 def mixture(g, w, _, x):
-    routing = g.route(x, w["router"], 2, normalise=True)
+    routing = g.route(x, w["router"], Gating(2, normalise=True))
     return {"y": g.expert_sum(g.expert_glu(x, w["gate"], w["up"], routing, "silu"), w["down"], routing)}
 
 

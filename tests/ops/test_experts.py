@@ -17,7 +17,7 @@ from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.moe import most_tiles
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import LEAST_SUM, Rms, Routing, Weight
+from rwkv_gpu.ops.vocabulary import LEAST_SUM, Gating, Rms, Routing, Weight
 from tests.gguf.blocks import mild_rows
 from tests.recording import gemm_configs, run_plan, tunings
 
@@ -123,6 +123,13 @@ class Bench:
         self.weights.add(name, DeviceWeight(fmt, shape, tuple(shard for _, _, shard, _ in parts)))
         self.values[name] = dequantise_rows(fmt, raw).reshape(shape)
 
+    def vector(self, name: str, values: np.ndarray) -> Weight:
+        """A float32 vector."""
+        where = layout(F32, 1, values.size)
+        shard = as_shard(self.device.buffer(where.nbytes, "weights"), 0, F32, 0, 1, where)
+        self.place(name, F32, (values.size,), [(0, 1, shard, where)], values.view(np.uint8)[None])
+        return Weight(name, (values.size,))
+
     def run(self, says, **inputs):
         """What the device says."""
         values = {n: self.recorder.input(n, a.dtype, (self.rows + 1, *a.shape[1:])) for n, a in inputs.items()}
@@ -177,7 +184,7 @@ def test_rows_are_routed_to_the_likeliest_experts(device, kind, experts, used, n
     x = next(x for x in (normal(5, 48, seed=s) for s in itertools.count()) if gaps(x, bench.values["w0"], used) > GAP)
 
     def says(g, x):
-        routing = g.route(x, router, used, normalise=normalise)
+        routing = g.route(x, router, Gating(used, normalise=normalise))
         return {"experts": routing.experts, "shares": routing.shares}
 
     _, got = bench.run(says, x=x)
@@ -188,7 +195,7 @@ def test_rows_are_routed_to_the_likeliest_experts(device, kind, experts, used, n
         np.testing.assert_allclose(got["shares"].sum(axis=1), 1, rtol=1e-5)
 
 
-def routed(device, logits: np.ndarray, used: int) -> dict[str, np.ndarray]:
+def routed(device, logits: np.ndarray, how: Gating) -> dict[str, np.ndarray]:
     """What is chosen by these very logits: the router is the identity."""
     bench = Bench(device, default_tuning(device.capabilities), len(logits))
     size = logits.shape[1]
@@ -197,7 +204,7 @@ def routed(device, logits: np.ndarray, used: int) -> dict[str, np.ndarray]:
     bench.place(router.name, F32, router.shape, [(0, size, shard, where)], identity.view(np.uint8))
 
     def says(g, x):
-        routing = g.route(x, router, used, normalise=False)
+        routing = g.route(x, router, how)
         return {"experts": routing.experts, "shares": routing.shares}
 
     _, got = bench.run(says, x=logits)
@@ -209,7 +216,7 @@ def routed(device, logits: np.ndarray, used: int) -> dict[str, np.ndarray]:
 
 def test_of_equals_the_lower_expert_comes_first(device):
     logits = np.array([[1, 3, 3, 2, 3, 0], [0, 0, 0, 0, 0, 0], [5, 5, 1, 5, 5, 5]], np.float32)
-    got = routed(device, logits, 3)
+    got = routed(device, logits, Gating(3))
     np.testing.assert_array_equal(got["experts"], [[1, 2, 4], [0, 1, 2], [0, 1, 3]])
 
 
@@ -218,10 +225,73 @@ def test_the_sum_of_shares_is_never_taken_for_less_than_2_to_the_minus_14(device
     bench = Bench(device, default_tuning(device.capabilities), 1)
     [router] = bench.together((1 << 15, 4), F32)
     for ops in (Reference(bench.values), None):
-        says = lambda g, x: {"shares": g.route(x, router, 1, normalise=True).shares}  # noqa: E731
+        says = lambda g, x: {"shares": g.route(x, router, Gating(1, normalise=True)).shares}  # noqa: E731
         zeros = np.zeros((1, 4), np.float32)
         got = bench.run(says, x=zeros)[1] if ops is None else says(ops, zeros)
         np.testing.assert_allclose(got["shares"], 2.0**-15 / LEAST_SUM, rtol=1e-3)
+
+
+GATINGS = {
+    "late softmax": Gating(3, "late_softmax", bias=Weight("bias", (24,))),
+    "sigmoid, normalised and scaled": Gating(3, "sigmoid", normalise=True, scale=2.5, logit_scale=0.5),
+    "sigmoid, biased": Gating(3, "sigmoid", normalise=True, selection_bias=Weight("bias", (24,))),
+    "softmax, biased": Gating(3, selection_bias=Weight("bias", (24,)), scale=1.5),
+    "groups": Gating(3, "sigmoid", groups=4, groups_used=2, selection_bias=Weight("bias", (24,))),
+    "groups by softmax": Gating(3, groups=8, groups_used=3),
+    "groups of one": Gating(3, "sigmoid", groups=24, groups_used=4),
+    "answers scaled": Gating(3, normalise=True, answer_scale=Weight("bias", (24,))),
+}
+
+
+@pytest.mark.parametrize("kind", ["workgroup", "subgroup", "one_subgroup"])
+@pytest.mark.parametrize("name", GATINGS)
+def test_every_gating_equals_the_reference(fast_device, kind, name):
+    if kind not in tunings(fast_device):
+        pytest.skip("this device has no subgroups")
+    bench, how = Bench(fast_device, tunings(fast_device)[kind], 5), GATINGS[name]
+    [router] = bench.together((24, 48), F32)
+    bench.vector("bias", normal(24))
+
+    def says(g, x):
+        routing = g.route(x, router, how)
+        return {"experts": routing.experts, "shares": routing.shares}
+
+    x = normal(5, 48)
+    _, got = bench.run(says, x=x)
+    want = says(Reference(bench.values), x=x)
+    np.testing.assert_array_equal(got["experts"], want["experts"])
+    np.testing.assert_allclose(got["shares"], want["shares"], rtol=1e-5)
+
+
+def test_shares_by_hand():
+    """Of logits ln 1 .. ln 4: their softmax is a tenth of each; a bias chooses and has no share."""
+    logits = np.log(np.arange(1, 5, dtype=np.float32))[None]
+    values = {"w": np.eye(4, dtype=np.float32), "b": np.array([1, 0, 0, 0], np.float32), "s": np.full(4, 3, np.float32)}
+    g, w, b, s = Reference(values), Weight("w", (4, 4)), Weight("b", (4,)), Weight("s", (4,))
+    cases = {
+        Gating(2): ([3, 2], [0.4, 0.3]),
+        Gating(2, normalise=True): ([3, 2], [4 / 7, 3 / 7]),
+        Gating(2, "late_softmax"): ([3, 2], [4 / 7, 3 / 7]),
+        Gating(2, "sigmoid"): ([3, 2], [4 / 5, 3 / 4]),
+        Gating(2, "sigmoid", scale=2): ([3, 2], [8 / 5, 6 / 4]),
+        Gating(2, selection_bias=b): ([0, 3], [0.1, 0.4]),
+        Gating(1, answer_scale=s): ([3], [1.2]),
+        Gating(2, groups=2, groups_used=1, selection_bias=b): ([0, 1], [0.1, 0.2]),
+        Gating(2, bias=b): ([3, 2], [4 / (9 + np.e), 3 / (9 + np.e)]),
+    }
+    for how, (experts, shares) in cases.items():
+        found = g.route(logits, w, how)
+        assert found.experts[0].tolist() == experts, how
+        np.testing.assert_allclose(found.shares[0], shares, rtol=1e-5, err_msg=str(how))
+
+
+def test_a_choice_does_not_depend_on_the_rows_beside_it(fast_device):
+    """Equal logits tie in every count of rows alike."""
+    x = np.round(normal(40, 16) * 2)
+    for how in (Gating(3), Gating(3, "sigmoid", groups=4, groups_used=2)):
+        whole = routed(fast_device, x, how)["experts"]
+        np.testing.assert_array_equal(routed(fast_device, x[:1], how)["experts"], whole[:1])
+        np.testing.assert_array_equal(routed(fast_device, x[7:12], how)["experts"], whole[7:12])
 
 
 # ---------------------------------------------------------------- products
@@ -290,6 +360,53 @@ def test_a_norm_on_the_way(device, tuning, width):
     bench.check(says, x=3 * normal(5, width), **choices(5, 3, 2))
 
 
+@pytest.mark.parametrize("rows", [1, 17])
+def test_biases_and_clamps(fast_device, either, rows):
+    """Gate and up in one dispatch and apart, where they differ in format."""
+    bench = Bench(fast_device, either, rows)
+    gate, up, down = halves(bench, 8)
+    [other] = bench.together((8, 33, 64), BY_NAME["Q8_0"])
+    biases = bench.vector("gate_bias", 5 * normal(264)), bench.vector("up_bias", 5 * normal(264, seed=1))
+    bias = bench.vector("down_bias", normal(216))
+
+    def says(g, x, h, experts, shares, add):
+        routing = Routing(experts, shares)
+        return {
+            "together": g.expert_glu(x, gate, up, routing, "clamped_swiglu", bias=biases),
+            "apart": g.expert_glu(x, gate, other, routing, "clamped_swiglu", bias=biases),
+            "y": g.expert_sum(h, down, routing, add=add, bias=bias),
+        }
+
+    bench.check(says, **given(rows, 8, 2))
+
+
+@pytest.mark.parametrize("rows", [1, 17])
+def test_both_halves_in_one_weight_experts_without_a_gate_and_inputs_with_shares(fast_device, either, rows):
+    """In one binding, and in bindings of three experts each."""
+    bench = Bench(fast_device, either, rows)
+    [both] = bench.together((8, 66, 64), BY_NAME["F16"])
+    cut, down = bench.in_shards((8, 66, 64), BY_NAME["F16"], 3), bench.together((8, 27, 64), BY_NAME["F16"])[0]
+    bias = bench.vector("bias", normal(528))
+
+    def says(g, x, h, experts, shares, add):
+        routing = Routing(experts, shares)
+        return {
+            "halves": g.expert_glu(x, both, None, routing, "silu"),
+            "cut": g.expert_glu(x, cut, None, routing, "silu", scaled=True),
+            "ungated": g.expert_linear(x, cut, routing, then="relu2", bias=bias),
+            "y": g.expert_sum(h, down, routing, add=add, weighted=False),
+        }
+
+    bench.check(says, **given(rows, 8, 2))
+
+
+def test_rows_of_2880_as_gpt_oss_has_them(fast_device):
+    bench = Bench(fast_device, default_tuning(fast_device.capabilities), 2)
+    gate, up = bench.together((3, 33, 2880), BY_NAME["MXFP4"], BY_NAME["MXFP4"])
+    [down] = bench.together((3, 27, 2880), BY_NAME["MXFP4"])
+    bench.check(products(gate, up, down), **given(2, 3, 2, 2880))
+
+
 def test_widths_that_nothing_divides(fast_device):
     for shape in expert_configs(fast_device).values():
         bench = Bench(fast_device, replace(default_tuning(fast_device.capabilities), experts=((MANY, shape),)), 5)
@@ -340,21 +457,33 @@ def test_any_count_of_rows_through_one_plan(device, either):
             np.testing.assert_allclose(got[name], want[name], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(("experts", "used", "normalise"), [(2, 2, False), (100, 8, True), (121, 5, False)])
-def test_products_of_each_choice_rank_experts_on_the_way(device, experts, used, normalise):
+RANKED = {
+    "all": (2, Gating(2)),
+    "many": (121, Gating(5)),
+    "normalised": (100, Gating(8, normalise=True)),
+    "late": (32, Gating(4, "late_softmax", scale=1.5)),
+    "sigmoid": (64, Gating(4, "sigmoid", normalise=True, answer_scale=Weight("vector", (64,)))),
+    "biased": (64, Gating(4, "sigmoid", normalise=True, scale=1.8, selection_bias=Weight("vector", (64,)))),
+}
+
+
+@pytest.mark.parametrize("name", RANKED)
+def test_products_of_each_choice_rank_experts_on_the_way(device, name):
     """And those who come later read what they have found."""
     shapes = expert_configs(device)
     if "subgroups" not in shapes:
         pytest.skip("this device has no subgroups")
     matrices, each = next(iter(gemm_configs(device).values())), shapes["subgroups"]
     tuning = Tuning(64, 64, "workgroup", ((MANY, matrices),), experts=((MANY, each),), fuses_routing=True)
-    bench = Bench(device, tuning, 3)
+    bench, (experts, how) = Bench(device, tuning, 3), RANKED[name]
+    used = how.used
     [router] = bench.together((experts, 48), F32)
+    bench.vector("vector", normal(experts, seed=5) / 9)
     (gate, up), [down] = bench.together((experts, 8, 48), F32, F32), bench.together((experts, 48, 8), F32)
     x = next(x for x in (normal(3, 48, seed=s) for s in itertools.count()) if gaps(x, bench.values["w0"], used) > GAP)
 
     def says(g, x):
-        routing = g.route(x, router, used, normalise=normalise)
+        routing = g.route(x, router, how)
         y = g.expert_sum(g.expert_glu(x, gate, up, routing, "silu"), down, routing, add=x)
         return {"experts": routing.experts, "shares": routing.shares, "y": y}
 
@@ -379,7 +508,7 @@ def test_the_dispatches_depend_on_neither_experts_nor_rows(fast_device, rows):
         [down] = bench.together((experts, 32, 8), F32)
 
         def says(g, x, router=router, gate=gate, up=up, down=down):
-            routing = g.route(x, router, 4, normalise=True)
+            routing = g.route(x, router, Gating(4, normalise=True))
             return {"y": g.expert_sum(g.expert_glu(x, gate, up, routing, "silu"), down, routing, add=x)}
 
         values = bench.recorder.input("x", np.float32, (rows + 1, 32))

@@ -26,6 +26,12 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
     tuning, x, z = default_tuning(can), normal(3, 257), normal(3, 257, seed=1)
     yield Trial("add", "", "map", tuning, lambda g, _, x, z: g.add(x, z), {"x": x, "z": z})
     yield Trial("mul", "", "map", tuning, lambda g, _, x, z: g.mul(x, z), {"x": x, "z": z})
+    for what, add in {"": None, "added to": z}.items():
+        yield Trial(
+            "scale_rows", what, "map", tuning,
+            lambda g, _, x, by, add=None: g.scale_rows(x, by, add=add),
+            {"x": x, "by": normal(3, 1)} | ({} if add is None else {"add": add}), allowed=EXACT.result,
+        )  # fmt: skip
     for then in ACTIVATIONS:
         yield Trial(
             "activate", then, "map", tuning, lambda g, _, x, then=then: g.activate(x, then), {"x": 30 * x},

@@ -15,7 +15,7 @@ from ...kernels.gemm_config import MANY
 from ...kernels.kernel import CLOSE
 from ...kernels.parts import FORMAT
 from ...kernels.registry import expert_trials
-from ...ops.vocabulary import Rms, Routing
+from ...ops.vocabulary import Gating, Rms, Routing
 from ..trials import Array, Stored, Trial
 from .common import BY_NAME, F32, SOME, normal
 
@@ -35,20 +35,41 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield from _ways(can, name, kernel, config, formats)
 
 
+def _gatings(w: Any) -> dict[str, Gating]:
+    """Every way from logits to experts."""
+    return {
+        "softmax": Gating(4, normalise=True),
+        "late softmax": Gating(4, "late_softmax", bias=w["bias"]),
+        "sigmoid, biased": Gating(4, "sigmoid", normalise=True, scale=2.5, selection_bias=w["bias"]),
+        "softmax, biased": Gating(4, selection_bias=w["bias"]),
+        "sigmoid, answers scaled": Gating(4, "sigmoid", logit_scale=0.5, answer_scale=w["scales"]),
+        "sigmoid, groups": Gating(4, "sigmoid", groups=2, groups_used=1),
+    }
+
+
 def _routes(can: Capabilities) -> Iterator[Trial]:
-    """Few experts, and more than are ranked at once."""
+    """Few experts, and more than are ranked at once, of which there are no groups."""
     for (name, tuning), part, count in product(reductions(can).items(), ("experts", "shares"), (64, 1030)):
-        yield Trial(
-            "route", f"{part} of {count}", name, tuning,
-            lambda g, w, x, part=part: getattr(g.route(x, w["router"], 4, normalise=True), part),
-            {"x": normal(5, 48)}, {"router": Stored.of(normal(count, 48, seed=1))}, CLOSE.result,
-        )  # fmt: skip
+        weights = {
+            "router": Stored.of(normal(count, 48, seed=1)), "bias": Stored.of(normal(count, seed=2)),
+            "scales": Stored.of(normal(count, seed=3)),
+        }  # fmt: skip
+        for what in ("softmax", "late softmax", "sigmoid, answers scaled") if count > 64 else _gatings(weights):
+            yield Trial(
+                "route", f"{part} of {count}, {what}", name, tuning,
+                lambda g, w, x, what=what, part=part: getattr(g.route(x, w["router"], _gatings(w)[what]), part),
+                {"x": normal(5, 48)}, weights, CLOSE.result,
+            )  # fmt: skip
 
 
 def _experts(gate: Format, up: Format, width: int = 256) -> dict[str, Stored]:
     shapes = {"gate": (gate, 5, 256, width), "up": (up, 5, 256, width), "down": (gate, 5, 130, 256)}
     weights = {name: Stored.random(fmt, *shape, seed=i) for i, (name, (fmt, *shape)) in enumerate(shapes.items())}
-    return weights | {"gain": Stored.of(1 + normal(width) / 4), "router": Stored.of(normal(5, width, seed=7))}
+    vectors = {"gain": 1 + normal(width) / 4, "bias": normal(5, seed=8), "scales": normal(5, seed=9)}
+    vectors |= {"gate_bias": normal(1280, seed=3), "up_bias": normal(1280, seed=4), "down_bias": normal(650, seed=5)}
+    both = Stored.random(gate, 5, 512, width, seed=6)
+    made = {name: Stored.of(vector) for name, vector in vectors.items()}
+    return weights | made | {"both": both, "router": Stored.of(normal(5, width, seed=7))}
 
 
 def _inputs(width: int = 256, rows: int = 9) -> dict[str, Array]:
@@ -101,13 +122,37 @@ def _ways(
         weights = _experts(F32, F32, 90) | {"down": Stored.random(F32, 5, 130, 90, seed=2)}
         weights |= {one: Stored.random(F32, 5, 90, 90, seed=i) for i, one in enumerate(("gate", "up"))}
         yield Trial("experts", "rows of 90", name, tuning, _says(), _inputs(90), weights, config.tolerance.result)
+    for what, says in (("biases and clamps", _biased), ("halves, scaled", _scaled), ("without a gate", _ungated)):
+        yield Trial("experts", what, name, tuning, says, _inputs(), _experts(q4, q4), config.tolerance.result)
     if config.tb == 1 and kernel.fuses_norm and config.subgroup_width > 1:
-        yield Trial(
-            "experts", "ranked by products", name, replace(tuning, fuses_routing=True), _ranked,
-            {"x": normal(3, 256)}, _experts(q4, q4), config.tolerance.result,
-        )  # fmt: skip
+        for what in ("softmax", "late softmax", "sigmoid, biased", "sigmoid, answers scaled"):
+            yield Trial(
+                "experts", f"ranked by products: {what}", name, replace(tuning, fuses_routing=True), _ranked(what),
+                {"x": normal(3, 256)}, _experts(q4, q4), config.tolerance.result,
+            )  # fmt: skip
 
 
-def _ranked(g: Any, w: Any, x: Array) -> Any:
-    routing = g.route(x, w["router"], 2, normalise=True)
-    return g.expert_sum(g.expert_glu(x, w["gate"], w["up"], routing, "silu"), w["down"], routing)
+def _biased(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:
+    routing, biases = Routing(experts, shares), (w["gate_bias"], w["up_bias"])
+    inner = g.expert_glu(x, w["gate"], w["up"], routing, "clamped_swiglu", bias=biases)
+    return g.expert_sum(inner, w["down"], routing, add=add, bias=w["down_bias"])
+
+
+def _scaled(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:
+    routing = Routing(experts, shares)
+    inner = g.expert_glu(x, w["both"], None, routing, "silu", scaled=True)
+    return g.expert_sum(inner, w["down"], routing, add=add, weighted=False)
+
+
+def _ungated(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:
+    routing = Routing(experts, shares)
+    inner = g.expert_linear(x, w["up"], routing, then="relu2", bias=w["up_bias"])
+    return g.expert_sum(inner, w["down"], routing, add=add)
+
+
+def _ranked(what: str) -> Any:
+    def says(g: Any, w: Any, x: Array) -> Any:
+        routing = g.route(x, w["router"], replace(_gatings(w)[what], used=2))
+        return g.expert_sum(g.expert_glu(x, w["gate"], w["up"], routing, "silu"), w["down"], routing)
+
+    return says

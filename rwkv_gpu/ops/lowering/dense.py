@@ -7,7 +7,7 @@ import numpy as np
 
 from ...gpu.shader import Constant
 from ..graph import Node
-from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick
+from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ScaleRows
 from ..values import Operand
 from ..vocabulary import ACTIVATIONS, NUMBERS, LayerNorm
 from .context import Lowering
@@ -65,6 +65,20 @@ def map_elements(to: Lowering, node: Node, op: Map) -> None:
     operands: dict[str, Operand] = {**dict(zip("xz", op.inputs, strict=False)), "y": op.y}
     groups = -(-math.prod(x.shape) // lanes)
     to.emit(node, "", shader, {"D": x.shape[1], "WG": lanes} | own, operands, groups=groups)
+
+
+def scale_rows(to: Lowering, node: Node, op: ScaleRows) -> None:
+    lanes, width = to.tuning.map_lanes, op.x.shape[1]
+    residual = "linear/epilogue/no_residual" if op.add is None else "linear/epilogue/residual"
+    operands: dict[str, Operand] = {"x": op.x, "by": op.by, "y": op.y}
+    to.emit(
+        node,
+        "",
+        ("dense/scale_rows", residual, "lib/lanes/plain"),
+        {"D": width, "WG": lanes},
+        operands if op.add is None else operands | {"residual": op.add},
+        groups=-(-node.rows * width // lanes),
+    )
 
 
 def copy(to: Lowering, node: Node, op: Copy) -> None:

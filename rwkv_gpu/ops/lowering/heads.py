@@ -20,8 +20,13 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
             **matrices.constants, **NUMBERS, **config.constants, "E": heads, "USED": heads, "INPUT_USES": 1,
             "INPUT_STRIDE": stride, "THEN": NUMBER["none"],
         }  # fmt: skip
-        parts = [*matrices.parts, *config.parts, "moe/choices/heads", "moe/tiles", "moe/result/plain"]
-        parts += ["lib/activation", "lib/rows/scalar" if stride % 4 else matrices.rows]
+        parts = [*matrices.parts, *config.parts, "moe/choices/heads", "moe/tiles", "moe/write", "moe/result/plain"]
+        parts += [
+            "moe/bias/none",
+            "moe/input/plain",
+            "lib/activation",
+            "lib/rows/scalar" if stride % 4 else matrices.rows,
+        ]
         if config.norms:
             staging, staged = matrices.staging(config, 1)
             parts += ["linear/prologue/no_norm", *staging]

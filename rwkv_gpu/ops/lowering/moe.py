@@ -1,15 +1,17 @@
 """Routing and products with experts as dispatches. Nothing is read back."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ..graph import Node
-from ..moe import Matrices, expert_config, glu_config, matrices_of, sorting, sums_at_once, tile_of
-from ..nodes import ExpertGlu, ExpertSum, Quantise, Route, SortChoices
+from ..moe import Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
+from ..nodes import ExpertProducts, ExpertSum, Quantise, Route, SortChoices
 from ..quantising import rounded_rows
 from ..values import Operand, Value
-from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, Activation, Rms
+from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, SWIGLU_ALPHA, SWIGLU_LIMIT, Gating, Glu, Rms, Weight
 from .context import Lowering
 from .linear import round_rows, w_exponent
 
@@ -17,16 +19,46 @@ SORT_LANES = 256  # of the one workgroup that sorts
 MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other
 
 
-Mixture = TypeVar("Mixture", ExpertGlu, ExpertSum)
+Mixture = TypeVar("Mixture", ExpertProducts, ExpertSum)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one dispatch makes of its products: the parts, and what they read."""
+
+    kind: str  # moe/result/...
+    then: Glu = "none"
+    biases: tuple[Weight, ...] = ()
+    scale: Value | None = None  # of x, by choice
+    operands: dict[str, Operand] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What links it."""
+        clamped = self.then == "clamped_swiglu"
+        glu = () if self.kind == "plain" else (f"moe/glu/{'clamped_swiglu' if clamped else 'activated'}",)
+        bias = f"moe/bias/{'each' if self.biases else 'none'}"
+        return f"moe/result/{self.kind}", *glu, bias, f"moe/input/{'plain' if self.scale is None else 'scaled'}"
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """What its parts are specialised by."""
+        if self.then == "clamped_swiglu":
+            return {"LIMIT": SWIGLU_LIMIT, "ALPHA": SWIGLU_ALPHA, "THEN": NUMBER["none"]}
+        return {"THEN": NUMBER[self.then]}
 
 
 def route(to: Lowering, node: Node, op: Route) -> None:
-    experts = op.router.shape[0]
+    experts, how = op.router.shape[0], op.how
     # Maxima one after another are less work than all ranks for few lanes or many experts, and want no room for all.
     by_maxima = to.tuning.reduce == "one_subgroup" or experts > MOST_RANKED
-    shader = ("moe/route" if by_maxima else "moe/route_rank", f"lib/lanes/{to.tuning.reduce}")
     lanes = {"WG": min(to.tuning.row_lanes, max(64, 1 << (experts - 1).bit_length()))}
-    operands = _chosen(op) | {"x": op.logits}
+    parts: tuple[str, ...] = ("moe/route", *_gating(how), *_answering(how))
+    if how.by_score or not by_maxima:
+        groups = f"moe/groups/{'best' if how.groups > 1 else 'one'}"
+        parts = ("moe/route_rank", *_gating(how), *_answering(how), _choosing(how), groups)
+    operands = _chosen(op) | _extras(to, how) | {"x": op.logits}
+    shader = (*parts, f"lib/lanes/{to.tuning.reduce}")
     to.emit(node, op.router.name, shader, _routing(op) | lanes, operands, groups=node.rows)
 
 
@@ -38,23 +70,29 @@ def sort_choices(to: Lowering, node: Node, op: SortChoices) -> None:
     to.emit(node, "", ("moe/expert_sort",), constants, operands, groups=1)
 
 
-def expert_glu(to: Lowering, node: Node, op: ExpertGlu) -> None:
+def expert_products(to: Lowering, node: Node, op: ExpertProducts) -> None:
     op = _sorted(to, node, op)
     used = op.routing.experts.shape[1]
-    _, both = glu_config(op, node.rows, to.target)
-    if both is not None:
-        x = _rows_of(to, node, both, op.x, used, node.rows)
-        _by_choice(to, node, op, both, {"x": x, "y": op.y}, "glu", used, op.then, op.norm)
+    scale = op.routing.shares if op.scaled else None
+    _, whole = products_config(op, node.rows, to.target)
+    if whole:
+        x = _rows_of(to, node, whole[0], op.x, used, node.rows)
+        result = Result("glu" if op.gated else "plain", op.then, op.biases, scale, {"x": x, "y": op.y})
+        for matrices in whole:
+            _by_choice(to, node, op, matrices, result, used, op.norm)
+            op = replace(op, route=None)
         return
     gate = Value(op.y.shape)
-    gates, ups = matrices_of(op.gate, to.target), matrices_of(op.up, to.target)
+    gates, ups = (matrices_of(weight, to.target) for weight in op.weights)
+    first, second = (op.biases[:1], op.biases[1:]) if op.biases else ((), ())
     x = _rows_of(to, node, gates[0], op.x, used, node.rows)
     for matrices in gates:
-        _by_choice(to, node, op, matrices, {"x": x, "y": gate}, "plain", used)
+        _by_choice(to, node, op, matrices, Result("plain", "none", first, scale, {"x": x, "y": gate}), used)
         op = replace(op, route=None)
     x = x if _on_matrix_units(to, node, gates[0], used) else _rows_of(to, node, ups[0], op.x, used, node.rows)
     for matrices in ups:
-        _by_choice(to, node, op, matrices, {"x": x, "y": op.y, "gate": gate}, "gated", used, op.then)
+        operands: dict[str, Operand] = {"x": x, "y": op.y, "gate": gate}
+        _by_choice(to, node, op, matrices, Result("gated", op.then, second, scale, operands), used)
 
 
 def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
@@ -65,15 +103,16 @@ def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:
     products = Value((node.rows, op.h.shape[1], op.down.shape[1]))
     downs, used = matrices_of(op.down, to.target), op.h.shape[1]
     h = _rows_of(to, node, downs[0], op.h, used, node.rows * used)
+    biases = (op.bias,) if op.bias else ()
     for matrices in downs:
-        _by_choice(to, node, op, matrices, {"x": h, "y": products}, "plain", 1)
+        _by_choice(to, node, op, matrices, Result("plain", biases=biases, operands={"x": h, "y": products}), 1)
     lanes = to.tuning.map_lanes
     to.emit(
         node,
         op.down.name,
-        ("moe/expert_gather", _residual(op), "lib/lanes/plain"),
+        ("moe/expert_gather", _residual(op), _share(op), "lib/lanes/plain"),
         {"M": op.down.shape[1], "USED": op.h.shape[1], "WG": lanes},
-        {**_added(op), "x": products, "shares": op.routing.shares, "y": op.y},
+        {**_added(op), **_shares(op), "x": products, "y": op.y},
         groups=-(-node.rows * op.down.shape[1] // lanes),
     )
 
@@ -95,37 +134,40 @@ def _rows_of(to: Lowering, node: Node, matrices: Matrices, x: Value, used: int, 
 def _by_choice(
     to: Lowering,
     node: Node,
-    op: ExpertGlu | ExpertSum,
+    op: ExpertProducts | ExpertSum,
     matrices: Matrices,
-    operands: dict[str, Operand],
-    result: str,
+    result: Result,
     input_uses: int,
-    then: Activation = "none",
     norm: Rms | None = None,
 ) -> None:
     """One dispatch for every choice with an expert of the matrices; `input_uses` neighbours read the same x."""
     used = op.routing.experts.shape[1]
     choices = node.rows * used
     config = expert_config(matrices, choices, to.target)
-    constants = matrices.constants | NUMBERS | config.constants
+    operands = dict(result.operands)
+    constants = matrices.constants | NUMBERS | config.constants | result.constants
     if config.fragment:
         constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "ROUNDED_ROWS": choices // input_uses}
-    constants |= {"USED": used, "INPUT_USES": input_uses, "INPUT_STRIDE": matrices.width, "THEN": NUMBER[then]}
+    constants |= {"USED": used, "INPUT_USES": input_uses, "INPUT_STRIDE": matrices.width}
     rows = () if config.fragment else (matrices.rows,)
-    parts = [*matrices.parts, *rows, "moe/tiles", f"moe/result/{result}", "lib/activation", *config.parts]
+    parts = [*matrices.parts, *rows, "moe/tiles", "moe/write", *result.parts, "lib/activation", *config.parts]
     if norm is not None:
         operands |= {"gain": to.vector(norm.weight)}
         constants["EPS"] = float(norm.eps)
+    if result.biases:
+        operands["biases"] = _joined(to, result.biases)
+    if result.scale is not None:
+        operands["input_scales"] = result.scale
     if config.norms:
         staging, staged = matrices.staging(config, 1)
         parts += ["linear/prologue/rms_norm" if norm else "linear/prologue/no_norm", *staging]
         constants |= staged
-    routed = op.route if isinstance(op, ExpertGlu) else None
+    routed = op.route if isinstance(op, ExpertProducts) else None
     tiles = choices
     if config.tb == 1 and routed:
-        operands |= _chosen(routed) | {"router_logits": routed.logits}
+        operands |= _chosen(routed) | _extras(to, routed.how) | {"router_logits": routed.logits}
         constants |= _routing(routed)
-        parts.append("moe/choices/ranked")
+        parts += ["moe/choices/ranked", *_gating(routed.how), *_answering(routed.how), _choosing(routed.how)]
     elif config.tb == 1:
         operands |= {"experts": op.routing.experts}
         parts.append("moe/choices/each")
@@ -140,7 +182,7 @@ def _by_choice(
         (config.kernel, *parts),
         constants,
         operands | {"w": matrices.slice, "shard": matrices.table},
-        groups=tiles * -(-matrices.out // (config.block // len(matrices.shards))),
+        groups=tiles * -(-matrices.out // (config.block // matrices.count)),
         fixed_bytes=matrices.bytes_read(node.rows, used),
         row_flops=matrices.flops(used),
     )
@@ -152,6 +194,7 @@ def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:
     config = sums_at_once(op, node.rows, to.target)
     assert config is not None
     config = config.summing
+    bias = f"moe/bias/{'each' if op.bias else 'none'}"
     constants: dict[str, Constant] = {"USED": used, **matrices.constants, **config.constants}
     staging, staged = matrices.staging(config, used)
     gemv = config.kernel == "moe/expert_gemv"
@@ -159,14 +202,25 @@ def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:
     to.emit(
         node,
         matrices.name,
-        (*kernel, "moe/chosen", *matrices.parts, matrices.rows, _residual(op), *config.parts, *staging),
+        (
+            *kernel,
+            "moe/chosen",
+            *matrices.parts,
+            matrices.rows,
+            _residual(op),
+            _share(op),
+            bias,
+            *config.parts,
+            *staging,
+        ),
         constants | staged,
         {
             **_added(op),
+            **_shares(op),
+            **({"biases": _joined(to, (op.bias,))} if op.bias else {}),
             "x": op.h,
             "y": op.y,
             "experts": op.routing.experts,
-            "shares": op.routing.shares,
             "w": matrices.slice,
             "shard": matrices.table,
         },
@@ -188,16 +242,55 @@ def _sorted(to: Lowering, node: Node, op: Mixture) -> Mixture:
 
 def _routing(op: Route) -> dict[str, Constant]:
     """What kernels are specialised by that choose experts."""
+    how = op.how
     return {
         "E": op.router.shape[0],
-        "USED": op.used,
-        "NORMALISE": int(op.normalise),
+        "USED": how.used,
+        "NORMALISE": int(how.normalise),
         "LEAST_SUM": LEAST_SUM,
+        "SHARE_SCALE": float(how.scale),
+        "LOGIT_SCALE": float(how.logit_scale),
+        "GROUPS": how.groups,
+        "GROUPS_USED": how.groups_used,
     }
+
+
+def _gating(how: Gating) -> tuple[str, str]:
+    return f"moe/gating/{how.scores}", "moe/shares"
+
+
+def _choosing(how: Gating) -> str:
+    by = "biased" if how.selection_bias else "scores" if how.by_score else "logits"
+    return f"moe/choosing/{by}"
+
+
+def _answering(how: Gating) -> tuple[str]:
+    return (f"moe/answer/{'scaled' if how.answer_scale else 'plain'}",)
+
+
+def _extras(to: Lowering, how: Gating) -> dict[str, Operand]:
+    """The vectors that choosing reads."""
+    vectors = {"selection_bias": how.selection_bias, "answer_scales": how.answer_scale}
+    return {name: to.vector(weight) for name, weight in vectors.items() if weight}
+
+
+def _joined(to: Lowering, biases: Sequence[Weight]) -> Slice:
+    """Biases [E · M] of one or two matrices, one after the other."""
+    if len(biases) == 1:
+        return to.vector(biases[0])
+    return to.weights.joined([one.name for one in biases], [one.shape[0] for one in biases])
 
 
 def _chosen(op: Route) -> dict[str, Operand]:
     return {"experts": op.routing.experts, "shares": op.routing.shares}
+
+
+def _share(op: ExpertSum) -> str:
+    return f"moe/share/{'each' if op.weighted else 'one'}"
+
+
+def _shares(op: ExpertSum) -> dict[str, Operand]:
+    return {"shares": op.routing.shares} if op.weighted else {}
 
 
 def _residual(op: ExpertSum) -> str:

@@ -5,9 +5,9 @@ Fields with a default of None at the end of an op are what passes fill in.
 
 from .attention import Attend, AttendLatent, HeadLinear
 from .conv import Conv1d
-from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick
+from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ScaleRows
 from .linear import Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
-from .moe import ExpertGlu, ExpertSum, Route, SortChoices
+from .moe import ExpertProducts, ExpertSum, Route, SortChoices
 from .rwkv import TimeMix, TokenShift
 from .sampling import Sample
 from .ssm import GroupNorm, SelectiveScan, Ssd
@@ -19,7 +19,7 @@ __all__ = [
     "Conv1d",
     "Copy",
     "Embed",
-    "ExpertGlu",
+    "ExpertProducts",
     "ExpertSum",
     "Gemm",
     "GroupNorm",
@@ -34,6 +34,7 @@ __all__ = [
     "Route",
     "Sample",
     "SaveState",
+    "ScaleRows",
     "SelectiveScan",
     "SortChoices",
     "Ssd",

@@ -78,6 +78,24 @@ class Map(Op):
 
 
 @dataclass(frozen=True)
+class ScaleRows(Op):
+    """y[t] = x[t] · by[t] + add[t]"""
+
+    x: Value
+    by: Value  # [T, 1]
+    y: Value
+    add: Value | None = None
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x, self.by, *((self.add,) if self.add is not None else ()))
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+
+@dataclass(frozen=True)
 class ByRow(Op):
     """y = softmax(x) or y = argmax(x), by row"""
 

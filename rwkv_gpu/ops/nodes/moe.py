@@ -4,17 +4,16 @@ from dataclasses import dataclass
 
 from ..graph import Op
 from ..values import Value
-from ..vocabulary import Activation, Rms, Routing, Weight
+from ..vocabulary import Gating, Glu, Rms, Routing, Weight
 
 
 @dataclass(frozen=True)
 class Route(Op):
-    """The experts with the largest logits of each row, and their shares"""
+    """The experts of each row by its logits, and their shares"""
 
     logits: Value
     router: Weight
-    used: int
-    normalise: bool
+    how: Gating
     routing: Routing[Value]
 
     @property
@@ -50,23 +49,34 @@ class SortChoices(Op):
 
 
 @dataclass(frozen=True)
-class ExpertGlu(Op):
-    """y[t, j] = then(G_e x[t]) · (U_e x[t]), e = experts[t, j]"""
+class ExpertProducts(Op):
+    """y[t, j] = then(W_e x[t] + b_e), or of two matrices then(G_e x[t] + b_G,e) · (U_e x[t] + b_U,e), e = experts[t, j]
+
+    Where `scaled`, x[t] is multiplied by shares[t, j] first.
+    """
 
     x: Value
-    gate: Weight
-    up: Weight
+    weights: tuple[Weight, ...]  # [E, M, K] each; where a gated op has one, it holds both, [E, 2 · M, K]
     routing: Routing[Value]
-    then: Activation
+    then: Glu
     y: Value
+    biases: tuple[Weight, ...] = ()  # [E · M] each
+    scaled: bool = False
+    gated: bool = False
     norm: Rms | None = None
     route: Route | None = None
     sorted: SortChoices | None = None
 
     @property
+    def halves(self) -> bool:
+        """Whether one weight holds gate and up."""
+        return self.gated and len(self.weights) == 1
+
+    @property
     def reads(self) -> tuple[Value, ...]:
         routing = (self.route.logits,) if self.route else (self.routing.experts,)
-        return (self.x, *routing, *(self.sorted.writes if self.sorted else ()))
+        scales = (self.routing.shares,) if self.scaled else ()
+        return (self.x, *routing, *scales, *(self.sorted.writes if self.sorted else ()))
 
     @property
     def writes(self) -> tuple[Value, ...]:
@@ -74,7 +84,7 @@ class ExpertGlu(Op):
 
     @property
     def label(self) -> str:
-        return f"{self.gate.name} {self.up.name}"
+        return " ".join(weight.name for weight in self.weights)
 
     @property
     def fused(self) -> tuple[str, ...]:
@@ -83,18 +93,22 @@ class ExpertGlu(Op):
 
 @dataclass(frozen=True)
 class ExpertSum(Op):
-    """y[t] = (sum over j of shares[t, j] · D_e h[t, j]) + add[t], e = experts[t, j]"""
+    """y[t] = (sum over j of shares[t, j] · (D_e h[t, j] + b_e)) + add[t], e = experts[t, j]"""
 
     h: Value
     down: Weight
     routing: Routing[Value]
     y: Value
     add: Value | None = None
+    bias: Weight | None = None  # [E · M]
+    weighted: bool = True  # whether answers are multiplied by shares
     sorted: SortChoices | None = None
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        read = [self.h, self.routing.experts, self.routing.shares]
+        read = [self.h, self.routing.experts]
+        if self.weighted:
+            read.append(self.routing.shares)
         if self.add is not None:
             read.append(self.add)
         return (*read, *(self.sorted.writes if self.sorted else ()))

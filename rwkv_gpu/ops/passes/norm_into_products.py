@@ -17,8 +17,8 @@ from dataclasses import replace
 
 from ..gemm import choose, gemm_op, norms_whole_rows
 from ..graph import Graph, Node, Op
-from ..moe import glu_config
-from ..nodes import ExpertGlu, Norm, NormPrologue
+from ..moe import products_config
+from ..nodes import ExpertProducts, Norm, NormPrologue
 from ..target import Target
 from ..vocabulary import Rms
 
@@ -43,7 +43,7 @@ def run(graph: Graph, target: Target) -> int:
 
 def _fused(reader: Node, norm: Norm, graph: Graph, target: Target) -> Op | None:
     """The reader with the norm in it, if it can do that."""
-    if isinstance(reader.op, ExpertGlu):
+    if isinstance(reader.op, ExpertProducts):
         return _into_experts(reader, reader.op, norm, target)
     gemm = gemm_op(reader)
     if gemm is None or gemm.prologue or any(one.x is not norm.y for one in gemm.products):
@@ -60,7 +60,7 @@ def _fused(reader: Node, norm: Norm, graph: Graph, target: Target) -> Op | None:
     return fused if alone and norms_whole_rows(fused, reader.rows, config, target) else None
 
 
-def _into_experts(reader: Node, op: ExpertGlu, norm: Norm, target: Target) -> Op | None:
-    config, both = glu_config(op, reader.rows, target)
-    able = both is not None and config.norms and norm.x.shape[1] % 32 == 0
+def _into_experts(reader: Node, op: ExpertProducts, norm: Norm, target: Target) -> Op | None:
+    config, whole = products_config(op, reader.rows, target)
+    able = whole and config.norms and norm.x.shape[1] % 32 == 0
     return replace(op, x=norm.x, norm=norm.how) if able and isinstance(norm.how, Rms) else None

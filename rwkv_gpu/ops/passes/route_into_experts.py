@@ -3,26 +3,29 @@
     before
         %0 = gemm(x)  [router]
         %1, %2 = route(%0)  [router]
-        %3 = expert_glu(x, %1)  [gate up]
+        %3 = expert_products(x, %1)  [gate up]
         %4 = expert_sum(%3, %1, %2)  [down]
 
     after
         %0 = gemm(x)  [router]
-        %3, %1, %2 = expert_glu(x, %0)  [gate up]  +route
+        %3, %1, %2 = expert_products(x, %0)  [gate up]  +route
         %4 = expert_sum(%3, %1, %2)  [down]
 
 Choosing is little work for few choices, and a dispatch for it alone would keep the whole device waiting.
 
 Condition: the products are the first to read the choice, take choices as they come, and their subgroups have the logits
-of all experts in registers.
+of all experts in registers. An expert is chosen by its own logit: there are no groups, and scores that a bias is added
+to are no softmax. The input is not scaled by the shares, which nobody has yet.
 """
 
 from dataclasses import replace
 
 from ..graph import Graph, Node
-from ..moe import LOGITS_OF_A_LANE, glu_config
-from ..nodes import ExpertGlu, Route
+from ..moe import LOGITS_OF_A_LANE, products_config
+from ..nodes import ExpertProducts, Route
 from ..target import Target
+
+BUFFERS = 6  # that such products bind: W, x, y, the logits, and the two of the choice
 
 
 def run(graph: Graph, target: Target) -> int:
@@ -32,16 +35,25 @@ def run(graph: Graph, target: Target) -> int:
         if not isinstance(node.op, Route):
             continue
         reader = next(iter(graph.readers(node.op.routing.experts)), None)
-        if reader and isinstance(reader.op, ExpertGlu) and _ranks(reader, reader.op, node.op, target):
+        if reader and isinstance(reader.op, ExpertProducts) and _ranks(reader, reader.op, node.op, target):
             graph.replace(reader, replace(reader.op, route=node.op))
             graph.remove(node)
             fired += 1
     return fired
 
 
-def _ranks(reader: Node, op: ExpertGlu, route: Route, target: Target) -> bool:
-    if op.routing.experts is not route.routing.experts:
+def _ranks(reader: Node, op: ExpertProducts, route: Route, target: Target) -> bool:
+    how = route.how
+    by_own_logit = how.groups == 1 and (how.selection_bias is None or how.scores == "sigmoid")
+    if op.routing.experts is not route.routing.experts or op.scaled or not by_own_logit:
         return False
-    config, _ = glu_config(op, reader.rows, target)
-    own = route.router.shape[0] <= LOGITS_OF_A_LANE * config.subgroup_width and route.used <= config.wg
-    return config.norms and config.tb == 1 and config.subgroup_width > 1 and own
+    config, _ = products_config(op, reader.rows, target)
+    buffers = BUFFERS + sum(map(bool, (op.norm, op.biases, how.selection_bias, how.answer_scale)))
+    fits = route.router.shape[0] <= LOGITS_OF_A_LANE * config.subgroup_width and how.used <= config.wg
+    return (
+        config.norms
+        and config.tb == 1
+        and config.subgroup_width > 1
+        and fits
+        and buffers <= target.can.max_storage_buffers
+    )

@@ -3,14 +3,14 @@
     before
         %0 = gemm(x)  [router]
         %1, %2 = route(%0)  [router]
-        %3 = expert_glu(x, %1)  [gate up]
+        %3 = expert_products(x, %1)  [gate up]
         %4 = expert_sum(%3, %1, %2)  [down]
 
     after
         %0 = gemm(x)  [router]
         %1, %2 = route(%0)  [router]
         %5, %6 = sort_choices(%1)
-        %3 = expert_glu(x, %1, %5, %6)  [gate up]
+        %3 = expert_products(x, %1, %5, %6)  [gate up]
         %4 = expert_sum(%3, %1, %2, %5, %6)  [down]
 
 Condition: products with experts whose kernels take several choices of one expert at a time. Those that take as many
@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from ..graph import Graph
 from ..moe import sorting, tile_of
-from ..nodes import ExpertGlu, ExpertSum, SortChoices
+from ..nodes import ExpertProducts, ExpertSum, SortChoices
 from ..target import Target
 from ..values import Value
 
@@ -31,7 +31,7 @@ def run(graph: Graph, target: Target) -> int:
     made: dict[tuple[Value, int], SortChoices] = {}
     for node in list(graph.nodes):
         op = node.op
-        if not isinstance(op, ExpertGlu | ExpertSum) or op.sorted:
+        if not isinstance(op, ExpertProducts | ExpertSum) or op.sorted:
             continue
         tile = tile_of(op, node.rows, target)
         if tile == 1:

@@ -1,7 +1,7 @@
 // y[t, m] = sum_j shares[t, j] · x[t, j, m] + residual[t, m]      one lane per element
 // needs residual: residual_at
+// needs shares: share_at
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, USED, M]
-@group(0) @binding(2) var<storage, read> shares: array<f32>;    // [T, USED]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, M]
 
 fn run(group: u32, lane: u32) {
@@ -12,7 +12,7 @@ fn run(group: u32, lane: u32) {
     let t = i / M;
     var sum = 0.0;
     for (var j = 0u; j < USED; j++) {
-        sum = fma(shares[t * USED + j], x[(t * USED + j) * M + i % M], sum);
+        sum = fma(share_at(t * USED + j), x[(t * USED + j) * M + i % M], sum);
     }
     y[i] = sum + residual_at(i);
 }

@@ -1,14 +1,12 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a subgroup of 8 for a tile of choices n; each lane has R rows to itself
 // What software Vulkan likes: x is loaded once by 8 lanes and broadcast, and nothing is reduced.
-// needs choices: choice_at, tile_at
+// needs choices: tile_at
 // needs formats/runs: run_quants, run_scale
 // needs lib/lanes/broadcast: spread
 // needs moe/matrices: row_runs
 // needs moe/tiles: input_of
-// needs result: result
+// needs moe/write: write
 // needs rows: x4
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
-
 const LANES = 8u;       // that have rows to themselves
 const CHUNK = 32u;      // 8 lanes load a vec4 each
 const CHUNKS = (K + CHUNK - 1u) / CHUNK;
@@ -68,8 +66,7 @@ fn run(group: u32, lane: u32) {
         for (var o = 0u; o < OUTS; o++) {
             if m0 + o < M && t < tile.count {
                 let j = o * MATRICES;
-                let i = choice_at(tile.first + t) * M + m0 + o;
-                y[i] = result(acc[j * TB + t], acc[(j + MATRICES - 1u) * TB + t], i);
+                write(tile, t, m0 + o, acc[j * TB + t], acc[(j + MATRICES - 1u) * TB + t]);
             }
         }
     }

@@ -3,9 +3,7 @@
 // needs fragments of a subgroup: multiply
 // needs lib/matrix_units/tile: padded4, scale_at
 // needs moe/matrices: row_runs
-// needs result: result
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
-
+// needs moe/write: write
 const PER_OUT = MATRICES;
 const LANES = 1u;       // that have rows to themselves
 
@@ -33,8 +31,7 @@ fn x_row(place: u32) -> u32 { return choice_at(tile.first + min(place, max(tile.
 fn put(m: u32, t: u32, first: f32, second: f32) {
     let row = m0 + m / MATRICES;
     if row < M && t < tile.count {
-        let i = choice_at(tile.first + t) * M + row;
         let scale = scale_at(ROUNDED_ROWS * padded4(K), x_row(t));
-        y[i] = result(scale * first, scale * second, i);
+        write(tile, t, row, scale * first, scale * second);
     }
 }

@@ -1,13 +1,11 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup of 128 for 64 rows m and 32 choices n; a lane for 4 of both
 // Half of the lanes decode a run of W_e into workgroup memory while the others copy x, 32 columns at a time.
-// needs choices: choice_at, tile_at
+// needs choices: tile_at
 // needs formats/runs: run_quants, run_scale
 // needs moe/matrices: row_runs
 // needs moe/tiles: input_of
-// needs result: result
+// needs moe/write: write
 // needs rows: x4
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
-
 const LANES = 1u;       // that have rows to themselves
 const COLUMNS = 32u;
 const CHUNKS = (K + COLUMNS - 1u) / COLUMNS;
@@ -54,8 +52,7 @@ fn run(group: u32, lane: u32) {
         for (var j = 0u; j < 4u; j += MATRICES) {
             let m = m0 + (mine_m * 4u + j) / MATRICES;
             if m < M && place < tile.count {
-                let i = choice_at(tile.first + place) * M + m;
-                y[i] = result(acc[j][t], acc[j + MATRICES - 1u][t], i);
+                write(tile, place, m, acc[j][t], acc[j + MATRICES - 1u][t]);
             }
         }
     }

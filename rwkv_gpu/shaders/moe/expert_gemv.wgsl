@@ -2,17 +2,15 @@
 //
 // A lane takes every LANES_PER_ROW-th run of 16 or 32 columns, and loads the next while it multiplies. x goes through workgroup memory.
 // Sums meet once, at the end: by shuffles over SHUFFLED_LANES lanes, then in workgroup memory.
-// needs choices: choice_at, tile_at
+// needs choices: tile_at
 // needs format: floats, fours_of, run_raw, scale_of
 // needs lib/sum/across_subgroups: add_partial, sum_of
 // needs lib/sum/squares: add_squares, squares_of
 // needs moe/matrices: row_runs
 // needs moe/stage: place, stage
 // needs moe/tiles: input_of
+// needs moe/write: write
 // needs norm: root
-// needs result: result
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
-
 const LANES = WG / LANES_PER_ROW;    // that have rows to themselves, each with those beside it
 const SUMS = R * TB;
 const ALL = RUNS;
@@ -94,10 +92,9 @@ fn run(group: u32, lane: u32) {
         let m = m0 + a / TB;
         if m < M && t < tile.count {
             let j = a / TB * MATRICES;
-            let i = choice_at(tile.first + t) * M + m;
             let scale = root(squares_of(t), K);
             let second = scale * sum_of((j + MATRICES - 1u) * TB + t, lane);
-            y[i] = result(scale * sum_of(j * TB + t, lane), second, i);
+            write(tile, t, m, scale * sum_of(j * TB + t, lane), second);
         }
     }
 }

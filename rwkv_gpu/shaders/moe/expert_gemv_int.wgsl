@@ -1,17 +1,15 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup stages the x of a choice n as integers, LANES_PER_ROW lanes have R rows of W_e
 //
 // As `linear/gemv_int`: a lane takes every LANES_PER_ROW-th chunk of 32 columns, and loads the next while it multiplies.
-// needs choices: choice_at, tile_at
+// needs choices: tile_at
 // needs format: run_raw
 // needs lib/sum/squares: add_squares, squares_of
 // needs linear/staging/integers: part_of, product, stage
 // needs moe/matrices: row_runs
 // needs moe/tiles: input_of
+// needs moe/write: write
 // needs norm: root
-// needs result: result
 // needs sum: group_sum
-@group(0) @binding(3) var<storage, read_write> y: array<f32>;           // [T * USED, M]
-
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;
 const CHUNKS = K / 32u;
@@ -53,8 +51,7 @@ fn run(group: u32, lane: u32) {
         let second = scale * group_sum(sums[j + MATRICES - 1u], LANES_PER_ROW);
         let m = m0 + j / MATRICES;
         if line == j / MATRICES && m < M {
-            let i = choice_at(tile.first) * M + m;
-            y[i] = result(one, second, i);
+            write(tile, 0u, m, one, second);
         }
     }
 }

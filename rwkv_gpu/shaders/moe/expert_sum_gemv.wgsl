@@ -3,7 +3,7 @@
 // As `moe/expert_gemv`, but over the runs of all USED products, as if they were one long row.
 // needs format: floats, fours_of, run_raw, scale_of
 // needs lib/sum/across_subgroups: add_partial, sum_of
-// needs moe/chosen: choose
+// needs moe/chosen: biases_of, choose
 // needs moe/matrices: row_runs
 // needs moe/stage: place, stage
 // needs residual: residual_at
@@ -65,7 +65,7 @@ fn run(group: u32, lane: u32) {
     workgroupBarrier();
     for (var j = lane % LANES_PER_ROW; j < R; j += LANES_PER_ROW) {
         if m0 + j < M {
-            y[t * M + m0 + j] = sum_of(j, lane) + residual_at(t * M + m0 + j);
+            y[t * M + m0 + j] = sum_of(j, lane) + residual_at(t * M + m0 + j) + biases_of(m0 + j);
         }
     }
 }

@@ -3,7 +3,7 @@
 // As `moe/expert_gemv_int`, but over the chunks of all USED products, as if they were one long row.
 // needs format: run_raw
 // needs linear/staging/integers: part_of, product, stage
-// needs moe/chosen: choose
+// needs moe/chosen: biases_of, choose
 // needs moe/matrices: row_runs
 // needs residual: residual_at
 // needs sum: group_sum
@@ -50,7 +50,7 @@ fn run(group: u32, lane: u32) {
     for (var j = 0u; j < R; j++) {
         let sum = group_sum(sums[j], LANES_PER_ROW);
         if line == j && m0 + j < M {
-            y[t * M + m0 + j] = sum + residual_at(t * M + m0 + j);
+            y[t * M + m0 + j] = sum + residual_at(t * M + m0 + j) + biases_of(m0 + j);
         }
     }
 }

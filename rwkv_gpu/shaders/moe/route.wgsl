@@ -1,5 +1,8 @@
-// experts[t] = where the USED largest x[t, :] are, of equals the first; shares = their softmax      one workgroup per t
+// experts[t] = where the USED largest x[t, :] are, of equals the first; shares from their logits      one workgroup per t
+// needs answer: answer_scale
+// needs gating: weight_of
 // needs lanes: reduce_add, reduce_max, reduce_min
+// needs moe/shares: share_scale
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, E]
 @group(0) @binding(2) var<storage, read_write> experts: array<u32>;     // [T, USED]
 @group(0) @binding(3) var<storage, read_write> shares: array<f32>;      // [T, USED]
@@ -10,14 +13,15 @@ fn run(group: u32, lane: u32) {
         return;
     }
     var logits: array<f32, USED>;
-    var sum = 0.0;      // of exp(x - logits[0]), over all experts or over those chosen
+    var chosen: array<u32, USED>;
     var bound = 3.4e38;
     var before = 0u;    // what was chosen last: smaller x come after it, and equals at higher places
+    var of_chosen = 0.0;
     for (var j = 0u; j < USED; j++) {
         var most = -3.4e38;
         var place = E - 1u;
         for (var e = lane; e < E; e += WG) {
-            let value = x[t * E + e];
+            let value = LOGIT_SCALE * x[t * E + e];
             if value > most && (value < bound || (value == bound && e > before)) {
                 most = value;
                 place = e;
@@ -26,22 +30,21 @@ fn run(group: u32, lane: u32) {
         bound = reduce_max(most, lane);
         before = reduce_min(select(E - 1u, place, most == bound), lane);
         logits[j] = bound;
+        chosen[j] = before;
+        of_chosen += weight_of(bound, logits[0]);
         if lane == 0u {
             experts[t * USED + j] = before;
         }
     }
-    for (var e = lane; e < E; e += WG) {
-        sum += exp(x[t * E + e] - logits[0]);
-    }
-    var scale = 1.0 / reduce_add(sum, lane);
-    if NORMALISE == 1u {
-        var chosen = 0.0;
-        for (var j = 0u; j < USED; j++) {
-            chosen += scale * exp(logits[j] - logits[0]);
+    var of_all = 0.0;
+    if OF_ALL {
+        for (var e = lane; e < E; e += WG) {
+            of_all += weight_of(LOGIT_SCALE * x[t * E + e], logits[0]);
         }
-        scale /= max(chosen, LEAST_SUM);
+        of_all = reduce_add(of_all, lane);
     }
+    let scale = share_scale(of_all, of_chosen);
     for (var j = lane; j < USED; j += WG) {
-        shares[t * USED + j] = scale * exp(logits[j] - logits[0]);
+        shares[t * USED + j] = scale * weight_of(logits[j], logits[0]) * answer_scale(chosen[j]);
     }
 }

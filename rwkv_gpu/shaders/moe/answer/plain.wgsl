@@ -1,0 +1,1 @@
+fn answer_scale(_e: u32) -> f32 { return 1.0; }

@@ -19,6 +19,7 @@ from .vocabulary import (
     Attention,
     Cache,
     Choosing,
+    DeltaRule,
     Gating,
     Glu,
     LatentAttention,
@@ -47,6 +48,7 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
     "sigmoid": sigmoid,
     "tanh": np.tanh,
     "decay": lambda x: np.exp(np.float32(-0.606531) * sigmoid(x)),
+    "decay6": lambda x: np.exp(-np.exp(np.minimum(x, np.float32(80)))),  # 0 from 5 on, and finite on the way
 }
 
 
@@ -248,17 +250,96 @@ class Reference:
         k = k * (1 + (a - 1) * k_a)
         if x.v_gate is not None and x.v_first is not None:
             v = v + (x.v_first.reshape(v.shape) - v) * x.v_gate.reshape(v.shape)
-        y = np.empty_like(v)  # [T, H, N]
-        for segment in self.batch.segments:
-            rows = slice(segment.first, segment.first + segment.count)
-            s = self._advanced(state, segment)  # [H, N, N]
-            y[rows] = _recur(s, r[rows], w[rows], k[rows], v[rows], -kk[rows], (kk * a)[rows])
+        y = self._recurrence(state, r, w, k, v, -kk, kk * a)
         y = y - y.mean(axis=-1, keepdims=True)
         y = y / np.sqrt((y**2).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight + bias
         y = y + (r * k * r_k).sum(axis=-1, keepdims=True) * v
         gate = 1 if x.gate is None else x.gate.reshape(y.shape)
         gated: Array = (y * gate).reshape(x.r.shape)
         return gated
+
+    def shift(self, x: Array, state: State) -> Array:
+        y = np.zeros_like(x)
+        y[1:] = x[:-1]
+        last = self.states[state.name][:, 0]  # [states, D]
+        for segment in self.batch.segments:
+            y[segment.first] = last[segment.source] if segment.start else 0
+            last[segment.target] = x[segment.first + segment.count - 1]
+        return y
+
+    def lerp(
+        self, x: Array, before: Array, mix: Weight, *, low: Array | None = None, up: Weight | None = None
+    ) -> tuple[Array, ...]:
+        amounts = self.weights[mix.name].reshape(-1, 1, x.shape[1])  # [n, T or 1, D]
+        if low is not None and up is not None:
+            matrices = self.weights[up.name].reshape(len(amounts), x.shape[1], -1)  # [n, D, R]
+            amounts = amounts + np.einsum("tnr,ndr->ntd", low.reshape(len(x), len(amounts), -1), matrices)
+        return tuple(x + (before - x) * amount for amount in amounts)
+
+    def wkv6(
+        self,
+        r: Array,
+        w: Array,
+        k: Array,
+        v: Array,
+        gate: Array,
+        state: State,
+        *,
+        vectors: Weight | None = None,
+        eps: float = 0.0,
+    ) -> Array:
+        heads, size, _ = state.shape
+        r, w, gate = (given.reshape(-1, heads, size) for given in (r, w, gate))
+        k, v = (np.repeat(given.reshape(len(r), -1, size), heads * size // given.shape[1], axis=1) for given in (k, v))
+        if vectors is None:
+            s_r = self._recurrence(state, r, w, k * (1 - w), v)
+            return (s_r * np.float32(size**-0.5) * gate).reshape(len(r), -1)
+        first, weight, bias = self.weights[vectors.name].reshape(3, heads, size)
+        y = self._recurrence(state, r, w, k, v, old=True) + (r * first * k).sum(axis=-1, keepdims=True) * v
+        y = y - y.mean(axis=-1, keepdims=True)
+        y = y / np.sqrt((y**2).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight + bias
+        gated: Array = (y * gate).reshape(len(r), -1)
+        return gated
+
+    def gated_delta_rule(
+        self, qkv: Sequence[Array], beta: Array, decay: Array, gate: Array, how: DeltaRule, state: State
+    ) -> Array:
+        heads, size, _ = state.shape
+        keys, each = how.key_heads * size, heads // how.key_heads
+        q, k, v = np.split(qkv[0], [keys, 2 * keys], axis=1) if len(qkv) == 1 else qkv
+        q, k, v = (given.reshape(len(beta), -1, size) for given in (q, k, v))
+        if beta is decay:
+            beta, decay = np.moveaxis(beta.reshape(-1, how.key_heads, 2, each), 2, 0)
+        q, k = (x / np.sqrt((x**2).sum(axis=-1, keepdims=True) + np.float32(how.eps)) for x in (q, k))
+        shared = np.arange(heads) // each if how.grouped else np.arange(heads) % how.key_heads
+        q, k = q[:, shared] * np.float32(size**-0.5), k[:, shared]  # [T, H, N]
+        fading = np.logaddexp(decay.reshape(len(v), -1) + self.weights[how.bias.name], np.float32(0))
+        w = np.exp(fading.reshape(len(v), heads, -1) * self.weights[how.rate.name].reshape(heads, 1))
+        k_beta = k * sigmoid(beta.reshape(len(v), heads, 1))
+        y = self._recurrence(state, q, np.broadcast_to(w, v.shape), k_beta, v, -(w * k), k_beta)
+        y = self.rms_norm(y, how.norm, how.eps) * ACTIVATIONS[how.then](gate.reshape(y.shape))
+        return y.reshape(len(v), -1)
+
+    def _recurrence(
+        self,
+        state: State,
+        r: Array,
+        w: Array,
+        k: Array,
+        v: Array,
+        a: Array | None = None,
+        b: Array | None = None,
+        *,
+        old: bool = False,
+    ) -> Array:
+        """`_recur` of every segment, from its state on."""
+        y = np.empty_like(v)  # [T, H, N]
+        for segment in self.batch.segments:
+            rows = slice(segment.first, segment.first + segment.count)
+            s = self._advanced(state, segment)  # [H, N, N]
+            removal = None if a is None or b is None else (a[rows], b[rows])
+            y[rows] = _recur(s, r[rows], w[rows], k[rows], v[rows], removal, old)
+        return y
 
     def scale_rows(self, x: Array, by: Array, *, add: Array | None = None) -> Array:
         y = x * by
@@ -408,10 +489,17 @@ def _of_best_groups(scores: Array, how: Gating) -> Array:
     return np.where(kept[..., None], grouped, -np.inf).reshape(scores.shape)
 
 
-def _recur(s: Array, r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> Array:
-    """y[t] = S r[t] after S = S diag(w[t]) + v[t] k[t]ᵀ + (S a[t]) b[t]ᵀ, by head; S [H, N, N] is changed in place."""
+def _recur(
+    s: Array, r: Array, w: Array, k: Array, v: Array, removal: tuple[Array, Array] | None, old: bool = False
+) -> Array:
+    """y[t] = S r[t] after S = S diag(w[t]) + v[t] k[t]ᵀ + (S a[t]) b[t]ᵀ, by head, or before; S [H, N, N] is changed in
+    place. `removal` is a and b."""
     y = np.empty_like(v)
     for t in range(len(r)):
-        s[:] = s * w[t, :, None, :] + v[t, :, :, None] * k[t, :, None, :] + (s @ a[t, :, :, None]) * b[t, :, None, :]
-        y[t] = (s @ r[t, :, :, None])[..., 0]
+        if old:
+            y[t] = (s @ r[t, :, :, None])[..., 0]
+        new = s * w[t, :, None, :] + v[t, :, :, None] * k[t, :, None, :]
+        s[:] = new + (s @ removal[0][t, :, :, None]) * removal[1][t, :, None, :] if removal else new
+        if not old:
+            y[t] = (s @ r[t, :, :, None])[..., 0]
     return y

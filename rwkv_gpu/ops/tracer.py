@@ -17,9 +17,11 @@ from .nodes import (
     Embed,
     ExpertProducts,
     ExpertSum,
+    GatedDeltaRule,
     Gemm,
     GroupNorm,
     HeadLinear,
+    Lerp,
     Map,
     Norm,
     Pick,
@@ -31,6 +33,7 @@ from .nodes import (
     Ssd,
     TimeMix,
     TokenShift,
+    Wkv6,
 )
 from .values import Value, stack
 from .vocabulary import (
@@ -38,6 +41,7 @@ from .vocabulary import (
     Attention,
     Cache,
     Choosing,
+    DeltaRule,
     Gating,
     Glu,
     LatentAttention,
@@ -196,6 +200,42 @@ class Tracer:
         self._append(TimeMix(Mixed(r, w, k, v, a, gate, v_gate, v_first), vectors, eps, state, y))
         return y
 
+    def shift(self, x: Value, state: State) -> Value:
+        y = Value(x.shape)
+        self._append(Conv1d(x, None, None, state, "none", 0, y))
+        return y
+
+    def lerp(
+        self, x: Value, before: Value, mix: Weight, *, low: Value | None = None, up: Weight | None = None
+    ) -> tuple[Value, ...]:
+        _, ys = stack(self.rows, [x.shape[1]] * mix.shape[0])
+        self._append(Lerp(x, before, mix, low, up, ys))
+        return ys
+
+    def wkv6(
+        self,
+        r: Value,
+        w: Value,
+        k: Value,
+        v: Value,
+        gate: Value,
+        state: State,
+        *,
+        vectors: Weight | None = None,
+        eps: float = 0.0,
+    ) -> Value:
+        y = Value(r.shape)
+        self._append(Wkv6(self._side_by_side([r, k, v, gate]), k.shape[1] // state.shape[1], w, vectors, eps, state, y))
+        return y
+
+    def gated_delta_rule(
+        self, qkv: Sequence[Value], beta: Value, decay: Value, gate: Value, how: DeltaRule, state: State
+    ) -> Value:
+        y = Value(gate.shape)
+        whole = qkv[0] if len(qkv) == 1 else self._side_by_side(qkv)
+        self._append(GatedDeltaRule(whole, len(qkv) > 1, beta, decay, gate, how, state, y))
+        return y
+
     def scale_rows(self, x: Value, by: Value, *, add: Value | None = None) -> Value:
         y = Value(x.shape)
         self._append(ScaleRows(x, by, y, add))
@@ -267,11 +307,7 @@ class Tracer:
 
     def attention(self, q: Value, k: Value, v: Value, cache: Cache, how: Attention) -> Value:
         y = Value((self.rows, how.heads * cache.size))
-        _, parts = stack(self.rows, [value.shape[1] for value in (q, k, v)])
-        there = q.base is not None and q.base is k.base is v.base
-        if not there or [q.offset, k.offset, v.offset] != [part.offset for part in parts]:
-            q, k, v = self._copied([q, k, v])
-        self._append(Attend(q.root, cache, how, y))
+        self._append(Attend(self._side_by_side([q, k, v]), cache, how, y))
         return y
 
     def head_linear(self, x: Value, weight: Weight) -> Value:
@@ -330,6 +366,14 @@ class Tracer:
         base, apart = values[0].base, values[0].part_bytes
         there = base is not None and all(value.base is base and value.offset % apart == 0 for value in values)
         return values if there else self._copied(values)
+
+    def _side_by_side(self, values: Sequence[Value]) -> Value:
+        """A stack that begins with these values in their order; they are copied where they lie otherwise."""
+        _, parts = stack(self.rows, [value.shape[1] for value in values])
+        there = values[0].base is not None and all(value.base is values[0].base for value in values)
+        if not there or [value.offset for value in values] != [part.offset for part in parts]:
+            values = self._copied(values)
+        return values[0].root
 
     def _copied(self, values: Sequence[Value]) -> tuple[Value, ...]:
         """The same values in one stack."""

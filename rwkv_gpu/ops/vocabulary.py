@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
-Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay"]
+Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 Glu = Activation | Literal["clamped_swiglu"]
@@ -159,6 +159,19 @@ class Mixed(Generic[Tensor]):
 
 
 @dataclass(frozen=True)
+class DeltaRule:
+    """How a gated delta net takes what its products made; heads H and their size N are those of its state."""
+
+    key_heads: int  # KH that q and k have, a divisor of H
+    grouped: bool  # whether value head j reads key head j // (H / KH), or j % KH
+    bias: Weight  # [H], or [H · N] where each channel of the key has a decay of its own
+    rate: Weight  # [H], A: below zero
+    norm: Weight  # [N]
+    eps: float  # of the norm, and of the lengths of q and k
+    then: Activation  # of the gate
+
+
+@dataclass(frozen=True)
 class StateSpace:
     """Parameters of a state space recurrence: of each head in Mamba-2, of each channel in Mamba."""
 
@@ -262,7 +275,9 @@ class Ops(Protocol[Tensor]):
         """y[t] = then(G h[t]) · (U h[t]), h = norm(x), where the rows of G and U alternate in W"""
 
     def activate(self, x: Tensor, then: Activation) -> Tensor:
-        """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x), decay is exp(-0.606531 · sigmoid(x))"""
+        """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x), decay is exp(-0.606531 · sigmoid(x)),
+        decay6 is exp(-exp(x))
+        """
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """x + y"""
@@ -333,6 +348,55 @@ class Ops(Protocol[Tensor]):
         v = v + (v_first - v) · v_gate                  where there is a v_gate
         S = S diag(w) + v kᵀ - (S κ) (κ · a)ᵀ           from the state, [H, N, N], from zeros before the first token
         y = (norm(S r) · weight + bias + (sum r · k · r_k) · v) · gate       norm over the head, with eps
+        """
+
+    def shift(self, x: Tensor, state: State) -> Tensor:
+        """y[t] = x[t - 1] of the same sequence; before a segment's first row stands the state, [1, D], and before the
+        very first token zeros. The state becomes x of the segment's last row.
+        """
+
+    def lerp(
+        self, x: Tensor, before: Tensor, mix: Weight, *, low: Tensor | None = None, up: Weight | None = None
+    ) -> tuple[Tensor, ...]:
+        """y_i[t] = x[t] + (before[t] - x[t]) · (mix_i + U_i low_i[t]) for each row of mix [n, D]
+
+        The second summand is there where there is a `low` [T, n · R]; U [n, D, R] lies as one vector.
+        """
+
+    def wkv6(
+        self,
+        r: Tensor,
+        w: Tensor,
+        k: Tensor,
+        v: Tensor,
+        gate: Tensor,
+        state: State,
+        *,
+        vectors: Weight | None = None,
+        eps: float = 0.0,
+    ) -> Tensor:
+        """The recurrence of RWKV-6 by segment and head, over S [N, N] = [value, key] from the state, [H, N, N], or from
+        zeros before the first token. r, the decay w and the gate are [T, H · N]; k and v may have fewer heads, KH:
+        head h reads h · KH / H.
+
+        With `vectors` [3, H · N], which hold u and the weight and bias of the norm over the head:
+        y = (norm(S r + (sum r · u · k) v) · weight + bias) · gate, and then S = S diag(w) + v kᵀ.
+        Without: S = S diag(w) + v (k · (1 - w))ᵀ, and then y = S r / sqrt(N) · gate.
+        """
+
+    def gated_delta_rule(
+        self, qkv: Sequence[Tensor], beta: Tensor, decay: Tensor, gate: Tensor, how: DeltaRule, state: State
+    ) -> Tensor:
+        """The gated delta rule by segment and value head, over S [N, N] = [value, key], from the state, [H, N, N], or
+        from zeros before the first token.
+
+        q = q / sqrt(sum q² + eps) / sqrt(N)            k = k / sqrt(sum k² + eps)
+        w = exp(softplus(decay + bias) · A)             of a head, or of each channel of the key
+        S = S diag(w), and then S = S + (v - S k) sigmoid(beta) kᵀ
+        y = rms_norm(S q) · norm · then(gate)           normed over the head
+
+        q, k and v are three tensors, or the columns of one. beta is [T, H], decay [T, H] or [T, H · N]; both may be one
+        tensor [T, 2 · H], where each key head has the betas of its value heads and then their decays.
         """
 
     def scale_rows(self, x: Tensor, by: Tensor, *, add: Tensor | None = None) -> Tensor:

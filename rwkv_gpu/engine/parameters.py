@@ -1,11 +1,11 @@
 """Which tensors of a file make up the parameters of a model, and the format of each."""
 
-from ..gguf.file import GGUFFile
+from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.formats import Format
 from ..gpu.loader import Parameter, common_float_format
 from ..gpu.weights import BY_NAME
 from ..models.registry import Model
-from ..ops.vocabulary import Alternating, Joined, Weight
+from ..ops.vocabulary import Alternating, Joined, RowRange, Weight
 
 FLOATS = ("F32", "F16", "BF16")
 
@@ -18,32 +18,39 @@ def parameters_of(file: GGUFFile, model: Model) -> list[Parameter]:
     are most of the model and a float32 router would widen them all.
     """
     expert_blocks = {_block(weight.name) for weight in model.weights if len(weight.shape) > 2}
-    floats: dict[str, list[str]] = {}
+    floats: dict[str, list[Weight]] = {}
     for weight in model.weights:
         if _block(weight.name) in expert_blocks or isinstance(weight, Joined | Alternating):
             continue
         if _is_float_matrix(file, weight):
-            floats.setdefault(_block(weight.name), []).append(weight.name)
+            floats.setdefault(_block(weight.name), []).append(weight)
     formats: dict[str, Format] = {}
-    for names in floats.values():
-        common = common_float_format(file, [file.tensors[name] for name in names])
-        formats.update(dict.fromkeys(names, common))
+    for weights in floats.values():
+        common = common_float_format(file, [_tensor(file, weight) for weight in weights])
+        formats.update({weight.name: common for weight in weights})
     return [_parameter(file, weight, formats) for weight in model.weights]
 
 
 def _parameter(file: GGUFFile, weight: Weight, formats: dict[str, Format]) -> Parameter:
     if isinstance(weight, Joined):
-        return Parameter(weight.name, weight.shape, tuple(file.tensors[p.name] for p in weight.parts), BY_NAME["F32"])
+        return Parameter(weight.name, weight.shape, tuple(_tensor(file, p) for p in weight.parts), BY_NAME["F32"])
     if isinstance(weight, Alternating):
-        tensors = tuple(file.tensors[part.name] for part in weight.parts)
+        tensors = tuple(_tensor(file, part) for part in weight.parts)
         return Parameter(weight.name, weight.shape, tensors, tensors[0].format, alternate=True)
-    tensor = file.tensors[weight.name]
+    tensor = _tensor(file, weight)
     kept = BY_NAME["F32"] if len(weight.shape) == 1 else formats.get(weight.name, tensor.format)
     return Parameter(weight.name, weight.shape, (tensor,), kept)
 
 
+def _tensor(file: GGUFFile, weight: Weight) -> TensorInfo:
+    """Where a parameter lies in the file."""
+    if isinstance(weight, RowRange):
+        return file.tensors[weight.source].rows(weight.first, weight.shape[0])
+    return file.tensors[weight.name]
+
+
 def _is_float_matrix(file: GGUFFile, weight: Weight) -> bool:
-    return len(weight.shape) > 1 and file.tensors[weight.name].format.name in FLOATS
+    return len(weight.shape) > 1 and _tensor(file, weight).format.name in FLOATS
 
 
 def _block(name: str) -> str:

@@ -1,12 +1,13 @@
 """The tensors that a model takes from its file, by name and shape. Raises BadFile where the file disagrees."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 
 from ..gguf.file import GGUFFile, TensorInfo
-from ..ops.vocabulary import Alternating, Joined, Weight
+from ..ops.vocabulary import Alternating, Joined, RowRange, Weight
 
 EPS = 1e-12, 1e-2  # of norms; models have 1e-8 to 1e-5, and 0 makes NaN of a row of zeros
 LONGEST_CONTEXT = 1 << 30  # positions that any number of the metadata may say
@@ -46,10 +47,26 @@ class Tensors:
 
     def alternate(self, name: str, rows: int, width: int, *parts: str) -> Alternating:
         """Matrices of one shape and format with interleaved rows, [n · rows, width]."""
-        weights = tuple(self._checked(part, (rows, width)) for part in parts)
-        alternating = Alternating(name, (len(parts) * rows, width), weights)
+        return self.interleave(name, *(self._checked(part, (rows, width)) for part in parts))
+
+    def interleave(self, name: str, *parts: Weight) -> Alternating:
+        """The same of parts that are found already."""
+        rows, width = parts[0].shape
+        alternating = Alternating(name, (len(parts) * rows, width), parts)
         self.taken.append(alternating)
         return alternating
+
+    def split(self, name: str, width: int, *parts: tuple[str, int]) -> tuple[RowRange, ...]:
+        """The rows of one matrix as several, each (name, rows); they are parts, not loaded for themselves."""
+        self._checked(name, (sum(rows for _, rows in parts), width))
+        firsts = itertools.accumulate((rows for _, rows in parts), initial=0)
+        return tuple(
+            RowRange(part, (rows, width), name, first) for (part, rows), first in zip(parts, firsts, strict=False)
+        )
+
+    def keep(self, *weights: Weight) -> None:
+        """Loads these parts as they are."""
+        self.taken.extend(weights)
 
     def same_format(self, *names: str) -> bool:
         """Whether these tensors have the same format."""
@@ -62,7 +79,8 @@ class Tensors:
     def refuse_the_rest(self) -> None:
         """Refuses a file with tensors that are neither taken nor skipped: without them the answers would be wrong."""
         parts = (part for weight in self.taken for part in getattr(weight, "parts", ()))
-        rest = self._file.tensors.keys() - {weight.name for weight in (*self.taken, *parts)} - self._skipped
+        used = {getattr(weight, "source", weight.name) for weight in (*self.taken, *parts)}
+        rest = self._file.tensors.keys() - used - self._skipped
         if rest:
             arch = self._file.str("general.architecture")
             names = f"tensor '{min(rest)}'" + (f" and {len(rest) - 1} more" if len(rest) > 1 else "")

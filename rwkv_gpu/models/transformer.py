@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Alternating, Attention, Cache, Ops, Pairing, Rms, Rope, State, Tensor, Weight
+from ..ops.vocabulary import Alternating, Attention, Cache, HeadNorms, Ops, Pairing, Rms, Rope, State, Tensor, Weight
 from .rope import read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 
@@ -219,10 +219,11 @@ def _take_attention(tensors: Tensors, hyper: Hyper, rope: Rope, i: int, biases: 
             rope,
             scale=size**-0.5,
             window=hyper.window,
-            norms=(tensors.take(f"{at}_q_norm.weight", size), tensors.take(f"{at}_k_norm.weight", size))
+            norms=HeadNorms(
+                hyper.eps, tensors.take(f"{at}_q_norm.weight", size), tensors.take(f"{at}_k_norm.weight", size)
+            )
             if norms
             else None,
-            eps=hyper.eps,
         ),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .batch import Batch, Segment
-from .paged import attend, rotate
+from .paged import attend, factors_of, rotate, warmth
 from .sampling import FROM_SLOT, Drawing, sample
 from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
@@ -49,6 +49,7 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
     "tanh": np.tanh,
     "decay": lambda x: np.exp(np.float32(-0.606531) * sigmoid(x)),
     "decay6": lambda x: np.exp(-np.exp(np.minimum(x, np.float32(80)))),  # 0 from 5 on, and finite on the way
+    "gelu": lambda x: x / 2 * (1 + np.tanh(np.float32(0.7978845608) * (x + np.float32(0.044715) * x**3))),
 }
 
 
@@ -75,22 +76,24 @@ class Reference:
         batch: Batch | None = None,
         caches: Mapping[str, tuple[Array, ...]] | None = None,
         drawing: Drawing | None = None,
+        context: int = 0,
     ) -> None:
         self.weights = weights
         self.caches = caches or {}
         self.drawing = drawing
         self.states = states or {}
         self.batch = batch or Batch.of([])
+        self.context = context  # positions that a sequence may have
 
     @contextlib.contextmanager
     def layer(self, index: int) -> Iterator[None]:  # noqa: ARG002 - numpy has no use for names
         yield
 
-    def embed(self, weight: Weight, ids: Array, *, norm: LayerNorm | None = None) -> Array:
+    def embed(self, weight: Weight, ids: Array, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Array:
         if self.drawing is not None:
             sampled = self.drawing.sampler_state.sampled
             ids = np.where(ids & FROM_SLOT, sampled[np.where(ids & FROM_SLOT, ids ^ FROM_SLOT, 0)], ids)
-        return self._normed(self.weights[weight.name][ids], norm)
+        return self._normed(self.weights[weight.name][ids] * np.float32(scale), norm)
 
     def layer_norm(self, x: Array, weight: Weight, bias: Weight, eps: float) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
@@ -98,10 +101,12 @@ class Reference:
         y: Array = centred * scale * self.weights[weight.name] + self.weights[bias.name]
         return y
 
-    def rms_norm(self, x: Array, weight: Weight, eps: float) -> Array:
-        scale = 1 / np.sqrt((x**2).mean(axis=-1, keepdims=True) + np.float32(eps))
-        y: Array = x * scale * self.weights[weight.name]
-        return y
+    def rms_norm(
+        self, x: Array, weight: Weight | None, eps: float, *, add: Array | None = None, scale: float = 1.0
+    ) -> Array:
+        y: Array = x * (np.float32(scale) / np.sqrt((x**2).mean(axis=-1, keepdims=True) + np.float32(eps)))
+        y = y if weight is None else y * self.weights[weight.name]
+        return y if add is None else y + add
 
     def group_rms_norm(self, x: Array, weight: Weight | None, groups: int, eps: float) -> Array:
         grouped = x.reshape(len(x), groups, -1)
@@ -123,12 +128,13 @@ class Reference:
         bias: Weight | None = None,
         add: Array | None = None,
         norm: Rms | LayerNorm | None = None,
+        scale: float = 1.0,
     ) -> Array:
         x = self._normed(x, norm)
         y = x @ self.weights[weight.name].T
         if bias is not None:
             y = y + self.weights[bias.name]
-        y = ACTIVATIONS[then](y)
+        y = ACTIVATIONS[then](y) * np.float32(scale)
         return y if add is None else y + add
 
     def linears(
@@ -152,6 +158,10 @@ class Reference:
 
     def activate(self, x: Array, then: Activation) -> Array:
         return ACTIVATIONS[then](x)
+
+    def softcap(self, x: Array, cap: float) -> Array:
+        y: Array = np.float32(cap) * np.tanh(x / np.float32(cap))
+        return y
 
     def add(self, x: Array, y: Array) -> Array:
         y = x + y
@@ -426,23 +436,37 @@ class Reference:
                 y[chosen] += self.weights[bias.name].reshape(-1, weight.shape[1])[expert]
         return y
 
-    def attention(self, q: Array, k: Array, v: Array, cache: Cache, how: Attention) -> Array:
-        heads, size = cache.heads, cache.size
-        q, k, v = q.reshape(-1, how.heads, size), k.reshape(-1, heads, size), v.reshape(-1, heads, size)
-        if how.norms:
-            q, k = (self.rms_norm(x, norm, how.eps) for x, norm in zip((q, k), how.norms, strict=True))
-        factors = self.weights[how.rope.factors.name] if how.rope.factors else None
+    def attention(self, q: Array, k: Array | None, v: Array | None, cache: Cache, how: Attention) -> Array:
+        size, norms = cache.size, how.norms
         positions, rows = self.batch.places().T
-        keys, values = (pages.reshape(-1, heads, size) for pages in self.caches[cache.name])  # views
-        q = rotate(q, how.rope, positions, factors) * np.float32(how.scale)
-        keys[rows] = rotate(k, how.rope, positions, factors)
-        values[rows] = v
+        keys, values = (pages.reshape(-1, cache.heads, size) for pages in self.caches[cache.name])  # views
+        q = self._head(q.reshape(-1, how.heads, size), how, norms.q if norms else None, positions)
+        q = q * np.float32(how.scale)
+        if how.temperature:
+            q = q * warmth(how.temperature, positions)[:, None, None]
+        if k is not None and v is not None:
+            v = v.reshape(-1, cache.heads, size)
+            keys[rows] = self._head(k.reshape(v.shape), how, norms.k if norms else None, positions)
+            values[rows] = self.rms_norm(v, None, norms.eps) if norms and norms.v else v
+        sinks = self.weights[how.sinks.name] if how.sinks else None
         y = np.empty_like(q)
         for segment in self.batch.segments:
             mine = slice(segment.first, segment.first + segment.count)
             past = segment.past
-            y[mine] = attend(q[mine], keys[past].astype(np.float32), values[past].astype(np.float32), how.window)
+            y[mine] = attend(q[mine], keys[past].astype(np.float32), values[past].astype(np.float32), how, sinks)
         return y.reshape(len(q), -1)
+
+    def _head(self, x: Array, how: Attention, weight: Weight | None, positions: Array) -> Array:
+        """Heads of q or k [T, H, N], normed and rotated."""
+        norms = how.norms if how.norms and how.norms.qk else None
+        if norms and not norms.turned:
+            x = self.rms_norm(x, weight, norms.eps)
+        if how.rope is not None:
+            factors = factors_of(how.rope, self.context)
+            x = rotate(x, how.rope, positions, self.weights[factors.name] if factors else None)
+        if norms and norms.turned:
+            x = self.rms_norm(x, weight, norms.eps)
+        return x
 
     def head_linear(self, x: Array, weight: Weight) -> Array:
         heads, _, width = weight.shape
@@ -456,8 +480,9 @@ class Reference:
         c, p = self.rms_norm(z[:, :inner], how.norm, how.eps), z[:, None, inner:]
         r = q_rope.reshape(len(z), how.heads, -1)[:, :, -rotary:]
         if how.rope:
-            factors = self.weights[how.rope.factors.name] if how.rope.factors else None
-            r, p = (rotate(x, how.rope, positions, factors) for x in (r, p))
+            factors = factors_of(how.rope, self.context)
+            values = self.weights[factors.name] if factors else None
+            r, p = (rotate(x, how.rope, positions, values) for x in (r, p))
         latents = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
         latents[rows] = np.concatenate([c, p[:, 0]], axis=-1)
         q = np.concatenate([q.reshape(len(z), how.heads, inner), r], axis=-1) * np.float32(how.scale)
@@ -465,7 +490,7 @@ class Reference:
         for segment in self.batch.segments:
             mine = slice(segment.first, segment.first + segment.count)
             keys = latents[segment.past].astype(np.float32)[:, None]  # [L, 1, C + R]
-            y[mine] = attend(q[mine], keys, keys[..., :inner], 0)
+            y[mine] = attend(q[mine], keys, keys[..., :inner], None)
         return y.reshape(len(z), -1)
 
     def pick(self, x: Array) -> Array:

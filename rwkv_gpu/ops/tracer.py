@@ -77,16 +77,20 @@ class Tracer:
         yield
         self._layer = None
 
-    def embed(self, weight: Weight, ids: Value, *, norm: LayerNorm | None = None) -> Value:
+    def embed(self, weight: Weight, ids: Value, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Value:
         y = Value((self.rows, weight.shape[1]))
-        self._append(Embed(ids, weight, y))
+        self._append(Embed(ids, weight, y, scale=scale))
         return self._normed(y, norm)
 
     def layer_norm(self, x: Value, weight: Weight, bias: Weight, eps: float) -> Value:
         return self._normed(x, LayerNorm(weight, bias, eps))
 
-    def rms_norm(self, x: Value, weight: Weight, eps: float) -> Value:
-        return self._normed(x, Rms(weight, eps))
+    def rms_norm(
+        self, x: Value, weight: Weight | None, eps: float, *, add: Value | None = None, scale: float = 1.0
+    ) -> Value:
+        y = Value(x.shape)
+        self._append(Norm(x, Rms(weight, eps), y, add, scale))
+        return y
 
     def group_rms_norm(self, x: Value, weight: Weight | None, groups: int, eps: float) -> Value:
         y = Value(x.shape)
@@ -95,6 +99,9 @@ class Tracer:
 
     def activate(self, x: Value, then: Activation) -> Value:
         return self._map(then, x)
+
+    def softcap(self, x: Value, cap: float) -> Value:
+        return self._map("softcap", x, cap=cap)
 
     def add(self, x: Value, y: Value) -> Value:
         return self._map("add", x, y)
@@ -121,9 +128,10 @@ class Tracer:
         bias: Weight | None = None,
         add: Value | None = None,
         norm: Rms | LayerNorm | None = None,
+        scale: float = 1.0,
     ) -> Value:
         y = Value((self.rows, weight.shape[0]))
-        self._append(Gemm((Product(self._normed(x, norm), weight, y, then, bias),), add))
+        self._append(Gemm((Product(self._normed(x, norm), weight, y, then, bias),), add, scale=scale))
         return y
 
     def linears(
@@ -305,8 +313,11 @@ class Tracer:
         self._append(ExpertProducts(self._normed(x, norm), weights, routing, then, y, biases, scaled, gated))
         return y
 
-    def attention(self, q: Value, k: Value, v: Value, cache: Cache, how: Attention) -> Value:
+    def attention(self, q: Value, k: Value | None, v: Value | None, cache: Cache, how: Attention) -> Value:
         y = Value((self.rows, how.heads * cache.size))
+        if k is None or v is None:
+            self._append(Attend(q, cache, how, y, cached=True))
+            return y
         self._append(Attend(self._side_by_side([q, k, v]), cache, how, y))
         return y
 
@@ -345,9 +356,9 @@ class Tracer:
         self._append(Norm(x, how, y))
         return y
 
-    def _map(self, f: str, *inputs: Value) -> Value:
+    def _map(self, f: str, *inputs: Value, cap: float = 0.0) -> Value:
         y = Value(inputs[0].shape)
-        self._append(Map(f, inputs, y))
+        self._append(Map(f, inputs, y, cap))
         return y
 
     def _groups(self, xs: Sequence[Value], weights: Sequence[Weight]) -> list[list[int]]:

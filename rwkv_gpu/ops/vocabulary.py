@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
-Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6"]
+Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 Glu = Activation | Literal["clamped_swiglu"]
@@ -54,6 +54,14 @@ class Alternating(Weight):
     """Two matrices of one format whose rows stand in turns: gate, up, gate, up ...; the name is of the whole."""
 
     parts: tuple[Weight, ...] = ()  # gate and up, [M, K] each
+
+
+@dataclass(frozen=True)
+class RowRange(Weight):
+    """Some neighbouring rows of a matrix of the file, [M, K]; the name is of these rows."""
+
+    source: str = ""  # the matrix
+    first: int = 0  # row
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,8 @@ class Rope:
     scale: float = 1.0  # of every frequency, or of those that YaRN scales
     yarn: Yarn | None = None
     factors: Weight | None = None  # [dims / 2], which frequencies are divided by
+    long_factors: Weight | None = None  # the same where the model is opened with more than `short` positions
+    short: int = 0
     magnitude: float = 1.0  # what rotated values are multiplied by
 
     def frequencies(self) -> tuple[float, ...]:
@@ -122,15 +132,39 @@ class Rope:
 
 
 @dataclass(frozen=True)
+class Temperature:
+    """Scales the query of a position by 1 + scale · ln(1 + floor((position + shift) / period))."""
+
+    scale: float
+    period: int
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class HeadNorms:
+    """RMS norms of every head, each over its N numbers."""
+
+    eps: float
+    q: Weight | None = None  # [N]; None is a norm without weight
+    k: Weight | None = None
+    turned: bool = False  # q and k are normed after they turn, not before
+    v: bool = False  # v is normed, too, without weight
+    qk: bool = True  # q and k are normed
+
+
+@dataclass(frozen=True)
 class Attention:
     """How the queries of a layer look back."""
 
     heads: int  # H, a multiple of the KV heads
-    rope: Rope
+    rope: Rope | None  # None: nothing turns
     scale: float  # of the scores
     window: int = 0  # positions that a query sees, its own among them; 0 is all
-    norms: tuple[Weight, Weight] | None = None  # [N] each, of every head of q and of k before it turns
-    eps: float = 0.0  # of these norms
+    norms: HeadNorms | None = None
+    chunk: int = 0  # positions of a chunk, beyond whose start a query does not see; 0 is all
+    softcap: float = 0.0  # c: scores become c · tanh(score / c) before the mask; 0 is none
+    sinks: Weight | None = None  # [H]: one more score of each head, which has no value
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True)
@@ -213,7 +247,7 @@ class Routing(Generic[Tensor]):
 class Rms:
     """An RMS norm of what a product reads, on the way into it."""
 
-    weight: Weight  # [K]
+    weight: Weight | None  # [K]; None is a norm without weight
     eps: float
 
 
@@ -236,14 +270,16 @@ class Ops(Protocol[Tensor]):
     def layer(self, index: int) -> AbstractContextManager[None]:
         """Names what is said inside after block `index`; a plan may be split between blocks."""
 
-    def embed(self, weight: Weight, ids: Tensor, *, norm: LayerNorm | None = None) -> Tensor:
-        """y[t] = norm(W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last"""
+    def embed(self, weight: Weight, ids: Tensor, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Tensor:
+        """y[t] = norm(scale · W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last"""
 
     def layer_norm(self, x: Tensor, weight: Weight, bias: Weight, eps: float) -> Tensor:
         """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row"""
 
-    def rms_norm(self, x: Tensor, weight: Weight, eps: float) -> Tensor:
-        """y = x / sqrt(mean(x²) + eps) * weight, by row"""
+    def rms_norm(
+        self, x: Tensor, weight: Weight | None, eps: float, *, add: Tensor | None = None, scale: float = 1.0
+    ) -> Tensor:
+        """y = scale · x / sqrt(mean(x²) + eps) · weight + add, by row; no weight is a weight of ones"""
 
     def group_rms_norm(self, x: Tensor, weight: Weight | None, groups: int, eps: float) -> Tensor:
         """y = x / sqrt(mean(x²) + eps) * weight, by row and group of D / groups columns; no weight is one of ones"""
@@ -257,8 +293,9 @@ class Ops(Protocol[Tensor]):
         bias: Weight | None = None,
         add: Tensor | None = None,
         norm: Rms | LayerNorm | None = None,
+        scale: float = 1.0,
     ) -> Tensor:
-        """y[t] = then(W norm(x[t]) + bias) + add[t]"""
+        """y[t] = scale · then(W norm(x[t]) + bias) + add[t]"""
 
     def linears(
         self,
@@ -276,8 +313,11 @@ class Ops(Protocol[Tensor]):
 
     def activate(self, x: Tensor, then: Activation) -> Tensor:
         """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x), decay is exp(-0.606531 · sigmoid(x)),
-        decay6 is exp(-exp(x))
+        decay6 is exp(-exp(x)), gelu is x / 2 · (1 + tanh(sqrt(2 / π) · (x + 0.044715 x³)))
         """
+
+    def softcap(self, x: Tensor, cap: float) -> Tensor:
+        """y = cap · tanh(x / cap)"""
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """x + y"""
@@ -454,11 +494,14 @@ class Ops(Protocol[Tensor]):
         Where not `weighted`, the shares are 1: they have been used on the way in.
         """
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention) -> Tensor:
-        """y[t, h] = sum_j softmax_j(scale · q[t, h] · K[j, h']) V[j, h'], over j = 0 .. position of t in its sequence
+    def attention(self, q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, how: Attention) -> Tensor:
+        """y[t, h] = sum_j softmax_j(cap(scale · q[t, h] · K[j, h'])) V[j, h'], over the positions j up to that of t in
+        its sequence that the window or the chunk lets it see
 
         q [T, H · N] and k [T, KV · N] are normed by head where there are norms, then rotated; k and v [T, KV · N] go to
         the pages of the cache first, so that K and V hold the whole sequence; h' = h · KV / H. y [T, H · N]
+        Without k and v the cache is only read: another layer of this step has written the same rows to it.
+        A sink is one more score in the softmax of its head. A temperature scales q.
         """
 
     def head_linear(self, x: Tensor, weight: Weight) -> Tensor:

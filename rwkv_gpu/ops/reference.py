@@ -201,9 +201,12 @@ class Reference:
         then: Activation = "none",
         bias: Weight | None = None,
         first: int = 0,
+        gated: bool = False,
     ) -> Array:
         before, channels = state.shape
-        x = x[:, first : first + channels]
+        x = x[:, first:]
+        gate = x[:, channels : 2 * channels] if gated else np.float32(1)
+        x = x[:, :channels] * x[:, 2 * channels : 3 * channels] if gated else x[:, :channels]
         w = self.weights[weight.name].reshape(channels, before + 1)
         y = np.empty_like(x)
         for segment in self.batch.segments:
@@ -213,7 +216,8 @@ class Reference:
             seen = np.concatenate([past, x[rows]])  # [W - 1 + rows, C]
             y[rows] = sum(seen[i : i + segment.count] * w[:, i] for i in range(before + 1))
             states[segment.target] = seen[segment.count :]
-        return ACTIVATIONS[then](y if bias is None else y + self.weights[bias.name])
+        y = ACTIVATIONS[then](y if bias is None else y + self.weights[bias.name])
+        return y * gate
 
     def ssd(self, xbc: Array, projected: Array, parameters: StateSpace, state: State, *, groups: int) -> Array:
         heads, size, columns = state.shape

@@ -179,9 +179,10 @@ class Tracer:
         then: Activation = "none",
         bias: Weight | None = None,
         first: int = 0,
+        gated: bool = False,
     ) -> Value:
         y = Value((self.rows, state.shape[1]))
-        self._append(Conv1d(x, weight, bias, state, then, first, y))
+        self._append(Conv1d(x, weight, bias, state, then, first, gated, y))
         return y
 
     def ssd(self, xbc: Value, projected: Value, parameters: StateSpace, state: State, *, groups: int) -> Value:

@@ -349,9 +349,11 @@ class Ops(Protocol[Tensor]):
         then: Activation = "none",
         bias: Weight | None = None,
         first: int = 0,
+        gated: bool = False,
     ) -> Tensor:
         """y[t, c] = then(sum over i of w[c, i] · x[t - W + 1 + i, first + c] + bias[c]): a causal depthwise convolution
 
+        Where it is gated, a row of x holds f, g and h [C]: f · h is convolved, and the result is multiplied by g.
         The state [W - 1, C] says how wide it is; w lies as one vector, [C · W], and y is [T, C]. Before the first row
         of a segment stand the rows of the state, the oldest first, and before the very first token zeros. The state
         becomes the last W - 1 rows of x.

@@ -36,7 +36,7 @@ def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
     to.emit(
         node,
         op.label or op.state.name,
-        ("conv/conv1d", "lib/activation", "lib/lanes/plain"),
+        ("conv/conv1d", f"conv/{'gated' if op.gated else 'plain'}", "lib/activation", "lib/lanes/plain"),
         constants,
         operands,
         groups=node.rows * across,

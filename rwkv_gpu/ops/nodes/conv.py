@@ -17,6 +17,7 @@ class Conv1d(Op):
     state: State  # [W - 1, C]
     then: Activation
     first: int  # column of x
+    gated: bool  # x has three parts: f · h is convolved, and y multiplied by g
     y: Value
 
     @property

@@ -28,6 +28,7 @@ def load(file: GGUFFile) -> Hybrid:
         before = take_norm(tensors, sizes, i)
         attention = take_attention(tensors, sizes, i, before, kv_heads, how, size)
         mixer = take_mixer(tensors, sizes, inner, i, before)
-        norm = next(name for name in (f"blk.{i}.ffn_norm", f"blk.{i}.ffn_norm.weight") if name in tensors)
+        norm = f"blk.{i}.ffn_norm"  # as converters name it; some day they may add the suffix
+        norm += "" if norm in tensors else ".weight"
         layers.append((Parallel((attention, mixer)), take_feed(tensors, sizes, i, feed, norm)))
     return take_model(tensors, sizes, layers)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Attention, Cache, Ops, Rms, State, Tensor, Weight
+from ..ops.vocabulary import Attention, Cache, HeadNorms, Ops, Rms, State, Tensor, Weight
 from .hybrid import (
     Block,
     Hybrid,
@@ -62,8 +62,9 @@ def take_mixers(file: GGUFFile, tensors: Tensors, sizes: Sizes) -> list[Block]:
 
     def attention(i: int, kv: int) -> Block:
         at = f"blk.{i}.attn"
-        norms = tensors.take(f"{at}_q_norm.weight", size), tensors.take(f"{at}_k_norm.weight", size)
-        how = Attention(heads, rope, scale=size**-0.5, norms=norms, eps=sizes.eps)
+        q_norm, k_norm = (tensors.take(f"{at}_{x}_norm.weight", size) for x in "qk")
+        norms = HeadNorms(sizes.eps, q_norm, k_norm)
+        how = Attention(heads, rope, scale=size**-0.5, norms=norms)
         return take_attention(tensors, sizes, i, take_norm(tensors, sizes, i), kv, how, size)
 
     return [attention(i, kv) if kv else _convolution(tensors, sizes, taps, i) for i, kv in enumerate(kv_heads)]

@@ -211,7 +211,7 @@ class Tracer:
 
     def shift(self, x: Value, state: State) -> Value:
         y = Value(x.shape)
-        self._append(Conv1d(x, None, None, state, "none", 0, y))
+        self._append(Conv1d(x, None, None, state, "none", 0, False, y))
         return y
 
     def lerp(

@@ -11,13 +11,12 @@ from ..vocabulary import LayerNorm, Rms, Weight
 
 @dataclass(frozen=True)
 class Embed(Op):
-    """y[t] = norm(scale · W[ids[t]])"""
+    """y[t] = norm(W[ids[t]])"""
 
     ids: Value
     weight: Weight
     y: Value
     norm: LayerNorm | None = None
-    scale: float = 1.0  # of what is read
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -38,22 +37,15 @@ class Embed(Op):
 
 @dataclass(frozen=True)
 class Norm(Op):
-    """y = scale · norm(x) + add, by row"""
+    """y = norm(x), by row"""
 
     x: Value
     how: Rms | LayerNorm
     y: Value
-    add: Value | None = None
-    scale: float = 1.0
-
-    @property
-    def plain(self) -> bool:
-        """Whether it is the norm and nothing else, so that a product can do it while it reads x."""
-        return self.add is None and self.scale == 1.0 and self.how.weight is not None
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        return (self.x,) if self.add is None else (self.x, self.add)
+        return (self.x,)
 
     @property
     def writes(self) -> tuple[Value, ...]:
@@ -61,17 +53,16 @@ class Norm(Op):
 
     @property
     def label(self) -> str:
-        return self.how.weight.name if self.how.weight else ""
+        return self.how.weight.name
 
 
 @dataclass(frozen=True)
 class Map(Op):
     """y = f(x), y = x + z or y = x · z, by element"""
 
-    f: str  # an activation, softcap; of two inputs: add, mul
+    f: str  # an activation; of two inputs: add, mul
     inputs: tuple[Value, ...]
     y: Value
-    cap: float = 0.0  # of softcap
 
     @property
     def reads(self) -> tuple[Value, ...]:

@@ -65,6 +65,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
         port=options["port"],
         api_keys=options["api_key"],
         drain=options["drain"],
+        sequences=options["sequences"],
         version=rwkv_gpu.__version__,
     )
     start_logs(options["log_format"], sys.stderr)

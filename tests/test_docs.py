@@ -47,7 +47,7 @@ def test_no_page_holds_the_marks_of_a_merge(page):
 
 def test_the_tables_of_models_and_formats_are_whole():
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == MODELS.keys()
+    assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)) == MODELS.keys()
     assert set(re.findall(r"^\| ([A-Z]+\d\w*|F\d+) \|", text, re.MULTILINE)) == {fmt.name for fmt in FORMATS.values()}
 
 

@@ -17,18 +17,35 @@ class ScheduledChunk(NamedTuple):
 
 
 def schedule(sequences: Sequence[TokenSequence], rows: int) -> list[ScheduledChunk]:
-    """Chunks of at most so many rows, in the order in which the requests came; each ends at its boundaries."""
-    chunks = []
+    """Chunks of at most so many rows; each ends at its boundaries.
+
+    Tokens of answers come first, then prompts. Of several prompts the oldest gets half of the rows, and the others get
+    the rest, the shortest first: so a short prompt does not wait for a long one, and a long one is not starved.
+    """
+    chunks: list[ScheduledChunk] = []
     decoding: list[TokenSequence] = []
     prompts: list[TokenSequence] = []
     for sequence in sequences:
         (decoding if sequence.fed >= sequence.prompt else prompts).append(sequence)
-    for sequence in decoding + prompts:
-        start = sequence.fed
-        end = start + min(sequence.to_feed, rows)
-        if end > start:
-            if sequence.boundaries:
-                end = min([end, *(boundary for boundary in sequence.boundaries if boundary > start)])
-            chunks.append(ScheduledChunk(sequence.slot, start, end, end >= len(sequence.ids), sequence))
-            rows -= end - start
+    for sequence in decoding:
+        rows -= _take(chunks, sequence, rows)
+    if prompts:
+        oldest, *others = prompts
+        others.sort(key=lambda prompt: prompt.to_feed)
+        left = rows - sum(prompt.to_feed for prompt in others)
+        rows -= _take(chunks, oldest, min(rows, max((rows + 1) // 2, left)))
+        for sequence in others:
+            rows -= _take(chunks, sequence, rows)
     return chunks
+
+
+def _take(chunks: list[ScheduledChunk], sequence: TokenSequence, rows: int) -> int:
+    """Adds what a sequence feeds of so many rows; gives how many it took."""
+    start = sequence.fed
+    end = start + min(sequence.to_feed, rows)
+    if end <= start:
+        return 0
+    if sequence.boundaries:
+        end = min([end, *(boundary for boundary in sequence.boundaries if boundary > start)])
+    chunks.append(ScheduledChunk(sequence.slot, start, end, end >= len(sequence.ids), sequence))
+    return end - start

@@ -54,6 +54,12 @@ class TensorInfo:
             )
         return FORMATS[self.type]
 
+    def rows(self, first: int, count: int) -> "TensorInfo":
+        """So many rows of a matrix [M, K], as a tensor of its own."""
+        nbytes = self.nbytes // self.shape[0]
+        shape = (count, *self.shape[1:])
+        return replace(self, shape=shape, offset=self.offset + first * nbytes, nbytes=count * nbytes)
+
 
 @dataclass(frozen=True)
 class Header:

@@ -78,10 +78,15 @@ class Pipeline:
     bindings: Mapping[int, Binding]
 
 
-def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constant] | None = None) -> Linked:
-    """The kernel and its parts, named like `linear_vec` and `format/q4_k`, specialised by constants."""
-    texts = [(f"{name}.wgsl", _read(name)) for name in (kernel, *parts)]
-    needs_f16 = any(map(_needs_f16, (kernel, *parts))) or "f16" in (constants or {}).values()
+def link(
+    kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constant] | None = None, core: Sequence[str] = ()
+) -> Linked:
+    """The kernel and its parts, named like `linear_vec` and `format/q4_k`, specialised by constants.
+
+    `core` are parts that belong to the kernel itself, so that its name does not list them.
+    """
+    texts = [(f"{name}.wgsl", _read(name)) for name in (kernel, *core, *parts)]
+    needs_f16 = any(map(_needs_f16, (kernel, *core, *parts))) or "f16" in (constants or {}).values()
     # What a part enables must stand before everything; its own line stays, empty, so that lines keep their numbers.
     enabled = {line for _, text in texts for line in ENABLE.findall(text)} | ({"enable f16;\n"} if needs_f16 else set())
     texts = [(file, ENABLE.sub("\n", text)) for file, text in texts]

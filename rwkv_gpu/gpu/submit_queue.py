@@ -18,6 +18,7 @@ from .plan import Part, Plan
 from .trace import Trace
 
 PORTION = 0.008  # seconds of work that are submitted at a time: tokens become known in such portions
+CLOSED = "the GPU was closed while steps were under way; load the model again"
 
 
 def most_steps(look_ahead: int) -> int:
@@ -115,6 +116,8 @@ class SubmitQueue:
         group, self._filling = self._filling, None
         if group is None:
             return
+        if self._device.closed:  # wgpu would end the process when buffers are written
+            raise DeviceLost(CLOSED)
         nbytes = group.ends[-1]
         landing = self._landing(nbytes)
         landing.expected = nbytes
@@ -133,7 +136,7 @@ class SubmitQueue:
         device = self._device
         device.flush()
         if group.landing is None or device.closed:  # wgpu would end the process when results are read
-            raise DeviceLost("the GPU was closed while steps were under way; load the model again")
+            raise DeviceLost(CLOSED)
         try:
             data = group.landing.take(group.index)
         finally:

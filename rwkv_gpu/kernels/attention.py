@@ -6,21 +6,30 @@ from .parts import LANES, PLAIN, SUM
 
 HALF_PAGES = Tolerance(2e-3, 2e-3, "keys and values are stored as float16")  # CLOSE where they are float32
 
-HEAD_NORM = Hole("head norm", ("attention/head_norm/none", "attention/head_norm/rms"))
-ROPE = Hole("rope", ("attention/rope/neox", "attention/rope/normal"))
+HEAD_NORM = Hole("head norm", tuple(f"attention/head_norm/{part}" for part in ("none", "rms", "turned", "unit")))
+VALUE_NORM = Hole("value norm", ("attention/value_norm/none", "attention/value_norm/unit"))
+ROPE = Hole("rope", ("attention/rope/neox", "attention/rope/normal", "attention/rope/none"))
+QUERY_SCALE = Hole("query scale", ("attention/query_scale/constant", "attention/query_scale/temperature"))
+SOURCE = Hole("source", ("attention/source/own", "attention/source/cached"))
+REACH = Hole("reach", ("attention/reach/window", "attention/reach/chunk"))
+CAP = Hole("cap", ("attention/cap/none", "attention/cap/tanh"))
+SINK = Hole("sink", ("attention/sink/none", "attention/sink/logit"))
 READ = Hole("read", ("attention/cache/read_f16", "attention/cache/read_f32"))
 WRITE = Hole("write", ("attention/cache/write_f16", "attention/cache/write_f32"))
 RESULT = Hole("result", tuple(f"attention/result/{part}" for part in ("whole", "partial", "last_workgroup")))
-HEADS = "attention/heads", "attention/eight"  # of q, k and v as the matrices leave them
+# Heads of q, k and v as the matrices leave them, and what becomes of them.
+HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vectors"
+TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE
+SCORES = REACH, CAP, SINK  # what becomes of scores
 
 ATTENTION = Kernel(
     "attention/attention",
     "attention",
     (
         Hole("queries", ("attention/queries/rotated", "attention/queries/rotate_here")),
-        HEAD_NORM.maybe(),
-        ROPE.maybe(),
-        WRITE.maybe(),
+        *(hole.maybe() for hole in TAKES),
+        *SCORES[:2],
+        SINK.maybe(),
         READ,
         RESULT.only("whole", "partial"),
         PLAIN,
@@ -34,9 +43,9 @@ ATTENTION_DECODE = Kernel(
     (
         Hole("pack", tuple(f"attention/pack/pack_{count}" for count in (2, 3, 4))),
         Hole("raw", ("attention/cache/raw_f16", "attention/cache/raw_f32")),
-        HEAD_NORM,
-        ROPE,
-        WRITE,
+        *TAKES,
+        *SCORES[:2],
+        SINK.maybe(),
         READ,
         RESULT,
         SUM.only("subgroup"),
@@ -49,13 +58,19 @@ ATTENTION_DECODE = Kernel(
 ATTENTION_MATRIX = Kernel(
     "attention/attention_matrix",
     "attention",
-    (PLAIN,),
-    ("attention/blocks",),
+    (*SCORES, PLAIN),
+    ("attention/blocks", "attention/vectors"),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,
 )
-KV_WRITE = Kernel("attention/kv_write", "attention", (HEAD_NORM, ROPE, WRITE, PLAIN), HEADS, tolerance=CLOSE)
-SPLIT_REDUCE = Kernel("attention/split_reduce", "attention", (PLAIN,), ("attention/partition",), tolerance=CLOSE)
+KV_WRITE = Kernel("attention/kv_write", "attention", (*TAKES, PLAIN), HEADS, tolerance=CLOSE)
+SPLIT_REDUCE = Kernel(
+    "attention/split_reduce",
+    "attention",
+    (REACH, SINK, PLAIN),
+    ("attention/partition", "attention/vectors"),
+    tolerance=CLOSE,
+)
 
 # Attention over latents, which all heads share.
 ROTATION = Hole("rotation", ("attention/latent/rotate", "attention/latent/no_rope"))
@@ -78,6 +93,8 @@ LATENT_ATTENTION = Kernel(
         Hole("queries", ("attention/latent/single_rows", "attention/latent/segments")),
         Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32")),
         RESULT.only("whole", "partial"),
+        REACH.only("window"),
+        SINK.only("none").maybe(),
         PLAIN,
     ),
     ("attention/eight", "attention/partition"),

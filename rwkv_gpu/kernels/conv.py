@@ -1,6 +1,6 @@
 """Convolutions over the rows of a sequence."""
 
-from .kernel import Kernel
+from .kernel import Hole, Kernel
 from .parts import PLAIN
 
-CONV1D = Kernel("conv/conv1d", "conv1d", (PLAIN,), ("lib/activation",))
+CONV1D = Kernel("conv/conv1d", "conv1d", (Hole("gates", ("conv/plain", "conv/gated")), PLAIN), ("lib/activation",))

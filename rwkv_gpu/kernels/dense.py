@@ -10,10 +10,17 @@ VEC4S = WORDS.only("vec4s").maybe()
 EMBED = Kernel("dense/embed", "embed", (FORMAT, VEC4S, IDS, PLAIN), DECODING)
 EMBED_NORM = Kernel("dense/embed_norm", "embed", (FORMAT, VEC4S, IDS, NORM_ROWS, LANES), (*DECODING, "dense/norm/row"))
 LAYER_NORM = Kernel("dense/layer_norm", "layer_norm", (NORM_ROWS, PLAIN_ROWS, LANES), ("dense/norm/row",))
-RMS_NORM = Kernel("dense/rms_norm", "rms_norm", (LANES,))
+RMS_NORM = Kernel(
+    "dense/rms_norm", "rms_norm", (Hole("gain", ("dense/gain/weight", "dense/gain/none")), PLAIN_RESIDUAL, LANES)
+)
 SOFTMAX = Kernel("dense/softmax", "softmax", (LANES,), tolerance=CLOSE)
 ARGMAX = Kernel("dense/argmax", "argmax", (LANES,), tolerance=SAME)
-MAP_UNARY = Kernel("dense/map_unary", "activate", (PLAIN,), ("lib/activation",))
+MAP_UNARY = Kernel(
+    "dense/map_unary",
+    "activate",
+    (Hole("unary", ("dense/unary/activation", "dense/unary/softcap")), PLAIN),
+    ("lib/activation",),
+)
 MAP_BINARY = Kernel(
     "dense/map_binary", "add", (Hole("binary", ("dense/binary/add", "dense/binary/mul")), PLAIN), tolerance=SAME
 )

@@ -80,6 +80,7 @@ class Kernel:
     op: str  # that it serves: linear
     holes: tuple[Hole, ...]
     shared: tuple[str, ...] = ()  # parts that what fills the holes calls; any number of them may be linked
+    core: tuple[str, ...] = ()  # parts that it is always linked with: what kernels of a family have in common
     needs: Needs = Needs()
     tolerance: Tolerance = EXACT
     part_needs: Mapping[str, Needs] = field(default_factory=dict)  # of parts that want more here than elsewhere

@@ -37,7 +37,7 @@ def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constan
     if kernel not in KERNELS:
         raise ShaderError(f"there is no kernel '{kernel}'")
     KERNELS[kernel].check(parts)
-    return shader.link(kernel, [*parts, "lib/step"], constants)
+    return shader.link(kernel, [*parts, "lib/step"], constants, KERNELS[kernel].core)
 
 
 def variants(can: Capabilities) -> Iterator[tuple[str, str]]:

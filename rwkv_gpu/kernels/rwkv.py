@@ -3,6 +3,10 @@
 from .kernel import CLOSE, Hole, Kernel, Needs
 from .parts import FLOAT_FORMAT, LANES, PLAIN, QUANTISING, SUM
 
+# How lanes share the state of a head.
+ROW_SUM = Hole("row sum", ("recurrence/row_sum/lane", "recurrence/row_sum/subgroup"))
+TILE = Hole("tile", ("recurrence/tile/one_row", "recurrence/tile/four_rows"))
+
 NORM_SHIFT_MIX = Kernel(
     "rwkv/norm_shift_mix",
     "norm_shift_mix",
@@ -15,10 +19,11 @@ TIME_MIX = Kernel(
     (
         Hole("value", ("rwkv/value/own", "rwkv/value/first_layer")),
         Hole("gate", ("rwkv/gate/none", "rwkv/gate/gate")),
-        Hole("row sum", ("rwkv/row_sum/lane", "rwkv/row_sum/subgroup")),
-        Hole("tile", ("rwkv/tile/one_row", "rwkv/tile/four_rows")),
+        ROW_SUM,
+        TILE,
         PLAIN,
     ),
+    core=("recurrence/walk", "recurrence/sums", "recurrence/output/group_norm"),
     tolerance=CLOSE,
 )
 TIME_MIX_DECODE = Kernel(
@@ -37,4 +42,22 @@ TIME_MIX_DECODE = Kernel(
     ("formats/halves", "formats/runs", *QUANTISING, "lib/activation"),
     tolerance=CLOSE,
     part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups
+)
+LERP = Kernel("rwkv/lerp", "lerp", (Hole("amount", ("rwkv/amount/constant", "rwkv/amount/low_rank")), PLAIN))
+RECURRENCE = Kernel(
+    "recurrence/recurrence",
+    "recurrence",
+    (
+        Hole("inputs", ("recurrence/inputs/wkv6", "recurrence/inputs/delta_rule")),
+        Hole("decay", ("recurrence/decay/given", "recurrence/decay/by_head", "recurrence/decay/by_channel")),
+        Hole("step", ("recurrence/step/added", "recurrence/step/delta_rule")),
+        Hole("bonus", ("recurrence/bonus/none", "recurrence/bonus/first"), optional=True),  # of wkv6
+        Hole("output", tuple(f"recurrence/output/{part}" for part in ("group_norm", "gated_rms", "gated"))),
+        ROW_SUM,
+        TILE,
+        PLAIN,
+    ),
+    ("lib/activation",),
+    core=("recurrence/walk", "recurrence/sums"),
+    tolerance=CLOSE,
 )

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
-from . import deepseek2, ernie4_5, llama, qwen2, qwen3, qwen3moe, rwkv7
+from . import ernie4_5, falcon_h1, lfm2, llama, mamba2, qwen2, qwen3, qwen3moe, rwkv7
 from .unsupported import refusal
 
 
@@ -40,9 +40,11 @@ class Model(Protocol):
 
 
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
-    "deepseek2": deepseek2.load,
     "ernie4_5": ernie4_5.load,
+    "falcon-h1": falcon_h1.load,
+    "lfm2": lfm2.load,
     "llama": llama.load,
+    "mamba2": mamba2.load,
     "qwen2": qwen2.load,
     "qwen3": qwen3.load,
     "qwen3moe": qwen3moe.load,

@@ -1,13 +1,13 @@
 """The tensors that a model takes from its file, by name and shape. Raises BadFile where the file disagrees."""
 
+import itertools
 import math
-import re
 from collections.abc import Sequence
 
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 
 from ..gguf.file import GGUFFile, TensorInfo
-from ..ops.vocabulary import Alternating, HeadRows, Joined, Split, Weight
+from ..ops.vocabulary import Alternating, Joined, RowRange, Weight
 
 EPS = 1e-12, 1e-2  # of norms; models have 1e-8 to 1e-5, and 0 makes NaN of a row of zeros
 LONGEST_CONTEXT = 1 << 30  # positions that any number of the metadata may say
@@ -47,18 +47,26 @@ class Tensors:
 
     def alternate(self, name: str, rows: int, width: int, *parts: str) -> Alternating:
         """Matrices of one shape and format with interleaved rows, [n · rows, width]."""
-        weights = tuple(self._checked(part, (rows, width)) for part in parts)
-        alternating = Alternating(name, (len(parts) * rows, width), weights)
+        return self.interleave(name, *(self._checked(part, (rows, width)) for part in parts))
+
+    def interleave(self, name: str, *parts: Weight) -> Alternating:
+        """The same of parts that are found already."""
+        rows, width = parts[0].shape
+        alternating = Alternating(name, (len(parts) * rows, width), parts)
         self.taken.append(alternating)
         return alternating
 
-    def split(self, name: str, whole: str, rows: HeadRows, width: int) -> Split:
-        """Rows of each head of a matrix, [H, count, width], or transposed [H, width, count]."""
-        part = self._checked(whole, (rows.heads * rows.each, width))
-        last = (width, rows.count) if rows.transposed else (rows.count, width)
-        split = Split(name, (rows.heads, *last), (part,), rows)
-        self.taken.append(split)
-        return split
+    def split(self, name: str, width: int, *parts: tuple[str, int]) -> tuple[RowRange, ...]:
+        """The rows of one matrix as several, each (name, rows); they are parts, not loaded for themselves."""
+        self._checked(name, (sum(rows for _, rows in parts), width))
+        firsts = itertools.accumulate((rows for _, rows in parts), initial=0)
+        return tuple(
+            RowRange(part, (rows, width), name, first) for (part, rows), first in zip(parts, firsts, strict=False)
+        )
+
+    def keep(self, *weights: Weight) -> None:
+        """Loads these parts as they are."""
+        self.taken.extend(weights)
 
     def same_format(self, *names: str) -> bool:
         """Whether these tensors have the same format."""
@@ -68,15 +76,11 @@ class Tensors:
         """Lets the file have these tensors: converters write them, and the model does not use them."""
         self._skipped.update(names)
 
-    def skip_blocks(self, numbers: range) -> None:
-        """Lets the file have blocks that predict further tokens (MTP): they are not executed."""
-        blocks = (re.match(r"blk\.(\d+)\.", name) for name in self._file.tensors)
-        self.skip(*(block.string for block in blocks if block and int(block[1]) in numbers))
-
     def refuse_the_rest(self) -> None:
         """Refuses a file with tensors that are neither taken nor skipped: without them the answers would be wrong."""
         parts = (part for weight in self.taken for part in getattr(weight, "parts", ()))
-        rest = self._file.tensors.keys() - {weight.name for weight in (*self.taken, *parts)} - self._skipped
+        used = {getattr(weight, "source", weight.name) for weight in (*self.taken, *parts)}
+        rest = self._file.tensors.keys() - used - self._skipped
         if rest:
             arch = self._file.str("general.architecture")
             names = f"tensor '{min(rest)}'" + (f" and {len(rest) - 1} more" if len(rest) > 1 else "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Alternating, Attention, Cache, Ops, Pairing, Rms, Rope, State, Tensor, Weight
+from ..ops.vocabulary import Alternating, Attention, Cache, HeadNorms, Ops, Pairing, Rms, Rope, State, Tensor, Weight
 from .rope import read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 
@@ -149,10 +149,7 @@ def load_dense(
         raise UnsupportedModel(f"{file.path}: '{arch}' with experts is not supported; take a dense model")
     hyper = read_hyper(file, arch, tensors)
     trunk = take_trunk(file, arch, tensors, hyper, pairing, biases=biases, norms=norms)
-    feeds = tuple(
-        take_feed(tensors, f"blk.{i}.ffn", tensors.take(f"blk.{i}.ffn_norm.weight", hyper.width), hyper.inner)
-        for i in range(hyper.layers)
-    )
+    feeds = tuple(_take_feed(tensors, hyper, i) for i in range(hyper.layers))
     tensors.refuse_the_rest()
     return Transformer(trunk, tuple(tensors.taken), feeds)
 
@@ -222,22 +219,22 @@ def _take_attention(tensors: Tensors, hyper: Hyper, rope: Rope, i: int, biases: 
             rope,
             scale=size**-0.5,
             window=hyper.window,
-            norms=(tensors.take(f"{at}_q_norm.weight", size), tensors.take(f"{at}_k_norm.weight", size))
+            norms=HeadNorms(
+                hyper.eps, tensors.take(f"{at}_q_norm.weight", size), tensors.take(f"{at}_k_norm.weight", size)
+            )
             if norms
             else None,
-            eps=hyper.eps,
         ),
     )
 
 
-def take_feed(tensors: Tensors, at: str, norm: Weight, inner: int, suffix: str = "") -> FeedForward:
-    """A feed-forward of that width behind a norm; `suffix` tells the names of a shared expert from others."""
-    [width] = norm.shape
-    gate, up = f"{at}_gate{suffix}.weight", f"{at}_up{suffix}.weight"
+def _take_feed(tensors: Tensors, hyper: Hyper, i: int) -> FeedForward:
+    at, shape = f"blk.{i}.ffn", (hyper.inner, hyper.width)
+    gate, up = f"{at}_gate.weight", f"{at}_up.weight"
     return FeedForward(
-        norm=norm,
-        gates=tensors.alternate(f"{at}_gate_up{suffix}", inner, width, gate, up)
+        norm=tensors.take(f"{at}_norm.weight", hyper.width),
+        gates=tensors.alternate(f"{at}_gate_up", *shape, gate, up)
         if tensors.same_format(gate, up)
-        else (tensors.take(gate, inner, width), tensors.take(up, inner, width)),
-        down=tensors.take(f"{at}_down{suffix}.weight", width, inner),
+        else (tensors.take(gate, *shape), tensors.take(up, *shape)),
+        down=tensors.take(f"{at}_down.weight", hyper.width, hyper.inner),
     )

@@ -10,10 +10,10 @@ from .vocabulary import PAGE, Attention, Cache
 QUERY_FLOATS = 2048  # of all queries of a workgroup: half of the memory that any device has for one
 MOST_QUERIES = 16
 LANE_FLOATS = 32  # of queries, and of sums, of a lane that shares keys: more do not stay in registers
+NO_WINDOW = 1 << 31
 MOST_RUNS = 64  # of a context, in decode
 SHORT_RUNS = 2  # that are not worth a dispatch that reduces them
 JOINED_BUFFERS = 10  # that a kernel binds which attends and reduces
-NO_WINDOW = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class AttentionPartition:
     heads: int
     kv_heads: int
     size: int
-    window: int
+    window: int  # positions that a row sees at most; 0 is all
     shared: int  # heads of a workgroup, all of one KV head
     rows: int = 1  # of a workgroup
     grain: int = PAGE  # a run of the context is a multiple of so many positions
@@ -31,6 +31,7 @@ class AttentionPartition:
     lanes_per_key: int = 0  # lanes that share a key; none where every lane has keys of its own
     lanes: int = 0  # of a workgroup of such lanes
     prefetch_depth: int = 0  # keys that such a lane loads at a time
+    chunked: bool = False  # whether the window is a chunk, which begins at its multiples
     joins: bool = False  # whether the kernel that attends reduces the runs, too
 
     @property
@@ -44,9 +45,14 @@ class AttentionPartition:
         return {"GRAIN": self.grain, "RUNS": self.runs, "WINDOW": self.window or NO_WINDOW}
 
     @property
+    def reach(self) -> str:
+        """The part that knows how far back a row sees."""
+        return "attention/reach/chunk" if self.chunked else "attention/reach/window"
+
+    @property
     def pack(self) -> int:
-        """Heads that lanes which share keys have at a time: as many as leave the fewest places empty."""
-        return min((4, 3, 2), key=lambda pack: -(-self.shared // pack) * pack)
+        """Heads that lanes which share keys have at a time."""
+        return pack_of(self.shared)
 
     def run_pages(self, most: int) -> int:
         """The most pages that a run touches, of a sequence that has so many."""
@@ -58,7 +64,9 @@ def prompt_partition(cache: Cache, how: Attention) -> AttentionPartition:
     """For a plan whose sequences have many rows: all queries that a workgroup has room for."""
     most = min(MOST_QUERIES, QUERY_FLOATS // cache.size)
     shared = _divisor(how.heads // cache.heads, most)
-    return AttentionPartition(how.heads, cache.heads, cache.size, how.window, shared, most // shared)
+    return AttentionPartition(
+        how.heads, cache.heads, cache.size, how.window or how.chunk, shared, most // shared, chunked=how.chunk > 0
+    )
 
 
 def decode_partition(
@@ -67,8 +75,9 @@ def decode_partition(
     """For a plan whose sequences have one row, and so many pages at most: split into runs where that is worth it."""
     sharing = how.heads // cache.heads
     lanes, prefetch_depth = tuning.decode_lanes, tuning.decode_prefetch
-    if min(tuning.decode_lanes_per_key, can.subgroup_width) > 1:
-        shared, lanes_per_key = _sharing_keys(sharing, cache.size, tuning, can)
+    shares = _sharing_keys(sharing, cache.size, tuning, can)
+    if shares is not None:
+        shared, lanes_per_key, lanes = shares
         grain = tuning.attention_run
         if (
             lanes_per_key == cache.size // 8 <= tuning.decode_lanes_per_key // 2
@@ -88,7 +97,7 @@ def decode_partition(
         how.heads,
         cache.heads,
         cache.size,
-        how.window,
+        how.window or how.chunk,
         shared,
         1,
         grain,
@@ -96,12 +105,19 @@ def decode_partition(
         lanes_per_key,
         lanes,
         prefetch_depth,
+        how.chunk > 0,
         joins,
     )
 
 
-def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int]:
-    """Heads of a workgroup and lanes that share a key: as many heads as registers and memory have room for."""
+def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int, int] | None:
+    """Heads of a workgroup, lanes that share a key, and lanes of a workgroup.
+
+    As many heads as registers and memory have room for. None where lanes cannot share keys, or where memory has no
+    room for one head of one subgroup.
+    """
+    if min(tuning.decode_lanes_per_key, can.subgroup_width) <= 1:
+        return None
     sides = [n for n in (1, 2, 4, 8, 16, 32) if n <= can.subgroup_width and size // 8 % n == 0]
     subgroups = tuning.decode_lanes // can.subgroup_width
     most = max(1, LANE_FLOATS * sides[-1] // size)
@@ -109,14 +125,28 @@ def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) ->
         most *= 2  # rather than look at the same keys three times
     while most > 1 and decode_bytes(most, size, subgroups) > can.max_workgroup_memory:
         most -= 1
+    while subgroups > 1 and decode_bytes(most, size, subgroups) > can.max_workgroup_memory:
+        subgroups //= 2
+    if decode_bytes(most, size, subgroups) > can.max_workgroup_memory:
+        return None
     shared = _divisor(sharing, most)
     wanted = max(tuning.decode_lanes_per_key, -(-shared * size // LANE_FLOATS))
-    return shared, max(lanes_per_key for lanes_per_key in sides if lanes_per_key <= wanted)
+    lanes_per_key = max(count for count in sides if count <= wanted)
+    return shared, lanes_per_key, min(tuning.decode_lanes, subgroups * can.subgroup_width)
 
 
 def decode_bytes(shared: int, size: int, subgroups: int) -> int:
-    """Of workgroup memory, where lanes share keys: heads as they come and turned, and the sums of each subgroup."""
-    return 4 * size * (2 * (shared + 4) + subgroups * (shared + 3)) + (8 << 10)
+    """Of workgroup memory, where lanes share keys.
+
+    Heads as they come and turned, the row's own key and value, and the sums of each subgroup.
+    """
+    queries = -(-shared // pack_of(shared)) * pack_of(shared)
+    return 4 * size * (shared + 1 + queries + 2 + subgroups * queries) + (8 << 10)
+
+
+def pack_of(shared: int) -> int:
+    """Heads that lanes which share keys have at a time: as many as leave the fewest places empty."""
+    return min((4, 3, 2), key=lambda pack: -(-shared // pack) * pack)
 
 
 def _divisor(count: int, most: int) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .vocabulary import PAGE, Rope
+from .vocabulary import PAGE, Attention, Rope, Temperature, Weight
 
 Array = npt.NDArray[Any]
 
@@ -25,7 +25,18 @@ def rotate(x: Array, rope: Rope, positions: Array, factors: Array | None) -> Arr
     return y
 
 
-def attend(q: Array, keys: Array, values: Array, window: int) -> Array:
+def factors_of(rope: Rope, context: int) -> Weight | None:
+    """What the frequencies are divided by, of a model that is opened with so many positions."""
+    return rope.long_factors if rope.long_factors and context > rope.short else rope.factors
+
+
+def warmth(temperature: Temperature, positions: Array) -> Array:
+    """What the queries of these positions are scaled by."""
+    times = (positions + temperature.shift) // temperature.period
+    return (1 + temperature.scale * np.log(1.0 + times)).astype(np.float32)
+
+
+def attend(q: Array, keys: Array, values: Array, how: Attention | None, sinks: Array | None = None) -> Array:
     """The last n positions of a sequence over all of it: q [n, H, N], keys [L, KV, N], values [L, KV, V]: [n, H, V]"""
     count, heads, size = q.shape
     kv, past = keys.shape[1], len(keys)
@@ -33,11 +44,20 @@ def attend(q: Array, keys: Array, values: Array, window: int) -> Array:
     scores = grouped @ keys.transpose(1, 2, 0)[:, None]  # [KV, H / KV, n, L]
     here = np.arange(past - count, past)[:, None]
     seen = np.arange(past) <= here
-    if window:
-        seen &= np.arange(past) > here - window
+    if how and how.window:
+        seen &= np.arange(past) > here - how.window
+    if how and how.chunk:
+        seen &= np.arange(past) >= here // how.chunk * how.chunk
+    if how and how.softcap:
+        scores = np.float32(how.softcap) * np.tanh(scores / np.float32(how.softcap))
     scores = np.where(seen, scores, np.float32(-np.inf))
-    p = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    y: Array = (p / p.sum(axis=-1, keepdims=True)) @ values.transpose(1, 0, 2)[:, None]
+    top = scores.max(axis=-1, keepdims=True)
+    p = np.exp(scores - top)
+    total = p.sum(axis=-1, keepdims=True)
+    if sinks is not None:
+        with np.errstate(over="ignore"):
+            total = total + np.exp(sinks.reshape(kv, -1)[:, :, None, None] - top)
+    y: Array = (p / total) @ values.transpose(1, 0, 2)[:, None]
     return y.transpose(2, 0, 1, 3).reshape(count, heads, values.shape[-1])
 
 

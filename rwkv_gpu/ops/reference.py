@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .batch import Batch, Segment
-from .paged import attend, rotate
+from .paged import attend, factors_of, rotate, warmth
 from .sampling import FROM_SLOT, Drawing, sample
 from .state_space import recur_channels, recur_heads, softplus
 from .vocabulary import (
@@ -19,6 +19,7 @@ from .vocabulary import (
     Attention,
     Cache,
     Choosing,
+    DeltaRule,
     Gating,
     Glu,
     LatentAttention,
@@ -47,6 +48,8 @@ ACTIVATIONS: dict[Activation, Callable[[Array], Array]] = {
     "sigmoid": sigmoid,
     "tanh": np.tanh,
     "decay": lambda x: np.exp(np.float32(-0.606531) * sigmoid(x)),
+    "decay6": lambda x: np.exp(-np.exp(np.minimum(x, np.float32(80)))),  # 0 from 5 on, and finite on the way
+    "gelu": lambda x: x / 2 * (1 + np.tanh(np.float32(0.7978845608) * (x + np.float32(0.044715) * x**3))),
 }
 
 
@@ -73,22 +76,24 @@ class Reference:
         batch: Batch | None = None,
         caches: Mapping[str, tuple[Array, ...]] | None = None,
         drawing: Drawing | None = None,
+        context: int = 0,
     ) -> None:
         self.weights = weights
         self.caches = caches or {}
         self.drawing = drawing
         self.states = states or {}
         self.batch = batch or Batch.of([])
+        self.context = context  # positions that a sequence may have
 
     @contextlib.contextmanager
     def layer(self, index: int) -> Iterator[None]:  # noqa: ARG002 - numpy has no use for names
         yield
 
-    def embed(self, weight: Weight, ids: Array, *, norm: LayerNorm | None = None) -> Array:
+    def embed(self, weight: Weight, ids: Array, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Array:
         if self.drawing is not None:
             sampled = self.drawing.sampler_state.sampled
             ids = np.where(ids & FROM_SLOT, sampled[np.where(ids & FROM_SLOT, ids ^ FROM_SLOT, 0)], ids)
-        return self._normed(self.weights[weight.name][ids], norm)
+        return self._normed(self.weights[weight.name][ids] * np.float32(scale), norm)
 
     def layer_norm(self, x: Array, weight: Weight, bias: Weight, eps: float) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
@@ -96,10 +101,12 @@ class Reference:
         y: Array = centred * scale * self.weights[weight.name] + self.weights[bias.name]
         return y
 
-    def rms_norm(self, x: Array, weight: Weight, eps: float) -> Array:
-        scale = 1 / np.sqrt((x**2).mean(axis=-1, keepdims=True) + np.float32(eps))
-        y: Array = x * scale * self.weights[weight.name]
-        return y
+    def rms_norm(
+        self, x: Array, weight: Weight | None, eps: float, *, add: Array | None = None, scale: float = 1.0
+    ) -> Array:
+        y: Array = x * (np.float32(scale) / np.sqrt((x**2).mean(axis=-1, keepdims=True) + np.float32(eps)))
+        y = y if weight is None else y * self.weights[weight.name]
+        return y if add is None else y + add
 
     def group_rms_norm(self, x: Array, weight: Weight | None, groups: int, eps: float) -> Array:
         grouped = x.reshape(len(x), groups, -1)
@@ -121,12 +128,13 @@ class Reference:
         bias: Weight | None = None,
         add: Array | None = None,
         norm: Rms | LayerNorm | None = None,
+        scale: float = 1.0,
     ) -> Array:
         x = self._normed(x, norm)
         y = x @ self.weights[weight.name].T
         if bias is not None:
             y = y + self.weights[bias.name]
-        y = ACTIVATIONS[then](y)
+        y = ACTIVATIONS[then](y) * np.float32(scale)
         return y if add is None else y + add
 
     def linears(
@@ -150,6 +158,10 @@ class Reference:
 
     def activate(self, x: Array, then: Activation) -> Array:
         return ACTIVATIONS[then](x)
+
+    def softcap(self, x: Array, cap: float) -> Array:
+        y: Array = np.float32(cap) * np.tanh(x / np.float32(cap))
+        return y
 
     def add(self, x: Array, y: Array) -> Array:
         y = x + y
@@ -189,9 +201,12 @@ class Reference:
         then: Activation = "none",
         bias: Weight | None = None,
         first: int = 0,
+        gated: bool = False,
     ) -> Array:
         before, channels = state.shape
-        x = x[:, first : first + channels]
+        x = x[:, first:]
+        gate = x[:, channels : 2 * channels] if gated else np.float32(1)
+        x = x[:, :channels] * x[:, 2 * channels : 3 * channels] if gated else x[:, :channels]
         w = self.weights[weight.name].reshape(channels, before + 1)
         y = np.empty_like(x)
         for segment in self.batch.segments:
@@ -201,7 +216,8 @@ class Reference:
             seen = np.concatenate([past, x[rows]])  # [W - 1 + rows, C]
             y[rows] = sum(seen[i : i + segment.count] * w[:, i] for i in range(before + 1))
             states[segment.target] = seen[segment.count :]
-        return ACTIVATIONS[then](y if bias is None else y + self.weights[bias.name])
+        y = ACTIVATIONS[then](y if bias is None else y + self.weights[bias.name])
+        return y * gate
 
     def ssd(self, xbc: Array, projected: Array, parameters: StateSpace, state: State, *, groups: int) -> Array:
         heads, size, columns = state.shape
@@ -248,17 +264,96 @@ class Reference:
         k = k * (1 + (a - 1) * k_a)
         if x.v_gate is not None and x.v_first is not None:
             v = v + (x.v_first.reshape(v.shape) - v) * x.v_gate.reshape(v.shape)
-        y = np.empty_like(v)  # [T, H, N]
-        for segment in self.batch.segments:
-            rows = slice(segment.first, segment.first + segment.count)
-            s = self._advanced(state, segment)  # [H, N, N]
-            y[rows] = _recur(s, r[rows], w[rows], k[rows], v[rows], -kk[rows], (kk * a)[rows])
+        y = self._recurrence(state, r, w, k, v, -kk, kk * a)
         y = y - y.mean(axis=-1, keepdims=True)
         y = y / np.sqrt((y**2).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight + bias
         y = y + (r * k * r_k).sum(axis=-1, keepdims=True) * v
         gate = 1 if x.gate is None else x.gate.reshape(y.shape)
         gated: Array = (y * gate).reshape(x.r.shape)
         return gated
+
+    def shift(self, x: Array, state: State) -> Array:
+        y = np.zeros_like(x)
+        y[1:] = x[:-1]
+        last = self.states[state.name][:, 0]  # [states, D]
+        for segment in self.batch.segments:
+            y[segment.first] = last[segment.source] if segment.start else 0
+            last[segment.target] = x[segment.first + segment.count - 1]
+        return y
+
+    def lerp(
+        self, x: Array, before: Array, mix: Weight, *, low: Array | None = None, up: Weight | None = None
+    ) -> tuple[Array, ...]:
+        amounts = self.weights[mix.name].reshape(-1, 1, x.shape[1])  # [n, T or 1, D]
+        if low is not None and up is not None:
+            matrices = self.weights[up.name].reshape(len(amounts), x.shape[1], -1)  # [n, D, R]
+            amounts = amounts + np.einsum("tnr,ndr->ntd", low.reshape(len(x), len(amounts), -1), matrices)
+        return tuple(x + (before - x) * amount for amount in amounts)
+
+    def wkv6(
+        self,
+        r: Array,
+        w: Array,
+        k: Array,
+        v: Array,
+        gate: Array,
+        state: State,
+        *,
+        vectors: Weight | None = None,
+        eps: float = 0.0,
+    ) -> Array:
+        heads, size, _ = state.shape
+        r, w, gate = (given.reshape(-1, heads, size) for given in (r, w, gate))
+        k, v = (np.repeat(given.reshape(len(r), -1, size), heads * size // given.shape[1], axis=1) for given in (k, v))
+        if vectors is None:
+            s_r = self._recurrence(state, r, w, k * (1 - w), v)
+            return (s_r * np.float32(size**-0.5) * gate).reshape(len(r), -1)
+        first, weight, bias = self.weights[vectors.name].reshape(3, heads, size)
+        y = self._recurrence(state, r, w, k, v, old=True) + (r * first * k).sum(axis=-1, keepdims=True) * v
+        y = y - y.mean(axis=-1, keepdims=True)
+        y = y / np.sqrt((y**2).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight + bias
+        gated: Array = (y * gate).reshape(len(r), -1)
+        return gated
+
+    def gated_delta_rule(
+        self, qkv: Sequence[Array], beta: Array, decay: Array, gate: Array, how: DeltaRule, state: State
+    ) -> Array:
+        heads, size, _ = state.shape
+        keys, each = how.key_heads * size, heads // how.key_heads
+        q, k, v = np.split(qkv[0], [keys, 2 * keys], axis=1) if len(qkv) == 1 else qkv
+        q, k, v = (given.reshape(len(beta), -1, size) for given in (q, k, v))
+        if beta is decay:
+            beta, decay = np.moveaxis(beta.reshape(-1, how.key_heads, 2, each), 2, 0)
+        q, k = (x / np.sqrt((x**2).sum(axis=-1, keepdims=True) + np.float32(how.eps)) for x in (q, k))
+        shared = np.arange(heads) // each if how.grouped else np.arange(heads) % how.key_heads
+        q, k = q[:, shared] * np.float32(size**-0.5), k[:, shared]  # [T, H, N]
+        fading = np.logaddexp(decay.reshape(len(v), -1) + self.weights[how.bias.name], np.float32(0))
+        w = np.exp(fading.reshape(len(v), heads, -1) * self.weights[how.rate.name].reshape(heads, 1))
+        k_beta = k * sigmoid(beta.reshape(len(v), heads, 1))
+        y = self._recurrence(state, q, np.broadcast_to(w, v.shape), k_beta, v, -(w * k), k_beta)
+        y = self.rms_norm(y, how.norm, how.eps) * ACTIVATIONS[how.then](gate.reshape(y.shape))
+        return y.reshape(len(v), -1)
+
+    def _recurrence(
+        self,
+        state: State,
+        r: Array,
+        w: Array,
+        k: Array,
+        v: Array,
+        a: Array | None = None,
+        b: Array | None = None,
+        *,
+        old: bool = False,
+    ) -> Array:
+        """`_recur` of every segment, from its state on."""
+        y = np.empty_like(v)  # [T, H, N]
+        for segment in self.batch.segments:
+            rows = slice(segment.first, segment.first + segment.count)
+            s = self._advanced(state, segment)  # [H, N, N]
+            removal = None if a is None or b is None else (a[rows], b[rows])
+            y[rows] = _recur(s, r[rows], w[rows], k[rows], v[rows], removal, old)
+        return y
 
     def scale_rows(self, x: Array, by: Array, *, add: Array | None = None) -> Array:
         y = x * by
@@ -345,23 +440,37 @@ class Reference:
                 y[chosen] += self.weights[bias.name].reshape(-1, weight.shape[1])[expert]
         return y
 
-    def attention(self, q: Array, k: Array, v: Array, cache: Cache, how: Attention) -> Array:
-        heads, size = cache.heads, cache.size
-        q, k, v = q.reshape(-1, how.heads, size), k.reshape(-1, heads, size), v.reshape(-1, heads, size)
-        if how.norms:
-            q, k = (self.rms_norm(x, norm, how.eps) for x, norm in zip((q, k), how.norms, strict=True))
-        factors = self.weights[how.rope.factors.name] if how.rope.factors else None
+    def attention(self, q: Array, k: Array | None, v: Array | None, cache: Cache, how: Attention) -> Array:
+        size, norms = cache.size, how.norms
         positions, rows = self.batch.places().T
-        keys, values = (pages.reshape(-1, heads, size) for pages in self.caches[cache.name])  # views
-        q = rotate(q, how.rope, positions, factors) * np.float32(how.scale)
-        keys[rows] = rotate(k, how.rope, positions, factors)
-        values[rows] = v
+        keys, values = (pages.reshape(-1, cache.heads, size) for pages in self.caches[cache.name])  # views
+        q = self._head(q.reshape(-1, how.heads, size), how, norms.q if norms else None, positions)
+        q = q * np.float32(how.scale)
+        if how.temperature:
+            q = q * warmth(how.temperature, positions)[:, None, None]
+        if k is not None and v is not None:
+            v = v.reshape(-1, cache.heads, size)
+            keys[rows] = self._head(k.reshape(v.shape), how, norms.k if norms else None, positions)
+            values[rows] = self.rms_norm(v, None, norms.eps) if norms and norms.v else v
+        sinks = self.weights[how.sinks.name] if how.sinks else None
         y = np.empty_like(q)
         for segment in self.batch.segments:
             mine = slice(segment.first, segment.first + segment.count)
             past = segment.past
-            y[mine] = attend(q[mine], keys[past].astype(np.float32), values[past].astype(np.float32), how.window)
+            y[mine] = attend(q[mine], keys[past].astype(np.float32), values[past].astype(np.float32), how, sinks)
         return y.reshape(len(q), -1)
+
+    def _head(self, x: Array, how: Attention, weight: Weight | None, positions: Array) -> Array:
+        """Heads of q or k [T, H, N], normed and rotated."""
+        norms = how.norms if how.norms and how.norms.qk else None
+        if norms and not norms.turned:
+            x = self.rms_norm(x, weight, norms.eps)
+        if how.rope is not None:
+            factors = factors_of(how.rope, self.context)
+            x = rotate(x, how.rope, positions, self.weights[factors.name] if factors else None)
+        if norms and norms.turned:
+            x = self.rms_norm(x, weight, norms.eps)
+        return x
 
     def head_linear(self, x: Array, weight: Weight) -> Array:
         heads, _, width = weight.shape
@@ -375,8 +484,9 @@ class Reference:
         c, p = self.rms_norm(z[:, :inner], how.norm, how.eps), z[:, None, inner:]
         r = q_rope.reshape(len(z), how.heads, -1)[:, :, -rotary:]
         if how.rope:
-            factors = self.weights[how.rope.factors.name] if how.rope.factors else None
-            r, p = (rotate(x, how.rope, positions, factors) for x in (r, p))
+            factors = factors_of(how.rope, self.context)
+            values = self.weights[factors.name] if factors else None
+            r, p = (rotate(x, how.rope, positions, values) for x in (r, p))
         latents = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
         latents[rows] = np.concatenate([c, p[:, 0]], axis=-1)
         q = np.concatenate([q.reshape(len(z), how.heads, inner), r], axis=-1) * np.float32(how.scale)
@@ -384,7 +494,7 @@ class Reference:
         for segment in self.batch.segments:
             mine = slice(segment.first, segment.first + segment.count)
             keys = latents[segment.past].astype(np.float32)[:, None]  # [L, 1, C + R]
-            y[mine] = attend(q[mine], keys, keys[..., :inner], 0)
+            y[mine] = attend(q[mine], keys, keys[..., :inner], None)
         return y.reshape(len(z), -1)
 
     def pick(self, x: Array) -> Array:
@@ -408,10 +518,17 @@ def _of_best_groups(scores: Array, how: Gating) -> Array:
     return np.where(kept[..., None], grouped, -np.inf).reshape(scores.shape)
 
 
-def _recur(s: Array, r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> Array:
-    """y[t] = S r[t] after S = S diag(w[t]) + v[t] k[t]ᵀ + (S a[t]) b[t]ᵀ, by head; S [H, N, N] is changed in place."""
+def _recur(
+    s: Array, r: Array, w: Array, k: Array, v: Array, removal: tuple[Array, Array] | None, old: bool = False
+) -> Array:
+    """y[t] = S r[t] after S = S diag(w[t]) + v[t] k[t]ᵀ + (S a[t]) b[t]ᵀ, by head, or before; S [H, N, N] is changed in
+    place. `removal` is a and b."""
     y = np.empty_like(v)
     for t in range(len(r)):
-        s[:] = s * w[t, :, None, :] + v[t, :, :, None] * k[t, :, None, :] + (s @ a[t, :, :, None]) * b[t, :, None, :]
-        y[t] = (s @ r[t, :, :, None])[..., 0]
+        if old:
+            y[t] = (s @ r[t, :, :, None])[..., 0]
+        new = s * w[t, :, None, :] + v[t, :, :, None] * k[t, :, None, :]
+        s[:] = new + (s @ removal[0][t, :, :, None]) * removal[1][t, :, None, :] if removal else new
+        if not old:
+            y[t] = (s @ r[t, :, :, None])[..., 0]
     return y

@@ -24,7 +24,8 @@ def prompt_spread(head_size: int, target: Target) -> tuple[int, int]:
     """Lanes for a row of the state, and rows for a lane, in a step whose sequences have many rows."""
     if target.tuning.reduce == "workgroup":
         return 1, 1
-    split = min(head_size // (4 * TILES), target.can.subgroup_size)
+    most = head_size // (4 * TILES)
+    split = min(most & -most, target.can.subgroup_size)  # a power of two
     # In software loads cost most, and the rows of a lane share them.
     many = target.tuning.reduce == "one_subgroup" or head_size * split > LANES
     return split, 4 if many else 1

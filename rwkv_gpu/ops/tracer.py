@@ -17,9 +17,11 @@ from .nodes import (
     Embed,
     ExpertProducts,
     ExpertSum,
+    GatedDeltaRule,
     Gemm,
     GroupNorm,
     HeadLinear,
+    Lerp,
     Map,
     Norm,
     Pick,
@@ -31,6 +33,7 @@ from .nodes import (
     Ssd,
     TimeMix,
     TokenShift,
+    Wkv6,
 )
 from .values import Value, stack
 from .vocabulary import (
@@ -38,6 +41,7 @@ from .vocabulary import (
     Attention,
     Cache,
     Choosing,
+    DeltaRule,
     Gating,
     Glu,
     LatentAttention,
@@ -73,16 +77,20 @@ class Tracer:
         yield
         self._layer = None
 
-    def embed(self, weight: Weight, ids: Value, *, norm: LayerNorm | None = None) -> Value:
+    def embed(self, weight: Weight, ids: Value, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Value:
         y = Value((self.rows, weight.shape[1]))
-        self._append(Embed(ids, weight, y))
+        self._append(Embed(ids, weight, y, scale=scale))
         return self._normed(y, norm)
 
     def layer_norm(self, x: Value, weight: Weight, bias: Weight, eps: float) -> Value:
         return self._normed(x, LayerNorm(weight, bias, eps))
 
-    def rms_norm(self, x: Value, weight: Weight, eps: float) -> Value:
-        return self._normed(x, Rms(weight, eps))
+    def rms_norm(
+        self, x: Value, weight: Weight | None, eps: float, *, add: Value | None = None, scale: float = 1.0
+    ) -> Value:
+        y = Value(x.shape)
+        self._append(Norm(x, Rms(weight, eps), y, add, scale))
+        return y
 
     def group_rms_norm(self, x: Value, weight: Weight | None, groups: int, eps: float) -> Value:
         y = Value(x.shape)
@@ -91,6 +99,9 @@ class Tracer:
 
     def activate(self, x: Value, then: Activation) -> Value:
         return self._map(then, x)
+
+    def softcap(self, x: Value, cap: float) -> Value:
+        return self._map("softcap", x, cap=cap)
 
     def add(self, x: Value, y: Value) -> Value:
         return self._map("add", x, y)
@@ -117,9 +128,10 @@ class Tracer:
         bias: Weight | None = None,
         add: Value | None = None,
         norm: Rms | LayerNorm | None = None,
+        scale: float = 1.0,
     ) -> Value:
         y = Value((self.rows, weight.shape[0]))
-        self._append(Gemm((Product(self._normed(x, norm), weight, y, then, bias),), add))
+        self._append(Gemm((Product(self._normed(x, norm), weight, y, then, bias),), add, scale=scale))
         return y
 
     def linears(
@@ -167,9 +179,10 @@ class Tracer:
         then: Activation = "none",
         bias: Weight | None = None,
         first: int = 0,
+        gated: bool = False,
     ) -> Value:
         y = Value((self.rows, state.shape[1]))
-        self._append(Conv1d(x, weight, bias, state, then, first, y))
+        self._append(Conv1d(x, weight, bias, state, then, first, gated, y))
         return y
 
     def ssd(self, xbc: Value, projected: Value, parameters: StateSpace, state: State, *, groups: int) -> Value:
@@ -194,6 +207,42 @@ class Tracer:
         assert a is not None
         v_first = x.v_first if v_gate is not None else None
         self._append(TimeMix(Mixed(r, w, k, v, a, gate, v_gate, v_first), vectors, eps, state, y))
+        return y
+
+    def shift(self, x: Value, state: State) -> Value:
+        y = Value(x.shape)
+        self._append(Conv1d(x, None, None, state, "none", 0, False, y))
+        return y
+
+    def lerp(
+        self, x: Value, before: Value, mix: Weight, *, low: Value | None = None, up: Weight | None = None
+    ) -> tuple[Value, ...]:
+        _, ys = stack(self.rows, [x.shape[1]] * mix.shape[0])
+        self._append(Lerp(x, before, mix, low, up, ys))
+        return ys
+
+    def wkv6(
+        self,
+        r: Value,
+        w: Value,
+        k: Value,
+        v: Value,
+        gate: Value,
+        state: State,
+        *,
+        vectors: Weight | None = None,
+        eps: float = 0.0,
+    ) -> Value:
+        y = Value(r.shape)
+        self._append(Wkv6(self._side_by_side([r, k, v, gate]), k.shape[1] // state.shape[1], w, vectors, eps, state, y))
+        return y
+
+    def gated_delta_rule(
+        self, qkv: Sequence[Value], beta: Value, decay: Value, gate: Value, how: DeltaRule, state: State
+    ) -> Value:
+        y = Value(gate.shape)
+        whole = qkv[0] if len(qkv) == 1 else self._side_by_side(qkv)
+        self._append(GatedDeltaRule(whole, len(qkv) > 1, beta, decay, gate, how, state, y))
         return y
 
     def scale_rows(self, x: Value, by: Value, *, add: Value | None = None) -> Value:
@@ -265,13 +314,12 @@ class Tracer:
         self._append(ExpertProducts(self._normed(x, norm), weights, routing, then, y, biases, scaled, gated))
         return y
 
-    def attention(self, q: Value, k: Value, v: Value, cache: Cache, how: Attention) -> Value:
+    def attention(self, q: Value, k: Value | None, v: Value | None, cache: Cache, how: Attention) -> Value:
         y = Value((self.rows, how.heads * cache.size))
-        _, parts = stack(self.rows, [value.shape[1] for value in (q, k, v)])
-        there = q.base is not None and q.base is k.base is v.base
-        if not there or [q.offset, k.offset, v.offset] != [part.offset for part in parts]:
-            q, k, v = self._copied([q, k, v])
-        self._append(Attend(q.root, cache, how, y))
+        if k is None or v is None:
+            self._append(Attend(q, cache, how, y, cached=True))
+            return y
+        self._append(Attend(self._side_by_side([q, k, v]), cache, how, y))
         return y
 
     def head_linear(self, x: Value, weight: Weight) -> Value:
@@ -309,9 +357,9 @@ class Tracer:
         self._append(Norm(x, how, y))
         return y
 
-    def _map(self, f: str, *inputs: Value) -> Value:
+    def _map(self, f: str, *inputs: Value, cap: float = 0.0) -> Value:
         y = Value(inputs[0].shape)
-        self._append(Map(f, inputs, y))
+        self._append(Map(f, inputs, y, cap))
         return y
 
     def _groups(self, xs: Sequence[Value], weights: Sequence[Weight]) -> list[list[int]]:
@@ -330,6 +378,14 @@ class Tracer:
         base, apart = values[0].base, values[0].part_bytes
         there = base is not None and all(value.base is base and value.offset % apart == 0 for value in values)
         return values if there else self._copied(values)
+
+    def _side_by_side(self, values: Sequence[Value]) -> Value:
+        """A stack that begins with these values in their order; they are copied where they lie otherwise."""
+        _, parts = stack(self.rows, [value.shape[1] for value in values])
+        there = values[0].base is not None and all(value.base is values[0].base for value in values)
+        if not there or [value.offset for value in values] != [part.offset for part in parts]:
+            values = self._copied(values)
+        return values[0].root
 
     def _copied(self, values: Sequence[Value]) -> tuple[Value, ...]:
         """The same values in one stack."""

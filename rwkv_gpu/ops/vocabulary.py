@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
-Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay"]
+Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 Glu = Activation | Literal["clamped_swiglu"]
@@ -57,22 +57,11 @@ class Alternating(Weight):
 
 
 @dataclass(frozen=True)
-class HeadRows:
-    """Some rows of each head of a matrix [H · each, K], one head after the other."""
+class RowRange(Weight):
+    """Some neighbouring rows of a matrix of the file, [M, K]; the name is of these rows."""
 
-    heads: int
-    each: int  # rows of a head in the matrix
-    first: int
-    count: int
-    transposed: bool = False  # [H, K, count] in place of [H, count, K]
-
-
-@dataclass(frozen=True)
-class Split(Weight):
-    """A part of a tensor of the file, under a name of its own."""
-
-    parts: tuple[Weight, ...] = ()  # the tensor
-    rows: HeadRows = HeadRows(1, 1, 0, 1)
+    source: str = ""  # the matrix
+    first: int = 0  # row
 
 
 @dataclass(frozen=True)
@@ -120,6 +109,8 @@ class Rope:
     scale: float = 1.0  # of every frequency, or of those that YaRN scales
     yarn: Yarn | None = None
     factors: Weight | None = None  # [dims / 2], which frequencies are divided by
+    long_factors: Weight | None = None  # the same where the model is opened with more than `short` positions
+    short: int = 0
     magnitude: float = 1.0  # what rotated values are multiplied by
 
     def frequencies(self) -> tuple[float, ...]:
@@ -141,15 +132,39 @@ class Rope:
 
 
 @dataclass(frozen=True)
+class Temperature:
+    """Scales the query of a position by 1 + scale · ln(1 + floor((position + shift) / period))."""
+
+    scale: float
+    period: int
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class HeadNorms:
+    """RMS norms of every head, each over its N numbers."""
+
+    eps: float
+    q: Weight | None = None  # [N]; None is a norm without weight
+    k: Weight | None = None
+    turned: bool = False  # q and k are normed after they turn, not before
+    v: bool = False  # v is normed, too, without weight
+    qk: bool = True  # q and k are normed
+
+
+@dataclass(frozen=True)
 class Attention:
     """How the queries of a layer look back."""
 
     heads: int  # H, a multiple of the KV heads
-    rope: Rope
+    rope: Rope | None  # None: nothing turns
     scale: float  # of the scores
     window: int = 0  # positions that a query sees, its own among them; 0 is all
-    norms: tuple[Weight, Weight] | None = None  # [N] each, of every head of q and of k before it turns
-    eps: float = 0.0  # of these norms
+    norms: HeadNorms | None = None
+    chunk: int = 0  # positions of a chunk, beyond whose start a query does not see; 0 is all
+    softcap: float = 0.0  # c: scores become c · tanh(score / c) before the mask; 0 is none
+    sinks: Weight | None = None  # [H]: one more score of each head, which has no value
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True)
@@ -175,6 +190,19 @@ class Mixed(Generic[Tensor]):
     gate: Tensor | None = None
     v_gate: Tensor | None = None  # how much of v_first is mixed in, between 0 and 1
     v_first: Tensor | None = None  # v of the first layer
+
+
+@dataclass(frozen=True)
+class DeltaRule:
+    """How a gated delta net takes what its products made; heads H and their size N are those of its state."""
+
+    key_heads: int  # KH that q and k have, a divisor of H
+    grouped: bool  # whether value head j reads key head j // (H / KH), or j % KH
+    bias: Weight  # [H], or [H · N] where each channel of the key has a decay of its own
+    rate: Weight  # [H], A: below zero
+    norm: Weight  # [N]
+    eps: float  # of the norm, and of the lengths of q and k
+    then: Activation  # of the gate
 
 
 @dataclass(frozen=True)
@@ -219,7 +247,7 @@ class Routing(Generic[Tensor]):
 class Rms:
     """An RMS norm of what a product reads, on the way into it."""
 
-    weight: Weight  # [K]
+    weight: Weight | None  # [K]; None is a norm without weight
     eps: float
 
 
@@ -242,14 +270,16 @@ class Ops(Protocol[Tensor]):
     def layer(self, index: int) -> AbstractContextManager[None]:
         """Names what is said inside after block `index`; a plan may be split between blocks."""
 
-    def embed(self, weight: Weight, ids: Tensor, *, norm: LayerNorm | None = None) -> Tensor:
-        """y[t] = norm(W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last"""
+    def embed(self, weight: Weight, ids: Tensor, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Tensor:
+        """y[t] = norm(scale · W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last"""
 
     def layer_norm(self, x: Tensor, weight: Weight, bias: Weight, eps: float) -> Tensor:
         """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row"""
 
-    def rms_norm(self, x: Tensor, weight: Weight, eps: float) -> Tensor:
-        """y = x / sqrt(mean(x²) + eps) * weight, by row"""
+    def rms_norm(
+        self, x: Tensor, weight: Weight | None, eps: float, *, add: Tensor | None = None, scale: float = 1.0
+    ) -> Tensor:
+        """y = scale · x / sqrt(mean(x²) + eps) · weight + add, by row; no weight is a weight of ones"""
 
     def group_rms_norm(self, x: Tensor, weight: Weight | None, groups: int, eps: float) -> Tensor:
         """y = x / sqrt(mean(x²) + eps) * weight, by row and group of D / groups columns; no weight is one of ones"""
@@ -263,8 +293,9 @@ class Ops(Protocol[Tensor]):
         bias: Weight | None = None,
         add: Tensor | None = None,
         norm: Rms | LayerNorm | None = None,
+        scale: float = 1.0,
     ) -> Tensor:
-        """y[t] = then(W norm(x[t]) + bias) + add[t]"""
+        """y[t] = scale · then(W norm(x[t]) + bias) + add[t]"""
 
     def linears(
         self,
@@ -281,7 +312,12 @@ class Ops(Protocol[Tensor]):
         """y[t] = then(G h[t]) · (U h[t]), h = norm(x), where the rows of G and U alternate in W"""
 
     def activate(self, x: Tensor, then: Activation) -> Tensor:
-        """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x), decay is exp(-0.606531 · sigmoid(x))"""
+        """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x), decay is exp(-0.606531 · sigmoid(x)),
+        decay6 is exp(-exp(x)), gelu is x / 2 · (1 + tanh(sqrt(2 / π) · (x + 0.044715 x³)))
+        """
+
+    def softcap(self, x: Tensor, cap: float) -> Tensor:
+        """y = cap · tanh(x / cap)"""
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """x + y"""
@@ -313,9 +349,11 @@ class Ops(Protocol[Tensor]):
         then: Activation = "none",
         bias: Weight | None = None,
         first: int = 0,
+        gated: bool = False,
     ) -> Tensor:
         """y[t, c] = then(sum over i of w[c, i] · x[t - W + 1 + i, first + c] + bias[c]): a causal depthwise convolution
 
+        Where it is gated, a row of x holds f, g and h [C]: f · h is convolved, and the result is multiplied by g.
         The state [W - 1, C] says how wide it is; w lies as one vector, [C · W], and y is [T, C]. Before the first row
         of a segment stand the rows of the state, the oldest first, and before the very first token zeros. The state
         becomes the last W - 1 rows of x.
@@ -352,6 +390,55 @@ class Ops(Protocol[Tensor]):
         v = v + (v_first - v) · v_gate                  where there is a v_gate
         S = S diag(w) + v kᵀ - (S κ) (κ · a)ᵀ           from the state, [H, N, N], from zeros before the first token
         y = (norm(S r) · weight + bias + (sum r · k · r_k) · v) · gate       norm over the head, with eps
+        """
+
+    def shift(self, x: Tensor, state: State) -> Tensor:
+        """y[t] = x[t - 1] of the same sequence; before a segment's first row stands the state, [1, D], and before the
+        very first token zeros. The state becomes x of the segment's last row.
+        """
+
+    def lerp(
+        self, x: Tensor, before: Tensor, mix: Weight, *, low: Tensor | None = None, up: Weight | None = None
+    ) -> tuple[Tensor, ...]:
+        """y_i[t] = x[t] + (before[t] - x[t]) · (mix_i + U_i low_i[t]) for each row of mix [n, D]
+
+        The second summand is there where there is a `low` [T, n · R]; U [n, D, R] lies as one vector.
+        """
+
+    def wkv6(
+        self,
+        r: Tensor,
+        w: Tensor,
+        k: Tensor,
+        v: Tensor,
+        gate: Tensor,
+        state: State,
+        *,
+        vectors: Weight | None = None,
+        eps: float = 0.0,
+    ) -> Tensor:
+        """The recurrence of RWKV-6 by segment and head, over S [N, N] = [value, key] from the state, [H, N, N], or from
+        zeros before the first token. r, the decay w and the gate are [T, H · N]; k and v may have fewer heads, KH:
+        head h reads h · KH / H.
+
+        With `vectors` [3, H · N], which hold u and the weight and bias of the norm over the head:
+        y = (norm(S r + (sum r · u · k) v) · weight + bias) · gate, and then S = S diag(w) + v kᵀ.
+        Without: S = S diag(w) + v (k · (1 - w))ᵀ, and then y = S r / sqrt(N) · gate.
+        """
+
+    def gated_delta_rule(
+        self, qkv: Sequence[Tensor], beta: Tensor, decay: Tensor, gate: Tensor, how: DeltaRule, state: State
+    ) -> Tensor:
+        """The gated delta rule by segment and value head, over S [N, N] = [value, key], from the state, [H, N, N], or
+        from zeros before the first token.
+
+        q = q / sqrt(sum q² + eps) / sqrt(N)            k = k / sqrt(sum k² + eps)
+        w = exp(softplus(decay + bias) · A)             of a head, or of each channel of the key
+        S = S diag(w), and then S = S + (v - S k) sigmoid(beta) kᵀ
+        y = rms_norm(S q) · norm · then(gate)           normed over the head
+
+        q, k and v are three tensors, or the columns of one. beta is [T, H], decay [T, H] or [T, H · N]; both may be one
+        tensor [T, 2 · H], where each key head has the betas of its value heads and then their decays.
         """
 
     def scale_rows(self, x: Tensor, by: Tensor, *, add: Tensor | None = None) -> Tensor:
@@ -409,11 +496,14 @@ class Ops(Protocol[Tensor]):
         Where not `weighted`, the shares are 1: they have been used on the way in.
         """
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention) -> Tensor:
-        """y[t, h] = sum_j softmax_j(scale · q[t, h] · K[j, h']) V[j, h'], over j = 0 .. position of t in its sequence
+    def attention(self, q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, how: Attention) -> Tensor:
+        """y[t, h] = sum_j softmax_j(cap(scale · q[t, h] · K[j, h'])) V[j, h'], over the positions j up to that of t in
+        its sequence that the window or the chunk lets it see
 
         q [T, H · N] and k [T, KV · N] are normed by head where there are norms, then rotated; k and v [T, KV · N] go to
         the pages of the cache first, so that K and V hold the whole sequence; h' = h · KV / H. y [T, H · N]
+        Without k and v the cache is only read: another layer of this step has written the same rows to it.
+        A sink is one more score in the softmax of its head. A temperature scales q.
         """
 
     def head_linear(self, x: Tensor, weight: Weight) -> Tensor:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
@@ -30,6 +30,9 @@ class Call:
     ignored: list[str] = field(default_factory=list)  # fields of the body that have no effect here
     task: asyncio.Task[None] | None = None  # that answers it
     ended: ApiError | None = None  # why it was ended from outside
+    stop: Callable[[], None] = lambda: None  # ends its answers, as if they were complete
+    detached: bool = False  # whether it goes on without its connection
+    owner: bytes = b""  # digest of the key that it came with
     at_end: list[Callable[[], None]] = field(default_factory=list)  # what gives back what the request holds
 
     @property
@@ -69,8 +72,9 @@ class Whole:
 class Stream:
     """A response that is sent piece by piece: server-sent events, or lines of JSON."""
 
-    pieces: AsyncIterator[bytes]
+    pieces: AsyncGenerator[bytes]
     media_type: bytes = EVENT_STREAM
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 Response = Whole | Stream

@@ -14,7 +14,8 @@ class ServerConfig:
     cors: tuple[str, ...] = ()  # origins whose pages may call; * allows any
     root_path: str = ""  # where a proxy mounts the server
     max_body: int = 10 << 20  # bytes of a request
-    max_queue: int = 256  # requests that wait
+    sequences: int = 8  # answers that a model generates at a time
+    max_queue: int = 256  # requests that wait for a model
     max_queue_tokens: int = 1 << 20  # prompt tokens of those that wait
     timeout: float = 600.0  # seconds that a request may take
     drain: float = 30.0  # seconds that running requests have to end after SIGTERM

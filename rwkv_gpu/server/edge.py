@@ -40,7 +40,7 @@ class Edge:
         if scope["type"] != "http":
             return
         headers = {name.lower(): value for name, value in scope["headers"]}
-        call = Call(scope, _request_id(headers), headers)
+        call = Call(scope, _request_id(headers), headers, owner=_owner(headers))
         scope["rwkv_gpu.call"] = call
         status = 0
         cors = self._cors_headers(headers.get(b"origin", b"").decode("latin-1"))
@@ -57,21 +57,22 @@ class Edge:
                 self._check_host(headers)
                 await _preflight(sending, bool(cors))
                 return
-            self._check(scope["path"], headers)
+            self._check(call)
             await self._app(scope, receive, sending)
         except ApiError as error:
             await send_error(sending, self._family_of(scope["path"]), error, call)
         finally:
             self._log(call, status)
 
-    def _check(self, path: str, headers: dict[bytes, bytes]) -> None:
+    def _check(self, call: Call) -> None:
         """Refuses foreign hosts, pages of other origins, and who has no key."""
+        path, headers = call.scope["path"], call.headers
         self._check_host(headers)
         origin = headers.get(b"origin", b"").decode("latin-1")
         if origin and not self._same_origin(origin, headers) and not self._allows_origin(origin):
             raise ApiError(403, f"pages of {origin[:100]} may not call this server; --cors allows them")
         keys = self._service.config.api_keys
-        if keys and path not in self._open_paths and not _has_key(headers, keys):
+        if keys and path not in self._open_paths and not _opens(call.owner, keys):
             raise ApiError(
                 401, "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'", code="invalid_api_key"
             )
@@ -132,12 +133,16 @@ def _request_id(headers: dict[bytes, bytes]) -> str:
     return sent.decode("ascii", "replace") if REQUEST_ID.fullmatch(sent) else f"req_{uuid.uuid4().hex}"
 
 
-def _has_key(headers: dict[bytes, bytes], keys: tuple[str, ...]) -> bool:
-    """Whether a key came, in time that does not depend on how much of it is right."""
+def _owner(headers: dict[bytes, bytes]) -> bytes:
+    """The digest of the key that came; of one length, whatever was sent."""
     given = headers.get(b"authorization", b"")
     sent = given[7:].strip() if given[:7].lower() == b"bearer " else headers.get(b"x-api-key", b"")
-    digest = sha256(sent).digest()  # of one length, whatever was sent
-    return sum(hmac.compare_digest(digest, sha256(key.encode()).digest()) for key in keys) > 0
+    return sha256(sent).digest()
+
+
+def _opens(owner: bytes, keys: tuple[str, ...]) -> bool:
+    """Whether it is one of the keys, in time that does not depend on how much of it is right."""
+    return sum(hmac.compare_digest(owner, sha256(key.encode()).digest()) for key in keys) > 0
 
 
 def _name(host: str) -> str:

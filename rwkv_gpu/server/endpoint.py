@@ -1,14 +1,15 @@
 """A handler as an ASGI application: the life of a request, whatever API it came by."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 
 from . import body
 from .body import Receive
-from .call import STREAM_HEADERS, Call, Family, Response, Scope, Send, Whole, send_error, send_whole, start_of
+from .call import STREAM_HEADERS, Call, Family, Response, Scope, Send, Stream, Whole, send_error, send_whole, start_of
 from .errors import ApiError, api_error
 from .service import Service
+from .streams import Recording
 
 Handler = Callable[[Service, Call], Awaitable[Response]]
 
@@ -39,7 +40,8 @@ class Endpoint:
         try:
             await self._answer(call, receive, send)
         finally:
-            call.close()
+            if not call.detached:
+                call.close()
 
     async def _answer(self, call: Call, receive: Receive, send: Send) -> None:
         """Runs the handler to its end, or until the client goes away."""
@@ -56,30 +58,59 @@ class Endpoint:
                 await work
 
     async def _respond(self, call: Call, send: Send) -> None:
-        begun = False
         try:
             response = await self._handler(self._service, call)
-            if isinstance(response, Whole):
-                await send_whole(send, response, call)
-                return
-            await send(start_of(200, response.media_type, call, STREAM_HEADERS))
-            begun = True
-            async for piece in response.pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            if isinstance(response, Stream) and call.body.get("resumable") is True:
+                response = self._recorded(call, response)
         except asyncio.CancelledError:
             if call.ended is None:
                 raise  # the client is gone
+            await send_error(send, self._family, call.ended, call)
+            return
+        except Exception as error:  # noqa: BLE001  it becomes a response, and a log line where nobody expected it
+            await send_error(send, self._family, self._known(call, error), call)
+            return
+        if isinstance(response, Whole):
+            await send_whole(send, response, call)
+            return
+        await send(start_of(200, response.media_type, call, {**STREAM_HEADERS, **response.headers}))
+        async with aclosing(self._pieces(call, response)) as pieces:
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _pieces(self, call: Call, response: Stream) -> AsyncGenerator[bytes]:
+        """The pieces of a stream; what goes wrong meanwhile is its last event."""
+        try:
+            async with aclosing(response.pieces) as pieces:
+                async for piece in pieces:
+                    yield piece
+            return
+        except asyncio.CancelledError:
+            if call.ended is None:
+                raise
             error = call.ended
-        except Exception as unknown:  # noqa: BLE001  it becomes a response, and a log line where nobody expected it
+        except Exception as unknown:  # noqa: BLE001  as above
             error = self._known(call, unknown)
-        else:
-            await send({"type": "http.response.body", "body": b""})
-            return
-        if not begun:
-            await send_error(send, self._family, error, call)
-            return
         call.notes |= {"outcome": "error", "error": error.message}
-        await send({"type": "http.response.body", "body": self._family.error_event(error, call.id)})
+        yield self._family.error_event(error, call.id)
+
+    def _recorded(self, call: Call, response: Stream) -> Stream:
+        """The same stream, which goes on when its client goes away and can be read again."""
+        recording = self._service.streams.open(call.owner, call.stop)
+        call.detached = True
+        call.task = self._service.background(self._record(call, response, recording))
+        headers = {"x-stream-id": recording.id}
+        return Stream(self._service.streams.follow(recording, 0), response.media_type, headers)
+
+    async def _record(self, call: Call, response: Stream, recording: Recording) -> None:
+        try:
+            async with aclosing(self._pieces(call, response)) as pieces:
+                async for piece in pieces:
+                    recording.add(piece)
+        finally:
+            recording.end()
+            call.close()
 
     def _known(self, call: Call, error: Exception) -> ApiError:
         known = api_error(error)

@@ -11,6 +11,7 @@ from .errors import ApiError
 
 # Settings of our own beside OpenAI's, and by the names of vLLM and llama.cpp. Processors are Python, not JSON.
 SAMPLING = frozenset({*KNOWN, *ALIASES} - {"logits_processors", "logits_processor"})
+SERVING = frozenset({"timeout", "resumable"})  # that the server itself takes, in all families
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,6 @@ def honoured(call: Call, fields: Fields) -> Json:
         if name in fields.honoured:
             if value is not None:
                 kept[name] = value
-        elif name not in fields.refused and value is not None:
+        elif name not in fields.refused and name not in SERVING and value is not None:
             call.ignored.append(name)
     return kept

@@ -1,10 +1,12 @@
 """OpenAI's API: chat completions, completions and models, whole and streamed."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
 from functools import partial
 
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import Reply
+from rwkv_gpu.llm.completion import Completion
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.text_completion import TextReply
 
@@ -98,7 +100,7 @@ async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[
     return Whole(running.prepared.reply.whole([(answer.completion, answer.events) for answer in each]))
 
 
-async def _events(running: Running, reply: Reply | TextReply) -> AsyncIterator[bytes]:
+async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[bytes]:
     """The chunks of all answers as they come, each answer with its own index."""
     each, open_answers = running.answers.each, set(range(len(running.answers.each)))
     yield b"".join(event(chunk) for index in sorted(open_answers) for chunk in _opening(reply, index))
@@ -107,11 +109,17 @@ async def _events(running: Running, reply: Reply | TextReply) -> AsyncIterator[b
         ended = sorted(index for index in open_answers if not each[index].running)
         if ended:
             open_answers.difference_update(ended)
-            yield b"".join(event(reply.closing(index, each[index].completion)) for index in ended)
+            yield b"".join(_closing(reply, index, each[index].completion) for index in ended)
     for index in sorted(open_answers):
-        yield event(reply.closing(index, each[index].completion))
+        yield _closing(reply, index, each[index].completion)
     yield b"".join(event(chunk) for chunk in reply.last(running.answers.completions)) + DONE
 
 
 def _opening(reply: Reply | TextReply, index: int) -> list[Json]:
     return [reply.opening(index)] if isinstance(reply, Reply) else [*reply.opening(index)]
+
+
+def _closing(reply: Reply | TextReply, index: int, completion: Completion) -> bytes:
+    """The end of an answer. OpenAI has no word for one that was stopped from outside."""
+    stopped = completion.finish_reason in ("abort", "running")
+    return event(reply.closing(index, replace(completion, finish_reason="stop") if stopped else completion))

@@ -2,11 +2,12 @@
 
 from functools import partial
 
-from .call import Call, Response, Whole
+from .call import Call, Response, Stream, Whole
 from .catalogue import ServedModel
 from .endpoint import Endpoint
+from .errors import ApiError
 from .openai import FAMILY
-from .routes import Route, get
+from .routes import Route, delete, get
 from .service import Service
 
 
@@ -17,6 +18,8 @@ def routes(service: Service) -> list[Route]:
         get("/health", endpoint(health)),
         get("/v1/health", endpoint(health)),
         get("/props", endpoint(props)),
+        get("/v1/streams/{id}", endpoint(stream)),
+        delete("/v1/streams/{id}", endpoint(stop_stream)),
     ]
 
 
@@ -59,3 +62,19 @@ async def props(service: Service, call: Call) -> Response:
             },
         }  # fmt: skip
     return Whole(found)
+
+
+async def stream(service: Service, call: Call) -> Response:
+    """A resumable stream, from after the event that `Last-Event-ID` or `?after=` names."""
+    recording = service.streams.find(call.path_params["id"], call.owner)
+    after = call.headers.get(b"last-event-id", b"").decode("latin-1") or call.query.get("after", "0")
+    if not after.isdecimal() or len(after) > 18:
+        raise ApiError(400, f"Last-Event-ID is {after[:40]!r}; it must be the number of an event")
+    return Stream(service.streams.follow(recording, int(after)), headers={"x-stream-id": recording.id})
+
+
+async def stop_stream(service: Service, call: Call) -> Response:
+    """Ends a resumable stream."""
+    recording = service.streams.find(call.path_params["id"], call.owner)
+    recording.stop()
+    return Whole({"id": recording.id, "object": "stream.stopped"})

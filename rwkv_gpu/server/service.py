@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,6 +17,8 @@ from .call import Call
 from .catalogue import Catalogue, ServedModel
 from .config import ServerConfig
 from .errors import RETRY_AFTER, ApiError
+from .queue import Queue
+from .streams import Streams
 
 T = TypeVar("T")
 THREADS = 4  # that render, tokenise and compile for requests
@@ -68,6 +71,8 @@ class Service:
         self._threads = ThreadPoolExecutor(THREADS, "rwkv-gpu-request")
         self._inbox: Inbox | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._queues: dict[ServedModel, Queue] = {}
+        self.streams = Streams()
         self._calls: set[Call] = set()  # requests that are being answered
 
     async def begin(self, call: Call, model: str | None, prepare: Callable[[LLM], Prepared]) -> Running:
@@ -75,25 +80,46 @@ class Service:
 
         `prepare` checks and tokenises, on a thread: it calls `llm.prepare_chat_completion` or `llm.prepare_completion`.
         """
+        queue = self.queue(self.find(call, model))
+        ticket = queue.enter()
+        call.at_end.append(lambda: queue.leave(ticket))
         served, llm = await self.use(call, model)
         prepared = await self.work(lambda: prepare(llm))
         call.notes["prompt_tokens"] = prepared.prompt_tokens
+        if self.config.log_prompts:
+            call.notes["prompt"] = await self.work(lambda: [llm.detokenize(one.ids) for one, _ in prepared.requests])
+        began = time.monotonic()
+        await queue.wait(ticket, prepared.prompt_tokens, len(prepared.requests))
+        call.notes["queued_seconds"] = round(time.monotonic() - began, 4)
         if self._inbox is None:
             self._inbox = Inbox(asyncio.get_running_loop())
         running = Running(self, call, served, llm, prepared, Answers(self._inbox))
         call.at_end.append(running.close)
+        call.stop = running.answers.close
         if prepared.prompt_tokens < LONG:
             llm.start(prepared, running.answers.read)
         else:
             await self.work(lambda: llm.start(prepared, running.answers.read))
         return running
 
-    async def use(self, call: Call, model: str | None) -> tuple[ServedModel, LLM]:
-        """A model by its name, loaded where it is not; it stays loaded until the call ends."""
+    def find(self, call: Call, model: str | None) -> ServedModel:
+        """A model by its name; while the server shuts down there is none."""
         if self.draining:
             raise ApiError(503, "the server is shutting down", code="shutting_down", retry_after=self.config.drain)
         served = self.catalogue.find(model)
         call.notes["model"] = served.name
+        return served
+
+    def queue(self, served: ServedModel) -> Queue:
+        """Those who wait for a model. It has more seats than answers at a time, so that it never idles."""
+        if served not in self._queues:
+            seats = self.config.sequences + max(1, self.config.sequences // 8)
+            self._queues[served] = Queue(seats, self.config.max_queue, self.config.max_queue_tokens)
+        return self._queues[served]
+
+    async def use(self, call: Call, model: str | None) -> tuple[ServedModel, LLM]:
+        """A model by its name, loaded where it is not; it stays loaded until the call ends."""
+        served = self.find(call, model)
         return served, await self.catalogue.lease(served, call)
 
     async def work(self, function: Callable[[], T]) -> T:
@@ -102,16 +128,28 @@ class Service:
 
     def lost(self, model: ServedModel, llm: LLM) -> None:
         """The engine of a model has died: it is loaded anew in the background."""
-        task = asyncio.create_task(self.catalogue.lost(model, llm))
+        self.background(self.catalogue.lost(model, llm))
+
+    def background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Does something that no connection waits for."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def follow(self, call: Call) -> None:
         """Counts a call among those that the server waits for when it shuts down, and ends it when its time is up."""
         self._calls.add(call)
-        overdue = ApiError(504, f"the request took more than {self.config.timeout:g} seconds", code="timeout")
-        timer = asyncio.get_running_loop().call_later(self.config.timeout, call.end, overdue)
+        seconds = self._seconds(call.body.get("timeout"))
+        overdue = ApiError(504, f"the request took more than {seconds:g} seconds", code="timeout")
+        timer = asyncio.get_running_loop().call_later(seconds, call.end, overdue)
         call.at_end += [timer.cancel, lambda: self._calls.discard(call)]
+
+    def _seconds(self, asked: object) -> float:
+        """The time that a request may take: what it asks for, within what the server allows."""
+        if isinstance(asked, int | float) and 0 < asked < self.config.timeout:
+            return float(asked)
+        return self.config.timeout
 
     async def drained(self, seconds: float) -> None:
         """Waits until all requests have ended, for so long at most."""

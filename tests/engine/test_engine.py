@@ -19,7 +19,7 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
 from tests.golden_files import golden
 
-TINY = ("tiny-rwkv7.gguf", "tiny-llama.gguf")
+TINY = ("tiny-rwkv7.gguf", "tiny-llama.gguf", "tiny-falcon-h1.gguf")  # a state, pages, both
 
 
 def small(name: str, adapter=None, **how) -> Runner:
@@ -336,7 +336,8 @@ def test_turn_n_of_a_chat_costs_its_new_tokens_only(any_runner):
 
 
 def small_twin(runner: Runner) -> Runner:
-    return small(TINY[0] if runner.model.states else TINY[1])
+    model = runner.model
+    return small(TINY[1] if not model.states else TINY[2] if model.caches else TINY[0])
 
 
 def test_the_same_prompt_again_costs_one_token(runner):

@@ -1,4 +1,4 @@
-"""What a step computes: answers before prompts, each in the order in which the requests came, and no row too many."""
+"""What a step computes: answers before prompts, short prompts beside long ones, and no row too many."""
 
 from dataclasses import dataclass, field
 
@@ -48,16 +48,20 @@ def test_what_a_step_computes(made, rows):
     feedable = [one for one in running if one.to_feed]
     assert sum(chunk.end - chunk.start for chunk in chunks) <= rows
     assert bool(chunks) == bool(feedable)
-    # Answers before prompts, and in each group who came first.
-    order = [(chunk.sequence.fed < chunk.sequence.prompt, running.index(chunk.sequence)) for chunk in chunks]
-    assert order == sorted(order) and len(set(order)) == len(order)
+    # Answers in the order in which they came, the oldest prompt, then the others by their length.
+    prompts = [one for one in running if one.fed < one.prompt]
+
+    def place(one):
+        if one.fed >= one.prompt:
+            return 0, running.index(one)
+        return (1, 0) if one is prompts[0] else (2, one.to_feed)
+
+    order = [place(chunk.sequence) for chunk in chunks]
+    assert order == sorted(order)
+    assert len({chunk.slot for chunk in chunks}) == len(chunks)
     left_out = [one for one in feedable if all(chunk.sequence is not one for chunk in chunks)]
     for one in left_out:  # only where the rows are used up by those before it
-        before = [
-            chunk
-            for chunk, place in zip(chunks, order, strict=True)
-            if place < (one.fed < one.prompt, running.index(one))
-        ]
+        before = [chunk for chunk, at in zip(chunks, order, strict=True) if at <= place(one)]
         assert sum(chunk.end - chunk.start for chunk in before) == rows
     for chunk in chunks:
         sequence = chunk.sequence
@@ -73,3 +77,17 @@ def test_rows_that_are_left_go_to_prompts():
         (0, 3, 4),
         (1, 0, 9),
     ]
+
+
+def fed_in_a_step(lengths, rows):
+    prompts = [Made(length, 0, 0, 0).sequence(slot) for slot, length in enumerate(lengths)]
+    return {chunk.slot: chunk.end - chunk.start for chunk in schedule(prompts, rows)}
+
+
+def test_a_short_prompt_does_not_wait_for_a_long_one():
+    assert fed_in_a_step([1000, 5], 64) == {0: 59, 1: 5}
+    assert fed_in_a_step([1000, 500, 5], 64) == {0: 32, 2: 5, 1: 27}
+
+
+def test_a_long_prompt_gets_half_of_the_rows_however_many_short_ones_come():
+    assert fed_in_a_step([1000, *[30] * 8], 64)[0] == 32

@@ -251,7 +251,7 @@ def test_a_link_leads_to_the_file_that_is_replaced_and_permissions_stay(tmp_path
     assert (tmp_path / "s").stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-llama.gguf"])
+@pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-llama.gguf", "tiny-falcon-h1.gguf"])
 @pytest.mark.parametrize(("source", "target"), [("cpu", "cpu"), ("gpu", "gpu"), ("gpu", "cpu")])
 def test_a_sequence_goes_on_from_its_saved_state(adapter, rounding, tmp_path, name, source, target):
     """What it was cloned from has moved on meanwhile; kept on a device, it goes on in numpy as well."""

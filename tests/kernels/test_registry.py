@@ -25,7 +25,7 @@ def shader_files() -> set[str]:
 
 def test_every_shader_is_a_kernel_or_a_part_of_one_and_every_entry_has_its_file():
     named = set(KERNELS) | {part for kernel in KERNELS.values() for hole in kernel.holes for part in hole.parts}
-    named |= {part for kernel in KERNELS.values() for part in kernel.shared}
+    named |= {part for kernel in KERNELS.values() for part in (*kernel.shared, *kernel.core)}
     assert named | OUTSIDE == shader_files()
     assert PART_NEEDS.keys() <= named
 
@@ -100,9 +100,9 @@ def test_a_shader_says_at_its_head_which_functions_it_needs(name):
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=lambda kernel: kernel.name)
 def test_a_part_that_fills_a_hole_defines_what_is_needed_of_it(kernel):
     holes = {hole.name: hole for hole in kernel.holes}
-    shared = {name for part in (*kernel.shared, "lib/step", kernel.name) for name in declared(part)}
+    shared = {name for part in (*kernel.shared, *kernel.core, "lib/step", kernel.name) for name in declared(part)}
     fills = {part: declared(part) for hole in kernel.holes for part in hole.parts}
-    for name in (kernel.name, *kernel.shared, *fills):
+    for name in (kernel.name, *kernel.shared, *kernel.core, *fills):
         for where, functions in needed(name).items():
             assert functions <= shared.union(*fills.values()), f"nothing of {kernel.name} defines what {name} needs"
             hole = holes.get(where)

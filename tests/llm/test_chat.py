@@ -8,7 +8,12 @@ from rwkv_gpu.errors import BadInput, BadTemplate, ContextFull
 from rwkv_gpu.llm.completion import sampling
 from tests.golden_files import OWN, golden
 
-TALKS = {"tiny-rwkv7.gguf": "chatml", "tiny-qwen3.gguf": "chatml", "qwen3-small-Q8_0.gguf": None}
+TALKS = {
+    "tiny-rwkv7.gguf": "chatml",
+    "tiny-falcon-h1.gguf": "chatml",
+    "tiny-qwen3.gguf": "chatml",
+    "qwen3-small-Q8_0.gguf": None,
+}
 
 
 @pytest.fixture(params=TALKS)

@@ -101,7 +101,7 @@ def test_a_chat_that_has_no_room_is_loaded_all_the_same(tmp_path):
             chat.send("More")
 
 
-@pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-qwen3.gguf"])
+@pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-qwen3.gguf", "tiny-falcon-h1.gguf"])
 def test_answers_that_are_dropped_half_way_leave_every_page_free(name):
     def free(engine):
         pages = engine._store._pager or engine._store._states

@@ -15,7 +15,7 @@ from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.memory import Caches, Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope, Weight, Yarn
+from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, HeadNorms, Rope, Temperature, Weight, Yarn
 from tests.recording import POISON, named
 
 Arrays = dict[str, np.ndarray]
@@ -36,6 +36,7 @@ class Case:
     rope: Rope = ROPE
     normed: bool = False
     kind: str = "f32"
+    option: str = ""  # of OPTIONS
     context: int = 1024
 
     @property
@@ -54,12 +55,16 @@ class Case:
     def weights(self) -> Arrays:
         dims = self.rope.dims // 2
         norms = {name: 1 + normal(self.size, seed=i) / 4 for i, name in enumerate(("q_norm", "k_norm"))}
-        return norms | {"factors": np.linspace(1, 8, dims, dtype=np.float32)}
+        sinks = np.linspace(-3, 6, self.heads, dtype=np.float32)
+        return norms | {"factors": np.linspace(1, 8, dims, dtype=np.float32), "sinks": sinks}
 
     def says(self, g, w, q, k, v):
-        norms = (w["q_norm"], w["k_norm"]) if self.normed else None
-        how = Attention(self.heads, self.rope, self.size**-0.5, self.window, norms, eps=1e-6)
-        return g.attention(q, k, v, self.cache, how)
+        norms = HeadNorms(1e-6, w["q_norm"], w["k_norm"]) if self.normed else None
+        how = Attention(self.heads, self.rope, self.size**-0.5, self.window, norms)
+        how = OPTIONS[self.option](how, w) if self.option else how
+        y = g.attention(q, k, v, self.cache, how)
+        # A layer that shares the cache looks back with the same queries.
+        return g.add(y, g.attention(q, None, None, self.cache, how)) if "a cache" in self.option else y
 
     def inputs(self, rows: int, seed: int = 0) -> Arrays:
         widths = {"q": self.heads, "k": self.kv_heads, "v": self.kv_heads}
@@ -153,6 +158,47 @@ def assert_same(case: Case, device: Device, steps: Sequence[tuple[Batch, Arrays]
         np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=atol, equal_nan=True)
 
 
+# Several at a time, as each shader takes its time to compile.
+OPTIONS = {
+    "capped scores, sinks, a temperature, norms": lambda how, w: replace(
+        how,
+        softcap=1.5,
+        sinks=w["sinks"],
+        temperature=Temperature(0.5, 32, 1),
+        norms=HeadNorms(1e-6, w["q_norm"], w["k_norm"]),
+    ),
+    "chunks, no rotation, norms without weight, normed values": lambda how, _: replace(
+        how, chunk=100, rope=None, norms=HeadNorms(1e-6, v=True)
+    ),
+    "norms after the rotation, a cache that is read": lambda how, w: replace(
+        how, sinks=w["sinks"], norms=HeadNorms(1e-6, w["q_norm"], w["k_norm"], turned=True)
+    ),
+    "only values normed": lambda how, _: replace(how, norms=HeadNorms(1e-6, v=True, qk=False)),
+}
+
+
+@pytest.mark.parametrize("option", list(OPTIONS)[:3])
+def test_every_option(fast_device, option):
+    """In a prompt, in decode by lanes that have keys of their own, and by lanes that share them, in several runs."""
+    case = Case(heads=4, kv_heads=1, size=24, rope=Rope("neox", 16, 10000.0), option=option, context=256)
+    for length, step in ((130, 40), (130, 1)):
+        for lanes_per_key, joins in ((0, False), (8, False), (8, True)) if step == 1 else ((0, False),):
+            how = {"decode_lanes_per_key": lanes_per_key, "attention_run": 64 if lanes_per_key == 0 else 16}
+            how |= {"decode_lanes": max(8, fast_device.capabilities.subgroup_width), "last_workgroup_joins": joins}
+            assert_same(case, fast_device, history(case, length, step), **how)
+
+
+def test_options_on_a_device_of_few_buffers(device):
+    case = Case(heads=2, kv_heads=1, size=32, rope=Rope("normal", 32, 1e4), option=next(iter(OPTIONS)), context=256)
+    for step in (1, 40):
+        assert_same(case, device, history(case, 250, step), attention_run=64)
+
+
+def test_only_values_normed(fast_device):
+    case = Case(heads=2, kv_heads=1, size=32, option="only values normed", context=64)
+    assert_same(replace(case, rope=Rope("normal", 32, 1e4)), fast_device, history(case, 30))
+
+
 @pytest.mark.parametrize("kind", ["f32", "f16"])
 @pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 129, 1000])
 def test_a_prompt_at_once(device, length, kind):
@@ -167,7 +213,7 @@ def test_the_last_token_of_a_context(device, length, kind):
     assert_same(case, device, history(case, length, step=1))
 
 
-@pytest.mark.parametrize("size", [8, 48, 64, 72, 80, 96, 128, 256])
+@pytest.mark.parametrize("size", [8, 48, 64, 72, 80, 96, 128, 256, 512])
 @pytest.mark.parametrize("pairing", ["normal", "neox"])
 def test_every_head_size_and_pairing(device, size, pairing):
     case = Case(size=size, rope=Rope(pairing, size, 10000.0), context=256)
@@ -176,7 +222,7 @@ def test_every_head_size_and_pairing(device, size, pairing):
 
 
 @pytest.mark.parametrize(
-    ("sharing", "size"), [(1, 64), (2, 64), (3, 64), (4, 64), (7, 64), (8, 64), (17, 64), (8, 256)]
+    ("sharing", "size"), [(1, 64), (2, 64), (3, 64), (4, 64), (7, 64), (8, 64), (17, 64), (8, 256), (8, 512)]
 )
 def test_every_ratio_of_heads(device, sharing, size):
     case = Case(heads=2 * sharing, kv_heads=2, size=size, rope=Rope("normal", size, 500000.0), context=256)

@@ -48,6 +48,29 @@ def test_a_convolution_equals_the_reference_over_ragged_segments(device, width):
     conv_case(width).assert_same(device, [(batch, rows_of(batch.rows))])
 
 
+def test_a_gated_convolution_is_one_of_a_product_times_a_gate(device):
+    """As in LFM2: f and h are multiplied before it, and g after it."""
+    state = State("past", (2, CHANNELS))
+    weights = {"w": normal(CHANNELS * 3)}
+
+    def says(g, w, s, x):
+        return {"y": g.conv1d(x, w["w"], s["past"], gated=True)}
+
+    case, batch = Case(says, weights, [state]), batch_of([(3, 0, 9), (0, 5, 1), (1, 1, 2)])
+    case.tolerance = 1e-5
+    x, slots = normal(12, 3 * CHANNELS, seed=4), case.slots()
+    [gated], after = case.on_cpu(slots, [(batch, {"x": x})])
+    f, gate, h = np.split(x, 3, axis=1)
+
+    def plain(g, w, s, x):
+        return {"y": g.conv1d(x, w["w"], s["past"])}
+
+    [wanted], after_wanted = Case(plain, weights, [state]).on_cpu(slots, [(batch, {"x": f * h})])
+    np.testing.assert_allclose(gated["y"], wanted["y"] * gate, 1e-5, 1e-5)
+    np.testing.assert_array_equal(after["past"], after_wanted["past"])
+    case.assert_same(device, [(batch, {"x": x})])
+
+
 def test_a_convolution_does_without_bias_and_activation(device):
     batch = batch_of([(3, 0, 9), (0, 5, 1), (1, 1, 2)])
     conv_case(4, "none", bias=False).assert_same(device, [(batch, rows_of(batch.rows))])

@@ -101,6 +101,28 @@ def test_activations_equal_the_reference_at_the_extremes(device, then):
     assert_same(device, lambda g, w, x: {"y": g.activate(x, then)}, {}, {"x": x}, tolerance=1e-6)
 
 
+def test_scales_caps_and_what_a_norm_adds_equal_the_reference(fast_device):
+    arrays = {"w": normal(20, 32), "weight": normal(32, seed=1)}
+    inputs = {"ids": np.array([10, 0, 7], np.uint32), "branch": 3 * normal(3, 32, seed=2)}
+
+    def says(g, w, ids, branch):
+        x = g.embed(w["w"], ids, scale=5.5)
+        weighted = g.rms_norm(branch, w["weight"], 1e-6, add=x)
+        plain = g.rms_norm(branch, None, 1e-6, scale=0.25)
+        logits = g.linear(weighted, w["w"], scale=0.5)
+        return {
+            "weighted": weighted,
+            "plain": plain,
+            "scaled": g.linear(plain, w["w"], add=logits, scale=-2.0),
+            "capped": g.softcap(logits, 0.5),
+        }
+
+    plan, scratch = record(fast_device, says, arrays, inputs, 3, None)
+    got = run_plan(plan, scratch, inputs, 3)
+    for name, expected in on_cpu(says, arrays, inputs).items():
+        np.testing.assert_allclose(got[name], expected, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize(("rows", "width"), SHAPES)
 def test_sums_and_products_are_exact(device, rows, width):
     inputs = {"x": normal(rows, width), "z": normal(rows, width, seed=1)}

@@ -101,7 +101,7 @@ def load(path: str, progress: Any) -> rwkv_gpu.LLM:
 @contextlib.contextmanager
 def serving(*models: ServedModel, load: Any = load, **config: Any) -> Iterator[Served]:
     """A server with these models, or with a tiny one, until the block ends."""
-    settings = replace(ServerConfig(port=0, drain=1.0), **config)
+    settings = replace(ServerConfig(port=0, drain=1.0, sequences=2), **config)
     served = models or (ServedModel("quiet", str(MODEL)),)
     runner = Runner(Service(settings, Catalogue(served, load)))
     listener = listen(settings.host, 0)

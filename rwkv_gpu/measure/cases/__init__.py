@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from ...gpu.device import Capabilities
 from ...kernels.tuning import Tuning
 from ..trials import Trial
-from . import attention, conv, dense, latent, linear, moe, rwkv, sampling, ssm
+from . import attention, conv, dense, latent, linear, moe, recurrence, rwkv, sampling, ssm
 
 CHOSEN = linear.CHOSEN
 
@@ -17,6 +17,7 @@ def cases(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     yield from conv.cases(can)
     yield from rwkv.cases(can)
     yield from ssm.cases(can)
+    yield from recurrence.cases(can)
     yield from attention.cases(can)
     yield from latent.cases(can)
     yield from moe.cases(can)

@@ -1,6 +1,6 @@
 """Trials of attention: prompts, decode near the start of a context and far into it, by head size and kind of cache."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from ...kernels.defaults import default_tuning
 from ...kernels.kernel import CLOSE
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
-from ...ops.vocabulary import PAGE, Attention, Cache, Rope
+from ...ops.vocabulary import PAGE, Attention, Cache, HeadNorms, Rope, Temperature, Weight
 from ..trials import Past, Stored, Trial
 from .common import normal
 
@@ -25,6 +25,16 @@ SIZES = (
     ("f16", 128, 8),
     ("f16", 256, 6),
 )  # cache, head, query heads
+
+CACHED = "turned norms, cached"
+Option = Callable[[Attention, Mapping[str, Weight]], Attention]
+OPTIONS: dict[str, Option] = {
+    "capped, sinks, warm": lambda how, w: replace(
+        how, softcap=1.5, sinks=w["sinks"], temperature=Temperature(0.5, 32, 1)
+    ),
+    "chunked, unturned": lambda how, _: replace(how, chunk=100, rope=None, norms=HeadNorms(1e-6, v=True)),
+    CACHED: lambda how, w: replace(how, norms=HeadNorms(1e-6, w["q_norm"], w["k_norm"], turned=True)),
+}
 
 
 def cases(can: Capabilities) -> Iterator[Trial]:
@@ -42,10 +52,24 @@ def cases(can: Capabilities) -> Iterator[Trial]:
                 if count == 1 or name == "own keys":
                     for normed in (False, True):
                         yield _trial(name, tuning, kind, size, heads, step, start, count, normed)
+        for what, option in OPTIONS.items():
+            for step, (start, count) in STEPS.items():
+                if count == 1 or name == "own keys":
+                    yield _trial(name, tuning, "f16", 64, 6, step, start, count, True, what, option)
 
 
 def _trial(
-    name: str, tuning: Tuning, kind: str, size: int, heads: int, step: str, start: int, count: int, normed: bool
+    name: str,
+    tuning: Tuning,
+    kind: str,
+    size: int,
+    heads: int,
+    step: str,
+    start: int,
+    count: int,
+    normed: bool,
+    what: str = "",
+    option: Option | None = None,
 ) -> Trial:
     """With head norms, pairs are neighbours; without, they stand half of a head apart."""
     dtype, pages = {"f32": np.float32, "f16": np.float16}[kind], -(-(start + count) // PAGE)
@@ -55,12 +79,17 @@ def _trial(
     rope = Rope("normal" if normed else "neox", size, 10000.0)
 
     def says(g: Any, w: Any, q: Any, k: Any, v: Any) -> Any:
-        norms = (w["q_norm"], w["k_norm"]) if normed else None
-        return g.attention(q, k, v, cache, Attention(heads, rope, size**-0.5, norms=norms, eps=1e-6))
+        norms = HeadNorms(1e-6, w["q_norm"], w["k_norm"]) if normed else None
+        how = Attention(heads, rope, size**-0.5, norms=norms)
+        how = option(how, w) if option else how
+        y = g.attention(q, k, v, cache, how)
+        return g.add(y, g.attention(q, None, None, cache, how)) if what == CACHED else y
 
     weights = {n: Stored.of(1 + normal(size, seed=i) / 4) for i, n in enumerate(("q_norm", "k_norm"))}
+    weights["sinks"] = Stored.of(normal(heads))
+    named = ", ".join(filter(None, (step, f"{heads} heads of {size}", kind, "normed" * normed, what)))
     return Trial(
-        "attention", f"{step}, {heads} heads of {size}, {kind}{', normed' * normed}", name, tuning, says, inputs,
+        "attention", named, name, tuning, says, inputs,
         weights, (CLOSE if kind == "f32" else HALF_PAGES).result,
         Past(Batch.of([(0, start, [0] * count)]).placed({0: order}), {}, {"kv": (past[0], past[1])}, kind),
     )  # fmt: skip

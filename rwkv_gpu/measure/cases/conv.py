@@ -28,3 +28,9 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             {"w": Stored.of(normal(CHANNELS * width, seed=1)), "b": Stored.of(normal(CHANNELS, seed=2))},
             EXACT.result, Past(batch, {"past": normal(4, *state.shape, seed=3)}),
         )  # fmt: skip
+        yield Trial(
+            "conv1d", f"{step}, width {width}, gated", "", default_tuning(can),
+            lambda g, w, x, state=state: g.conv1d(x, w["w"], state, gated=True),
+            {"x": normal(batch.rows, 3 * CHANNELS)}, {"w": Stored.of(normal(CHANNELS * width, seed=1))},
+            EXACT.result, Past(batch, {"past": normal(4, *state.shape, seed=3)}),
+        )  # fmt: skip

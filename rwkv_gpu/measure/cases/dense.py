@@ -37,6 +37,7 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
             "activate", then, "map", tuning, lambda g, _, x, then=then: g.activate(x, then), {"x": 30 * x},
             allowed=EXACT.result,
         )  # fmt: skip
+    yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)
     rows = Past(decode_batch(4))
     yield Trial("pick", "", "map", tuning, lambda g, _, x: g.pick(x), {"x": normal(4, 256)}, past=rows)
 
@@ -69,6 +70,10 @@ def _rows(can: Capabilities) -> Iterator[Trial]:
         x, weights, what = normal(5, width) * 3 + 1, _norm(width), f"rows of {width}"
         how: dict[str, Any] = {"inputs": {"x": x}, "weights": weights, "allowed": EXACT.result}
         yield Trial("rms_norm", what, name, tuning, lambda g, w, x: g.rms_norm(x, w["gain"], 1e-6), **how)
+        yield Trial(
+            "rms_norm", f"{what}, scaled and added", name, tuning,
+            lambda g, _, x: g.rms_norm(x, None, 1e-6, add=x, scale=0.25), **how,
+        )  # fmt: skip
         yield Trial(
             "layer_norm", what, name, tuning, lambda g, w, x: g.layer_norm(x, w["gain"], w["shift"], 1e-5), **how
         )

@@ -15,10 +15,12 @@ from ..nodes import (
     Embed,
     ExpertProducts,
     ExpertSum,
+    GatedDeltaRule,
     Gemm,
     GroupNorm,
     HeadLinear,
     Kernel,
+    Lerp,
     Map,
     Norm,
     Pick,
@@ -31,9 +33,10 @@ from ..nodes import (
     Ssd,
     TimeMix,
     TokenShift,
+    Wkv6,
 )
 from ..target import Target
-from . import attention, conv, dense, heads, latent, linear, moe, rwkv, sampling, ssm
+from . import attention, conv, dense, heads, latent, linear, moe, recurrence, rwkv, sampling, ssm
 from .context import Lowering
 
 LOWERINGS: dict[type[Op], Callable[..., Any]] = {
@@ -45,10 +48,12 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     Embed: dense.embed,
     ExpertProducts: moe.expert_products,
     ExpertSum: moe.expert_sum,
+    GatedDeltaRule: recurrence.gated_delta_rule,
     Gemm: linear.gemm,
     GroupNorm: ssm.group_norm,
     HeadLinear: heads.head_linear,
     Kernel: dense.kernel,
+    Lerp: recurrence.lerp,
     Map: dense.map_elements,
     Norm: dense.norm,
     Pick: dense.pick,
@@ -61,6 +66,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     Ssd: ssm.ssd,
     TimeMix: rwkv.time_mix,
     TokenShift: rwkv.token_shift,
+    Wkv6: recurrence.wkv6,
 }
 
 

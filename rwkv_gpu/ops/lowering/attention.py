@@ -6,7 +6,7 @@ second one reduces. In any other step rows of a sequence see each other, so a ke
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +14,29 @@ import numpy.typing as npt
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ...kernels.gemm_config import matrix_units
-from ..attention_partition import NO_WINDOW, AttentionPartition, decode_partition, prompt_partition
+from ..attention_partition import AttentionPartition, decode_partition, prompt_partition
 from ..graph import Node
 from ..nodes import Attend
-from ..paged import rope_table
+from ..paged import factors_of, rope_table
 from ..values import CachedTensor, JoinedVectors, Operand, Value
-from ..vocabulary import PAGE, Rope
+from ..vocabulary import PAGE, HeadNorms, Rope
 from .context import Lowering
 
 QUERY_TILES = 4  # subgroups of a workgroup on matrix units
 MOST_FRAGMENTS = 8  # of a head there
+LOG2E = math.log2(math.e)
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What an option of attention adds to a kernel: parts, constants, and what they bind."""
+
+    parts: tuple[str, ...] = ()
+    constants: Mapping[str, Constant] = field(default_factory=dict)
+    operands: Mapping[str, Operand] = field(default_factory=dict)
+
+
+NO_SINK = Extra(("attention/sink/none",))
 
 
 @dataclass(frozen=True)
@@ -58,7 +71,8 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     partition = prompt_partition(op.cache, op.how)
     lanes = to.tuning.map_lanes
     q = Value((node.rows, op.how.heads * op.cache.size))
-    items = node.rows * (op.how.heads + op.cache.heads) * op.cache.size // 8
+    heads = op.how.heads + (0 if op.cached else op.cache.heads)
+    items = node.rows * heads * op.cache.size // 8
     to.emit(
         node,
         op.cache.name,
@@ -107,14 +121,28 @@ def _attend_on_matrix_units(
     blocks = (node.rows - few) // rows + few
     own: dict[str, Constant] = {
         "SHARED": shared, "ROWS": rows, "WG": QUERY_TILES * lanes, "MAX_PAGES": to.memory.caches.max_pages,
-        "WINDOW": partition.window or NO_WINDOW,
     }  # fmt: skip
+    scores, sink = _scores(op, LOG2E), _sink(op)
     to.emit(
         node,
         op.cache.name,
-        ("attention/attention_matrix", "attention/blocks", "lib/lanes/plain"),
-        {**partition.sizes, **own, **matrix_units(side, lanes)},
-        {**operands, "y": op.y, "segments": to.segments, "pages": to.page_tables},
+        (
+            "attention/attention_matrix",
+            "attention/blocks",
+            *scores.parts,
+            *sink.parts,
+            partition.reach,
+            "lib/lanes/plain",
+        ),
+        {
+            **partition.sizes,
+            **partition.split,
+            **own,
+            **scores.constants,
+            **sink.constants,
+            **matrix_units(side, lanes),
+        },
+        {**operands, **sink.operands, "y": op.y, "segments": to.segments, "pages": to.page_tables},
         groups=blocks * partition.heads // shared,
         fixed_bytes=0,
         context_cost=ContextCost(
@@ -154,26 +182,36 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
     blocks = (node.rows - few) // partition.rows + few  # sequences may each end in a block that is not full
     result = "last_workgroup" if partition.joins else "partial" if split else "whole"
     nbytes = _position_bytes(to, partition)
+    scores = _scores(op)
+    sink = Extra() if result == "partial" else _sink(op)
     to.emit(
         node,
         op.cache.name,
         (
             kernel.kernel,
-            *kernel.parts,
+            *dict.fromkeys((*kernel.parts, *scores.parts, *sink.parts)),
+            partition.reach,
             f"attention/cache/read_{caches.kind}",
             "attention/partition",
             f"attention/result/{result}",
             "lib/lanes/plain",
         ),
-        {**partition.sizes, **partition.split, **kernel.constants, "MAX_PAGES": caches.max_pages},
-        {**kernel.operands, **operands, "pages": to.page_tables},
+        {
+            **partition.sizes,
+            **partition.split,
+            **kernel.constants,
+            **scores.constants,
+            **sink.constants,
+            "MAX_PAGES": caches.max_pages,
+        },
+        {**kernel.operands, **operands, **sink.operands, "pages": to.page_tables},
         groups=blocks * partition.heads // partition.shared * partition.runs,
         fixed_bytes=0,
         row_bytes=nbytes if to.shape.decode else 0,
         context_cost=ContextCost(0, nbytes, 4 * partition.heads * partition.size, partition.window),
     )
     if split and not partition.joins:
-        reduce_runs(to, node, op.cache.name, partition, found, op.y)
+        reduce_runs(to, node, op.cache.name, partition, found, op.y, _sink(op))
 
 
 def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
@@ -182,7 +220,9 @@ def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
     return CachedTensor(("none done", count), lambda: np.zeros(count, np.uint32))
 
 
-def reduce_runs(to: Lowering, node: Node, name: str, partition: AttentionPartition, found: Value, y: Value) -> None:
+def reduce_runs(
+    to: Lowering, node: Node, name: str, partition: AttentionPartition, found: Value, y: Value, sink: Extra = NO_SINK
+) -> None:
     """The runs of each head, by as many lanes for each vec4 as a workgroup has."""
     columns = partition.size // 4
     lanes = max(to.tuning.map_lanes, 1 << (columns - 1).bit_length())
@@ -192,9 +232,9 @@ def reduce_runs(to: Lowering, node: Node, name: str, partition: AttentionPartiti
     to.emit(
         node,
         name,
-        ("attention/split_reduce", "attention/partition", "lib/lanes/plain"),
-        {**partition.split, "H": partition.heads, "N": partition.size, **constants},
-        {"x": found, "places": to.places, "y": y},
+        ("attention/split_reduce", "attention/partition", partition.reach, *sink.parts, "lib/lanes/plain"),
+        {**partition.split, "H": partition.heads, "N": partition.size, **constants, **sink.constants},
+        {"x": found, "places": to.places, "y": y, **sink.operands},
         groups=-(-node.rows * partition.heads // heads),
     )
 
@@ -206,20 +246,30 @@ def _position_bytes(to: Lowering, partition: AttentionPartition) -> int:
 
 def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Constant], tuple[str, ...]]:
     """What a kernel binds that reads heads as the matrices leave them, its constants, and its parts."""
-    how, caches = op.how, to.memory.caches
-    rope = how.rope
-    operands: dict[str, Operand] = {"qkv": op.qkv, "turns": rope_operand(to, rope), "places": to.places}
-    constants: dict[str, Constant] = {"DIMS": rope.dims, "SCALE": float(how.scale)}
-    if how.norms:
-        operands["norms"] = JoinedVectors(tuple(norm.name for norm in how.norms), (op.cache.size, op.cache.size))
-        constants["EPS"] = float(how.eps)
-    parts = (
+    how, rope, norms = op.how, op.how.rope, op.how.norms
+    operands: dict[str, Operand] = {"qkv": op.qkv, "places": to.places}
+    constants: dict[str, Constant] = {"DIMS": rope.dims if rope else 0, "SCALE": float(how.scale)}
+    parts = [
         "heads",
-        "head_norm/rms" if how.norms else "head_norm/none",
-        f"rope/{rope.pairing}",
+        f"head_norm/{_head_norm(norms)}",
+        "value_norm/unit" if norms and norms.v else "value_norm/none",
+        f"rope/{rope.pairing}" if rope else "rope/none",
+        "query_scale/temperature" if how.temperature else "query_scale/constant",
+        "source/cached" if op.cached else "source/own",
         "eight",
-        f"cache/write_{caches.kind}",
-    )
+        f"cache/write_{to.memory.caches.kind}",
+    ]
+    if rope:
+        operands["turns"] = rope_operand(to, rope)
+        parts.append("turns")
+    if norms:
+        constants["EPS"] = float(norms.eps)
+    if norms and _weighted(norms):
+        operands["vectors"] = _vectors(op)
+        parts.append("vectors")
+    if how.temperature:
+        warm = how.temperature
+        constants |= {"TEMPERATURE": float(warm.scale), "PERIOD": warm.period, "SHIFT": warm.shift}
     return operands, constants, tuple(f"attention/{part}" for part in parts)
 
 
@@ -229,6 +279,42 @@ def rope_operand(to: Lowering, rope: Rope) -> CachedTensor:
     return CachedTensor(("turns", rope, pages), lambda: _rope_table(to, rope, pages))
 
 
+def _head_norm(norms: HeadNorms | None) -> str:
+    """The part that norms heads of q and k."""
+    if norms is None or not norms.qk:
+        return "none"
+    return ("turned" if norms.turned else "rms") if _weighted(norms) else "unit"
+
+
+def _weighted(norms: HeadNorms) -> bool:
+    return norms.qk and norms.q is not None
+
+
+def _vectors(op: Attend) -> JoinedVectors:
+    """The weights of head norms, if there are any, and then the sinks, if there are any."""
+    norms, sinks, size = op.how.norms, op.how.sinks, op.cache.size
+    weighted = norms if norms and _weighted(norms) else None
+    rows = [(one, size) for one in (weighted.q, weighted.k)] if weighted else []
+    rows += [(sinks, op.how.heads)] if sinks else []
+    return JoinedVectors(tuple(one.name if one else None for one, _ in rows), tuple(length for _, length in rows))
+
+
+def _scores(op: Attend, base: float = 1.0) -> Extra:
+    """For what becomes of scores, which a kernel has as powers of e^(1 / base)."""
+    if not op.how.softcap:
+        return Extra(("attention/cap/none",))
+    return Extra(("attention/cap/tanh",), {"CAP": op.how.softcap * base})
+
+
+def _sink(op: Attend) -> Extra:
+    """For a kernel that divides by the sum of exponentials."""
+    if op.how.sinks is None:
+        return NO_SINK
+    vectors = _vectors(op)
+    constants: dict[str, Constant] = {"SINKS": sum(vectors.lengths) - op.how.heads, "H": op.how.heads}
+    return Extra(("attention/sink/logit", "attention/vectors"), constants, {"vectors": vectors})
+
+
 def _rope_table(to: Lowering, rope: Rope, pages: int) -> npt.NDArray[np.float32]:
-    factors = to.weights.read_vector(rope.factors.name) if rope.factors else None
-    return rope_table(rope, pages, factors)
+    factors = factors_of(rope, pages * PAGE)
+    return rope_table(rope, pages, to.weights.read_vector(factors.name) if factors else None)

@@ -14,7 +14,7 @@ from ..graph import Graph, Node
 from ..memory import Memory
 from ..target import Target
 from ..values import Operand, Value
-from ..vocabulary import Weight
+from ..vocabulary import LayerNorm, Rms, Weight
 
 
 class Lowering:
@@ -77,6 +77,11 @@ class Lowering:
         """A float32 parameter as kernels read it whole."""
         [shard] = self.weights[weight.name].shards
         return shard.slice
+
+    def gain(self, norm: Rms | LayerNorm) -> Slice:
+        """The weight of a norm that a product computes while it reads x."""
+        assert norm.weight is not None, "a norm without weight is a node of its own"
+        return self.vector(norm.weight)
 
     @property
     def segments(self) -> Value:

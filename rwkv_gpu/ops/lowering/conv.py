@@ -1,10 +1,13 @@
 """Convolutions over the rows of a sequence as dispatches."""
 
+import numpy as np
+import numpy.typing as npt
+
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ..graph import Node
 from ..nodes import Conv1d
-from ..values import JoinedVectors, Operand
+from ..values import CachedTensor, JoinedVectors, Operand
 from ..vocabulary import ACTIVATIONS, NUMBERS
 from .context import Lowering
 
@@ -13,7 +16,10 @@ def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
     before, channels = op.state.shape
     width = before + 1
     lanes = to.tuning.map_lanes
-    bias = None if op.bias is None else op.bias.name
+    weights: Operand = CachedTensor(("shift", channels), lambda: _row_before(channels))
+    if op.weight:
+        bias = None if op.bias is None else op.bias.name
+        weights = JoinedVectors((op.weight.name, bias), (channels * width, channels))
     across = -(-channels // lanes)  # workgroups of a row
     constants: dict[str, Constant] = {
         "C": channels, "TAPS": width, "STRIDE": op.x.shape[1], "FIRST": op.first,
@@ -21,7 +27,7 @@ def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
     }  # fmt: skip
     operands: dict[str, Operand] = {
         "x": op.x,
-        "weights": JoinedVectors((op.weight.name, bias), (channels * width, channels)),
+        "weights": weights,
         "segments": to.segments,
         "row_segment": to.row_segment,
         "state": to.memory.states[op.state.name],
@@ -29,8 +35,8 @@ def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
     }
     to.emit(
         node,
-        op.weight.name,
-        ("conv/conv1d", "lib/activation", "lib/lanes/plain"),
+        op.label or op.state.name,
+        ("conv/conv1d", f"conv/{'gated' if op.gated else 'plain'}", "lib/activation", "lib/lanes/plain"),
         constants,
         operands,
         groups=node.rows * across,
@@ -38,3 +44,8 @@ def conv1d(to: Lowering, node: Node, op: Conv1d) -> None:
         row_flops=2 * channels * width,
         context_cost=ContextCost(sequence_bytes=2 * 4 * channels * (width - 1)),
     )
+
+
+def _row_before(channels: int) -> npt.NDArray[np.float32]:
+    """The weights of a convolution that gives the row before, and its bias."""
+    return np.concatenate([np.tile(np.array([1, 0], np.float32), channels), np.zeros(channels, np.float32)])

@@ -18,7 +18,7 @@ def embed(to: Lowering, node: Node, op: Embed) -> None:
     operands: dict[str, Operand] = {"ids": op.ids, "y": op.y}
     if state:
         operands["sampled"] = state.sampled
-    constants: dict[str, Constant] = {"D": width, "WG": to.tuning.map_lanes}
+    constants: dict[str, Constant] = {"D": width, "WG": to.tuning.map_lanes, "SCALE": float(op.scale)}
     kernels, lanes = ["dense/embed"], "plain"
     if op.norm:
         kernels = ["dense/embed_norm", "dense/norm/row", f"dense/norm/{_reads(width)}"]
@@ -40,15 +40,22 @@ def embed(to: Lowering, node: Node, op: Embed) -> None:
 
 def norm(to: Lowering, node: Node, op: Norm) -> None:
     width, how = op.x.shape[1], op.how
-    operands: dict[str, Operand] = {"x": op.x, "y": op.y, "weight": to.vector(how.weight)}
-    constants: dict[str, Constant] = {"D": width, "EPS": float(how.eps)}
-    shader: tuple[str, ...] = ("dense/rms_norm",)
+    operands: dict[str, Operand] = {"x": op.x, "y": op.y}
+    constants: dict[str, Constant] = {"D": width, "EPS": float(how.eps), "SCALE": float(op.scale)}
+    if how.weight is not None:
+        operands["weight"] = to.vector(how.weight)
+    if op.add is not None:
+        operands["residual"] = op.add
+    gain = "none" if how.weight is None else "weight"
+    residual = "no_residual" if op.add is None else "residual"
+    shader: tuple[str, ...] = ("dense/rms_norm", f"dense/gain/{gain}", f"linear/epilogue/{residual}")
     if isinstance(how, LayerNorm):
+        assert op.plain, "a layer norm adds nothing"
         reads = _reads(width)
         shader = ("dense/layer_norm", "dense/norm/row", f"dense/norm/{reads}", f"lib/rows/{reads}")
         operands["bias"] = to.vector(how.bias)
         constants |= {"WG": _norm_lanes(to, width), "PADDED": 0}
-    _each_row(to, node, how.weight.name, shader, constants, operands)
+    _each_row(to, node, op.label, shader, constants, operands)
 
 
 def by_row(to: Lowering, node: Node, op: ByRow) -> None:
@@ -56,9 +63,12 @@ def by_row(to: Lowering, node: Node, op: ByRow) -> None:
 
 
 def map_elements(to: Lowering, node: Node, op: Map) -> None:
-    if op.f in ACTIVATIONS:
-        shader: tuple[str, ...] = ("dense/map_unary", "lib/activation", "lib/lanes/plain")
-        own: dict[str, Constant] = {"THEN": ACTIVATIONS.index(op.f), **NUMBERS}
+    if op.f == "softcap":
+        shader: tuple[str, ...] = ("dense/map_unary", "dense/unary/softcap", "lib/lanes/plain")
+        own: dict[str, Constant] = {"CAP": float(op.cap)}
+    elif op.f in ACTIVATIONS:
+        shader = ("dense/map_unary", "dense/unary/activation", "lib/activation", "lib/lanes/plain")
+        own = {"THEN": ACTIVATIONS.index(op.f), **NUMBERS}
     else:
         shader, own = ("dense/map_binary", f"dense/binary/{op.f}", "lib/lanes/plain"), {}
     x, lanes = op.inputs[0], to.tuning.map_lanes

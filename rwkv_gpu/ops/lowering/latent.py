@@ -8,7 +8,7 @@ from ..latent_partition import decode_partition, prompt_partition
 from ..nodes import AttendLatent
 from ..values import Operand, Value
 from ..vocabulary import PAGE
-from .attention import reduce_runs, rope_operand
+from .attention import NO_SINK, reduce_runs, rope_operand
 from .context import Lowering
 
 
@@ -41,6 +41,8 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
             f"attention/result/{'partial' if split else 'whole'}",
             "attention/eight",
             "attention/partition",
+            "attention/reach/window",
+            *(() if split else NO_SINK.parts),
             "lib/lanes/plain",
         ),
         partition.constants | partition.split | {"SCALE": float(op.how.scale), "MAX_PAGES": caches.max_pages},

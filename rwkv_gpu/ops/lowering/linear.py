@@ -69,7 +69,7 @@ def quantise(to: Lowering, node: Node, op: Quantise) -> None:
     constants: dict[str, Constant] = {"WG": to.tuning.row_lanes, "XS": len(op.widths)}
     operands: dict[str, Operand] = {"x": op.x, "quantised": op.out.value, "table": UniformTable(tuple(words))}
     if op.norm is not None:
-        operands["gain"] = to.vector(op.norm.weight)
+        operands["gain"] = to.gain(op.norm)
         constants["EPS"] = float(op.norm.eps)
     norm = "linear/prologue/rms_norm" if op.norm else "linear/prologue/no_norm"
     to.emit(
@@ -90,7 +90,7 @@ def round_rows(to: Lowering, node: Node, op: Quantise, rows: int) -> None:
     }  # fmt: skip
     operands: dict[str, Operand] = {"x": op.x, "rounded": op.out.value, "table": UniformTable(tuple(words))}
     if op.norm is not None:
-        operands["gain"] = to.vector(op.norm.weight)
+        operands["gain"] = to.gain(op.norm)
         constants["EPS"] = float(op.norm.eps)
     whole_fours = all(width % 4 == 0 for _, width in op.widths)
     parts = (
@@ -187,7 +187,7 @@ def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> No
         node,
         bound.name,
         ("linear/splitk_reduce", "lib/lanes/plain", *table.parts, *_epilogue(op, bound, node.rows)),
-        {"WG": lanes} | table.constants | NUMBERS,
+        {"WG": lanes, "SCALE": float(op.scale)} | table.constants | NUMBERS,
         operands | table.operands,
         groups=table.blocks * node.rows,
     )
@@ -206,7 +206,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     format_parts, words = _format(to, shards[0], config.kernel, bound.operands["w"])
     epilogue = ["linear/epilogue/partial_sums"] if parts > 1 else _epilogue(op, bound, node.rows)
     linked = [*format_parts, *table.parts, *epilogue, *config.parts]
-    constants = config.constants | table.constants | NUMBERS
+    constants = config.constants | table.constants | NUMBERS | {"SCALE": float(op.scale)}
     if op.quantises:
         linked += [part for part in STORES_QUANTISED if part not in linked]
         constants |= op.quantises.constants | {"OWNED": owned}
@@ -291,12 +291,12 @@ def _prologue(to: Lowering, node: Node, op: Gemm, bound: Bound, config: GemmConf
     if isinstance(prologue, NormPrologue) and isinstance(prologue.how, LayerNorm):
         own, constants, operands = _statistics(prologue.statistics)
         constants |= {"D": bound.widths[0], "EPS": float(prologue.how.eps)}
-        operands |= {"gain": to.vector(prologue.how.weight), "shift": to.vector(prologue.how.bias)}
+        operands |= {"gain": to.gain(prologue.how), "shift": to.vector(prologue.how.bias)}
         return [*parts, "linear/prologue/layer_norm", *own], constants, operands
     parts += ["linear/prologue/plain", "lib/rows/scalar" if any(w % 4 for w in bound.widths) else "lib/rows/vec4"]
     if prologue is None:
         return parts, {}, {}
-    return parts, {"EPS": float(prologue.how.eps)}, {"gain": to.vector(prologue.how.weight)}
+    return parts, {"EPS": float(prologue.how.eps)}, {"gain": to.gain(prologue.how)}
 
 
 def _token_shift(to: Lowering, node: Node, prologue: TokenShiftPrologue) -> Prologue:
@@ -306,7 +306,7 @@ def _token_shift(to: Lowering, node: Node, prologue: TokenShiftPrologue) -> Prol
     constants |= {"D": prologue.x.shape[1], "EPS": float(prologue.norm.eps)}
     constants |= {} if one else {"ROWS": node.rows}
     operands |= {
-        "gain": to.vector(prologue.norm.weight),
+        "gain": to.gain(prologue.norm),
         "shift": to.vector(prologue.norm.bias),
         "mix": to.vector(prologue.mix),
         "x": prologue.x,

@@ -152,7 +152,7 @@ def _by_choice(
     rows = () if config.fragment else (matrices.rows,)
     parts = [*matrices.parts, *rows, "moe/tiles", "moe/write", *result.parts, "lib/activation", *config.parts]
     if norm is not None:
-        operands |= {"gain": to.vector(norm.weight)}
+        operands |= {"gain": to.gain(norm)}
         constants["EPS"] = float(norm.eps)
     if result.biases:
         operands["biases"] = _joined(to, result.biases)

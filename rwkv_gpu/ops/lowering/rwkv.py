@@ -67,8 +67,8 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
     parts = (
         "rwkv/gate/gate" if x.gate is not None else "rwkv/gate/none",
         "rwkv/value/first_layer" if x.v_gate is not None else "rwkv/value/own",
-        "rwkv/row_sum/subgroup" if split > 1 else "rwkv/row_sum/lane",
-        {1: "rwkv/tile/one_row", 4: "rwkv/tile/four_rows"}[rows],
+        "recurrence/row_sum/subgroup" if split > 1 else "recurrence/row_sum/lane",
+        {1: "recurrence/tile/one_row", 4: "recurrence/tile/four_rows"}[rows],
         "lib/lanes/plain",
     )
     constants: dict[str, Constant] = {

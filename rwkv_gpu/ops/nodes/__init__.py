@@ -8,6 +8,7 @@ from .conv import Conv1d
 from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ScaleRows
 from .linear import Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
 from .moe import ExpertProducts, ExpertSum, Route, SortChoices
+from .recurrence import GatedDeltaRule, Lerp, Wkv6
 from .rwkv import TimeMix, TokenShift
 from .sampling import Sample
 from .ssm import GroupNorm, SelectiveScan, Ssd
@@ -21,10 +22,12 @@ __all__ = [
     "Embed",
     "ExpertProducts",
     "ExpertSum",
+    "GatedDeltaRule",
     "Gemm",
     "GroupNorm",
     "HeadLinear",
     "Kernel",
+    "Lerp",
     "Map",
     "Norm",
     "NormPrologue",
@@ -41,4 +44,5 @@ __all__ = [
     "TimeMix",
     "TokenShift",
     "TokenShiftPrologue",
+    "Wkv6",
 ]

@@ -11,10 +11,11 @@ from ..vocabulary import Attention, Cache, LatentAttention, State, Weight
 class Attend(Op):
     """Every row's look back over the pages of its sequence, which hold its own k and v then, too"""
 
-    qkv: Value  # a stack of the three
+    qkv: Value  # a stack of the three; q alone where the cache is only read
     cache: Cache
     how: Attention
     y: Value
+    cached: bool = False  # whether the rows lie in the cache already
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -30,7 +31,7 @@ class Attend(Op):
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.cache,)
+        return () if self.cached else (self.cache,)
 
 
 @dataclass(frozen=True)

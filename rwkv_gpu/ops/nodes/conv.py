@@ -12,11 +12,12 @@ class Conv1d(Op):
     """y[t, c] = then(sum over i of w[c, i] · x[t - W + 1 + i, first + c] + bias[c]); the last rows are the state"""
 
     x: Value
-    weight: Weight  # [C · W], the taps of each channel together
+    weight: Weight | None  # [C · W], the taps of each channel together; without, y is the row before
     bias: Weight | None  # [C]
     state: State  # [W - 1, C]
     then: Activation
     first: int  # column of x
+    gated: bool  # x has three parts: f · h is convolved, and y multiplied by g
     y: Value
 
     @property
@@ -37,4 +38,4 @@ class Conv1d(Op):
 
     @property
     def label(self) -> str:
-        return self.weight.name
+        return self.weight.name if self.weight else ""

@@ -11,12 +11,13 @@ from ..vocabulary import LayerNorm, Rms, Weight
 
 @dataclass(frozen=True)
 class Embed(Op):
-    """y[t] = norm(W[ids[t]])"""
+    """y[t] = norm(scale · W[ids[t]])"""
 
     ids: Value
     weight: Weight
     y: Value
     norm: LayerNorm | None = None
+    scale: float = 1.0  # of what is read
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -37,15 +38,22 @@ class Embed(Op):
 
 @dataclass(frozen=True)
 class Norm(Op):
-    """y = norm(x), by row"""
+    """y = scale · norm(x) + add, by row"""
 
     x: Value
     how: Rms | LayerNorm
     y: Value
+    add: Value | None = None
+    scale: float = 1.0
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is the norm and nothing else, so that a product can do it while it reads x."""
+        return self.add is None and self.scale == 1.0 and self.how.weight is not None
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        return (self.x,)
+        return (self.x,) if self.add is None else (self.x, self.add)
 
     @property
     def writes(self) -> tuple[Value, ...]:
@@ -53,16 +61,17 @@ class Norm(Op):
 
     @property
     def label(self) -> str:
-        return self.how.weight.name
+        return self.how.weight.name if self.how.weight else ""
 
 
 @dataclass(frozen=True)
 class Map(Op):
     """y = f(x), y = x + z or y = x · z, by element"""
 
-    f: str  # an activation; of two inputs: add, mul
+    f: str  # an activation, softcap; of two inputs: add, mul
     inputs: tuple[Value, ...]
     y: Value
+    cap: float = 0.0  # of softcap
 
     @property
     def reads(self) -> tuple[Value, ...]:

@@ -50,11 +50,12 @@ class Product:
 
 @dataclass(frozen=True)
 class Gemm(Op):
-    """y_i = then_i(W_i x_i + bias_i) + add: matrices of one format and one buffer, and x in one stack"""
+    """y_i = scale · then_i(W_i x_i + bias_i) + add: matrices of one format and one buffer, and x in one stack"""
 
     products: tuple[Product, ...]
     add: Value | None = None  # to the result of the only product
     pairs: bool = False  # y = then(G x) · (U x), where the rows of G and U alternate in the only W
+    scale: float = 1.0  # of the result of the only product
     config: GemmConfig | None = None
     prologue: NormPrologue | TokenShiftPrologue | None = None
     quantised_x: Quantised | None = None  # what it reads in place of x

@@ -10,7 +10,8 @@
 An RMS norm costs a product little: the gain goes to x, and the root to the sums at the end. A layer norm needs the mean
 first, which only a step of one row finds fast enough.
 
-Condition: the kernel of the product sees whole rows of x. A norm that other ops read, too, stays for them.
+Condition: the kernel of the product sees whole rows of x; the norm has a weight and adds nothing. A norm that other ops
+read, too, stays for them.
 """
 
 from dataclasses import replace
@@ -28,7 +29,7 @@ def run(graph: Graph, target: Target) -> int:
     fired = 0
     for node in list(graph.nodes):
         norm = node.op
-        if not isinstance(norm, Norm):
+        if not isinstance(norm, Norm) or not norm.plain:
             continue
         readers = graph.readers(norm.y)
         fused = [(reader, _fused(reader, norm, graph, target)) for reader in readers]

@@ -25,13 +25,13 @@ from ..values import Value
 
 def run(graph: Graph, _target: Target) -> int:
     """Readers of the later norms read the first."""
-    first: dict[tuple[Value, Any, bool], Value] = {}
+    first: dict[tuple[Any, ...], Value] = {}
     fired = 0
     for node in list(graph.nodes):
         op = node.op
         if not isinstance(op, Norm):
             continue
-        y = first.setdefault((op.x, op.how, node.picked), op.y)
+        y = first.setdefault((op.x, op.how, op.add, op.scale, node.picked), op.y)
         readers = graph.readers(op.y)
         if y is op.y or graph.is_output(op.y) or not all(_reads_norms(reader) for reader in readers):
             continue

@@ -4,6 +4,8 @@
 // then the sum over V by lanes for each vec4 of a head. The running maximum of a query scales down what was summed before.
 // needs attention/partition: cut_of
 // needs queries: block_of, prepare
+// needs cap: capped
+// needs reach: sees
 // needs read: key8, value4
 // needs result: write
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
@@ -25,6 +27,8 @@ const_assert N % 8u == 0u;
 const_assert Q4 <= WG;
 const_assert PAGE % KEYS == 0u;
 const_assert GRAIN % PAGE == 0u;
+
+alias Scores = vec4f;
 
 // Rows of one sequence.
 struct Block {
@@ -114,8 +118,7 @@ fn score(block: Block, base: u32, count: u32, row: u32, lane: u32) {
         }
         for (var i = 0u; i < Q4; i++) {
             let query = block.position + (vec4u(0u, 1u, 2u, 3u) + 4u * i) / SHARED;     // its position
-            let seen = (vec4u(base + j) <= query) & (vec4u(base + j + WINDOW) > query);
-            weights[j * Q4 + i] = select(vec4f(LOWEST), s[i], seen);
+            weights[j * Q4 + i] = select(vec4f(LOWEST), capped(s[i]), sees(query, base + j));
         }
     }
 }

@@ -3,15 +3,19 @@
 // LANES_PER_KEY lanes share a key, so that they read it side by side. Groups of them take PREFETCH keys each at a time and keep a running
 // softmax of their own: nobody waits for anybody, and what comes next is loaded meanwhile. They meet once, at the end. The
 // row's own key and value are not read back from their page: the first group of the last run starts from them.
-// needs attention/heads: turn_of, value_at
+// needs attention/heads: value_at
 // needs attention/partition: cut_of, runs_of
-// needs head norm: norm_weight, root_of
+// needs attention/turns: turn_of
+// needs cap: capped
+// needs head norm: root_of, weight_after, weight_before
 // needs lib/step: apart
 // needs pack: Each, Pack, heads_of, outer, scaled, shuffled, store_sums
+// needs query scale: query_scale
 // needs raw: eight_of, half_of, raw_key, raw_value, whole_of, write_raw
 // needs result: finish, write
 // needs rope: is_second, pair_of, partner_of
 // needs sum: group_sum
+// needs value norm: value_scale
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
 
@@ -25,7 +29,8 @@ const PACKS = (SHARED + PACK - 1u) / PACK;      // of heads; what is left over s
 const QUERIES = PACKS * PACK;
 const COLUMNS = 2u * CHUNKS;                    // vec4s that a lane has of a head
 const SUBGROUPS = WG / SUBGROUP;
-const ITEMS = (SHARED + 1u) * N4;               // vec4s of the queries, and of the key behind them
+const HEADS = select(SHARED, SHARED + 1u, OWN_KEYS);
+const ITEMS = HEADS * N4;                       // vec4s of the queries, and of the key behind them
 const ROUNDS = (ITEMS + WG - 1u) / WG;
 const AT_ONCE = 16u;                            // runs that a lane reads side by side, where it joins them
 const LOWEST = -1e38;                           // the maximum of nothing
@@ -35,9 +40,11 @@ const_assert N8 % LANES_PER_KEY == 0u;
 const_assert SUBGROUP % LANES_PER_KEY == 0u;
 const_assert WG % SUBGROUP == 0u;
 
+alias Scores = Each;
+
 var<workgroup> raw_heads: array<vec4f, ITEMS>;
 var<workgroup> squares: array<f32, ITEMS / WIDTH>;                      // sums over WIDTH vec4s
-var<workgroup> angles: array<vec2f, HALF>;
+var<workgroup> angles: array<vec2f, max(HALF, 1u)>;
 var<workgroup> run_pages: array<u32, RUN_PAGES>;
 var<workgroup> turned: array<vec4f, QUERIES * N4>;
 var<workgroup> own: array<Half, 2u * N4>;                               // the row's key and value, as pages have them
@@ -70,8 +77,8 @@ fn run(group: u32, lane: u32) {
         return;
     }
     run_count = runs_of(position);
-    let last = cut.end > position;
-    let at = Place(t, share * SHARED / (H / KV), cut.start, min(cut.end, position), lane / LANES_PER_KEY, lane % LANES_PER_KEY);
+    let last = OWN_KEYS && cut.end > position;
+    let at = Place(t, share * SHARED / (H / KV), cut.start, min(cut.end, select(position + 1u, position, OWN_KEYS)), lane / LANES_PER_KEY, lane % LANES_PER_KEY);
     stage(at, share, position, lane);
     workgroupBarrier();
     var keys_raw: array<Raw, RAWS>;
@@ -80,9 +87,12 @@ fn run(group: u32, lane: u32) {
         keys_raw = keys_from(at, at.first);
         values_raw = values_from(at, at.first);
     }
-    turn_heads(lane);
-    for (var i = lane; i < N4; i += WG) {
-        own[N4 + i] = half_of(qkv[value_at(t, at.head) + i]);
+    turn_heads(query_scale(position), lane);
+    if OWN_KEYS {
+        let start = value_at(t, at.head);
+        for (var i = lane; i < N4; i += WG) {
+            own[N4 + i] = half_of(value_scale(start) * qkv[start + i]);
+        }
     }
     workgroupBarrier();
     var q: array<Pack, PACKS * COLUMNS>;
@@ -110,7 +120,7 @@ fn run(group: u32, lane: u32) {
                 acc[n] = outer(acc[n], value.low, Each(mine));
                 acc[n + 1u] = outer(acc[n + 1u], value.high, Each(mine));
             }
-            top[p] = select(Each(LOWEST), over_lanes(score, 1u, LANES_PER_KEY), at.group == 0u);
+            top[p] = select(Each(LOWEST), capped(over_lanes(score, 1u, LANES_PER_KEY)), at.group == 0u);
             total[p] = Each(mine);
         }
         for (var c = lane; c < N8; c += WG) {
@@ -139,7 +149,7 @@ fn run(group: u32, lane: u32) {
         for (var p = 0u; p < PACKS; p++) {
             var most = top[p];
             for (var a = 0u; a < PREFETCH; a++) {
-                let score = over_lanes(scores[a * PACKS + p], 1u, LANES_PER_KEY);
+                let score = capped(over_lanes(scores[a * PACKS + p], 1u, LANES_PER_KEY));
                 let seen = base + a * GROUPS + at.group < at.end;
                 scores[a * PACKS + p] = select(Each(HIDDEN), score, seen);
                 most = max(most, scores[a * PACKS + p]);
@@ -198,7 +208,7 @@ fn run(group: u32, lane: u32) {
 fn stage(at: Place, share: u32, position: u32, lane: u32) {
     for (var r = 0u; r < ROUNDS; r++) {
         let i = r * WG + lane;
-        let head = min(i / N4, SHARED);
+        let head = min(i / N4, HEADS - 1u);
         let query = (at.row * H + share * SHARED + head) * N4;
         let key = apart(K_AT) + (at.row * KV + at.head) * N4;
         let x = qkv[select(query, key, head == SHARED) + i % N4];
@@ -216,18 +226,18 @@ fn stage(at: Place, share: u32, position: u32, lane: u32) {
         angles[pair] = turn_of(position, pair);
     }
     let page = at.first / PAGE;
-    for (var n = lane; page + n <= at.end / PAGE; n += WG) {
+    for (var n = lane; (page + n) * PAGE < at.end; n += WG) {
         run_pages[n] = pages[at.row * MAX_PAGES + page + n];
     }
 }
 
 // Queries and key normed and rotated; queries are scaled, and the key is rounded as its page rounds it.
-fn turn_heads(lane: u32) {
+fn turn_heads(of_queries: f32, lane: u32) {
     for (var i = lane; i < ITEMS; i += WG) {
         let head = i / N4;
         let is_key = head == SHARED;
         let norm = select(0u, N, is_key);
-        let scale = root(head) * select(SCALE, 1.0, is_key);
+        let scale = root(head) * select(of_queries, 1.0, is_key);
         var x: vec4f;
         for (var j = 0u; j < 4u; j++) {
             let d = 4u * (i % N4) + j;
@@ -237,6 +247,7 @@ fn turn_heads(lane: u32) {
                 let other = scale * element_of(head, norm, partner_of(d));
                 x[j] = x[j] * angle.x + select(-other, other, is_second(d)) * angle.y;
             }
+            x[j] *= weight_after(norm + d);
         }
         if is_key {
             own[i % N4] = half_of(x);
@@ -250,7 +261,7 @@ fn turn_heads(lane: u32) {
 }
 
 fn element_of(head: u32, norm: u32, d: u32) -> f32 {
-    return raw_heads[head * N4 + d / 4u][d % 4u] * norm_weight(norm + d);
+    return raw_heads[head * N4 + d / 4u][d % 4u] * weight_before(norm + d);
 }
 
 fn root(head: u32) -> f32 {

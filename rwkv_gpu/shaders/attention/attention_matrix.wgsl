@@ -4,10 +4,13 @@
 // then the sum over V by fragments. A query's sums are relative to a reference score, which is replaced only where scores grow
 // past it by GROWTH, as float16 holds exponentials up to there: only then are sums scaled.
 // needs attention/blocks: block_of
+// needs cap: capped
+// needs reach: first_seen, sees
+// needs sink: sink_of
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
-@group(0) @binding(2) var<storage, read> segments: array<Segment>;      // [S]
+@group(0) @binding(3) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(5) var<storage, read> keys: array<vec4<f16>>;        // [pages, PAGE, KV, N / 4]
 @group(0) @binding(6) var<storage, read> values: array<vec4<f16>>;      // [pages, PAGE, KV, N / 4]
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
@@ -33,6 +36,8 @@ const_assert TILES * S == SHARED * ROWS;
 const_assert SUBGROUP % S == 0u;
 const_assert KEYS * N4 % WG == 0u && TILES * S <= KEYS;
 
+alias Scores = f32;
+
 struct Extent {
     start: u32,     // the first position, a multiple of KEYS
     end: u32,
@@ -55,8 +60,7 @@ fn run(group: u32, lane: u32) {
     let heads = group % GROUPS;
     let head = heads * SHARED / SHARE;      // of keys
     if lane == 0u {
-        let first = block.position - min(block.position, WINDOW - 1u);
-        extent = Extent(first / KEYS * KEYS, select(0u, block.position + block.count, block.count > 0u));
+        extent = Extent(first_seen(block.position) / KEYS * KEYS, select(0u, block.position + block.count, block.count > 0u));
     }
     let here = workgroupUniformLoad(&extent);
     if here.start >= here.end {
@@ -180,7 +184,7 @@ fn run(group: u32, lane: u32) {
     for (var far = S; far < SUBGROUP; far *= 2u) {
         sum += subgroupShuffleXor(sum, far);
     }
-    fades[tile * S + query] = 1.0 / sum;
+    fades[tile * S + query] = 1.0 / (sum + sink_of(own_head, reference / LOG2E));
     coopStore(y0, &scores[tile * KEYS * S], S);
     write(own_head, 0u);
     if DIMS_S > 1u {
@@ -234,8 +238,7 @@ fn take_queries(row: u32, head: u32) -> f32 {
 
 // The score of key j of a block, as a power of two.
 fn score_at(j: u32, query: u32, base: u32, position: u32, scale: f32) -> f32 {
-    let seen = base + j <= position && base + j + WINDOW > position;
-    return select(LOWEST, scale * scores[(tile * KEYS + j) * S + query], seen);
+    return select(LOWEST, capped(scale * scores[(tile * KEYS + j) * S + query]), sees(vec4u(position), base + j).x);
 }
 
 // Sums [query, dim] relative to a new reference.

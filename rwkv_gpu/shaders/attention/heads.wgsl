@@ -1,11 +1,13 @@
 // The heads of q, k and v as the matrices leave them: normed, rotated, and put where their place is.
 // needs attention/eight: Eight
-// needs head norm: head_scale, norm_weight
+// needs attention/turns: turn_of
+// needs head norm: root_of, weight_after, weight_before
 // needs lib/step: apart
+// needs query scale: query_scale
 // needs rope: is_second, pair_of, partner_of
+// needs value norm: value_scale
 // needs write: put_key, put_value
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;             // q [T, H, N / 4], k and v [T, KV, N / 4], a stack
-@group(0) @binding(3) var<storage, read> turns: array<vec2f>;           // (cos, sin) [PAGE + pages, DIMS / 2]
 @group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
 @group(0) @binding(5) var<storage, read_write> keys: array<vec4u>;      // [pages, PAGE, KV, N]
 @group(0) @binding(6) var<storage, read_write> values: array<vec4u>;    // [pages, PAGE, KV, N]
@@ -19,8 +21,8 @@ fn turned8(t: u32, head: u32, c: u32) -> Eight {
     let is_key = head >= H;
     let start = select((t * H + head) * (N / 4u), apart(K_AT) + (t * KV + head - H) * (N / 4u), is_key);
     let norm = select(0u, N, is_key);
-    let scale = head_scale(start) * select(SCALE, 1.0, is_key);
     let position = places[t].x;
+    let scale = head_scale(start) * select(query_scale(position), 1.0, is_key);
     var x: array<f32, 8>;
     for (var j = 0u; j < 8u; j++) {
         let d = 8u * c + j;
@@ -30,6 +32,7 @@ fn turned8(t: u32, head: u32, c: u32) -> Eight {
             let other = scale * element(start, norm, partner_of(d));
             x[j] = x[j] * turn.x + select(-other, other, is_second(d)) * turn.y;
         }
+        x[j] *= weight_after(norm + d);
     }
     return Eight(vec4f(x[0], x[1], x[2], x[3]), vec4f(x[4], x[5], x[6], x[7]));
 }
@@ -38,19 +41,30 @@ fn turned8(t: u32, head: u32, c: u32) -> Eight {
 fn write_kv(t: u32, head: u32, c: u32, key: Eight) {
     let i = (places[t].y * KV + head) * (N / 8u) + c;
     put_key(i, key);
-    let v = value_at(t, head) + 2u * c;
-    put_value(i, Eight(qkv[v], qkv[v + 1u]));
+    let start = value_at(t, head);
+    let scale = value_scale(start);
+    let v = start + 2u * c;
+    put_value(i, Eight(scale * qkv[v], scale * qkv[v + 1u]));
 }
 
 fn value_at(t: u32, head: u32) -> u32 { return apart(K_AT) + apart(V_AT) + (t * KV + head) * (N / 4u); }
 
 fn element(start: u32, norm: u32, d: u32) -> f32 {
-    return qkv[start + d / 4u][d % 4u] * norm_weight(norm + d);
+    return qkv[start + d / 4u][d % 4u] * weight_before(norm + d);
 }
 
-// The turn of a position is that of its page's first, turned by its place in the page: both are known to the last bit.
-fn turn_of(position: u32, pair: u32) -> vec2f {
-    let a = turns[position % PAGE * HALF + pair];
-    let b = turns[(PAGE + position / PAGE) * HALF + pair];
-    return vec2f(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
+fn head_scale(start: u32) -> f32 {
+    if NORMED {
+        return root_of(squares_from(start));
+    }
+    return 1.0;
+}
+
+// The sum of the squares of a head.
+fn squares_from(start: u32) -> f32 {
+    var squares = vec4f();
+    for (var i = start; i < start + N / 4u; i += 2u) {
+        squares += qkv[i] * qkv[i] + qkv[i + 1u] * qkv[i + 1u];
+    }
+    return dot(squares, vec4f(1.0));
 }

@@ -3,11 +3,12 @@
 @group(0) @binding(7) var<storage, read_write> q: array<vec4f>;     // [T, H, N / 4]
 
 const N8 = N / 8u;
+const HEADS = select(H, H + KV, OWN_KEYS);
 
 fn run(group: u32, lane: u32) {
     let i = group * WG + lane;
-    let t = i / N8 / (H + KV);
-    let head = i / N8 % (H + KV);
+    let t = i / N8 / HEADS;
+    let head = i / N8 % HEADS;
     let c = i % N8;
     if t >= step.rows {
         return;

@@ -1,4 +1,5 @@
 // What a row sees, cut into at most RUNS runs of a multiple of GRAIN positions: as many to each as the length wants.
+// needs reach: first_seen
 struct Cut {
     start: u32,
     end: u32,   // behind the last position; not behind `start` where there is nothing
@@ -20,6 +21,3 @@ fn runs_of(position: u32) -> u32 {
     let size = run_size(length);
     return (length + size - 1u) / size;
 }
-
-// The first position that a row sees.
-fn first_seen(position: u32) -> u32 { return position - min(position, WINDOW - 1u); }

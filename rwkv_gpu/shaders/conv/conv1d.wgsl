@@ -2,6 +2,7 @@
 //
 // The first rows of a segment also look at its state. One lane computes them all and replaces the state, so that no other
 // lane reads what it replaces.
+// needs gates: gated, x_at
 // needs lib/activation: activation
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, STRIDE], channels from column FIRST on
 @group(0) @binding(2) var<storage, read> weights: array<f32>;           // w [C, TAPS], then the bias [C]
@@ -66,7 +67,5 @@ fn put(t: u32, c: u32, past: array<f32, PAST>, here: f32) {
     for (var i = 0u; i < PAST; i++) {
         sum += weights[c * TAPS + i] * before[i];
     }
-    y[t * C + c] = activation(THEN, sum);
+    y[t * C + c] = gated(t, c, activation(THEN, sum));
 }
-
-fn x_at(t: u32, c: u32) -> f32 { return x[t * STRIDE + FIRST + c]; }

@@ -1,4 +1,4 @@
-// y[t, :] = W[ids[t], :]      one workgroup per row t, one lane per run of W; a shard holds rows FIRST .. FIRST + ROWS
+// y[t, :] = SCALE · W[ids[t], :]      one workgroup per row t, one lane per run of W; a shard holds rows FIRST .. FIRST + ROWS
 // needs formats/runs: run_quants, run_scale
 // needs ids: token_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;       // [ROWS, D] runs
@@ -24,7 +24,7 @@ fn run(group: u32, lane: u32) {
         for (var j = 0u; j < RUN; j++) {
             let k = r * RUN + j;
             if k < D {
-                y[t * D + k] = fma(scale.x, q[j / 4u][j % 4u], scale.y);
+                y[t * D + k] = SCALE * fma(scale.x, q[j / 4u][j % 4u], scale.y);
             }
         }
     }

@@ -1,11 +1,11 @@
-// y = then(x)      one lane per element
-// needs lib/activation: activation
+// y = unary(x)      one lane per element
+// needs unary: unary
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [T, D]
 
 fn run(group: u32, lane: u32) {
     let i = group * WG + lane;
     if i < step.rows * D {
-        y[i] = activation(THEN, x[i]);
+        y[i] = unary(x[i]);
     }
 }

@@ -1,7 +1,8 @@
-// y[t, :] = x[t, :] / sqrt(mean(x[t, :]²) + EPS) * weight      one workgroup per row t
+// y[t, :] = SCALE · x[t, :] / sqrt(mean(x[t, :]²) + EPS) · weight + residual[t, :]      one workgroup per row t
+// needs gain: gain_at
 // needs lanes: reduce_add
+// needs residual: residual_at
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
-@group(0) @binding(2) var<storage, read> weight: array<f32>;    // [D]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
 
 fn run(group: u32, lane: u32) {
@@ -13,8 +14,8 @@ fn run(group: u32, lane: u32) {
     for (var d = lane; d < D; d += WG) {
         squares += x[t * D + d] * x[t * D + d];
     }
-    let scale = inverseSqrt(reduce_add(squares, lane) / f32(D) + EPS);
+    let scale = SCALE * inverseSqrt(reduce_add(squares, lane) / f32(D) + EPS);
     for (var d = lane; d < D; d += WG) {
-        y[t * D + d] = x[t * D + d] * scale * weight[d];
+        y[t * D + d] = x[t * D + d] * scale * gain_at(d) + residual_at(t * D + d);
     }
 }

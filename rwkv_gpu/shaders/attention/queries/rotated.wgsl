@@ -1,7 +1,7 @@
 // Queries that `attention/kv_write` has rotated, of rows that stand in blocks of a sequence; K and V are complete.
 // needs kernel: Block
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;           // [T, H, N / 4]
-@group(0) @binding(2) var<storage, read> segments: array<Segment>;  // [S]
+@group(0) @binding(3) var<storage, read> segments: array<Segment>;  // [S]
 @group(0) @binding(5) var<storage, read> keys: array<vec4u>;        // [pages, PAGE, KV, N]
 @group(0) @binding(6) var<storage, read> values: array<vec4u>;      // [pages, PAGE, KV, N]
 

@@ -1,4 +1,5 @@
 // A workgroup has seen one run of the context. Whoever is done last joins the runs of its heads: no workgroup waits for another.
+// needs sink: sink_of
 @group(0) @binding(9) @coherent var<storage, read_write> found: array<vec4f>;   // [T, H, RUNS, N / 4 + 1]
 @group(0) @binding(10) var<storage, read_write> done: array<atomic<u32>>;       // [T, SHARES] workgroups; again 0 at the end
 
@@ -7,7 +8,7 @@ var<workgroup> met: array<vec2f, SHARED * RUNS>;    // the maximum and the sum o
 
 fn write(head: u32, number: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
     if run_count == 1u {
-        y[head * N4 + column] = x / top_and_sum.y;
+        y[head * N4 + column] = x / (top_and_sum.y + sink_of(head, top_and_sum.x));
         return;
     }
     let at = (head * RUNS + number) * (N4 + 1u);
@@ -65,5 +66,5 @@ fn over_runs(first: u32, head: u32, column: u32) -> vec4f {
             total += weight * x[n];
         }
     }
-    return total / sum;
+    return total / (sum + sink_of(first + head, most));
 }

@@ -1,6 +1,7 @@
 // A workgroup has seen the whole context: what it has is the answer.
+// needs sink: sink_of
 fn write(head: u32, _run: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
-    y[head * N4 + column] = x / top_and_sum.y;
+    y[head * N4 + column] = x / (top_and_sum.y + sink_of(head, top_and_sum.x));
 }
 
 fn finish(_first: u32, _lane: u32) {}

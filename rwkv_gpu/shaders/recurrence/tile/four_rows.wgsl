@@ -14,6 +14,16 @@ fn next(tile: Tile, w: vec4f, k: vec4f, ka: vec4f, v: Rows, removed: Rows) -> Ti
     );
 }
 
+// S a token on, without removal.
+fn grow(tile: Tile, w: vec4f, k: vec4f, v: Rows) -> Tile {
+    return Tile(
+        fma(tile[0], vec4f(w.x), v * k.x),
+        fma(tile[1], vec4f(w.y), v * k.y),
+        fma(tile[2], vec4f(w.z), v * k.z),
+        fma(tile[3], vec4f(w.w), v * k.w),
+    );
+}
+
 fn load_tile(place: u32) -> Tile {
     return transpose(Tile(state[place], state[place + N4], state[place + 2u * N4], state[place + 3u * N4]));
 }

@@ -9,6 +9,9 @@ fn next(tile: Tile, w: vec4f, k: vec4f, ka: vec4f, v: Rows, removed: Rows) -> Ti
     return fma(tile, w, v * k - removed * ka);
 }
 
+// S a token on, without removal.
+fn grow(tile: Tile, w: vec4f, k: vec4f, v: Rows) -> Tile { return fma(tile, w, v * k); }
+
 fn load_tile(place: u32) -> Tile { return state[place]; }
 fn store_tile(place: u32, tile: Tile) { state[place] = tile; }
 

@@ -1,0 +1,115 @@
+"""Trials of recurrences other than RWKV-7's over ragged segments, in prefill and in decode."""
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from ...gpu.device import Capabilities
+from ...kernels.defaults import reductions
+from ...kernels.kernel import CLOSE, EXACT
+from ...kernels.tuning import Tuning
+from ...ops.batch import Batch
+from ...ops.vocabulary import DeltaRule, State
+from ..trials import Past, Stored, Trial
+from .common import decode_batch, normal
+
+RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
+HEADS, KEY_HEADS = 4, 2
+
+
+def cases(can: Capabilities) -> Iterator[Trial]:
+    """All of them."""
+    prefill = Batch.of([(slot, start, [0] * count) for slot, start, count in RAGGED])
+    batches = {"prefill": prefill, "decode": decode_batch(4)}
+    for (name, tuning), (step, batch) in product(reductions(can).items(), batches.items()):
+        yield from _wkv6(name, tuning, step, batch)
+        for size in (32, 128):
+            yield from _delta_rules(name, tuning, step, batch, size)
+    yield from _mixes(can, batches)
+
+
+def _mixes(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
+    """What mixes a row with the one before it."""
+    tuning, width, rank, shift = next(iter(reductions(can).values())), 96, 5, State("shift", (1, 96))
+    weights = {"mix": Stored.of(normal(3, width)), "up": Stored.of(normal(3 * width * rank, seed=1))}
+    for step, batch in batches.items():
+        x = {"x": normal(batch.rows, width, seed=2)}
+        past = Past(batch, {"shift": normal(4, 1, width, seed=3)})
+        yield Trial("shift", step, "", tuning, lambda g, _, x: g.shift(x, shift), x, past=past)
+        both = x | {"before": normal(batch.rows, width, seed=4)}
+        yield Trial(
+            "lerp",
+            step,
+            "",
+            tuning,
+            lambda g, w, x, before: g.lerp(x, before, w["mix"])[2],
+            both,
+            weights,
+            EXACT.result,
+        )
+        yield Trial(
+            "lerp", f"{step}, by rows", "", tuning,
+            lambda g, w, x, before, low: g.lerp(x, before, w["mix"], low=low, up=w["up"])[2],
+            both | {"low": normal(batch.rows, 3 * rank, seed=5)}, weights, EXACT.result,
+        )  # fmt: skip
+
+
+def _wkv6(name: str, tuning: Tuning, step: str, batch: Batch) -> Iterator[Trial]:
+    """With a bonus and a norm, and with neither and fewer heads of keys."""
+    size = 32
+    wkv, wide, narrow = State("wkv", (HEADS, size, size)), HEADS * size, KEY_HEADS * size
+    weights = {"vectors": Stored.of(normal(3, wide))}
+    for what, keys in (("", wide), (", QRWKV", narrow)):
+        inputs = {n: normal(batch.rows, wide, seed=i) for i, n in enumerate(("r", "gate"))}
+        inputs |= {n: normal(batch.rows, keys, seed=5 + i) for i, n in enumerate(("k", "v"))}
+        inputs["w"] = np.exp(-np.exp(normal(batch.rows, wide, seed=9) - 1))
+        yield Trial(
+            "wkv6", step + what, name, tuning,
+            lambda g, w, r, gate, k, v, w_, own=not what: g.wkv6(
+                r, w_, k, v, gate, wkv, vectors=w["vectors"] if own else None, eps=64e-5 if own else 0.0
+            ),
+            {("w_" if n == "w" else n): array for n, array in inputs.items()},
+            weights, CLOSE.result, Past(batch, {"wkv": normal(4, *wkv.shape)}),
+        )  # fmt: skip
+
+
+def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) -> Iterator[Trial]:
+    """Decays by head and by channel, gates apart and in one tensor, both ways in which heads share keys."""
+    state, wide, narrow = State("delta", (HEADS, size, size)), HEADS * size, KEY_HEADS * size
+    weights = {
+        "rate": -np.exp(normal(HEADS)), "norm": normal(size, seed=1),
+        "bias": normal(HEADS, seed=2), "biases": normal(wide, seed=3),
+    }  # fmt: skip
+    stored = {n: Stored.of(array) for n, array in weights.items()}
+    past = Past(batch, {"delta": normal(4, *state.shape)})
+    gate = {"gate": normal(batch.rows, wide, seed=4)}
+    columns = gate | {"qkv": normal(batch.rows, 2 * narrow + wide, seed=5)}
+    apart = columns | {n: normal(batch.rows, HEADS, seed=6 + i) for i, n in enumerate(("beta", "decay"))}
+    ways = {
+        "by head": (apart, "bias", KEY_HEADS, False),
+        "in one": (columns | {"both": normal(batch.rows, 2 * HEADS, seed=8)}, "bias", KEY_HEADS, True),
+        "by channel": (
+            gate | {n: normal(batch.rows, wide, seed=9 + i) for i, n in enumerate(("q", "k", "v", "decay"))}
+            | {"beta": apart["beta"]}, "biases", HEADS, False,
+        ),
+    }  # fmt: skip
+    for what, (inputs, bias, keys, grouped) in ways.items():
+
+        def says(g, w, /, bias=bias, keys=keys, grouped=grouped, **x):  # type: ignore[no-untyped-def]
+            how = DeltaRule(keys, grouped, w[bias], w["rate"], w["norm"], 1e-6, "sigmoid" if keys == HEADS else "silu")
+            qkv = [x["qkv"]] if "qkv" in x else [x["q"], x["k"], x["v"]]
+            beta, decay = (x["both"], x["both"]) if "both" in x else (x["beta"], x["decay"])
+            return g.gated_delta_rule(qkv, beta, decay, x["gate"], how, state)
+
+        yield Trial(
+            "gated_delta_rule",
+            f"{step}, heads of {size}, {what}",
+            name,
+            tuning,
+            says,
+            inputs,
+            stored,
+            CLOSE.result,
+            past,
+        )

@@ -1,0 +1,180 @@
+"""Mixtures of experts in every family: the keys that describe them, their tensors, and what a row makes of them."""
+
+from dataclasses import dataclass, replace
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Alternating, Gating, Glu, Ops, Rms, Scores, Tensor, Weight
+from .tensors import Tensors
+
+MOST_EXPERTS, MOST_USED = 1024, 64  # kernels rank so many at once, and keep the logits of those used in registers
+SCORES: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "late_softmax"}  # as expert_gating_func has them
+
+
+@dataclass(frozen=True)
+class ExpertSizes:
+    """What the metadata says of all mixtures of a model."""
+
+    width: int  # D
+    experts: int  # E
+    inner: int  # of one expert
+    gating: Gating  # without its weights
+
+
+@dataclass(frozen=True)
+class SharedExpert:
+    """Parameters of the expert that every row takes: a feed-forward."""
+
+    inner: tuple[Weight, ...]  # gate and up: in turns [2 · inner, D], or apart; or up alone, [inner, D]
+    down: Weight  # [D, inner]
+    gate: Weight | None  # [1, D]: its answer is multiplied by sigmoid(gate · h)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Parameters of the experts of one layer."""
+
+    router: Weight  # [E, D]
+    gating: Gating
+    inner: tuple[Weight, ...]  # gate and up [E, inner, D]; both in one [E, 2 · inner, D]; or up alone
+    biases: tuple[Weight, ...]  # of these, [E · inner] each
+    gated: bool
+    then: Glu
+    down: Weight  # [E, D, inner]
+    down_bias: Weight | None  # [E · D]
+    scales_input: bool  # whether shares multiply what an expert reads, and not what it answers
+    shared: SharedExpert | None
+
+
+def mixture(g: Ops[Tensor], p: Mixture, x: Tensor, norm: Rms | None, add: Tensor | None) -> Tensor:
+    """add + shared(h) + sum of share_e · expert_e(h) over the experts e that h = norm(x) is sent to"""
+    if p.shared is not None:
+        add = shared_expert(g, p.shared, x, norm, p.then, add)
+    routing = g.route(x, p.router, p.gating, norm=norm)
+    if p.gated:
+        gate, up = (*p.inner, None)[:2]
+        biases = (p.biases[0], p.biases[1]) if p.biases else None
+        assert gate is not None
+        inner = g.expert_glu(x, gate, up, routing, p.then, norm=norm, bias=biases, scaled=p.scales_input)
+    else:
+        assert p.then != "clamped_swiglu", "it has a gate"
+        inner = g.expert_linear(x, p.inner[0], routing, then=p.then, norm=norm, bias=(*p.biases, None)[0])
+    return g.expert_sum(inner, p.down, routing, add=add, bias=p.down_bias, weighted=not p.scales_input)
+
+
+def shared_expert(
+    g: Ops[Tensor], p: SharedExpert, x: Tensor, norm: Rms | None, then: Glu, add: Tensor | None
+) -> Tensor:
+    """add + gate · W_down (then(W_gate h) · W_up h), or W_down then(W_up h), h = norm(x), gate = sigmoid(w · h) or 1"""
+    assert then != "clamped_swiglu", "no shared expert has it"
+    first = p.inner[0]
+    if isinstance(first, Alternating):
+        inner = g.glu(x, first, then, norm=norm)
+    elif len(p.inner) == 2:
+        inner = g.mul(*g.linears([x, x], p.inner, then=[then, "none"], norm=norm))
+    else:
+        inner = g.linear(x, first, then=then, norm=norm)
+    if p.gate is None:
+        return g.linear(inner, p.down, add=add)
+    return g.scale_rows(g.linear(inner, p.down), g.linear(x, p.gate, then="sigmoid", norm=norm), add=add)
+
+
+def read_experts(
+    file: GGUFFile, arch: str, width: int, *, scores: Scores = "softmax", normalise: bool | None = None
+) -> ExpertSizes:
+    """The sizes of a model's mixtures. `scores` is what files without `expert_gating_func` mean; `normalise` is fixed
+    in some families, and a key in others.
+    """
+    experts = file.int(f"{arch}.expert_count", low=1, high=MOST_EXPERTS)
+    used = file.int(f"{arch}.expert_used_count", low=1, high=min(experts, MOST_USED))
+    number = file.int(f"{arch}.expert_gating_func", low=0, default=0)
+    if number and number not in SCORES:
+        known = ", ".join(f"{n} ({name})" for n, name in SCORES.items())
+        raise UnsupportedModel(f"{file.path}: expert_gating_func {number} is not supported; known: {known}")
+    groups = file.int(f"{arch}.expert_group_count", low=0, high=experts, default=1) or 1
+    groups_used = file.int(f"{arch}.expert_group_used_count", low=0, high=groups, default=groups) or groups
+    if experts % groups or groups_used * (experts // groups) < used:
+        raise UnsupportedModel(
+            f"{file.path}: {used} of {experts} experts cannot be chosen in {groups_used} of {groups} groups; "
+            "convert the model again"
+        )
+    length = f"{arch}.expert_feed_forward_length"
+    scale = file.float(f"{arch}.expert_weights_scale", 0.0, 1e4, default=1.0)
+    return ExpertSizes(
+        width,
+        experts,
+        file.int(length if length in file.metadata else f"{arch}.feed_forward_length", low=1, high=1 << 20),
+        Gating(
+            used,
+            SCORES.get(number, scores),
+            normalise=file.bool(f"{arch}.expert_weights_norm", default=False) if normalise is None else normalise,
+            scale=scale or 1.0,  # some files write 0 for 1
+            groups=groups if groups_used < groups else 1,
+            groups_used=groups_used if groups_used < groups else 1,
+        ),
+    )
+
+
+def take_mixture(
+    tensors: Tensors,
+    sizes: ExpertSizes,
+    i: int,
+    *,
+    then: Glu = "silu",
+    gated: bool = True,
+    biases: bool = False,
+    shared: bool = False,
+    scales_input: bool = False,
+) -> Mixture:
+    """The experts of layer i. `biases` and `shared` say whether there must be such; a bias of the choice, scales of
+    answers, gate and up in one tensor, and a gate of the shared expert are taken where the file has them.
+    """
+    at, experts, inner, width = f"blk.{i}.ffn", sizes.experts, sizes.inner, sizes.width
+
+    def vector(name: str, wanted: bool = False) -> Weight | None:
+        return tensors.take(name, experts) if wanted or name in tensors else None
+
+    both = f"{at}_gate_up_exps.weight"
+    if gated and both in tensors:
+        matrices: tuple[Weight, ...] = (tensors.take(both, experts, 2 * inner, width),)
+    else:
+        names = ("gate", "up") if gated else ("up",)
+        matrices = tuple(tensors.take(f"{at}_{name}_exps.weight", experts, inner, width) for name in names)
+    gating = replace(
+        sizes.gating,
+        bias=vector(f"{at}_gate_inp.bias", biases),
+        selection_bias=vector(f"blk.{i}.exp_probs_b.bias"),
+        answer_scale=vector(f"{at}_down_exps.scale"),
+    )
+    bias_names = ("gate", "up") if gated else ("up",)
+    return Mixture(
+        router=tensors.take(f"{at}_gate_inp.weight", experts, width),
+        gating=gating,
+        inner=matrices,
+        biases=tuple(tensors.take_flat(f"{at}_{name}_exps.bias", experts, inner) for name in bias_names)
+        if biases
+        else (),
+        gated=gated,
+        then=then,
+        down=tensors.take(f"{at}_down_exps.weight", experts, width, inner),
+        down_bias=tensors.take_flat(f"{at}_down_exps.bias", experts, width) if biases else None,
+        scales_input=scales_input,
+        shared=take_shared_expert(tensors, i, width, gated=gated) if shared else None,
+    )
+
+
+def take_shared_expert(tensors: Tensors, i: int, width: int, *, gated: bool = True) -> SharedExpert:
+    """The shared expert of layer i; its width is that of its tensors."""
+    at = f"blk.{i}.ffn"
+    gate, up, own = f"{at}_gate_shexp.weight", f"{at}_up_shexp.weight", f"{at}_gate_inp_shexp.weight"
+    inner = tensors.dimension(up, 0)
+    if gated and tensors.same_format(gate, up):
+        matrices: tuple[Weight, ...] = (tensors.alternate(f"{at}_gate_up_shexp", inner, width, gate, up),)
+    else:
+        matrices = tuple(tensors.take(name, inner, width) for name in ((gate, up) if gated else (up,)))
+    return SharedExpert(
+        inner=matrices,
+        down=tensors.take(f"{at}_down_shexp.weight", width, inner),
+        gate=tensors.take(own, 1, width) if own in tensors else None,
+    )

@@ -1,0 +1,229 @@
+"""What models with recurrent layers share: a residual stream, and the blocks that add to it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Alternating, Attention, Cache, Ops, Rms, State, Tensor, Weight
+from .tensors import EPS, LONGEST_CONTEXT, Tensors
+from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward
+
+
+class Block(Protocol):
+    """A part of a layer: it looks at the residual stream and adds to it."""
+
+    @property
+    def states(self) -> Sequence[State]:
+        """What it carries from step to step."""
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        """Its keys and values."""
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+        """add + branch(norm(x)), [T, D]"""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a model that all its blocks know."""
+
+    arch: str
+    layers: int
+    width: int  # D
+    vocabulary: int  # V
+    eps: float
+    context: int  # positions it was trained on
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """A model: its sizes and its blocks, layer by layer."""
+
+    sizes: Sizes
+    weights: tuple[Weight, ...]
+    embedding: Weight  # [V, D]
+    layers: tuple[tuple[Block, ...], ...]
+    last_norm: Weight  # [D]
+    head: Weight  # [V, D]
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+        return self.sizes.vocabulary
+
+    @property
+    def states(self) -> list[State]:
+        """The recurrent states of a sequence."""
+        return [state for layer in self.layers for block in layer for state in block.states]
+
+    @property
+    def caches(self) -> list[Cache]:
+        """The keys and values of the layers that attend."""
+        return [cache for layer in self.layers for block in layer for cache in block.caches]
+
+    @property
+    def context(self) -> int | None:
+        """Positions it was trained on; no limit where nothing attends."""
+        return self.sizes.context if self.caches else None
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The logits of the requested rows, [R, V]"""
+        return g.linear(self._trunk(g, ids), self.head, norm=Rms(self.last_norm, self.sizes.eps))
+
+    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The input of the head for these rows, [R, D]"""
+        return g.rms_norm(self._trunk(g, ids), self.last_norm, self.sizes.eps)
+
+    def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The requested rows after all layers, [R, D]"""
+        x = g.embed(self.embedding, ids)  # [T, D]
+        for i, layer in enumerate(self.layers):
+            with g.layer(i):
+                for block in layer:
+                    x = block(g, x, x, self.sizes.eps)
+        return g.pick(x)
+
+
+@dataclass(frozen=True)
+class SelfAttention:
+    """add + W_o · attention(W_q h, W_k h, W_v h), h = norm(x)"""
+
+    norm: Weight  # [D]
+    q: Weight  # [H · N, D]
+    k: Weight  # [KV · N, D]
+    v: Weight  # [KV · N, D]
+    output: Weight  # [D, H · N]
+    cache: Cache
+    how: Attention
+    states = ()
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        return (self.cache,)
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+        q, k, v = g.linears([x, x, x], [self.q, self.k, self.v], norm=Rms(self.norm, eps))
+        return g.linear(g.attention(q, k, v, self.cache, self.how), self.output, add=add)
+
+
+@dataclass(frozen=True)
+class GatedFeed:
+    """add + W_down · (silu(W_gate h) · W_up h), h = norm(x)"""
+
+    p: FeedForward
+    states = ()
+    caches = ()
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+        norm = Rms(self.p.norm, eps)
+        if isinstance(self.p.gates, Alternating):
+            inner = g.glu(x, self.p.gates, "silu", norm=norm)
+        else:
+            inner = g.mul(*g.linears([x, x], self.p.gates, then=["silu", "none"], norm=norm))
+        return g.linear(inner, self.p.down, add=add)
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Several blocks that look at the same x"""
+
+    blocks: tuple[Block, ...]
+
+    @property
+    def states(self) -> Sequence[State]:
+        return [state for block in self.blocks for state in block.states]
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        return [cache for block in self.blocks for cache in block.caches]
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+        for block in self.blocks:
+            add = block(g, x, add, eps)
+        return add
+
+
+def read_sizes(file: GGUFFile, arch: str, tensors: Tensors) -> Sizes:
+    """The sizes in the metadata."""
+    return Sizes(
+        arch,
+        layers=file.int(f"{arch}.block_count", low=1, high=1024),
+        width=file.int(f"{arch}.embedding_length", low=1, high=1 << 16),
+        vocabulary=tensors.dimension("token_embd.weight", 0),
+        eps=file.float(f"{arch}.attention.layer_norm_rms_epsilon", *EPS),
+        context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),
+    )
+
+
+def by_layer(file: GGUFFile, key: str, layers: int, low: int, high: int) -> list[int]:
+    """A number for each layer: the file has an array of them, or one for all."""
+    if isinstance(file.metadata.get(key), int):
+        return [file.int(key, low=low, high=high)] * layers
+    values = [int(value) for value in file.ints(key)]
+    if len(values) < layers or not all(low <= value <= high for value in values):
+        raise Tensors(file).bad(f"metadata key '{key}'", str(values), f"{layers} integers from {low} to {high}")
+    return values[:layers]
+
+
+def take_model(
+    tensors: Tensors, sizes: Sizes, layers: Sequence[tuple[Block, ...]], *, last_norm: str = "output_norm.weight"
+) -> Hybrid:
+    """A model of these layers; refuses a file that has other tensors, too."""
+    shape = sizes.vocabulary, sizes.width
+    embedding = tensors.take("token_embd.weight", *shape)
+    norm = tensors.take(last_norm, sizes.width)
+    head = tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding
+    tensors.refuse_the_rest()
+    return Hybrid(sizes, tuple(tensors.taken), embedding, tuple(layers), norm, head)
+
+
+def head_size(file: GGUFFile, arch: str, width: int, heads: int) -> int:
+    """How many numbers a head of attention has."""
+    size = file.int(f"{arch}.attention.key_length", low=1, high=1 << 12, default=width // heads)
+    file.int(f"{arch}.attention.value_length", low=size, high=size, default=size)
+    if size % HEAD_STEP or size > LARGEST_HEAD:
+        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
+        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
+    return size
+
+
+def take_norm(tensors: Tensors, sizes: Sizes, i: int) -> Weight:
+    """The norm before what mixes tokens in a layer."""
+    return tensors.take(f"blk.{i}.attn_norm.weight", sizes.width)
+
+
+def take_attention(
+    tensors: Tensors, sizes: Sizes, i: int, norm: Weight, kv_heads: int, how: Attention, size: int
+) -> SelfAttention:
+    """The attention of a layer."""
+    at, width = f"blk.{i}.attn", sizes.width
+    if how.heads % kv_heads:
+        what = f"metadata key '{sizes.arch}.attention.head_count_kv'"
+        raise tensors.bad(what, str(kv_heads), f"a divisor of the {how.heads} heads")
+    return SelfAttention(
+        norm=norm,
+        q=tensors.take(f"{at}_q.weight", how.heads * size, width),
+        k=tensors.take(f"{at}_k.weight", kv_heads * size, width),
+        v=tensors.take(f"{at}_v.weight", kv_heads * size, width),
+        output=tensors.take(f"{at}_output.weight", width, how.heads * size),
+        cache=Cache(f"blk.{i}.kv", kv_heads, size),
+        how=how,
+    )
+
+
+def take_feed(tensors: Tensors, sizes: Sizes, i: int, inner: int, norm: str) -> GatedFeed:
+    """The gated feed-forward of a layer."""
+    at, shape = f"blk.{i}.ffn", (inner, sizes.width)
+    gate, up = f"{at}_gate.weight", f"{at}_up.weight"
+    gates = (
+        tensors.alternate(f"{at}_gate_up", *shape, gate, up)
+        if tensors.same_format(gate, up)
+        else (tensors.take(gate, *shape), tensors.take(up, *shape))
+    )
+    return GatedFeed(
+        FeedForward(tensors.take(norm, sizes.width), gates, tensors.take(f"{at}_down.weight", sizes.width, inner))
+    )

@@ -1,0 +1,114 @@
+"""Mamba-2: each layer is a convolution and a recurrence over one state matrix per head, which decays as a whole."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Cache, Ops, Rms, State, StateSpace, Tensor, Weight
+from .hybrid import Hybrid, Sizes, read_sizes, take_model, take_norm
+from .tensors import Tensors
+
+STEP, LARGEST_SIZE, LARGEST_STATE = 4, 256, 512  # what the kernel takes of P and N
+
+
+@dataclass(frozen=True)
+class Inner:
+    """The sizes of a mixer."""
+
+    heads: int  # H
+    size: int  # P, of x in a head
+    state: int  # N
+    groups: int  # G, which have B and C of their own
+    taps: int  # of the convolution
+
+    @property
+    def width(self) -> int:
+        """Of z, x and y."""
+        return self.heads * self.size
+
+    @property
+    def convolved(self) -> int:
+        """The width of x, B and C together."""
+        return self.width + 2 * self.groups * self.state
+
+
+@dataclass(frozen=True)
+class Mixer:
+    """add + W_out · norm(ssd(silu(conv(x, B, C)), dt) · silu(z)), with z, x, B, C, dt = W_in norm(x)"""
+
+    inner: Inner
+    norm: Weight  # [D]
+    project: Weight  # [2 H P + 2 G N + H, D]: the rows of z, x, B, C, dt
+    conv: Weight  # [(H P + 2 G N) · taps]
+    conv_bias: Weight | None  # [H P + 2 G N]
+    parameters: StateSpace  # [H]
+    out_norm: Weight | None  # [H P], by group
+    output: Weight  # [D, H P]
+    past: State  # [taps - 1, H P + 2 G N]
+    ssm: State  # [H, P, N]
+    caches: Sequence[Cache] = ()
+
+    @property
+    def states(self) -> Sequence[State]:
+        return self.past, self.ssm
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+        groups = self.inner.groups
+        projected = g.linear(x, self.project, norm=Rms(self.norm, eps))
+        xbc = g.conv1d(projected, self.conv, self.past, then="silu", bias=self.conv_bias, first=self.inner.width)
+        y = g.ssd(xbc, projected, self.parameters, self.ssm, groups=groups)
+        if self.out_norm is None:
+            return g.linear(y, self.output, add=add)
+        if groups == 1:
+            return g.linear(y, self.output, norm=Rms(self.out_norm, eps), add=add)
+        return g.linear(g.group_rms_norm(y, self.out_norm, groups, eps), self.output, add=add)
+
+
+def load(file: GGUFFile) -> Hybrid:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    tensors = Tensors(file)
+    sizes = read_sizes(file, "mamba2", tensors)
+    inner = read_inner(file, "mamba2", tensors)
+    layers = [(take_mixer(tensors, sizes, inner, i, take_norm(tensors, sizes, i)),) for i in range(sizes.layers)]
+    return take_model(tensors, sizes, layers)
+
+
+def read_inner(file: GGUFFile, arch: str, tensors: Tensors) -> Inner:
+    """The sizes of all mixers of a model."""
+    width = file.int(f"{arch}.ssm.inner_size", low=1, high=1 << 20)
+    heads = file.int(f"{arch}.ssm.time_step_rank", low=1, high=1 << 16)
+    groups = file.int(f"{arch}.ssm.group_count", low=1, high=heads, default=1)
+    if width % heads:
+        raise tensors.bad(f"metadata key '{arch}.ssm.inner_size'", str(width), f"a multiple of the {heads} heads")
+    if heads % groups:
+        raise tensors.bad(f"metadata key '{arch}.ssm.group_count'", str(groups), f"a divisor of the {heads} heads")
+    state = file.int(f"{arch}.ssm.state_size", low=1, high=1 << 16)
+    inner = Inner(heads, width // heads, state, groups, file.int(f"{arch}.ssm.conv_kernel", low=2, high=16))
+    if inner.size % STEP or inner.size > LARGEST_SIZE or state % STEP or state > LARGEST_STATE:
+        known = f"multiples of {STEP} up to {LARGEST_SIZE} by {LARGEST_STATE}"
+        raise UnsupportedModel(f"{file.path}: states of {inner.size} by {state} are not supported; known: {known}")
+    return inner
+
+
+def take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int, norm: Weight) -> Mixer:
+    """The mixer of a layer."""
+    at, width, convolved = f"blk.{i}.ssm", inner.width, inner.convolved
+    bias, out_norm = f"{at}_conv1d.bias", f"{at}_norm.weight"
+    return Mixer(
+        inner,
+        norm=norm,
+        project=tensors.take(f"{at}_in.weight", width + convolved + inner.heads, sizes.width),
+        conv=tensors.take_flat(f"{at}_conv1d.weight", convolved, inner.taps),
+        conv_bias=tensors.take(bias, convolved) if bias in tensors else None,
+        parameters=StateSpace(
+            dt_bias=tensors.take(f"{at}_dt.bias", inner.heads),
+            a=tensors.take_flat(f"{at}_a", inner.heads),
+            d=tensors.take_flat(f"{at}_d", inner.heads),
+        ),
+        out_norm=tensors.take_flat(out_norm, inner.groups, width // inner.groups) if out_norm in tensors else None,
+        output=tensors.take(f"{at}_out.weight", sizes.width, width),
+        past=State(f"blk.{i}.conv", (inner.taps - 1, convolved)),
+        ssm=State(f"blk.{i}.ssm", (inner.heads, inner.size, inner.state)),
+    )

@@ -1,0 +1,113 @@
+"""Recurrences over a matrix for each head, other than RWKV-7's, as dispatches."""
+
+from collections.abc import Mapping
+
+from ...gpu.cost import ContextCost
+from ...gpu.shader import Constant
+from ..graph import Node
+from ..nodes import GatedDeltaRule, Lerp, Wkv6
+from ..rwkv import prompt_spread
+from ..values import JoinedVectors, Operand
+from ..vocabulary import ACTIVATIONS, NUMBERS
+from .context import Lowering
+from .rwkv import BLOCK_FLOATS, SOFTWARE_ROWS
+
+LERP_ROWS = 4  # that a lane mixes, so that it loads the matrices once for all
+
+
+def lerp(to: Lowering, node: Node, op: Lerp) -> None:
+    mixes, width = op.mix.shape
+    lanes, rows = to.tuning.map_lanes, min(LERP_ROWS, node.rows)
+    across = -(-width // lanes)  # workgroups of a row
+    constants: dict[str, Constant] = {"D": width, "MIXES": mixes, "ROWS": rows, "ACROSS": across, "WG": lanes}
+    operands: dict[str, Operand] = {
+        "x": op.x, "before": op.before, "mix": to.vector(op.mix), "y": op.ys[0].root,
+    }  # fmt: skip
+    part, fixed = "rwkv/amount/constant", mixes * width
+    if op.low is not None and op.up is not None:
+        part = "rwkv/amount/low_rank"
+        constants["RANK"] = op.low.shape[1] // mixes
+        operands |= {"low": op.low, "up": to.vector(op.up)}
+        fixed += op.up.shape[0]
+    groups = -(-node.rows // rows) * across
+    to.emit(
+        node,
+        op.label,
+        ("rwkv/lerp", part, "lib/lanes/plain"),
+        constants,
+        operands,
+        groups=groups,
+        fixed_bytes=4 * fixed,
+    )
+
+
+def wkv6(to: Lowering, node: Node, op: Wkv6) -> None:
+    size = op.state.shape[1]
+    constants: dict[str, Constant] = {
+        "KEY_HEADS": op.key_heads, "EPS": float(op.eps), "READS_OLD": int(op.vectors is not None),
+        "FADES": int(op.vectors is None), "SCALE": 1.0 if op.vectors else size**-0.5,
+    }  # fmt: skip
+    operands: dict[str, Operand] = {"rkvg": op.rkvg, "decays": op.w, "y": op.y}
+    parts: tuple[str, ...] = ("recurrence/bonus/none", "recurrence/output/gated")
+    if op.vectors:
+        parts = ("recurrence/bonus/first", "recurrence/output/group_norm")
+        operands["vectors"] = to.vector(op.vectors)
+    parts = ("recurrence/inputs/wkv6", "recurrence/decay/given", "recurrence/step/added", *parts)
+    _recurrence(to, node, op, parts, constants, operands)
+
+
+def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
+    heads, size, _ = op.state.shape
+    how = op.how
+    by_channel = how.bias.shape[0] != heads
+    constants: dict[str, Constant] = {
+        "KEY_HEADS": how.key_heads, "GROUPED": how.grouped, "STACKED": op.stacked, "EPS": float(how.eps),
+        "SHARED": op.beta is op.decay, "GATES": op.beta.shape[1], "DECAYS": op.decay.shape[1],
+        "THEN": ACTIVATIONS.index(how.then), **NUMBERS,
+    }  # fmt: skip
+    names, lengths = (how.bias.name, how.rate.name, how.norm.name), (how.bias.shape[0], heads, size)
+    operands: dict[str, Operand] = {
+        "qkv": op.qkv, "betas": op.beta, "decays": op.decay, "gate": op.gate, "y": op.y,
+        "vectors": JoinedVectors(names, lengths),
+    }  # fmt: skip
+    parts = (
+        "recurrence/inputs/delta_rule",
+        "recurrence/decay/by_channel" if by_channel else "recurrence/decay/by_head",
+        "recurrence/step/delta_rule",
+        "recurrence/output/gated_rms",
+        "lib/activation",
+    )
+    _recurrence(to, node, op, parts, constants, operands)
+
+
+def _recurrence(
+    to: Lowering,
+    node: Node,
+    op: Wkv6 | GatedDeltaRule,
+    parts: tuple[str, ...],
+    constants: Mapping[str, Constant],
+    operands: Mapping[str, Operand],
+) -> None:
+    """A workgroup for each head of each sequence, which goes through the rows."""
+    heads, size, _ = op.state.shape
+    assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
+    split, rows = prompt_spread(size, to.target)
+    lanes = size // rows * split
+    own: dict[str, Constant] = {
+        "H": heads, "N": size, "BLOCK": min(BLOCK_FLOATS // size, lanes), "SPLIT": split, "WG": lanes,
+    }  # fmt: skip
+    shared = (
+        "recurrence/row_sum/subgroup" if split > 1 else "recurrence/row_sum/lane",
+        {1: "recurrence/tile/one_row", 4: "recurrence/tile/four_rows"}[rows],
+        "lib/lanes/plain",
+    )
+    to.emit(
+        node,
+        op.state.name,
+        ("recurrence/recurrence", *parts, *shared),
+        {**constants, **own},
+        {**operands, "segments": to.segments, "state": to.memory.states[op.state.name]},
+        groups=to.shape.max_segments * heads,
+        row_flops=heads * size * size * 8,
+        context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * size),
+    )

@@ -1,0 +1,128 @@
+"""Streams that outlive their connection: a client that lost it reads on from the last event that it has seen.
+
+A request asks for that by `"resumable": true`. Its events are numbered, the last ones stay in memory, and the response
+names the stream in its header X-Stream-Id.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from .errors import ApiError
+
+MOST_BYTES = 1 << 20  # of events that a stream keeps
+MOST_STREAMS = 256
+PATIENCE = 60.0  # seconds that a stream goes on without a reader, and is kept after its end
+BREAK = b"\n\n"  # between events
+
+
+@dataclass(eq=False)
+class Recording:
+    """The last events of a stream, and whoever reads them."""
+
+    owner: bytes  # digest of the key that asked for it
+    stop: Callable[[], None]  # ends what generates them
+    id: str = field(default_factory=lambda: f"strm_{secrets.token_hex(16)}")
+    last: int = 0  # the number of the last event
+    ended: bool = False
+    readers: int = 0
+    events: deque[tuple[int, bytes]] = field(default_factory=deque, repr=False)
+    nbytes: int = 0
+    news: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    timer: asyncio.TimerHandle | None = None
+
+    def add(self, piece: bytes) -> None:
+        """Keeps some events, and tells those who read."""
+        for event in piece.split(BREAK)[:-1]:
+            self.last += 1
+            numbered = b"id: %d\n%s\n\n" % (self.last, event)
+            self.events.append((self.last, numbered))
+            self.nbytes += len(numbered)
+        while self.nbytes > MOST_BYTES:
+            self.nbytes -= len(self.events.popleft()[1])
+        self._tell()
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self.ended = True
+        self._tell()
+
+    async def read(self, after: int) -> AsyncGenerator[bytes]:
+        """The events after one of them: those that are there, and those that come."""
+        while True:
+            news = self.news
+            if self.events and self.events[0][0] > after + 1:
+                raise ApiError(410, f"event {after + 1} of this stream is no longer kept; ask anew", code="stream_gone")
+            # From the end: a reader who keeps up needs the last ones only.
+            fresh: list[bytes] = []
+            for number, event in reversed(self.events):
+                if number <= after:
+                    break
+                fresh.append(event)
+            if fresh:
+                after = self.last
+                yield b"".join(reversed(fresh))
+            elif self.ended:
+                return
+            else:
+                await news.wait()
+
+    def _tell(self) -> None:
+        self.news.set()
+        self.news = asyncio.Event()
+
+
+class Streams:
+    """The streams that can be resumed, by their ids."""
+
+    def __init__(self) -> None:
+        self._recordings: dict[str, Recording] = {}
+
+    def __len__(self) -> int:
+        return len(self._recordings)
+
+    def open(self, owner: bytes, stop: Callable[[], None]) -> Recording:
+        """A new one; the oldest that has ended makes room for it."""
+        if len(self._recordings) >= MOST_STREAMS:
+            ended = next((one for one in self._recordings.values() if one.ended), None)
+            if ended is None:
+                raise ApiError(429, f"{MOST_STREAMS} streams can be resumed at a time; ask again later", retry_after=5)
+            self.drop(ended)
+        recording = Recording(owner, stop)
+        recording.timer = self._later(recording)
+        self._recordings[recording.id] = recording
+        return recording
+
+    def find(self, id: str, owner: bytes) -> Recording:
+        """The stream of that id, for who asked for it; for others it is as if there were none."""
+        recording = self._recordings.get(id)
+        if recording is None or not secrets.compare_digest(recording.owner, owner):
+            raise ApiError(404, "there is no such stream; it may have ended a while ago", code="stream_not_found")
+        return recording
+
+    async def follow(self, recording: Recording, after: int) -> AsyncGenerator[bytes]:
+        """The events for one connection. Where no connection is left, the stream ends after a while."""
+        recording.readers += 1
+        if recording.timer is not None:
+            recording.timer.cancel()
+        try:
+            async with aclosing(recording.read(after)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        finally:
+            recording.readers -= 1
+            if not recording.readers:
+                recording.timer = self._later(recording)
+
+    def _later(self, recording: Recording) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(PATIENCE, self.drop, recording)
+
+    def drop(self, recording: Recording) -> None:
+        """Forgets a stream, and ends what generates it."""
+        if recording.timer is not None:
+            recording.timer.cancel()
+        self._recordings.pop(recording.id, None)
+        recording.stop()

@@ -1,0 +1,23 @@
+// Each channel of the key has its decay: exp(softplus(a + bias) · A).
+// needs inputs: decay_input, softplus
+@group(0) @binding(3) var<storage, read> vectors: array<f32>;           // the bias [H, N], A [H], the weight of the norm [N]
+
+const RATE_AT = H * N;              // of A
+const GAIN_AT = H * N + H;          // of the weight
+
+var<workgroup> block_w: array<vec4f, ITEMS>;
+
+fn prepare_decay(block: Block, lane: u32) {
+    for (var i = lane; i < block.tokens * N4; i += WG) {
+        let d = block.head * N + 4u * (i % N4);
+        var w = vec4f();
+        for (var j = 0u; j < 4u; j++) {
+            w[j] = exp(softplus(decay_input(block.row + i / N4, d + j) + vectors[d + j]) * vectors[RATE_AT + block.head]);
+        }
+        block_w[i] = w;
+    }
+}
+
+fn decay_at(_token: u32, i: u32) -> vec4f { return block_w[i]; }
+fn past_key(i: u32) -> vec4f { return block_w[i] * block_k[i]; }
+fn past_scale(_token: u32) -> f32 { return 1.0; }

@@ -1,0 +1,19 @@
+// A head has one decay: exp(softplus(a + bias) · A).
+// needs inputs: decay_input, softplus
+@group(0) @binding(3) var<storage, read> vectors: array<f32>;           // the bias [H], A [H], the weight of the norm [N]
+
+const RATE_AT = H;                  // of A
+const GAIN_AT = 2u * H;             // of the weight
+
+var<workgroup> token_decay: array<f32, BLOCK>;
+
+fn prepare_decay(block: Block, lane: u32) {
+    if lane < block.tokens {
+        let a = decay_input(block.row + lane, block.head) + vectors[block.head];
+        token_decay[lane] = exp(softplus(a) * vectors[RATE_AT + block.head]);
+    }
+}
+
+fn decay_at(token: u32, _i: u32) -> vec4f { return vec4f(token_decay[token]); }
+fn past_key(i: u32) -> vec4f { return block_k[i]; }
+fn past_scale(token: u32) -> f32 { return token_decay[token]; }

@@ -1,0 +1,54 @@
+// y = with_bonus(norm(S r) · weight + bias) · gate, normed over the head
+// needs gate: gate_of
+// needs kernel: with_bonus
+// needs recurrence/walk: item_place, y4
+// needs recurrence/sums: token_sum, token_sum_of_squares
+@group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // [D / 4] each, weight and bias of the norm from GAIN on
+
+var<workgroup> token_mean: array<f32, BLOCK>;       // of S r
+var<workgroup> token_deviation: array<f32, BLOCK>;  // 1 / that of S r
+
+// What a vec4 of S r is multiplied by at the end.
+struct Last {
+    weight: vec4f,
+    bias: vec4f,
+    gate: vec4f,
+}
+
+fn last_of(block: Block, i: u32) -> Last {
+    if i >= block.tokens * N4 {
+        return Last();
+    }
+    let d = block.head * N4 + i % N4;
+    return Last(vectors[GAIN * D4 + d], vectors[(GAIN + 1u) * D4 + d], gate_of(item_place(block, i)));
+}
+
+// Norms, adds the bonus, gates and writes a block of tokens; `first` is what a lane's first vec4 wants.
+fn conclude(first: Last, block: Block, lane: u32) {
+    for (var i = lane; i < block.tokens * N4; i += WG) {
+        sums[i] = dot(y4(i), vec4f(1.0));
+    }
+    workgroupBarrier();
+    if lane < block.tokens {
+        token_mean[lane] = token_sum(lane) / f32(N);
+    }
+    workgroupBarrier();
+    for (var i = lane; i < block.tokens * N4; i += WG) {
+        let centred = y4(i) - token_mean[i / N4];
+        squares[i] = dot(centred, centred);
+    }
+    workgroupBarrier();
+    if lane < block.tokens {
+        token_deviation[lane] = inverseSqrt(token_sum_of_squares(lane) / f32(N) + EPS);
+    }
+    workgroupBarrier();
+    for (var i = lane; i < block.tokens * N4; i += WG) {
+        let token = i / N4;
+        var last = first;
+        if i != lane {
+            last = last_of(block, i);
+        }
+        let normed = (y4(i) - token_mean[token]) * token_deviation[token] * last.weight + last.bias;
+        y[item_place(block, i)] = with_bonus(token, i, normed) * last.gate;
+    }
+}

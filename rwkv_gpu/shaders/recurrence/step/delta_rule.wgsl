@@ -1,0 +1,30 @@
+// d = (v - S k) β after the decay, S + d kᵀ, which r reads
+// needs decay: decay_at, past_key, past_scale
+// needs inputs: rate_of
+// needs row sum: row_add
+// needs tile: Rows, grow, load_v, times
+fn advance(s: ptr<function, array<Tile, COLUMNS>>, token: u32, base: u32, row: u32) -> Rows {
+    var seen = Rows();
+    for (var c = 0u; c < COLUMNS; c += 4u) {
+        seen += times((*s)[c], past_key(base + c * SPLIT));
+        seen += times((*s)[c + 1u], past_key(base + (c + 1u) * SPLIT));
+        seen += times((*s)[c + 2u], past_key(base + (c + 2u) * SPLIT));
+        seen += times((*s)[c + 3u], past_key(base + (c + 3u) * SPLIT));
+    }
+    let d = (load_v(token * N + row) - row_add(seen) * past_scale(token)) * rate_of(token);
+    var out = Rows();
+    for (var c = 0u; c < COLUMNS; c += 4u) {
+        out += advance_tile(s, c, token, base, d);
+        out += advance_tile(s, c + 1u, token, base, d);
+        out += advance_tile(s, c + 2u, token, base, d);
+        out += advance_tile(s, c + 3u, token, base, d);
+    }
+    return row_add(out);
+}
+
+fn advance_tile(s: ptr<function, array<Tile, COLUMNS>>, c: u32, token: u32, base: u32, d: Rows) -> Rows {
+    let j = base + c * SPLIT;
+    let now = grow((*s)[c], decay_at(token, j), block_k[j], d);
+    (*s)[c] = now;
+    return times(now, block_r[j]);
+}

@@ -1,0 +1,159 @@
+"""RWKV-6's recurrence, the gated delta rule and what mixes rows: GPU equals the reference, sequences stay apart."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.ops.reference import Reference
+from rwkv_gpu.ops.vocabulary import DeltaRule, State
+from tests.ops.test_recurrent import RAGGED, Arrays, Case, batch_of, named, normal, part
+
+HEADS, KEY_HEADS = 4, 2
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def wkv6_case(size: int, own: bool) -> Case:
+    """RWKV-6 with its bonus and norm, or QRWKV with fewer heads of keys."""
+
+    def says(g, parameters, states, /, r, w, k, v, gate):
+        how = {"vectors": parameters["vectors"], "eps": 64e-5} if own else {}
+        return {"y": g.wkv6(r, w, k, v, gate, states["wkv"], **how)}
+
+    return Case(says, {"vectors": normal(3, HEADS * size)}, [State("wkv", (HEADS, size, size))])
+
+
+def wkv6_inputs(rows: int, size: int, own: bool) -> Arrays:
+    keys = HEADS if own else KEY_HEADS
+    inputs = {n: normal(rows, HEADS * size, seed=i) for i, n in enumerate(("r", "gate"))}
+    inputs |= {n: normal(rows, keys * size, seed=5 + i) for i, n in enumerate(("k", "v"))}
+    return inputs | {"w": np.exp(-np.exp(normal(rows, HEADS * size, seed=9) - 2))}
+
+
+def delta_case(size: int, kind: str) -> Case:
+    """Of Qwen3.5, Qwen3-Next and Kimi Linear."""
+    by_channel = kind == "by channel"
+    bias = normal(HEADS * size if by_channel else HEADS, seed=2)
+    weights = {"rate": -np.exp(normal(HEADS) - 1), "norm": normal(size, seed=1), "bias": bias}
+
+    def says(g, w, s, /, **x):
+        how = DeltaRule(
+            HEADS if by_channel else KEY_HEADS, kind == "in one", w["bias"], w["rate"], w["norm"], 1e-6,
+            "sigmoid" if by_channel else "silu",
+        )  # fmt: skip
+        qkv = [x["q"], x["k"], x["v"]] if by_channel else [x["qkv"]]
+        beta, decay = (x["both"], x["both"]) if "both" in x else (x["beta"], x["decay"])
+        return {"y": g.gated_delta_rule(qkv, beta, decay, x["gate"], how, s["delta"])}
+
+    return Case(says, weights, [State("delta", (HEADS, size, size))])
+
+
+def delta_inputs(rows: int, size: int, kind: str) -> Arrays:
+    wide = HEADS * size
+    inputs = {"gate": normal(rows, wide, seed=3)}
+    if kind == "by channel":
+        inputs |= {n: normal(rows, wide, seed=4 + i) for i, n in enumerate(("q", "k", "v", "decay"))}
+    else:
+        inputs["qkv"] = normal(rows, 2 * KEY_HEADS * size + wide, seed=4)
+    if kind == "in one":
+        return inputs | {"both": normal(rows, 2 * HEADS, seed=8)}
+    return {"decay": normal(rows, HEADS, seed=9)} | inputs | {"beta": normal(rows, HEADS, seed=8)}
+
+
+DELTAS = ("by head", "in one", "by channel")
+KINDS = ("rwkv6", "qrwkv", *DELTAS)
+
+
+def case_of(kind: str, size: int) -> Case:
+    return delta_case(size, kind) if kind in DELTAS else wkv6_case(size, kind == "rwkv6")
+
+
+def inputs_of(kind: str, rows: int, size: int) -> Arrays:
+    return delta_inputs(rows, size, kind) if kind in DELTAS else wkv6_inputs(rows, size, kind == "rwkv6")
+
+
+@pytest.mark.parametrize("size", [16, 64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recurrence_equals_the_reference_over_ragged_segments(device, kind, size):
+    batch = batch_of(((3, 0, 70), (0, 5, 1), (1, 9, 17), (5, 1, 2)))
+    case_of(kind, size).assert_same(device, [(batch, inputs_of(kind, batch.rows, size))], rows=128)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recurrence_in_chunks_equals_one_at_once_to_the_bit(fast_device, kind):
+    case, inputs, edges = case_of(kind, 32), inputs_of(kind, 100, 32), [0, 1, 2, 33, 34, 100]
+    [whole], after_whole = case.on_gpu(fast_device, case.slots(), [(batch_of([(3, 0, 100)]), inputs)], rows=128)
+    pairs = list(zip(edges[:-1], edges[1:], strict=True))
+    steps = [(batch_of([(3, a, b - a)]), part(inputs, slice(a, b))) for a, b in pairs]
+    chunks, after = case.on_gpu(fast_device, case.slots(seed=9), steps, rows=128)
+    assert np.array_equal(np.concatenate([chunk["y"] for chunk in chunks]), whole["y"])
+    for name in after:
+        assert np.array_equal(after[name][3], after_whole[name][3])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sequence_of_nan_touches_no_other_in_a_recurrence(fast_device, kind):
+    case, batch, inputs = case_of(kind, 32), batch_of([(3, 1, 20), (2, 1, 9), (4, 0, 20)]), inputs_of(kind, 49, 32)
+    slots = case.slots()
+    sick_inputs, sick_slots = ({n: array.copy() for n, array in some.items()} for some in (inputs, slots))
+    for array in sick_inputs.values():
+        array[20:29] = np.nan
+    for array in sick_slots.values():
+        array[[2, 4]] = np.nan  # 4 begins, so that it does not see its state
+    [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, inputs)], rows=128)
+    [sick], after_sick = case.on_gpu(fast_device, sick_slots, [(batch, sick_inputs)], rows=128)
+    assert np.array_equal(np.delete(sick["y"], range(20, 29), 0), np.delete(healthy["y"], range(20, 29), 0))
+    for name in after_sick:
+        assert np.array_equal(np.delete(after_sick[name], 2, 0), np.delete(after_healthy[name], 2, 0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recurrence_stays_finite_and_near_the_reference_over_4096_tokens(fast_device, kind):
+    case = case_of(kind, 16)
+    steps = [(batch_of([(2, 1024 * i, 1024)]), inputs_of(kind, 1024, 16)) for i in range(4)]
+    case.assert_same(fast_device, steps, rows=1024)
+
+
+def test_the_delta_rule_forgets_what_it_had_stored_for_a_key():
+    """With β = 1 and no decay, S k is v, whatever S k was."""
+    size, rows = 16, 3
+    k = np.tile(normal(1, size), (rows, 1))
+    v = normal(rows, size, seed=1)
+    inputs = {"q": k, "k": k, "v": v, "beta": np.full((rows, 1), 100, np.float32)}
+    weights = {"bias": np.zeros(1, np.float32), "rate": np.zeros(1, np.float32), "norm": np.ones(size, np.float32)}
+    how = DeltaRule(1, False, *named(weights).values(), 1e-6, "none")
+    states: dict[str, Any] = {"delta": np.zeros((1, 1, size, size), np.float32)}
+    ones = {"decay": np.zeros((rows, 1), np.float32), "gate": np.ones((rows, size), np.float32)}
+    reference = Reference(weights, states, batch_of([(0, 0, rows)]))
+    qkv = [inputs[n] for n in ("q", "k", "v")]
+    y = reference.gated_delta_rule(
+        qkv, inputs["beta"], ones["decay"], ones["gate"], how, State("delta", (1, size, size))
+    )
+    np.testing.assert_allclose(states["delta"][0, 0] @ (k[0] / np.linalg.norm(k[0])), v[-1], 1e-4, 1e-4)
+    np.testing.assert_allclose(y, v / np.sqrt((v**2).mean(axis=1, keepdims=True)), 1e-3, 1e-3)
+
+
+# ---------------------------------------------------------------- the row before, and mixing with it
+
+
+def mix_case() -> Case:
+    weights = {"mix": normal(3, 96), "up": normal(3 * 96 * 5, seed=1)}
+
+    def says(g, w, s, /, x, low=None):
+        before = g.shift(x, s["shift"])
+        how = {} if low is None else {"low": low, "up": w["up"]}
+        return {"before": before, **{f"y{i}": y for i, y in enumerate(g.lerp(x, before, w["mix"], **how))}}
+
+    case = Case(says, weights, [State("shift", (1, 96))])
+    case.tolerance = 1e-5  # a sum of five products
+    return case
+
+
+@pytest.mark.parametrize("low", [True, False])
+def test_rows_are_mixed_with_those_before_as_in_the_reference(device, low):
+    batch = batch_of(RAGGED)
+    inputs = {"x": normal(batch.rows, 96, seed=2)} | ({"low": normal(batch.rows, 15, seed=3)} if low else {})
+    mix_case().assert_same(device, [(batch, inputs)])

@@ -1,0 +1,53 @@
+"""An engine whose steps are let through one by one, so that a test can look at a request in each stage."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.server.serving import Served
+
+
+class Gate:
+    """Counts the steps of an engine, and lets so many of them go on."""
+
+    def __init__(self, engine: Any) -> None:
+        self._step = engine.step
+        self._allowed = threading.Semaphore(0)
+        self.open = False
+        self.steps = 0
+
+    def step(self) -> Any:
+        while not self.open and not self._allowed.acquire(timeout=0.01):
+            pass
+        self.steps += 1
+        return self._step()
+
+    def allow(self, steps: int) -> None:
+        """Lets so many steps go, and waits until they are done."""
+        wanted = self.steps + steps
+        self._allowed.release(steps)
+        until(lambda: self.steps >= wanted)
+        time.sleep(0.02)  # the last of them has begun
+
+
+@contextmanager
+def gate(server: Served) -> Iterator[Gate]:
+    """A gate before the engine of a server; open at the end."""
+    engine = server.engine
+    held = Gate(engine)
+    engine.step = held.step
+    try:
+        yield held
+    finally:
+        held.open = True
+        del engine.step
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Waits until something is so."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came to be so"
+        time.sleep(0.005)

@@ -12,7 +12,7 @@ from ..errors import BadInput, BadTemplate
 from ..text.grammar import Form, Grammars
 from ..text.grammar_pool import Pool
 from ..text.template import ChatTemplate
-from ..text.thinking import Thinking, opens_thinking
+from ..text.thinking import marks_of, opens_thinking
 from ..text.tokenizer import Tokenizer
 from .completion import Completion
 from .quotation import add_passages, quotation
@@ -20,9 +20,10 @@ from .reader import Ends, Reader
 from .transcript import Transcript, as_bytes, as_text
 from .validate import truth
 
-THINK, END_THINK = "<think>", "</think>"
+CHANNEL = "<|channel|>"
+EFFORT = "reasoning_effort"  # a variable of templates whose models always reason
 RESERVED = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}  # variables of templates
-TAIL = 64  # bytes at the end of a prompt that show whether it has opened or closed a <think> block
+TAIL = 64  # bytes at the end of a prompt that show whether it has opened or closed its reasoning
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class ChatPrompt:
 
     transcript: Transcript
     message_tokens: int  # tokens of the messages; the tokens after them open the answer
-    open_thoughts: str  # the <think> block that the prompt has opened, or nothing
+    open_thoughts: str  # the reasoning that the prompt has opened, or nothing
+    repeats: bool = True  # whether later prompts repeat an answer with its marks; some templates refuse these
     found: Found = field(default_factory=Found)  # passages of the documentation that the last question has with it
 
     def answer(self, tokenizer: Tokenizer, completion: Completion, stopped: str | None) -> tuple[Message, Transcript]:
@@ -59,7 +61,7 @@ class ChatPrompt:
         if stopped is not None and stopped in generated:
             generated = generated[: generated.rindex(stopped)]
         raw = self.open_thoughts + generated
-        message = Message("assistant", completion.text.strip(), completion.reasoning, raw)
+        message = Message("assistant", completion.text.strip(), completion.reasoning, raw if self.repeats else None)
         return message, self.transcript.append(tokenizer, completion.tokens)
 
 
@@ -82,6 +84,8 @@ class ChatFormat:
         self._help = help  # finds passages of the documentation for questions; None for all models but the built-in one
         self.tokenizer = tokenizer
         self.template = template
+        harmony = len(tokenizer.encode(CHANNEL, parse=True)) == 1  # whatever the template says
+        self._marks = marks_of(template.source + CHANNEL * harmony)
         end = template.end_of_turn()
         special = [token for token in tokenizer.encode(end, parse=True) if not tokenizer.piece(token)]
         self.stop_ids = frozenset(special[:1])  # of an end such as <|im_end|>\n, its first token
@@ -106,6 +110,8 @@ class ChatFormat:
             raise BadInput(f"chat_template_kwargs has {name}; that is not the caller's to set, so leave it out")
         if truth("think", think) is not None:
             variables["enable_thinking"] = think
+            if not think and EFFORT in self.template.source:  # which cannot be switched off
+                variables.setdefault(EFFORT, "low")
         whole = self.template.render(messages, add_generation_prompt=True, **variables)
         pieces = [self.template.render(messages, add_generation_prompt=False, **variables), whole]
         if not whole.startswith(pieces[0]):
@@ -116,15 +122,16 @@ class ChatFormat:
         nearest = max(known, key=lambda transcript: transcript.common(text).nbytes, default=Transcript())
         transcript = nearest.prompt(self.tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
-        open_thoughts = whole[whole.rindex(THINK) :] if opens_thinking(whole) else ""
-        return ChatPrompt(transcript, message_tokens, open_thoughts, found)
+        opening = self._marks.opening
+        open_thoughts = whole[whole.rindex(opening) :] if opens_thinking(whole, opening) else ""
+        return ChatPrompt(transcript, message_tokens, open_thoughts, not self._marks.channels, found)
 
     @cached_property
     def can_think(self) -> bool:
         """Whether the template can switch reasoning on and off."""
         question = [{"role": "user", "content": "a-question"}]
         try:
-            on, off = (self.template.render(question, enable_thinking=think) for think in (True, False))
+            on, off = (self.prompt(question, think=think).transcript.text for think in (True, False))
         except (BadInput, BadTemplate):
             return False
         return on != off
@@ -148,7 +155,7 @@ class ChatFormat:
             if grammar is not None:
                 params = replace(params, temperature=0.0)  # what is quoted is not drawn
         else:
-            after = END_THINK if prompt.open_thoughts else ""
+            after = self._marks.answer if prompt.open_thoughts or self._marks.channels else ""
             left = budget(params, len(prompt.transcript.ids), self._context)
             constraint = self.grammars.grammar(form, after=after, budget=left, wait=wait)
             grammar, ends = constraint, ends | constraint.stop_ids
@@ -158,8 +165,11 @@ class ChatFormat:
     def reader(self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None) -> Reader:
         """The reader of the answer. Text that ends a turn may be part of a form, and a form has its own end."""
         ends = Ends((*params.stop, *(() if form else self._ends)), (*params.stop, *self._thought_ends))
-        thinking = Thinking(as_text(prompt.transcript.text[-TAIL:]))
-        return Reader(self.tokenizer, ends, thinking, closing(self.tokenizer, form))
+        thinking = self._marks.splitter(as_text(prompt.transcript.text[-TAIL:]))
+        never = closing(self.tokenizer, form)
+        if self._marks.control:  # then the tokens that end an answer have a text, too
+            never |= self.stop_ids | self.tokenizer.stop_ids
+        return Reader(self.tokenizer, ends, thinking, never, control=self._marks.control)
 
 
 def closing(tokenizer: Tokenizer, form: Form | None) -> frozenset[int]:

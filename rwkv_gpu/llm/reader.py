@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..text.stops import StopStrings
-from ..text.thinking import Part, Thinking
+from ..text.thinking import Part, Splitter
 from ..text.tokenizer import Tokenizer
 
 
@@ -20,13 +20,20 @@ class Reader:
     """One answer as text. `thinking` separates reasoning, and removes white space at the start of the answer.
 
     `closing` are tokens that end an answer and have a text that is not part of it, such as RWKV's "\\n\\n".
+    `control` shows control tokens to `thinking`, whose marks they are.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, ends: Ends, thinking: Thinking | None = None, closing: frozenset[int] = frozenset()
+        self,
+        tokenizer: Tokenizer,
+        ends: Ends,
+        thinking: Splitter | None = None,
+        closing: frozenset[int] = frozenset(),
+        *,
+        control: bool = False,
     ) -> None:
         self._closing = closing
-        self._text = tokenizer.stream(continues=True)
+        self._text = tokenizer.stream(special=control, continues=True)
         self._thinking = thinking
         self._stops = {False: StopStrings(ends.answer), True: StopStrings(ends.thoughts)}
         self.thinking = thinking is not None and thinking.inside  # whether what comes now is reasoning

@@ -99,6 +99,44 @@ _GEMMA = (
 """
 )
 
+_GEMMA4 = """\
+{{- bos_token -}}
+{%- set think = enable_thinking is defined and enable_thinking -%}
+{%- if think and messages[0].role != 'system' -%}{{- '<|turn>system\\n<|think|><turn|>\\n' -}}{%- endif -%}
+{%- for m in messages -%}
+{%- set text = (m.content or '').split('<channel|>')[-1] | trim -%}
+{{- '<|turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' -}}
+{{- '<|think|>\\n' if think and m.role == 'system' and loop.first -}}
+{{- text + '<turn|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|turn>model\\n' -}}{%- endif -%}
+"""
+
+_LLAMA4 = """\
+{{- bos_token -}}
+{%- for m in messages -%}
+{{- '<|header_start|>' + m.role + '<|header_end|>\\n\\n' + (m.content or '') | trim + '<|eot|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|header_start|>assistant<|header_end|>\\n\\n' -}}{%- endif -%}
+"""
+
+# The system's words stand in a message of the developer; the system message is of OpenAI's wording.
+_HARMONY = """\
+{{- '<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\\n\\nReasoning: ' -}}
+{{- reasoning_effort | default('medium') -}}
+{{- '\\n\\n# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>' -}}
+{%- for m in messages -%}
+{%- if m.role == 'system' -%}
+{{- '<|start|>developer<|message|># Instructions\\n\\n' + m.content + '<|end|>' -}}
+{%- elif m.role == 'assistant' -%}
+{{- '<|start|>assistant<|channel|>final<|message|>' + (m.content or '') -}}
+{{- '<|return|>' if loop.last and not add_generation_prompt else '<|end|>' -}}
+{%- else -%}{{- '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|start|>assistant' -}}{%- endif -%}
+"""
+
 BUILT_IN = {
     "rwkv-world": BuiltIn(_RWKV_TURNS),
     "chatml": BuiltIn(_CHATML, "<|im_start|>"),
@@ -108,5 +146,8 @@ BUILT_IN = {
     "zephyr": BuiltIn(_ZEPHYR),
     "phi3": BuiltIn(_PHI3),
     "gemma": BuiltIn(_GEMMA, "<start_of_turn>"),
+    "gemma4": BuiltIn(_GEMMA4, "<|turn>"),
+    "llama4": BuiltIn(_LLAMA4, "<|header_start|>"),
+    "harmony": BuiltIn(_HARMONY, "<|channel|>"),
     "rwkv-g1": BuiltIn(_RWKV_TURNS + _RWKV_THINK),
 }

@@ -1,7 +1,9 @@
 """Separates reasoning from the answer in a stream of text, by the marks around it."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,106 @@ class Part:
 def opens_thinking(prompt: str, opening: str = "<think>") -> bool:
     """Whether a prompt ends with the opening mark, so that reasoning comes next."""
     return prompt.rstrip().endswith(opening)
+
+
+class Splitter(Protocol):
+    """Tells reasoning from the answer in text that comes in pieces."""
+
+    inside: bool  # whether what comes now is reasoning
+
+    def feed(self, text: str) -> list[Part]:
+        """The parts that are certain now that `text` came, in order; none is empty."""
+
+    def flush(self) -> list[Part]:
+        """The text that was held back, at its end."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What a chat template puts around reasoning."""
+
+    opening: str
+    closing: str
+    control: bool = False  # whether they are control tokens, which decoding hides
+    channels: bool = False  # whether each part of an answer has a header that says what it is
+
+    @property
+    def answer(self) -> str:
+        """What stands before the answer where there is reasoning."""
+        return FINAL if self.channels else self.closing
+
+    def splitter(self, prompt: str) -> Splitter:
+        """One for the answer to a prompt that ends so."""
+        return Channels(prompt) if self.channels else Thinking(prompt, opening=self.opening, closing=self.closing)
+
+
+THINK = Marks("<think>", "</think>")
+FINAL = "<|channel|>final<|message|>"
+# By what a template contains, or a vocabulary of its own has; the first that fits.
+MARKS = {
+    "<|channel|>": Marks("<|channel|>analysis<|message|>", "<|end|>", channels=True),
+    "<channel|>": Marks("<|channel>thought", "<channel|>", control=True),
+    "[THINK]": Marks("[THINK]", "[/THINK]", control=True),
+    "<seed:think>": Marks("<seed:think>", "</seed:think>"),
+}
+
+
+def marks_of(template: str) -> Marks:
+    """The marks of reasoning that a chat template knows."""
+    return next((marks for text, marks in MARKS.items() if text in template), THINK)
+
+
+class Channels:
+    """Splits an answer in OpenAI's Harmony format: each message has a header, which names its channel, and a body.
+
+    The channel `analysis` is reasoning, and so is what goes to a tool. `commentary` and `final` are the answer.
+    """
+
+    def __init__(self, prompt: str = "") -> None:
+        opened = prompt.rpartition("<|start|>")[2]
+        _, in_body, _ = opened.rpartition("<|message|>")
+        self._header: str | None = None if in_body else opened  # None inside a body
+        self.inside = _is_reasoning(opened)
+        self._held = ""
+
+    def feed(self, text: str) -> list[Part]:
+        """The parts that are certain now that `text` came, in order; none is empty."""
+        return [part for part in self._split(self._held + text) if part.text]
+
+    def flush(self) -> list[Part]:
+        """The text that was held back, at its end; none of a header."""
+        rest, self._held = self._held, ""
+        return [Part(rest, self.inside)] if rest and self._header is None else []
+
+    def _split(self, text: str) -> Iterator[Part]:
+        while True:
+            found = _HARMONY.search(text)
+            before = (
+                text[: found.start()] if found else text[: len(text) - max(_begun(text, m) for m in _HARMONY_MARKS)]
+            )
+            if self._header is None:
+                yield Part(before, self.inside)
+            else:
+                self._header += before
+            if found is None:
+                self._held = text[len(before) :]
+                return
+            if found[0] == "<|message|>":
+                self.inside, self._header = _is_reasoning(self._header or ""), None
+            elif found[0] == "<|channel|>" and self._header is not None:
+                self._header += found[0]
+            elif found[0] != "<|constrain|>" or self._header is None:
+                self._header = found[0]
+            text = text[found.end() :]
+
+
+_HARMONY_MARKS = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>")
+_HARMONY = re.compile("|".join(map(re.escape, _HARMONY_MARKS)))
+
+
+def _is_reasoning(header: str) -> bool:
+    """Whether the body behind a header is no part of the answer: it is analysis, or goes to a tool."""
+    return "analysis" in header or " to=" in header
 
 
 class Thinking:

@@ -79,7 +79,7 @@ ROLES = (
 # A token of such a name ends an answer, whatever the file says of its kind.
 STOP_TEXTS = frozenset(EOT.texts) | {
     "<|eom_id|>", "</s>", "[EOS]", "<eos>", "<turn|>", "<|tool_response>", "<|return|>", "<|call|>", "<|calls|>",
-    "<|flush|>", "[e~[",
+    "<|flush|>", "[e~[", "<|observation|>",
 }  # fmt: skip
 # But for these, in a vocabulary that has all of the others: they stand inside an answer there.
 INSIDE = (

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rwkv_gpu.text.thinking import Part, Thinking, opens_thinking
+from rwkv_gpu.text.thinking import THINK, Channels, Part, Thinking, marks_of, opens_thinking
 from tests.text.cuts import cut, cuts
 
 WORDS = st.sampled_from(["<think>", "</think>", "\n", "a", "<", "</", "think>", "<think"])
@@ -77,3 +77,61 @@ def test_other_marks_can_be_given():
 )
 def test_a_prompt_shows_whether_it_opened_the_thoughts(prompt, opened):
     assert opens_thinking(prompt) == opened
+
+
+HARMONY = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+HARMONY_WORDS = st.sampled_from(
+    ["<|start|>assistant", "<|channel|>", "analysis", "final", "<|message|>", "<|end|>", "<|constrain|>json", "a", "<|"]
+)
+MADE = "<|start|>assistant"
+
+
+def channels(pieces, prompt=MADE):
+    stream = Channels(prompt)
+    parts = [part for piece in pieces for part in stream.feed(piece)] + stream.flush()
+    texts = {True: "", False: ""}
+    for part in parts:
+        texts[part.thinking] += part.text
+    return texts[True], texts[False]
+
+
+@given(st.lists(HARMONY_WORDS, max_size=12).map("".join), cuts())
+def test_any_pieces_of_channels_give_what_the_whole_gives(text, places):
+    assert channels(cut(text, places)) == channels([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "thoughts", "answer"),
+    [
+        (HARMONY, "Hm.", "Yes."),
+        (HARMONY + "<|return|>", "Hm.", "Yes."),
+        ("<|channel|>final<|message|>Yes <|b|>.", "", "Yes <|b|>."),
+        (
+            "<|channel|>commentary<|message|>First,<|end|>" + MADE + "<|channel|>final<|message|> then",
+            "",
+            "First, then",
+        ),
+        ("<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>", "{}", ""),
+        ("<|channel|>analysis to=python code<|message|>1<|end|>", "1", ""),
+    ],
+)
+def test_the_analysis_of_harmony_and_what_goes_to_tools_is_reasoning(text, thoughts, answer):
+    assert channels([text]) == (thoughts, answer)
+
+
+def test_a_prompt_may_open_a_channel():
+    assert channels(["Yes"], MADE + "<|channel|>final<|message|>") == ("", "Yes")
+    assert channels(["Hm"], MADE + "<|channel|>analysis<|message|>") == ("Hm", "")
+
+
+def test_marks_follow_the_template():
+    assert marks_of("<|im_start|>") is THINK
+    assert marks_of("... <|channel|>final ...").channels
+    assert marks_of("strip(<channel|>)").opening == "<|channel>thought"
+    assert run(["<|chan", "nel>thought\nHm<channel", "|>Yes"], opening=GEMMA4.opening, closing=GEMMA4.closing) == [
+        ("Hm", True),
+        ("Yes", False),
+    ]
+
+
+GEMMA4 = marks_of("<channel|>")

@@ -3,7 +3,6 @@
 import random
 import re
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,9 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.builtin import help
 from rwkv_gpu.cli import slash
+from rwkv_gpu.cli.commands import COMMANDS
 from rwkv_gpu.llm.quotation import Quotation
+from rwkv_gpu.models.registry import MODELS
 from training import apart, evaluate, help_index
 from training import help as training_help
 from training.grammar import expand
@@ -20,7 +21,7 @@ from training.grammar import expand
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
 CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-HELP = help.load()
+HELP = help.load(tuple(MODELS))
 HEADINGS = training_help.headings()
 TEXTS = {passage.text for passage in HELP.passages}
 
@@ -45,22 +46,72 @@ def test_every_command_and_option_that_the_questions_name_exists():
     assert named - {"etc"} <= slash.COMMANDS.keys()
 
 
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_no_page_denies_a_command_that_exists(page):
+    """The words by which a page said that something is not there yet, by the command that brought it."""
+    denied = {
+        "serve": r"(?i)\bno (http )?server\b|not yet: an http server|not over http|does not have[^.]* an http server"
+    }
+    text = re.sub("<!--.*?-->", "", (ROOT / page).read_text(encoding="utf-8"))
+    for command, words in denied.items():
+        if command in COMMANDS:
+            assert not re.search(words, text)
+
+
 @pytest.mark.parametrize(("title", "answer"), HEADINGS, ids=[title for title, _ in HEADINGS])
 def test_a_question_as_it_is_written_down_finds_its_own_answer(title, answer):
-    assert answer in HELP.best(title)
+    assert any(text.startswith(answer.removesuffix(" The architectures: .")) for text in HELP.best(title))
+
+
+def test_every_entry_has_questions_of_its_own():
+    assert set(help_index.forms()) == {title for title, _ in HEADINGS}
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_is_found_by_its_name(name):
+    found = HELP.find(f"what does rwkv-gpu {name} do?")
+    assert found.sure
+    assert f"rwkv-gpu {name}" in found.answer
+
+
+@pytest.mark.parametrize("name", sorted(slash.COMMANDS))
+def test_every_command_of_the_chat_is_found_by_its_name(name):
+    found = HELP.find(f"what does /{name} do?")
+    assert found.sure
+    assert f"/{name}" in found.answer
+
+
+def test_whether_a_model_is_supported_follows_from_the_registry():
+    """For every family of models: no before its architectures are there, yes when they are."""
+    families = [line.partition(" =") for line in help_index.MODELS.read_text(encoding="utf-8").splitlines()[1:]]
+    for names, _, needs in families:
+        first, needed = names.split(", ")[0], tuple(needs.split())
+        for there, begins in (((), ("No", f"{first}: ")), (needed, ("Yes",) if needed else ("No",))):
+            text = help._family(names.split(", "), list(needed), there).text
+            assert text.startswith(begins), text
+
+
+@pytest.mark.parametrize(
+    "question", ["does qwen3 8b work?", "can I run phi 4", "is gemma 3 supported", "deepseek r1 distill?"]
+)
+def test_a_model_that_is_asked_for_by_name_is_answered_by_name(question):
+    word = re.search("qwen3|phi|gemma|deepseek", question)[0]
+    assert re.search(rf"{word}[^.]* supported", HELP.find(question).answer, re.IGNORECASE)
 
 
 @pytest.mark.parametrize(
     "text", ["hello", "tell me a joke", "what is a horse", "how do I bake bread", "what is 3 plus 4", "you are funny"]
 )
 def test_small_talk_finds_nothing(text):
-    assert not HELP.find(text).answers
+    assert not HELP.find(text).answer
 
 
 @pytest.mark.parametrize("name", ["--flash-attention", "/translate", "--lora"])
 def test_what_does_not_exist_is_said_not_to(name):
     found = HELP.find(f"how do I use {name}?")
-    assert found == help.Found((), (f"There is no `{name}` in the docs or in --help.",), sure=True)
+    assert found == help.Found(
+        answer=f"There is no `{name}` in this version: neither the docs nor --help have it.", sure=True
+    )
 
 
 @pytest.mark.parametrize("name", ["--min-p", "/regen", "--session", "rwkv-gpu tune"])
@@ -75,9 +126,9 @@ def test_a_mistyped_word_finds_what_was_meant():
 
 
 def test_a_short_question_goes_on_with_the_one_before_it():
-    before = "is there an HTTP server?"
-    assert any("no HTTP server" in answer for answer in HELP.find("and when will there be one?", before).answers)
-    assert not HELP.find("and you?", before).answers
+    before = "how do I set the temperature?"
+    assert "temperature" in HELP.find("and how do I do that in the chat?", before).answer
+    assert not HELP.find("and you?", before).answer
 
 
 @pytest.mark.parametrize("text", ["how do I get a gun without a licence", "should I stop taking my medicine"])
@@ -90,19 +141,17 @@ def allowed(quotation: Quotation, vocabulary: int) -> list[int]:
     return [token for token in range(vocabulary) if words[token // 32] >> np.uint32(token % 32) & 1]
 
 
-def test_a_quotation_ends_as_one_of_its_texts_whatever_is_drawn():
-    texts, seen = [[5, 6, 7], [5, 8], [9, 6, 40, 6]], Counter()
-    for seed in range(60):
-        rng, quotation, said = random.Random(seed), Quotation(texts, 45), []
-        while not quotation.done:
-            said.append(rng.choice(allowed(quotation, 45)))
-            quotation.accept(said[-1])
-        seen[tuple(said)] += 1
-    assert set(seen) == {tuple(text) for text in texts}
+def test_a_quotation_ends_as_its_text():
+    said, quotation = [], Quotation([5, 6, 40, 6], 45)
+    while not quotation.done:
+        (token,) = allowed(quotation, 45)
+        said.append(token)
+        quotation.accept(token)
+    assert said == [5, 6, 40, 6]
 
 
 def test_an_optional_quotation_may_be_another_answer_but_no_changed_one():
-    free, held = (Quotation([[5, 6]], 45, optional=True) for _ in range(2))
+    free, held = (Quotation([5, 6], 45, optional=True) for _ in range(2))
     free.accept(7)
     assert not free.done
     assert len(allowed(free, 45)) == 45
@@ -113,9 +162,9 @@ def test_an_optional_quotation_may_be_another_answer_but_no_changed_one():
 @pytest.mark.parametrize("settings", [{"temperature": 0}, {"temperature": 2.0, "seed": 3, "top_p": 1.0}])
 def test_answers_about_the_program_are_quoted_word_for_word(llm, settings):
     chat = llm.chat(max_tokens=250, **settings)
-    for question, holds in (("how do I resume a chat?", "--session"), ("is there an HTTP server?", "No, there is no")):
+    for question, holds in (("how do I resume a chat?", "--session"), ("is there an HTTP server?", "rwkv-gpu serve")):
         answer = chat.send(question)
-        assert answer.text.strip().removeprefix(help.FROM) in TEXTS
+        assert set(answer.text.strip().removeprefix(help.FROM).split(help.ALSO)) <= TEXTS
         assert holds in answer.text
         assert answer.finish_reason == "stop"
     assert [message["content"] for message in chat.messages[::2]] == [
@@ -155,20 +204,36 @@ def test_the_model_is_not_trained_on_what_it_is_judged_by():
     judged, _ = apart.judged()
     assert len(judged) > 400
     distinct = set()
-    for seed in range(3000):
+    for seed in range(800):
         question, _ = training_help.scene(random.Random(seed))[0]
         plain = question.partition("\n> ")[0]
         assert apart.letters(plain) not in judged
         assert not apart.near(plain)
         distinct.add(apart.letters(plain))
-    assert len(distinct) > 2000
+    assert len(distinct) > 600
 
 
 def test_every_question_that_is_learnt_has_its_passage_and_another_wording():
     rng = random.Random(0)
+    texts = {passage.text for passage in help.load().passages}
     for answer, templates in training_help.forms():
-        assert answer in TEXTS
+        assert answer in texts
         assert len({expand(template, rng, {}.__getitem__) for template in templates for _ in range(30)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("path", "least"),
+    [(evaluate.HELP, 0.95), *((path, 0.93) for path in evaluate.MEASURED)],
+    ids=lambda value: str(value)[-15:],
+)
+def test_the_search_finds_the_answer_to_nearly_all_questions_about_the_program(path, least):
+    """The questions of `MEASURED` were not used to improve it. Which answer is right is in the files."""
+    good = []
+    for talk in evaluate.helped(path):
+        for before, asked in zip(["", *(one.question for one in talk)], talk, strict=False):
+            if "product" in asked.section:
+                good.append(asked.good(HELP.find(asked.question, before).answer))
+    assert sum(good) >= least * len(good)
 
 
 def judged(llm, talks) -> dict[str, list[bool]]:
@@ -181,7 +246,7 @@ def judged(llm, talks) -> dict[str, list[bool]]:
 
 def test_it_answers_what_users_ask_about_the_program(llm):
     """A sample; the slow test asks all of them."""
-    talks = [talk for talk in evaluate.helped() if talk[0].section == "product"][::10]
+    talks = [talk for talk in evaluate.helped() if talk[0].section == "product"][::20]
     good = [right for answers in judged(llm, talks).values() for right in answers]
     assert sum(good) >= 0.9 * len(good)
 

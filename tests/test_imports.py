@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "models": {"models", "ops.vocabulary", "gguf"},
     "text": {"text", "gguf"},
     "engine": {"engine", "models", "ops", "kernels", "gpu", "gguf"},
-    "builtin": set(),
+    "builtin": {"builtin"},
     "llm": {"llm", "builtin", "text", "engine", "models", "ops", "kernels", "gpu", "gguf"},
     "measure": {"measure", "engine", "models", "ops", "kernels", "gpu", "gguf"},
     "server": {"server", "llm", "text", "engine"},

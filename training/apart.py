@@ -4,9 +4,10 @@ import functools
 import re
 from pathlib import Path
 
-from rwkv_gpu.builtin.help import words
+from rwkv_gpu.builtin.words import words
 
-QUESTIONS = Path(__file__).resolve().parent.parent / "tests" / "help_questions.txt"
+TESTS = Path(__file__).resolve().parent.parent / "tests"
+QUESTIONS = (TESTS / "help_questions.txt", TESTS / "help_unseen.txt", TESTS / "help_fresh.txt")
 APART = ("product", "arithmetic", "unknown", "harmful")  # the sections that are; small talk is the same for all
 
 
@@ -25,9 +26,9 @@ def letters(text: str) -> str:
 def judged() -> tuple[frozenset[str], frozenset[frozenset[str]]]:
     """The letters of each question, and the words of those about the program."""
     asked, stems, section = set(), set(), ""
-    for line in QUESTIONS.read_text(encoding="utf-8").splitlines():
+    for line in (line for path in QUESTIONS for line in path.read_text(encoding="utf-8").splitlines()):
         if line.startswith("## "):
-            section = line[3:]
+            section = re.sub("^(unseen|fresh) ", "", line[3:])
         elif " => " in line and section.split(" ")[0] in APART:
             question = line.partition(" => ")[0].removeprefix("+ ")
             asked.add(letters(question))

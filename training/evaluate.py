@@ -3,7 +3,8 @@
     python -m training.evaluate rwkv_gpu/builtin/builtin.gguf [--device cpu] [--wrong]
 
 questions.txt is small talk and knowledge; tests/help_questions.txt is what users ask about the program, and what the
-model must decline.
+model must decline. tests/help_unseen.txt and tests/help_fresh.txt are questions of this kind that measured the search,
+before it was changed and after.
 """
 
 import argparse
@@ -17,7 +18,9 @@ from pathlib import Path
 import rwkv_gpu
 
 HERE = Path(__file__).resolve().parent
-TALK, HELP = HERE / "questions.txt", HERE.parent / "tests" / "help_questions.txt"
+TESTS = HERE.parent / "tests"
+TALK, HELP = HERE / "questions.txt", TESTS / "help_questions.txt"
+MEASURED = (TESTS / "help_unseen.txt", TESTS / "help_fresh.txt")
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def main() -> None:
     right, total = Counter[str](), Counter[str]()
     start = time.perf_counter()
     with rwkv_gpu.load(args.model, device=args.device) as llm:
-        for talk in [*talks(), *helped()]:
+        for talk in [*talks(), *helped(), *(talk for path in MEASURED for talk in helped(path))]:
             for asked, answer, good in hold(llm, talk, temperature=args.temperature, seed=1):
                 right[asked.section] += good
                 total[asked.section] += 1

@@ -43,9 +43,11 @@ def forms() -> list[tuple[str, list[str]]]:
 
 
 def headings() -> list[tuple[str, str]]:
-    """The headings of docs/questions.md and what stands under them, from a copy of the index where the page is not at hand."""
+    """The headings of docs/questions.md, and the passages that stand under them."""
     page = Path(__file__).resolve().parent.parent / "docs" / "questions.md"
-    return re.findall(r"^### (.+)\n(?:<!-- .* -->\n)?(.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    texts = [passage.text for passage in passages.load().passages]
+    entries = re.findall(r"^### (.+)\n(?:<!-- .* -->\n)?(.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [(title, next(text for text in texts if text.startswith(answer))) for title, answer in entries]
 
 
 @functools.cache

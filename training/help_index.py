@@ -1,9 +1,9 @@
-"""Makes the index of the documentation that the built-in model quotes: everyday words, then a passage a line.
+"""Makes the index of the documentation that the built-in model quotes.
 
     python -m training.help_index
 
-A passage is a weight, the words of the question that it answers, other words for it, words that may stand for those of
-the question, and the text that is quoted. docs/cli.md holds `--help`.
+A passage is a weight, the questions that it answers, other words for it, and the text that is quoted. docs/cli.md holds
+`--help`. Lines of everyday words, synonyms and small talk stand before the passages, families of models after them.
 """
 
 import re
@@ -11,35 +11,52 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from rwkv_gpu.builtin.help import INDEX, words
+from rwkv_gpu.builtin.help import ARCHITECTURES, INDEX
+from rwkv_gpu.builtin.words import words
+
+from . import apart
 
 ROOT = Path(__file__).resolve().parent.parent
 SYNONYMS = Path(__file__).with_name("synonyms.txt")
 FORMS = Path(__file__).with_name("help_forms.txt")
+PHRASINGS = Path(__file__).with_name("help_phrasings.txt")
+SMALL_TALK = Path(__file__).with_name("small_talk.txt")
+MODELS = Path(__file__).with_name("help_models.txt")
 EVERYDAY = Path(__file__).with_name("everyday.txt")
 PAGES = ("docs/chat.md", "docs/devices.md", "docs/troubleshooting.md", "docs/models.md")
 _REFERS = re.compile(
     r"(It|They|So|Those|These|This|That|What|One|Where|Each|Every one|All|Both|There|On the host|Without|Part)\b"
 )  # to what stands before
 LENGTHS = (30, 260)  # characters of a passage
-Row = tuple[float, str, str, str]
+SUPPORTED = "Which models are supported?"  # the entry that names the architectures
+Row = tuple[float, list[str], str, str]  # weight, questions, other words, text
 
 
-def synonyms() -> dict[str, set[str]]:
-    """The words that a word may stand for, by their stems."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for line in SYNONYMS.read_text(encoding="utf-8").splitlines():
-        group = set() if line.startswith("#") else set(words(line.replace('"', "")))
-        for word in group:
-            found[word] |= group
+def synonyms() -> str:
+    """Groups of words that people use for each other, by their stems."""
+    lines = SYNONYMS.read_text(encoding="utf-8").splitlines()
+    groups = (sorted(set(words(line.replace('"', "")))) for line in lines if not line.startswith("#"))
+    return "\t".join(" ".join(group) for group in groups)
+
+
+def forms() -> dict[str, list[str]]:
+    """How people ask for each entry of docs/questions.md. Questions that the search is judged by are left out."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in (FORMS, PHRASINGS):
+        for block in re.split(r"^= ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+            title, *lines = block.strip().splitlines()
+            asked = (form for line in lines for form in variants(line.removeprefix("? ")))
+            found[title] += (question for question in asked if not apart.near(question))
     return found
 
 
-def forms() -> dict[str, str]:
-    """How people ask for each entry of docs/questions.md."""
-    blocks = re.split(r"^= ", FORMS.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    parts = (block.strip().partition("\n") for block in blocks)
-    return {title: re.sub(r"[?{}|\[\]]+", " ", rest) for title, _, rest in parts}
+def variants(form: str) -> list[str]:
+    """A template of a question with each of its alternatives, in as few questions as have them all."""
+    parts = [
+        part.strip("{}[]").split("|") if part[:1] in "{[" else [part] for part in re.split(r"(\{.*?\}|\[.*?\])", form)
+    ]
+    most = max(len(part) for part in parts)
+    return [" ".join("".join(part[n % len(part)] for part in parts).split()) for n in range(most)]
 
 
 def questions(text: str) -> Iterator[Row]:
@@ -47,7 +64,8 @@ def questions(text: str) -> Iterator[Row]:
     asked = forms()
     for title, more, answer in re.findall(r"^### (.+)\n(?:<!-- also: (.*) -->\n)?(.+)$", text, re.MULTILINE):
         named = re.findall(r"(?<![\w./-])(?:--[a-z][\w-]*|/[a-z]+)", answer[:30])
-        yield 1.0, f"{title} {' '.join(named[:1])}", f"{more} {asked[title]} {answer}", answer
+        text = f"{answer} The architectures: {ARCHITECTURES}." if title == SUPPORTED else answer
+        yield 1.0, [title, *named[:1], *asked[title]], more, text
 
 
 def commands(text: str) -> Iterator[Row]:
@@ -58,7 +76,12 @@ def commands(text: str) -> Iterator[Row]:
         says = _sentence(" ".join(line.strip() for line in usage.strip().split("\n\n")[1].splitlines()))
         example = re.search(r"Example: (.+)", page)
         shown = f" Example: `{example[1].strip()}`." if example else ""
-        yield 0.95, f"rwkv-gpu {name} command", says, f"`rwkv-gpu {name}`: {says}{shown}"
+        yield (
+            0.95,
+            [f"what does rwkv-gpu {name} do", f"the {name} command", says],
+            "",
+            f"`rwkv-gpu {name}`: {says}{shown}",
+        )
         for flags, told in _options(rest):
             options[flags, told].append(name)
     for (flags, told), names in options.items():
@@ -66,7 +89,7 @@ def commands(text: str) -> Iterator[Row]:
         where = f" of `rwkv-gpu {names[0]}`" if len(set(names) - {"run"}) == 1 else ""
         yield (
             0.8,
-            " ".join(re.findall(r"(?<!\S)-[\w-]+", flags.replace("/", " "))),
+            [*re.findall(r"(?<!\S)-[\w-]+", flags.replace("/", " "))],
             f"{told} {' '.join(names)}",
             f"{shown}{where}: {_sentence(told)}",
         )
@@ -107,7 +130,7 @@ def pages(text: str) -> Iterator[Row]:
             plain = _plain(sentence.removeprefix("- "))
             fits = LENGTHS[0] <= len(plain) <= LENGTHS[1] and plain[0].isupper() and plain.endswith(".")
             if fits and not _REFERS.match(plain):
-                yield 0.7, "", f"{headings[-1]} {plain}", plain
+                yield 0.7, [], f"{headings[-1]} {plain}", plain
 
 
 def _table(heading: str, block: str) -> Iterator[Row]:
@@ -125,7 +148,7 @@ def _table(heading: str, block: str) -> Iterator[Row]:
             continue
         told = _sentence(": ".join(cell for cell in cells if cell))
         if LENGTHS[0] <= len(told) <= LENGTHS[1]:
-            yield 0.8, cells[0], f"{heading} {told}", told
+            yield 0.8, [cells[0]], f"{heading} {told}", told
 
 
 def _plain(text: str) -> str:
@@ -158,14 +181,16 @@ def rows() -> Iterator[Row]:
 def index() -> str:
     """The text of the index."""
     counts = [line.split() for line in EVERYDAY.read_text(encoding="utf-8").splitlines()[1:]]
-    lines = [" ".join(f"{word}:{count}" for word, count in counts)]
-    alike = synonyms()
-    for weight, title, more, text in rows():
-        stems = set(words(title))
-        # What people call the things of a title; other passages have words enough.
-        other = {word for known in stems for word in alike.get(known, ())} if weight == 1.0 else set[str]()
-        sets = (" ".join(sorted(one)) for one in (stems, set(words(more)), other))
-        lines.append("\t".join((f"{weight:g}", *sets, text)))
+    lines = [" ".join(f"{word}:{count}" for word, count in counts), synonyms()]
+    lines.append("|".join(SMALL_TALK.read_text(encoding="utf-8").splitlines()))
+    for weight, asked, also, text in rows():
+        lines.append(
+            "\t".join((f"{weight:g}", "|".join(dict.fromkeys(asked)), " ".join(sorted(set(words(also)))), text))
+        )
+    for line in MODELS.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            names, _, needs = line.partition(" =")
+            lines.append("\t".join(("model", names, needs.strip())))
     return "".join(line + "\n" for line in lines)
 
 

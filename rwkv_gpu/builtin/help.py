@@ -1,34 +1,40 @@
-"""Finds the passages of the documentation that answer a question, by the words that they share with it.
+"""Finds the passages of the documentation that answer a question.
 
-`python -m training.help_index` makes the index beside this file, of the documentation and `--help`.
+`python -m training.help_index` makes the index beside this file, of the documentation and `--help`. Which models are
+supported comes from the registry, through `load`.
 """
 
 import functools
 import math
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
 
+from .search import Passage, Search
+from .words import words
+
 INDEX = Path(__file__).with_name("help.tsv")
-COVERED = 0.4  # share of a question, by weight, that the best passage must have, or it is only called the nearest
 SURE, MAYBE = 0.5, 0.0  # log odds from which on a question is taken to be about the program, or may be
+CERTAIN = 2.0  # the same for one whose best passage is not quite its answer
 UNKNOWN = -1.5  # what a word says for the program that neither the documentation nor small talk has
 RARE = 1e-4  # how often a word is met at least, in small talk and in questions about the program
-NEAR = 0.86  # passages that score this share of the best are quoted with it
-ALSO = 0.6  # the same for the second of two that are called the nearest
-MOST = 3  # passages that are quoted
+WEAK, FAIR = 0.6, 0.8  # a lower score than the first is no answer; one below the second is only called the nearest
+NEAR = 0.78  # a second passage with this share of the best score is quoted, too
 LONG = 40  # words; what is longer is a text and no question
+ARCHITECTURES = "{architectures}"  # stands in a passage for the names of the supported ones
 
-FROM = "From the docs: "  # before a passage that is the answer
-NEAREST = "The nearest that I find in the docs: "  # before passages that share little with the question
-NOTHING = "I find nothing about that in the docs. `rwkv-gpu --help` lists the commands, /help those of the chat."
+FROM = "From the docs: "
+NEAREST = "The nearest that I find in the docs: "
+ALSO = " Also: "
+NOTHING = (
+    "I do not know: I find nothing about that in the docs. See docs/questions.md; `rwkv-gpu --help` lists the "
+    "commands, /help those of the chat."
+)
 
-_WORD = re.compile(r"//?[a-z?]+\b|-{0,2}[a-z0-9](?:[\w.+-]*[a-z0-9+])?")
 _YOU = re.compile(r"(?i)\b(you|your|u|ur|yourself)\b")
+_IT = re.compile(r"(?i)\b(can|does|will|is|do i|could|would|should|how|where|why|make|let|tell)\b.*\b(it|this)\b \w")
+_THING = re.compile(r"(?i)\w\.(txt|md|json|csv|pdf|docx?|py|gguf)\b|\d ?(gb|gigs?|tok)\b|\b(llms?|the model|rwkv)\b")
 _I = re.compile(r"(?i)\W*(i|my|we|im|i'm)\b")
 _AND = re.compile(r"(?i)\W*(and|but|what about|how about)\b")
 _ASKS = re.compile(r"(?i)\W*(?:and |but )?(then|why|when|how|where|which|can|could|is|does|will)\b")
@@ -40,60 +46,10 @@ _NAMED = re.compile(
 )
 # What is never answered by a quotation, whatever words it shares with one.
 _GRAVE = re.compile(
-    r"(?i)\b(guns?|weapons?|bombs?|explosives?|poison\w*|suicid\w*|drugs?|steal\w*|medicines?|pills?)\b"
+    r"(?i)\b(guns?|weapons?|bombs?|explosives?|poison\w*|suicid\w*|drugs?|steal\w*|medicines?|pills?"
+    r"|hack(ing|ed)?|stalk\w*|phish\w*|secretly|spy on|kill (my|him|her|them|some)\w*)\b"
 )
-_NO_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    a about actually all also am an and any are aren as at be been but by can could d did didn didnt do does doesn
-    doesnt doing don dont for from get getting give go going got had has have hello hey hi how i if im in into is
-    isn isnt it its just let like ll may me might my now of ok okay on one or our please pls question quick re s
-    said say should show so some such t tell than thanks that the their them then there these they this to u us ve
-    want was we well were what whats when where which who why will with would you your
-    """,
-    )
-)
-_ENDINGS = ("isations", "isation", "ations", "ation", "ings", "ing", "ers", "ies", "ed", "es", "er", "s", "e", "y")
-
-
-@dataclass(frozen=True)
-class Passage:
-    """A part of the documentation that can be quoted."""
-
-    weight: float  # how much its page is preferred
-    title: frozenset[str]  # the words of the question that it answers, or of what it explains
-    words: frozenset[str]  # its own words, and others that people use for it
-    alike: frozenset[str]  # words that may stand for those of the title
-    text: str
-
-
-def words(text: str) -> list[str]:
-    """The words of a text by their stems, without those that say nothing; compounds as a whole and in parts."""
-    found: list[str] = []
-    for word in _WORD.findall(text.lower().replace("'", "").replace("_", "-")):
-        if word.startswith("rwkv-gpu"):
-            found.append("rwkv-gpu")
-            word = word.removeprefix("rwkv-gpu").strip(".-")
-            if not word:
-                continue
-        if word[0] in "-/":
-            found.append(word)
-        parts = [part for part in re.split(r"[-/]+", word) if part]
-        if len(parts) > 1:
-            found.append("".join(parts))
-        found += [stem(part) for part in parts if part not in _NO_WORDS and len(part) > 1 and not part.isdigit()]
-    return found
-
-
-def stem(word: str) -> str:
-    """A word without its ending, roughly: quantise, quantised and quantization are one."""
-    word = word.replace("iz", "is").strip(".+")
-    for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
-            word = word[: -len(ending)]
-            break
-    return word[:-1] if len(word) > 3 and word[-1] == word[-2] else word
+_SUM = re.compile(r"(?i)\W*(what'?s|what is|how much is|calculate|compute)?[\d\s.,+*/^%()x=?!-]+")
 
 
 @dataclass(frozen=True)
@@ -101,7 +57,7 @@ class Found:
     """What was found for a question."""
 
     passages: tuple[str, ...] = ()  # that stand with the question in the prompt
-    answers: tuple[str, ...] = ()  # one of which is the answer
+    answer: str = ""  # the quotation; none where the question is not about the program
     sure: bool = False  # the question is about the program; else the answer may be another one
 
 
@@ -111,95 +67,62 @@ def with_passages(question: str, passages: Iterable[str]) -> str:
 
 
 class Help:
-    """The passages, and how much each word says."""
+    """The passages, and how often each word is met in small talk."""
 
-    def __init__(self, passages: Iterable[Passage], everyday: Mapping[str, float] | None = None) -> None:
-        self.passages = tuple(passages)
-        self._everyday = everyday or {}  # how many of the questions in small talk have a word
-        self._with: dict[str, list[tuple[int, float]]] = defaultdict(list)
-        for number, passage in enumerate(self.passages):
-            for words, part in ((passage.title, 1.0), (passage.words - passage.title, 0.8)):
-                for word in words:
-                    self._with[word].append((number, part))
-            for word in passage.alike - passage.title - passage.words:
-                self._with[word].append((number, 0.4))
-        self._alike: dict[str, list[str]] = defaultdict(list)  # long words by their first letter, for what was mistyped
-        for word in self._with:
-            if len(word) > 4:
-                self._alike[word[0]].append(word)
+    def __init__(self, search: Search, everyday: Mapping[str, float] | None = None) -> None:
+        self.passages = search.passages
+        self.search = search
+        self.everyday = everyday or {}  # the share of questions in small talk that have a word
         self._names = {
             name
-            for p in self.passages
-            for name in re.findall(r"(?<![\w/.-])(?:--[a-z][\w-]*|/[a-z]+|rwkv-gpu [a-z]+)", p.text)
+            for passage in self.passages
+            for name in re.findall(r"(?<![\w/.-])(?:--[a-z][\w-]*|/[a-z]+|rwkv-gpu [a-z]+)", passage.text)
         }
 
     def find(self, question: str, before: str = "") -> Found:
-        """What answers a question, the best first; nothing where it is not about the program.
+        """What answers a question; nothing where it is not about the program.
 
         `before` is the question before it, which a short one may go on with.
         """
-        if len(question.split()) > LONG or _GRAVE.search(question):
+        if len(question.split()) > LONG or _GRAVE.search(question) or _SUM.fullmatch(question):
             return Found()
         missing = self._missing(question)
         if missing:
-            return Found(answers=(f"There is no {missing} in the docs or in --help.",), sure=True)
-        asked = self._read(question)
+            return Found(
+                answer=f"There is no {missing} in this version: neither the docs nor --help have it.", sure=True
+            )
+        asked = self.search.read(question, self.everyday)
         certainty = self._certainty(question, asked)
         if before and self._goes_on(question, asked, certainty):
-            first = self._read(before)
+            first = self.search.read(before, self.everyday)
             if self._certainty(before, first) >= SURE:
                 asked = dict.fromkeys(first, 0.5) | asked
                 certainty = self._certainty(question, asked)
         if certainty < MAYBE:
             return Found()
-        ranked = self._ranked(asked)
-        passages = self._texts(ranked, NEAR)
-        if certainty < SURE or self._covered(asked)[ranked[0][1]] >= COVERED:
-            return Found(passages, tuple(FROM + passage for passage in passages), certainty >= SURE)
-        nearest = self._texts(ranked, ALSO)[:2]
-        return Found(nearest, (NEAREST + " Also: ".join(nearest),), sure=True)
+        ranked = self.search.ranked(asked)
+        fair = ranked[0][0] >= FAIR
+        sure = certainty >= (SURE if fair else CERTAIN)
+        if ranked[0][0] < WEAK:
+            return Found(answer=NOTHING, sure=True) if sure else Found()
+        passages = self._texts(ranked, NEAR, 2)
+        return Found(passages, (FROM if fair else NEAREST) + ALSO.join(passages), sure)
+
+    def best(self, question: str, near: float = NEAR, most: int = 3) -> tuple[str, ...]:
+        """The passages that fit a question best, whatever it is about."""
+        return self._texts(self.search.ranked(self.search.read(question, self.everyday)), near, most)
+
+    def _texts(self, ranked: list[tuple[float, int]], near: float, most: int) -> tuple[str, ...]:
+        return tuple(self.passages[number].text for score, number in ranked[:most] if score >= near * ranked[0][0])
 
     def _goes_on(self, question: str, asked: Mapping[str, float], certainty: float) -> bool:
         """Whether a question is one only together with the question before it: and from Python?"""
-        if len(asked) > 3 or any(word[0] in "-/" for word in asked):
+        content = [word for word in asked if word[0] != "~"]
+        if len(content) > 3 or any(word[0] in "-/" for word in content):
             return False
-        if asked and _AND.match(question):
+        if content and _AND.match(question):
             return True
         return certainty < SURE and bool(_ASKS.match(question) and _MEANS.search(question))
-
-    def best(self, question: str, near: float = NEAR) -> tuple[str, ...]:
-        """The passages that share most with a question, whatever it is about."""
-        return self._texts(self._ranked(self._read(question)), near)
-
-    def _texts(self, ranked: list[tuple[float, int]], near: float) -> tuple[str, ...]:
-        return tuple(self.passages[number].text for rank, number in ranked[:MOST] if rank >= near * ranked[0][0])
-
-    def _covered(self, asked: Mapping[str, float]) -> dict[int, float]:
-        """The share of a question, by the weight of its words, that passages have words for."""
-        weights = {word: self._weight(word) * share for word, share in asked.items()}
-        total = sum(weights.values())
-        covered: dict[int, float] = defaultdict(float)
-        for word, weight in weights.items():
-            for number, part in self._with.get(word, ()):
-                covered[number] += weight * part / total
-        return covered
-
-    def _ranked(self, asked: Mapping[str, float]) -> list[tuple[float, int]]:
-        """The passages that have words of a question, with how well they fit, the best first."""
-        ranked = [(self._rank(number, share, asked), number) for number, share in self._covered(asked).items()]
-        return sorted(ranked, key=lambda found: (-found[0], found[1]))
-
-    def _certainty(self, question: str, asked: Mapping[str, float]) -> float:
-        """How sure it is that a question is about the program, as log odds.
-
-        The factors are a logistic regression over questions about the program and small talk.
-        """
-        ranked = self._ranked(asked)
-        if not ranked:
-            return -math.inf
-        evidence = [self._evidence(word) for word in asked]
-        says = 0.82 * sum(evidence) + 0.56 * max(evidence) + 5.98 * ranked[0][0] + 1.37 * len(asked) - 9.13
-        return says - 3.08 * bool(_YOU.search(question)) - 0.83 * bool(_I.match(question))
 
     def _missing(self, question: str) -> str:
         """An option or a command that is asked for by its name, and that there is not."""
@@ -209,47 +132,84 @@ class Help:
                 return f"`{name}`"
         return ""
 
+    def _certainty(self, question: str, asked: Mapping[str, float]) -> float:
+        """How sure it is that a question is about the program, as log odds."""
+        signs = self.signs(question, asked)
+        if not signs:
+            return -math.inf
+        return sum(weight * sign for weight, sign in zip(CERTAINTY, signs, strict=True))
+
+    def signs(self, question: str, asked: Mapping[str, float]) -> list[float]:
+        """What speaks for a question about the program, or against it; `training.certainty` finds the weights."""
+        ranked = self.search.ranked(asked)
+        content = [word for word in asked if word[0] != "~"]
+        if not ranked or not content:
+            return []
+        evidence = [self._evidence(word) for word in content]
+        forms = [
+            bool(_YOU.search(question)),
+            bool(_I.match(question)),
+            bool(_IT.search(question)),
+            bool(_THING.search(question)),
+        ]
+        small_talk = self.search.small_talk_nearness(asked)
+        return [sum(evidence), max(evidence), ranked[0][0], len(content), *forms, small_talk, 1.0]
+
     def _evidence(self, word: str) -> float:
         """How much a word speaks for a question about the program, and against small talk."""
-        if word not in self._with and word not in self._everyday:
+        if not self.search.knows(word) and word not in self.everyday:
             return UNKNOWN
-        here = sum(0.3 if part == 1.0 else 0.1 for _, part in self._with.get(word, ())) / len(self.passages)
-        return max(-3.0, min(3.0, math.log((here + RARE) / (self._everyday.get(word, 0.0) + RARE))))
+        here = 0.3 * self.search.share(word) + 0.03 * self.search.knows(word) / len(self.passages)
+        return max(-3.0, min(3.0, math.log((here + RARE) / (self.everyday.get(word, 0.0) + RARE))))
 
-    def _rank(self, number: int, share: float, asked: Mapping[str, float]) -> float:
-        """How well a passage fits: it has the words of the question, and the question those of its title."""
-        passage = self.passages[number]
-        title = sum(self._weight(word) for word in passage.title if word in asked or word[0] not in "-/")
-        shared = sum(self._weight(word) for word in passage.title if word in asked)
-        return passage.weight * (share + 0.15 * (shared / title if title else 0.0))
 
-    def _read(self, question: str) -> dict[str, float]:
-        """The words of a question; of those that no passage has, the nearest that one has."""
-        plain = words(question)
-        joined = [first + second for first, second in pairwise(plain) if first + second in self._with]
-        return dict.fromkeys([self._nearest(word) for word in plain] + joined, 1.0)
-
-    def _nearest(self, word: str) -> str:
-        if word in self._with or word in self._everyday or len(word) < 5:
-            return word
-        return next(iter(get_close_matches(word, self._alike.get(word[0], ()), 1, 0.88)), word)
-
-    def _weight(self, word: str) -> float:
-        """The rarer in the documentation, and the less of small talk, the more."""
-        rare = math.log((len(self.passages) + 1) / (len(self._with.get(word, "...")) + 0.5))
-        return rare * (0.5 + max(0.0, self._evidence(word)) / 6)
+CERTAINTY = (0.45, 0.65, 0.81, 0.42, -1.64, -1.18, 3.0, 1.82, -3.64, -1.36)  # of `signs`; the last is the constant
 
 
 @functools.cache
-def load(path: Path = INDEX) -> Help:
-    """From the index: a line of everyday words, then a passage a line."""
-    everyday, *lines = path.read_text(encoding="utf-8").splitlines()
-    rows = (line.split("\t") for line in lines)
+def load(architectures: Collection[str] = (), path: Path = INDEX) -> Help:
+    """From the index: lines of everyday words, of synonyms, of small talk; then passages and families of models."""
+    everyday, synonyms, small_talk, *lines = path.read_text(encoding="utf-8").splitlines()
     counts = (part.split(":") for part in everyday.split())
+    passages = [_passage(line.split("\t"), architectures) for line in lines]
     return Help(
-        (
-            Passage(float(weight), frozenset(title.split()), frozenset(more.split()), frozenset(alike.split()), text)
-            for weight, title, more, alike, text in rows
-        ),
-        {word: int(count) / 1e6 for word, count in counts},
+        Search(passages, _groups(synonyms), small_talk.split("|")), {word: int(count) / 1e6 for word, count in counts}
     )
+
+
+def _groups(line: str) -> dict[str, frozenset[str]]:
+    """The words that a word may stand for, from groups that are separated by tabs."""
+    found: dict[str, frozenset[str]] = {}
+    for group in line.split("\t"):
+        alike = frozenset(group.split())
+        for word in alike:
+            found[word] = found.get(word, frozenset()) | alike
+    return found
+
+
+def _passage(cells: list[str], architectures: Collection[str]) -> Passage:
+    """A passage of the docs, or one about a family of models: `model`, its names, its architectures."""
+    if cells[0] == "model":
+        return _family(cells[1].split(", "), cells[2].split(), architectures)
+    weight, asked, also, text = cells
+    text = text.replace(ARCHITECTURES, ", ".join(f"`{name}`" for name in sorted(architectures)))
+    return Passage(float(weight), tuple(asked.split("|")), frozenset(also.split()), text)
+
+
+def _family(names: list[str], needs: list[str], architectures: Collection[str]) -> Passage:
+    """What there is to say about a family of models, by the architectures that there are."""
+    there = [f"`{need}`" for need in needs if need in architectures]
+    missing = [f"`{need}`" for need in needs if need not in architectures]
+    if not needs:
+        text = f"No, {names[0]} is not supported: rwkv-gpu runs language models from GGUF files."
+    elif not missing:
+        text = f"Yes, {names[0]} is supported, as a GGUF file of the architecture {' or '.join(there)}."
+    elif not there:
+        text = f"No, {names[0]} is not supported in this version: its architecture is {' or '.join(missing)}."
+    else:
+        text = (
+            f"{names[0]}: the architectures {', '.join(there)} are supported, {', '.join(missing)} not in this version."
+        )
+    forms = ("{}", "does {} work", "can I run {}", "is {} supported", "{} support")
+    asked = tuple(form.format(name) for name in names for form in forms)
+    return Passage(1.0, asked, frozenset(words("model models run load architecture compatible")), text)

@@ -1,6 +1,6 @@
 """The chat format of a model: how messages become its prompt, where its answers end, and which part is reasoning."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -76,7 +76,7 @@ class ChatFormat:
         *,
         context: int | None = None,
         pool: Pool | None = None,
-        help: Help | None = None,
+        help: Callable[[], Help] | None = None,
     ) -> None:
         self._vocabulary = vocabulary
         self._context = context  # tokens of a sequence; None is no limit
@@ -104,7 +104,7 @@ class ChatFormat:
 
         `think` asks the template for reasoning (True) or for none (False); `variables` are others that it may ask for.
         """
-        messages, found = (messages, Found()) if self._help is None else add_passages(messages, self._help)
+        messages, found = (messages, Found()) if self._help is None else add_passages(messages, self._help())
         variables = dict(variables or {})
         for name in RESERVED & variables.keys():
             raise BadInput(f"chat_template_kwargs has {name}; that is not the caller's to set, so leave it out")

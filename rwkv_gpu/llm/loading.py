@@ -5,6 +5,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ from ..gguf.formats import SIZES
 from ..gpu.adapters import find
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import CHOICES, MatrixUnits
-from ..models.registry import load_model
+from ..models.registry import MODELS, load_model
 from ..text.tokenizer import load_tokenizer
 from . import hub, validate
 from .driver import MOST_REQUESTS
@@ -161,7 +162,7 @@ def load(
         name = "cpu" if choice.adapter is None else choice.adapter.name
         info = _info(gguf, runner, name, sequences)
         model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
-        help = load_help() if os.path.samefile(file_path, builtin_model()) else None
+        help = partial(load_help, tuple(MODELS)) if os.path.samefile(file_path, builtin_model()) else None
         return LLM(Engine(runner), tokenizer, gguf.metadata, info, model_file, max_requests, help)
 
 

@@ -55,7 +55,7 @@ class OpenModel:
         info: Info,
         model_file: ModelFile,
         max_requests: int = MOST_REQUESTS,
-        help: Help | None = None,
+        help: Callable[[], Help] | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.info = info

@@ -1,6 +1,7 @@
-"""Answers that quote: the built-in model reads passages of the documentation with a question, and repeats one of them.
+"""Answers that quote: the built-in model reads passages of the documentation with a question, and repeats them.
 
-What it may generate is held to the passages, token by token, so that a quotation is word for word.
+A grammar of one text constrains the answer token by token, so that a quotation is word for word. Where it is not sure
+that the question is about the program, the model decides: it begins the quotation, or another answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,33 +16,35 @@ Message = Mapping[str, object]
 
 
 class Quotation:
-    """The grammar of an answer that is one of some texts, or, where that is `optional`, one that begins otherwise."""
+    """The grammar of an answer that is a text, or, where that is `optional`, one that begins otherwise."""
 
-    def __init__(self, texts: Sequence[Sequence[int]], vocabulary: int, *, optional: bool = False) -> None:
-        self._left = [tuple(text) for text in texts]  # what remains possible
+    def __init__(self, text: Sequence[int], vocabulary: int, *, optional: bool = False) -> None:
+        self._text = tuple(text)
         self._words = -(-vocabulary // 32)
+        self._free = False  # another answer was begun
         self._optional = optional
         self._at = 0
 
     @property
     def done(self) -> bool:
-        """Whether a text is complete."""
-        return any(len(text) == self._at for text in self._left) and self._at > 0
+        """Whether the text is complete."""
+        return self._at == len(self._text)
 
     def mask(self) -> npt.NDArray[np.uint32]:
         """A bit for each token, set where it is allowed. [ceil(V / 32)]"""
-        if not self._left or (self._optional and self._at == 0):
+        if self._free or (self._optional and self._at == 0):
             return np.full(self._words, 0xFFFFFFFF, np.uint32)
         words = np.zeros(self._words, np.uint32)
-        for text in self._left:
-            token = text[self._at]
-            words[token // 32] |= np.uint32(1 << token % 32)
+        token = self._text[self._at]
+        words[token // 32] = np.uint32(1 << token % 32)
         return words
 
     def accept(self, token: int) -> None:
-        """Keeps the texts that go on with this token."""
-        self._left = [text for text in self._left if text[self._at] == token]
-        self._at += 1
+        """Goes on with this token."""
+        if self._free or token != self._text[self._at]:
+            self._free = True
+        else:
+            self._at += 1
 
 
 def add_passages(messages: Sequence[Message], help: Help) -> tuple[list[Message], Found]:
@@ -62,8 +65,7 @@ def add_passages(messages: Sequence[Message], help: Help) -> tuple[list[Message]
 
 
 def quotation(found: Found, tokenizer: Tokenizer, vocabulary: int) -> Quotation | None:
-    """What holds an answer to those that were found; None where there are none."""
-    if not found.answers:
+    """The grammar of the answer that was found; None where there is none."""
+    if not found.answer:
         return None
-    texts = [tokenizer.encode(" " + answer) for answer in found.answers]
-    return Quotation(texts, vocabulary, optional=not found.sure)
+    return Quotation(tokenizer.encode(" " + found.answer), vocabulary, optional=not found.sure)

@@ -1,0 +1,152 @@
+"""Ranks passages by how well they answer a question.
+
+A passage has questions that it answers. Its score is the sum of two parts: how near the nearest of these questions is
+(the cosine of word and word-pair weights), and which share of the question the passage has words for.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import pairwise
+
+from .words import terms
+
+PAIR, FUNCTION = 0.6, 0.4  # what a pair of words and a function word weigh, beside a content word
+NEXT = 0.15  # what the next nearest questions of a passage count, beside the nearest
+SYNONYM = 0.25  # what a synonym counts, beside the word itself
+TEXT, ALSO = 0.4, 0.5  # what a word counts that is in the text of a passage, or beside it, beside one of a question
+CLOSE = 0.86  # how similar a mistyped word is to the one that was meant
+SMALL_TALK = -1  # the number that stands for small talk, in place of a passage
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A part of the documentation that can be quoted."""
+
+    weight: float  # how much its page is preferred
+    asked: tuple[str, ...]  # questions that it answers, or the names of what it explains
+    also: frozenset[str]  # other words for it
+    text: str
+
+
+class Search:
+    """The words of all passages, with what each word says about a passage. The constants are the best of a few
+    for the questions of tests/help_questions.txt."""
+
+    def __init__(
+        self, passages: Sequence[Passage], synonyms: Mapping[str, frozenset[str]], small_talk: Sequence[str] = ()
+    ) -> None:
+        self.passages = passages
+        self.small_talk = small_talk
+        self.synonyms = synonyms
+        self._questions: list[int] = []  # the passages of all questions
+        self._bags: list[Counter[str]] = []  # how many questions of a passage have a word, about
+        read = [[terms(question) for question in passage.asked] for passage in passages]
+        for passage, questions in zip(passages, read, strict=True):
+            bag = Counter[str]()
+            for question in questions:
+                bag.update(dict.fromkeys(question, 1.0))
+            bag.update(dict.fromkeys(terms(passage.text), TEXT))
+            bag.update(dict.fromkeys(passage.also, ALSO))
+            self._bags.append(bag)
+        self._with: dict[str, list[int]] = defaultdict(list)  # passages that have a word
+        for number, bag in enumerate(self._bags):
+            for word in bag:
+                self._with[word].append(number)
+        self._asked_with: Counter[str] = Counter()  # passages whose questions have a word or a pair
+        for asked in read:
+            self._asked_with.update({feature for question in asked for feature in features(question)})
+        self._postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        for number, questions in enumerate(read):
+            for question in questions:
+                self._add(number, dict.fromkeys(question, 1.0))
+        for said in small_talk:
+            self._add(SMALL_TALK, dict.fromkeys(terms(said), 1.0))
+        self._by_letter: dict[str, list[str]] = defaultdict(list)
+        for word in self._with:
+            if len(word) > 4 and word.isalpha():
+                self._by_letter[word[0]].append(word)
+
+    def knows(self, word: str) -> bool:
+        """Whether a passage has the word."""
+        return word in self._with
+
+    def share(self, word: str) -> float:
+        """The share of passages whose questions have a word."""
+        return self._asked_with.get(word, 0) / len(self.passages)
+
+    def read(self, question: str, known: Mapping[str, float]) -> dict[str, float]:
+        """The words of a question, in order; for one that no passage has and that is not `known`, the nearest."""
+        return dict.fromkeys((self._meant(word, known) for word in terms(question)), 1.0)
+
+    def small_talk_nearness(self, asked: Mapping[str, float]) -> float:
+        """How near the nearest questions of small talk are."""
+        return self._nearness(asked).get(SMALL_TALK, 0.0)
+
+    def ranked(self, asked: Mapping[str, float]) -> list[tuple[float, int]]:
+        """Scores and numbers of passages that share words with a question, the best first."""
+        near, covered = self._nearness(asked), self._coverage(asked)
+        scores = ((near.get(n, 0.0) + covered.get(n, 0.0)) * self.passages[n].weight for n in covered)
+        return sorted(zip(scores, covered, strict=True), key=lambda found: (-found[0], found[1]))
+
+    def _add(self, passage: int, question: Mapping[str, float]) -> None:
+        weights = self._weights(question)
+        size = math.hypot(*weights.values()) or 1.0
+        for feature, weight in weights.items():
+            self._postings[feature].append((len(self._questions), weight / size))
+        self._questions.append(passage)
+
+    def _weights(self, question: Mapping[str, float]) -> dict[str, float]:
+        """The rarer a word or pair in questions, the more. Half of what is asked is half of its weight."""
+        found = {}
+        for feature, share in features(question).items():
+            rare = math.log((len(self.passages) + 1) / (self._asked_with.get(feature, 0) + 0.5))
+            found[feature] = rare * share * math.prod(FUNCTION if word[0] == "~" else 1.0 for word in feature.split())
+            if " " in feature:
+                found[feature] *= PAIR
+        return found
+
+    def _nearness(self, asked: Mapping[str, float]) -> dict[int, float]:
+        """How near the nearest questions of passages are."""
+        weights = self._weights(asked)
+        size = math.hypot(*weights.values()) or 1.0
+        cosines: dict[int, float] = defaultdict(float)
+        for feature, weight in weights.items():
+            for number, other in self._postings.get(feature, ()):
+                cosines[number] += weight * other / size
+        by_passage: dict[int, list[float]] = defaultdict(list)
+        for number, cosine in cosines.items():
+            by_passage[self._questions[number]].append(cosine)
+        best = ((passage, sorted(found, reverse=True)) for passage, found in by_passage.items())
+        return {passage: found[0] + NEXT * sum(found[1:4]) for passage, found in best}
+
+    def _coverage(self, asked: Mapping[str, float]) -> dict[int, float]:
+        """The share of a question, by the weight of its words, that passages have words for."""
+        covered: dict[int, float] = defaultdict(float)
+        total = 0.0
+        for word, share in asked.items():
+            rare = math.log((len(self.passages) + 1) / (len(self._with.get(word, ())) + 0.5))
+            weight = max(0.0, rare) * share * (FUNCTION if word[0] == "~" else 1.0)
+            total += weight
+            counts = {n: 1 - math.exp(-0.9 * self._bags[n][word]) for n in self._with.get(word, ())}
+            for other in self.synonyms.get(word, ()):
+                for n in self._with.get(other, ()):
+                    if n not in counts and self._bags[n][other] >= 1:
+                        counts[n] = SYNONYM
+            for n, count in counts.items():
+                covered[n] += weight * count
+        return {n: found / total for n, found in covered.items()} if total else {}
+
+    def _meant(self, word: str, known: Mapping[str, float]) -> str:
+        if word in self._with or word in known or len(word) < 5 or not word.isalpha():
+            return word
+        return next(iter(get_close_matches(word, self._by_letter.get(word[0], ()), 1, CLOSE)), word)
+
+
+def features(question: Mapping[str, float] | Sequence[str]) -> dict[str, float]:
+    """Words and pairs of neighbours, each with its share."""
+    shares = question if isinstance(question, Mapping) else dict.fromkeys(question, 1.0)
+    pairs = {f"{first} {second}": min(shares[first], shares[second]) for first, second in pairwise(shares)}
+    return {**shares, **pairs}

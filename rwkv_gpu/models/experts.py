@@ -47,11 +47,13 @@ class Mixture:
     shared: SharedExpert | None
 
 
-def mixture(g: Ops[Tensor], p: Mixture, x: Tensor, norm: Rms | None, add: Tensor | None) -> Tensor:
-    """add + shared(h) + sum of share_e · expert_e(h) over the experts e that h = norm(x) is sent to"""
+def mixture(
+    g: Ops[Tensor], p: Mixture, x: Tensor, norm: Rms | None, add: Tensor | None, *, scale: float = 1.0
+) -> Tensor:
+    """add + scale · (shared(h) + sum of share_e · expert_e(h)) over the experts e that h = norm(x) is sent to"""
     if p.shared is not None:
-        add = shared_expert(g, p.shared, x, norm, p.then, add)
-    routing = g.route(x, p.router, p.gating, norm=norm)
+        add = shared_expert(g, p.shared, x, norm, p.then, add, scale=scale)
+    routing = g.route(x, p.router, replace(p.gating, scale=p.gating.scale * scale), norm=norm)
     if p.gated:
         gate, up = (*p.inner, None)[:2]
         biases = (p.biases[0], p.biases[1]) if p.biases else None
@@ -64,9 +66,12 @@ def mixture(g: Ops[Tensor], p: Mixture, x: Tensor, norm: Rms | None, add: Tensor
 
 
 def shared_expert(
-    g: Ops[Tensor], p: SharedExpert, x: Tensor, norm: Rms | None, then: Glu, add: Tensor | None
+    g: Ops[Tensor], p: SharedExpert, x: Tensor, norm: Rms | None, then: Glu, add: Tensor | None, *, scale: float = 1.0
 ) -> Tensor:
-    """add + gate · W_down (then(W_gate h) · W_up h), or W_down then(W_up h), h = norm(x), gate = sigmoid(w · h) or 1"""
+    """add + scale · gate · W_down (then(W_gate h) · W_up h), or W_down then(W_up h), h = norm(x)
+
+    gate is sigmoid(w · h), or 1.
+    """
     assert then != "clamped_swiglu", "no shared expert has it"
     first = p.inner[0]
     if isinstance(first, Alternating):
@@ -76,8 +81,8 @@ def shared_expert(
     else:
         inner = g.linear(x, first, then=then, norm=norm)
     if p.gate is None:
-        return g.linear(inner, p.down, add=add)
-    return g.scale_rows(g.linear(inner, p.down), g.linear(x, p.gate, then="sigmoid", norm=norm), add=add)
+        return g.linear(inner, p.down, add=add, scale=scale)
+    return g.scale_rows(g.linear(inner, p.down, scale=scale), g.linear(x, p.gate, then="sigmoid", norm=norm), add=add)
 
 
 def read_experts(

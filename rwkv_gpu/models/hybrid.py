@@ -8,6 +8,7 @@ from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Alternating, Attention, Cache, Ops, Rms, State, Tensor, Weight
+from .experts import Mixture, mixture
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward
 
@@ -49,6 +50,8 @@ class Hybrid:
     layers: tuple[tuple[Block, ...], ...]
     last_norm: Weight  # [D]
     head: Weight  # [V, D]
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
 
     @property
     def vocabulary(self) -> int:
@@ -72,7 +75,9 @@ class Hybrid:
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The logits of the requested rows, [R, V]"""
-        return g.linear(self._trunk(g, ids), self.head, norm=Rms(self.last_norm, self.sizes.eps))
+        return g.linear(
+            self._trunk(g, ids), self.head, norm=Rms(self.last_norm, self.sizes.eps), scale=self.logit_scale
+        )
 
     def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The input of the head for these rows, [R, D]"""
@@ -80,7 +85,7 @@ class Hybrid:
 
     def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The requested rows after all layers, [R, D]"""
-        x = g.embed(self.embedding, ids)  # [T, D]
+        x = g.embed(self.embedding, ids, scale=self.embedding_scale)  # [T, D]
         for i, layer in enumerate(self.layers):
             with g.layer(i):
                 for block in layer:
@@ -90,7 +95,7 @@ class Hybrid:
 
 @dataclass(frozen=True)
 class SelfAttention:
-    """add + W_o · attention(W_q h, W_k h, W_v h), h = norm(x)"""
+    """add + scale · W_o · attention(W_q h, W_k h, W_v h), h = norm(x)"""
 
     norm: Weight  # [D]
     q: Weight  # [H · N, D]
@@ -99,6 +104,7 @@ class SelfAttention:
     output: Weight  # [D, H · N]
     cache: Cache
     how: Attention
+    scale: float = 1.0
     states = ()
 
     @property
@@ -107,14 +113,15 @@ class SelfAttention:
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
         q, k, v = g.linears([x, x, x], [self.q, self.k, self.v], norm=Rms(self.norm, eps))
-        return g.linear(g.attention(q, k, v, self.cache, self.how), self.output, add=add)
+        return g.linear(g.attention(q, k, v, self.cache, self.how), self.output, add=add, scale=self.scale)
 
 
 @dataclass(frozen=True)
 class GatedFeed:
-    """add + W_down · (silu(W_gate h) · W_up h), h = norm(x)"""
+    """add + scale · W_down · (silu(W_gate h) · W_up h), h = norm(x)"""
 
     p: FeedForward
+    scale: float = 1.0
     states = ()
     caches = ()
 
@@ -124,7 +131,21 @@ class GatedFeed:
             inner = g.glu(x, self.p.gates, "silu", norm=norm)
         else:
             inner = g.mul(*g.linears([x, x], self.p.gates, then=["silu", "none"], norm=norm))
-        return g.linear(inner, self.p.down, add=add)
+        return g.linear(inner, self.p.down, add=add, scale=self.scale)
+
+
+@dataclass(frozen=True)
+class Experts:
+    """add + scale · mixture(norm(x))"""
+
+    norm: Weight  # [D]
+    p: Mixture
+    scale: float = 1.0
+    states = ()
+    caches = ()
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+        return mixture(g, self.p, x, Rms(self.norm, eps), add, scale=self.scale)
 
 
 @dataclass(frozen=True)
@@ -170,7 +191,13 @@ def by_layer(file: GGUFFile, key: str, layers: int, low: int, high: int) -> list
 
 
 def take_model(
-    tensors: Tensors, sizes: Sizes, layers: Sequence[tuple[Block, ...]], *, last_norm: str = "output_norm.weight"
+    tensors: Tensors,
+    sizes: Sizes,
+    layers: Sequence[tuple[Block, ...]],
+    *,
+    last_norm: str = "output_norm.weight",
+    embedding_scale: float = 1.0,
+    logit_scale: float = 1.0,
 ) -> Hybrid:
     """A model of these layers; refuses a file that has other tensors, too."""
     shape = sizes.vocabulary, sizes.width
@@ -178,7 +205,8 @@ def take_model(
     norm = tensors.take(last_norm, sizes.width)
     head = tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding
     tensors.refuse_the_rest()
-    return Hybrid(sizes, tuple(tensors.taken), embedding, tuple(layers), norm, head)
+    weights = tuple(tensors.taken)
+    return Hybrid(sizes, weights, embedding, tuple(layers), norm, head, embedding_scale, logit_scale)
 
 
 def head_size(file: GGUFFile, arch: str, width: int, heads: int) -> int:
@@ -197,7 +225,15 @@ def take_norm(tensors: Tensors, sizes: Sizes, i: int) -> Weight:
 
 
 def take_attention(
-    tensors: Tensors, sizes: Sizes, i: int, norm: Weight, kv_heads: int, how: Attention, size: int
+    tensors: Tensors,
+    sizes: Sizes,
+    i: int,
+    norm: Weight,
+    kv_heads: int,
+    how: Attention,
+    size: int,
+    *,
+    scale: float = 1.0,
 ) -> SelfAttention:
     """The attention of a layer."""
     at, width = f"blk.{i}.attn", sizes.width
@@ -212,10 +248,11 @@ def take_attention(
         output=tensors.take(f"{at}_output.weight", width, how.heads * size),
         cache=Cache(f"blk.{i}.kv", kv_heads, size),
         how=how,
+        scale=scale,
     )
 
 
-def take_feed(tensors: Tensors, sizes: Sizes, i: int, inner: int, norm: str) -> GatedFeed:
+def take_feed(tensors: Tensors, sizes: Sizes, i: int, inner: int, norm: str, *, scale: float = 1.0) -> GatedFeed:
     """The gated feed-forward of a layer."""
     at, shape = f"blk.{i}.ffn", (inner, sizes.width)
     gate, up = f"{at}_gate.weight", f"{at}_up.weight"
@@ -224,6 +261,5 @@ def take_feed(tensors: Tensors, sizes: Sizes, i: int, inner: int, norm: str) -> 
         if tensors.same_format(gate, up)
         else (tensors.take(gate, *shape), tensors.take(up, *shape))
     )
-    return GatedFeed(
-        FeedForward(tensors.take(norm, sizes.width), gates, tensors.take(f"{at}_down.weight", sizes.width, inner))
-    )
+    down = tensors.take(f"{at}_down.weight", sizes.width, inner)
+    return GatedFeed(FeedForward(tensors.take(norm, sizes.width), gates, down), scale)

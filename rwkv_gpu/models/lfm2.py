@@ -1,12 +1,14 @@
-"""LFM2: most layers are a gated short convolution, the others attention; a gated feed-forward follows each."""
+"""LFM2: most layers are a gated short convolution, the others attention; a feed-forward or experts follow each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, HeadNorms, Ops, Rms, State, Tensor, Weight
+from .experts import read_experts, take_mixture
 from .hybrid import (
     Block,
+    Experts,
     Hybrid,
     Sizes,
     by_layer,
@@ -41,17 +43,27 @@ class ShortConvolution:
         return g.linear(g.conv1d(projected, self.conv, self.past, gated=True), self.output, add=add)
 
 
-def load(file: GGUFFile) -> Hybrid:
+def load(file: GGUFFile, arch: str) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     tensors = Tensors(file)
-    sizes = read_sizes(file, "lfm2", tensors)
-    feed = file.int("lfm2.feed_forward_length", low=1, high=1 << 20)
-    mixers = take_mixers(file, tensors, sizes)
-    feeds = [take_feed(tensors, sizes, i, feed, f"blk.{i}.ffn_norm.weight") for i in range(sizes.layers)]
-    return take_model(tensors, sizes, list(zip(mixers, feeds, strict=True)), last_norm="token_embd_norm.weight")
+    sizes = read_sizes(file, arch, tensors)
+    inner = file.int(f"{arch}.feed_forward_length", low=1, high=1 << 20)
+    mixtures = file.int(f"{arch}.expert_count", low=0, default=0) > 0
+    dense = file.int(f"{arch}.leading_dense_block_count", low=0, default=0) if mixtures else sizes.layers
+    experts = read_experts(file, arch, sizes.width, scores="sigmoid", normalise=True) if mixtures else None
+
+    def feed(i: int) -> Block:
+        norm = f"blk.{i}.ffn_norm.weight"
+        if experts is None or i < dense:
+            return take_feed(tensors, sizes, i, inner, norm)
+        return Experts(tensors.take(norm, sizes.width), take_mixture(tensors, experts, i))
+
+    mixers = _take_mixers(file, tensors, sizes)
+    layers = [(mixer, feed(i)) for i, mixer in enumerate(mixers)]
+    return take_model(tensors, sizes, layers, last_norm="token_embd_norm.weight")
 
 
-def take_mixers(file: GGUFFile, tensors: Tensors, sizes: Sizes) -> list[Block]:
+def _take_mixers(file: GGUFFile, tensors: Tensors, sizes: Sizes) -> list[Block]:
     """What comes first in each layer: attention where it has heads of keys and values."""
     arch, width = sizes.arch, sizes.width
     heads = file.int(f"{arch}.attention.head_count", low=1, high=1 << 12)

@@ -36,7 +36,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Mixer:
-    """add + W_out · norm(ssd(silu(conv(x, B, C)), dt) · silu(z)), with z, x, B, C, dt = W_in norm(x)"""
+    """add + scale · W_out · norm(ssd(silu(conv(x, B, C)), dt) · silu(z)), with z, x, B, C, dt = W_in norm(x)"""
 
     inner: Inner
     norm: Weight  # [D]
@@ -48,6 +48,7 @@ class Mixer:
     output: Weight  # [D, H P]
     past: State  # [taps - 1, H P + 2 G N]
     ssm: State  # [H, P, N]
+    scale: float = 1.0
     caches: Sequence[Cache] = ()
 
     @property
@@ -59,11 +60,10 @@ class Mixer:
         projected = g.linear(x, self.project, norm=Rms(self.norm, eps))
         xbc = g.conv1d(projected, self.conv, self.past, then="silu", bias=self.conv_bias, first=self.inner.width)
         y = g.ssd(xbc, projected, self.parameters, self.ssm, groups=groups)
-        if self.out_norm is None:
-            return g.linear(y, self.output, add=add)
-        if groups == 1:
-            return g.linear(y, self.output, norm=Rms(self.out_norm, eps), add=add)
-        return g.linear(g.group_rms_norm(y, self.out_norm, groups, eps), self.output, add=add)
+        if self.out_norm is not None and groups > 1:
+            y = g.group_rms_norm(y, self.out_norm, groups, eps)
+        norm = Rms(self.out_norm, eps) if self.out_norm is not None and groups == 1 else None
+        return g.linear(y, self.output, norm=norm, add=add, scale=self.scale)
 
 
 def load(file: GGUFFile) -> Hybrid:
@@ -92,7 +92,7 @@ def read_inner(file: GGUFFile, arch: str, tensors: Tensors) -> Inner:
     return inner
 
 
-def take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int, norm: Weight) -> Mixer:
+def take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int, norm: Weight, *, scale: float = 1.0) -> Mixer:
     """The mixer of a layer."""
     at, width, convolved = f"blk.{i}.ssm", inner.width, inner.convolved
     bias, out_norm = f"{at}_conv1d.bias", f"{at}_norm.weight"
@@ -111,4 +111,5 @@ def take_mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int, norm: Weigh
         output=tensors.take(f"{at}_out.weight", sizes.width, width),
         past=State(f"blk.{i}.conv", (inner.taps - 1, convolved)),
         ssm=State(f"blk.{i}.ssm", (inner.heads, inner.size, inner.state)),
+        scale=scale,
     )

@@ -1,11 +1,12 @@
 """The supported architectures: their names in GGUF files, and the functions that load them."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
-from . import ernie4_5, falcon_h1, lfm2, llama, mamba2, qwen2, qwen3, qwen3moe, rwkv7
+from . import ernie4_5, falcon_h1, granitehybrid, lfm2, llama, mamba, mamba2, nemotron_h, qwen2, qwen3, qwen3moe, rwkv7
 from .unsupported import refusal
 
 
@@ -42,9 +43,14 @@ class Model(Protocol):
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "ernie4_5": ernie4_5.load,
     "falcon-h1": falcon_h1.load,
-    "lfm2": lfm2.load,
+    "granitehybrid": granitehybrid.load,
+    "lfm2": partial(lfm2.load, arch="lfm2"),
+    "lfm2moe": partial(lfm2.load, arch="lfm2moe"),
     "llama": llama.load,
+    "mamba": mamba.load,
     "mamba2": mamba2.load,
+    "nemotron_h": partial(nemotron_h.load, arch="nemotron_h"),
+    "nemotron_h_moe": partial(nemotron_h.load, arch="nemotron_h_moe"),
     "qwen2": qwen2.load,
     "qwen3": qwen3.load,
     "qwen3moe": qwen3moe.load,

@@ -11,7 +11,7 @@ FUSED = "q, k and v, and gate and up, in one tensor"
 SHARED = "a shared expert"
 SIGMOID = "a sigmoid router with a selection bias"
 DELTA = "the gated delta net"
-MAMBA1, MAMBA2 = "Mamba's selective scan", "Mamba-2's state-space recurrence"
+MAMBA1 = "Mamba's selective scan"
 LATENT = "latent attention (MLA)"
 SCALES = "scales of embeddings, branches and logits"
 BOTH_WINDOWS = "layers with and without a window"
@@ -33,19 +33,14 @@ MISSING: dict[str, tuple[str, ...]] = {
     "gpt-oss": ("attention sinks", "biases of experts", "a clamped SwiGLU", BOTH_WINDOWS),
     "gpt2": ("learned positions", "layer norms in attention blocks"),
     "granite": (SCALES,),
-    "granitehybrid": (MAMBA2, SCALES, SHARED),
     "granitemoe": (SCALES,),
     "hunyuan-dense": ("head norms after the rotation",),
     "jamba": (MAMBA1,),
     "kimi-linear": (DELTA, LATENT),
-    "lfm2moe": ("gated short convolutions", SIGMOID),
     "llama4": ("chunked attention", "layers without rotary positions", SHARED),
-    "mamba": (MAMBA1,),
     "minimax-m2": (SIGMOID, "head norms over the whole width"),
     "mistral3": ("queries scaled by their position",),
     "muse-glimmer": ("gated attention", BOTH_WINDOWS, "capped logits"),
-    "nemotron_h": (MAMBA2, "a feed-forward of squared ReLU"),
-    "nemotron_h_moe": (MAMBA2, SIGMOID, "experts of squared ReLU"),
     "olmo2": (AFTER, "head norms over the whole width"),
     "phi2": ("layer norms in attention blocks", "attention and feed-forward in parallel"),
     "phi3": (FUSED, "long and short rotary factors"),

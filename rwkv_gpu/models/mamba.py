@@ -1,0 +1,99 @@
+"""Mamba: each layer is a convolution and a recurrence over one row of state per channel (a selective scan)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Cache, Ops, Rms, State, StateSpace, Tensor, Weight
+from .hybrid import Hybrid, Sizes, read_sizes, take_model, take_norm
+from .tensors import Tensors
+
+STEP, LARGEST_STATE = 4, 64  # what the kernel takes of N: a lane has a whole row of the state
+
+
+@dataclass(frozen=True)
+class Inner:
+    """The sizes of a mixer."""
+
+    width: int  # C, channels
+    state: int  # N
+    rank: int  # of what makes dt
+    taps: int  # of the convolution
+    normed: bool  # whether dt, B and C are normed, as in FalconMamba
+
+
+@dataclass(frozen=True)
+class Mixer:
+    """add + W_out · (scan(x, W_dt d, B, C) · silu(z)), with d, B, C = W_x x; x = silu(conv(u)); u, z = W_in norm(x)"""
+
+    inner: Inner
+    norm: Weight  # [D]
+    project: Weight  # [2 C, D]: the rows of u, then those of z
+    conv: Weight  # [C · taps]
+    conv_bias: Weight | None  # [C]
+    low: Weight  # [rank, C]
+    bc: Weight  # [2 N, C]
+    dt: Weight  # [C, rank]
+    parameters: StateSpace  # A [C · N], the others [C]
+    output: Weight  # [D, C]
+    past: State  # [taps - 1, C]
+    ssm: State  # [C, N]
+    caches: Sequence[Cache] = ()
+
+    @property
+    def states(self) -> Sequence[State]:
+        return self.past, self.ssm
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+        projected = g.linear(x, self.project, norm=Rms(self.norm, eps))
+        x = g.conv1d(projected, self.conv, self.past, then="silu", bias=self.conv_bias)
+        low, bc = g.linears([x, x], [self.low, self.bc])
+        if self.inner.normed:
+            low, bc = g.rms_norm(low, None, eps), g.group_rms_norm(bc, None, 2, eps)
+        y = g.selective_scan(x, g.linear(low, self.dt), bc, projected, self.parameters, self.ssm)
+        return g.linear(y, self.output, add=add)
+
+
+def load(file: GGUFFile) -> Hybrid:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    tensors = Tensors(file)
+    sizes = read_sizes(file, "mamba", tensors)
+    inner = Inner(
+        width=file.int("mamba.ssm.inner_size", low=1, high=1 << 20),
+        state=file.int("mamba.ssm.state_size", low=1, high=1 << 16),
+        rank=file.int("mamba.ssm.time_step_rank", low=1, high=1 << 16),
+        taps=file.int("mamba.ssm.conv_kernel", low=2, high=16),
+        normed=file.bool("mamba.ssm.dt_b_c_rms", default=False),
+    )
+    if inner.state % STEP or inner.state > LARGEST_STATE:
+        known = f"multiples of {STEP} up to {LARGEST_STATE}"
+        raise UnsupportedModel(f"{file.path}: states of {inner.state} are not supported; known: {known}")
+    return take_model(tensors, sizes, [(_mixer(tensors, sizes, inner, i),) for i in range(sizes.layers)])
+
+
+def _mixer(tensors: Tensors, sizes: Sizes, inner: Inner, i: int) -> Mixer:
+    at, width, bias = f"blk.{i}.ssm", inner.width, f"blk.{i}.ssm_conv1d.bias"
+    low, bc = tensors.split(
+        f"{at}_x.weight", width, (f"{at}_x.dt.weight", inner.rank), (f"{at}_x.bc.weight", 2 * inner.state)
+    )
+    tensors.keep(low, bc)
+    return Mixer(
+        inner,
+        norm=take_norm(tensors, sizes, i),
+        project=tensors.take(f"{at}_in.weight", 2 * width, sizes.width),
+        conv=tensors.take_flat(f"{at}_conv1d.weight", width, inner.taps),
+        conv_bias=tensors.take(bias, width) if bias in tensors else None,
+        low=low,
+        bc=bc,
+        dt=tensors.take(f"{at}_dt.weight", width, inner.rank),
+        parameters=StateSpace(
+            dt_bias=tensors.take(f"{at}_dt.bias", width),
+            a=tensors.take_flat(f"{at}_a", width, inner.state),
+            d=tensors.take_flat(f"{at}_d", width),
+        ),
+        output=tensors.take(f"{at}_out.weight", sizes.width, width),
+        past=State(f"blk.{i}.conv", (inner.taps - 1, width)),
+        ssm=State(f"blk.{i}.ssm", (width, inner.state)),
+    )

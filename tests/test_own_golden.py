@@ -15,12 +15,18 @@ from tests.golden_files import OWN
 RMS = 2e-5  # float32 sums in another order, over logits of deviation 2.5
 LONG_RMS = 3e-4  # llama.cpp turns positions by float32 angles
 MARGIN = 0.02  # between the two likeliest tokens: below it a device that rounds may choose the other
-F16_RMS = 2e-3  # keys and values are rounded to float16
+F16_RMS = 2.6e-3  # keys and values are rounded to float16
+DEEP = {"tiny-deepseek2-lite": (1e-4, 3e-2)}  # both bounds of 27 random layers, which amplify what is rounded
 MIXED = "mixed-llama", "codebooks-llama"  # the formats that no other has
 RECORDED = sorted(path.stem for path in OWN.glob("tiny-*.gguf"))
 # Kernels are tested in every mode. Of whole models these are, too; the others run in numpy and as users run them.
 IN_EVERY_MODE = ("tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3moe", "tiny-ernie4_5", "tiny-rwkv7")
-RUNS = [(name, mode) for name in RECORDED for mode in (("cpu", *MODES) if name in IN_EVERY_MODE else ("cpu", "fast"))]
+IN_NUMPY = ("tiny-deepseek2-lite",)  # many layers, by the kernels of others
+RUNS = [
+    (name, mode)
+    for name in RECORDED
+    for mode in ("cpu", *(MODES if name in IN_EVERY_MODE else () if name in IN_NUMPY else ("fast",)))
+]
 
 
 def rms(x: np.ndarray) -> float:
@@ -28,7 +34,12 @@ def rms(x: np.ndarray) -> float:
 
 
 def test_there_is_a_record_of_every_architecture():
-    assert {f"tiny-{arch}" for arch in MODELS} == set(RECORDED)
+    """Of some there are several: tiny-deepseek2-lite."""
+    found = set()
+    for name in RECORDED:
+        with GGUFFile.open(OWN / f"{name}.gguf") as file:
+            found.add(file.str("general.architecture"))
+    assert found == set(MODELS)
 
 
 @pytest.mark.parametrize(("name", "opening"), RUNS, indirect=["opening"])
@@ -36,10 +47,11 @@ def test_logits_equal_those_of_llama_cpp(opening, name, rounding):
     record = np.load(OWN / f"{name}.npz")
     ids = record["tokens"].tolist()
     narrow = name not in IN_EVERY_MODE and opening["device"] != "cpu"
-    for kv, bound in (("f32", RMS), ("f16", F16_RMS))[: 1 if narrow else 2]:
+    bounds = dict(zip(("f32", "f16"), DEEP.get(name, (RMS, F16_RMS)), strict=True))
+    for kv in ("f32",) if narrow else bounds:
         with rwkv_gpu.load(OWN / f"{name}.gguf", kv=kv, context=64, **opening) as llm:
             for chunk in (40, 7, 1):
-                assert rms(llm.logits(ids, chunk_size=chunk) - record["exact_logits"]) < bound + rounding
+                assert rms(llm.logits(ids, chunk_size=chunk) - record["exact_logits"]) < bounds[kv] + rounding
 
 
 def test_every_format_is_in_a_model_with_a_record():

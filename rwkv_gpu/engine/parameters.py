@@ -1,11 +1,17 @@
 """Which tensors of a file make up the parameters of a model, and the format of each."""
 
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
 from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.formats import Format
-from ..gpu.loader import Parameter, common_float_format
+from ..gguf.planes import dequantise_rows
+from ..gpu.loader import Parameter, common_float_format, convert
 from ..gpu.weights import BY_NAME
 from ..models.registry import Model
-from ..ops.vocabulary import Alternating, Joined, RowRange, Weight
+from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
 
 FLOATS = ("F32", "F16", "BF16")
 
@@ -20,7 +26,7 @@ def parameters_of(file: GGUFFile, model: Model) -> list[Parameter]:
     expert_blocks = {_block(weight.name) for weight in model.weights if len(weight.shape) > 2}
     floats: dict[str, list[Weight]] = {}
     for weight in model.weights:
-        if _block(weight.name) in expert_blocks or isinstance(weight, Joined | Alternating):
+        if _block(weight.name) in expert_blocks or isinstance(weight, Joined | Alternating | HeadSlice):
             continue
         if _is_float_matrix(file, weight):
             floats.setdefault(_block(weight.name), []).append(weight)
@@ -37,6 +43,12 @@ def _parameter(file: GGUFFile, weight: Weight, formats: dict[str, Format]) -> Pa
     if isinstance(weight, Alternating):
         tensors = tuple(_tensor(file, part) for part in weight.parts)
         return Parameter(weight.name, weight.shape, tensors, tensors[0].format, alternate=True)
+    if isinstance(weight, HeadSlice):
+        tensor = file.tensors[weight.parts[0].name]
+        turned = BY_NAME[tensor.format.name if tensor.format.name in FLOATS else "F16"]
+        fmt = turned if weight.rows.transposed else tensor.format
+        part = partial(_rows_of_heads, weight.rows, tensor.format, fmt)
+        return Parameter(weight.name, weight.shape, (tensor,), fmt, part=part)
     tensor = _tensor(file, weight)
     kept = BY_NAME["F32"] if len(weight.shape) == 1 else formats.get(weight.name, tensor.format)
     return Parameter(weight.name, weight.shape, (tensor,), kept)
@@ -47,6 +59,17 @@ def _tensor(file: GGUFFile, weight: Weight) -> TensorInfo:
     if isinstance(weight, RowRange):
         return file.tensors[weight.source].rows(weight.first, weight.shape[0])
     return file.tensors[weight.name]
+
+
+def _rows_of_heads(rows: HeadRows, source: Format, target: Format, raw: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Rows of each head of a matrix. Columns of quantised rows are in no blocks of their own, so they become floats."""
+    chosen = raw.reshape(rows.heads, rows.each, -1)[:, rows.first : rows.first + rows.count]
+    chosen = np.ascontiguousarray(chosen).reshape(rows.heads * rows.count, -1)
+    if not rows.transposed:
+        return chosen
+    values = dequantise_rows(source, chosen).reshape(rows.heads, rows.count, -1).transpose(0, 2, 1)
+    turned = np.ascontiguousarray(values, np.float32).reshape(-1, rows.count)
+    return convert(turned.view(np.uint8), BY_NAME["F32"], target)
 
 
 def _is_float_matrix(file: GGUFFile, weight: Weight) -> bool:

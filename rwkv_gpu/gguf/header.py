@@ -10,7 +10,7 @@ import numpy as np
 from .formats import Format
 
 ALIGNMENT = 32
-U32, I32, F32, STRING, ARRAY = 4, 5, 6, 8, 9
+U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 
 Value = int | float | str | Sequence[int] | Sequence[float] | Sequence[str]
 
@@ -56,6 +56,8 @@ def _string(text: str) -> bytes:
 def _value(value: Value) -> bytes:
     if isinstance(value, str):
         return struct.pack("<I", STRING) + _string(value)
+    if isinstance(value, bool):
+        return struct.pack("<IB", BOOL, value)
     if isinstance(value, float):
         return struct.pack("<If", F32, value)
     if isinstance(value, int):

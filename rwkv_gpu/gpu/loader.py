@@ -35,6 +35,7 @@ class Parameter:
     tensors: tuple[TensorInfo, ...]
     format: Format
     alternate: bool = False
+    part: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]] | None = None  # of the rows of its only tensor
 
     @property
     def rows(self) -> int:
@@ -176,10 +177,14 @@ def _read_rows(file: GGUFFile, p: Parameter, row: int, count: int) -> npt.NDArra
         each = len(p.tensors)
         turns = [_read_tensor(file, tensor, p, row // each, count // each) for tensor in p.tensors]
         return np.stack(turns, axis=1).reshape(count, -1)
+    if p.part:
+        [tensor] = p.tensors
+        whole = np.frombuffer(file.read(tensor), np.uint8).reshape(-1, tensor.format.row_bytes(tensor.shape[-1]))
+        return p.part(whole)[row : row + count]
     if len(p.tensors) == 1:
         return _read_tensor(file, p.tensors[0], p, row, count)
-    whole = [_read_tensor(file, t, p, 0, t.nbytes // t.format.row_bytes(p.width)) for t in p.tensors]
-    return np.concatenate(whole)[row : row + count]
+    every = [_read_tensor(file, t, p, 0, t.nbytes // t.format.row_bytes(p.width)) for t in p.tensors]
+    return np.concatenate(every)[row : row + count]
 
 
 def _read_tensor(file: GGUFFile, tensor: TensorInfo, p: Parameter, row: int, count: int) -> npt.NDArray[np.uint8]:

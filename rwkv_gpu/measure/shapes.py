@@ -189,6 +189,97 @@ class Transformer:
         }
 
 
+@dataclass(frozen=True)
+class Latent:
+    """The sizes of a model of latent attention, with experts after one dense layer."""
+
+    layers: int
+    width: int
+    inner: int  # of the dense layer
+    expert: int  # of each expert
+    heads: int
+    nope: int
+    value: int
+    vocabulary: int
+    used: int  # experts of a row
+    shared: int  # experts that every row takes
+    q_rank: int = 0
+    latent: int = 512
+    rotary: int = 64
+    experts: int = 64
+    sigmoid: bool = False
+    arch = "deepseek2"
+
+    def tensors(self, quant: Quant) -> Tensors:
+        """All of them, in the order of a file."""
+        yield "token_embd.weight", (self.vocabulary, self.width), quant.embedding
+        yield "output_norm.weight", (self.width,), "F32"
+        yield "output.weight", (self.vocabulary, self.width), quant.head
+        for i in range(self.layers):
+            yield from self._attention(f"blk.{i}.attn", quant)
+            yield f"blk.{i}.ffn_norm.weight", (self.width,), "F32"
+            if i:
+                yield from self._experts(f"blk.{i}", quant)
+            else:
+                yield from self._feed("blk.0.ffn", "", (), self.inner, quant)
+
+    def _attention(self, at: str, quant: Quant) -> Tensors:
+        d, h, c, key = self.width, self.heads, self.latent, self.nope + self.rotary
+        yield f"{at}_norm.weight", (d,), "F32"
+        if self.q_rank:
+            yield f"{at}_q_a.weight", (self.q_rank, d), quant.matrices
+            yield f"{at}_q_a_norm.weight", (self.q_rank,), "F32"
+            yield f"{at}_q_b.weight", (h * key, self.q_rank), quant.matrices
+        else:
+            yield f"{at}_q.weight", (h * key, d), quant.matrices
+        yield f"{at}_kv_a_mqa.weight", (c + self.rotary, d), quant.matrices
+        yield f"{at}_kv_a_norm.weight", (c,), "F32"
+        yield f"{at}_k_b.weight", (h, c, self.nope), _whole(quant.matrices, self.nope)
+        yield f"{at}_v_b.weight", (h, self.value, c), quant.matrices
+        yield f"{at}_output.weight", (d, h * self.value), quant.matrices
+
+    def _experts(self, at: str, quant: Quant) -> Tensors:
+        yield f"{at}.ffn_gate_inp.weight", (self.experts, self.width), "F32"
+        if self.sigmoid:
+            yield f"{at}.exp_probs_b.bias", (self.experts,), "F32"
+        yield from self._feed(f"{at}.ffn", "_exps", (self.experts,), self.expert, quant)
+        yield from self._feed(f"{at}.ffn", "_shexp", (), self.shared * self.expert, quant)
+
+    def _feed(self, at: str, end: str, each: tuple[int, ...], inner: int, quant: Quant) -> Tensors:
+        for name in ("gate", "up"):
+            yield f"{at}_{name}{end}.weight", (*each, inner, self.width), quant.matrices
+        yield f"{at}_down{end}.weight", (*each, self.width, inner), _whole(quant.matrices, inner)
+
+    def metadata(self) -> Mapping[str, Value]:
+        """What loaders ask for, with a vocabulary of bytes."""
+        tokens = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256))]
+        sizes: dict[str, Value] = {
+            "context_length": 163840, "embedding_length": self.width, "block_count": self.layers,
+            "feed_forward_length": self.inner, "attention.head_count": self.heads, "attention.head_count_kv": 1,
+            "attention.kv_lora_rank": self.latent, "attention.key_length": self.latent + self.rotary,
+            "attention.value_length": self.latent, "attention.key_length_mla": self.nope + self.rotary,
+            "attention.value_length_mla": self.value, "attention.layer_norm_rms_epsilon": 1e-6,
+            "rope.dimension_count": self.rotary, "rope.freq_base": 10000.0, "leading_dense_block_count": 1,
+            "expert_count": self.experts, "expert_used_count": self.used, "expert_shared_count": self.shared,
+            "expert_feed_forward_length": self.expert, "expert_weights_norm": self.sigmoid,
+            "expert_gating_func": 2 if self.sigmoid else 1, "expert_weights_scale": 1.8 if self.sigmoid else 1.0,
+        }  # fmt: skip
+        return {
+            **{f"{self.arch}.{key}": value for key, value in sizes.items()},
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": tokens + [f"<pad{n}>" for n in range(len(tokens), self.vocabulary)],
+            "tokenizer.ggml.scores": [-float(n) for n in range(self.vocabulary)],
+            "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [5] * (self.vocabulary - 259),
+            "tokenizer.ggml.bos_token_id": 1,
+            "tokenizer.ggml.eos_token_id": 2,
+        }
+
+
+def _whole(kind: str, width: int) -> str:
+    """The format, or the one that llama.cpp falls back to where its blocks do not divide a row."""
+    return "Q5_0" if kind == "Q4_K" and width % 256 else kind
+
+
 def _norm(name: str, width: int) -> Tensors:
     yield f"{name}.weight", (width,), "F32"
     yield f"{name}.bias", (width,), "F32"
@@ -205,5 +296,9 @@ SHAPES: dict[str, Shape] = {
     "mistral-24b": Transformer("llama", 40, 5120, 32768, 32, 8, 128, 131072),
     "qwen3-0.6b": Transformer("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, tied=True),
     "qwen3-8b": Transformer("qwen3", 36, 4096, 12288, 32, 8, 128, 151936),
+    "deepseek-v2-lite-16b": Latent(27, 2048, 10944, 1408, 16, 128, 128, 102400, used=6, shared=2),
+    "glm-4.7-flash-30b": Latent(
+        47, 2048, 10240, 1536, 20, 192, 256, 154880, used=4, shared=1, q_rank=768, sigmoid=True
+    ),
     "qwen3-30b-a3b": Transformer("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, experts=128, used=8),
 }

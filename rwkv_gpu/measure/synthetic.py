@@ -23,7 +23,7 @@ from .shapes import QUANTS, SHAPES, Quant, Shape
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 # Where a block of random bytes holds float16 scales, and what these are so that weights deviate by 1 around 0.
-SCALES = {"Q4_K": {0: 1 / 260, 2: 7.5 / 260}, "Q6_K": {208: 1 / 1370}, "Q8_0": {0: 1 / 74}}
+SCALES = {"Q4_K": {0: 1 / 260, 2: 7.5 / 260}, "Q6_K": {208: 1 / 1370}, "Q8_0": {0: 1 / 74}, "Q5_0": {0: 1 / 9.2}}
 BLOCKS, FLOATS = 8191, 524287  # of a pattern: primes
 WRITTEN = 4 << 20  # bytes at a time: what a cache keeps
 NORMS = ("norm.weight", "norm_2.weight", "ln.weight")

@@ -6,7 +6,21 @@ from typing import Protocol
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
-from . import ernie4_5, falcon_h1, granitehybrid, lfm2, llama, mamba, mamba2, nemotron_h, qwen2, qwen3, qwen3moe, rwkv7
+from . import (
+    deepseek2,
+    ernie4_5,
+    falcon_h1,
+    granitehybrid,
+    lfm2,
+    llama,
+    mamba,
+    mamba2,
+    nemotron_h,
+    qwen2,
+    qwen3,
+    qwen3moe,
+    rwkv7,
+)
 from .unsupported import refusal
 
 
@@ -41,6 +55,7 @@ class Model(Protocol):
 
 
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
+    "deepseek2": deepseek2.load,
     "ernie4_5": ernie4_5.load,
     "falcon-h1": falcon_h1.load,
     "granitehybrid": granitehybrid.load,

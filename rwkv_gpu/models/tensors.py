@@ -2,12 +2,13 @@
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 
 from ..gguf.file import GGUFFile, TensorInfo
-from ..ops.vocabulary import Alternating, Joined, RowRange, Weight
+from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
 
 EPS = 1e-12, 1e-2  # of norms; models have 1e-8 to 1e-5, and 0 makes NaN of a row of zeros
 LONGEST_CONTEXT = 1 << 30  # positions that any number of the metadata may say
@@ -68,6 +69,14 @@ class Tensors:
         """Loads these parts as they are."""
         self.taken.extend(weights)
 
+    def slice_heads(self, name: str, whole: str, rows: HeadRows, width: int) -> HeadSlice:
+        """Rows of each head of a matrix, [H, count, width], or transposed [H, width, count]."""
+        part = self._checked(whole, (rows.heads * rows.each, width))
+        last = (width, rows.count) if rows.transposed else (rows.count, width)
+        part_of = HeadSlice(name, (rows.heads, *last), (part,), rows)
+        self.taken.append(part_of)
+        return part_of
+
     def same_format(self, *names: str) -> bool:
         """Whether these tensors have the same format."""
         return len({self._info(name, "").type for name in names}) == 1
@@ -75,6 +84,11 @@ class Tensors:
     def skip(self, *names: str) -> None:
         """Lets the file have these tensors: converters write them, and the model does not use them."""
         self._skipped.update(names)
+
+    def skip_blocks(self, numbers: range) -> None:
+        """Lets the file have blocks that predict further tokens (MTP): they are not executed."""
+        blocks = (re.match(r"blk\.(\d+)\.", name) for name in self._file.tensors)
+        self.skip(*(block.string for block in blocks if block and int(block[1]) in numbers))
 
     def refuse_the_rest(self) -> None:
         """Refuses a file with tensors that are neither taken nor skipped: without them the answers would be wrong."""

@@ -149,7 +149,10 @@ def load_dense(
         raise UnsupportedModel(f"{file.path}: '{arch}' with experts is not supported; take a dense model")
     hyper = read_hyper(file, arch, tensors)
     trunk = take_trunk(file, arch, tensors, hyper, pairing, biases=biases, norms=norms)
-    feeds = tuple(_take_feed(tensors, hyper, i) for i in range(hyper.layers))
+    feeds = tuple(
+        take_feed(tensors, f"blk.{i}.ffn", tensors.take(f"blk.{i}.ffn_norm.weight", hyper.width), hyper.inner)
+        for i in range(hyper.layers)
+    )
     tensors.refuse_the_rest()
     return Transformer(trunk, tuple(tensors.taken), feeds)
 
@@ -228,13 +231,14 @@ def _take_attention(tensors: Tensors, hyper: Hyper, rope: Rope, i: int, biases: 
     )
 
 
-def _take_feed(tensors: Tensors, hyper: Hyper, i: int) -> FeedForward:
-    at, shape = f"blk.{i}.ffn", (hyper.inner, hyper.width)
+def take_feed(tensors: Tensors, at: str, norm: Weight, inner: int) -> FeedForward:
+    """A feed-forward of that width behind a norm."""
+    [width] = norm.shape
     gate, up = f"{at}_gate.weight", f"{at}_up.weight"
     return FeedForward(
-        norm=tensors.take(f"{at}_norm.weight", hyper.width),
-        gates=tensors.alternate(f"{at}_gate_up", *shape, gate, up)
+        norm=norm,
+        gates=tensors.alternate(f"{at}_gate_up", inner, width, gate, up)
         if tensors.same_format(gate, up)
-        else (tensors.take(gate, *shape), tensors.take(up, *shape)),
-        down=tensors.take(f"{at}_down.weight", hyper.width, hyper.inner),
+        else (tensors.take(gate, inner, width), tensors.take(up, inner, width)),
+        down=tensors.take(f"{at}_down.weight", width, inner),
     )

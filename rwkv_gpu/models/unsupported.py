@@ -20,7 +20,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "arwkv7": ("RWKV-7's time mix with RMS norms and a gated feed-forward",),
     "bailingmoe2": (SIGMOID, SHARED, FUSED),
     "cohere2": ("attention and feed-forward in parallel", "layer norms without bias", BOTH_WINDOWS),
-    "deepseek2": (LATENT, SHARED, "dense layers before those with experts"),
     "ernie4_5-moe": (SHARED, "dense layers before those with experts"),
     "exaone4": (AFTER, BOTH_WINDOWS),
     "gemma": (GELU, "a scale of the embedding"),

@@ -65,6 +65,25 @@ class RowRange(Weight):
 
 
 @dataclass(frozen=True)
+class HeadRows:
+    """Some rows of each head of a matrix [H · each, K], one head after the other."""
+
+    heads: int
+    each: int  # rows of a head in the matrix
+    first: int
+    count: int
+    transposed: bool = False  # [H, K, count] in place of [H, count, K]
+
+
+@dataclass(frozen=True)
+class HeadSlice(Weight):
+    """A part of a tensor of the file, under a name of its own."""
+
+    parts: tuple[Weight, ...] = ()  # the tensor
+    rows: HeadRows = HeadRows(1, 1, 0, 1)
+
+
+@dataclass(frozen=True)
 class State:
     """What a sequence carries from step to step; each interpreter holds a slot of it for every sequence."""
 

@@ -1,0 +1,173 @@
+"""DeepSeek-V2 and V3, GLM-4.7-Flash and their like: latent attention, and experts after some leading dense layers."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Cache, Ops, Rms, Rope, State, Tensor, Weight
+from .experts import Mixture, mixture, read_experts, take_mixture
+from .latent import LatentSelfAttention, LatentSizes, latent_self_attention, take_latent_attention
+from .rope import read_rope
+from .tensors import EPS, LONGEST_CONTEXT, Tensors
+from .transformer import FeedForward, feed_forward, take_feed
+
+ARCH = "deepseek2"
+# The first files of GLM-4.7-Flash do not say how it routes; with softmax it repeats itself.
+FLASH_LAYERS, FLASH_VOCABULARY = (47, 48), 154880
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """The sizes of a model."""
+
+    layers: int
+    width: int  # D
+    inner: int  # of the feed-forward of dense layers
+    dense: int  # layers that have one, the first
+    vocabulary: int  # V
+    eps: float
+    context: int  # positions it was trained on
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Experts behind a norm."""
+
+    norm: Weight  # [D]
+    mixture: Mixture
+
+
+@dataclass(frozen=True)
+class DeepSeek2:
+    """A model: its sizes and parameters, in the order of their use."""
+
+    hyper: Hyper
+    embedding: Weight  # [V, D]
+    layers: tuple[tuple[LatentSelfAttention, FeedForward | Experts], ...]
+    last_norm: Weight  # [D]
+    head: Weight  # [V, D]
+    weights: tuple[Weight, ...]
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+        return self.hyper.vocabulary
+
+    @property
+    def states(self) -> list[State]:
+        """None: all that a sequence needs is in its pages."""
+        return []
+
+    @property
+    def caches(self) -> list[Cache]:
+        """Latents, layer by layer."""
+        return [attention.cache for attention, _ in self.layers]
+
+    @property
+    def context(self) -> int:
+        """Positions it was trained on."""
+        return self.hyper.context
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The logits of the requested rows, [R, V]"""
+        return g.linear(self._trunk(g, ids), self.head, norm=Rms(self.last_norm, self.hyper.eps))
+
+    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The input of the head for these rows, [R, D]"""
+        return g.rms_norm(self._trunk(g, ids), self.last_norm, self.hyper.eps)
+
+    def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The requested rows after all layers, [R, D]"""
+        x, eps = g.embed(self.embedding, ids), self.hyper.eps  # [T, D]
+        for i, (attention, p) in enumerate(self.layers):
+            with g.layer(i):
+                x = latent_self_attention(g, attention, x, eps)
+                x = feed(g, p, x, eps)
+        return g.pick(x)
+
+
+def feed(g: Ops[Tensor], p: FeedForward | Experts, x: Tensor, eps: float) -> Tensor:
+    """x + what a feed-forward, or the experts and the shared one, make of norm(x)"""
+    if isinstance(p, FeedForward):
+        return feed_forward(g, p, x, eps)
+    return mixture(g, p.mixture, x, Rms(p.norm, eps), add=x)
+
+
+def load(file: GGUFFile) -> DeepSeek2:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    tensors = Tensors(file)
+    hyper = _read_hyper(file, tensors)
+    sizes = _read_sizes(file, tensors, hyper)
+    rope, scale = _read_rope(file, tensors, hyper, sizes)
+    shape = hyper.vocabulary, hyper.width
+    embedding = tensors.take("token_embd.weight", *shape)
+    attentions = [take_latent_attention(file, tensors, sizes, rope, scale, i) for i in range(hyper.layers)]
+    layers = tuple(zip(attentions, _take_feeds(file, tensors, hyper), strict=True))
+    last_norm = tensors.take("output_norm.weight", hyper.width)
+    head = tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding
+    tensors.skip_blocks(range(hyper.layers, file.int(f"{ARCH}.block_count")))
+    tensors.refuse_the_rest()
+    return DeepSeek2(hyper, embedding, layers, last_norm, head, tuple(tensors.taken))
+
+
+def _read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:
+    blocks = file.int(f"{ARCH}.block_count", low=1, high=1024)
+    predicting = file.int(f"{ARCH}.nextn_predict_layers", low=0, high=blocks - 1, default=0)  # blocks, the last
+    layers, experts = blocks - predicting, file.int(f"{ARCH}.expert_count", low=0, high=1 << 12, default=0)
+    return Hyper(
+        layers=layers,
+        width=file.int(f"{ARCH}.embedding_length", low=1, high=1 << 16),
+        inner=file.int(f"{ARCH}.feed_forward_length", low=1, high=1 << 20),
+        dense=file.int(f"{ARCH}.leading_dense_block_count", low=0, high=blocks, default=0) if experts else layers,
+        vocabulary=tensors.dimension("token_embd.weight", 0),
+        eps=file.float(f"{ARCH}.attention.layer_norm_rms_epsilon", *EPS),
+        context=file.int(f"{ARCH}.context_length", low=1, high=LONGEST_CONTEXT),
+    )
+
+
+def _read_sizes(file: GGUFFile, tensors: Tensors, hyper: Hyper) -> LatentSizes:
+    """Queries are of low rank where the tensors say so: not every file has the key."""
+    at = f"{ARCH}.attention"
+    latent = file.int(f"{at}.kv_lora_rank", low=1, high=1 << 14)
+    rotary = file.int(f"{ARCH}.rope.dimension_count", low=2, high=1 << 12)
+    older = f"{at}.key_length_mla" not in file.metadata  # then the lengths are those of heads
+    key, value = (file.int(f"{at}.{k}_length{'' if older else '_mla'}", low=1, high=1 << 12) for k in ("key", "value"))
+    if key <= rotary:
+        raise tensors.bad(f"metadata key '{at}.key_length'", str(key), f"more than the {rotary} dims that rotate")
+    return LatentSizes(
+        width=hyper.width,
+        heads=file.int(f"{at}.head_count", low=1, high=1 << 12),
+        latent=latent,
+        nope=key - rotary,
+        rotary=rotary,
+        value=value,
+        q_rank=tensors.dimension("blk.0.attn_q_a.weight", 0) if "blk.0.attn_q_a.weight" in tensors else 0,
+        eps=hyper.eps,
+    )
+
+
+def _read_rope(file: GGUFFile, tensors: Tensors, hyper: Hyper, sizes: LatentSizes) -> tuple[Rope, float]:
+    """The rotation, and the scale of the scores: here YaRN scales whole scores, in place of what rotates."""
+    rope = read_rope(file, ARCH, tensors, "normal", sizes.rotary, hyper.context)
+    scale = (sizes.nope + sizes.rotary) ** -0.5
+    multiplier = f"{ARCH}.rope.scaling.yarn_log_multiplier"
+    if rope.yarn is None or not file.float(multiplier, default=0.0):
+        return rope, scale
+    magnitude = 1 + file.float(multiplier, 1e-4, 1.0) * math.log(1 / rope.scale)
+    return replace(rope, magnitude=1.0), scale * magnitude**2
+
+
+def _take_feeds(file: GGUFFile, tensors: Tensors, hyper: Hyper) -> Iterator[FeedForward | Experts]:
+    """Of each layer: the first are dense."""
+    sizes = None
+    if hyper.dense < hyper.layers:
+        flash = hyper.layers in FLASH_LAYERS and hyper.vocabulary == FLASH_VOCABULARY
+        sizes = read_experts(file, ARCH, hyper.width, scores="sigmoid" if flash else "softmax")
+        shared = file.int(f"{ARCH}.expert_shared_count", low=0, high=64, default=0) > 0
+    for i in range(hyper.layers):
+        norm = tensors.take(f"blk.{i}.ffn_norm.weight", hyper.width)
+        if sizes is None or i < hyper.dense:
+            yield take_feed(tensors, f"blk.{i}.ffn", norm, hyper.inner)
+        else:
+            yield Experts(norm, take_mixture(tensors, sizes, i, shared=shared))

@@ -1,0 +1,98 @@
+"""Multi-head latent attention (MLA): all heads look back at one latent for each position, and at one rotated key.
+
+The matrices that make keys and values of a latent are applied to queries and answers instead, so that no keys and no
+values of heads exist: score = (W_k,h c) · q = c · (W_kᵀ,h q).
+"""
+
+from dataclasses import dataclass
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Cache, HeadRows, LatentAttention, Ops, Rms, Rope, Tensor, Weight
+from .tensors import Tensors
+
+STEP = 8  # of the dims of latents, and of those that rotate: what the kernels take
+
+
+@dataclass(frozen=True)
+class LatentSizes:
+    """The sizes of one latent attention."""
+
+    width: int  # D
+    heads: int  # H
+    latent: int  # C
+    nope: int  # of a query head, before the dims that rotate
+    rotary: int  # R
+    value: int  # V, of a head's answer
+    q_rank: int  # of the queries; 0 where they are one product
+    eps: float
+
+
+@dataclass(frozen=True)
+class LatentSelfAttention:
+    """Parameters and cache of one latent attention."""
+
+    norm: Weight  # [D]
+    q_down: Weight | None  # [rank, D], where queries are of low rank
+    q_norm: Weight | None  # [rank]
+    q: Weight  # [H · (nope + R), rank or D]
+    kv_down: Weight  # [C + R, D]
+    k_up: Weight  # [H, C, nope], transposed
+    v_up: Weight  # [H, V, C]
+    output: Weight  # [D, H · V]
+    cache: Cache
+    how: LatentAttention
+
+
+def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor, eps: float) -> Tensor:
+    """x + W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j), h = norm(x), [c | p] = W_kv h"""
+    norm = Rms(p.norm, eps)
+    if p.q_down and p.q_norm:
+        low, z = g.linears([x, x], [p.q_down, p.kv_down], norm=norm)
+        q = g.linear(low, p.q, norm=Rms(p.q_norm, eps))  # [T, H · (nope + R)]
+    else:
+        q, z = g.linears([x, x], [p.q, p.kv_down], norm=norm)
+    absorbed = g.head_linear(q, p.k_up)  # [T, H · C]
+    y = g.latent_attention(absorbed, q, z, p.cache, p.how)  # [T, H · C]
+    return g.linear(g.head_linear(y, p.v_up), p.output, add=x)
+
+
+def take_latent_attention(
+    file: GGUFFile, tensors: Tensors, sizes: LatentSizes, rope: Rope | None, scale: float, i: int
+) -> LatentSelfAttention:
+    """The latent attention of block i; without `rope`, positions do not rotate."""
+    at, s = f"blk.{i}.attn", sizes
+    if s.latent % STEP or s.rotary % STEP:
+        raise UnsupportedModel(
+            f"{file.path}: latents of {s.latent} + {s.rotary} dims are not supported; known: multiples of {STEP}"
+        )
+    k_up, v_up = _take_up(tensors, sizes, i)
+    return LatentSelfAttention(
+        norm=tensors.take(f"{at}_norm.weight", s.width),
+        q_down=tensors.take(f"{at}_q_a.weight", s.q_rank, s.width) if s.q_rank else None,
+        q_norm=tensors.take(f"{at}_q_a_norm.weight", s.q_rank) if s.q_rank else None,
+        q=tensors.take(
+            f"{at}_q_b.weight" if s.q_rank else f"{at}_q.weight", s.heads * (s.nope + s.rotary), s.q_rank or s.width
+        ),
+        kv_down=tensors.take(f"{at}_kv_a_mqa.weight", s.latent + s.rotary, s.width),
+        k_up=k_up,
+        v_up=v_up,
+        output=tensors.take(f"{at}_output.weight", s.width, s.heads * s.value),
+        cache=Cache(f"blk.{i}.kv", 1, s.latent + s.rotary, s.latent),
+        how=LatentAttention(s.heads, rope, scale, tensors.take(f"{at}_kv_a_norm.weight", s.latent), s.eps),
+    )
+
+
+def _take_up(tensors: Tensors, s: LatentSizes, i: int) -> tuple[Weight, Weight]:
+    """What makes keys and values of latents; older files have both in one tensor, the rows of each head together."""
+    at = f"blk.{i}.attn"
+    if f"{at}_kv_b.weight" not in tensors:
+        k_up = tensors.take(f"{at}_k_b.weight", s.heads, s.latent, s.nope)
+        return k_up, tensors.take(f"{at}_v_b.weight", s.heads, s.value, s.latent)
+    whole = f"{at}_kv_b.weight"
+    each, width = s.nope + s.value, s.latent
+    return (
+        tensors.slice_heads(f"{at}_k_b.weight", whole, HeadRows(s.heads, each, 0, s.nope, transposed=True), width),
+        tensors.slice_heads(f"{at}_v_b.weight", whole, HeadRows(s.heads, each, s.nope, s.value), width),
+    )

@@ -1,0 +1,213 @@
+"""Latent attention in whole models: sequences, prefixes and saved states over the latent cache, and what files hold."""
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.engine.cache.config import CacheConfig
+from rwkv_gpu.engine.fit import fit
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner, prefill
+from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gguf.formats import FORMATS
+from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.measure.synthetic import open_synthetic
+from rwkv_gpu.models.deepseek2 import Experts
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Batch
+from tests.gguf.parts import Parts, Stored, take_apart
+from tests.gguf.writer import U32, written
+from tests.golden_files import golden
+
+NAME, ARCH = "tiny-deepseek2.gguf", "deepseek2"
+BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
+LATENT, ROTARY = 64, 16
+SAME = 1e-4  # rms: float32 sums in another order
+
+
+def rms(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((a - b).astype(np.float64) ** 2)))
+
+
+@pytest.fixture(params=["cpu", "fast"])
+def runner(request, adapter):
+    """Room for four sequences of 512 tokens."""
+    how = {"slots": 4, "chunk_size": 128, "context": 512, "kv": "f32"}
+    with GGUFFile.open(golden(NAME)) as file:
+        model = load_model(file)
+        made: Runner = (
+            HostRunner(file, model, **how) if request.param == "cpu" else GpuRunner(Device(adapter), file, model, **how)
+        )
+    yield made
+    made.close()
+
+
+def ids_of(count: int, seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 300, count).tolist()
+
+
+def alone(runner: Runner, ids: list[int]) -> np.ndarray:
+    """The logits after the last token, by a slot that is used for nothing else."""
+    return prefill(runner, ids, slot=3)[-1]
+
+
+def test_sequences_of_one_step_equal_each_alone(runner):
+    prompts = {2: ids_of(9, 1), 0: ids_of(130, 2), 1: ids_of(64, 3)}
+    for cuts in ({2: 4, 0: 120, 1: 1}, {slot: len(ids) - 1 for slot, ids in prompts.items()}):
+        for slot, ids in prompts.items():
+            prefill(runner, ids[: cuts[slot]], slot=slot)
+        last = runner.step(Batch.of([(slot, cuts[slot], ids[cuts[slot] :]) for slot, ids in prompts.items()]))
+        for row, ids in zip(last, prompts.values(), strict=True):
+            assert rms(row, alone(runner, ids)) < SAME
+
+
+def test_a_shared_prefix_is_copied_where_two_go_on_from_it(runner):
+    ids, first, second = ids_of(100, 1), ids_of(5, 2), ids_of(9, 3)
+    prefill(runner, ids, slot=0)
+    runner.store.adopt(1, runner.store.keep(0, 100), 100)
+    other = prefill(runner, second, slot=1, start=100)[-1]
+    mine = prefill(runner, first, slot=0, start=100)[-1]
+    assert rms(other, alone(runner, ids + second)) < SAME
+    assert rms(mine, alone(runner, ids + first)) < SAME
+
+
+def test_a_saved_state_is_one_row_a_position_and_goes_on_elsewhere(runner):
+    ids, rest = ids_of(100, 1), ids_of(5, 2)
+    prefill(runner, ids, slot=0)
+    state = runner.read_state(0)
+    assert {array.shape for array in state.values()} == {(100, 1, LATENT + ROTARY)}
+    assert all(name.endswith(".kv.keys") for name in state)
+    prefill(runner, ids_of(90, 7), slot=0)
+    runner.write_state(2, 100, state)
+    assert rms(prefill(runner, rest, slot=2, start=100)[-1], alone(runner, ids + rest)) < SAME
+
+
+def test_latents_that_are_not_numbers_stay_with_their_sequence(runner):
+    ids = ids_of(70, 1)
+    prefill(runner, ids, slot=0)
+    spoilt = {name: np.full_like(array, np.nan) for name, array in runner.read_state(0).items()}
+    runner.write_state(1, 70, spoilt)
+    both = runner.step(Batch.of([(1, 70, [5]), (0, 70, [5])]))
+    assert not np.isfinite(both[0]).any()
+    assert rms(both[1], alone(runner, [*ids, 5])) < SAME
+
+
+def test_a_chat_reuses_what_it_has_said_before():
+    with rwkv_gpu.load(golden(NAME), device="cpu", context=512) as llm:
+        first = llm.generate(ids_of(80, 1), max_tokens=4, temperature=0)
+        longer = [*ids_of(80, 1), *first.tokens, *ids_of(20, 2)]
+        again = llm.generate(longer, max_tokens=4, temperature=0)
+        assert again.stats.reused_tokens == 64  # a whole page
+    with rwkv_gpu.load(golden(NAME), device="cpu", context=512) as llm:
+        assert llm.generate(longer, max_tokens=4, temperature=0).tokens == again.tokens
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize(("name", "heads"), [("glm-4.7-flash-30b", 20 * 512), ("deepseek-v2-lite-16b", 16 * 320)])
+def test_the_cache_is_that_of_latents_and_many_times_smaller_than_that_of_heads(name, heads):
+    with open_synthetic(name) as file:
+        model = load_model(file)
+        layers = len(model.caches)
+        config = CacheConfig.of(model, context=32768)
+        assert config.total(model.caches) == 32768 * layers * 576 * 2
+        assert heads / 576 > 8
+        assert fit(None, file, model, context=32768).state == config.total(model.caches)
+
+
+# ---------------------------------------------------------------- files
+
+
+def parts() -> Parts:
+    return take_apart(golden(NAME).read_bytes())
+
+
+def values_of(one: Stored) -> np.ndarray:
+    fmt = FORMATS[one.kind]
+    rows = np.frombuffer(one.data, np.uint8).reshape(-1, fmt.row_bytes(one.dims[0]))
+    return dequantise_rows(fmt, rows).reshape(one.dims[::-1])
+
+
+def unsplit(pack) -> Parts:
+    """As older converters wrote it: the rows of k and of v of each head, one head after the other."""
+    whole = parts()
+    stored = {one.name: one for one in whole.tensors}
+    for name, one in stored.items():
+        if name.endswith(b"attn_k_b.weight"):
+            k = values_of(one).transpose(0, 2, 1)  # [H, nope, C]
+            v = values_of(stored[name.replace(b"_k_b", b"_v_b")])  # [H, V, C]
+            both = np.concatenate([k, v], axis=1).reshape(-1, k.shape[-1])
+            kind, data = pack(both)
+            whole.tensors.append(Stored(name.replace(b"_k_b", b"_kv_b"), [both.shape[1], len(both)], kind, data))
+    whole.tensors = [one for one in whole.tensors if not one.name.endswith((b"attn_k_b.weight", b"attn_v_b.weight"))]
+    value, key = (whole.row(f"{ARCH}.attention.{name}_length_mla").value for name in ("value", "key"))
+    whole.rows = [row for row in whole.rows if not row.name.endswith(b"_length_mla")]
+    whole.set(f"{ARCH}.attention.key_length", U32, key)
+    whole.set(f"{ARCH}.attention.value_length", U32, value)
+    return whole
+
+
+def logits(path, **how) -> np.ndarray:
+    with rwkv_gpu.load(path, kv="f32", context=64, **how) as llm:
+        return llm.logits(ids_of(40, 5))
+
+
+@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
+def test_a_file_with_keys_and_values_in_one_tensor_is_split_as_it_is_loaded(tmp_path, opening):
+    path = written(tmp_path, unsplit(lambda x: (0, x.astype(np.float32).tobytes())).built())
+    assert rms(logits(path, **opening), logits(golden(NAME), device="cpu")) < SAME
+
+
+def test_quantised_keys_and_values_are_split_row_by_row(tmp_path):
+    """Rows of values stay in their format; keys are transposed, and become float16."""
+
+    def q8_0(x: np.ndarray) -> tuple[int, bytes]:
+        blocks = x.reshape(-1, 32)
+        d = (np.abs(blocks).max(axis=1, keepdims=True) / 127).astype(np.float16)
+        quants = np.rint(blocks / d.astype(np.float32)).astype(np.int8)
+        return BY_NAME["Q8_0"].type, np.concatenate([d.view(np.int8), quants], axis=1).tobytes()
+
+    def same_as_floats(x: np.ndarray) -> tuple[int, bytes]:
+        kind, data = q8_0(x)
+        rows = np.frombuffer(data, np.uint8).reshape(len(x), -1)
+        return 0, dequantise_rows(FORMATS[kind], rows).astype(np.float32).tobytes()
+
+    exact = logits(written(tmp_path, unsplit(same_as_floats).built()), device="cpu")
+    assert rms(logits(written(tmp_path, unsplit(q8_0).built()), device="cpu"), exact) < 5e-3
+
+
+def test_blocks_that_predict_further_tokens_are_not_executed(tmp_path):
+    """The last block of the file becomes one of them; its tensors stay where they are."""
+    fewer = parts()
+    blocks = fewer.row(f"{ARCH}.block_count").value
+    fewer.set(f"{ARCH}.nextn_predict_layers", U32, 1)
+    with GGUFFile.open(written(tmp_path, fewer.built())) as file:
+        model = load_model(file)
+    assert len(model.caches) == blocks - 1
+    assert not any(weight.name.startswith(f"blk.{blocks - 1}.") for weight in model.weights)
+
+
+def test_the_first_files_of_glm_flash_route_by_sigmoid_though_they_do_not_say_so(monkeypatch):
+    with open_synthetic("glm-4.7-flash-30b") as file:
+        silent = {key: value for key, value in file.metadata.items() if not key.endswith("gating_func")}
+        monkeypatch.setattr(file, "metadata", silent)
+        gatings = {p.mixture.gating.scores for _, p in load_model(file).layers if isinstance(p, Experts)}
+    assert gatings == {"sigmoid"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error", "says"),
+    [
+        ("expert_gating_func", 4, UnsupportedModel, "expert_gating_func 4"),
+        ("expert_group_count", 5, UnsupportedModel, "in 2 of 5 groups"),
+        ("attention.key_length_mla", 16, BadFile, "more than the 16 dims that rotate"),
+        ("rope.dimension_count", 12, UnsupportedModel, "multiples of 8"),
+    ],
+)
+def test_what_disagrees_or_is_not_supported_is_named(tmp_path, key, value, error, says):
+    changed = parts()
+    changed.set(f"{ARCH}.{key}", U32, value)
+    with GGUFFile.open(written(tmp_path, changed.built())) as file, pytest.raises(error, match=says):
+        load_model(file)

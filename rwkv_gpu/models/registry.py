@@ -7,6 +7,7 @@ from typing import Protocol
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
 from . import (
+    arwkv7,
     deepseek2,
     ernie4_5,
     falcon_h1,
@@ -19,6 +20,8 @@ from . import (
     qwen2,
     qwen3,
     qwen3moe,
+    rwkv6,
+    rwkv6qwen2,
     rwkv7,
 )
 from .unsupported import refusal
@@ -55,6 +58,7 @@ class Model(Protocol):
 
 
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
+    "arwkv7": arwkv7.load,
     "deepseek2": deepseek2.load,
     "ernie4_5": ernie4_5.load,
     "falcon-h1": falcon_h1.load,
@@ -69,6 +73,8 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "qwen2": qwen2.load,
     "qwen3": qwen3.load,
     "qwen3moe": qwen3moe.load,
+    "rwkv6": rwkv6.load,
+    "rwkv6qwen2": rwkv6qwen2.load,
     "rwkv7": rwkv7.load,
 }
 

@@ -1,5 +1,6 @@
 """RWKV-7: each layer is a time mix (a recurrence over one state matrix per head) and a channel mix."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rwkv_gpu.errors import UnsupportedModel
@@ -57,7 +58,7 @@ class Lora:
 class TimeMix:
     """Parameters and states of one time mix."""
 
-    norm: Norm
+    norm: Norm | Weight  # a layer norm; in ARWKV an RMS norm
     mix: Joined  # [6, D] for r, w, k, v, a, g; [5, D] without a gate
     receptance: Weight  # [D, D]
     key: Weight  # [D, D]
@@ -67,7 +68,7 @@ class TimeMix:
     a: Lora
     gate: Lora | None
     v: Lora | None  # layers after the first
-    vectors: Joined  # [5, D]: k_k, k_a, r_k, norm weight and bias
+    vectors: Joined  # [5, D]: k_k, k_a, r_k, norm weight and bias; [3, D] without a norm
     shift: State  # [D]
     wkv: State  # [H, N, N]
 
@@ -136,7 +137,16 @@ class RWKV7:
 
 def time_mix(g: Ops[Tensor], p: TimeMix, x: Tensor, v_first: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     """x + W_o · wkv(lerp(norm(x), previous, mu)), and v of the first layer"""
-    xr, xw, xk, xv, xa, *xg = g.norm_shift_mix(x, p.norm.weight, p.norm.bias, eps, p.mix, p.shift)
+    assert isinstance(p.norm, Norm)
+    mixed = g.norm_shift_mix(x, p.norm.weight, p.norm.bias, eps, p.mix, p.shift)
+    return mixed_rows(g, p, mixed, x, v_first)
+
+
+def mixed_rows(
+    g: Ops[Tensor], p: TimeMix, mixed: Sequence[Tensor], x: Tensor, v_first: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """x + W_o · wkv of rows that are mixed with those before, and v of the first layer"""
+    xr, xw, xk, xv, xa, *xg = mixed
 
     # All products of the mixed x run together: r, k, v and the first half of each LoRA. Then all second halves.
     loras = [lora for lora in (p.w, p.a, p.gate, p.v) if lora]
@@ -185,9 +195,9 @@ def load(file: GGUFFile) -> RWKV7:
     model = RWKV7(
         hyper,
         embedding=tensors.take("token_embd.weight", hyper.vocabulary, hyper.width),
-        first_norm=_norm(tensors, "token_embd_norm", hyper.width),
+        first_norm=take_norm(tensors, "token_embd_norm", hyper.width),
         layers=tuple((_time_mix(tensors, hyper, i), _channel_mix(tensors, hyper, i)) for i in range(hyper.layers)),
-        last_norm=_norm(tensors, "output_norm", hyper.width),
+        last_norm=take_norm(tensors, "output_norm", hyper.width),
         head=tensors.take("output.weight", hyper.vocabulary, hyper.width),
         weights=tuple(tensors.taken),
     )
@@ -217,38 +227,44 @@ def read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:
     return hyper
 
 
-def _norm(tensors: Tensors, name: str, width: int) -> Norm:
+def take_norm(tensors: Tensors, name: str, width: int) -> Norm:
+    """The parameters of a layer norm."""
     return Norm(tensors.take(f"{name}.weight", width), tensors.take(f"{name}.bias", width))
 
 
-def _time_mix(tensors: Tensors, hyper: Hyper, i: int) -> TimeMix:
-    at, width = f"blk.{i}.time_mix", hyper.width
+def take_time_mix(tensors: Tensors, i: int, norm: Norm | Weight, shift: State, wkv: State) -> TimeMix:
+    """The parameters of a time mix; the gate and the norm of heads are taken where the file has them."""
+    at, width = f"blk.{i}.time_mix", shift.shape[-1]
     gated = f"{at}_g1.weight" in tensors or f"{at}_g2.weight" in tensors
-    wkv, shift, _ = layer_states(hyper, i)
+    normed = (f"{at}_ln.weight", f"{at}_ln.bias") if f"{at}_ln.weight" in tensors or isinstance(norm, Norm) else ()
     return TimeMix(
-        norm=_norm(tensors, f"blk.{i}.attn_norm", width),
-        mix=_mix(tensors, f"{at}_lerp", width, "rwkvag" if gated else "rwkva"),
+        norm=norm,
+        mix=take_mix(tensors, f"{at}_lerp", width, "rwkvag" if gated else "rwkva"),
         receptance=tensors.take(f"{at}_receptance.weight", width, width),
         key=tensors.take(f"{at}_key.weight", width, width),
         value=tensors.take(f"{at}_value.weight", width, width),
         output=tensors.take(f"{at}_output.weight", width, width),
-        w=_lora(tensors, f"{at}_w", width, "tanh", "decay"),
-        a=_lora(tensors, f"{at}_a", width, "none", "sigmoid"),
-        gate=_lora(tensors, f"{at}_g", width, "sigmoid", "none", biased=False) if gated else None,
-        v=_lora(tensors, f"{at}_v", width, "none", "sigmoid") if i else None,
+        w=take_lora(tensors, f"{at}_w", width, "tanh", "decay"),
+        a=take_lora(tensors, f"{at}_a", width, "none", "sigmoid"),
+        gate=take_lora(tensors, f"{at}_g", width, "sigmoid", "none", biased=False) if gated else None,
+        v=take_lora(tensors, f"{at}_v", width, "none", "sigmoid") if i else None,
         vectors=tensors.join(
-            f"{at}_vectors", width, *(f"{at}_{v}" for v in ("k_k.weight", "k_a.weight", "r_k.weight")),
-            f"{at}_ln.weight", f"{at}_ln.bias",
+            f"{at}_vectors", width, *(f"{at}_{v}" for v in ("k_k.weight", "k_a.weight", "r_k.weight")), *normed
         ),
         shift=shift,
         wkv=wkv,
-    )  # fmt: skip
+    )
+
+
+def _time_mix(tensors: Tensors, hyper: Hyper, i: int) -> TimeMix:
+    wkv, shift, _ = layer_states(hyper, i)
+    return take_time_mix(tensors, i, take_norm(tensors, f"blk.{i}.attn_norm", hyper.width), shift, wkv)
 
 
 def _channel_mix(tensors: Tensors, hyper: Hyper, i: int) -> ChannelMix:
     at = f"blk.{i}.channel_mix"
     return ChannelMix(
-        norm=_norm(tensors, f"blk.{i}.attn_norm_2", hyper.width),
+        norm=take_norm(tensors, f"blk.{i}.attn_norm_2", hyper.width),
         mix=tensors.join(f"{at}_lerp", hyper.width, f"{at}_lerp_k.weight"),
         key=tensors.take(f"{at}_key.weight", hyper.inner, hyper.width),
         value=tensors.take(f"{at}_value.weight", hyper.width, hyper.inner),
@@ -256,16 +272,17 @@ def _channel_mix(tensors: Tensors, hyper: Hyper, i: int) -> ChannelMix:
     )
 
 
-def _mix(tensors: Tensors, name: str, width: int, which: str) -> Joined:
+def take_mix(tensors: Tensors, name: str, width: int, which: str) -> Joined:
     """The vectors of a lerp: one tensor; older files have one for each letter."""
     if f"{name}_fused.weight" in tensors:
         return tensors.join(name, width, (f"{name}_fused.weight", len(which)))
     return tensors.join(name, width, *(f"{name}_{letter}.weight" for letter in which))
 
 
-def _lora(
+def take_lora(
     tensors: Tensors, name: str, width: int, inner: Activation, outer: Activation, *, biased: bool = True
 ) -> Lora:
+    """The parameters of a LoRA, whose rank the tensors say."""
     rank = tensors.dimension(f"{name}1.weight", 0)
     return Lora(
         down=tensors.take(f"{name}1.weight", rank, width),

@@ -38,11 +38,13 @@ class Tensors:
         self.taken.append(weight)
         return weight
 
-    def join(self, name: str, width: int, *parts: str | tuple[str, int]) -> Joined:
-        """Tensors stacked as float32 [n, width]; each is one row, or (name, rows)."""
-        rows = [(part, 1) if isinstance(part, str) else part for part in parts]
-        weights = tuple(self._checked(part, (count, width) if count > 1 else (width,)) for part, count in rows)
-        joined = Joined(name, (sum(count for _, count in rows), width), weights)
+    def join(self, name: str, width: int, *parts: str | tuple[str, int] | tuple[str, tuple[int, ...]]) -> Joined:
+        """Tensors stacked as float32 [n, width]; each is one row, or (name, rows), or (name, its own shape)."""
+        shapes = [(part, (width,)) if isinstance(part, str) else part for part in parts]
+        weights = tuple(
+            self._checked(part, (shape, width) if isinstance(shape, int) else shape) for part, shape in shapes
+        )
+        joined = Joined(name, (sum(math.prod(weight.shape) for weight in weights) // width, width), weights)
         self.taken.append(joined)
         return joined
 

@@ -17,7 +17,6 @@ SCALES = "scales of embeddings, branches and logits"
 BOTH_WINDOWS = "layers with and without a window"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "arwkv7": ("RWKV-7's time mix with RMS norms and a gated feed-forward",),
     "bailingmoe2": (SIGMOID, SHARED, FUSED),
     "cohere2": ("attention and feed-forward in parallel", "layer norms without bias", BOTH_WINDOWS),
     "ernie4_5-moe": (SHARED, "dense layers before those with experts"),
@@ -47,8 +46,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "qwen35": (DELTA, "gated attention"),
     "qwen35moe": (DELTA, "gated attention", SHARED),
     "qwen3next": (DELTA, "gated attention", SHARED),
-    "rwkv6": ("RWKV-6's time mix",),
-    "rwkv6qwen2": ("RWKV-6's time mix with grouped keys",),
     "seed_oss": ("its names of norms",),
     "smollm3": ("layers without rotary positions",),
     "starcoder2": ("layer norms in attention blocks", "a feed-forward of GELU"),

@@ -32,7 +32,7 @@ def can_quantise(graph: Graph, node: Node, target: Target) -> Quantisable | None
         return None
     if isinstance(op, TokenShift) and not op.quantises:
         found = Quantisable({y.offset // 4: y.shape[1] for y in op.ys})
-    elif isinstance(op, TimeMix) and not op.quantises and takes_one_row(graph.shape, target):
+    elif isinstance(op, TimeMix) and not op.quantises and takes_one_row(op, graph.shape, target):
         found = Quantisable({0: op.y.shape[1]})
     elif isinstance(op, Gemm) and not op.quantises and _has_whole_chunks(op, node.rows, target):
         assert op.config is not None

@@ -257,7 +257,7 @@ class Reference:
 
     def time_mix(self, x: Mixed[Array], vectors: Weight, eps: float, state: State) -> Array:
         heads, size, _ = state.shape
-        k_k, k_a, r_k, weight, bias = self.weights[vectors.name].reshape(5, heads, size)
+        k_k, k_a, r_k, *norm = self.weights[vectors.name].reshape(-1, heads, size)
         r, w, k, v, a = (given.reshape(-1, heads, size) for given in (x.r, x.w, x.k, x.v, x.a))
         kk = k * k_k
         kk = kk / np.maximum(np.sqrt((kk**2).sum(axis=-1, keepdims=True)), np.float32(1e-12))
@@ -265,8 +265,8 @@ class Reference:
         if x.v_gate is not None and x.v_first is not None:
             v = v + (x.v_first.reshape(v.shape) - v) * x.v_gate.reshape(v.shape)
         y = self._recurrence(state, r, w, k, v, -kk, kk * a)
-        y = y - y.mean(axis=-1, keepdims=True)
-        y = y / np.sqrt((y**2).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight + bias
+        if norm:
+            y = _centred_heads(y, norm[0], norm[1], eps)
         y = y + (r * k * r_k).sum(axis=-1, keepdims=True) * v
         gate = 1 if x.gate is None else x.gate.reshape(y.shape)
         gated: Array = (y * gate).reshape(x.r.shape)
@@ -287,7 +287,8 @@ class Reference:
         amounts = self.weights[mix.name].reshape(-1, 1, x.shape[1])  # [n, T or 1, D]
         if low is not None and up is not None:
             matrices = self.weights[up.name].reshape(len(amounts), x.shape[1], -1)  # [n, D, R]
-            amounts = amounts + np.einsum("tnr,ndr->ntd", low.reshape(len(x), len(amounts), -1), matrices)
+            lows = low.reshape(len(x), len(amounts), -1).swapaxes(0, 1)  # [n, T, R]
+            amounts = amounts + lows @ matrices.swapaxes(1, 2)
         return tuple(x + (before - x) * amount for amount in amounts)
 
     def wkv6(
@@ -310,9 +311,7 @@ class Reference:
             return (s_r * np.float32(size**-0.5) * gate).reshape(len(r), -1)
         first, weight, bias = self.weights[vectors.name].reshape(3, heads, size)
         y = self._recurrence(state, r, w, k, v, old=True) + (r * first * k).sum(axis=-1, keepdims=True) * v
-        y = y - y.mean(axis=-1, keepdims=True)
-        y = y / np.sqrt((y**2).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight + bias
-        gated: Array = (y * gate).reshape(len(r), -1)
+        gated: Array = (_centred_heads(y, weight, bias, eps) * gate).reshape(len(r), -1)
         return gated
 
     def gated_delta_rule(
@@ -516,6 +515,13 @@ def _of_best_groups(scores: Array, how: Gating) -> Array:
     kept = np.zeros(two_best.shape, bool)
     np.put_along_axis(kept, best, True, axis=1)
     return np.where(kept[..., None], grouped, -np.inf).reshape(scores.shape)
+
+
+def _centred_heads(x: Array, weight: Array, bias: Array, eps: float) -> Array:
+    """A layer norm of each head; x [T, H, N]"""
+    x = x - x.mean(axis=-1, keepdims=True)
+    y: Array = x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + np.float32(eps)) * weight + bias
+    return y
 
 
 def _recur(

@@ -15,9 +15,9 @@ LANES = 256  # of a workgroup, that any device can run
 FLOATS_IN_16_BYTES = {"F32": 1, "F16": 2, "BF16": 2}  # fours of weights, in the formats that the time mix reads
 
 
-def takes_one_row(shape: StepShape, target: Target) -> bool:
-    """Whether a time mix is computed by the kernel for one row of each sequence."""
-    return shape.row_each and target.tuning.state_lanes_per_row > 0
+def takes_one_row(op: TimeMix, shape: StepShape, target: Target) -> bool:
+    """Whether a time mix is computed by the kernel for one row of each sequence, which norms what it gives."""
+    return shape.row_each and target.tuning.state_lanes_per_row > 0 and op.normed
 
 
 def prompt_spread(head_size: int, target: Target) -> tuple[int, int]:
@@ -33,7 +33,7 @@ def prompt_spread(head_size: int, target: Target) -> tuple[int, int]:
 
 def decode_spread(head_size: int, target: Target) -> tuple[int, int]:
     """The same for one row of each sequence, where lanes that share a row of the state have its channel, too."""
-    lanes_per_row = min(target.tuning.state_lanes_per_row, target.can.subgroup_width)
+    lanes_per_row = min(target.tuning.state_lanes_per_row, target.can.subgroup_width, head_size // 4)
     rows = target.tuning.state_rows_per_lane
     while head_size // rows * lanes_per_row > target.can.max_invocations:
         rows *= 2

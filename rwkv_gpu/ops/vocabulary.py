@@ -403,7 +403,7 @@ class Ops(Protocol[Tensor]):
 
     def time_mix(self, x: Mixed[Tensor], vectors: Weight, eps: float, state: State) -> Tensor:
         """The recurrence of RWKV-7 by segment and head, over S [N, N] = [value, key]; `vectors` [5, D] holds
-        k_k, k_a, r_k and the weight and bias of the norm.
+        k_k, k_a, r_k and the weight and bias of the norm; with the first three alone there is no norm.
 
         κ = k · k_k / max(|k · k_k|, 1e-12)             k = k · (1 + (a - 1) · k_a)
         v = v + (v_first - v) · v_gate                  where there is a v_gate

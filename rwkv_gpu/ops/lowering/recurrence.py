@@ -44,7 +44,7 @@ def lerp(to: Lowering, node: Node, op: Lerp) -> None:
 def wkv6(to: Lowering, node: Node, op: Wkv6) -> None:
     size = op.state.shape[1]
     constants: dict[str, Constant] = {
-        "KEY_HEADS": op.key_heads, "EPS": float(op.eps), "READS_OLD": int(op.vectors is not None),
+        "KEY_HEADS": op.key_heads, "EPS": float(op.eps), "NORMED": 1, "READS_OLD": int(op.vectors is not None),
         "FADES": int(op.vectors is None), "SCALE": 1.0 if op.vectors else size**-0.5,
     }  # fmt: skip
     operands: dict[str, Operand] = {"rkvg": op.rkvg, "decays": op.w, "y": op.y}

@@ -51,7 +51,7 @@ def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:
 
 
 def time_mix(to: Lowering, node: Node, op: TimeMix) -> None:
-    if takes_one_row(to.shape, to.target):
+    if takes_one_row(op, to.shape, to.target):
         _time_mix_decode(to, node, op)
     else:
         _time_mix_prompt(to, node, op)
@@ -71,9 +71,10 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
         {1: "recurrence/tile/one_row", 4: "recurrence/tile/four_rows"}[rows],
         "lib/lanes/plain",
     )
+    lanes = size // rows * split
     constants: dict[str, Constant] = {
-        "H": heads, "N": size, "EPS": float(op.eps), "BLOCK": BLOCK_FLOATS // size,
-        "SPLIT": split, "WG": size // rows * split,
+        "H": heads, "N": size, "EPS": float(op.eps), "NORMED": int(op.normed),
+        "BLOCK": min(BLOCK_FLOATS // size, lanes), "SPLIT": split, "WG": lanes,
     }  # fmt: skip
     stacked = {"R": x.r, "K": x.k, "V": x.v, "W": x.w, "A": x.a, "G": x.gate, "VG": x.v_gate}
     constants |= {name: _part(value) for name, value in stacked.items() if value is not None}
@@ -84,7 +85,7 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
         constants,
         operands,
         groups=to.shape.max_segments * heads,
-        fixed_bytes=5 * heads * size * 4,
+        fixed_bytes=op.vectors.shape[0] * heads * size * 4,
         row_flops=heads * size * size * 8,
         context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * size),
     )

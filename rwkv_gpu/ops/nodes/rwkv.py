@@ -49,12 +49,17 @@ class TimeMix(Op):
     """The recurrence of RWKV-7 by head; `lora` computes w, a and the gates on the way"""
 
     x: Mixed[Value]
-    vectors: Weight  # [5, D]
+    vectors: Weight  # [5, D], or [3, D] without a norm
     eps: float
     state: State
     y: Value
     lora: Gemm | None = None
     quantises: Quantised | None = None
+
+    @property
+    def normed(self) -> bool:
+        """Whether the result of a head is normed."""
+        return self.vectors.shape[0] == 5
 
     @property
     def gates(self) -> tuple[Value | None, ...]:

@@ -34,7 +34,7 @@ def run(graph: Graph, target: Target) -> int:
     """The product is gone; the time mix holds it."""
     fired = 0
     for node in list(graph.nodes):
-        if isinstance(node.op, TimeMix) and takes_one_row(graph.shape, target):
+        if isinstance(node.op, TimeMix) and takes_one_row(node.op, graph.shape, target):
             producer = graph.writer(node.op.x.w)
             lora = gemm_op(producer)
             if producer and lora and _fits(graph, target, node, node.op, lora):

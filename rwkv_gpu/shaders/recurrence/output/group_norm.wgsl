@@ -1,4 +1,4 @@
-// y = with_bonus(norm(S r) · weight + bias) · gate, normed over the head
+// y = with_bonus(norm(S r) · weight + bias) · gate, normed over the head where it is to be
 // needs gate: gate_of
 // needs kernel: with_bonus
 // needs recurrence/walk: item_place, y4
@@ -20,11 +20,20 @@ fn last_of(block: Block, i: u32) -> Last {
         return Last();
     }
     let d = block.head * N4 + i % N4;
+    if NORMED == 0u {
+        return Last(vec4f(), vec4f(), gate_of(item_place(block, i)));
+    }
     return Last(vectors[GAIN * D4 + d], vectors[(GAIN + 1u) * D4 + d], gate_of(item_place(block, i)));
 }
 
 // Norms, adds the bonus, gates and writes a block of tokens; `first` is what a lane's first vec4 wants.
 fn conclude(first: Last, block: Block, lane: u32) {
+    if NORMED == 0u {
+        for (var i = lane; i < block.tokens * N4; i += WG) {
+            y[item_place(block, i)] = with_bonus(i / N4, i, y4(i)) * gate_of(item_place(block, i));
+        }
+        return;
+    }
     for (var i = lane; i < block.tokens * N4; i += WG) {
         sums[i] = dot(y4(i), vec4f(1.0));
     }

@@ -1,0 +1,242 @@
+"""RWKV-6: a time mix and a channel mix in each layer. How a row is mixed with the one before depends on both."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Activation, Cache, Joined, Ops, State, Tensor, Weight
+from .rwkv7 import HEAD_EPS, Lora, Norm, take_mix, take_norm
+from .tensors import EPS, Tensors
+
+HEAD_STEP, LARGEST_HEAD = 16, 256  # what the kernels take
+PARTS = 5  # that rows are mixed for: w, k, v, r and the gate
+
+
+@dataclass(frozen=True)
+class DataLerp:
+    """Parameters and state of a lerp with the row before that depends on the rows."""
+
+    first: Joined  # [1, D], of the rows that the LoRA reads
+    mix: Joined  # [5, D], for w, k, v, r, g
+    down: Weight  # [5 · rank, D]
+    up: Weight  # [5 · D · rank]
+    shift: State  # [1, D]
+
+
+@dataclass(frozen=True)
+class TimeMix:
+    """Parameters and states of one time mix, after its norm."""
+
+    lerp: DataLerp
+    receptance: Weight  # [D, D]
+    key: Weight  # [KH · N, D]
+    value: Weight  # [KH · N, D]
+    gate: Weight  # [D, D]
+    output: Weight  # [D, D]
+    biases: tuple[Weight | None, ...]  # of receptance, key, value and gate
+    gate_then: Activation
+    decay: Lora
+    vectors: Joined | None  # [3, D]: bonus, norm weight and bias; QRWKV has neither bonus nor norm
+    wkv: State  # [H, N, N]
+
+
+@dataclass(frozen=True)
+class ChannelMix:
+    """Parameters and state of one channel mix."""
+
+    norm: Norm
+    mix: Joined  # [2, D]: for the key and the receptance
+    key: Weight  # [inner, D]
+    value: Weight  # [D, inner]
+    receptance: Weight  # [D, D]
+    shift: State  # [D]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer. The file halves the residual stream every few layers, to which its matrices are fitted; here it keeps
+    its size instead, and what is added to it is multiplied by `scale`.
+    """
+
+    norm: Norm
+    time: TimeMix
+    channel: ChannelMix
+    scale: float
+
+
+@dataclass(frozen=True)
+class RWKV6:
+    """A model: its parameters, in the order of their use."""
+
+    vocabulary: int
+    eps: float
+    embedding: Weight  # [V, D]
+    first_norm: Norm
+    layers: tuple[Layer, ...]
+    last_norm: Norm
+    last_scale: float  # of the residual stream
+    head: Weight  # [V, D]
+    weights: tuple[Weight, ...]  # all of the above, once
+    context = None  # no limit
+
+    @property
+    def states(self) -> Sequence[State]:
+        """The recurrent states of a sequence: 3 for each layer."""
+        every = ((layer.time.wkv, layer.time.lerp.shift, layer.channel.shift) for layer in self.layers)
+        return [state for states in every for state in states]
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        """None: the state has a fixed size."""
+        return []
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The logits of the requested rows, [R, V]"""
+        return g.linear(self._trunk(g, ids), self.head, norm=self.last_norm.at(self.eps * self.last_scale**2))
+
+    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The input of the head for these rows, [R, D]"""
+        norm = self.last_norm
+        return g.layer_norm(self._trunk(g, ids), norm.weight, norm.bias, self.eps * self.last_scale**2)
+
+    def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The requested rows before the last norm, [R, D]"""
+        x = g.embed(self.embedding, ids, norm=self.first_norm.at(self.eps))  # [T, D]
+        for i, layer in enumerate(self.layers):
+            eps = self.eps * layer.scale**2  # of norms over a stream that is so much larger
+            with g.layer(i):
+                xx = g.layer_norm(x, layer.norm.weight, layer.norm.bias, eps)
+                x = time_mix(g, layer.time, xx, x, layer.scale)
+                x = channel_mix(g, layer.channel, x, eps, layer.scale)
+        return g.pick(x)
+
+
+def time_mix(g: Ops[Tensor], p: TimeMix, xx: Tensor, x: Tensor, scale: float = 1.0) -> Tensor:
+    """x + scale · W_o wkv(rows of xx, mixed with those before by as much as they say)"""
+    before = g.shift(xx, p.lerp.shift)
+    [first] = g.lerp(xx, before, p.lerp.first)
+    low = g.linear(first, p.lerp.down, then="tanh")  # [T, 5 · rank]
+    xw, xk, xv, xr, xg = g.lerp(xx, before, p.lerp.mix, low=low, up=p.lerp.up)
+    r, k, v, gate, low = g.linears(
+        [xr, xk, xv, xg, xw],
+        [p.receptance, p.key, p.value, p.gate, p.decay.down],
+        then=["none", "none", "none", p.gate_then, p.decay.inner],
+        bias=[*p.biases, None],
+    )
+    w = g.linear(low, p.decay.up, then=p.decay.outer, bias=p.decay.bias)
+    y = g.wkv6(r, w, k, v, gate, p.wkv, vectors=p.vectors, eps=HEAD_EPS)
+    return g.linear(y, p.output, add=x, scale=scale)
+
+
+def channel_mix(g: Ops[Tensor], p: ChannelMix, x: Tensor, eps: float, scale: float) -> Tensor:
+    """x + scale · sigmoid(W_r xr) · W_v relu(W_k xk)²"""
+    xk, xr = g.norm_shift_mix(x, p.norm.weight, p.norm.bias, eps, p.mix, p.shift)
+    k, r = g.linears([xk, xr], [p.key, p.receptance], then=["relu2", "sigmoid"])
+    return g.add(x, g.mul(r, g.linear(k, p.value, scale=scale)))
+
+
+def load(file: GGUFFile) -> RWKV6:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    tensors = Tensors(file)
+    layers = file.int("rwkv6.block_count", low=1, high=1024)
+    width = file.int("rwkv6.embedding_length", low=1, high=1 << 16)
+    inner = file.int("rwkv6.feed_forward_length", low=1, high=1 << 20)
+    size = read_head_size(file, "rwkv6", width, tensors)
+    every = file.int("rwkv6.rescale_every_n_layers", low=0, high=1024, default=0)
+    file.int("rwkv6.token_shift_count", low=2, high=2, default=2)
+    vocabulary = tensors.dimension("token_embd.weight", 0)
+
+    def scale(i: int) -> float:
+        return 2.0 ** (i // every) if every else 1.0
+
+    model = RWKV6(
+        vocabulary,
+        eps=file.float("rwkv6.attention.layer_norm_epsilon", *EPS),
+        embedding=tensors.take("token_embd.weight", vocabulary, width),
+        first_norm=take_norm(tensors, "token_embd_norm", width),
+        layers=tuple(
+            Layer(
+                take_norm(tensors, f"blk.{i}.attn_norm", width),
+                take_time_mix(tensors, i, width, size, own=True),
+                _channel_mix(tensors, i, width, inner),
+                scale(i),
+            )
+            for i in range(layers)
+        ),
+        last_norm=take_norm(tensors, "output_norm", width),
+        last_scale=scale(layers),
+        head=tensors.take("output.weight", vocabulary, width),
+        weights=tuple(tensors.taken),
+    )
+    tensors.refuse_the_rest()
+    return model
+
+
+def read_head_size(file: GGUFFile, arch: str, width: int, tensors: Tensors) -> int:
+    """How many numbers a head has."""
+    size = file.int(f"{arch}.wkv.head_size", low=1, high=1 << 16)
+    if size % HEAD_STEP or size > LARGEST_HEAD:
+        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
+        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
+    if width % size:
+        what = f"metadata key '{arch}.embedding_length'"
+        raise tensors.bad(what, str(width), f"a multiple of the head size {size}")
+    return size
+
+
+def take_time_mix(
+    tensors: Tensors, i: int, width: int, size: int, *, own: bool, key_heads: int | None = None
+) -> TimeMix:
+    """A time mix of RWKV-6 (its `own`, with bonus and norm), or of QRWKV (with biases and fewer heads of keys)."""
+    at, heads = f"blk.{i}.time_mix", width // size
+    keys = size * (key_heads or heads)
+    rank = tensors.dimension(f"{at}_w2.weight", 2, 3)
+    decay = tensors.dimension(f"{at}_decay_w1.weight", 0)
+
+    def bias(name: str) -> Weight | None:
+        full = f"{at}_{name}.bias"
+        return tensors.take(full, keys if name in ("key", "value") else width) if full in tensors else None
+
+    return TimeMix(
+        lerp=DataLerp(
+            first=tensors.join(f"{at}_lerp_first", width, f"{at}_lerp_x.weight"),
+            mix=take_mix(tensors, f"{at}_lerp", width, "wkvrg"),
+            down=tensors.take(f"{at}_w1.weight", PARTS * rank, width),
+            up=tensors.take_flat(f"{at}_w2.weight", PARTS, width, rank),
+            shift=State(f"blk.{i}.shift_time", (1, width)),
+        ),
+        receptance=tensors.take(f"{at}_receptance.weight", width, width),
+        key=tensors.take(f"{at}_key.weight", keys, width),
+        value=tensors.take(f"{at}_value.weight", keys, width),
+        gate=tensors.take(f"{at}_gate.weight", width, width),
+        output=tensors.take(f"{at}_output.weight", width, width),
+        biases=(bias("receptance"), bias("key"), bias("value"), None),
+        gate_then="silu" if own else "sigmoid",
+        decay=Lora(
+            down=tensors.take(f"{at}_decay_w1.weight", decay, width),
+            up=tensors.take(f"{at}_decay_w2.weight", width, decay),
+            bias=tensors.take(f"{at}_decay.weight", width),
+            inner="tanh",
+            outer="decay6",
+        ),
+        vectors=tensors.join(
+            f"{at}_vectors", width, (f"{at}_first.weight", (heads, size)), f"{at}_ln.weight", f"{at}_ln.bias"
+        )
+        if own
+        else None,
+        wkv=State(f"blk.{i}.wkv", (heads, size, size)),
+    )
+
+
+def _channel_mix(tensors: Tensors, i: int, width: int, inner: int) -> ChannelMix:
+    at = f"blk.{i}.channel_mix"
+    return ChannelMix(
+        norm=take_norm(tensors, f"blk.{i}.attn_norm_2", width),
+        mix=tensors.join(f"{at}_lerp", width, f"{at}_lerp_k.weight", f"{at}_lerp_r.weight"),
+        key=tensors.take(f"{at}_key.weight", inner, width),
+        value=tensors.take(f"{at}_value.weight", width, inner),
+        receptance=tensors.take(f"{at}_receptance.weight", width, width),
+        shift=State(f"blk.{i}.shift_channel", (width,)),
+    )

@@ -1,0 +1,48 @@
+"""RWKV-6: what the shared records of every architecture do not show."""
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.gguf.file import GGUFFile
+from tests.gguf.writer import written
+from tests.golden_files import OWN
+
+FILE = OWN / "tiny-rwkv6.gguf"
+FITTED = "time_mix_output", "channel_mix_value"  # whose matrices a converter divides
+
+
+def rescaled(every: int) -> bytes:
+    """The model as a converter writes it whose residual stream is halved after so many layers, each time."""
+    data = bytearray(FILE.read_bytes())
+    with GGUFFile.open(FILE) as file:
+        for name, tensor in file.tensors.items():
+            _, layer, *rest = name.split(".")
+            if rest and rest[0] in FITTED:
+                assert tensor.format.name == "F16"
+                halves = np.frombuffer(file.read(tensor), np.float16) / np.float16(2 ** (int(layer) // every))
+                at = data.index(file.read(tensor))
+                data[at : at + tensor.nbytes] = halves.astype(np.float16).tobytes()
+    key = b"rwkv6.rescale_every_n_layers"
+    at = data.index(key) + len(key) + 4
+    return bytes(data[:at]) + every.to_bytes(4, "little") + bytes(data[at + 4 :])
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_stream_that_is_halved_every_few_layers_gives_the_same_logits(tmp_path, every):
+    record = np.load(OWN / "tiny-rwkv6.npz")
+    ids = record["tokens"].tolist()
+    with rwkv_gpu.load(written(tmp_path, rescaled(every)), device="cpu") as llm:
+        got = llm.logits(ids)
+    assert np.sqrt(np.mean((got - record["exact_logits"]) ** 2)) < 2e-3  # small weights round when they are divided
+
+
+def test_a_file_that_says_it_is_rescaled_and_is_not_gives_others(tmp_path):
+    """So the key is seen."""
+    record = np.load(OWN / "tiny-rwkv6.npz")
+    data = FILE.read_bytes()
+    key = b"rwkv6.rescale_every_n_layers"
+    at = data.index(key) + len(key) + 4
+    with rwkv_gpu.load(written(tmp_path, data[:at] + (1).to_bytes(4, "little") + data[at + 4 :]), device="cpu") as llm:
+        got = llm.logits(record["tokens"].tolist())
+    assert np.sqrt(np.mean((got - record["exact_logits"]) ** 2)) > 0.05

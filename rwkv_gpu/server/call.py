@@ -114,6 +114,9 @@ def start_of(status: int, media_type: bytes, call: Call, headers: Mapping[str, s
     return {"type": "http.response.start", "status": status, "headers": pairs}
 
 
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def dumps(value: Any) -> bytes:
     """JSON, short and in UTF-8. A lone half of a character, which UTF-8 does not have, becomes a question mark."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8", "replace")
+    return ENCODER.encode(value).encode("utf-8", "replace")

@@ -6,7 +6,7 @@ from functools import partial
 
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import Reply
-from rwkv_gpu.llm.completion import Completion
+from rwkv_gpu.llm.completion import Completion, Event
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.text_completion import TextReply
 
@@ -18,6 +18,7 @@ from .fields import CHAT, COMPLETION, honoured
 from .routes import Route, get, post
 from .service import Running, Service
 
+MARK = "\ue000text\ue000"  # stands for the text of a chunk
 DONE = b"data: [DONE]\n\n"
 
 
@@ -103,9 +104,10 @@ async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[
 async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[bytes]:
     """The chunks of all answers as they come, each answer with its own index."""
     each, open_answers = running.answers.each, set(range(len(running.answers.each)))
+    frames = Frames(reply)
     yield b"".join(event(chunk) for index in sorted(open_answers) for chunk in _opening(reply, index))
     async for news in running.batches():
-        yield b"".join(event(chunk) for index, one in news for chunk in reply.chunks(index, one))
+        yield b"".join([frames.of(index, one) for index, one in news])
         ended = sorted(index for index in open_answers if not each[index].running)
         if ended:
             open_answers.difference_update(ended)
@@ -113,6 +115,26 @@ async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[
     for index in sorted(open_answers):
         yield _closing(reply, index, each[index].completion)
     yield b"".join(event(chunk) for chunk in reply.last(running.answers.completions)) + DONE
+
+
+class Frames:
+    """Chunks as bytes. Those of one answer differ in their text alone, so the rest is made once."""
+
+    def __init__(self, reply: Reply | TextReply) -> None:
+        self._reply = reply
+        self._plain = not reply.fields.logprobs
+        self._around: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
+
+    def of(self, index: int, one: Event) -> bytes:
+        """The chunks of an event."""
+        if not (self._plain and one.text):
+            return b"".join(event(chunk) for chunk in self._reply.chunks(index, one))
+        around = self._around.get((index, one.thinking))
+        if around is None:
+            [chunk] = self._reply.chunks(index, replace(one, text=MARK))
+            before, _, after = event(chunk).partition(dumps(MARK))
+            around = self._around[index, one.thinking] = before, after
+        return around[0] + dumps(one.text) + around[1]
 
 
 def _opening(reply: Reply | TextReply, index: int) -> list[Json]:

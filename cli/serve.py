@@ -1,5 +1,7 @@
 """`rwkv-gpu serve`: serves models over HTTP."""
 
+import ipaddress
+import ssl
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,74 +16,93 @@ from .folders import cache_folder, tuned_folder
 from .model_name import BUILTIN, FileName
 from .options import loading_options
 from .page import Page
+from .serve_options import checked_file, keys_of, serving_options
 
 if TYPE_CHECKING:
-    from rwkv_gpu.server.catalogue import Progress, ServedModel
-
-LOCAL = ("localhost", "127.0.0.1", "::1")
+    from rwkv_gpu.server.catalogue import Load, Progress, ServedModel
+    from rwkv_gpu.server.config import ServerConfig
 
 
 @click.command("serve", cls=Page, epilog="Example: rwkv-gpu serve model.gguf --port 8080")
-@click.argument("models", nargs=-1, metavar="[MODEL.gguf]...", type=FileName())
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is all of them.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 takes a free one."
-)
-@click.option("--api-key", multiple=True, metavar="KEY", help="Key that clients must send. Can be repeated.")
-@click.option("--insecure", is_flag=True, help="Listen on an address that others can reach, without a key.")
-@click.option(
-    "-np", "--sequences", "--parallel", type=click.IntRange(1, 256), default=8, show_default=True,
-    help="Requests that are answered at the same time; the others wait.",
-)  # fmt: skip
-@click.option("--drain", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
-    help="Time that running requests have to end after SIGTERM or Ctrl-C.",
-)  # fmt: skip
-@click.option(
-    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form of log lines."
-)
+@click.argument("models", nargs=-1, metavar="[MODEL.gguf]...", envvar="RWKV_GPU_MODELS", type=FileName())
+@serving_options
 @loading_options
 @click.pass_context
 def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, Any], **options: Any) -> None:
     """Serve models to programs that speak OpenAI's API.
 
     Without a MODEL, the built-in one. The base URL for clients is http://localhost:8080/v1.
+    The first MODEL is loaded at once, the others at their first use.
     """
-    if options["host"] not in LOCAL and not options["api_key"] and not options["insecure"]:
-        raise BadInput(
-            f"--host {options['host']} lets others in, and there is no key; give --api-key, or --insecure to allow it"
-        )
-    try:
-        from rwkv_gpu.server.catalogue import Catalogue
-        from rwkv_gpu.server.config import ServerConfig
-        from rwkv_gpu.server.logs import start_logs
-        from rwkv_gpu.server.run import Runner, listen
-        from rwkv_gpu.server.service import Service
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("rwkv_gpu"):
-            raise
-        raise MissingExtra(f"the server needs {error.name}; install it by: pip install 'rwkv-gpu[server]'") from None
-    config = ServerConfig(
-        host=options["host"],
-        port=options["port"],
-        api_keys=options["api_key"],
-        drain=options["drain"],
-        sequences=options["sequences"],
-        version=rwkv_gpu.__version__,
-    )
+    keys = keys_of(options["api_key"], options["api_key_file"])
+    if not (keys or options["insecure"] or is_local(options["host"])):
+        host = options["host"]
+        raise BadInput(f"--host {host} lets others in, and there is no key; give --api-key, or --insecure to allow it")
+    certificate = tls(options["tls_cert"], options["tls_key"])
+    check_extra()
+    from rwkv_gpu.server.catalogue import Catalogue
+    from rwkv_gpu.server.logs import start_logs
+    from rwkv_gpu.server.run import Runner, listen
+    from rwkv_gpu.server.service import Service
+
+    config = config_of(keys, options)
     start_logs(options["log_format"], sys.stderr)
-    loading["sequences"] = options["sequences"]
+    service = Service(config, Catalogue(served(models), loader({**loading, "sequences": options["sequences"]})))
+    listener = listen(config.host, config.port)
+    runner = Runner(service, *certificate)
+    ctx.obj.on_signal = runner.signal
+    host, port = listener.getsockname()[:2]
+    scheme, shown = "https" if certificate[0] else "http", f"[{host}]" if ":" in host else host
+    runner.run(listener, lambda: click.echo(f"rwkv-gpu: serving on {scheme}://{shown}:{port}/v1", err=True))
+
+
+def check_extra() -> None:
+    """Says what to install where the packages of the server are missing."""
+    for name in ("starlette", "uvicorn", "httptools", "prometheus_client"):
+        try:
+            __import__(name)
+        except ModuleNotFoundError:
+            message = f"the server needs {name}; install it by: pip install 'rwkv-gpu[server]'"
+            raise MissingExtra(message) from None
+
+
+def config_of(keys: tuple[str, ...], options: dict[str, Any]) -> "ServerConfig":
+    """The settings of the server."""
+    from rwkv_gpu.server.config import ServerConfig
+
+    names = ServerConfig.__dataclass_fields__.keys()
+    given = {name: value for name, value in options.items() if name in names}
+    return ServerConfig(**given, api_keys=keys, version=rwkv_gpu.__version__)
+
+
+def loader(loading: dict[str, Any]) -> "Load":
+    """Loads a model with the options of the command line."""
 
     def load(path: str, progress: "Progress") -> rwkv_gpu.LLM:
         digests = cache_folder() / "digests"
         return rwkv_gpu.load(path, progress=progress, tuned=tuned_folder(), digests=digests, **loading)
 
-    service = Service(config, Catalogue(served(models), load))
-    listener = listen(config.host, config.port)
-    runner = Runner(service)
-    ctx.obj.on_signal = runner.signal
-    host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    runner.run(listener, lambda: click.echo(f"rwkv-gpu: serving on http://{shown}:{port}/v1", err=True))
+    return load
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        raise BadInput(f"--host {host!r} is no address; give one such as 127.0.0.1 or 0.0.0.0") from None
+
+
+def tls(certificate: str | None, key: str | None) -> tuple[str | None, str | None]:
+    """The files of the certificate and its key, which must fit each other."""
+    if certificate is None and key is None:
+        return None, None
+    files = checked_file("--tls-cert", certificate), checked_file("--tls-key", key)
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(*files)  # type: ignore[arg-type]
+    except ssl.SSLError as error:
+        raise BadInput(f"{certificate} and {key} cannot be used: {error.reason or error}") from None
+    return files
 
 
 def served(paths: tuple[str, ...]) -> "list[ServedModel]":

@@ -25,6 +25,18 @@ from .step_result import PendingStep, SamplingInputs, StepResult
 SCRATCH_SLOT = -1  # of a sequence that is read or written, and never steps
 
 
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What an engine has at the moment."""
+
+    running: int  # sequences that have a slot
+    waiting: int  # for one
+    prefixes: int  # that are stored
+    prefix_bytes: int
+    free_pages: int
+    free_states: int
+
+
 @dataclass(slots=True)
 class InFlightStep:
     """A step that was submitted, and the sequences that its output rows are sampled for."""
@@ -75,6 +87,13 @@ class Engine:
         if self._waiting or self._in_flight or self._updated:
             return True
         return any(not sequence.paused for sequence in self._running)
+
+    @property
+    def activity(self) -> Activity:
+        """Numbers of the moment. Any thread may ask, also during a step."""
+        pages, states = self._store.free
+        prefixes = self.prefixes
+        return Activity(len(self._running), len(self._waiting), len(prefixes), prefixes.nbytes, pages, states)
 
     def accept(self, request: Request) -> TokenSequence:
         """Checks a request, and gets ready what `add` takes. Any thread may call it."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar
 
-from ..engine.engine import Engine
+from ..engine.engine import Activity, Engine
 from ..engine.request import Request, Update
 from ..errors import Closed, Forked, QueueFull
 from .jobs import Job, Work
@@ -69,6 +69,11 @@ class Driver:
     def here(self) -> bool:
         """Whether this process has the thread; one that was forked has not."""
         return os.getpid() == self._process
+
+    @property
+    def activity(self) -> Activity:
+        """What the engine has at the moment; never waits for a step."""
+        return self._engine.activity
 
     def check_process(self) -> None:
         """Raises `Forked` where nobody would ever answer."""

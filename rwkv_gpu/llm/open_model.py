@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 
 from ..builtin.help import Help
-from ..engine.engine import Engine
+from ..engine.engine import Activity, Engine
 from ..engine.request import Request
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
@@ -87,6 +87,11 @@ class OpenModel:
         self._finalizer.detach()
         self._driver.close()
         self._grammar_pool.close()
+
+    @property
+    def activity(self) -> Activity:
+        """What the engine does and stores at the moment; never waits for a step."""
+        return self._driver.activity
 
     # ------------------------------------------------------------ tokens
 

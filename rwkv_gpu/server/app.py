@@ -27,7 +27,7 @@ TYPES = {".html": b"text/html; charset=utf-8", ".svg": b"image/svg+xml", ".ico":
 def create_app(service: Service) -> App:
     """The application: all routes, and the page at / where there is one."""
     routes = [
-        StarletteRoute(route.path, route.endpoint, methods=[*route.methods])
+        StarletteRoute(route.path, Named(route), methods=[*route.methods])
         for family in FAMILIES
         for route in family(service)
     ]
@@ -43,6 +43,17 @@ def create_app(service: Service) -> App:
 def family_of(path: str) -> Family:
     """The family whose shape errors of a path have."""
     return next(family for beginning, family in SHAPES if path.startswith(beginning))
+
+
+class Named:
+    """A route that says its path, for the metrics: paths as clients send them are endless."""
+
+    def __init__(self, route: Route) -> None:
+        self._route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["rwkv_gpu.call"].route = self._route.path
+        await self._route.endpoint(scope, receive, send)
 
 
 class Page:

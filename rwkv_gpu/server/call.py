@@ -29,6 +29,8 @@ class Call:
     notes: Json = field(default_factory=dict)  # fields of the log line: model, tokens, ...
     ignored: list[str] = field(default_factory=list)  # fields of the body that have no effect here
     task: asyncio.Task[None] | None = None  # that answers it
+    route: str = ""  # the path of its route, whose variable parts have no value
+    fault: ApiError | None = None  # why it failed
     ended: ApiError | None = None  # why it was ended from outside
     stop: Callable[[], None] = lambda: None  # ends its answers, as if they were complete
     detached: bool = False  # whether it goes on without its connection
@@ -39,6 +41,11 @@ class Call:
     def query(self) -> dict[str, str]:
         """The query of the URL; of a name that comes twice, the last."""
         return dict(parse_qsl(self.scope["query_string"].decode("latin-1")))
+
+    def failed(self, error: ApiError) -> None:
+        """Notes why it failed."""
+        self.fault = error
+        self.notes |= {"outcome": "error", "error": error.message}
 
     def end(self, error: ApiError) -> None:
         """Ends the request from outside: its client gets this error, as a response or within the stream."""
@@ -94,7 +101,7 @@ async def send_error(send: Send, family: Family, error: ApiError, call: Call) ->
     headers = {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
     if error.status in (408, 413):
         headers["connection"] = "close"  # the rest of the body is not read
-    call.notes |= {"outcome": "error", "error": error.message}
+    call.failed(error)
     await send_whole(send, Whole(family.error(error, call.id), error.status, headers=headers), call)
 
 

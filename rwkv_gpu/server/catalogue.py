@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from rwkv_gpu.errors import RwkvGpuError
 from rwkv_gpu.llm import LLM
 
 from .call import Call
 from .errors import ApiError
 
+RETRIES = (1, 2, 4, 8, 15, 30)  # seconds between attempts to load a model whose engine was lost
 LOG = logging.getLogger("rwkv_gpu.server")
 Progress = Callable[[int, int], None]  # bytes that are loaded, and all
 Load = Callable[[str, Progress], LLM]  # a path, or the name of a repository
@@ -108,7 +110,14 @@ class Catalogue:
         model.llm = None
         LOG.error("engine lost", extra={"fields": {"model": model.name}})
         await asyncio.to_thread(llm.close)
-        await self.loaded(model)
+        for seconds in (*RETRIES, None):
+            try:
+                await self.loaded(model)
+                return
+            except RwkvGpuError:
+                if seconds is None:
+                    return  # the next request tries
+                await asyncio.sleep(seconds)
 
     async def close(self) -> None:
         """Gives back all memory; whoever waits for an answer gets `Closed`."""

@@ -123,6 +123,12 @@ class Edge:
         }
         if call.ignored:
             line["ignored_fields"] = call.ignored
+        metrics = self._service.metrics
+        metrics.requests[call.route, str(status)] += 1
+        if call.fault is not None:
+            metrics.errors[call.fault.code or call.fault.kind] += 1
+        if "prompt_tokens" in call.notes:
+            metrics.request.add(time.monotonic() - call.began)
         quiet = call.scope["path"] in OPEN_PATHS and status == 200
         LOG.log(logging.DEBUG if quiet else logging.INFO, "request", extra={"fields": line})
 

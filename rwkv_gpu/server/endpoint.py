@@ -92,7 +92,7 @@ class Endpoint:
             error = call.ended
         except Exception as unknown:  # noqa: BLE001  as above
             error = self._known(call, unknown)
-        call.notes |= {"outcome": "error", "error": error.message}
+        call.failed(error)
         yield self._family.error_event(error, call.id)
 
     def _recorded(self, call: Call, response: Stream) -> Stream:

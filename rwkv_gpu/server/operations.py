@@ -1,5 +1,6 @@
 """What those who run the server look at: whether it is ready, and how it is set up."""
 
+import time
 from functools import partial
 
 from .call import Call, Response, Stream, Whole
@@ -18,6 +19,8 @@ def routes(service: Service) -> list[Route]:
         get("/health", endpoint(health)),
         get("/v1/health", endpoint(health)),
         get("/props", endpoint(props)),
+        get("/slots", endpoint(slots)),
+        get("/metrics", endpoint(metrics)),
         get("/v1/streams/{id}", endpoint(stream)),
         delete("/v1/streams/{id}", endpoint(stop_stream)),
     ]
@@ -78,3 +81,25 @@ async def stop_stream(service: Service, call: Call) -> Response:
     recording = service.streams.find(call.path_params["id"], call.owner)
     recording.stop()
     return Whole({"id": recording.id, "object": "stream.stopped"})
+
+
+async def slots(service: Service, _: Call) -> Response:
+    """The requests that wait or run now, without their text."""
+    now, found = time.monotonic(), []
+    for number, call in enumerate(service.asked):
+        running = service.running.get(call)
+        slot = {"id": number, "id_task": call.id, "is_processing": running is not None}
+        slot |= {"model": call.notes.get("model"), "seconds": round(now - call.began, 3), "state": "queued"}
+        if "prompt_tokens" in call.notes:
+            slot["n_prompt_tokens"] = call.notes["prompt_tokens"]
+        if running is not None:
+            slot["state"] = "generating" if running.generated else "prompt"
+            slot |= {"n_decoded": running.generated, "answers": len(running.answers.each)}
+        found.append(slot)
+    return Whole(found)
+
+
+async def metrics(service: Service, call: Call) -> Response:
+    """All counts, for Prometheus."""
+    text, media_type = service.metrics.page(call.headers.get(b"accept", b"").decode("latin-1"))
+    return Whole(text, media_type=media_type)

@@ -23,7 +23,7 @@ HURRIED = 1.0  # seconds until a second signal has ended the process
 class Runner:
     """A server in an event loop of its own. `signal` may be called from any thread."""
 
-    def __init__(self, service: Service, *, ssl_certfile: str | None = None, ssl_keyfile: str | None = None) -> None:
+    def __init__(self, service: Service, ssl_certfile: str | None = None, ssl_keyfile: str | None = None) -> None:
         self.service = service
         self._server = uvicorn.Server(
             uvicorn.Config(

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,6 +17,7 @@ from .call import Call
 from .catalogue import Catalogue, ServedModel
 from .config import ServerConfig
 from .errors import RETRY_AFTER, ApiError
+from .metrics import Metrics
 from .queue import Queue
 from .streams import Streams
 
@@ -25,7 +26,7 @@ THREADS = 4  # that render, tokenise and compile for requests
 LONG = 2048  # tokens of a prompt that takes so long to check that it is done on a thread
 
 
-@dataclass(frozen=True)
+@dataclass
 class Running:
     """A request whose answers are being generated. It ends with its call."""
 
@@ -35,11 +36,20 @@ class Running:
     llm: LLM
     prepared: Prepared
     answers: Answers
+    generated: int = 0  # events so far
 
     async def batches(self) -> AsyncIterator[News]:
         """The events of all answers, as many at a time as have come."""
+        clock, metrics, before = asyncio.get_running_loop().time, self.service.metrics, 0.0
         try:
             while news := await self.answers.next():
+                now = clock()
+                if before:
+                    metrics.next_token.add(now - before)
+                else:
+                    metrics.first_token.add(time.monotonic() - self.call.began)
+                before = now
+                self.generated += len(news)
                 yield news
         except (DeviceLost, Closed):
             self.service.lost(self.model, self.llm)
@@ -58,6 +68,11 @@ class Running:
             notes["completion_tokens"] = sum(len(one.tokens) for one in completions)
             notes["cached_tokens"] = completions[0].stats.reused_tokens
             notes.setdefault("outcome", completions[0].finish_reason)
+            tokens, name = self.service.metrics.tokens, self.model.name
+            tokens[name, "generated"] += notes["completion_tokens"]
+            tokens[name, "prompt"] += self.prepared.prompt_tokens
+            tokens[name, "cached"] += notes["cached_tokens"]
+        self.service.running.pop(self.call, None)
 
 
 class Service:
@@ -73,6 +88,8 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._queues: dict[ServedModel, Queue] = {}
         self.streams = Streams()
+        self.metrics = Metrics(self._gauges)
+        self.running: dict[Call, Running] = {}  # that have their seats
         self._calls: set[Call] = set()  # requests that are being answered
 
     async def begin(self, call: Call, model: str | None, prepare: Callable[[LLM], Prepared]) -> Running:
@@ -90,17 +107,44 @@ class Service:
             call.notes["prompt"] = await self.work(lambda: [llm.detokenize(one.ids) for one, _ in prepared.requests])
         began = time.monotonic()
         await queue.wait(ticket, prepared.prompt_tokens, len(prepared.requests))
-        call.notes["queued_seconds"] = round(time.monotonic() - began, 4)
+        queued = time.monotonic() - began
+        call.notes["queued_seconds"] = round(queued, 4)
+        self.metrics.queued.add(queued)
         if self._inbox is None:
             self._inbox = Inbox(asyncio.get_running_loop())
         running = Running(self, call, served, llm, prepared, Answers(self._inbox))
         call.at_end.append(running.close)
+        self.running[call] = running
         call.stop = running.answers.close
-        if prepared.prompt_tokens < LONG:
-            llm.start(prepared, running.answers.read)
-        else:
-            await self.work(lambda: llm.start(prepared, running.answers.read))
+        try:
+            if prepared.prompt_tokens < LONG:
+                llm.start(prepared, running.answers.read)
+            else:
+                await self.work(lambda: llm.start(prepared, running.answers.read))
+        except (DeviceLost, Closed):
+            self.lost(served, llm)
+            raise
         return running
+
+    @property
+    def asked(self) -> list[Call]:
+        """The calls that have asked for answers, the oldest first."""
+        return sorted((call for call in self._calls if "model" in call.notes), key=lambda call: call.began)
+
+    def _gauges(self) -> Iterable[tuple[str, str, str, float]]:
+        for model in self.catalogue.models:
+            queue, name = self.queue(model), model.name
+            yield "model_loaded", "1 if the model is loaded", name, float(model.llm is not None)
+            yield "requests_waiting", "Requests that wait for their turn", name, queue.waiting
+            yield "requests_waiting_tokens", "Prompt tokens of those", name, queue.waiting_tokens
+            yield "seats_taken", "Answers that the engine has", name, queue.running
+            if model.llm is not None:
+                now = model.llm.activity
+                yield "sequences_running", "Sequences that have a slot of the engine", name, now.running
+                yield "prefix_entries", "Prefixes that are stored", name, now.prefixes
+                yield "prefix_bytes", "Bytes of those", name, now.prefix_bytes
+                yield "cache_free_pages", "Free pages of the KV cache", name, now.free_pages
+                yield "cache_free_states", "Free recurrent states", name, now.free_states
 
     def find(self, call: Call, model: str | None) -> ServedModel:
         """A model by its name; while the server shuts down there is none."""

@@ -3,9 +3,12 @@
 import json
 import os
 import re
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +32,7 @@ def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     try:
         assert process.stderr is not None
         for line in process.stderr:
-            if found := re.search(r"serving on (http://\S+)/v1", line):
+            if found := re.search(r"serving on (https?://\S+)/v1", line):
                 yield process, found[1]
                 return
         raise AssertionError("it did not start")
@@ -51,6 +54,81 @@ def test_it_serves_until_a_signal_and_exits_with_0(number):
         assert asked(f"{url}/v1/completions", {"prompt": "a", "max_tokens": 1})["model"] == "quiet-rwkv7"
         process.send_signal(number)
         assert process.wait(10) == 0
+
+
+def test_a_file_has_the_options_under_their_names_and_the_command_line_wins(tmp_path):
+    config, keys = tmp_path / "serve.toml", tmp_path / "keys"
+    keys.write_text("# ours\nfrom-file\n\n")
+    config.write_text(f"""
+        models = ["{MODEL}"]
+        parallel = 3
+        api-key = ["a", "b"]
+        api_key_file = "{keys}"
+        log-format = "text"
+    """)
+    with serving("--config", str(config), "--log-format", "json") as (_, url):
+        request = urllib.request.Request(f"{url}/props", headers={"x-api-key": "from-file"})
+        with urllib.request.urlopen(request, timeout=60) as response:
+            assert json.load(response)["total_slots"] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("prot = 1", "prot"),
+        ("port = [1]", "port"),
+        ("[server]\nport = 1", "server"),
+        ("port = ", "TOML"),
+        ("port = 'x'", "port"),
+    ],
+)
+def test_a_wrong_file_is_one_line(tmp_path, text, said):
+    config = tmp_path / "serve.toml"
+    config.write_text(text)
+    result = CliRunner().invoke(cli, ["serve", "--config", str(config)])
+    assert result.exit_code == 2
+    assert said in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+def test_the_environment_has_the_options_too(monkeypatch):
+    monkeypatch.setenv("RWKV_GPU_API_KEY", "one two")
+    monkeypatch.setenv("RWKV_GPU_MODELS", MODEL)
+    with serving() as (_, url):
+        assert asked(f"{url}/health")["models"] == [{"id": "quiet-rwkv7", "state": "ready"}]
+        for key, status in [("two", 200), ("one two", 401)]:
+            request = urllib.request.Request(f"{url}/v1/models", headers={"x-api-key": key})
+            try:
+                found = urllib.request.urlopen(request, timeout=60).status
+            except urllib.error.HTTPError as error:
+                found = error.code
+                error.close()
+            assert found == status
+
+
+def test_it_serves_https(tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "1"]
+    subprocess.run([*make, "-out", str(cert), "-keyout", str(key)], check=True, capture_output=True)
+    with serving(MODEL, "--tls-cert", str(cert), "--tls-key", str(key)) as (_, url):
+        assert url.startswith("https://")
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with urllib.request.urlopen(f"{url}/health", timeout=60, context=context) as response:
+            assert json.load(response)["status"] == "ok"
+    result = CliRunner().invoke(cli, ["serve", MODEL, "--tls-cert", str(cert)])
+    assert result.exit_code == 2
+    assert "--tls-key" in result.output
+
+
+def test_after_kill_9_it_starts_again_on_the_same_port():
+    with serving(MODEL) as (process, url):
+        process.kill()
+        process.wait(10)
+    with serving(MODEL, "--port", url.rpartition(":")[2]) as (_, again):
+        assert again == url
 
 
 def test_an_address_that_others_reach_needs_a_key():

@@ -123,6 +123,7 @@ def serving(*models: ServedModel, load: Any = load, **config: Any) -> Iterator[S
             raise failed[0]
         yield Served(runner, port)
     finally:
-        runner.signal()
+        if not runner.service.draining:  # a second signal would end the tests
+            runner.signal()
         thread.join(30)
         assert not thread.is_alive()

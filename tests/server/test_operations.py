@@ -1,9 +1,13 @@
 """What those who run the server look at."""
 
+import json
+import threading
+
 import pytest
 
 from rwkv_gpu.errors import BadFile
 from rwkv_gpu.server.catalogue import ServedModel
+from tests.server.gate import gate, until
 from tests.server.serving import MODEL, serving
 
 
@@ -28,3 +32,52 @@ def test_a_first_model_that_cannot_be_loaded_ends_the_server(tmp_path):
 
 def test_there_is_no_page_that_was_not_shipped(server):
     assert server.request("GET", "/../pyproject.toml")[0] == 404
+
+
+def value(text, name, **labels):
+    """A number of the metrics page."""
+    wanted = "{" + ",".join(f'{key}="{one}"' for key, one in sorted(labels.items())) + "}" if labels else ""
+    [line] = [line for line in text.splitlines() if line.startswith(f"{name}{wanted} ")]
+    return float(line.rpartition(" ")[2])
+
+
+def test_metrics_count_what_was_done():
+    with serving() as server:
+        ask = {"prompt": "The sea", "max_tokens": 5, "temperature": 0}
+        for _ in range(3):
+            tokens = server.post("/v1/completions", ask)["usage"]["completion_tokens"]
+        server.request("POST", "/v1/completions", {"prompt": ""})
+        server.request("GET", "/nothing/at/all")
+        text = server.get("/metrics").decode()
+        assert value(text, "rwkv_gpu_requests_total", path="/v1/completions", status="200") == 3
+        assert value(text, "rwkv_gpu_requests_total", path="", status="404") == 1
+        assert value(text, "rwkv_gpu_tokens_total", model="quiet", kind="generated") == 3 * tokens
+        assert value(text, "rwkv_gpu_time_to_first_token_seconds_count") == 3
+        assert value(text, "rwkv_gpu_inter_token_latency_seconds_count") > 0
+        assert value(text, "rwkv_gpu_errors_total", code="invalid_request_error") == 1
+        assert value(text, "rwkv_gpu_model_loaded", model="quiet") == 1
+        assert value(text, "rwkv_gpu_requests_waiting", model="quiet") == 0
+        accepted = server.request("GET", "/metrics", accept="application/openmetrics-text; version=1.0.0")
+        assert accepted[1]["content-type"].startswith("application/openmetrics-text")
+
+
+def test_slots_show_requests_without_their_text():
+    with serving() as server:
+        with gate(server) as held:
+            threads = [
+                threading.Thread(
+                    target=server.post, args=("/v1/completions", {"prompt": "confidential", "max_tokens": 9})
+                )
+                for _ in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            until(lambda: len(server.get("/slots")) == 4)
+            held.allow(3)
+            slots = server.get("/slots")
+            assert sorted(slot["state"] for slot in slots) == ["generating", "generating", "prompt", "queued"]
+            assert "confidential" not in json.dumps(slots)
+            held.open = True
+            for thread in threads:
+                thread.join(20)
+        until(lambda: server.get("/slots") == [])

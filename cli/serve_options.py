@@ -1,0 +1,153 @@
+"""The options of `rwkv-gpu serve`, and the file that can have them."""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rwkv_gpu.errors import BadInput
+
+from .texts import read_text
+
+Command = Callable[..., Any]
+
+
+class Network(click.Option):
+    """An option that says who may call."""
+
+    group = "Network"
+
+
+class Requests(click.Option):
+    """An option that bounds requests."""
+
+    group = "Requests"
+
+
+class Models(click.Option):
+    """An option about the models that are served."""
+
+    group = "Models"
+
+
+def seconds(*names: str, default: float, text: str, cls: type[click.Option] = Requests) -> Callable[[Command], Command]:
+    """An option that is a time."""
+    kind = click.FloatRange(0)
+    return click.option(*names, cls=cls, type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
+
+
+OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    click.option(
+        "--config", type=click.Path(dir_okay=False), metavar="FILE", is_eager=True, expose_value=False,
+        callback=lambda ctx, _, path: _read_config(ctx, path),
+        help="TOML file with options under the same names, and `models`. The command line and the environment win.",
+    ),
+    click.option(
+        "--host", cls=Network, default="127.0.0.1", show_default=True, help="Address; 0.0.0.0 is all of them."
+    ),
+    click.option(
+        "--port", cls=Network, type=click.IntRange(0, 65535), default=8080, show_default=True,
+        help="Port; 0 takes a free one.",
+    ),
+    click.option(
+        "--api-key", cls=Network, multiple=True, metavar="KEY", help="Key that clients must send. Can be repeated."
+    ),
+    click.option("--api-key-file", cls=Network, metavar="FILE", help="File of keys, one a line; others cannot see it."),
+    click.option("--insecure", cls=Network, is_flag=True, help="Let others reach the server without a key."),
+    click.option("--tls-cert", cls=Network, metavar="FILE", help="Certificate chain (PEM): serve HTTPS."),
+    click.option("--tls-key", cls=Network, metavar="FILE", help="Private key of the certificate (PEM)."),
+    click.option(
+        "--allowed-hosts", cls=Network, multiple=True, metavar="NAME",
+        help="Host name that clients may call the server by, besides localhost and addresses; *.example.com, or *. "
+        "Can be repeated.",
+    ),
+    click.option(
+        "--cors", cls=Network, multiple=True, metavar="ORIGIN",
+        help="Origin whose web pages may call, such as https://example.com; * is any. Can be repeated.",
+    ),
+    click.option("--root-path", cls=Network, default="", metavar="PATH", help="Path under which a proxy serves this."),
+    click.option(
+        "-np", "--sequences", "--parallel", cls=Requests, type=click.IntRange(1, 256), default=8, show_default=True,
+        help="Answers that a model generates at the same time; other requests wait.",
+    ),
+    click.option(
+        "--max-queue", cls=Requests, type=click.IntRange(0), default=256, show_default=True,
+        help="Requests that may wait for a model; more get 429.",
+    ),
+    click.option(
+        "--max-queue-tokens", cls=Requests, type=click.IntRange(1), default=1 << 20, show_default=True,
+        help="Prompt tokens of requests that may wait for a model.",
+    ),
+    click.option(
+        "--max-body", cls=Requests, type=click.IntRange(1), default=10 << 20, show_default=True, metavar="BYTES",
+        help="Largest body of a request.",
+    ),
+    seconds("--timeout", default=600.0, text="Time that a request may take, waiting included."),
+    seconds("--drain", default=30.0, text="Time that running requests have to end after SIGTERM or Ctrl-C."),
+    click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+                 help="Form of the log lines on standard error."),
+    click.option("--log-prompts", is_flag=True, help="Log the text of prompts, too."),
+)  # fmt: skip
+
+
+def serving_options(command: Command) -> Command:
+    """All of them."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def _read_config(ctx: click.Context, path: str | None) -> None:
+    """Has the options of a file be the defaults of the command."""
+    if path is None:
+        return
+    try:
+        given = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is no TOML: {error}") from None
+    ctx.default_map = {**(ctx.default_map or {}), **by_parameter(ctx.command, given, path)}
+
+
+def by_parameter(command: click.Command, given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The values of a file by the names of parameters; a name may be that of any option, with - or _."""
+    known: dict[str, click.Parameter] = {}
+    for param in command.params:
+        names = param.opts if isinstance(param, click.Option) else [param.name or ""]
+        known |= {name.lstrip("-").replace("-", "_"): param for name in names}
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        key = name.replace("-", "_")
+        if key not in known or key == "config":
+            options = sorted(one.replace("_", "-") for one in known if len(one) > 3 and one != "config")
+            raise BadInput(f"{path}: {name} is no option; known: {', '.join(options)}")
+        param = known[key]
+        several = param.multiple if isinstance(param, click.Option) else True
+        if isinstance(value, dict) or (isinstance(value, list) and not several):
+            raise BadInput(f"{path}: {name} is {value!r}; it must be one value")
+        values = value if isinstance(value, list) else [value]
+        texts = [one if isinstance(one, bool) else str(one) for one in values]
+        found[param.name or ""] = texts if several else texts[0]
+    return found
+
+
+def keys_of(keys: tuple[str, ...], file: str | None) -> tuple[str, ...]:
+    """The API keys of options and of a file."""
+    lines = [] if file is None else [line.strip() for line in read_text(file).splitlines()]
+    found = (*keys, *(line for line in lines if line and not line.startswith("#")))
+    if file is not None and len(found) == len(keys):
+        raise BadInput(f"{file} has no key; write one a line")
+    if not all(key.strip() for key in found):
+        raise BadInput("an API key is empty; leave it out to ask for none")
+    return found
+
+
+def checked_file(name: str, path: str | None) -> str | None:
+    """A file that can be read."""
+    if path is not None:
+        with Path(path).open("rb"):
+            pass
+    elif name:
+        raise BadInput(f"{name} is missing; HTTPS needs both a certificate and its key")
+    return path

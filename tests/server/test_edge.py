@@ -1,0 +1,146 @@
+"""Who may call, and what a request may be like before anybody looks at what it asks for."""
+
+import socket
+import time
+
+import pytest
+
+from tests.server.serving import Served, serving
+
+CHAT = "/v1/chat/completions"
+ASK = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+
+
+@pytest.fixture(scope="module")
+def locked():
+    with serving(
+        api_keys=("first-key", "second-key"), cors=("https://page.example",), allowed_hosts=("mine.example",)
+    ) as one:
+        yield one
+
+
+def raw(server: Served, data: bytes, seconds: float = 5) -> bytes:
+    """What comes back for some bytes."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as connection:
+        connection.sendall(data)
+        found = b""
+        while piece := connection.recv(65536):
+            found += piece
+        return found
+
+
+@pytest.mark.parametrize("headers", [{"authorization": "Bearer second-key"}, {"x-api-key": "first-key"}])
+def test_each_key_opens(locked, headers):
+    assert locked.request("POST", CHAT, ASK, **headers)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer wrong"},
+        {"authorization": "Bearer "},
+        {"authorization": "Basic first-key"},
+        {"authorization": "first-key"},
+        {"x-api-key": ""},
+        {"x-key": "first-key"},
+        {"cookie": "api_key=first-key"},
+        {"authorization": "Bearer first-key second-key"},
+    ],
+)
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/models", "/slots", "/metrics", "/props", "/v1/streams/a", "/nothing", "//v1/models", "/v1/models/../models"],
+)
+def test_nothing_else_does_on_any_route(locked, path, headers):
+    status, _, answer = locked.request("GET", path, **headers)
+    assert status == 401
+    assert answer["error"]["code"] == "invalid_api_key"
+
+
+def test_a_key_in_the_query_does_not_open(locked):
+    assert locked.request("GET", "/v1/models?api_key=first-key&key=first-key")[0] == 401
+
+
+def test_health_needs_no_key_and_names_nothing_but_models(locked):
+    assert locked.get("/health") == {"status": "ok", "models": [{"id": "quiet", "state": "ready"}]}
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200), ("127.0.0.1:1", 200), ("[::1]:8080", 200), ("10.1.2.3", 200), ("mine.example:80", 200),
+        ("MINE.example", 200), ("evil.example", 403), ("mine.example.evil.example", 403), ("", 403),
+        ("localhost.evil.example", 403),
+    ],
+)  # fmt: skip
+def test_a_foreign_host_is_refused(locked, host, status):
+    assert locked.request("GET", "/v1/models", host=host, x_api_key="first-key")[0] == status
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_page_of_another_origin_is_refused_and_gets_no_headers(server, method):
+    body = None if method == "GET" else ASK
+    for origin in ("https://evil.example", "null", f"http://localhost:{server.port + 1}"):
+        status, headers, _ = server.request(method, CHAT if body else "/v1/models", body, origin=origin)
+        assert status == 403
+        assert "access-control-allow-origin" not in headers
+
+
+def test_a_page_of_its_own_origin_may_call(server):
+    assert server.request("GET", "/v1/models", origin=f"http://localhost:{server.port}")[0] == 200
+
+
+def test_an_origin_that_was_allowed_may_call(locked):
+    status, headers, _ = locked.request("GET", "/v1/models", origin="https://page.example", x_api_key="first-key")
+    assert (status, headers["access-control-allow-origin"]) == (200, "https://page.example")
+    for origin, expected in [("https://page.example", 204), ("https://evil.example", 403)]:
+        asked = {"origin": origin, "access_control_request_method": "POST"}
+        assert locked.request("OPTIONS", CHAT, **asked)[0] == expected
+
+
+def test_compressed_bodies_are_refused_unread(server):
+    status, _, _ = server.request("POST", CHAT, b"\x1f\x8b" + bytes(100), content_encoding="gzip")
+    assert status == 415
+
+
+def test_a_body_that_is_too_large_is_refused_at_once():
+    with serving(max_body=1000) as server:
+        began = time.monotonic()
+        answer = raw(server, b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000000\r\n\r\n")
+        assert b" 413 " in answer.splitlines()[0]
+        assert time.monotonic() - began < 2
+        pieces = b"".join(b"64\r\n" + b"a" * 100 + b"\r\n" for _ in range(20))
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+        assert b" 413 " in raw(server, head + pieces).splitlines()[0]
+        assert server.request("GET", "/health")[0] == 200
+
+
+def test_a_head_of_a_megabyte_is_refused(server):
+    for head in (b"x-long: " + b"a" * (1 << 20), b"".join(b"x-%d: a\r\n" % n for n in range(60_000))):
+        try:
+            answer = raw(server, b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + head + b"\r\n\r\n")
+        except ConnectionError:
+            answer = b""  # it was closed while we wrote
+        assert not answer or b" 431 " in answer.splitlines()[0]
+    assert server.request("GET", "/health")[0] == 200
+
+
+def test_who_sends_a_head_too_slowly_is_cut_off(monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.server.protocol.HEAD_SECONDS", 0.2)
+    with serving() as server:
+        for begun in (b"", b"GET /health HTTP/1.1\r\nhost: loc"):
+            assert raw(server, begun) == b""
+        assert server.request("GET", "/health")[0] == 200
+
+
+def test_who_sends_a_body_too_slowly_is_cut_off(monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.server.body.PATIENCE", 0.2)
+    with serving() as server:
+        answer = raw(server, b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{")
+        assert b" 408 " in answer.splitlines()[0]
+
+
+def test_what_is_no_http_is_refused(server):
+    assert b" 400 " in raw(server, b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n").splitlines()[0]
+    assert server.request("GET", "/health")[0] == 200

@@ -213,7 +213,7 @@ def head_size(file: GGUFFile, arch: str, width: int, heads: int) -> int:
     """How many numbers a head of attention has."""
     size = file.int(f"{arch}.attention.key_length", low=1, high=1 << 12, default=width // heads)
     file.int(f"{arch}.attention.value_length", low=size, high=size, default=size)
-    if size % HEAD_STEP or size > LARGEST_HEAD:
+    if not size or size % HEAD_STEP or size > LARGEST_HEAD:
         known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
         raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
     return size

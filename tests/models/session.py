@@ -19,7 +19,7 @@ from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import Alternating, Joined, Weight
+from rwkv_gpu.ops.vocabulary import Alternating, Joined, RowRange, Weight
 
 Arrays = Mapping[str, np.ndarray]
 SLOTS = 4
@@ -36,6 +36,9 @@ def _floats(file: GGUFFile, weight: Weight) -> np.ndarray:
         return np.concatenate([_floats(file, part).reshape(-1, weight.shape[1]) for part in weight.parts])
     if isinstance(weight, Alternating):
         return np.stack([_floats(file, part) for part in weight.parts], axis=1).reshape(weight.shape)
+    if isinstance(weight, RowRange):
+        whole = file.tensors[weight.source]
+        return _floats(file, Weight(whole.name, whole.shape))[weight.first :][: weight.shape[0]]
     tensor = file.tensors[weight.name]
     rows = np.frombuffer(file.read(tensor), np.uint8).reshape(int(np.prod(tensor.shape[:-1])), -1)
     values = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType(tensor.type))

@@ -80,8 +80,8 @@ class Search:
     def read(self, question: str, known: Mapping[str, float]) -> dict[str, float]:
         """The words of a question, in order.
 
-        One that no passage has, and that is not `known`, is read as the nearest one, or as two. Neighbours that passages
-        have as one word are that word, too.
+        One that no passage has, and that is not `known`, is read as the nearest one, or as two. Neighbours that
+        passages have as one word are that word, too.
         """
         found = [meant for word in terms(question) for meant in self._meant(word, known)]
         joined = [first + second for first, second in pairwise(found) if first + second in self._with]

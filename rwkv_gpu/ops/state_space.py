@@ -10,8 +10,8 @@ from .target import Target
 
 Array = npt.NDArray[Any]
 
-LANES = 256  # of a workgroup, that any device can run
 LANES_PER_ROW = 8  # of a state, at most: eight lanes read 128 bytes side by side
+MOST_ROWS = 32  # of a workgroup, which then has as many lanes as any device can run
 BLOCK_FLOATS = 3072  # of workgroup memory, for a block of tokens: 12 of the 16 KiB that any device has
 MOST_TOKENS = 16  # of a block
 
@@ -44,10 +44,10 @@ def recur_channels(s: Array, x: Array, b: Array, c: Array, dt: Array, a: Array) 
 
 
 def spread(size: int, columns: int, target: Target) -> tuple[int, int, int]:
-    """Lanes for a row of a state [size, columns], rows for a lane, and how far its columns are unrolled."""
+    """Lanes for a row of a state [size, columns], rows of a workgroup, and how far the columns of a lane are unrolled.
+
+    Few rows in a workgroup give many workgroups, and a state is what decode reads most.
+    """
     fours = columns // 4
     lanes_per_row = math.gcd(fours, min(LANES_PER_ROW, target.can.subgroup_width))
-    rows = 1
-    while size // rows * lanes_per_row > min(LANES, target.can.max_invocations):
-        rows *= 2
-    return lanes_per_row, rows, math.gcd(fours // lanes_per_row, 4)
+    return lanes_per_row, math.gcd(size, MOST_ROWS), math.gcd(fours // lanes_per_row, 4)

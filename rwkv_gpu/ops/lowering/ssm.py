@@ -18,11 +18,11 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     heads, size, columns = op.state.shape
     assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
     lanes_per_row, rows, unroll = spread(size, columns, to.target)
-    lanes = size // rows * lanes_per_row
-    block = 1 if to.shape.row_each else min(MOST_TOKENS, lanes, max(1, BLOCK_FLOATS // (2 * (size + columns + 1))))
+    lanes = rows * lanes_per_row
+    block = 1 if to.shape.row_each else min(MOST_TOKENS, lanes, max(1, BLOCK_FLOATS // (2 * (rows + columns + 1))))
     constants: dict[str, Constant] = {
         "H": heads, "P": size, "N": columns, "G": op.groups, "STRIDE": op.projected.shape[1],
-        "LANES_PER_ROW": lanes_per_row, "ROWS": rows, "UNROLL": unroll, "BLOCK": block, "WG": lanes,
+        "LANES_PER_ROW": lanes_per_row, "SLICE": rows, "UNROLL": unroll, "BLOCK": block, "WG": lanes,
         "SUBGROUP": to.can.subgroup_width,
     }  # fmt: skip
     p = op.parameters
@@ -40,7 +40,7 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
         ("ssm/ssd", "lib/sum/subgroup" if to.can.subgroup_width > 1 else "lib/sum/single_lane", "lib/lanes/plain"),
         constants,
         operands,
-        groups=to.shape.max_segments * heads,
+        groups=to.shape.max_segments * heads * (size // rows),
         fixed_bytes=3 * heads * 4,
         row_flops=heads * size * columns * 6,
         context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * columns),

@@ -1,43 +1,11 @@
 """The true shapes of well-known models: sizes, tensors by name, and the formats that llama.cpp gives them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from ..gguf.header import Value
-
-Tensors = Iterator[tuple[str, tuple[int, ...], str]]  # name, shape, format
-
-
-@dataclass(frozen=True)
-class Quant:
-    """The formats of a file by what a tensor is for."""
-
-    matrices: str
-    embedding: str
-    head: str  # of a tied embedding, too, and of the finer half of v and down
-    lora: str
-
-
-QUANTS = {
-    "q4_k_m": Quant("Q4_K", "Q4_K", "Q6_K", "F16"),
-    "q8_0": Quant("Q8_0", "Q8_0", "Q8_0", "F16"),
-    "f16": Quant("F16", "F16", "F16", "F16"),
-}
-
-
-class Shape(Protocol):
-    """A model's sizes, and what follows from them."""
-
-    @property
-    def arch(self) -> str:
-        """What a file calls the architecture."""
-
-    def tensors(self, quant: Quant) -> Tensors:
-        """All of them, in the order of a file."""
-
-    def metadata(self) -> Mapping[str, Value]:
-        """What loaders ask for, with a vocabulary of bytes."""
+from .hybrid_shapes import HYBRIDS
+from .quants import QUANTS, Quant, Shape, Tensors, byte_vocabulary, whole
 
 
 @dataclass(frozen=True)
@@ -164,7 +132,6 @@ class Transformer:
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
         arch = self.arch
-        tokens = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256))]
         mixture = {"expert_count": self.experts, "expert_used_count": self.used}
         mixture["expert_feed_forward_length"] = self.inner
         return {
@@ -180,12 +147,7 @@ class Transformer:
             f"{arch}.rope.dimension_count": self.size,
             f"{arch}.rope.freq_base": 10000.0,
             **({f"{arch}.{name}": value for name, value in mixture.items()} if self.experts else {}),
-            "tokenizer.ggml.model": "llama",
-            "tokenizer.ggml.tokens": tokens + [f"<pad{n}>" for n in range(len(tokens), self.vocabulary)],
-            "tokenizer.ggml.scores": [-float(n) for n in range(self.vocabulary)],
-            "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [5] * (self.vocabulary - 259),
-            "tokenizer.ggml.bos_token_id": 1,
-            "tokenizer.ggml.eos_token_id": 2,
+            **byte_vocabulary(self.vocabulary),
         }
 
 
@@ -234,7 +196,7 @@ class Latent:
             yield f"{at}_q.weight", (h * key, d), quant.matrices
         yield f"{at}_kv_a_mqa.weight", (c + self.rotary, d), quant.matrices
         yield f"{at}_kv_a_norm.weight", (c,), "F32"
-        yield f"{at}_k_b.weight", (h, c, self.nope), _whole(quant.matrices, self.nope)
+        yield f"{at}_k_b.weight", (h, c, self.nope), whole(quant.matrices, self.nope)
         yield f"{at}_v_b.weight", (h, self.value, c), quant.matrices
         yield f"{at}_output.weight", (d, h * self.value), quant.matrices
 
@@ -248,11 +210,10 @@ class Latent:
     def _feed(self, at: str, end: str, each: tuple[int, ...], inner: int, quant: Quant) -> Tensors:
         for name in ("gate", "up"):
             yield f"{at}_{name}{end}.weight", (*each, inner, self.width), quant.matrices
-        yield f"{at}_down{end}.weight", (*each, self.width, inner), _whole(quant.matrices, inner)
+        yield f"{at}_down{end}.weight", (*each, self.width, inner), whole(quant.matrices, inner)
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
-        tokens = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256))]
         sizes: dict[str, Value] = {
             "context_length": 163840, "embedding_length": self.width, "block_count": self.layers,
             "feed_forward_length": self.inner, "attention.head_count": self.heads, "attention.head_count_kv": 1,
@@ -266,18 +227,8 @@ class Latent:
         }  # fmt: skip
         return {
             **{f"{self.arch}.{key}": value for key, value in sizes.items()},
-            "tokenizer.ggml.model": "llama",
-            "tokenizer.ggml.tokens": tokens + [f"<pad{n}>" for n in range(len(tokens), self.vocabulary)],
-            "tokenizer.ggml.scores": [-float(n) for n in range(self.vocabulary)],
-            "tokenizer.ggml.token_type": [2, 3, 3] + [6] * 256 + [5] * (self.vocabulary - 259),
-            "tokenizer.ggml.bos_token_id": 1,
-            "tokenizer.ggml.eos_token_id": 2,
+            **byte_vocabulary(self.vocabulary),
         }
-
-
-def _whole(kind: str, width: int) -> str:
-    """The format, or the one that llama.cpp falls back to where its blocks do not divide a row."""
-    return "Q5_0" if kind == "Q4_K" and width % 256 else kind
 
 
 def _norm(name: str, width: int) -> Tensors:
@@ -301,4 +252,7 @@ SHAPES: dict[str, Shape] = {
         47, 2048, 10240, 1536, 20, 192, 256, 154880, used=4, shared=1, q_rank=768, sigmoid=True
     ),
     "qwen3-30b-a3b": Transformer("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, experts=128, used=8),
+    **HYBRIDS,
 }
+
+__all__ = ["QUANTS", "RWKV7", "SHAPES", "Latent", "Quant", "Shape", "Transformer"]

@@ -75,6 +75,8 @@ class Noise(Source):
 def _kind(tensor: Described) -> str:
     if tensor.name.endswith(NORMS):
         return "norm"
+    if tensor.name.endswith("ssm_a"):
+        return "decay"
     return "vector" if len(tensor.shape) == 1 else "matrix"
 
 
@@ -84,6 +86,8 @@ def pattern(format_name: str, width: int, kind: str) -> npt.NDArray[np.uint8]:
     fmt, rng, scale = BY_NAME[format_name], np.random.default_rng(0), 0.5 / np.sqrt(width)
     if fmt.block == 1:
         values = rng.standard_normal(FLOATS, np.float32) * (scale if kind == "matrix" else 0.1) + (kind == "norm")
+        if kind == "decay":
+            values = -np.abs(values) - np.float32(0.1)
         halves = values.astype(np.float16)  # float32 LoRAs come from float16, too, and may be kept as such
         return (halves if fmt.name == "F16" else halves.astype(np.float32)).view(np.uint8)
     blocks = rng.integers(0, 256, (BLOCKS, fmt.nbytes), np.uint8)

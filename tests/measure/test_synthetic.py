@@ -8,6 +8,7 @@ import pytest
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.measure.hybrid_shapes import Experts, Heads, Hybrid, Mamba
 from rwkv_gpu.measure.shapes import QUANTS, RWKV7, SHAPES, Latent, Transformer
 from rwkv_gpu.measure.synthetic import BY_NAME, SCALES, named, noise, open_synthetic, pattern, write
 from rwkv_gpu.models.registry import load_model
@@ -17,6 +18,10 @@ TINY_MIXTURE = Transformer("qwen3moe", 2, 256, 256, 4, 2, 64, 300, experts=4, us
 TINY_LATENT = Latent(
     2, 256, 256, 64, 4, 32, 64, 300, used=2, shared=1, q_rank=256, latent=256, rotary=16, experts=4, sigmoid=True
 )
+TINY_HYBRID = Hybrid(
+    "nemotron_h_moe", 256, 300, "mea", heads=Heads(4, 2, 64), mamba=Mamba(8, 64, 32, groups=2),
+    experts=Experts(4, 2, 64, shared=64), gated=False, tied=False,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -29,7 +34,9 @@ def test_every_shape_is_a_model_of_the_size_in_its_name(name):
 
 
 @pytest.mark.parametrize("quant", QUANTS)
-@pytest.mark.parametrize("shape", [TINY, TINY_MIXTURE, TINY_LATENT], ids=["rwkv7", "qwen3moe", "latent"])
+@pytest.mark.parametrize(
+    "shape", [TINY, TINY_MIXTURE, TINY_LATENT, TINY_HYBRID], ids=["rwkv7", "qwen3moe", "latent", "hybrid"]
+)
 def test_a_written_file_holds_what_is_read_without_one(tmp_path, shape, quant):
     source = noise("tiny", shape, QUANTS[quant])
     write(tmp_path / "tiny.gguf", source)

@@ -11,7 +11,8 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from ..text.grammar import Form
 from ..text.tokenizer import Tokenizer
-from .completion import TALKING, Completion, Event, form, sampling, seeded
+from .answer import PromptProgress
+from .completion import TALKING, Completion, Event, Stats, form, sampling, seeded
 from .validate import truth
 
 Json = dict[str, Any]
@@ -31,6 +32,8 @@ class RequestFields:
     usage: bool  # whether a stream ends with a chunk of usage
     model: str | None
     variables: Mapping[str, Any] = field(default_factory=dict)  # of the chat template
+    continues: bool = False  # whether the answer goes on with the last message
+    progress: bool = False  # whether a stream tells how far the prompt is read
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> "RequestFields":
@@ -45,8 +48,12 @@ class RequestFields:
             raise BadInput(f"logprobs is {logprobs!r}; it must be true or false, and top_logprobs a number")
         if top and not logprobs:
             raise BadInput(f"top_logprobs is {top!r}, but logprobs is not true; set both")
+        continues = bool(truth("continue_final_message", rest.pop("continue_final_message", None)))
+        if truth("add_generation_prompt", rest.pop("add_generation_prompt", not continues)) == continues:
+            raise BadInput("add_generation_prompt must be the opposite of continue_final_message; leave it out")
+        progress = bool(truth("return_progress", rest.pop("return_progress", None)))
         params = sampling(None, TALKING, {**rest, "logprobs": top})
-        return cls(params, form(rest), n, logprobs, usage, model, variables)
+        return cls(params, form(rest), n, logprobs, usage, model, variables, continues, progress)
 
     def params_of(self, index: int) -> SamplingParams:
         """Each of several answers has a seed of its own."""
@@ -100,6 +107,12 @@ class Reply:
         name = "reasoning_content" if event.thinking else "content"
         if event.text or (self.fields.logprobs and event.token is not None):
             yield self._chunk(index, {name: event.text} if event.text else {}, None, [event])
+
+    def progress(self, index: int, done: PromptProgress, stats: Stats) -> Json:
+        """A chunk that tells how far the prompt is read, as llama-server has it."""
+        told = {"total": done.total, "cache": stats.reused_tokens, "processed": done.done}
+        told["time_ms"] = round(1000 * stats.prompt_seconds)
+        return {**self._chunk(index, {}, None, []), "prompt_progress": told}
 
     def closing(self, index: int, completion: Completion) -> Json:
         """The last chunk of an answer."""

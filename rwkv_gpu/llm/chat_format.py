@@ -86,12 +86,11 @@ class ChatFormat:
         self.template = template
         harmony = len(tokenizer.encode(CHANNEL, parse=True)) == 1  # whatever the template says
         self._marks = marks_of(template.source + CHANNEL * harmony)
-        end, between = template.end_of_turn(), template.next_turn().rstrip()
-        # Where a turn has no end of its own, as GLM's, the mark of the next one ends it, if that is a special token.
-        marks = tokenizer.encode(end or between, parse=True)
-        special = [token for token in (marks if end else marks[:1]) if not tokenizer.piece(token)]
+        end = template.end_of_turn()
+        special = [token for token in tokenizer.encode(end, parse=True) if not tokenizer.piece(token)]
         self.stop_ids = frozenset(special[:1])  # of an end such as <|im_end|>\n, its first token
         self._ends = () if special or not end else (end.rstrip() or end,)
+        between = template.next_turn().rstrip()
         self._thought_ends = (between,) if between and not special else ()
 
     def prompt(
@@ -100,11 +99,17 @@ class ChatFormat:
         known: Iterable[Transcript] = (),
         think: bool | None = None,
         variables: Mapping[str, Any] | None = None,
+        *,
+        continues: bool = False,
     ) -> ChatPrompt:
         """The prompt for these messages. It reuses the ids of the `known` transcript that agrees with it furthest.
 
         `think` asks the template for reasoning (True) or for none (False); `variables` are others that it may ask for.
+        With `continues`, the last message is the beginning of the answer.
         """
+        begun = ""
+        if continues:
+            messages, begun = _without_beginning(messages)
         messages, found = (messages, Found()) if self._help is None else add_passages(messages, self._help())
         variables = dict(variables or {})
         for name in RESERVED & variables.keys():
@@ -119,6 +124,12 @@ class ChatFormat:
             pieces = [whole]
         else:
             pieces[1] = whole[len(pieces[0]) :]
+        if begun:
+            if self._marks.channels:
+                raise BadInput("answers of this model have channels, so that none can be continued; ask for a new one")
+            if opens_thinking(whole, self._marks.opening):
+                begun = f"\n{self._marks.closing}\n\n{begun}"
+            whole, pieces = whole + begun, [*pieces, begun]
         text = as_bytes(whole)
         nearest = max(known, key=lambda transcript: transcript.common(text).nbytes, default=Transcript())
         transcript = nearest.prompt(self.tokenizer, pieces)
@@ -171,6 +182,15 @@ class ChatFormat:
         if self._marks.control:  # then the tokens that end an answer have a text, too
             never |= self.stop_ids | self.tokenizer.stop_ids
         return Reader(self.tokenizer, ends, thinking, never, control=self._marks.control)
+
+
+def _without_beginning(messages: Sequence[Mapping[str, object]]) -> tuple[Sequence[Mapping[str, object]], str]:
+    """The messages before the last, and the text of that one, which an answer is to go on with."""
+    last = messages[-1] if messages else {}
+    content = last.get("content")
+    if last.get("role") != "assistant" or not isinstance(content, str) or not content or len(messages) < 2:
+        raise BadInput("continue_final_message is true, so the last message must be the assistant's, after a question")
+    return messages[:-1], content
 
 
 def closing(tokenizer: Tokenizer, form: Form | None) -> frozenset[int]:

@@ -43,6 +43,11 @@ class Prepared:
         n = self.reply.fields.n
         return sum(len(request.ids) for request, _ in self.requests[::n])
 
+    @property
+    def progress(self) -> bool:
+        """Whether a stream tells how far the prompt is read."""
+        return isinstance(self.reply, Reply) and self.reply.fields.progress
+
     def start(self, read: Callable[..., R]) -> list[R]:
         """Asks for the answers. Where one is refused, those before it are cancelled."""
         begun: list[R] = []
@@ -68,7 +73,7 @@ def prepare(
     fields = RequestFields.read(given)
     fields.params.check_vocabulary(llm.vocab_size)
     chat_format = llm.chat_format
-    asked = chat_format.prompt(messages, [*llm._recent], think, fields.variables)
+    asked = chat_format.prompt(messages, [*llm._recent], think, fields.variables, continues=fields.continues)
     Request(asked.transcript.ids).check(llm.vocab_size, llm.context)
     requests = []
     for index in range(fields.n):

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 from rwkv_gpu.engine.request import Request
-from rwkv_gpu.llm.answer import Item
+from rwkv_gpu.llm.answer import Item, PromptProgress
 from rwkv_gpu.llm.completion import Completion, Event
 from rwkv_gpu.llm.driver import Driver
 from rwkv_gpu.llm.generation import Reading
 from rwkv_gpu.llm.reader import Reader
 
-News = list[tuple[int, Event]]  # the number of an answer, and an event of it
+News = list[tuple[int, Event | PromptProgress]]  # the number of an answer, and an event of it
 
 
 class Inbox:
@@ -46,10 +46,12 @@ class Answers:
     """The n answers to one request: `next` gives the events of all of them, in the order in which they came.
 
     An event counts as read when `next` gives it, so that the engine pauses a request whose client reads too slowly.
+    With `progress` it also gives how far the prompt is read.
     """
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, *, progress: bool = False) -> None:
         self._inbox = inbox
+        self._progress = progress
         self._arrived: list[tuple[int, Item]] = []
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
@@ -76,7 +78,13 @@ class Answers:
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
             arrived, self._arrived = self._arrived, []
-            news = [(index, event) for index, item in arrived if (event := self.each[index].take(item)) is not None]
+            news: News = []
+            for index, item in arrived:
+                event = self.each[index].take(item)
+                if event is not None:
+                    news.append((index, event))
+                elif self._progress and isinstance(item, PromptProgress):
+                    news.append((index, item))
             if news or self.ended:
                 return news
 

@@ -5,11 +5,13 @@ from dataclasses import replace
 from functools import partial
 
 from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.answer import PromptProgress
 from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.completion import Completion, Event
 from rwkv_gpu.llm.replies import Prepared
 from rwkv_gpu.llm.text_completion import TextReply
 
+from .answers import Answers
 from .call import Call, Family, Json, Response, Stream, Whole, dumps
 from .catalogue import ServedModel
 from .endpoint import Endpoint
@@ -104,7 +106,7 @@ async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[
 async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[bytes]:
     """The chunks of all answers as they come, each answer with its own index."""
     each, open_answers = running.answers.each, set(range(len(running.answers.each)))
-    frames = Frames(reply)
+    frames = Frames(reply, running.answers)
     yield b"".join(event(chunk) for index in sorted(open_answers) for chunk in _opening(reply, index))
     async for news in running.batches():
         yield b"".join([frames.of(index, one) for index, one in news])
@@ -120,13 +122,16 @@ async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[
 class Frames:
     """Chunks as bytes. Those of one answer differ in their text alone, so the rest is made once."""
 
-    def __init__(self, reply: Reply | TextReply) -> None:
-        self._reply = reply
+    def __init__(self, reply: Reply | TextReply, answers: Answers) -> None:
+        self._reply, self._answers = reply, answers
         self._plain = not reply.fields.logprobs
         self._around: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
 
-    def of(self, index: int, one: Event) -> bytes:
+    def of(self, index: int, one: Event | PromptProgress) -> bytes:
         """The chunks of an event."""
+        if isinstance(one, PromptProgress):
+            assert isinstance(self._reply, Reply)
+            return event(self._reply.progress(index, one, self._answers.each[index].completion.stats))
         if not (self._plain and one.text):
             return b"".join(event(chunk) for chunk in self._reply.chunks(index, one))
         around = self._around.get((index, one.thinking))

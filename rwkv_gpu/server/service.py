@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from rwkv_gpu.errors import Closed, DeviceLost
 from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.completion import Event
 from rwkv_gpu.llm.replies import Prepared
 
 from .answers import Answers, Inbox, News
@@ -43,13 +44,15 @@ class Running:
         clock, metrics, before = asyncio.get_running_loop().time, self.service.metrics, 0.0
         try:
             while news := await self.answers.next():
-                now = clock()
-                if before:
-                    metrics.next_token.add(now - before)
-                else:
-                    metrics.first_token.add(time.monotonic() - self.call.began)
-                before = now
-                self.generated += len(news)
+                count = sum(isinstance(one, Event) for _, one in news)
+                if count:
+                    now = clock()
+                    if before:
+                        metrics.next_token.add(now - before)
+                    else:
+                        metrics.first_token.add(time.monotonic() - self.call.began)
+                    before = now
+                    self.generated += count
                 yield news
         except (DeviceLost, Closed):
             self.service.lost(self.model, self.llm)
@@ -112,7 +115,7 @@ class Service:
         self.metrics.queued.add(queued)
         if self._inbox is None:
             self._inbox = Inbox(asyncio.get_running_loop())
-        running = Running(self, call, served, llm, prepared, Answers(self._inbox))
+        running = Running(self, call, served, llm, prepared, Answers(self._inbox, progress=prepared.progress))
         call.at_end.append(running.close)
         self.running[call] = running
         call.stop = running.answers.close

@@ -74,8 +74,9 @@ def test_slots_show_requests_without_their_text():
                 thread.start()
             until(lambda: len(server.get("/slots")) == 4)
             held.allow(3)
+            states = ["generating", "generating", "prompt", "queued"]
+            until(lambda: sorted(slot["state"] for slot in server.get("/slots")) == states)
             slots = server.get("/slots")
-            assert sorted(slot["state"] for slot in slots) == ["generating", "generating", "prompt", "queued"]
             assert "confidential" not in json.dumps(slots)
             held.open = True
             for thread in threads:

@@ -5,7 +5,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test soak lint format bench fuzz mutants docs clean
+.PHONY: chat test test-page soak lint format bench fuzz mutants docs clean
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
@@ -14,6 +14,12 @@ test: .venv/.dev
 	.ci/need-vulkan $(BIN)
 	.ci/need-tmux
 	GALLIVM_PERF=nopt $(BIN)/pytest -n 2 --dist loadfile --durations=10 $(ARGS)
+
+# The page of the server, in Chromium.
+test-page: .venv/.dev
+	.ci/need-chromium
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,browser]'
+	$(BIN)/pytest tests/browser $(ARGS)
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.soak $(ARGS)

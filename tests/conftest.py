@@ -1,6 +1,7 @@
 """Devices for all tests: every GPU test runs on the same adapter in each mode."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,12 @@ MOST_PIPELINES = 100  # of a device; a test needs few at a time
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="auto", help="the adapter to test: as --device of the command line")
     parser.addoption("--slow", action="store_true", help="also run whole models, long fuzzing, peers")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Tests of the page need a browser: `make test-page` names their folder, and has one."""
+    named = any("browser" in argument for argument in config.args)
+    return True if collection_path.name == "browser" and not named else None
 
 
 @pytest.hookimpl(trylast=True)  # pytest's own order, by fixtures, comes first

@@ -1,14 +1,13 @@
 """Puts the routes of all families together into one ASGI application."""
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
-from . import openai, operations
+from . import openai, operations, page
 from .body import Receive
 from .call import Family, Scope, Send, Whole, send_whole
 from .edge import OPEN_PATHS, App, Edge
@@ -20,21 +19,21 @@ from .service import Service
 FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (openai.routes, operations.routes)
 # The shape of errors by the beginning of a path; the first that fits counts.
 SHAPES: tuple[tuple[str, Family], ...] = (("/", openai.FAMILY),)
-PAGE = Path(__file__).parent / "page"
-TYPES = {".html": b"text/html; charset=utf-8", ".svg": b"image/svg+xml", ".ico": b"image/x-icon"}
 
 
 def create_app(service: Service) -> App:
-    """The application: all routes, and the page at / where there is one."""
+    """The application: all routes, and the page at /."""
     routes = [
         StarletteRoute(route.path, Named(route), methods=[*route.methods])
         for family in FAMILIES
         for route in family(service)
     ]
-    pages = {f"/{path.name}": path for path in sorted(PAGE.iterdir())} if PAGE.is_dir() else {}
-    if "/index.html" in pages:
-        pages["/"] = pages["/index.html"]
-    routes += [StarletteRoute(path, Page(file), methods=["GET"]) for path, file in pages.items()]
+    whole = page.assemble()
+    pages = {
+        "/": File(whole.html, b"text/html; charset=utf-8", whole.headers),
+        "/favicon.svg": File(page.icon(), b"image/svg+xml"),
+    }
+    routes += [StarletteRoute(path, file, methods=["GET"]) for path, file in pages.items()]
     router: Any = Router(routes, redirect_slashes=False, default=_not_found)
     open_paths = frozenset({*OPEN_PATHS, *pages})  # the page asks for the key itself
     return Edge(_routed(router), service, family_of, open_paths)
@@ -56,18 +55,16 @@ class Named:
         await self._route.endpoint(scope, receive, send)
 
 
-class Page:
-    """A file of the page; read at each request, since it is small and may change."""
+class File:
+    """A file that is sent as it is."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, content: bytes, media_type: bytes, headers: Mapping[str, str] | None = None) -> None:
+        self._content, self._media_type = content, media_type
+        self._headers = {"cache-control": "no-cache", "x-content-type-options": "nosniff", **(headers or {})}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        media_type = TYPES.get(self._path.suffix, b"application/octet-stream")
-        headers = {"cache-control": "no-cache", "x-content-type-options": "nosniff"}
-        await send_whole(
-            send, Whole(self._path.read_bytes(), media_type=media_type, headers=headers), scope["rwkv_gpu.call"]
-        )
+        response = Whole(self._content, media_type=self._media_type, headers=self._headers)
+        await send_whole(send, response, scope["rwkv_gpu.call"])
 
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001

@@ -1,0 +1,62 @@
+"""The page that a browser gets at /: one HTML file, put together from the files of this folder when the server starts.
+
+It loads nothing further, and its policy allows nothing further: no script but its own, no network but this server.
+"""
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+# In this order: each uses those before it.
+SCRIPTS = "dom", "highlight", "math", "markdown", "store", "api", "render", "dialogs", "panel", "app"
+
+
+@dataclass(frozen=True)
+class Page:
+    """The HTML, and the policy that browsers hold it to."""
+
+    html: bytes
+    policy: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What is sent with it."""
+        return {
+            "content-security-policy": self.policy,
+            "referrer-policy": "no-referrer",
+            "x-frame-options": "DENY",
+            "cross-origin-opener-policy": "same-origin",
+        }
+
+
+def assemble() -> Page:
+    """The page."""
+    style = _read("style.css")
+    script = '\n"use strict";\n' + "\n".join(_read(f"{name}.js") for name in SCRIPTS)
+    html = _read("index.html").replace("/* style.css */", style).replace("/* script */", script)
+    policy = (
+        "default-src 'none'",
+        f"script-src '{_digest(script)}'",
+        f"style-src '{_digest(style)}'",
+        "connect-src 'self'",
+        "img-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+    return Page(html.encode(), "; ".join(policy))
+
+
+def icon() -> bytes:
+    """The favicon, as SVG."""
+    return _read("favicon.svg").encode()
+
+
+def _read(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

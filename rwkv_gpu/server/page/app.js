@@ -1,0 +1,556 @@
+// The page: conversations at the left, the one in view, and answers on their way, which go on while another is in view.
+const SAVE_EVERY = 1000; // milliseconds while an answer streams
+const LONG_PASTE = 3000; // characters that become an attachment
+const LARGEST_FILE = 2 << 20;
+
+const store = new Store();
+const running = new Map(); // by the id of a message: {controller, conversation, node}
+const views = new Map(); // by the id of a message, of the conversation in view
+const state = { current: newConversation(), list: [], models: [], props: {}, attachments: [], follow: true, query: "" };
+const panel = new Panel(byId("panel"), () => byId("model").value);
+
+// --- the list ---
+
+async function refreshList() {
+  state.list = await store.all();
+  drawList();
+}
+
+function matches(conversation, query) {
+  if (!query) return true;
+  const contains = (text) => (text ?? "").toLowerCase().includes(query);
+  return contains(conversation.title) || Object.values(conversation.nodes).some((node) => contains(node.content));
+}
+
+function drawList() {
+  const found = state.list.filter((conversation) => matches(conversation, state.query.toLowerCase()));
+  const entries = found.map((conversation) => {
+    const current = conversation.id === state.current.id;
+    const busy = [...running.values()].some((one) => one.conversation.id === conversation.id);
+    const title = (conversation.pinned ? "📌 " : "") + conversation.title;
+    return el("div", { class: ["entry", current && "current", busy && "running"].filter(Boolean).join(" ") },
+      el("button", { type: "button", dir: "auto", title: conversation.title, "aria-current": current ? "page" : null, onclick: () => openConversation(conversation.id) }, title),
+      el("button", { type: "button", class: "quiet", "aria-label": `Menu of ${conversation.title}`, onclick: () => entryMenu(conversation) }, "⋯"));
+  });
+  byId("list").replaceChildren(...(entries.length ? entries : [el("div", { class: "none" }, state.query ? "Nothing found." : "No conversations yet.")]));
+}
+
+function entryMenu(listed) {
+  const change = async (act) => {
+    const conversation = loaded(listed.id) ?? (await store.get(listed.id));
+    if (!conversation) return;
+    await act(conversation);
+    await save(conversation);
+  };
+  menuDialog(listed.title, [
+    ["Rename", async () => {
+      const title = await askText("Name of the chat", listed.title);
+      if (title) await change((conversation) => Object.assign(conversation, { title, named: true }));
+    }],
+    [listed.pinned ? "Unpin" : "Pin", () => change((conversation) => (conversation.pinned = !conversation.pinned))],
+    ["Export as JSON", async () => download(`${listed.title}.json`, JSON.stringify(await store.get(listed.id), null, 1), "application/json")],
+    ["Export as Markdown", async () => download(`${listed.title}.md`, asMarkdown(await store.get(listed.id)), "text/markdown")],
+    ["Delete", async () => {
+      if (!(await confirmed(`Delete "${listed.title}"?`, "Delete"))) return;
+      for (const one of running.values()) if (one.conversation.id === listed.id) stop(one.node.id);
+      await store.remove(listed.id);
+      if (state.current.id === listed.id) startNew();
+      await refreshList();
+    }],
+  ]);
+}
+
+function download(name, text, type) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  el("a", { href: url, download: name.replace(/[\\/:*?"<>|\u0000-\u001f]/g, "_") }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+// The copy of a conversation that this page works on: in view, or with an answer on its way.
+function loaded(id) {
+  if (state.current.id === id) return state.current;
+  return [...running.values()].find((one) => one.conversation.id === id)?.conversation;
+}
+
+async function save(conversation) {
+  try {
+    await store.put(structuredClone(conversation));
+  } catch (error) {
+    notice(`This chat could not be stored: ${error.message}. Export it to keep it.`);
+  }
+  if (conversation.id === state.current.id) byId("title").textContent = conversation.title;
+  await refreshList();
+}
+
+// --- the conversation in view ---
+
+async function openConversation(id) {
+  const conversation = loaded(id) ?? (await store.get(id));
+  if (!conversation) return refreshList();
+  state.current = conversation;
+  location.hash = id;
+  closeSidebar();
+  drawConversation();
+  for (const node of Object.values(conversation.nodes)) if (node.stream && !running.has(node.id)) resume(conversation, node);
+}
+
+function startNew() {
+  state.current = newConversation();
+  history.replaceState(null, "", location.pathname);
+  closeSidebar();
+  drawConversation();
+  byId("text").focus();
+}
+
+function drawConversation() {
+  const { current } = state;
+  byId("title").textContent = current.title;
+  document.title = `${current.title} · rwkv-gpu`;
+  views.clear();
+  byId("messages").replaceChildren();
+  drawMessages();
+  drawList();
+  drawMeter();
+  state.follow = true;
+  toEnd();
+}
+
+// Shows the branch in view; views of messages that stay are kept.
+function drawMessages() {
+  const path = pathTo(state.current, state.current.leaf);
+  const wanted = path.map((node) => {
+    if (!views.has(node.id)) views.set(node.id, new MessageView(node, actions));
+    else views.get(node.id).update(node, running.has(node.id));
+    if (running.has(node.id)) views.get(node.id).update(node, true);
+    return views.get(node.id).node;
+  });
+  const kept = new Set(path.map((node) => node.id));
+  for (const id of views.keys()) if (!kept.has(id)) views.delete(id);
+  const empty = el("p", { class: "empty" }, "Ask something. Conversations stay in this browser.");
+  byId("messages").replaceChildren(...(wanted.length ? wanted : [empty]));
+  drawSend();
+}
+
+const runningHere = () => [...running.values()].filter((one) => one.conversation.id === state.current.id);
+
+function drawSend() {
+  const busy = runningHere().length > 0;
+  byId("send").textContent = busy ? "Stop" : "Send";
+  byId("send").classList.toggle("stop", busy);
+}
+
+function drawMeter() {
+  const last = pathTo(state.current, state.current.leaf).findLast((node) => node.stats);
+  const limit = state.props.model?.context;
+  const used = last ? last.stats.prompt + last.stats.completion : 0;
+  byId("context").textContent = used ? `${number(used)}${limit ? ` of ${number(limit)}` : ""} tokens of context` : "";
+}
+
+const say = (text) => (byId("status").textContent = text);
+
+function notice(text, ...buttons) {
+  const box = byId("notice");
+  const close = el("button", { type: "button", "aria-label": "Close this notice", onclick: () => (box.hidden = true) }, "✕");
+  box.replaceChildren(el("span", {}, text), ...buttons, close);
+  box.hidden = false;
+}
+
+const nearEnd = () => byId("scroll").scrollHeight - byId("scroll").scrollTop - byId("scroll").clientHeight < 60;
+const toEnd = () => (byId("scroll").scrollTop = byId("scroll").scrollHeight);
+
+const actions = {
+  versions(node) {
+    const siblings = childrenOf(state.current, node.parent).filter((one) => one.role === node.role);
+    return { siblings, place: siblings.findIndex((one) => one.id === node.id) };
+  },
+  show(node) {
+    state.current.leaf = lastLeaf(state.current, node.id);
+    drawMessages();
+    save(state.current);
+  },
+  regenerate(node) {
+    answer(state.current, node.parent);
+  },
+  goOn(node) {
+    answer(state.current, node.parent, node);
+  },
+  async remove(node) {
+    const many = childrenOf(state.current, node.id).length > 0;
+    if (many && !(await confirmed("Delete this message and all after it?", "Delete"))) return;
+    for (const one of runningHere()) stop(one.node.id);
+    removeBranch(state.current, node.id);
+    drawMessages();
+    save(state.current);
+  },
+  edited(node, text) {
+    if (node.role === "user") {
+      const fresh = addNode(state.current, node.parent, "user", text, { attachments: node.attachments });
+      answer(state.current, fresh.id);
+    } else {
+      addNode(state.current, node.parent, "assistant", text, { thinking: node.thinking, thinkingSeconds: node.thinkingSeconds });
+      drawMessages();
+      save(state.current);
+    }
+  },
+  drawn() {
+    if (state.follow) toEnd();
+  },
+};
+
+// --- answers ---
+
+function bodyFor(conversation, parent, continued) {
+  const { settings } = conversation;
+  const messages = pathTo(conversation, parent).map((node) => ({ role: node.role, content: fullText(node) }));
+  if (conversation.system.trim()) messages.unshift({ role: "system", content: conversation.system });
+  const body = { messages, stream: true, stream_options: { include_usage: true }, resumable: true, return_progress: true };
+  if (continued) {
+    messages.push({ role: "assistant", content: continued.content });
+    body.continue_final_message = true;
+  }
+  const model = conversation.model ?? byId("model").value;
+  if (model) body.model = model;
+  for (const [name] of SETTINGS) if (settings[name] !== undefined) body[name] = settings[name];
+  if (settings.schema) body.response_format = { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(settings.schema) } };
+  if (settings.thinking) body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
+  return body;
+}
+
+// Asks for an answer to a message: a new one beside those that are there, or the rest of one.
+function answer(conversation, parent, continued = null) {
+  const body = bodyFor(conversation, parent, continued);
+  const node = continued ?? addNode(conversation, parent, "assistant", "", { thinking: "" });
+  Object.assign(node, { error: undefined, finish: undefined, stats: undefined, stream: { id: null, at: 0 } });
+  follow(conversation, node, body);
+}
+
+// Goes on with an answer whose page was closed; one tab does, where browsers can tell.
+function resume(conversation, node) {
+  if (!node.stream.id) return interrupted(conversation, node, "The page was closed before the answer began.");
+  if (!navigator.locks) return follow(conversation, node, null);
+  navigator.locks.request(`stream-${node.stream.id}`, { ifAvailable: true }, (lock) => lock && follow(conversation, node, null));
+}
+
+function interrupted(conversation, node, why) {
+  node.stream = undefined;
+  node.error = why;
+  if (conversation.id === state.current.id) drawMessages();
+  save(conversation);
+}
+
+async function follow(conversation, node, body) {
+  const controller = new AbortController();
+  running.set(node.id, { controller, conversation, node });
+  const view = () => (conversation.id === state.current.id ? views.get(node.id) : null);
+  const timing = { began: performance.now(), first: null, thinking: null, tokens: 0 };
+  if (conversation.id === state.current.id) {
+    state.follow = true;
+    drawMessages();
+    toEnd();
+  }
+  say("The model answers.");
+  let saved = performance.now();
+  const changed = () => {
+    view()?.stream(node);
+    if (performance.now() - saved > SAVE_EVERY) {
+      saved = performance.now();
+      store.put(structuredClone(conversation)).catch(() => {});
+    }
+  };
+  const opened = () => {
+    node.waiting = undefined;
+    save(conversation);
+    if (node.stream.id && navigator.locks) navigator.locks.request(`stream-${node.stream.id}`, { signal: undefined }, () => new Promise((free) => (running.get(node.id) ? (running.get(node.id).free = free) : free())));
+  };
+  try {
+    await streamAnswer({
+      body, stream: node.stream, signal: controller.signal, opened,
+      take: (chunk) => (taken(node, chunk, timing), changed()),
+      waiting: (text) => ((node.waiting = text), changed()),
+    });
+    node.finish ??= "stop";
+  } catch (error) {
+    if (error.name === "AbortError") node.finish = "stopped";
+    else if (error.status === 401 && (await keyDialog())) return retry(conversation, node, body);
+    else node.error = error.message;
+  }
+  ended(conversation, node, timing);
+}
+
+function retry(conversation, node, body) {
+  running.delete(node.id);
+  return follow(conversation, node, body);
+}
+
+// One chunk of an answer.
+function taken(node, chunk, timing) {
+  node.waiting = undefined;
+  const progress = chunk.prompt_progress;
+  if (progress) {
+    node.progress = { total: progress.total, done: progress.processed, processed: progress.processed - (progress.cache ?? 0), seconds: (progress.time_ms ?? 0) / 1000 };
+    if (progress.total > progress.processed) return;
+  }
+  if (chunk.usage) {
+    const { prompt_tokens: prompt, completion_tokens: completion, prompt_tokens_details: details } = chunk.usage;
+    const seconds = (performance.now() - (timing.first ?? timing.began)) / 1000;
+    node.stats = { prompt, completion, cached: details?.cached_tokens ?? 0, speed: timing.tokens > 1 && seconds > 0 ? (timing.tokens - 1) / seconds : 0 };
+  }
+  const choice = chunk.choices?.[0];
+  if (!choice) return;
+  const { content, reasoning_content: thought, tool_calls: tools } = choice.delta ?? {};
+  if (content || thought || tools) {
+    timing.first ??= performance.now();
+    timing.tokens++;
+  }
+  if (thought) {
+    timing.thinking ??= performance.now();
+    node.thinking += thought;
+    node.thinkingSeconds = (performance.now() - timing.thinking) / 1000;
+  }
+  if (content) node.content += content;
+  for (const part of tools ?? []) addToolCall(node, part);
+  if (choice.finish_reason) node.finish = choice.finish_reason;
+}
+
+function addToolCall(node, part) {
+  const calls = [...(node.tools ?? [])];
+  const call = calls[part.index ?? 0] ?? { name: "", arguments: "" };
+  calls[part.index ?? 0] = { name: call.name + (part.function?.name ?? ""), arguments: call.arguments + (part.function?.arguments ?? "") };
+  node.tools = calls;
+}
+
+function ended(conversation, node, timing) {
+  running.get(node.id)?.free?.();
+  running.delete(node.id);
+  Object.assign(node, { stream: undefined, progress: undefined, waiting: undefined });
+  conversation.updated = Date.now();
+  if (conversation.id === state.current.id) {
+    drawMessages();
+    drawMeter();
+  }
+  say(node.error ? "The answer failed." : node.finish === "stopped" ? "Stopped." : `Answered in ${((performance.now() - timing.began) / 1000).toFixed(1)} s.`);
+  save(conversation);
+}
+
+// Stops an answer, here and on the server.
+function stop(id) {
+  const one = running.get(id);
+  if (!one) return;
+  stopStream(one.node.stream);
+  one.controller.abort();
+}
+
+// --- the composer ---
+
+function send() {
+  const here = runningHere();
+  if (here.length) return here.forEach((one) => stop(one.node.id));
+  const text = byId("text").value;
+  if (!text.trim() && !state.attachments.length) return;
+  const conversation = state.current;
+  if (!Object.keys(conversation.nodes).length) {
+    const title = (text.trim() || state.attachments[0].name).split("\n")[0].slice(0, 60);
+    if (!conversation.named) conversation.title = title;
+    conversation.model = byId("model").value || undefined;
+    location.hash = conversation.id;
+  }
+  const node = addNode(conversation, conversation.leaf, "user", text, { attachments: state.attachments });
+  state.attachments = [];
+  byId("text").value = "";
+  drawAttached();
+  resizeText();
+  answer(conversation, node.id);
+}
+
+function resizeText() {
+  const text = byId("text");
+  text.style.height = "auto";
+  text.style.height = `${text.scrollHeight + 2}px`;
+}
+
+function drawAttached() {
+  byId("attached").replaceChildren(...state.attachments.map((file, n) => el("span", { class: "chip" }, `${file.name} · ${number(file.text.length)} characters`,
+    el("button", { type: "button", class: "quiet", "aria-label": `Remove ${file.name}`, onclick: () => (state.attachments.splice(n, 1), drawAttached()) }, "✕"))));
+}
+
+async function attach(files) {
+  for (const file of files) {
+    if (file.size > LARGEST_FILE) {
+      notice(`${file.name} has ${bytes(file.size)}; at most ${bytes(LARGEST_FILE)} can be attached.`);
+      continue;
+    }
+    const text = await file.text();
+    if (text.includes("\u0000")) notice(`${file.name} is not a text file, and this model reads text only.`);
+    else state.attachments.push({ name: file.name, text });
+  }
+  drawAttached();
+}
+
+// --- the sidebar, keys, and the start ---
+
+const closeSidebar = () => (byId("sidebar").classList.remove("open"), (byId("shade").hidden = true));
+const openSidebar = () => (byId("sidebar").classList.add("open"), (byId("shade").hidden = false));
+
+const THEMES = ["system", "light", "dark"];
+
+function setTheme(theme) {
+  localStorage.setItem("theme", theme);
+  const dark = theme === "dark" || (theme === "system" && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  byId("theme").textContent = `Theme: ${theme}`;
+}
+
+async function importFile(file) {
+  try {
+    const found = imported(JSON.parse(await file.text()));
+    for (const conversation of found) await store.put(conversation);
+    await refreshList();
+    say(`Imported ${found.length} chats.`);
+    if (found.length === 1) openConversation(found[0].id);
+  } catch (error) {
+    notice(`${file.name} cannot be imported: ${error.message}`);
+  }
+}
+
+function listen() {
+  byId("composer").addEventListener("submit", (event) => (event.preventDefault(), send()));
+  byId("text").addEventListener("input", resizeText);
+  byId("text").addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      if (!runningHere().length) send();
+    } else if (event.key === "ArrowUp" && !byId("text").value) editLast(event);
+  });
+  byId("text").addEventListener("paste", (event) => {
+    const files = [...(event.clipboardData?.files ?? [])];
+    const text = event.clipboardData?.getData("text/plain") ?? "";
+    if (!files.length && text.length < LONG_PASTE) return;
+    event.preventDefault();
+    if (files.length) attach(files);
+    else state.attachments.push({ name: "Pasted text", text });
+    drawAttached();
+  });
+  byId("attach").addEventListener("click", () => byId("files").click());
+  byId("files").addEventListener("change", () => (attach([...byId("files").files]), (byId("files").value = "")));
+  byId("new").addEventListener("click", startNew);
+  byId("search").addEventListener("input", () => ((state.query = byId("search").value), drawList()));
+  byId("import").addEventListener("click", () => byId("import-file").click());
+  byId("import-file").addEventListener("change", () => (importFile(byId("import-file").files[0]), (byId("import-file").value = "")));
+  byId("export-all").addEventListener("click", async () => download("rwkv-gpu-chats.json", JSON.stringify({ conversations: await store.all() }, null, 1), "application/json"));
+  byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(localStorage.getItem("theme") ?? "system") + 1) % 3]));
+  byId("settings-button").addEventListener("click", () => settingsDialog(state.current, state.props.model?.can_think, () => Object.keys(state.current.nodes).length && save(state.current)));
+  byId("panel-button").addEventListener("click", () => panel.toggle());
+  byId("open-sidebar").addEventListener("click", openSidebar);
+  byId("close-sidebar").addEventListener("click", closeSidebar);
+  byId("shade").addEventListener("click", closeSidebar);
+  byId("to-end").addEventListener("click", () => ((state.follow = true), toEnd()));
+  byId("model").addEventListener("change", () => {
+    if (state.current.model) state.current.model = byId("model").value;
+    loadProps();
+  });
+  byId("scroll").addEventListener("scroll", () => {
+    state.follow = nearEnd();
+    byId("to-end").hidden = state.follow;
+  });
+  for (const type of ["wheel", "touchmove"]) byId("scroll").addEventListener(type, () => (state.follow = nearEnd()), { passive: true });
+  addEventListener("dragover", (event) => (event.preventDefault(), document.body.classList.add("dropping")));
+  addEventListener("dragleave", () => document.body.classList.remove("dropping"));
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    document.body.classList.remove("dropping");
+    attach([...event.dataTransfer.files]);
+  });
+  addEventListener("keydown", keys);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => setTheme(localStorage.getItem("theme") ?? "system"));
+  addEventListener("hashchange", () => location.hash.slice(1) !== state.current.id && location.hash && openConversation(location.hash.slice(1)));
+  CHANGES?.addEventListener("message", changedElsewhere);
+}
+
+function keys(event) {
+  const { key } = event;
+  if ((event.ctrlKey || event.metaKey) && key.toLowerCase() === "k") {
+    event.preventDefault();
+    openSidebar();
+    byId("search").focus();
+    byId("search").select();
+  } else if (key === "Escape" && !document.querySelector("dialog[open]")) {
+    if (byId("sidebar").classList.contains("open")) closeSidebar();
+    else runningHere().forEach((one) => stop(one.node.id));
+    byId("text").focus();
+  } else if ((key === "ArrowDown" || key === "ArrowUp") && byId("sidebar").contains(document.activeElement)) {
+    const entries = [byId("search"), ...document.querySelectorAll("#list .entry > button:first-child")];
+    const next = entries[entries.indexOf(document.activeElement) + (key === "ArrowDown" ? 1 : -1)];
+    if (next) event.preventDefault();
+    next?.focus();
+  }
+}
+
+function editLast(event) {
+  const last = pathTo(state.current, state.current.leaf).findLast((node) => node.role === "user");
+  if (!last || runningHere().length) return;
+  event.preventDefault();
+  views.get(last.id)?.edit();
+}
+
+// Another tab has stored a conversation: the list follows, and so does the one in view unless it is answered here.
+async function changedElsewhere({ data }) {
+  await refreshList();
+  if (data.id !== state.current.id || runningHere().length) return;
+  const stored = await store.get(data.id);
+  if (!stored) return startNew();
+  state.current = stored;
+  drawMessages();
+  drawMeter();
+  if (state.follow) toEnd();
+}
+
+async function loadModels() {
+  const before = byId("model").value;
+  state.models = (await getJson("/v1/models")).data.map((model) => model.id);
+  byId("model").replaceChildren(...state.models.map((name) => el("option", { value: name }, name)));
+  byId("model").value = state.models.includes(before) ? before : (state.models[0] ?? "");
+}
+
+async function loadProps() {
+  const model = byId("model").value;
+  state.props = await getJson(`/props${model ? `?model=${encodeURIComponent(model)}` : ""}`).catch(() => ({}));
+  drawMeter();
+}
+
+// Waits until the server can answer, and shows how far a model is loaded.
+async function connect() {
+  for (;;) {
+    try {
+      await loadModels();
+      const { models = [] } = await fetch("/health").then((response) => response.json());
+      const loading = models.find((model) => model.state === "loading");
+      if (!loading) break;
+      const done = loading.total_bytes ? `: ${Math.floor((100 * loading.loaded_bytes) / loading.total_bytes)}%` : "";
+      say(`Loading ${loading.id}${done}`);
+    } catch (error) {
+      if (error.status === 401) {
+        await keyDialog();
+        continue;
+      }
+      notice("The server cannot be reached; this page tries again.");
+    }
+    await new Promise((resolve) => setTimeout(resolve, 700));
+  }
+  byId("notice").hidden = true;
+  say("Ready.");
+  await loadProps();
+}
+
+async function start() {
+  setTheme(localStorage.getItem("theme") ?? "system");
+  listen();
+  drawConversation();
+  if (!(await store.open())) notice("This browser stores nothing here: chats last until the page is closed. Export what you want to keep.");
+  await refreshList();
+  const connected = connect();
+  if (location.hash) await openConversation(location.hash.slice(1));
+  byId("text").focus();
+  await connected;
+}
+
+start();

@@ -1,0 +1,131 @@
+// Conversations, in the browser's own database. A conversation is a tree of messages; `leaf` ends the branch in view.
+const DATABASE = "rwkv-gpu";
+const CHANGES = "BroadcastChannel" in window ? new BroadcastChannel(DATABASE) : null;
+
+const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+const asked = (request) => new Promise((resolve, reject) => {
+  request.onsuccess = () => resolve(request.result);
+  request.onerror = () => reject(request.error);
+});
+
+class Store {
+  // Where a browser forbids its database, as in some private windows, conversations last until the page is closed.
+  async open() {
+    this.memory = new Map();
+    try {
+      const request = indexedDB.open(DATABASE, 1);
+      request.onupgradeneeded = () => request.result.createObjectStore("conversations", { keyPath: "id" });
+      this.database = await asked(request);
+      this.database.onversionchange = () => this.database.close();
+    } catch {
+      this.database = null;
+    }
+    return this.database !== null;
+  }
+
+  #table(mode) {
+    return this.database.transaction("conversations", mode).objectStore("conversations");
+  }
+
+  async all() {
+    const found = this.database ? await asked(this.#table("readonly").getAll()) : [...this.memory.values()];
+    return found.sort((a, b) => b.pinned - a.pinned || b.updated - a.updated);
+  }
+
+  async get(id) {
+    return this.database ? asked(this.#table("readonly").get(id)) : this.memory.get(id);
+  }
+
+  async put(conversation) {
+    if (this.database) await asked(this.#table("readwrite").put(conversation));
+    else this.memory.set(conversation.id, conversation);
+    CHANGES?.postMessage({ id: conversation.id });
+  }
+
+  async remove(id) {
+    if (this.database) await asked(this.#table("readwrite").delete(id));
+    else this.memory.delete(id);
+    CHANGES?.postMessage({ id });
+  }
+}
+
+function newConversation() {
+  const now = Date.now();
+  return { id: newId(), title: "New chat", named: false, pinned: false, created: now, updated: now, system: "", settings: {}, nodes: {}, leaf: null };
+}
+
+function addNode(conversation, parent, role, content, more = {}) {
+  const node = { id: newId(), parent, role, content, created: Date.now(), ...more };
+  conversation.nodes[node.id] = node;
+  conversation.leaf = node.id;
+  return node;
+}
+
+function pathTo(conversation, id) {
+  const path = [];
+  for (let node = conversation.nodes[id]; node; node = conversation.nodes[node.parent]) path.unshift(node);
+  return path;
+}
+
+const childrenOf = (conversation, parent) => Object.values(conversation.nodes).filter((node) => node.parent === parent).sort((a, b) => a.created - b.created);
+
+// The end of the branch that goes on from a message by its newest answers.
+function lastLeaf(conversation, id) {
+  for (let next = childrenOf(conversation, id); next.length; next = childrenOf(conversation, id)) id = next.at(-1).id;
+  return id;
+}
+
+function removeBranch(conversation, id) {
+  const { parent } = conversation.nodes[id];
+  const gone = [id];
+  for (const one of gone) gone.push(...childrenOf(conversation, one).map((node) => node.id));
+  for (const one of gone) delete conversation.nodes[one];
+  const siblings = childrenOf(conversation, parent);
+  if (gone.includes(conversation.leaf)) conversation.leaf = siblings.length ? lastLeaf(conversation, siblings.at(-1).id) : parent;
+}
+
+// What was exported is checked before it is stored: it may come from anywhere.
+function imported(data) {
+  const list = Array.isArray(data) ? data : Array.isArray(data?.conversations) ? data.conversations : [data];
+  return list.map((one) => {
+    if (typeof one?.nodes !== "object" || one.nodes === null) throw new Error("this file has no conversations of this page");
+    const fresh = newConversation();
+    const ids = {};
+    const text = (value) => (typeof value === "string" ? value : "");
+    const nodes = Object.values(one.nodes).filter((node) => ["user", "assistant"].includes(node?.role));
+    for (const node of nodes) ids[node.id] = newId();
+    for (const node of nodes) {
+      fresh.nodes[ids[node.id]] = {
+        id: ids[node.id], parent: ids[node.parent] ?? null, role: node.role, content: text(node.content), thinking: text(node.thinking),
+        thinkingSeconds: Number(node.thinkingSeconds) || 0, created: Number(node.created) || Date.now(),
+        attachments: (Array.isArray(node.attachments) ? node.attachments : []).map((file) => ({ name: text(file?.name), text: text(file?.text) })),
+      };
+    }
+    for (const node of Object.values(fresh.nodes)) if (cyclic(fresh, node)) throw new Error("the messages of this file go in a circle");
+    fresh.leaf = ids[one.leaf] ?? lastLeaf(fresh, null);
+    return Object.assign(fresh, { title: text(one.title) || "Imported chat", named: true, pinned: one.pinned === true, system: text(one.system) });
+  });
+}
+
+function cyclic(conversation, node) {
+  const seen = new Set();
+  for (; node && !seen.has(node.id); node = conversation.nodes[node.parent]) seen.add(node.id);
+  return Boolean(node);
+}
+
+function asMarkdown(conversation) {
+  const parts = [`# ${conversation.title}`];
+  if (conversation.system) parts.push(`**System**\n\n${conversation.system}`);
+  for (const node of pathTo(conversation, conversation.leaf)) parts.push(`**${node.role === "user" ? "You" : "Model"}**\n\n${fullText(node)}`);
+  return `${parts.join("\n\n")}\n`;
+}
+
+// A message as the model gets it: its attachments come first, each in a fence that its text cannot close.
+function fullText(node) {
+  const files = (node.attachments ?? []).map((file) => {
+    const longest = Math.max(2, ...(file.text.match(/`+/g) ?? []).map((ticks) => ticks.length));
+    const fence = "`".repeat(longest + 1);
+    return `${file.name}:\n${fence}\n${file.text}\n${fence}\n\n`;
+  });
+  return files.join("") + node.content;
+}

@@ -312,7 +312,7 @@ class HostRunner:
         return rows
 
     def _reference(self, placed: Batch, drawing: Drawing | None = None) -> Reference:
-        return Reference(self._weights, self._states, placed, self._caches.arrays, drawing)
+        return Reference(self._weights, self._states, placed, self._caches.arrays, drawing, self.cache_config.context)
 
     def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
         return shapes_of(self.model, length)

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, Rms, Rope, State, Tensor, Weight
+from .dense import take_feed
 from .experts import Mixture, mixture, read_experts, take_mixture
 from .latent import LatentSelfAttention, LatentSizes, latent_self_attention, take_latent_attention
 from .rope import read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
-from .transformer import FeedForward, feed_forward, take_feed
+from .transformer import FeedForward, feed_forward
 
 ARCH = "deepseek2"
 # The first files of GLM-4.7-Flash do not say how it routes; with softmax it repeats itself.
@@ -90,7 +91,7 @@ class DeepSeek2:
 def feed(g: Ops[Tensor], p: FeedForward | Experts, x: Tensor, eps: float) -> Tensor:
     """x + what a feed-forward, or the experts and the shared one, make of norm(x)"""
     if isinstance(p, FeedForward):
-        return feed_forward(g, p, x, eps)
+        return feed_forward(g, p, x)
     return mixture(g, p.mixture, x, Rms(p.norm, eps), add=x)
 
 
@@ -168,6 +169,6 @@ def _take_feeds(file: GGUFFile, tensors: Tensors, hyper: Hyper) -> Iterator[Feed
     for i in range(hyper.layers):
         norm = tensors.take(f"blk.{i}.ffn_norm.weight", hyper.width)
         if sizes is None or i < hyper.dense:
-            yield take_feed(tensors, f"blk.{i}.ffn", norm, hyper.inner)
+            yield take_feed(tensors, f"blk.{i}.ffn", Rms(norm, hyper.eps), hyper.inner, hyper.width)
         else:
             yield Experts(norm, take_mixture(tensors, sizes, i, shared=shared))

@@ -7,10 +7,11 @@ from typing import Protocol
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Alternating, Attention, Cache, Ops, Rms, State, Tensor, Weight
+from ..ops.vocabulary import Attention, Cache, Ops, Rms, State, Tensor, Weight
+from .dense import take_gates
 from .experts import Mixture, mixture
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
-from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward
+from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, gated, output
 
 
 class Block(Protocol):
@@ -121,17 +122,11 @@ class GatedFeed:
     """add + scale · W_down · (silu(W_gate h) · W_up h), h = norm(x)"""
 
     p: FeedForward
-    scale: float = 1.0
     states = ()
     caches = ()
 
-    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
-        norm = Rms(self.p.norm, eps)
-        if isinstance(self.p.gates, Alternating):
-            inner = g.glu(x, self.p.gates, "silu", norm=norm)
-        else:
-            inner = g.mul(*g.linears([x, x], self.p.gates, then=["silu", "none"], norm=norm))
-        return g.linear(inner, self.p.down, add=add, scale=self.scale)
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:  # noqa: ARG002 - its norm knows
+        return output(g, self.p.output, gated(g, self.p, x), add)
 
 
 @dataclass(frozen=True)
@@ -254,12 +249,8 @@ def take_attention(
 
 def take_feed(tensors: Tensors, sizes: Sizes, i: int, inner: int, norm: str, *, scale: float = 1.0) -> GatedFeed:
     """The gated feed-forward of a layer."""
-    at, shape = f"blk.{i}.ffn", (inner, sizes.width)
-    gate, up = f"{at}_gate.weight", f"{at}_up.weight"
-    gates = (
-        tensors.alternate(f"{at}_gate_up", *shape, gate, up)
-        if tensors.same_format(gate, up)
-        else (tensors.take(gate, *shape), tensors.take(up, *shape))
+    at, before = f"blk.{i}.ffn", Rms(tensors.take(norm, sizes.width), sizes.eps)
+    gates = take_gates(tensors, at, inner, sizes.width)
+    return GatedFeed(
+        FeedForward(before, gates, "silu", Output(tensors.take(f"{at}_down.weight", sizes.width, inner), scale=scale))
     )
-    down = tensors.take(f"{at}_down.weight", sizes.width, inner)
-    return GatedFeed(FeedForward(tensors.take(norm, sizes.width), gates, down), scale)

@@ -4,9 +4,10 @@ Positions turn neighbouring dims (2i, 2i + 1); Llama 3 divides their frequencies
 """
 
 from ..gguf.file import GGUFFile
-from .transformer import Transformer, load_dense
+from .dense import Form, load_dense
+from .transformer import Transformer
 
 
 def load(file: GGUFFile) -> Transformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    return load_dense(file, "llama", "normal")
+    return load_dense(file, "llama", Form())

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Ops, Rms, Tensor, Weight
+from .dense import DenseFile, Form
 from .experts import Mixture, mixture, read_experts, take_mixture
-from .tensors import Tensors
-from .transformer import OnTrunk, read_hyper, take_trunk
+from .transformer import OnTrunk
 
 ARCH = "qwen3moe"
 
@@ -24,9 +24,9 @@ class Qwen3MoE(OnTrunk):
 
 def load(file: GGUFFile) -> Qwen3MoE:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    tensors = Tensors(file)
-    hyper = read_hyper(file, ARCH, tensors)
-    trunk = take_trunk(file, ARCH, tensors, hyper, "neox", biases=False, norms=True)
+    source = DenseFile(file, ARCH)
+    hyper, tensors = source.hyper, source.tensors
+    trunk = source.trunk(Form(pairing="neox", head_norms="each"))
     sizes = read_experts(file, ARCH, hyper.width, normalise=True)
     mixtures = tuple(
         (tensors.take(f"blk.{i}.ffn_norm.weight", hyper.width), take_mixture(tensors, sizes, i))

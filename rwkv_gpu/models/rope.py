@@ -16,7 +16,8 @@ from ..ops.vocabulary import Pairing, Rope, Weight, Yarn
 from .tensors import LONGEST_CONTEXT, Tensors
 
 FACTORS = "rope_freqs.weight"
-SCALINGS = ("none", "linear", "yarn")
+LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+SCALINGS = ("none", "linear", "yarn", "longrope")
 
 BASE = 2.0, 1e12  # 10,000 mostly; Llama 3 finetuned to 4 million positions has 5e10
 SCALE = 2.0**-10, 2.0**20  # of positions; 2 to 64 in models
@@ -40,22 +41,31 @@ def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, hea
     factor = _scale_factor(file, f"{at}.scale_linear" if older else f"{at}.scaling.factor")
     scale = 1 / factor if scaling != "none" else 1.0
     magnitude = file.float(f"{at}.scaling.attn_factor", *MAGNITUDE, default=1.0)
+    original = file.int(f"{at}.scaling.original_context_length", low=1, high=LONGEST_CONTEXT, default=context)
     yarn = None
     if scaling == "yarn":
         fast = file.float(f"{at}.scaling.yarn_beta_fast", *TURNS, default=32.0)
         yarn = Yarn(
-            context=file.int(f"{at}.scaling.original_context_length", low=1, high=LONGEST_CONTEXT, default=context),
+            context=original,
             fast=fast,
             slow=file.float(f"{at}.scaling.yarn_beta_slow", TURNS[0], fast, default=min(1.0, fast)),
         )
-        magnitude *= 1 + 0.1 * math.log(1 / scale)
+        growth = 0.1 * math.log(1 / scale)
+        multiplier = file.float(f"{at}.scaling.yarn_log_multiplier", 0.0, 1e2, default=0.0)
+        magnitude *= (1 + growth) / (1 + multiplier * growth)
+    factors = _factors(file, tensors, FACTORS, dims // 2) if FACTORS in tensors else None
+    longer = _factors(file, tensors, LONG, dims // 2) if LONG in tensors else None
+    if SHORT in tensors:
+        factors = _factors(file, tensors, SHORT, dims // 2)
     return Rope(
         pairing,
         dims,
         base=file.float(f"{at}.freq_base", *BASE, default=10000.0),
         scale=scale,
         yarn=yarn,
-        factors=_factors(file, tensors, dims // 2) if FACTORS in tensors else None,
+        factors=factors,
+        long_factors=longer,
+        short=original,
         magnitude=magnitude,
     )
 
@@ -65,13 +75,13 @@ def _scale_factor(file: GGUFFile, key: str) -> float:
     return 1.0 if file.float(key, default=0.0) == 0 else file.float(key, *SCALE)
 
 
-def _factors(file: GGUFFile, tensors: Tensors, pairs: int) -> Weight:
+def _factors(file: GGUFFile, tensors: Tensors, name: str, pairs: int) -> Weight:
     """What each frequency is divided by. The values are checked here: a zero or a NaN would spoil every answer."""
-    weight = tensors.take(FACTORS, pairs)
-    tensor = file.tensors[FACTORS]
+    weight = tensors.take(name, pairs)
+    tensor = file.tensors[name]
     values = dequantise_rows(tensor.format, np.frombuffer(file.read(tensor), np.uint8)[None])[0]
     wrong = ~((values >= DIVISOR[0]) & (values <= DIVISOR[1]))
     if wrong.any():
         expected = f"numbers from {DIVISOR[0]} to {DIVISOR[1]}"
-        raise tensors.bad(f"tensor '{FACTORS}'", str(values[wrong][0]), expected)
+        raise tensors.bad(f"tensor '{name}'", str(values[wrong][0]), expected)
     return weight

@@ -61,10 +61,11 @@ class Tensors:
 
     def split(self, name: str, width: int, *parts: tuple[str, int]) -> tuple[RowRange, ...]:
         """The rows of one matrix as several, each (name, rows); they are parts, not loaded for themselves."""
-        self._checked(name, (sum(rows for _, rows in parts), width))
+        columns = (width,) if width else ()  # none of a vector
+        self._checked(name, (sum(rows for _, rows in parts), *columns))
         firsts = itertools.accumulate((rows for _, rows in parts), initial=0)
         return tuple(
-            RowRange(part, (rows, width), name, first) for (part, rows), first in zip(parts, firsts, strict=False)
+            RowRange(part, (rows, *columns), name, first) for (part, rows), first in zip(parts, firsts, strict=False)
         )
 
     def keep(self, *weights: Weight) -> None:

@@ -1,45 +1,55 @@
-"""What dense transformers share: attention with rotary positions, a gated feed-forward, and the trunk around them."""
+"""The forward pass of transformers: attention, a gated feed-forward, and the trunk around them.
+
+Families differ in what they declare (`dense.py`): where they norm, what turns and who sees what, which activation, and
+which scales and caps.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from rwkv_gpu.errors import UnsupportedModel
+from ..ops.vocabulary import Activation, Alternating, Attention, Cache, Ops, Rms, State, Tensor, Weight
 
-from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Alternating, Attention, Cache, HeadNorms, Ops, Pairing, Rms, Rope, State, Tensor, Weight
-from .rope import read_rope
-from .tensors import EPS, LONGEST_CONTEXT, Tensors
-
-HEAD_STEP, LARGEST_HEAD = 8, 256  # what the kernels take
+HEAD_STEP, LARGEST_HEAD = 8, 512  # sizes of heads that the kernels take
 
 
 @dataclass(frozen=True)
 class Hyper:
-    """The sizes of a model."""
+    """The sizes of a model. What may differ from layer to layer has one entry for each."""
 
     layers: int
     width: int  # D
-    inner: int  # of the feed-forward
-    heads: int  # H
-    kv_heads: int  # KV
+    inner: tuple[int, ...]  # of the feed-forward
+    heads: tuple[int, ...]  # H
+    kv_heads: tuple[int, ...]  # KV
     head_size: int  # N
     vocabulary: int  # V
     eps: float
     context: int  # positions it was trained on
-    window: int  # positions that a query sees; 0 is all
+    window: int  # positions that a query of a window layer sees; 0 is all
+
+
+@dataclass(frozen=True)
+class Output:
+    """How a branch returns to the residual stream."""
+
+    weight: Weight  # [D, K]
+    bias: Weight | None = None  # [D]
+    norm: Rms | None = None  # after the matrix
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
 class SelfAttention:
     """Parameters and cache of one attention."""
 
-    norm: Weight  # [D]
+    norm: Rms | None  # before the matrices
     q: Weight  # [H · N, D]
     k: Weight  # [KV · N, D]
     v: Weight  # [KV · N, D]
     biases: tuple[Weight | None, ...]  # of q, k, v
-    output: Weight  # [D, H · N]
-    output_bias: Weight | None  # [D]
+    whole_norms: tuple[Rms, Rms] | None  # of q and k, over all their heads
+    gate: Weight | None  # [H · N, D]
+    output: Output
     cache: Cache
     how: Attention
 
@@ -48,26 +58,44 @@ class SelfAttention:
 class FeedForward:
     """Parameters of one feed-forward."""
 
-    norm: Weight  # [D]
+    norm: Rms | None  # before the matrices
     gates: Alternating | tuple[Weight, Weight]  # gate and up: in turns [2 · inner, D], or where formats differ apart
-    down: Weight  # [D, inner]
+    then: Activation
+    output: Output
 
 
-def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, eps: float) -> Tensor:
-    """x + W_o · attention(W_q h, W_k h, W_v h), h = norm(x)"""
-    q, k, v = g.linears([x, x, x], [p.q, p.k, p.v], bias=p.biases, norm=Rms(p.norm, eps))
-    y = g.attention(q, k, v, p.cache, p.how)
-    return g.linear(y, p.output, bias=p.output_bias, add=x)
-
-
-def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor, eps: float) -> Tensor:
-    """x + W_down · (silu(W_gate h) · W_up h), h = norm(x)"""
-    norm = Rms(p.norm, eps)
-    if isinstance(p.gates, Alternating):
-        inner = g.glu(x, p.gates, "silu", norm=norm)
+def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor) -> Tensor:
+    """x + output(attention(W_q h, W_k h, W_v h) · sigmoid(W_gate h)), h = norm(x)"""
+    if p.gate is None:
+        q, k, v = g.linears([x, x, x], [p.q, p.k, p.v], bias=p.biases, norm=p.norm)
     else:
-        inner = g.mul(*g.linears([x, x], p.gates, then=["silu", "none"], norm=norm))
-    return g.linear(inner, p.down, add=x)
+        matrices, biases = [p.q, p.k, p.v, p.gate], (*p.biases, None)
+        q, k, v, gate = g.linears(
+            [x, x, x, x], matrices, then=["none", "none", "none", "sigmoid"], bias=biases, norm=p.norm
+        )
+    if p.whole_norms is not None:
+        q, k = (g.rms_norm(y, norm.weight, norm.eps) for y, norm in zip((q, k), p.whole_norms, strict=True))
+    y = g.attention(q, k, v, p.cache, p.how)
+    return output(g, p.output, y if p.gate is None else g.mul(y, gate), x)
+
+
+def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor) -> Tensor:
+    """x + output(then(W_gate h) · W_up h), h = norm(x)"""
+    return output(g, p.output, gated(g, p, x), x)
+
+
+def gated(g: Ops[Tensor], p: FeedForward, x: Tensor) -> Tensor:
+    """then(W_gate h) · W_up h, h = norm(x)"""
+    if isinstance(p.gates, Alternating):
+        return g.glu(x, p.gates, p.then, norm=p.norm)
+    return g.mul(*g.linears([x, x], p.gates, then=[p.then, "none"], norm=p.norm))
+
+
+def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor) -> Tensor:
+    """x + scale · norm(W y + bias)"""
+    if p.norm is None:
+        return g.linear(y, p.weight, bias=p.bias, add=x, scale=p.scale)
+    return g.rms_norm(g.linear(y, p.weight, bias=p.bias), p.norm.weight, p.norm.eps, add=x, scale=p.scale)
 
 
 @dataclass(frozen=True)
@@ -76,9 +104,13 @@ class Trunk:
 
     hyper: Hyper
     embedding: Weight  # [V, D]
+    embedding_scale: float
+    embedding_norm: Rms | None
     attentions: tuple[SelfAttention, ...]
-    last_norm: Weight  # [D]
+    last_norm: Rms
     head: Weight  # [V, D]
+    logit_scale: float
+    softcap: float  # of logits; 0 is none
 
 
 @dataclass(frozen=True)
@@ -93,20 +125,25 @@ class OnTrunk(ABC):
         """The second half of layer i"""
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the requested rows, [R, V]"""
-        trunk = self.trunk
-        return g.linear(self._trunk(g, ids), trunk.head, norm=Rms(trunk.last_norm, trunk.hyper.eps))
+        """softcap(scale · W_head norm(x)) of the requested rows, [R, V]"""
+        p = self.trunk
+        logits = g.linear(self.residual(g, ids), p.head, norm=p.last_norm, scale=p.logit_scale)
+        return g.softcap(logits, p.softcap) if p.softcap else logits
 
     def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The input of the head for these rows, [R, D]"""
-        return g.rms_norm(self._trunk(g, ids), self.trunk.last_norm, self.trunk.hyper.eps)
+        norm = self.trunk.last_norm
+        return g.rms_norm(self.residual(g, ids), norm.weight, norm.eps)
 
-    def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+    def residual(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The requested rows after all layers, [R, D]"""
-        x = g.embed(self.trunk.embedding, ids)  # [T, D]
-        for i, p in enumerate(self.trunk.attentions):
+        p = self.trunk
+        x = g.embed(p.embedding, ids, scale=p.embedding_scale)  # [T, D]
+        if p.embedding_norm is not None:
+            x = g.rms_norm(x, p.embedding_norm.weight, p.embedding_norm.eps)
+        for i, attention in enumerate(p.attentions):
             with g.layer(i):
-                x = self.feed(g, i, self_attention(g, p, x, self.trunk.hyper.eps))
+                x = self.feed(g, i, self_attention(g, attention, x))
         return g.pick(x)
 
     @property
@@ -137,108 +174,4 @@ class Transformer(OnTrunk):
     feeds: tuple[FeedForward, ...]
 
     def feed(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:
-        return feed_forward(g, self.feeds[i], x, self.trunk.hyper.eps)
-
-
-def load_dense(
-    file: GGUFFile, arch: str, pairing: Pairing, *, biases: bool = False, norms: bool = False
-) -> Transformer:
-    """The model that a file describes; `biases` and `norms` say whether q and k (and v) must have them."""
-    tensors = Tensors(file)
-    if file.int(f"{arch}.expert_count", default=0):
-        raise UnsupportedModel(f"{file.path}: '{arch}' with experts is not supported; take a dense model")
-    hyper = read_hyper(file, arch, tensors)
-    trunk = take_trunk(file, arch, tensors, hyper, pairing, biases=biases, norms=norms)
-    feeds = tuple(
-        take_feed(tensors, f"blk.{i}.ffn", tensors.take(f"blk.{i}.ffn_norm.weight", hyper.width), hyper.inner)
-        for i in range(hyper.layers)
-    )
-    tensors.refuse_the_rest()
-    return Transformer(trunk, tuple(tensors.taken), feeds)
-
-
-def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
-    """The sizes in the metadata; raises BadFile where they contradict each other."""
-    width = file.int(f"{arch}.embedding_length", low=1, high=1 << 16)
-    heads = file.int(f"{arch}.attention.head_count", low=1, high=1 << 12)
-    size = file.int(f"{arch}.attention.key_length", low=1, high=1 << 12, default=width // heads)
-    file.int(f"{arch}.attention.value_length", low=size, high=size, default=size)
-    hyper = Hyper(
-        layers=file.int(f"{arch}.block_count", low=1, high=1024),
-        width=width,
-        inner=file.int(f"{arch}.feed_forward_length", low=1, high=1 << 20),
-        heads=heads,
-        kv_heads=file.int(f"{arch}.attention.head_count_kv", low=1, high=heads, default=heads),
-        head_size=size,
-        vocabulary=tensors.dimension("token_embd.weight", 0),
-        eps=file.float(f"{arch}.attention.layer_norm_rms_epsilon", *EPS),
-        context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),
-        window=file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=0),
-    )
-    if heads % hyper.kv_heads:
-        what = f"metadata key '{arch}.attention.head_count_kv'"
-        raise tensors.bad(what, str(hyper.kv_heads), f"a divisor of the {heads} heads")
-    if size % HEAD_STEP or size > LARGEST_HEAD:
-        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
-        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
-    return hyper
-
-
-def take_trunk(
-    file: GGUFFile, arch: str, tensors: Tensors, hyper: Hyper, pairing: Pairing, *, biases: bool, norms: bool
-) -> Trunk:
-    """Everything but the feed-forwards."""
-    shape = hyper.vocabulary, hyper.width
-    rope = read_rope(file, arch, tensors, pairing, hyper.head_size, hyper.context)
-    embedding = tensors.take("token_embd.weight", *shape)
-    return Trunk(
-        hyper,
-        embedding,
-        attentions=tuple(_take_attention(tensors, hyper, rope, i, biases, norms) for i in range(hyper.layers)),
-        last_norm=tensors.take("output_norm.weight", hyper.width),
-        head=tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding,
-    )
-
-
-def _take_attention(tensors: Tensors, hyper: Hyper, rope: Rope, i: int, biases: bool, norms: bool) -> SelfAttention:
-    at, width, size = f"blk.{i}.attn", hyper.width, hyper.head_size
-    inner, kv = hyper.heads * size, hyper.kv_heads * size
-
-    def bias(name: str, length: int, wanted: bool) -> Weight | None:
-        full = f"{at}_{name}.bias"
-        return tensors.take(full, length) if wanted or full in tensors else None
-
-    return SelfAttention(
-        norm=tensors.take(f"{at}_norm.weight", width),
-        q=tensors.take(f"{at}_q.weight", inner, width),
-        k=tensors.take(f"{at}_k.weight", kv, width),
-        v=tensors.take(f"{at}_v.weight", kv, width),
-        biases=(bias("q", inner, biases), bias("k", kv, biases), bias("v", kv, biases)),
-        output=tensors.take(f"{at}_output.weight", width, inner),
-        output_bias=bias("output", width, False),
-        cache=Cache(f"blk.{i}.kv", hyper.kv_heads, size),
-        how=Attention(
-            hyper.heads,
-            rope,
-            scale=size**-0.5,
-            window=hyper.window,
-            norms=HeadNorms(
-                hyper.eps, tensors.take(f"{at}_q_norm.weight", size), tensors.take(f"{at}_k_norm.weight", size)
-            )
-            if norms
-            else None,
-        ),
-    )
-
-
-def take_feed(tensors: Tensors, at: str, norm: Weight, inner: int) -> FeedForward:
-    """A feed-forward of that width behind a norm."""
-    [width] = norm.shape
-    gate, up = f"{at}_gate.weight", f"{at}_up.weight"
-    return FeedForward(
-        norm=norm,
-        gates=tensors.alternate(f"{at}_gate_up", inner, width, gate, up)
-        if tensors.same_format(gate, up)
-        else (tensors.take(gate, inner, width), tensors.take(up, inner, width)),
-        down=tensors.take(f"{at}_down.weight", width, inner),
-    )
+        return feed_forward(g, self.feeds[i], x)

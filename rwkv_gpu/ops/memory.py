@@ -17,6 +17,7 @@ class Caches:
     places: Mapping[str, tuple[Slice, ...]]  # for each cache what it stores
     kind: str  # f16, or f32
     max_pages: int
+    context: int = 0  # positions that the model is opened with
 
 
 NO_CACHES = Caches({}, "f32", 0)

@@ -8,7 +8,7 @@ import numpy as np
 from rwkv_gpu.engine.cache.config import CacheConfig, KVType
 from rwkv_gpu.engine.cache.kv import GpuKVCache, HostKVCache, PagedKVCache
 from rwkv_gpu.engine.cache.store import SequenceStore
-from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gguf.file import GGUFFile, TensorInfo
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan, Slice
 from rwkv_gpu.gpu.weights import Weights, upload_weights
@@ -31,15 +31,18 @@ def float_weights(file: GGUFFile, model: Model) -> dict[str, np.ndarray]:
     return {weight.name: _floats(file, weight) for weight in model.weights}
 
 
+def tensor_of(file: GGUFFile, weight: Weight) -> TensorInfo:
+    if isinstance(weight, RowRange):
+        return file.tensors[weight.source].rows(weight.first, weight.shape[0])
+    return file.tensors[weight.name]
+
+
 def _floats(file: GGUFFile, weight: Weight) -> np.ndarray:
     if isinstance(weight, Joined):
         return np.concatenate([_floats(file, part).reshape(-1, weight.shape[1]) for part in weight.parts])
     if isinstance(weight, Alternating):
         return np.stack([_floats(file, part) for part in weight.parts], axis=1).reshape(weight.shape)
-    if isinstance(weight, RowRange):
-        whole = file.tensors[weight.source]
-        return _floats(file, Weight(whole.name, whole.shape))[weight.first :][: weight.shape[0]]
-    tensor = file.tensors[weight.name]
+    tensor = tensor_of(file, weight)
     rows = np.frombuffer(file.read(tensor), np.uint8).reshape(int(np.prod(tensor.shape[:-1])), -1)
     values = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType(tensor.type))
     return values.astype(np.float32).reshape(weight.shape)

@@ -165,12 +165,12 @@ def test_a_tensor_that_would_be_left_out_is_named(tmp_path):
         ({"feed_forward_length": 97}, BadFile, "ffn_gate"),
         ({"rope__dimension_count": 26}, BadFile, "dimension_count"),
         ({"rope__dimension_count": 7}, BadFile, "dimension_count.*found 7, expected an even number"),
-        ({"rope__scaling__type": "longrope"}, UnsupportedModel, "rope scaling 'longrope'.*known: none, linear, yarn"),
+        ({"rope__scaling__type": "dynamic"}, UnsupportedModel, "rope scaling 'dynamic'.*known: none, linear, yarn"),
         ({"expert_count": 8}, UnsupportedModel, "experts"),
         (
             {"attention__key_length": 20, "attention__value_length": 20, "rope__dimension_count": 20},
             UnsupportedModel,
-            "heads of size 20 are not supported; known: multiples of 8 up to 256",
+            "heads of size 20 are not supported; known: multiples of 8 up to 512",
         ),
     ],
 )

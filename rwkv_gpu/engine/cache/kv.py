@@ -103,7 +103,7 @@ class GpuKVCache(PagedKVCache):
     def placed(self, max_pages: int) -> Caches:
         """The pages as a plan binds them, for sequences of so many."""
         places = {name: tuple(map(whole, buffers)) for name, buffers in self._buffers.items()}
-        return Caches(places, self.cache_config.kind, max_pages)
+        return Caches(places, self.cache_config.kind, max_pages, self.cache_config.context)
 
     def plan_pages(self, batch: Batch) -> int:
         """Pages of a sequence that a plan for this batch must reckon with: few plans, so few sizes."""

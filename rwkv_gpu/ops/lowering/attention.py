@@ -316,5 +316,5 @@ def _sink(op: Attend) -> Extra:
 
 
 def _rope_table(to: Lowering, rope: Rope, pages: int) -> npt.NDArray[np.float32]:
-    factors = factors_of(rope, pages * PAGE)
+    factors = factors_of(rope, to.memory.caches.context)
     return rope_table(rope, pages, to.weights.read_vector(factors.name) if factors else None)

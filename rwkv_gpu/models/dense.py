@@ -1,0 +1,274 @@
+"""What a family of transformers declares, and how its tensors and sizes are taken from a file.
+
+A family of known parts is a `Form`: each field says one thing in which families differ, and its default is Llama's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import (
+    Activation,
+    Alternating,
+    Attention,
+    Cache,
+    HeadNorms,
+    Pairing,
+    Rms,
+    Rope,
+    Temperature,
+    Weight,
+)
+from .rope import read_rope
+from .tensors import EPS, LONGEST_CONTEXT, Tensors
+from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer, Trunk
+
+CAP = 1e-3, 1e6  # of scores and logits
+SCALE = 1e-6, 1e6
+
+
+@dataclass(frozen=True)
+class Form:
+    """What sets a family apart."""
+
+    ropes: Sequence[Rope | None] = ()  # of each layer; None does not turn. Empty: all as the file says
+    pairing: Pairing = "normal"  # of these
+    windows: Sequence[int] = ()  # of each layer; 0 sees all. Empty: all as the file says
+    activation: Activation = "silu"
+    biases: bool = False  # whether q, k and v must have biases; else they have those that the file has
+    head_norms: Literal["none", "each", "turned", "whole"] = "none"  # of q and k: each head, after turning, all at once
+    gated: bool = False  # attention · sigmoid(W_gate h)
+    norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
+    after: tuple[str | None, str | None] = (None, None)  # of their outputs, before these are added
+    after_eps: float | None = None  # of these; None is the file's
+    score_scale: float | None = None  # None is 1 / sqrt(N)
+    score_cap: float = 0.0
+    temperature: Temperature | None = None
+    branch_scale: float = 1.0  # of what a branch adds
+    embedding_scale: float = 1.0
+    normed_embedding: bool = False  # by an RMS norm without weight
+    logit_scale: float = 1.0
+    logit_cap: float = 0.0
+
+
+class DenseFile:
+    """A file of a transformer: its keys, its sizes, and its tensors as a form wants them."""
+
+    def __init__(self, file: GGUFFile, arch: str) -> None:
+        self.file, self.arch = file, arch
+        self.tensors = Tensors(file)
+        self.hyper = read_hyper(file, arch, self.tensors)
+
+    def number(self, key: str, low: float, high: float, default: float) -> float:
+        """A number of the metadata."""
+        return self.file.float(f"{self.arch}.{key}", low, high, default=default)
+
+    def rope(self, pairing: Pairing) -> Rope:
+        """The rotation that the file describes."""
+        hyper = self.hyper
+        return read_rope(self.file, self.arch, self.tensors, pairing, hyper.head_size, hyper.context)
+
+    def windows(self, period: int) -> list[int]:
+        """The window of each layer; the file says which have one, or every layer but each `period`-th has."""
+        key, layers = f"{self.arch}.attention.sliding_window_pattern", range(self.hyper.layers)
+        said = self.file.metadata.get(key)
+        if isinstance(said, np.ndarray) and said.dtype == np.bool_:
+            if len(said) < len(layers):
+                raise self.tensors.bad(
+                    f"metadata key '{key}'", f"{len(said)} entries", f"one for each of {len(layers)}"
+                )
+            return [self.hyper.window if said[i] else 0 for i in layers]
+        period = self.file.int(key, low=0, high=1024, default=period)
+        return [self.hyper.window if period == 0 or i % period < period - 1 else 0 for i in layers]
+
+    def trunk(self, form: Form) -> Trunk:
+        """Everything but the feed-forwards."""
+        hyper, tensors = self.hyper, self.tensors
+        shape = hyper.vocabulary, hyper.width
+        ropes = form.ropes or [self.rope(form.pairing)] * hyper.layers
+        windows = form.windows or [hyper.window] * hyper.layers
+        embedding = tensors.take("token_embd.weight", *shape)
+        return Trunk(
+            hyper,
+            embedding,
+            form.embedding_scale,
+            Rms(None, hyper.eps) if form.normed_embedding else None,
+            tuple(self.attention(form, i, ropes[i], windows[i]) for i in range(hyper.layers)),
+            Rms(tensors.take("output_norm.weight", hyper.width), hyper.eps),
+            tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding,
+            form.logit_scale,
+            form.logit_cap,
+        )
+
+    def attention(self, form: Form, i: int, rope: Rope | None, window: int) -> SelfAttention:
+        """Layer i's."""
+        at, hyper, tensors = f"blk.{i}.attn", self.hyper, self.tensors
+        width, size, heads, kv_heads = hyper.width, hyper.head_size, hyper.heads[i], hyper.kv_heads[i]
+        rows = heads * size, kv_heads * size, kv_heads * size
+        q, k, v = self._split(f"{at}_qkv.weight", [f"{at}_{name}.weight" for name in "qkv"], rows)
+        norms = [Rms(tensors.take(f"{at}_{name}_norm.weight", n), hyper.eps) for name, n in self._norms(form, size, i)]
+        by_head = (
+            HeadNorms(hyper.eps, norms[0].weight, norms[1].weight, turned=form.head_norms == "turned")
+            if (form.head_norms in ("each", "turned"))
+            else None
+        )
+        return SelfAttention(
+            norm=self._norm(form.norms[0], i),
+            q=q,
+            k=k,
+            v=v,
+            biases=self._biases(at, rows, wanted=form.biases),
+            whole_norms=(norms[0], norms[1]) if form.head_norms == "whole" else None,
+            gate=tensors.take(f"{at}_gate.weight", rows[0], width) if form.gated else None,
+            output=self._output(form, 0, f"{at}_output", rows[0], i),
+            cache=Cache(f"blk.{i}.kv", kv_heads, size),
+            how=Attention(
+                heads,
+                rope,
+                scale=size**-0.5 if form.score_scale is None else form.score_scale,
+                window=window,
+                norms=by_head,
+                softcap=form.score_cap,
+                temperature=form.temperature,
+            ),
+        )
+
+    def feed(self, form: Form, i: int) -> FeedForward:
+        """Layer i's."""
+        at, inner = f"blk.{i}.ffn", self.hyper.inner[i]
+        return FeedForward(
+            norm=self._norm(form.norms[1], i),
+            gates=take_gates(self.tensors, at, inner, self.hyper.width),
+            then=form.activation,
+            output=self._output(form, 1, f"{at}_down", inner, i),
+        )
+
+    def _output(self, form: Form, which: int, name: str, inner: int, i: int) -> Output:
+        bias = f"{name}.bias"
+        return Output(
+            self.tensors.take(f"{name}.weight", self.hyper.width, inner),
+            self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None,
+            self._norm(form.after[which], i, form.after_eps),
+            form.branch_scale,
+        )
+
+    def _norm(self, name: str | None, i: int, eps: float | None = None) -> Rms | None:
+        if name is None:
+            return None
+        weight = self.tensors.take(f"blk.{i}.{name}.weight", self.hyper.width)
+        return Rms(weight, self.hyper.eps if eps is None else eps)
+
+    def _norms(self, form: Form, size: int, i: int) -> list[tuple[str, int]]:
+        """The norms of q and k: their names and lengths."""
+        if form.head_norms == "none":
+            return []
+        whole = form.head_norms == "whole"
+        return [
+            ("q", size * self.hyper.heads[i] if whole else size),
+            ("k", size * self.hyper.kv_heads[i] if whole else size),
+        ]
+
+    def _split(self, whole: str, names: Sequence[str], rows: Sequence[int]) -> tuple[Weight, ...]:
+        """Matrices that the file has one by one, or as rows of one."""
+        tensors, width = self.tensors, self.hyper.width
+        if whole not in tensors:
+            return tuple(tensors.take(name, count, width) for name, count in zip(names, rows, strict=True))
+        parts = tensors.split(whole, width, *zip(names, rows, strict=True))
+        tensors.keep(*parts)
+        return parts
+
+    def _biases(self, at: str, rows: Sequence[int], *, wanted: bool) -> tuple[Weight | None, ...]:
+        whole, names = f"{at}_qkv.bias", [f"{at}_{name}.bias" for name in "qkv"]
+        if whole in self.tensors:
+            parts = self.tensors.split(whole, 0, *zip(names, rows, strict=True))
+            self.tensors.keep(*parts)
+            return parts
+        return tuple(
+            self.tensors.take(name, count) if wanted or name in self.tensors else None
+            for name, count in zip(names, rows, strict=True)
+        )
+
+
+def take_gates(
+    tensors: Tensors, at: str, inner: int, width: int, suffix: str = ""
+) -> Alternating | tuple[Weight, Weight]:
+    """Gate and up of a feed-forward; `suffix` tells the names of a shared expert from others."""
+    gate, up, both = f"{at}_gate{suffix}.weight", f"{at}_up{suffix}.weight", f"{at}_gate_up{suffix}"
+    if (
+        gate not in tensors and up in tensors and tensors.dimension(up, 0) == 2 * inner
+    ):  # the rows of both are in one matrix, those of the gate first
+        return tensors.interleave(both, *tensors.split(up, width, (f"{gate}.rows", inner), (f"{up}.rows", inner)))
+    if tensors.same_format(gate, up):
+        return tensors.alternate(both, inner, width, gate, up)
+    return tensors.take(gate, inner, width), tensors.take(up, inner, width)
+
+
+def take_feed(tensors: Tensors, at: str, norm: Rms | None, inner: int, width: int, suffix: str = "") -> FeedForward:
+    """A feed-forward of that width as Llama has it."""
+    down = tensors.take(f"{at}_down{suffix}.weight", width, inner)
+    return FeedForward(norm, take_gates(tensors, at, inner, width, suffix), "silu", Output(down))
+
+
+def load_dense(file: GGUFFile, arch: str, form: Form) -> Transformer:
+    """The model of a family without experts; raises BadFile where tensors and metadata disagree."""
+    return build(DenseFile(file, arch), form)
+
+
+def build(source: DenseFile, form: Form) -> Transformer:
+    """The model that a file and a form describe."""
+    file, tensors = source.file, source.tensors
+    if file.int(f"{source.arch}.expert_count", default=0):
+        raise UnsupportedModel(f"{file.path}: '{source.arch}' with experts is not supported; take a dense model")
+    trunk = source.trunk(form)
+    feeds = tuple(source.feed(form, i) for i in range(source.hyper.layers))
+    tensors.refuse_the_rest()
+    return Transformer(trunk, tuple(tensors.taken), feeds)
+
+
+def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
+    """The sizes in the metadata; raises BadFile where they contradict each other."""
+    layers = file.int(f"{arch}.block_count", low=1, high=1024)
+    width = file.int(f"{arch}.embedding_length", low=1, high=1 << 16)
+    heads = by_layer(file, f"{arch}.attention.head_count", layers, 1 << 12)
+    size = file.int(f"{arch}.attention.key_length", low=1, high=1 << 12, default=width // heads[0])
+    file.int(f"{arch}.attention.value_length", low=size, high=size, default=size)
+    kv_heads = by_layer(file, f"{arch}.attention.head_count_kv", layers, max(heads), default=heads)
+    for count, of_kv in zip(heads, kv_heads, strict=True):
+        if count % of_kv:
+            what = f"metadata key '{arch}.attention.head_count_kv'"
+            raise tensors.bad(what, str(of_kv), f"a divisor of the {count} heads")
+    if size % HEAD_STEP or size > LARGEST_HEAD:
+        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
+        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
+    return Hyper(
+        layers,
+        width,
+        by_layer(file, f"{arch}.feed_forward_length", layers, 1 << 20),
+        heads,
+        kv_heads,
+        size,
+        vocabulary=tensors.dimension("token_embd.weight", 0),
+        eps=file.float(f"{arch}.attention.layer_norm_rms_epsilon", *EPS),
+        context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),
+        window=file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=0),
+    )
+
+
+def by_layer(
+    file: GGUFFile, key: str, layers: int, high: int, *, default: tuple[int, ...] | None = None
+) -> tuple[int, ...]:
+    """A number for each layer, which the metadata may give once for all."""
+    if key not in file.metadata and default is not None:
+        return default
+    if not isinstance(file.metadata.get(key), np.ndarray):
+        return (file.int(key, low=1, high=high),) * layers
+    numbers = tuple(int(number) for number in file.ints(key)[:layers])
+    if len(numbers) < layers or not all(1 <= number <= high for number in numbers):
+        found, expected = f"{len(numbers)} numbers", f"one from 1 to {high} for each of {layers} layers"
+        raise UnsupportedModel(f"{file.path}: metadata key '{key}': found {found}, expected {expected}")
+    return numbers

@@ -199,9 +199,8 @@ def take_gates(
 ) -> Alternating | tuple[Weight, Weight]:
     """Gate and up of a feed-forward; `suffix` tells the names of a shared expert from others."""
     gate, up, both = f"{at}_gate{suffix}.weight", f"{at}_up{suffix}.weight", f"{at}_gate_up{suffix}"
-    if (
-        gate not in tensors and up in tensors and tensors.dimension(up, 0) == 2 * inner
-    ):  # the rows of both are in one matrix, those of the gate first
+    # Both may be rows of one matrix, those of the gate first.
+    if gate not in tensors and up in tensors and tensors.dimension(up, 0) == 2 * inner:
         return tensors.interleave(both, *tensors.split(up, width, (f"{gate}.rows", inner), (f"{up}.rows", inner)))
     if tensors.same_format(gate, up):
         return tensors.alternate(both, inner, width, gate, up)

@@ -61,3 +61,21 @@ def byte_vocabulary(count: int) -> dict[str, Value]:
         "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.eos_token_id": 2,
     }
+
+
+def rwkv_vocabulary(size: int) -> Mapping[str, Value]:
+    """A vocabulary of bytes in RWKV's form."""
+    padding = (f"[PAD{n}]" for n in range(257, size))
+    return {
+        "tokenizer.ggml.model": "rwkv",
+        "tokenizer.ggml.tokens": ["<s>", *(f"\\x{n:02x}" for n in range(256)), *padding],
+        "tokenizer.ggml.token_type": [3, *[1] * 256, *[5] * (size - 257)],
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 0,
+    }
+
+
+def norm(name: str, width: int) -> Tensors:
+    """The vectors of a layer norm."""
+    yield f"{name}.weight", (width,), "F32"
+    yield f"{name}.bias", (width,), "F32"

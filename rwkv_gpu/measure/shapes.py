@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from ..gguf.header import Value
 from .hybrid_shapes import HYBRIDS
-from .quants import QUANTS, Quant, Shape, Tensors, byte_vocabulary, whole
+from .quants import QUANTS, Quant, Shape, Tensors, byte_vocabulary, norm, rwkv_vocabulary, whole
+from .recurrent_shapes import RECURRENT
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class RWKV7:
         d = self.width
         yield "token_embd.weight", (self.vocabulary, d), quant.embedding
         for name in ("token_embd_norm", "output_norm"):
-            yield from _norm(name, d)
+            yield from norm(name, d)
         yield "output.weight", (self.vocabulary, d), quant.head
         for i in range(self.layers):
-            yield from _norm(f"blk.{i}.attn_norm", d)
-            yield from _norm(f"blk.{i}.attn_norm_2", d)
+            yield from norm(f"blk.{i}.attn_norm", d)
+            yield from norm(f"blk.{i}.attn_norm_2", d)
             yield from self._time_mix(f"blk.{i}.time_mix", quant, first=i == 0)
             yield f"blk.{i}.channel_mix_lerp_k.weight", (1, 1, d), "F32"
             yield f"blk.{i}.channel_mix_key.weight", (4 * d, d), quant.matrices
@@ -49,14 +50,13 @@ class RWKV7:
                 yield f"{at}_{letter}0.weight", (d,), "F32"
         for name in ("k_k", "k_a", "r_k"):
             yield f"{at}_{name}.weight", (d,), "F32"
-        yield from _norm(f"{at}_ln", d)
+        yield from norm(f"{at}_ln", d)
         for name in ("receptance", "key", "value", "output"):
             yield f"{at}_{name}.weight", (d, d), quant.matrices
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
         ranks = {"decay": self.decay, "iclr": self.iclr, "value_residual_mix": self.value, "gate": self.gate}
-        padding = (f"[PAD{n}]" for n in range(257, self.vocabulary))
         return {
             "rwkv7.context_length": 1 << 20,
             "rwkv7.embedding_length": self.width,
@@ -67,11 +67,7 @@ class RWKV7:
             "rwkv7.attention.layer_norm_epsilon": 1e-5,
             "rwkv7.token_shift_count": 2,
             **{f"rwkv7.attention.{name}_lora_rank": rank for name, rank in ranks.items()},
-            "tokenizer.ggml.model": "rwkv",
-            "tokenizer.ggml.tokens": ["<s>", *(f"\\x{n:02x}" for n in range(256)), *padding],
-            "tokenizer.ggml.token_type": [3, *[1] * 256, *[5] * (self.vocabulary - 257)],
-            "tokenizer.ggml.bos_token_id": 0,
-            "tokenizer.ggml.eos_token_id": 0,
+            **rwkv_vocabulary(self.vocabulary),
         }
 
 
@@ -231,17 +227,13 @@ class Latent:
         }
 
 
-def _norm(name: str, width: int) -> Tensors:
-    yield f"{name}.weight", (width,), "F32"
-    yield f"{name}.bias", (width,), "F32"
-
-
 SHAPES: dict[str, Shape] = {
     "rwkv7-0.1b": RWKV7(12, 768, 64, 64, 32, 128),
     "rwkv7-0.4b": RWKV7(24, 1024, 64, 64, 32, 128),
     "rwkv7-1.5b": RWKV7(24, 2048, 96, 96, 64, 256),
     "rwkv7-2.9b": RWKV7(32, 2560, 96, 96, 64, 320),
     "rwkv7-7.2b": RWKV7(32, 4096, 128, 128, 96, 480),
+    "rwkv7-13.3b": RWKV7(61, 4096, 192, 192, 128, 384),
     "tinyllama-1.1b": Transformer("llama", 22, 2048, 5632, 32, 4, 64, 32000),
     "llama-8b": Transformer("llama", 32, 4096, 14336, 32, 8, 128, 128256),
     "mistral-24b": Transformer("llama", 40, 5120, 32768, 32, 8, 128, 131072),
@@ -252,6 +244,7 @@ SHAPES: dict[str, Shape] = {
         47, 2048, 10240, 1536, 20, 192, 256, 154880, used=4, shared=1, q_rank=768, sigmoid=True
     ),
     "qwen3-30b-a3b": Transformer("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, experts=128, used=8),
+    **RECURRENT,
     **HYBRIDS,
 }
 

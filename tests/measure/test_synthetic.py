@@ -9,6 +9,7 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.measure.hybrid_shapes import Experts, Heads, Hybrid, Mamba
+from rwkv_gpu.measure.recurrent_shapes import RWKV6, DeltaNets
 from rwkv_gpu.measure.shapes import QUANTS, RWKV7, SHAPES, Latent, Transformer
 from rwkv_gpu.measure.synthetic import BY_NAME, SCALES, named, noise, open_synthetic, pattern, write
 from rwkv_gpu.models.registry import load_model
@@ -22,6 +23,12 @@ TINY_HYBRID = Hybrid(
     "nemotron_h_moe", 256, 300, "mea", heads=Heads(4, 2, 64), mamba=Mamba(8, 64, 32, groups=2),
     experts=Experts(4, 2, 64, shared=64), gated=False, tied=False,
 )  # fmt: skip
+TINIES = {
+    "rwkv7": TINY, "rwkv6": RWKV6(2, 512, 8, 16, vocabulary=300), "qwen3moe": TINY_MIXTURE, "latent": TINY_LATENT,
+    "hybrid": TINY_HYBRID, "delta nets": DeltaNets(
+        "qwen35moe", 4, 256, 256, 4, 1, 4, 300, key_heads=2, experts=4, used=2, size=64, state=64
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -34,9 +41,7 @@ def test_every_shape_is_a_model_of_the_size_in_its_name(name):
 
 
 @pytest.mark.parametrize("quant", QUANTS)
-@pytest.mark.parametrize(
-    "shape", [TINY, TINY_MIXTURE, TINY_LATENT, TINY_HYBRID], ids=["rwkv7", "qwen3moe", "latent", "hybrid"]
-)
+@pytest.mark.parametrize("shape", TINIES.values(), ids=TINIES)
 def test_a_written_file_holds_what_is_read_without_one(tmp_path, shape, quant):
     source = noise("tiny", shape, QUANTS[quant])
     write(tmp_path / "tiny.gguf", source)

@@ -1,5 +1,6 @@
 """Recurrences over a matrix for each head, other than RWKV-7's, as dispatches."""
 
+import math
 from collections.abc import Mapping
 
 from ...gpu.cost import ContextCost
@@ -53,7 +54,8 @@ def wkv6(to: Lowering, node: Node, op: Wkv6) -> None:
         parts = ("recurrence/bonus/first", "recurrence/output/group_norm")
         operands["vectors"] = to.vector(op.vectors)
     parts = ("recurrence/inputs/wkv6", "recurrence/decay/given", "recurrence/step/added", *parts)
-    _recurrence(to, node, op, parts, constants, operands)
+    fixed = 4 * math.prod(op.vectors.shape) if op.vectors else 0
+    _recurrence(to, node, op, parts, constants, operands, fixed)
 
 
 def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
@@ -77,7 +79,7 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
         "recurrence/output/gated_rms",
         "lib/activation",
     )
-    _recurrence(to, node, op, parts, constants, operands)
+    _recurrence(to, node, op, parts, constants, operands, 4 * sum(lengths))
 
 
 def _recurrence(
@@ -87,6 +89,7 @@ def _recurrence(
     parts: tuple[str, ...],
     constants: Mapping[str, Constant],
     operands: Mapping[str, Operand],
+    fixed_bytes: int,
 ) -> None:
     """A workgroup for each head of each sequence, which goes through the rows."""
     heads, size, _ = op.state.shape
@@ -108,6 +111,7 @@ def _recurrence(
         {**constants, **own},
         {**operands, "segments": to.segments, "state": to.memory.states[op.state.name]},
         groups=to.shape.max_segments * heads,
+        fixed_bytes=fixed_bytes,
         row_flops=heads * size * size * 8,
         context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * size),
     )

@@ -45,9 +45,15 @@ def forms() -> dict[str, list[str]]:
     for path in (FORMS, PHRASINGS):
         for block in re.split(r"^= ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
             title, *lines = block.strip().splitlines()
+            lines = [line for line in lines if not line.startswith("+ ")]
             asked = (form for line in lines for form in variants(line.removeprefix("? ")))
             found[title] += (question for question in asked if not apart.near(question))
     return found
+
+
+def vocabulary() -> dict[str, str]:
+    """Other words for the topics of the entries of docs/questions.md."""
+    return dict(re.findall(r"^= (.+)\n\+ (.+)$", PHRASINGS.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def variants(form: str) -> list[str]:
@@ -61,11 +67,11 @@ def variants(form: str) -> list[str]:
 
 def questions(text: str) -> Iterator[Row]:
     """The entries of docs/questions.md: a heading, other words in a comment, an answer."""
-    asked = forms()
+    asked, vocabularies = forms(), vocabulary()
     for title, more, answer in re.findall(r"^### (.+)\n(?:<!-- also: (.*) -->\n)?(.+)$", text, re.MULTILINE):
         named = re.findall(r"(?<![\w./-])(?:--[a-z][\w-]*|/[a-z]+)", answer[:30])
         text = f"{answer} The architectures: {ARCHITECTURES}." if title == SUPPORTED else answer
-        yield 1.0, [title, *named[:1], *asked[title]], more, text
+        yield 1.0, [title, *named[:1], *asked[title]], f"{more} {vocabularies.get(title, '')}", text
 
 
 def commands(text: str) -> Iterator[Row]:

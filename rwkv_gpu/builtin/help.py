@@ -19,11 +19,16 @@ SURE, MAYBE = 0.5, 0.0  # log odds from which on a question is taken to be about
 CERTAIN = 2.0  # the same for one whose best passage is not quite its answer
 UNKNOWN = -1.5  # what a word says for the program that neither the documentation nor small talk has
 RARE = 1e-4  # how often a word is met at least, in small talk and in questions about the program
-WEAK, FAIR = 0.6, 0.8  # a lower score than the first is no answer; one below the second is only called the nearest
-NEAR = 0.78  # a second passage with this share of the best score is quoted, too
+WEAK, FAIR = 0.5, 0.85  # a lower score than the first is no answer; one below the second is only called the nearest
+STRONG = 1.5  # with this score, what seems to be small talk may be about the program
+NEAR, NEARLY = (
+    0.75,
+    0.65,
+)  # other passages with this share of the best score are quoted, too; the second if it is not fair
 LONG = 40  # words; what is longer is a text and no question
 ARCHITECTURES = "{architectures}"  # stands in a passage for the names of the supported ones
 
+GET = "`rwkv-gpu download OWNER/NAME FILE` gets one from Hugging Face."
 FROM = "From the docs: "
 NEAREST = "The nearest that I find in the docs: "
 ALSO = " Also: "
@@ -49,7 +54,9 @@ _GRAVE = re.compile(
     r"(?i)\b(guns?|weapons?|bombs?|explosives?|poison\w*|suicid\w*|drugs?|steal\w*|medicines?|pills?"
     r"|hack(ing|ed)?|stalk\w*|phish\w*|secretly|spy on|kill (my|him|her|them|some)\w*)\b"
 )
-_SUM = re.compile(r"(?i)\W*(what'?s|what is|how much is|calculate|compute)?[\d\s.,+*/^%()x=?!-]+")
+_SUM = re.compile(
+    r"(?i)\W*(what'?s|what is|how much is|calculate|compute)?([\d\s.,+*/^%()x=?!-]|plus|minus|times|divided by)+"
+)
 
 
 @dataclass(frozen=True)
@@ -98,14 +105,14 @@ class Help:
             if self._certainty(before, first) >= SURE:
                 asked = dict.fromkeys(first, 0.5) | asked
                 certainty = self._certainty(question, asked)
-        if certainty < MAYBE:
-            return Found()
         ranked = self.search.ranked(asked)
+        if not ranked or (certainty < MAYBE and ranked[0][0] < STRONG):
+            return Found()
         fair = ranked[0][0] >= FAIR
         sure = certainty >= (SURE if fair else CERTAIN)
         if ranked[0][0] < WEAK:
             return Found(answer=NOTHING, sure=True) if sure else Found()
-        passages = self._texts(ranked, NEAR, 2)
+        passages = self._texts(ranked, NEAR, 2) if fair else self._texts(ranked, NEARLY, 3)
         return Found(passages, (FROM if fair else NEAREST) + ALSO.join(passages), sure)
 
     def best(self, question: str, near: float = NEAR, most: int = 3) -> tuple[str, ...]:
@@ -153,17 +160,18 @@ class Help:
             bool(_THING.search(question)),
         ]
         small_talk = self.search.small_talk_nearness(asked)
-        return [sum(evidence), max(evidence), ranked[0][0], len(content), *forms, small_talk, 1.0]
+        score = ranked[0][0]
+        return [sum(evidence), max(evidence), score, max(0.0, score - 1), len(content), *forms, small_talk, 1.0]
 
     def _evidence(self, word: str) -> float:
         """How much a word speaks for a question about the program, and against small talk."""
         if not self.search.knows(word) and word not in self.everyday:
             return UNKNOWN
-        here = 0.3 * self.search.share(word) + 0.03 * self.search.knows(word) / len(self.passages)
+        here = 0.3 * self.search.share(word) + 0.15 * self.search.knows(word) / len(self.passages)
         return max(-3.0, min(3.0, math.log((here + RARE) / (self.everyday.get(word, 0.0) + RARE))))
 
 
-CERTAINTY = (0.45, 0.65, 0.81, 0.42, -1.64, -1.18, 3.0, 1.82, -3.64, -1.36)  # of `signs`; the last is the constant
+CERTAINTY = (0.52, 0.8, 0.0, 1.84, 0.25, -1.61, -1.16, 3.04, 1.39, -2.96, -1.53)  # of `signs`; the last is the constant
 
 
 @functools.cache
@@ -203,7 +211,7 @@ def _family(names: list[str], needs: list[str], architectures: Collection[str]) 
     if not needs:
         text = f"No, {names[0]} is not supported: rwkv-gpu runs language models from GGUF files."
     elif not missing:
-        text = f"Yes, {names[0]} is supported, as a GGUF file of the architecture {' or '.join(there)}."
+        text = f"Yes, {names[0]} is supported, as a GGUF file of the architecture {' or '.join(there)}. {GET}"
     elif not there:
         text = f"No, {names[0]} is not supported in this version: its architecture is {' or '.join(missing)}."
     else:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
 
-from .words import terms
+from .words import stem, terms
 
 PAIR, FUNCTION = 0.6, 0.4  # what a pair of words and a function word weigh, beside a content word
 NEXT = 0.15  # what the next nearest questions of a passage count, beside the nearest
 SYNONYM = 0.25  # what a synonym counts, beside the word itself
-TEXT, ALSO = 0.4, 0.5  # what a word counts that is in the text of a passage, or beside it, beside one of a question
+TEXT, ALSO = 0.4, 0.9  # what a word counts that is in the text of a passage, or beside it, beside one of a question
 CLOSE = 0.86  # how similar a mistyped word is to the one that was meant
 SMALL_TALK = -1  # the number that stands for small talk, in place of a passage
 
@@ -78,8 +78,14 @@ class Search:
         return self._asked_with.get(word, 0) / len(self.passages)
 
     def read(self, question: str, known: Mapping[str, float]) -> dict[str, float]:
-        """The words of a question, in order; for one that no passage has and that is not `known`, the nearest."""
-        return dict.fromkeys((self._meant(word, known) for word in terms(question)), 1.0)
+        """The words of a question, in order.
+
+        One that no passage has, and that is not `known`, is read as the nearest one, or as two. Neighbours that
+        passages have as one word are that word, too.
+        """
+        found = [meant for word in terms(question) for meant in self._meant(word, known)]
+        joined = [first + second for first, second in pairwise(found) if first + second in self._with]
+        return dict.fromkeys(found + joined, 1.0)
 
     def small_talk_nearness(self, asked: Mapping[str, float]) -> float:
         """How near the nearest questions of small talk are."""
@@ -139,10 +145,14 @@ class Search:
                 covered[n] += weight * count
         return {n: found / total for n, found in covered.items()} if total else {}
 
-    def _meant(self, word: str, known: Mapping[str, float]) -> str:
+    def _meant(self, word: str, known: Mapping[str, float]) -> tuple[str, ...]:
         if word in self._with or word in known or len(word) < 5 or not word.isalpha():
-            return word
-        return next(iter(get_close_matches(word, self._by_letter.get(word[0], ()), 1, CLOSE)), word)
+            return (word,)
+        near = get_close_matches(word, self._by_letter.get(word[0], ()), 1, CLOSE)
+        if near:
+            return (near[0],)
+        parts = ((stem(word[:at]), stem(word[at:])) for at in range(3, len(word) - 2))
+        return next((pair for pair in parts if all(part in self._with for part in pair)), (word,))
 
 
 def features(question: Mapping[str, float] | Sequence[str]) -> dict[str, float]:

@@ -15,6 +15,9 @@ _FUNCTION_WORDS = frozenset(
     """,
     )
 )
+_EXTENSION = re.compile(
+    r"(?<=\w)\.(safetensors|gguf|pdf|txt|json|jsonl|csv|docx?|xlsx?|md|py|bin|pth|jpg|png|mp3|wav)$"
+)
 _ENDINGS = ("isations", "isation", "ations", "ation", "ings", "ing", "ers", "ies", "ed", "es", "er", "s", "e", "y")
 
 
@@ -34,6 +37,7 @@ def terms(text: str) -> list[str]:
                 continue
         if word[0] in "-/":
             found.append(word)
+        word = _EXTENSION.sub(r"-\1", word)
         parts = [part for part in re.split(r"[-/]+", word) if part]
         if len(parts) > 1:
             found.append("".join(parts))

@@ -18,7 +18,7 @@ ARGMAX = Kernel("dense/argmax", "argmax", (LANES,), tolerance=SAME)
 MAP_UNARY = Kernel(
     "dense/map_unary",
     "activate",
-    (Hole("unary", ("dense/unary/activation", "dense/unary/softcap")), PLAIN),
+    (Hole("unary", ("dense/unary/activation", "dense/unary/softcap", "dense/unary/scale")), PLAIN),
     ("lib/activation",),
 )
 MAP_BINARY = Kernel(

@@ -86,11 +86,12 @@ class ChatFormat:
         self.template = template
         harmony = len(tokenizer.encode(CHANNEL, parse=True)) == 1  # whatever the template says
         self._marks = marks_of(template.source + CHANNEL * harmony)
-        end = template.end_of_turn()
-        special = [token for token in tokenizer.encode(end, parse=True) if not tokenizer.piece(token)]
+        end, between = template.end_of_turn(), template.next_turn().rstrip()
+        # Where a turn has no end of its own, as GLM's, the mark of the next one ends it, if that is a special token.
+        marks = tokenizer.encode(end or between, parse=True)
+        special = [token for token in (marks if end else marks[:1]) if not tokenizer.piece(token)]
         self.stop_ids = frozenset(special[:1])  # of an end such as <|im_end|>\n, its first token
         self._ends = () if special or not end else (end.rstrip() or end,)
-        between = template.next_turn().rstrip()
         self._thought_ends = (between,) if between and not special else ()
 
     def prompt(

@@ -80,6 +80,13 @@ class Tensors:
         self.taken.append(part_of)
         return part_of
 
+    def rows_of_heads(self, name: str, whole: str, rows: HeadRows, width: int) -> HeadSlice:
+        """The same rows as one matrix, [H · count, width]."""
+        part = self._checked(whole, (rows.heads * rows.each, width))
+        part_of = HeadSlice(name, (rows.heads * rows.count, width), (part,), rows)
+        self.taken.append(part_of)
+        return part_of
+
     def same_format(self, *names: str) -> bool:
         """Whether these tensors have the same format."""
         return len({self._info(name, "").type for name in names}) == 1

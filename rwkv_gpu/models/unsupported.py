@@ -35,9 +35,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "minimax-m2": (SIGMOID, "head norms over the whole width"),
     "phi2": ("layer norms in attention blocks", "attention and feed-forward in parallel"),
     "qwen2moe": (SHARED,),
-    "qwen35": (DELTA, "gated attention"),
-    "qwen35moe": (DELTA, "gated attention", SHARED),
-    "qwen3next": (DELTA, "gated attention", SHARED),
     "seed_oss": ("its names of norms",),
     "starcoder2": ("layer norms in attention blocks", "a feed-forward of GELU"),
 } | dict.fromkeys(

@@ -111,8 +111,11 @@ class Reference:
     def group_rms_norm(self, x: Array, weight: Weight | None, groups: int, eps: float) -> Array:
         grouped = x.reshape(len(x), groups, -1)
         scale = 1 / np.sqrt((grouped**2).mean(axis=-1, keepdims=True) + np.float32(eps))
-        y: Array = (grouped * scale).reshape(x.shape)
-        return y if weight is None else y * self.weights[weight.name]
+        y: Array = grouped * scale
+        if weight is not None:
+            gain = self.weights[weight.name]
+            y = y * (gain if gain.size == grouped.shape[-1] else gain.reshape(groups, -1))
+        return y.reshape(x.shape)
 
     def _normed(self, x: Array, norm: Rms | LayerNorm | None) -> Array:
         if isinstance(norm, LayerNorm):
@@ -170,6 +173,12 @@ class Reference:
     def mul(self, x: Array, y: Array) -> Array:
         y = x * y
         return y
+
+    def mul_columns(self, x: Array, y: Array, first: int) -> Array:
+        return self.mul(x, y[:, first : first + x.shape[1]])
+
+    def scale(self, x: Array, by: float) -> Array:
+        return np.float32(by) * x
 
     def softmax(self, x: Array) -> Array:
         e: Array = np.exp(x - x.max(axis=-1, keepdims=True))

@@ -101,13 +101,19 @@ class Tracer:
         return self._map(then, x)
 
     def softcap(self, x: Value, cap: float) -> Value:
-        return self._map("softcap", x, cap=cap)
+        return self._map("softcap", x, number=cap)
 
     def add(self, x: Value, y: Value) -> Value:
         return self._map("add", x, y)
 
     def mul(self, x: Value, y: Value) -> Value:
         return self._map("mul", x, y)
+
+    def mul_columns(self, x: Value, y: Value, first: int) -> Value:
+        return self._map("mul", x, y, first=first)
+
+    def scale(self, x: Value, by: float) -> Value:
+        return self._map("scale", x, number=by)
 
     def softmax(self, x: Value) -> Value:
         y = Value(x.shape)
@@ -357,9 +363,9 @@ class Tracer:
         self._append(Norm(x, how, y))
         return y
 
-    def _map(self, f: str, *inputs: Value, cap: float = 0.0) -> Value:
+    def _map(self, f: str, *inputs: Value, number: float = 0.0, first: int = 0) -> Value:
         y = Value(inputs[0].shape)
-        self._append(Map(f, inputs, y, cap))
+        self._append(Map(f, inputs, y, number, first))
         return y
 
     def _groups(self, xs: Sequence[Value], weights: Sequence[Weight]) -> list[list[int]]:

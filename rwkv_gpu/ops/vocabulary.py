@@ -301,7 +301,9 @@ class Ops(Protocol[Tensor]):
         """y = scale · x / sqrt(mean(x²) + eps) · weight + add, by row; no weight is a weight of ones"""
 
     def group_rms_norm(self, x: Tensor, weight: Weight | None, groups: int, eps: float) -> Tensor:
-        """y = x / sqrt(mean(x²) + eps) * weight, by row and group of D / groups columns; no weight is one of ones"""
+        """y = x / sqrt(mean(x²) + eps) * weight, by row and group of D / groups columns; no weight is one of ones,
+        and one of D / groups numbers is of every group
+        """
 
     def linear(
         self,
@@ -343,6 +345,12 @@ class Ops(Protocol[Tensor]):
 
     def mul(self, x: Tensor, y: Tensor) -> Tensor:
         """x · y, by element"""
+
+    def mul_columns(self, x: Tensor, y: Tensor, first: int) -> Tensor:
+        """x · y[:, first : first + D], by element, x [T, D]"""
+
+    def scale(self, x: Tensor, by: float) -> Tensor:
+        """by · x"""
 
     def softmax(self, x: Tensor) -> Tensor:
         """y = exp(x - max(x)) / sum(exp(x - max(x))), by row"""

@@ -137,6 +137,32 @@ _HARMONY = """\
 {%- if add_generation_prompt -%}{{- '<|start|>assistant' -}}{%- endif -%}
 """
 
+# Turns have no end of their own: the mark of the next one ends an answer.
+_GLM = """\
+{{- '[gMASK]<sop>' -}}
+{%- set names = {'system': 'system', 'user': 'user', 'assistant': 'assistant', 'tool': 'observation'} -%}
+{%- for m in messages -%}
+{%- set text = m.content or '' -%}
+{%- if m.role == 'assistant' -%}{%- set text = '</think>' + text.split('</think>')[-1] | trim -%}{%- endif -%}
+{{- '<|' + names[m.role] + '|>' + text -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|assistant|>' + ('</think>' if enable_thinking is defined and not enable_thinking else '<think>') -}}
+{%- endif -%}
+"""
+
+_DEEPSEEK = """\
+{{- bos_token -}}
+{%- for m in messages -%}
+{%- set text = m.content or '' -%}
+{%- if m.role == 'assistant' -%}{{- '<｜Assistant｜>' + text.split('</think>')[-1] | trim + eos_token -}}
+{%- elif m.role == 'system' -%}{{- text -}}
+{%- else -%}{{- '<｜User｜>' + text -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<｜Assistant｜>' -}}{%- endif -%}
+"""
+
 BUILT_IN = {
     "rwkv-world": BuiltIn(_RWKV_TURNS),
     "chatml": BuiltIn(_CHATML, "<|im_start|>"),
@@ -149,5 +175,7 @@ BUILT_IN = {
     "gemma4": BuiltIn(_GEMMA4, "<|turn>"),
     "llama4": BuiltIn(_LLAMA4, "<|header_start|>"),
     "harmony": BuiltIn(_HARMONY, "<|channel|>"),
+    "glm": BuiltIn(_GLM, "[gMASK]"),
+    "deepseek": BuiltIn(_DEEPSEEK, "<｜User｜>"),
     "rwkv-g1": BuiltIn(_RWKV_TURNS + _RWKV_THINK),
 }

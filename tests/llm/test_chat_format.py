@@ -82,3 +82,33 @@ def test_an_answer_ends_by_what_ends_a_turn_as_a_token_where_there_is_one(name, 
         assert mine._ends == ends
     request = mine.request(mine.prompt([Q.for_template()]), SamplingParams(stop_ids=frozenset({7})))
     assert request.params.stop_ids == mine.tokenizer.stop_ids | mine.stop_ids | {7}
+
+
+GLM = ["<|endoftext|>", "[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|observation|>", "<think>", "</think>"]
+
+
+def glm_format(template="glm"):
+    """A vocabulary of letters and GLM's marks, whose file says of none of them that it ends an answer."""
+    letters = [chr(code) for code in range(33, 127)]
+    metadata = {
+        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "glm4", "tokenizer.ggml.merges": [],
+        "tokenizer.ggml.tokens": [*letters, *GLM], "tokenizer.ggml.token_type": [1] * len(letters) + [3] * len(GLM),
+        "tokenizer.ggml.eos_token_id": len(letters),
+    }  # fmt: skip
+    return ChatFormat(load_tokenizer(metadata), ChatTemplate.from_metadata(metadata, name=template), 200)
+
+
+def test_where_turns_have_no_end_the_mark_of_the_next_one_ends_an_answer():
+    mine = glm_format()
+    [user] = mine.tokenizer.encode("<|user|>", parse=True)
+    assert mine.stop_ids == {user}
+    unmarked = "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}"
+    assert glm_format(unmarked).stop_ids == frozenset()
+
+
+def test_glm_thinks_unless_it_is_asked_not_to():
+    mine = glm_format(None)  # its vocabulary shows the template
+    assert mine.can_think
+    ends = {think: mine.prompt([Q.for_template()], (), think).transcript.text for think in (None, True, False)}
+    assert ends[None] == ends[True] == b"[gMASK]<sop><|user|>Hi<|assistant|><think>"
+    assert ends[False].endswith(b"<|assistant|></think>")

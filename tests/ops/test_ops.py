@@ -130,6 +130,19 @@ def test_sums_and_products_are_exact(device, rows, width):
     assert_same(device, lambda g, w, x, z: {"y": g.mul(x, z)}, {}, inputs, tolerance=0)
 
 
+@pytest.mark.parametrize("first", [0, 3, 7])
+def test_some_columns_are_a_factor(device, first):
+    inputs = {"x": normal(5, 9), "z": normal(5, 16)}
+    assert_same(device, lambda g, w, x, z: {"y": g.mul_columns(x, z, first)}, {}, inputs, tolerance=0)
+
+
+def test_rows_are_scaled_by_a_number_and_by_numbers_of_their_own(device):
+    inputs = {"x": normal(5, 9), "by": normal(5, 1), "add": normal(5, 9, seed=1)}
+    assert_same(device, lambda g, w, x, by, add: {"y": g.scale(x, 0.3)}, {}, inputs, tolerance=1e-6)
+    assert_same(device, lambda g, w, x, by, add: {"y": g.scale_rows(x, by)}, {}, inputs, tolerance=1e-6)
+    assert_same(device, lambda g, w, x, by, add: {"y": g.scale_rows(x, by, add=add)}, {}, inputs, tolerance=1e-6)
+
+
 @pytest.mark.parametrize(("rows", "width"), SHAPES)
 def test_softmax_equals_the_reference_and_sums_to_one(device, tuning, rows, width):
     x = {"x": normal(rows, width) * 30}

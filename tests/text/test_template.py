@@ -132,6 +132,11 @@ def test_no_rwkv_message_holds_its_own_end(turns):
             "<s><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nYo.<end_of_turn>\n"
             "<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n",
         ),
+        (
+            "glm",
+            "[gMASK]<sop><|system|>Be brief.<|user|>Hi<|assistant|></think>Yo.<|user|>Bye<|assistant|><think>",
+        ),
+        ("deepseek", "<s>Be brief.<｜User｜>Hi<｜Assistant｜>Yo.</s><｜User｜>Bye<｜Assistant｜>"),
     ],
 )
 def test_built_in_prompts(name, expected):

@@ -37,6 +37,10 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
             "activate", then, "map", tuning, lambda g, _, x, then=then: g.activate(x, then), {"x": 30 * x},
             allowed=EXACT.result,
         )  # fmt: skip
+    yield Trial(
+        "mul_columns", "", "map", tuning, lambda g, _, x, z: g.mul_columns(x, z, 5), {"x": x, "z": normal(3, 300)}
+    )
+    yield Trial("scale", "", "map", tuning, lambda g, _, x: g.scale(x, 0.3), {"x": x})
     yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)
     rows = Past(decode_batch(4))
     yield Trial("pick", "", "map", tuning, lambda g, _, x: g.pick(x), {"x": normal(4, 256)}, past=rows)

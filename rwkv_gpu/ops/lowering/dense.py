@@ -63,14 +63,15 @@ def by_row(to: Lowering, node: Node, op: ByRow) -> None:
 
 
 def map_elements(to: Lowering, node: Node, op: Map) -> None:
-    if op.f == "softcap":
-        shader: tuple[str, ...] = ("dense/map_unary", "dense/unary/softcap", "lib/lanes/plain")
-        own: dict[str, Constant] = {"CAP": float(op.cap)}
+    if op.f in ("softcap", "scale"):
+        shader: tuple[str, ...] = ("dense/map_unary", f"dense/unary/{op.f}", "lib/lanes/plain")
+        own: dict[str, Constant] = {"NUMBER": float(op.number)}
     elif op.f in ACTIVATIONS:
         shader = ("dense/map_unary", "dense/unary/activation", "lib/activation", "lib/lanes/plain")
         own = {"THEN": ACTIVATIONS.index(op.f), **NUMBERS}
     else:
-        shader, own = ("dense/map_binary", f"dense/binary/{op.f}", "lib/lanes/plain"), {}
+        shader = ("dense/map_binary", f"dense/binary/{op.f}", "lib/lanes/plain")
+        own = {"Z": op.inputs[1].shape[1], "FIRST": op.first}
     x, lanes = op.inputs[0], to.tuning.map_lanes
     operands: dict[str, Operand] = {**dict(zip("xz", op.inputs, strict=False)), "y": op.y}
     groups = -(-math.prod(x.shape) // lanes)

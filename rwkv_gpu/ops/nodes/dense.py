@@ -68,10 +68,11 @@ class Norm(Op):
 class Map(Op):
     """y = f(x), y = x + z or y = x · z, by element"""
 
-    f: str  # an activation, softcap; of two inputs: add, mul
+    f: str  # an activation, softcap, scale; of two inputs: add, mul
     inputs: tuple[Value, ...]
     y: Value
-    cap: float = 0.0  # of softcap
+    number: float = 0.0  # of softcap and scale
+    first: int = 0  # column of z from which on it is read
 
     @property
     def reads(self) -> tuple[Value, ...]:

@@ -1,7 +1,7 @@
 // y[t, g, :] = x[t, g, :] / sqrt(mean(x[t, g, :]²) + EPS) * weight[g, :]      one workgroup per row t and group g
 // needs lanes: reduce_add
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, G, D / G]
-@group(0) @binding(2) var<storage, read> weight: array<f32>;    // [G, D / G]
+@group(0) @binding(2) var<storage, read> weight: array<f32>;    // [G, D / G], or [D / G]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, G, D / G]
 
 const_assert D % G == 0u;
@@ -20,6 +20,6 @@ fn run(group: u32, lane: u32) {
     }
     let scale = inverseSqrt(reduce_add(squares, lane) / f32(OWN) + EPS);
     for (var d = lane; d < OWN; d += WG) {
-        y[first + d] = x[first + d] * scale * weight[column + d];
+        y[first + d] = x[first + d] * scale * weight[(column + d) % WEIGHTS];
     }
 }

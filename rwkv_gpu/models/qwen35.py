@@ -1,0 +1,198 @@
+"""Qwen3.5, Qwen3.6 and Qwen3-Next: most layers are gated delta nets, every fourth is gated attention.
+
+Positions of text turn a part of each head (neox); the file's sections are for images.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rwkv_gpu.errors import UnsupportedModel
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import (
+    Activation,
+    Attention,
+    Cache,
+    DeltaRule,
+    HeadNorms,
+    HeadRows,
+    Ops,
+    Rms,
+    State,
+    Tensor,
+    Weight,
+)
+from .experts import ExpertSizes, read_experts, take_mixture
+from .hybrid import Block, Experts, Hybrid, Sizes, head_size, read_sizes, take_feed, take_model, take_norm
+from .rope import read_rope
+from .tensors import Tensors
+
+INTERVAL = 4  # every such layer attends where the file does not say otherwise
+LARGEST_STATE = 256  # numbers of a head: what the kernels take
+
+
+@dataclass(frozen=True)
+class DeltaNet:
+    """add + W_o · delta_rule(silu(conv(W_qkv h)), W_beta h, W_alpha h, W_z h), h = norm(x)"""
+
+    norm: Weight  # [D]
+    qkv: Weight  # [2 · KH · N + H · N, D]
+    gate: Weight  # [H · N, D]
+    rates: tuple[Weight, ...]  # beta and decay, [H, D] each, or both in one, [2 · H, D]
+    conv: Weight  # of the channels of qkv, [C · taps]
+    rule: DeltaRule
+    output: Weight  # [D, H · N]
+    past: State  # [taps - 1, C]
+    state: State  # [H, N, N]
+    caches = ()
+
+    @property
+    def states(self) -> Sequence[State]:
+        return self.state, self.past
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+        weights = [self.qkv, self.gate, *self.rates]
+        qkv, gate, *rates = g.linears([x] * len(weights), weights, norm=Rms(self.norm, eps))
+        mixed = g.conv1d(qkv, self.conv, self.past, then="silu")
+        y = g.gated_delta_rule([mixed], rates[0], rates[-1], gate, self.rule, self.state)
+        return g.linear(y, self.output, add=add)
+
+
+@dataclass(frozen=True)
+class GatedAttention:
+    """add + W_o · (attention(W_q h, W_k h, W_v h) · sigmoid(W_g h)), h = norm(x)"""
+
+    norm: Weight  # [D]
+    q: Weight  # [H · N, D]
+    k: Weight  # [KV · N, D]
+    v: Weight  # [KV · N, D]
+    gate: Weight  # [H · N, D]
+    output: Weight  # [D, H · N]
+    cache: Cache
+    how: Attention
+    states = ()
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        return (self.cache,)
+
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
+        weights = [self.q, self.k, self.v, self.gate]
+        then: list[Activation] = ["none", "none", "none", "sigmoid"]
+        q, k, v, gate = g.linears([x] * 4, weights, then=then, norm=Rms(self.norm, eps))
+        return g.linear(g.mul(g.attention(q, k, v, self.cache, self.how), gate), self.output, add=add)
+
+
+def load(file: GGUFFile, arch: str) -> Hybrid:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    tensors = Tensors(file)
+    sizes = read_sizes(file, arch, tensors)
+    blocks = range(sizes.layers)
+    layers = blocks[: sizes.layers - file.int(f"{arch}.nextn_predict_layers", low=0, high=sizes.layers - 1, default=0)]
+    recurrent = _recurrent(file, tensors, arch, len(blocks))
+    experts = None
+    if file.int(f"{arch}.expert_count", low=0, default=0):
+        experts = read_experts(file, arch, sizes.width, normalise=True)
+    attend = _attention(file, tensors, sizes)
+    mix = [
+        take_delta_net(file, tensors, sizes, i) if recurrent[i] else _take_attention(tensors, sizes, attend, i)
+        for i in layers
+    ]
+    feeds = [_take_feed(file, tensors, sizes, experts, i) for i in layers]
+    tensors.skip_blocks(blocks[len(layers) :])
+    return take_model(tensors, sizes, list(zip(mix, feeds, strict=True)))
+
+
+def _recurrent(file: GGUFFile, tensors: Tensors, arch: str, layers: int) -> list[bool]:
+    """Which layers are delta nets."""
+    key = f"{arch}.attention.recurrent_layers"
+    if key in file.metadata:
+        said = np.asarray(file.metadata[key])
+        if said.shape != (layers,) or said.dtype != np.bool_:
+            raise tensors.bad(f"metadata key '{key}'", str(said), f"{layers} booleans")
+        return [bool(one) for one in said]
+    interval = file.int(f"{arch}.full_attention_interval", low=1, high=1024, default=INTERVAL)
+    return [(i + 1) % interval != 0 for i in range(layers)]
+
+
+def _attention(file: GGUFFile, tensors: Tensors, sizes: Sizes) -> tuple[Attention, int, int]:
+    """How every layer attends, its heads of keys, and the size of a head."""
+    arch = sizes.arch
+    heads = file.int(f"{arch}.attention.head_count", low=1, high=1 << 12)
+    kv_heads = file.int(f"{arch}.attention.head_count_kv", low=1, high=heads, default=heads)
+    if heads % kv_heads:
+        what = f"metadata key '{arch}.attention.head_count_kv'"
+        raise tensors.bad(what, str(kv_heads), f"a divisor of the {heads} heads")
+    size = head_size(file, arch, sizes.width, heads)
+    rope = read_rope(file, arch, tensors, "neox", size, sizes.context)
+    return Attention(heads, rope, scale=size**-0.5), kv_heads, size
+
+
+def _take_attention(tensors: Tensors, sizes: Sizes, attend: tuple[Attention, int, int], i: int) -> GatedAttention:
+    """Rows of q and of the gate stand in turns, a head each."""
+    how, kv_heads, size = attend
+    at, width, whole = f"blk.{i}.attn", sizes.width, f"blk.{i}.attn_q.weight"
+    norms = HeadNorms(sizes.eps, tensors.take(f"{at}_q_norm.weight", size), tensors.take(f"{at}_k_norm.weight", size))
+    return GatedAttention(
+        norm=take_norm(tensors, sizes, i),
+        q=tensors.rows_of_heads(f"{at}_q", whole, HeadRows(how.heads, 2 * size, 0, size), width),
+        k=tensors.take(f"{at}_k.weight", kv_heads * size, width),
+        v=tensors.take(f"{at}_v.weight", kv_heads * size, width),
+        gate=tensors.rows_of_heads(f"{at}_q_gate", whole, HeadRows(how.heads, 2 * size, size, size), width),
+        output=tensors.take(f"{at}_output.weight", width, how.heads * size),
+        cache=Cache(f"blk.{i}.kv", kv_heads, size),
+        how=replace(how, norms=norms),
+    )
+
+
+def _take_feed(file: GGUFFile, tensors: Tensors, sizes: Sizes, experts: ExpertSizes | None, i: int) -> Block:
+    """The norm before it has the name of one after attention."""
+    norm = f"blk.{i}.post_attention_norm.weight"
+    if experts is None:
+        inner = file.int(f"{sizes.arch}.feed_forward_length", low=1, high=1 << 20)
+        return take_feed(tensors, sizes, i, inner, norm)
+    return Experts(tensors.take(norm, sizes.width), take_mixture(tensors, experts, i, shared=True))
+
+
+def take_delta_net(file: GGUFFile, tensors: Tensors, sizes: Sizes, i: int) -> DeltaNet:
+    """The delta net of a layer. Qwen3-Next has both rates in one tensor; in it neighbouring value heads share keys."""
+    arch, at, width = sizes.arch, f"blk.{i}", sizes.width
+    if f"{at}.ssm_in.weight" in tensors:
+        raise UnsupportedModel(
+            f"{file.path}: an early conversion, with q, k, v and gate in one tensor; convert it again"
+        )
+    size = file.int(f"{arch}.ssm.state_size", low=1, high=1 << 12)
+    if size % 16 or size > LARGEST_STATE:
+        known = f"multiples of 16 up to {LARGEST_STATE}"
+        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
+    key_heads = file.int(f"{arch}.ssm.group_count", low=1, high=1 << 12)
+    heads = file.int(f"{arch}.ssm.time_step_rank", low=key_heads, high=1 << 12)
+    if heads % key_heads:
+        what = f"metadata key '{arch}.ssm.group_count'"
+        raise tensors.bad(what, str(key_heads), f"a divisor of the {heads} value heads")
+    file.int(f"{arch}.ssm.inner_size", low=heads * size, high=heads * size)
+    taps = file.int(f"{arch}.ssm.conv_kernel", low=2, high=16)
+    inner, channels = heads * size, (2 * key_heads + heads) * size
+    in_one = f"{at}.ssm_ba.weight" in tensors
+    rates = ("ssm_ba",) if in_one else ("ssm_beta", "ssm_alpha")
+    return DeltaNet(
+        norm=take_norm(tensors, sizes, i),
+        qkv=tensors.take(f"{at}.attn_qkv.weight", channels, width),
+        gate=tensors.take(f"{at}.attn_gate.weight", inner, width),
+        rates=tuple(tensors.take(f"{at}.{name}.weight", heads * (2 if in_one else 1), width) for name in rates),
+        conv=tensors.take_flat(f"{at}.ssm_conv1d.weight", channels, taps),
+        rule=DeltaRule(
+            key_heads,
+            grouped=arch == "qwen3next",
+            bias=tensors.take(f"{at}.ssm_dt.bias", heads),
+            rate=tensors.take(f"{at}.ssm_a", heads),
+            norm=tensors.take(f"{at}.ssm_norm.weight", size),
+            eps=sizes.eps,
+            then="silu",
+        ),
+        output=tensors.take(f"{at}.ssm_out.weight", width, inner),
+        past=State(f"{at}.conv", (taps - 1, channels)),
+        state=State(f"{at}.delta", (heads, size, size)),
+    )

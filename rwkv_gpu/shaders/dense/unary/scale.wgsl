@@ -1,0 +1,1 @@
+fn unary(x: f32) -> f32 { return NUMBER * x; }

@@ -135,6 +135,15 @@ class Driver:
 
     def work(self, pieces: Callable[[Engine], Generator[None, None, T]]) -> T:
         """What a generator returns, run from piece to piece between steps; closed where the caller is interrupted."""
+        done = self.begin(pieces)
+        try:
+            return wait(lambda patience: done.result(patience))
+        except BaseException:
+            done.cancel()
+            raise
+
+    def begin(self, pieces: Callable[[Engine], Generator[None, None, T]]) -> "Future[T]":
+        """The same without waiting. Who cancels what it gives ends the generator before its next piece."""
         self.check_process()
         done: Future[T] = Future()
         work = Work(pieces(self._engine), done)
@@ -146,11 +155,7 @@ class Driver:
         with self._gate:
             self._check_open()
             self._put(Job(begin, work.fail))
-        try:
-            return wait(lambda patience: done.result(patience))
-        except BaseException:
-            done.cancel()
-            raise
+        return done
 
     def close(self, patience: float | None = None) -> None:
         """Ends all requests and the thread, and gives back all memory; whoever waits gets `Closed`.

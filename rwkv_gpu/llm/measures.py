@@ -5,6 +5,7 @@ Each is a generator for the driver: a step of the model, then others have theirs
 
 import math
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -39,6 +40,30 @@ def logprobs(
         found[at : at + rows] = of_next(piece[:rows], ids[at + 1 : at + 1 + rows])
         at += rows
         progress(at)
+        yield
+    return found
+
+
+@dataclass(frozen=True)
+class Score:
+    """The log probability of a token after those before it, and the most likely tokens there with theirs."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+def scores(engine: Engine, ids: Sequence[int], top: int) -> Generator[None, None, list[Score]]:
+    """Of each token but the first. [T - 1]"""
+    found: list[Score] = []
+    for piece in engine.evaluate(ids, chunk_size=ROWS):
+        rows = min(len(piece), len(ids) - 1 - len(found))  # the last row's next token is not known
+        x = piece[:rows].astype(np.float64)
+        following = ids[len(found) + 1 : len(found) + 1 + rows]
+        for row, logprob in zip(x, of_next(piece[:rows], following) if rows else (), strict=True):
+            best = np.argpartition(-row, min(top, len(row) - 1))[:top] if top else np.zeros(0, int)
+            best = best[np.argsort(-row[best], kind="stable")]
+            total = row.max() + math.log(np.exp(row - row.max()).sum())
+            found.append(Score(float(logprob), tuple((int(token), float(row[token] - total)) for token in best)))
         yield
     return found
 

@@ -2,22 +2,25 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Literal, TypeVar, overload
 
-import numpy as np
-
+from ..engine.engine import Engine
 from ..errors import BadInput
 from . import measures, replies, validate
 from .chat_completion import Json, in_turns
 from .completion import seeded
 from .generation import AsyncGeneration, Generation, Reading, waits
+from .measures import Floats
 from .open_model import Asked, Messages, OpenModel, Prompts, prompts_of
 from .replies import Prepared
 from .text_completion import TextFields, TextReply
 
 R = TypeVar("R", bound=Reading)
+T = TypeVar("T")
+MOST_TEXTS = 2048  # of a request for embeddings, as in OpenAI's API
 
 
 class OpenAIMethods(OpenModel):
@@ -35,7 +38,11 @@ class OpenAIMethods(OpenModel):
         """
         reply, answers = _complete(self, Generation, prompt, fields)
         if not validate.truth("stream", stream):
+            if not answers:
+                return reply.silent()
             return reply.whole([(answer.wait(), answer.events) for answer in answers])
+        if not answers:
+            raise BadInput("max_tokens is 0; there is nothing to stream")
         return _chunks(reply, answers)
 
     __call__ = create_completion
@@ -43,6 +50,8 @@ class OpenAIMethods(OpenModel):
     async def acreate_completion(self, prompt: Prompts, **fields: Any) -> Json:
         """The whole for asyncio."""
         reply, answers = _complete(self, AsyncGeneration, prompt, fields)
+        if not answers:
+            return reply.silent()
         return reply.whole([(await answer.wait(), answer.events) for answer in answers])
 
     def astream_completion(self, prompt: Prompts, **fields: Any) -> AsyncIterator[Json]:
@@ -100,11 +109,23 @@ class OpenAIMethods(OpenModel):
         user: str | None = None,  # noqa: ARG002  it names a customer of a service
     ) -> Json:
         """What texts mean to the model, as `embed` computes it: vectors of length one, of a text or of a list."""
+        ids = self.prepare_embedding(input, encoding_format)
+        vectors = self._driver.work(partial(measures.embeddings, texts=ids))
+        return self.embedding_reply(ids, vectors, model, encoding_format)
+
+    def prepare_embedding(self, input: Prompts, encoding_format: str = "float") -> list[list[int]]:
+        """Checks and tokenises what `create_embedding` takes, and computes nothing."""
         if encoding_format not in ("float", "base64"):
             raise BadInput(f"encoding_format is {encoding_format!r}; it must be float or base64")
         texts = prompts_of("input", input)
-        ids = [self._ids(text, name=f"input[{at}]") for at, text in enumerate(texts)]
-        vectors = self._driver.work(partial(measures.embeddings, texts=ids))
+        if len(texts) > MOST_TEXTS:
+            raise BadInput(f"input has {len(texts):,} texts; send at most {MOST_TEXTS:,} at a time")
+        return [self._ids(text, name=f"input[{at}]") for at, text in enumerate(texts)]
+
+    def embedding_reply(
+        self, ids: Sequence[Sequence[int]], vectors: Floats, model: str | None, encoding_format: str
+    ) -> Json:
+        """The reply of `create_embedding`."""
         data = [
             {"object": "embedding", "index": index, "embedding": _encoded(vector, encoding_format)}
             for index, vector in enumerate(vectors)
@@ -117,6 +138,10 @@ class OpenAIMethods(OpenModel):
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         }
 
+    def begin_work(self, pieces: Callable[[Engine], Generator[None, None, T]]) -> "Future[T]":
+        """Has the engine's thread run a generator of `measures`, a piece between two steps. Cancel it to end it."""
+        return self._driver.begin(pieces)
+
     async def acreate_embedding(self, input: Prompts, **fields: Any) -> Json:
         """The same for asyncio."""
         return await asyncio.to_thread(partial(self.create_embedding, input, **fields))
@@ -127,6 +152,10 @@ def _complete(
 ) -> tuple[TextReply, Sequence[R]]:
     """Asks for n answers to each prompt."""
     prepared = _prepare(llm, prompt, given, wait=waits(reading))
+    if prepared.scoring and waits(reading):
+        prepared = prepared.scored([llm._driver.work(pieces) for pieces in prepared.scoring])
+    elif prepared.scoring:
+        raise BadInput("echo with logprobs is for create_completion alone; it has to wait for the prompt")
     assert isinstance(prepared.reply, TextReply)
     return prepared.reply, prepared.start(partial(llm._read, reading))
 
@@ -144,8 +173,9 @@ def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait:
         llm._request(Asked(ids, seeded(fields.params, index), fields.form), wait=wait)
         for ids in each
         for index in range(fields.n)
+        if fields.generates
     ]
-    return Prepared(TextReply(fields, llm.tokenizer, llm.info.name, texts), requests)
+    return Prepared(TextReply(fields, llm.tokenizer, llm.info.name, texts, each), requests)
 
 
 def _chunks(reply: TextReply, answers: Sequence[Generation]) -> Iterator[Json]:
@@ -181,7 +211,7 @@ async def _achunks(reply: TextReply, answers: Sequence[AsyncGeneration]) -> Asyn
             answer.close()
 
 
-def _encoded(vector: "np.ndarray[Any, np.dtype[np.float32]]", encoding: str) -> list[float] | str:
+def _encoded(vector: Floats, encoding: str) -> list[float] | str:
     if encoding == "float":
         return [float(value) for value in vector]
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()

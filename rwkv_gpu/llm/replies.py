@@ -1,16 +1,18 @@
 """Answers to messages in OpenAI's shape: asks the model, `n` times, and reads the answers whole or in chunks."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from ..engine.engine import Engine
 from ..engine.request import Request
 from .backend import Backend
 from .chat_completion import Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
 from .completion import Completion
 from .generation import AsyncGeneration, Generation, Reading, waits
+from .measures import Score, scores
 from .reader import Reader
 from .text_completion import TextReply
 
@@ -38,10 +40,29 @@ class Prepared:
     on_end: Callable[[Completion], None] | None = None
 
     @property
+    def prompts(self) -> list[Sequence[int]]:
+        """The tokens of each prompt; answers to one prompt share it."""
+        if isinstance(self.reply, TextReply):
+            return [*self.reply.ids]
+        return [request.ids for request, _ in self.requests[:: self.reply.fields.n]]
+
+    @property
     def prompt_tokens(self) -> int:
-        """Tokens of all prompts; answers to one prompt share it."""
-        n = self.reply.fields.n
-        return sum(len(request.ids) for request, _ in self.requests[::n])
+        """Tokens of all prompts."""
+        return sum(map(len, self.prompts))
+
+    @property
+    def scoring(self) -> list[Callable[[Engine], Generator[None, None, list[Score]]]]:
+        """What computes the log probabilities of each prompt, where they are asked for; `scored` takes them."""
+        if not (isinstance(self.reply, TextReply) and self.reply.fields.scores):
+            return []
+        top = self.reply.fields.params.logprobs
+        return [partial(scores, ids=ids, top=top) for ids in self.reply.ids]
+
+    def scored(self, found: Sequence[Sequence[Score]]) -> "Prepared":
+        """The same with the log probabilities of its prompts."""
+        assert isinstance(self.reply, TextReply)
+        return replace(self, reply=replace(self.reply, scores=found))
 
     @property
     def progress(self) -> bool:

@@ -11,7 +11,9 @@ from ..errors import BadInput
 from ..text.grammar import Form
 from ..text.tokenizer import Tokenizer
 from .chat_completion import Json, common_fields, settings_of, usage
-from .completion import Completion, Event, Settings, form, sampling
+from .completion import Completion, Event, Settings, Stats, form, sampling
+from .measures import Score
+from .transcript import as_bytes
 from .validate import truth
 
 DEFAULTS: Settings = {"temperature": 1.0, "max_tokens": 16}  # OpenAI's own
@@ -28,6 +30,12 @@ class TextFields:
     logprobs: bool
     usage: bool  # whether a stream ends with a chunk of usage
     model: str | None
+    generates: bool = True  # False where max_tokens is 0: the prompt is only echoed
+
+    @property
+    def scores(self) -> bool:
+        """Whether the tokens of prompts have log probabilities, too."""
+        return self.echo and self.logprobs
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> "TextFields":
@@ -40,8 +48,11 @@ class TextFields:
             raise BadInput(f"best_of is {best_of!r}; it can only be what n is, {n}: all answers are returned")
         if rest.pop("suffix", None):
             raise BadInput("suffix is given; models here continue a text, and cannot fill in what comes before another")
+        generates = not (echo and rest.get("max_tokens") == 0 and rest["max_tokens"] is not False)
+        if not generates:
+            del rest["max_tokens"]
         params = sampling(None, DEFAULTS, rest)
-        return cls(params, form(rest), n, echo, logprobs, in_stream, model)
+        return cls(params, form(rest), n, echo, logprobs, in_stream, model, generates)
 
 
 @dataclass(frozen=True)
@@ -52,13 +63,20 @@ class TextReply:
     tokenizer: Tokenizer
     model: str
     prompts: Sequence[str]  # their texts, for `echo`
+    ids: Sequence[Sequence[int]] = ()  # their tokens
+    scores: Sequence[Sequence[Score]] = ()  # of each prompt, where they were asked for
     id: str = field(default_factory=lambda: f"cmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
+
+    def silent(self) -> Json:
+        """The reply where nothing is generated."""
+        each = [Completion("", (), "length", Stats(len(ids), 0, 0, 0.0, 0.0)) for ids in self.ids]
+        return self.whole([(completion, ()) for completion in each for _ in range(self.fields.n)])
 
     def whole(self, answers: Sequence[tuple[Completion, Sequence[Event]]]) -> Json:
         """All answers at once, n of each prompt."""
         choices = [
-            self._choice(index, self._echo(index) + completion.text, events, completion.finish_reason)
+            self._choice(index, self._echo(index) + completion.text, events, completion.finish_reason, begins=True)
             for index, (completion, events) in enumerate(answers)
         ]
         return {**self._head(), "choices": choices, "usage": self._usage([completion for completion, _ in answers])}
@@ -66,7 +84,7 @@ class TextReply:
     def opening(self, index: int) -> Iterator[Json]:
         """What comes before the first event of an answer."""
         if self.fields.echo:
-            yield self._chunk(index, self._echo(index), [], None)
+            yield self._chunk(index, self._echo(index), [], None, begins=True)
 
     def chunks(self, index: int, event: Event) -> Iterator[Json]:
         """The chunks of an event; none if it has nothing to show."""
@@ -89,25 +107,46 @@ class TextReply:
     def _echo(self, index: int) -> str:
         return self.prompts[index // self.fields.n] if self.fields.echo else ""
 
-    def _chunk(self, index: int, text: str, events: Sequence[Event], reason: str | None) -> Json:
-        return {**self._head(), "choices": [self._choice(index, text, events, reason)]}
+    def _chunk(
+        self, index: int, text: str, events: Sequence[Event], reason: str | None, *, begins: bool = False
+    ) -> Json:
+        return {**self._head(), "choices": [self._choice(index, text, events, reason, begins=begins)]}
 
-    def _choice(self, index: int, text: str, events: Sequence[Event], reason: str | None) -> Json:
-        logprobs = self._logprobs(index, events) if self.fields.logprobs and events else None
+    def _choice(self, index: int, text: str, events: Sequence[Event], reason: str | None, *, begins: bool) -> Json:
+        logprobs = self._logprobs(index, events, begins=begins)
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
-    def _logprobs(self, index: int, events: Sequence[Event]) -> Json:
-        offset, found = len(self._echo(index)), []
+    def _logprobs(self, index: int, events: Sequence[Event], *, begins: bool) -> Json | None:
+        """Of the tokens of events; where the text begins with the prompt, of its tokens as well."""
+        if not self.fields.logprobs:
+            return None
+        echoed = self._echo(index)
+        of_prompt = self._of_prompt(index // self.fields.n) if begins and self.scores else []
+        offset, found = len(echoed), []
         for event in events:
             if event.token is not None:
-                found.append((event, offset))
+                top = {self._text(token): logprob for token, logprob in event.top}
+                found.append((self._text(event.token), event.logprob, top, offset))
             offset += len(event.text)
-        return {
-            "tokens": [self._text(event.token) for event, _ in found],
-            "token_logprobs": [event.logprob for event, _ in found],
-            "top_logprobs": [{self._text(token): logprob for token, logprob in event.top} for event, _ in found],
-            "text_offset": [offset for _, offset in found],
-        }
+        rows = [*of_prompt, *found]
+        if not rows:
+            return None
+        names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+        return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+    def _of_prompt(self, number: int) -> list[tuple[str, float | None, dict[str, float] | None, int]]:
+        """The tokens of a prompt; nothing is known of the first."""
+        rows: list[tuple[str, float | None, dict[str, float] | None, int]] = []
+        nbytes, data = 0, as_bytes(self.prompts[number])
+        for token, score in zip(self.ids[number], (None, *self.scores[number]), strict=True):
+            offset = len(data[:nbytes].decode("utf-8", "ignore"))
+            nbytes += len(self.tokenizer.piece(token))
+            if score is None:
+                rows.append((self._text(token), None, None, offset))
+            else:
+                top = {self._text(one): logprob for one, logprob in score.top}
+                rows.append((self._text(token), score.logprob, top, offset))
+        return rows
 
     def _text(self, token: int | None) -> str:
         """A token as a key: its text, or its bytes where they are no whole characters."""

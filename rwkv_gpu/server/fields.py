@@ -63,6 +63,36 @@ COMPLETION = Fields(
     ignored=COMMON_IGNORED,
 )  # fmt: skip
 
+RESPONSES = Fields(
+    honoured=frozenset(
+        {
+            "input", "instructions", "model", "stream", "max_output_tokens", "temperature", "top_p", "text",
+            "reasoning", "chat_template_kwargs", "top_k", "min_p", "seed", "stop",
+        }
+    ),
+    ignored={
+        **COMMON_IGNORED,
+        "include": "nothing more can be included",
+        "truncation": "an input that is too long is refused",
+        "stream_options": "events are not padded",
+        "parallel_tool_calls": "there are no tools in this API here",
+        "top_logprobs": "this API has no log probabilities here",
+    },
+    refused={
+        "previous_response_id": "nothing is stored; send the whole conversation as input",
+        "conversation": "nothing is stored; send the whole conversation as input",
+        "background": "answers in the background are not supported; use stream, with resumable",
+        "prompt": "prompts are not stored here; send their text as input",
+        "tools": "this API has no tools here; use /v1/chat/completions",
+    },
+)  # fmt: skip
+
+EMBEDDING = Fields(
+    honoured=frozenset({"input", "model", "encoding_format"}),
+    ignored=COMMON_IGNORED,
+    refused={"dimensions": "embeddings have the size of the model; leave it out"},
+)
+
 # Values of refused fields that ask for nothing.
 NOTHING: tuple[object, ...] = (None, False, [], {}, "none")
 

@@ -16,7 +16,7 @@ from .call import Call, Family, Json, Response, Stream, Whole, dumps
 from .catalogue import ServedModel
 from .endpoint import Endpoint
 from .errors import ApiError
-from .fields import CHAT, COMPLETION, honoured
+from .fields import CHAT, COMPLETION, EMBEDDING, honoured
 from .routes import Route, get, post
 from .service import Running, Service
 
@@ -46,6 +46,7 @@ def routes(service: Service) -> list[Route]:
         get("/v1/models/{name:path}", endpoint(model)),
         post("/v1/chat/completions", endpoint(chat_completions, takes_body=True)),
         post("/v1/completions", endpoint(completions, takes_body=True)),
+        post("/v1/embeddings", endpoint(embeddings, takes_body=True)),
     ]
 
 
@@ -88,16 +89,34 @@ async def completions(service: Service, call: Call) -> Response:
     return await _answer(service, call, fields, lambda llm, **given: llm.prepare_completion(prompt, **given))
 
 
-async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[..., Prepared]) -> Response:
-    stream, wanted = fields.pop("stream", None) or False, fields.pop("model", None)
-    if not isinstance(stream, bool):
-        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
+def model_name(fields: Json) -> str | None:
+    """Takes the name of the model out of the fields."""
+    wanted = fields.pop("model", None)
     if not (wanted is None or isinstance(wanted, str)):
         raise ApiError(400, f"model is {wanted!r}; it must be the name of a model", param="model")
+    return wanted
+
+
+async def embeddings(service: Service, call: Call) -> Response:
+    """Vectors of texts."""
+    fields = honoured(call, EMBEDDING)
+    name, form = model_name(fields), fields.get("encoding_format", "float")
+    if "input" not in fields:
+        raise ApiError(400, "input is missing; give a text, token ids, or a list of either", param="input")
+    llm, ids, vectors = await service.embed(call, name, fields["input"], form)
+    return Whole(await service.work(lambda: llm.embedding_reply(ids, vectors, call.notes["model"], form)))
+
+
+async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[..., Prepared]) -> Response:
+    stream, wanted = fields.pop("stream", None) or False, model_name(fields)
+    if not isinstance(stream, bool):
+        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
     served = service.catalogue.find(wanted)
     running = await service.begin(call, wanted, partial(prepare, model=served.name, **fields))
-    if stream:
+    if stream and running.prepared.requests:
         return Stream(_events(running, running.prepared.reply))
+    if not running.prepared.requests:
+        return Whole(running.prepared.reply.silent())  # type: ignore[union-attr]  # a prompt that is only echoed
     await running.wait()
     each = running.answers.each
     return Whole(running.prepared.reply.whole([(answer.completion, answer.events) for answer in each]))

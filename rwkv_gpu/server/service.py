@@ -3,14 +3,17 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
+from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.errors import Closed, DeviceLost
-from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm import LLM, measures
 from rwkv_gpu.llm.completion import Event
+from rwkv_gpu.llm.measures import Floats
 from rwkv_gpu.llm.replies import Prepared
 
 from .answers import Answers, Inbox, News
@@ -19,7 +22,7 @@ from .catalogue import Catalogue, ServedModel
 from .config import ServerConfig
 from .errors import RETRY_AFTER, ApiError
 from .metrics import Metrics
-from .queue import Queue
+from .queue import Queue, Ticket
 from .streams import Streams
 
 T = TypeVar("T")
@@ -100,19 +103,12 @@ class Service:
 
         `prepare` checks and tokenises, on a thread: it calls `llm.prepare_chat_completion` or `llm.prepare_completion`.
         """
-        queue = self.queue(self.find(call, model))
-        ticket = queue.enter()
-        call.at_end.append(lambda: queue.leave(ticket))
+        ticket = self._ticket(call, model)
         served, llm = await self.use(call, model)
         prepared = await self.work(lambda: prepare(llm))
-        call.notes["prompt_tokens"] = prepared.prompt_tokens
-        if self.config.log_prompts:
-            call.notes["prompt"] = await self.work(lambda: [llm.detokenize(one.ids) for one, _ in prepared.requests])
-        began = time.monotonic()
-        await queue.wait(ticket, prepared.prompt_tokens, len(prepared.requests))
-        queued = time.monotonic() - began
-        call.notes["queued_seconds"] = round(queued, 4)
-        self.metrics.queued.add(queued)
+        await self._turn(call, ticket, llm, prepared.prompts, len(prepared.requests))
+        if prepared.scoring:
+            prepared = prepared.scored([await self._compute(served, llm, pieces) for pieces in prepared.scoring])
         if self._inbox is None:
             self._inbox = Inbox(asyncio.get_running_loop())
         running = Running(self, call, served, llm, prepared, Answers(self._inbox, progress=prepared.progress))
@@ -148,6 +144,43 @@ class Service:
                 yield "prefix_bytes", "Bytes of those", name, now.prefix_bytes
                 yield "cache_free_pages", "Free pages of the KV cache", name, now.free_pages
                 yield "cache_free_states", "Free recurrent states", name, now.free_states
+
+    async def embed(self, call: Call, model: str | None, texts: Any, form: str) -> tuple[LLM, list[list[int]], Floats]:
+        """The vectors of texts, with the model and the tokens of the texts."""
+        ticket = self._ticket(call, model)
+        served, llm = await self.use(call, model)
+        ids = await self.work(lambda: llm.prepare_embedding(texts, form))
+        await self._turn(call, ticket, llm, ids, 1)
+        return llm, ids, await self._compute(served, llm, partial(measures.embeddings, texts=ids))
+
+    def _ticket(self, call: Call, model: str | None) -> tuple[Queue, Ticket]:
+        """A place in the queue of a model, given back at the end of the call."""
+        queue = self.queue(self.find(call, model))
+        ticket = queue.enter()
+        call.at_end.append(lambda: queue.leave(ticket))
+        return queue, ticket
+
+    async def _turn(
+        self, call: Call, place: tuple[Queue, Ticket], llm: LLM, prompts: Sequence[Sequence[int]], answers: int
+    ) -> None:
+        """Waits until a request may go to the engine."""
+        queue, ticket = place
+        tokens = call.notes["prompt_tokens"] = sum(map(len, prompts))
+        if self.config.log_prompts:
+            call.notes["prompt"] = await self.work(lambda: [llm.detokenize(ids) for ids in prompts])
+        began = time.monotonic()
+        await queue.wait(ticket, tokens, max(1, answers))
+        queued = time.monotonic() - began
+        call.notes["queued_seconds"] = round(queued, 4)
+        self.metrics.queued.add(queued)
+
+    async def _compute(self, served: ServedModel, llm: LLM, pieces: Callable[[Engine], Generator[None, None, T]]) -> T:
+        """What the engine computes between its steps; ended where the request is."""
+        try:
+            return await asyncio.wrap_future(llm.begin_work(pieces))
+        except (DeviceLost, Closed):
+            self.lost(served, llm)
+            raise
 
     def find(self, call: Call, model: str | None) -> ServedModel:
         """A model by its name; while the server shuts down there is none."""

@@ -44,13 +44,31 @@ def test_prompts_times_n_are_numbered_prompt_by_prompt(llm):
 
 
 def test_log_probabilities_stand_beside_their_tokens_and_places(llm):
-    [choice] = llm.create_completion("The sea", logprobs=2, echo=True, **GREEDY)["choices"]
+    [choice] = llm.create_completion("The sea", logprobs=2, **GREEDY)["choices"]
     found = choice["logprobs"]
     events = [event for event in llm.stream("The sea", logprobs=2, max_tokens=8) if event.token is not None]
     assert found["token_logprobs"] == [event.logprob for event in events]
     assert [len(top) for top in found["top_logprobs"]] == [2] * 8
-    assert found["text_offset"][0] == len("The sea") and found["text_offset"] == sorted(found["text_offset"])
+    assert found["text_offset"][0] == 0 and found["text_offset"] == sorted(found["text_offset"])
     assert len(found["tokens"]) == 8
+
+
+@pytest.mark.parametrize("most", [0, 8])
+def test_with_echo_the_prompt_has_log_probabilities_too(llm, most):
+    text = "The sea is wide, é and 海"
+    prompt = llm.tokenize(text, special=True)
+    [choice] = llm.create_completion(text, logprobs=2, echo=True, temperature=0, max_tokens=most)["choices"]
+    found = choice["logprobs"]
+    assert choice["text"].startswith(text)
+    assert choice["finish_reason"] == "length"
+    assert {len(column) for column in found.values()} == {len(prompt) + most}
+    assert found["token_logprobs"][0] is None and found["top_logprobs"][0] is None
+    np.testing.assert_allclose(found["token_logprobs"][1 : len(prompt)], llm.logprobs(prompt), atol=1e-9)
+    logits = llm.logits(prompt)
+    for at, top in enumerate(found["top_logprobs"][1 : len(prompt)]):
+        assert max(top.values()) == pytest.approx(-np.log(np.exp(logits[at] - logits[at].max()).sum()), abs=1e-4)
+    assert found["text_offset"] == sorted(found["text_offset"])
+    assert found["text_offset"][len(prompt) :][:1] in ([], [len(text)])
 
 
 @pytest.mark.parametrize("n", [1, 2])

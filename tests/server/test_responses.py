@@ -1,0 +1,126 @@
+"""The Responses API, embeddings, and the log probabilities of prompts, over HTTP."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+ASK = {"input": "Hi", "max_output_tokens": 6, "temperature": 0}
+
+
+def text_of(response):
+    [message] = [item for item in response["output"] if item["type"] == "message"]
+    return message["content"][0]["text"]
+
+
+def streamed(server, body):
+    content = server.request("POST", "/v1/responses", {**body, "stream": True})[2].decode()
+    blocks = [block.split("\n") for block in content.strip().split("\n\n")]
+    found = [json.loads(data.removeprefix("data: ")) for _, data in blocks]
+    assert [event.removeprefix("event: ") for event, _ in blocks] == [one["type"] for one in found]
+    return found
+
+
+def test_a_response_is_the_answer_of_a_chat(server):
+    response = server.post("/v1/responses", {**ASK, "instructions": "Be brief.", "metadata": {"a": "b"}})
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    chat = server.post("/v1/chat/completions", {"messages": messages, "max_tokens": 6, "temperature": 0})
+    assert text_of(response) == chat["choices"][0]["message"]["content"]
+    assert response["usage"]["output_tokens"] == chat["usage"]["completion_tokens"]
+    assert response["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+    assert (response["status"], response["incomplete_details"]["reason"]) == ("incomplete", "max_output_tokens")
+    assert response["instructions"] == "Be brief."
+    assert response["metadata"] == {"a": "b"}
+
+
+def test_items_and_parts_are_the_same_as_texts(server):
+    parts = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        {"type": "reasoning"},
+    ]
+    assert text_of(server.post("/v1/responses", {**ASK, "input": parts})) == text_of(server.post("/v1/responses", ASK))
+
+
+def test_events_build_the_response_in_order(server):
+    found = streamed(server, ASK)
+    assert [one["sequence_number"] for one in found] == [*range(len(found))]
+    kinds = [one["type"].removeprefix("response.") for one in found]
+    assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
+    assert kinds[-4:] == ["output_text.done", "content_part.done", "output_item.done", "incomplete"]
+    told = "".join(one["delta"] for one in found if one["type"] == "response.output_text.delta")
+    assert told == text_of(found[-1]["response"]) == found[-4]["text"]
+    [item] = found[-1]["response"]["output"]
+    assert item == found[-2]["item"]
+
+
+def test_reasoning_is_an_item_of_its_own(server, monkeypatch):
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<think>{% endif %}"
+    monkeypatch.setattr(server.llm, "chat_format", server.llm.chat_format_of(template))
+    found = streamed(server, {**ASK, "regex": None})
+    kinds = [one["type"] for one in found]
+    assert "response.reasoning_text.delta" in kinds
+    assert [item["type"] for item in found[-1]["response"]["output"]] == ["reasoning", "message"]
+    added = [one["item"]["type"] for one in found if one["type"] == "response.output_item.added"]
+    done = [one["output_index"] for one in found if one["type"] == "response.output_item.done"]
+    assert (added, done) == (["reasoning", "message"], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"input": None}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "message", "role": "user", "content": [{"type": "input_image"}]}]}, "input"),
+        ({"input": [{"type": "file_search_call"}]}, "input"),
+        ({"input": [3]}, "input"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"text": 3}, "text"),
+        ({"max_output_tokens": -4}, "max_tokens"),
+    ],
+)
+def test_what_cannot_be_is_refused(server, change, param):
+    status, _, answer = server.request("POST", "/v1/responses", {**ASK, **change})
+    assert (status, answer["error"]["param"]) == (400, param)
+
+
+def test_stored_responses_are_not_there(server):
+    assert server.request("GET", "/v1/responses/resp_1")[0] == 501
+
+
+def test_embeddings_are_the_librarys_in_both_forms(server):
+    texts = ["The sea", "A fish"]
+    reply = server.post("/v1/embeddings", {"input": texts, "model": "quiet"})
+    vectors = np.array([one["embedding"] for one in reply["data"]], np.float32)
+    np.testing.assert_allclose(vectors, server.llm.embed(texts), atol=1e-6)
+    assert reply["usage"]["prompt_tokens"] == sum(len(server.llm.tokenize(text)) for text in texts)
+    packed = server.post("/v1/embeddings", {"input": texts, "encoding_format": "base64"})
+    for one, vector in zip(packed["data"], vectors, strict=True):
+        np.testing.assert_array_equal(np.frombuffer(base64.b64decode(one["embedding"]), "<f4"), vector)
+    ids = [server.llm.tokenize(text) for text in texts]
+    assert server.post("/v1/embeddings", {"input": ids})["data"] == reply["data"]
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"input": ""}, None), ({"input": []}, None), ({"input": ["a", 3]}, None), ({"input": None}, "input"),
+        ({"dimensions": 3}, "dimensions"), ({"encoding_format": "hex"}, "encoding_format"), ({"input": [10**9]}, None),
+        ({"input": ["a"] * 3000}, "input"),
+    ],
+)  # fmt: skip
+def test_wrong_embeddings_are_refused(server, change, param):
+    status, _, answer = server.request("POST", "/v1/embeddings", {"input": "a", **change})
+    assert status == 400
+    assert param is None or answer["error"]["param"] == param
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_prompts_have_the_librarys_log_probabilities(server, most):
+    ids = [server.llm.tokenize("The sea is wide"), server.llm.tokenize("A fish")]
+    body = {"prompt": ids, "max_tokens": most, "logprobs": 1, "echo": True, "temperature": 0}
+    for choice, prompt in zip(server.post("/v1/completions", body)["choices"], ids, strict=True):
+        found = choice["logprobs"]["token_logprobs"]
+        assert len(found) == len(prompt) + most
+        np.testing.assert_allclose(found[1 : len(prompt)], server.llm.logprobs(prompt), atol=1e-5)

@@ -12,11 +12,13 @@ import rwkv_gpu
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput, MissingExtra
 
+from .chat_options import template_option
 from .folders import cache_folder, tuned_folder
 from .model_name import BUILTIN, FileName
 from .options import loading_options
 from .page import Page
 from .serve_options import checked_file, keys_of, serving_options
+from .texts import template_text
 
 if TYPE_CHECKING:
     from rwkv_gpu.server.catalogue import Load, Progress, ServedModel
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 @click.command("serve", cls=Page, epilog="Example: rwkv-gpu serve model.gguf --port 8080")
 @click.argument("models", nargs=-1, metavar="[MODEL.gguf]...", envvar="RWKV_GPU_MODELS", type=FileName())
 @serving_options
+@template_option
 @loading_options
 @click.pass_context
 def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, Any], **options: Any) -> None:
@@ -47,7 +50,15 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
 
     config = config_of(keys, options)
     start_logs(options["log_format"], sys.stderr)
-    service = Service(config, Catalogue(served(models), loader({**loading, "sequences": options["sequences"]})))
+    folder = None if options["models_dir"] is None else Path(options["models_dir"])
+    catalogue = Catalogue(
+        served(models, folder, options["alias"]),
+        loader({**loading, "sequences": options["sequences"]}, options["template"]),
+        folder=folder,
+        most_loaded=options["max_models"],
+        keep_alive=options["keep_alive"],
+    )
+    service = Service(config, catalogue)
     listener = listen(config.host, config.port)
     runner = Runner(service, *certificate)
     ctx.obj.on_signal = runner.signal
@@ -75,12 +86,16 @@ def config_of(keys: tuple[str, ...], options: dict[str, Any]) -> "ServerConfig":
     return ServerConfig(**given, api_keys=keys, version=rwkv_gpu.__version__)
 
 
-def loader(loading: dict[str, Any]) -> "Load":
+def loader(loading: dict[str, Any], template: str | None) -> "Load":
     """Loads a model with the options of the command line."""
+    source = None if template is None else template_text(template)
 
     def load(path: str, progress: "Progress") -> rwkv_gpu.LLM:
         digests = cache_folder() / "digests"
-        return rwkv_gpu.load(path, progress=progress, tuned=tuned_folder(), digests=digests, **loading)
+        llm = rwkv_gpu.load(path, progress=progress, tuned=tuned_folder(), digests=digests, **loading)
+        if source is not None:
+            llm.chat_format = llm.chat_format_of(source)
+        return llm
 
     return load
 
@@ -105,14 +120,24 @@ def tls(certificate: str | None, key: str | None) -> tuple[str | None, str | Non
     return files
 
 
-def served(paths: tuple[str, ...]) -> "list[ServedModel]":
+def served(paths: tuple[str, ...], folder: Path | None, aliases: tuple[str, ...]) -> "list[ServedModel]":
     """The models of the command line, each under a name of its own."""
     from rwkv_gpu.server.catalogue import ServedModel
+    from rwkv_gpu.server.folder import models_of
 
     models: dict[str, ServedModel] = {}
-    for path in paths or (BUILTIN,):
+    for path in paths or (() if folder is not None else (BUILTIN,)):
         name, file = (BUILTIN, str(builtin_model())) if path == BUILTIN else (Path(path).stem, path)
         if name in models:
             raise BadInput(f"two models have the name {name}; rename one of the files")
         models[name] = ServedModel(name, file)
+    for text in aliases:
+        alias, equals, name = text.partition("=")
+        if folder is not None and name not in models and name in (files := models_of(folder)):
+            models[name] = ServedModel(name, files[name])
+        if not (alias and equals and name in models):
+            raise BadInput(f"--alias {text} is not NAME=MODEL with one of the models {', '.join(models)}")
+        if any(alias in (other.name, *other.aliases) for other in models.values()):
+            raise BadInput(f"--alias {text}: {alias} is the name of a model already")
+        models[name].aliases = (*models[name].aliases, alias)
     return [*models.values()]

@@ -45,6 +45,22 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="TOML file with options under the same names, and `models`. The command line and the environment win.",
     ),
     click.option(
+        "--models-dir", cls=Models, type=click.Path(exists=True, file_okay=False), metavar="DIR",
+        help="Serve all GGUF files in this folder, too. They are loaded at their first use.",
+    ),
+    click.option(
+        "-a", "--alias", cls=Models, multiple=True, metavar="NAME=MODEL",
+        help="Another name for a model, such as gpt-4o=qwen3. Can be repeated.",
+    ),
+    click.option(
+        "--max-models", cls=Models, type=click.IntRange(1), metavar="N",
+        help="Models that are loaded at a time. Default: as many as fit in memory.",
+    ),
+    click.option(
+        "--keep-alive", cls=Models, type=click.FloatRange(0), metavar="SECONDS",
+        help="Unload a model that had no requests for so long. Default: only when memory is short.",
+    ),
+    click.option(
         "--host", cls=Network, default="127.0.0.1", show_default=True, help="Address; 0.0.0.0 is all of them."
     ),
     click.option(

@@ -2,20 +2,32 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from rwkv_gpu.errors import RwkvGpuError
+from rwkv_gpu.errors import OutOfMemory, RwkvGpuError
 from rwkv_gpu.llm import LLM
 
 from .call import Call
 from .errors import ApiError
+from .folder import models_of
 
+FRESH = 1.0  # seconds for which the list of a folder is not read again
 RETRIES = (1, 2, 4, 8, 15, 30)  # seconds between attempts to load a model whose engine was lost
 LOG = logging.getLogger("rwkv_gpu.server")
 Progress = Callable[[int, int], None]  # bytes that are loaded, and all
 Load = Callable[[str, Progress], LLM]  # a path, or the name of a repository
+
+
+class LoadFailed(ApiError):
+    """A model that cannot be loaded, and why."""
+
+    def __init__(self, status: int, message: str, error: RwkvGpuError) -> None:
+        super().__init__(status, message, code="model_load_failed", retry_after=5 if status == 503 else None)
+        self.error = error
 
 
 @dataclass(eq=False)
@@ -33,6 +45,8 @@ class ServedModel:
     leases: int = 0  # requests that use it now
     used: float = 0.0  # when a request last ended
     loading: asyncio.Task[LLM] | None = None
+    keep_alive: float | None = None  # seconds that it stays loaded without requests, where that was asked for
+    timer: asyncio.TimerHandle | None = None  # until it is unloaded
 
     @property
     def state(self) -> str:
@@ -43,37 +57,83 @@ class ServedModel:
             return "loading"
         return "failed" if self.error is not None else "unloaded"
 
-    def release(self) -> None:
-        """A request that used it has ended."""
-        self.leases -= 1
-        self.used = time.monotonic()
-
 
 class Catalogue:
-    """Finds models by name, and loads them at first use. All its methods run in one event loop."""
+    """Finds models by name, loads them at first use, and unloads idle ones. All its methods run in one event loop."""
 
-    def __init__(self, models: Sequence[ServedModel], load: Load) -> None:
-        self.models = list(models)
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        load: Load,
+        *,
+        folder: Path | None = None,
+        most_loaded: int | None = None,
+        keep_alive: float | None = None,
+    ) -> None:
+        self._named = list(models)
+        self._found: dict[str, ServedModel] = {}  # in the folder
         self._load = load
+        self._folder = folder
+        self._read_at = -FRESH  # when the folder was read last
+        self._most_loaded = most_loaded  # models at a time
+        self._keep_alive = keep_alive  # seconds that an idle model stays loaded; None is as long as there is room
+
+    @property
+    def first(self) -> ServedModel | None:
+        """The model that is loaded from the start; those of the folder are loaded at their first use."""
+        return self._named[0] if self._named else None
+
+    @property
+    def models(self) -> list[ServedModel]:
+        """All models, in order. The folder is read anew: files come and go."""
+        if self._folder is not None and time.monotonic() > self._read_at + FRESH:
+            self._read_at = time.monotonic()
+            files = models_of(self._folder)
+            taken = {model.name for model in self._named}
+            for name in [*self._found]:
+                gone = name not in files or files[name] != self._found[name].path
+                if gone and self._found[name].state in ("unloaded", "failed"):
+                    del self._found[name]
+            for name, path in files.items():
+                if name not in taken and name not in self._found:
+                    self._found[name] = ServedModel(name, path)
+        return [*self._named, *self._found.values()]
 
     def find(self, name: str | None) -> ServedModel:
         """The model of that name or alias; the first where none is named. `NAME:latest` is what ollama calls NAME."""
-        if name is None:
-            return self.models[0]
-        for wanted in (name, name.removesuffix(":latest")):
-            for model in self.models:
+        known = self._known(name) or self.models
+        if name is None and known:
+            return known[0]
+        for wanted in () if name is None else (name, name.removesuffix(":latest")):
+            for model in known:
                 if wanted == model.name or wanted in model.aliases:
                     return model
-        known = ", ".join(model.name for model in self.models)
-        raise ApiError(
-            404, f"there is no model {name[:100]!r} here; there are: {known}", code="model_not_found", param="model"
-        )
+        asked = "no model here" if name is None else f"no model {name[:100]!r} here"
+        message = f"there is {asked}; there are: {', '.join(model.name for model in known) or 'none'}"
+        raise ApiError(404, message, code="model_not_found", param="model")
+
+    def _known(self, name: str | None) -> list[ServedModel]:
+        """The model, where it can be found without reading the folder."""
+        if name is None:
+            return self._named[:1]
+        return [model for model in (*self._named, *self._found.values()) if name == model.name or name in model.aliases]
 
     async def lease(self, model: ServedModel, call: Call) -> LLM:
         """The loaded model, which stays loaded until the call ends."""
         model.leases += 1
-        call.at_end.append(model.release)
+        if model.timer is not None:
+            model.timer.cancel()
+        call.at_end.append(lambda: self._release(model))
         return await self.loaded(model)
+
+    def _release(self, model: ServedModel) -> None:
+        """A request that used a model has ended."""
+        model.leases -= 1
+        model.used = time.monotonic()
+        seconds = self._keep_alive if model.keep_alive is None else model.keep_alive
+        if not model.leases and seconds is not None and math.isfinite(seconds):
+            loop = asyncio.get_running_loop()
+            model.timer = loop.call_later(seconds, lambda: asyncio.ensure_future(self.unload(model)))
 
     async def loaded(self, model: ServedModel) -> LLM:
         """The model, loaded now where it is not. Many may wait for one load; who leaves does not end it."""
@@ -84,17 +144,27 @@ class Catalogue:
             model.loading.add_done_callback(lambda task: task.cancelled() or task.exception())  # that nobody waits for
         return await asyncio.shield(model.loading)
 
-    async def _loading(self, model: ServedModel) -> LLM:
-        def progress(done: int, total: int) -> None:
-            model.done, model.total = done, total
+    async def unload(self, model: ServedModel) -> bool:
+        """Gives the memory of a model back; false where it is in use, or not loaded."""
+        llm = model.llm
+        if llm is None or model.leases:
+            return False
+        model.llm = None
+        LOG.info("model unloaded", extra={"fields": {"model": model.name}})
+        await asyncio.to_thread(llm.close)
+        return True
 
+    async def _loading(self, model: ServedModel) -> LLM:
         began = time.monotonic()
         LOG.info("model loading", extra={"fields": {"model": model.name, "path": model.path}})
         try:
-            model.llm = await asyncio.to_thread(self._load, model.path, progress)
+            model.llm = await self._make_room_and_load(model)
         except BaseException as error:
             model.error = error
             LOG.error("model failed to load", extra={"fields": {"model": model.name, "error": str(error)}})
+            if isinstance(error, RwkvGpuError):
+                message = f"the model {model.name} cannot be loaded: {error}"
+                raise LoadFailed(503 if isinstance(error, OutOfMemory) else 500, message, error) from error
             raise
         finally:
             model.loading = None
@@ -102,6 +172,30 @@ class Catalogue:
         seconds = round(time.monotonic() - began, 3)
         LOG.info("model ready", extra={"fields": {"model": model.name, "seconds": seconds}})
         return model.llm
+
+    async def _make_room_and_load(self, model: ServedModel) -> LLM:
+        """Loads a model; where memory is short, idle ones are unloaded, the one that was not used for longest first."""
+
+        def progress(done: int, total: int) -> None:
+            model.done, model.total = done, total
+
+        while self._most_loaded is not None and self._loaded_count() >= self._most_loaded:
+            if not await self._unload_oldest():
+                raise OutOfMemory(f"{self._most_loaded} models are loaded and in use, and no more may be")
+        while True:
+            try:
+                return await asyncio.to_thread(self._load, model.path, progress)
+            except OutOfMemory:
+                if not await self._unload_oldest():
+                    raise
+
+    def _loaded_count(self) -> int:
+        return sum(model.llm is not None for model in (*self._named, *self._found.values()))
+
+    async def _unload_oldest(self) -> bool:
+        every = (*self._named, *self._found.values())
+        idle = [model for model in every if model.llm is not None and not model.leases]
+        return bool(idle) and await self.unload(min(idle, key=lambda model: model.used))
 
     async def lost(self, model: ServedModel, llm: LLM) -> None:
         """The engine of a model has died: its memory is given back, and it is loaded anew."""
@@ -114,14 +208,16 @@ class Catalogue:
             try:
                 await self.loaded(model)
                 return
-            except RwkvGpuError:
+            except LoadFailed:
                 if seconds is None:
                     return  # the next request tries
                 await asyncio.sleep(seconds)
 
     async def close(self) -> None:
         """Gives back all memory; whoever waits for an answer gets `Closed`."""
-        for model in self.models:
+        for model in (*self._named, *self._found.values()):
+            if model.timer is not None:
+                model.timer.cancel()
             if model.loading is not None:
                 await asyncio.wait([model.loading])
             if model.llm is not None:

@@ -69,7 +69,10 @@ def api_error(error: BaseException) -> ApiError:
             return error
         case ContextFull():
             return ApiError(400, str(error), code="context_length_exceeded")
-        case BadInput() | BadGrammar() | BadTemplate():
+        case BadTemplate():
+            message = str(error).partition("; pass another template")[0]
+            return ApiError(400, f"{message}; start the server with --template, or use a model with a template")
+        case BadInput() | BadGrammar():
             named = FIELD.match(str(error))
             return ApiError(400, str(error), param=named[1] if named else None)
         case QueueFull() | CacheFull():

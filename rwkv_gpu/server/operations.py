@@ -3,6 +3,10 @@
 import time
 from functools import partial
 
+from rwkv_gpu.errors import BadTemplate
+from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.chat_format import ChatFormat
+
 from .call import Call, Response, Stream, Whole
 from .catalogue import ServedModel
 from .endpoint import Endpoint
@@ -28,14 +32,17 @@ def routes(service: Service) -> list[Route]:
 
 async def health(service: Service, _: Call) -> Response:
     """200 while requests are served; 503 while the first model loads, has failed or the server shuts down."""
-    first = service.catalogue.models[0]
-    status = "draining" if service.draining else {"ready": "ok", "unloaded": "ok"}.get(first.state, first.state)
+    first = service.catalogue.first
+    state = "ready" if first is None else first.state
+    status = "draining" if service.draining else {"ready": "ok", "unloaded": "ok"}.get(state, state)
     models = [_state(model) for model in service.catalogue.models]
     return Whole({"status": status, "models": models}, 200 if status == "ok" else 503)
 
 
 def _state(model: ServedModel) -> dict[str, object]:
     state: dict[str, object] = {"id": model.name, "state": model.state}
+    if model.aliases:
+        state["aliases"] = [*model.aliases]
     if model.state == "loading":
         state |= {"loaded_bytes": model.done, "total_bytes": model.total}
     return state
@@ -51,20 +58,28 @@ async def props(service: Service, call: Call) -> Response:
     }
     llm = model.llm
     if llm is not None:
-        info = llm.info
+        info, chat_format = llm.info, _chat_format(llm)
         found |= {
             "total_slots": info.sequences,
-            "chat_template": llm.chat_format.template.source,
+            "chat_template": None if chat_format is None else chat_format.template.source,
             "default_generation_settings": {"n_ctx": info.context or 0},
             "modalities": {"vision": False, "audio": False},
             "model": {
                 "name": info.name, "architecture": info.architecture, "parameters": info.parameters,
                 "format": info.format, "bytes": info.nbytes, "vocabulary": info.vocabulary, "context": info.context,
                 "trained_context": info.trained_context, "device": info.device, "matrix_units": info.matrix_units,
-                "can_think": llm.chat_format.can_think,
+                "can_think": chat_format is not None and chat_format.can_think,
             },
         }  # fmt: skip
     return Whole(found)
+
+
+def _chat_format(llm: LLM) -> ChatFormat | None:
+    """How a model chats; None where its file has no template."""
+    try:
+        return llm.chat_format
+    except BadTemplate:
+        return None
 
 
 async def stream(service: Service, call: Call) -> Response:

@@ -12,6 +12,7 @@ import uvicorn
 from rwkv_gpu.errors import BadInput
 
 from .app import create_app
+from .catalogue import LoadFailed
 from .protocol import BoundedProtocol
 from .service import Service
 
@@ -63,9 +64,10 @@ class Runner:
     async def _load_first(self, on_ready: Callable[[], None]) -> None:
         catalogue = self.service.catalogue
         try:
-            await catalogue.loaded(catalogue.models[0])
+            if catalogue.first is not None:
+                await catalogue.loaded(catalogue.first)
         except Exception as error:  # noqa: BLE001  it is raised by `run`
-            self._failed = error
+            self._failed = error.error if isinstance(error, LoadFailed) else error
             self._server.should_exit = True
             return
         on_ready()

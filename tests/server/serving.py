@@ -99,11 +99,13 @@ def load(path: str, progress: Any) -> rwkv_gpu.LLM:
 
 
 @contextlib.contextmanager
-def serving(*models: ServedModel, load: Any = load, **config: Any) -> Iterator[Served]:
+def serving(
+    *models: ServedModel, load: Any = load, catalogue: dict[str, Any] | None = None, **config: Any
+) -> Iterator[Served]:
     """A server with these models, or with a tiny one, until the block ends."""
     settings = replace(ServerConfig(port=0, drain=1.0, sequences=2), **config)
     served = models or (ServedModel("quiet", str(MODEL)),)
-    runner = Runner(Service(settings, Catalogue(served, load)))
+    runner = Runner(Service(settings, Catalogue(served if catalogue is None else models, load, **(catalogue or {}))))
     listener = listen(settings.host, 0)
     port = listener.getsockname()[1]
     ready, failed = threading.Event(), []

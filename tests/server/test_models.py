@@ -1,0 +1,145 @@
+"""Several models: found by name, loaded at their first use, unloaded when memory is short."""
+
+import shutil
+import threading
+
+import pytest
+
+from rwkv_gpu.errors import OutOfMemory
+from rwkv_gpu.server.catalogue import ServedModel
+from tests.server.gate import gate, until
+from tests.server.serving import LLAMA, MODEL, load, serving
+
+ASK = {"prompt": "The sea", "max_tokens": 3, "temperature": 0}
+
+
+def asked(server, model, **more):
+    return server.request("POST", "/v1/completions", {**ASK, "model": model, **more})
+
+
+def states(server):
+    return {model["id"]: model["state"] for model in server.request("GET", "/health")[2]["models"]}
+
+
+def three():
+    return [ServedModel(name, str(path), (f"my-{name}",)) for name, path in [("a", MODEL), ("b", LLAMA), ("c", MODEL)]]
+
+
+def test_a_model_is_loaded_at_its_first_use_and_found_by_each_of_its_names():
+    with serving(*three()) as server:
+        assert states(server) == {"a": "ready", "b": "unloaded", "c": "unloaded"}
+        for name in ("b", "my-b", "b:latest"):
+            status, _, answer = asked(server, name)
+            assert (status, answer["model"]) == (200, "b")
+        assert states(server) == {"a": "ready", "b": "ready", "c": "unloaded"}
+        assert asked(server, None)[2]["model"] == "a"
+        status, _, answer = asked(server, "d")
+        assert status == 404
+        assert "a, b, c" in answer["error"]["message"]
+
+
+def test_many_who_wait_for_a_model_load_it_once():
+    loads = []
+
+    def counting(path, progress):
+        loads.append(path)
+        return load(path, progress)
+
+    with serving(*three(), load=counting) as server:
+        answers = []
+        threads = [threading.Thread(target=lambda: answers.append(asked(server, "b")[0])) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert answers == [200] * 6
+        assert loads.count(str(LLAMA)) == 1
+
+
+def test_where_memory_is_short_the_model_that_was_idle_longest_goes():
+    loaded = []
+
+    def tight(path, progress):
+        """Room for two."""
+        loaded[:] = [llm for llm in loaded if llm._finalizer.alive]
+        if len(loaded) == 2:
+            raise OutOfMemory("no room")
+        loaded.append(load(path, progress))
+        return loaded[-1]
+
+    with serving(*three(), load=tight) as server:
+        for name in "aba":
+            assert asked(server, name)[0] == 200
+        assert asked(server, "c")[0] == 200
+        assert states(server) == {"a": "ready", "b": "unloaded", "c": "ready"}
+        assert asked(server, "b")[0] == 200
+        assert states(server) == {"a": "unloaded", "b": "ready", "c": "ready"}
+
+
+def test_a_model_in_use_is_not_unloaded():
+    with serving(*three(), catalogue={"most_loaded": 1}) as server:
+        with gate(server) as held:
+            answer = []
+            thread = threading.Thread(target=lambda: answer.append(asked(server, "a")[2]))
+            thread.start()
+            until(lambda: server.engine.busy)
+            status, headers, refused = asked(server, "b")
+            assert (status, refused["error"]["code"]) == (503, "model_load_failed")
+            assert "retry-after" in headers
+            held.open = True
+            thread.join(20)
+        assert answer[0]["choices"][0]["text"]
+        assert asked(server, "b")[0] == 200
+        assert states(server) == {"a": "unloaded", "b": "ready", "c": "unloaded"}
+
+
+def test_an_idle_model_is_unloaded_after_a_while_and_comes_back():
+    with serving(*three(), catalogue={"keep_alive": 0.1}) as server:
+        assert asked(server, "a")[0] == 200
+        until(lambda: states(server)["a"] == "unloaded")
+        assert server.request("GET", "/health")[0] == 200, "a server whose model is unloaded is ready"
+        assert asked(server, "a")[0] == 200
+
+
+def test_a_folder_is_served_and_read_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.server.catalogue.FRESH", 0.0)
+    (tmp_path / "sub").mkdir()
+    shutil.copy(MODEL, tmp_path / "sub" / "one.gguf")
+    (tmp_path / "two-00002-of-00002.gguf").write_bytes(b"a later part")
+    (tmp_path / "notes.txt").write_text("no model")
+    with serving(catalogue={"folder": tmp_path}) as server:
+        assert [model["id"] for model in server.get("/v1/models")["data"]] == ["sub/one"]
+        assert asked(server, None)[2]["model"] == "sub/one"
+        assert server.get("/v1/models/sub/one")["id"] == "sub/one"
+        shutil.copy(LLAMA, tmp_path / "new.gguf")
+        assert asked(server, "new")[0] == 200
+        for name in ("../sub/one", str(tmp_path / "new.gguf"), "new.gguf", "sub/../new", "/etc/passwd", ""):
+            assert asked(server, name)[0] == 404
+
+
+def test_a_crafted_file_in_the_folder_fails_alone(tmp_path):
+    shutil.copy(MODEL, tmp_path / "good.gguf")
+    (tmp_path / "bad.gguf").write_bytes(MODEL.read_bytes()[:5000] + b"\xff" * 50_000)
+    with serving(catalogue={"folder": tmp_path}) as server:
+        before = asked(server, "good")[2]["choices"]
+        status, _, answer = asked(server, "bad")
+        assert (status, answer["error"]["code"]) == (500, "model_load_failed")
+        assert states(server)["bad"] == "failed"
+        assert asked(server, "good")[2]["choices"] == before
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/embeddings"])
+def test_every_api_takes_the_name(path):
+    with serving(*three()) as server:
+        body = {"messages": [{"role": "user", "content": "a"}], "input": "a", "max_tokens": 1, "model": "my-c"}
+        assert server.post(path, body)["model"] == "c"
+
+
+def test_a_model_without_a_chat_template_says_so_and_has_props():
+    with serving(ServedModel("b", str(LLAMA))) as server:
+        status, _, answer = server.request(
+            "POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}
+        )
+        assert status == 400
+        assert "--template" in answer["error"]["message"]
+        assert server.get("/props")["chat_template"] is None

@@ -21,10 +21,8 @@ UNKNOWN = -1.5  # what a word says for the program that neither the documentatio
 RARE = 1e-4  # how often a word is met at least, in small talk and in questions about the program
 WEAK, FAIR = 0.5, 0.85  # a lower score than the first is no answer; one below the second is only called the nearest
 STRONG = 1.5  # with this score, what seems to be small talk may be about the program
-NEAR, NEARLY = (
-    0.75,
-    0.65,
-)  # other passages with this share of the best score are quoted, too; the second if it is not fair
+# Other passages are quoted, too, with this share of the best score: if it is fair, if it is not, if it is strong.
+NEAR, NEARLY, VERY_NEAR = 0.75, 0.65, 0.88
 LONG = 40  # words; what is longer is a text and no question
 ARCHITECTURES = "{architectures}"  # stands in a passage for the names of the supported ones
 
@@ -112,7 +110,8 @@ class Help:
         sure = certainty >= (SURE if fair else CERTAIN)
         if ranked[0][0] < WEAK:
             return Found(answer=NOTHING, sure=True) if sure else Found()
-        passages = self._texts(ranked, NEAR, 2) if fair else self._texts(ranked, NEARLY, 3)
+        near, most = (NEARLY, 3) if not fair else (NEAR if ranked[0][0] < STRONG else VERY_NEAR, 2)
+        passages = self._texts(ranked, near, most)
         return Found(passages, (FROM if fair else NEAREST) + ALSO.join(passages), sure)
 
     def best(self, question: str, near: float = NEAR, most: int = 3) -> tuple[str, ...]:

@@ -66,6 +66,12 @@ class Found:
     sure: bool = False  # the question is about the program; else the answer may be another one
 
 
+def _named(question: str) -> set[str]:
+    """The options and commands that are asked for by their names."""
+    found = (next(part for part in match.groups() if part) for match in _NAMED.finditer(question.lower()))
+    return {name.replace("_", "-") for name in found}
+
+
 def with_passages(question: str, passages: Iterable[str]) -> str:
     """A question with the passages that were found for it, as the model reads them."""
     return "".join([question, *(f"\n> {passage}" for passage in passages)])
@@ -91,10 +97,10 @@ class Help:
         """
         if len(question.split()) > LONG or _GRAVE.search(question) or _SUM.fullmatch(question):
             return Found()
-        missing = self._missing(question)
-        if missing:
+        named = _named(question)
+        for name in named - self._names:
             return Found(
-                answer=f"There is no {missing} in this version: neither the docs nor --help have it.", sure=True
+                answer=f"There is no `{name}` in this version: neither the docs nor --help have it.", sure=True
             )
         asked = self.search.read(question, self.everyday)
         certainty = self._certainty(question, asked)
@@ -103,7 +109,7 @@ class Help:
             if self._certainty(before, first) >= SURE:
                 asked = dict.fromkeys(first, 0.5) | asked
                 certainty = self._certainty(question, asked)
-        ranked = self.search.ranked(asked)
+        ranked = self._with_names(self.search.ranked(asked), named)
         if not ranked or (certainty < MAYBE and ranked[0][0] < STRONG):
             return Found()
         fair = ranked[0][0] >= FAIR
@@ -130,13 +136,10 @@ class Help:
             return True
         return certainty < SURE and bool(_ASKS.match(question) and _MEANS.search(question))
 
-    def _missing(self, question: str) -> str:
-        """An option or a command that is asked for by its name, and that there is not."""
-        for found in _NAMED.finditer(question.lower()):
-            name = next(part for part in found.groups() if part)
-            if name.replace("_", "-") not in self._names:
-                return f"`{name}`"
-        return ""
+    def _with_names(self, ranked: list[tuple[float, int]], named: set[str]) -> list[tuple[float, int]]:
+        """Passages that explain what is named come first, as strong answers."""
+        first = [(STRONG + score, n) for score, n in ranked if named.intersection(self.passages[n].asked)]
+        return first + [found for found in ranked if not named.intersection(self.passages[found[1]].asked)]
 
     def _certainty(self, question: str, asked: Mapping[str, float]) -> float:
         """How sure it is that a question is about the program, as log odds."""

@@ -22,7 +22,7 @@ RECORDED = sorted(path.stem for path in OWN.glob("tiny-*.gguf"))
 # Kernels are tested in every mode. Of whole models these are, too; the others run in numpy and as users run them.
 IN_EVERY_MODE = ("tiny-llama", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3moe", "tiny-ernie4_5", "tiny-rwkv7")
 # Their kernels are in others that run on the GPU.
-IN_NUMPY = ("tiny-deepseek2-lite", "tiny-glm4", "tiny-smollm3")
+IN_NUMPY = ("tiny-deepseek2-lite", "tiny-glm4", "tiny-olmo3", "tiny-smollm3")
 RUNS = [
     (name, mode)
     for name in RECORDED

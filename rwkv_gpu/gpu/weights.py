@@ -63,7 +63,7 @@ class Weights(Mapping[str, DeviceWeight]):
     def __init__(self, device: Device) -> None:
         self._device = device
         self._weights: dict[str, DeviceWeight] = {}
-        self._joined: dict[tuple[str | None, ...], Slice] = {}
+        self._joined: dict[Hashable, Slice] = {}
         self._computed: dict[Hashable, Slice] = {}
 
     def __getitem__(self, name: str) -> DeviceWeight:
@@ -81,7 +81,7 @@ class Weights(Mapping[str, DeviceWeight]):
 
     def joined(self, names: Sequence[str | None], lengths: Sequence[int]) -> Slice:
         """Float32 vectors one after the other, made once; zeros for None."""
-        key = tuple(names)
+        key = tuple(names), tuple(lengths)
         if key not in self._joined:
             buffer = self._device.buffer(4 * sum(lengths), "weights")
             at = 0

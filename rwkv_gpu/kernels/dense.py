@@ -26,6 +26,7 @@ MAP_BINARY = Kernel(
 )
 SCALE_ROWS = Kernel("dense/scale_rows", "scale_rows", (PLAIN_RESIDUAL, PLAIN))
 PICK = Kernel("dense/pick", "pick", (PLAIN,), tolerance=SAME)
+RESIZE_HEADS = Kernel("dense/resize_heads", "resize_heads", (PLAIN,), tolerance=SAME)
 COPY_ROWS = Kernel("dense/copy_rows", "copy", (PLAIN,), tolerance=SAME)
 
 # What a device can do, measured; they serve no op.

@@ -126,7 +126,7 @@ class DenseFile:
             whole_norms=(norms[0], norms[1]) if form.head_norms == "whole" else None,
             gate=tensors.take(f"{at}_gate.weight", rows[0], width) if form.gated else None,
             output=self._output(form, 0, f"{at}_output", rows[0], i),
-            cache=Cache(f"blk.{i}.kv", kv_heads, size),
+            cache=Cache(f"blk.{i}.kv", kv_heads, -(-size // HEAD_STEP) * HEAD_STEP),
             how=Attention(
                 heads,
                 rope,
@@ -135,6 +135,7 @@ class DenseFile:
                 norms=by_head,
                 softcap=form.score_cap,
                 temperature=form.temperature,
+                head=size if size % HEAD_STEP else 0,
             ),
         )
 
@@ -241,9 +242,8 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
         if count % of_kv:
             what = f"metadata key '{arch}.attention.head_count_kv'"
             raise tensors.bad(what, str(of_kv), f"a divisor of the {count} heads")
-    if size % HEAD_STEP or size > LARGEST_HEAD:
-        known = f"multiples of {HEAD_STEP} up to {LARGEST_HEAD}"
-        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; known: {known}")
+    if size > LARGEST_HEAD:
+        raise UnsupportedModel(f"{file.path}: heads of size {size} are not supported; the largest are {LARGEST_HEAD}")
     return Hyper(
         layers,
         width,

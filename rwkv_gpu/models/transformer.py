@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ..ops.vocabulary import Activation, Alternating, Attention, Cache, Ops, Rms, State, Tensor, Weight
 
-HEAD_STEP, LARGEST_HEAD = 8, 512  # sizes of heads that the kernels take
+HEAD_STEP, LARGEST_HEAD = 8, 512  # sizes of heads in caches, and the largest
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,16 @@ def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor) -> Tensor:
         )
     if p.whole_norms is not None:
         q, k = (g.rms_norm(y, norm.weight, norm.eps) for y, norm in zip((q, k), p.whole_norms, strict=True))
-    y = g.attention(q, k, v, p.cache, p.how)
+    y = attend(g, q, k, v, p.cache, p.how)
     return output(g, p.output, y if p.gate is None else g.mul(y, gate), x)
+
+
+def attend(g: Ops[Tensor], q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention) -> Tensor:
+    """attention(q, k, v), whose heads are padded where the cache has larger ones"""
+    if not how.head:
+        return g.attention(q, k, v, cache, how)
+    q, k, v = (g.resize_heads(x, n, cache.size) for x, n in ((q, how.heads), (k, cache.heads), (v, cache.heads)))
+    return g.resize_heads(g.attention(q, k, v, cache, how), how.heads, how.head)
 
 
 def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor) -> Tensor:

@@ -448,6 +448,13 @@ class Reference:
                 y[chosen] += self.weights[bias.name].reshape(-1, weight.shape[1])[expert]
         return y
 
+    def resize_heads(self, x: Array, heads: int, size: int) -> Array:
+        old = x.reshape(len(x), heads, -1)
+        y = np.zeros((len(x), heads, size), np.float32)
+        kept = min(size, old.shape[2])
+        y[:, :, :kept] = old[:, :, :kept]
+        return y.reshape(len(x), -1)
+
     def attention(self, q: Array, k: Array | None, v: Array | None, cache: Cache, how: Attention) -> Array:
         size, norms = cache.size, how.norms
         positions, rows = self.batch.places().T
@@ -459,7 +466,7 @@ class Reference:
         if k is not None and v is not None:
             v = v.reshape(-1, cache.heads, size)
             keys[rows] = self._head(k.reshape(v.shape), how, norms.k if norms else None, positions)
-            values[rows] = self.rms_norm(v, None, norms.eps) if norms and norms.v else v
+            values[rows] = self._head_norm(v, None, norms.eps, how) if norms and norms.v else v
         sinks = self.weights[how.sinks.name] if how.sinks else None
         y = np.empty_like(q)
         for segment in self.batch.segments:
@@ -472,13 +479,19 @@ class Reference:
         """Heads of q or k [T, H, N], normed and rotated."""
         norms = how.norms if how.norms and how.norms.qk else None
         if norms and not norms.turned:
-            x = self.rms_norm(x, weight, norms.eps)
+            x = self._head_norm(x, weight, norms.eps, how)
         if how.rope is not None:
             factors = factors_of(how.rope, self.context)
             x = rotate(x, how.rope, positions, self.weights[factors.name] if factors else None)
         if norms and norms.turned:
-            x = self.rms_norm(x, weight, norms.eps)
+            x = self._head_norm(x, weight, norms.eps, how)
         return x
+
+    def _head_norm(self, x: Array, weight: Weight | None, eps: float, how: Attention) -> Array:
+        y = np.zeros_like(x)
+        count = how.head or x.shape[-1]  # the rest is padding
+        y[..., :count] = self.rms_norm(x[..., :count], weight, eps)
+        return y
 
     def head_linear(self, x: Array, weight: Weight) -> Array:
         heads, _, width = weight.shape

@@ -26,6 +26,7 @@ from .nodes import (
     Norm,
     Pick,
     Product,
+    ResizeHeads,
     Route,
     Sample,
     ScaleRows,
@@ -318,6 +319,11 @@ class Tracer:
         halves = gated and len(weights) == 1
         y = Value((self.rows, routing.experts.shape[1], weights[0].shape[1] // (2 if halves else 1)))
         self._append(ExpertProducts(self._normed(x, norm), weights, routing, then, y, biases, scaled, gated))
+        return y
+
+    def resize_heads(self, x: Value, heads: int, size: int) -> Value:
+        y = Value((self.rows, heads * size))
+        self._append(ResizeHeads(x, heads, y))
         return y
 
     def attention(self, q: Value, k: Value | None, v: Value | None, cache: Cache, how: Attention) -> Value:

@@ -183,6 +183,7 @@ class Attention:
     chunk: int = 0  # positions of a chunk, beyond whose start a query does not see; 0 is all
     softcap: float = 0.0  # c: scores become c · tanh(score / c) before the mask; 0 is none
     sinks: Weight | None = None  # [H]: one more score of each head, which has no value
+    head: int = 0  # numbers of a head that are not padding; 0 is all N
     temperature: Temperature | None = None
 
 
@@ -522,6 +523,9 @@ class Ops(Protocol[Tensor]):
 
         Where not `weighted`, the shares are 1: they have been used on the way in.
         """
+
+    def resize_heads(self, x: Tensor, heads: int, size: int) -> Tensor:
+        """Heads of another size, [T, heads · size]: y[t, h] is x[t, h], cut to `size` numbers or with zeros behind"""
 
     def attention(self, q: Tensor, k: Tensor | None, v: Tensor | None, cache: Cache, how: Attention) -> Tensor:
         """y[t, h] = sum_j softmax_j(cap(scale · q[t, h] · K[j, h'])) V[j, h'], over the positions j up to that of t in

@@ -168,9 +168,9 @@ def test_a_tensor_that_would_be_left_out_is_named(tmp_path):
         ({"rope__scaling__type": "dynamic"}, UnsupportedModel, "rope scaling 'dynamic'.*known: none, linear, yarn"),
         ({"expert_count": 8}, UnsupportedModel, "experts"),
         (
-            {"attention__key_length": 20, "attention__value_length": 20, "rope__dimension_count": 20},
+            {"attention__key_length": 520, "attention__value_length": 520, "rope__dimension_count": 20},
             UnsupportedModel,
-            "heads of size 20 are not supported; known: multiples of 8 up to 512",
+            "heads of size 520 are not supported; the largest are 512",
         ),
     ],
 )

@@ -56,6 +56,7 @@ class Case:
         dims = self.rope.dims // 2
         norms = {name: 1 + normal(self.size, seed=i) / 4 for i, name in enumerate(("q_norm", "k_norm"))}
         sinks = np.linspace(-3, 6, self.heads, dtype=np.float32)
+        norms["short_norm"] = normal(20)
         return norms | {"factors": np.linspace(1, 8, dims, dtype=np.float32), "sinks": sinks}
 
     def says(self, g, w, q, k, v):
@@ -173,6 +174,7 @@ OPTIONS = {
     "norms after the rotation, a cache that is read": lambda how, w: replace(
         how, sinks=w["sinks"], norms=HeadNorms(1e-6, w["q_norm"], w["k_norm"], turned=True)
     ),
+    "padded": lambda how, w: replace(how, head=20, norms=HeadNorms(1e-6, w["short_norm"], w["short_norm"])),
     "only values normed": lambda how, _: replace(how, norms=HeadNorms(1e-6, v=True, qk=False)),
 }
 
@@ -192,6 +194,13 @@ def test_options_on_a_device_of_few_buffers(device):
     case = Case(heads=2, kv_heads=1, size=32, rope=Rope("normal", 32, 1e4), option=next(iter(OPTIONS)), context=256)
     for step in (1, 40):
         assert_same(case, device, history(case, 250, step), attention_run=64)
+
+
+def test_heads_that_are_padded_have_the_norms_of_their_own_numbers(fast_device):
+    """Both interpreters, and as if there were no padding: zeros add nothing to a score."""
+    case = Case(heads=2, kv_heads=1, size=32, rope=Rope("neox", 20, 1e4), option="padded", context=64)
+    for step in (1, 20):
+        assert_same(case, fast_device, history(case, 30, step))
 
 
 def test_only_values_normed(fast_device):

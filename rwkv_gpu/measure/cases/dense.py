@@ -43,6 +43,11 @@ def _maps(can: Capabilities) -> Iterator[Trial]:
     yield Trial("scale", "", "map", tuning, lambda g, _, x: g.scale(x, 0.3), {"x": x})
     yield Trial("softcap", "", "map", tuning, lambda g, _, x: g.softcap(x, 5.0), {"x": 300 * x}, allowed=EXACT.result)
     rows = Past(decode_batch(4))
+    for size in (20, 32):
+        yield Trial(
+            "resize_heads", f"24 to {size}", "map", tuning, lambda g, _, x, size=size: g.resize_heads(x, 3, size),
+            {"x": normal(3, 72)},
+        )  # fmt: skip
     yield Trial("pick", "", "map", tuning, lambda g, _, x: g.pick(x), {"x": normal(4, 256)}, past=rows)
 
 

@@ -19,7 +19,7 @@ from ..graph import Node
 from ..nodes import Attend
 from ..paged import factors_of, rope_table
 from ..values import CachedTensor, JoinedVectors, Operand, Value
-from ..vocabulary import PAGE, HeadNorms, Rope
+from ..vocabulary import PAGE, HeadNorms, Rope, Weight
 from .context import Lowering
 
 QUERY_TILES = 4  # subgroups of a workgroup on matrix units
@@ -263,7 +263,7 @@ def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Co
         operands["turns"] = rope_operand(to, rope)
         parts.append("turns")
     if norms:
-        constants["EPS"] = float(norms.eps)
+        constants |= {"EPS": float(norms.eps), "HEAD": how.head or op.cache.size}
     if norms and _weighted(norms):
         operands["vectors"] = _vectors(op)
         parts.append("vectors")
@@ -294,7 +294,10 @@ def _vectors(op: Attend) -> JoinedVectors:
     """The weights of head norms, if there are any, and then the sinks, if there are any."""
     norms, sinks, size = op.how.norms, op.how.sinks, op.cache.size
     weighted = norms if norms and _weighted(norms) else None
-    rows = [(one, size) for one in (weighted.q, weighted.k)] if weighted else []
+    rows: list[tuple[Weight | None, int]] = []
+    for one in (weighted.q, weighted.k) if weighted else ():
+        count = op.how.head or size
+        rows += [(one, count), (None, size - count)][: 2 if count < size else 1]  # padding has zeros
     rows += [(sinks, op.how.heads)] if sinks else []
     return JoinedVectors(tuple(one.name if one else None for one, _ in rows), tuple(length for _, length in rows))
 

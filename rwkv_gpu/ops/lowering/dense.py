@@ -7,7 +7,7 @@ import numpy as np
 
 from ...gpu.shader import Constant
 from ..graph import Node
-from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ScaleRows
+from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
 from ..values import Operand
 from ..vocabulary import ACTIVATIONS, NUMBERS, LayerNorm
 from .context import Lowering
@@ -97,6 +97,13 @@ def copy(to: Lowering, node: Node, op: Copy) -> None:
     constants: dict[str, Constant] = {"D": width, "WG": lanes}
     groups = -(-node.rows * width // (4 * lanes))
     to.emit(node, "", ("dense/copy_rows", "lib/lanes/plain"), constants, {"x": op.x, "y": op.y}, groups=groups)
+
+
+def resize_heads(to: Lowering, node: Node, op: ResizeHeads) -> None:
+    old, new, lanes = op.x.shape[1] // op.heads, op.y.shape[1] // op.heads, to.tuning.map_lanes
+    constants: dict[str, Constant] = {"H": op.heads, "FROM": old, "TO": new, "WG": lanes}
+    groups = -(-node.rows * op.y.shape[1] // lanes)
+    to.emit(node, "", ("dense/resize_heads", "lib/lanes/plain"), constants, {"x": op.x, "y": op.y}, groups=groups)
 
 
 def pick(to: Lowering, node: Node, op: Pick) -> None:

@@ -5,7 +5,7 @@ Fields with a default of None at the end of an op are what passes fill in.
 
 from .attention import Attend, AttendLatent, HeadLinear
 from .conv import Conv1d
-from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ScaleRows
+from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
 from .linear import Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
 from .moe import ExpertProducts, ExpertSum, Route, SortChoices
 from .recurrence import GatedDeltaRule, Lerp, Wkv6
@@ -34,6 +34,7 @@ __all__ = [
     "Pick",
     "Product",
     "Quantise",
+    "ResizeHeads",
     "Route",
     "Sample",
     "SaveState",

@@ -143,6 +143,23 @@ class Copy(Op):
 
 
 @dataclass(frozen=True)
+class ResizeHeads(Op):
+    """y[t, h] = x[t, h], cut or with zeros behind it"""
+
+    x: Value
+    heads: int
+    y: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+
+@dataclass(frozen=True)
 class Pick(Op):
     """y = the rows of x whose logits are asked for"""
 

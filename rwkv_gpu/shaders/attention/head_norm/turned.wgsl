@@ -5,4 +5,4 @@ fn weight_before(_d: u32) -> f32 { return 1.0; }
 
 fn weight_after(d: u32) -> f32 { return vectors[d]; }
 
-fn root_of(squares: f32) -> f32 { return inverseSqrt(squares / f32(N) + EPS); }
+fn root_of(squares: f32) -> f32 { return inverseSqrt(squares / f32(HEAD) + EPS); }

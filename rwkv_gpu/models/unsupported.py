@@ -10,7 +10,6 @@ GELU = "a GELU-gated feed-forward"
 FUSED = "q, k and v, and gate and up, in one tensor"
 SHARED = "a shared expert"
 SIGMOID = "a sigmoid router with a selection bias"
-DELTA = "the gated delta net"
 MAMBA1 = "Mamba's selective scan"
 LATENT = "latent attention (MLA)"
 SCALES = "scales of embeddings, branches and logits"
@@ -30,7 +29,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "granitemoe": (SCALES,),
     "hunyuan-dense": ("head norms after the rotation",),
     "jamba": (MAMBA1,),
-    "kimi-linear": (DELTA, LATENT),
     "llama4": ("chunked attention", "layers without rotary positions", SHARED),
     "minimax-m2": (SIGMOID, "head norms over the whole width"),
     "phi2": ("layer norms in attention blocks", "attention and feed-forward in parallel"),

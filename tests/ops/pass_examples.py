@@ -11,7 +11,7 @@ from rwkv_gpu.kernels.defaults import hardware
 from rwkv_gpu.kernels.expert_config import expert_gemv
 from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int
 from rwkv_gpu.kernels.tuning import Tuning
-from rwkv_gpu.ops.vocabulary import Gating, LayerNorm, Mixed, Rms, State
+from rwkv_gpu.ops.vocabulary import DeltaRule, Gating, LayerNorm, Mixed, Rms, State
 
 D = 64
 LORA = {"w": "decay", "a": "sigmoid", "gate": "none", "v_gate": "sigmoid"}
@@ -102,6 +102,13 @@ def two_halves(g, w, s, x):
     return {"z": g.linear(g.linear(b, w["key"]), w["output"], add=y)}
 
 
+def mixed_columns(g, w, s, x):
+    q, k, v = (g.conv1d(x, w[name], s[name], then="silu") for name in "qkv")
+    beta, decay = g.linears([x, x], [w["beta"], w["decay"]])
+    how = DeltaRule(2, False, w["bias"], w["rate"], w["norm"], 1e-6, "silu")
+    return {"y": g.gated_delta_rule([q, k, v], beta, decay, x, how, s["delta"])}
+
+
 SHIFT = vectors("gain", "shift")
 SQUARE = ("F16", (D, D))
 PACKED = ("Q8_0", (D, D))
@@ -119,6 +126,19 @@ def integers(_: Capabilities) -> GemmConfig:
 
 EXAMPLES = {
     "norm_into_embedding": Example(embedding, {**SHIFT, "embedding": ("F32", (32, D))}, rows=4, decode=False, ids=True),
+    "convolution_into_stack": Example(
+        mixed_columns,
+        {
+            **vectors("gain"),
+            **dict.fromkeys("qkv", ("F32", (4 * D,))),
+            **dict.fromkeys(("beta", "decay"), ("F32", (2, D))),
+            **vectors("bias", "rate", width=2),
+            **vectors("norm", width=32),
+        },
+        rows=4,
+        states=(*(State(name, (3, D)) for name in "qkv"), State("delta", (2, 32, 32))),
+        exact=True,
+    ),
     "token_shift_into_products": Example(
         token_shift,
         {**SHIFT, "mix": ("F32", (2, D)), "receptance": SQUARE, "key": SQUARE, "output": SQUARE},

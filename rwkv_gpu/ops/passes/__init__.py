@@ -9,6 +9,7 @@ from ..graph import Graph
 from ..target import Target
 from . import (
     choose_kernels,
+    convolution_into_stack,
     lora_into_time_mix,
     merge_gemms,
     norm_into_embedding,
@@ -40,6 +41,7 @@ PASSES = tuple(
     _pass(module)
     for module in (
         norm_into_embedding,
+        convolution_into_stack,
         token_shift_into_products,
         norm_into_products,
         share_norms,

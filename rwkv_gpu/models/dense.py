@@ -232,7 +232,9 @@ def build(source: DenseFile, form: Form) -> Transformer:
 
 def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
     """The sizes in the metadata; raises BadFile where they contradict each other."""
-    layers = file.int(f"{arch}.block_count", low=1, high=1024)
+    blocks = file.int(f"{arch}.block_count", low=1, high=1024)
+    layers = blocks - file.int(f"{arch}.nextn_predict_layers", low=0, high=blocks - 1, default=0)
+    tensors.skip_blocks(range(layers, blocks))  # which predict further tokens
     width = file.int(f"{arch}.embedding_length", low=1, high=1 << 16)
     heads = by_layer(file, f"{arch}.attention.head_count", layers, 1 << 12)
     size = file.int(f"{arch}.attention.key_length", low=1, high=1 << 12, default=width // heads[0])

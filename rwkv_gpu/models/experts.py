@@ -48,12 +48,22 @@ class Mixture:
 
 
 def mixture(
-    g: Ops[Tensor], p: Mixture, x: Tensor, norm: Rms | None, add: Tensor | None, *, scale: float = 1.0
+    g: Ops[Tensor],
+    p: Mixture,
+    x: Tensor,
+    norm: Rms | None,
+    add: Tensor | None,
+    *,
+    scale: float = 1.0,
+    router_norm: Rms | None = None,
 ) -> Tensor:
-    """add + scale · (shared(h) + sum of share_e · expert_e(h)) over the experts e that h = norm(x) is sent to"""
+    """add + scale · (shared(h) + sum of share_e · expert_e(h)) over the experts e that h = norm(x) is sent to
+
+    The router reads h, or x by a norm of its own.
+    """
     if p.shared is not None:
         add = shared_expert(g, p.shared, x, norm, p.then, add, scale=scale)
-    routing = g.route(x, p.router, replace(p.gating, scale=p.gating.scale * scale), norm=norm)
+    routing = g.route(x, p.router, replace(p.gating, scale=p.gating.scale * scale), norm=router_norm or norm)
     if p.gated:
         gate, up = (*p.inner, None)[:2]
         biases = (p.biases[0], p.biases[1]) if p.biases else None

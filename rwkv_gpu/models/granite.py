@@ -8,10 +8,14 @@ from .transformer import Transformer
 def load(file: GGUFFile) -> Transformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     source = DenseFile(file, "granite")
-    form = Form(
+    return build(source, granite_form(source))
+
+
+def granite_form(source: DenseFile) -> Form:
+    """What sets Granite apart, dense or with experts."""
+    return Form(
         score_scale=source.number("attention.scale", *SCALE, default=0.0) or None,
         embedding_scale=source.number("embedding_scale", *SCALE, default=1.0),
         branch_scale=source.number("residual_scale", *SCALE, default=1.0),
         logit_scale=1 / source.number("logit_scale", *SCALE, default=1.0),
     )
-    return build(source, form)

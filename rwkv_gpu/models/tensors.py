@@ -5,9 +5,12 @@ import math
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 
 from ..gguf.file import GGUFFile, TensorInfo
+from ..gguf.planes import dequantise_rows
 from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
 
 EPS = 1e-12, 1e-2  # of norms; models have 1e-8 to 1e-5, and 0 makes NaN of a row of zeros
@@ -90,6 +93,18 @@ class Tensors:
     def same_format(self, *names: str) -> bool:
         """Whether these tensors have the same format."""
         return len({self._info(name, "").type for name in names}) == 1
+
+    def number(self, name: str, *, default: float) -> float:
+        """The only number of a tensor."""
+        if name not in self:
+            return default
+        self._checked(name, (1,))
+        tensor = self._file.tensors[name]
+        value = float(dequantise_rows(tensor.format, np.frombuffer(self._file.read(tensor), np.uint8)[None])[0, 0])
+        if not math.isfinite(value):
+            raise self.bad(f"tensor '{name}'", str(value), "a finite number")
+        self.skip(name)
+        return value
 
     def skip(self, *names: str) -> None:
         """Lets the file have these tensors: converters write them, and the model does not use them."""

@@ -1,0 +1,283 @@
+"""Gemma 4: Gemma 3's layers with heads of two sizes; the small models have embeddings by layer and layers that read the
+keys and values of others, the 26B model has experts beside a dense feed-forward.
+
+Full layers turn a quarter of a head, window layers all of it. Values are normed without weight. Where a layer has no
+matrix of values, its values are its keys before their norm.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import Attention, Cache, HeadNorms, Ops, Rms, Rope, State, Tensor, Weight
+from .dense import CAP, DenseFile, take_gates
+from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
+from .rope import BASE
+from .transformer import FeedForward, Hyper, Output, feed_forward, gated, output
+
+ARCH = "gemma4"
+PERIOD = 6  # layers from one full layer to the next, where the file does not say which are full
+
+
+@dataclass(frozen=True)
+class SharingAttention:
+    """Parameters of one attention, which may read the cache of an earlier layer."""
+
+    norm: Rms
+    matrices: tuple[Weight, ...]  # of q, k and v; of q and k, where v is k; of q, where the cache is another layer's
+    output: Output
+    cache: Cache
+    how: Attention
+
+
+@dataclass(frozen=True)
+class DenseAndExperts:
+    """Parameters of a dense feed-forward and experts side by side, each behind norms of its own."""
+
+    dense: FeedForward
+    dense_after: Rms
+    router_norm: Rms
+    norm: Rms
+    experts: Mixture
+    after: Rms
+    both_after: Rms
+
+
+@dataclass(frozen=True)
+class LayerInput:
+    """How a layer takes in its part of the embeddings by layer."""
+
+    gate: Weight  # [n, D]
+    output: Output  # [D, n]
+    first: int  # column of its part
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Parameters of one layer."""
+
+    attention: SharingAttention
+    feed: FeedForward | DenseAndExperts
+    layer_input: LayerInput | None
+    scale: float  # of what the layer gives
+
+
+@dataclass(frozen=True)
+class LayerEmbeddings:
+    """Embeddings of a token for each layer."""
+
+    table: Weight  # [V, L · n]
+    projection: Weight  # [L · n, D]
+    norm: Rms  # [n], of each layer's part
+    layers: int  # L
+
+
+@dataclass(frozen=True)
+class Gemma4:
+    """A model: its sizes and parameters, in the order of their use."""
+
+    hyper: Hyper
+    embedding: Weight  # [V, D]
+    by_layer: LayerEmbeddings | None
+    layers: tuple[Layer, ...]
+    last_norm: Rms
+    head: Weight  # [V, D]
+    softcap: float
+    weights: tuple[Weight, ...]
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+        return self.hyper.vocabulary
+
+    @property
+    def states(self) -> list[State]:
+        """None: all that a sequence needs is in its pages."""
+        return []
+
+    @property
+    def caches(self) -> list[Cache]:
+        """Keys and values of the layers that have their own."""
+        return list(dict.fromkeys(layer.attention.cache for layer in self.layers))
+
+    @property
+    def context(self) -> int:
+        """Positions it was trained on."""
+        return self.hyper.context
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """softcap(W_head norm(x)) of the requested rows, [R, V]"""
+        logits = g.linear(self._residual(g, ids), self.head, norm=self.last_norm)
+        return g.softcap(logits, self.softcap) if self.softcap else logits
+
+    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The input of the head for these rows, [R, D]"""
+        return g.rms_norm(self._residual(g, ids), self.last_norm.weight, self.last_norm.eps)
+
+    def _residual(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The requested rows after all layers, [R, D]"""
+        x = g.embed(self.embedding, ids, scale=math.sqrt(self.hyper.width))  # [T, D]
+        inputs = layer_inputs(g, self.by_layer, x, ids) if self.by_layer else None  # [T, L · n]
+        for i, p in enumerate(self.layers):
+            with g.layer(i):
+                x = sharing_attention(g, p.attention, x)
+                x = feed_forward(g, p.feed, x) if isinstance(p.feed, FeedForward) else dense_and_experts(g, p.feed, x)
+                if inputs is not None and p.layer_input is not None:
+                    y = g.linear(x, p.layer_input.gate, then="gelu")
+                    x = output(g, p.layer_input.output, g.mul_columns(y, inputs, p.layer_input.first), x)
+                if p.scale != 1:
+                    x = g.scale(x, p.scale)
+        return g.pick(x)
+
+
+def sharing_attention(g: Ops[Tensor], p: SharingAttention, x: Tensor) -> Tensor:
+    """x + norm(W_o attention(W_q h, W_k h, W_v h)), h = norm(x)"""
+    q, *kv = g.linears([x] * len(p.matrices), p.matrices, norm=p.norm)
+    k, v = (kv[0], kv[-1]) if kv else (None, None)
+    return output(g, p.output, g.attention(q, k, v, p.cache, p.how), x)
+
+
+def dense_and_experts(g: Ops[Tensor], p: DenseAndExperts, x: Tensor) -> Tensor:
+    """x + norm(norm(dense(x)) + norm(experts(norm(x)))), the router reads another norm of x"""
+    y = g.linear(gated(g, p.dense, x), p.dense.output.weight)
+    y = g.rms_norm(y, p.dense_after.weight, p.dense_after.eps)
+    z = mixture(g, p.experts, x, p.norm, None, router_norm=p.router_norm)
+    z = g.rms_norm(z, p.after.weight, p.after.eps, add=y)
+    return g.rms_norm(z, p.both_after.weight, p.both_after.eps, add=x)
+
+
+def layer_inputs(g: Ops[Tensor], p: LayerEmbeddings, x: Tensor, ids: Tensor) -> Tensor:
+    """(norm(W x / sqrt(D)) + table[id] · sqrt(n)) / sqrt(2), the norm by layer"""
+    size = p.table.shape[1] // p.layers
+    y = g.linear(x, p.projection, scale=1 / math.sqrt(p.projection.shape[1]))
+    y = g.group_rms_norm(y, p.norm.weight, p.layers, p.norm.eps)
+    return g.scale(g.add(y, g.embed(p.table, ids, scale=math.sqrt(size))), 1 / math.sqrt(2))
+
+
+def load(file: GGUFFile) -> Gemma4:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    source = DenseFile(file, ARCH)
+    hyper, tensors = source.hyper, source.tensors
+    shape = hyper.vocabulary, hyper.width
+    embedding = tensors.take("token_embd.weight", *shape)
+    size = file.int(f"{ARCH}.embedding_length_per_layer_input", low=0, high=1 << 14, default=0)
+    embeddings = _take_layer_embeddings(source, size) if size else None
+    layers = _take_layers(source, size)
+    last_norm = Rms(tensors.take("output_norm.weight", hyper.width), hyper.eps)
+    head = tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding
+    tensors.refuse_the_rest()
+    cap = source.number("final_logit_softcapping", *CAP, default=0.0)
+    return Gemma4(hyper, embedding, embeddings, layers, last_norm, head, cap, tuple(tensors.taken))
+
+
+def _take_layer_embeddings(source: DenseFile, size: int) -> LayerEmbeddings:
+    hyper, tensors = source.hyper, source.tensors
+    width = hyper.layers * size
+    return LayerEmbeddings(
+        tensors.take("per_layer_token_embd.weight", hyper.vocabulary, width),
+        tensors.take("per_layer_model_proj.weight", width, hyper.width),
+        Rms(tensors.take("per_layer_proj_norm.weight", size), hyper.eps),
+        hyper.layers,
+    )
+
+
+def _take_layers(source: DenseFile, size: int) -> tuple[Layer, ...]:
+    file, hyper = source.file, source.hyper
+    full = source.rope("neox")
+    swa = f"{ARCH}.attention.key_length_swa"
+    near_size = file.int(swa, low=8, high=hyper.head_size, default=hyper.head_size)
+    near = replace(
+        full,
+        dims=file.int(f"{ARCH}.rope.dimension_count_swa", low=2, high=near_size, default=near_size),
+        base=source.number("rope.freq_base_swa", *BASE, default=10000.0),
+        factors=None,
+        scale=1.0,
+    )
+    sizes = read_experts(file, ARCH, hyper.width, normalise=True) if f"{ARCH}.expert_count" in file.metadata else None
+    if sizes and not file.int(f"{ARCH}.expert_count"):
+        sizes = None
+    windows = source.windows(PERIOD)
+    own = hyper.layers - file.int(f"{ARCH}.attention.shared_kv_layers", low=0, high=hyper.layers - 1, default=0)
+    layers: list[Layer] = []
+    for i, window in enumerate(windows):
+        rope, head_size = (near, near_size) if window else (full, hyper.head_size)
+        cache = Cache(f"blk.{i}.kv", hyper.kv_heads[i], head_size)
+        shared = None
+        if i >= own:  # the last two layers with keys of their own are one with a window, and a full one
+            shared = layers[own - 2 if window else own - 1].attention.cache
+            if (shared.heads, shared.size) != (cache.heads, cache.size):
+                found, expected = f"{shared.heads} heads of {shared.size}", f"{cache.heads} of {cache.size}"
+                raise source.tensors.bad(f"the layer whose keys layer {i} reads", found, expected)
+        layers.append(
+            Layer(
+                _take_attention(source, i, rope, window, shared or cache, shared is not None),
+                _take_feed(source, sizes, i),
+                _take_layer_input(source, size, i) if size else None,
+                source.tensors.number(f"blk.{i}.layer_output_scale.weight", default=1.0),
+            )
+        )
+    return tuple(layers)
+
+
+def _norm(source: DenseFile, name: str, i: int) -> Rms:
+    return Rms(source.tensors.take(f"blk.{i}.{name}.weight", source.hyper.width), source.hyper.eps)
+
+
+def _take_attention(source: DenseFile, i: int, rope: Rope, window: int, cache: Cache, shared: bool) -> SharingAttention:
+    at, hyper, tensors = f"blk.{i}.attn", source.hyper, source.tensors
+    heads, size = hyper.heads[i], cache.size
+    rows = {"q": heads * size} if shared else {"q": heads * size, "k": cache.heads * size, "v": cache.heads * size}
+    if shared:  # converters leave these in
+        tensors.skip(*(f"{at}_{name}.weight" for name in ("k", "v", "k_norm")))
+    elif f"{at}_v.weight" not in tensors:
+        del rows["v"]
+    return SharingAttention(
+        norm=_norm(source, "attn_norm", i),
+        matrices=tuple(tensors.take(f"{at}_{name}.weight", count, hyper.width) for name, count in rows.items()),
+        output=Output(
+            tensors.take(f"{at}_output.weight", hyper.width, heads * size),
+            norm=_norm(source, "post_attention_norm", i),
+        ),
+        cache=cache,
+        how=Attention(
+            heads,
+            rope,
+            scale=1.0,
+            window=window,
+            norms=HeadNorms(
+                hyper.eps,
+                tensors.take(f"{at}_q_norm.weight", size),
+                None if shared else tensors.take(f"{at}_k_norm.weight", size),
+                v=not shared,
+            ),
+        ),
+    )
+
+
+def _take_feed(source: DenseFile, sizes: ExpertSizes | None, i: int) -> FeedForward | DenseAndExperts:
+    hyper, tensors = source.hyper, source.tensors
+    inner, width = hyper.inner[i], hyper.width
+    down = tensors.take(f"blk.{i}.ffn_down.weight", width, inner)
+    gates = take_gates(tensors, f"blk.{i}.ffn", inner, width)
+    norm, after = _norm(source, "ffn_norm", i), _norm(source, "post_ffw_norm", i)
+    if sizes is None:
+        return FeedForward(norm, gates, "gelu", Output(down, norm=after))
+    experts = take_mixture(tensors, sizes, i, then="gelu")
+    return DenseAndExperts(
+        dense=FeedForward(norm, gates, "gelu", Output(down)),
+        dense_after=_norm(source, "post_ffw_norm_1", i),
+        router_norm=Rms(tensors.take(f"blk.{i}.ffn_gate_inp.scale", width), hyper.eps),
+        norm=_norm(source, "pre_ffw_norm_2", i),
+        experts=replace(experts, gating=replace(experts.gating, logit_scale=width**-0.5)),
+        after=_norm(source, "post_ffw_norm_2", i),
+        both_after=after,
+    )
+
+
+def _take_layer_input(source: DenseFile, size: int, i: int) -> LayerInput:
+    tensors, width = source.tensors, source.hyper.width
+    return LayerInput(
+        tensors.take(f"blk.{i}.inp_gate.weight", size, width),
+        Output(tensors.take(f"blk.{i}.proj.weight", width, size), norm=_norm(source, "post_norm", i)),
+        i * size,
+    )

@@ -1,0 +1,35 @@
+"""Llama 4: layers that turn see chunks of positions; every fourth layer sees all, and scales queries by position.
+
+An expert reads its input times its share. Scout norms the heads of layers that turn, Maverick does not.
+"""
+
+from dataclasses import replace
+
+from ..gguf.file import GGUFFile
+from ..ops.vocabulary import HeadNorms, Temperature
+from .dense import DenseFile, Form
+from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
+from .transformer import SelfAttention
+
+ARCH = "llama4"
+CHUNK = 8192  # positions
+PERIOD = 4  # layers from one that sees all to the next
+NOT_NORMED = 128  # experts of Maverick
+TEMPERATURE = Temperature(0.1, CHUNK, shift=1)
+
+
+def load(file: GGUFFile) -> MixtureTransformer:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    source = DenseFile(file, ARCH)
+    rope, normed = source.rope("normal"), file.int(f"{ARCH}.expert_count", default=0) != NOT_NORMED
+    full = [i % PERIOD == PERIOD - 1 for i in range(source.hyper.layers)]
+    form = Form(ropes=[None if one else rope for one in full], windows=[0] * len(full))
+    experts = ExpertForm(scores="sigmoid", normalise=False, shared=True, scales_input=True)
+
+    def seeing(i: int, p: SelfAttention) -> SelfAttention:
+        if full[i]:
+            return replace(p, how=replace(p.how, temperature=TEMPERATURE))
+        norms = HeadNorms(source.hyper.eps) if normed else None
+        return replace(p, how=replace(p.how, chunk=CHUNK, norms=norms))
+
+    return build_mixtures(source, form, experts, seeing)

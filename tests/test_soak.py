@@ -1,6 +1,7 @@
 """After requests of all kinds, and after many models, all is as at the start: the short form of `tests.soak`."""
 
 import gc
+import weakref
 
 import pytest
 
@@ -51,3 +52,17 @@ def test_loading_and_closing_50_models_keeps_memory_flat():
 
 def test_loading_and_closing_models_on_a_device_keeps_memory_flat(adapter):
     check_flat(4, adapter.name, warm=3)
+
+
+def test_a_closed_model_gives_its_device_back_without_the_collector(adapter):
+    """Else a program that loads one model after another grows until the collector comes by, which may be late."""
+    gc.collect()
+    gc.disable()
+    try:
+        with rwkv_gpu.load(golden("tiny-llama.gguf"), device=adapter.name) as llm:
+            llm.generate("The sea", max_tokens=2)
+            handle = weakref.ref(llm._driver.call(lambda engine: engine._runner.device.handle))
+        del llm
+        assert handle() is None
+    finally:
+        gc.enable()

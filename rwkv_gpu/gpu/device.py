@@ -151,7 +151,7 @@ class Device:
         """Frees everything on the device; whatever still uses it gets `DeviceLost`."""
         self.closed = True
         self._deferred = None
-        self.handle.destroy()
+        native.destroy(self.handle)
         self._usage = Counter()  # what buffers give back later is no part of it
 
     def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False) -> Buffer:

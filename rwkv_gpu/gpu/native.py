@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -20,6 +21,7 @@ from ..errors import DeviceError, DeviceLost, OutOfMemory
 logging.getLogger("wgpu").addHandler(logging.NullHandler())
 
 NULL = ffi.NULL
+PATIENCE = 60.0  # seconds for a callback that another thread is about to call
 
 
 def library_path() -> str:
@@ -228,6 +230,12 @@ def write_timestamp(compute_pass: Any, queries: Any, index: int) -> None:
     lib.wgpuComputePassEncoderWriteTimestamp(compute_pass._internal, queries._internal, index)
 
 
+def destroy(device: Any) -> None:
+    """Ends a device. What the driver holds for it comes back with the last reference, without the garbage collector."""
+    device.destroy()
+    device._queue = device._device = None  # the queue refers to the device, and the device to itself
+
+
 def wait(device: Any) -> None:
     """Blocks until all that was submitted is done."""
     # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
@@ -258,6 +266,13 @@ class Arrival:
         self.status = 0
         self._awaited.add(self)
 
+    def came(self) -> bool:
+        """Whether the map succeeded. Waits for the callback, which another thread's poll may be about to call."""
+        end = time.monotonic() + PATIENCE
+        while not self.status and time.monotonic() < end:
+            time.sleep(0.0005)  # so that the other thread gets on
+        return bool(self.status == lib.WGPUMapAsyncStatus_Success)
+
     def _told(self, status: int, _message: Any, _user1: Any, _user2: Any) -> None:
         self.status = status
         self._awaited.discard(self)
@@ -280,7 +295,7 @@ class Mapper:
             lib.wgpuBufferMapAsync(handle, lib.WGPUMapMode_Read, 0, nbytes, self._info)
             # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
             lib.wgpuDevicePoll(self._device, True, NULL)
-        if self._arrival.status != lib.WGPUMapAsyncStatus_Success:
+        if not self._arrival.came():
             raise DeviceLost("the GPU was lost while reading results back; start again")
         try:
             # H: void const * f(WGPUBuffer, size_t offset, size_t size)
@@ -334,7 +349,7 @@ class Landing:
             if not self._arrival.status:
                 # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
                 lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", index))
-        if self._arrival.status != lib.WGPUMapAsyncStatus_Success:
+        if not self._arrival.came():
             raise DeviceLost("the GPU was lost while reading results back; start again")
         try:
             return bytes(ffi.buffer(lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes))

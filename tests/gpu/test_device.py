@@ -1,11 +1,14 @@
 """An opened device: its memory, its errors, what it pretends to."""
 
 import gc
+import threading
+import weakref
 
 import numpy as np
 import pytest
 
 from rwkv_gpu.errors import DeviceLost, NoAdapter, OutOfMemory, UnsupportedDevice
+from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.device import PORTABLE_LIMITS, Device
 from rwkv_gpu.gpu.native import translate
 from rwkv_gpu.gpu.shader import link
@@ -128,3 +131,42 @@ def test_a_copy_may_stay_within_a_buffer(device):
     device.copy(buffer, 0, buffer, 128, 64)
     expected = np.concatenate([np.arange(32), np.arange(16), np.arange(48, 64)])
     assert np.array_equal(np.frombuffer(device.read(buffer), np.uint32), expected)
+
+
+def test_results_are_read_while_another_thread_polls_the_device(adapter):
+    """Whichever thread polls first calls all callbacks: the other must wait for its own, not take the GPU for lost."""
+    expected = np.arange(16, dtype=np.uint32)
+    over = threading.Event()
+    with Device(adapter) as device:
+        buffer = device.buffer(64, "test")
+        device.write(buffer, expected)
+
+        def poll() -> None:
+            while not over.is_set():
+                native.wait(device.handle)
+
+        pollers = [threading.Thread(target=poll) for _ in range(2)]
+        for poller in pollers:
+            poller.start()
+        try:
+            for _ in range(300):
+                assert device.read(buffer, 64) == expected.tobytes()
+        finally:
+            over.set()
+            for poller in pollers:
+                poller.join()
+
+
+def test_a_closed_device_is_gone_with_its_last_reference(adapter):
+    """A software GPU keeps 100 MB for a device with the plans of a model: that must not wait for the collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        device = Device(adapter)
+        device.read(device.upload(np.arange(4), "test"))
+        handle = weakref.ref(device.handle)
+        device.close()
+        del device
+        assert handle() is None
+    finally:
+        gc.enable()

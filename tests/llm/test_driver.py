@@ -110,7 +110,7 @@ def driven():
         driver.close()
 
 
-def until(condition, seconds=5.0):
+def until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it never came to be"

@@ -4,10 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.ops.sampling import allowed
 from rwkv_gpu.text.grammar import Form, Grammars
+from rwkv_gpu.text.grammar_closing import Text
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
 
@@ -98,3 +101,20 @@ def test_json_is_compact_unless_the_schema_says_otherwise(writer):
     spaced = {**schema, "x-guidance": {"whitespace_pattern": "[ ]{1,2}"}}
     text, _ = writer.write(spaced, 200, seed=0)
     assert b" " in text and json.loads(text)["b"] is None
+
+
+@given(st.lists(st.text('a"\\\n/é', max_size=6), max_size=3), st.integers(1, 4))
+def test_text_is_inside_a_string_and_behind_a_backslash_where_json_says_so(strings, size):
+    """Fed in pieces of any size. json writes no backslash outside of strings, so an odd run of them escapes."""
+    data = json.dumps(strings).encode()
+    text, inside = Text(), False
+    for at in range(0, len(data), size):
+        piece = data[at : at + size]
+        text.feed(piece)
+        for n in range(at, at + len(piece)):
+            backslashes = n - len(data[:n].rstrip(b"\\"))
+            inside ^= data[n] == ord('"') and backslashes % 2 == 0
+        seen = data[: at + len(piece)]
+        assert text.inside == inside
+        assert text.escaped == ((len(seen) - len(seen.rstrip(b"\\"))) % 2 == 1)
+        assert text.copy().order == text.order

@@ -275,8 +275,13 @@ def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Co
 
 def rope_operand(to: Lowering, rope: Rope) -> CachedTensor:
     """The rotation of every position that a plan may have."""
-    pages = to.memory.caches.max_pages
-    return CachedTensor(("turns", rope, pages), lambda: _rope_table(to, rope, pages))
+    pages, weights = to.memory.caches.max_pages, to.weights  # what is made later must not hold the whole lowering
+    factors = factors_of(rope, to.memory.caches.context)
+
+    def make() -> npt.NDArray[np.float32]:
+        return rope_table(rope, pages, weights.read_vector(factors.name) if factors else None)
+
+    return CachedTensor(("turns", rope, pages), make)
 
 
 def _head_norm(norms: HeadNorms | None) -> str:
@@ -316,8 +321,3 @@ def _sink(op: Attend) -> Extra:
     vectors = _vectors(op)
     constants: dict[str, Constant] = {"SINKS": sum(vectors.lengths) - op.how.heads, "H": op.how.heads}
     return Extra(("attention/sink/logit", "attention/vectors"), constants, {"vectors": vectors})
-
-
-def _rope_table(to: Lowering, rope: Rope, pages: int) -> npt.NDArray[np.float32]:
-    factors = factors_of(rope, to.memory.caches.context)
-    return rope_table(rope, pages, to.weights.read_vector(factors.name) if factors else None)

@@ -1,0 +1,30 @@
+"""A recorded plan leaves no cycle behind: what it was made from goes at once, not when the collector comes by."""
+
+import gc
+
+import pytest
+
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.measure.plans import Step, record_step
+from rwkv_gpu.ops.graph import Graph, Node
+from rwkv_gpu.ops.lowering.context import Lowering
+from rwkv_gpu.ops.recorder import Recorder
+from tests.golden_files import OWN
+
+STEPS = (Step(1), Step(64, prefill=True))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in OWN.glob("tiny-*.gguf")))
+def test_recording_a_model_leaves_nothing_to_the_collector(name):
+    """It would keep the weights and the device of a model that was closed: on a software GPU 100 MB."""
+    gc.collect()
+    gc.disable()
+    try:
+        with GGUFFile.open(OWN / f"{name}.gguf") as file:
+            for step in STEPS:
+                record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), step)
+        assert not [one for one in gc.get_objects() if type(one) in (Lowering, Recorder, Graph, Node)]
+    finally:
+        gc.enable()

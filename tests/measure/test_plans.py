@@ -3,6 +3,7 @@
 A change of a plan that is meant: `python -m tests.measure.test_plans` writes them anew; read the difference.
 """
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,18 @@ def text(name: str) -> str:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_plans_of_tiny_models_stay_what_they_are(name):
     assert text(name) == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "most"), [("mamba2-2.7b", 4), ("nemotron3-nano-32b", 5), ("lfm2-1.2b", 5)])
+def test_a_recurrent_layer_is_few_dispatches_in_decode_on_an_h200(name, most):
+    """Its input product with the norm, convolution, recurrence, norm by groups, and output product; in LFM2 three, and
+    two of the feed-forward."""
+    with open_synthetic(name) as file:
+        step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
+    recurrent = {row.layer for row in step.dispatches if "conv1d" in row.kernel}
+    counts = Counter(row.layer for row in step.dispatches if row.layer in recurrent)
+    assert len(recurrent) > 9
+    assert set(counts.values()) == {most}
 
 
 def test_a_pass_that_is_left_out_costs_what_it_is_said_to_save():

@@ -1,0 +1,82 @@
+"""Models with recurrent layers: however their tokens are fed, they say the same, and no sequence touches another."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner, prefill
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.models.registry import Model, load_model
+from rwkv_gpu.ops.batch import Batch
+from tests.golden_files import OWN
+from tests.models.session import OnCpu, feed, float_weights
+
+HYBRIDS = (
+    "falcon-h1", "granitehybrid", "lfm2", "lfm2moe", "mamba", "mamba2", "nemotron_h", "nemotron_h_moe",
+)  # fmt: skip
+RMS = 3e-5  # sums in another order, over logits of deviation 2.5
+LONG = 4096
+# What 4,096 tokens make of float32 rounded in another order, by the largest number of a state.
+STATES = 2e-3
+
+
+def opened(arch: str) -> tuple[Model, dict[str, np.ndarray]]:
+    with GGUFFile.open(OWN / f"tiny-{arch}.gguf") as file:
+        model = load_model(file)
+        return model, float_weights(file, model)
+
+
+def rms(x: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(x.astype(np.float64) ** 2)))
+
+
+def ids_of(count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(3, 260, count).tolist()
+
+
+@pytest.mark.parametrize("arch", HYBRIDS)
+def test_all_sizes_of_prompts_say_what_they_say_token_by_token(arch):
+    model, weights = opened(arch)
+    for count in (1, 7, 64):
+        ids = ids_of(count, count)
+        whole = feed(OnCpu(model, weights), ids, [count])
+        steps = feed(OnCpu(model, weights), ids, [1] * count)
+        assert rms(whole - steps) < RMS
+
+
+@pytest.mark.parametrize("arch", HYBRIDS)
+def test_a_batch_of_unlike_lengths_says_what_each_says_alone(arch):
+    """And a sequence of NaN among them changes nothing."""
+    model, weights = opened(arch)
+    texts = [ids_of(count, count) for count in (1, 7, 30)]
+    alone = [feed(OnCpu(model, weights), text, [len(text)]) for text in texts]
+    batched = OnCpu(model, weights)
+    logits = batched.step(Batch.of([(slot, 0, text) for slot, text in enumerate(texts)], every=True))
+    ends = np.cumsum([len(text) for text in texts])
+    for one, there in zip(alone, np.split(logits, ends[:-1]), strict=True):
+        assert rms(one - there) < RMS
+    for array in batched.states.values():
+        array[1] = np.nan
+    more = [text[:3] if len(text) > 3 else ids_of(3) for text in texts]
+    together = batched.step(Batch.of([(slot, len(t), m) for slot, (t, m) in enumerate(zip(texts, more, strict=True))]))
+    assert np.isnan(together[1]).all()
+    for slot in (0, 2):
+        text = [*texts[slot], *more[slot]]
+        assert rms(feed(OnCpu(model, weights), text, [len(text)])[-1] - together[slot]) < RMS
+
+
+@pytest.mark.parametrize("arch", ["mamba", "mamba2", "lfm2"])
+def test_states_after_4096_random_tokens_are_finite_and_those_of_numpy(adapter, arch):
+    ids = ids_of(LONG)
+    with GGUFFile.open(OWN / f"tiny-{arch}.gguf") as file, Device(adapter) as device:
+        model = load_model(file)
+        options = {"slots": 1, "context": LONG + 64, "kv": "f32", "cache_bytes": 0}
+        runners = HostRunner(file, model, **options), GpuRunner(device, file, model, **options)
+        logits = [prefill(runner, ids) for runner in runners]
+        wanted, found = (runner.read_state(0) for runner in runners)
+    assert np.isfinite(logits).all()
+    for state in model.states:
+        assert np.isfinite(found[state.name]).all()
+        scale = np.abs(wanted[state.name]).max()
+        assert np.abs(found[state.name] - wanted[state.name]).max() < STATES * scale, state.name
+    assert rms(logits[0] - logits[1]) < 20 * RMS

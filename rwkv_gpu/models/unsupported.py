@@ -12,14 +12,10 @@ BOTH_WINDOWS = "layers with and without a window"
 
 MISSING: dict[str, tuple[str, ...]] = {
     "cohere2": ("attention and feed-forward in parallel", "layer norms without bias", BOTH_WINDOWS),
-    "exaone4": (AFTER, BOTH_WINDOWS),
-    "gemma": (GELU, "a scale of the embedding"),
     "gemma3n": (GELU, "embeddings by layer", "layers that share keys and values"),
     "gpt2": ("learned positions", "layer norms in attention blocks"),
-    "hunyuan-dense": ("head norms after the rotation",),
     "jamba": (MAMBA1,),
     "phi2": ("layer norms in attention blocks", "attention and feed-forward in parallel"),
-    "seed_oss": ("its names of norms",),
     "starcoder2": ("layer norms in attention blocks", "a feed-forward of GELU"),
 } | dict.fromkeys(
     ("bert", "clip", "jina-bert-v2", "modern-bert", "nomic-bert", "t5", "t5encoder"),

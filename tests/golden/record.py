@@ -139,6 +139,16 @@ def transformer(
     return t, keys
 
 
+def renamed(made: tuple[Tensors, Keys], names: dict[str, str], keys: Keys | None = None) -> tuple[Tensors, Keys]:
+    """The same with other names of parts, without those whose new name is empty, and with further keys."""
+    tensors: Tensors = {}
+    for name, value in made[0].items():
+        part = name.removesuffix(".weight").rpartition(".")[2]
+        if names.get(part, part):
+            tensors[name.replace(part, names.get(part, part))] = value
+    return tensors, made[1] | (keys or {})
+
+
 MODELS = {
     "rwkv7": lambda: rwkv7(1),
     "llama": lambda: transformer(2),
@@ -146,6 +156,17 @@ MODELS = {
     "qwen3moe": lambda: transformer(4, norms=True, experts=4),
     "qwen2": lambda: transformer(5, biases=True),
     "ernie4_5": lambda: transformer(6),
+    "exaone": lambda: transformer(21, SMALL),
+    "exaone4": lambda: renamed(
+        transformer(22, SMALL, norms=True), {"attn_norm": "post_attention_norm", "ffn_norm": "post_ffw_norm"}
+    ),
+    "gemma": lambda: renamed(transformer(23, SMALL), {"output": ""}),
+    "hunyuan-dense": lambda: transformer(24, SMALL, norms=True),
+    "internlm2": lambda: transformer(25, SMALL),
+    "minicpm": lambda: renamed(
+        transformer(26, SMALL), {}, {"embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0}
+    ),
+    "seed_oss": lambda: renamed(transformer(27, SMALL, biases=True), {"ffn_norm": "post_attention_norm"}),
 }
 
 # Models of the formats that the others do not have, one a matrix; without "output" the embedding is the head.
@@ -268,7 +289,7 @@ def record(name: str) -> None:
     """The model, its twin in float32, and what llama.cpp says of the twin; where positions are scaled, that alone."""
     import llama_cpp
 
-    arch, scaling = SCALED.get(name, (name.rpartition("-")[2], {}))
+    arch, scaling = SCALED.get(name, (name if name in MODELS else name.rpartition("-")[2], {}))
     values, keys = OTHERS[name]() if name in OTHERS else MODELS[arch]()
     keys |= scaling
     kept, plain = {}, {}

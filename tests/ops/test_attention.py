@@ -63,6 +63,10 @@ class Case:
         norms = HeadNorms(1e-6, w["q_norm"], w["k_norm"]) if self.normed else None
         how = Attention(self.heads, self.rope, self.size**-0.5, self.window, norms)
         how = OPTIONS[self.option](how, w) if self.option else how
+        if how.head:
+            counts = self.heads, self.kv_heads, self.kv_heads
+            cut = [g.resize_heads(x, n, how.head) for x, n in zip((q, k, v), counts, strict=True)]
+            q, k, v = (g.resize_heads(x, n, self.size) for x, n in zip(cut, counts, strict=True))
         y = g.attention(q, k, v, self.cache, how)
         # A layer that shares the cache looks back with the same queries.
         return g.add(y, g.attention(q, None, None, self.cache, how)) if "a cache" in self.option else y
@@ -197,7 +201,6 @@ def test_options_on_a_device_of_few_buffers(device):
 
 
 def test_heads_that_are_padded_have_the_norms_of_their_own_numbers(fast_device):
-    """Both interpreters, and as if there were no padding: zeros add nothing to a score."""
     case = Case(heads=2, kv_heads=1, size=32, rope=Rope("neox", 20, 1e4), option="padded", context=64)
     for step in (1, 20):
         assert_same(case, fast_device, history(case, 30, step))

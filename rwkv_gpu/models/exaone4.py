@@ -1,0 +1,24 @@
+"""EXAONE 4: branches are normed after their matrices, not before; where there are window layers, only these turn."""
+
+from ..gguf.file import GGUFFile
+from .dense import DenseFile, Form, build
+from .transformer import Transformer
+
+PERIOD = 4
+
+
+def load(file: GGUFFile) -> Transformer:
+    """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    source = DenseFile(file, "exaone4")
+    windows = source.windows(PERIOD)
+    rope = source.rope("neox")
+    return build(
+        source,
+        Form(
+            ropes=[rope if window or not source.hyper.window else None for window in windows],
+            windows=windows,
+            head_norms="each",
+            norms=(None, None),
+            after=("post_attention_norm", "post_ffw_norm"),
+        ),
+    )

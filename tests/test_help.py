@@ -159,6 +159,20 @@ def test_an_optional_quotation_may_be_another_answer_but_no_changed_one():
     assert allowed(held, 45) == [6]
 
 
+def test_an_answer_that_is_no_quotation_cannot_begin_as_one():
+    free = Quotation([], 45, optional=True, never=[5])
+    assert allowed(free, 45) == [token for token in range(45) if token != 5]
+    free.accept(6)
+    assert len(allowed(free, 45)) == 45
+    assert not free.done
+
+
+@pytest.mark.parametrize("question", ["what's my IP address", "every morning it has amnesia", "tell me a story", "hi"])
+def test_what_begins_with_from_the_docs_is_from_the_docs(llm, question):
+    answer = llm.chat(temperature=0, max_tokens=400).send(question).text.strip()
+    assert not answer.startswith(help.FROM) or set(answer.removeprefix(help.FROM).split(help.ALSO)) <= TEXTS
+
+
 @pytest.mark.parametrize("settings", [{"temperature": 0}, {"temperature": 2.0, "seed": 3, "top_p": 1.0}])
 def test_answers_about_the_program_are_quoted_word_for_word(llm, settings):
     chat = llm.chat(max_tokens=250, **settings)

@@ -15,11 +15,12 @@ from .search import Passage, Search
 from .words import words
 
 INDEX = Path(__file__).with_name("help.tsv")
-SURE, MAYBE = 0.5, 0.0  # log odds from which on a question is taken to be about the program, or may be
+SURE, MAYBE = 0.5, -1.5  # log odds from which on a question is taken to be about the program, or may be
 CERTAIN = 2.0  # the same for one whose best passage is not quite its answer
 UNKNOWN = -1.5  # what a word says for the program that neither the documentation nor small talk has
 RARE = 1e-4  # how often a word is met at least, in small talk and in questions about the program
-WEAK, FAIR = 0.5, 0.85  # a lower score than the first is no answer; one below the second is only called the nearest
+WEAK, FAIR = 0.5, 1.0  # a lower score than the first is no answer; one below the second is only called the nearest
+PROMISING = 0.85  # a lower score is no answer where the question may be small talk
 STRONG = 1.5  # with this score, what seems to be small talk may be about the program
 # Other passages are quoted, too, with this share of the best score: if it is fair, if it is not, if it is strong.
 NEAR, NEARLY, VERY_NEAR = 0.75, 0.65, 0.88
@@ -116,9 +117,11 @@ class Help:
         sure = certainty >= (SURE if fair else CERTAIN)
         if ranked[0][0] < WEAK:
             return Found(answer=NOTHING, sure=True) if sure else Found()
+        if certainty < SURE and ranked[0][0] < PROMISING:
+            return Found()
         near, most = (NEARLY, 3) if not fair else (NEAR if ranked[0][0] < STRONG else VERY_NEAR, 2)
         passages = self._texts(ranked, near, most)
-        return Found(passages, (FROM if fair else NEAREST) + ALSO.join(passages), sure)
+        return Found(passages, (FROM if fair or not sure else NEAREST) + ALSO.join(passages), sure)
 
     def best(self, question: str, near: float = NEAR, most: int = 3) -> tuple[str, ...]:
         """The passages that fit a question best, whatever it is about."""

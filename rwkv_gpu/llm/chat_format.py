@@ -164,9 +164,10 @@ class ChatFormat:
         grammar: Grammar | None = None
         ends = self.stop_ids | self.tokenizer.stop_ids
         if form is None:
-            grammar = quotation(prompt.found, self.tokenizer, self._vocabulary)
-            if grammar is not None:
-                params = replace(params, temperature=0.0)  # what is quoted is not drawn
+            if self._help is not None:
+                grammar = quotation(prompt.found, self.tokenizer, self._vocabulary)
+                if prompt.found.answer:
+                    params = replace(params, temperature=0.0)  # what is quoted is not drawn
         else:
             after = self._marks.answer if prompt.open_thoughts or self._marks.channels else ""
             left = budget(params, len(prompt.transcript.ids), self._context)

@@ -18,6 +18,7 @@ from .validate import truth
 Json = dict[str, Any]
 # OpenAI's names for fields of SamplingParams.
 RENAMED = {"max_completion_tokens": "max_tokens"}
+MOST_VARIABLES = 1 << 16  # characters of the variables for a template
 MOST = 128  # the most answers to a prompt, as in OpenAI's API
 
 
@@ -43,6 +44,8 @@ class RequestFields:
         variables = rest.pop("chat_template_kwargs", {})
         if not isinstance(variables, Mapping):
             raise BadInput(f"chat_template_kwargs is {variables!r}; it must map names to values")
+        if len(repr(variables)) > MOST_VARIABLES:
+            raise BadInput(f"chat_template_kwargs is too large; it may have {MOST_VARIABLES:,} characters at most")
         logprobs, top = rest.pop("logprobs", False), rest.pop("top_logprobs", 0)
         if not isinstance(logprobs, bool):
             raise BadInput(f"logprobs is {logprobs!r}; it must be true or false, and top_logprobs a number")

@@ -1,0 +1,164 @@
+"""What must not harm a server: each fault beside a bystander, whose stream stays what it is alone."""
+
+import contextlib
+import json
+import resource
+import socket
+import threading
+
+import pytest
+
+from tests.server.gate import until
+from tests.server.serving import Served, events, serving
+
+HI = [{"role": "user", "content": "Hi"}]
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+BYSTANDER = {"prompt": "The sea", "max_tokens": 30, "temperature": 0, "stream": True}
+
+
+def told(content: bytes) -> str:
+    found = events(content)
+    assert found[-1] == "[DONE]"
+    return "".join(choice["text"] for one in found[:-1] for choice in one["choices"])
+
+
+@contextlib.contextmanager
+def bystander(server: Served):
+    """Somebody who streams the same all the time."""
+    alone, texts, over = told(server.request("POST", TEXT, BYSTANDER)[2]), [], threading.Event()
+
+    def stream() -> None:
+        while not over.is_set():
+            texts.append(told(server.request("POST", TEXT, BYSTANDER)[2]))
+
+    thread = threading.Thread(target=stream)
+    thread.start()
+    try:
+        yield
+        seen = len(texts)
+        until(lambda: len(texts) > seen)  # one at least after the fault
+    finally:
+        over.set()
+        thread.join(30)
+    assert {*texts} == {alone}
+    until(lambda: not server.service._calls and not server.engine._sequences)
+
+
+def nested(depth: int) -> dict:
+    schema: dict = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
+
+
+def schema(value: object) -> dict:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": value}}}
+
+
+REFUSED = {
+    "n of a billion": (CHAT, {"n": 10**9}),
+    "logprobs below 0": (TEXT, {"prompt": "a", "logprobs": -1}),
+    "logprobs without end": (TEXT, {"prompt": "a", "logprobs": 10**9}),
+    "empty prompt": (TEXT, {"prompt": ""}),
+    "no prompts": (TEXT, {"prompt": []}),
+    "an empty prompt among others": (TEXT, {"prompt": ["a", ""]}),
+    "no messages": (CHAT, {"messages": []}),
+    "negative temperature": (CHAT, {"temperature": -0.1}),
+    "huge temperature": (CHAT, {"temperature": 1e308}),
+    "infinite temperature": (CHAT, b'{"messages": [{"role": "user", "content": "Hi"}], "temperature": 1e999}'),
+    "NaN": (CHAT, b'{"messages": [{"role": "user", "content": "Hi"}], "temperature": NaN}'),
+    "seed beyond 64 bits": (CHAT, {"seed": 2**64}),
+    "a token that is not there": (TEXT, {"prompt": [10**6]}),
+    "a token below 0": (TEXT, {"prompt": [-1]}),
+    "bias of a token that is not there": (CHAT, {"logit_bias": {"999999": 1}}),
+    "bad regex": (CHAT, {"regex": "(("}),
+    "grammar that is none": (CHAT, {"grammar": "root ::= ("}),
+    "schema too deep": (CHAT, schema(nested(40))),
+    "schema that is none": (CHAT, schema({"type": "king"})),
+    "kwargs that override": (CHAT, {"chat_template_kwargs": {"messages": [], "add_generation_prompt": False}}),
+    "kwargs too large": (CHAT, {"chat_template_kwargs": {"a": ["b" * 100] * 50_000}}),
+    "kwargs too deep": (CHAT, {"chat_template_kwargs": nested(40)}),
+    "a template in the request": (CHAT, {"chat_template": "{% for i in range(10**9) %}a{% endfor %}"}),
+    "image": (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "URL"}}]}]}),
+    "file": (CHAT, {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_url": "URL"}}]}]}),
+    "many stop strings": (CHAT, {"stop": ["a" * 1000] * 10_000}),
+    "processors": (CHAT, {"logits_processors": ["os.system"], "n": 0}),
+    "invalid UTF-8": (CHAT, b'{"messages": "\xff"}'),
+    "depth": (CHAT, b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "a number of a megabyte": (CHAT, b'{"n": ' + b"9" * 1_000_000 + b"}"),
+    "suffix": (TEXT, {"prompt": "a", "suffix": "b"}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def alone():
+    with serving() as server, bystander(server):
+        yield server
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_beside_a_bystander(alone, name):
+    path, change = REFUSED[name]
+    with socket.create_server(("127.0.0.1", 0)) as stranger:  # whose address stands in URLs
+        stranger.setblocking(False)
+        body = change
+        if isinstance(change, dict):
+            url = f"http://127.0.0.1:{stranger.getsockname()[1]}/a.png"
+            body = json.loads(json.dumps({"messages": HI, "max_tokens": 2, **change}).replace("URL", url))
+        status, _, answer = alone.request("POST", path, body)
+        assert status in (400, 404)
+        assert answer["error"]["message"]
+        with pytest.raises(BlockingIOError):  # nothing was fetched
+            stranger.accept()
+
+
+def test_a_regex_that_would_be_huge_is_answered_or_refused(alone):
+    body = {"messages": HI, "max_tokens": 2, "regex": "((((a{1,999}){1,999}){1,999}){1,999}){1,999}"}
+    assert alone.request("POST", CHAT, body)[0] in (200, 400)
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_many_different_schemas_are_answered(alone, count):
+    for n in range(count):
+        form = schema({"type": "object", "properties": {f"a{n}": {"type": "integer"}}, "required": [f"a{n}"]})
+        body = {"messages": HI, "max_tokens": 1, **form}
+        assert alone.request("POST", CHAT, body)[0] == 200
+
+
+def test_texts_with_halves_of_characters_are_answered(alone):
+    body = b'{"messages": [{"role": "user", "content": "a\\ud800b \\u0000"}], "max_tokens": 2}'
+    assert alone.request("POST", CHAT, body)[0] == 200
+    assert alone.request("POST", TEXT, b'{"prompt": "\\ud800", "echo": true, "max_tokens": 2}')[0] == 200
+
+
+def test_idle_connections_and_slow_readers_harm_nobody():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = 300
+    if hard != resource.RLIM_INFINITY and hard < 4 * count:
+        pytest.skip("too few open files are allowed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
+    with serving() as server, bystander(server), contextlib.ExitStack() as opened:
+        for n in range(count):
+            connection = opened.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            if n % 3 == 1:
+                connection.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: loc")  # slowloris
+        slow = json.dumps({**BYSTANDER, "max_tokens": 3000, "logit_bias": {"0": -1000}}).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(slow)
+        reader = opened.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        reader.sendall(head + slow)
+        assert server.request("GET", "/health")[0] == 200
+        reader.close()
+
+
+def test_clients_that_leave_at_any_moment_leave_nothing_behind():
+    with serving() as server, bystander(server):
+        body = json.dumps({**BYSTANDER, "n": 2, "temperature": 1}).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
+        for cut in range(0, len(head) + len(body), 7):
+            with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                connection.sendall((head + body)[:cut])
+        for read in range(30):
+            with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                connection.sendall(head + body)
+                connection.recv(1 + 40 * read)

@@ -5,7 +5,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test test-page soak lint format bench fuzz mutants docs clean
+.PHONY: chat test test-clients test-page soak lint format bench fuzz mutants docs clean
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
@@ -20,6 +20,10 @@ test-page: .venv/.dev
 	.ci/need-chromium
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,browser]'
 	$(BIN)/pytest tests/browser $(ARGS)
+
+test-clients: .venv/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[clients]'
+	$(BIN)/pytest --slow --durations=10 tests/clients tests/server $(ARGS)
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.soak $(ARGS)

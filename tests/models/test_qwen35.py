@@ -1,0 +1,64 @@
+"""Qwen3.5 and Qwen3-Next: what their files may say, and what the shared records of every architecture do not show."""
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.models.registry import load_model
+from tests.gguf.writer import BOOL, array_key, number, with_keys, written
+from tests.golden_files import OWN
+
+FILE = OWN / "tiny-qwen35.gguf"
+RECURRENT = "qwen35.attention.recurrent_layers"
+
+
+def with_layers(recurrent: list[bool]) -> bytes:
+    """The model with a list of its recurrent layers."""
+    row = array_key(RECURRENT, BOOL, [number(BOOL, one) for one in recurrent])
+    return with_keys(FILE.read_bytes(), [row])
+
+
+def replaced(key: str, value: int) -> bytes:
+    """The model with another number under a key."""
+    data, name = FILE.read_bytes(), key.encode()
+    at = data.index(name) + len(name) + 4
+    return data[:at] + value.to_bytes(4, "little") + data[at + 4 :]
+
+
+def test_a_list_of_recurrent_layers_says_the_same_as_the_interval(tmp_path):
+    record = np.load(OWN / "tiny-qwen35.npz")
+    ids = record["tokens"].tolist()
+    path = written(tmp_path, with_layers([True, True, True, False]))
+    with rwkv_gpu.load(path, device="cpu", kv="f32", context=64) as llm:
+        assert np.sqrt(np.mean((llm.logits(ids) - record["exact_logits"]) ** 2)) < 2e-5
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (with_layers([True, True, False]), RECURRENT),
+        (with_layers([True, True, True, True]), "attn_qkv"),  # which a layer that attends does not have
+        (replaced("qwen35.ssm.inner_size", 64), "inner_size"),
+        (replaced("qwen35.ssm.group_count", 4), "attn_qkv|group_count"),
+    ],
+    ids=["too short", "another layer", "inner size", "key heads"],
+)
+def test_a_file_that_contradicts_itself_is_refused_by_name(tmp_path, data, says):
+    with GGUFFile.open(written(tmp_path, data)) as file, pytest.raises(BadFile, match=says):
+        load_model(file)
+
+
+def test_an_early_conversion_is_refused_with_the_remedy(tmp_path):
+    data = (OWN / "tiny-qwen3next.gguf").read_bytes().replace(b"blk.0.ssm_ba.weight", b"blk.0.ssm_in.weight")
+    with GGUFFile.open(written(tmp_path, data)) as file, pytest.raises(UnsupportedModel, match="convert it again"):
+        load_model(file)
+
+
+def test_heads_that_no_kernel_takes_are_refused(tmp_path):
+    with (
+        GGUFFile.open(written(tmp_path, replaced("qwen35.ssm.state_size", 20))) as file,
+        pytest.raises(UnsupportedModel, match="heads of size 20 are not supported; known: multiples of 16"),
+    ):
+        load_model(file)

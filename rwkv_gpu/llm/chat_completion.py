@@ -11,8 +11,10 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput
 from ..text.grammar import Form
 from ..text.tokenizer import Tokenizer
+from ..text.tool_calls import GENERIC, ToolForm
 from .answer import PromptProgress
 from .completion import TALKING, Completion, Event, Stats, form, sampling, seeded
+from .tools import Calling, Tools
 from .validate import truth
 
 Json = dict[str, Any]
@@ -35,6 +37,7 @@ class RequestFields:
     variables: Mapping[str, Any] = field(default_factory=dict)  # of the chat template
     continues: bool = False  # whether the answer goes on with the last message
     progress: bool = False  # whether a stream tells how far the prompt is read
+    tools: Tools | None = None  # that the model may call
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> "RequestFields":
@@ -55,8 +58,12 @@ class RequestFields:
         if truth("add_generation_prompt", rest.pop("add_generation_prompt", not continues)) == continues:
             raise BadInput("add_generation_prompt must be the opposite of continue_final_message; leave it out")
         progress = bool(truth("return_progress", rest.pop("return_progress", None)))
+        tools = Tools.read(rest)
         params = sampling(None, TALKING, {**rest, "logprobs": top})
-        return cls(params, form(rest), n, logprobs, usage, model, variables, continues, progress)
+        shape = form(rest)
+        if tools is not None and shape is not None and (tools.required or tools.strict):
+            raise BadInput("an answer cannot both call tools that are required or strict and have a response_format")
+        return cls(params, shape, n, logprobs, usage, model, variables, continues, progress, tools)
 
     def params_of(self, index: int) -> SamplingParams:
         """Each of several answers has a seed of its own."""
@@ -89,8 +96,10 @@ class Reply:
     fields: RequestFields
     tokenizer: Tokenizer
     model: str
+    tool_form: ToolForm = GENERIC
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
+    calling: dict[int, Calling] = field(default_factory=dict)  # of each answer in a stream, where there are tools
 
     def whole(self, answers: Sequence[tuple[Completion, Sequence[Event]]]) -> Json:
         """All answers at once."""
@@ -108,8 +117,13 @@ class Reply:
     def chunks(self, index: int, event: Event) -> Iterator[Json]:
         """The chunks of an event; none if it has nothing to show."""
         name = "reasoning_content" if event.thinking else "content"
-        if event.text or (self.fields.logprobs and event.token is not None):
-            yield self._chunk(index, {name: event.text} if event.text else {}, None, [event])
+        deltas: list[Json] = [{name: event.text}] if event.text else []
+        if self.fields.tools is not None and not event.thinking:
+            deltas = self._calling(index).feed(event.text)
+        if self.fields.logprobs and event.token is not None:
+            deltas = deltas or [{}]
+        for n, delta in enumerate(deltas):
+            yield self._chunk(index, delta, None, [] if n else [event])
 
     def progress(self, index: int, done: PromptProgress, stats: Stats) -> Json:
         """A chunk that tells how far the prompt is read, as llama-server has it."""
@@ -117,9 +131,15 @@ class Reply:
         told["time_ms"] = round(1000 * stats.prompt_seconds)
         return {**self._chunk(index, {}, None, []), "prompt_progress": told}
 
-    def closing(self, index: int, completion: Completion) -> Json:
-        """The last chunk of an answer."""
-        return self._chunk(index, {}, completion.finish_reason, [])
+    def closing(self, index: int, completion: Completion) -> Iterator[Json]:
+        """The last chunks of an answer."""
+        reason: str = completion.finish_reason
+        if self.fields.tools is not None:
+            calling = self._calling(index)
+            for delta in calling.flush():
+                yield self._chunk(index, delta, None, [])
+            reason = calling.reason(reason)
+        yield self._chunk(index, {}, reason, [])
 
     def last(self, completions: Sequence[Completion]) -> Iterator[Json]:
         """The usage, where it was asked for."""
@@ -130,15 +150,25 @@ class Reply:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.fields.model or self.model}
 
     def _choice(self, index: int, completion: Completion, events: Sequence[Event]) -> Json:
-        message = {"role": "assistant", "content": completion.text}
+        message: Json = {"role": "assistant", "content": completion.text}
+        reason: str = completion.finish_reason
+        if self.fields.tools is not None:
+            calling = Calling(self.tool_form, self.fields.tools)
+            calling.feed(completion.text)
+            calling.flush()
+            message, reason = {"role": "assistant", **calling.message()}, calling.reason(reason)
         if completion.reasoning:
             message["reasoning_content"] = completion.reasoning
         return {
             "index": index,
             "message": message,
             "logprobs": self._logprobs(events),
-            "finish_reason": completion.finish_reason,
+            "finish_reason": reason,
         }
+
+    def _calling(self, index: int) -> Calling:
+        assert self.fields.tools is not None
+        return self.calling.setdefault(index, Calling(self.tool_form, self.fields.tools))
 
     def _chunk(self, index: int, delta: Json, reason: str | None, events: Sequence[Event]) -> Json:
         choice = {"index": index, "delta": delta, "logprobs": self._logprobs(events), "finish_reason": reason}

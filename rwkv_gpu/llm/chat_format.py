@@ -14,9 +14,11 @@ from ..text.grammar_pool import Pool
 from ..text.template import ChatTemplate
 from ..text.thinking import marks_of, opens_thinking
 from ..text.tokenizer import Tokenizer
+from ..text.tool_calls import GENERIC, ToolForm, form_of
 from .completion import Completion
 from .quotation import add_passages, quotation
 from .reader import Ends, Reader
+from .tools import Tools, told_in_words
 from .transcript import Transcript, as_bytes, as_text
 from .validate import truth
 
@@ -102,13 +104,16 @@ class ChatFormat:
         variables: Mapping[str, Any] | None = None,
         *,
         continues: bool = False,
+        tools: Tools | None = None,
     ) -> ChatPrompt:
         """The prompt for these messages. It reuses the ids of the `known` transcript that agrees with it furthest.
 
         `think` asks the template for reasoning (True) or for none (False); `variables` are others that it may ask for.
-        With `continues`, the last message is the beginning of the answer.
+        With `continues`, the last message is the beginning of the answer. `tools` are what the model may call.
         """
         begun = ""
+        if tools is not None and not self.template.knows_tools:
+            messages, tools = told_in_words(messages, tools), None
         if continues:
             messages, begun = _without_beginning(messages)
         messages, found = (messages, Found()) if self._help is None else add_passages(messages, self._help())
@@ -119,8 +124,9 @@ class ChatFormat:
             variables["enable_thinking"] = think
             if not think and EFFORT in self.template.source:  # which cannot be switched off
                 variables.setdefault(EFFORT, "low")
-        whole = self.template.render(messages, add_generation_prompt=True, **variables)
-        pieces = [self.template.render(messages, add_generation_prompt=False, **variables), whole]
+        given = None if tools is None else tools.given
+        whole = self.template.render(messages, add_generation_prompt=True, tools=given, **variables)
+        pieces = [self.template.render(messages, add_generation_prompt=False, tools=given, **variables), whole]
         if not whole.startswith(pieces[0]):
             pieces = [whole]
         else:
@@ -155,11 +161,18 @@ class ChatFormat:
         return Grammars(self.tokenizer, self._vocabulary, self.stop_ids, self._pool)
 
     def request(
-        self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None, *, wait: bool = True
+        self,
+        prompt: ChatPrompt,
+        params: SamplingParams,
+        form: Form | None = None,
+        *,
+        after: str = "",
+        wait: bool = True,
     ) -> Request:
         """The request to the engine. A form constrains the answer, not the reasoning before it.
 
-        `wait` waits until the form is compiled, so that one that is wrong is refused at once.
+        With `after`, it constrains what follows that text, where the answer has it. `wait` waits until the form is
+        compiled, so that one that is wrong is refused at once.
         """
         grammar: Grammar | None = None
         ends = self.stop_ids | self.tokenizer.stop_ids
@@ -169,21 +182,29 @@ class ChatFormat:
                 if prompt.found.answer:
                     params = replace(params, temperature=0.0)  # what is quoted is not drawn
         else:
-            after = self._marks.answer if prompt.open_thoughts or self._marks.channels else ""
+            after = after or (self._marks.answer if prompt.open_thoughts or self._marks.channels else "")
             left = budget(params, len(prompt.transcript.ids), self._context)
             constraint = self.grammars.grammar(form, after=after, budget=left, wait=wait)
             grammar, ends = constraint, ends | constraint.stop_ids
         chosen = replace(params, stop_ids=params.stop_ids | ends)
         return Request(prompt.transcript.ids, chosen, grammar, keep=True, marks=(prompt.message_tokens,))
 
-    def reader(self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None) -> Reader:
+    def reader(
+        self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None, *, tools: bool = False
+    ) -> Reader:
         """The reader of the answer. Text that ends a turn may be part of a form, and a form has its own end."""
         ends = Ends((*params.stop, *(() if form else self._ends)), (*params.stop, *self._thought_ends))
-        thinking = self._marks.splitter(as_text(prompt.transcript.text[-TAIL:]))
+        thinking = self._marks.splitter(as_text(prompt.transcript.text[-TAIL:]), tools=tools)
         never = closing(self.tokenizer, form)
-        if self._marks.control:  # then the tokens that end an answer have a text, too
+        control = self._marks.control or (tools and self.tool_form.control)
+        if control:  # then the tokens that end an answer have a text, too
             never |= self.stop_ids | self.tokenizer.stop_ids
-        return Reader(self.tokenizer, ends, thinking, never, control=self._marks.control)
+        return Reader(self.tokenizer, ends, thinking, never, control=control)
+
+    @cached_property
+    def tool_form(self) -> ToolForm:
+        """How this model writes calls of tools."""
+        return form_of(self.template.source + CHANNEL * self._marks.channels) if self.template.knows_tools else GENERIC
 
 
 def _without_beginning(messages: Sequence[Mapping[str, object]]) -> tuple[Sequence[Mapping[str, object]], str]:

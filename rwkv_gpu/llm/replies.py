@@ -94,14 +94,20 @@ def prepare(
     fields = RequestFields.read(given)
     fields.params.check_vocabulary(llm.vocab_size)
     chat_format = llm.chat_format
-    asked = chat_format.prompt(messages, [*llm._recent], think, fields.variables, continues=fields.continues)
+    tools = fields.tools
+    asked = chat_format.prompt(
+        messages, [*llm._recent], think, fields.variables, continues=fields.continues, tools=tools
+    )
+    found = tools.grammar(chat_format.tool_form, llm.tokenizer) if tools is not None else None
+    shape, after = found or (fields.form, "")
     Request(asked.transcript.ids).check(llm.vocab_size, llm.context)
     requests = []
     for index in range(fields.n):
         params = fields.params_of(index)
-        request = chat_format.request(asked, params, fields.form, wait=wait)
-        requests.append((request, chat_format.reader(asked, params, fields.form)))
-    return Prepared(Reply(fields, llm.tokenizer, llm.info.name), requests, partial(_remember, llm, asked))
+        request = chat_format.request(asked, params, shape, after=after, wait=wait)
+        requests.append((request, chat_format.reader(asked, params, shape, tools=tools is not None)))
+    reply = Reply(fields, llm.tokenizer, llm.info.name, chat_format.tool_form)
+    return Prepared(reply, requests, partial(_remember, llm, asked))
 
 
 def ask(
@@ -145,7 +151,8 @@ async def achunks(asked: Replying[AsyncGeneration]) -> AsyncIterator[Json]:
             async for event in answer:
                 for chunk in asked.reply.chunks(index, event):
                     yield chunk
-            yield asked.reply.closing(index, answer.completion)
+            for chunk in asked.reply.closing(index, answer.completion):
+                yield chunk
         for chunk in asked.last():
             yield chunk
     finally:
@@ -157,7 +164,7 @@ def _chunks(reply: Reply, index: int, answer: Generation) -> Iterator[Json]:
     yield reply.opening(index)
     for event in answer:
         yield from reply.chunks(index, event)
-    yield reply.closing(index, answer.completion)
+    yield from reply.closing(index, answer.completion)
 
 
 def _remember(llm: Backend, asked: ChatPrompt, completion: Completion) -> None:

@@ -42,7 +42,8 @@ CHAT = Fields(
     | {
         "messages", "model", "stream", "stream_options", "n", "stop", "seed", "max_tokens", "max_completion_tokens",
         "logprobs", "top_logprobs", "logit_bias", "response_format", "chat_template_kwargs",
-        "continue_final_message", "add_generation_prompt", "return_progress",
+        "tools", "tool_choice", "parallel_tool_calls", "continue_final_message", "add_generation_prompt",
+        "return_progress",
     },
     ignored=COMMON_IGNORED,
     refused={

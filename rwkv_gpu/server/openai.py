@@ -143,7 +143,7 @@ class Frames:
 
     def __init__(self, reply: Reply | TextReply, answers: Answers) -> None:
         self._reply, self._answers = reply, answers
-        self._plain = not reply.fields.logprobs
+        self._plain = not (reply.fields.logprobs or (isinstance(reply, Reply) and reply.fields.tools))
         self._around: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
 
     def of(self, index: int, one: Event | PromptProgress) -> bytes:
@@ -167,5 +167,8 @@ def _opening(reply: Reply | TextReply, index: int) -> list[Json]:
 
 def _closing(reply: Reply | TextReply, index: int, completion: Completion) -> bytes:
     """The end of an answer. OpenAI has no word for one that was stopped from outside."""
-    stopped = completion.finish_reason in ("abort", "running")
-    return event(reply.closing(index, replace(completion, finish_reason="stop") if stopped else completion))
+    if completion.finish_reason in ("abort", "running"):
+        completion = replace(completion, finish_reason="stop")
+    if isinstance(reply, Reply):
+        return b"".join(event(chunk) for chunk in reply.closing(index, completion))
+    return event(reply.closing(index, completion))

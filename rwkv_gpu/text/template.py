@@ -104,6 +104,11 @@ class ChatTemplate:
             finally:
                 self._sandbox.budget = Budget(self._limits)
 
+    @property
+    def knows_tools(self) -> bool:
+        """Whether it has a place for tools."""
+        return re.search(r"\btools\b", self.source) is not None
+
     def end_of_turn(self) -> str:
         """What follows an answer in a prompt, such as RWKV's "\\n\\n": a model that goes on with it has ended."""
         answer = "an-answer"

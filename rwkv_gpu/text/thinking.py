@@ -45,13 +45,18 @@ class Marks:
         """What stands before the answer where there is reasoning."""
         return FINAL if self.channels else self.closing
 
-    def splitter(self, prompt: str) -> Splitter:
-        """One for the answer to a prompt that ends so."""
-        return Channels(prompt) if self.channels else Thinking(prompt, opening=self.opening, closing=self.closing)
+    def splitter(self, prompt: str, *, tools: bool = False) -> Splitter:
+        """One for the answer to a prompt that ends so. With `tools`, what goes to them is part of the answer."""
+        return (
+            Channels(prompt, tools=tools)
+            if self.channels
+            else Thinking(prompt, opening=self.opening, closing=self.closing)
+        )
 
 
 THINK = Marks("<think>", "</think>")
 FINAL = "<|channel|>final<|message|>"
+TOOL, CALLED = "<|tool|>", "<|call|>"  # around what goes to a tool, where channels are split for a reader of calls
 # By what a template contains, or a vocabulary of its own has; the first that fits.
 MARKS = {
     "<|channel|>": Marks("<|channel|>analysis<|message|>", "<|end|>", channels=True),
@@ -70,9 +75,12 @@ class Channels:
     """Splits an answer in OpenAI's Harmony format: each message has a header, which names its channel, and a body.
 
     The channel `analysis` is reasoning, and so is what goes to a tool. `commentary` and `final` are the answer.
+    With `tools`, what goes to a tool is in the answer, between TOOL and CALLED, after the name of the tool.
     """
 
-    def __init__(self, prompt: str = "") -> None:
+    def __init__(self, prompt: str = "", *, tools: bool = False) -> None:
+        self._tools = tools
+        self._calling = False
         opened = prompt.rpartition("<|start|>")[2]
         _, in_body, _ = opened.rpartition("<|message|>")
         self._header: str | None = None if in_body else opened  # None inside a body
@@ -101,8 +109,15 @@ class Channels:
             if found is None:
                 self._held = text[len(before) :]
                 return
+            if self._calling:
+                self._calling = False
+                yield Part(CALLED, False)
             if found[0] == "<|message|>":
-                self.inside, self._header = _is_reasoning(self._header or ""), None
+                recipient = _RECIPIENT.search(self._header or "") if self._tools else None
+                self.inside, self._header = _is_reasoning(self._header or "") and recipient is None, None
+                if recipient:
+                    self._calling = True
+                    yield Part(f"{TOOL}{recipient[1]}<|message|>", False)
             elif found[0] == "<|channel|>" and self._header is not None:
                 self._header += found[0]
             elif found[0] != "<|constrain|>" or self._header is None:
@@ -112,6 +127,9 @@ class Channels:
 
 _HARMONY_MARKS = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>")
 _HARMONY = re.compile("|".join(map(re.escape, _HARMONY_MARKS)))
+
+
+_RECIPIENT = re.compile(r" to=([^\s<]+)")
 
 
 def _is_reasoning(header: str) -> bool:

@@ -1,0 +1,266 @@
+"""The tools of a request: checked, as templates take them, and as a grammar where the model must call one."""
+
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadInput
+from ..text.grammar import Form
+from ..text.messages import plain
+from ..text.tokenizer import Tokenizer
+from ..text.tool_calls import Piece, ToolForm, ToolParser
+from .validate import truth
+
+MOST = 128  # tools, as in OpenAI's API
+NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+ANY = {"type": "object"}
+WORDS = """You may call functions. Their signatures are:
+<tools>
+{tools}
+</tools>
+To call one, write a JSON object with its name and arguments between <tool_call> and </tool_call>:
+<tool_call>
+{{"name": "the name", "arguments": {{"argument": "value"}}}}
+</tool_call>
+The results come between <tool_response> and </tool_response>."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the model may call, and whether it must."""
+
+    given: tuple[dict[str, Any], ...]  # as OpenAI's API has them, and as templates do
+    required: bool  # whether an answer is a call
+    only: str | None  # the one that it must call
+    parallel: bool  # whether an answer may have several calls
+
+    @classmethod
+    def read(cls, rest: dict[str, Any]) -> "Tools | None":
+        """Takes tools, tool_choice and parallel_tool_calls out of the fields of a request."""
+        given, choice = rest.pop("tools", None), rest.pop("tool_choice", None)
+        parallel = truth("parallel_tool_calls", rest.pop("parallel_tool_calls", None))
+        tools = tuple(_checked(tool, f"tools[{i}]") for i, tool in enumerate(_listed(given)))
+        names = [tool["function"]["name"] for tool in tools]
+        for name in names:
+            if names.count(name) > 1:
+                raise BadInput(f"two tools are called '{name}'; give each a name of its own")
+        required, only = _choice(choice, names)
+        if choice == "none" or not tools:
+            return None
+        return cls(tools, required, only, parallel is not False)
+
+    @property
+    def schemas(self) -> dict[str, Any]:
+        """Of the parameters of those that may be called, by name."""
+        every = {tool["function"]["name"]: tool["function"].get("parameters") or ANY for tool in self.given}
+        return every if self.only is None else {self.only: every[self.only]}
+
+    @property
+    def strict(self) -> bool:
+        """Whether arguments must keep to their schemas."""
+        return any(tool["function"].get("strict") is True for tool in self.given)
+
+    def grammar(self, form: ToolForm, tokenizer: Tokenizer) -> tuple[Form, str] | None:
+        """What an answer must be like where calls are required or strict, and the mark after which that counts."""
+        if not (self.required or self.strict):
+            return None
+        if form.name == "harmony":
+            raise BadInput("this model calls tools in channels, which no grammar holds yet; use tool_choice auto")
+        opening, *others = _FORMS.get(form.name, _JSON)
+        before, between, end = (_literal(text, tokenizer) for text in others)
+        again = f"({between} call)*" if self.parallel and between else ""
+        rest = f"{before} call {again} {end}"
+        rules = self._calls(form.name, tokenizer)
+        if self.required:
+            return Form("lark", f"start: {_literal(opening, tokenizer)} {rest}\n{rules}"), ""
+        if form.bare:
+            return Form("lark", f"start: /[^{{](.|\\n)*/ | {rest}\n{rules}"), ""
+        return Form("lark", f"start: {rest}\n{rules}"), opening
+
+    def _calls(self, name: str, tokenizer: Tokenizer) -> str:
+        """The rule `call`: one of the tools with its arguments."""
+        each = [(tool, _compact(schema)) for tool, schema in self.schemas.items()]
+        if name == "mistral":
+            each_rule = [f"{_literal(tool + '[ARGS]', tokenizer)} %json {schema}" for tool, schema in each]
+        elif name == "deepseek":
+            each_rule = [f"{_literal(tool + '<｜tool▁sep｜>', tokenizer)} %json {schema}" for tool, schema in each]
+        elif name in ("glm", "qwen3-coder"):
+            return self._tagged(name)
+        else:
+            key = "parameters" if name == "llama3" else "arguments"
+            each_rule = [_json_call(tool, key, schema) for tool, schema in each]
+        return "call: " + "\n    | ".join(each_rule)
+
+    def _tagged(self, name: str) -> str:
+        """Calls whose arguments are elements: their names and order are held, of their values the type."""
+        rules, calls = [], []
+        for n, (tool, schema) in enumerate(self.schemas.items()):
+            properties = schema.get("properties") or {}
+            needed = schema.get("required") or []
+            parts = []
+            for k, (key, described) in enumerate(properties.items()):
+                text = isinstance(described, dict) and described.get("type") == "string"
+                value = "TEXT" if text else f"%json {_compact(described)}"
+                before, after = _ELEMENT[name]
+                rules.append(f'p{n}_{k}: "{before.format(key=_escaped(key))}" {value} "{after}"')
+                parts.append(f"p{n}_{k}" + ("" if key in needed else "?"))
+            head, tail = _HEAD[name]
+            calls.append(f'"{head.format(name=tool)}" {" ".join(parts)} "{tail}"')
+        return "\n".join(["call: " + "\n    | ".join(calls), *rules, "TEXT: /[^<]*/"])
+
+
+# By the name of a form: what opens the calls, what stands before one, between two, and after all.
+_JSON = ("<tool_call>", "\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>")
+_FORMS: dict[str, tuple[str, str, str, str]] = {
+    "glm": ("<tool_call>", "", "</tool_call>\n<tool_call>", "</tool_call>"),
+    "mistral": ("[TOOL_CALLS]", "", "[TOOL_CALLS]", ""),
+    "llama3": ("", "", "", ""),
+    "deepseek": (
+        "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜><｜tool▁call▁begin｜>",
+        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+}  # fmt: skip
+_HEAD = {"glm": ("{name}\\n", ""), "qwen3-coder": ("<function={name}>\\n", "</function>")}
+_ELEMENT = {
+    "glm": ("<arg_key>{key}</arg_key>\\n<arg_value>", "</arg_value>\\n"),
+    "qwen3-coder": ("<parameter={key}>\\n", "\\n</parameter>\\n"),
+}
+
+
+def _compact(schema: Any) -> str:
+    """A schema as JSON; what matches it has no white space to spend tokens on."""
+    if isinstance(schema, dict):
+        schema = {"x-guidance": {"whitespace_flexible": False}, **schema}
+    return json.dumps(schema, ensure_ascii=False)
+
+
+def _json_call(tool: str, key: str, schema: str) -> str:
+    return f'"{{\\"name\\": \\"{tool}\\", \\"{key}\\": " %json {schema} "}}"'
+
+
+def _literal(text: str, tokenizer: Tokenizer) -> str:
+    """A text in Lark; a mark that is one token of the vocabulary is that token."""
+    found = []
+    for part in re.split(r"(<[^<>\n]+>|\[TOOL_CALLS\]|\[ARGS\])", text):
+        ids = tokenizer.encode(part, parse=True) if part else []
+        if len(ids) == 1 and part[0] in "<[":
+            found.append(f"<[{ids[0]}]>")
+        elif part:
+            found.append(f'"{_escaped(part)}"')
+    return " ".join(found)
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+class Calling:
+    """One answer that may call tools, as its text comes: deltas of OpenAI's API, and the message that they make."""
+
+    def __init__(self, form: ToolForm, tools: Tools) -> None:
+        self._parser = ToolParser(form, tools.schemas)
+        self._most = MOST if tools.parallel else 1
+        self._text: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+
+    def feed(self, text: str) -> list[dict[str, Any]]:
+        """The deltas of some more text."""
+        return [delta for piece in self._parser.feed(text) for delta in self._deltas(piece)]
+
+    def flush(self) -> list[dict[str, Any]]:
+        """The deltas of what was held back, at the end."""
+        return [delta for piece in self._parser.flush() for delta in self._deltas(piece)]
+
+    def reason(self, reason: str) -> str:
+        """Why the answer ended, as OpenAI's API says it."""
+        return "tool_calls" if self._calls and reason == "stop" else reason
+
+    def message(self) -> dict[str, Any]:
+        """Content and calls of the whole answer."""
+        text = "".join(self._text).strip()
+        return {"content": text or None, "tool_calls": self._calls} if self._calls else {"content": text}
+
+    def _deltas(self, piece: Piece) -> Iterator[dict[str, Any]]:
+        if isinstance(piece, str):
+            self._text.append(piece)
+            yield {"content": piece}
+        elif len(self._calls) < self._most:
+            call = {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function"}
+            index = len(self._calls)
+            self._calls.append({**call, "function": {"name": piece.name, "arguments": piece.arguments}})
+            yield {"tool_calls": [{"index": index, **call, "function": {"name": piece.name, "arguments": ""}}]}
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece.arguments}}]}
+
+
+def told_in_words(messages: Sequence[Mapping[str, object]], tools: Tools) -> list[dict[str, Any]]:
+    """Messages for a template that knows no tools: a system message says what there is, results come as a user's."""
+    text = WORDS.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools.given))
+    told: list[dict[str, Any]] = []
+    for message in messages:
+        one = {**message}
+        if one.get("role") == "tool":
+            one = {"role": "user", "content": f"<tool_response>\n{one.get('content')}\n</tool_response>"}
+        elif one.get("tool_calls"):
+            one = {"role": "assistant", "content": _written(one)}
+        told.append(one)
+    if told and told[0].get("role") == "system" and isinstance(told[0].get("content"), str):
+        return [{**told[0], "content": f"{told[0]['content']}\n\n{text}"}, *told[1:]]
+    return [{"role": "system", "content": text}, *told]
+
+
+def _written(message: Mapping[str, Any]) -> str:
+    """The calls of an earlier answer in the generic form."""
+    parts = [message["content"]] if message.get("content") else []
+    for call in message["tool_calls"]:
+        function = call.get("function", call) if isinstance(call, Mapping) else {}
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            try:
+                arguments = json.loads(arguments)
+            except ValueError:
+                arguments = {}
+        written = json.dumps({"name": function.get("name"), "arguments": arguments}, ensure_ascii=False)
+        parts.append(f"<tool_call>\n{written}\n</tool_call>")
+    return "\n".join(parts)
+
+
+def _listed(given: Any) -> list[Any]:
+    if given is None:
+        return []
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise BadInput(f"tools is a {type(given).__name__}; it must be a list of functions")
+    if len(given) > MOST:
+        raise BadInput(f"there are {len(given)} tools; give at most {MOST}")
+    return [*given]
+
+
+def _checked(tool: Any, where: str) -> dict[str, Any]:
+    checked = plain(tool, where)
+    if not isinstance(checked, dict) or checked.get("type", "function") != "function":
+        raise BadInput(f"{where} must be {{'type': 'function', 'function': {{...}}}}; no other type is known")
+    function = checked.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise BadInput(f"{where}.function must have a name")
+    if not NAME.fullmatch(function["name"]):
+        raise BadInput(f"{where}.function.name is {function['name']!r}; use at most 64 letters, digits, _, - or .")
+    parameters = function.get("parameters")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise BadInput(f"{where}.function.parameters must be a JSON schema of an object")
+    return {"type": "function", "function": function}
+
+
+def _choice(choice: Any, names: Sequence[str]) -> tuple[bool, str | None]:
+    """Whether a call is required, and of which tool."""
+    if choice in (None, "auto", "none"):
+        return False, None
+    if not names:
+        raise BadInput("tool_choice is given without tools; give both or neither")
+    if choice in ("required", "any"):
+        return True, None
+    name = choice.get("function", {}).get("name") if isinstance(choice, Mapping) else None
+    if name not in names:
+        raise BadInput(f"tool_choice is {choice!r}; it must be auto, none, required, or name one of {', '.join(names)}")
+    return True, name

@@ -1,0 +1,237 @@
+"""How families of models write calls of tools, and how these are read back from a stream of text.
+
+A form is known by what the chat template contains. A model without one of them is told the generic form, in words.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rwkv_gpu.text.thinking import CALLED, TOOL
+
+Schemas = Mapping[str, Mapping[str, Any]]  # of the parameters of each tool, by its name
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call as the model wrote it; `arguments` are JSON, as far as the model wrote JSON."""
+
+    name: str
+    arguments: str
+
+
+Piece = str | Call  # text of the answer, or a call
+
+
+@dataclass(frozen=True)
+class ToolForm:
+    """How a family writes calls."""
+
+    name: str
+    opening: tuple[str, ...]  # what begins one call or several; the first that comes
+    closing: str  # what ends them; empty where the end of the answer does
+    read: Callable[[str, Schemas], list[Call]]  # the calls between the two; none where it is something else
+    control: bool = False  # whether its marks are control tokens, which decoding hides
+    bare: bool = False  # whether an answer that begins with a brace is a call without marks
+
+
+def read_json(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
+    """{"name": ..., "arguments": {...}}, one or several, or a list of them. "parameters" stands for "arguments"."""
+    found = []
+    for value in _values(text):
+        for one in value if isinstance(value, list) else [value]:
+            call = _as_call(one)
+            if call is None:
+                return []
+            found.append(call)
+    return found
+
+
+def read_tagged(text: str, schemas: Schemas) -> list[Call]:
+    """<function=NAME> with <parameter=KEY> elements, as Qwen3-Coder writes them."""
+    head = re.match(r"\s*<function=([^>\n]+)>(.*?)(?:</function>\s*)?$", text, re.DOTALL)
+    if head is None:
+        return read_json(text, schemas)
+    pairs = re.findall(r"<parameter=([^>\n]+)>\n?(.*?)\n?(?:</parameter>|(?=<parameter=)|$)", head[2], re.DOTALL)
+    return [_typed(head[1].strip(), pairs, schemas)]
+
+
+def read_pairs(text: str, schemas: Schemas) -> list[Call]:
+    """NAME, then <arg_key> and <arg_value> elements, as GLM writes them."""
+    if text.lstrip().startswith("{"):
+        return read_json(text, schemas)
+    name = text.partition("<arg_key>")[0].strip()
+    pairs = re.findall(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)(?:</arg_value>|$)", text, re.DOTALL)
+    return [_typed(name, pairs, schemas)] if name else []
+
+
+def read_mistral(text: str, schemas: Schemas) -> list[Call]:
+    """A list of JSON calls, or NAME[ARGS]{...}; further calls may begin with the opening mark again."""
+    if text.lstrip().startswith("["):
+        return read_json(text, schemas)
+    found = []
+    for part in text.split("[TOOL_CALLS]"):
+        name, _, rest = part.partition("{")
+        name = re.split(r"\[(?:CALL_ID|ARGS)\]", name)[0].strip()
+        values = _values("{" + rest)
+        if re.fullmatch(r"[\w.-]+", name) and values:
+            found.append(Call(name, _dumped(values[0])))
+    return found
+
+
+def read_deepseek(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
+    """Calls between marks of their own: a kind or none, the name, the arguments in a fence or plain."""
+    found = []
+    for part in re.split("<｜tool▁call▁begin｜>", text)[1:]:
+        body = part.partition("<｜tool▁call▁end｜>")[0]
+        first, _, rest = body.partition("<｜tool▁sep｜>")
+        name, _, fenced = rest.partition("\n") if "```" in rest else (first, "", rest)
+        values = _values(fenced.replace("```json", "").replace("```", ""))
+        if name.strip() and values:
+            found.append(Call(name.strip(), _dumped(values[0])))
+    return found
+
+
+def read_harmony(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
+    """A message of OpenAI's Harmony format to a function: the header's rest, then the arguments."""
+    header, _, body = text.partition("<|message|>")
+    name = re.match(r"(?:functions\.)?([^\s<]+)", header)
+    values = _values(body)
+    return [Call(name[1], _dumped(values[0]) if values else body.strip())] if name else []
+
+
+JSON_FORM = ToolForm("hermes", ("<tool_call>",), "</tool_call>", read_json)
+DEEPSEEK = ToolForm("deepseek", ("<｜tool▁calls▁begin｜>",), "<｜tool▁calls▁end｜>", read_deepseek)
+LLAMA = ToolForm("llama3", ("<|python_tag|>",), "", read_json, control=True, bare=True)
+# By what a template contains; the first that fits.
+FORMS: Sequence[tuple[str, ToolForm]] = (
+    ("<|channel|>", ToolForm("harmony", (TOOL,), CALLED, read_harmony)),
+    ("<arg_key>", ToolForm("glm", ("<tool_call>",), "</tool_call>", read_pairs)),
+    ("<function=", ToolForm("qwen3-coder", ("<tool_call>", "<function="), "</tool_call>", read_tagged)),
+    ("<tool_call>", JSON_FORM),
+    ("[TOOL_CALLS]", ToolForm("mistral", ("[TOOL_CALLS]",), "", read_mistral, control=True)),
+    ("<｜tool▁calls▁begin｜>", DEEPSEEK),
+    ("<|python_tag|>", LLAMA),
+    ('Respond in the format {"name"', LLAMA),
+)
+GENERIC = ToolForm("generic", ("<tool_call>",), "</tool_call>", read_json)
+
+
+def form_of(template: str) -> ToolForm:
+    """The form that a chat template teaches; the generic one where it knows no tools."""
+    return next((form for mark, form in FORMS if mark in template), GENERIC)
+
+
+class ToolParser:
+    """Tells calls from text while an answer comes in pieces. What may be the beginning of a mark is held back."""
+
+    def __init__(self, form: ToolForm, schemas: Schemas) -> None:
+        self._form, self._schemas = form, schemas
+        self._held = ""
+        self._inside: str | None = None  # the mark that opened what is read now
+        self._begun = False  # whether anything but space was seen
+
+    def feed(self, text: str) -> list[Piece]:
+        """The text and the calls that are certain now."""
+        self._held += text
+        return [piece for piece in self._split() if piece != ""]
+
+    def flush(self) -> list[Piece]:
+        """What was held back, at the end of the answer: an unfinished call is text."""
+        pieces = [*self._split(), *self._rest()]
+        self._held, self._inside = "", None
+        return [piece for piece in pieces if piece != ""]
+
+    def _rest(self) -> list[Piece]:
+        if self._inside is None:
+            return [self._held.rstrip()]
+        calls = self._read(self._held)
+        return calls if calls else [self._inside + self._held]
+
+    def _split(self) -> Iterator[Piece]:
+        while True:
+            if self._inside is None:
+                yield from self._before()
+                if self._inside is None:
+                    return
+            if not self._form.closing or self._form.closing not in self._held:
+                return
+            body, _, after = self._held.partition(self._form.closing)
+            mark, self._inside, self._held = self._inside, None, after.lstrip()
+            yield from self._read(body if mark != "<function=" else mark + body) or [mark + body + self._form.closing]
+
+    def _before(self) -> Iterator[Piece]:
+        """The text before the next call, and into it."""
+        text = self._held
+        if self._form.bare and not self._begun and text.lstrip().startswith("{"):
+            self._inside, self._held = "", text
+            return
+        starts = [(text.find(mark), mark) for mark in self._form.opening if mark in text]
+        if starts:
+            at, self._inside = min(starts)
+            self._held = text[at + len(self._inside) :]
+            yield text[:at].rstrip()
+            return
+        keep = max(_begun(text, mark) for mark in self._form.opening)
+        shown = text[: len(text) - keep].rstrip()
+        self._held = text[len(shown) :]
+        self._begun = self._begun or bool(shown)
+        yield shown
+
+    def _read(self, body: str) -> list[Piece]:
+        calls = self._form.read(body, self._schemas)
+        known = all(call.name in self._schemas for call in calls) if self._inside == "" else True
+        return [*calls] if known else []
+
+
+def _as_call(value: Any) -> Call | None:
+    if not isinstance(value, dict):
+        return None
+    if isinstance(value.get("function"), dict):
+        value = value["function"]
+    name, arguments = value.get("name"), value.get("arguments", value.get("parameters", {}))
+    if not isinstance(name, str):
+        return None
+    return Call(name, arguments if isinstance(arguments, str) else _dumped(arguments))
+
+
+def _values(text: str) -> list[Any]:
+    """The JSON values that a text consists of, with space, commas or semicolons between them; none if it has others."""
+    decoder, at = json.JSONDecoder(strict=False), 0
+    found: list[Any] = []
+    while True:
+        at += len(text[at:]) - len(text[at:].lstrip(" \t\r\n,;"))
+        if at >= len(text):
+            return found
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return []
+        found.append(value)
+
+
+def _typed(name: str, pairs: Sequence[tuple[str, str]], schemas: Schemas) -> Call:
+    """Values are text: each becomes what the schema of its parameter says."""
+    properties = schemas.get(name, {}).get("properties")
+    known = properties if isinstance(properties, dict) else {}
+    return Call(name, _dumped({key.strip(): _value(value, known.get(key.strip())) for key, value in pairs}))
+
+
+def _value(text: str, schema: Any) -> Any:
+    if isinstance(schema, dict) and schema.get("type") == "string":
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _begun(text: str, mark: str) -> int:
+    """How many characters at the end of a text are the beginning of a mark."""
+    return max((n for n in range(1, len(mark)) if text.endswith(mark[:n])), default=0)

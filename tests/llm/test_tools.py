@@ -1,0 +1,157 @@
+"""Tools reach the template, calls come back as OpenAI's API has them, and a grammar holds those that are required."""
+
+import json
+
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.llm.tools import Tools
+from tests.gguf.writer import text_key, with_keys, written
+from tests.golden_files import golden
+
+CHAT = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls }}\n{% endfor %}assistant:"
+TEMPLATES = {
+    "hermes": "{% if tools %}{{ tools | tojson }} <tool_call>{% endif %}" + CHAT,
+    "qwen3-coder": "{% if tools %}{{ tools | tojson }} <tool_call><function={% endif %}" + CHAT,
+    "glm": "{% if tools %}{{ tools | tojson }} <arg_key>{% endif %}" + CHAT,
+    "mistral": "{% if tools %}{{ tools | tojson }} [TOOL_CALLS]{% endif %}" + CHAT,
+    "deepseek": "{% if tools %}{{ tools | tojson }} <｜tool▁calls▁begin｜>{% endif %}" + CHAT,
+    "llama3": "{% if tools %}{{ tools | tojson }} <|python_tag|>{% endif %}" + CHAT,
+    "generic": CHAT,
+}
+QUESTION = {"role": "user", "content": "How is the weather?"}
+CITY = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"enum": [1, 2]}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+WEATHER = {"type": "function", "function": {"name": "weather", "description": "of a city", "parameters": CITY}}
+NOW = {"type": "function", "function": {"name": "now", "parameters": NOTHING}}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    opened = {}
+
+    def open_model(name):
+        if name not in opened:
+            data = with_keys(
+                golden("tiny-llama.gguf").read_bytes(), [text_key("tokenizer.chat_template", TEMPLATES[name])]
+            )
+            opened[name] = rwkv_gpu.load(written(tmp_path_factory.mktemp(name), data), device="cpu")
+        return opened[name]
+
+    yield open_model
+    for llm in opened.values():
+        llm.close()
+
+
+def prompt_of(llm, *messages, **more):
+    [(request, _)] = llm.prepare_chat_completion([*messages], max_tokens=1, **more).requests
+    return llm.detokenize(request.ids)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_required_call_keeps_to_its_schema_in_every_form(models, name):
+    llm = models(name)
+    for seed in range(3):
+        more = {"tools": [WEATHER, NOW], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 400}
+        whole = llm.create_chat_completion([QUESTION], seed=seed, temperature=1, **more)
+        [choice] = whole["choices"]
+        [call] = choice["message"]["tool_calls"]
+        assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] is None
+        arguments = json.loads(call["function"]["arguments"])
+        assert call["id"].startswith("call_") and call["type"] == "function"
+        if call["function"]["name"] == "weather":
+            assert arguments["city"] in ("Rome", "Oslo") and arguments["days"] in (1, 2)
+        else:
+            assert call["function"]["name"] == "now" and arguments == {}
+
+
+@pytest.mark.parametrize("name", ["hermes", "mistral", "glm"])
+def test_a_named_call_is_that_one_and_streams_as_deltas(models, name):
+    choice = {"type": "function", "function": {"name": "weather"}}
+    more = {"tools": [NOW, WEATHER], "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 400}
+    chunks = [*models(name).create_chat_completion([QUESTION], stream=True, temperature=0, **more)]
+    deltas = [part for chunk in chunks for part in chunk["choices"][0]["delta"].get("tool_calls", ())]
+    assert deltas[0]["function"]["name"] == "weather" and deltas[0]["id"]
+    assert json.loads("".join(part["function"].get("arguments", "") for part in deltas))["city"] in ("Rome", "Oslo")
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_several_calls_may_be_required_at_once(models):
+    more = {"tools": [WEATHER], "tool_choice": "required", "max_tokens": 900}
+    counts = set()
+    for seed in range(8):
+        whole = models("hermes").create_chat_completion([QUESTION], seed=seed, temperature=1.5, **more)
+        calls = whole["choices"][0]["message"]["tool_calls"]
+        counts.add(len(calls))
+        assert [json.loads(call["function"]["arguments"])["days"] in (1, 2) for call in calls] == [True] * len(calls)
+        assert len({call["id"] for call in calls}) == len(calls)
+    assert max(counts) > 1
+
+
+def test_without_tools_or_with_none_nothing_is_read_as_a_call(models):
+    llm = models("hermes")
+    assert "tool_call" not in prompt_of(llm, QUESTION)
+    assert "tool_call" not in prompt_of(llm, QUESTION, tools=[WEATHER], tool_choice="none")
+    assert "tool_call" in prompt_of(llm, QUESTION, tools=[WEATHER])
+    message = llm.create_chat_completion([QUESTION], tools=[WEATHER], max_tokens=3, temperature=0)["choices"][0][
+        "message"
+    ]
+    assert "tool_calls" not in message and isinstance(message["content"], str)
+
+
+def test_a_template_without_tools_is_told_in_words(models):
+    call = {"type": "function", "id": "c", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+    text = prompt_of(
+        models("generic"), {"role": "system", "content": "Be kind."}, QUESTION,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "rain"}, tools=[WEATHER],
+    )  # fmt: skip
+    text = text.replace("▁", " ")
+    assert "Be kind.\n\nYou may call functions." in text and '"name": "weather"' in text
+    assert '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>' in text
+    assert "<tool_response>\nrain\n</tool_response>" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        ({"tools": "weather"}, "tools is a str"),
+        ({"tools": [{"type": "retrieval"}]}, r"tools\[0\] must be"),
+        ({"tools": [{"type": "function", "function": {}}]}, "must have a name"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "letters, digits"),
+        ({"tools": [NOW, NOW]}, "two tools are called 'now'"),
+        ({"tools": [NOW] * 129}, "at most 128"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": 3}}]}, "JSON schema of an object"),
+        ({"tools": [NOW], "tool_choice": "always"}, "tool_choice is 'always'"),
+        ({"tools": [NOW], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "name one of now"),
+        ({"tool_choice": "required"}, "without tools"),
+        ({"tools": [NOW], "parallel_tool_calls": 3}, "parallel_tool_calls"),
+        ({"tools": [NOW], "tool_choice": "required", "response_format": {"type": "json_object"}}, "cannot both"),
+    ],
+)  # fmt: skip
+def test_wrong_tools_are_refused_by_name(models, more, match):
+    with pytest.raises(BadInput, match=match):
+        models("hermes").create_chat_completion([QUESTION], **more)
+
+
+@pytest.mark.parametrize(("name", "after"), [("hermes", "<tool_call>"), ("mistral", "[TOOL_CALLS]"), ("llama3", "")])
+def test_strict_arguments_are_held_once_the_model_begins_a_call(models, name, after):
+    llm = models(name)
+    strict = {"type": "function", "function": {**WEATHER["function"], "strict": True}}
+    tools = Tools.read({"tools": [strict]})
+    form, found = tools.grammar(llm.chat_format.tool_form, llm.tokenizer)
+    assert found == after
+    grammar = llm.chat_format.grammars.grammar(form, after=found)
+    begun = {"llama3": '{"name": "weather", "parameters": {"city":"', "mistral": '[TOOL_CALLS]weather[ARGS]{"city":"'}
+    text = begun.get(name, 'Well. <tool_call>\n{"name": "weather", "arguments": {"city":"')
+    for byte in text.encode():  # the vocabulary has a token for each
+        grammar.accept(3 + byte)
+    mask = grammar.mask()
+    assert {chr(byte) for byte in range(256) if (mask[(3 + byte) // 32] >> ((3 + byte) % 32)) & 1} == {"R", "O"}
+    assert Tools.read({"tools": [WEATHER]}).grammar(llm.chat_format.tool_form, llm.tokenizer) is None

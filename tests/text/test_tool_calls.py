@@ -1,0 +1,130 @@
+"""Calls of tools as each family writes them, read back from text that comes in any pieces."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rwkv_gpu.text.thinking import THINK, marks_of
+from rwkv_gpu.text.tool_calls import FORMS, GENERIC, Call, ToolParser, form_of
+
+BY_NAME = {form.name: form for _, form in FORMS} | {"generic": GENERIC}
+WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+SCHEMAS = {"weather": WEATHER, "now": {"type": "object"}}
+ROME = {"city": "Rome", "days": 2}
+# By form: text before a call, the text of one call, that of two, and what one says.
+WRITTEN = {
+    "hermes": (
+        '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome", "days": 2}}\n</tool_call>',
+        '\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
+    ),
+    "generic": (
+        '<tool_call>{"name": "weather", "arguments": {"city": "Rome", "days": 2}}</tool_call>',
+        '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>',
+    ),
+    "qwen3-coder": (
+        "<tool_call>\n<function=weather>\n<parameter=city>\nRome\n</parameter>\n<parameter=days>\n2\n</parameter>\n"
+        "</function>\n</tool_call>",
+        "\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
+    ),
+    "glm": (
+        "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n"
+        "<arg_value>2</arg_value>\n</tool_call>",
+        "\n<tool_call>now\n</tool_call>",
+    ),
+    "mistral": (
+        '[TOOL_CALLS]weather[ARGS]{"city": "Rome", "days": 2}',
+        "[TOOL_CALLS]now[ARGS]{}",
+    ),
+    "deepseek": (
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n"
+        '{"city": "Rome", "days": 2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    "llama3": (
+        '<|python_tag|>{"name": "weather", "parameters": {"city": "Rome", "days": 2}}',
+        '; {"name": "now", "parameters": {}}',
+    ),
+    "harmony": (
+        '<|tool|>functions.weather<|message|>{"city": "Rome", "days": 2}<|call|>',
+        "<|tool|>functions.now<|message|>{}<|call|>",
+    ),
+}
+
+
+def read(form, pieces):
+    parser = ToolParser(form, SCHEMAS)
+    found = [one for piece in pieces for one in parser.feed(piece)] + parser.flush()
+    text = "".join(one for one in found if isinstance(one, str))
+    return text, [one for one in found if isinstance(one, Call)]
+
+
+def test_every_form_is_tried():
+    assert WRITTEN.keys() == BY_NAME.keys()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_calls_are_read_whatever_pieces_they_come_in(name):
+    one, other = WRITTEN[name]
+    text = f"I look it up.\n\n{one}{other}"
+    for size in (1, 2, 3, 7, len(text)):
+        shown, calls = read(BY_NAME[name], [text[at : at + size] for at in range(0, len(text), size)])
+        assert shown == "I look it up."
+        assert [call.name for call in calls] == ["weather", "now"]
+        assert [json.loads(call.arguments) for call in calls] == [ROME, {}]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_text_without_calls_stays_as_it_is(name):
+    text = "a < b, [x] and {y}: <tool, [TOOL, <｜tool"
+    assert read(BY_NAME[name], text) == (text, [])
+
+
+@pytest.mark.parametrize("name", ["hermes", "generic", "deepseek", "mistral"])
+def test_what_is_no_call_is_text(name):
+    form = BY_NAME[name]
+    text = f"see {form.opening[0]}not a call{form.closing} there"
+    shown, calls = read(form, text)
+    assert not calls and "not a call" in shown
+
+
+def test_a_list_of_calls_and_older_forms_are_read():
+    calls = read(BY_NAME["mistral"], ['[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Rome", "days": 2}}]'])[1]
+    assert [json.loads(call.arguments) for call in calls] == [ROME]
+    assert (
+        read(BY_NAME["llama3"], ['{"name": "weather", "parameters": {"city": "Rome", "days": 2}}'])[1][0].name
+        == "weather"
+    )
+    assert read(BY_NAME["llama3"], ['{"an": "object"}']) == ('{"an": "object"}', [])
+
+
+def test_values_get_the_types_of_their_schema():
+    text = WRITTEN["glm"][0].replace("Rome", "10")
+    [call] = read(BY_NAME["glm"], [text])[1]
+    assert json.loads(call.arguments) == {"city": "10", "days": 2}
+
+
+def test_a_template_says_its_form():
+    for mark, form in FORMS:
+        assert form_of(f"{{% if tools %}}{mark}{{% endif %}}") is form
+    assert form_of("plain") is GENERIC
+
+
+def test_what_goes_to_a_tool_leaves_the_channels_for_the_reader_of_calls():
+    splitter = marks_of("<|channel|>").splitter("<|start|>assistant", tools=True)
+    text = (
+        "<|channel|>analysis<|message|>Think.<|end|><|start|>assistant<|channel|>commentary to=functions.weather "
+        '<|constrain|>json<|message|>{"city": "Rome", "days": 2}<|call|>'
+    )
+    parts = [part for letter in text for part in splitter.feed(letter)] + splitter.flush()
+    assert "".join(part.text for part in parts if part.thinking) == "Think."
+    shown, [call] = read(BY_NAME["harmony"], ["".join(part.text for part in parts if not part.thinking)])
+    assert (shown, call.name, json.loads(call.arguments)) == ("", "weather", ROME)
+    assert THINK.splitter("", tools=True).feed("x")
+
+
+@given(st.sampled_from(sorted(WRITTEN)), st.text(alphabet='<>[]{}"｜tool_call/ \nTOL:|', max_size=60))
+def test_no_text_breaks_a_reader_or_depends_on_its_pieces(name, text):
+    form = BY_NAME[name]
+    assert read(form, [text]) == read(form, text)

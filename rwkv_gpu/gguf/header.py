@@ -65,5 +65,7 @@ def _value(value: Value) -> bytes:
     count = struct.pack("<Q", len(value))
     if isinstance(value[0], str):
         return struct.pack("<II", ARRAY, STRING) + count + b"".join(_string(str(text)) for text in value)
+    if isinstance(value[0], bool):
+        return struct.pack("<II", ARRAY, BOOL) + count + bytes(bool(one) for one in value)
     kind, dtype = (F32, "<f4") if isinstance(value[0], float) else (I32, "<i4")
     return struct.pack("<II", ARRAY, kind) + count + np.array(value, dtype).tobytes()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ..gguf.header import Value
 from .hybrid_shapes import HYBRIDS
+from .mixture_shapes import MIXTURES
 from .quants import QUANTS, Quant, Shape, Tensors, byte_vocabulary, norm, rwkv_vocabulary, whole
 from .recurrent_shapes import RECURRENT
 
@@ -244,6 +245,8 @@ SHAPES: dict[str, Shape] = {
         47, 2048, 10240, 1536, 20, 192, 256, 154880, used=4, shared=1, q_rank=768, sigmoid=True
     ),
     "qwen3-30b-a3b": Transformer("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, experts=128, used=8),
+    "mixtral-8x7b-46.7b": Transformer("llama", 32, 4096, 14336, 32, 8, 128, 32000, experts=8, used=2),
+    **MIXTURES,
     **RECURRENT,
     **HYBRIDS,
 }

@@ -5,6 +5,7 @@ factor with that of a row.
 """
 
 import functools
+import math
 import zlib
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -24,9 +25,10 @@ from .shapes import QUANTS, SHAPES, Quant, Shape
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 # Where a block of random bytes holds float16 scales, and what these are so that weights deviate by 1 around 0.
 SCALES = {"Q4_K": {0: 1 / 260, 2: 7.5 / 260}, "Q6_K": {208: 1 / 1370}, "Q8_0": {0: 1 / 74}, "Q5_0": {0: 1 / 9.2}}
+EXPONENTS = {"MXFP4": (0, 127, 2.93)}  # of a block: its byte, the exponent of 1, the deviation of its numbers
 BLOCKS, FLOATS = 8191, 524287  # of a pattern: primes
 WRITTEN = 4 << 20  # bytes at a time: what a cache keeps
-NORMS = ("norm.weight", "norm_2.weight", "ln.weight")
+NORMS = ("norm.weight", "norm_2.weight", "ln.weight", "rope_freqs.weight", "scale", "scale.weight")  # about 1
 
 
 class Noise(Source):
@@ -91,6 +93,10 @@ def pattern(format_name: str, width: int, kind: str) -> npt.NDArray[np.uint8]:
         halves = values.astype(np.float16)  # float32 LoRAs come from float16, too, and may be kept as such
         return (halves if fmt.name == "F16" else halves.astype(np.float32)).view(np.uint8)
     blocks = rng.integers(0, 256, (BLOCKS, fmt.nbytes), np.uint8)
+    if fmt.name in EXPONENTS:
+        at, one, deviation = EXPONENTS[fmt.name]
+        blocks[:, at] = one + round(math.log2(scale / deviation))
+        return blocks.reshape(-1)
     for at, d in SCALES[fmt.name].items():
         blocks[:, at : at + 2] = np.array([d * scale], np.float16).view(np.uint8)
     return blocks.reshape(-1)

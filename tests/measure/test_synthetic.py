@@ -9,6 +9,7 @@ from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.measure.hybrid_shapes import Experts, Heads, Hybrid, Mamba
+from rwkv_gpu.measure.mixture_shapes import Gemma4, Routed
 from rwkv_gpu.measure.recurrent_shapes import RWKV6, DeltaNets
 from rwkv_gpu.measure.shapes import QUANTS, RWKV7, SHAPES, Latent, Transformer
 from rwkv_gpu.measure.synthetic import BY_NAME, SCALES, named, noise, open_synthetic, pattern, write
@@ -24,6 +25,8 @@ TINY_HYBRID = Hybrid(
     experts=Experts(4, 2, 64, shared=64), gated=False, tied=False,
 )  # fmt: skip
 TINIES = {
+    "gpt-oss": Routed("gpt-oss", 2, 96, 300, Heads(4, 2, 32), Experts(4, 2, 64)),
+    "gemma4": Gemma4(3, 256, 256, 4, 2, 1, 3, 64, 32, 1, Experts(4, 2, 32), True, 300, 32, 64),
     "rwkv7": TINY, "rwkv6": RWKV6(2, 512, 8, 16, vocabulary=300), "qwen3moe": TINY_MIXTURE, "latent": TINY_LATENT,
     "hybrid": TINY_HYBRID, "delta nets": DeltaNets(
         "qwen35moe", 4, 256, 256, 4, 1, 4, 300, key_heads=2, experts=4, used=2, size=64, state=64
@@ -37,7 +40,7 @@ def test_every_shape_is_a_model_of_the_size_in_its_name(name):
         load_model(file)
         parameters = sum(np.prod(tensor.shape) for tensor in file.tensors.values())
     [billions] = re.findall(r"-([\d.]+)b", name)
-    assert parameters / 1e9 == pytest.approx(float(billions), rel=0.03, abs=0.1)
+    assert parameters / 1e9 == pytest.approx(float(billions), rel=0.05, abs=0.1)  # gpt-oss-20b has 20.9
 
 
 @pytest.mark.parametrize("quant", QUANTS)

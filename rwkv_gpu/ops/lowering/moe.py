@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ..graph import Node
 from ..moe import Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
 from ..nodes import ExpertProducts, ExpertSum, Quantise, Route, SortChoices
 from ..quantising import rounded_rows
-from ..values import Operand, Value
+from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, SWIGLU_ALPHA, SWIGLU_LIMIT, Gating, Glu, Rms, Weight
 from .context import Lowering
 from .linear import round_rows, w_exponent
@@ -155,7 +154,7 @@ def _by_choice(
         operands |= {"gain": to.gain(norm)}
         constants["EPS"] = float(norm.eps)
     if result.biases:
-        operands["biases"] = _joined(to, result.biases)
+        operands["biases"] = _joined(result.biases)
     if result.scale is not None:
         operands["input_scales"] = result.scale
     if config.norms:
@@ -217,7 +216,7 @@ def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:
         {
             **_added(op),
             **_shares(op),
-            **({"biases": _joined(to, (op.bias,))} if op.bias else {}),
+            **({"biases": _joined((op.bias,))} if op.bias else {}),
             "x": op.h,
             "y": op.y,
             "experts": op.routing.experts,
@@ -274,11 +273,9 @@ def _extras(to: Lowering, how: Gating) -> dict[str, Operand]:
     return {name: to.vector(weight) for name, weight in vectors.items() if weight}
 
 
-def _joined(to: Lowering, biases: Sequence[Weight]) -> Slice:
+def _joined(biases: Sequence[Weight]) -> JoinedVectors:
     """Biases [E · M] of one or two matrices, one after the other."""
-    if len(biases) == 1:
-        return to.vector(biases[0])
-    return to.weights.joined([one.name for one in biases], [one.shape[0] for one in biases])
+    return JoinedVectors(tuple(one.name for one in biases), tuple(one.shape[0] for one in biases))
 
 
 def _chosen(op: Route) -> dict[str, Operand]:

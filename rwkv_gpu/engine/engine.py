@@ -395,10 +395,9 @@ class Engine:
     def _keep_prompt(self, sequence: TokenSequence, end: int) -> None:
         """Stores what a step of a prompt has come to: a whole prompt, or states on the way through it."""
         asked, way = end in sequence.boundaries, end - sequence.checkpoint
-        if self._store.rewinds:
-            wanted = end == sequence.prompt
-        else:
-            wanted = asked or (end != sequence.prompt and way >= self._runner.cache_config.checkpoint_interval)
+        wanted = asked or (end == sequence.prompt and not self._store.recurrent)
+        if not self._store.rewinds and end != sequence.prompt:
+            wanted |= way >= self._runner.cache_config.checkpoint_interval
         if wanted:
             self._keep(sequence, end, asked=asked)
 
@@ -438,7 +437,7 @@ class Engine:
         for sequence in finished:
             if sequence.finish_reason == "error":
                 self.prefixes.forget(sequence.ids)
-            elif sequence.request.keep or (self._store.rewinds and sequence.finish_reason != "abort"):
+            elif sequence.request.keep or (not self._store.recurrent and sequence.finish_reason != "abort"):
                 self._keep(sequence, len(sequence.ids), asked=sequence.request.keep)
             self._release(sequence)
             self._forget(sequence)

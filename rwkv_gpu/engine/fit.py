@@ -72,7 +72,7 @@ def fit(
 
     Without a device, those of numpy.
     """
-    config = CacheConfig.of(model, **options)
+    config = CacheConfig.of(model, chunk_size=chunk_size, **options)
     if device is None:
         context = config.context if model.caches else None
         state = config.total(model.caches, model.states)
@@ -103,16 +103,22 @@ def default_context(device: Device | None, file: GGUFFile, model: Model, **optio
     least = min(trained, DEFAULT_CONTEXT)
     options["context"] = least
     config = CacheConfig.of(model, **options)
-    page_bytes, _ = config.each(model.caches, model.states)
+    # Layers with a window take the same for any context.
+    options["context"] = trained
+    longest = CacheConfig.of(model, **options)
+    page_bytes, _ = longest.each(model.caches, model.states)
+    windows = [cache for cache in model.caches if longest.windows([cache])]
+    if not page_bytes:
+        return trained
     if device is None:
         available, weights = host_available(), host_weights_bytes(model)
     else:
         available, weights = device_available(device), device_bytes(device, parameters_of(file, model))
-    states = config.total([], model.states)
+    states = config.total([], model.states) + longest.total(windows)
     pages = (UNKNOWN if available is None else int(SHARE * available) - weights - states) // page_bytes
     if device is not None:
         limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
-        pages = min(pages, *(limit // config.page_bytes(cache) for cache in model.caches))
+        pages = min(pages, *(limit // config.page_bytes(cache) for cache in model.caches if cache not in windows))
     return max(least, trained if pages * PAGE >= trained else pages * PAGE // STEP * STEP)
 
 
@@ -154,7 +160,8 @@ def _scratch(
     recorder = Recorder(
         device, weights, chunk_size, Scratch(device), default_tuning(device.capabilities), states,
         max_segments=min(chunk_size, config.slots, MAX_SEGMENTS), max_outputs=min(chunk_size, config.slots),
-        caches=Caches(caches, config.kind, config.max_pages), single=chunk_size == 1,
+        caches=Caches(caches, config.kind, config.max_pages, config.context, config.windows(model.caches)),
+        single=chunk_size == 1,
         sampler_state=GpuSamplerState(device, config.slots, model.vocabulary, planned),
     )  # fmt: skip
     logits = model.forward(recorder, recorder.input("ids", np.uint32, (chunk_size,)))

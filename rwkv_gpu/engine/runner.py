@@ -97,7 +97,7 @@ class GpuRunner:
         progress: Progress | None = None,
         **options: Unpack[CacheOptions],
     ) -> None:
-        self.cache_config = config = CacheConfig.of(model, **options)
+        self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         check_bindings(device, model, config)
         parameters = parameters_of(file, model)
         resident(device, parameters, model, config).check()  # before anything is allocated
@@ -220,7 +220,7 @@ class GpuRunner:
         )
 
     def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
-        return shapes_of(self.model, length)
+        return shapes_of(self.model, self.cache_config, length)
 
     def read_state(self, slot: int) -> StateArrays:
         arrays = {}
@@ -270,7 +270,7 @@ class HostRunner:
         chunk_size: int = 512,
         **options: Unpack[CacheOptions],
     ) -> None:
-        self.cache_config = config = CacheConfig.of(model, **options)
+        self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         self.model = model
         self.vocabulary = model.vocabulary
         self.slots = config.slots
@@ -315,7 +315,7 @@ class HostRunner:
         return Reference(self._weights, self._states, placed, self._caches.arrays, drawing, self.cache_config.context)
 
     def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
-        return shapes_of(self.model, length)
+        return shapes_of(self.model, self.cache_config, length)
 
     def read_state(self, slot: int) -> StateArrays:
         arrays = {name: array[self.store.state(slot)].copy() for name, array in self._states.items()}
@@ -334,14 +334,14 @@ class HostRunner:
 def sequence_store(model: Model, config: CacheConfig, caches: PagedKVCache) -> SequenceStore:
     """The pages and states of a model's sequences."""
     states = StatePages(config.states, config.history, config.apart) if model.states else None
-    return SequenceStore(caches.pager if model.caches else None, states, caches.copy_pages)
+    return SequenceStore(caches.pager if model.caches else None, states, caches.copy_pages, caches.windows)
 
 
-def shapes_of(model: Model, length: int) -> dict[str, tuple[int, ...]]:
+def shapes_of(model: Model, config: CacheConfig, length: int) -> dict[str, tuple[int, ...]]:
     """The arrays that a sequence of that length has come to."""
     shapes: dict[str, tuple[int, ...]] = {state.name: state.shape for state in model.states}
     for cache in model.caches:
-        shapes.update(dict.fromkeys(names(cache), (length, cache.heads, cache.size)))
+        shapes.update(dict.fromkeys(names(cache), (config.kept(cache, length), cache.heads, cache.size)))
     return shapes
 
 

@@ -126,7 +126,8 @@ def _recorded(
     }
     recorder = Recorder(
         device, weights, step.rows, Scratch(device), tuning, states,
-        max_segments=sequences, max_outputs=sequences, caches=Caches(caches, config.kind, config.max_pages),
+        max_segments=sequences, max_outputs=sequences,
+        caches=Caches(caches, config.kind, config.max_pages, config.context, config.windows(model.caches)),
         single=not step.prefill, sampler_state=GpuSamplerState(device, sequences, model.vocabulary), without=without,
     )  # fmt: skip
     logits = model.forward(recorder, recorder.input("ids", np.uint32, (step.rows,)))

@@ -126,7 +126,7 @@ class DenseFile:
             whole_norms=(norms[0], norms[1]) if form.head_norms == "whole" else None,
             gate=tensors.take(f"{at}_gate.weight", rows[0], width) if form.gated else None,
             output=self._output(form, 0, f"{at}_output", rows[0], i),
-            cache=Cache(f"blk.{i}.kv", kv_heads, -(-size // HEAD_STEP) * HEAD_STEP),
+            cache=Cache(f"blk.{i}.kv", kv_heads, -(-size // HEAD_STEP) * HEAD_STEP, window=window),
             how=Attention(
                 heads,
                 rope,

@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from .vocabulary import PAGE
 
-Placement = tuple[tuple[int, ...], tuple[int, int] | None]  # the pages of a sequence, and `Segment.state`
+Pages = tuple[int, ...]
+Windows = tuple[tuple[int, Pages], ...]
+Placement = tuple[Pages, tuple[int, int] | None, Windows]  # of a sequence: `Segment.pages`, `state` and `windows`
 
 
 class Segment(NamedTuple):
@@ -23,6 +25,9 @@ class Segment(NamedTuple):
     pages: tuple[int, ...] = ()  # that hold positions 0 .. of the sequence, for models that attend
     state: tuple[int, int] | None = None  # for recurrent models: the state that is read, and the one that is written
 
+    # Of caches that keep a window only: its size, and pages by position; behind it, the first that is kept stands in.
+    windows: Windows = ()
+
     @property
     def end(self) -> int:
         """The length of the sequence after the step."""
@@ -33,10 +38,13 @@ class Segment(NamedTuple):
         """Those of its rows in the sequence."""
         return range(self.start, self.end)
 
-    @property
-    def past(self) -> npt.NDArray[np.int64]:
+    def table(self, window: int) -> Pages:
+        """The pages of a cache with such a window."""
+        return next((pages for size, pages in self.windows if size == window), self.pages)
+
+    def past(self, window: int = 0) -> npt.NDArray[np.int64]:
         """The row of all pages that holds each of its positions, after the step."""
-        rows = np.array(self.pages, np.int64)[:, None] * PAGE + np.arange(PAGE)
+        rows = np.array(self.table(window), np.int64)[:, None] * PAGE + np.arange(PAGE)
         return rows.reshape(-1)[: self.end]
 
     @property
@@ -74,8 +82,8 @@ class Batch:
         ids: list[int] = []
         segments = []
         for number, (slot, start, tokens) in enumerate(sequences):
-            pages, state = ((), None) if placements is None else placements[number]
-            segments.append(Segment(len(ids), len(tokens), slot, start, pages, state))
+            pages, state, windows = ((), None, ()) if placements is None else placements[number]
+            segments.append(Segment(len(ids), len(tokens), slot, start, pages, state, windows))
             ids.extend(tokens)
         last = [segment.first + segment.count - 1 for segment in segments]
         outputs = range(len(ids)) if every else last if wanted is None else itertools.compress(last, wanted)
@@ -103,15 +111,17 @@ class Batch:
                 s.start,
                 s.pages if pages is None else tuple(pages[s.slot]),
                 s.state if states is None else states[s.slot],
+                s.windows,
             )
             for s in self.segments
         )
         return Batch(self.ids, tuple(segments), self.outputs)
 
-    def places(self) -> npt.NDArray[np.uint32]:
+    def places(self, window: int = 0) -> npt.NDArray[np.uint32]:
         """The position of each row in its sequence, and the row of all pages that holds it. [T, 2]"""
         places: list[tuple[int, int]] = []
-        for _, count, _, start, pages, _ in self.segments:
+        for segment in self.segments:
+            count, start, pages = segment.count, segment.start, segment.table(window)
             if count == 1 and pages:
                 places.append((start, pages[start // PAGE] * PAGE + start % PAGE))
             elif pages:
@@ -121,18 +131,28 @@ class Batch:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What kernels read of it, by the names of a plan's inputs."""
         segments, row_segment = [], []
-        most = max([len(segment.pages) for segment in self.segments], default=0)
-        tables = np.zeros((len(self.segments), most), np.uint32)
-        for number, (first, count, slot, start, pages, state) in enumerate(self.segments):
+        for number, (first, count, slot, start, _, state, _) in enumerate(self.segments):
             segments.append((first, count, start, *(state or (slot, slot))))
             row_segment += [number] * count
-            if pages:
-                tables[number, : len(pages)] = pages
+        windows = {window for segment in self.segments for window, _ in segment.windows}
         return {
             "ids": self.ids,  # [T]
             "segments": np.array(segments, np.uint32).reshape(-1, 5),  # [S, 5]
             "row_segment": np.array(row_segment, np.uint32),  # [T]
             "output_rows": np.array(self.outputs, np.uint32),  # [R]
-            "pages": tables,  # [S, P], zeros beyond a sequence's own
-            "places": self.places(),  # [T, 2]
+            **{of_window("pages", window): self._tables(window) for window in (0, *windows)},  # [S, P]
+            **{of_window("places", window): self.places(window) for window in (0, *windows)},  # [T, 2]
         }
+
+    def _tables(self, window: int) -> npt.NDArray[np.uint32]:
+        """The pages of each sequence, zeros beyond its own."""
+        every = [segment.table(window) for segment in self.segments]
+        tables = np.zeros((len(every), max(map(len, every), default=0)), np.uint32)
+        for row, pages in zip(tables, every, strict=True):
+            row[: len(pages)] = pages
+        return tables
+
+
+def of_window(name: str, window: int) -> str:
+    """What a plan calls an input that belongs to caches of one window."""
+    return f"{name}.{window}" if window else name

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from ..gpu.device import Buffer, Device
 from ..gpu.plan import Slice
 from .sampler_state import GpuSamplerState
+from .vocabulary import Cache
 
 MAX_SEGMENTS = 64  # sequences in one step, unless a caller says otherwise
 
@@ -18,6 +19,11 @@ class Caches:
     kind: str  # f16, or f32
     max_pages: int
     context: int = 0  # positions that the model is opened with
+    windows: tuple[int, ...] = ()  # of caches that keep no more, and so have pages of their own
+
+    def window_of(self, cache: Cache) -> int:
+        """Whose pages hold a cache: 0 is those of all positions."""
+        return cache.window if cache.window in self.windows else 0
 
 
 NO_CACHES = Caches({}, "f32", 0)

@@ -457,7 +457,7 @@ class Reference:
 
     def attention(self, q: Array, k: Array | None, v: Array | None, cache: Cache, how: Attention) -> Array:
         size, norms = cache.size, how.norms
-        positions, rows = self.batch.places().T
+        positions, rows = self.batch.places(cache.window).T
         keys, values = (pages.reshape(-1, cache.heads, size) for pages in self.caches[cache.name])  # views
         q = self._head(q.reshape(-1, how.heads, size), how, norms.q if norms else None, positions)
         q = q * np.float32(how.scale)
@@ -471,7 +471,7 @@ class Reference:
         y = np.empty_like(q)
         for segment in self.batch.segments:
             mine = slice(segment.first, segment.first + segment.count)
-            past = segment.past
+            past = segment.past(cache.window)
             y[mine] = attend(q[mine], keys[past].astype(np.float32), values[past].astype(np.float32), how, sinks)
         return y.reshape(len(q), -1)
 
@@ -501,7 +501,7 @@ class Reference:
 
     def latent_attention(self, q: Array, q_rope: Array, z: Array, cache: Cache, how: LatentAttention) -> Array:
         inner, rotary = cache.latent, cache.size - cache.latent
-        positions, rows = self.batch.places().T
+        positions, rows = self.batch.places(cache.window).T
         c, p = self.rms_norm(z[:, :inner], how.norm, how.eps), z[:, None, inner:]
         r = q_rope.reshape(len(z), how.heads, -1)[:, :, -rotary:]
         if how.rope:
@@ -514,7 +514,7 @@ class Reference:
         y = np.empty((len(z), how.heads, inner), np.float32)
         for segment in self.batch.segments:
             mine = slice(segment.first, segment.first + segment.count)
-            keys = latents[segment.past].astype(np.float32)[:, None]  # [L, 1, C + R]
+            keys = latents[segment.past(cache.window)].astype(np.float32)[:, None]  # [L, 1, C + R]
             y[mine] = attend(q[mine], keys, keys[..., :inner], None)
         return y.reshape(len(z), -1)
 

@@ -102,6 +102,7 @@ class Cache:
     heads: int  # that keys and values have
     size: int  # N
     latent: int = 0  # dims of a key that are its value, the first; 0 where values are stored on their own
+    window: int = 0  # positions that any query sees, its own among them; what lies behind need not be kept; 0 is all
 
     @property
     def stored(self) -> tuple[str, ...]:

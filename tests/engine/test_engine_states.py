@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from rwkv_gpu.engine.cache.config import CacheConfig
 from rwkv_gpu.engine.cache.pager import Pager
 from rwkv_gpu.engine.cache.states import StatePages
-from rwkv_gpu.engine.cache.store import SequenceStore
+from rwkv_gpu.engine.cache.store import SequenceStore, WindowPages
 from rwkv_gpu.engine.device_sampling import SampledRow
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request, Update
@@ -52,22 +52,35 @@ class Fake:
     page_and_state_bytes = 1, 1
 
     def __init__(
-        self, pages: int, checkpoints: int, *, attends: bool, recurs: bool, look_ahead: int, interval: int = CHUNK
+        self,
+        pages: int,
+        checkpoints: int,
+        *,
+        attends: bool,
+        recurs: bool,
+        look_ahead: int,
+        interval: int = CHUNK,
+        window: int = 0,
     ) -> None:
         self.cache_config = CacheConfig(CONTEXT, SLOTS, "f32", pages * PAGE, look_ahead, checkpoints, 8, interval)
         self.pager = Pager(pages, CONTEXT) if attends else None
         self.stated = (
             StatePages(self.cache_config.states, self.cache_config.history, self.cache_config.apart) if recurs else None
         )
-        self.store = SequenceStore(self.pager, self.stated, self.copy)
+        # Beside the pages that hold all tokens, some that hold what the next one sees. Both must say the same.
+        self.windowed = Pager(pages, CONTEXT, window, look_ahead)
+        self.seen = np.zeros((pages, PAGE), np.int64)
+        windows = {window: WindowPages(self.windowed, 1)} if window else {}
+        self.store = SequenceStore(self.pager, self.stated, self.copy, windows)
         self.memory = np.zeros((pages, PAGE), np.int64)
         self.states: list[tuple[int, ...]] = [()] * self.cache_config.states
         self.said = [0] * SLOTS
         self.under_way = self.most_under_way = 0
 
-    def copy(self, copies) -> None:
+    def copy(self, copies, window: int = 0) -> None:
+        memory = self.seen if window else self.memory
         for copy in copies:
-            self.memory[copy.target] = self.memory[copy.source]
+            memory[copy.target] = memory[copy.source]
 
     def prepare(self, batch):
         return self.store.prepare(batch)
@@ -102,12 +115,25 @@ class Fake:
                     self.memory[page, position % PAGE] = id
                 held = self.memory[list(s.pages)].reshape(-1)[: s.start + s.count].tolist()
                 assert self.stated is None or tuple(held) == seen[s.first + s.count - 1]
+                for window, table in s.windows:
+                    self.look_back(s, window, table, held)
                 seen[s.first + s.count - 1] = tuple(held)
         chosen = np.zeros((len(batch.outputs), 4), np.uint32)
         for row, (output, draw) in enumerate(zip(batch.outputs, draws.rows, strict=True)):
             assert draw["tokens"] == len(seen[output]), "a draw counts other tokens than the sequence has"
             chosen[row, 0] = self.said[draw["slot"]] = next_token(seen[output])
         return Later(chosen, self)
+
+    def look_back(self, s, window, table, whole) -> None:
+        """Every row sees within its window what it would if all had been kept."""
+        for position in s.positions:
+            page = table[position // PAGE]
+            assert self.windowed.pool.holders(page) == 1, "wrote into a page that others hold"
+            self.seen[page, position % PAGE] = whole[position]
+        for position in s.positions:
+            first = max(0, position + 1 - window)
+            found = [self.seen[table[n // PAGE], n % PAGE] for n in range(first, position + 1)]
+            assert found == whole[first : position + 1]
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -249,6 +275,7 @@ class Requests(RuleBasedStateMachine):
     """Requests come, go on, are stopped and aborted, in a room that is mostly too small for all."""
 
     attends = recurs = True
+    window = 0
 
     @initialize(
         pages=st.integers(3, 8),
@@ -258,7 +285,13 @@ class Requests(RuleBasedStateMachine):
     )
     def begin(self, pages, checkpoints, look_ahead, interval):
         self.runner = Fake(
-            pages, checkpoints, attends=self.attends, recurs=self.recurs, look_ahead=look_ahead, interval=interval
+            pages,
+            checkpoints,
+            attends=self.attends,
+            recurs=self.recurs,
+            look_ahead=look_ahead,
+            interval=interval,
+            window=self.window,
         )
         self.engine = Engine(self.runner)
         self.free = self.runner.store.free
@@ -387,6 +420,7 @@ class Requests(RuleBasedStateMachine):
         assert not self.asked, "a request never ended"
         self.engine.prefixes.clear()
         assert self.runner.store.free == self.free, "pages leaked"
+        assert self.runner.windowed.pool.free == self.runner.windowed.pool.pages, "pages leaked"
 
 
 class Attending(Requests):
@@ -397,6 +431,15 @@ class Recurrent(Requests):
     attends = False
 
 
-for machine in (Requests, Attending, Recurrent):
+class Windowed(Attending):
+    window = 20
+
+
+class WindowedHybrid(Requests):
+    window = 20
+
+
+for machine in (Requests, Attending, Recurrent, Windowed, WindowedHybrid):
     machine.TestCase.settings = settings(max_examples=30, stateful_step_count=30, **PATIENT)
 TestHybrid, TestAttending, TestRecurrent = Requests.TestCase, Attending.TestCase, Recurrent.TestCase
+TestWindowed, TestWindowedHybrid = Windowed.TestCase, WindowedHybrid.TestCase

@@ -25,7 +25,7 @@ TOKENS = st.lists(st.integers(0, 2), max_size=7)
 
 def stored(states: int = STATES) -> tuple[SequenceStore, PrefixCache]:
     """A store of a hybrid, and a prefix cache with room for so many states."""
-    store = SequenceStore(Pager(400, 40_000), StatePages(states + 8, 2), lambda copies: None)
+    store = SequenceStore(Pager(400, 40_000), StatePages(states + 8, 2), lambda copies, window=0: None)
     return store, PrefixCache(store, 1 << 30, 1, 1, states)
 
 
@@ -159,7 +159,7 @@ def test_the_index_finds_what_comparing_all_finds(sequences, wanted):
 
 def test_thousands_of_entries_are_found_and_evicted_in_microseconds():
     """Comparing with 4,000 entries of 500 tokens took 10 ms."""
-    store = SequenceStore(None, StatePages(4100, 2), lambda copies: None)
+    store = SequenceStore(None, StatePages(4100, 2), lambda copies, window=0: None)
     prefixes = PrefixCache(store, 1 << 30, 1, 1, 4000)
     rng = np.random.default_rng(0)
     texts = rng.integers(0, 60_000, (4050, 500)).tolist()

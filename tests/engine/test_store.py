@@ -9,20 +9,25 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from rwkv_gpu.engine.cache.config import CacheConfig
 from rwkv_gpu.engine.cache.pager import Pager
 from rwkv_gpu.engine.cache.states import StatePages
-from rwkv_gpu.engine.cache.store import SequenceStore
+from rwkv_gpu.engine.cache.store import SequenceStore, WindowPages
 from rwkv_gpu.errors import CacheFull
-from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.batch import Batch, Segment
 from rwkv_gpu.ops.vocabulary import PAGE
 
 PAGES, CONTEXT, STATES, HELD, APART = 14, 4 * PAGE, 15, 3, 2
+WINDOW, SLACK, WINDOW_PAGES = 70, 9, 13
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # others use the machine, too
 slots = st.integers(0, 3)
 
 
 class Kinds(RuleBasedStateMachine):
-    """Sequences of random tokens beside a memory that holds them: states with all tokens, pages with one a place."""
+    """Sequences of random tokens beside a memory that holds them: states with all tokens, pages with one a place.
+
+    With a window there are two memories of pages: one keeps all, the other what the next row sees.
+    """
 
     pages = states = True
+    window = False
 
     def __init__(self):
         super().__init__()
@@ -30,15 +35,19 @@ class Kinds(RuleBasedStateMachine):
         self.state: list[tuple[int, ...]] = [()] * STATES
         pager = Pager(PAGES, CONTEXT) if self.pages else None
         states = StatePages(STATES, HELD, APART) if self.states else None
-        self.store = SequenceStore(pager, states, self.copy)
+        self.windowed = Pager(WINDOW_PAGES, CONTEXT, WINDOW, SLACK)
+        self.seen = np.zeros((WINDOW_PAGES, PAGE), np.int64)
+        windows = {WINDOW: WindowPages(self.windowed, 1)} if self.window else {}
+        self.store = SequenceStore(pager, states, self.copy, windows)
         self.pager, self.stated = pager, states
         self.expected: dict[int, list[int]] = {slot: [] for slot in range(4)}
         self.kept: list = []
         self.mark = 0
 
-    def copy(self, copies):
+    def copy(self, copies, window=0):
+        memory = self.seen if window else self.memory
         for copy in copies:
-            self.memory[copy.target] = self.memory[copy.source]
+            memory[copy.target] = memory[copy.source]
 
     @rule(steps=st.dictionaries(slots, st.integers(1, PAGE + 9), min_size=1))
     def step(self, steps):
@@ -70,13 +79,28 @@ class Kinds(RuleBasedStateMachine):
                     assert self.pager.pool.holders(page) == 1, "wrote into a page that others hold"
                     self.memory[page, position % PAGE] = id
             self.expected[segment.slot] += ids
+            if self.window:
+                self.attend_within_the_window(segment, ids)
+
+    def attend_within_the_window(self, segment, ids):
+        """Each row of a step finds what it sees, as if all had been kept."""
+        table, whole = segment.table(WINDOW), self.expected[segment.slot]
+        assert len(table) == -(-segment.end // PAGE)
+        for position, id in enumerate(ids, segment.start):
+            page = table[position // PAGE]
+            assert self.windowed.pool.holders(page) == 1, "wrote into a page that others hold"
+            self.seen[page, position % PAGE] = id
+        for position in segment.positions:
+            first = max(0, position + 1 - WINDOW)
+            found = [self.seen[table[n // PAGE], n % PAGE] for n in range(first, position + 1)]
+            assert found == whole[first : position + 1]
 
     @rule(slot=slots, back=st.integers(0, 80))
     def go_back(self, slot, back):
         most = max(0, len(self.expected[slot]) - back)
         length = self.store.truncate(slot, most)
         assert length <= most
-        assert self.states or length == most
+        assert self.states or length == most or (self.window and length == 0 and back > SLACK)
         self.expected[slot] = self.expected[slot][:length]
 
     @rule(slot=slots, back=st.integers(0, 80), whole=st.booleans())
@@ -86,12 +110,13 @@ class Kinds(RuleBasedStateMachine):
             if kept:
                 self.kept.append((kept, self.expected[slot][: kept.length]))
 
-    @rule(slot=slots, which=st.integers(0, 2))
-    def take_up(self, slot, which):
+    @rule(slot=slots, which=st.integers(0, 2), back=st.integers(0, 80))
+    def take_up(self, slot, which, back):
         if which < len(self.kept):
             kept, ids = self.kept[which]
-            self.store.adopt(slot, kept, kept.length)
-            self.expected[slot] = list(ids)
+            length = max(kept.oldest, kept.length - back)
+            self.store.adopt(slot, kept, length)
+            self.expected[slot] = list(ids[:length])
 
     @rule()
     def release(self):
@@ -121,6 +146,7 @@ class Kinds(RuleBasedStateMachine):
         for slot in self.expected:
             self.store.forget(slot)
         assert self.store.free == (PAGES * self.pages, STATES * self.states), "pages leaked"
+        assert self.windowed.pool.free == WINDOW_PAGES, "pages leaked"
 
 
 class Attending(Kinds):
@@ -131,13 +157,38 @@ class Recurrent(Kinds):
     pages = False
 
 
-for machine in (Kinds, Attending, Recurrent):
+class Windowed(Attending):
+    window = True
+
+
+class WindowedHybrid(Kinds):
+    window = True
+
+
+for machine in (Kinds, Attending, Recurrent, Windowed, WindowedHybrid):
     machine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, **PATIENT)
 TestHybrid, TestAttending, TestRecurrent = Kinds.TestCase, Attending.TestCase, Recurrent.TestCase
+TestWindowed, TestWindowedHybrid = Windowed.TestCase, WindowedHybrid.TestCase
+
+
+def test_a_sequence_keeps_no_more_pages_than_its_window_and_what_it_may_go_back_to():
+    pager = Pager(100, 100 * PAGE, WINDOW, SLACK)
+    for length in range(0, 90 * PAGE, 7):
+        pager.prepare([Segment(0, 7, 0, length)])
+        assert len(pager.held(0).pages) <= -(-(WINDOW + SLACK + 7) // PAGE) + 1
+    assert pager.oldest(0) <= length + 7 - SLACK
+
+
+def test_a_step_that_finds_too_few_pages_of_a_window_takes_none_of_the_others():
+    pager, windowed = Pager(20, CONTEXT), Pager(1, CONTEXT, WINDOW, SLACK)
+    store = SequenceStore(pager, None, lambda copies, window=0: None, {WINDOW: WindowPages(windowed, 1)})
+    with pytest.raises(CacheFull):
+        store.prepare(Batch.of([(0, 0, [0] * (PAGE + 1))]))
+    assert (pager.pool.free, windowed.pool.free) == (20, 1)
 
 
 def test_the_last_states_of_a_sequence_can_be_gone_back_to_and_no_others():
-    store = SequenceStore(None, StatePages(4, HELD), lambda copies: None)
+    store = SequenceStore(None, StatePages(4, HELD), lambda copies, window=0: None)
     for length in range(6):
         store.prepare(Batch.of([(0, length, [1])]))
     assert store.truncate(0, 4) == 4
@@ -147,7 +198,7 @@ def test_the_last_states_of_a_sequence_can_be_gone_back_to_and_no_others():
 @pytest.mark.parametrize("look_ahead", range(17))
 def test_a_sequence_goes_back_to_near_where_all_of_it_was_known(look_ahead):
     config = CacheConfig(0, 1, "f32", look_ahead=look_ahead)
-    store = SequenceStore(None, StatePages(config.states, config.history, config.apart), lambda copies: None)
+    store = SequenceStore(None, StatePages(config.states, config.history, config.apart), lambda copies, window=0: None)
     prompt = 5
     store.prepare(Batch.of([(0, 0, [1] * prompt)]))
     for length in range(prompt + 1, 60):
@@ -159,7 +210,7 @@ def test_a_sequence_goes_back_to_near_where_all_of_it_was_known(look_ahead):
 
 
 def test_too_few_states_are_told_before_any_is_taken():
-    store = SequenceStore(None, StatePages(2, 2), lambda copies: None)
+    store = SequenceStore(None, StatePages(2, 2), lambda copies, window=0: None)
     store.prepare(Batch.of([(0, 0, [1])]))
     with pytest.raises(CacheFull, match="needs 2 states, but only 1 of 2 are free"):
         store.prepare(Batch.of([(1, 0, [1]), (2, 0, [1])]))

@@ -16,6 +16,7 @@ DEFAULT_SEQUENCES = 4
 DEFAULT_CACHE = 256 << 20  # bytes kept of sequences that have ended
 MOST_CHECKPOINTS = 64  # states among these
 DEFAULT_CHECKPOINT_INTERVAL = 512  # tokens between two states that are stored on the way through a text
+DEFAULT_CHUNK = 512  # rows of a step
 DEFAULT_LOOK_AHEAD = 15  # steps that may be under way, where they are short, while the host learns of the first
 
 KVType = Literal["f16", "f32"]
@@ -46,6 +47,7 @@ class CacheConfig:
     checkpoints: int = 0  # states beside those, of sequences that may be continued
     cache_bytes: int = DEFAULT_CACHE  # that pages and states may take which no sequence needs at the moment
     checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL  # tokens, at least, between two stored states of a sequence
+    chunk_size: int = DEFAULT_CHUNK  # rows that a step may have
 
     @classmethod
     def of(
@@ -59,6 +61,7 @@ class CacheConfig:
         cache_bytes: int = DEFAULT_CACHE,
         look_ahead: int = DEFAULT_LOOK_AHEAD,
         checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
+        chunk_size: int = DEFAULT_CHUNK,
     ) -> "CacheConfig":
         """CacheConfig for a model; without a wish, as much as it was trained on and is usual."""
         if not isinstance(kv, str) or kv not in DTYPES:
@@ -81,7 +84,8 @@ class CacheConfig:
             )
         state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
         checkpoints = min(MOST_CHECKPOINTS, cache_bytes // state_bytes) if state_bytes else 0
-        return cls(context, slots, kv, tokens or 0, look_ahead, checkpoints, cache_bytes, checkpoint_interval)
+        options = look_ahead, checkpoints, cache_bytes, checkpoint_interval, chunk_size
+        return cls(context, slots, kv, tokens or 0, *options)
 
     @property
     def max_pages(self) -> int:
@@ -92,6 +96,30 @@ class CacheConfig:
     def pages(self) -> int:
         """Pages in all."""
         return -(-self.tokens // PAGE) if self.tokens else self.slots * self.max_pages
+
+    @property
+    def slack(self) -> int:
+        """Positions behind a window that a sequence keeps: it may go back to what is known, and to a whole page."""
+        return self.look_ahead + PAGE
+
+    def window_pages(self, window: int) -> int:
+        """Pages that one sequence has of layers with a window: what the rows of a step see, and the slack."""
+        return -(-(window + self.slack + self.chunk_size) // PAGE) + 2
+
+    def windows(self, caches: Sequence[Cache]) -> tuple[int, ...]:
+        """The windows that are worth pages of their own: those of fewer pages than a whole sequence has."""
+        sizes = sorted({cache.window for cache in caches if cache.window})
+        return tuple(window for window in sizes if self.window_pages(window) < self.max_pages)
+
+    def pages_of(self, window: int) -> int:
+        """Pages in all of layers with a window: for all sequences, and for as many prefixes that are kept."""
+        if not window or self.window_pages(window) >= self.max_pages:
+            return self.pages
+        return min(self.pages, 2 * self.slots * self.window_pages(window))
+
+    def kept(self, cache: Cache, length: int) -> int:
+        """Positions of a sequence that a saved state has of a layer: all, or those that its next row sees."""
+        return min(length, cache.window - 1) if self.windows([cache]) else length
 
     @property
     def history(self) -> int:
@@ -110,11 +138,11 @@ class CacheConfig:
 
     def shape(self, cache: Cache) -> tuple[int, int, int, int]:
         """Of the keys of one layer, and of its values where they are stored, too."""
-        return self.pages, PAGE, cache.heads, cache.size
+        return self.pages_of(cache.window), PAGE, cache.heads, cache.size
 
     def nbytes(self, cache: Cache) -> int:
         """Of the keys of one layer; of its values as many, where they are stored."""
-        return self.pages * self.page_bytes(cache)
+        return self.pages_of(cache.window) * self.page_bytes(cache)
 
     def page_bytes(self, cache: Cache) -> int:
         """Of the keys of one layer in one page; of its values as many, where they are stored."""
@@ -125,8 +153,9 @@ class CacheConfig:
         return self.states * 4 * int(np.prod(state.shape))
 
     def each(self, caches: Sequence[Cache], states: Sequence[State]) -> tuple[int, int]:
-        """Bytes of one page and of one state in all layers."""
-        page = sum(len(cache.stored) * self.page_bytes(cache) for cache in caches)
+        """Bytes of one page and of one state in all layers, but for those with pages of a window."""
+        plain = [cache for cache in caches if not self.windows([cache])]
+        page = sum(len(cache.stored) * self.page_bytes(cache) for cache in plain)
         return page, sum(4 * int(np.prod(state.shape)) for state in states)
 
     def total(self, caches: Sequence[Cache], states: Sequence[State] = ()) -> int:

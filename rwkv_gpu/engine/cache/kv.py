@@ -14,6 +14,7 @@ from ...ops.memory import Caches
 from ...ops.vocabulary import PAGE, Cache
 from .config import DTYPES, CacheConfig
 from .pager import Copy, Pager
+from .store import WindowPages
 
 SHORT_PAGES = 8  # of a sequence whose decode needs no runs
 GROWTH = 8  # from one size of plan to the next: a long context costs nothing before it is used
@@ -28,35 +29,54 @@ class PagedKVCache(ABC):
         self.caches = list(caches)
         self.cache_config = config
         self.pager = Pager(config.pages if caches else 0, config.context)
+        self.windows = {
+            window: WindowPages(
+                Pager(config.pages_of(window), config.context, window, config.slack),
+                sum(len(cache.stored) * config.page_bytes(cache) for cache in caches if cache.window == window),
+            )
+            for window in config.windows(caches)
+        }
 
     def read(self, slot: int) -> dict[str, Array]:
-        """Keys and values of a sequence as they are stored, [L, KV, N] each."""
-        length, table = self.pager.length(slot), self.pager.table(slot)
+        """Keys and values of a sequence as they are stored, [L, KV, N] each; of a window, those that are seen again."""
+        length = self.pager.length(slot)
         arrays = {}
         for cache in self.caches:
+            held = self._pager_of(cache).held(slot)
+            first = length - self.cache_config.kept(cache, length) - held.first * PAGE
             for what, name in enumerate(names(cache)):
-                pages = [self._read_page(cache, what, page) for page in table]
+                pages = [self._read_page(cache, what, page) for page in held.pages]
                 whole = (
                     np.concatenate(pages)
                     if pages
                     else np.zeros((0, cache.heads, cache.size), DTYPES[self.cache_config.kind])
                 )
-                arrays[name] = whole[:length]
+                arrays[name] = whole[first : length - held.first * PAGE]
         return arrays
 
     def write(self, slot: int, arrays: Mapping[str, Array]) -> None:
         """Fills the pages of a sequence with what `read` has given."""
+        length = self.pager.length(slot)
         for cache in self.caches:
+            held = self._pager_of(cache).held(slot)
             for what, name in enumerate(names(cache)):
-                for i, page in enumerate(self.pager.table(slot)):
-                    part = np.zeros((PAGE, cache.heads, cache.size), DTYPES[self.cache_config.kind])
-                    rows = arrays[name][i * PAGE : (i + 1) * PAGE]
-                    part[: len(rows)] = rows
-                    self._write_page(cache, what, page, part)
+                shape = len(held.pages) * PAGE, cache.heads, cache.size
+                whole = np.zeros(shape, DTYPES[self.cache_config.kind])
+                end = length - held.first * PAGE
+                whole[end - len(arrays[name]) : end] = arrays[name]
+                for i, page in enumerate(held.pages):
+                    self._write_page(cache, what, page, whole[i * PAGE : (i + 1) * PAGE])
+
+    def _pager_of(self, cache: Cache) -> Pager:
+        return self.windows[cache.window].pager if cache.window in self.windows else self.pager
+
+    def _of_window(self, window: int) -> list[Cache]:
+        """The layers whose pages those of a window are; 0 is all others."""
+        return [cache for cache in self.caches if (cache.window if cache.window in self.windows else 0) == window]
 
     @abstractmethod
-    def copy_pages(self, copies: Sequence[Copy]) -> None:
-        """Pages to others, in every layer."""
+    def copy_pages(self, copies: Sequence[Copy], window: int = 0) -> None:
+        """Pages to others, in every layer with such a window."""
 
     @abstractmethod
     def _read_page(self, cache: Cache, what: int, page: int) -> Array:
@@ -77,8 +97,8 @@ class HostKVCache(PagedKVCache):
             cache.name: tuple(np.zeros(config.shape(cache), dtype) for _ in cache.stored) for cache in caches
         }
 
-    def copy_pages(self, copies: Sequence[Copy]) -> None:
-        for pages in (pages for both in self.arrays.values() for pages in both):
+    def copy_pages(self, copies: Sequence[Copy], window: int = 0) -> None:
+        for pages in (pages for cache in self._of_window(window) for pages in self.arrays[cache.name]):
             for copy in copies:
                 pages[copy.target] = pages[copy.source]
 
@@ -103,7 +123,8 @@ class GpuKVCache(PagedKVCache):
     def placed(self, max_pages: int) -> Caches:
         """The pages as a plan binds them, for sequences of so many."""
         places = {name: tuple(map(whole, buffers)) for name, buffers in self._buffers.items()}
-        return Caches(places, self.cache_config.kind, max_pages, self.cache_config.context)
+        context = self.cache_config.context
+        return Caches(places, self.cache_config.kind, max_pages, context, tuple(self.windows))
 
     def plan_pages(self, batch: Batch) -> int:
         """Pages of a sequence that a plan for this batch must reckon with: few plans, so few sizes."""
@@ -115,8 +136,8 @@ class GpuKVCache(PagedKVCache):
             pages *= GROWTH
         return min(pages, most)
 
-    def copy_pages(self, copies: Sequence[Copy]) -> None:
-        for cache in self.caches:
+    def copy_pages(self, copies: Sequence[Copy], window: int = 0) -> None:
+        for cache in self._of_window(window):
             size = self._page_bytes(cache)
             for buffer in self._buffers[cache.name]:
                 for copy in copies:

@@ -68,7 +68,8 @@ class PrefixCache:
         self._ranks: list[tuple[Rank, int, Entry]] = []
         self._turns = itertools.count()
         self._clock = 0.0
-        self._pages: Counter[int] = Counter()  # entries that hold each
+        self._pages: Counter[tuple[int, int]] = Counter()  # entries that hold each, by window
+        self._held_bytes = 0  # of these
         self._states = 0  # entries that have one
 
     def __len__(self) -> int:
@@ -82,19 +83,19 @@ class PrefixCache:
     @property
     def nbytes(self) -> int:
         """Bytes of all pages and states that are handle."""
-        return len(self._pages) * self._page_bytes + self._states * self._state_bytes
+        return self._held_bytes + self._states * self._state_bytes
 
     def find(self, ids: Sequence[int]) -> tuple[PrefixHandle, int] | None:
         """The entry that shares most with a sequence, and how much of it; the last token is always left to be fed."""
         wanted = key_of(ids)
-        if self._store.rewinds:
-            nearest = self._index.nearest(wanted)
-        else:
+        nearest = self._index.nearest(wanted)
+        best, most = (self._found[nearest[0]], min(nearest[1], len(ids) - 1)) if nearest else (None, 0)
+        if best is not None and most < best.handle.oldest:  # a state, or a window, of a longer text
             longest = next(self._index.within(key_of(ids[:-1])), None)
-            nearest = None if longest is None else (longest, self._found[longest].handle.length)
-        if nearest is None or not (most := min(nearest[1], len(ids) - 1)):
+            best = None if longest is None else self._found[longest]
+            most = 0 if best is None else best.handle.length
+        if best is None or not most:
             return None
-        best = self._found[nearest[0]]
         self._use(best)
         return best.handle, most
 
@@ -127,7 +128,10 @@ class PrefixCache:
                 entry.shorter = new
                 self._rank(entry)
         self._use(new)
-        self._pages.update(handle.pages)
+        for page in handle.pages_by_window():
+            self._pages[page] += 1
+            if self._pages[page] == 1:
+                self._held_bytes += self._bytes_of(page[0])
         self._states += handle.state is not None
         while self._found and (self.nbytes > self._most_bytes or self._states > self._most_states):
             self.evict()
@@ -156,6 +160,10 @@ class PrefixCache:
         while self.evict():
             pass
 
+    def _bytes_of(self, window: int) -> int:
+        """Of a page of the layers with a window."""
+        return self._store.windows[window].page_bytes if window else self._page_bytes
+
     def _value(self, entry: Entry) -> float:
         return entry.used + (0 if self._store.rewinds else entry.cost)
 
@@ -180,10 +188,11 @@ class PrefixCache:
             if self._found[key].shorter is entry:
                 self._found[key].shorter = entry.shorter
         self._states -= entry.handle.state is not None
-        for page in entry.handle.pages:
+        for page in entry.handle.pages_by_window():
             self._pages[page] -= 1
             if not self._pages[page]:
                 del self._pages[page]
+                self._held_bytes -= self._bytes_of(page[0])
         self._store.release(entry.handle)
 
 

@@ -4,12 +4,13 @@ A sequence is a number, its slot. It grows by steps, goes back, ends; what it ha
 beginning of others, without a byte moved.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from ...ops.batch import Batch, Placement, Segment
 from ...ops.vocabulary import PAGE
-from .pager import Copy, Pager, Span
+from .pager import Copy, HeldPages, Pager, Span
 from .states import StatePages
 
 
@@ -20,20 +21,57 @@ class PrefixHandle:
     length: int  # tokens
     pages: tuple[int, ...]
     state: int | None
+    windows: Mapping[int, HeldPages] = field(default_factory=dict)  # pages of layers with a window, by its size
+    oldest: int = 0  # the least length that a sequence can begin with
+
+    def pages_by_window(self) -> Sequence[tuple[int, int]]:
+        """Every page, with the window that its layers have."""
+        windows = ((size, page) for size, held in self.windows.items() for page in held.pages)
+        return [*((0, page) for page in self.pages), *windows]
+
+
+class CopyPages(Protocol):
+    """Moves the bytes of pages that part ways, in the layers with such a window."""
+
+    def __call__(self, copies: Sequence[Copy], window: int = 0, /) -> None: ...
+
+
+@dataclass(frozen=True)
+class WindowPages:
+    """Pages of the layers with one window."""
+
+    pager: Pager
+    page_bytes: int  # of a page in all of these layers
 
 
 class SequenceStore:
-    """The pages and states of all sequences, by number; `copy` moves the bytes of pages that part ways."""
+    """The pages and states of all sequences, by number."""
 
-    def __init__(self, pager: Pager | None, states: StatePages | None, copy: Callable[[Sequence[Copy]], None]) -> None:
+    def __init__(
+        self,
+        pager: Pager | None,
+        states: StatePages | None,
+        copy: CopyPages,
+        windows: Mapping[int, WindowPages] | None = None,
+    ) -> None:
         self._pager = pager
         self._states = states
         self._copy = copy
+        self.windows = windows or {}
+
+    @property
+    def _windows(self) -> Mapping[int, Pager]:
+        return {size: pages.pager for size, pages in self.windows.items()}
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether sequences have a state, and so can go back only to where there is one."""
+        return self._states is not None
 
     @property
     def rewinds(self) -> bool:
-        """Whether a sequence can go back to any length, not only to where it has a state."""
-        return self._states is None
+        """Whether a sequence can go back to any length: it has no state, and gives no pages back."""
+        return self._states is None and not self.windows
 
     def place(self, spans: Sequence[Span]) -> list[Placement]:
         """Where each sequence lies that a step writes; raises CacheFull, before anything is taken, where it cannot.
@@ -43,13 +81,17 @@ class SequenceStore:
         states, pager = self._states, self._pager
         if states is not None:
             states.check([(span.slot, span.start) for span in spans])
-        copies = pager.prepare(spans) if pager is not None else []
-        if copies:
-            self._copy(copies)
+        pagers = ({} if pager is None else {0: pager}) | {**self._windows}
+        for each in pagers.values():
+            each.check(spans)
+        for window, each in pagers.items():
+            if copies := each.take(spans):
+                self._copy(copies, window)
         return [
             (
                 () if pager is None else tuple(pager.table(span.slot)),
                 None if states is None else states.advance(span.slot, span.start, span.end),
+                tuple((window, tuple(each.table(span.slot))) for window, each in pagers.items() if window),
             )
             for span in spans
         ]
@@ -58,7 +100,8 @@ class SequenceStore:
         """The same for a batch that is made already."""
         placements = self.place(batch.segments)
         placed = zip(batch.segments, placements, strict=True)
-        return replace(batch, segments=tuple(s._replace(pages=pages, state=state) for s, (pages, state) in placed))
+        segments = (s._replace(pages=pages, state=state, windows=windows) for s, (pages, state, windows) in placed)
+        return replace(batch, segments=tuple(segments))
 
     def length(self, slot: int) -> int:
         """Tokens that a sequence has come to."""
@@ -67,13 +110,17 @@ class SequenceStore:
         return self._states.length(slot) if self._states is not None else 0
 
     def truncate(self, slot: int, most: int) -> int:
-        """Goes back to a length, or to the nearest one before it that has a state; gives where it has come to."""
+        """Goes back to a length, or to the nearest one before it that it has all of; gives where it has come to."""
         most = min(most, self.length(slot))
         if self._states is not None:
             most = self._states.nearest(slot, most)
+        if most < self._oldest(slot):
+            most = 0
+        if self._states is not None:
             self._states.truncate(slot, most)
-        if self._pager is not None:
-            self._pager.truncate(slot, most)
+        for pager in (self._pager, *self._windows.values()):
+            if pager is not None:
+                pager.truncate(slot, most)
         return most
 
     def forget(self, slot: int) -> None:
@@ -95,7 +142,7 @@ class SequenceStore:
             length = self._states.nearest(slot, length)
         elif whole:
             length -= length % PAGE
-        if not length:
+        if not length or length < self._oldest(slot):
             return None
         pages: tuple[int, ...] = ()
         state = None
@@ -103,16 +150,21 @@ class SequenceStore:
             pages = self._pager.pool.hold(self._pager.table(slot)[: -(-length // PAGE)])
         if self._states is not None:
             [state] = self._states.pool.hold([self._states.page(slot, length)])
-        return PrefixHandle(length, pages, state)
+        windows = {size: _held(pager, pager.held(slot), length) for size, pager in self._windows.items()}
+        oldest = length if state is not None else self._oldest(slot)
+        return PrefixHandle(length, pages, state, windows, oldest)
 
     def adopt(self, slot: int, handle: PrefixHandle, length: int) -> None:
         """A sequence begins as what was handle, up to a length; the caller's hold stays."""
-        assert length == handle.length or (self.rewinds and length < handle.length)
+        assert handle.oldest <= length <= handle.length
         if self._pager is not None:
             self._pager.adopt(slot, self._pager.pool.hold(handle.pages[: -(-length // PAGE)]), length)
         if self._states is not None:
             assert handle.state is not None
             self._states.adopt(slot, handle.state, length)
+        for size, pager in self._windows.items():
+            held = _held(pager, handle.windows[size], length)
+            pager.adopt(slot, held.pages, length, held.first)
 
     def release(self, handle: PrefixHandle) -> None:
         """Gives back what was handle."""
@@ -120,6 +172,8 @@ class SequenceStore:
             self._pager.pool.release(handle.pages)
         if self._states is not None and handle.state is not None:
             self._states.pool.release([handle.state])
+        for size, pager in self._windows.items():
+            pager.pool.release(handle.windows[size].pages)
 
     def begin(self, slot: int, length: int) -> None:
         """A sequence of that length whose bytes are yet to be written."""
@@ -128,6 +182,8 @@ class SequenceStore:
             self._states.check([(slot, 0)])
         if length and self._pager is not None:
             self._pager.prepare([Segment(0, length, slot, 0)])
+        for pager in self._windows.values() if length else ():
+            pager.begin(slot, length)
         if length and self._states is not None:
             self._states.advance(slot, 0, length)
 
@@ -136,3 +192,12 @@ class SequenceStore:
         """Pages and states that nobody holds."""
         pages = self._pager.pool.free if self._pager is not None else 0
         return pages, self._states.pool.free if self._states is not None else 0
+
+    def _oldest(self, slot: int) -> int:
+        """The least length, but 0, that layers with a window can go back to."""
+        return max((pager.oldest(slot) for pager in self._windows.values()), default=0)
+
+
+def _held(pager: Pager, held: HeldPages, length: int) -> HeldPages:
+    """One more hold on some pages, up to a length."""
+    return HeldPages(held.first, pager.pool.hold(held.pages[: max(0, -(-length // PAGE) - held.first)]))

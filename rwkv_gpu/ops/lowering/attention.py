@@ -19,7 +19,7 @@ from ..graph import Node
 from ..nodes import Attend
 from ..paged import factors_of, rope_table
 from ..values import CachedTensor, JoinedVectors, Operand, Value
-from ..vocabulary import PAGE, HeadNorms, Rope, Weight
+from ..vocabulary import PAGE, Cache, HeadNorms, Rope, Weight
 from .context import Lowering
 
 QUERY_TILES = 4  # subgroups of a workgroup on matrix units
@@ -142,7 +142,7 @@ def _attend_on_matrix_units(
             **sink.constants,
             **matrix_units(side, lanes),
         },
-        {**operands, **sink.operands, "y": op.y, "segments": to.segments, "pages": to.page_tables},
+        {**operands, **sink.operands, "y": op.y, "segments": to.segments, "pages": to.page_tables(op.cache)},
         groups=blocks * partition.heads // shared,
         fixed_bytes=0,
         context_cost=ContextCost(
@@ -204,14 +204,14 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
             **sink.constants,
             "MAX_PAGES": caches.max_pages,
         },
-        {**kernel.operands, **operands, **sink.operands, "pages": to.page_tables},
+        {**kernel.operands, **operands, **sink.operands, "pages": to.page_tables(op.cache)},
         groups=blocks * partition.heads // partition.shared * partition.runs,
         fixed_bytes=0,
         row_bytes=nbytes if to.shape.decode else 0,
         context_cost=ContextCost(0, nbytes, 4 * partition.heads * partition.size, partition.window),
     )
     if split and not partition.joins:
-        reduce_runs(to, node, op.cache.name, partition, found, op.y, _sink(op))
+        reduce_runs(to, node, op.cache, partition, found, op.y, _sink(op))
 
 
 def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
@@ -221,7 +221,7 @@ def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
 
 
 def reduce_runs(
-    to: Lowering, node: Node, name: str, partition: AttentionPartition, found: Value, y: Value, sink: Extra = NO_SINK
+    to: Lowering, node: Node, cache: Cache, partition: AttentionPartition, found: Value, y: Value, sink: Extra = NO_SINK
 ) -> None:
     """The runs of each head, by as many lanes for each vec4 as a workgroup has."""
     columns = partition.size // 4
@@ -231,10 +231,10 @@ def reduce_runs(
     constants: dict[str, Constant] = {"HEADS": heads, "PARTS": parts, "WG": lanes}
     to.emit(
         node,
-        name,
+        cache.name,
         ("attention/split_reduce", "attention/partition", partition.reach, *sink.parts, "lib/lanes/plain"),
         {**partition.split, "H": partition.heads, "N": partition.size, **constants, **sink.constants},
-        {"x": found, "places": to.places, "y": y, **sink.operands},
+        {"x": found, "places": to.places(cache), "y": y, **sink.operands},
         groups=-(-node.rows * partition.heads // heads),
     )
 
@@ -247,7 +247,7 @@ def _position_bytes(to: Lowering, partition: AttentionPartition) -> int:
 def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Constant], tuple[str, ...]]:
     """What a kernel binds that reads heads as the matrices leave them, its constants, and its parts."""
     how, rope, norms = op.how, op.how.rope, op.how.norms
-    operands: dict[str, Operand] = {"qkv": op.qkv, "places": to.places}
+    operands: dict[str, Operand] = {"qkv": op.qkv, "places": to.places(op.cache)}
     constants: dict[str, Constant] = {"DIMS": rope.dims if rope else 0, "SCALE": float(how.scale)}
     parts = [
         "heads",

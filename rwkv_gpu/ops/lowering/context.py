@@ -9,12 +9,13 @@ from ...gpu.cost import NO_CONTEXT_COST, ContextCost
 from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ...kernels.registry import link
+from ..batch import of_window
 from ..dispatch import UnplacedDispatch
 from ..graph import Graph, Node
 from ..memory import Memory
 from ..target import Target
 from ..values import Operand, Value
-from ..vocabulary import LayerNorm, Rms, Weight
+from ..vocabulary import Cache, LayerNorm, Rms, Weight
 
 
 class Lowering:
@@ -93,15 +94,16 @@ class Lowering:
         """The segment of each row. [T]"""
         return self.graph.input("row_segment", np.uint32, (self.shape.rows,))
 
-    @property
-    def places(self) -> Value:
-        """The position of each row, and the row of all pages that holds it. [T, 2]"""
-        return self.graph.input("places", np.uint32, (self.shape.rows, 2))
+    def places(self, cache: Cache) -> Value:
+        """The position of each row, and the row of all pages of a cache that holds it. [T, 2]"""
+        name = of_window("places", self.memory.caches.window_of(cache))
+        return self.graph.input(name, np.uint32, (self.shape.rows, 2))
 
-    @property
-    def page_tables(self) -> Value:
-        """The pages of each sequence. [S, max_pages]"""
-        return self.graph.input("pages", np.uint32, (self.shape.max_segments, self.memory.caches.max_pages))
+    def page_tables(self, cache: Cache) -> Value:
+        """The pages of each sequence that hold a cache. [S, max_pages]"""
+        caches = self.memory.caches
+        name = of_window("pages", caches.window_of(cache))
+        return self.graph.input(name, np.uint32, (self.shape.max_segments, caches.max_pages))
 
 
 def _named(layer: int | None, name: str, kernel: str, parts: Sequence[str]) -> str:

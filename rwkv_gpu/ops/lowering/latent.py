@@ -29,7 +29,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         blocks = node.rows * heads // partition.queries + min(to.shape.max_segments, node.rows)
     split = partition.runs > 1
     found = Value((node.rows, heads * partition.runs * (op.cache.latent + 4)))
-    queries: dict[str, Operand] = {"places": to.places} if to.shape.decode else {"segments": to.segments}
+    queries: dict[str, Operand] = {"places": to.places(op.cache)} if to.shape.decode else {"segments": to.segments}
     nbytes = _position_bytes(to, op)
     to.emit(
         node,
@@ -46,14 +46,14 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
             "lib/lanes/plain",
         ),
         partition.constants | partition.split | {"SCALE": float(op.how.scale), "MAX_PAGES": caches.max_pages},
-        {"q": op.q, "r": r, "keys": keys, "pages": to.page_tables, "y": found if split else op.y, **queries},
+        {"q": op.q, "r": r, "keys": keys, "pages": to.page_tables(op.cache), "y": found if split else op.y, **queries},
         groups=blocks * partition.runs,
         fixed_bytes=0,
         context_cost=ContextCost(0, nbytes, 2 * heads * (op.cache.size + op.cache.latent), 0),
     )
     if split:
         size, grain, runs = op.cache.latent, partition.grain, partition.runs
-        reduce_runs(to, node, op.cache.name, AttentionPartition(heads, 1, size, 0, 1, 1, grain, runs), found, op.y)
+        reduce_runs(to, node, op.cache, AttentionPartition(heads, 1, size, 0, 1, 1, grain, runs), found, op.y)
 
 
 def _write(to: Lowering, node: Node, op: AttendLatent, r: Value) -> None:
@@ -61,7 +61,8 @@ def _write(to: Lowering, node: Node, op: AttendLatent, r: Value) -> None:
     [keys] = to.memory.caches.places[op.cache.name]
     rope, caches, heads = op.how.rope, to.memory.caches, op.how.heads
     operands: dict[str, Operand] = {
-        "z": op.z, "gain": to.vector(op.how.norm), "places": to.places, "keys": keys, "q_rope": op.q_rope, "r": r,
+        "z": op.z, "gain": to.vector(op.how.norm), "places": to.places(op.cache), "keys": keys,
+        "q_rope": op.q_rope, "r": r,
     }  # fmt: skip
     constants: dict[str, Constant] = {
         "H": heads, "N": op.cache.latent, "WIDTH": op.cache.size, "S": op.q_rope.shape[1] // heads,

@@ -1,0 +1,116 @@
+"""Layers with a window keep pages of it only: what a model says is the same as if all had been kept."""
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.engine.cache.config import CacheConfig
+from rwkv_gpu.engine.fit import fit
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner, prefill
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.vocabulary import PAGE
+from tests.gguf.writer import U32, number_key, with_keys, written
+from tests.golden_files import golden
+
+WINDOW, LENGTH, CHUNK = 100, 600, 64
+HOW = {"slots": 3, "chunk_size": CHUNK, "context": 1024, "kv": "f32"}
+SAME = 1e-4  # rms: float32 sums in another order
+
+
+@pytest.fixture
+def path(tmp_path):
+    data = golden("tiny-llama.gguf").read_bytes()
+    return written(tmp_path, with_keys(data, [number_key("llama.attention.sliding_window", U32, WINDOW)]))
+
+
+def made(path, device: Device | None = None) -> Runner:
+    with GGUFFile.open(path) as file:
+        model = load_model(file)
+        return HostRunner(file, model, **HOW) if device is None else GpuRunner(device, file, model, **HOW)
+
+
+@pytest.fixture
+def keeping_all(path, monkeypatch):
+    """A runner in numpy that gives no page back."""
+    with monkeypatch.context() as patch:
+        patch.setattr(CacheConfig, "windows", lambda self, caches: ())
+        patch.setattr(CacheConfig, "pages_of", lambda self, window: self.pages)
+        runner = made(path)
+    assert runner.store.rewinds
+    yield runner
+    runner.close()
+
+
+@pytest.fixture(params=["cpu", "fast"])
+def runner(request, path, adapter):
+    runner = made(path, None if request.param == "cpu" else Device(adapter))
+    assert not runner.store.rewinds
+    yield runner
+    runner.close()
+
+
+def ids_of(count: int, seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(0, 280, count).tolist()
+
+
+def rms(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((a - b).astype(np.float64) ** 2)))
+
+
+def test_logits_are_the_same_in_chunks_in_steps_and_of_several_sequences(runner, keeping_all):
+    ids = {0: ids_of(LENGTH, 1), 2: ids_of(LENGTH - 90, 2)}
+    last = {}
+    for slot, some in ids.items():
+        assert rms(prefill(runner, some, slot=slot), prefill(keeping_all, some, slot=slot)) < SAME
+        last[slot] = len(some)
+    for step in range(3):
+        batch = Batch.of([(slot, at + step, [5 + step]) for slot, at in last.items()])
+        assert rms(runner.step(batch), keeping_all.step(batch)) < SAME
+    [window] = runner.store.windows.values()
+    assert len(window.pager.held(0).pages) <= -(-(WINDOW + runner.cache_config.slack + CHUNK) // PAGE) + 1
+
+
+def test_a_prefix_a_fork_and_a_saved_state_go_on_as_if_all_had_been_kept(runner, keeping_all):
+    ids, rest = ids_of(LENGTH, 1), ids_of(40, 3)
+    expected = prefill(keeping_all, ids + rest)[-1]
+    prefill(runner, ids, slot=0)
+    handle = runner.store.keep(0, LENGTH)
+    assert 0 < handle.oldest < LENGTH
+    runner.store.adopt(1, handle, LENGTH)
+    state = runner.read_state(0)
+    assert state["blk.0.kv.keys"].shape[0] == WINDOW - 1
+    prefill(runner, ids_of(50, 9), slot=0, start=LENGTH)  # goes its own way
+    assert rms(prefill(runner, rest, slot=1, start=LENGTH)[-1], expected) < SAME
+    runner.write_state(2, LENGTH, state)
+    assert rms(prefill(runner, rest, slot=2, start=LENGTH)[-1], expected) < SAME
+    shorter = handle.oldest + 3
+    runner.store.adopt(1, handle, shorter)
+    again = prefill(runner, rest, slot=1, start=shorter)[-1]
+    assert rms(again, prefill(keeping_all, ids[:shorter] + rest, slot=1)[-1]) < SAME
+
+
+def test_chats_and_shared_beginnings_reuse_what_is_kept(path):
+    """A whole prompt, one that goes on from its answer, and one that parts from it where a state was stored."""
+    with rwkv_gpu.load(path, device="cpu", context=1024, checkpoint_interval=128, chunk_size=CHUNK) as llm:
+        shared, said = ids_of(400, 4), []
+        for question in (ids_of(30, 5), ids_of(30, 6), ids_of(30, 7)):
+            said.append(llm.generate(shared + question, max_tokens=5, temperature=0))
+        longer = [*shared, *ids_of(30, 5), *said[0].tokens, 3, 4]
+        said.append(llm.generate(longer, max_tokens=5, temperature=0))
+    assert [one.stats.reused_tokens >= 384 for one in said] == [False, True, True, True]
+    for prompt, one in zip((*(shared + ids_of(30, n) for n in (5, 6, 7)), longer), said, strict=True):
+        with rwkv_gpu.load(path, device="cpu", context=1024) as llm:
+            assert llm.generate(prompt, max_tokens=5, temperature=0).tokens == one.tokens
+
+
+def test_fit_counts_pages_of_the_window_and_short_contexts_keep_everything(path):
+    with GGUFFile.open(path) as file:
+        model = load_model(file)
+        near, far = (CacheConfig.of(model, context=context, chunk_size=CHUNK) for context in (256, 1024))
+        assert near.windows(model.caches) == ()
+        assert far.windows(model.caches) == (WINDOW,)
+        assert far.total(model.caches) == 3 * near.total(model.caches)  # 12 pages beside 4, where 16 hold all
+        assert fit(None, file, model, context=1024, chunk_size=CHUNK).state == far.total(model.caches)

@@ -151,6 +151,13 @@ _GLM = """\
 {%- endif -%}
 """
 
+_GRANITE = """\
+{%- for m in messages -%}
+{{- '<|start_of_role|>' + m.role + '<|end_of_role|>' + (m.content or '') + '<|end_of_text|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|start_of_role|>assistant<|end_of_role|>' -}}{%- endif -%}
+"""
+
 _DEEPSEEK = """\
 {{- bos_token -}}
 {%- for m in messages -%}
@@ -175,6 +182,7 @@ BUILT_IN = {
     "gemma4": BuiltIn(_GEMMA4, "<|turn>"),
     "llama4": BuiltIn(_LLAMA4, "<|header_start|>"),
     "harmony": BuiltIn(_HARMONY, "<|channel|>"),
+    "granite": BuiltIn(_GRANITE, "<|start_of_role|>"),
     "glm": BuiltIn(_GLM, "[gMASK]"),
     "deepseek": BuiltIn(_DEEPSEEK, "<｜User｜>"),
     "rwkv-g1": BuiltIn(_RWKV_TURNS + _RWKV_THINK),

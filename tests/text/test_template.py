@@ -89,7 +89,13 @@ def test_a_built_in_template_can_be_named_for_any_file():
 
 
 @pytest.mark.parametrize(
-    ("mark", "name"), [("<|im_start|>", "chatml"), ("<|start_header_id|>", "llama3"), ("<start_of_turn>", "gemma")]
+    ("mark", "name"),
+    [
+        ("<|im_start|>", "chatml"),
+        ("<|start_header_id|>", "llama3"),
+        ("<start_of_turn>", "gemma"),
+        ("<|start_of_role|>", "granite"),
+    ],
 )
 def test_a_vocabulary_shows_the_template_it_was_made_for(mark, name):
     metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a", mark]}
@@ -149,7 +155,14 @@ def test_a_prompt_begins_with_the_same_prompt_less_its_generation_part(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "end"), [("rwkv-world", "\n\n"), ("chatml", "<|im_end|>\n"), ("llama3", "<|eot_id|>"), ("mistral", "</s>")]
+    ("name", "end"),
+    [
+        ("rwkv-world", "\n\n"),
+        ("chatml", "<|im_end|>\n"),
+        ("llama3", "<|eot_id|>"),
+        ("mistral", "</s>"),
+        ("granite", "<|end_of_text|>\n"),
+    ],
 )
 def test_the_end_of_a_turn_is_what_follows_an_answer(name, end):
     assert ChatTemplate(name, eos="</s>").end_of_turn() == end

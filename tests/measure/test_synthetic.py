@@ -26,7 +26,7 @@ TINY_HYBRID = Hybrid(
 )  # fmt: skip
 TINIES = {
     "gpt-oss": Routed("gpt-oss", 2, 96, 300, Heads(4, 2, 32), Experts(4, 2, 64)),
-    "gemma4": Gemma4(3, 256, 256, 4, 2, 1, 3, 64, 32, 1, Experts(4, 2, 32), True, 300, 32, 64),
+    "gemma4": Gemma4(4, 256, 256, 4, 2, 1, 2, 64, 32, 2, Experts(4, 2, 32), True, 300, 32, 64),
     "rwkv7": TINY, "rwkv6": RWKV6(2, 512, 8, 16, vocabulary=300), "qwen3moe": TINY_MIXTURE, "latent": TINY_LATENT,
     "hybrid": TINY_HYBRID, "delta nets": DeltaNets(
         "qwen35moe", 4, 256, 256, 4, 1, 4, 300, key_heads=2, experts=4, used=2, size=64, state=64

@@ -1,7 +1,7 @@
 """The true shapes of well-known models: sizes, tensors by name, and the formats that llama.cpp gives them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..gguf.header import Value
 from .hybrid_shapes import HYBRIDS
@@ -87,6 +87,10 @@ class Transformer:
     tied: bool = False
     experts: int = 0
     used: int = 0  # experts of a row
+    head_norms: bool = False
+    after: bool = False  # whether branches are normed after their matrices, too
+    fused: bool = False  # whether q, k, v are one matrix, and gate and up another
+    keys: Mapping[str, Value] = field(default_factory=dict)  # of the metadata, beyond those of all
 
     def tensors(self, quant: Quant) -> Tensors:
         """All of them, in the order of a file."""
@@ -107,13 +111,18 @@ class Transformer:
     def _attention(self, at: str, plain: str, fine: str) -> Tensors:
         d, inner, kv = self.width, self.heads * self.size, self.kv_heads * self.size
         yield f"{at}_norm.weight", (d,), "F32"
-        if self.arch.startswith("qwen3"):
+        if self.head_norms:
             yield f"{at}_q_norm.weight", (self.size,), "F32"
             yield f"{at}_k_norm.weight", (self.size,), "F32"
-        yield f"{at}_q.weight", (inner, d), plain
-        yield f"{at}_k.weight", (kv, d), plain
-        yield f"{at}_v.weight", (kv, d), fine
+        if self.fused:
+            yield f"{at}_qkv.weight", (inner + 2 * kv, d), fine
+        else:
+            yield f"{at}_q.weight", (inner, d), plain
+            yield f"{at}_k.weight", (kv, d), plain
+            yield f"{at}_v.weight", (kv, d), fine
         yield f"{at}_output.weight", (d, inner), plain
+        if self.after:
+            yield f"{at.removesuffix('attn')}post_attention_norm.weight", (d,), "F32"
 
     def _feed(self, at: str, plain: str, fine: str) -> Tensors:
         yield f"{at}_norm.weight", (self.width,), "F32"
@@ -122,9 +131,14 @@ class Transformer:
         if self.experts:
             yield f"{at}_gate_inp.weight", (self.experts, self.width), "F32"
             each, end = (self.experts,), "_exps"
-        yield f"{at}_gate{end}.weight", (*each, self.inner, self.width), plain
-        yield f"{at}_up{end}.weight", (*each, self.inner, self.width), plain
+        if self.fused:
+            yield f"{at}_up.weight", (2 * self.inner, self.width), plain
+        else:
+            yield f"{at}_gate{end}.weight", (*each, self.inner, self.width), plain
+            yield f"{at}_up{end}.weight", (*each, self.inner, self.width), plain
         yield f"{at}_down{end}.weight", (*each, self.width, self.inner), fine
+        if self.after:
+            yield f"{at.removesuffix('ffn')}post_ffw_norm.weight", (self.width,), "F32"
 
     def metadata(self) -> Mapping[str, Value]:
         """What loaders ask for, with a vocabulary of bytes."""
@@ -144,6 +158,7 @@ class Transformer:
             f"{arch}.rope.dimension_count": self.size,
             f"{arch}.rope.freq_base": 10000.0,
             **({f"{arch}.{name}": value for name, value in mixture.items()} if self.experts else {}),
+            **{f"{arch}.{name}": value for name, value in self.keys.items()},
             **byte_vocabulary(self.vocabulary),
         }
 
@@ -228,6 +243,22 @@ class Latent:
         }
 
 
+GEMMA3_KEYS: Mapping[str, Value] = {
+    "attention.sliding_window": 1024, "rope.freq_base": 1e6, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
+}  # fmt: skip
+MINISTRAL3_KEYS: Mapping[str, Value] = {
+    "rope.freq_base": 1e6, "rope.scaling.type": "yarn", "rope.scaling.factor": 16.0,
+    "rope.scaling.original_context_length": 16384, "rope.scaling.yarn_log_multiplier": 1.0,
+    "attention.temperature_scale": 0.1,
+}  # fmt: skip
+
+
+def gemma3(layers: int, width: int, inner: int, heads: int, kv_heads: int, size: int) -> Transformer:
+    """A Gemma 3."""
+    sizes = layers, width, inner, heads, kv_heads, size, 262144
+    return Transformer("gemma3", *sizes, tied=True, head_norms=True, after=True, keys=GEMMA3_KEYS)
+
+
 SHAPES: dict[str, Shape] = {
     "rwkv7-0.1b": RWKV7(12, 768, 64, 64, 32, 128),
     "rwkv7-0.4b": RWKV7(24, 1024, 64, 64, 32, 128),
@@ -238,13 +269,18 @@ SHAPES: dict[str, Shape] = {
     "tinyllama-1.1b": Transformer("llama", 22, 2048, 5632, 32, 4, 64, 32000),
     "llama-8b": Transformer("llama", 32, 4096, 14336, 32, 8, 128, 128256),
     "mistral-24b": Transformer("llama", 40, 5120, 32768, 32, 8, 128, 131072),
-    "qwen3-0.6b": Transformer("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, tied=True),
-    "qwen3-8b": Transformer("qwen3", 36, 4096, 12288, 32, 8, 128, 151936),
+    "qwen3-0.6b": Transformer("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, tied=True, head_norms=True),
+    "qwen3-8b": Transformer("qwen3", 36, 4096, 12288, 32, 8, 128, 151936, head_norms=True),
     "deepseek-v2-lite-16b": Latent(27, 2048, 10944, 1408, 16, 128, 128, 102400, used=6, shared=2),
     "glm-4.7-flash-30b": Latent(
         47, 2048, 10240, 1536, 20, 192, 256, 154880, used=4, shared=1, q_rank=768, sigmoid=True
     ),
-    "qwen3-30b-a3b": Transformer("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, experts=128, used=8),
+    "qwen3-30b-a3b": Transformer("qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, experts=128, used=8, head_norms=True),
+    "gemma3-4b": gemma3(34, 2560, 10240, 8, 4, 256),
+    "gemma3-12b": gemma3(48, 3840, 15360, 16, 8, 256),
+    "gemma3-27b": gemma3(62, 5376, 21504, 32, 16, 128),
+    "phi4-14.7b": Transformer("phi3", 40, 5120, 17920, 40, 10, 128, 100352, fused=True),
+    "ministral3-8.5b": Transformer("mistral3", 34, 4096, 14336, 32, 8, 128, 131072, keys=MINISTRAL3_KEYS),
     "mixtral-8x7b-46.7b": Transformer("llama", 32, 4096, 14336, 32, 8, 128, 32000, experts=8, used=2),
     **MIXTURES,
     **RECURRENT,

@@ -14,6 +14,7 @@ from ..gguf.planes import dequantise_rows
 from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
 
 EPS = 1e-12, 1e-2  # of norms; models have 1e-8 to 1e-5, and 0 makes NaN of a row of zeros
+TOWERS = "v.", "a.", "mm."  # what tensors of images and sounds are named: text does not need them
 LONGEST_CONTEXT = 1 << 30  # positions that any number of the metadata may say
 
 
@@ -119,7 +120,7 @@ class Tensors:
         """Refuses a file with tensors that are neither taken nor skipped: without them the answers would be wrong."""
         parts = (part for weight in self.taken for part in getattr(weight, "parts", ()))
         used = {getattr(weight, "source", weight.name) for weight in (*self.taken, *parts)}
-        rest = self._file.tensors.keys() - used - self._skipped
+        rest = {name for name in self._file.tensors if not name.startswith(TOWERS)} - used - self._skipped
         if rest:
             arch = self._file.str("general.architecture")
             names = f"tensor '{min(rest)}'" + (f" and {len(rest) - 1} more" if len(rest) > 1 else "")

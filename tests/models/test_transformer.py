@@ -149,6 +149,12 @@ def test_a_missing_or_misshapen_tensor_is_named(tmp_path, arch):
             opened(write(tmp_path, arch, tensors))
 
 
+def test_towers_of_images_and_sounds_are_left_out(tmp_path):
+    extra = {name: np.zeros(32, np.float32) for name in ("v.blk.0.ln1.weight", "mm.0.bias", "a.conv1d.1.bias")}
+    path = write(tmp_path, "llama", tiny_tensors("llama") | extra)
+    assert np.array_equal(logits_of(path), logits_of(write(tmp_path, "llama", tiny_tensors("llama"))))
+
+
 def test_a_tensor_that_would_be_left_out_is_named(tmp_path):
     tensors = tiny_tensors("llama") | {"blk.1.ffn_up.bias": np.zeros(96, np.float32)}
     with pytest.raises(UnsupportedModel, match="tensor 'blk.1.ffn_up.bias': unknown in architecture 'llama'"):

@@ -201,12 +201,12 @@ def _take_layers(source: DenseFile, size: int) -> tuple[Layer, ...]:
     layers: list[Layer] = []
     for i, window in enumerate(windows):
         rope, head_size = (near, near_size) if window else (full, hyper.head_size)
-        cache = Cache(f"blk.{i}.kv", hyper.kv_heads[i], head_size)
+        cache = Cache(f"blk.{i}.kv", hyper.kv_heads[i], head_size, window=window)
         shared = None
         if i >= own:  # the last two layers with keys of their own are one with a window, and a full one
             shared = layers[own - 2 if window else own - 1].attention.cache
-            if (shared.heads, shared.size) != (cache.heads, cache.size):
-                found, expected = f"{shared.heads} heads of {shared.size}", f"{cache.heads} of {cache.size}"
+            if replace(shared, name=cache.name) != cache:
+                found, expected = (f"{c.heads} heads of {c.size}, window {c.window}" for c in (shared, cache))
                 raise source.tensors.bad(f"the layer whose keys layer {i} reads", found, expected)
         layers.append(
             Layer(

@@ -30,6 +30,6 @@ def load(file: GGUFFile) -> MixtureTransformer:
         if full[i]:
             return replace(p, how=replace(p.how, temperature=TEMPERATURE))
         norms = HeadNorms(source.hyper.eps) if normed else None
-        return replace(p, how=replace(p.how, chunk=CHUNK, norms=norms))
+        return replace(p, how=replace(p.how, chunk=CHUNK, norms=norms), cache=replace(p.cache, window=CHUNK))
 
     return build_mixtures(source, form, experts, seeing)

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
-from . import openai, operations, page, responses
+from . import absent, openai, operations, page, responses
 from .body import Receive
 from .call import Family, Scope, Send, Whole, send_whole
 from .edge import OPEN_PATHS, App, Edge
@@ -16,7 +16,12 @@ from .routes import Route
 from .service import Service
 
 # One module for each family of APIs: its `routes(service)`.
-FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (openai.routes, responses.routes, operations.routes)
+FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
+    openai.routes,
+    responses.routes,
+    operations.routes,
+    absent.routes,
+)
 # The shape of errors by the beginning of a path; the first that fits counts.
 SHAPES: tuple[tuple[str, Family], ...] = (("/", openai.FAMILY),)
 

@@ -137,6 +137,15 @@ def test_a_path_or_a_method_that_is_not_there_is_an_error_of_the_same_shape(serv
         assert answer["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/v1/rerank"), ("POST", "/v1/audio/speech"), ("GET", "/v1/files"), ("DELETE", "/v1/fine_tuning/jobs/a")],
+)
+def test_what_is_not_supported_says_so(server, method, path):
+    status, _, answer = server.request(method, path, {} if method == "POST" else None)
+    assert (status, answer["error"]["code"]) == (501, "not_supported")
+
+
 def test_a_stream_that_cannot_begin_is_an_error_and_no_stream(server):
     status, headers, answer = server.request("POST", "/v1/chat/completions", {**CHAT, "n": 0, "stream": True})
     assert status == 400

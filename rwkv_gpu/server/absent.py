@@ -1,0 +1,40 @@
+"""Routes that other servers have and this one has not: each says so, and what to do instead."""
+
+from functools import partial
+
+from .call import Call, Response
+from .endpoint import Endpoint
+from .errors import ApiError
+from .openai import FAMILY
+from .routes import Route
+from .service import Service
+
+METHODS = ("GET", "POST", "DELETE")
+ABSENT = {
+    "reranking is not supported; compare the vectors of /v1/embeddings": ("/v1/rerank", "/rerank", "/v1/score"),
+    "audio is not supported": ("/v1/audio/{rest:path}",),
+    "images are not supported": ("/v1/images/{rest:path}",),
+    "videos are not supported": ("/v1/videos", "/v1/videos/{rest:path}"),
+    "adapters (LoRA) are not supported; merge them into the model": ("/lora-adapters", "/v1/load_lora_adapter"),
+    "fine-tuning is not supported": ("/v1/fine_tuning/{rest:path}",),
+    "there is no moderation model": ("/v1/moderations",),
+    "files are not stored here; send their text": ("/v1/files", "/v1/files/{rest:path}", "/v1/uploads"),
+    "batches are not taken over HTTP; use `rwkv-gpu batch`": ("/v1/batches", "/v1/batches/{rest:path}"),
+    "conversations are not stored; use /v1/chat/completions": (
+        "/v1/assistants", "/v1/threads", "/v1/threads/{rest:path}", "/v1/conversations", "/v1/vector_stores",
+    ),
+    "there is no realtime connection; use streams": ("/v1/realtime", "/v1/realtime/{rest:path}"),
+}  # fmt: skip
+
+
+def routes(service: Service) -> list[Route]:
+    """All of them."""
+    return [
+        Route(path, METHODS, Endpoint(service, FAMILY, partial(_absent, why)))
+        for why, paths in ABSENT.items()
+        for path in paths
+    ]
+
+
+async def _absent(why: str, _service: Service, _call: Call) -> Response:
+    raise ApiError(501, why, code="not_supported")

@@ -10,13 +10,14 @@ from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
 from rwkv_gpu.kernels.defaults import default_tuning
-from tests.process import give_back_freed_memory
+from tests.process import give_back_freed_memory, peak
 
 # fast is what users get; checked keeps naga's bounds checks, so an index out of bounds shows as a wrong
 # number; portable pretends to the WebGPU defaults, so the plain variants are tested wherever tests run.
 MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True}}
 
 MOST_PIPELINES = 100  # of a device; a test needs few at a time
+MOST_MEMORY = 5 << 29  # bytes of a test process; two of them take 3 GB at most, as they peak at different times
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -46,6 +47,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RWKV_GPU_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bounded_memory() -> Iterator[None]:
+    """Devices, pipelines or plans that nothing lets go add up over a run: one that grows without end fails."""
+    yield
+    assert peak() < MOST_MEMORY
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import sys
 from pathlib import Path
 
 
@@ -23,3 +24,12 @@ def resident() -> int:
     give_back_freed_memory()
     status = Path("/proc/self/statm")
     return int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0
+
+
+def peak() -> int:
+    """Bytes of memory that this process ever used at a time, where the system tells."""
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

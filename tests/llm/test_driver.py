@@ -147,7 +147,7 @@ def interruptible():
 
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_reaches_who_waits_at_once_and_ends_that_answer_only(driven):
-    engine = Alphabet(pause=0.7)
+    engine = Alphabet(pause=1.5)
     driver = driven(engine)
     other = asked(driver, 2)
     mine = asked(driver, 50)
@@ -155,7 +155,7 @@ def test_an_interrupt_reaches_who_waits_at_once_and_ends_that_answer_only(driven
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         mine.wait()
-    assert time.monotonic() - start < 0.2 + 0.3
+    assert time.monotonic() - start < 1.2, "before the step ends"
     assert mine.completion.finish_reason == "abort"
     assert other.wait().text == "ab"
     until(lambda: not engine.busy)

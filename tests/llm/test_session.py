@@ -151,6 +151,19 @@ def test_the_digest_is_that_of_the_whole_file_and_is_computed_once(tmp_path, mon
         assert ModelFile([path], "quick", tmp_path / "kept").digest() == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def test_the_digest_of_a_split_model_is_of_all_its_parts(tmp_path):
+    import hashlib
+
+    paths = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+    for path in paths:
+        path.write_bytes(path.name.encode() * 1000)
+    whole = b"".join(path.read_bytes() for path in paths)
+    assert ModelFile(paths, "quick").digest() == hashlib.sha256(whole).hexdigest()
+    loaded = ModelFile(paths, "quick")
+    paths[-1].write_bytes(b"d")
+    assert loaded.digest() is None, "a part has changed since"
+
+
 def test_a_file_that_changed_after_the_model_was_loaded_has_no_digest(tmp_path):
     path = tmp_path / "m"
     path.write_bytes(b"a")

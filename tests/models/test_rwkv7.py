@@ -17,6 +17,7 @@ from rwkv_gpu.kernels.gemm_config import skinny_gemm
 from rwkv_gpu.kernels.tuning import Size
 from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.reference import Reference
 from tests.golden import record
 from tests.golden_files import NAMES, golden
 from tests.models.session import OnCpu, OnGpu, feed, float_weights
@@ -330,6 +331,22 @@ def test_what_a_first_layer_carries_of_v_is_ignored(tmp_path):
     expected = logits_of(write(tmp_path, tensors))
     tensors |= {f"blk.0.time_mix_v{n}.weight": tensors[f"blk.0.time_mix_a{n}.weight"] for n in range(3)}
     assert np.array_equal(logits_of(write(tmp_path, tensors)), expected)
+
+
+def test_every_later_layer_mixes_in_the_values_of_the_first(tmp_path, monkeypatch):
+    """Models of two layers cannot tell them from those of the layer before."""
+    values, firsts, inner = [], [], Reference.time_mix
+
+    def time_mix(self, x, *more):
+        values.append(x.v)
+        firsts.append(x.v_first)
+        return inner(self, x, *more)
+
+    monkeypatch.setattr(Reference, "time_mix", time_mix)
+    logits_of(write(tmp_path, tiny_tensors(layers=4), block_count=4))
+    assert firsts[0] is None
+    assert len(firsts) % 4 == 0
+    assert all(first is values[0] for first in firsts[1:4])
 
 
 def without_gate() -> Tensors:

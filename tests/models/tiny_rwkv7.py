@@ -19,7 +19,7 @@ KEYS = {
 }
 
 
-def tiny_tensors(seed: int = 0, ranks: Sequence[int] = (RANK,) * 4) -> Tensors:
+def tiny_tensors(seed: int = 0, ranks: Sequence[int] = (RANK,) * 4, layers: int = LAYERS) -> Tensors:
     """Parameters of a sensible size; receptance resembles the key, without which a first token is all rounding."""
     rng = np.random.default_rng(seed)
 
@@ -31,7 +31,7 @@ def tiny_tensors(seed: int = 0, ranks: Sequence[int] = (RANK,) * 4) -> Tensors:
 
     tensors = {"token_embd.weight": normal(VOCABULARY, WIDTH) * 8, "output.weight": normal(VOCABULARY, WIDTH)}
     tensors |= norm("token_embd_norm") | norm("output_norm")
-    for i in range(LAYERS):
+    for i in range(layers):
         at = f"blk.{i}.time_mix"
         key = normal(WIDTH, WIDTH)
         tensors |= norm(f"blk.{i}.attn_norm") | norm(f"blk.{i}.attn_norm_2") | norm(f"{at}_ln")

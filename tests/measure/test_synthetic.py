@@ -16,7 +16,7 @@ from rwkv_gpu.measure.synthetic import BY_NAME, SCALES, named, noise, open_synth
 from rwkv_gpu.models.registry import load_model
 
 TINY = RWKV7(2, 256, 8, 8, 8, 16, vocabulary=300)
-TINY_MIXTURE = Transformer("qwen3moe", 2, 256, 256, 4, 2, 64, 300, experts=4, used=2)
+TINY_MIXTURE = Transformer("qwen3moe", 2, 256, 256, 4, 2, 64, 300, experts=4, used=2, head_norms=True)
 TINY_LATENT = Latent(
     2, 256, 256, 64, 4, 32, 64, 300, used=2, shared=1, q_rank=256, latent=256, rotary=16, experts=4, sigmoid=True
 )

@@ -170,11 +170,31 @@ _DEEPSEEK = """\
 {%- if add_generation_prompt -%}{{- '<｜Assistant｜>' -}}{%- endif -%}
 """
 
+_PHI4 = """\
+{%- for m in messages -%}
+{{- '<|im_start|>' + m.role + '<|im_sep|>' + (m.content or '') + '<|im_end|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant<|im_sep|>' -}}{%- endif -%}
+"""
+
+_MISTRAL3 = """\
+{{- bos_token -}}
+{%- for m in messages -%}
+{%- if m.role == 'system' -%}{{- '[SYSTEM_PROMPT]' + m.content + '[/SYSTEM_PROMPT]' -}}
+{%- elif m.role == 'assistant' -%}{{- (m.content or '') + eos_token -}}
+{%- else -%}{{- '[INST]' + m.content + '[/INST]' -}}
+{%- endif -%}
+{%- endfor -%}
+"""
+
+# Several may fit a vocabulary: the first whose mark it has is taken.
 BUILT_IN = {
     "rwkv-world": BuiltIn(_RWKV_TURNS),
+    "phi4": BuiltIn(_PHI4, "<|im_sep|>"),
     "chatml": BuiltIn(_CHATML, "<|im_start|>"),
     "llama3": BuiltIn(_LLAMA3, "<|start_header_id|>"),
     "llama2": BuiltIn(_LLAMA2),
+    "mistral3": BuiltIn(_MISTRAL3, "[SYSTEM_PROMPT]"),
     "mistral": BuiltIn(_MISTRAL, "[INST]"),
     "zephyr": BuiltIn(_ZEPHYR),
     "phi3": BuiltIn(_PHI3),

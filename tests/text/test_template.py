@@ -95,6 +95,8 @@ def test_a_built_in_template_can_be_named_for_any_file():
         ("<|start_header_id|>", "llama3"),
         ("<start_of_turn>", "gemma"),
         ("<|start_of_role|>", "granite"),
+        ("<|im_sep|>", "phi4"),
+        ("[SYSTEM_PROMPT]", "mistral3"),
     ],
 )
 def test_a_vocabulary_shows_the_template_it_was_made_for(mark, name):
@@ -143,6 +145,13 @@ def test_no_rwkv_message_holds_its_own_end(turns):
             "[gMASK]<sop><|system|>Be brief.<|user|>Hi<|assistant|></think>Yo.<|user|>Bye<|assistant|><think>",
         ),
         ("deepseek", "<s>Be brief.<｜User｜>Hi<｜Assistant｜>Yo.</s><｜User｜>Bye<｜Assistant｜>"),
+        (
+            "phi4",
+            "<|im_start|>system<|im_sep|>Be brief.<|im_end|><|im_start|>user<|im_sep|>Hi<|im_end|>"
+            "<|im_start|>assistant<|im_sep|>Yo.<|im_end|><|im_start|>user<|im_sep|>Bye<|im_end|>"
+            "<|im_start|>assistant<|im_sep|>",
+        ),
+        ("mistral3", "<s>[SYSTEM_PROMPT]Be brief.[/SYSTEM_PROMPT][INST]Hi[/INST]Yo.</s>[INST]Bye[/INST]"),
     ],
 )
 def test_built_in_prompts(name, expected):

@@ -47,7 +47,6 @@ CHAT = Fields(
     },
     ignored={
         **COMMON_IGNORED,
-        "parallel_tool_calls": "there are no tools",
         "modalities": "answers are text",
         "prediction": "it would not speed anything up here",
     },
@@ -55,8 +54,6 @@ CHAT = Fields(
         "audio": "audio is not supported; leave it out",
         "web_search_options": "there is no web search; leave it out",
         "chat_template": "templates come with the model; leave it out",
-        "tools": "tools are not supported yet; leave them out",
-        "tool_choice": "tools are not supported yet; leave it out",
         "functions": "functions are the old form of tools; use tools",
         "function_call": "function_call is the old form of tool_choice; use tools and tool_choice",
     },

@@ -86,7 +86,7 @@ def answered_in(path: Path, ids: frozenset[str]) -> frozenset[str]:
     data = path.read_bytes()
     whole, newline, rest = data.rpartition(b"\n")
     if rest and not BEGINNING.startswith(rest[: len(BEGINNING)]):
-        raise BadInput(f"{path} does not hold results of a batch; give another file, or one that does not exist yet")
+        raise BadInput(f"{path} does not contain results of a batch; give another file, or one that does not exist yet")
     kept, answered = [], set()
     for number, line in enumerate(whole.split(b"\n") if newline else [], 1):
         result = _result(path, number, line)

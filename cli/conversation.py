@@ -82,14 +82,14 @@ class Conversation:
         else:
             file.close()
             self._copies.add(real)
-            self.screen.note(f"copied to {name}; this chat is kept in {self.session.name} as before")
+            self.screen.note(f"copied to {name}; this chat is still saved to {self.session.name}")
 
     def load(self, name: str, *, drop: bool = False) -> None:
         """Continues the chat in another file, and saves there from now on. The file of this chat stays as it is."""
         if not name:
             raise BadInput("give a file: /load my.chat")
         if self.session is None and self.unsaved and not drop:
-            raise BadInput(f"this chat is not saved; /save FILE keeps it, /load! {name} drops it")
+            raise BadInput(f"this chat is not saved; /save FILE saves it, /load! {name} drops it")
         self.keep()
         again = self.session is not None and self.session.is_at(expanded(name))
         file = self.session if again and self.session is not None else SessionFile(name)

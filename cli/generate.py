@@ -60,7 +60,7 @@ def command(
     screen = Screen()
     with load_model(model, screen, sequences=1, **loading) as llm:
         if echo and not as_json:
-            click.echo(text, nl=False)
+            click.echo(text, nl=chat)  # an answer is not the rest of the prompt's line
         done = _generated(llm, text, settings, screen, chat=(system, template) if chat else None, shown=not as_json)
     if as_json:
         click.echo(json.dumps(as_data(done, text if echo else ""), ensure_ascii=False, indent=2))

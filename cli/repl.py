@@ -89,7 +89,7 @@ class Repl:
         except RwkvGpuError as error:
             if not self.interactive or self._warned:
                 raise
-            self.screen.error(f"{error}; /save FILE keeps this chat elsewhere, Ctrl-D again leaves without it")
+            self.screen.error(f"{error}; /save FILE saves this chat elsewhere, Ctrl-D again leaves without saving")
             self._warned = True
             return False
         return True

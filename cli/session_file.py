@@ -31,7 +31,7 @@ class SessionFile:
                 self._hold(_locked(self.path, name))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise BadInput(f"{name}: no chat can be kept there: {reason}; give another file") from None
+            raise BadInput(f"{name}: the chat cannot be saved there: {reason}; give another file") from None
         self._stamp = _stamp(self.path)
 
     @property

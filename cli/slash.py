@@ -191,7 +191,7 @@ COMMANDS = {
     "history": Slash("[N]", "Show the chat so far, or its last N messages.", history),
     "copy": Slash("[code]", "Copy the last answer, or its last block of code.", copy_answer),
     "fork": Slash("[N]", "Continue in a copy of this chat, or in branch N.", fork),
-    "save": Slash("FILE", "Keep the chat in a file.", save),
+    "save": Slash("FILE", "Save the chat to a file, after every turn.", save),
     "load": Slash("FILE", "Continue with the chat in a file.", load),
     "system": Slash("[TEXT|none]", "Show, set or remove the system prompt.", system),
     "set": Slash("[NAME VALUE]", "Show or change settings, such as temperature 0.5.", set_value),

@@ -73,7 +73,7 @@ class Grammars:
         self._stop_ids = frozenset(token for token in ends if not tokenizer.piece(token))
         self._texts = ends - self._stop_ids
         if not ends:
-            raise BadInput("this model has no token that ends an answer, so no answer can be held to a form")
+            raise BadInput("this model has no token that ends an answer, so no answer can be constrained")
         self._tokenizer, self._size = tokenizer, size
         self._pool = pool or pool_of(tokenizer, size)
 

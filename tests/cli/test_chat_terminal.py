@@ -423,7 +423,7 @@ def test_save_writes_over_no_file_that_the_chat_has_not_opened(tmp_path):
     chat.wait("other exists, and this chat has not opened it; /save! other")
     assert (tmp_path / "other").read_text() == "mine"
     chat.type("/save! other")
-    chat.wait("copied to other; this chat is kept in my.chat as before")
+    chat.wait("copied to other; this chat is still saved to my.chat")
     say(chat, "two")
     assert kept(tmp_path, "other") == ([["one"]], 0)
     chat.type("/save other")
@@ -441,7 +441,7 @@ def test_a_chat_that_is_in_no_file_is_not_dropped_by_load(tmp_path):
     chat = open_chat(tmp_path)
     say(chat, "unsaved")
     chat.type("/load b")
-    chat.wait("this chat is not saved; /save FILE keeps it, /load! b")
+    chat.wait("this chat is not saved; /save FILE saves it, /load! b")
     say(chat, "still here")
     chat.type("/load! b")
     chat.wait("loaded b")

@@ -40,6 +40,14 @@ def test_the_prompt_may_come_from_a_file_or_from_stdin(tmp_path):
     assert run(MODEL, "-n", 6, stdin=b"hello").stdout == given
 
 
+def test_echo_prints_the_prompt_and_a_text_goes_on_in_its_line_but_an_answer_does_not():
+    text, chat = (
+        run(MODEL, "-p", "hello", "-n", 2, "--echo", *more).stdout for more in ((), ("--chat", "--template", "chatml"))
+    )
+    assert text.startswith("hello") and not text.startswith("hello\n")
+    assert chat.startswith("hello\n")
+
+
 def test_the_chunk_size_does_not_change_the_answer():
     answers = {run(MODEL, "-p", "hello world " * 9, "-n", 9, "--chunk-size", size).stdout for size in (1, 5, 64)}
     assert len(answers) == 1

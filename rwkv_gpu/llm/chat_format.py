@@ -1,5 +1,6 @@
 """The chat format of a model: how messages become its prompt, where its answers end, and which part is reasoning."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,6 +27,7 @@ CHANNEL = "<|channel|>"
 EFFORT = "reasoning_effort"  # a variable of templates whose models always reason
 RESERVED = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}  # variables of templates
 TAIL = 64  # bytes at the end of a prompt that show whether it has opened or closed its reasoning
+LEAST_SHARED = 64  # tokens of the system: fewer are not worth a step of their own
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class ChatPrompt:
     open_thoughts: str  # the reasoning that the prompt has opened, or nothing
     repeats: bool = True  # whether later prompts repeat an answer with its marks; some templates refuse these
     found: Found = field(default_factory=Found)  # passages of the documentation that the last question has with it
+    system_tokens: int = 0  # tokens of the system's messages, where there are others, too
 
     def answer(self, tokenizer: Tokenizer, completion: Completion, stopped: str | None) -> tuple[Message, Transcript]:
         """The assistant message that a completion makes, and the transcript extended by it."""
@@ -141,9 +144,31 @@ class ChatFormat:
         nearest = max(known, key=lambda transcript: transcript.common(text).nbytes, default=Transcript())
         transcript = nearest.prompt(self.tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
+        system_tokens = self._system_tokens(messages, transcript, given, variables)
         opening = self._marks.opening
         open_thoughts = whole[whole.rindex(opening) :] if opens_thinking(whole, opening) else ""
-        return ChatPrompt(transcript, message_tokens, open_thoughts, not self._marks.channels, found)
+        repeats = not self._marks.channels
+        return ChatPrompt(transcript, message_tokens, open_thoughts, repeats, found, system_tokens)
+
+    def _system_tokens(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        transcript: Transcript,
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any],
+    ) -> int:
+        """Tokens of the system's messages, which other chats may share; 0 if they are few, or not rendered alone."""
+        first = list(itertools.takewhile(lambda message: message.get("role") == "system", messages))
+        if not first or len(first) == len(messages):
+            return 0
+        try:
+            text = self.template.render(first, add_generation_prompt=False, tools=tools, **variables)
+        except (BadInput, BadTemplate):
+            return 0
+        alone = self.tokenizer.encode(as_bytes(text), parse=True)
+        pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(alone, transcript.ids, strict=False))
+        count = sum(1 for _ in pairs)
+        return count if count >= LEAST_SHARED else 0
 
     @cached_property
     def can_think(self) -> bool:
@@ -187,7 +212,9 @@ class ChatFormat:
             constraint = self.grammars.grammar(form, after=after, budget=left, wait=wait)
             grammar, ends = constraint, ends | constraint.stop_ids
         chosen = replace(params, stop_ids=params.stop_ids | ends)
-        return Request(prompt.transcript.ids, chosen, grammar, keep=True, marks=(prompt.message_tokens,))
+        return Request(
+            prompt.transcript.ids, chosen, grammar, keep=True, marks=(prompt.system_tokens, prompt.message_tokens)
+        )
 
     def reader(
         self, prompt: ChatPrompt, params: SamplingParams, form: Form | None = None, *, tools: bool = False

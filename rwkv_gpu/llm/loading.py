@@ -12,7 +12,6 @@ from typing import Any, Literal
 from ..builtin import builtin_model
 from ..builtin.help import load as load_help
 from ..engine.cache.config import (
-    DEFAULT_CACHE,
     DEFAULT_CHECKPOINT_INTERVAL,
     DEFAULT_LOOK_AHEAD,
     DEFAULT_SEQUENCES,
@@ -47,7 +46,7 @@ RANGES = {
     "look_ahead": (0, 16),
     "layers_per_submit": (0, 1 << 16),
 }
-OPTIONAL = ("chunk_size", "context", "tokens", "look_ahead", "layers_per_submit")
+OPTIONAL = ("cache_bytes", "chunk_size", "context", "tokens", "look_ahead", "layers_per_submit")
 DEFAULT_CHUNK = 512
 ALIASES = {
     "model": "path",  # vLLM
@@ -70,7 +69,7 @@ def load(
     context: int | None = None,
     kv: KVType = "f16",
     tokens: int | None = None,
-    cache_bytes: int = DEFAULT_CACHE,
+    cache_bytes: int | None = None,
     checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
     max_requests: int = MOST_REQUESTS,
     look_ahead: int | None = None,
@@ -90,7 +89,8 @@ def load(
     `file` for a file in it. It is downloaded at first use, with the extra `hub`.
     `device` is auto, cpu, an index or a part of a name; `chunk_size` is how many tokens of a prompt go in one step;
     `sequences` is how many requests run at a time, the others wait; `max_requests` is how many may run and wait, and
-    more get `QueueFull`; `cache_bytes` is how much is kept of sequences that have ended, for those that begin alike;
+    more get `QueueFull`; `cache_bytes` is how much is kept of sequences that have ended, for those that begin alike (by
+    default 256 MiB, or four states of a recurrent model where these are larger);
     `checkpoint_interval` is how many tokens, at least, lie between two states that are stored on the way through a text
     (models with a recurrent state), so that a changed text is computed again from the last of them that fits;
     `look_ahead` is how many steps may be begun before the tokens of the first

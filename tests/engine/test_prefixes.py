@@ -69,6 +69,17 @@ def test_old_texts_give_way_to_new_ones():
     assert all(entry.ids[0] >= 80_000 for entry in prefixes.entries)
 
 
+def test_where_few_states_fit_the_next_turn_still_finds_the_last():
+    """Its end is worth a few tokens only, and older ones are worth hundreds."""
+    store, prefixes = stored(1)
+    text = list(range(10 * INTERVAL))
+    for turn in range(8):
+        text += list(range(20_000 + 10 * turn, 20_000 + 10 * turn + 5))
+        found = prefixes.find([*text, 0])
+        assert turn == 0 or found[1] == len(text) - 5
+        feed(store, prefixes, text, wanted=True)
+
+
 def test_what_was_found_lately_outlives_what_was_not():
     store, prefixes = stored(2)
     texts = [[n] * INTERVAL for n in range(4)]

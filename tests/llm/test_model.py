@@ -175,7 +175,7 @@ def test_a_value_that_is_wrong_is_named():
         ({"look_ahead": 17}, "look_ahead is 17"),
         ({"tokens": 0}, "tokens is 0"),
         ({"cache_bytes": -1}, "cache_bytes is -1"),
-        ({"cache_bytes": None}, "cache_bytes is None"),
+        ({"cache_bytes": "1"}, "cache_bytes is '1'"),
         ({"chunk_size": True}, "chunk_size is True"),
         ({"chunk_size": 2.5}, "chunk_size is 2.5"),
         ({"layers_per_submit": -1}, "layers_per_submit is -1"),

@@ -60,6 +60,17 @@ def test_a_fork_and_messages_of_a_client_reuse_what_was_said(path):
             assert again["prompt_tokens_details"]["cached_tokens"] == first["prompt_tokens"] - 1
 
 
+@pytest.mark.parametrize("name", ["tiny-rwkv7.gguf", "tiny-falcon-h1.gguf", "tiny-qwen3.gguf"])
+def test_a_system_prompt_is_computed_once_for_all_chats(name):
+    system = "Answer in one line, and never with more words than the question has. " * 4
+    with loaded(golden(name), context=1024) as llm:
+        chats = [llm.chat(system=system, template="chatml", **GREEDY) for _ in range(3)]
+        stats = [chat.send(text).stats for chat, text in zip(chats, ("Hi", "Why is that?", "Who?"), strict=True)]
+        shared = len(llm.tokenize(system))
+    assert stats[0].reused_tokens == 0
+    assert all(stat.reused_tokens >= 0.9 * shared for stat in stats[1:])
+
+
 def test_a_loaded_chat_feeds_its_new_tokens_only(path, tmp_path):
     with loaded(path) as llm:
         chat = talk(llm, path)

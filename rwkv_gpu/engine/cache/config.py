@@ -14,6 +14,7 @@ from ...ops.vocabulary import PAGE, Cache, State
 DEFAULT_CONTEXT = 4096
 DEFAULT_SEQUENCES = 4
 DEFAULT_CACHE = 256 << 20  # bytes kept of sequences that have ended
+LEAST_CHECKPOINTS = 4  # states that fit into these, by default: a chat leaves up to three in a turn
 MOST_CHECKPOINTS = 64  # states among these
 DEFAULT_CHECKPOINT_INTERVAL = 512  # tokens between two states that are stored on the way through a text
 DEFAULT_CHUNK = 512  # rows of a step
@@ -30,7 +31,7 @@ class CacheOptions(TypedDict, total=False):
     context: int | None
     kv: KVType
     tokens: int | None
-    cache_bytes: int
+    cache_bytes: int | None
     look_ahead: int
     checkpoint_interval: int
 
@@ -58,7 +59,7 @@ class CacheConfig:
         context: int | None = None,
         kv: KVType = "f16",
         tokens: int | None = None,
-        cache_bytes: int = DEFAULT_CACHE,
+        cache_bytes: int | None = None,
         look_ahead: int = DEFAULT_LOOK_AHEAD,
         checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
         chunk_size: int = DEFAULT_CHUNK,
@@ -66,6 +67,9 @@ class CacheConfig:
         """CacheConfig for a model; without a wish, as much as it was trained on and is usual."""
         if not isinstance(kv, str) or kv not in DTYPES:
             raise BadInput(f"kv is {kv!r}; known: {', '.join(DTYPES)}")
+        state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
+        if cache_bytes is None:
+            cache_bytes = max(DEFAULT_CACHE, LEAST_CHECKPOINTS * state_bytes)
         if cache_bytes < 0:
             raise BadInput(f"cache_bytes is {cache_bytes:,}; it must be at least 0")
         if look_ahead < 0:
@@ -82,7 +86,6 @@ class CacheConfig:
             raise BadInput(
                 f"there is room for {tokens:,} tokens in all; it must be at least the context of {context:,}"
             )
-        state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
         checkpoints = min(MOST_CHECKPOINTS, cache_bytes // state_bytes) if state_bytes else 0
         options = look_ahead, checkpoints, cache_bytes, checkpoint_interval, chunk_size
         return cls(context, slots, kv, tokens or 0, *options)

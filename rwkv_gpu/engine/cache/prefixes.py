@@ -133,22 +133,34 @@ class PrefixCache:
             if self._pages[page] == 1:
                 self._held_bytes += self._bytes_of(page[0])
         self._states += handle.state is not None
-        while self._found and (self.nbytes > self._most_bytes or self._states > self._most_states):
+        # The end of a turn is worth little, but the next turn begins there: what was asked for outlives older entries.
+        while wanted and len(self._found) > 1 and self._is_over:
+            self.evict(but=new)
+        while self._found and self._is_over:
             self.evict()
 
-    def evict(self) -> bool:
-        """Evicts the entry that is worth least; false where there is none."""
-        while self._ranks:
+    @property
+    def _is_over(self) -> bool:
+        return self.nbytes > self._most_bytes or self._states > self._most_states
+
+    def evict(self, *, but: Entry | None = None) -> bool:
+        """Evicts the entry that is worth least, of all but one; false where there is none."""
+        evicted = spared = False
+        while self._ranks and not evicted:
             rank, _, victim = heappop(self._ranks)
             if self._found.get(victim.key) is not victim:
                 continue  # forgotten meanwhile
-            if rank < self._rank_of(victim):
+            if victim is but:
+                spared = True
+            elif rank < self._rank_of(victim):
                 self._rank(victim)
-                continue
-            self._clock = max(self._clock, self._value(victim))
-            self._forget(victim)
-            return True
-        return False
+            else:
+                self._clock = max(self._clock, self._value(victim))
+                self._forget(victim)
+                evicted = True
+        if spared and but is not None:
+            self._rank(but)
+        return evicted
 
     def forget(self, ids: Sequence[int]) -> None:
         """Forgets all beginnings of a sequence that went wrong."""

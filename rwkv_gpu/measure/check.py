@@ -58,14 +58,16 @@ def matrix_samples(file: GGUFFile) -> list[Sample]:
 
 
 def expert_samples(file: GGUFFile) -> Iterator[tuple[Sample, Sample, Sample]]:
-    """Gate, up and down of one layer for each format that down has."""
+    """Gate, up and down of one layer for each format that down has. What is missing is stood for by what is there: up
+    by the matrix that holds gate and up, gate by up.
+    """
     seen = set()
     for name, tensor in file.tensors.items():
         if name.endswith("ffn_down_exps.weight") and tensor.type not in seen:
             seen.add(tensor.type)
-            names = (name.replace("down", what) for what in ("gate", "up", "down"))
-            gate, up, down = (Sample.of(file, file.tensors[one], EXPERTS) for one in names)
-            yield gate, up, down
+            names = [name.replace("down", what) for what in ("gate_up", "up", "gate")]
+            there = [Sample.of(file, file.tensors[one], EXPERTS) for one in names if one in file.tensors]
+            yield there[-1], there[0], Sample.of(file, tensor, EXPERTS)
 
 
 def linear_is_right(device: Device, shape: GemmConfig, samples: Iterable[Sample]) -> bool:
@@ -111,7 +113,8 @@ def _mixture(device: Device, tuning: Tuning, samples: dict[str, Sample], allowed
         "experts": np.array([rng.permutation(experts)[:USED] for _ in range(rows)], np.uint32),
         "shares": rng.random((rows, USED), np.float32),
     }
-    gate, up, down = (Weight(name, one.shape) for name, one in samples.items())
+    gate, other, down = (Weight(name, one.shape) for name, one in samples.items())
+    up = None if gate.shape[1] == 2 * down.shape[2] else other
     g = Recorder(device, weights, rows, Scratch(device), tuning)
     x, chosen, shares = (g.input(name, array.dtype, array.shape) for name, array in inputs.items())
     routing = Routing(chosen, shares)

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.gemm_config import MANY, PRECISIONS, gemv
 from rwkv_gpu.kernels.registry import expert_candidates, gemm_candidates
@@ -75,6 +76,15 @@ def test_a_shape_is_right_where_numpy_says_so(fast_device):
     assert {sample.format.name for sample in samples} == {"Q4_K", "Q6_K", "F16", "F32"}
     assert linear_is_right(fast_device, tuning.linear[0][1], samples[:1])
     assert experts_are_right(fast_device, tuning.experts[0][1], expert_samples(opened_tiny(TINY_MIXTURE)))
+
+
+def test_samples_are_taken_of_experts_without_a_gate_and_with_both_matrices_in_one(fast_device):
+    config = default_tuning(fast_device.capabilities).experts[0][1]
+    for name in ("tiny-gemma4-experts", "tiny-nemotron_h_moe"):
+        with GGUFFile.open(OWN / f"{name}.gguf") as file:
+            samples = list(expert_samples(file))
+        assert samples
+        assert experts_are_right(fast_device, config, samples)
 
 
 @pytest.fixture

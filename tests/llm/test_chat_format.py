@@ -112,3 +112,70 @@ def test_glm_thinks_unless_it_is_asked_not_to():
     ends = {think: mine.prompt([Q.for_template()], (), think).transcript.text for think in (None, True, False)}
     assert ends[None] == ends[True] == b"[gMASK]<sop><|user|>Hi<|assistant|><think>"
     assert ends[False].endswith(b"<|assistant|></think>")
+
+
+def read(mine, prompt, text):
+    """What the reader shows of an answer: reasoning, and the rest."""
+    reader, shown = mine.reader(prompt, SamplingParams()), {True: "", False: ""}
+    ids = mine.tokenizer.encode(text, parse=True)
+    for n, token in enumerate(ids):
+        for part in reader.feed(token, last=n == len(ids) - 1):
+            shown[part.thinking] += part.text
+    for part in reader.flush():
+        shown[part.thinking] += part.text
+    return shown[True], shown[False]
+
+
+HARMONY = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.<|return|>"
+
+
+@pytest.mark.parametrize("template", [None, "harmony"])
+def test_harmonys_analysis_is_reasoning_and_no_later_prompt_has_it(template):
+    """With the file's own template, which says nothing of channels, and with the one that is built in."""
+    mine = chat_format("tiny-gpt-oss.gguf", template)
+    ends = mine.stop_ids | mine.tokenizer.stop_ids
+    assert {mine.tokenizer.piece(token, special=True) for token in ends} >= {b"<|return|>", b"<|call|>"}
+    assert mine.tokenizer.encode("<|end|>", parse=True)[0] not in ends
+    first = mine.prompt([Q.for_template()])
+    assert first.transcript.text.endswith(b"<|start|>assistant")
+    assert read(mine, first, HARMONY) == ("Hm.", "Yes.")
+    said = Completion("Yes.", tuple(mine.tokenizer.encode(HARMONY, parse=True)), "stop", Stats(0, 0, 0, 0, 0), "Hm.")
+    message, _ = first.answer(mine.tokenizer, said, None)
+    assert (message.content, message.reasoning, message.raw) == ("Yes.", "Hm.", None)
+    second = mine.prompt([m.for_template() for m in (Q, message, Q)])
+    assert b"Yes." in second.transcript.text
+    assert b"analysis<|message|>Hm." not in second.transcript.text
+
+
+def test_who_cannot_stop_reasoning_is_asked_for_the_least():
+    mine = chat_format("tiny-gpt-oss.gguf", "harmony")
+    texts = {think: mine.prompt([Q.for_template()], think=think).transcript.text for think in (None, True, False)}
+    assert b"Reasoning: medium" in texts[None] and texts[True] == texts[None]
+    assert b"Reasoning: low" in texts[False]
+    given = mine.prompt([Q.for_template()], think=False, variables={"reasoning_effort": "high"})
+    assert b"Reasoning: high" in given.transcript.text
+    assert mine.can_think
+
+
+def test_marks_that_are_control_tokens_are_seen_and_the_end_of_the_answer_is_not_shown():
+    with GGUFFile.open(golden("tiny-llama4.gguf")) as file:
+        tokenizer = load_tokenizer(file.metadata)
+    template = ChatTemplate("{% for m in messages %}{{ m.content.split('<channel|>')[-1] }}<|eot|>{% endfor %}")
+    mine = ChatFormat(tokenizer, template, 4096)
+    text = "<|channel>thought\nHm<channel|>Yes<|eot|>"
+    assert read(mine, mine.prompt([Q.for_template()]), text) == ("Hm", "Yes")
+
+
+@pytest.mark.parametrize(("name", "opening"), [("gemma4", "<|turn>model\n"), ("llama4", "assistant<|header_end|>\n\n")])
+def test_templates_for_files_without_one_render_turns_and_their_ends(name, opening):
+    template = ChatTemplate(name)
+    chat = [{"role": "system", "content": "S"}, Q.for_template()]
+    text = template.render(chat, add_generation_prompt=True)
+    assert text.endswith(opening) and "S" in text
+    assert template.end_of_turn().strip() == {"gemma4": "<turn|>", "llama4": "<|eot|>"}[name]
+    if name == "gemma4":
+        assert "<|turn>system\n<|think|>\nS<turn|>" in template.render(chat, enable_thinking=True)
+        assert "<|turn>system\n<|think|><turn|>" in template.render(chat[1:], enable_thinking=True)
+        assert "Hm" not in template.render(
+            [*chat, {"role": "assistant", "content": "<|channel>thought\nHm<channel|>Yes"}]
+        )

@@ -82,6 +82,7 @@ PART_NEEDS: dict[str, Needs] = {
     "moe/choices/ranked": Needs(lanes=2),
     "rwkv/shift_output/quantise": Needs(lanes=8, buffers=9),
     "rwkv/decode/quantise": Needs(lanes=8, buffers=9),
+    "recurrence/qkv/convolved": Needs(buffers=9),
     "recurrence/tile/four_rows": Needs(subgroup=True),
     "sampling/subtotal_subgroup": Needs(subgroup=True),
     "recurrence/row_sum/subgroup": Needs(subgroup=True),

@@ -51,6 +51,7 @@ RECURRENCE = Kernel(
         Hole("inputs", ("recurrence/inputs/wkv6", "recurrence/inputs/delta_rule")),
         Hole("decay", ("recurrence/decay/given", "recurrence/decay/by_head", "recurrence/decay/by_channel")),
         Hole("step", ("recurrence/step/added", "recurrence/step/delta_rule")),
+        Hole("qkv", ("recurrence/qkv/mixed", "recurrence/qkv/convolved"), optional=True),  # of delta nets
         Hole("bonus", ("recurrence/bonus/none", "recurrence/bonus/first"), optional=True),  # of wkv6
         Hole("output", tuple(f"recurrence/output/{part}" for part in ("group_norm", "gated_rms", "gated"))),
         ROW_SUM,

@@ -67,6 +67,12 @@ def test_a_pass_that_is_left_out_costs_what_it_is_said_to_save():
         assert {row.name: row.left_out for row in less.passes}[name]
 
 
+def test_a_delta_net_with_its_feed_forward_is_five_dispatches_in_decode_on_an_h200():
+    with open_synthetic("qwen3.5-27b-q4_k_m") as file:
+        step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
+    assert [row.layer for row in step.dispatches].count(1) == 5
+
+
 def test_a_layer_of_rwkv7_is_five_dispatches_in_decode_on_an_h200():
     with open_synthetic("rwkv7-2.9b-q4_k_m") as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))

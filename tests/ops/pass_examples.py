@@ -102,6 +102,13 @@ def two_halves(g, w, s, x):
     return {"z": g.linear(g.linear(b, w["key"]), w["output"], add=y)}
 
 
+def convolved(g, w, s, x):
+    qkv = g.conv1d(x, w["taps"], s["past"], then="silu")
+    beta, decay, gate = g.linears([x] * 3, [w["beta"], w["decay"], w["gate"]])
+    how = DeltaRule(1, False, w["bias"], w["rate"], w["norm"], 1e-6, "silu")
+    return {"y": g.gated_delta_rule([qkv], beta, decay, gate, how, s["delta"])}
+
+
 def mixed_columns(g, w, s, x):
     q, k, v = (g.conv1d(x, w[name], s[name], then="silu") for name in "qkv")
     beta, decay = g.linears([x, x], [w["beta"], w["decay"]])
@@ -126,6 +133,19 @@ def integers(_: Capabilities) -> GemmConfig:
 
 EXAMPLES = {
     "norm_into_embedding": Example(embedding, {**SHIFT, "embedding": ("F32", (32, D))}, rows=4, decode=False, ids=True),
+    "convolution_into_delta_rule": Example(
+        convolved,
+        {
+            **vectors("gain"),
+            "taps": ("F32", (4 * D,)),
+            **dict.fromkeys(("beta", "decay"), ("F32", (2, D))),
+            "gate": ("F32", (32, D)),
+            **vectors("bias", "rate", width=2),
+            **vectors("norm", width=16),
+        },
+        rows=4,
+        states=(State("past", (3, D)), State("delta", (2, 16, 16))),
+    ),
     "convolution_into_stack": Example(
         mixed_columns,
         {

@@ -118,8 +118,9 @@ def test_results_are_the_same_with_a_pass_and_without(fast_device, name):
 
 
 def batch_of(example: Example) -> Batch:
+    """Each sequence reads one state and writes another, as the engine has it."""
     rows = [(slot, 3, [0]) for slot in range(example.rows)] if example.decode else [(0, 3, [0] * example.rows)]
-    return Batch.of(rows)
+    return Batch.of(rows).placed(states={slot: (slot, SLOTS - 1 - slot) for slot, _, _ in rows})
 
 
 def slots(example: Example) -> dict[str, np.ndarray]:

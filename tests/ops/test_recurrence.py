@@ -7,7 +7,7 @@ import pytest
 
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import DeltaRule, State
-from tests.ops.test_recurrent import RAGGED, Arrays, Case, batch_of, named, normal, part
+from tests.ops.test_recurrent import RAGGED, TOLERANCE, Arrays, Case, batch_of, named, normal, part
 
 HEADS, KEY_HEADS = 4, 2
 
@@ -134,6 +134,43 @@ def test_the_delta_rule_forgets_what_it_had_stored_for_a_key():
     )
     np.testing.assert_allclose(states["delta"][0, 0] @ (k[0] / np.linalg.norm(k[0])), v[-1], 1e-4, 1e-4)
     np.testing.assert_allclose(y, v / np.sqrt((v**2).mean(axis=1, keepdims=True)), 1e-3, 1e-3)
+
+
+class Decoding(Case):
+    """Steps of one row for each sequence."""
+
+    single = True
+
+
+@pytest.mark.parametrize("kind", ["by head", "in one"])
+def test_a_decode_step_that_convolves_equals_the_reference(device, kind):
+    """In every mode, with and without enough buffers for it; each sequence reads one state and writes another."""
+    size, channels = 32, (2 * KEY_HEADS + HEADS) * 32
+    rule = delta_case(size, kind)
+
+    def says(g, w, s, /, qkv, **x):
+        return rule.says(g, w, s, qkv=g.conv1d(qkv, w["taps"], s["past"], then="silu"), **x)
+
+    states = [*rule.states.values(), State("past", (3, channels))]
+    case = Decoding(says, rule.weights | {"taps": normal(channels * 4, seed=11)}, states)
+    moves = [{2: (2, 4), 0: (0, 5), 1: (1, 6)}, {2: (4, 2), 0: (5, 0), 1: (6, 1)}, {2: (2, 4), 0: (0, 5), 1: (1, 6)}]
+    steps = [
+        (
+            batch_of([(2, start, 1), (0, 7 + start, 1), (1, 1 + start, 1)]).placed(states=places),
+            delta_inputs(3, size, kind),
+        )
+        for start, places in enumerate(moves)
+    ]
+    slots = case.slots()
+    want, want_after = case.on_cpu(slots, steps)
+    got, after = case.on_gpu(device, slots, steps, rows=4)
+    for mine, theirs in zip(got, want, strict=True):
+        np.testing.assert_allclose(mine["y"], theirs["y"], TOLERANCE, TOLERANCE)
+    for name in after:
+        np.testing.assert_allclose(after[name], want_after[name], TOLERANCE, TOLERANCE, err_msg=name)
+    plan, _, _ = case.record(device, steps[0][1], 4)
+    fuses = device.capabilities.max_storage_buffers >= 9
+    assert any("conv1d" in dispatch.name for dispatch in plan.dispatches) != fuses
 
 
 # ---------------------------------------------------------------- the row before, and mixing with it

@@ -26,6 +26,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield from _wkv6(name, tuning, step, batch)
         for size in (32, 128):
             yield from _delta_rules(name, tuning, step, batch, size)
+        if step == "decode":
+            yield _convolved(name, tuning)
     yield from _mixes(can, batches)
 
 
@@ -113,3 +115,27 @@ def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) 
             CLOSE.result,
             past,
         )
+
+
+def _convolved(name: str, tuning: Tuning) -> Trial:
+    """A decode step that computes the convolution before it, too; states are read here and written there."""
+    size, batch = 32, decode_batch(4).placed(states={slot: (slot, slot + 4) for slot in range(4)})
+    wide, channels = HEADS * size, (2 * KEY_HEADS + HEADS) * size
+    past, state = State("past", (3, channels)), State("delta", (HEADS, size, size))
+    weights = {
+        "rate": -np.exp(normal(HEADS)), "norm": normal(size, seed=1), "bias": normal(HEADS, seed=2),
+        "taps": normal(channels * 4, seed=3),
+    }  # fmt: skip
+
+    def says(g, w, /, qkv, gate, beta, decay):  # type: ignore[no-untyped-def]
+        how = DeltaRule(KEY_HEADS, False, w["bias"], w["rate"], w["norm"], 1e-6, "silu")
+        mixed = g.conv1d(qkv, w["taps"], past, then="silu")
+        return g.gated_delta_rule([mixed], beta, decay, gate, how, state)
+
+    widths = {"qkv": channels, "gate": wide, "beta": HEADS, "decay": HEADS}
+    return Trial(
+        "gated_delta_rule", "decode, with a convolution", name, tuning, says,
+        {n: normal(4, width, seed=4 + i) for i, (n, width) in enumerate(widths.items())},
+        {n: Stored.of(array) for n, array in weights.items()}, CLOSE.result,
+        Past(batch, {"past": normal(8, *past.shape, seed=8), "delta": normal(8, *state.shape, seed=9)}),
+    )  # fmt: skip

@@ -67,13 +67,22 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
         "SHARED": op.beta is op.decay, "GATES": op.beta.shape[1], "DECAYS": op.decay.shape[1],
         "THEN": ACTIVATIONS.index(how.then), **NUMBERS,
     }  # fmt: skip
-    names, lengths = (how.bias.name, how.rate.name, how.norm.name), (how.bias.shape[0], heads, size)
+    names = [how.bias.name, how.rate.name, how.norm.name]
+    lengths = [how.bias.shape[0], heads, size]
+    states: dict[str, Operand] = {}
+    if op.conv:
+        assert op.conv.weight is not None, "a delta net's convolution has weights"
+        constants["PAST"] = op.conv.state.shape[0]
+        states["past"] = to.memory.states[op.conv.state.name]
+        names.append(op.conv.weight.name)
+        lengths.append(op.conv.weight.shape[0])
     operands: dict[str, Operand] = {
-        "qkv": op.qkv, "betas": op.beta, "decays": op.decay, "gate": op.gate, "y": op.y,
-        "vectors": JoinedVectors(names, lengths),
+        "qkv": op.conv.x if op.conv else op.qkv, "betas": op.beta, "decays": op.decay, "gate": op.gate, "y": op.y,
+        "vectors": JoinedVectors(tuple(names), tuple(lengths)), **states,
     }  # fmt: skip
     parts = (
         "recurrence/inputs/delta_rule",
+        "recurrence/qkv/convolved" if op.conv else "recurrence/qkv/mixed",
         "recurrence/decay/by_channel" if by_channel else "recurrence/decay/by_head",
         "recurrence/step/delta_rule",
         "recurrence/output/gated_rms",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ..graph import Op
 from ..values import Value
 from ..vocabulary import Cache, DeltaRule, State, Weight
+from .conv import Conv1d
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,12 @@ class GatedDeltaRule(Op):
     how: DeltaRule
     state: State
     y: Value
+    conv: Conv1d | None = None  # which it computes itself; qkv is not made then
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        return tuple(dict.fromkeys((self.qkv, self.beta, self.decay, self.gate)))
+        qkv = self.conv.x if self.conv else self.qkv
+        return tuple(dict.fromkeys((qkv, self.beta, self.decay, self.gate)))
 
     @property
     def writes(self) -> tuple[Value, ...]:
@@ -83,8 +86,16 @@ class GatedDeltaRule(Op):
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
+        return (self.state, self.conv.state) if self.conv else (self.state,)
 
     @property
     def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
+        return (self.state, self.conv.state) if self.conv else (self.state,)
+
+    @property
+    def label(self) -> str:
+        return self.conv.label if self.conv else ""
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        return ("conv1d",) if self.conv else ()

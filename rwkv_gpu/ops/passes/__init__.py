@@ -9,6 +9,7 @@ from ..graph import Graph
 from ..target import Target
 from . import (
     choose_kernels,
+    convolution_into_delta_rule,
     convolution_into_stack,
     lora_into_time_mix,
     merge_gemms,
@@ -42,6 +43,7 @@ PASSES = tuple(
     for module in (
         norm_into_embedding,
         convolution_into_stack,
+        convolution_into_delta_rule,
         token_shift_into_products,
         norm_into_products,
         share_norms,

@@ -1,9 +1,10 @@
 // Each channel of the key has its decay: exp(softplus(a + bias) · A).
 // needs inputs: decay_input, softplus
-@group(0) @binding(3) var<storage, read> vectors: array<f32>;           // the bias [H, N], A [H], the weight of the norm [N]
+@group(0) @binding(3) var<storage, read> vectors: array<f32>;           // the bias [H, N], A [H], the weight of the norm [N], taps
 
 const RATE_AT = H * N;              // of A
 const GAIN_AT = H * N + H;          // of the weight
+const TAPS_AT = GAIN_AT + N;        // of a convolution
 
 var<workgroup> block_w: array<vec4f, ITEMS>;
 

@@ -1,9 +1,10 @@
 // A head has one decay: exp(softplus(a + bias) · A).
 // needs inputs: decay_input, softplus
-@group(0) @binding(3) var<storage, read> vectors: array<f32>;           // the bias [H], A [H], the weight of the norm [N]
+@group(0) @binding(3) var<storage, read> vectors: array<f32>;           // the bias [H], A [H], the weight of the norm [N], taps
 
 const RATE_AT = H;                  // of A
 const GAIN_AT = 2u * H;             // of the weight
+const TAPS_AT = GAIN_AT + N;        // of a convolution
 
 var<workgroup> token_decay: array<f32, BLOCK>;
 

@@ -1,7 +1,6 @@
 // q and k of length one, v, and β of a gated delta net; several value heads may share a key head
-// needs lib/step: apart
+// needs qkv: qkv_at
 // needs recurrence/sums: token_sum, token_sum_of_squares
-@group(0) @binding(1) var<storage, read> qkv: array<vec4f>;             // q, k, v: columns of a row, or the parts of a stack
 @group(0) @binding(2) var<storage, read> betas: array<f32>;             // [T, GATES], one of each head
 @group(0) @binding(7) var<storage, read> decays: array<f32>;            // [T, DECAYS], of a head, or of each of its channels
 
@@ -13,23 +12,17 @@ var<workgroup> token_scales: array<vec2f, BLOCK>;   // of q and of k
 
 fn load_inputs(block: Block, lane: u32) {
     var key_head = block.head % KEY_HEADS;
+    var first = block.head < KEY_HEADS;         // of those that share a key head
     if GROUPED != 0u {
         key_head = block.head / (H / KEY_HEADS);
+        first = block.head % (H / KEY_HEADS) == 0u;
     }
     for (var i = lane; i < block.tokens * N4; i += WG) {
         let row = block.row + i / N4;
         let n = i % N4;
-        var q = row * ROW4 + key_head * N4 + n;
-        var k = q + K4;
-        var v = row * ROW4 + 2u * K4 + block.head * N4 + n;
-        if STACKED != 0u {
-            q = row * K4 + key_head * N4 + n;
-            k = apart(K4) + q;
-            v = 2u * apart(K4) + row * D4 + block.head * N4 + n;
-        }
-        block_r[i] = qkv[q];
-        block_k[i] = qkv[k];
-        block_v[i] = qkv[v];
+        block_r[i] = qkv_at(row, 0u, key_head * N4 + n, first);
+        block_k[i] = qkv_at(row, 1u, key_head * N4 + n, first);
+        block_v[i] = qkv_at(row, 2u, block.head * N4 + n, true);
         sums[i] = dot(block_r[i], block_r[i]);
         squares[i] = dot(block_k[i], block_k[i]);
     }

@@ -174,7 +174,7 @@ class Standing:
     requests: int  # that the engine and the driver know
     descriptors: int
     threads: int
-    helpers: int  # processes that compile grammars
+    helpers: int  # processes of the model that compile grammars
     resident: int
 
     @classmethod
@@ -191,9 +191,10 @@ class Standing:
         while llm._driver.call(lambda engine: engine.busy):
             time.sleep(0.01)
         names = [thread.name for thread in threading.enumerate()]
-        helpers = names.count(GRAMMARS)
+        pipes = PIPES * names.count(GRAMMARS)  # of this model and all others
+        helpers = len(llm._grammar_pool._helpers)
         threads = sum(not name.startswith(STARTED_WHEN_NEEDED) for name in names)
-        return cls(*llm._driver.call(look), descriptors() - PIPES * helpers, threads, helpers, resident())
+        return cls(*llm._driver.call(look), descriptors() - pipes, threads, helpers, resident())
 
     def lost(self, before: "Standing") -> list[str]:
         """What is missing since."""

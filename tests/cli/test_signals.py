@@ -18,7 +18,16 @@ MAIN = [sys.executable, "-m", "rwkv_gpu.cli.main"]
 GRACE = 1.0
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Processes that are started hear Ctrl-C, also where a shell has started the tests with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def started(*arguments: str, text: str = "") -> subprocess.Popen:
+    """A command that can catch signals by now: on a full machine Python alone takes a second to start."""
     process = subprocess.Popen(
         [*MAIN, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -26,12 +35,14 @@ def started(*arguments: str, text: str = "") -> subprocess.Popen:
     process.stdin.write(text.encode())
     process.stdin.close()
     process.stdin = None
+    while process.poll() is None and not script.catches_signals(process.pid):
+        time.sleep(0.001)
     return process
 
 
 def moments(count: int, most: float) -> list[float]:
     """Random, but the same each time; spread over the start, the loading and the answer."""
-    return [random.Random(number).uniform(0.1, most) for number in range(count)]
+    return [random.Random(number).uniform(0.0, most) for number in range(count)]
 
 
 @pytest.mark.parametrize("wait", moments(7, 2.0))

@@ -195,13 +195,13 @@ class Engine:
 
     def restore(self, ids: Sequence[int], arrays: StateArrays) -> None:
         """Keeps what `export` gave for these ids: the next request that begins with them goes on from there."""
-        shapes = self._runner.shapes(len(ids))
-        if {name: array.shape for name, array in arrays.items()} != shapes:
+        fitted = self._runner.fitted(len(ids), arrays)
+        if fitted is None:
             raise BadFile(f"the saved state is not one of {len(ids):,} tokens of this model")
         try:
             while True:
                 try:
-                    self._runner.write_state(SCRATCH_SLOT, len(ids), arrays)
+                    self._runner.write_state(SCRATCH_SLOT, len(ids), fitted)
                     break
                 except CacheFull:
                     if not self.prefixes.evict():

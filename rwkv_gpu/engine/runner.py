@@ -69,8 +69,8 @@ class Runner(Protocol):
     def hidden(self, batch: Batch) -> Logits:
         """The same, but what the head would make logits of, [R, D]"""
 
-    def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
-        """Of what `read_state` gives for a sequence of that length."""
+    def fitted(self, length: int, states: StateArrays) -> StateArrays | None:
+        """What any runner of this model has read of a sequence of that length, as `write_state` takes it; else None."""
 
     def read_state(self, slot: int) -> StateArrays:
         """What a sequence has come to, by name."""
@@ -219,8 +219,8 @@ class GpuRunner:
             {"chosen": chosen, "logits": logits}, most_steps(self.cache_config.look_ahead), each=["chosen"]
         )
 
-    def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
-        return shapes_of(self.model, self.cache_config, length)
+    def fitted(self, length: int, states: StateArrays) -> StateArrays | None:
+        return fitted(self.model, self.cache_config, length, states)
 
     def read_state(self, slot: int) -> StateArrays:
         arrays = {}
@@ -314,8 +314,8 @@ class HostRunner:
     def _reference(self, placed: Batch, drawing: Drawing | None = None) -> Reference:
         return Reference(self._weights, self._states, placed, self._caches.arrays, drawing, self.cache_config.context)
 
-    def shapes(self, length: int) -> Mapping[str, tuple[int, ...]]:
-        return shapes_of(self.model, self.cache_config, length)
+    def fitted(self, length: int, states: StateArrays) -> StateArrays | None:
+        return fitted(self.model, self.cache_config, length, states)
 
     def read_state(self, slot: int) -> StateArrays:
         arrays = {name: array[self.store.state(slot)].copy() for name, array in self._states.items()}
@@ -337,12 +337,28 @@ def sequence_store(model: Model, config: CacheConfig, caches: PagedKVCache) -> S
     return SequenceStore(caches.pager if model.caches else None, states, caches.copy_pages, caches.windows)
 
 
-def shapes_of(model: Model, config: CacheConfig, length: int) -> dict[str, tuple[int, ...]]:
-    """The arrays that a sequence of that length has come to."""
+def fitted(model: Model, config: CacheConfig, length: int, states: StateArrays) -> StateArrays | None:
+    """The arrays of a sequence of that length in the shapes that a runner keeps; None if they are of another model.
+
+    Of layers with a window, those that were read with another context may hold all positions, or the last ones only.
+    """
     shapes: dict[str, tuple[int, ...]] = {state.name: state.shape for state in model.states}
-    for cache in model.caches:
-        shapes.update(dict.fromkeys(names(cache), (config.kept(cache, length), cache.heads, cache.size)))
-    return shapes
+    caches = {name: cache for cache in model.caches for name in names(cache)}
+    shapes |= {name: (config.kept(cache, length), cache.heads, cache.size) for name, cache in caches.items()}
+    if states.keys() != shapes.keys():
+        return None
+    arrays = {}
+    for name, array in states.items():
+        shape = shapes[name]
+        if name in caches and (window := caches[name].window) and len(array) in (length, min(length, window - 1)):
+            rows = np.zeros((shape[0], *array.shape[1:]), array.dtype)
+            count = min(len(array), len(rows))
+            rows[len(rows) - count :] = array[len(array) - count :]
+            array = rows
+        if array.shape != shape:
+            return None
+        arrays[name] = array
+    return arrays
 
 
 def bucket(count: int, most: int) -> int:

@@ -6,7 +6,7 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.engine.cache.config import CacheConfig
 from rwkv_gpu.engine.fit import fit
-from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner, prefill
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner, fitted, prefill
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
@@ -26,19 +26,16 @@ def path(tmp_path):
     return written(tmp_path, with_keys(data, [number_key("llama.attention.sliding_window", U32, WINDOW)]))
 
 
-def made(path, device: Device | None = None) -> Runner:
+def made(path, device: Device | None = None, **more) -> Runner:
     with GGUFFile.open(path) as file:
-        model = load_model(file)
-        return HostRunner(file, model, **HOW) if device is None else GpuRunner(device, file, model, **HOW)
+        model, how = load_model(file), HOW | more
+        return HostRunner(file, model, **how) if device is None else GpuRunner(device, file, model, **how)
 
 
 @pytest.fixture
-def keeping_all(path, monkeypatch):
-    """A runner in numpy that gives no page back."""
-    with monkeypatch.context() as patch:
-        patch.setattr(CacheConfig, "windows", lambda self, caches: ())
-        patch.setattr(CacheConfig, "pages_of", lambda self, window: self.pages)
-        runner = made(path)
+def keeping_all(path):
+    """A runner in numpy that gives no page back: its steps may have as many rows as the context."""
+    runner = made(path, chunk_size=1024)
     assert runner.store.rewinds
     yield runner
     runner.close()
@@ -90,6 +87,20 @@ def test_a_prefix_a_fork_and_a_saved_state_go_on_as_if_all_had_been_kept(runner,
     runner.store.adopt(1, handle, shorter)
     again = prefill(runner, rest, slot=1, start=shorter)[-1]
     assert rms(again, prefill(keeping_all, ids[:shorter] + rest, slot=1)[-1]) < SAME
+
+
+def test_a_state_that_was_saved_with_all_positions_goes_on_with_a_window_and_the_reverse(path, keeping_all):
+    """A saved file may have been written with a shorter context, in which everything is kept."""
+    ids, rest = ids_of(LENGTH, 1), ids_of(40, 3)
+    windowed = made(path)
+    expected = prefill(keeping_all, ids + rest, slot=2)[-1]
+    for source, target in ((keeping_all, windowed), (windowed, keeping_all)):
+        prefill(source, ids, slot=0)
+        state = fitted(target.model, target.cache_config, LENGTH, source.read_state(0))
+        target.write_state(1, LENGTH, state)
+        assert rms(prefill(target, rest, slot=1, start=LENGTH)[-1], expected) < SAME
+    shorter = {name: array[:-1] for name, array in windowed.read_state(0).items()}
+    assert windowed.fitted(LENGTH, shorter) is None
 
 
 def test_chats_and_shared_beginnings_reuse_what_is_kept(path):

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
-from . import absent, openai, operations, page, responses
+from . import absent, anthropic, llama_server, ollama, openai, operations, page, responses
 from .body import Receive
 from .call import Family, Scope, Send, Whole, send_whole
 from .edge import OPEN_PATHS, App, Edge
@@ -19,11 +19,18 @@ from .service import Service
 FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
     openai.routes,
     responses.routes,
+    anthropic.routes,
+    ollama.routes,
+    llama_server.routes,
     operations.routes,
     absent.routes,
 )
 # The shape of errors by the beginning of a path; the first that fits counts.
-SHAPES: tuple[tuple[str, Family], ...] = (("/", openai.FAMILY),)
+SHAPES: tuple[tuple[str, Family], ...] = (
+    ("/v1/messages", anthropic.FAMILY),
+    ("/api/", ollama.FAMILY),
+    ("/", openai.FAMILY),
+)
 
 
 def create_app(service: Service) -> App:

@@ -98,6 +98,61 @@ EMBEDDING = Fields(
     refused={"dimensions": "embeddings have the size of the model; leave it out"},
 )
 
+MESSAGES = Fields(
+    honoured=frozenset(
+        {
+            "model", "messages", "system", "max_tokens", "stop_sequences", "stream", "temperature", "top_p", "top_k",
+            "tools", "tool_choice", "thinking",
+        }
+    ),
+    ignored={**COMMON_IGNORED, "cache_control": "prompts that begin alike always share their beginning"},
+    refused={
+        "mcp_servers": "the server calls no other servers; call tools yourself",
+        "container": "there are no containers here; leave it out",
+    },
+)  # fmt: skip
+
+_OLLAMA = frozenset({"model", "stream", "format", "options", "think", "keep_alive"})
+_OLLAMA_IGNORED = {
+    "context": "prompts that begin alike are found without it",
+    "truncate": "what is too long is refused",
+}
+OLLAMA_CHAT = Fields(_OLLAMA | {"messages", "tools"}, {**COMMON_IGNORED, **_OLLAMA_IGNORED})
+OLLAMA_GENERATE = Fields(
+    _OLLAMA | {"prompt", "system", "raw"},
+    {**COMMON_IGNORED, **_OLLAMA_IGNORED},
+    {
+        "suffix": "infilling is at /infill; leave it out",
+        "images": "only text is understood; leave it out",
+        "template": "templates come with the model; use raw for a prompt of your own",
+    },
+)
+OLLAMA_EMBED = Fields(
+    frozenset({"model", "input", "keep_alive"}),
+    {**COMMON_IGNORED, **_OLLAMA_IGNORED, "options": "embeddings have no settings here"},
+    {"dimensions": "embeddings have the size of the model; leave it out"},
+)
+
+_LLAMA_IGNORED = {
+    "id_slot": "requests have no slots of their own",
+    "n_keep": "a prompt that is too long is refused",
+    "samplers": "the order of samplers is fixed",
+    "return_tokens": "tokens are always there",
+    "timings_per_token": "timings come at the end",
+    "ignore_eos": "the end of an answer is always heeded",
+    "t_max_predict_ms": "use timeout",
+}
+LLAMA_COMPLETION = Fields(
+    SAMPLING
+    | {"prompt", "model", "stream", "n_predict", "json_schema", "grammar", "stop", "seed", "logit_bias", "n_probs"},
+    {**COMMON_IGNORED, **_LLAMA_IGNORED},
+    {"image_data": "only text is understood; leave it out", "lora": "LoRA adapters are not supported; leave it out"},
+)
+LLAMA_INFILL = Fields(
+    SAMPLING | {"input_prefix", "input_suffix", "prompt", "model", "stream", "n_predict", "stop", "seed"},
+    {**COMMON_IGNORED, **_LLAMA_IGNORED, "input_extra": "the prompt has the prefix and the suffix only"},
+)
+
 # Values of refused fields that ask for nothing.
 NOTHING: tuple[object, ...] = (None, False, [], {}, "none")
 

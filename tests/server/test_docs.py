@@ -16,6 +16,11 @@ BODIES = {
     "/v1/completions": {"prompt": "a", "max_tokens": 1},
     "/v1/responses": {"input": "a", "max_output_tokens": 1},
     "/v1/embeddings": {"input": "a"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1},
+    "/api/chat": {"messages": [{"role": "user", "content": "Hi"}], "options": {"num_predict": 1}},
+    "/api/generate": {"prompt": "Hi", "options": {"num_predict": 1}},
+    "/api/embed": {"input": "a"},
+    "/completion": {"prompt": "a", "n_predict": 1},
 }
 
 
@@ -24,7 +29,7 @@ def test_the_tables_of_fields_are_those_of_the_source():
     assert tables() in PAGE
 
 
-@pytest.mark.parametrize("path", KINDS)
+@pytest.mark.parametrize("path", BODIES)  # no tiny model has tokens for /infill
 def test_fields_do_what_the_tables_say(server, path):
     fields = KINDS[path]
     for name in fields.ignored:
@@ -32,7 +37,8 @@ def test_fields_do_what_the_tables_say(server, path):
         assert (status, headers["x-ignored-fields"]) == (200, name)
     for name in fields.refused:
         status, _, answer = server.request("POST", path, {**BODIES[path], name: "a"})
-        assert (status, answer["error"]["param"]) == (400, name)
+        said = answer["error"] if isinstance(answer["error"], str) else answer["error"]["message"]
+        assert status == 400 and said.startswith(f"{name}: ")
     for name in fields.honoured:  # what it cannot be is refused, so the field is read
         found = {server.request("POST", path, {**BODIES[path], name: wrong})[0] for wrong in ({"a": 1}, -1e6, "a")}
         assert found & {400, 404}, name

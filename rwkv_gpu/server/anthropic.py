@@ -1,0 +1,295 @@
+"""Anthropic's API: messages, whole and streamed, with tools and thinking; and the count of tokens."""
+
+import json
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Any
+
+from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.chat_completion import Reply
+from rwkv_gpu.llm.replies import Prepared
+
+from .call import Call, Family, Json, Response, Stream, Whole, dumps
+from .chunks import chunks_of
+from .endpoint import Endpoint
+from .errors import ApiError
+from .fields import MESSAGES, honoured
+from .openai import model_name
+from .routes import Route, post
+from .service import Running, Service
+
+KINDS = {413: "request_too_large", 429: "rate_limit_error", 500: "api_error", 503: "overloaded_error", 504: "api_error"}
+REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "abort": "end_turn"}
+CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+OLDER = ("thinking", "redacted_thinking")  # parts of earlier answers that templates leave out
+
+
+def error_body(error: ApiError, request_id: str) -> Json:
+    """An error as Anthropic has it."""
+    said = {"type": KINDS.get(error.status, error.kind), "message": error.message}
+    return {"type": "error", "error": said, "request_id": request_id}
+
+
+def event(kind: str, **data: Any) -> bytes:
+    """A server-sent event with its name."""
+    return b"event: " + kind.encode() + b"\ndata: " + dumps({"type": kind, **data}) + b"\n\n"
+
+
+def error_event(error: ApiError, request_id: str) -> bytes:
+    """The last event of a stream that failed."""
+    return b"event: error\ndata: " + dumps(error_body(error, request_id)) + b"\n\n"
+
+
+FAMILY = Family(error_body, error_event)
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this API."""
+    endpoint = partial(Endpoint, service, FAMILY)
+    return [
+        post("/v1/messages", endpoint(messages, takes_body=True)),
+        post("/v1/messages/count_tokens", endpoint(count_tokens, takes_body=True)),
+    ]
+
+
+async def messages(service: Service, call: Call) -> Response:
+    """An answer to messages."""
+    fields = honoured(call, MESSAGES)
+    name, stream = model_name(fields), fields.pop("stream", None) or False
+    if not isinstance(stream, bool):
+        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
+    if "max_tokens" not in fields:
+        raise ApiError(400, "max_tokens is missing; it bounds the answer", param="max_tokens")
+    served, asked = service.catalogue.find(name), request_of(fields)
+    running = await service.begin(call, name, lambda llm: llm.prepare_chat_completion(**asked))
+    id, stops = f"msg_{uuid.uuid4().hex[:24]}", asked.get("stop", [])
+    if stream:
+        return Stream(_events(running, id, served.name, stops))
+    await running.wait()
+    [answer] = running.answers.each
+    reply = running.prepared.reply
+    assert isinstance(reply, Reply)
+    [choice] = reply.whole([(answer.completion, answer.events)])["choices"]
+    content = _content(choice["message"])
+    ended = _end(running, choice["finish_reason"], stops)
+    return Whole({**_head(id, served.name), "content": content, **ended, "usage": _usage(running)})
+
+
+async def count_tokens(service: Service, call: Call) -> Response:
+    """How many tokens the prompt of messages has."""
+    fields = honoured(call, MESSAGES)
+    name = model_name(fields)
+    asked = request_of({**fields, "max_tokens": 1})
+
+    def prepare(llm: LLM) -> Prepared:
+        return llm.prepare_chat_completion(**asked)
+
+    _, llm = await service.use(call, name)
+    prepared = await service.work(lambda: prepare(llm))
+    return Whole({"input_tokens": prepared.prompt_tokens})
+
+
+def request_of(fields: Json) -> Json:
+    """The same request as one for a chat completion."""
+    asked: Json = {name: fields[name] for name in ("temperature", "top_p", "top_k", "max_tokens") if name in fields}
+    asked["messages"] = _messages(fields.get("messages"), fields.get("system"))
+    if "stop_sequences" in fields:
+        asked["stop"] = fields["stop_sequences"]
+    thinking = fields.get("thinking")
+    if thinking is not None:
+        kind = thinking.get("type") if isinstance(thinking, Mapping) else None
+        if kind not in ("enabled", "disabled", "adaptive"):
+            raise ApiError(400, f"thinking is {thinking!r}; its type must be enabled or disabled", param="thinking")
+        asked["think"] = kind != "disabled"
+    if fields.get("tools"):
+        asked["tools"] = [_tool(tool, f"tools[{at}]") for at, tool in enumerate(_listed(fields["tools"], "tools"))]
+    choice = fields.get("tool_choice")
+    if choice is not None:
+        asked |= _choice(choice)
+    return asked
+
+
+def _listed(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ApiError(400, f"{where} is a {type(value).__name__}; it must be a list", param=where)
+    return value
+
+
+def _tool(tool: Any, where: str) -> Json:
+    if not isinstance(tool, dict) or tool.get("type", "custom") != "custom":
+        raise ApiError(400, f"{where} is no tool with an input_schema; the server has none of its own", param="tools")
+    function = {"name": tool.get("name"), "description": tool.get("description", "")}
+    function |= {"parameters": tool.get("input_schema"), "strict": tool.get("strict", False)}
+    return {"type": "function", "function": function}
+
+
+def _choice(choice: Any) -> Json:
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    parallel = (
+        {} if not isinstance(choice, dict) else {"parallel_tool_calls": not choice.get("disable_parallel_tool_use")}
+    )
+    if kind == "tool":
+        return {"tool_choice": {"type": "function", "function": {"name": choice.get("name")}}, **parallel}
+    if kind not in CHOICES:
+        raise ApiError(400, f"tool_choice is {choice!r}; its type must be auto, any, tool or none", param="tool_choice")
+    return {"tool_choice": CHOICES[kind], **parallel}
+
+
+def _messages(given: Any, system: Any) -> list[Json]:
+    """Messages of a chat completion."""
+    found: list[Json] = []
+    if system is not None:
+        found.append({"role": "system", "content": _text(system, "system")})
+    for at, message in enumerate(_listed(given, "messages")):
+        where = f"messages[{at}]"
+        role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+        if role not in ("user", "assistant"):
+            raise ApiError(400, f"{where}.role is {role!r}; it must be user or assistant", param="messages")
+        if isinstance(content, str):
+            found.append({"role": role, "content": content})
+            continue
+        parts = _listed(content, f"{where}.content")
+        found += _assistant(parts, where) if role == "assistant" else _user(parts, where)
+    return found
+
+
+def _assistant(parts: list[Any], where: str) -> list[Json]:
+    texts, calls = [], []
+    for part in parts:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "tool_use":
+            function = {"name": part.get("name"), "arguments": json.dumps(part.get("input") or {}, ensure_ascii=False)}
+            calls.append({"id": part.get("id"), "type": "function", "function": function})
+        elif kind not in OLDER:
+            texts.append(_text([part], f"{where}.content"))
+    message: Json = {"role": "assistant", "content": "".join(texts)}
+    return [{**message, "tool_calls": calls} if calls else message]
+
+
+def _user(parts: list[Any], where: str) -> list[Json]:
+    """Results of tools are messages of their own, before what the user says."""
+    results, rest = [], []
+    for part in parts:
+        if isinstance(part, dict) and part.get("type") == "tool_result":
+            content = _text(part.get("content") or "", f"{where}.content")
+            results.append({"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": content})
+        else:
+            rest.append(part)
+    return results + ([{"role": "user", "content": _text(rest, f"{where}.content")}] if rest else [])
+
+
+def _text(content: Any, where: str) -> str:
+    """A text, or the texts of parts."""
+    if isinstance(content, str):
+        return content
+    for part in _listed(content, where):
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else part
+            raise ApiError(400, f"{where} holds a part of the type {kind!r}; only text is understood", param="messages")
+    return "".join(part["text"] for part in content)
+
+
+def _head(id: str, model: str) -> Json:
+    return {"id": id, "type": "message", "role": "assistant", "model": model}
+
+
+def _content(message: Json) -> list[Json]:
+    """The parts of an answer."""
+    parts: list[Json] = []
+    if message.get("reasoning_content"):
+        parts.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": ""})
+    if message["content"]:
+        parts.append({"type": "text", "text": message["content"]})
+    for tool in message.get("tool_calls", ()):
+        name, arguments = tool["function"]["name"], tool["function"]["arguments"]
+        parts.append({"type": "tool_use", "id": _tool_id(tool["id"]), "name": name, "input": _object(arguments)})
+    return parts
+
+
+def _tool_id(id: str) -> str:
+    return id.replace("call_", "toolu_")
+
+
+def _object(arguments: str) -> Any:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return {}
+
+
+def _end(running: Running, reason: str, stops: Any) -> Json:
+    """Why an answer has ended."""
+    [(_, reader)] = running.prepared.requests
+    if reader.stopped is not None and reader.stopped in ([stops] if isinstance(stops, str) else stops):
+        return {"stop_reason": "stop_sequence", "stop_sequence": reader.stopped}
+    return {"stop_reason": REASONS.get(reason, "end_turn"), "stop_sequence": None}
+
+
+def _usage(running: Running) -> Json:
+    """Tokens; those that are read from the cache are not among the input's, as in this API."""
+    stats = running.answers.completions[0].stats
+    return {
+        "input_tokens": stats.prompt_tokens - stats.reused_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": stats.reused_tokens,
+        "output_tokens": stats.new_tokens,
+    }
+
+
+class Blocks:
+    """The content blocks of a stream: a delta goes into the block of its kind, which is begun where it is not open."""
+
+    def __init__(self) -> None:
+        self._index = -1
+        self._open: str | None = None
+
+    def feed(self, delta: Json) -> bytes:
+        """The events of a delta of OpenAI's API."""
+        found = b""
+        if delta.get("reasoning_content"):
+            found += self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+            found += self._delta({"type": "thinking_delta", "thinking": delta["reasoning_content"]})
+        if delta.get("content"):
+            found += self._begin("text", {"type": "text", "text": ""})
+            found += self._delta({"type": "text_delta", "text": delta["content"]})
+        for tool in delta.get("tool_calls", ()):
+            if "id" in tool:
+                block = {"type": "tool_use", "id": _tool_id(tool["id"]), "name": tool["function"]["name"], "input": {}}
+                found += self._begin(tool["id"], block)
+            else:
+                found += self._delta({"type": "input_json_delta", "partial_json": tool["function"]["arguments"]})
+        return found
+
+    def close(self) -> bytes:
+        """The end of the block that is open."""
+        if self._open is None:
+            return b""
+        self._open = None
+        return event("content_block_stop", index=self._index)
+
+    def _begin(self, kind: str, block: Json) -> bytes:
+        if self._open == kind:
+            return b""
+        ended = self.close()
+        self._open = kind
+        self._index += 1
+        return ended + event("content_block_start", index=self._index, content_block=block)
+
+    def _delta(self, delta: Json) -> bytes:
+        return event("content_block_delta", index=self._index, delta=delta)
+
+
+async def _events(running: Running, id: str, model: str, stops: Any) -> AsyncGenerator[bytes]:
+    blocks, reason = Blocks(), "stop"
+    opening = {**_head(id, model), "content": [], "stop_reason": None, "stop_sequence": None}
+    usage = {**_usage(running), "input_tokens": running.prepared.prompt_tokens}
+    yield event("message_start", message={**opening, "usage": usage}) + event("ping")
+    async for chunk in chunks_of(running):
+        choice = chunk["choices"][0]
+        reason = choice["finish_reason"] or reason
+        data = blocks.feed(choice["delta"])
+        if data:
+            yield data
+    ended = event("message_delta", delta=_end(running, reason, stops), usage=_usage(running))
+    yield blocks.close() + ended + event("message_stop")

@@ -1,0 +1,22 @@
+"""An answer as chunks of OpenAI's API, which the modules of other APIs translate."""
+
+from collections.abc import AsyncGenerator
+
+from rwkv_gpu.llm.chat_completion import Reply
+from rwkv_gpu.llm.completion import Event
+
+from .call import Json
+from .service import Running
+
+
+async def chunks_of(running: Running) -> AsyncGenerator[Json]:
+    """The chunks of a chat completion with one answer, from the first text to the reason of its end."""
+    reply = running.prepared.reply
+    assert isinstance(reply, Reply)
+    async for news in running.batches():
+        for index, one in news:
+            if isinstance(one, Event):
+                for chunk in reply.chunks(index, one):
+                    yield chunk
+    for chunk in reply.closing(0, running.answers.completions[0]):
+        yield chunk

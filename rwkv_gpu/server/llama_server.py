@@ -1,0 +1,168 @@
+"""What llama.cpp's server has of its own: completions by its fields, tokens, templates and infilling."""
+
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from typing import Any
+
+from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.completion import Event, Stats
+from rwkv_gpu.llm.replies import Prepared
+from rwkv_gpu.text.vocabulary import ROLES
+
+from .call import Call, Json, Response, Stream, Whole
+from .endpoint import Endpoint
+from .errors import ApiError
+from .fields import LLAMA_COMPLETION, LLAMA_INFILL, honoured
+from .openai import FAMILY, event, model_name
+from .routes import Route, post
+from .service import Running, Service
+
+# Names of the tokens before a prefix, before a suffix, and before what is between.
+INFILL = tuple(next(role.texts for role in ROLES if role.key == name) for name in ("fim_pre", "fim_suf", "fim_mid"))
+LONGEST = 2048  # tokens of an answer where n_predict is left out, or without end
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this API."""
+    endpoint = partial(Endpoint, service, FAMILY)
+    return [
+        post("/completion", endpoint(completion, takes_body=True)),
+        post("/completions", endpoint(completion, takes_body=True)),
+        post("/infill", endpoint(infill, takes_body=True)),
+        post("/tokenize", endpoint(tokenize, takes_body=True)),
+        post("/detokenize", endpoint(detokenize, takes_body=True)),
+        post("/apply-template", endpoint(apply_template, takes_body=True)),
+    ]
+
+
+async def completion(service: Service, call: Call) -> Response:
+    """A text, continued."""
+    fields = honoured(call, LLAMA_COMPLETION)
+    name, prompt = model_name(fields), fields.pop("prompt", None)
+    if prompt is None:
+        raise ApiError(400, "prompt is missing; give a text or token ids", param="prompt")
+    return await _answer(service, call, name, fields, lambda llm, asked: llm.prepare_completion(prompt, **asked))
+
+
+async def infill(service: Service, call: Call) -> Response:
+    """What stands between a prefix and a suffix, by models that have tokens for that."""
+    fields = honoured(call, LLAMA_INFILL)
+    name = model_name(fields)
+    prefix, suffix, extra = (fields.pop(key, "") for key in ("input_prefix", "input_suffix", "prompt"))
+    for key, text in (("input_prefix", prefix), ("input_suffix", suffix), ("prompt", extra)):
+        if not isinstance(text, str):
+            raise ApiError(400, f"{key} is a {type(text).__name__}; it must be a string", param=key)
+
+    def prepare(llm: LLM, asked: Json) -> Prepared:
+        before, between, after = (_single(llm, texts) for texts in INFILL)
+        ids = [before, *llm.tokenize(prefix), between, *llm.tokenize(suffix), after, *llm.tokenize(extra)]
+        return llm.prepare_completion(ids, **asked)
+
+    return await _answer(service, call, name, fields, prepare)
+
+
+def _single(llm: LLM, texts: Sequence[str]) -> int:
+    """The token that has one of these texts."""
+    for text in texts:
+        ids = llm.tokenize(text, parse=True)
+        if len(ids) == 1:
+            return ids[0]
+    raise ApiError(501, "this model has no tokens for infilling; use /completion", code="not_supported")
+
+
+async def tokenize(service: Service, call: Call) -> Response:
+    """The tokens of a text."""
+    content, special = call.body.get("content", ""), call.body.get("add_special", False)
+    parse, pieces = call.body.get("parse_special", True), call.body.get("with_pieces", False)
+    if not isinstance(content, str):
+        raise ApiError(400, f"content is a {type(content).__name__}; it must be a string", param="content")
+    _, llm = await service.use(call, model_name({**call.body}))
+    ids = await service.work(lambda: llm.tokenizer.encode(content, special=special is True, parse=parse is True))
+    if pieces is not True:
+        return Whole({"tokens": ids})
+    return Whole({"tokens": [{"id": token, "piece": _piece(llm, token)} for token in ids]})
+
+
+def _piece(llm: LLM, token: int) -> str | list[int]:
+    """A token as text, or as bytes where it is a part of a character."""
+    data = llm.tokenizer.piece(token, special=True)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return [*data]
+
+
+async def detokenize(service: Service, call: Call) -> Response:
+    """The text of tokens."""
+    tokens = call.body.get("tokens", [])
+    if not isinstance(tokens, list):
+        raise ApiError(400, f"tokens is a {type(tokens).__name__}; it must be a list of token ids", param="tokens")
+    _, llm = await service.use(call, model_name({**call.body}))
+    return Whole({"content": await service.work(lambda: llm.detokenize(tokens))})
+
+
+async def apply_template(service: Service, call: Call) -> Response:
+    """The prompt that messages become."""
+    _, llm = await service.use(call, model_name({**call.body}))
+    messages: Any = call.body.get("messages")
+    return Whole({"prompt": await service.work(lambda: llm.apply_chat_template(messages, tokenize=False))})
+
+
+async def _answer(service: Service, call: Call, name: str | None, fields: Json, prepare: Any) -> Response:
+    stream, asked = fields.pop("stream", None) or False, _settings(fields)
+    if not isinstance(stream, bool):
+        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
+    served = service.catalogue.find(name)
+    running = await service.begin(call, name, lambda llm: prepare(llm, asked))
+    if stream:
+        return Stream(_events(running, served.name, asked))
+    await running.wait()
+    return Whole(_whole(running, served.name, asked))
+
+
+def _settings(fields: Json) -> Json:
+    """The fields of llama.cpp by our names."""
+    asked = {name: value for name, value in fields.items() if name not in ("json_schema", "n_probs")}
+    if asked.get("n_predict", -1) in (-1, -2):
+        asked.pop("n_predict", None)
+        asked.setdefault("max_tokens", LONGEST)
+    if asked.get("seed") == -1:
+        del asked["seed"]
+    if "json_schema" in fields:
+        asked["schema"] = fields["json_schema"]
+    if fields.get("n_probs"):
+        asked["logprobs"] = fields["n_probs"]
+    return asked
+
+
+def _whole(running: Running, model: str, asked: Json) -> Json:
+    """The answer at its end."""
+    [answer] = running.answers.each
+    [(request, reader)] = running.prepared.requests
+    done, stats = answer.completion, answer.completion.stats
+    kind = "limit" if done.finish_reason == "length" else "word" if reader.stopped is not None else "eos"
+    return {
+        "index": 0, "content": done.text, "tokens": [*done.tokens], "id_slot": 0, "stop": True, "model": model,
+        "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
+        "generation_settings": asked, "has_new_line": "\n" in done.text,
+        "truncated": False, "stop_type": kind, "stopping_word": reader.stopped or "",
+        "tokens_cached": len(request.ids) + stats.new_tokens, "timings": _timings(stats),
+    }  # fmt: skip
+
+
+def _timings(stats: Stats) -> Json:
+    prompt, new = stats.prompt_tokens - stats.reused_tokens, stats.new_tokens
+    return {
+        "cache_n": stats.reused_tokens, "prompt_n": prompt, "prompt_ms": 1e3 * stats.prompt_seconds,
+        "prompt_per_second": stats.prompt_rate, "predicted_n": new, "predicted_ms": 1e3 * stats.decode_seconds,
+        "predicted_per_second": stats.decode_rate,
+    }  # fmt: skip
+
+
+async def _events(running: Running, model: str, asked: Json) -> AsyncGenerator[bytes]:
+    async for news in running.batches():
+        for _, one in news:
+            if isinstance(one, Event) and (one.text or one.token is not None):
+                tokens = [] if one.token is None else [one.token]
+                yield event({"index": 0, "content": one.text, "tokens": tokens, "stop": False, "id_slot": 0})
+    yield event({**_whole(running, model, asked), "content": "", "tokens": []})

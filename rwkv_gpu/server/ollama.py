@@ -1,0 +1,357 @@
+"""Ollama's API: chats, texts, embeddings, and what there is to run. Streams are lines of JSON."""
+
+import json
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.completion import Completion, Event
+from rwkv_gpu.llm.replies import Prepared
+
+from .call import Call, Family, Json, Response, Stream, Whole, dumps
+from .catalogue import ServedModel
+from .chunks import chunks_of
+from .endpoint import Endpoint
+from .errors import ApiError
+from .fields import OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, honoured
+from .openai import model_name
+from .routes import Route, delete, get, post
+from .service import Running, Service
+
+NDJSON = b"application/x-ndjson"
+LONGEST = 2048  # tokens of an answer to a raw prompt, where num_predict is left out
+OPTIONS = {  # of Ollama, and what they are called here
+    "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "typical_p": "typical_p",
+    "seed": "seed", "stop": "stop", "repeat_penalty": "repetition_penalty", "repeat_last_n": "penalty_last_n",
+    "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty", "num_predict": "max_tokens",
+    "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta",
+}  # fmt: skip
+UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+NOT_HERE = ("pull", "push", "create", "copy", "blobs/{digest:path}")
+ENDLESS = datetime(9999, 12, 31, tzinfo=UTC)  # when a model is unloaded that stays
+
+
+def error_body(error: ApiError, _request_id: str) -> Json:
+    """An error as Ollama has it."""
+    return {"error": error.message}
+
+
+FAMILY = Family(error_body, lambda error, request_id: dumps(error_body(error, request_id)) + b"\n")
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of this API."""
+    endpoint = partial(Endpoint, service, FAMILY)
+    return [
+        post("/api/chat", endpoint(chat, takes_body=True)),
+        post("/api/generate", endpoint(generate, takes_body=True)),
+        post("/api/embed", endpoint(embed, takes_body=True)),
+        post("/api/embeddings", endpoint(embeddings, takes_body=True)),
+        post("/api/show", endpoint(show, takes_body=True)),
+        get("/api/tags", endpoint(tags)),
+        get("/api/ps", endpoint(ps)),
+        get("/api/version", endpoint(version)),
+        *(post(f"/api/{name}", endpoint(not_here)) for name in NOT_HERE),
+        delete("/api/delete", endpoint(not_here)),
+    ]
+
+
+async def not_here(_service: Service, call: Call) -> Response:
+    """What manages models: files are managed by whoever runs the server."""
+    path = call.scope["path"][:60]
+    raise ApiError(501, f"{path} is not here: models are files; see --models-dir and `rwkv-gpu download`")
+
+
+async def version(service: Service, _: Call) -> Response:
+    """Of this server."""
+    return Whole({"version": service.config.version})
+
+
+async def tags(service: Service, _: Call) -> Response:
+    """The models that can be run."""
+    return Whole({"models": [_described(model) for model in service.catalogue.models]})
+
+
+async def ps(service: Service, _: Call) -> Response:
+    """The models that are loaded."""
+    found = []
+    for model in service.catalogue.models:
+        if model.llm is not None:
+            info = model.llm.info
+            size = 0 if info.device == "cpu" else info.nbytes
+            until = ENDLESS if model.keep_alive is None else datetime.fromtimestamp(time.time() + model.keep_alive, UTC)
+            more = {"size_vram": size, "expires_at": until.isoformat(), "context_length": info.context or 0}
+            found.append({**_described(model), **more})
+    return Whole({"models": found})
+
+
+def _described(model: ServedModel) -> Json:
+    """A model in a list."""
+    path = Path(model.path)
+    size = path.stat().st_size if path.is_file() else 0
+    changed = datetime.fromtimestamp(path.stat().st_mtime if path.is_file() else model.created, UTC).isoformat()
+    name = model.name if ":" in model.name else f"{model.name}:latest"
+    digest = "" if model.llm is None else model.llm.info.fingerprint
+    return {
+        "name": name, "model": name, "modified_at": changed, "size": size, "digest": digest, "details": _details(model)
+    }  # fmt: skip
+
+
+def _details(model: ServedModel) -> Json:
+    family, count, form = "", 0, ""
+    if model.llm is not None:
+        info = model.llm.info
+        family, count, form = info.architecture, info.parameters, info.format
+    size = f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count / 1e6:.0f}M" if count else ""
+    return {
+        "parent_model": "", "format": "gguf", "family": family, "families": [family] if family else [],
+        "parameter_size": size, "quantization_level": form,
+    }  # fmt: skip
+
+
+async def show(service: Service, call: Call) -> Response:
+    """What a model is; it is loaded for that."""
+    name = call.body.get("model", call.body.get("name"))
+    if not isinstance(name, str):
+        raise ApiError(400, "model is missing; it must be the name of a model", param="model")
+    served, llm = await service.use(call, name)
+    info, template = llm.info, llm.chat_format.template
+    can = {"completion": True, "tools": template.knows_tools, "thinking": llm.chat_format.can_think}
+    able = [name for name, there in can.items() if there]
+    return Whole(
+        {
+            "modelfile": f"FROM {Path(served.path).name}", "parameters": "", "template": template.source, "license": "",
+            "details": _details(served), "capabilities": able, "modified_at": _described(served)["modified_at"],
+            "model_info": {
+                "general.architecture": info.architecture, "general.parameter_count": info.parameters,
+                f"{info.architecture}.context_length": info.trained_context or info.context or 0,
+            },
+        }
+    )  # fmt: skip
+
+
+async def chat(service: Service, call: Call) -> Response:
+    """An answer to messages."""
+    fields = honoured(call, OLLAMA_CHAT)
+    name = _name(service, call, fields)
+    if not fields.get("messages"):
+        return await _load(service, call, name, {"message": {"role": "assistant", "content": ""}})
+    messages = [_message(one, f"messages[{at}]") for at, one in enumerate(_list(fields["messages"]))]
+    asked = {**_settings(fields), "messages": messages}
+    if fields.get("tools"):
+        asked["tools"] = fields["tools"]
+    return await _answer(service, call, fields, name, lambda llm: llm.prepare_chat_completion(**asked), _chat_line)
+
+
+async def generate(service: Service, call: Call) -> Response:
+    """An answer to a prompt; with raw, what follows it."""
+    fields = honoured(call, OLLAMA_GENERATE)
+    name, prompt = _name(service, call, fields), fields.get("prompt", "")
+    if not isinstance(prompt, str):
+        raise ApiError(400, f"prompt is a {type(prompt).__name__}; it must be a string", param="prompt")
+    if not prompt:
+        return await _load(service, call, name, {"response": ""})
+    asked, raw = _settings(fields), fields.get("raw", False)
+    if not isinstance(raw, bool):
+        raise ApiError(400, f"raw is {raw!r}; it must be true or false", param="raw")
+    if raw:
+        asked.setdefault("max_tokens", LONGEST)
+        think = asked.pop("think", None)
+        if think:
+            raise ApiError(400, "think needs the chat template, which raw leaves out; give one of them", param="think")
+        return await _answer(
+            service, call, fields, name, lambda llm: llm.prepare_completion(prompt, **asked), _text_line
+        )
+    messages = [{"role": "user", "content": prompt}]
+    if fields.get("system"):
+        messages.insert(0, {"role": "system", "content": fields["system"]})
+    return await _answer(
+        service, call, fields, name, lambda llm: llm.prepare_chat_completion(messages, **asked), _text_line
+    )
+
+
+def _name(service: Service, call: Call, fields: Json) -> str | None:
+    """The name of the model; how long it is to stay is noted."""
+    name = model_name(fields)
+    if "keep_alive" in fields:
+        service.find(call, name).keep_alive = _seconds(fields["keep_alive"])
+    return name
+
+
+def _seconds(given: Any) -> float | None:
+    """A duration as Ollama takes it: seconds, or text such as 5m; less than nothing is for ever."""
+    if isinstance(given, int | float) and not isinstance(given, bool):
+        return float(given) if given >= 0 else None
+    text = given.strip() if isinstance(given, str) else ""
+    number = text.rstrip("smh")
+    try:
+        seconds = float(number) * UNITS[text[len(number) :]]
+    except (ValueError, KeyError):
+        message = f"keep_alive is {given!r}; it must be seconds, or text such as '5m'"
+        raise ApiError(400, message, param="keep_alive") from None
+    return seconds if seconds >= 0 else None
+
+
+async def _load(service: Service, call: Call, name: str | None, said: Json) -> Response:
+    """A request without a question loads the model; one that is not to stay unloads it."""
+    served = service.find(call, name)
+    reason = "load"
+    if served.keep_alive == 0:
+        await service.catalogue.unload(served)
+        served.keep_alive, reason = None, "unload"
+    else:
+        await service.use(call, name)
+    return Whole({"model": served.name, "created_at": _now(), **said, "done": True, "done_reason": reason})
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ApiError(400, f"messages is a {type(value).__name__}; it must be a list", param="messages")
+    return value
+
+
+def _message(message: Any, where: str) -> Json:
+    """A message of a chat completion; images are refused."""
+    if not isinstance(message, dict):
+        raise ApiError(400, f"{where} is a {type(message).__name__}; it must be an object", param="messages")
+    if message.get("images"):
+        raise ApiError(400, f"{where}.images: only text is understood; leave images out", param="messages")
+    found = {"role": message.get("role"), "content": message.get("content", "")}
+    if message.get("tool_calls"):
+        found["tool_calls"] = message["tool_calls"]
+    return found
+
+
+def _settings(fields: Json) -> Json:
+    """The settings of a request, by our names."""
+    options = fields.get("options") or {}
+    if not isinstance(options, Mapping):
+        raise ApiError(400, f"options is {options!r}; it must be an object", param="options")
+    asked = {OPTIONS[name]: value for name, value in options.items() if name in OPTIONS and value is not None}
+    if asked.get("max_tokens", 1) in (-1, -2):
+        del asked["max_tokens"]
+    if asked.get("seed") == -1:
+        del asked["seed"]
+    form = fields.get("format")
+    if form not in (None, ""):
+        if form != "json" and not isinstance(form, dict):
+            raise ApiError(400, f"format is {form!r}; it must be json or a JSON schema", param="format")
+        asked["schema"] = True if form == "json" else form
+    think = fields.get("think")
+    if think not in (None, True, False, "low", "medium", "high"):
+        raise ApiError(400, f"think is {think!r}; it must be true or false, or low, medium or high", param="think")
+    if think is not None:
+        asked["think"] = think is not False
+    return asked
+
+
+Line = Callable[[str, Json], Json]  # of a model's name and a delta: a line of a stream
+
+
+def _chat_line(model: str, delta: Json) -> Json:
+    message: Json = {"role": "assistant", "content": delta.get("content", "")}
+    if delta.get("reasoning_content"):
+        message["thinking"] = delta["reasoning_content"]
+    if delta.get("tool_calls"):
+        message["tool_calls"] = delta["tool_calls"]
+    return {"model": model, "created_at": _now(), "message": message, "done": False}
+
+
+def _text_line(model: str, delta: Json) -> Json:
+    line = {"model": model, "created_at": _now(), "response": delta.get("content", ""), "done": False}
+    return {**line, "thinking": delta["reasoning_content"]} if delta.get("reasoning_content") else line
+
+
+async def _answer(
+    service: Service, call: Call, fields: Json, name: str | None, prepare: Callable[[LLM], Prepared], line: Line
+) -> Response:
+    stream = fields.get("stream", True)
+    if not isinstance(stream, bool):
+        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
+    served, began = service.catalogue.find(name), time.monotonic()
+    running = await service.begin(call, name, prepare)
+    loaded = time.monotonic() - began
+    if stream:
+        return Stream(_lines(running, served.name, line, began, loaded), NDJSON)
+    whole: Json = {"content": ""}
+    async for delta in _deltas(running):
+        for key, value in delta.items():
+            whole[key] = whole[key] + value if key in whole else value
+    last = _last(running.answers.completions[0], began, loaded)
+    return Whole({**line(served.name, whole), **last})
+
+
+async def _lines(running: Running, model: str, line: Line, began: float, loaded: float) -> AsyncGenerator[bytes]:
+    async for delta in _deltas(running):
+        yield dumps(line(model, delta)) + b"\n"
+    yield dumps({**line(model, {}), **_last(running.answers.completions[0], began, loaded)}) + b"\n"
+
+
+async def _deltas(running: Running) -> AsyncGenerator[Json]:
+    """What comes of an answer: text, reasoning, and calls with their whole arguments."""
+    if not hasattr(running.prepared.reply, "tool_form"):
+        async for news in running.batches():
+            for _, one in news:
+                if isinstance(one, Event) and one.text:
+                    yield {"content": one.text}
+        return
+    name = ""
+    async for chunk in chunks_of(running):
+        delta = {**chunk["choices"][0]["delta"]}
+        [call] = delta.pop("tool_calls", None) or [None]
+        if call is not None and "id" in call:
+            name = call["function"]["name"]
+        elif call is not None:
+            arguments = json.loads(call["function"]["arguments"])
+            delta["tool_calls"] = [{"function": {"name": name, "arguments": arguments}}]
+        if delta:
+            yield delta
+
+
+def _last(completion: Completion, began: float, loaded: float) -> Json:
+    """The end of an answer, with its times in nanoseconds."""
+    stats = completion.stats
+    reason = "length" if completion.finish_reason == "length" else "stop"
+    return {
+        "done": True, "done_reason": reason, "total_duration": _nanoseconds(time.monotonic() - began),
+        "load_duration": _nanoseconds(loaded), "prompt_eval_count": stats.prompt_tokens,
+        "prompt_eval_duration": _nanoseconds(stats.prompt_seconds), "eval_count": stats.new_tokens,
+        "eval_duration": _nanoseconds(stats.decode_seconds),
+    }  # fmt: skip
+
+
+async def embed(service: Service, call: Call) -> Response:
+    """Vectors of texts."""
+    fields = honoured(call, OLLAMA_EMBED)
+    name, began = _name(service, call, fields), time.monotonic()
+    if "input" not in fields:
+        raise ApiError(400, "input is missing; give a text or a list of texts", param="input")
+    _, ids, vectors = await service.embed(call, name, fields["input"], "float")
+    return Whole(
+        {
+            "model": call.notes["model"], "embeddings": [vector.tolist() for vector in vectors],
+            "total_duration": _nanoseconds(time.monotonic() - began), "load_duration": 0,
+            "prompt_eval_count": sum(map(len, ids)),
+        }
+    )  # fmt: skip
+
+
+async def embeddings(service: Service, call: Call) -> Response:
+    """The vector of one text, as older clients ask for it."""
+    prompt = call.body.get("prompt")
+    if not isinstance(prompt, str):
+        raise ApiError(400, "prompt is missing; it must be a string", param="prompt")
+    _, _, vectors = await service.embed(call, model_name({**call.body}), prompt, "float")
+    return Whole({"embedding": vectors[0].tolist()})
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(1e9 * max(0.0, seconds))

@@ -1,0 +1,236 @@
+"""The APIs of Anthropic, Ollama and llama.cpp's server, as their clients use them."""
+
+import json
+
+import pytest
+
+from rwkv_gpu.server.catalogue import ServedModel
+from tests.gguf.writer import text_key, with_keys, written
+from tests.golden_files import OWN
+from tests.server.serving import LLAMA, events, serving
+
+TALK = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+QWEN = "{% if tools %}{{ tools | tojson }} <tool_call>{% endif %}" + TALK
+ROME = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}}
+SCHEMA = {**ROME, "required": ["city"], "additionalProperties": False}
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    data = with_keys((OWN / "tiny-llama.gguf").read_bytes(), [text_key("tokenizer.chat_template", QWEN)])
+    path = written(tmp_path_factory.mktemp("model"), data)
+    with serving(ServedModel("tiny", str(path)), ServedModel("other", str(LLAMA))) as served:
+        yield served
+
+
+def named(content):
+    """The events of a stream with names, as (name, data)."""
+    found = []
+    for block in content.decode().strip().split("\n\n"):
+        name, data = block.split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+# --- Anthropic
+
+
+def prompt_tokens(usage):
+    return usage["input_tokens"] + usage["cache_read_input_tokens"]
+
+
+def ask(llama, **more):
+    return llama.post("/v1/messages", {"model": "tiny", "max_tokens": 8, "messages": HELLO, **more})
+
+
+def test_anthropic_messages(llama):
+    message = ask(llama, system="Be kind.", temperature=0, top_k=5)
+    assert message["type"] == "message" and message["role"] == "assistant" and message["model"] == "tiny"
+    assert message["stop_reason"] in ("end_turn", "max_tokens")
+    assert [part["type"] for part in message["content"]] in ([], ["text"])
+    usage = message["usage"]
+    again = ask(llama, system="Be kind.", temperature=0, top_k=5)["usage"]
+    assert again["cache_read_input_tokens"] > 0
+    assert prompt_tokens(again) == prompt_tokens(usage)
+
+
+def test_anthropic_streams_make_the_same_message(llama):
+    body = {"model": "tiny", "max_tokens": 12, "messages": HELLO, "temperature": 0}
+    whole = llama.post("/v1/messages", body)
+    _, headers, content = llama.request("POST", "/v1/messages", {**body, "stream": True})
+    found = named(content)
+    assert headers["content-type"].startswith("text/event-stream")
+    assert [name for name, _ in found][:2] == ["message_start", "ping"] and found[-1][0] == "message_stop"
+    text = "".join(data["delta"]["text"] for name, data in found if name == "content_block_delta")
+    assert text == "".join(part["text"] for part in whole["content"])
+    ends = [data for name, data in found if name == "message_delta"]
+    assert ends[0]["delta"]["stop_reason"] == whole["stop_reason"]
+    assert ends[0]["usage"]["output_tokens"] == whole["usage"]["output_tokens"]
+
+
+def test_anthropic_tools_go_there_and_back(llama):
+    tools = [{"name": "weather", "description": "of a city", "input_schema": SCHEMA}]
+    choice = {"type": "tool", "name": "weather", "disable_parallel_tool_use": True}
+    body = {"model": "tiny", "max_tokens": 200, "messages": HELLO, "tools": tools, "tool_choice": choice}
+    message = llama.post("/v1/messages", body)
+    [part] = message["content"]
+    assert message["stop_reason"] == "tool_use"
+    assert (part["type"], part["name"], part["input"]) == ("tool_use", "weather", {"city": "Rome"})
+    assert part["id"].startswith("toolu_")
+    found = named(llama.request("POST", "/v1/messages", {**body, "stream": True})[2])
+    partial = "".join(data["delta"]["partial_json"] for name, data in found if name == "content_block_delta")
+    assert json.loads(partial) == {"city": "Rome"}
+    result = {"type": "tool_result", "content": "rain"}
+    talk = [
+        *HELLO,
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": ""}, part]},
+        {"role": "user", "content": [{**result, "tool_use_id": part["id"]}, {"type": "text", "text": "So?"}]},
+    ]
+    ended = llama.post("/v1/messages", {**body, "messages": talk, "tool_choice": {"type": "none"}})
+    assert ended["role"] == "assistant"
+
+
+def test_anthropic_counts_tokens_and_names_stop_sequences(llama):
+    count = llama.post("/v1/messages/count_tokens", {"model": "tiny", "messages": HELLO})
+    usage = ask(llama)["usage"]
+    assert count == {"input_tokens": prompt_tokens(usage)}
+    text = ask(llama, temperature=0, max_tokens=40)["content"][0]["text"]
+    stop = text[len(text) // 2 :][:2]
+    ended = ask(llama, temperature=0, max_tokens=40, stop_sequences=[stop])
+    assert (ended["stop_reason"], ended["stop_sequence"]) == ("stop_sequence", stop)
+
+
+@pytest.mark.parametrize(
+    ("body", "match"),
+    [
+        ({"messages": HELLO}, "max_tokens is missing"),
+        ({"max_tokens": 4, "messages": "hello"}, "messages is a str"),
+        ({"max_tokens": 4, "messages": [{"role": "tool", "content": "x"}]}, "must be user or assistant"),
+        ({"max_tokens": 4, "messages": [{"role": "user", "content": [{"type": "image"}]}]}, "only text"),
+        ({"max_tokens": 4, "messages": HELLO, "thinking": True}, "thinking is True"),
+        ({"max_tokens": 4, "messages": HELLO, "tool_choice": {"type": "must"}}, "tool_choice"),
+        ({"max_tokens": 4, "messages": HELLO, "tools": [{"type": "bash_20250124"}]}, "no tool with"),
+        ({"max_tokens": 4, "messages": HELLO, "mcp_servers": [{}]}, "mcp_servers"),
+    ],
+)  # fmt: skip
+def test_anthropic_errors_have_their_shape(llama, body, match):
+    status, _, found = llama.request("POST", "/v1/messages", body)
+    assert status == 400 and found["type"] == "error" and found["error"]["type"] == "invalid_request_error"
+    assert match in found["error"]["message"]
+
+
+def test_anthropic_keys_come_by_their_own_header():
+    with serving(api_keys=("secret",)) as served:
+        body = {"max_tokens": 2, "messages": HELLO}
+        assert served.request("POST", "/v1/messages", body)[0] == 401
+        assert served.request("POST", "/v1/messages", body, x_api_key="secret")[0] == 200
+
+
+# --- Ollama
+
+
+def lines(content):
+    return [json.loads(line) for line in content.decode().splitlines()]
+
+
+def test_ollama_chats_stream_by_default_and_whole(llama):
+    body = {"model": "tiny:latest", "messages": HELLO, "options": {"num_predict": 8, "temperature": 0, "num_ctx": 512}}
+    _, headers, content = llama.request("POST", "/api/chat", body)
+    found = lines(content)
+    assert headers["content-type"] == "application/x-ndjson"
+    assert [line["done"] for line in found] == [False] * (len(found) - 1) + [True]
+    last = found[-1]
+    assert last["done_reason"] in ("stop", "length") and last["eval_count"] > 0 and last["total_duration"] > 0
+    whole = llama.post("/api/chat", {**body, "stream": False})
+    assert whole["message"]["content"] == "".join(line["message"]["content"] for line in found)
+    assert whole["message"]["role"] == "assistant" and whole["done"]
+
+
+def test_ollama_tools_and_formats(llama):
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}]
+    body = {"messages": HELLO, "stream": False, "options": {"num_predict": 100}}
+    answer = llama.post("/api/chat", {**body, "format": SCHEMA})
+    assert json.loads(answer["message"]["content"]) == {"city": "Rome"}
+    assert llama.post("/api/chat", {**body, "tools": tools, "options": {"num_predict": 2}})["done"]
+
+
+def test_ollama_generates_raw_or_by_the_template(llama):
+    body = {"prompt": "hello", "stream": False, "options": {"num_predict": 5, "temperature": 0}}
+    raw = llama.post("/api/generate", {**body, "raw": True})
+    chat = llama.post("/api/generate", {**body, "system": "Be kind."})
+    assert raw["prompt_eval_count"] < chat["prompt_eval_count"]
+    streamed = lines(llama.request("POST", "/api/generate", {**body, "raw": True, "stream": True})[2])
+    assert "".join(line["response"] for line in streamed) == raw["response"]
+
+
+def test_ollama_lists_shows_loads_and_unloads_models(llama):
+    assert [model["name"] for model in llama.get("/api/tags")["models"]] == ["tiny:latest", "other:latest"]
+    assert [model["name"] for model in llama.get("/api/ps")["models"]] == ["tiny:latest"]
+    assert llama.post("/api/generate", {"model": "other"})["done_reason"] == "load"
+    assert len(llama.get("/api/ps")["models"]) == 2
+    assert llama.post("/api/generate", {"model": "other", "keep_alive": 0})["done_reason"] == "unload"
+    assert [model["name"] for model in llama.get("/api/ps")["models"]] == ["tiny:latest"]
+    shown = llama.post("/api/show", {"model": "tiny"})
+    assert shown["capabilities"] == ["completion", "tools"] and shown["template"] == QWEN
+    assert shown["details"]["family"] == "llama" and shown["model_info"]["general.architecture"] == "llama"
+    assert llama.get("/api/version")["version"] == llama.service.config.version
+
+
+def test_ollama_embeddings(llama):
+    found = llama.post("/api/embed", {"model": "tiny", "input": ["hello", "world"]})
+    assert len(found["embeddings"]) == 2 and found["prompt_eval_count"] > 0
+    one = llama.post("/api/embeddings", {"model": "tiny", "prompt": "hello"})
+    assert one["embedding"] == pytest.approx(found["embeddings"][0], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "match"),
+    [
+        ("/api/chat", {"model": "none", "messages": HELLO}, 404, "no model 'none'"),
+        ("/api/chat", {"messages": [{"role": "user", "content": "x", "images": ["a"]}]}, 400, "images"),
+        ("/api/chat", {"messages": HELLO, "options": 3}, 400, "options is 3"),
+        ("/api/chat", {"messages": HELLO, "format": "xml"}, 400, "format is 'xml'"),
+        ("/api/chat", {"messages": HELLO, "keep_alive": "soon"}, 400, "keep_alive"),
+        ("/api/generate", {"prompt": 3}, 400, "prompt is a int"),
+        ("/api/generate", {"prompt": "x", "template": "y"}, 400, "template"),
+        ("/api/pull", {"model": "x"}, 501, "models are files"),
+        ("/api/show", {}, 400, "model is missing"),
+    ],
+)
+def test_ollama_errors_are_a_sentence(llama, path, body, status, match):
+    got, _, found = llama.request("POST", path, body)
+    assert got == status and match in found["error"]
+
+
+# --- llama.cpp's server
+
+
+def test_llama_server_completions(llama):
+    body = {"prompt": "hello", "n_predict": 6, "temperature": 0}
+    whole = llama.post("/completion", body)
+    assert whole["stop"] and whole["stop_type"] in ("limit", "eos") and whole["tokens_predicted"] <= 6
+    assert whole["timings"]["predicted_n"] == whole["tokens_predicted"] == len(whole["tokens"])
+    found = events(llama.request("POST", "/completion", {**body, "stream": True})[2])
+    assert "".join(one["content"] for one in found) == whole["content"]
+    assert [one["stop"] for one in found] == [False] * (len(found) - 1) + [True]
+    held = llama.post("/completion", {"prompt": "x", "n_predict": 60, "json_schema": SCHEMA})
+    assert json.loads(held["content"]) == {"city": "Rome"}
+    word = llama.post("/completion", {**body, "n_predict": 40, "stop": [whole["content"][2:4]]})
+    assert word["stop_type"] == "word" and word["stopping_word"] == whole["content"][2:4]
+
+
+def test_llama_server_tokens_and_templates(llama):
+    tokens = llama.post("/tokenize", {"content": "hello world"})["tokens"]
+    assert llama.post("/detokenize", {"tokens": tokens})["content"].replace("▁", " ").strip() == "hello world"
+    pieces = llama.post("/tokenize", {"content": "é", "with_pieces": True})["tokens"]
+    assert {"id", "piece"} == pieces[0].keys()
+    assert llama.post("/apply-template", {"messages": HELLO})["prompt"] == "user: hello\nassistant:"
+
+
+def test_what_is_not_here_says_so(llama):
+    for path in ("/v1/rerank", "/v1/audio/speech", "/v1/images/generations", "/v1/fine_tuning/jobs"):
+        status, _, found = llama.request("POST", path, {})
+        assert status == 501 and "not supported" in found["error"]["message"]
+    status, _, found = llama.request("POST", "/infill", {"input_prefix": "a", "input_suffix": "b"})
+    assert status == 501 and "infilling" in found["error"]["message"]

@@ -65,6 +65,23 @@ def test_a_batch_of_unlike_lengths_says_what_each_says_alone(arch):
         assert rms(feed(OnCpu(model, weights), text, [len(text)])[-1] - together[slot]) < RMS
 
 
+def test_falcon_mamba_norms_dt_b_and_c(adapter, tmp_path):
+    """No weights belong to these norms, so that a file of Mamba becomes one by its key."""
+    plain = (OWN / "tiny-mamba.gguf").read_bytes()
+    key = b"mamba.ssm.dt_b_c_rms"
+    at = plain.index(key) + len(key) + 4  # after the type
+    path = tmp_path / "falcon-mamba.gguf"
+    path.write_bytes(plain[:at] + b"\x01" + plain[at + 1 :])
+    ids, logits = ids_of(20), []
+    for file_path, gpu in ((OWN / "tiny-mamba.gguf", False), (path, False), (path, True)):
+        with GGUFFile.open(file_path) as file, Device(adapter) as device:
+            model = load_model(file)
+            runner = GpuRunner(device, file, model) if gpu else HostRunner(file, model)
+            logits.append(prefill(runner, ids, every=True))
+    assert rms(logits[0] - logits[1]) > 0.01
+    assert rms(logits[1] - logits[2]) < 20 * RMS
+
+
 @pytest.mark.parametrize("arch", ["mamba", "mamba2", "lfm2"])
 def test_states_after_4096_random_tokens_are_finite_and_those_of_numpy(adapter, arch):
     ids = ids_of(LONG)

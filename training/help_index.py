@@ -23,7 +23,7 @@ PHRASINGS = Path(__file__).with_name("help_phrasings.txt")
 SMALL_TALK = Path(__file__).with_name("small_talk.txt")
 MODELS = Path(__file__).with_name("help_models.txt")
 EVERYDAY = Path(__file__).with_name("everyday.txt")
-PAGES = ("docs/chat.md", "docs/devices.md", "docs/troubleshooting.md", "docs/models.md")
+PAGES = ("docs/chat.md", "docs/devices.md", "docs/troubleshooting.md", "docs/models.md", "docs/server.md")
 _REFERS = re.compile(
     r"(It|They|So|Those|These|This|That|What|One|Where|Each|Every one|All|Both|There|On the host|Without|Part)\b"
 )  # to what stands before

@@ -1,14 +1,19 @@
 """Every eps of a model decides what it says, in models whose rows are as small as that: none can be wrong unseen."""
 
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.measure import plans
 from rwkv_gpu.models.registry import MODELS, Model, load_model
+from tests.gguf.parts import take_apart
 from tests.golden.record import QUIET
 from tests.golden_files import OWN
 from tests.models.session import OnCpu, feed, float_weights
@@ -22,6 +27,7 @@ class OneEps:
 
     def __init__(self, ops: Any, nth: int) -> None:
         self._ops, self._nth, self.count = ops, nth, 0
+        self.said: set[float] = set()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         op = getattr(self._ops, name)
@@ -30,13 +36,17 @@ class OneEps:
         )
 
     def _changed(self, arg: Any) -> Any:
-        eps = arg if isinstance(arg, float) else getattr(arg, "eps", 0.0)
-        if not eps or getattr(arg, "norms", arg) is None:  # an attention that norms no heads has no use for it
+        """The argument; where it or a part of it is the eps looked for, with that changed."""
+        if isinstance(arg, float):
+            self.said.add(arg)
+            self.count += arg > 0
+            return arg / 64 if arg > 0 and self.count - 1 == self._nth else arg
+        if not is_dataclass(arg) or isinstance(arg, type):
             return arg
-        self.count += 1
-        if self.count - 1 != self._nth:
-            return arg
-        return eps / 64 if isinstance(arg, float) else replace(arg, eps=eps / 64)
+        parts = {field.name: getattr(arg, field.name) for field in fields(arg)}
+        new = {name: self._changed(part) for name, part in parts.items() if name == "eps" or is_dataclass(part)}
+        changed = {name: part for name, part in new.items() if part is not parts[name]}
+        return replace(arg, **changed) if changed else arg
 
 
 class Changed:
@@ -44,6 +54,7 @@ class Changed:
 
     def __init__(self, model: Model, nth: int) -> None:
         self._model, self._nth, self.count = model, nth, 0
+        self.said: set[float] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -51,7 +62,7 @@ class Changed:
     def forward(self, g: Any, ids: Any) -> Any:
         ops = OneEps(g, self._nth)
         logits = self._model.forward(ops, ids)
-        self.count = ops.count
+        self.count, self.said = ops.count, ops.said
         return logits
 
 
@@ -76,3 +87,27 @@ def test_each_eps_of_a_model_is_seen_in_its_logits(name):
 def test_every_way_to_norm_has_a_quiet_model():
     """The ops that norm: in products, of heads, before experts, and layer norms. Other models say the same ops."""
     assert {name.removeprefix("quiet-") for name in QUIET} == {"llama", "qwen3", "qwen3moe", "rwkv7"} <= MODELS.keys()
+
+
+COMPILED = re.compile(r"const (\w*EPS\w*) = f32\(([^)]*)\)")
+ODD = 0.00123  # that no code says by itself
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in OWN.glob("tiny-*.gguf")))
+def test_kernels_know_no_eps_but_those_that_the_model_says(name, tmp_path, monkeypatch):
+    """Wherever a plan norms: an eps that a lowering drops or makes up itself is none of these."""
+    parts = take_apart((OWN / f"{name}.gguf").read_bytes())
+    for row in parts.rows:
+        if row.name.endswith(b"epsilon"):
+            row.value = ODD
+    (tmp_path / "model.gguf").write_bytes(parts.built())
+    with GGUFFile.open(tmp_path / "model.gguf") as file:
+        model = Changed(load_model(file), -1)
+        monkeypatch.setattr(plans, "load_model", lambda _: model)
+        for limits in ("default", "h200", "apple"):
+            for step in (plans.Step(1), plans.Step(64, prefill=True)):
+                can = LIMITS[limits]
+                dispatches, _ = plans._recorded(file, can, default_tuning(can), step, ())
+                compiled = {float(eps) for one in dispatches for _, eps in COMPILED.findall(one.linked.source)}
+                assert np.float32(ODD) in np.float32([*compiled])
+                assert compiled <= model.said, limits

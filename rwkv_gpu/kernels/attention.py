@@ -79,7 +79,7 @@ LATENT_WRITE = Kernel(
     "latent_attention",
     (
         ROTATION,
-        ROPE.maybe(),  # not without rotary positions
+        ROPE.but("none").maybe(),  # not without rotary positions
         Hole("latent write", ("attention/latent/write_f16", "attention/latent/write_f32")),
         LANES,
     ),

@@ -6,6 +6,9 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.models.llama4 import CHUNK
 from rwkv_gpu.models.other_mixtures import FORMS
 from rwkv_gpu.models.registry import load_model
@@ -207,3 +210,15 @@ def test_a_file_without_its_shared_expert_or_its_biases_is_refused(tmp_path):
         path = written(tmp_path, whole.built())
         with GGUFFile.open(path) as file, pytest.raises(BadFile, match=lost.decode()):
             load_model(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "by_products"),
+    [("gpt-oss", True), ("glm4moe", True), ("gemma4-experts", True), ("llama4", False), ("deepseek2", False)],
+)
+def test_products_rank_experts_where_an_expert_is_chosen_by_its_own_logit(name, by_products):
+    """Not where experts are in groups, and not where the products need the shares."""
+    can = LIMITS["h200"]
+    with GGUFFile.open(golden(f"tiny-{name}.gguf")) as file:
+        step = record_step(file, can, default_tuning(can), Step(1, context=64))
+    assert any(one.name == "route_into_experts" and one.fired for one in step.passes) == by_products

@@ -81,6 +81,11 @@ def mixture(g, w, _, x):
     return {"y": g.expert_sum(g.expert_glu(x, w["gate"], w["up"], routing, "silu"), w["down"], routing)}
 
 
+def scaled_norm(g, w, _, x):
+    y = g.rms_norm(g.linear(x, w["down"]), w["gain"], 1e-6, add=x)
+    return {"y": g.scale(y, 0.3)}
+
+
 def three_formats(g, w, _, x):
     q, k, v = g.linears([x] * 3, [w["q"], w["k"], w["v"]])
     return {"q": q, "k": k, "v": v}
@@ -133,6 +138,7 @@ def integers(_: Capabilities) -> GemmConfig:
 
 EXAMPLES = {
     "norm_into_embedding": Example(embedding, {**SHIFT, "embedding": ("F32", (32, D))}, rows=4, decode=False, ids=True),
+    "scale_into_norm": Example(scaled_norm, {"down": SQUARE, **vectors("gain")}, rows=4, decode=False),
     "convolution_into_delta_rule": Example(
         convolved,
         {

@@ -9,7 +9,7 @@ from ...gpu.shader import Constant
 from ..graph import Node
 from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
 from ..values import Operand
-from ..vocabulary import ACTIVATIONS, NUMBERS, LayerNorm
+from ..vocabulary import ACTIVATIONS, NUMBERS, LayerNorm, Rms
 from .context import Lowering
 
 
@@ -46,6 +46,8 @@ def norm(to: Lowering, node: Node, op: Norm) -> None:
         operands["weight"] = to.vector(how.weight)
     if op.add is not None:
         operands["residual"] = op.add
+    if isinstance(how, Rms):
+        constants["AFTER"] = float(op.after)
     gain = "none" if how.weight is None else "weight"
     residual = "no_residual" if op.add is None else "residual"
     shader: tuple[str, ...] = ("dense/rms_norm", f"dense/gain/{gain}", f"linear/epilogue/{residual}")

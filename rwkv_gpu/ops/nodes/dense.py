@@ -38,18 +38,19 @@ class Embed(Op):
 
 @dataclass(frozen=True)
 class Norm(Op):
-    """y = scale · norm(x) + add, by row"""
+    """y = after · (scale · norm(x) + add), by row"""
 
     x: Value
     how: Rms | LayerNorm
     y: Value
     add: Value | None = None
     scale: float = 1.0
+    after: float = 1.0
 
     @property
     def plain(self) -> bool:
         """Whether it is the norm and nothing else, so that a product can do it while it reads x."""
-        return self.add is None and self.scale == 1.0 and self.how.weight is not None
+        return self.add is None and self.scale == self.after == 1.0 and self.how.weight is not None
 
     @property
     def reads(self) -> tuple[Value, ...]:

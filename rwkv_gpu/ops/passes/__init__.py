@@ -19,6 +19,7 @@ from . import (
     quantise_once,
     route_into_experts,
     row_statistics,
+    scale_into_norm,
     share_norms,
     sort_once,
     token_shift_into_products,
@@ -42,6 +43,7 @@ PASSES = tuple(
     _pass(module)
     for module in (
         norm_into_embedding,
+        scale_into_norm,
         convolution_into_stack,
         convolution_into_delta_rule,
         token_shift_into_products,

@@ -31,7 +31,7 @@ def run(graph: Graph, _target: Target) -> int:
         op = node.op
         if not isinstance(op, Norm):
             continue
-        y = first.setdefault((op.x, op.how, op.add, op.scale, node.picked), op.y)
+        y = first.setdefault((op.x, op.how, op.add, op.scale, op.after, node.picked), op.y)
         readers = graph.readers(op.y)
         if y is op.y or graph.is_output(op.y) or not all(_reads_norms(reader) for reader in readers):
             continue

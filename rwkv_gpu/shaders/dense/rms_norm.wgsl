@@ -1,4 +1,4 @@
-// y[t, :] = SCALE · x[t, :] / sqrt(mean(x[t, :]²) + EPS) · weight + residual[t, :]      one workgroup per row t
+// y[t, :] = AFTER · (SCALE · x[t, :] / sqrt(mean(x[t, :]²) + EPS) · weight + residual[t, :])      one workgroup per row t
 // needs gain: gain_at
 // needs lanes: reduce_add
 // needs residual: residual_at
@@ -16,6 +16,6 @@ fn run(group: u32, lane: u32) {
     }
     let scale = SCALE * inverseSqrt(reduce_add(squares, lane) / f32(D) + EPS);
     for (var d = lane; d < D; d += WG) {
-        y[t * D + d] = x[t * D + d] * scale * gain_at(d) + residual_at(t * D + d);
+        y[t * D + d] = AFTER * (x[t * D + d] * scale * gain_at(d) + residual_at(t * D + d));
     }
 }

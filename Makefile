@@ -23,6 +23,7 @@ test-page: .venv/.dev
 
 test-clients: .venv/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[clients]'
+	! command -v npm >/dev/null || npm install --prefix tests/clients --no-audit --no-fund --no-package-lock --silent
 	$(BIN)/pytest --slow --durations=10 tests/clients tests/server $(ARGS)
 
 soak: .venv/.dev

@@ -66,9 +66,18 @@ def test_lm_eval_has_the_librarys_log_probabilities(server, url):
     models = pytest.importorskip("lm_eval.models.openai_completions", reason="make test-clients installs it")
     from lm_eval.api.instance import Instance
 
+    class Tokenizer:
+        """The model's own, in place of one that would be downloaded."""
+
+        eot_token = 0
+
+        def encode(self, text):
+            return server.llm.tokenize(text) if isinstance(text, str) else [server.llm.tokenize(one) for one in text]
+
     client = models.LocalCompletionsAPI(
         base_url=f"{url}/completions", model="quiet", tokenizer_backend=None, max_length=512, batch_size=1
     )
+    client.tokenizer, client.tokenizer_backend, client.tokenized_requests = Tokenizer(), "own", True
     pairs = [("The sea", " is wide"), ("A fish", " swims")]
     asked = [Instance("loglikelihood", {}, pair, n) for n, pair in enumerate(pairs)]
     for (context, rest), (found, _) in zip(pairs, client.loglikelihood(asked), strict=True):

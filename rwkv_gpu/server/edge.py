@@ -15,6 +15,7 @@ from .body import Receive
 from .call import Call, Family, Scope, Send, send_error
 from .errors import ApiError
 from .service import Service
+from .spans import Spans
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -35,6 +36,7 @@ class Edge:
         self._service = service
         self._family_of = family_of
         self._open_paths = open_paths
+        self._spans = Spans()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -123,6 +125,7 @@ class Edge:
         }
         if call.ignored:
             line["ignored_fields"] = call.ignored
+        self._spans.write(call, status)
         metrics = self._service.metrics
         metrics.requests[call.route, str(status)] += 1
         if call.fault is not None:

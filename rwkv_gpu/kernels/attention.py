@@ -6,13 +6,16 @@ from .parts import LANES, PLAIN, SUM
 
 HALF_PAGES = Tolerance(2e-3, 2e-3, "keys and values are stored as float16")  # CLOSE where they are float32
 
-HEAD_NORM = Hole("head norm", tuple(f"attention/head_norm/{part}" for part in ("none", "rms", "turned", "unit")))
+HEAD_NORM = Hole(
+    "head norm", tuple(f"attention/head_norm/{part}" for part in ("none", "rms", "turned", "unit", "whole"))
+)
 VALUE_NORM = Hole("value norm", ("attention/value_norm/none", "attention/value_norm/unit"))
 ROPE = Hole("rope", ("attention/rope/neox", "attention/rope/normal", "attention/rope/none"))
 QUERY_SCALE = Hole("query scale", ("attention/query_scale/constant", "attention/query_scale/temperature"))
 SOURCE = Hole("source", ("attention/source/own", "attention/source/cached"))
 REACH = Hole("reach", ("attention/reach/window", "attention/reach/chunk"))
 CAP = Hole("cap", ("attention/cap/none", "attention/cap/tanh"))
+GATE = Hole("gate", ("attention/gate/none", "attention/gate/each"))
 SINK = Hole("sink", ("attention/sink/none", "attention/sink/logit"))
 READ = Hole("read", ("attention/cache/read_f16", "attention/cache/read_f32"))
 WRITE = Hole("write", ("attention/cache/write_f16", "attention/cache/write_f32"))
@@ -30,6 +33,7 @@ ATTENTION = Kernel(
         *(hole.maybe() for hole in TAKES),
         *SCORES[:2],
         SINK.maybe(),
+        GATE.maybe(),
         READ,
         RESULT.only("whole", "partial"),
         PLAIN,
@@ -46,6 +50,7 @@ ATTENTION_DECODE = Kernel(
         *TAKES,
         *SCORES[:2],
         SINK.maybe(),
+        GATE.maybe(),
         READ,
         RESULT,
         SUM.only("subgroup"),
@@ -63,11 +68,13 @@ ATTENTION_MATRIX = Kernel(
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,
 )
-KV_WRITE = Kernel("attention/kv_write", "attention", (*TAKES, PLAIN), HEADS, tolerance=CLOSE)
+KV_WRITE = Kernel(
+    "attention/kv_write", "attention", (HEAD_NORM.but("whole"), *TAKES[1:], PLAIN), HEADS, tolerance=CLOSE
+)
 SPLIT_REDUCE = Kernel(
     "attention/split_reduce",
     "attention",
-    (REACH, SINK, PLAIN),
+    (REACH, SINK, GATE, PLAIN),
     ("attention/partition", "attention/vectors"),
     tolerance=CLOSE,
 )
@@ -95,6 +102,7 @@ LATENT_ATTENTION = Kernel(
         RESULT.only("whole", "partial"),
         REACH.only("window"),
         SINK.only("none").maybe(),
+        GATE.only("none").maybe(),
         PLAIN,
     ),
     ("attention/eight", "attention/partition"),

@@ -11,7 +11,7 @@ from rwkv_gpu.kernels.defaults import hardware
 from rwkv_gpu.kernels.expert_config import expert_gemv
 from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int
 from rwkv_gpu.kernels.tuning import Tuning
-from rwkv_gpu.ops.vocabulary import DeltaRule, Gating, LayerNorm, Mixed, Rms, State
+from rwkv_gpu.ops.vocabulary import Attention, Cache, DeltaRule, Gating, LayerNorm, Mixed, Rms, Rope, State
 
 D = 64
 LORA = {"w": "decay", "a": "sigmoid", "gate": "none", "v_gate": "sigmoid"}
@@ -26,6 +26,7 @@ class Example:
     rows: int = 1
     decode: bool = True  # whether each row is of a sequence of its own
     states: tuple[State, ...] = ()
+    caches: tuple[Cache, ...] = ()
     ids: bool = False  # whether x are token ids
     config: Callable[[Capabilities], GemmConfig] | None = None  # of all products
     change: Mapping[str, Any] = field(default_factory=dict)  # of the tuning
@@ -61,6 +62,21 @@ def token_shift(g, w, s, x):
 def queries_and_keys(g, w, _, x):
     q, k = g.linears([x, x], [w["q"], w["k"]], norm=Rms(w["gain"], 1e-6))
     return {"q": q, "k": k}
+
+
+KV = Cache("kv", 2, 16)
+HOW = Attention(4, Rope("neox", 16, 1e4), 0.25)
+
+
+def normed_heads(g, w, _, x):
+    q, k, v = g.linears([x] * 3, [w["q"], w["k"], w["v"]])
+    q, k = g.rms_norm(q, w["gain"], 1e-6), g.rms_norm(k, w["short"], 1e-6)
+    return {"y": g.attention(q, k, v, KV, HOW)}
+
+
+def gated_attention(g, w, _, x):
+    q, k, v, gate = g.linears([x] * 4, [w["q"], w["k"], w["v"], w["gate"]])
+    return {"y": g.mul(g.attention(q, k, v, KV, HOW), gate)}
 
 
 def two_products(g, w, _, x):
@@ -136,6 +152,7 @@ def integers(_: Capabilities) -> GemmConfig:
     return gemm_int8(32, 8, 32, 16, activations="int16")
 
 
+HEADS = {"q": ("F32", (D, D)), "k": ("F32", (32, D)), "v": ("F32", (32, D))}
 EXAMPLES = {
     "norm_into_embedding": Example(embedding, {**SHIFT, "embedding": ("F32", (32, D))}, rows=4, decode=False, ids=True),
     "scale_into_norm": Example(scaled_norm, {"down": SQUARE, **vectors("gain")}, rows=4, decode=False),
@@ -151,6 +168,15 @@ EXAMPLES = {
         },
         rows=4,
         states=(State("past", (3, D)), State("delta", (2, 16, 16))),
+    ),
+    "whole_norms_into_attention": Example(
+        normed_heads,
+        {**vectors("gain"), **vectors("short", width=32), **HEADS},
+        rows=2,
+        caches=(KV,),
+    ),
+    "gate_into_attention": Example(
+        gated_attention, {**vectors("gain"), **HEADS, "gate": ("F32", (D, D))}, rows=2, caches=(KV,)
     ),
     "convolution_into_stack": Example(
         mixed_columns,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gpu.device import Buffer
 from rwkv_gpu.gpu.plan import Slice
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.gpu.weights import BY_NAME, DeviceWeight, Weights, align, as_shard, layout, upload_together
@@ -14,11 +15,11 @@ from rwkv_gpu.measure.trials import Stored
 from rwkv_gpu.ops import passes
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.graph import Graph
-from rwkv_gpu.ops.memory import Scratch
+from rwkv_gpu.ops.memory import Caches, Scratch
 from rwkv_gpu.ops.passes import NAMES, PASSES, REQUIRED
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
-from rwkv_gpu.ops.vocabulary import Weight
+from rwkv_gpu.ops.vocabulary import PAGE, Weight
 from tests.ops.pass_examples import EXAMPLES, Example
 
 SLOTS = 40
@@ -39,7 +40,13 @@ def traced(example: Example) -> Recorder:
     device = VirtualDevice(LIMITS["h200"])
     weights = laid_together(device, example)
     tuning = example.tuning(device.capabilities)
-    recorder = Recorder(device, weights, example.rows, Scratch(device), tuning, single=example.decode)
+    pages = {
+        name: tuple(Slice(device.buffer(a.nbytes, "kv"), 0, a.nbytes) for a in pair)
+        for name, pair in kv(example).items()
+    }
+    recorder = Recorder(
+        device, weights, example.rows, Scratch(device), tuning, single=example.decode, caches=Caches(pages, "f32", 1)
+    )
     recorder.graph.outputs = tuple(says(example, recorder).values())
     return recorder
 
@@ -120,7 +127,15 @@ def test_results_are_the_same_with_a_pass_and_without(fast_device, name):
 def batch_of(example: Example) -> Batch:
     """Each sequence reads one state and writes another, as the engine has it."""
     rows = [(slot, 3, [0]) for slot in range(example.rows)] if example.decode else [(0, 3, [0] * example.rows)]
-    return Batch.of(rows).placed(states={slot: (slot, SLOTS - 1 - slot) for slot, _, _ in rows})
+    pages = {slot: [slot] for slot in range(example.rows)} if example.caches else None
+    return Batch.of(rows).placed(pages, states={slot: (slot, SLOTS - 1 - slot) for slot, _, _ in rows})
+
+
+def kv(example: Example) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """A page of keys and values for each sequence."""
+    rng = np.random.default_rng(4)
+    shape = {c.name: (example.rows, PAGE, c.heads, c.size) for c in example.caches}
+    return {n: tuple(rng.standard_normal((2, *one)).astype(np.float32)) for n, one in shape.items()}
 
 
 def slots(example: Example) -> dict[str, np.ndarray]:
@@ -128,14 +143,19 @@ def slots(example: Example) -> dict[str, np.ndarray]:
     return {s.name: rng.standard_normal((SLOTS, *s.shape)).astype(np.float32) for s in example.states}
 
 
+def whole(buffer: Buffer) -> Slice:
+    return Slice(buffer, 0, buffer.nbytes)
+
+
 def run(device, example, tensors, tuning, without):
     """The plan without some passes, what it gives, the states after it, and how often each pass fired."""
     scratch, before = Scratch(device), slots(example)
     states = {name: device.upload(array, "state") for name, array in before.items()}
+    pages = {name: tuple(whole(device.upload(a, "kv")) for a in pair) for name, pair in kv(example).items()}
     recorder = Recorder(
         device, upload_together(device, tensors), example.rows, scratch, tuning,
         {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in states.items()},
-        single=example.decode, without=without,
+        single=example.decode, without=without, caches=Caches(pages, "f32", 1),
     )  # fmt: skip
     plan, batch = recorder.finish(says(example, recorder)), batch_of(example)
     inputs = {"x": example.x(), **batch.arrays()}
@@ -154,7 +174,7 @@ def on_cpu(example: Example, values) -> dict[str, np.ndarray]:
     """What the reference says, and the states after it."""
     weights = {name: Weight(name, shape) for name, (_, shape) in example.weights.items()}
     states = slots(example)
-    reference = Reference(values, states, batch_of(example))
+    reference = Reference(values, states, batch_of(example), kv(example))
     return {**example.says(reference, weights, {s.name: s for s in example.states}, example.x()), **states}
 
 

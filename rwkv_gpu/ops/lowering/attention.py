@@ -37,6 +37,7 @@ class Extra:
 
 
 NO_SINK = Extra(("attention/sink/none",))
+PLAIN_ANSWER = Extra((*NO_SINK.parts, "attention/gate/none"))
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
     result = "last_workgroup" if partition.joins else "partial" if split else "whole"
     nbytes = _position_bytes(to, partition)
     scores = _scores(op)
-    sink = Extra() if result == "partial" else _sink(op)
+    sink = Extra() if result == "partial" else _answer(op)
     to.emit(
         node,
         op.cache.name,
@@ -211,7 +212,7 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
         context_cost=ContextCost(0, nbytes, 4 * partition.heads * partition.size, partition.window),
     )
     if split and not partition.joins:
-        reduce_runs(to, node, op.cache, partition, found, op.y, _sink(op))
+        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(op))
 
 
 def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
@@ -221,7 +222,13 @@ def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
 
 
 def reduce_runs(
-    to: Lowering, node: Node, cache: Cache, partition: AttentionPartition, found: Value, y: Value, sink: Extra = NO_SINK
+    to: Lowering,
+    node: Node,
+    cache: Cache,
+    partition: AttentionPartition,
+    found: Value,
+    y: Value,
+    sink: Extra = PLAIN_ANSWER,
 ) -> None:
     """The runs of each head, by as many lanes for each vec4 as a workgroup has."""
     columns = partition.size // 4
@@ -251,7 +258,7 @@ def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Co
     constants: dict[str, Constant] = {"DIMS": rope.dims if rope else 0, "SCALE": float(how.scale)}
     parts = [
         "heads",
-        f"head_norm/{_head_norm(norms)}",
+        f"head_norm/{'whole' if op.whole_norms else _head_norm(norms)}",
         "value_norm/unit" if norms and norms.v else "value_norm/none",
         f"rope/{rope.pairing}" if rope else "rope/none",
         "query_scale/temperature" if how.temperature else "query_scale/constant",
@@ -262,9 +269,12 @@ def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Co
     if rope:
         operands["turns"] = rope_operand(to, rope)
         parts.append("turns")
+    constants["HEAD"] = how.head or op.cache.size
+    if op.whole_norms:
+        constants["EPS"] = float(op.whole_norms[0].eps)
     if norms:
-        constants |= {"EPS": float(norms.eps), "HEAD": how.head or op.cache.size}
-    if norms and _weighted(norms):
+        constants |= {"EPS": float(norms.eps)}
+    if op.whole_norms or (norms and _weighted(norms)):
         operands["vectors"] = _vectors(op)
         parts.append("vectors")
     if how.temperature:
@@ -303,6 +313,8 @@ def _vectors(op: Attend) -> JoinedVectors:
     for one in (weighted.q, weighted.k) if weighted else ():
         count = op.how.head or size
         rows += [(one, count), (None, size - count)][: 2 if count < size else 1]  # padding has zeros
+    for norm, heads in zip(op.whole_norms or (), (op.how.heads, op.cache.heads), strict=False):
+        rows.append((norm.weight, heads * size))
     rows += [(sinks, op.how.heads)] if sinks else []
     return JoinedVectors(tuple(one.name if one else None for one, _ in rows), tuple(length for _, length in rows))
 
@@ -321,3 +333,11 @@ def _sink(op: Attend) -> Extra:
     vectors = _vectors(op)
     constants: dict[str, Constant] = {"SINKS": sum(vectors.lengths) - op.how.heads, "H": op.how.heads}
     return Extra(("attention/sink/logit", "attention/vectors"), constants, {"vectors": vectors})
+
+
+def _answer(op: Attend) -> Extra:
+    """For a kernel that writes the answer: the sink, and the gate."""
+    sink = _sink(op)
+    if op.gate is None:
+        return Extra((*sink.parts, "attention/gate/none"), sink.constants, sink.operands)
+    return Extra((*sink.parts, "attention/gate/each"), sink.constants, {**sink.operands, "gates": op.gate})

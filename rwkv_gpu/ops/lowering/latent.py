@@ -8,7 +8,7 @@ from ..latent_partition import decode_partition, prompt_partition
 from ..nodes import AttendLatent
 from ..values import Operand, Value
 from ..vocabulary import PAGE
-from .attention import NO_SINK, reduce_runs, rope_operand
+from .attention import PLAIN_ANSWER, reduce_runs, rope_operand
 from .context import Lowering
 
 
@@ -42,7 +42,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
             "attention/eight",
             "attention/partition",
             "attention/reach/window",
-            *(() if split else NO_SINK.parts),
+            *(() if split else PLAIN_ANSWER.parts),
             "lib/lanes/plain",
         ),
         partition.constants | partition.split | {"SCALE": float(op.how.scale), "MAX_PAGES": caches.max_pages},

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..graph import Op
 from ..values import Value
-from ..vocabulary import Attention, Cache, LatentAttention, State, Weight
+from ..vocabulary import Attention, Cache, LatentAttention, Rms, State, Weight
 
 
 @dataclass(frozen=True)
@@ -16,10 +16,16 @@ class Attend(Op):
     how: Attention
     y: Value
     cached: bool = False  # whether the rows lie in the cache already
+    whole_norms: tuple[Rms, Rms] | None = None  # of q and of k, each over all its heads
+    gate: Value | None = None  # that the answer is multiplied by
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        return (self.qkv,)
+        return (self.qkv,) if self.gate is None else (self.qkv, self.gate)
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        return ("norm",) * (self.whole_norms is not None) + ("gate",) * (self.gate is not None)
 
     @property
     def writes(self) -> tuple[Value, ...]:

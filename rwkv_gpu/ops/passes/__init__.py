@@ -11,6 +11,7 @@ from . import (
     choose_kernels,
     convolution_into_delta_rule,
     convolution_into_stack,
+    gate_into_attention,
     lora_into_time_mix,
     merge_gemms,
     norm_into_embedding,
@@ -23,6 +24,7 @@ from . import (
     share_norms,
     sort_once,
     token_shift_into_products,
+    whole_norms_into_attention,
 )
 
 
@@ -44,6 +46,8 @@ PASSES = tuple(
     for module in (
         norm_into_embedding,
         scale_into_norm,
+        whole_norms_into_attention,
+        gate_into_attention,
         convolution_into_stack,
         convolution_into_delta_rule,
         token_shift_into_products,

@@ -7,7 +7,7 @@
 // needs attention/partition: cut_of, runs_of
 // needs attention/turns: turn_of
 // needs cap: capped
-// needs head norm: root_of, weight_after, weight_before
+// needs head norm: norm_start, root_of, weight_after, weight_before
 // needs lib/step: apart
 // needs pack: Each, Pack, heads_of, outer, scaled, shuffled, store_sums
 // needs query scale: query_scale
@@ -44,6 +44,7 @@ alias Scores = Each;
 
 var<workgroup> raw_heads: array<vec4f, ITEMS>;
 var<workgroup> squares: array<f32, ITEMS / WIDTH>;                      // sums over WIDTH vec4s
+var<workgroup> whole_squares: array<vec2f, select(1u, WG, WHOLE)>;      // of all of q and of k, by lane
 var<workgroup> angles: array<vec2f, max(HALF, 1u)>;
 var<workgroup> run_pages: array<u32, RUN_PAGES>;
 var<workgroup> turned: array<vec4f, QUERIES * N4>;
@@ -87,7 +88,7 @@ fn run(group: u32, lane: u32) {
         keys_raw = keys_from(at, at.first);
         values_raw = values_from(at, at.first);
     }
-    turn_heads(query_scale(position), lane);
+    turn_heads(query_scale(position), share * SHARED, at.head, lane);
     if OWN_KEYS {
         let start = value_at(t, at.head);
         for (var i = lane; i < N4; i += WG) {
@@ -222,6 +223,10 @@ fn stage(at: Place, share: u32, position: u32, lane: u32) {
             }
         }
     }
+    if WHOLE {
+        let keys_at = apart(K_AT) + at.row * KV * N4;
+        whole_squares[lane] = vec2f(squares_of(at.row * H * N4, H * N4, lane), squares_of(keys_at, KV * N4, lane));
+    }
     for (var pair = lane; pair < HALF; pair += WG) {
         angles[pair] = turn_of(position, pair);
     }
@@ -232,11 +237,11 @@ fn stage(at: Place, share: u32, position: u32, lane: u32) {
 }
 
 // Queries and key normed and rotated; queries are scaled, and the key is rounded as its page rounds it.
-fn turn_heads(of_queries: f32, lane: u32) {
+fn turn_heads(of_queries: f32, first_head: u32, key_head: u32, lane: u32) {
     for (var i = lane; i < ITEMS; i += WG) {
         let head = i / N4;
         let is_key = head == SHARED;
-        let norm = select(0u, N, is_key);
+        let norm = norm_start(select(first_head + head, H + key_head, is_key));
         let scale = root(head) * select(of_queries, 1.0, is_key);
         var x: vec4f;
         for (var j = 0u; j < 4u; j++) {
@@ -264,14 +269,30 @@ fn element_of(head: u32, norm: u32, d: u32) -> f32 {
     return raw_heads[head * N4 + d / 4u][d % 4u] * weight_before(norm + d);
 }
 
+// The part of a lane in the squares of `count` vec4s.
+fn squares_of(first: u32, count: u32, lane: u32) -> f32 {
+    var sum = 0.0;
+    for (var i = lane; i < count; i += WG) {
+        sum += dot(qkv[first + i], qkv[first + i]);
+    }
+    return sum;
+}
+
 fn root(head: u32) -> f32 {
     var sum = 0.0;
+    if WHOLE {
+        let is_key = head == SHARED;
+        for (var n = 0u; n < WG; n++) {
+            sum += select(whole_squares[n].x, whole_squares[n].y, is_key);
+        }
+        return root_of(sum, select(H, KV, is_key) * N);
+    }
     if NORMED {
         for (var n = 0u; n < N4 / WIDTH; n++) {
             sum += squares[head * (N4 / WIDTH) + n];
         }
     }
-    return root_of(sum);
+    return root_of(sum, HEAD);
 }
 
 // The vec4 of a head that is number c of the lane's.

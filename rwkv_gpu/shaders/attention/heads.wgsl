@@ -1,7 +1,7 @@
 // The heads of q, k and v as the matrices leave them: normed, rotated, and put where their place is.
 // needs attention/eight: Eight
 // needs attention/turns: turn_of
-// needs head norm: root_of, weight_after, weight_before
+// needs head norm: norm_start, root_of, weight_after, weight_before
 // needs lib/step: apart
 // needs query scale: query_scale
 // needs rope: is_second, pair_of, partner_of
@@ -20,9 +20,9 @@ const V_AT = KV * N / 4u;   // and between k and v
 fn turned8(t: u32, head: u32, c: u32) -> Eight {
     let is_key = head >= H;
     let start = select((t * H + head) * (N / 4u), apart(K_AT) + (t * KV + head - H) * (N / 4u), is_key);
-    let norm = select(0u, N, is_key);
+    let norm = norm_start(head);
     let position = places[t].x;
-    let scale = head_scale(start) * select(query_scale(position), 1.0, is_key);
+    let scale = head_scale(start, t, is_key) * select(query_scale(position), 1.0, is_key);
     var x: array<f32, 8>;
     for (var j = 0u; j < 8u; j++) {
         let d = 8u * c + j;
@@ -53,9 +53,18 @@ fn element(start: u32, norm: u32, d: u32) -> f32 {
     return qkv[start + d / 4u][d % 4u] * weight_before(norm + d);
 }
 
-fn head_scale(start: u32) -> f32 {
+fn head_scale(start: u32, t: u32, is_key: bool) -> f32 {
+    if WHOLE {
+        let heads = select(H, KV, is_key);
+        let first = select(t * H, t * KV, is_key) * (N / 4u) + select(0u, apart(K_AT), is_key);
+        var squares = 0.0;
+        for (var n = 0u; n < heads; n++) {
+            squares += squares_from(first + n * (N / 4u));
+        }
+        return root_of(squares, heads * N);
+    }
     if NORMED {
-        return root_of(squares_from(start));
+        return root_of(squares_from(start), HEAD);
     }
     return 1.0;
 }

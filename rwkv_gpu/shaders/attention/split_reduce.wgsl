@@ -1,6 +1,7 @@
 // y[t, h] = sum_r e^(top_r - top) x_r / sum_r e^(top_r - top) sum_r      over runs r of the context; HEADS heads for a workgroup
 // A head has a lane for each vec4, PARTS times: each part joins every PARTS-th run, PREFETCH of them loaded at a time.
 // needs attention/partition: runs_of
+// needs gate: gated
 // needs sink: sink_of
 @group(0) @binding(1) var<storage, read> x: array<vec4f>;           // [T, H, RUNS, N / 4 + 1]
 @group(0) @binding(4) var<storage, read> places: array<vec2u>;      // [T] of position, row of all pages
@@ -62,5 +63,5 @@ fn run(group: u32, lane: u32) {
         sum += fade * tops[lane + p * N4].y;
         total += fade * found[lane + p * N4];
     }
-    y[head * N4 + column] = total / (sum + sink_of(head, most));
+    y[head * N4 + column] = gated(total / (sum + sink_of(head, most)), head * N4 + column);
 }

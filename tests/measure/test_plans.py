@@ -56,6 +56,20 @@ def test_a_recurrent_layer_is_few_dispatches_in_decode_on_an_h200(name, most):
     assert set(counts.values()) == {most}
 
 
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("gemma3-4b", 7), ("phi4-14.7b", 5), ("ministral3-8.5b", 5), ("tiny-olmo2", 7), ("tiny-muse-glimmer", 7)],
+)
+def test_a_dense_layer_is_few_dispatches_in_decode_on_an_h200_whatever_its_norms(name, most):
+    if name.startswith("tiny"):
+        step = recorded(name, "h200", Step(1))
+    else:
+        with open_synthetic(name) as file:
+            step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
+    counts = Counter(row.layer for row in step.dispatches if row.layer is not None)
+    assert set(counts.values()) == {most}
+
+
 def test_a_pass_that_is_left_out_costs_what_it_is_said_to_save():
     whole = recorded("tiny-rwkv7", "h200", Step(1))
     saved = {row.name: row for row in whole.passes}

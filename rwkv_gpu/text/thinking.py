@@ -74,7 +74,8 @@ def marks_of(template: str) -> Marks:
 class Channels:
     """Splits an answer in OpenAI's Harmony format: each message has a header, which names its channel, and a body.
 
-    The channel `analysis` is reasoning, and so is what goes to a tool. `commentary` and `final` are the answer.
+    The channel `analysis` is reasoning, and so is what goes to a tool. `commentary` and `final` are the answer,
+    and so is what comes before the first header, if there is anything.
     With `tools`, what goes to a tool is in the answer, between TOOL and CALLED, after the name of the tool.
     """
 
@@ -85,6 +86,7 @@ class Channels:
         _, in_body, _ = opened.rpartition("<|message|>")
         self._header: str | None = None if in_body else opened  # None inside a body
         self.inside = _is_reasoning(opened)
+        self._first = self._header is not None  # nothing was generated yet
         self._held = ""
 
     def feed(self, text: str) -> list[Part]:
@@ -94,9 +96,16 @@ class Channels:
     def flush(self) -> list[Part]:
         """The text that was held back, at its end; none of a header."""
         rest, self._held = self._held, ""
-        return [Part(rest, self.inside)] if rest and self._header is None else []
+        return [Part(rest, self.inside)] if rest and (self._first or self._header is None) else []
 
     def _split(self, text: str) -> Iterator[Part]:
+        if self._first:
+            if text not in _OPENINGS and any(start.startswith(text) for start in _OPENINGS):
+                self._held = text  # it may become one
+                return
+            self._first = False
+            if not text.startswith(_OPENINGS):
+                self._header, self.inside = None, False
         while True:
             found = _HARMONY.search(text)
             before = (
@@ -127,8 +136,7 @@ class Channels:
 
 _HARMONY_MARKS = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>")
 _HARMONY = re.compile("|".join(map(re.escape, _HARMONY_MARKS)))
-
-
+_OPENINGS = (*_HARMONY_MARKS, " to=")  # what a header goes on with behind the role
 _RECIPIENT = re.compile(r" to=([^\s<]+)")
 
 

@@ -113,6 +113,11 @@ def test_any_pieces_of_channels_give_what_the_whole_gives(text, places):
         ),
         ("<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>", "{}", ""),
         ("<|channel|>analysis to=python code<|message|>1<|end|>", "1", ""),
+        ("Yes.", "", "Yes."),
+        (" to=functions.f<|channel|>commentary<|message|>{}", "{}", ""),
+        ("Yes <|end|><|start|>assistant<|channel|>analysis<|message|>Hm", "Hm", "Yes "),
+        ("<|chan", "", "<|chan"),
+        ("<|channel|>", "", ""),
     ],
 )
 def test_the_analysis_of_harmony_and_what_goes_to_tools_is_reasoning(text, thoughts, answer):

@@ -239,7 +239,7 @@ def test_every_question_that_is_learnt_has_its_passage_and_another_wording():
 
 @pytest.mark.parametrize(
     ("path", "least"),
-    [(evaluate.HELP, 0.95), *((path, 0.93) for path in evaluate.MEASURED)],
+    [(evaluate.HELP, 0.95), *((path, 0.9) for path in evaluate.MEASURED)],
     ids=lambda value: str(value)[-15:],
 )
 def test_the_search_finds_the_answer_to_nearly_all_questions_about_the_program(path, least):

@@ -214,11 +214,13 @@ def _family(names: list[str], needs: list[str], architectures: Collection[str]) 
     there = [f"`{need}`" for need in needs if need in architectures]
     missing = [f"`{need}`" for need in needs if need not in architectures]
     if not needs:
-        text = f"No, {names[0]} is not supported: rwkv-gpu runs language models from GGUF files."
+        text = f"No, it does not run {names[0]}: only language models in GGUF files that generate text are supported."
     elif not missing:
-        text = f"Yes, {names[0]} is supported, as a GGUF file of the architecture {' or '.join(there)}. {GET}"
+        text = f"Yes, it runs {names[0]}: GGUF files of the architecture {' or '.join(there)} are supported. {GET}"
     elif not there:
-        text = f"No, {names[0]} is not supported in this version: its architecture is {' or '.join(missing)}."
+        text = (
+            f"No, it does not run {names[0]}: the architecture {' or '.join(missing)} is not supported in this version."
+        )
     else:
         text = (
             f"{names[0]}: the architectures {', '.join(there)} are supported, {', '.join(missing)} not in this version."

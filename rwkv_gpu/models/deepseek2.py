@@ -9,7 +9,7 @@ from ..ops.vocabulary import Cache, Ops, Rms, Rope, State, Tensor, Weight
 from .dense import take_feed
 from .experts import Mixture, mixture, read_experts, take_mixture
 from .latent import LatentSelfAttention, LatentSizes, latent_self_attention, take_latent_attention
-from .rope import read_rope
+from .rope import MAGNITUDE, read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 from .transformer import FeedForward, feed_forward
 
@@ -155,8 +155,9 @@ def _read_rope(file: GGUFFile, tensors: Tensors, hyper: Hyper, sizes: LatentSize
     multiplier = f"{ARCH}.rope.scaling.yarn_log_multiplier"
     if rope.yarn is None or not file.float(multiplier, default=0.0):
         return rope, scale
-    magnitude = 1 + file.float(multiplier, 1e-4, 1.0) * math.log(1 / rope.scale)
-    return replace(rope, magnitude=1.0), scale * magnitude**2
+    growth = 1 + file.float(multiplier, 1e-4, 1.0) * math.log(1 / rope.scale)
+    magnitude = file.float(f"{ARCH}.rope.scaling.attn_factor", *MAGNITUDE, default=1.0)
+    return replace(rope, magnitude=magnitude), scale * growth**2
 
 
 def _take_feeds(file: GGUFFile, tensors: Tensors, hyper: Hyper) -> Iterator[FeedForward | Experts]:

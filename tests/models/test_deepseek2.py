@@ -17,7 +17,7 @@ from rwkv_gpu.models.deepseek2 import Experts
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from tests.gguf.parts import Parts, Stored, take_apart
-from tests.gguf.writer import U32, written
+from tests.gguf.writer import F32, U32, written
 from tests.golden_files import golden
 
 NAME, ARCH = "tiny-deepseek2.gguf", "deepseek2"
@@ -195,6 +195,17 @@ def test_the_first_files_of_glm_flash_route_by_sigmoid_though_they_do_not_say_so
         monkeypatch.setattr(file, "metadata", silent)
         gatings = {p.mixture.gating.scores for _, p in load_model(file).layers if isinstance(p, Experts)}
     assert gatings == {"sigmoid"}
+
+
+def test_yarn_scales_whole_scores_and_not_what_rotates(tmp_path):
+    """But for a factor of the file's own."""
+    for factor in (1.0, 1.5):
+        scaled = parts()
+        scaled.set(f"{ARCH}.rope.scaling.attn_factor", F32, factor)
+        with GGUFFile.open(written(tmp_path, scaled.built())) as file:
+            how = load_model(file).layers[0][0].how
+        assert how.rope.magnitude == factor
+        assert how.scale == pytest.approx(48**-0.5 * (1 + 0.1 * np.log(40)) ** 2, rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from rwkv_gpu.errors import UnsupportedModel
 from ..gguf.cursor import shown
 from ..gguf.file import GGUFFile
 
-AFTER = "norms after each branch"
 GELU = "a GELU-gated feed-forward"
 MAMBA1 = "Mamba's selective scan"
 BOTH_WINDOWS = "layers with and without a window"

@@ -3,20 +3,25 @@
 import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Capabilities
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.registry import gemm_trials
+from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.measure import plans
 from rwkv_gpu.models.registry import MODELS, Model, load_model
 from tests.gguf.parts import take_apart
 from tests.golden.record import QUIET
 from tests.golden_files import OWN
 from tests.models.session import OnCpu, feed, float_weights
+from tests.recording import ABLE
 
 EXACT = 1e-5  # rms against llama.cpp's logits, of deviation 1 to 2
 SEEN = 0.01
@@ -93,21 +98,39 @@ COMPILED = re.compile(r"const (\w*EPS\w*) = f32\(([^)]*)\)")
 ODD = 0.00123  # that no code says by itself
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in OWN.glob("tiny-*.gguf")))
-def test_kernels_know_no_eps_but_those_that_the_model_says(name, tmp_path, monkeypatch):
-    """Wherever a plan norms: an eps that a lowering drops or makes up itself is none of these."""
+def with_odd_eps(name: str, folder: Path) -> GGUFFile:
+    """A golden model whose eps is ODD."""
     parts = take_apart((OWN / f"{name}.gguf").read_bytes())
     for row in parts.rows:
         if row.name.endswith(b"epsilon"):
             row.value = ODD
-    (tmp_path / "model.gguf").write_bytes(parts.built())
-    with GGUFFile.open(tmp_path / "model.gguf") as file:
+    (folder / "model.gguf").write_bytes(parts.built())
+    return GGUFFile.open(folder / "model.gguf")
+
+
+def compiled(file: GGUFFile, can: Capabilities, tuning: Tuning, step: plans.Step) -> set[float]:
+    """Every eps in the text of the shaders of a step."""
+    dispatches, _ = plans._recorded(file, can, tuning, step, ())
+    return {float(eps) for one in dispatches for _, eps in COMPILED.findall(one.linked.source)}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in OWN.glob("tiny-*.gguf")))
+def test_kernels_know_no_eps_but_those_that_the_model_says(name, tmp_path, monkeypatch):
+    """Wherever a plan norms: an eps that a lowering drops or makes up itself is none of these."""
+    with with_odd_eps(name, tmp_path) as file:
         model = Changed(load_model(file), -1)
         monkeypatch.setattr(plans, "load_model", lambda _: model)
         for limits in ("default", "h200", "apple"):
             for step in (plans.Step(1), plans.Step(64, prefill=True)):
                 can = LIMITS[limits]
-                dispatches, _ = plans._recorded(file, can, default_tuning(can), step, ())
-                compiled = {float(eps) for one in dispatches for _, eps in COMPILED.findall(one.linked.source)}
-                assert np.float32(ODD) in np.float32([*compiled])
-                assert compiled <= model.said, limits
+                found = compiled(file, can, default_tuning(can), step)
+                assert np.float32(ODD) in np.float32([*found])
+                assert found <= model.said, limits
+
+
+@pytest.mark.parametrize("kernel", gemm_trials(ABLE))
+def test_every_kernel_of_a_product_takes_the_eps_of_the_norm_before_it(kernel, tmp_path):
+    with with_odd_eps("tiny-qwen3", tmp_path) as file:
+        tuning = default_tuning(ABLE).only(gemm_trials(ABLE)[kernel][1])
+        for step in (plans.Step(1), plans.Step(64, prefill=True)):
+            assert compiled(file, ABLE, tuning, step) == {float(np.float32(ODD))}

@@ -285,6 +285,15 @@ def test_shares_by_hand():
         np.testing.assert_allclose(found.shares[0], shares, rtol=1e-5, err_msg=str(how))
 
 
+@pytest.mark.parametrize("scores", ["softmax", "sigmoid", "late_softmax"])
+def test_64_of_512_experts(fast_device, scores):
+    rng = np.random.default_rng(2)
+    logits = np.stack([rng.permutation(512) for _ in range(2)]).astype(np.float32) / 64
+    got = routed(fast_device, logits, Gating(64, scores, normalise=True))
+    np.testing.assert_array_equal(got["experts"], np.argsort(-logits, axis=1)[:, :64])
+    np.testing.assert_allclose(got["shares"].sum(axis=1), 1, rtol=1e-5)
+
+
 def test_a_choice_does_not_depend_on_the_rows_beside_it(fast_device):
     """Equal logits tie in every count of rows alike."""
     x = np.round(normal(40, 16) * 2)

@@ -285,6 +285,15 @@ def test_shares_by_hand():
         np.testing.assert_allclose(found.shares[0], shares, rtol=1e-5, err_msg=str(how))
 
 
+def test_a_group_is_as_good_as_its_two_best(fast_device):
+    """Not as its best, and not as its sum."""
+    logits = np.array([[5, 0, 0, 4, 4, -9, 1, 1, 1]], np.float32)
+    got = routed(fast_device, logits, Gating(2, "sigmoid", groups=3, groups_used=1))
+    assert sorted(got["experts"][0].tolist()) == [3, 4]
+    got = routed(fast_device, logits, Gating(3, "sigmoid", groups=3, groups_used=2))
+    assert sorted(got["experts"][0].tolist()) == [0, 3, 4]
+
+
 @pytest.mark.parametrize("scores", ["softmax", "sigmoid", "late_softmax"])
 def test_64_of_512_experts(fast_device, scores):
     rng = np.random.default_rng(2)

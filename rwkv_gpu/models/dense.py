@@ -270,6 +270,6 @@ def by_layer(
         return (file.int(key, low=1, high=high),) * layers
     numbers = tuple(int(number) for number in file.ints(key)[:layers])
     if len(numbers) < layers or not all(1 <= number <= high for number in numbers):
-        found, expected = f"{len(numbers)} numbers", f"one from 1 to {high} for each of {layers} layers"
+        found, expected = str(list(numbers))[:60], f"a number from 1 to {high} for each of {layers} layers"
         raise UnsupportedModel(f"{file.path}: metadata key '{key}': found {found}, expected {expected}")
     return numbers

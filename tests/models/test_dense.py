@@ -1,0 +1,68 @@
+"""Declarations of dense families: matrices that are rows of one, and what a file says of each layer."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.errors import BadFile, UnsupportedModel
+from rwkv_gpu.gguf.fields import Fields
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.models.dense import by_layer
+from rwkv_gpu.models.registry import load_model
+from tests.gguf.writer import BOOL, array_key, number, with_keys, written
+from tests.golden_files import OWN
+from tests.models.test_transformer import logits_of
+from tests.models.tiny_transformer import LAYERS, tiny_tensors, write
+
+
+def fused(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same with q, k and v in one matrix, and gate and up in another."""
+    made = dict(tensors)
+    for i in range(LAYERS):
+        for at, names, whole in ((f"blk.{i}.attn", "qkv", "qkv"), (f"blk.{i}.ffn", ("gate", "up"), "up")):
+            for kind in ("weight", "bias"):
+                parts = [made.pop(f"{at}_{name}.{kind}") for name in names if f"{at}_{name}.{kind}" in made]
+                if parts:
+                    made[f"{at}_{whole}.{kind}"] = np.concatenate(parts)
+    return made
+
+
+@pytest.mark.parametrize("arch", ["llama", "qwen2"])
+def test_rows_of_one_matrix_are_as_good_as_matrices_of_their_own(tmp_path, arch):
+    tensors = tiny_tensors(arch)
+    expected = logits_of(write(tmp_path, arch, tensors))
+    assert np.array_equal(logits_of(write(tmp_path, arch, fused(tensors))), expected)
+
+
+def test_rows_are_read_from_the_file_as_they_are(tmp_path):
+    path = write(tmp_path, "llama", fused(tiny_tensors("llama")))
+    with GGUFFile.open(path) as file:
+        names = {weight.name for weight in load_model(file).weights}
+    assert {"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"} <= names
+    assert "blk.0.attn_qkv.weight" not in names
+
+
+def windows(path) -> list[int]:
+    with GGUFFile.open(path) as file:
+        return [p.how.window for p in load_model(file).trunk.attentions]
+
+
+def test_a_file_says_which_layers_have_a_window(tmp_path):
+    data = (OWN / "tiny-gemma2.gguf").read_bytes()
+    key = "gemma2.attention.sliding_window_pattern"
+    assert windows(OWN / "tiny-gemma2.gguf") == [77, 0, 77]
+    pattern = array_key(key, BOOL, [number(BOOL, one) for one in (0, 1, 1)])
+    assert windows(written(tmp_path, with_keys(data, [pattern]))) == [0, 77, 77]
+    with pytest.raises(BadFile, match="sliding_window_pattern.*found 2 entries, expected one for each of 3"):
+        windows(written(tmp_path, with_keys(data, [array_key(key, BOOL, [number(BOOL, 1)] * 2)])))
+
+
+def test_a_number_may_be_given_for_each_layer_or_once_for_all():
+    numbers = {"once": 3, "each": np.array([3, 1, 2], np.uint32), "odd": np.array([3, 0, 1], np.int32)}
+    fields = Fields("model.gguf", numbers)
+    fields.path = "model.gguf"
+    assert by_layer(fields, "once", 3, 8) == (3, 3, 3)
+    assert by_layer(fields, "each", 3, 8) == (3, 1, 2)
+    assert by_layer(fields, "none", 3, 8, default=(1, 1, 1)) == (1, 1, 1)
+    for key, layers in (("each", 4), ("odd", 3)):
+        with pytest.raises(UnsupportedModel, match=rf"metadata key '{key}': found \[3, .*for each of {layers} layers"):
+            by_layer(fields, key, layers, 8)

@@ -1,8 +1,7 @@
 """What HTTP costs the CPU for each streamed token: `python -m benchmarks.server`.
 
 The built-in model answers in numpy, in this process. Clients are another process, so that theirs is not counted. The
-time is the CPU time of the event loop's thread: parsing, JSON, sockets. What the engine's thread spends on handing
-tokens over is in it twice where they are compared, with the server and with the library alone.
+time is the CPU time of the event loop's thread: parsing, JSON, sockets.
 """
 
 import argparse
@@ -21,6 +20,7 @@ from rwkv_gpu.server.config import ServerConfig
 from rwkv_gpu.server.run import Runner, listen
 from rwkv_gpu.server.service import Service
 
+SHORT = 10  # tokens of the short answers
 PATHS = {"chat": "/v1/chat/completions", "text": "/v1/completions"}
 
 
@@ -28,8 +28,8 @@ def main() -> None:
     """Prints a table: streams, tokens, CPU µs a token of the event loop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 16, 64])
-    parser.add_argument("--tokens", type=int, default=100, help="of each answer")
-    parser.add_argument("--kind", choices=PATHS, default="chat")
+    parser.add_argument("--tokens", type=int, default=120, help="of each long answer")
+    parser.add_argument("--kind", choices=PATHS, default="text")
     parser.add_argument("--client", type=int, metavar="PORT", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
@@ -44,7 +44,7 @@ def main() -> None:
     thread.start()
     ready.wait()
     try:
-        print(f"{'streams':>8} {'tokens':>8} {'loop µs/token':>14} {'process µs/token':>17}")
+        print(f"{'streams':>8} {'tokens':>8} {'loop µs/token':>14} {'loop µs/request':>16} {'process µs/token':>17}")
         for streams in options.streams:
             measure(runner, listener.getsockname()[1], options.kind, streams, options.tokens)
     finally:
@@ -58,12 +58,19 @@ def load(sequences: int) -> Any:
 
 
 def measure(runner: Runner, port: int, kind: str, streams: int, tokens: int) -> None:
-    """One line of the table."""
-    run_clients(port, kind, streams, 4)
-    before, process_before = loop_seconds(runner), time.process_time()
+    """One line of the table: short answers and long ones tell what a token costs, and what a request."""
+    run_clients(port, kind, streams, SHORT)
+    (few, of_few, _), (many, of_many, process) = (cost(runner, port, kind, streams, count) for count in (SHORT, tokens))
+    token = (of_many - of_few) / max(1, many - few)
+    request = (of_few - few * token) / streams
+    print(f"{streams:8} {many:8} {1e6 * token:14.1f} {1e6 * request:16.1f} {1e6 * process / many:17.1f}")
+
+
+def cost(runner: Runner, port: int, kind: str, streams: int, tokens: int) -> tuple[int, float, float]:
+    """Tokens that were streamed, CPU seconds of the event loop, and of the process."""
+    before, process = loop_seconds(runner), time.process_time()
     count = run_clients(port, kind, streams, tokens)
-    loop, process = loop_seconds(runner) - before, time.process_time() - process_before
-    print(f"{streams:8} {count:8} {1e6 * loop / count:14.1f} {1e6 * process / count:17.1f}")
+    return count, loop_seconds(runner) - before, time.process_time() - process
 
 
 def loop_seconds(runner: Runner) -> float:

@@ -126,6 +126,16 @@ def test_a_head_of_a_megabyte_is_refused(server):
     assert server.request("GET", "/health")[0] == 200
 
 
+def test_a_head_without_end_is_cut_off_at_once(server):
+    began = time.monotonic()
+    try:
+        answer = raw(server, b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-long: " + b"a" * (1 << 18), 20)
+    except ConnectionError:
+        answer = b""
+    assert not answer or b" 431 " in answer.splitlines()[0]
+    assert time.monotonic() - began < 10
+
+
 def test_who_sends_a_head_too_slowly_is_cut_off(monkeypatch):
     monkeypatch.setattr("rwkv_gpu.server.protocol.HEAD_SECONDS", 0.2)
     with serving() as server:

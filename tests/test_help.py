@@ -62,7 +62,7 @@ def test_no_page_denies_what_is_there(page):
 
 @pytest.mark.parametrize(("title", "answer"), HEADINGS, ids=[title for title, _ in HEADINGS])
 def test_a_question_as_it_is_written_down_finds_its_own_answer(title, answer):
-    assert any(text.startswith(answer.removesuffix(" The architectures: .")) for text in HELP.best(title))
+    assert any(text.startswith(answer.partition(" 0 architectures")[0]) for text in HELP.best(title))
 
 
 def test_every_entry_has_questions_of_its_own():

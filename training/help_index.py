@@ -70,7 +70,7 @@ def questions(text: str) -> Iterator[Row]:
     asked, vocabularies = forms(), vocabulary()
     for title, more, answer in re.findall(r"^### (.+)\n(?:<!-- also: (.*) -->\n)?(.+)$", text, re.MULTILINE):
         named = re.findall(r"(?<![\w./-])(?:--[a-z][\w-]*|/[a-z]+)", answer[:30])
-        text = f"{answer} The architectures: {ARCHITECTURES}." if title == SUPPORTED else answer
+        text = f"{answer} {ARCHITECTURES}." if title == SUPPORTED else answer
         yield 1.0, [title, *named[:1], *asked[title]], f"{more} {vocabularies.get(title, '')}", text
 
 

@@ -25,7 +25,8 @@ STRONG = 1.5  # with this score, what seems to be small talk may be about the pr
 # Other passages are quoted, too, with this share of the best score: if it is fair, if it is not, if it is strong.
 NEAR, NEARLY, VERY_NEAR = 0.75, 0.65, 0.88
 LONG = 40  # words; what is longer is a text and no question
-ARCHITECTURES = "{architectures}"  # stands in a passage for the names of the supported ones
+ARCHITECTURES = "{architectures}"  # stands in a passage for how many are supported, and the best known of them
+WELL_KNOWN = ("llama", "qwen2", "qwen3", "gemma3", "phi3", "deepseek2", "gpt-oss", "rwkv7", "mamba2")
 
 GET = "`rwkv-gpu download OWNER/NAME FILE` gets one from Hugging Face."
 FROM = "From the docs: "
@@ -205,7 +206,8 @@ def _passage(cells: list[str], architectures: Collection[str]) -> Passage:
     if cells[0] == "model":
         return _family(cells[1].split(", "), cells[2].split(), architectures)
     weight, asked, also, text = cells
-    text = text.replace(ARCHITECTURES, ", ".join(f"`{name}`" for name in sorted(architectures)))
+    known = ", ".join(f"`{name}`" for name in WELL_KNOWN if name in architectures)
+    text = text.replace(ARCHITECTURES, f"{len(architectures)} architectures are supported, among them {known}")
     return Passage(float(weight), tuple(asked.split("|")), frozenset(also.split()), text)
 
 

@@ -12,7 +12,7 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, HeadNorms, Ops, Rms, Rope, State, Tensor, Weight
 from .dense import CAP, DenseFile, take_gates
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
-from .rope import BASE
+from .rope import BASE, read_dims
 from .transformer import FeedForward, Hyper, Output, feed_forward, gated, output
 
 ARCH = "gemma4"
@@ -188,7 +188,7 @@ def _take_layers(source: DenseFile, size: int) -> tuple[Layer, ...]:
     near_size = file.int(swa, low=8, high=hyper.head_size, default=hyper.head_size)
     near = replace(
         full,
-        dims=file.int(f"{ARCH}.rope.dimension_count_swa", low=2, high=near_size, default=near_size),
+        dims=read_dims(file, source.tensors, f"{ARCH}.rope.dimension_count_swa", near_size),
         base=source.number("rope.freq_base_swa", *BASE, default=10000.0),
         factors=None,
         scale=1.0,

@@ -29,9 +29,7 @@ DIVISOR = 2.0**-10, 1e38  # of a frequency: 1 to 32 in Llama 3; 1e30 for pairs t
 def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, head_size: int, context: int) -> Rope:
     """The rotation of every layer; `context` is what the model was trained on."""
     at = f"{arch}.rope"
-    dims = file.int(f"{at}.dimension_count", low=2, high=head_size, default=head_size)
-    if dims % 2:
-        raise tensors.bad(f"metadata key '{at}.dimension_count'", str(dims), "an even number")
+    dims = read_dims(file, tensors, f"{at}.dimension_count", head_size)
     scaling = file.str(f"{at}.scaling.type", default="linear")
     if scaling not in SCALINGS:
         raise UnsupportedModel(
@@ -68,6 +66,14 @@ def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, hea
         short=original,
         magnitude=magnitude,
     )
+
+
+def read_dims(file: GGUFFile, tensors: Tensors, key: str, head_size: int) -> int:
+    """How many dimensions of a head rotate, in pairs; all where the file says nothing."""
+    dims = file.int(key, low=2, high=head_size, default=head_size)
+    if dims % 2:
+        raise tensors.bad(f"metadata key '{key}'", str(dims), "an even number")
+    return dims
 
 
 def _scale_factor(file: GGUFFile, key: str) -> float:

@@ -23,6 +23,7 @@ REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 LOCAL = ("localhost", "127.0.0.1", "::1")
 OPEN_PATHS = ("/health", "/v1/health")  # that tell nothing, and are asked by those who have no key
 ALLOWED_HEADERS = b"authorization, content-type, x-api-key, x-request-id, last-event-id, anthropic-version"
+GONE = 499  # what log lines have where the client went away before its response, as nginx's do
 LOG = logging.getLogger("rwkv_gpu.access")
 
 
@@ -113,6 +114,7 @@ class Edge:
         ]
 
     def _log(self, call: Call, status: int) -> None:
+        status = status or GONE
         client = call.scope.get("client")
         line = {
             "request_id": call.id,

@@ -157,3 +157,15 @@ def test_log_lines_have_no_text_of_prompts_unless_asked(caplog, log_prompts):
     [line] = [line for line in lines if line.get("request_id") == "this-one"]
     assert line["status"] == 200
     assert line["completion_tokens"] == 8
+
+
+def test_a_client_that_leaves_is_in_the_log(caplog):
+    caplog.set_level(logging.INFO)
+    with serving() as server, gate(server):
+        connection = server.connect()
+        connection.request("POST", "/v1/completions", json.dumps({**LONG, "stream": False}), {"x-request-id": "gone"})
+        until(lambda: server.engine.busy)
+        connection.close()
+        until(lambda: any(getattr(record, "fields", {}).get("request_id") == "gone" for record in caplog.records))
+    [line] = [record.fields for record in caplog.records if getattr(record, "fields", {}).get("request_id") == "gone"]
+    assert (line["status"], line["outcome"]) == (499, "disconnected")

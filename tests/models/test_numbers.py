@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rwkv_gpu.engine.parameters import parameters_of
 from rwkv_gpu.errors import BadFile, RwkvGpuError
 from rwkv_gpu.gguf.fields import Fields
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.loader import host_weights
 from rwkv_gpu.models.registry import MODELS, load_model
 from rwkv_gpu.models.transformer import Transformer
 from tests.gguf.parts import Parts, take_apart
 from tests.gguf.writer import BOOL, F32, F64, I64, STRING, U64, written
 from tests.golden_files import golden
-from tests.models.session import OnCpu, feed, float_weights
+from tests.models.session import OnCpu, feed
 
 YARN = {"scaling.type": (STRING, b"yarn"), "scaling.factor": (F32, 4.0), "scaling.original_context_length": (U64, 256)}
 EXTREMES: list[tuple[int, Any]] = [
@@ -65,7 +67,7 @@ def declared(arch: str) -> bool:
 def logits_of(path: Path) -> np.ndarray:
     with GGUFFile.open(path) as file:
         model = load_model(file)
-        weights = float_weights(file, model)
+        weights = host_weights(file, parameters_of(file, model))
     return feed(OnCpu(model, weights), [5, 6, 7], [2, 1])
 
 

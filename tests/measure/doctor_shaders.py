@@ -45,6 +45,7 @@ def linked_by_trials(device: Device, monkeypatch: pytest.MonkeyPatch, claims: di
     try:
         for trial in cases(can, default_tuning(can)):
             trials._recorded(device, trial)
+            device.submit([])  # else what was uploaded waits for a submission, in memory
     finally:
         device.pipelines.clear()
     return every

@@ -41,7 +41,8 @@ def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
         rows = [(t.name, SIZES[t.type].name, list(t.shape), t.nbytes) for t in file.tensors.values()]
     if as_json:
         listed = [dict(zip(("name", "type", "shape", "bytes"), row, strict=True)) for row in rows]
-        click.echo(json.dumps({**data, "needs": need, **({"tensors": listed} if tensors else {})}, indent=2))
+        whole = {**data, "needs": need, **({"tensors": listed} if tensors else {})}
+        click.echo(json.dumps(whole, indent=2, default=lambda values: values.tolist()))  # numbers by layer
         return
     for label, text in shown.items():
         click.echo(f"{label:15} {text}")
@@ -82,6 +83,9 @@ def summary(file: GGUFFile) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
+    if hasattr(value, "tolist"):  # numbers by layer
+        least, most = min(value.tolist()), max(value.tolist())
+        return f"{most:,}" if least == most else f"{least:,} to {most:,}, by layer"
     if isinstance(value, dict):
         total = sum(value.values()) or 1
         return ", ".join(f"{name} {sized(nbytes)} ({nbytes / total:.0%})" for name, nbytes in value.items())

@@ -41,7 +41,7 @@ def seconds(*names: str, default: float, text: str, cls: type[click.Option] = Re
 OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--config", type=click.Path(dir_okay=False), metavar="FILE", is_eager=True, expose_value=False,
-        callback=lambda ctx, _, path: _read_config(ctx, path),
+        envvar=["RWKV_GPU_CONFIG"], callback=lambda ctx, _, path: _read_config(ctx, path),
         help="TOML file with options under the same names, and `models`. The command line and the environment win.",
     ),
     click.option(

@@ -75,9 +75,9 @@ def test_what_a_part_enables_stands_first_and_lines_keep_their_numbers():
 
 def test_pipelines_are_cached_by_content(device):
     parts = ["dense/binary/add", "lib/lanes/plain", "lib/step"]
-    first = device.pipeline(link("dense/map_binary", parts, {"D": 5, "WG": 64}))
-    assert device.pipeline(link("dense/map_binary", parts, {"WG": 64, "D": 5})) is first
-    assert device.pipeline(link("dense/map_binary", parts, {"WG": 64, "D": 6})) is not first
+    first = device.pipeline(link("dense/map_binary", parts, {"D": 5, "WG": 64, "Z": 5, "FIRST": 0}))
+    assert device.pipeline(link("dense/map_binary", parts, {"FIRST": 0, "Z": 5, "WG": 64, "D": 5})) is first
+    assert device.pipeline(link("dense/map_binary", parts, {"D": 6, "WG": 64, "Z": 6, "FIRST": 0})) is not first
 
 
 def test_bindings_are_read_from_the_text():

@@ -172,7 +172,7 @@ def test_a_tensor_that_would_be_left_out_is_named(tmp_path):
         ({"rope__dimension_count": 26}, BadFile, "dimension_count"),
         ({"rope__dimension_count": 7}, BadFile, "dimension_count.*found 7, expected an even number"),
         ({"rope__scaling__type": "dynamic"}, UnsupportedModel, "rope scaling 'dynamic'.*known: none, linear, yarn"),
-        ({"expert_count": 8}, UnsupportedModel, "experts"),
+        ({"expert_count": 8}, BadFile, "expert_used_count.*is missing"),
         (
             {"attention__key_length": 520, "attention__value_length": 520, "rope__dimension_count": 20},
             UnsupportedModel,

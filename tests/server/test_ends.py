@@ -74,8 +74,12 @@ def test_a_lost_device_ends_streams_with_an_event_and_the_model_is_loaded_anew(c
         first = server.llm
         with gate(server) as held:
             streams = [streamed(server, LONG) for _ in range(2)]
-            until(lambda: server.engine.busy)
-            held.allow(3)
+
+            def both_have_begun():
+                held.allow(1)
+                return [slot["state"] for slot in server.get("/slots")].count("generating") == 2
+
+            until(both_have_begun)
 
             def lost(*_):
                 raise DeviceLost("the GPU is gone")

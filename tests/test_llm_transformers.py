@@ -42,6 +42,7 @@ def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name, rounding):
             assert rms(llm.logits(ids, chunk_size=chunk), record["exact_logits"]) < RMS["f32"] + rounding
 
 
+@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)  # test_own_golden has halves in every mode
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_near_with_keys_and_values_as_halves(opening, name):
     record = np.load(golden(f"{name}.npz"))

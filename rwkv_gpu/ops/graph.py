@@ -57,6 +57,20 @@ class Op:
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
+class ReplacesState(Op):
+    """What an op has that reads its `state` and replaces it."""
+
+    state: State
+
+    @property
+    def states_read(self) -> tuple[State | Cache, ...]:
+        return (self.state,)
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        return (self.state,)
+
+
 @dataclass(eq=False)
 class Node:
     """An op at its place in the graph. Passes replace the op through `Graph.replace`."""

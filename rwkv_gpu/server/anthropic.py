@@ -15,7 +15,7 @@ from .chunks import chunks_of
 from .endpoint import Endpoint
 from .errors import ApiError
 from .fields import MESSAGES, honoured
-from .openai import model_name
+from .openai import model_name, wants_stream
 from .routes import Route, post
 from .service import Running, Service
 
@@ -56,9 +56,7 @@ def routes(service: Service) -> list[Route]:
 async def messages(service: Service, call: Call) -> Response:
     """An answer to messages."""
     fields = honoured(call, MESSAGES)
-    name, stream = model_name(fields), fields.pop("stream", None) or False
-    if not isinstance(stream, bool):
-        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
+    name, stream = model_name(fields), wants_stream(fields)
     if "max_tokens" not in fields:
         raise ApiError(400, "max_tokens is missing; it bounds the answer", param="max_tokens")
     served, asked = service.catalogue.find(name), request_of(fields)

@@ -13,7 +13,7 @@ from .call import Call, Json, Response, Stream, Whole
 from .endpoint import Endpoint
 from .errors import ApiError
 from .fields import LLAMA_COMPLETION, LLAMA_INFILL, honoured
-from .openai import FAMILY, event, model_name
+from .openai import FAMILY, event, model_name, wants_stream
 from .routes import Route, post
 from .service import Running, Service
 
@@ -109,9 +109,7 @@ async def apply_template(service: Service, call: Call) -> Response:
 
 
 async def _answer(service: Service, call: Call, name: str | None, fields: Json, prepare: Any) -> Response:
-    stream, asked = fields.pop("stream", None) or False, _settings(fields)
-    if not isinstance(stream, bool):
-        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
+    stream, asked = wants_stream(fields), _settings(fields)
     served = service.catalogue.find(name)
     running = await service.begin(call, name, lambda llm: prepare(llm, asked))
     if stream:

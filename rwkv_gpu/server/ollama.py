@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.completion import Completion, Event
 from rwkv_gpu.llm.replies import Prepared
 
@@ -293,7 +294,7 @@ async def _lines(running: Running, model: str, line: Line, began: float, loaded:
 
 async def _deltas(running: Running) -> AsyncGenerator[Json]:
     """What comes of an answer: text, reasoning, and calls with their whole arguments."""
-    if not hasattr(running.prepared.reply, "tool_form"):
+    if not isinstance(running.prepared.reply, Reply):
         async for news in running.batches():
             for _, one in news:
                 if isinstance(one, Event) and one.text:

@@ -97,6 +97,14 @@ def model_name(fields: Json) -> str | None:
     return wanted
 
 
+def wants_stream(fields: Json) -> bool:
+    """Takes out of the fields whether the answer is to be streamed."""
+    stream = fields.pop("stream", None) or False
+    if not isinstance(stream, bool):
+        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
+    return stream
+
+
 async def embeddings(service: Service, call: Call) -> Response:
     """Vectors of texts."""
     fields = honoured(call, EMBEDDING)
@@ -108,9 +116,7 @@ async def embeddings(service: Service, call: Call) -> Response:
 
 
 async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[..., Prepared]) -> Response:
-    stream, wanted = fields.pop("stream", None) or False, model_name(fields)
-    if not isinstance(stream, bool):
-        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
+    stream, wanted = wants_stream(fields), model_name(fields)
     served = service.catalogue.find(wanted)
     running = await service.begin(call, wanted, partial(prepare, model=served.name, **fields))
     if stream and running.prepared.requests:

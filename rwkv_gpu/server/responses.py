@@ -13,7 +13,7 @@ from .call import Call, Family, Json, Response, Stream, Whole, dumps
 from .endpoint import Endpoint
 from .errors import ApiError
 from .fields import RESPONSES, honoured
-from .openai import error_body, model_name
+from .openai import error_body, model_name, wants_stream
 from .routes import Route, delete, get, post
 from .service import Running, Service
 
@@ -51,9 +51,7 @@ FAMILY = Family(error_body, error_event)
 async def responses(service: Service, call: Call) -> Response:
     """An answer to an input: a text, or items."""
     fields = honoured(call, RESPONSES)
-    name, stream = model_name(fields), fields.pop("stream", None) or False
-    if not isinstance(stream, bool):
-        raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
+    name, stream = model_name(fields), wants_stream(fields)
     asked = request_of(fields)
     served = service.catalogue.find(name)
     running = await service.begin(call, name, lambda llm: llm.prepare_chat_completion(**asked))

@@ -108,9 +108,7 @@ class Channels:
                 self._header, self.inside = None, False
         while True:
             found = _HARMONY.search(text)
-            before = (
-                text[: found.start()] if found else text[: len(text) - max(_begun(text, m) for m in _HARMONY_MARKS)]
-            )
+            before = text[: found.start()] if found else text[: len(text) - max(begun(text, m) for m in _HARMONY_MARKS)]
             if self._header is None:
                 yield Part(before, self.inside)
             else:
@@ -171,7 +169,7 @@ class Thinking:
             mark = self._marks[self.inside]
             before, met, after = text.partition(mark)
             if not met:
-                cut = len(text) - _begun(text, mark)
+                cut = len(text) - begun(text, mark)
                 self._held = text[cut:]
                 yield self._part(text[:cut])
                 return
@@ -187,6 +185,6 @@ class Thinking:
         return Part(text, self.inside)
 
 
-def _begun(text: str, mark: str) -> int:
+def begun(text: str, mark: str) -> int:
     """How many characters at the end of a text are the beginning of a mark."""
     return max((n for n in range(1, len(mark)) if text.endswith(mark[:n])), default=0)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rwkv_gpu.text.thinking import CALLED, TOOL
+from rwkv_gpu.text.thinking import CALLED, TOOL, begun
 
 Schemas = Mapping[str, Mapping[str, Any]]  # of the parameters of each tool, by its name
 
@@ -174,7 +174,7 @@ class ToolParser:
             self._held = text[at + len(self._inside) :]
             yield text[:at].rstrip()
             return
-        keep = max(_begun(text, mark) for mark in self._form.opening)
+        keep = max(begun(text, mark) for mark in self._form.opening)
         shown = text[: len(text) - keep].rstrip()
         self._held = text[len(shown) :]
         self._begun = self._begun or bool(shown)
@@ -230,8 +230,3 @@ def _value(text: str, schema: Any) -> Any:
 
 def _dumped(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _begun(text: str, mark: str) -> int:
-    """How many characters at the end of a text are the beginning of a mark."""
-    return max((n for n in range(1, len(mark)) if text.endswith(mark[:n])), default=0)

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from ..graph import Op
+from ..graph import ReplacesState
 from ..values import Value
-from ..vocabulary import Activation, Cache, State, Weight
+from ..vocabulary import Activation, State, Weight
 
 
 @dataclass(frozen=True)
-class Conv1d(Op):
+class Conv1d(ReplacesState):
     """y[t, c] = then(sum over i of w[c, i] · x[t - W + 1 + i, first + c] + bias[c]); the last rows are the state"""
 
     x: Value
@@ -27,14 +27,6 @@ class Conv1d(Op):
     @property
     def writes(self) -> tuple[Value, ...]:
         return (self.y,)
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
 
     @property
     def label(self) -> str:

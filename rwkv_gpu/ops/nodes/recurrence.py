@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..graph import Op
+from ..graph import Op, ReplacesState
 from ..values import Value
 from ..vocabulary import Cache, DeltaRule, State, Weight
 from .conv import Conv1d
@@ -33,7 +33,7 @@ class Lerp(Op):
 
 
 @dataclass(frozen=True)
-class Wkv6(Op):
+class Wkv6(ReplacesState):
     """The recurrence of RWKV-6 by head"""
 
     rkvg: Value  # a stack of r, k, v and the gate
@@ -51,14 +51,6 @@ class Wkv6(Op):
     @property
     def writes(self) -> tuple[Value, ...]:
         return (self.y,)
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
 
 
 @dataclass(frozen=True)

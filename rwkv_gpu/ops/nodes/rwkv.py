@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from ..graph import Op
+from ..graph import ReplacesState
 from ..values import Quantised, Value
-from ..vocabulary import Cache, LayerNorm, Mixed, State, Weight
+from ..vocabulary import LayerNorm, Mixed, State, Weight
 from .linear import Gemm
 
 
 @dataclass(frozen=True)
-class TokenShift(Op):
+class TokenShift(ReplacesState):
     """y_i[t] = xx[t] + (xx[t - 1] - xx[t]) · mix_i, with xx = layer_norm(x); the last xx is saved as the state"""
 
     x: Value
@@ -28,14 +28,6 @@ class TokenShift(Op):
         return (*self.ys, self.quantises.value) if self.quantises else self.ys
 
     @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
-
-    @property
     def label(self) -> str:
         return self.norm.weight.name
 
@@ -45,7 +37,7 @@ class TokenShift(Op):
 
 
 @dataclass(frozen=True)
-class TimeMix(Op):
+class TimeMix(ReplacesState):
     """The recurrence of RWKV-7 by head; `lora` computes w, a and the gates on the way"""
 
     x: Mixed[Value]
@@ -75,14 +67,6 @@ class TimeMix(Op):
     @property
     def writes(self) -> tuple[Value, ...]:
         return (self.y, self.quantises.value) if self.quantises else (self.y,)
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
 
     @property
     def label(self) -> str:

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from ..graph import Op
+from ..graph import Op, ReplacesState
 from ..values import Value
-from ..vocabulary import Cache, State, StateSpace, Weight
+from ..vocabulary import State, StateSpace, Weight
 
 
 @dataclass(frozen=True)
-class Ssd(Op):
+class Ssd(ReplacesState):
     """Mamba-2's recurrence by head, gated; S [P, N]"""
 
     xbc: Value  # [T, H · P + 2 · G · N]
@@ -27,20 +27,12 @@ class Ssd(Op):
         return (self.y,)
 
     @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
-
-    @property
     def label(self) -> str:
         return self.parameters.a.name
 
 
 @dataclass(frozen=True)
-class SelectiveScan(Op):
+class SelectiveScan(ReplacesState):
     """Mamba's recurrence by channel, gated; S [N]"""
 
     x: Value  # [T, D]
@@ -58,14 +50,6 @@ class SelectiveScan(Op):
     @property
     def writes(self) -> tuple[Value, ...]:
         return (self.y,)
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.state,)
 
     @property
     def label(self) -> str:

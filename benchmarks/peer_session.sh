@@ -2,7 +2,7 @@
 # llama.cpp beside us on a GPU, one model after another, in under nine minutes: a table for each, the most telling rows first.
 #     PEERS="CUDA=python3:/tmp/cuda Vulkan=python3:/tmp/vulkan" benchmarks/peer_session.sh DEVICE [FOLDER] | tee report.md
 # FOLDER keeps the tables and what was said beside them. MODELS narrows what is measured, LIMIT is the seconds of all, REPEATS
-# the passes of a test. TMPDIR holds the file that all read, one at a time: the largest has 18.6 GB. A part that hangs is
+# the passes of a test. TMPDIR holds the file that all read, one at a time: the largest has 18.9 GB. A part that hangs is
 # ended at its own limit, and its rows until then stay.
 set -u
 cd "$(dirname "$0")/.."
@@ -39,3 +39,6 @@ compare 80 rwkv7-2.9b-q4_k_m -t tg128 -t tg32x16 -t pp512,2048,64,1024 -t tg32x2
 transformer 110 llama-8b-q4_k_m
 transformer 90 tinyllama-1.1b-q4_k_m
 transformer 90 qwen3-0.6b-q8_0
+for model in glm-4.7-flash-30b gpt-oss-20b gemma3-12b phi4-14.7b ministral3-8.5b; do
+    compare 100 "$model-q4_k_m" -t tg32 -t tg16x16 -t tg16@4096x1,16 -t tg16@32768 -t pp512,2048 -t tg8@32768x16
+done

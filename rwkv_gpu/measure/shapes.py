@@ -237,6 +237,8 @@ class Latent:
             "expert_feed_forward_length": self.expert, "expert_weights_norm": self.sigmoid,
             "expert_gating_func": 2 if self.sigmoid else 1, "expert_weights_scale": 1.8 if self.sigmoid else 1.0,
         }  # fmt: skip
+        if self.q_rank:
+            sizes["attention.q_lora_rank"] = self.q_rank
         return {
             **{f"{self.arch}.{key}": value for key, value in sizes.items()},
             **byte_vocabulary(self.vocabulary),

@@ -1,6 +1,7 @@
 """Synthetic models: noise with the shape of the truth."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,3 +71,9 @@ def test_a_name_that_is_not_known_is_told_those_that_are():
     assert named("RWKV7-2.9B") == named("rwkv7-2.9b-q4_k_m")
     with pytest.raises(BadInput, match="known: rwkv7-0.1b"):
         named("gpt-5")
+
+
+def test_a_model_of_low_rank_queries_says_their_rank():
+    """Tensors say it, too, but llama.cpp does not load a file without the key."""
+    assert TINY_LATENT.metadata()["deepseek2.attention.q_lora_rank"] == 256
+    assert "deepseek2.attention.q_lora_rank" not in replace(TINY_LATENT, q_rank=0).metadata()

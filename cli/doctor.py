@@ -2,20 +2,25 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from typing import TextIO
 
 import click
 
-from rwkv_gpu.errors import BadInput
+from rwkv_gpu.errors import BadInput, RwkvGpuError
 from rwkv_gpu.gpu.adapters import Adapter, find
 from rwkv_gpu.gpu.matrix_units import MatrixUnits
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.cases import cases, quick
-from rwkv_gpu.measure.doctor import Report, examine
+from rwkv_gpu.measure.device_report import DeviceReport
+from rwkv_gpu.measure.doctor import Report, Watcher, examine
+from rwkv_gpu.measure.trials import Outcome, Trial
 from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
-from .bars import lines_bar
+from .bars import Bar, lines_bar
 from .folders import tuned_folder
 from .options import device_option, json_option, matrix_units_option
 from .page import Page
@@ -25,6 +30,13 @@ from .screen import Screen
 @click.command("doctor", cls=Page, epilog="Example: rwkv-gpu doctor --device 0 --quick")
 @click.option("--op", "wanted", multiple=True, metavar="NAME", help="Only this op; can be repeated.")
 @click.option("--quick", "few", is_flag=True, help="Each case by one kernel, and no speeds: a fraction of the time.")
+@click.option(
+    "--report",
+    "report_file",
+    type=click.File("w", encoding="utf-8"),
+    metavar="FILE",
+    help="Also write FILE: adapter, driver, limits, features and every test, to attach to an issue.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Show every test, with its error and time.")
 @json_option
 @matrix_units_option
@@ -34,6 +46,7 @@ def command(
     ctx: click.Context,
     wanted: tuple[str, ...],
     few: bool,
+    report_file: TextIO | None,
     verbose: bool,
     device: str,
     matrix_units: MatrixUnits,
@@ -47,17 +60,20 @@ def command(
     adapter = find(device).adapter
     if adapter is None:
         raise BadInput("the doctor compares a GPU with the cpu device; name one by --device, see `rwkv-gpu devices`")
-    screen = Screen()
-    with open_device(adapter, matrix_units, tuned_folder()) as gpu:
+    written = DeviceReport(report_file) if report_file else None
+    if written:
+        written.opening(adapter)
+    with _errors_reported(written), open_device(adapter, matrix_units, tuned_folder()) as gpu:
         tuning = tuning_for(gpu, find_tuned(adapter, gpu.capabilities, tuned_folder()))
-        trials = list(cases(gpu.capabilities, tuning))
-        known = dict.fromkeys(trial.op for trial in trials)
-        for name in wanted:
-            if name not in known:
-                raise BadInput(f"unknown op {name!r}; known: {', '.join(known)}")
-        trials = [trial for trial in (quick(trials) if few else trials) if not wanted or trial.op in wanted]
-        with lines_bar(screen) as bar:
-            report = examine(gpu, trials, lambda op, done, total: bar.update(done, total, op))
+        trials = chosen(list(cases(gpu.capabilities, tuning)), wanted, few)
+        with lines_bar(Screen()) as bar:
+            watchers: list[Watcher] = [Progress(bar, len(trials))]
+            if written:
+                written.opened(gpu, tuning, len(trials))
+                watchers.append(written)
+            report = examine(gpu, trials, watchers)
+        if written:
+            written.verdict(report)
     if as_json:
         data: dict[str, object] = {"device": str(adapter), "wrong": len(report.wrong), "slow": report.slow}
         click.echo(
@@ -66,6 +82,39 @@ def command(
     else:
         _show(adapter, report, verbose)
     ctx.exit(3 if report.wrong else 0)
+
+
+class Progress:
+    """Moves the bar with each trial."""
+
+    def __init__(self, bar: Bar, total: int) -> None:
+        self.bar, self.done, self.total = bar, 0, total
+
+    def begins(self, trial: Trial) -> None:
+        self.bar.update(self.done, self.total, trial.op)
+
+    def ended(self, outcome: Outcome) -> None:  # noqa: ARG002
+        self.done += 1
+
+
+def chosen(trials: list[Trial], wanted: tuple[str, ...], few: bool) -> list[Trial]:
+    """The trials of the wanted ops, or of all."""
+    known = dict.fromkeys(trial.op for trial in trials)
+    for name in wanted:
+        if name not in known:
+            raise BadInput(f"unknown op {name!r}; known: {', '.join(known)}")
+    return [trial for trial in (quick(trials) if few else trials) if not wanted or trial.op in wanted]
+
+
+@contextmanager
+def _errors_reported(written: DeviceReport | None) -> Iterator[None]:
+    """An error that ends the command is in the report as well."""
+    try:
+        yield
+    except RwkvGpuError as error:
+        if written:
+            written.failed(error)
+        raise
 
 
 def _row(outcome: dict[str, object]) -> dict[str, object]:

@@ -38,6 +38,11 @@ class Adapter:
         """Whether `auto` may take it: real hardware, on a backend that has compute to offer."""
         return self.kind in PREFERENCE and self.backend != "OpenGL"
 
+    def facts(self) -> dict[str, Any]:
+        """All that wgpu reports of it: what it is, its features and its limits."""
+        handle = self.handle
+        return {"info": dict(handle.info), "features": sorted(handle.features), "limits": dict(handle.limits)}
+
     def __str__(self) -> str:
         return f"{self.name} ({self.backend}, {self.kind})"
 

@@ -1,7 +1,8 @@
 """A device examined: each kernel in each variant against numpy, and whether what it chooses is fast."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -40,17 +41,27 @@ class Report:
         return found
 
 
-def examine(device: Device, trials: Sequence[Trial], progress: Callable[[str, int, int], None] | None = None) -> Report:
-    """Runs all trials; how lanes lie is looked at first."""
+class Watcher(Protocol):
+    """Hears of each trial before it runs, and of what came of it."""
+
+    def begins(self, trial: Trial) -> None: ...
+
+    def ended(self, outcome: Outcome) -> None: ...
+
+
+def examine(device: Device, trials: Sequence[Trial], watchers: Sequence[Watcher] = ()) -> Report:
+    """Runs all trials, after a check of how lanes lie in a workgroup."""
     outcomes = list(_lanes(device))
     last = None
     for number, trial in enumerate(trials):
-        if progress:
-            progress(trial.op, number, len(trials))
+        for watcher in watchers:
+            watcher.begins(trial)
         if number % KEPT == 0 or trial.op != last:
             device.pipelines.clear()  # they add up to gigabytes
             last = trial.op
         outcomes.append(run(device, trial))
+        for watcher in watchers:
+            watcher.ended(outcomes[-1])
     return Report(tuple(outcomes))
 
 

@@ -3,18 +3,23 @@
 import json
 import math
 from collections.abc import Iterator
+from io import StringIO
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import rwkv_gpu.cli.doctor as doctor_command
 import rwkv_gpu.gpu.shader as shaders
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.errors import DeviceError
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gpu.shader import PRELUDE, Linked
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.registry import variants
-from rwkv_gpu.measure.cases import CHOSEN, cases, quick
+from rwkv_gpu.measure import doctor
+from rwkv_gpu.measure.cases import CHOSEN, cases, dense, quick
+from rwkv_gpu.measure.device_report import DeviceReport
 from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.measure.trials import LARGEST, LEAST, Outcome, Stored, apart
 from rwkv_gpu.ops.vocabulary import Ops
@@ -121,7 +126,7 @@ def test_what_is_chosen_is_slow_where_another_variant_is_much_faster():
     assert Report((outcome(CHOSEN, 1.2), outcome("vec", 1.0), outcome("vec", 0.1, what="Q6_K"))).slow == []
 
 
-def test_the_command_reports_and_its_exit_code_tells(fast_device, monkeypatch):
+def test_the_command_reports_and_its_exit_code_tells(fast_device, monkeypatch, tmp_path):
     def run(*arguments):
         return CliRunner().invoke(cli, ["doctor", "--device", str(fast_device.adapter.index), *arguments])
 
@@ -133,7 +138,70 @@ def test_the_command_reports_and_its_exit_code_tells(fast_device, monkeypatch):
     broken = run("--op", "mul")
     assert broken.exit_code == 3
     assert "WRONG mul" in broken.output
-    data = json.loads(run("--op", "mul", "--json").stdout)
+    data = json.loads(run("--op", "mul", "--json", "--report", str(tmp_path / "report")).stdout)
     assert data["wrong"] == 1
+    verdict = lines_of((tmp_path / "report").read_text(encoding="utf-8"))[-1]
+    assert (verdict["kind"], verdict["wrong"]) == ("verdict", 1)
     assert run("--op", "nonsense").exit_code == 2
     assert CliRunner().invoke(cli, ["doctor", "--device", "cpu"]).exit_code == 2
+
+
+def reported(device, file):
+    """The report of one trial."""
+    [trial] = [trial for trial in dense.cases(device.capabilities) if trial.op == "mul"]
+    report = DeviceReport(file)
+    report.opening(device.adapter)
+    report.opened(device, default_tuning(device.capabilities), 1)
+    report.verdict(doctor.examine(device, [trial], [report]))
+
+
+def lines_of(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_report_holds_the_device_and_every_verdict(fast_device, monkeypatch):
+    fine, refused = StringIO(), StringIO()
+    reported(fast_device, fine)
+    system, adapter, device, plan, trial, verdict = lines_of(fine.getvalue())
+    kinds = ["system", "adapter", "device", "plan", "trial", "verdict"]
+    assert [line["kind"] for line in (system, adapter, device, plan, trial, verdict)] == kinds
+    assert system["packages"].keys() == {"rwkv-gpu", "wgpu", "numpy"}
+    assert adapter["info"]["device"] == fast_device.adapter.name
+    assert adapter["limits"].keys() >= {"max-buffer-size", "max-compute-workgroup-storage-size"}
+    assert device["capabilities"]["max_invocations"] == fast_device.capabilities.max_invocations
+    assert trial["right"]
+    assert trial["milliseconds"] > 0
+    assert verdict["wrong"] == 0
+    read = shaders._read
+    monkeypatch.setattr(shaders, "_read", lambda name: read(name).replace("x * z", "x *! z"))
+    reported(fast_device, refused)
+    *_, trial, verdict = lines_of(refused.getvalue())
+    assert not trial["right"]
+    assert "does not compile" in trial["refusal"]
+    assert verdict["wrong"] == 1
+
+
+def test_the_report_of_a_driver_that_crashes_ends_with_the_name_of_the_kernel(fast_device, monkeypatch):
+    def crash(*_):
+        raise SystemExit(139)
+
+    monkeypatch.setattr(doctor, "run", crash)
+    file = StringIO()
+    with pytest.raises(SystemExit):
+        reported(fast_device, file)
+    *whole, cut = file.getvalue().splitlines()
+    assert [json.loads(line)["kind"] for line in whole] == ["system", "adapter", "device", "plan"]
+    assert json.loads(cut + "}") == {"kind": "trial", "op": "mul", "what": "", "variant": "map"}
+
+
+def test_the_report_of_a_device_that_does_not_open_holds_the_error(fast_device, tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise DeviceError("Parent device is lost;\ntry another")
+
+    monkeypatch.setattr(doctor_command, "open_device", refused)
+    path = tmp_path / "report"
+    arguments = ["doctor", "--device", str(fast_device.adapter.index), "--report", str(path)]
+    assert isinstance(CliRunner().invoke(cli, arguments).exception, DeviceError | SystemExit)
+    system, adapter, error = lines_of(path.read_text(encoding="utf-8"))
+    assert (system["kind"], adapter["kind"]) == ("system", "adapter")
+    assert error == {"kind": "error", "type": "DeviceError", "message": "Parent device is lost; try another"}

@@ -57,20 +57,20 @@ def rms(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.sqrt(np.mean((a - b).astype(np.float64) ** 2)))
 
 
-def test_logits_are_the_same_in_chunks_in_steps_and_of_several_sequences(runner, keeping_all):
+def test_logits_are_the_same_in_chunks_in_steps_and_of_several_sequences(runner, keeping_all, rounding):
     ids = {0: ids_of(LENGTH, 1), 2: ids_of(LENGTH - 90, 2)}
     last = {}
     for slot, some in ids.items():
-        assert rms(prefill(runner, some, slot=slot), prefill(keeping_all, some, slot=slot)) < SAME
+        assert rms(prefill(runner, some, slot=slot), prefill(keeping_all, some, slot=slot)) < SAME + rounding
         last[slot] = len(some)
     for step in range(3):
         batch = Batch.of([(slot, at + step, [5 + step]) for slot, at in last.items()])
-        assert rms(runner.step(batch), keeping_all.step(batch)) < SAME
+        assert rms(runner.step(batch), keeping_all.step(batch)) < SAME + rounding
     [window] = runner.store.windows.values()
     assert len(window.pager.held(0).pages) <= -(-(WINDOW + runner.cache_config.slack + CHUNK) // PAGE) + 1
 
 
-def test_a_prefix_a_fork_and_a_saved_state_go_on_as_if_all_had_been_kept(runner, keeping_all):
+def test_a_prefix_a_fork_and_a_saved_state_go_on_as_if_all_had_been_kept(runner, keeping_all, rounding):
     ids, rest = ids_of(LENGTH, 1), ids_of(40, 3)
     expected = prefill(keeping_all, ids + rest)[-1]
     prefill(runner, ids, slot=0)
@@ -80,13 +80,13 @@ def test_a_prefix_a_fork_and_a_saved_state_go_on_as_if_all_had_been_kept(runner,
     state = runner.read_state(0)
     assert state["blk.0.kv.keys"].shape[0] == WINDOW - 1
     prefill(runner, ids_of(50, 9), slot=0, start=LENGTH)  # goes its own way
-    assert rms(prefill(runner, rest, slot=1, start=LENGTH)[-1], expected) < SAME
+    assert rms(prefill(runner, rest, slot=1, start=LENGTH)[-1], expected) < SAME + rounding
     runner.write_state(2, LENGTH, state)
-    assert rms(prefill(runner, rest, slot=2, start=LENGTH)[-1], expected) < SAME
+    assert rms(prefill(runner, rest, slot=2, start=LENGTH)[-1], expected) < SAME + rounding
     shorter = handle.oldest + 3
     runner.store.adopt(1, handle, shorter)
     again = prefill(runner, rest, slot=1, start=shorter)[-1]
-    assert rms(again, prefill(keeping_all, ids[:shorter] + rest, slot=1)[-1]) < SAME
+    assert rms(again, prefill(keeping_all, ids[:shorter] + rest, slot=1)[-1]) < SAME + rounding
 
 
 def test_a_state_that_was_saved_with_all_positions_goes_on_with_a_window_and_the_reverse(path, keeping_all):

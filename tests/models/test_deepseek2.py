@@ -52,27 +52,27 @@ def alone(runner: Runner, ids: list[int]) -> np.ndarray:
     return prefill(runner, ids, slot=3)[-1]
 
 
-def test_sequences_of_one_step_equal_each_alone(runner):
+def test_sequences_of_one_step_equal_each_alone(runner, rounding):
     prompts = {2: ids_of(9, 1), 0: ids_of(130, 2), 1: ids_of(64, 3)}
     for cuts in ({2: 4, 0: 120, 1: 1}, {slot: len(ids) - 1 for slot, ids in prompts.items()}):
         for slot, ids in prompts.items():
             prefill(runner, ids[: cuts[slot]], slot=slot)
         last = runner.step(Batch.of([(slot, cuts[slot], ids[cuts[slot] :]) for slot, ids in prompts.items()]))
         for row, ids in zip(last, prompts.values(), strict=True):
-            assert rms(row, alone(runner, ids)) < SAME
+            assert rms(row, alone(runner, ids)) < SAME + rounding
 
 
-def test_a_shared_prefix_is_copied_where_two_go_on_from_it(runner):
+def test_a_shared_prefix_is_copied_where_two_go_on_from_it(runner, rounding):
     ids, first, second = ids_of(100, 1), ids_of(5, 2), ids_of(9, 3)
     prefill(runner, ids, slot=0)
     runner.store.adopt(1, runner.store.keep(0, 100), 100)
     other = prefill(runner, second, slot=1, start=100)[-1]
     mine = prefill(runner, first, slot=0, start=100)[-1]
-    assert rms(other, alone(runner, ids + second)) < SAME
-    assert rms(mine, alone(runner, ids + first)) < SAME
+    assert rms(other, alone(runner, ids + second)) < SAME + rounding
+    assert rms(mine, alone(runner, ids + first)) < SAME + rounding
 
 
-def test_a_saved_state_is_one_row_a_position_and_goes_on_elsewhere(runner):
+def test_a_saved_state_is_one_row_a_position_and_goes_on_elsewhere(runner, rounding):
     ids, rest = ids_of(100, 1), ids_of(5, 2)
     prefill(runner, ids, slot=0)
     state = runner.read_state(0)
@@ -80,17 +80,17 @@ def test_a_saved_state_is_one_row_a_position_and_goes_on_elsewhere(runner):
     assert all(name.endswith(".kv.keys") for name in state)
     prefill(runner, ids_of(90, 7), slot=0)
     runner.write_state(2, 100, state)
-    assert rms(prefill(runner, rest, slot=2, start=100)[-1], alone(runner, ids + rest)) < SAME
+    assert rms(prefill(runner, rest, slot=2, start=100)[-1], alone(runner, ids + rest)) < SAME + rounding
 
 
-def test_latents_that_are_not_numbers_stay_with_their_sequence(runner):
+def test_latents_that_are_not_numbers_stay_with_their_sequence(runner, rounding):
     ids = ids_of(70, 1)
     prefill(runner, ids, slot=0)
     spoilt = {name: np.full_like(array, np.nan) for name, array in runner.read_state(0).items()}
     runner.write_state(1, 70, spoilt)
     both = runner.step(Batch.of([(1, 70, [5]), (0, 70, [5])]))
     assert not np.isfinite(both[0]).any()
-    assert rms(both[1], alone(runner, [*ids, 5])) < SAME
+    assert rms(both[1], alone(runner, [*ids, 5])) < SAME + rounding
 
 
 def test_a_chat_reuses_what_it_has_said_before():
@@ -155,9 +155,9 @@ def logits(path, **how) -> np.ndarray:
 
 
 @pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
-def test_a_file_with_keys_and_values_in_one_tensor_is_split_as_it_is_loaded(tmp_path, opening):
+def test_a_file_with_keys_and_values_in_one_tensor_is_split_as_it_is_loaded(rounding, tmp_path, opening):
     path = written(tmp_path, unsplit(lambda x: (0, x.astype(np.float32).tobytes())).built())
-    assert rms(logits(path, **opening), logits(golden(NAME), device="cpu")) < SAME
+    assert rms(logits(path, **opening), logits(golden(NAME), device="cpu")) < SAME + rounding
 
 
 def test_quantised_keys_and_values_are_split_row_by_row(tmp_path):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from rwkv_gpu.engine.request import Request
-from rwkv_gpu.llm.answer import Item, PromptProgress
+from rwkv_gpu.llm.answer import End, Item, PromptProgress
 from rwkv_gpu.llm.completion import Completion, Event
 from rwkv_gpu.llm.driver import Driver
 from rwkv_gpu.llm.generation import Reading
@@ -56,12 +56,14 @@ class Answers:
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
         self.each: list[Answer] = []
+        self.running = 0  # answers that have not ended
 
     def read(self, driver: Driver, request: Request, reader: Reader, **more: Any) -> "Answer":
         """Asks for one more answer."""
         put = partial(self._inbox.put, self, len(self.each))
         answer = Answer(driver, request, reader, put, **more)
         self.each.append(answer)
+        self.running += 1
         if self._closed:  # meanwhile, on another thread
             answer.close()
         return answer
@@ -83,6 +85,8 @@ class Answers:
                 event = self.each[index].take(item)
                 if event is not None:
                     news.append((index, event))
+                elif isinstance(item, End):
+                    self.running = sum(answer.running for answer in self.each)
                 elif self._progress and isinstance(item, PromptProgress):
                     news.append((index, item))
             if news or self.ended:
@@ -91,7 +95,7 @@ class Answers:
     @property
     def ended(self) -> bool:
         """Whether all answers have ended."""
-        return self._closed or not any(answer.running for answer in self.each)
+        return self._closed or not self.running
 
     @property
     def completions(self) -> list[Completion]:

@@ -13,7 +13,7 @@ async def chunks_of(running: Running) -> AsyncGenerator[Json]:
     """The chunks of a chat completion with one answer, from the first text to the reason of its end."""
     reply = running.prepared.reply
     assert isinstance(reply, Reply)
-    async for news in running.batches():
+    async for news in running:
         for index, one in news:
             if isinstance(one, Event):
                 for chunk in reply.chunks(index, one):

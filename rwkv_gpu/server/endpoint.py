@@ -1,7 +1,7 @@
 """A handler as an ASGI application: the life of a request, whatever API it came by."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 
 from . import body
@@ -74,17 +74,19 @@ class Endpoint:
             await send_whole(send, response, call)
             return
         await send(start_of(200, response.media_type, call, {**STREAM_HEADERS, **response.headers}))
-        async with aclosing(self._pieces(call, response)) as pieces:
-            async for piece in pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+        async def write(piece: bytes) -> None:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+        await self._write(call, response, write)
         await send({"type": "http.response.body", "body": b""})
 
-    async def _pieces(self, call: Call, response: Stream) -> AsyncGenerator[bytes]:
-        """The pieces of a stream; what goes wrong meanwhile is its last event."""
+    async def _write(self, call: Call, response: Stream, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Writes the pieces of a stream; what goes wrong meanwhile is its last event."""
         try:
             async with aclosing(response.pieces) as pieces:
                 async for piece in pieces:
-                    yield piece
+                    await write(piece)
             return
         except asyncio.CancelledError:
             if call.ended is None:
@@ -93,7 +95,7 @@ class Endpoint:
         except Exception as unknown:  # noqa: BLE001  as above
             error = self._known(call, unknown)
         call.failed(error)
-        yield self._family.error_event(error, call.id)
+        await write(self._family.error_event(error, call.id))
 
     def _recorded(self, call: Call, response: Stream) -> Stream:
         """The same stream, which goes on when its client goes away and can be read again."""
@@ -104,10 +106,11 @@ class Endpoint:
         return Stream(self._service.streams.follow(recording, 0), response.media_type, headers)
 
     async def _record(self, call: Call, response: Stream, recording: Recording) -> None:
+        async def add(piece: bytes) -> None:
+            recording.add(piece)
+
         try:
-            async with aclosing(self._pieces(call, response)) as pieces:
-                async for piece in pieces:
-                    recording.add(piece)
+            await self._write(call, response, add)
         finally:
             recording.end()
             call.close()

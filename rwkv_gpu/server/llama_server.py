@@ -158,7 +158,7 @@ def _timings(stats: Stats) -> Json:
 
 
 async def _events(running: Running, model: str, asked: Json) -> AsyncGenerator[bytes]:
-    async for news in running.batches():
+    async for news in running:
         for _, one in news:
             if isinstance(one, Event) and (one.text or one.token is not None):
                 tokens = [] if one.token is None else [one.token]

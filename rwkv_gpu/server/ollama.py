@@ -295,7 +295,7 @@ async def _lines(running: Running, model: str, line: Line, began: float, loaded:
 async def _deltas(running: Running) -> AsyncGenerator[Json]:
     """What comes of an answer: text, reasoning, and calls with their whole arguments."""
     if not isinstance(running.prepared.reply, Reply):
-        async for news in running.batches():
+        async for news in running:
             for _, one in news:
                 if isinstance(one, Event) and one.text:
                     yield {"content": one.text}

@@ -133,10 +133,10 @@ async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[
     each, open_answers = running.answers.each, set(range(len(running.answers.each)))
     frames = Frames(reply, running.answers)
     yield b"".join(event(chunk) for index in sorted(open_answers) for chunk in _opening(reply, index))
-    async for news in running.batches():
+    async for news in running:
         yield b"".join([frames.of(index, one) for index, one in news])
-        ended = sorted(index for index in open_answers if not each[index].running)
-        if ended:
+        if running.answers.running < len(open_answers):
+            ended = sorted(index for index in open_answers if not each[index].running)
             open_answers.difference_update(ended)
             yield b"".join(_closing(reply, index, each[index].completion) for index in ended)
     for index in sorted(open_answers):

@@ -234,7 +234,7 @@ async def _events(running: Running, made: Made) -> AsyncGenerator[bytes]:
     events = Events(made)
     begun = made.response("in_progress")
     yield events.event("response.created", response=begun) + events.event("response.in_progress", response=begun)
-    async for news in running.batches():
+    async for news in running:
         yield b"".join([events.text(one) for _, one in news if isinstance(one, Event)])
     completion = running.answers.completions[0]
     ended = made.response("completed", completion)

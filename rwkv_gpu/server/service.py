@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.errors import Closed, DeviceLost
@@ -41,29 +41,40 @@ class Running:
     prepared: Prepared
     answers: Answers
     generated: int = 0  # events so far
+    last: float = 0.0  # when the last event came
 
-    async def batches(self) -> AsyncIterator[News]:
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> News:
         """The events of all answers, as many at a time as have come."""
-        clock, metrics, before = asyncio.get_running_loop().time, self.service.metrics, 0.0
         try:
-            while news := await self.answers.next():
-                count = sum(isinstance(one, Event) for _, one in news)
-                if count:
-                    now = clock()
-                    if before:
-                        metrics.next_token.add(now - before)
-                    else:
-                        metrics.first_token.add(time.monotonic() - self.call.began)
-                    before = now
-                    self.generated += count
-                yield news
+            news = await self.answers.next()
         except (DeviceLost, Closed):
             self.service.lost(self.model, self.llm)
             raise
+        if not news:
+            raise StopAsyncIteration
+        count = 0
+        for _, one in news:
+            count += type(one) is Event
+        if count:
+            self._count(count)
+        return news
+
+    def _count(self, events: int) -> None:
+        """Counts some events that have come now, and the time that a client waited for them."""
+        now, metrics = time.monotonic(), self.service.metrics
+        if self.last:
+            metrics.next_token.add(now - self.last)
+        else:
+            metrics.first_token.add(now - self.call.began)
+        self.last = now
+        self.generated += events
 
     async def wait(self) -> None:
         """Reads all answers to their end."""
-        async for _ in self.batches():
+        async for _ in self:
             pass
 
     def close(self) -> None:

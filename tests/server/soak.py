@@ -1,0 +1,182 @@
+"""A soak of the server: requests of all APIs for an hour, of which 10% are broken off. Then all is as at the start.
+
+    python -m tests.server.soak [--seconds 3600] [--clients 16] [--pause 0.5] [--seed 0]
+
+The server runs in this process and the clients in another one, so that the memory measured is the server's. Prints how
+requests ended, and ends with 1 where a page, a state, a slot, a file descriptor or a thread is missing, memory has
+grown by 2%, a greedy stream had another text, or a request ended in a way that its kind does not know.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from rwkv_gpu.server.catalogue import ServedModel
+from tests.server.gate import until
+from tests.server.serving import LLAMA, MODEL, Served, serving
+from tests.soak import PREFIXES, Standing
+
+MOST_GROWTH = 0.02  # of resident memory, from the end of the warm-up to the end
+BROKEN_OFF = 0.1  # of all requests, at a random moment
+HI = [{"role": "user", "content": "Hi"}]
+CITY = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}
+WEATHER = {"name": "weather", "parameters": CITY}
+TOOLS = {"tools": [{"type": "function", "function": WEATHER}], "tool_choice": "required", "parallel_tool_calls": False}
+STEADY = {"prompt": "The sea", "max_tokens": 12, "temperature": 0, "stream": True}  # whose text never changes
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of request, and the statuses that it may have."""
+
+    path: str
+    body: dict[str, Any] | None  # None is a GET
+    statuses: tuple[int, ...] = (200, 429)
+
+
+STREAM = {"stream": True, "temperature": 1.0}
+KINDS = {
+    "steady": Kind("/v1/completions", STEADY),
+    "chat": Kind("/v1/chat/completions", {"messages": HI, "max_tokens": 20, **STREAM}),
+    "chat, whole": Kind("/v1/chat/completions", {"messages": HI, "max_tokens": 9}),
+    "several": Kind("/v1/completions", {"prompt": "Once", "n": 2, "max_tokens": 9, **STREAM}),
+    "long prompt": Kind("/v1/completions", {"prompt": "The sea is wide. " * 150, "max_tokens": 3}),
+    "another model": Kind("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 20, **STREAM}),
+    "schema": Kind("/v1/chat/completions", {"messages": HI, "max_tokens": 60, "response_format": {
+        "type": "json_schema", "json_schema": {"name": "a", "schema": CITY}}}),
+    "regex": Kind("/v1/completions", {"prompt": "a", "regex": "[a-z ]{3,9}", **STREAM}),
+    "tools": Kind("/v1/chat/completions", {"messages": HI, "max_tokens": 200, **TOOLS}),
+    "responses": Kind("/v1/responses", {"input": "Hi", "max_output_tokens": 9, "stream": True}),
+    "messages": Kind("/v1/messages", {"messages": HI, "max_tokens": 9, "stream": True}),
+    "ollama": Kind("/api/chat", {"messages": HI, "options": {"num_predict": 9}}),
+    "llama-server": Kind("/completion", {"prompt": "a", "n_predict": 9, "stream": True}),
+    "embedding": Kind("/v1/embeddings", {"input": ["a sea", "a fish"]}),
+    "resumable": Kind("/v1/completions", {"prompt": "Hi", "max_tokens": 9, "resumable": True, **STREAM}),
+    "refused": Kind("/v1/completions", {"prompt": "a", "temperature": -1}, (400, 429)),
+    "unknown model": Kind("/v1/completions", {"model": "none", "prompt": "a"}, (404,)),
+    "no prompt": Kind("/v1/completions", {}, (400, 429)),
+    "metrics": Kind("/metrics", None, (200,)),
+    "slots": Kind("/slots", None, (200,)),
+    "health": Kind("/health", None, (200,)),
+}  # fmt: skip
+
+
+# ------------------------------------------------------------ the clients
+
+
+async def ask(port: int, kind: Kind, rng: random.Random, steady: set[bytes]) -> str:
+    """One request; how it ended."""
+    body = b""
+    if kind.body is not None:
+        varied = "prompt" in kind.body and kind.body is not STEADY and rng.random() < 0.5
+        content = {**kind.body, "prompt": rng.choice(PREFIXES) + str(rng.randrange(50))} if varied else kind.body
+        body = json.dumps(content).encode()
+    head = f"{'GET' if kind.body is None else 'POST'} {kind.path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        sent = head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body
+        if rng.random() < BROKEN_OFF:
+            writer.write(sent[: rng.randrange(len(sent))] if rng.random() < 0.2 else sent)
+            await asyncio.sleep(rng.random() / 5)
+            return "broken off"
+        writer.write(sent)
+        answer = await asyncio.wait_for(reader.read(), 300)
+    finally:
+        writer.close()
+    status = int(answer.split(b" ", 2)[1])
+    if kind.body is STEADY and status == 200:
+        blocks = answer.split(b"data: ")[1:-1]  # without [DONE]
+        pieces = (b"".join(block.split(b"\n\n")[0:1]) for block in blocks)
+        steady.add(b"".join(_text(piece) for piece in pieces))
+    return str(status) if status in kind.statuses else f"WRONG {status} {answer[-200:]!r}"
+
+
+def _text(chunk: bytes) -> bytes:
+    return b"".join(choice["text"].encode() for choice in json.loads(chunk)["choices"])
+
+
+async def ask_for(port: int, seconds: float, clients: int, pause: float, seed: int) -> Counter[str]:
+    """Many clients for so long. A greedy stream whose text changes counts as wrong."""
+    ended: Counter[str] = Counter()
+    steady: set[bytes] = set()
+    end = time.monotonic() + seconds
+
+    async def client(number: int) -> None:
+        rng = random.Random(seed << 32 | number)
+        while time.monotonic() < end:
+            name = rng.choice([*KINDS])
+            ended[f"{name}: {await ask(port, KINDS[name], rng, steady)}"] += 1
+            await asyncio.sleep(2 * pause * rng.random())
+
+    await asyncio.gather(*map(client, range(clients)))
+    if len(steady) > 1:
+        ended[f"WRONG: {len(steady)} texts of one greedy stream"] += 1
+    return ended
+
+
+# ------------------------------------------------------------ the server
+
+
+def clients_of(server: Served, options: argparse.Namespace, seconds: float, seed: int) -> Counter[str]:
+    """Has another process ask."""
+    command = [sys.executable, "-m", "tests.server.soak", "--client", str(server.port), "--seconds", str(seconds)]
+    command += ["--clients", str(options.clients), "--pause", str(options.pause), "--seed", str(seed)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    until(lambda: not server.service._calls, seconds=90)  # a head that was cut waits for its rest
+    return Counter(json.loads(done.stdout))
+
+
+def standing(server: Served) -> list[Standing]:
+    """What all models hold when nobody asks."""
+    models = [model.llm for model in server.service.catalogue.models if model.llm is not None]
+    return [Standing.of(llm) for llm in models]
+
+
+def soak(options: argparse.Namespace) -> tuple[Counter[str], list[str], float]:
+    """How requests ended, what is wrong afterwards, and how much memory has grown."""
+    with serving(ServedModel("quiet", str(MODEL)), ServedModel("tiny", str(LLAMA)), max_queue=8) as server:
+        server.post("/v1/completions", {"model": "tiny", "prompt": "a", "max_tokens": 1})
+        ended = clients_of(server, options, options.seconds / 6, options.seed)
+        before = standing(server)
+        ended += clients_of(server, options, options.seconds * 5 / 6, options.seed + 1)
+        after = standing(server)
+        wrong = [line for one, was in zip(after, before, strict=True) for line in one.lost(was)]
+        queues = server.service._queues.values()
+        if any(queue.running or queue.waiting for queue in queues) or server.service.running:
+            wrong.append("seats or requests are left")
+    growth = after[0].resident / before[0].resident - 1
+    return ended, wrong + sorted(how for how in ended if "WRONG" in how), growth
+
+
+def main() -> None:
+    """Soaks a server, and prints what is left."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--pause", type=float, default=0.5, help="seconds between two requests of a client")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--client", type=int, metavar="PORT", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.client:
+        seconds, clients, pause = options.seconds, options.clients, options.pause
+        print(json.dumps(asyncio.run(ask_for(options.client, seconds, clients, pause, options.seed))))
+        return
+    ended, wrong, growth = soak(options)
+    for how, count in sorted(ended.items()):
+        print(f"{count:8} {how}")
+    print(f"{sum(ended.values()):,} requests in {options.seconds:g} s; memory grew by {growth:.2%}")
+    if growth > MOST_GROWTH:
+        wrong.append(f"memory grew by more than {MOST_GROWTH:.0%}")
+    print("\n".join(wrong) or "everything is as at the start")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,8 @@
 #!/bin/sh
 # llama.cpp beside us on a GPU, one model after another, in under nine minutes: a table for each, the most telling rows first.
 #     PEERS="CUDA=python3:/tmp/cuda Vulkan=python3:/tmp/vulkan" benchmarks/peer_session.sh DEVICE [FOLDER] | tee report.md
-# FOLDER keeps the tables and what was said beside them. MODELS narrows what is measured, LIMIT is the seconds of all, REPEATS
-# the passes of a test. TMPDIR holds the file that all read, one at a time: the largest has 18.9 GB. A part that hangs is
+# FOLDER keeps the tables and what was said beside them. MATRIX_UNITS="on off" measures us with matrix units and without.
+# MODELS narrows what is measured, LIMIT is the seconds of all, REPEATS the passes of a test. TMPDIR holds the file that all read, one at a time: the largest has 18.9 GB. A part that hangs is
 # ended at its own limit, and its rows until then stay.
 set -u
 cd "$(dirname "$0")/.."
@@ -14,6 +14,7 @@ start="$(date +%s)"
 
 peers=""
 for one in ${PEERS:?NAME=PYTHON:FOLDER of each build of llama.cpp}; do peers="$peers --peer $one"; done
+for one in ${MATRIX_UNITS:-auto}; do peers="$peers --matrix-units $one"; done
 
 compare() {  # SECONDS MODEL TESTS...
     limit="$1"; model="$2"; shift 2

@@ -22,6 +22,7 @@ from rwkv_gpu.cli.bench import runner_for
 from rwkv_gpu.cli.options import device_option, numbers
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.matrix_units import CHOICES, MatrixUnits
 from rwkv_gpu.measure.synthetic import named, noise, write
 from rwkv_gpu.measure.workload import Workload, workloads
 
@@ -149,6 +150,14 @@ def heading(names: Sequence[str]) -> str:
 @click.option("--settle", default=1.0, help="Seconds that all work before a test is timed; 0 for a processor.")
 @click.option("--patience", default=120.0, help="Seconds after which a peer is given up.")
 @click.option("--seconds", default=float("inf"), help="No test begins later than this.")
+@click.option(
+    "--matrix-units",
+    "units",
+    type=click.Choice(CHOICES),
+    multiple=True,
+    default=("auto",),
+    help="As of the command line; given twice, we are compared with ourselves, too.",
+)
 @device_option
 def main(
     model: str,
@@ -164,6 +173,7 @@ def main(
     settle: float,
     patience: float,
     seconds: float,
+    units: Sequence[MatrixUnits],
     device: str,
 ) -> None:
     """Measures MODEL, a file or a synthetic name, by us and by every peer."""
@@ -175,10 +185,11 @@ def main(
         for peer in peers:
             stack.callback(peer.close)
         file = stack.enter_context(GGUFFile.open(path))
-        runner = stack.enter_context(runner_for(file, works, device))
-        place = runner.device.adapter if isinstance(runner, GpuRunner) else "numpy"
+        runners = [stack.enter_context(runner_for(file, works, device, matrix_units=each)) for each in units]
+        place = runners[0].device.adapter if isinstance(runners[0], GpuRunner) else "numpy"
         click.echo(f"{Path(path).stem}\n\nrwkv-gpu: {place}")
-        sides: list[Side] = [Ours(runner), *loaded(peers)]
+        ours = ["rwkv-gpu"] if len(units) == 1 else [f"rwkv-gpu, matrix units {each}" for each in units]
+        sides: list[Side] = [*map(Ours, ours, runners), *loaded(peers)]
         names = [side.name for side in sides]
         click.echo(heading(names))
         for work in works:

@@ -43,8 +43,8 @@ def begun(work: Workload) -> Workload:
 class Ours:
     """rwkv-gpu, in this process."""
 
-    def __init__(self, runner: Runner) -> None:
-        self.name = "rwkv-gpu"
+    def __init__(self, name: str, runner: Runner) -> None:
+        self.name = name
         self._runner = runner
 
     def prepare(self, work: Workload) -> None:

@@ -100,6 +100,34 @@ def test_the_table_goes_on_without_a_peer_that_fails(tmp_path, monkeypatch, mann
         assert line[5].strip() == "–"
 
 
+def test_with_and_without_matrix_units_are_two_sides_of_one_table(tmp_path, monkeypatch):
+    script = tmp_path / "peer.py"
+    script.write_text(PEER)
+    monkeypatch.setattr(sides, "SCRIPT", script)
+    tests = [
+        "-t",
+        "pp8",
+        "-r",
+        "1",
+        "--settle",
+        "0",
+        "--device",
+        "cpu",
+        "--matrix-units",
+        "on",
+        "--matrix-units",
+        "off",
+    ]
+    result = CliRunner().invoke(main, [str(OWN / "tiny-rwkv7.gguf"), "--peer", f"X={sys.executable}", *tests])
+    assert result.exit_code == 0, result.output
+    heads, _, row = [
+        [cell.strip() for cell in line.split("|")] for line in result.stdout.splitlines() if line[:1] == "|"
+    ]
+    assert heads[4:6] == ["rwkv-gpu, matrix units on, tok/s", "rwkv-gpu, matrix units off, tok/s"]
+    on, off = (float(row[at].split("±")[0].replace(",", "")) for at in (4, 5))
+    assert float(row[6]) == pytest.approx(on / off, abs=0.01)
+
+
 def test_a_peer_is_a_python_with_a_folder_and_a_name():
     assert Spec.read("CUDA=python3:/opt/cuda") == Spec("llama.cpp CUDA", "python3", "/opt/cuda")
     assert Spec.read("python3") == Spec("llama.cpp", "python3", "")

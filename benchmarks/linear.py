@@ -2,6 +2,7 @@
 that waits for the one before, beside the rates at which the device reads memory, and multiplies and adds in registers.
 
     python -m benchmarks.linear [--device NAME] [--out 2560 --width 2560] [--formats Q4_K,F16] [--rows 1,64]
+        [--matrix-units] [--kernels gemm_matrix,skinny_gemm]
 
 A plan multiplies one x by many copies of a matrix, more than a cache holds, each after the other; plans are submitted
 back to back until the GPU's clocks are up. The best of several rounds. --apart gives each product an output of its own,
@@ -56,8 +57,8 @@ def record(device: Device, weights: Weights, shape: GemmConfig, rows: int, apart
     return recorder.finish(ys if apart else {"y": y})
 
 
-def seconds(plan: Plan, rows: int, busy: float) -> float:
-    """Of one dispatch, on a GPU that has been busy for a while."""
+def seconds(plan: Plan, products: int, rows: int, busy: float) -> float:
+    """Of one product with all its dispatches, on a GPU that has been busy for a while; x is rounded once for all."""
     width = plan.step.slice("x").nbytes // (4 * plan.rows)
     plan.step.write(rows, {"x": np.random.default_rng(1).standard_normal((rows, width), np.float32)})
 
@@ -70,7 +71,7 @@ def seconds(plan: Plan, rows: int, busy: float) -> float:
 
     run(1)
     times = max(1, min(200, int(busy / run(1))))
-    return min(run(times) for _ in range(4)) / len(plan.dispatches)
+    return min(run(times) for _ in range(4)) / products
 
 
 @click.command()
@@ -82,10 +83,23 @@ def seconds(plan: Plan, rows: int, busy: float) -> float:
 @click.option("--mib", default=256, help="Of matrices, to be past any cache.")
 @click.option("--busy", default=0.04, help="Seconds that each round takes.")
 @click.option("--apart", is_flag=True)
-def main(device: str, out: int, width: int, formats: str, rows: str, mib: int, busy: float, apart: bool) -> None:
+@click.option("--matrix-units", is_flag=True, help="Open the device with them.")
+@click.option("--kernels", default="", help="Only these kernels of the candidates.")
+def main(
+    device: str,
+    out: int,
+    width: int,
+    formats: str,
+    rows: str,
+    mib: int,
+    busy: float,
+    apart: bool,
+    matrix_units: bool,
+    kernels: str,
+) -> None:
     adapters = list_adapters()
     adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
-    with Device(adapter) as gpu:
+    with Device(adapter, matrix_units=matrix_units) as gpu:
         default = default_tuning(gpu.capabilities)
         roof = measure_roofline(gpu)
         print(f"{adapter}; W is {out} x {width}; us, GB/s, GFLOP/s of each format")
@@ -98,9 +112,11 @@ def main(device: str, out: int, width: int, formats: str, rows: str, mib: int, b
                 held[name] = load(gpu, BY_NAME[name], out, width, max(1, copies))
             packed = all(weights["w0"].shards[0].packed for weights in held.values())
             for shape in gemm_candidates(gpu.capabilities, count, "int8", packed):
+                if kernels and shape.kernel.rpartition("/")[2] not in kernels.split(","):
+                    continue
                 cells = []
                 for name, weights in held.items():
-                    took = seconds(record(gpu, weights, shape, count, apart), count, busy)
+                    took = seconds(record(gpu, weights, shape, count, apart), len(weights), count, busy)
                     nbytes, flops = out * BY_NAME[name].row_bytes(width), 2 * out * width * count
                     cells.append(f"{took * 1e6:8.2f} {nbytes / took / 1e9:6.1f} {flops / took / 1e9:6.1f}")
                 used = (default.gemm_config(count, out=out, width=width, packed=packed) for packed in (False, True))

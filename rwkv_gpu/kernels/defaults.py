@@ -11,6 +11,7 @@ from .gemm_config import (
     TILE,
     WIDE_TILE,
     GemmConfig,
+    MatrixTile,
     gemm_lane,
     gemm_matrix,
     gemv,
@@ -33,7 +34,7 @@ def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
     fill = 0 if can.software else MATRIX_FILL
     many = gemm_matrix(can.fragment, can.subgroup_size, fill=fill)
     if not many.runs_on(can):  # tiles of half as many rows of x, where workgroups have 32 KiB
-        many = gemm_matrix(can.fragment, can.subgroup_size, 2, 1, fill=fill)
+        many = gemm_matrix(can.fragment, can.subgroup_size, MatrixTile(along_t=1), fill=fill)
     # Few columns of floats, as second halves of LoRAs have, are too few for tiles that go through 64 at a time.
     rest = (
         (Size(MANY, packed=True, more_than=32), many),

@@ -6,7 +6,7 @@ from typing import cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
-from .gemm_config import GemmConfig, matrix_units
+from .gemm_config import GemmConfig, MatrixTile, matrix_tile
 from .kernel import Kernel, Tolerance
 
 STAGED_FLOATS = 2304  # of x in the workgroup memory of expert_gemv, where lanes do not want more
@@ -27,6 +27,10 @@ class ExpertConfig:
     )
     sum_r: int = 0  # rows that they share there
     fragment: int = 0  # side of the matrices that matrix units multiply, where expert_gemm_matrix has them do it
+    fragments_of_w: int = 2  # that a subgroup has there, along its rows
+    fragments_of_x: int = 2
+    columns: int = 64  # that expert_gemm_matrix stages at a time
+    prefetch_depth: int = 1  # steps of so many columns that it loads ahead
 
     @property
     def summing(self) -> "ExpertConfig":
@@ -75,7 +79,7 @@ class ExpertConfig:
         """What the kernel is specialised by."""
         own: dict[str, Constant] = {"LANES_PER_ROW": self.lanes_per_row, "SUBGROUP": self.subgroup_width}
         if self.fragment:
-            own = matrix_units(self.fragment, self.subgroup_width)
+            own = matrix_tile(self)
         return {"WG": self.wg, "R": self.r, "TB": self.tb, **(own if self.norms or self.fragment else {})}
 
     @property
@@ -138,9 +142,20 @@ def expert_gemm_lane(r: int, tb: int) -> ExpertConfig:
     return ExpertConfig("moe/expert_gemm_lane", 8, r, tb)
 
 
-def expert_gemm_matrix(fragment: int, subgroup_width: int) -> ExpertConfig:
-    """Tiles on matrix units: each of 4 subgroups has 2 x 2 fragments; x is rounded once for all."""
+EXPERT_MATRIX_TILE = MatrixTile(2, 2, along_m=4, along_t=1)
+
+
+def expert_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile = EXPERT_MATRIX_TILE) -> ExpertConfig:
+    """Tiles on matrix units; x is rounded once for all."""
     return ExpertConfig(
-        "moe/expert_gemm_matrix", wg=4 * subgroup_width, r=8 * fragment, tb=2 * fragment,
-        subgroup_width=subgroup_width, fragment=fragment,
-    )  # fmt: skip
+        "moe/expert_gemm_matrix",
+        wg=subgroup_width * tile.along_m * tile.along_t * tile.along_k,
+        r=tile.fragments_of_w * fragment * tile.along_m,
+        tb=tile.fragments_of_x * fragment * tile.along_t,
+        subgroup_width=subgroup_width,
+        fragment=fragment,
+        fragments_of_w=tile.fragments_of_w,
+        fragments_of_x=tile.fragments_of_x,
+        columns=tile.columns,
+        prefetch_depth=tile.prefetch_depth,
+    )

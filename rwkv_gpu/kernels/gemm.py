@@ -9,15 +9,18 @@ from .gemm_config import (
     F16,
     FILL,
     INT16,
+    MANY,
     TILE,
     TILE_F16,
     WIDE_TILE,
     GemmConfig,
     GemmKernel,
+    MatrixTile,
     SelfTest,
     gemm_int8,
     gemm_matrix,
-    matrix_units,
+    matrix_tile,
+    matrix_tile_bytes,
     skinny_gemm,
 )
 from .gemv import UNWORDED, activations
@@ -268,25 +271,69 @@ GEMM_INT8 = GemmKernel(
 
 
 def _matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    return {
-        "matrix": gemm_matrix(can.fragment, can.subgroup_size),
-        "matrix_split": gemm_matrix(can.fragment, can.subgroup_size, fill=200),
+    """Fragments alone, in twos and in fours along both sides, and subgroups that share out columns."""
+    tiles = {
+        "matrix": MatrixTile(),
+        "matrix_columns": MatrixTile(1, 1, 1, 1, 4, columns=256),
+        "matrix_columns_ahead": MatrixTile(2, 2, 1, 1, 2, columns=128, prefetch_depth=2),
+        "matrix_wide": MatrixTile(4, 1, 2, 1, 2, columns=128),
+        "matrix_high": MatrixTile(1, 4, 2, 1, 2, columns=64),
     }
+    every = {name: gemm_matrix(can.fragment, can.subgroup_size, tile) for name, tile in tiles.items()}
+    return {**every, "matrix_split": replace(every["matrix"], fill=200)}
 
 
 def _matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
     """Whatever the precision: whoever opened the device with matrix units has agreed to float16."""
-    if rows > 16:
-        for fill in MATRIX_FILLS:
-            yield gemm_matrix(can.fragment, can.subgroup_size, fill=fill)
-
-
-def _matrix_bytes(config: GemmConfig) -> int:
-    tiles = 2 * (config.r + config.tb) * (64 + 8)
-    return tiles + config.wg // config.subgroup_width * 4 * config.fragment**2 + 8
+    for most, tiles in MATRIX_TILES:
+        if can.fragment and 4 < rows <= most:
+            for tile, fill in product(tiles, MATRIX_FILLS):
+                config = gemm_matrix(can.fragment, can.subgroup_size, tile, fill=fill)
+                if config.runs_on(can):
+                    yield config
+            return
 
 
 MATRIX_FILLS = 0, 132, 264  # workgroups that gemm_matrix wants
+MATRIX_TILES = (  # that `tune` tries by so many rows of x
+    (
+        16,
+        (
+            MatrixTile(1, 1, 1, 1, 4, columns=256),
+            MatrixTile(1, 1, 1, 1, 8, columns=512),
+            MatrixTile(2, 1, 1, 1, 4, columns=256),
+            MatrixTile(4, 1, 1, 1, 4, columns=128),
+            MatrixTile(4, 1, 1, 1, 4, columns=256),
+        ),
+    ),
+    (
+        32,
+        (
+            MatrixTile(1, 2, 1, 1, 4, columns=256),
+            MatrixTile(2, 2, 1, 1, 4, columns=256),
+            MatrixTile(2, 2, 1, 1, 4, columns=128),
+            MatrixTile(4, 2, 1, 1, 4, columns=128),
+        ),
+    ),
+    (
+        64,
+        (
+            MatrixTile(2, 4, 1, 1, 4, columns=128),
+            MatrixTile(2, 2, 1, 2, 2, columns=128),
+            MatrixTile(4, 2, 1, 2, 2, columns=128),
+        ),
+    ),
+    (
+        MANY,
+        (
+            MatrixTile(),
+            MatrixTile(along_k=2),
+            MatrixTile(2, 4),
+            MatrixTile(4, 4, 1, 2, 2),
+            MatrixTile(2, 4, 4, 2),
+        ),
+    ),
+)
 GEMM_MATRIX = GemmKernel(
     name="linear/gemm_matrix",
     op="linear",
@@ -297,7 +344,7 @@ GEMM_MATRIX = GemmKernel(
         EPILOGUE.only("rows", "gated_pairs", "partial_sums"),
         BIAS,
         RESIDUAL,
-        Hole("fragments of a subgroup", ("lib/matrix_units/square_4x4",)),
+        Hole("fragments of a subgroup", ("lib/matrix_units/fragments",)),
         PLAIN,
     ),
     shared=(*DECODING, *PRODUCT, "lib/matrix_units/tile"),
@@ -305,10 +352,10 @@ GEMM_MATRIX = GemmKernel(
     tolerance=F16,
     trials=_matrix_trials,
     candidates=_matrix_candidates,
-    constants=lambda c: matrix_units(c.fragment, c.subgroup_width),
-    workgroup_bytes=_matrix_bytes,
+    constants=matrix_tile,
+    workgroup_bytes=matrix_tile_bytes,
     block=lambda c: c.r,
-    links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/square_4x4"),
+    links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/fragments"),
     fuses_norm=True,
     reads_quantised=lambda _: True,
 )

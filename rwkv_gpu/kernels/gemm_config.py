@@ -6,7 +6,7 @@ entry of the registry, and a configuration asks that.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Protocol, cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
@@ -15,6 +15,7 @@ from .kernel import EXACT, Kernel, Tolerance
 PART = 256  # columns that a part of a product has at least
 FILL = 600  # workgroups that are enough for the last ones to matter little
 MANY = 1 << 30
+SUMS_WITHIN = 32 << 10  # bytes of workgroup memory that a tile on matrix units may have for its sums to leave at once
 BYTES = {"int16": 2, "int8": 1}  # of an integer that x becomes
 PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
 
@@ -43,6 +44,9 @@ class GemmConfig:
     staged: int = 0  # chunks of 32 columns of x that skinny_gemm stages at a time; with none, it reads quantised rows
     copies: bool = False  # whether skinny_gemm stages rows that are quantised already
     fragment: int = 0  # side of the matrices that matrix units multiply, where gemm_matrix has them do it
+    fragments_of_w: int = 4  # that a subgroup has there, along its rows
+    fragments_of_x: int = 4
+    columns: int = 64  # that gemm_matrix stages at a time
 
     @property
     def entry(self) -> "GemmKernel":
@@ -122,6 +126,29 @@ class GemmConfig:
             and self.workgroup_bytes <= can.max_workgroup_memory
             and (self.tile != "f16" or can.f16)
         )
+
+
+class MatrixConfig(Protocol):
+    """What products and products with experts say alike of their tiles on matrix units."""
+
+    @property
+    def wg(self) -> int: ...
+    @property
+    def r(self) -> int: ...
+    @property
+    def tb(self) -> int: ...
+    @property
+    def subgroup_width(self) -> int: ...
+    @property
+    def fragment(self) -> int: ...
+    @property
+    def fragments_of_w(self) -> int: ...
+    @property
+    def fragments_of_x(self) -> int: ...
+    @property
+    def columns(self) -> int: ...
+    @property
+    def prefetch_depth(self) -> int: ...
 
 
 Configs = Callable[[Capabilities], Mapping[str, GemmConfig]]
@@ -258,18 +285,35 @@ TILE_F16 = replace(TILE, tile="f16")
 INT8_TILE = gemm_int8(128, 16, 128, 64, activations="int16", fill=2 * FILL)
 
 
-def gemm_matrix(fragment: int, subgroup_width: int, along_m: int = 2, along_t: int = 2, *, fill: int = 0) -> GemmConfig:
-    """Tiles on matrix units: each of along_m x along_t subgroups has 4 x 4 fragments; x is rounded once for all."""
+@dataclass(frozen=True)
+class MatrixTile:
+    """How subgroups share a tile on matrix units: the fragments that each has, and what it shares with others."""
+
+    fragments_of_w: int = 4  # that a subgroup has, along its rows
+    fragments_of_x: int = 4
+    along_m: int = 2  # subgroups that share out rows of W
+    along_t: int = 2  # rows of x
+    along_k: int = 1  # columns: their sums meet in the end
+    columns: int = 64  # staged at a time
+    prefetch_depth: int = 1
+
+
+def gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile = MatrixTile(), *, fill: int = 0) -> GemmConfig:
+    """Tiles on matrix units; x is rounded once for all."""
     return GemmConfig(
         "linear/gemm_matrix",
-        wg=subgroup_width * along_m * along_t,
-        r=4 * fragment * along_m,
-        tb=4 * fragment * along_t,
+        wg=subgroup_width * tile.along_m * tile.along_t * tile.along_k,
+        r=tile.fragments_of_w * fragment * tile.along_m,
+        tb=tile.fragments_of_x * fragment * tile.along_t,
+        prefetch_depth=tile.prefetch_depth,
         subgroup_width=subgroup_width,
         fill=fill,
         tile="f16",
         activations="f16",
         fragment=fragment,
+        fragments_of_w=tile.fragments_of_w,
+        fragments_of_x=tile.fragments_of_x,
+        columns=tile.columns,
     )
 
 
@@ -278,3 +322,41 @@ def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:
     side = f"coop_mat{fragment}x{fragment}"
     types = {"Sums": f"{side}<f32, C>", "Left": f"{side}<f16, A>", "Right": f"{side}<f16, B>"}
     return {"S": fragment, "SUBGROUP": subgroup_width, **types}
+
+
+def matrix_tile(config: "MatrixConfig") -> dict[str, Constant]:
+    """The same for a kernel of tiles."""
+    return {
+        **matrix_units(config.fragment, config.subgroup_width),
+        "FM": config.fragments_of_w,
+        "FT": config.fragments_of_x,
+        "ALONG_K": _along_k(config),
+        "COLUMNS": config.columns,
+        "DEPTH": config.prefetch_depth,
+        "AT_ONCE": _fragments_at_once(config),
+    }
+
+
+def matrix_tile_bytes(config: "MatrixConfig") -> int:
+    """The memory of a workgroup: a step of W and of x, sums on their way out, and the bounds of its columns."""
+    return _staged_bytes(config) + _fragments_at_once(config) * _fragment_bytes(config) + 8
+
+
+def _fragments_at_once(config: "MatrixConfig") -> int:
+    """Of each subgroup, how many have their sums leave together: all that it has, or one where these want much room."""
+    every = config.fragments_of_w * config.fragments_of_x
+    return every if _staged_bytes(config) + every * _fragment_bytes(config) <= SUMS_WITHIN else 1
+
+
+def _fragment_bytes(config: "MatrixConfig") -> int:
+    """Of the sums of a fragment of each subgroup."""
+    return 4 * config.wg // config.subgroup_width * config.fragment**2
+
+
+def _staged_bytes(config: "MatrixConfig") -> int:
+    return 2 * (config.r + config.tb) * (config.columns + 8)
+
+
+def _along_k(config: "MatrixConfig") -> int:
+    sides = config.fragments_of_w * config.fragments_of_x * config.fragment**2
+    return config.wg // config.subgroup_width * sides // (config.r * config.tb)

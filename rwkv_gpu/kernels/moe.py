@@ -13,7 +13,7 @@ from .expert_config import (
     expert_gemv,
     expert_gemv_int,
 )
-from .gemm_config import F16, INT16, MANY, GemmConfig, gemv_int
+from .gemm_config import F16, INT16, MANY, GemmConfig, gemv_int, matrix_tile_bytes
 from .gemv import STAGED
 from .kernel import CLOSE, SAME, Hole, Kernel, Needs, Tolerance
 from .parts import DECODING, FORMAT, LANES, NORM, PACKED_FORMAT, PLAIN, PLAIN_RESIDUAL, PLAIN_ROWS, ROWS, SUM, WORDS
@@ -173,7 +173,7 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
         VEC4S,
         CHOICES.only("sorted"),
         *WRITING,
-        Hole("fragments of a subgroup", ("lib/matrix_units/square_2x2",)),
+        Hole("fragments of a subgroup", ("lib/matrix_units/fragments",)),
         PLAIN,
     ),
     shared=(*MATRICES, *TILES, "lib/matrix_units/tile"),
@@ -182,8 +182,8 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
     trials=lambda can: {"expert_gemm_matrix": expert_gemm_matrix(can.fragment, can.subgroup_size)},
     candidates=lambda can: iter((expert_gemm_matrix(can.fragment, can.subgroup_size),)),
     block=lambda c: c.r,
-    links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/square_2x2"),
-    workgroup_bytes=lambda c: 2 * (c.r + c.tb) * (64 + 8) + 16 * c.fragment**2 + 8,
+    links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/fragments"),
+    workgroup_bytes=matrix_tile_bytes,
 )
 
 EXPERT_SUM_GEMV = Kernel(

@@ -67,10 +67,10 @@ def test_what_a_part_enables_stands_first_and_lines_keep_their_numbers():
     whole = link("linear/gemm_matrix", ["lib/matrix_units/tile"])
     assert whole.source.startswith("enable f16;\nenable wgpu_cooperative_matrix;\n")
     assert whole.source.count("enable wgpu_cooperative_matrix;") == 1
-    line = whole.source.split("\n").index("const COLUMNS = 64u;") + 1
+    line = whole.source.split("\n").index("const C4 = COLUMNS / 4u;") + 1
     assert whole.locate(line)[0] == "lib/matrix_units/tile.wgsl"
     text = shader.resources.files("rwkv_gpu.shaders").joinpath("lib/matrix_units/tile.wgsl").read_text()
-    assert text.split("\n")[whole.locate(line)[1] - 1] == "const COLUMNS = 64u;"
+    assert text.split("\n")[whole.locate(line)[1] - 1] == "const C4 = COLUMNS / 4u;"
 
 
 def test_pipelines_are_cached_by_content(device):

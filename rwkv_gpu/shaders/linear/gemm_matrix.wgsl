@@ -24,15 +24,13 @@ fn run(group: u32, lane: u32) {
     multiply(lane);
 }
 
-// Neighbouring lanes have neighbouring runs of a row.
-fn w_run(e: u32, at: u32) -> u32 {
-    let runs = (matrix.k + 31u) / 32u * (32u / RUN);
-    return min(row0 + e / PARTS, matrix.rows - 1u) * runs + min(at * PARTS + e % PARTS, runs - 1u);
-}
+fn runs_of_row() -> u32 { return (matrix.k + 31u) / 32u * (32u / RUN); }
 
-fn x_place(e: u32, at: u32) -> u32 {
-    return matrix.x + min(t0 + e / C4, step.rows - 1u) * padded4(matrix.k) + at * C4 + e % C4;
-}
+fn w_run(row: u32, run: u32) -> u32 { return min(row0 + row, matrix.rows - 1u) * runs_of_row() + run; }
+
+fn x_width4() -> u32 { return padded4(matrix.k); }
+
+fn x_place(row: u32, four: u32) -> u32 { return matrix.x + min(t0 + row, step.rows - 1u) * x_width4() + four; }
 
 fn put(m: u32, t: u32, first: f32, second: f32) {
     if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {

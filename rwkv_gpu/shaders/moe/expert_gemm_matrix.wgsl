@@ -19,11 +19,13 @@ fn run(group: u32, lane: u32) {
     multiply(lane);
 }
 
-fn w_run(e: u32, at: u32) -> u32 {
-    return row_runs(tile.expert, m0, min(e / PARTS, R - 1u)) + min(at * PARTS + e % PARTS, RUNS - 1u);
-}
+fn runs_of_row() -> u32 { return RUNS; }
 
-fn x_place(e: u32, at: u32) -> u32 { return x_row(e / C4) * padded4(K) + at * C4 + e % C4; }
+fn w_run(row: u32, run: u32) -> u32 { return row_runs(tile.expert, m0, row) + run; }
+
+fn x_width4() -> u32 { return padded4(K); }
+
+fn x_place(row: u32, four: u32) -> u32 { return x_row(row) * padded4(K) + four; }
 
 // The row of x for the choice at a place of the tile.
 fn x_row(place: u32) -> u32 { return choice_at(tile.first + min(place, max(tile.count, 1u) - 1u)) / INPUT_USES; }

@@ -1,7 +1,7 @@
 """The batch of one step: flat rows of token ids, and which of them belong together. Knows no model and no text."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +12,10 @@ from .vocabulary import PAGE
 
 Pages = tuple[int, ...]
 Windows = tuple[tuple[int, Pages], ...]
-Placement = tuple[Pages, tuple[int, int] | None, Windows]  # of a sequence: `Segment.pages`, `state` and `windows`
+Placement = tuple[Pages, tuple[int, int] | None, Windows, Pages]  # of a sequence: fields of `Segment`, from `pages` on
+
+SEGMENT_WORDS = 16  # of a `Segment` in `shaders/lib/step.wgsl`
+MOST_KEPT = 8  # states that a segment can keep on its way
 
 
 class Segment(NamedTuple):
@@ -27,11 +30,17 @@ class Segment(NamedTuple):
 
     # Of caches that keep a window only: its size, and pages by position; behind it, the first that is kept stands in.
     windows: Windows = ()
+    kept: Pages = ()  # states that are written on the way: none, or one after each row but the last
 
     @property
     def end(self) -> int:
         """The length of the sequence after the step."""
         return self.start + self.count
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a state is written after each of its rows."""
+        return bool(self.kept)
 
     @property
     def positions(self) -> range:
@@ -46,6 +55,15 @@ class Segment(NamedTuple):
         """The row of all pages that holds each of its positions, after the step."""
         rows = np.array(self.table(window), np.int64)[:, None] * PAGE + np.arange(PAGE)
         return rows.reshape(-1)[: self.end]
+
+    @property
+    def steps(self) -> "Sequence[Segment]":
+        """For ops with a state, one after the other: the segment, or each of its rows if their states are kept."""
+        if not self.kept:
+            return (self,)
+        pages = [self.source, *self.kept, self.target]
+        rows = range(self.count)
+        return [Segment(self.first + i, 1, self.slot, self.start + i, state=(pages[i], pages[i + 1])) for i in rows]
 
     @property
     def source(self) -> int:
@@ -72,27 +90,37 @@ class Batch:
         sequences: Iterable[tuple[int, int, Sequence[int]]],
         *,
         every: bool = False,
-        wanted: Sequence[bool] | None = None,
+        wanted: Sequence[int] | None = None,
         placements: Sequence[Placement] | None = None,
     ) -> "Batch":
         """The next tokens of sequences, each (slot, start, ids), and where each lies if that is known.
 
-        It asks for the last row of each, or of those that are `wanted`, or for every row.
+        It asks for the last row of each, or as many of its last rows as are `wanted`, or for every row.
         """
         ids: list[int] = []
         segments = []
         for number, (slot, start, tokens) in enumerate(sequences):
-            pages, state, windows = ((), None, ()) if placements is None else placements[number]
-            segments.append(Segment(len(ids), len(tokens), slot, start, pages, state, windows))
+            placement = () if placements is None else placements[number]
+            segments.append(Segment(len(ids), len(tokens), slot, start, *placement))
             ids.extend(tokens)
-        last = [segment.first + segment.count - 1 for segment in segments]
-        outputs = range(len(ids)) if every else last if wanted is None else itertools.compress(last, wanted)
+        outputs: Iterable[int] = range(len(ids))
+        if not every:
+            counts = itertools.repeat(1) if wanted is None else wanted
+            ends = (
+                (segment.first + segment.count, int(count)) for segment, count in zip(segments, counts, strict=False)
+            )
+            outputs = itertools.chain.from_iterable(range(end - count, end) for end, count in ends)
         return cls(np.array(ids, np.uint32), tuple(segments), tuple(outputs))
 
     @property
     def rows(self) -> int:
         """T"""
         return len(self.ids)
+
+    @property
+    def steps(self) -> "Iterator[Segment]":
+        """The segments for ops with a state, in order: see `Segment.steps`."""
+        return itertools.chain.from_iterable(segment.steps for segment in self.segments)
 
     @property
     def single(self) -> bool:
@@ -112,6 +140,7 @@ class Batch:
                 s.pages if pages is None else tuple(pages[s.slot]),
                 s.state if states is None else states[s.slot],
                 s.windows,
+                s.kept,
             )
             for s in self.segments
         )
@@ -131,13 +160,14 @@ class Batch:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What kernels read of it, by the names of a plan's inputs."""
         segments, row_segment = [], []
-        for number, (first, count, slot, start, _, state, _) in enumerate(self.segments):
-            segments.append((first, count, start, *(state or (slot, slot))))
+        for number, (first, count, slot, start, _, state, _, kept) in enumerate(self.segments):
+            words = (first, count, start, *(state or (slot, slot)), len(kept), 0, 0, *kept)
+            segments.append(words + (0,) * (SEGMENT_WORDS - len(words)))
             row_segment += [number] * count
         windows = {window for segment in self.segments for window, _ in segment.windows}
         return {
             "ids": self.ids,  # [T]
-            "segments": np.array(segments, np.uint32).reshape(-1, 5),  # [S, 5]
+            "segments": np.array(segments, np.uint32).reshape(-1, SEGMENT_WORDS),
             "row_segment": np.array(row_segment, np.uint32),  # [T]
             "output_rows": np.array(self.outputs, np.uint32),  # [R]
             **{of_window("pages", window): self._tables(window) for window in (0, *windows)},  # [S, P]

@@ -195,7 +195,7 @@ class Reference:
         before = np.zeros_like(xx)
         before[1:] = xx[:-1]
         last = self.states[state.name]  # [states, D]
-        for segment in self.batch.segments:
+        for segment in self.batch.steps:
             known = segment.start > 0
             before[segment.first] = last[segment.source] if known else 0
             last[segment.target] = xx[segment.first + segment.count - 1]
@@ -218,7 +218,7 @@ class Reference:
         x = x[:, :channels] * x[:, 2 * channels : 3 * channels] if gated else x[:, :channels]
         w = self.weights[weight.name].reshape(channels, before + 1)
         y = np.empty_like(x)
-        for segment in self.batch.segments:
+        for segment in self.batch.steps:
             states = self.states[state.name]  # [states, W - 1, C]
             past = states[segment.source] if segment.start else np.zeros_like(states[0])
             rows = slice(segment.first, segment.first + segment.count)
@@ -237,7 +237,7 @@ class Reference:
         b, c = (np.repeat(given.reshape(-1, groups, columns), heads // groups, axis=1) for given in (b, c))
         dt = softplus(projected[:, -heads:] + dt_bias)
         y = np.empty_like(x)
-        for segment in self.batch.segments:
+        for segment in self.batch.steps:
             rows = slice(segment.first, segment.first + segment.count)
             y[rows] = recur_heads(self._advanced(state, segment), x[rows], b[rows], c[rows], dt[rows], a)
         y = (y + d[:, None] * x).reshape(-1, inner)
@@ -251,7 +251,7 @@ class Reference:
         dt_bias, a, d = (self.weights[p.name] for p in (parameters.dt_bias, parameters.a, parameters.d))
         dt, b, c, a = softplus(dt + dt_bias), bc[:, :columns], bc[:, columns:], a.reshape(channels, columns)
         y = np.empty_like(x)
-        for segment in self.batch.segments:
+        for segment in self.batch.steps:
             rows = slice(segment.first, segment.first + segment.count)
             y[rows] = recur_channels(self._advanced(state, segment), x[rows], b[rows], c[rows], dt[rows], a)
         gated: Array = (y + d * x) * ACTIVATIONS["silu"](projected[:, -channels:])
@@ -285,7 +285,7 @@ class Reference:
         y = np.zeros_like(x)
         y[1:] = x[:-1]
         last = self.states[state.name][:, 0]  # [states, D]
-        for segment in self.batch.segments:
+        for segment in self.batch.steps:
             y[segment.first] = last[segment.source] if segment.start else 0
             last[segment.target] = x[segment.first + segment.count - 1]
         return y
@@ -356,7 +356,7 @@ class Reference:
     ) -> Array:
         """`_recur` of every segment, from its state on."""
         y = np.empty_like(v)  # [T, H, N]
-        for segment in self.batch.segments:
+        for segment in self.batch.steps:
             rows = slice(segment.first, segment.first + segment.count)
             s = self._advanced(state, segment)  # [H, N, N]
             removal = None if a is None or b is None else (a[rows], b[rows])

@@ -34,6 +34,7 @@ class CacheOptions(TypedDict, total=False):
     cache_bytes: int | None
     look_ahead: int
     checkpoint_interval: int
+    drafts: int
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class CacheConfig:
     cache_bytes: int = DEFAULT_CACHE  # that pages and states may take which no sequence needs at the moment
     checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL  # tokens, at least, between two stored states of a sequence
     chunk_size: int = DEFAULT_CHUNK  # rows that a step may have
+    drafts: int = 0  # tokens of a sequence that a step may verify
 
     @classmethod
     def of(
@@ -63,6 +65,7 @@ class CacheConfig:
         look_ahead: int = DEFAULT_LOOK_AHEAD,
         checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
         chunk_size: int = DEFAULT_CHUNK,
+        drafts: int = 0,
     ) -> "CacheConfig":
         """CacheConfig for a model; without a wish, as much as it was trained on and is usual."""
         if not isinstance(kv, str) or kv not in DTYPES:
@@ -87,7 +90,7 @@ class CacheConfig:
                 f"there is room for {tokens:,} tokens in all; it must be at least the context of {context:,}"
             )
         checkpoints = min(MOST_CHECKPOINTS, cache_bytes // state_bytes) if state_bytes else 0
-        options = look_ahead, checkpoints, cache_bytes, checkpoint_interval, chunk_size
+        options = look_ahead, checkpoints, cache_bytes, checkpoint_interval, chunk_size, drafts
         return cls(context, slots, kv, tokens or 0, *options)
 
     @property
@@ -136,8 +139,8 @@ class CacheConfig:
 
     @property
     def states(self) -> int:
-        """States in all."""
-        return self.slots * self.history + self.checkpoints
+        """States in all: also one for each drafted token, since a step keeps them all."""
+        return self.slots * (self.history + self.drafts) + self.checkpoints
 
     def shape(self, cache: Cache) -> tuple[int, int, int, int]:
         """Of the keys of one layer, and of its values where they are stored, too."""

@@ -34,6 +34,10 @@ class Span(Protocol):
     def end(self) -> int:
         """The length of the sequence after the step."""
 
+    @property
+    def keeps(self) -> bool:
+        """Whether a state is written after each of its rows."""
+
 
 @dataclass(frozen=True)
 class HeldPages:

@@ -36,9 +36,9 @@ class StatePages:
         """The state of a sequence at a length that has one."""
         return dict(self._tables[slot])[length]
 
-    def check(self, wanted: Sequence[tuple[int, int]]) -> None:
-        """Raises where too few states are free for a step of these (slot, start)."""
-        needed = len(wanted)
+    def check(self, wanted: Sequence[tuple[int, int]], more: int = 0) -> None:
+        """Raises where too few states are free for a step of these (slot, start) that keeps so many more."""
+        needed = len(wanted) + more
         if needed <= self.pool.free:
             return
         given_up = [page for slot, start in wanted for page in self._split(slot, start)[1]]
@@ -51,14 +51,23 @@ class StatePages:
 
     def advance(self, slot: int, start: int, end: int) -> tuple[int, int]:
         """The state that a step reads and the one that it writes; what was beyond `start` is forgotten."""
+        source, pages = self._advance(slot, start, [end])
+        return source, pages[0]
+
+    def advance_each(self, slot: int, start: int, end: int) -> tuple[tuple[int, int], tuple[int, ...]]:
+        """The same for a step that writes a state after each row; those on the way come second."""
+        source, pages = self._advance(slot, start, range(start + 1, end + 1))
+        return (source, pages[-1]), tuple(pages[:-1])
+
+    def _advance(self, slot: int, start: int, lengths: Sequence[int]) -> tuple[int, list[int]]:
         table, given_up = self._split(slot, start)
         assert (table[-1][0] if table else 0) == start, f"slot {slot} has no state at {start}"
         self.pool.release(given_up)
         self._tables[slot] = table
-        target = self.pool.take()
-        source = table[-1][1] if table else target
-        table.append((end, target))
-        return source, target
+        pages = [self.pool.take() for _ in lengths]
+        source = table[-1][1] if table else pages[-1]
+        table.extend(zip(lengths, pages, strict=True))
+        return source, pages
 
     def truncate(self, slot: int, length: int) -> None:
         """Forgets the states beyond a length; at 0 the sequence is gone."""

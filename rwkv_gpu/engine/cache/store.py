@@ -80,27 +80,31 @@ class SequenceStore:
         """
         states, pager = self._states, self._pager
         if states is not None:
-            states.check([(span.slot, span.start) for span in spans])
+            more = sum(span.end - span.start - 1 for span in spans if span.keeps)
+            states.check([(span.slot, span.start) for span in spans], more)
         pagers = ({} if pager is None else {0: pager}) | {**self._windows}
         for each in pagers.values():
             each.check(spans)
         for window, each in pagers.items():
             if copies := each.take(spans):
                 self._copy(copies, window)
-        return [
-            (
-                () if pager is None else tuple(pager.table(span.slot)),
-                None if states is None else states.advance(span.slot, span.start, span.end),
-                tuple((window, tuple(each.table(span.slot))) for window, each in pagers.items() if window),
-            )
-            for span in spans
-        ]
+        placements: list[Placement] = []
+        for span in spans:
+            pages = () if pager is None else tuple(pager.table(span.slot))
+            windowed = tuple((window, tuple(each.table(span.slot))) for window, each in pagers.items() if window)
+            state, kept = None, ()
+            if states is not None and span.keeps:
+                state, kept = states.advance_each(span.slot, span.start, span.end)
+            elif states is not None:
+                state = states.advance(span.slot, span.start, span.end)
+            placements.append((pages, state, windowed, kept))
+        return placements
 
     def prepare(self, batch: Batch) -> Batch:
         """The same for a batch that is made already."""
         placements = self.place(batch.segments)
         placed = zip(batch.segments, placements, strict=True)
-        segments = (s._replace(pages=pages, state=state, windows=windows) for s, (pages, state, windows) in placed)
+        segments = (Segment(s.first, s.count, s.slot, s.start, *placement) for s, placement in placed)
         return replace(batch, segments=tuple(segments))
 
     def length(self, slot: int) -> int:

@@ -9,7 +9,7 @@ from ...gpu.cost import NO_CONTEXT_COST, ContextCost
 from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ...kernels.registry import link
-from ..batch import of_window
+from ..batch import SEGMENT_WORDS, of_window
 from ..dispatch import UnplacedDispatch
 from ..graph import Graph, Node
 from ..memory import Memory
@@ -86,8 +86,8 @@ class Lowering:
 
     @property
     def segments(self) -> Value:
-        """Of each sequence in the step: first row, count, start position, states to read and to write. [S, 5]"""
-        return self.graph.input("segments", np.uint32, (self.shape.max_segments, 5))
+        """Of each sequence in the step, a `Segment` of `lib/step.wgsl`. [S, SEGMENT_WORDS]"""
+        return self.graph.input("segments", np.uint32, (self.shape.max_segments, SEGMENT_WORDS))
 
     @property
     def row_segment(self) -> Value:

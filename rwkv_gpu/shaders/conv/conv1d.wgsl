@@ -4,6 +4,7 @@
 // lane reads what it replaces.
 // needs gates: gated, x_at
 // needs lib/activation: activation
+// needs lib/step: kept_state
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, STRIDE], channels from column FIRST on
 @group(0) @binding(2) var<storage, read> weights: array<f32>;           // w [C, TAPS], then the bias [C]
 @group(0) @binding(3) var<storage, read> segments: array<Segment>;      // [S]
@@ -32,7 +33,16 @@ fn run(group: u32, lane: u32) {
         for (var i = 0u; i < PAST; i++) {
             past[i] = x_at(t - PAST + i, c);
         }
-        put(t, c, past, x_at(t, c));
+        let here = x_at(t, c);
+        put(t, c, past, here);
+        let row = t - segment.first;
+        if row < segment.kept {
+            for (var i = 1u; i < PAST; i++) {
+                past[i - 1u] = past[i];
+            }
+            past[PAST - 1u] = here;
+            save(kept_state(segment, row), c, past);
+        }
     }
 }
 
@@ -52,12 +62,22 @@ fn first_rows(segment: Segment, c: u32) {
             past[i - 1u] = past[i];
         }
         past[PAST - 1u] = here;
+        if n < segment.kept {
+            save(kept_state(segment, n), c, past);
+        }
     }
     for (var i = 0u; i < PAST; i++) {
         if segment.count > PAST {
             past[i] = x_at(segment.first + segment.count - PAST + i, c);
         }
-        state[(segment.written * PAST + i) * C + c] = past[i];
+    }
+    save(segment.written, c, past);
+}
+
+fn save(page: u32, c: u32, past: array<f32, PAST>) {
+    var rows = past;
+    for (var i = 0u; i < PAST; i++) {
+        state[(page * PAST + i) * C + c] = rows[i];
     }
 }
 

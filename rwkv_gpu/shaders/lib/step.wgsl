@@ -15,6 +15,17 @@ struct Segment {
     start: u32,     // position of the first; at 0 the sequence has no state yet
     source: u32,    // the state that is read
     written: u32,   // the state that is written, maybe the same
+    kept: u32,      // states that are written on the way, after the first rows; 0, or one for each row but the last
+    early: vec4u,   // these states
+    late: vec4u,
+}
+
+// The state after one of the rows whose states are kept.
+fn kept_state(segment: Segment, row: u32) -> u32 {
+    if row < 4u {
+        return segment.early[row];
+    }
+    return segment.late[row - 4u];
 }
 
 // How many vec4s apart the parts of a stack begin, whose rows are `width` vec4s: at multiples of 256 bytes.

@@ -4,6 +4,7 @@
 // concluded by all lanes together. Software Vulkan stops an invocation after 65,535 turns of all its loops, so the inner ones
 // are unrolled by 4.
 // needs kernel: advance, prepare
+// needs lib/step: kept_state
 // needs output: conclude, last_of
 // needs tile: Tile, load_tile, store_tile, store_y
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
@@ -56,6 +57,12 @@ fn run(group: u32, lane: u32) {
             let out = advance(&s, token, token * N4 + part, row);
             if part == 0u {
                 store_y(token * N + row, out);
+            }
+            if done + token < segment.kept {
+                let kept = ((kept_state(segment, done + token) * H + head) * N + row) * N4 + part;
+                for (var c = 0u; c < COLUMNS; c++) {
+                    store_tile(kept + c * SPLIT, s[c]);
+                }
             }
         }
         workgroupBarrier();

@@ -1,6 +1,6 @@
 // y_i[t] = xx[t] + (xx[t - 1] - xx[t]) · mix_i, xx = layer_norm(x)      one workgroup per row t, which norms both its rows
 // needs lanes: reduce_add, reduce_add2
-// needs lib/step: apart
+// needs lib/step: apart, kept_state
 // needs output: put
 @group(0) @binding(1) var<storage, read> x: array<vec4f>;               // [T, D / 4]
 @group(0) @binding(2) var<storage, read> weight: array<vec4f>;          // [D / 4]
@@ -105,6 +105,9 @@ fn run(group: u32, lane: u32) {
             y[m * apart(D4) + t * D4 + d] = xx + (previous - xx) * mixes[m];
         }
         put(xx, previous - xx, t, d);
+        if t - segment.first < segment.kept {
+            state[kept_state(segment, t - segment.first) * D4 + d] = xx;
+        }
         if first {
             state[replaced + d] = (x[last * D4 + d] - own.x) * own.y * gain + shift;
         }

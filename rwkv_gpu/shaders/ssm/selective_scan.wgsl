@@ -1,4 +1,5 @@
 // S = S e^(dt A) + dt x B, y = (S · C + D x) silu(z)      one lane per segment and channel, whose row of S stays in registers
+// needs lib/step: kept_state
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, C]
 @group(0) @binding(2) var<storage, read> dt: array<f32>;                // [T, C]
 @group(0) @binding(3) var<storage, read> bc: array<vec4f>;              // B and C [T, 2, N / 4]
@@ -40,6 +41,12 @@ fn run(group: u32, lane: u32) {
             sums = fma(s[i], bc[(2u * t + 1u) * N4 + i], sums);
         }
         y[t * C + channel] = fma(skip, here, dot(sums, vec4f(1.0))) * z / (1.0 + exp(-z));
+        if t - segment.first < segment.kept {
+            let kept = kept_state(segment, t - segment.first);
+            for (var i = 0u; i < N4; i++) {
+                state[(kept * C + channel) * N4 + i] = s[i];
+            }
+        }
     }
     for (var i = 0u; i < N4; i++) {
         state[(segment.written * C + channel) * N4 + i] = s[i];

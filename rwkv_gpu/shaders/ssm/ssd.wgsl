@@ -2,6 +2,7 @@
 //
 // S stays in registers. All lanes together load BLOCK tokens into workgroup memory, then each goes through them without a
 // barrier. Software Vulkan stops an invocation after 65,535 turns of all its loops, so columns are unrolled by UNROLL.
+// needs lib/step: kept_state
 // needs sum: group_sum
 @group(0) @binding(1) var<storage, read> xbc: array<vec4f>;             // x [T, H, P], B and C [T, G, N] in one row
 @group(0) @binding(2) var<storage, read> projected: array<f32>;         // [T, STRIDE], z [H, P] first and dt [H] last
@@ -69,6 +70,12 @@ fn run(group: u32, lane: u32) {
             let out = group_sum(dot(sums, vec4f(1.0)), LANES_PER_ROW);
             if part == 0u {
                 y[(segment.first + done + token) * H * P + first + own] = fma(skip, x, out) * block_gate[at];
+            }
+            if done + token < segment.kept {
+                let kept = (kept_state(segment, done + token) * H * P + first + own) * N4 + part;
+                for (var c = 0u; c < COLUMNS; c++) {
+                    state[kept + c * LANES_PER_ROW] = s[c];
+                }
             }
         }
     }

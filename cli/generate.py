@@ -68,7 +68,9 @@ def command(
         click.echo()
         stats = done.stats
         click.echo(f"prompt {stats.prompt_tokens} tokens at {stats.prompt_rate:.1f} tok/s", err=True, nl=False)
-        click.echo(f", generated {stats.new_tokens} at {stats.decode_rate:.1f} tok/s", err=True)
+        click.echo(f", generated {stats.new_tokens} at {stats.decode_rate:.1f} tok/s", err=True, nl=False)
+        drafts = f", {stats.accepted_tokens} of {stats.drafted_tokens} drafted tokens right"
+        click.echo(drafts if stats.drafted_tokens else "", err=True)
     if (cut := truncation(done, settings["max_tokens"], settings)) is not None:
         click.echo(f"rwkv-gpu: {cut}", err=True)
 
@@ -111,5 +113,7 @@ def as_data(done: Completion, prompt: str = "") -> dict[str, Any]:
         "prompt_tokens": done.stats.prompt_tokens,
         "new_tokens": done.stats.new_tokens,
         "prompt_tokens_per_second": round(done.stats.prompt_rate, 2),
+        **({"drafted_tokens": done.stats.drafted_tokens} if done.stats.drafted_tokens else {}),
+        **({"accepted_tokens": done.stats.accepted_tokens} if done.stats.drafted_tokens else {}),
         "decode_tokens_per_second": round(done.stats.decode_rate, 2),
     }

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
-from rwkv_gpu.gpu.matrix_units import CHOICES, MatrixUnits
+from rwkv_gpu.gpu.matrix_units import CHOICES
 
 from .model_name import BUILTIN, FileName, ModelName, looks_like_model
 from .page import Loading
@@ -85,6 +85,34 @@ def _no_effect(_: click.Context, option: click.Parameter, value: int | None) -> 
         click.echo(f"rwkv-gpu: {option.opts[0]} has no effect: all layers run on the device", err=True)
 
 
+lookup_option = click.option(
+    "--lookup",
+    cls=Loading,
+    is_flag=True,
+    help="Draft tokens from what followed the same words earlier in the text; answers stay the same.",
+)
+
+draft_option = click.option(
+    "-md",
+    "--draft",
+    "--model-draft",
+    cls=Loading,
+    metavar="MODEL.gguf",
+    type=FileName(),
+    help="Small model with the same vocabulary that drafts tokens; answers stay the same.",
+)
+
+draft_tokens_option = click.option(
+    "--draft-tokens",
+    "--draft-max",
+    cls=Loading,
+    type=click.IntRange(1, 15),
+    default=7,
+    show_default=True,
+    metavar="N",
+    help="Most tokens of a draft, which one step verifies.",
+)
+
 layers_option = click.option(
     "-ngl",
     "--n-gpu-layers",
@@ -98,25 +126,27 @@ layers_option = click.option(
 )
 
 
+LOADING = {
+    "device": device_option,
+    "context": context_option,
+    "chunk_size": chunk_option,
+    "kv": kv_option,
+    "matrix_units": matrix_units_option,
+    "lookup": lookup_option,
+    "draft": draft_option,
+    "draft_tokens": draft_tokens_option,
+}
+
+
 def loading_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of how a model is loaded; the function gets them as one dict, `loading`."""
 
     @functools.wraps(function)
-    def collected(
-        *given: Any,
-        device: str,
-        chunk_size: int | Literal["auto"],
-        context: int | None,
-        kv: str,
-        matrix_units: MatrixUnits,
-        **more: Any,
-    ) -> Any:
-        loading = {
-            "device": device, "chunk_size": chunk_size, "context": context, "kv": kv, "matrix_units": matrix_units,
-        }  # fmt: skip
+    def collected(*given: Any, **more: Any) -> Any:
+        loading = {name: more.pop(name) for name in LOADING}
         return function(*given, loading=loading, **more)
 
-    for option in (layers_option, matrix_units_option, kv_option, chunk_option, context_option, device_option):
+    for option in (layers_option, *reversed(LOADING.values())):
         collected = option(collected)
     return collected
 

@@ -2,6 +2,7 @@
 
 import bisect
 import itertools
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import DRAW
 from ..ops.vocabulary import PAGE
 from .cache.prefixes import PrefixCache
+from .device_sampling import samples_on_device
 from .host_work import HostWork
 from .request import Request, Update
 from .runner import Runner, StateArrays
 from .scheduler import ScheduledChunk, schedule
 from .sequence import TokenSequence
+from .speculation.speculator import Speculator
 from .step_result import PendingStep, SamplingInputs, StepResult
 
 SCRATCH_SLOT = -1  # of a sequence that is read or written, and never steps
@@ -39,10 +42,10 @@ class Activity:
 
 @dataclass(slots=True)
 class InFlightStep:
-    """A step that was submitted, and the sequences that its output rows are sampled for."""
+    """A step that was submitted, and whose tokens its output rows are."""
 
     pending: PendingStep
-    sampling: Sequence[TokenSequence]
+    sampling: Sequence[ScheduledChunk]
 
 
 class Engine:
@@ -53,7 +56,7 @@ class Engine:
     what goes wrong with a step ends those who took part, and after a loss of the device nothing more can be added.
     """
 
-    def __init__(self, runner: Runner, *, look_ahead: int | None = None) -> None:
+    def __init__(self, runner: Runner, *, look_ahead: int | None = None, speculator: Speculator | None = None) -> None:
         config = runner.cache_config
         self._look_ahead = config.look_ahead if look_ahead is None else look_ahead
         if not 0 <= self._look_ahead <= config.look_ahead:
@@ -75,6 +78,10 @@ class Engine:
         self._evaluating = False  # a text is half evaluated, and holds pages
         self._lost: DeviceLost | None = None
         self._host_work = HostWork()
+        self._speculator = speculator
+        self._generated = 0  # tokens, of all requests
+        self._stepped = 0.0  # when the last step ended, by a clock that stands still while shaders are compiled
+        self.drafted = self.accepted = 0  # tokens that were drafted, and those that were right
 
     @property
     def compile_seconds(self) -> float:
@@ -97,7 +104,10 @@ class Engine:
 
     def accept(self, request: Request) -> TokenSequence:
         """Checks a request, and gets ready what `add` takes. Any thread may call it."""
-        return TokenSequence(request, self._runner.vocabulary, self._runner.context)
+        sequence = TokenSequence(request, self._runner.vocabulary, self._runner.context)
+        if self._speculator is not None:
+            sequence.drafting = self._speculator.drafting_for(sequence)
+        return sequence
 
     def add(self, request: Request | TokenSequence) -> int:
         """Takes a request on; gives the number that its updates will have."""
@@ -111,6 +121,7 @@ class Engine:
 
     def step(self) -> list[Update]:
         """Submits a step, collects what is known of earlier ones, and gives the updates of all who took part."""
+        generated = self._generated
         submitted = self._submit()
         synchronous = any(sequence.synchronous for sequence in self._running)
         ahead = 0 if synchronous else min(self._look_ahead, self._runner.ahead)
@@ -119,6 +130,7 @@ class Engine:
         while len(self._in_flight) > ahead:
             self._collect()
         self._release_finished()
+        self._measure(self._generated - generated)
         updated, self._updated = self._updated, {}
         return [sequence.update() for sequence in updated]
 
@@ -219,6 +231,8 @@ class Engine:
         self._updated = {}
         self._in_flight.clear()
         self._host_work.close()
+        if self._speculator is not None:
+            self._speculator.close()
         self._runner.close()
 
     # ---------------------------------------------------------------- before a step
@@ -266,16 +280,23 @@ class Engine:
 
     def _place(self) -> tuple[list[ScheduledChunk], list[Placement]]:
         """What the next step computes, and where; others give their pages back where there are too few."""
+        roomy = True
         while True:
             self._admit()
             told = self._host_work.take(self._running, idle=not self._in_flight)
             self._updated.update(dict.fromkeys(told))
+            for sequence in told:
+                if sequence.rows_right:
+                    self._settle(sequence, sequence.rows_right)
             ready = [s for s in self._running if not (s.finish_reason or s.paused or s.work)]
+            self._draft(ready, wanted=roomy)
             chunks = schedule(ready, self._runner.chunk_size)
             try:
                 return chunks, self._store.place(chunks)
             except CacheFull:
-                if not self._free_pages():
+                if any(sequence.draft for sequence in ready):
+                    roomy = False  # drafts can wait
+                elif not self._free_pages():
                     raise
 
     def _free_pages(self) -> bool:
@@ -319,13 +340,14 @@ class Engine:
                 return False
             rows = [(slot, start, sequence.rows(start, end)) for slot, start, end, _, sequence in chunks]
             batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
-            sampling = [chunk.sequence for chunk in chunks if chunk.samples]
+            sampling = [chunk for chunk in chunks if chunk.samples]
             pending = self._runner.submit(batch, self._sampling_inputs(sampling))
         except Exception as error:  # noqa: BLE001  it ends the requests of the step, and is told by their last updates
             self._fail([chunk.sequence for chunk in chunks] or self._running, error)
             return False
         for _, start, end, samples, sequence in chunks:
             sequence.fed = end
+            del sequence.draft[max(0, samples - 1) :]
             sequence.in_flight += samples
             if start < sequence.prompt:
                 self._updated[sequence] = None
@@ -333,17 +355,20 @@ class Engine:
         self._in_flight.append(InFlightStep(pending, sampling))
         return True
 
-    def _sampling_inputs(self, sampling: Sequence[TokenSequence]) -> SamplingInputs:
+    def _sampling_inputs(self, sampling: Sequence[ScheduledChunk]) -> SamplingInputs:
         """How the output rows are sampled."""
-        slots, numbers, lengths, masked, on_host = [], [], [], {}, False
-        for row, sequence in enumerate(sampling):
-            length = len(sequence.ids) + sequence.in_flight
-            slots.append(sequence.slot)
-            lengths.append(length)
-            numbers.append(length - sequence.prompt)
+        slots: list[int] = []
+        numbers, lengths, masked, on_host = [], [], {}, False
+        for chunk in sampling:
+            sequence = chunk.sequence
             on_host |= sequence.on_host
             if sequence.mask is not None and not sequence.on_host:
-                masked[row] = sequence.mask
+                masked[len(slots)] = sequence.mask
+            for row in range(chunk.samples):
+                length = len(sequence.ids) + sequence.in_flight + row
+                slots.append(sequence.slot)
+                lengths.append(length)
+                numbers.append(length - sequence.prompt)
         rows = self._draws[slots]
         rows["number"], rows["tokens"] = numbers, lengths
         masks = None
@@ -356,39 +381,91 @@ class Engine:
     def _collect(self) -> None:
         """Takes the tokens of the earliest step in flight; those past an end are dropped."""
         step = self._in_flight.popleft()
-        for sequence in step.sampling:
-            sequence.in_flight -= 1
+        for chunk in step.sampling:
+            chunk.sequence.in_flight -= chunk.samples
         try:
             result = step.pending.wait()
         except Exception as error:  # noqa: BLE001  it ends all requests that run, and is told by their last updates
             self._fail(self._running, error)
             return
-        for row, sequence in enumerate(step.sampling):
+        row = 0
+        for chunk in step.sampling:
+            sequence, row = chunk.sequence, row + chunk.samples
             if sequence.finish_reason:
                 continue
             try:
-                self._sampled(sequence, result, row)
+                self._sampled(sequence, result, range(row - chunk.samples, row))
             except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
                 sequence.end("error", error)
             if sequence.finish_reason and sequence.slot < 0:  # it gave its slot back while this step was in flight
                 self._end(sequence.id, sequence.finish_reason)
 
-    def _sampled(self, sequence: TokenSequence, result: StepResult, row: int) -> None:
-        """Takes the token of a row, or has the host find it; raises where the numbers of the row are none."""
+    def _sampled(self, sequence: TokenSequence, result: StepResult, rows: range) -> None:
+        """Takes the tokens of its rows, or has the host find them; raises where the numbers of a row are none."""
         executor = self._host_work.executor
         if sequence.on_host:
             assert result.logits is not None
-            sequence.start_work(executor, logits=result.logits[row])
+            sequence.start_work(executor, logits=result.logits[rows.start : rows.stop])
             return
-        sampled = result.rows[row].sampled()
-        sequence.append(sampled)
+        right = sequence.verify(result.rows[row].sampled() for row in rows)
+        self._settle(sequence, right)
         self._updated[sequence] = None
         if not self._store.rewinds and not sequence.finish_reason:
             known = min(sequence.fed, len(sequence.ids))
             if known - sequence.checkpoint >= self._runner.cache_config.checkpoint_interval:
                 self._keep(sequence, known, asked=False)
         if sequence.request.grammar is not None and not sequence.finish_reason:
-            sequence.start_work(executor, token=sampled.token)
+            sequence.start_work(executor, token=sequence.ids[-1])
+
+    # ---------------------------------------------------------------- drafts
+
+    def _draft(self, ready: Sequence[TokenSequence], *, wanted: bool) -> None:
+        """Gives sequences that decode tokens to verify, where that pays."""
+        speculator = self._speculator
+        if speculator is None:
+            return
+        for sequence in ready:
+            sequence.draft = []
+            if sequence.drafting is not None:
+                self._turn(sequence, speculator.gate.on)
+        if wanted and speculator.gate.on:
+            speculator.draft(ready, self._runner.chunk_size)
+
+    def _turn(self, sequence: TokenSequence, on: bool) -> None:
+        """Drafting on or off. Rows of one sequence are sampled one after the other where a grammar or penalties ask."""
+        assert sequence.drafting is not None
+        sequence.drafting.on = on
+        here = not sequence.samples_in_order or not samples_on_device(sequence.request.params)
+        if here or on == sequence.on_host or sequence.in_flight:
+            return
+        sequence.sample_on_host(on)
+        self._draws[sequence.slot] = sequence.draw()
+        if not on:
+            self._runner.remember(sequence.slot, sequence.ids, sequence.request.params)
+
+    def _settle(self, sequence: TokenSequence, right: int) -> None:
+        """Of the rows of its last step so many were right; what the others have written is forgotten."""
+        self._generated += right
+        drafted, sequence.draft, sequence.rows_right = len(sequence.draft), [], 0
+        if not drafted:
+            return
+        assert sequence.drafting is not None
+        sequence.drafting.verified(drafted, right - 1)
+        self.drafted += drafted
+        self.accepted += right - 1
+        if sequence.slot >= 0 and right <= drafted:
+            sequence.fed = self._store.truncate(sequence.slot, sequence.fed - (1 + drafted - right))
+
+    def _measure(self, tokens: int) -> None:
+        """Tells the gate how long a step took, where all that runs decodes."""
+        if self._speculator is None:
+            return
+        now = time.perf_counter() - self.compile_seconds
+        seconds, self._stepped = now - self._stepped, now
+        decodes = all(sequence.fed >= sequence.prompt for sequence in self._running)
+        drafts = any(sequence.drafting for sequence in self._running)
+        running = tuple(sequence.id for sequence in self._running) if decodes and drafts else None
+        self._speculator.gate.stepped(running, tokens, seconds)
 
     # ---------------------------------------------------------------- after a step
 
@@ -444,6 +521,8 @@ class Engine:
 
     def _release(self, sequence: TokenSequence) -> None:
         self._store.forget(sequence.slot)
+        if self._speculator is not None:
+            self._speculator.release(sequence)
         self._free_slots.append(sequence.slot)
         sequence.slot = -1
 

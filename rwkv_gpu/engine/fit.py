@@ -159,7 +159,8 @@ def _scratch(
 
     recorder = Recorder(
         device, weights, chunk_size, Scratch(device), default_tuning(device.capabilities), states,
-        max_segments=min(chunk_size, config.slots, MAX_SEGMENTS), max_outputs=min(chunk_size, config.slots),
+        max_segments=min(chunk_size, config.slots, MAX_SEGMENTS),
+        max_outputs=min(chunk_size, config.slots * (1 + config.drafts)),
         caches=Caches(caches, config.kind, config.max_pages, config.context, config.windows(model.caches)),
         single=chunk_size == 1,
         sampler_state=GpuSamplerState(device, config.slots, model.vocabulary, planned),

@@ -62,3 +62,5 @@ class Update(NamedTuple):
     reused: int  # of them, taken from what other requests left
     finish_reason: str | None  # stop, length, abort or error; None while it goes on
     error: Exception | None = None
+    drafted: int = 0  # tokens that were drafted so far
+    accepted: int = 0  # of them, that were right

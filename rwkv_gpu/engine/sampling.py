@@ -5,7 +5,7 @@ A grammar's mask comes before top-k. What a device can do by itself gives the sa
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -56,6 +56,13 @@ class Sampler:
             (params.xtc_probability > 0, self._xtc),
         )
         self._truncations = [keep for active, keep in truncations if active]
+
+    def restart(self, prompt: int, ids: Sequence[int]) -> None:
+        """Goes on after these tokens, of which the first are the prompt: some were chosen by a device."""
+        seed = self.seed
+        self.__init__(self.params, self.vocab_size)  # type: ignore[misc]
+        self.seed, self._number = seed, len(ids) - prompt
+        self.accept_all(ids)
 
     def accept(self, token: int) -> None:
         """Records a token of the prompt or the answer."""

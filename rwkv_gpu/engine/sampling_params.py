@@ -62,6 +62,7 @@ SPANS = {
     "seed": Span(0, 2**64 - 1, whole=True, optional=True),
     "max_tokens": Span(1, IDS, whole=True),
     "logprobs": Span(0, 1000, whole=True),
+    "draft_tokens": Span(0, 15, whole=True, optional=True),
 }
 ID = Span(0, IDS - 1, whole=True)
 BIAS = Span(-1000, 1000)
@@ -102,6 +103,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     stop_ids: frozenset[int] = frozenset()
     logprobs: int = 0  # how many of the most likely tokens to report
+    draft_tokens: int | None = None  # drafted at a time, at most as many as the model was loaded for; 0 drafts none
 
     def __post_init__(self) -> None:
         for name, span in SPANS.items():

@@ -12,8 +12,13 @@ class ScheduledChunk(NamedTuple):
     slot: int
     start: int
     end: int  # tokens that the sequence will have been fed
-    samples: bool  # whether nothing that is known is left, so that the next token can be drawn
+    samples: int  # of its last rows are sampled: none of a prompt's middle, one, or one more than tokens are drafted
     sequence: TokenSequence
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a state is written after each of its rows: not all drafted tokens may be right."""
+        return self.samples > 1
 
 
 def schedule(sequences: Sequence[TokenSequence], rows: int) -> list[ScheduledChunk]:
@@ -47,5 +52,7 @@ def _take(chunks: list[ScheduledChunk], sequence: TokenSequence, rows: int) -> i
         return 0
     if sequence.boundaries:
         end = min([end, *(boundary for boundary in sequence.boundaries if boundary > start)])
-    chunks.append(ScheduledChunk(sequence.slot, start, end, end >= len(sequence.ids), sequence))
+    known = len(sequence.ids)
+    samples = 1 + min(len(sequence.draft), end - known) if end >= known else 0
+    chunks.append(ScheduledChunk(sequence.slot, start, end, samples, sequence))
     return end - start

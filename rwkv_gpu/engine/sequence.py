@@ -1,6 +1,6 @@
 """One request on its way through the engine: its tokens, how many of them were fed, and the news of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ops.sampling import FROM_SLOT
-from .device_sampling import draw_row, samples_on_device, skipped_row
+from .device_sampling import draw_row, penalises, samples_on_device, skipped_row
 from .request import Request, Update
 from .sampling import Sampled, Sampler
+from .speculation.drafting import Drafting
 
 Mask = npt.NDArray[np.uint32]  # a bit for each token, set where it is allowed; [ceil(V / 32)]
-Logits = npt.NDArray[np.float32]  # [V]
-Computed = tuple[Sampled | None, Mask | None, bool]  # a token, what may follow it, whether nothing can
+Logits = npt.NDArray[np.float32]  # of rows, [R, V]
+Computed = tuple[list[Sampled], Mask | None, bool]  # tokens, what may follow them, whether nothing can
 
 
 class TokenSequence:
@@ -32,8 +33,9 @@ class TokenSequence:
         self.prompt = len(self.ids)  # tokens
         self.sampler = Sampler(request.params, vocabulary)
         self.on_host = not samples_on_device(request.params)
-        # Whether each token must be known here before the next step.
-        self.synchronous = self.on_host or request.grammar is not None
+        self.drafting: Drafting | None = None  # where tokens may be drafted for it
+        self.draft: list[int] = []  # tokens that the next step verifies, or that the step in flight does
+        self.rows_right = 0  # of the step that the host has sampled last
         if self.on_host:
             self.sampler.accept_all(self.ids)
         room = request.params.max_tokens if context is None else context - self.prompt
@@ -53,16 +55,24 @@ class TokenSequence:
         self._sampled: list[Sampled] = []  # that no update has told of
 
     @property
+    def synchronous(self) -> bool:
+        """Whether each token must be known here before the next step."""
+        drafts = self.drafting is not None and self.drafting.on
+        return self.on_host or self.request.grammar is not None or drafts
+
+    @property
     def to_feed(self) -> int:
         """Tokens that can be fed now."""
         known = len(self.ids) - self.fed
         if known > 0:
-            return known
+            return known + len(self.draft)
         ahead = len(self.ids) + self.in_flight
         return int(self.fed < ahead < self.max_length and not self.synchronous)
 
     def rows(self, start: int, end: int) -> Sequence[int]:
         """The tokens of some positions; what is not known here is what its slot has sampled last."""
+        if end > len(self.ids) > start:
+            return [*self.ids[start:], *self.draft[: end - len(self.ids)]]
         return self.ids[start:end] or [FROM_SLOT | self.slot]
 
     def draw(self) -> npt.NDArray[Any]:
@@ -71,6 +81,17 @@ class TokenSequence:
             return skipped_row()
         masked = self.request.grammar is not None
         return draw_row(self.request.params, self.sampler.seed, self.slot, masked=masked)
+
+    @property
+    def samples_in_order(self) -> bool:
+        """Whether the row of a token can only be sampled after those before it: a device samples all at a time."""
+        return self.request.grammar is not None or penalises(self.request.params)
+
+    def sample_on_host(self, on_host: bool) -> None:
+        """Moves the sampling of what comes next; the sampler there knows nothing of the tokens so far."""
+        self.on_host = on_host
+        if on_host:
+            self.sampler.restart(self.prompt, self.ids)
 
     # ---------------------------------------------------------------- its tokens
 
@@ -84,24 +105,50 @@ class TokenSequence:
         if self.request.grammar is None and len(self.ids) >= self.max_length:
             self.end("length")
 
+    def verify(self, sampled: Iterable[Sampled]) -> int:
+        """Appends what was sampled of the rows of a step as long as the rows were right; gives how many were."""
+        right = 0
+        for one in sampled:
+            self.append(one)
+            right += 1
+            if self.finish_reason or right > len(self.draft) or one.token != self.draft[right - 1]:
+                break
+        return right
+
     def start_work(self, executor: Executor, *, token: int | None = None, logits: Logits | None = None) -> None:
-        """Has the host sample from logits, and the grammar accept that token, or the one that is given."""
+        """Has the host sample from the logits of rows, and the grammar accept these tokens, or the one given."""
         self.work = executor.submit(self._compute, token, logits)
 
     def _compute(self, token: int | None, logits: Logits | None) -> Computed:
-        """On another thread: what was sampled, what the grammar allows next, and whether it is done."""
-        sampled, grammar = None, self.request.grammar
-        if logits is not None:
-            sampled = self.sampler.sample(logits, self.mask)
-            token = sampled.token
+        """On another thread: what was sampled, what the grammar allows next, and whether it is done.
+
+        A drafted row is sampled only if the rows before it were right, so that sampler and grammar never go back.
+        """
+        sampled: list[Sampled] = []
+        done, mask = False, self.mask
+        for number, row in enumerate(() if logits is None else logits):
+            if number and sampled[-1].token != self.draft[number - 1]:
+                break
+            sampled.append(self.sampler.sample(row, mask))
+            token = sampled[-1].token
             if token in self.request.params.stop_ids:
                 return sampled, None, False
             self.sampler.accept(token)
+            done, mask = self._follow(token)
+            if done:
+                break
+        if logits is None:
+            done, mask = self._follow(token)
+        return sampled, mask, done
+
+    def _follow(self, token: int | None) -> tuple[bool, Mask | None]:
+        """Has the grammar accept a token: whether it is done, and what it allows next."""
+        grammar = self.request.grammar
         if grammar is None:
-            return sampled, None, False
+            return False, None
         if token is not None:
             grammar.accept(token)
-        return (sampled, None, True) if grammar.done else (sampled, grammar.mask(), False)
+        return (True, None) if grammar.done else (False, grammar.mask())
 
     def take_work(self) -> bool:
         """Takes what was computed; whether there is something to tell."""
@@ -113,13 +160,12 @@ class TokenSequence:
         except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
             self.end("error", error)
             return True
-        if sampled is not None:
-            self.append(sampled)
+        self.rows_right = self.verify(sampled)
         if done:
             self.end("stop")
         elif len(self.ids) >= self.max_length:
             self.end("length")
-        return sampled is not None or self.finish_reason is not None
+        return bool(sampled) or self.finish_reason is not None
 
     def end(self, reason: str, error: Exception | None = None) -> None:
         """Nothing more is generated; the first reason counts."""
@@ -130,4 +176,6 @@ class TokenSequence:
         """What happened since the last one."""
         sampled, self._sampled = tuple(self._sampled), []
         done = min(self.fed, self.prompt)
-        return Update(self.id, sampled, done, self.prompt, self.reused, self.finish_reason, self.error)
+        drafted, accepted = (self.drafting.drafted, self.drafting.accepted) if self.drafting else (0, 0)
+        reason, error = self.finish_reason, self.error
+        return Update(self.id, sampled, done, self.prompt, self.reused, reason, error, drafted, accepted)

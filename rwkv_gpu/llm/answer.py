@@ -56,6 +56,7 @@ class Answer:
         self._fed = -1
         self._prompt_tokens = prompt_tokens
         self._reused = 0
+        self._drafts = 0, 0  # drafted and accepted
         self._clock = clock
         self._began = clock()
         self._prompted: float | None = None
@@ -64,6 +65,7 @@ class Answer:
     def on_update(self, update: Update) -> int | None:
         """Takes an update; gives after how many tokens a stop string was met."""
         self._reused = update.reused
+        self._drafts = update.drafted, update.accepted
         if update.prompt_done != self._fed:
             self._fed = update.prompt_done
             self._put(PromptProgress(update.prompt_done, update.prompt_tokens))
@@ -110,7 +112,8 @@ class Answer:
         """What it took so far. Any thread may ask."""
         now = self._ended or self._clock()
         prompted = self._prompted or now
-        return Stats(self._prompt_tokens, self._reused, new_tokens, prompted - self._began, now - prompted)
+        seconds = prompted - self._began, now - prompted
+        return Stats(self._prompt_tokens, self._reused, new_tokens, *seconds, *self._drafts)
 
     def _token(self, sampled: Sampled, last: bool) -> None:
         if self._prompted is None:

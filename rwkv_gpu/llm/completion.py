@@ -31,6 +31,8 @@ class Stats:
     new_tokens: int
     prompt_seconds: float  # until the first new token, without compiling shaders
     decode_seconds: float
+    drafted_tokens: int = 0  # that were drafted and verified
+    accepted_tokens: int = 0  # of them, that were right
 
     @property
     def prompt_rate(self) -> float:
@@ -92,6 +94,7 @@ class Settings(TypedDict, total=False):
     stop: Any  # a string, or several
     stop_ids: Any
     logprobs: int
+    draft_tokens: int | None
     schema: str | bool | Mapping[str, Any] | None  # a JSON schema, or True for any JSON
     regex: str | None
     grammar: str | None  # Lark's, or GBNF's with `root ::=`

@@ -1,5 +1,6 @@
 """Opens a GGUF file: reads and checks it, chooses a device, and puts the parts of a model together."""
 
+import contextlib
 import inspect
 import math
 import os
@@ -30,6 +31,7 @@ from ..gpu.matrix_units import CHOICES, MatrixUnits
 from ..models.registry import MODELS, load_model
 from ..text.tokenizer import load_tokenizer
 from . import hub, validate
+from .drafts import DEFAULT_DRAFT, drafts_of
 from .driver import MOST_REQUESTS
 from .info import Info
 from .model import LLM
@@ -43,6 +45,7 @@ RANGES = {
     "cache_bytes": (0, 1 << 50),
     "checkpoint_interval": (1, 1 << 30),
     "max_requests": (1, 1 << 24),
+    "draft_tokens": (1, 15),
     "look_ahead": (0, 16),
     "layers_per_submit": (0, 1 << 16),
 }
@@ -55,6 +58,7 @@ ALIASES = {
     "max_model_len": "context",  # vLLM
     "n_batch": "chunk_size",  # llama-cpp-python
     "max_num_seqs": "sequences",  # vLLM
+    "draft_model": "draft",
     "filename": "file",  # llama-cpp-python's from_pretrained
     "repo_id": "path",
 }
@@ -80,6 +84,9 @@ def load(
     tuned: str | os.PathLike[str] | None = None,
     digests: str | os.PathLike[str] | None = None,
     matrix_units: MatrixUnits = "auto",
+    lookup: bool = False,
+    draft: str | os.PathLike[str] | None = None,
+    draft_tokens: int = DEFAULT_DRAFT,
     file: str | None = None,
     **others: Any,
 ) -> LLM:
@@ -99,6 +106,9 @@ def load(
     For models that attend, `context` is how many tokens a sequence may have, prompt and answer together (by default as
     many as it was trained on, or as there is memory for), `tokens` how many all of them may have together (as many
     as one), and `kv` how keys and values are stored: f16 or f32.
+    `lookup` drafts tokens from what followed the same words before, `draft` is the file of a small model with the same
+    vocabulary that drafts them; one step then verifies up to `draft_tokens` of them. Answers stay the same, and drafts
+    are made only while they make them faster.
     `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, how many steps are begun
     ahead, and with a chunk size of auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
     `digests` is the folder where digests of model files are kept: saved chats compare them, and a large file is then
@@ -113,7 +123,7 @@ def load(
     check(
         chunk_size=chunk, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
         checkpoint_interval=checkpoint_interval, max_requests=max_requests, look_ahead=look_ahead,
-        layers_per_submit=layers_per_submit,
+        layers_per_submit=layers_per_submit, draft_tokens=draft_tokens,
     )  # fmt: skip
     validate.called("progress", progress)
     file_path = _file_of(path, file)
@@ -123,19 +133,22 @@ def load(
         raise BadInput(f"device is {device!r}; it must be auto, cpu, an index or a part of a name")
     if matrix_units not in CHOICES:
         raise BadInput(f"matrix_units is {matrix_units!r}; it must be auto, on or off")
-    with GGUFFile.open(file_path) as gguf:
+    with contextlib.ExitStack() as stack:
+        gguf = stack.enter_context(GGUFFile.open(file_path))
         model = load_model(gguf)
+        drafts = stack.enter_context(drafts_of(lookup, draft, draft_tokens, gguf, model))
         tokenizer = load_tokenizer(gguf.metadata)
         choice = find(str(device))
         options: dict[str, Any] = {
             "slots": sequences, "context": context, "kv": kv, "tokens": tokens, "cache_bytes": cache_bytes,
             "checkpoint_interval": checkpoint_interval,
-            "look_ahead": DEFAULT_LOOK_AHEAD if look_ahead is None else look_ahead,
+            "look_ahead": DEFAULT_LOOK_AHEAD if look_ahead is None else look_ahead, "drafts": drafts.most,
         }  # fmt: skip
         runner: Runner
         if choice.adapter is None:
             options |= with_context(None, gguf, model, **options)
             runner = HostRunner(gguf, model, chunk_size=chunk or DEFAULT_CHUNK, **options)
+            speculator = drafts.speculator(runner, None)
             if progress is not None:
                 progress(gguf.nbytes, gguf.nbytes)
         else:
@@ -156,6 +169,7 @@ def load(
                     layers_per_submit = found.layers_per_submit if layers_per_submit is None else layers_per_submit
                 options |= {"tuning": tuning_for(opened, found), "layers_per_submit": layers_per_submit or 0}
                 runner = GpuRunner(opened, gguf, model, progress=progress, **options)
+                speculator = drafts.speculator(runner, opened)
             except BaseException:
                 opened.close()
                 raise
@@ -163,7 +177,9 @@ def load(
         info = _info(gguf, runner, name, sequences)
         model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
         help = partial(load_help, tuple(MODELS)) if os.path.samefile(file_path, builtin_model()) else None
-        return LLM(Engine(runner), tokenizer, gguf.metadata, info, model_file, max_requests, help)
+        return LLM(
+            Engine(runner, speculator=speculator), tokenizer, gguf.metadata, info, model_file, max_requests, help
+        )
 
 
 def _file_of(path: str | os.PathLike[str] | None, file: str | None) -> Path:

@@ -106,10 +106,9 @@ class Batch:
         outputs: Iterable[int] = range(len(ids))
         if not every:
             counts = itertools.repeat(1) if wanted is None else wanted
-            ends = (
-                (segment.first + segment.count, int(count)) for segment, count in zip(segments, counts, strict=False)
-            )
-            outputs = itertools.chain.from_iterable(range(end - count, end) for end, count in ends)
+            ends = [segment.first + segment.count for segment in segments]
+            rows = (range(end - int(count), end) for end, count in zip(ends, counts, strict=False))
+            outputs = itertools.chain.from_iterable(rows)
         return cls(np.array(ids, np.uint32), tuple(segments), tuple(outputs))
 
     @property

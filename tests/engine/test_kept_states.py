@@ -1,4 +1,4 @@
-"""A step may keep the state after each of its rows: then a sequence goes back to any of them, and nothing is run again."""
+"""A step may keep the state after each of its rows: a sequence goes back to any of them, and nothing is run again."""
 
 from typing import NamedTuple
 
@@ -35,9 +35,8 @@ def kept_step(runner: Runner, slot: int, start: int, ids: list[int]) -> None:
 @pytest.mark.parametrize("start", [0, BEFORE])
 @pytest.mark.parametrize("name", RECURRENT)
 def test_the_state_after_each_row_is_that_of_as_many_tokens(name, start):
-    check(
-        small(f"tiny-{name}.gguf", drafts=8), small(f"tiny-{name}.gguf"), start, 1e-4
-    )  # rows that come together are summed in another order
+    """Rows that come together are summed in another order."""
+    check(small(f"tiny-{name}.gguf", drafts=8), small(f"tiny-{name}.gguf"), start, 1e-4)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -57,7 +56,5 @@ def check(runner: Runner, twin: Runner, start: int, tolerance: float) -> None:
         twin.store.forget(0)
         prefill(twin, ids[:length])
         for state, expected in twin.read_state(0).items():
-            np.testing.assert_allclose(
-                found[state], expected, rtol=tolerance, atol=tolerance, err_msg=f"{state} {length}"
-            )
+            np.testing.assert_allclose(found[state], expected, tolerance, tolerance, err_msg=f"{state} {length}")
     runner.close()

@@ -35,6 +35,7 @@ class CacheOptions(TypedDict, total=False):
     look_ahead: int
     checkpoint_interval: int
     drafts: int
+    rewind: int
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class CacheConfig:
     checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL  # tokens, at least, between two stored states of a sequence
     chunk_size: int = DEFAULT_CHUNK  # rows that a step may have
     drafts: int = 0  # tokens of a sequence that a step may verify
+    rewind: int = 0  # tokens that a sequence may go back, to any length on the way
 
     @classmethod
     def of(
@@ -66,6 +68,7 @@ class CacheConfig:
         checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
         chunk_size: int = DEFAULT_CHUNK,
         drafts: int = 0,
+        rewind: int = 0,
     ) -> "CacheConfig":
         """CacheConfig for a model; without a wish, as much as it was trained on and is usual."""
         if not isinstance(kv, str) or kv not in DTYPES:
@@ -90,7 +93,7 @@ class CacheConfig:
                 f"there is room for {tokens:,} tokens in all; it must be at least the context of {context:,}"
             )
         checkpoints = min(MOST_CHECKPOINTS, cache_bytes // state_bytes) if state_bytes else 0
-        options = look_ahead, checkpoints, cache_bytes, checkpoint_interval, chunk_size, drafts
+        options = look_ahead, checkpoints, cache_bytes, checkpoint_interval, chunk_size, drafts, rewind
         return cls(context, slots, kv, tokens or 0, *options)
 
     @property
@@ -106,7 +109,7 @@ class CacheConfig:
     @property
     def slack(self) -> int:
         """Positions behind a window that a sequence keeps: it may go back to what is known, and to a whole page."""
-        return self.look_ahead + PAGE
+        return max(self.look_ahead, self.drafts, self.rewind) + PAGE
 
     def window_pages(self, window: int) -> int:
         """Pages that one sequence has of layers with a window: what the rows of a step see, and the slack."""
@@ -130,12 +133,12 @@ class CacheConfig:
     @property
     def history(self) -> int:
         """States of a sequence: its newest, and so many that it can go back to before all that is not known yet."""
-        return min(self.look_ahead, 2) + 2
+        return max(min(self.look_ahead, 2), self.rewind) + 2
 
     @property
     def apart(self) -> int:
         """Tokens between two of these, where it looks so far ahead that they cannot be each a token from the next."""
-        return max(1, self.look_ahead - 1)
+        return 1 if self.rewind else max(1, self.look_ahead - 1)
 
     @property
     def states(self) -> int:

@@ -92,7 +92,8 @@ class SequenceStore:
         for span in spans:
             pages = () if pager is None else tuple(pager.table(span.slot))
             windowed = tuple((window, tuple(each.table(span.slot))) for window, each in pagers.items() if window)
-            state, kept = None, ()
+            state: tuple[int, int] | None = None
+            kept: tuple[int, ...] = ()
             if states is not None and span.keeps:
                 state, kept = states.advance_each(span.slot, span.start, span.end)
             elif states is not None:

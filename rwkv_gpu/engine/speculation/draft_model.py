@@ -1,0 +1,151 @@
+"""A small model that drafts tokens for a large one. It samples with the same seeds, so that both choose alike.
+
+A token is drawn by a hash of seed, number of the draw and token. Where both models give a token a similar probability,
+the same draw takes it in both: drafts are right as often as the models agree, at any temperature.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...ops.batch import Batch
+from ...ops.sampling import FROM_SLOT
+from ..device_sampling import draw_row
+from ..runner import Runner
+from ..sampling_params import SamplingParams
+from ..scheduler import ScheduledChunk
+from ..sequence import TokenSequence
+from ..step_result import PendingStep, SamplingInputs
+
+
+@dataclass
+class DraftSlot:
+    """A sequence of the draft model, which outlives the request that it was for."""
+
+    slot: int
+    fed: list[int] = field(default_factory=list)  # tokens that it has seen
+    sequence: TokenSequence | None = None
+    checked: int = 0  # of these tokens, those that are known to be the sequence's
+
+
+class DraftModel:
+    """Drafts for several sequences at a time, in steps of one token for each."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._slots = [DraftSlot(slot) for slot in range(runner.slots)]
+
+    def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
+        """Up to so many tokens for each. One whose text is yet to be read is read a chunk further, and gets none."""
+        rows = self._runner.chunk_size
+        drafting: list[tuple[DraftSlot, int]] = []
+        for sequence, most in wanted:
+            slot = self._slot_of(sequence)
+            most = min(most, (self._runner.context or 1 << 40) - len(sequence.ids))
+            if slot is None or most < 1:
+                continue
+            missing = len(sequence.ids) - len(slot.fed)
+            if missing > max(rows - len(wanted), 1):
+                self._read(slot, rows)
+            elif missing <= rows:
+                drafting.append((slot, most))
+                rows -= missing
+        return self._draft(drafting)
+
+    def release(self, sequence: TokenSequence) -> None:
+        """A sequence has ended; what was read of it serves one that begins alike."""
+        for slot in self._slots:
+            if slot.sequence is sequence:
+                slot.sequence = None
+
+    def close(self) -> None:
+        """Gives back all memory."""
+        self._runner.close()
+
+    # ---------------------------------------------------------------- inside
+
+    def _slot_of(self, sequence: TokenSequence) -> DraftSlot | None:
+        """The slot of a sequence, back where its text and the sequence's part."""
+        slot = next((one for one in self._slots if one.sequence is sequence), None)
+        if slot is None:
+            free = [one for one in self._slots if one.sequence is None]
+            if not free:
+                return None
+            slot = max(free, key=lambda one: _common(one.fed, sequence.ids, 0))
+            slot.sequence, slot.checked = sequence, 0
+        common = min(_common(slot.fed, sequence.ids, slot.checked), len(sequence.ids) - 1)
+        if common < len(slot.fed):
+            common = self._runner.store.truncate(slot.slot, common)
+            del slot.fed[common:]
+        slot.checked = common
+        return slot
+
+    def _read(self, slot: DraftSlot, rows: int) -> None:
+        """A chunk of a text, without a draft."""
+        assert slot.sequence is not None
+        start = len(slot.fed)
+        self._step([(slot, slot.sequence.ids[start : start + rows])], sampled=False).wait()
+
+    def _draft(self, drafting: Sequence[tuple[DraftSlot, int]]) -> dict[TokenSequence, list[int]]:
+        """All steps are submitted before the first result is read: each feeds what the one before has sampled."""
+        steps: list[tuple[PendingStep, list[DraftSlot]]] = []
+        for number in range(max((most for _, most in drafting), default=0)):
+            going = [slot for slot, most in drafting if most > number]
+            feed = [(slot, _next(slot) if not number else [FROM_SLOT | slot.slot]) for slot in going]
+            steps.append((self._step(feed, number), going))
+        drafts: dict[TokenSequence, list[int]] = {}
+        for step, going in steps:
+            for slot, row in zip(going, step.wait().rows, strict=True):
+                assert slot.sequence is not None
+                drafts.setdefault(slot.sequence, []).append(row.token)
+        for slot, _ in drafting:  # in place of ids that stood for what was sampled
+            assert slot.sequence is not None
+            fed = [*slot.sequence.ids, *drafts[slot.sequence]]
+            slot.fed[slot.checked :] = fed[slot.checked : len(slot.fed)]
+        return drafts
+
+    def _step(
+        self, feed: Sequence[tuple[DraftSlot, Sequence[int]]], number: int = 0, *, sampled: bool = True
+    ) -> PendingStep:
+        chunks = []
+        for slot, ids in feed:
+            assert slot.sequence is not None
+            start = len(slot.fed)
+            chunks.append(ScheduledChunk(slot.slot, start, start + len(ids), int(sampled), slot.sequence))
+        placements = self._runner.store.place(chunks)
+        rows = [(chunk.slot, chunk.start, ids) for chunk, (_, ids) in zip(chunks, feed, strict=True)]
+        batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
+        draws = [_draw(slot, number) for slot, _ in feed]
+        pending = self._runner.submit(batch, SamplingInputs(np.array(draws[: len(batch.outputs)], draws[0].dtype)))
+        for slot, ids in feed:
+            slot.fed.extend(ids)
+        return pending
+
+
+def _next(slot: DraftSlot) -> list[int]:
+    """What a slot has not seen of its sequence."""
+    assert slot.sequence is not None
+    return slot.sequence.ids[len(slot.fed) :]
+
+
+def _draw(slot: DraftSlot, number: int) -> npt.NDArray[Any]:
+    """How the draft model samples: as the sequence does, but for what depends on the tokens before."""
+    sequence = slot.sequence
+    assert sequence is not None
+    own = sequence.request.params
+    params = SamplingParams(temperature=own.temperature, top_k=own.top_k, top_p=own.top_p, min_p=own.min_p)
+    row = draw_row(params, sequence.sampler.seed, slot.slot)
+    row["tokens"] = len(sequence.ids) + number
+    row["number"] = len(sequence.ids) - sequence.prompt + number
+    return row
+
+
+def _common(fed: Sequence[int], ids: Sequence[int], start: int) -> int:
+    """Tokens that two texts begin with, which agree up to `start`."""
+    end = min(len(fed), len(ids))
+    while start < end and fed[start] == ids[start]:
+        start += 1
+    return start

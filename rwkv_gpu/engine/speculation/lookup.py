@@ -1,0 +1,46 @@
+"""Prompt lookup: drafts what followed the longest earlier run of tokens that equals the end of the text."""
+
+from collections.abc import Sequence
+
+SHORTEST = 2  # tokens that must agree
+LONGEST = 32  # tokens that are compared: a longer run counts as this long
+RECENT = 16  # places of a pair that are looked at, the latest
+
+
+class NgramIndex:
+    """The places of every pair of neighbouring tokens in a text that grows."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[int, int], list[int]] = {}  # of the second token of each pair
+        self._indexed = 1  # tokens that were first in a pair, or are indexed
+
+    def extend(self, ids: Sequence[int]) -> None:
+        """Adds the pairs of new tokens. A text only grows."""
+        for place in range(self._indexed, len(ids)):
+            places = self._places.setdefault((ids[place - 1], ids[place]), [])
+            places.append(place)
+            if len(places) > 2 * RECENT:
+                del places[:-RECENT]
+        self._indexed = max(self._indexed, len(ids))
+
+    def draft(self, ids: Sequence[int], most: int) -> list[int]:
+        """Up to so many tokens that may follow; none where the last two tokens are new together."""
+        self.extend(ids)
+        if len(ids) <= SHORTEST:
+            return []
+        last = len(ids) - 1
+        places = self._places[ids[-2], ids[-1]]
+        earlier = [place for place in places[-RECENT - 1 :] if place < last]
+        if not earlier:
+            return []
+        place = max(reversed(earlier), key=lambda place: _run(ids, place))
+        period = last - place  # where the run reaches the end of the text, it goes on with itself
+        return [ids[place + 1 + i % period] for i in range(most)]
+
+
+def _run(ids: Sequence[int], place: int) -> int:
+    """How many tokens up to that place equal the end of the text."""
+    length = SHORTEST
+    while length < LONGEST and length <= place and ids[place - length] == ids[-1 - length]:
+        length += 1
+    return length

@@ -1,0 +1,88 @@
+"""What drafts tokens for a model: the options of `load`, and the draft model, which must have the same vocabulary."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..engine.runner import GpuRunner, HostRunner, Runner
+from ..engine.speculation.draft_model import DraftModel
+from ..engine.speculation.speculator import Speculator
+from ..errors import BadInput
+from ..gguf.file import GGUFFile
+from ..gpu.device import Device
+from ..models.registry import Model, load_model
+from ..ops.batch import MOST_KEPT
+from . import validate
+
+DEFAULT_DRAFT = 7  # tokens: with the one before them they are the 8 rows that few-row kernels are made for
+PADDING = 512  # ids at the end of a vocabulary that one of two models of a family may not have
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """How tokens are drafted."""
+
+    lookup: bool
+    file: GGUFFile | None  # of the draft model
+    most: int  # tokens of a draft; 0 where nothing is drafted
+
+    def speculator(self, target: Runner, device: Device | None) -> Speculator | None:
+        """What drafts for an engine with this runner, on the same device."""
+        if not self.most:
+            return None
+        model = None if self.file is None else DraftModel(_draft_runner(self.file, target, device, self.most))
+        return Speculator(self.most, model, lookup=self.lookup)
+
+
+@contextlib.contextmanager
+def drafts_of(
+    lookup: bool, draft: str | os.PathLike[str] | None, draft_tokens: int, file: GGUFFile, model: Model
+) -> Iterator[Drafts]:
+    """The options, checked before anything is loaded; the draft model's file is open inside."""
+    if not isinstance(lookup, bool):
+        raise BadInput(f"lookup is {lookup!r}; it must be True or False")
+    most = draft_tokens if lookup or draft is not None else 0
+    if most > MOST_KEPT and model.states:
+        raise BadInput(f"draft_tokens is {most}; for models with a recurrent state it must be at most {MOST_KEPT}")
+    if draft is None:
+        yield Drafts(lookup, None, most)
+        return
+    path = validate.path("draft", draft)
+    with GGUFFile.open(path) as opened:
+        check_vocabulary(path, _tokens(opened), _tokens(file))
+        yield Drafts(lookup, opened, most)
+
+
+def check_vocabulary(path: Path, own: Sequence[Any], target: Sequence[Any]) -> None:
+    """Refuses a draft model whose token ids are other tokens; padding at the end may differ."""
+    common = min(len(own), len(target))
+    differs = next((i for i in range(common) if own[i] != target[i]), None)
+    if differs is not None and common - differs > PADDING:
+        raise BadInput(f"{path}: has another vocabulary than the model (token {differs} differs); take another draft")
+    if abs(len(own) - len(target)) > PADDING or not common:
+        raise BadInput(
+            f"{path}: has a vocabulary of {len(own):,} tokens and the model one of {len(target):,}; take another draft"
+        )
+
+
+def _tokens(file: GGUFFile) -> Sequence[Any]:
+    tokens = file.metadata.get("tokenizer.ggml.tokens", ())
+    return list(tokens) if isinstance(tokens, list | np.ndarray) else []
+
+
+def _draft_runner(file: GGUFFile, target: Runner, device: Device | None, most: int) -> Runner:
+    """The draft model on the target's device, with room for as many sequences of the same length."""
+    model = load_model(file)
+    context = min(model.context or 0, target.context or target.cache_config.context or model.context or 0) or None
+    options: dict[str, Any] = {
+        "slots": target.slots, "context": context, "kv": target.cache_config.kind, "cache_bytes": 0,
+        "look_ahead": 0, "rewind": most + 1, "chunk_size": target.chunk_size,
+    }  # fmt: skip
+    if device is None:
+        return HostRunner(file, model, **options)
+    return GpuRunner(device, file, model, **options)

@@ -1,0 +1,238 @@
+"""Drafts change no answer: greedy or sampled, alone or in a batch, with grammars and penalties."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.runner import Runner, prefill
+from rwkv_gpu.engine.sampling import SamplingParams
+from rwkv_gpu.engine.speculation.draft_model import DraftModel
+from rwkv_gpu.engine.speculation.drafting import MOST_REST, Drafting
+from rwkv_gpu.engine.speculation.gate import WINDOW, SpeculationGate
+from rwkv_gpu.engine.speculation.lookup import NgramIndex
+from rwkv_gpu.engine.speculation.speculator import Speculator
+from tests.engine.test_engine import drive, ids_of, small, tokens
+
+KINDS = ("rwkv7", "llama", "falcon-h1", "gemma3", "qwen35", "mamba2", "deepseek2")
+DRAFTS = 5
+
+
+class Known:
+    """Drafts what will be sampled, as far as it is told, with mistakes at random places."""
+
+    def __init__(self, answers: dict[tuple[int, ...], list[int]], mistakes: float) -> None:
+        self.answers, self.mistakes = answers, mistakes
+        self.random = np.random.default_rng(0)
+
+    def draft(self, wanted):
+        drafts = {}
+        for sequence, most in wanted:
+            done = len(sequence.ids) - sequence.prompt
+            draft = self.answers[tuple(sequence.ids[: sequence.prompt])][done : done + most]
+            wrong = self.random.random(len(draft)) < self.mistakes
+            drafts[sequence] = [token ^ int(bad) for token, bad in zip(draft, wrong, strict=True)]
+        return drafts
+
+    def release(self, sequence): ...
+    def close(self): ...
+
+
+class Always(SpeculationGate):
+    """Drafts on, whatever is measured."""
+
+    def stepped(self, running, tokens, seconds): ...
+
+
+class Even:
+    """A grammar: only even tokens, and after so many it is done."""
+
+    def __init__(self, length: int, vocabulary: int) -> None:
+        self.left, self.words = length, -(-vocabulary // 32)
+
+    @property
+    def done(self):
+        return not self.left
+
+    def mask(self):
+        return np.full(self.words, 0x55555555, np.uint32)
+
+    def accept(self, token):
+        assert token % 2 == 0
+        assert self.left, "no token after its end"
+        self.left -= 1
+
+
+def answers(
+    runner: Runner, asked: list[Request], speculator: Speculator | None = None
+) -> tuple[list[list[int]], Engine]:
+    engine = Engine(runner, speculator=speculator)
+    numbers = [engine.add(request) for request in asked]
+    news = drive(engine)
+    assert all(news[number][-1].finish_reason in ("length", "stop") for number in numbers), news
+    return [tokens(news[number]) for number in numbers], engine
+
+
+def speculator(model, *, lookup: bool = False, most: int = DRAFTS) -> Speculator:
+    made = Speculator(most, model, lookup=lookup)
+    made.gate = Always()
+    return made
+
+
+def asked(vocabulary: int) -> list[Request]:
+    """Greedy, sampled, truncated, penalised, biased, by a grammar, and all of them at once."""
+    how = [
+        SamplingParams(temperature=0, max_tokens=21),
+        SamplingParams(seed=1, max_tokens=17),
+        SamplingParams(seed=2, top_k=20, top_p=0.9, max_tokens=19),
+        SamplingParams(seed=3, repetition_penalty=1.3, frequency_penalty=0.4, max_tokens=20),
+        SamplingParams(seed=4, logit_bias={5: 3.0}, dry_multiplier=0.8, max_tokens=15),
+        SamplingParams(seed=5, max_tokens=18),
+        SamplingParams(seed=6, presence_penalty=0.7, mirostat_tau=3.0, max_tokens=16),
+    ]
+    grammars = {5: Even(11, vocabulary), 6: Even(30, vocabulary)}
+    return [Request(ids_of(3 + 7 * n, n), params, grammars.get(n)) for n, params in enumerate(how)]
+
+
+@pytest.mark.parametrize("mistakes", [0.0, 0.3])
+@pytest.mark.parametrize("name", KINDS)
+def test_drafts_change_no_answer(name, mistakes):
+    runner = small(f"tiny-{name}.gguf", slots=4, drafts=DRAFTS)
+    expected, _ = answers(runner, asked(runner.vocabulary))
+    known = {tuple(request.ids): answer for request, answer in zip(asked(0), expected, strict=True)}
+    runner = small(f"tiny-{name}.gguf", slots=4, drafts=DRAFTS)
+    found, engine = answers(runner, asked(runner.vocabulary), speculator(Known(known, mistakes)))
+    assert found == expected
+    assert engine.drafted > 40
+    assert (engine.accepted == engine.drafted) == (mistakes == 0)
+    engine.prefixes.clear()
+    assert runner.store.free == small(f"tiny-{name}.gguf", slots=4, drafts=DRAFTS).store.free
+
+
+@pytest.mark.parametrize("name", ["rwkv7", "llama", "falcon-h1"])
+def test_on_the_gpu_as_well(adapter, name):
+    """Kernels of several rows round otherwise, so a sampled token might differ: these are greedy."""
+    requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=12)) for n in range(2)]
+    runner = small(f"tiny-{name}.gguf", adapter, slots=2, drafts=3)
+    expected, _ = answers(small(f"tiny-{name}.gguf"), requests)
+    known = {tuple(request.ids): answer for request, answer in zip(requests, expected, strict=True)}
+    found, engine = answers(runner, requests, speculator(Known(known, 0.3), most=3))
+    assert found == expected
+    assert 0 < engine.accepted < engine.drafted
+    runner.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "draft"), [("llama", "llama"), ("llama", "rwkv7"), ("rwkv7", "rwkv7"), ("rwkv7", "llama")]
+)
+def test_a_draft_model_changes_no_answer(name, draft):
+    """The same model as its own draft is always right, at any temperature: both draw by the same numbers."""
+    plain = [Request(ids_of(40 - 9 * n, n), SamplingParams(temperature=n % 3, seed=n, max_tokens=20)) for n in range(5)]
+    expected, _ = answers(small(f"tiny-{name}.gguf"), plain)
+    other = small(f"tiny-{draft}.gguf", rewind=DRAFTS + 1, look_ahead=0)
+    found, engine = answers(small(f"tiny-{name}.gguf", drafts=DRAFTS), plain, speculator(DraftModel(other)))
+    assert found == expected
+    if name == draft:
+        assert engine.accepted == engine.drafted > 40
+    else:
+        assert engine.accepted < engine.drafted
+
+
+def test_sampled_tokens_have_the_distribution_of_the_model():
+    """Chi-square of the first two tokens over many seeds, with drafts that have a distribution of their own."""
+    runner, prompt, seeds, few = small("tiny-llama.gguf", slots=8, drafts=2), ids_of(9), 500, 4
+
+    def likeliest(logits):
+        best = np.argsort(-logits)[:few]
+        p = np.exp(logits[best].astype(np.float64) - logits[best[0]])
+        return dict(zip(best.tolist(), p / p.sum(), strict=True))
+
+    expected = {}
+    for first, p in likeliest(prefill(runner, prompt)[-1]).items():
+        then = likeliest(prefill(runner, [first], start=len(prompt))[-1])
+        expected |= {(first, second): p * q for second, q in then.items()}
+    runner.store.forget(0)
+    random = np.random.default_rng(1)
+
+    def followers(first):
+        return [second for one, second in expected if one == first] or [0]
+
+    class Guessing(Known):
+        def draft(self, wanted):
+            return {sequence: [random.choice(followers(sequence.ids[-1]))] for sequence, _ in wanted}
+
+    params = [SamplingParams(seed=seed, max_tokens=3, top_k=few) for seed in range(seeds)]
+    speculating = speculator(Guessing({}, 0), most=1)
+    found, engine = answers(runner, [Request(prompt, one) for one in params], speculating)
+    assert 0 < engine.accepted < engine.drafted
+    pairs = [(first, second) for first, second, _ in found]
+    counts = np.array([pairs.count(pair) for pair in expected])
+    assert counts.sum() == seeds
+    share = seeds * np.array(list(expected.values()))
+    assert ((counts - share) ** 2 / share).sum() < 37.7, "the quantile 0.999 of 15 degrees of freedom"
+
+
+def test_a_lookup_drafts_what_followed_the_longest_equal_run():
+    index = NgramIndex()
+    text = [1, 2, 3, 4, 9, 2, 3, 5, 6, 7, 1, 2, 3]
+    assert index.draft(text, 4) == [4, 9, 2, 3], "1 2 3 is longer than 2 3"
+    assert index.draft([*text, 5], 3) == [6, 7, 1]
+    assert index.draft([*text, 5, 8], 3) == [], "5 8 is new"
+    assert index.draft([*text, 5, 8, 5, 8], 5) == [5, 8, 5, 8, 5], "what reaches the end goes on with itself"
+
+
+def test_a_lookup_is_right_where_a_text_repeats_itself():
+    request = Request(ids_of(30), SamplingParams(temperature=0, logit_bias={7: 100.0, 9: 90.0}, max_tokens=60))
+    expected, _ = answers(small("tiny-rwkv7.gguf"), [request])
+    found, engine = answers(small("tiny-rwkv7.gguf", drafts=DRAFTS), [request], speculator(None, lookup=True))
+    assert found == expected
+    assert engine.accepted > 30
+
+
+def test_a_request_may_ask_for_fewer_drafts_or_none():
+    request = [Request(ids_of(9), SamplingParams(temperature=0, max_tokens=30, draft_tokens=n)) for n in (0, 1)]
+    known = {tuple(ids_of(9)): answers(small("tiny-llama.gguf"), request[:1])[0][0]}
+    for one, most in zip(request, (0, 1), strict=True):
+        engine = Engine(small("tiny-llama.gguf", drafts=DRAFTS), speculator=speculator(Known(known, 0)))
+        engine.add(one)
+        widths = []
+        settle = engine._settle
+        engine._settle = lambda sequence, right, settle=settle, widths=widths: (
+            widths.append(len(sequence.draft)),
+            settle(sequence, right),
+        )
+        drive(engine)
+        assert max(widths) == most
+
+
+def test_drafts_are_on_where_they_give_more_tokens_a_second():
+    for tokens_a_step, on in ((3, True), (1, False)):
+        gate, ways = SpeculationGate(), []
+        for _ in range(2000):
+            ways.append(gate.on)
+            gate.stepped("a", tokens_a_step if gate.on else 1, 1.5 if gate.on else 1.0)
+        assert ways[0], "drafts are tried first"
+        late = ways[500:]
+        assert np.mean(late) > 0.9 if on else np.mean(late) < 0.1
+        assert len(set(late)) == 2, "the other way is tried again now and then"
+    gate.stepped("b", 1, 1e9)
+    assert gate._steps == 0, "a step in which something began tells nothing"
+    assert WINDOW > 4
+
+
+def test_a_sequence_whose_drafts_are_wrong_drafts_less_and_then_rests():
+    drafting = Drafting(8)
+    widths = []
+    for _ in range(3):
+        widths.append(drafting.width())
+        drafting.verified(widths[-1], widths[-1])
+    assert widths == [3, 7, 8]
+    drafting.verified(8, 2)
+    assert drafting.width() == 3
+    for _ in range(20):
+        if width := drafting.width():
+            drafting.verified(width, 0)
+    rests = 0
+    while not drafting.width():
+        rests += 1
+    assert 0 < rests <= MOST_REST

@@ -1,0 +1,58 @@
+"""Drafts through the library and the command line: the same text, and refusals before anything is loaded."""
+
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.llm.drafts import check_vocabulary
+from tests.golden_files import golden
+
+TEXT = "one two three one two three one two"
+
+
+def test_lookup_gives_the_same_text_and_says_how_many_drafts_were_right():
+    settings = {"max_tokens": 60, "logit_bias": {}, "temperature": 0.0}
+    with rwkv_gpu.load(device="cpu") as llm:
+        plain = llm.generate(TEXT, **settings)
+    with rwkv_gpu.load(device="cpu", lookup=True) as llm:
+        drafted = llm.generate(TEXT, **settings)
+        none = llm.generate(TEXT, **settings, draft_tokens=0)
+    assert drafted.text == none.text == plain.text
+    assert drafted.stats.drafted_tokens >= drafted.stats.accepted_tokens >= 0
+    assert none.stats.drafted_tokens == plain.stats.drafted_tokens == 0
+
+
+def test_a_draft_model_gives_the_same_text():
+    name = str(golden("tiny-llama.gguf"))
+    with rwkv_gpu.load(name, device="cpu") as llm:
+        plain = llm.generate([5, 6, 7], max_tokens=30, temperature=1.0, seed=3)
+    with rwkv_gpu.load(name, device="cpu", draft=name, draft_tokens=4) as llm:
+        drafted = llm.generate([5, 6, 7], max_tokens=30, temperature=1.0, seed=3)
+    assert drafted.tokens == plain.tokens
+    assert drafted.stats.accepted_tokens == drafted.stats.drafted_tokens > 10
+
+
+def test_a_draft_with_another_vocabulary_is_one_line_and_exit_code_2():
+    done = CliRunner().invoke(
+        cli, ["generate", "--device", "cpu", "-p", "a", "--draft", str(golden("tiny-llama.gguf"))]
+    )
+    assert done.exit_code == 2
+    assert "another vocabulary" in done.output or "a vocabulary of" in done.output
+    assert len(done.output.splitlines()) == 1
+
+
+def test_a_longer_vocabulary_with_the_same_tokens_will_do():
+    check_vocabulary("a.gguf", ["a", "b"], ["a", "b", "[PAD]"])
+    with pytest.raises(BadInput, match="token 1 differs"):
+        check_vocabulary("a.gguf", ["a", "c"], ["a", "b"])
+    with pytest.raises(BadInput, match="a vocabulary of 1 tokens"):
+        check_vocabulary("a.gguf", ["a"], ["a", *map(str, range(1000))])
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(BadInput, match="at most 8"):
+        rwkv_gpu.load(device="cpu", lookup=True, draft_tokens=9)
+    with pytest.raises(BadInput, match="lookup is 1"):
+        rwkv_gpu.load(device="cpu", lookup=1)

@@ -12,6 +12,8 @@ MOST_QUERIES = 16
 LANE_FLOATS = 32  # of queries, and of sums, of a lane that shares keys: more do not stay in registers
 NO_WINDOW = 1 << 31
 MOST_RUNS = 64  # of a context, in decode
+DRAFT_ROWS = 16  # of a step that verifies drafts
+SPLIT_PAGES = 16  # of a context that is worth splitting there
 SHORT_RUNS = 2  # that are not worth a dispatch that reduces them
 JOINED_BUFFERS = 10  # that a kernel binds which attends and reduces
 
@@ -60,10 +62,21 @@ class AttentionPartition:
         return min(most, run // PAGE + 2)
 
 
-def prompt_partition(cache: Cache, how: Attention) -> AttentionPartition:
-    """For a plan whose sequences have many rows: all queries that a workgroup has room for."""
+def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning) -> AttentionPartition:
+    """For a plan whose sequences have several rows: all queries that a workgroup has room for.
+
+    A few rows are those of drafts, at the end of a context that may be long. It is split into runs as in decode.
+    """
     most = min(MOST_QUERIES, QUERY_FLOATS // cache.size)
     shared = _divisor(how.heads // cache.heads, most)
+    if rows <= DRAFT_ROWS and pages >= SPLIT_PAGES:
+        grain = -(-tuning.attention_run // PAGE) * PAGE
+        wanted = min(MOST_RUNS, max(4, tuning.attention_groups * shared // (rows * how.heads)))
+        runs = min(wanted, -(-pages * PAGE // grain))
+        reach = how.window or how.chunk
+        return AttentionPartition(
+            how.heads, cache.heads, cache.size, reach, shared, 1, grain, runs, chunked=how.chunk > 0
+        )  # fmt: skip
     return AttentionPartition(
         how.heads, cache.heads, cache.size, how.window or how.chunk, shared, most // shared, chunked=how.chunk > 0
     )

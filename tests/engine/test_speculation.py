@@ -12,6 +12,7 @@ from rwkv_gpu.engine.speculation.drafting import MOST_REST, Drafting
 from rwkv_gpu.engine.speculation.gate import WINDOW, SpeculationGate
 from rwkv_gpu.engine.speculation.lookup import NgramIndex
 from rwkv_gpu.engine.speculation.speculator import Speculator
+from rwkv_gpu.ops.batch import Batch
 from tests.engine.test_engine import drive, ids_of, small, tokens
 
 KINDS = ("rwkv7", "llama", "falcon-h1", "gemma3", "qwen35", "mamba2", "deepseek2")
@@ -119,6 +120,21 @@ def test_on_the_gpu_as_well(adapter, name):
     found, engine = answers(runner, requests, speculator(Known(known, 0.3), most=3))
     assert found == expected
     assert 0 < engine.accepted < engine.drafted
+    runner.close()
+
+
+def test_few_rows_over_a_long_context_are_split_into_runs_as_decode_is(adapter):
+    runner, twin, ids = (
+        small("tiny-llama.gguf", adapter, context=1024),
+        small("tiny-llama.gguf", context=1024),
+        ids_of(200),
+    )
+    for one in (runner, twin):
+        prefill(one, ids[:-5], chunk_size=16)
+    found, expected = (prefill(one, ids[-5:], start=len(ids) - 5, every=True) for one in (runner, twin))
+    plan = runner.plan_for(Batch.of([(0, 0, ids[-5:])]))
+    assert sum("split_reduce" in dispatch.name for dispatch in plan.dispatches) == len(runner.model.caches)
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)  # float32 summed in another order, over 4 layers
     runner.close()
 
 

@@ -62,14 +62,14 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     keys, values = to.memory.caches.places[op.cache.name]
     pages: dict[str, Operand] = {"keys": keys, "values": values}
     rotated, constants, parts = _rotated(to, op)
+    max_pages = to.memory.caches.max_pages
     if to.shape.decode:
-        max_pages = to.memory.caches.max_pages
         partition = decode_partition(op.cache, op.how, node.rows, max_pages, to.tuning, to.can)
         own = _own_keys(to, partition, "attention/queries/rotate_here")
         kernel = _shared_keys(to, partition) if partition.lanes_per_key else own
         _attend(to, node, op, partition, kernel.extended(parts, constants, rotated | pages))
         return
-    partition = prompt_partition(op.cache, op.how)
+    partition = prompt_partition(op.cache, op.how, node.rows, max_pages, to.tuning)
     lanes = to.tuning.map_lanes
     q = Value((node.rows, op.how.heads * op.cache.size))
     heads = op.how.heads + (0 if op.cached else op.cache.heads)
@@ -84,7 +84,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
         fixed_bytes=0,
         row_bytes=_position_bytes(to, partition),
     )
-    if _on_matrix_units(to, op):
+    if partition.runs == 1 and _on_matrix_units(to, op):
         _attend_on_matrix_units(to, node, op, partition, {**pages, "q": q})
         return
     kernel = _own_keys(to, partition, "attention/queries/rotated")

@@ -1,0 +1,118 @@
+"""Drafts on and off in turns: tokens a second of greedy text, by context, by how often a drafted token is right.
+
+    python -m benchmarks.speculation rwkv7-2.9b-q4_k_m --device 0 --right 1.0,0.8,0.5 --drafts 7 --depths 0,4096
+
+The text of a synthetic model means nothing, so drafts are its own answer with mistakes put in: acceptance is synthetic.
+"""
+
+import time
+from collections.abc import Sequence
+
+import click
+import numpy as np
+
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.sampling_params import SamplingParams
+from rwkv_gpu.engine.sequence import TokenSequence
+from rwkv_gpu.engine.speculation.gate import SpeculationGate
+from rwkv_gpu.engine.speculation.speculator import Speculator
+from rwkv_gpu.gpu.adapters import choose, list_adapters
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.measure.synthetic import open_synthetic
+from rwkv_gpu.models.registry import load_model
+
+
+class Known:
+    """Drafts what will be sampled, where it is lucky."""
+
+    def __init__(self, answers: dict[int, list[int]], right: float) -> None:
+        self.answers, self.right = answers, right
+        self.random = np.random.default_rng(0)
+
+    def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
+        drafts = {}
+        for sequence, most in wanted:
+            done = len(sequence.ids) - sequence.prompt
+            answer = self.answers[sequence.id][done : done + most]
+            lucky = self.random.random(len(answer)) < self.right
+            drafts[sequence] = [token ^ int(not good) for token, good in zip(answer, lucky, strict=True)]
+        return drafts
+
+    def release(self, sequence: TokenSequence) -> None: ...
+    def close(self) -> None: ...
+
+
+class Always(SpeculationGate):
+    """On, whatever is measured."""
+
+    def stepped(self, running: object, tokens: int, seconds: float) -> None: ...
+
+
+def generate(
+    runner: GpuRunner, prompts: Sequence[list[int]], count: int, speculator: Speculator | None
+) -> tuple[dict[int, list[int]], float, Engine]:
+    """The answers by number, seconds from when all have begun, and the engine."""
+    engine = Engine(runner, speculator=speculator)
+    answers: dict[int, list[int]] = {
+        engine.add(Request(ids, SamplingParams(temperature=0, max_tokens=count))): [] for ids in prompts
+    }
+    began = 0.0
+    skipped = 0
+    while engine.busy:
+        for update in engine.step():
+            answers[update.id].extend(one.token for one in update.sampled)
+        if not began and all(answers.values()):
+            began, skipped = time.perf_counter() - engine.compile_seconds, sum(map(len, answers.values()))
+    seconds = time.perf_counter() - engine.compile_seconds - began
+    engine.prefixes.clear()
+    return answers, seconds / (sum(map(len, answers.values())) - skipped), engine
+
+
+@click.command()
+@click.argument("model")
+@click.option("--device", "wanted", default="auto")
+@click.option("--right", default="1.0,0.8,0.5,0.2")
+@click.option("--drafts", default=7)
+@click.option("--depths", default="0")
+@click.option("--batches", default="1")
+@click.option("-n", "count", default=128)
+def main(model: str, wanted: str, right: str, drafts: int, depths: str, batches: str, count: int) -> None:
+    """Prints a line for each."""
+    adapter = choose(list_adapters(), wanted)
+    most = max(map(int, depths.split(","))) + count + 16
+    with open_synthetic(model) as file:
+        loaded = load_model(file)
+        context = min(most, loaded.context) if loaded.caches else None
+        slots = max(map(int, batches.split(",")))
+        runner = GpuRunner(
+            Device(adapter), file, loaded, slots=slots, context=context, drafts=drafts, cache_bytes=0,
+            tokens=None if context is None else context * slots,
+        )  # fmt: skip
+    for depth in map(int, depths.split(",")):
+        for batch in map(int, batches.split(",")):
+            prompts = [np.random.default_rng(n).integers(3, 250, depth + 8).tolist() for n in range(batch)]
+            generate(runner, prompts, count, None)  # compiles
+            answers, plain, _ = generate(runner, prompts, count, None)
+            print(f"{model} depth {depth} batch {batch}: {1 / plain:.1f} tok/s without drafts", flush=True)
+            for share in map(float, right.split(",")):
+                for always in (True, False):
+                    best = float("inf")
+                    for _ in range(2):
+                        speculator = Speculator(drafts, Known(answers, share), lookup=False)  # type: ignore[arg-type]
+                        speculator.gate = Always() if always else SpeculationGate()
+                        found, seconds, engine = generate(runner, prompts, count, speculator)
+                        best = min(best, seconds)
+                    same = sum(a == b for a, b in zip(found.values(), answers.values(), strict=True))
+                    print(
+                        f"  right {share:.0%}, {'always on' if always else 'gate'}: {1 / best:.1f} tok/s, "
+                        f"{plain / best:.2f} times; "
+                        f"{engine.accepted} of {engine.drafted} accepted; {same} of {batch} the same",
+                        flush=True,
+                    )
+    runner.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,18 +1,24 @@
 """The page in Debian's Chromium, against a real server with the built-in model; answers are canned where a test needs them."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
 import rwkv_gpu
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.server.catalogue import ServedModel
 from tests.server.serving import Served, serving
 
+LAST = "article.assistant >> nth=-1"
+# An answer that surely does not end within a test.
+ENDLESS = '{"type": "array", "items": {"enum": ["fox", "owl"]}, "minItems": 3000}'
 PATIENCE = 30_000  # milliseconds, for a slow machine
 expect.set_options(timeout=PATIENCE)
 
@@ -36,12 +42,50 @@ def server() -> Iterator[Served]:
         yield served
 
 
+@dataclass
+class Controls:
+    """The controls that any page has shown so far, and those that a test has used, by name."""
+
+    seen: set[str] = field(default_factory=set)
+    used: set[str] = field(default_factory=set)
+
+
+@pytest.fixture(scope="session")
+def controls() -> Controls:
+    return Controls()
+
+
 @pytest.fixture
-def make_page(browser: Browser, server: Served) -> Iterator[Callable[..., Page]]:
-    """Opens pages of one browser profile; a violation of the policy or an error in the script fails the test."""
-    context = browser.new_context(viewport={"width": 1100, "height": 760}, base_url=f"http://localhost:{server.port}")
-    context.set_default_timeout(PATIENCE)
+def base_url(server: Served) -> str:
+    return f"http://localhost:{server.port}"
+
+
+@pytest.fixture
+def wrong() -> Iterator[list[str]]:
+    """Violations of the policy, and errors in the script: they fail the test."""
     wrong: list[str] = []
+    yield wrong
+    assert not wrong
+
+
+@pytest.fixture
+def context(browser: Browser, base_url: str, controls: Controls, wrong: list[str]) -> Iterator[BrowserContext]:
+    """A browser profile."""
+    context = browser.new_context(viewport={"width": 1100, "height": 760}, base_url=base_url)
+    context.set_default_timeout(PATIENCE)
+    context.add_init_script(path=Path(__file__).with_name("controls.js"))
+    context.expose_function("reportViolation", lambda text: wrong.append(text))
+    yield context
+    for page in context.pages:
+        seen, used = page.evaluate("[[...controls.seen], [...controls.used]]")
+        controls.seen.update(seen)
+        controls.used.update(used)
+    context.close()
+
+
+@pytest.fixture
+def make_page(context: BrowserContext, wrong: list[str]) -> Callable[..., Page]:
+    """Opens pages of one browser profile."""
 
     def make(path: str = "/", *, width: int = 1100, before: Callable[[Page], None] | None = None) -> Page:
         page = context.new_page()
@@ -55,9 +99,7 @@ def make_page(browser: Browser, server: Served) -> Iterator[Callable[..., Page]]
         page.goto(path)
         return page
 
-    yield make
-    context.close()
-    assert not wrong
+    return make
 
 
 @pytest.fixture
@@ -102,6 +144,21 @@ def answers(page: Page, *texts: str, **more: Any) -> list[dict[str, Any]]:
     return bodies
 
 
+def text_of(page: Page) -> str:
+    """The text of the last answer."""
+    return page.locator(f"{LAST} >> .markdown >> nth=0").text_content() or ""
+
+
+def ask_without_end(page: Page) -> None:
+    """Asks for an answer that does not end by itself, and waits until it has begun."""
+    page.click("#settings-button")
+    page.fill("dialog textarea >> nth=1", ENDLESS)
+    page.click("dialog button.primary")
+    page.fill("#text", "Tell me about foxes")
+    page.keyboard.press("Enter")
+    expect(page.locator(f"{LAST} >> .markdown >> nth=0")).to_contain_text(re.compile("fox|owl"))
+
+
 def ask(page: Page, text: str) -> None:
     """Sends a message and waits for the end of its answer."""
     before = page.locator("article.assistant").count()
@@ -109,3 +166,8 @@ def ask(page: Page, text: str) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("article.assistant")).to_have_count(before + 1)
     expect(page.locator("#send")).to_have_text("Send")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks whether the other tests have used all controls comes last."""
+    items.sort(key=lambda item: item.name == "test_every_control_is_used_by_a_test")

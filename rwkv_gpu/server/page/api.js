@@ -1,4 +1,6 @@
 // The server: plain requests, and answers that stream. A stream that is lost is resumed by its id.
+const GONE = ["shutting_down", "engine_lost"]; // codes of errors within a stream after which the server will answer again
+
 class ApiError extends Error {
   constructor(message, status, retryAfter) {
     super(message);
@@ -52,13 +54,18 @@ async function* events(response) {
   }
 }
 
-const RETRIES = [500, 1000, 2000, 4000, 8000, 8000, 8000, 8000]; // milliseconds before each try to resume
+// Milliseconds before each try to resume: five minutes in all, in which a server can be started again.
+const RETRIES = [500, 1000, 2000, 4000, ...Array(37).fill(8000)];
 const pause = (milliseconds, signal) => new Promise((resolve, reject) => {
   const timer = setTimeout(resolve, milliseconds);
   signal.addEventListener("abort", () => (clearTimeout(timer), reject(new DOMException("stopped", "AbortError"))), { once: true });
 });
 
+// The server no longer has a stream: it was started again, or the connection was lost for too long.
+class StreamGone extends ApiError {}
+
 // Streams an answer into `take(chunk)`. `stream` is {id, at}, kept with the message so that a reload can go on.
+// `again` asks for the rest of an answer: that is tried for as long as a lost connection.
 async function streamAnswer({ body, stream, take, opened, waiting, signal }) {
   let response = null;
   for (let busy = 0, lost = 0; ; ) {
@@ -74,18 +81,20 @@ async function streamAnswer({ body, stream, take, opened, waiting, signal }) {
         lost = 0;
         if (data === "[DONE]") return;
         const chunk = JSON.parse(data);
+        if (GONE.includes(chunk.error?.code)) throw new StreamGone(chunk.error.message, 503);
         if (chunk.error) throw new ApiError(chunk.error.message ?? "The answer failed.", 500);
         take(chunk);
       }
       throw new ApiError("The connection was lost.", 0);
     } catch (error) {
-      if (error.name === "AbortError") throw error;
+      if (error.name === "AbortError" || error instanceof StreamGone) throw error;
+      if (stream.id && [404, 410].includes(error.status)) throw new StreamGone(error.message, error.status);
       const offline = !error.status && !(error instanceof SyntaxError);
-      if (error.status === 429 && busy++ < 5) {
+      if ([429, 503].includes(error.status) && busy++ < 5) {
         const seconds = error.retryAfter ?? 2;
         waiting(`The server is busy; trying again in ${seconds} s`);
         await pause(1000 * seconds, signal);
-      } else if (offline && stream.id && lost < RETRIES.length) {
+      } else if (offline && (stream.id || stream.again) && lost < RETRIES.length) {
         waiting("The connection was lost; trying again");
         await pause(RETRIES[lost++], signal);
       } else throw offline && stream.id ? new ApiError("The connection was lost, and the answer with it.", 0) : error;

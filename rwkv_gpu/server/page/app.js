@@ -2,6 +2,7 @@
 const SAVE_EVERY = 1000; // milliseconds while an answer streams
 const LONG_PASTE = 3000; // characters that become an attachment
 const LARGEST_FILE = 2 << 20;
+const NOT_RUNNING = { stream: undefined, progress: undefined, waiting: undefined }; // what a message has while it is answered
 
 const store = new Store();
 const running = new Map(); // by the id of a message: {controller, conversation, node}
@@ -28,11 +29,11 @@ function drawList() {
     const current = conversation.id === state.current.id;
     const busy = [...running.values()].some((one) => one.conversation.id === conversation.id);
     const title = (conversation.pinned ? "📌 " : "") + conversation.title;
-    return el("div", { class: ["entry", current && "current", busy && "running"].filter(Boolean).join(" ") },
+    return el("div", { "data-id": conversation.id, class: ["entry", current && "current", busy && "running"].filter(Boolean).join(" ") },
       el("button", { type: "button", dir: "auto", title: conversation.title, "aria-current": current ? "page" : null, onclick: () => openConversation(conversation.id) }, title),
       el("button", { type: "button", class: "quiet", "aria-label": `Menu of ${conversation.title}`, onclick: () => entryMenu(conversation) }, "⋯"));
   });
-  byId("list").replaceChildren(...(entries.length ? entries : [el("div", { class: "none" }, state.query ? "Nothing found." : "No conversations yet.")]));
+  keepFocus(byId("list"), () => byId("list").replaceChildren(...(entries.length ? entries : [el("div", { class: "none" }, state.query ? "Nothing found." : "No conversations yet.")])));
 }
 
 function entryMenu(listed) {
@@ -119,15 +120,14 @@ function drawConversation() {
 function drawMessages() {
   const path = pathTo(state.current, state.current.leaf);
   const wanted = path.map((node) => {
-    if (!views.has(node.id)) views.set(node.id, new MessageView(node, actions));
-    else views.get(node.id).update(node, running.has(node.id));
-    if (running.has(node.id)) views.get(node.id).update(node, true);
+    if (views.has(node.id)) views.get(node.id).update(node, running.has(node.id));
+    else views.set(node.id, new MessageView(node, actions, running.has(node.id)));
     return views.get(node.id).node;
   });
   const kept = new Set(path.map((node) => node.id));
   for (const id of views.keys()) if (!kept.has(id)) views.delete(id);
   const empty = el("p", { class: "empty" }, "Ask something. Conversations stay in this browser.");
-  byId("messages").replaceChildren(...(wanted.length ? wanted : [empty]));
+  keepFocus(byId("messages"), () => setChildren(byId("messages"), wanted.length ? wanted : [empty]));
   drawSend();
 }
 
@@ -221,14 +221,20 @@ function answer(conversation, parent, continued = null) {
   const body = bodyFor(conversation, parent, continued);
   const node = continued ?? addNode(conversation, parent, "assistant", "", { thinking: "" });
   Object.assign(node, { error: undefined, finish: undefined, stats: undefined, stream: { id: null, at: 0 } });
+  save(conversation);
   follow(conversation, node, body);
 }
 
-// Goes on with an answer whose page was closed; one tab does, where browsers can tell.
-function resume(conversation, node) {
+// Goes on with an answer whose page was closed. Only one tab does; another takes over when that one is closed.
+async function resume(conversation, node) {
   if (!node.stream.id) return interrupted(conversation, node, "The page was closed before the answer began.");
   if (!navigator.locks) return follow(conversation, node, null);
-  navigator.locks.request(`stream-${node.stream.id}`, { ifAvailable: true }, (lock) => lock && follow(conversation, node, null));
+  await navigator.locks.request(`stream-${node.stream.id}`, async () => {
+    const stored = await store.get(conversation.id);
+    if (!stored?.nodes[node.id]?.stream || running.has(node.id)) return;
+    const current = loaded(stored.id) ?? stored;
+    await follow(current, (current.nodes[node.id] = stored.nodes[node.id]), null);
+  });
 }
 
 function interrupted(conversation, node, why) {
@@ -260,26 +266,53 @@ async function follow(conversation, node, body) {
   const opened = () => {
     node.waiting = undefined;
     save(conversation);
-    if (node.stream.id && navigator.locks) navigator.locks.request(`stream-${node.stream.id}`, { signal: undefined }, () => new Promise((free) => (running.get(node.id) ? (running.get(node.id).free = free) : free())));
+    if (node.stream.id && navigator.locks) navigator.locks.request(`stream-${node.stream.id}`, () => new Promise((free) => (running.get(node.id) ? (running.get(node.id).free = free) : free())));
   };
+  const waiting = (text) => ((node.waiting = text), changed());
+  const loading = showLoading(body?.model, () => !node.progress && !timing.first, waiting);
   try {
     await streamAnswer({
-      body, stream: node.stream, signal: controller.signal, opened,
+      body, stream: node.stream, signal: controller.signal, opened, waiting,
       take: (chunk) => (taken(node, chunk, timing), changed()),
-      waiting: (text) => ((node.waiting = text), changed()),
     });
     node.finish ??= "stop";
   } catch (error) {
     if (error.name === "AbortError") node.finish = "stopped";
     else if (error.status === 401 && (await keyDialog())) return retry(conversation, node, body);
+    else if (error instanceof StreamGone) return goOnAnew(conversation, node);
     else node.error = error.message;
+  } finally {
+    clearInterval(loading);
   }
-  ended(conversation, node, timing);
+  await ended(conversation, node, timing);
 }
 
 function retry(conversation, node, body) {
+  running.get(node.id)?.free?.();
   running.delete(node.id);
   return follow(conversation, node, body);
+}
+
+// The server has lost an answer, as when it was started again. What came of it stays, and the rest is asked for.
+// Thoughts and calls of tools cannot be continued: then what came stays as a version, and a new answer begins.
+function goOnAnew(conversation, node) {
+  let next = node;
+  if (node.thinking || node.tools) {
+    Object.assign(node, { ...NOT_RUNNING, error: "This answer was interrupted: the server was started again, or could not be reached for long." });
+    next = addNode(conversation, node.parent, "assistant", "", { thinking: "" });
+    running.get(node.id)?.free?.();
+    running.delete(node.id);
+  }
+  Object.assign(next, { ...NOT_RUNNING, stream: { id: null, at: 0, again: true }, waiting: "The answer was interrupted; asking for the rest" });
+  return retry(conversation, next, bodyFor(conversation, next.parent, next.content ? next : null));
+}
+
+// Shows how far the model of an answer is loaded, as long as the answer has not begun.
+function showLoading(model, isWaiting, show) {
+  return setInterval(async () => {
+    const found = isWaiting() && (await loadingModels().catch(() => [])).find((one) => !model || one.id === model);
+    if (found && isWaiting()) show(`Loading ${loadingText(found)}`);
+  }, 700);
 }
 
 // One chunk of an answer.
@@ -319,17 +352,19 @@ function addToolCall(node, part) {
   node.tools = calls;
 }
 
-function ended(conversation, node, timing) {
+// The end is stored before it is shown: a reload that follows at once finds it.
+async function ended(conversation, node, timing) {
+  Object.assign(node, NOT_RUNNING);
+  conversation.updated = Date.now();
+  await save(conversation);
   running.get(node.id)?.free?.();
   running.delete(node.id);
-  Object.assign(node, { stream: undefined, progress: undefined, waiting: undefined });
-  conversation.updated = Date.now();
   if (conversation.id === state.current.id) {
     drawMessages();
     drawMeter();
   }
+  drawList();
   say(node.error ? "The answer failed." : node.finish === "stopped" ? "Stopped." : `Answered in ${((performance.now() - timing.began) / 1000).toFixed(1)} s.`);
-  save(conversation);
 }
 
 // Stops an answer, here and on the server.
@@ -494,6 +529,10 @@ function editLast(event) {
 
 // Another tab has stored a conversation: the list follows, and so does the one in view unless it is answered here.
 async function changedElsewhere({ data }) {
+  if (data.removed) {
+    store.removed.add(data.id);
+    for (const one of running.values()) if (one.conversation.id === data.id) stop(one.node.id);
+  }
   await refreshList();
   if (data.id !== state.current.id || runningHere().length) return;
   const stored = await store.get(data.id);
@@ -517,16 +556,17 @@ async function loadProps() {
   drawMeter();
 }
 
+const loadingModels = async () => ((await fetch("/health").then((response) => response.json())).models ?? []).filter((model) => model.state === "loading");
+const loadingText = ({ id, loaded_bytes: done, total_bytes: total }) => (total ? `${id}: ${Math.floor((100 * done) / total)}%` : id);
+
 // Waits until the server can answer, and shows how far a model is loaded.
 async function connect() {
   for (;;) {
     try {
       await loadModels();
-      const { models = [] } = await fetch("/health").then((response) => response.json());
-      const loading = models.find((model) => model.state === "loading");
+      const [loading] = await loadingModels();
       if (!loading) break;
-      const done = loading.total_bytes ? `: ${Math.floor((100 * loading.loaded_bytes) / loading.total_bytes)}%` : "";
-      say(`Loading ${loading.id}${done}`);
+      say(`Loading ${loadingText(loading)}`);
     } catch (error) {
       if (error.status === 401) {
         await keyDialog();
@@ -536,9 +576,9 @@ async function connect() {
     }
     await new Promise((resolve) => setTimeout(resolve, 700));
   }
+  await loadProps();
   byId("notice").hidden = true;
   say("Ready.");
-  await loadProps();
 }
 
 async function start() {

@@ -55,13 +55,11 @@ function settingsDialog(conversation, canThink, saved) {
     }
     conversation.system = system.value;
     conversation.settings = { schema: schema.value.trim() || undefined, thinking: thinking.value || undefined };
-    for (const input of inputs) if (input.value !== "") settingsOf(conversation)[input.name] = Number(input.value);
+    for (const input of inputs) if (input.value !== "") conversation.settings[input.name] = Number(input.value);
     saved();
   });
   const dialog = openDialog("Settings of this chat", form);
 }
-
-const settingsOf = (conversation) => conversation.settings;
 
 // Asks for the server's key; it stays in this tab until it is closed.
 function keyDialog() {

@@ -20,6 +20,28 @@ function filled(node, attributes, children) {
   return node;
 }
 
+// Makes these the children of a box. Those that stay are not moved: a moved one would flicker and lose the focus.
+function setChildren(box, wanted) {
+  const kept = new Set(wanted);
+  for (const child of [...box.children]) if (!kept.has(child)) child.remove();
+  wanted.forEach((node, n) => box.children[n] !== node && box.insertBefore(node, box.children[n] ?? null));
+}
+
+const labelOf = (node) => node.getAttribute("aria-label") ?? node.textContent;
+
+// Redraws the items of a box. The focus stays on the control that had it, or goes to the nearest one that is left.
+function keepFocus(box, draw) {
+  const before = box.contains(document.activeElement) ? document.activeElement : null;
+  const item = before?.closest("[data-id]");
+  const place = [...box.children].indexOf(item);
+  draw();
+  if (!before || document.activeElement === before) return;
+  const now = [...box.children].find((one) => one.dataset.id === item?.dataset.id) ?? box.children[place];
+  const controls = [...(now?.querySelectorAll("button:enabled, summary") ?? [])];
+  const next = before.isConnected ? before : (controls.find((one) => labelOf(one) === labelOf(before)) ?? controls[0] ?? byId("text"));
+  next.focus({ preventScroll: true });
+}
+
 const byId = (id) => document.getElementById(id);
 
 // http, https and mailto; whatever else a link says, it is no link.

@@ -1,6 +1,7 @@
 // A look behind: what the server says of itself in /props, /slots and /metrics.
 const POLL = 1000; // milliseconds
 const POINTS = 60;
+const STATES = { queued: "waits", prompt: "reads its prompt", generating: "generates" };
 
 class Panel {
   constructor(node, getModel) {
@@ -46,7 +47,6 @@ class Panel {
     this.last = { tokens, now };
     this.speeds = this.speeds.slice(-POINTS);
     const model = props.model ?? {};
-    const waiting = metrics.rwkv_gpu_requests_waiting;
     const rows = [
       ["Model", model.name ?? props.model_alias ?? "not loaded"],
       ["Weights", [model.format, model.bytes && bytes(model.bytes)].filter(Boolean).join(", ")],
@@ -54,11 +54,20 @@ class Panel {
       ["Matrix units", model.matrix_units === undefined ? undefined : model.matrix_units ? "in use" : "not in use"],
       ["Context", model.context ? `${number(model.context)} tokens` : model.device && "no limit"],
       ["Running", slots.filter((slot) => slot.is_processing).length],
-      ["Waiting", waiting],
+      ["Waiting", metrics.rwkv_gpu_requests_waiting],
       ["Stored prefixes", metrics.rwkv_gpu_prefix_entries && `${number(metrics.rwkv_gpu_prefix_entries)}, ${bytes(metrics.rwkv_gpu_prefix_bytes)}`],
+      ["Free memory of caches", ["pages", "states"].filter((kind) => metrics[`rwkv_gpu_cache_free_${kind}`]).map((kind) => `${number(metrics[`rwkv_gpu_cache_free_${kind}`])} ${kind}`).join(", ")],
       ["Speed", this.speeds.length ? `${this.speeds.at(-1).toFixed(1)} tokens/s` : undefined],
     ].filter(([, text]) => text !== undefined && text !== "" && text !== null);
-    this.node.replaceChildren(el("dl", {}, rows.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(text))))), this.line());
+    const facts = rows.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(text))));
+    this.node.replaceChildren(...[el("dl", {}, facts), this.requests(slots), this.line()].filter(Boolean));
+  }
+
+  // What runs and waits, one line each.
+  requests(slots) {
+    const lines = slots.map(({ state, model, n_prompt_tokens: prompt, n_decoded: decoded, seconds }) =>
+      [STATES[state] ?? state, model, prompt && `prompt of ${number(prompt)} tokens`, decoded && `${number(decoded)} tokens generated`, `${Math.round(seconds)} s`].filter(Boolean).join(" · "));
+    return lines.length && el("ul", { "aria-label": "Requests" }, lines.map((line) => el("li", {}, line)));
   }
 
   line() {

@@ -54,7 +54,7 @@ function statsText(stats) {
 }
 
 class MessageView {
-  constructor(node, actions) {
+  constructor(node, actions, running) {
     this.actions = actions;
     this.text = new MarkdownView();
     this.thought = new MarkdownView();
@@ -63,11 +63,12 @@ class MessageView {
     this.bar = el("div", { class: "bar" });
     this.node = el("article", { class: node.role, "data-id": node.id, "aria-label": node.role === "user" ? "Your message" : "Answer" }, this.who, this.body, this.bar);
     this.drawing = new Drawing(() => this.draw());
-    this.update(node);
+    this.update(node, running);
   }
 
-  update(node, running = false) {
+  update(node, running) {
     Object.assign(this, { message: node, running });
+    if (this.editing) return;
     this.draw();
     this.bar.replaceChildren(...this.buttons());
   }
@@ -153,9 +154,13 @@ class MessageView {
 
   edit() {
     const { message, actions } = this;
+    this.editing = true;
     const area = el("textarea", { dir: "auto", "aria-label": "Edit the message" });
     area.value = message.content;
-    const done = () => this.restore();
+    const done = () => {
+      this.restore();
+      [...this.bar.children].find((one) => labelOf(one) === "Edit")?.focus();
+    };
     const save = () => {
       this.restore();
       if (area.value.trim() && area.value !== message.content) actions.edited(message, area.value);
@@ -177,10 +182,11 @@ class MessageView {
   }
 
   restore() {
+    this.editing = false;
     this.parts = this.toolsShown = null;
     this.text = new MarkdownView();
     this.thought = new MarkdownView();
     this.body.replaceChildren();
-    this.update(this.message);
+    this.update(this.message, this.running);
   }
 }

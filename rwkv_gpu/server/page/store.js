@@ -9,6 +9,8 @@ const asked = (request) => new Promise((resolve, reject) => {
 });
 
 class Store {
+  removed = new Set(); // ids
+
   // Where a browser forbids its database, as in some private windows, conversations last until the page is closed.
   async open() {
     this.memory = new Map();
@@ -37,15 +39,17 @@ class Store {
   }
 
   async put(conversation) {
+    if (this.removed.has(conversation.id)) return; // an answer that was on its way
     if (this.database) await asked(this.#table("readwrite").put(conversation));
     else this.memory.set(conversation.id, conversation);
     CHANGES?.postMessage({ id: conversation.id });
   }
 
   async remove(id) {
+    this.removed.add(id);
     if (this.database) await asked(this.#table("readwrite").delete(id));
     else this.memory.delete(id);
-    CHANGES?.postMessage({ id });
+    CHANGES?.postMessage({ id, removed: true });
   }
 }
 

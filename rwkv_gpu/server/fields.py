@@ -72,7 +72,8 @@ RESPONSES = Fields(
     honoured=frozenset(
         {
             "input", "instructions", "model", "stream", "max_output_tokens", "temperature", "top_p", "text",
-            "reasoning", "chat_template_kwargs", "top_k", "min_p", "seed", "stop",
+            "reasoning", "chat_template_kwargs", "top_k", "min_p", "seed", "stop", "tools", "tool_choice",
+            "parallel_tool_calls",
         }
     ),
     ignored={
@@ -80,7 +81,6 @@ RESPONSES = Fields(
         "include": "nothing more can be included",
         "truncation": "an input that is too long is refused",
         "stream_options": "events are not padded",
-        "parallel_tool_calls": "there are no tools in this API here",
         "top_logprobs": "this API has no log probabilities here",
     },
     refused={
@@ -88,7 +88,6 @@ RESPONSES = Fields(
         "conversation": "nothing is stored; send the whole conversation as input",
         "background": "answers in the background are not supported; use stream, with resumable",
         "prompt": "prompts are not stored here; send their text as input",
-        "tools": "this API has no tools here; use /v1/chat/completions",
     },
 )  # fmt: skip
 

@@ -66,9 +66,68 @@ def test_reasoning_is_an_item_of_its_own(server, monkeypatch):
     assert (added, done) == (["reasoning", "message"], [0, 1])
 
 
+CITY = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}
+WEATHER = {"type": "function", "name": "weather", "parameters": {**CITY, "additionalProperties": False}}
+CALLING = {**ASK, "max_output_tokens": 200, "tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "weather"}])
+def test_calls_of_functions_are_items_whole_and_streamed(server, choice):
+    response = server.post("/v1/responses", {**CALLING, "tool_choice": choice})
+    [call] = response["output"]
+    assert (call["type"], call["name"], call["status"]) == ("function_call", "weather", "completed")
+    assert json.loads(call["arguments"]) == {"city": "Rome"}
+    assert (response["tools"], response["tool_choice"]) == ([WEATHER], choice)
+    found = streamed(server, {**CALLING, "tool_choice": choice})
+    kinds = [one["type"].removeprefix("response.") for one in found][2:]
+    assert kinds == [
+        "output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done",
+        "completed",
+    ]  # fmt: skip
+    added, delta, done, item, last = found[2:]
+    assert added["item"]["arguments"] == "" and added["item"]["status"] == "in_progress"
+    assert delta["delta"] == done["arguments"] == call["arguments"]
+    assert {one["item_id"] for one in (delta, done)} == {added["item"]["id"]} == {item["item"]["id"]}
+    assert last["response"]["output"] == [item["item"]]
+
+
+def test_several_calls_are_an_item_each(server):
+    found = streamed(server, {**CALLING, "parallel_tool_calls": True, "temperature": 1, "seed": 3})
+    done = [one for one in found if one["type"] == "response.output_item.done"]
+    assert [one["output_index"] for one in done] == [*range(len(done))]
+    assert len({one["item"]["id"] for one in done}) == len({one["item"]["call_id"] for one in done}) == len(done)
+
+
+def test_calls_and_their_outputs_come_back_as_input(server):
+    question = {"role": "user", "content": "Hi"}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "weather", "arguments": "{}"}
+    parts = [{"type": "input_text", "text": "rain"}]
+    output = {"type": "function_call_output", "call_id": "call_1"}
+    items = [question, call, {**call, "call_id": "call_2"}, {**output, "output": "rain"}, {**output, "output": parts}]
+    body = {**ASK, "tools": [WEATHER]}
+    calls = [
+        {"id": id, "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+        for id in ("call_1", "call_2")
+    ]
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "rain"}
+    messages = [question, {"role": "assistant", "content": None, "tool_calls": calls}, result, result]
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": WEATHER["parameters"]}}]
+    chat = server.post(
+        "/v1/chat/completions", {"messages": messages, "tools": tools, "max_tokens": 6, "temperature": 0}
+    )
+    response = server.post("/v1/responses", {**body, "input": items})
+    assert response["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
+    assert text_of(response).strip() == (chat["choices"][0]["message"]["content"] or "").strip()
+
+
 @pytest.mark.parametrize(
     ("change", "param"),
     [
+        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tools": 3}, "tools"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "name": "none"}}, "tool_choice"),
+        ({"input": [{"type": "function_call_output", "call_id": "a", "output": 3}]}, "messages"),
+        ({"input": [{"type": "function_call", "call_id": "a", "name": 3, "arguments": "{}"}]}, "input"),
         ({"input": None}, "input"),
         ({"input": []}, "input"),
         ({"input": [{"type": "message", "role": "user", "content": [{"type": "input_image"}]}]}, "input"),

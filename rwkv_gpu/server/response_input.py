@@ -1,0 +1,96 @@
+"""A request of OpenAI's Responses API as one for a chat completion."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .call import Json
+from .errors import ApiError
+
+TEXTS = ("input_text", "output_text", "text")  # types of parts that are text
+NOT_CHAT = ("input", "instructions", "max_output_tokens", "text", "reasoning", "tools", "tool_choice")
+
+
+def request_of(fields: Json) -> Json:
+    """The same request as one for a chat completion."""
+    asked = {name: value for name, value in fields.items() if name not in NOT_CHAT}
+    asked["messages"] = messages_of(fields.get("input"), fields.get("instructions"))
+    if "max_output_tokens" in fields:
+        asked["max_tokens"] = fields["max_output_tokens"]
+    for name in ("text", "reasoning"):
+        if not isinstance(fields.get(name, {}), Mapping):
+            raise ApiError(400, f"{name} is {fields[name]!r}; it must be an object", param=name)
+    form, effort = fields.get("text", {}).get("format"), fields.get("reasoning", {}).get("effort")
+    if isinstance(form, Mapping) and form.get("type") == "json_schema":
+        asked["response_format"] = {"type": "json_schema", "json_schema": {**form}}
+    elif form is not None:
+        asked["response_format"] = form
+    if effort is not None:
+        asked["think"] = effort != "none"
+    return asked | _tools(fields)
+
+
+def _tools(fields: Json) -> Json:
+    """The functions that may be called, and whether one must be."""
+    given, choice = fields.get("tools", []), fields.get("tool_choice")
+    if not isinstance(given, list):
+        raise ApiError(400, f"tools is a {type(given).__name__}; it must be a list", param="tools")
+    for at, tool in enumerate(given):
+        if not isinstance(tool, dict) or tool.get("type") != "function":
+            kind = tool.get("type") if isinstance(tool, dict) else tool
+            message = f"tools[{at}] has the type {kind!r}; this server calls functions of yours only"
+            raise ApiError(400, message, param="tools")
+    tools = [
+        {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
+        for tool in given
+    ]
+    if isinstance(choice, Mapping) and choice.get("type") == "function":
+        choice = {"type": "function", "function": {"name": choice.get("name")}}
+    found = {"tools": tools, "tool_choice": choice}
+    return {name: value for name, value in found.items() if value}
+
+
+def messages_of(given: Any, instructions: Any) -> list[Json]:
+    """The input as messages of a chat."""
+    messages: list[Json] = [{"role": "system", "content": instructions}] if instructions is not None else []
+    if isinstance(given, str):
+        return [*messages, {"role": "user", "content": given}]
+    if not isinstance(given, list) or not given:
+        raise ApiError(400, "input is missing; give a text or a list of items", param="input")
+    for at, item in enumerate(given):
+        _add(messages, item, f"input[{at}]")
+    return messages
+
+
+def _add(messages: list[Json], item: Any, where: str) -> None:
+    """Adds an item. Calls go into the message of the assistant before them, as one answer may have several."""
+    kind = item.get("type", "message") if isinstance(item, dict) else None
+    match kind:
+        case "message":
+            role = "system" if item.get("role") == "developer" else item.get("role")
+            messages.append({"role": role, "content": _text(item.get("content"), f"{where}.content")})
+        case "function_call":
+            if not messages or messages[-1]["role"] != "assistant":
+                messages.append({"role": "assistant", "content": None})
+            call_id, name, arguments = (item.get(key) for key in ("call_id", "name", "arguments"))
+            if not all(isinstance(one, str) for one in (call_id, name, arguments)):
+                raise ApiError(400, f"{where} must have texts as call_id, name and arguments", param="input")
+            call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+            messages[-1].setdefault("tool_calls", []).append(call)
+        case "function_call_output":
+            content = _text(item.get("output"), f"{where}.output")
+            messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
+        case "reasoning":  # of earlier answers, which templates leave out as well
+            return
+        case _:
+            known = "message, function_call, function_call_output and reasoning"
+            raise ApiError(400, f"{where} has the type {kind!r}; this server takes {known}", param="input")
+
+
+def _text(content: Any, where: str) -> Any:
+    """A text, also where it comes in parts."""
+    if not isinstance(content, list):
+        return content
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):
+            raise ApiError(400, f"{where} holds a part that is no text; only text is understood", param="input")
+    return "".join(part["text"] for part in content)

@@ -94,6 +94,13 @@ def reductions(can: Capabilities) -> dict[str, Tuning]:
     return ways
 
 
+def in_chunks(can: Capabilities) -> dict[str, Tuning]:
+    """Ways to compute the recurrences of prompts by chunks of tokens, for trials."""
+    chunked = replace(default_tuning(can), chunk_tokens=16)
+    ways = {"chunks": chunked, "chunks, two rows a lane": replace(chunked, chunk_rows_per_lane=2)}
+    return ways | {"chunks, a lane a row": replace(chunked, reduce="workgroup", row_lanes=64)}
+
+
 def few_rows(subgroup_width: int) -> list[tuple[Size, GemmConfig]]:
     """Of formats of small integers by 2 to 32 rows, where 48 KiB of memory hold whole rows of 5,120 columns."""
     found = []

@@ -6,6 +6,8 @@ from .parts import FLOAT_FORMAT, LANES, PLAIN, QUANTISING, SUM
 # How lanes share the state of a head.
 ROW_SUM = Hole("row sum", ("recurrence/row_sum/lane", "recurrence/row_sum/subgroup"))
 TILE = Hole("tile", ("recurrence/tile/one_row", "recurrence/tile/four_rows"))
+VALUE = Hole("value", ("rwkv/value/own", "rwkv/value/first_layer"))
+GATE = Hole("gate", ("rwkv/gate/none", "rwkv/gate/gate"))
 
 NORM_SHIFT_MIX = Kernel(
     "rwkv/norm_shift_mix",
@@ -17,13 +19,13 @@ TIME_MIX = Kernel(
     "rwkv/time_mix",
     "time_mix",
     (
-        Hole("value", ("rwkv/value/own", "rwkv/value/first_layer")),
-        Hole("gate", ("rwkv/gate/none", "rwkv/gate/gate")),
+        VALUE,
+        GATE,
         ROW_SUM,
         TILE,
         PLAIN,
     ),
-    core=("recurrence/walk", "recurrence/sums", "recurrence/output/group_norm"),
+    core=("recurrence/walk", "recurrence/sums", "recurrence/output/group_norm", "rwkv/mixed"),
     tolerance=CLOSE,
 )
 TIME_MIX_DECODE = Kernel(
@@ -44,12 +46,13 @@ TIME_MIX_DECODE = Kernel(
     part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups
 )
 LERP = Kernel("rwkv/lerp", "lerp", (Hole("amount", ("rwkv/amount/constant", "rwkv/amount/low_rank")), PLAIN))
+DECAY = Hole("decay", ("recurrence/decay/given", "recurrence/decay/by_head", "recurrence/decay/by_channel"))
 RECURRENCE = Kernel(
     "recurrence/recurrence",
     "recurrence",
     (
         Hole("inputs", ("recurrence/inputs/wkv6", "recurrence/inputs/delta_rule")),
-        Hole("decay", ("recurrence/decay/given", "recurrence/decay/by_head", "recurrence/decay/by_channel")),
+        DECAY,
         Hole("step", ("recurrence/step/added", "recurrence/step/delta_rule")),
         Hole("qkv", ("recurrence/qkv/mixed", "recurrence/qkv/convolved"), optional=True),  # of delta nets
         Hole("bonus", ("recurrence/bonus/none", "recurrence/bonus/first"), optional=True),  # of wkv6
@@ -58,7 +61,44 @@ RECURRENCE = Kernel(
         TILE,
         PLAIN,
     ),
-    ("lib/activation",),
+    ("lib/activation", "recurrence/delta_tensors"),
     core=("recurrence/walk", "recurrence/sums"),
+    tolerance=CLOSE,
+)
+# The same by chunks of tokens: each by itself, then states from chunk to chunk, then norms and gates.
+CHUNK_SOLVE = Kernel(
+    "recurrence/chunk_solve",
+    "recurrence",
+    (
+        Hole("inputs", ("recurrence/chunk_inputs/time_mix", "recurrence/chunk_inputs/delta_rule")),
+        VALUE.maybe(),  # of RWKV-7
+        DECAY.only("by_head", "by_channel").maybe(),  # of delta nets
+        Hole("qkv", ("recurrence/qkv/mixed",), optional=True),
+        PLAIN,
+    ),
+    ("rwkv/mixed", "recurrence/delta_tensors"),
+    core=("recurrence/chunk", "recurrence/chunk_stack"),
+    tolerance=CLOSE,
+)
+CHUNK_WALK = Kernel(
+    "recurrence/chunk_walk",
+    "recurrence",
+    (Hole("token sum", ("recurrence/token_sum/lane", "recurrence/token_sum/subgroup")), PLAIN),
+    core=("recurrence/chunk", "recurrence/chunk_stack"),
+    tolerance=CLOSE,
+    part_needs={"recurrence/token_sum/subgroup": Needs(lanes=4, subgroup=True)},
+)
+CHUNK_OUTPUT = Kernel(
+    "recurrence/chunk_output",
+    "recurrence",
+    (
+        Hole("extra", ("recurrence/chunk_output/bonus", "recurrence/chunk_output/gain")),
+        Hole("output", ("recurrence/output/group_norm", "recurrence/output/gated_rms")),
+        VALUE.maybe(),
+        GATE.maybe(),
+        PLAIN,
+    ),
+    ("rwkv/mixed", "lib/activation"),
+    core=("recurrence/chunk", "recurrence/sums"),
     tolerance=CLOSE,
 )

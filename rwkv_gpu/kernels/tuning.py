@@ -60,6 +60,9 @@ class Tuning:
     token_shift_rows: int = 1  # rows of a step, each of a sequence of its own, up to which they may
     state_lanes_per_row: int = 0  # lanes that share a row of an RWKV state in decode; with none, it is as in prompts
     state_rows_per_lane: int = 1  # rows that such lanes share, at least
+    chunk_tokens: int = 0  # tokens of a prompt that recurrences compute at once; with none, one after the other
+    chunk_state_rows: int = 16  # rows of a state that a workgroup takes from chunk to chunk
+    chunk_rows_per_lane: int = 1  # of these, those of a lane
     lora_fusion_rows: int = 0  # rows of a step up to which they compute the second halves of LoRAs, too
     fuses_routing: bool = False  # whether products of each choice rank experts themselves, or another dispatch
     merged_rows: int = 0  # rows of a step up to which products of several formats share a dispatch

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 
 from ...gpu.device import Capabilities
-from ...kernels.defaults import reductions
+from ...kernels.defaults import in_chunks, reductions
 from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
@@ -28,6 +28,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield from _delta_rules(name, tuning, step, batch, size)
         if step == "decode":
             yield _convolved(name, tuning)
+    for name, tuning in in_chunks(can).items():
+        yield from _delta_rules(name, tuning, "prefill", prefill, 128)
     yield from _mixes(can, batches)
 
 

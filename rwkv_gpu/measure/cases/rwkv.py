@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...gpu.device import Capabilities
-from ...kernels.defaults import default_tuning, reductions
+from ...kernels.defaults import default_tuning, in_chunks, reductions
 from ...kernels.kernel import CLOSE, EXACT
 from ...kernels.parts import FLOATS
 from ...kernels.registry import gemm_trials
@@ -30,6 +30,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield _shift(name, tuning, step, batch)
         for size in (64, 128):
             yield from _time_mix(name, tuning, step, batch, size)
+    for name, tuning in in_chunks(can).items():
+        yield from _time_mix(name, tuning, "prefill", prefill, 64)
     tuning = replace(default_tuning(can), state_lanes_per_row=8, lora_fusion_rows=4)  # one lane without subgroups
     for step in ("decode", "one row"):
         yield from _time_mix("lanes share rows", tuning, step, batches[step], 64)

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
+from ..chunked import chunk_shape
 from ..graph import Node
 from ..nodes import GatedDeltaRule, Lerp, Wkv6
 from ..rwkv import prompt_spread
 from ..values import JoinedVectors, Operand
 from ..vocabulary import ACTIVATIONS, NUMBERS
+from .chunked import SAME_KEY, Chunked, Stage, chunked
 from .context import Lowering
 from .rwkv import BLOCK_FLOATS, SOFTWARE_ROWS
 
@@ -62,10 +64,10 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
     heads, size, _ = op.state.shape
     how = op.how
     by_channel = how.bias.shape[0] != heads
+    norm: dict[str, Constant] = {"EPS": float(how.eps), "THEN": ACTIVATIONS.index(how.then), **NUMBERS}
     constants: dict[str, Constant] = {
         "KEY_HEADS": how.key_heads, "GROUPED": how.grouped, "STACKED": op.stacked, "EPS": float(how.eps),
         "SHARED": op.beta is op.decay, "GATES": op.beta.shape[1], "DECAYS": op.decay.shape[1],
-        "THEN": ACTIVATIONS.index(how.then), **NUMBERS,
     }  # fmt: skip
     names = [how.bias.name, how.rate.name, how.norm.name]
     lengths = [how.bias.shape[0], heads, size]
@@ -77,18 +79,30 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
         names.append(op.conv.weight.name)
         lengths.append(op.conv.weight.shape[0])
     operands: dict[str, Operand] = {
-        "qkv": op.conv.x if op.conv else op.qkv, "betas": op.beta, "decays": op.decay, "gate": op.gate, "y": op.y,
-        "vectors": JoinedVectors(tuple(names), tuple(lengths)), **states,
+        "qkv": op.conv.x if op.conv else op.qkv, "betas": op.beta, "decays": op.decay,
+        "vectors": JoinedVectors(tuple(names), tuple(lengths)),
     }  # fmt: skip
-    parts = (
-        "recurrence/inputs/delta_rule",
+    tensors = (
         "recurrence/qkv/convolved" if op.conv else "recurrence/qkv/mixed",
         "recurrence/decay/by_channel" if by_channel else "recurrence/decay/by_head",
+        "recurrence/delta_tensors",
+    )
+    shape = chunk_shape(heads, size, to.shape, to.target, SAME_KEY, by_channel=by_channel)
+    if shape and not op.conv:
+        inputs = Stage(("recurrence/chunk_inputs/delta_rule", *tensors), constants, operands, 4 * sum(lengths))
+        own = ("recurrence/chunk_output/gain", "recurrence/output/gated_rms", "lib/activation")
+        output = Stage(own, norm, {"gate": op.gate, "vectors": to.vector(how.norm)}, 4 * size)
+        chunked(to, node, Chunked(op.state, op.y, inputs, output, SAME_KEY, removes=True), shape)
+        return
+    parts = (
+        "recurrence/inputs/delta_rule",
+        *tensors,
         "recurrence/step/delta_rule",
         "recurrence/output/gated_rms",
         "lib/activation",
     )
-    _recurrence(to, node, op, parts, constants, operands, 4 * sum(lengths))
+    operands |= {"gate": op.gate, "y": op.y, **states}
+    _recurrence(to, node, op, parts, {**constants, **norm}, operands, 4 * sum(lengths))
 
 
 def _recurrence(

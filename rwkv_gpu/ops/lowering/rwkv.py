@@ -4,11 +4,13 @@ from collections.abc import Mapping
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
+from ..chunked import chunk_shape
 from ..graph import Node
 from ..nodes import TimeMix, TokenShift
 from ..rwkv import FusedLora, decode_spread, prompt_spread, takes_one_row
 from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import NUMBER, NUMBERS
+from .chunked import TWO_KEYS, Chunked, Stage, chunked
 from .context import Lowering
 from .linear import STORES_QUANTISED
 
@@ -58,34 +60,44 @@ def time_mix(to: Lowering, node: Node, op: TimeMix) -> None:
 
 
 def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
-    """For sequences of many rows: a workgroup for each head of each, which goes through the rows."""
+    """For sequences of many rows: by chunks, or a workgroup for each head of each sequence goes through the rows."""
     heads, size, _ = op.state.shape
     x = op.x
+    operands = _operands(to, op) | {"gates": x.w.root}
+    stacked = {"R": x.r, "K": x.k, "V": x.v, "W": x.w, "A": x.a, "G": x.gate, "VG": x.v_gate}
+    places: dict[str, Constant] = {name: _part(value) for name, value in stacked.items() if value is not None}
+    norm: dict[str, Constant] = {"EPS": float(op.eps), "NORMED": int(op.normed)}
+    value = "rwkv/value/first_layer" if x.v_gate is not None else "rwkv/value/own"
+    gate = "rwkv/gate/gate" if x.gate is not None else "rwkv/gate/none"
+    fixed_bytes = op.vectors.shape[0] * heads * size * 4
+    shape = chunk_shape(heads, size, to.shape, to.target, TWO_KEYS)
+    if shape:
+        inputs = Stage(("recurrence/chunk_inputs/time_mix", "rwkv/mixed", value), places, operands, fixed_bytes)
+        parts = ("recurrence/chunk_output/bonus", "recurrence/output/group_norm", "rwkv/mixed", value, gate)
+        output = Stage(parts, {**places, **norm}, operands, fixed_bytes)
+        chunked(to, node, Chunked(op.state, op.y, inputs, output, TWO_KEYS, removes=True), shape)
+        return
     assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
-    operands = _operands(to, op) | {"gates": x.w.root, "segments": to.segments}
     split, rows = prompt_spread(size, to.target)
     parts = (
-        "rwkv/gate/gate" if x.gate is not None else "rwkv/gate/none",
-        "rwkv/value/first_layer" if x.v_gate is not None else "rwkv/value/own",
+        gate,
+        value,
         "recurrence/row_sum/subgroup" if split > 1 else "recurrence/row_sum/lane",
         {1: "recurrence/tile/one_row", 4: "recurrence/tile/four_rows"}[rows],
         "lib/lanes/plain",
     )
     lanes = size // rows * split
-    constants: dict[str, Constant] = {
-        "H": heads, "N": size, "EPS": float(op.eps), "NORMED": int(op.normed),
-        "BLOCK": min(BLOCK_FLOATS // size, lanes), "SPLIT": split, "WG": lanes,
+    own: dict[str, Constant] = {
+        "H": heads, "N": size, "BLOCK": min(BLOCK_FLOATS // size, lanes), "SPLIT": split, "WG": lanes,
     }  # fmt: skip
-    stacked = {"R": x.r, "K": x.k, "V": x.v, "W": x.w, "A": x.a, "G": x.gate, "VG": x.v_gate}
-    constants |= {name: _part(value) for name, value in stacked.items() if value is not None}
     to.emit(
         node,
         op.state.name,
         ("rwkv/time_mix", *parts),
-        constants,
-        operands,
+        {**places, **norm, **own},
+        {**operands, "segments": to.segments, "state": to.memory.states[op.state.name], "y": op.y},
         groups=to.shape.max_segments * heads,
-        fixed_bytes=op.vectors.shape[0] * heads * size * 4,
+        fixed_bytes=fixed_bytes,
         row_flops=heads * size * size * 8,
         context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * size),
     )
@@ -100,7 +112,10 @@ def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
         "H": heads, "N": size, "EPS": float(op.eps), "LANES_PER_ROW": lanes_per_row, "ROWS": rows,
         "WG": size // rows * lanes_per_row, "SUBGROUP": to.can.subgroup_width,
     }  # fmt: skip
-    operands = _operands(to, op) | {"segment" if node.rows == 1 else "segments": to.segments}
+    operands: dict[str, Operand] = {
+        **_operands(to, op), "segment" if node.rows == 1 else "segments": to.segments,
+        "state": to.memory.states[op.state.name], "y": op.y,
+    }  # fmt: skip
     if lora:
         gates: tuple[str, ...] = _lora_parts(lora)
         constants |= _lora_constants(lora, lanes_per_row)
@@ -137,12 +152,10 @@ def _time_mix_decode(to: Lowering, node: Node, op: TimeMix) -> None:
 
 
 def _operands(to: Lowering, op: TimeMix) -> dict[str, Operand]:
-    """What both kernels bind."""
+    """What all kernels bind."""
     operands: dict[str, Operand] = {
         "rkv": op.x.r.root,
         "vectors": to.vector(op.vectors),
-        "state": to.memory.states[op.state.name],
-        "y": op.y,
     }
     if op.x.v_gate is not None:
         assert op.x.v_first is not None, "a value gate needs the value of the first layer"

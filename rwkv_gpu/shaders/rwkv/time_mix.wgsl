@@ -1,13 +1,9 @@
 // S = S diag(w) + v kᵀ - (S κ)(κ a)ᵀ, y = (norm(S r) + (r · k r_k) v) gate      one workgroup per segment and head
 // needs recurrence/sums: token_sum, token_sum_of_squares
 // needs recurrence/walk: item_place
-// needs lib/step: apart
+// needs rwkv/mixed: gate_part, own_value, part_of
 // needs row sum: row_add
 // needs tile: Rows, load_v, next, times
-// needs value: value
-@group(0) @binding(1) var<storage, read> rkv: array<vec4f>;             // r, k, v [T, H, N / 4], the parts R, K, V of a stack
-@group(0) @binding(2) var<storage, read> gates: array<vec4f>;           // w, a, gate, v_gate [T, H, N / 4], the parts W, A, G, VG
-
 const GAIN = 3u;                    // of `vectors`: k_k, k_a, r_k, norm weight and bias [5, H, N / 4]
 
 var<workgroup> block_w: array<vec4f, ITEMS>;
@@ -50,15 +46,15 @@ fn prepare(block: Block, lane: u32) {
     for (var i = lane; i < block.tokens * N4; i += WG) {
         let token = item_place(block, i);
         let d = block.head * N4 + i % N4;
-        let r = rkv[R * apart(D4) + token];
-        let raw = rkv[K * apart(D4) + token];
-        let a = gates[A * apart(D4) + token];
+        let r = part_of(R, token);
+        let raw = part_of(K, token);
+        let a = gate_part(A, token);
         let kk = raw * vectors[d];
         let k = raw * (1.0 + (a - 1.0) * vectors[D4 + d]);
         block_r[i] = r;
-        block_w[i] = gates[W * apart(D4) + token];
+        block_w[i] = gate_part(W, token);
         block_k[i] = k;
-        block_v[i] = value(token, rkv[V * apart(D4) + token]);
+        block_v[i] = own_value(token);
         block_kk[i] = kk;
         block_ka[i] = kk * a;
         squares[i] = dot(kk, kk);

@@ -1,5 +1,5 @@
 // Each channel of the key has its decay: exp(softplus(a + bias) · A).
-// needs inputs: decay_input, softplus
+// needs recurrence/delta_tensors: decay_input, softplus
 @group(0) @binding(3) var<storage, read> vectors: array<f32>;           // the bias [H, N], A [H], the weight of the norm [N], taps
 
 const RATE_AT = H * N;              // of A
@@ -20,5 +20,5 @@ fn prepare_decay(block: Block, lane: u32) {
 }
 
 fn decay_at(_token: u32, i: u32) -> vec4f { return block_w[i]; }
-fn past_key(i: u32) -> vec4f { return block_w[i] * block_k[i]; }
+fn past_key(i: u32, k: vec4f) -> vec4f { return block_w[i] * k; }
 fn past_scale(_token: u32) -> f32 { return 1.0; }

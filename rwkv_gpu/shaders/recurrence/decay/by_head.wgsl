@@ -1,5 +1,5 @@
 // A head has one decay: exp(softplus(a + bias) · A).
-// needs inputs: decay_input, softplus
+// needs recurrence/delta_tensors: decay_input, softplus
 @group(0) @binding(3) var<storage, read> vectors: array<f32>;           // the bias [H], A [H], the weight of the norm [N], taps
 
 const RATE_AT = H;                  // of A
@@ -16,5 +16,5 @@ fn prepare_decay(block: Block, lane: u32) {
 }
 
 fn decay_at(token: u32, _i: u32) -> vec4f { return vec4f(token_decay[token]); }
-fn past_key(i: u32) -> vec4f { return block_k[i]; }
+fn past_key(_i: u32, k: vec4f) -> vec4f { return k; }
 fn past_scale(token: u32) -> f32 { return token_decay[token]; }

@@ -6,10 +6,10 @@
 fn advance(s: ptr<function, array<Tile, COLUMNS>>, token: u32, base: u32, row: u32) -> Rows {
     var seen = Rows();
     for (var c = 0u; c < COLUMNS; c += 4u) {
-        seen += times((*s)[c], past_key(base + c * SPLIT));
-        seen += times((*s)[c + 1u], past_key(base + (c + 1u) * SPLIT));
-        seen += times((*s)[c + 2u], past_key(base + (c + 2u) * SPLIT));
-        seen += times((*s)[c + 3u], past_key(base + (c + 3u) * SPLIT));
+        seen += times((*s)[c], seen_key(base + c * SPLIT));
+        seen += times((*s)[c + 1u], seen_key(base + (c + 1u) * SPLIT));
+        seen += times((*s)[c + 2u], seen_key(base + (c + 2u) * SPLIT));
+        seen += times((*s)[c + 3u], seen_key(base + (c + 3u) * SPLIT));
     }
     let d = (load_v(token * N + row) - row_add(seen) * past_scale(token)) * rate_of(token);
     var out = Rows();
@@ -28,3 +28,5 @@ fn advance_tile(s: ptr<function, array<Tile, COLUMNS>>, c: u32, token: u32, base
     (*s)[c] = now;
     return times(now, block_r[j]);
 }
+
+fn seen_key(i: u32) -> vec4f { return past_key(i, block_k[i]); }

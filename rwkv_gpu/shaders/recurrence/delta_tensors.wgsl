@@ -1,0 +1,38 @@
+// β and decays of a gated delta net as products have made them, and which key head a value head shares
+@group(0) @binding(2) var<storage, read> betas: array<f32>;             // [T, GATES], one of each head
+@group(0) @binding(7) var<storage, read> decays: array<f32>;            // [T, DECAYS], of a head, or of each of its channels
+
+const K4 = KEY_HEADS * N4;          // vec4s of q, and of k, in a row
+const ROW4 = 2u * K4 + D4;          // of all three
+
+fn key_head_of(head: u32) -> u32 {
+    if GROUPED != 0u {
+        return head / (H / KEY_HEADS);
+    }
+    return head % KEY_HEADS;
+}
+
+// Where a head's β (0) or decay (1) stands in a row; both may share a tensor: by key head its βs, then its decays.
+fn place_of(head: u32, which: u32) -> u32 {
+    if SHARED != 0u {
+        let each = H / KEY_HEADS;
+        return head / each * 2u * each + which * each + head % each;
+    }
+    return head;
+}
+
+fn decay_input(row: u32, d: u32) -> f32 {
+    return decays[row * DECAYS + place_of(d, 1u)];
+}
+
+// β
+fn rate_at(row: u32, head: u32) -> f32 {
+    return 1.0 / (1.0 + exp(-betas[row * GATES + place_of(head, 0u)]));
+}
+
+fn softplus(x: f32) -> f32 {
+    if x > 20.0 {
+        return x;
+    }
+    return log(1.0 + exp(x));
+}

@@ -1,0 +1,144 @@
+"""Recurrences by chunks of tokens: numpy's chunked form and the GPU's equal the recurrence token by token."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuning import Tuning
+from rwkv_gpu.ops.reference import _recur
+from tests.ops.chunked import recur_in_chunks
+from tests.ops.test_recurrence import case_of, inputs_of
+from tests.ops.test_recurrent import Arrays, Case, batch_of, mix_case, mix_inputs, normal, part
+
+RAGGED = ((3, 0, 37), (0, 5, 1), (6, 0, 16), (1, 9, 17), (5, 1, 2))  # slot, start, tokens
+
+
+def tuned(device: Device, **how: int) -> Tuning:
+    return replace(default_tuning(device.capabilities), **{"chunk_tokens": 16, **how})
+
+
+def case_in_chunks(kind: str, size: int) -> Case:
+    return mix_case(3, size) if kind == "time mix" else case_of(kind, size)
+
+
+def inputs_in_chunks(kind: str, rows: int, size: int) -> Arrays:
+    return mix_inputs(rows, 3, size) if kind == "time mix" else inputs_of(kind, rows, size)
+
+
+# ---------------------------------------------------------------- the form, in numpy
+
+
+def hard_inputs(rows: int, size: int, decays: str) -> tuple[np.ndarray, ...]:
+    """Keys of length one, some of them the same; decays from 1e-6 to 1 by channel."""
+    r, k, v, kappa = (normal(rows, size, seed=i) for i in range(4))
+    kappa[1::3] = kappa[::3][: len(kappa[1::3])]
+    kappa /= np.linalg.norm(kappa, axis=1, keepdims=True)
+    low = {"hard": -6.0, "mild": -0.1, "none": 0.0}[decays]
+    w = (10 ** (low * np.random.default_rng(1).random((rows, size)))).astype(np.float32)
+    if decays == "hard":
+        w[:, ::5] = np.float32(1e-6)
+        w[::4, 1::5] = 0
+    rate = np.random.default_rng(2).random((rows, 1)).astype(np.float32) if decays != "none" else np.float32(1)
+    return r, w, k, v, -kappa, kappa * rate
+
+
+@pytest.mark.parametrize("tokens", [8, 16, 32])
+@pytest.mark.parametrize("decays", ["hard", "mild", "none"])
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 70])
+def test_the_chunked_form_equals_the_recurrence_token_by_token(rows, decays, tokens):
+    """In float32 to 1e-5 of the largest: other orders of sums of 64 products."""
+    inputs = hard_inputs(rows, 64, decays)
+    r, w, k, v, a, b = (x[:, None] for x in inputs)
+    s = normal(1, 64, 64, seed=9)
+    in_chunks = s[0].copy()
+    y = _recur(s, r, w, k, v, (a, b))[:, 0]
+    np.testing.assert_allclose(recur_in_chunks(in_chunks, *inputs, tokens), y, 0, 1e-5 * np.abs(y).max())
+    np.testing.assert_allclose(in_chunks, s[0], 0, 1e-5 * np.abs(s).max())
+
+
+# ---------------------------------------------------------------- the kernels
+
+
+@pytest.mark.parametrize(("kind", "size"), [("time mix", 32), ("time mix", 128), ("by head", 128), ("by channel", 32)])
+def test_chunks_of_unlike_sequences_equal_the_reference(fast_device, kind, size):
+    batch = batch_of(RAGGED)
+    case = case_in_chunks(kind, size)
+    steps = [(batch, inputs_in_chunks(kind, batch.rows, size))]
+    case.assert_same(fast_device, steps, rows=80, tuning=tuned(fast_device))
+    plan, _, _ = case.record(fast_device, steps[0][1], 80, tuned(fast_device))
+    names = [d.name.rpartition(" ")[2].partition(".")[0] for d in plan.dispatches]
+    assert [name for name in names if name.startswith("chunk")] == [
+        "chunk_solve",
+        "chunk_walk",
+        "chunk_output",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["time mix", "by channel"])
+def test_sequences_of_1_to_70_tokens_and_those_that_go_on_equal_the_reference(fast_device, kind):
+    case, lengths = case_in_chunks(kind, 32), [*range(1, 34), 47, 48, 49, 63, 64, 65, 70]
+    steps = []
+    for start in (0, 3):
+        steps += [
+            (batch_of([(2, start, rows), (4, 0, 70 - rows + 1)]), inputs_in_chunks(kind, 71, 32)) for rows in lengths
+        ]
+    case.assert_same(fast_device, steps, rows=80, tuning=tuned(fast_device))
+
+
+@pytest.mark.parametrize("how", [{"chunk_rows_per_lane": 2}, {"chunk_state_rows": 32}, {"reduce": "workgroup"}])
+def test_a_state_is_spread_over_lanes_in_several_ways(fast_device, how):
+    tuning = replace(tuned(fast_device), **how)
+    batch = batch_of(RAGGED)
+    mix_case(3, 32).assert_same(fast_device, [(batch, mix_inputs(batch.rows, 3, 32))], rows=80, tuning=tuning)
+
+
+def test_chunks_keep_a_state_that_goes_on_for_4096_tokens_near_the_reference(fast_device):
+    case = mix_case(3, 32)
+    steps = [(batch_of([(2, 1024 * i, 1024)]), mix_inputs(1024, 3, 32, seed=i)) for i in range(4)]
+    case.assert_same(fast_device, steps, rows=1024, tuning=tuned(fast_device))
+
+
+@pytest.mark.parametrize("kind", ["time mix", "by channel"])
+def test_a_sequence_of_nan_touches_no_other_in_chunks(fast_device, kind):
+    case, batch = case_in_chunks(kind, 32), batch_of([(3, 1, 20), (2, 1, 9), (4, 0, 20)])
+    inputs, slots = inputs_in_chunks(kind, 49, 32), case.slots()
+    sick_inputs, sick_slots = ({n: array.copy() for n, array in some.items()} for some in (inputs, slots))
+    for array in sick_inputs.values():
+        array[20:29] = np.nan
+    for array in sick_slots.values():
+        array[[2, 4]] = np.nan  # 4 begins, so that it does not see its state
+    how = {"rows": 64, "tuning": tuned(fast_device)}
+    [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, inputs)], **how)
+    [sick], after_sick = case.on_gpu(fast_device, sick_slots, [(batch, sick_inputs)], **how)
+    assert np.array_equal(np.delete(sick["y"], range(20, 29), 0), np.delete(healthy["y"], range(20, 29), 0))
+    for name in after_sick:
+        assert np.array_equal(np.delete(after_sick[name], 2, 0), np.delete(after_healthy[name], 2, 0))
+
+
+@pytest.mark.parametrize("kind", ["time mix", "by channel"])
+def test_decays_from_0_to_1_neither_over_nor_underflow(fast_device, kind):
+    inputs = inputs_in_chunks(kind, 64, 32)
+    if kind == "time mix":
+        inputs["w"][:, ::3] = 1e-6
+        inputs["w"][::4, 1::3] = 0
+        inputs["w"][:, 2::3] = 1
+    else:
+        inputs["decay"][:, ::3] = 30
+        inputs["decay"][:, 1::3] = -30
+    steps = [(batch_of([(2, 0, 64)]), inputs)]
+    case_in_chunks(kind, 32).assert_same(fast_device, steps, rows=64, tuning=tuned(fast_device))
+
+
+def test_edges_of_steps_that_are_edges_of_chunks_do_not_show(fast_device):
+    case, inputs, edges = mix_case(3, 32), mix_inputs(96, 3, 32), [0, 16, 64, 96]
+    how = {"rows": 96, "tuning": tuned(fast_device)}
+    [whole], after_whole = case.on_gpu(fast_device, case.slots(), [(batch_of([(3, 0, 96)]), inputs)], **how)
+    pairs = zip(edges[:-1], edges[1:], strict=True)
+    steps = [(batch_of([(3, a, b - a)]), part(inputs, slice(a, b))) for a, b in pairs]
+    pieces, after = case.on_gpu(fast_device, case.slots(seed=9), steps, **how)
+    assert np.array_equal(np.concatenate([piece["y"] for piece in pieces]), whole["y"])
+    for name in after:
+        assert np.array_equal(after[name][3], after_whole[name][3])

@@ -5,11 +5,14 @@ from .parts import DECODING, FORMAT, LANES, PLAIN, PLAIN_RESIDUAL, PLAIN_ROWS, W
 
 IDS = Hole("ids", ("dense/ids/uploaded", "dense/ids/sampled"))
 NORM_ROWS = Hole("norm rows", ("dense/norm/vec4", "dense/norm/scalar"))
+NORM_SHIFT = Hole("norm shift", ("dense/shift/vec4", "dense/shift/scalar", "dense/shift/none"))
 VEC4S = WORDS.only("vec4s").maybe()
 
 EMBED = Kernel("dense/embed", "embed", (FORMAT, VEC4S, IDS, PLAIN), DECODING)
-EMBED_NORM = Kernel("dense/embed_norm", "embed", (FORMAT, VEC4S, IDS, NORM_ROWS, LANES), (*DECODING, "dense/norm/row"))
-LAYER_NORM = Kernel("dense/layer_norm", "layer_norm", (NORM_ROWS, PLAIN_ROWS, LANES), ("dense/norm/row",))
+EMBED_NORM = Kernel(
+    "dense/embed_norm", "embed", (FORMAT, VEC4S, IDS, NORM_ROWS, NORM_SHIFT, LANES), (*DECODING, "dense/norm/row")
+)
+LAYER_NORM = Kernel("dense/layer_norm", "layer_norm", (NORM_ROWS, NORM_SHIFT, PLAIN_ROWS, LANES), ("dense/norm/row",))
 RMS_NORM = Kernel(
     "dense/rms_norm", "rms_norm", (Hole("gain", ("dense/gain/weight", "dense/gain/none")), PLAIN_RESIDUAL, LANES)
 )

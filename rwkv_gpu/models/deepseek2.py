@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Cache, Ops, Rms, Rope, State, Tensor, Weight
+from ..ops.vocabulary import Cache, Ops, Rms, Rope, Tensor
 from .dense import take_feed
-from .experts import Mixture, mixture, read_experts, take_mixture
+from .experts import read_experts, take_mixture
 from .latent import LatentSelfAttention, LatentSizes, latent_self_attention, take_latent_attention
+from .layered import Ends, Layered
+from .mixtures import Experts, expert_feed
 from .rope import MAGNITUDE, read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 from .transformer import FeedForward, feed_forward
@@ -32,67 +34,23 @@ class Hyper:
 
 
 @dataclass(frozen=True)
-class Experts:
-    """Experts behind a norm."""
+class DeepSeek2(Layered):
+    """A model: latent attention, and a feed-forward or experts, in each layer."""
 
-    norm: Weight  # [D]
-    mixture: Mixture
+    attentions: tuple[LatentSelfAttention, ...]
+    feeds: tuple[FeedForward | Experts, ...]
 
-
-@dataclass(frozen=True)
-class DeepSeek2:
-    """A model: its sizes and parameters, in the order of their use."""
-
-    hyper: Hyper
-    embedding: Weight  # [V, D]
-    layers: tuple[tuple[LatentSelfAttention, FeedForward | Experts], ...]
-    last_norm: Weight  # [D]
-    head: Weight  # [V, D]
-    weights: tuple[Weight, ...]
-
-    @property
-    def vocabulary(self) -> int:
-        """How many token ids there are."""
-        return self.hyper.vocabulary
-
-    @property
-    def states(self) -> list[State]:
-        """None: all that a sequence needs is in its pages."""
-        return []
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
+        for i, (attention, p) in enumerate(zip(self.attentions, self.feeds, strict=True)):
+            with g.layer(i):
+                x = latent_self_attention(g, attention, x)
+                x = feed_forward(g, p, x) if isinstance(p, FeedForward) else expert_feed(g, p, x, x)
+        return x
 
     @property
     def caches(self) -> list[Cache]:
         """Latents, layer by layer."""
-        return [attention.cache for attention, _ in self.layers]
-
-    @property
-    def context(self) -> int:
-        """Positions it was trained on."""
-        return self.hyper.context
-
-    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The logits of the requested rows, [R, V]"""
-        return g.linear(self._trunk(g, ids), self.head, norm=Rms(self.last_norm, self.hyper.eps))
-
-    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The input of the head for these rows, [R, D]"""
-        return g.rms_norm(self._trunk(g, ids), self.last_norm, self.hyper.eps)
-
-    def _trunk(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The requested rows after all layers, [R, D]"""
-        x, eps = g.embed(self.embedding, ids), self.hyper.eps  # [T, D]
-        for i, (attention, p) in enumerate(self.layers):
-            with g.layer(i):
-                x = latent_self_attention(g, attention, x, eps)
-                x = feed(g, p, x, eps)
-        return g.pick(x)
-
-
-def feed(g: Ops[Tensor], p: FeedForward | Experts, x: Tensor, eps: float) -> Tensor:
-    """x + what a feed-forward, or the experts and the shared one, make of norm(x)"""
-    if isinstance(p, FeedForward):
-        return feed_forward(g, p, x)
-    return mixture(g, p.mixture, x, Rms(p.norm, eps), add=x)
+        return [p.cache for p in self.attentions]
 
 
 def load(file: GGUFFile) -> DeepSeek2:
@@ -103,13 +61,13 @@ def load(file: GGUFFile) -> DeepSeek2:
     rope, scale = _read_rope(file, tensors, hyper, sizes)
     shape = hyper.vocabulary, hyper.width
     embedding = tensors.take("token_embd.weight", *shape)
-    attentions = [take_latent_attention(file, tensors, sizes, rope, scale, i) for i in range(hyper.layers)]
-    layers = tuple(zip(attentions, _take_feeds(file, tensors, hyper), strict=True))
-    last_norm = tensors.take("output_norm.weight", hyper.width)
+    attentions = tuple(take_latent_attention(file, tensors, sizes, rope, scale, i) for i in range(hyper.layers))
+    feeds = tuple(_take_feeds(file, tensors, hyper))
+    last_norm = Rms(tensors.take("output_norm.weight", hyper.width), hyper.eps)
     head = tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding
     tensors.skip_blocks(range(hyper.layers, file.int(f"{ARCH}.block_count")))
     tensors.refuse_the_rest()
-    return DeepSeek2(hyper, embedding, layers, last_norm, head, tuple(tensors.taken))
+    return DeepSeek2(Ends(embedding, last_norm, head, hyper.context), tuple(tensors.taken), attentions, feeds)
 
 
 def _read_hyper(file: GGUFFile, tensors: Tensors) -> Hyper:
@@ -168,8 +126,8 @@ def _take_feeds(file: GGUFFile, tensors: Tensors, hyper: Hyper) -> Iterator[Feed
         sizes = read_experts(file, ARCH, hyper.width, scores="sigmoid" if flash else "softmax")
         shared = file.int(f"{ARCH}.expert_shared_count", low=0, high=64, default=0) > 0
     for i in range(hyper.layers):
-        norm = tensors.take(f"blk.{i}.ffn_norm.weight", hyper.width)
+        norm = Rms(tensors.take(f"blk.{i}.ffn_norm.weight", hyper.width), hyper.eps)
         if sizes is None or i < hyper.dense:
-            yield take_feed(tensors, f"blk.{i}.ffn", Rms(norm, hyper.eps), hyper.inner, hyper.width)
+            yield take_feed(tensors, f"blk.{i}.ffn", norm, hyper.inner, hyper.width)
         else:
             yield Experts(norm, take_mixture(tensors, sizes, i, shared=shared))

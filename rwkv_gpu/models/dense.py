@@ -15,18 +15,21 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import (
     Activation,
     Alternating,
+    AnyNorm,
     Attention,
     Cache,
     HeadNorms,
+    LayerNorm,
     Pairing,
     Rms,
     Rope,
     Temperature,
     Weight,
 )
+from .layered import Ends
 from .rope import read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
-from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer, Trunk
+from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer
 
 CAP = 1e-3, 1e6  # of scores and logits
 SCALE = 1e-6, 1e6
@@ -40,6 +43,9 @@ class Form:
     pairing: Pairing = "normal"  # of these
     windows: Sequence[int] = ()  # of each layer; 0 sees all. Empty: all as the file says
     activation: Activation = "silu"
+    glu: bool = True  # whether a feed-forward has a gate
+    parallel: bool = False  # whether attention and feed-forward of a layer read the same
+    layer_norms: bool = False  # norms subtract the mean, and have the biases that the file has
     biases: bool = False  # whether q, k and v must have biases; else they have those that the file has
     head_norms: Literal["none", "each", "turned", "whole"] = "none"  # of q and k: each head, after turning, all at once
     gated: bool = False  # attention · sigmoid(W_gate h)
@@ -86,24 +92,29 @@ class DenseFile:
         period = self.file.int(key, low=0, high=1024, default=period)
         return [self.hyper.window if period == 0 or i % period < period - 1 else 0 for i in layers]
 
-    def trunk(self, form: Form) -> Trunk:
-        """Everything but the feed-forwards."""
+    def ends(self, form: Form) -> Ends:
+        """Everything but the layers."""
         hyper, tensors = self.hyper, self.tensors
         shape = hyper.vocabulary, hyper.width
-        ropes = form.ropes or [self.rope(form.pairing)] * hyper.layers
-        windows = form.windows or [hyper.window] * hyper.layers
         embedding = tensors.take("token_embd.weight", *shape)
-        return Trunk(
-            hyper,
+        return Ends(
             embedding,
+            self.norm(form, "output_norm"),
+            tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding,
+            hyper.context,
             form.embedding_scale,
             Rms(None, hyper.eps) if form.normed_embedding else None,
-            tuple(self.attention(form, i, ropes[i], windows[i]) for i in range(hyper.layers)),
-            Rms(tensors.take("output_norm.weight", hyper.width), hyper.eps),
-            tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding,
+            tensors.take("output.bias", hyper.vocabulary) if "output.bias" in tensors else None,
             form.logit_scale,
             form.logit_cap,
         )
+
+    def attentions(self, form: Form) -> tuple[SelfAttention, ...]:
+        """Those of all layers."""
+        layers = self.hyper.layers
+        ropes = form.ropes or [self.rope(form.pairing)] * layers
+        windows = form.windows or [self.hyper.window] * layers
+        return tuple(self.attention(form, i, ropes[i], windows[i]) for i in range(layers))
 
     def attention(self, form: Form, i: int, rope: Rope | None, window: int) -> SelfAttention:
         """Layer i's."""
@@ -118,7 +129,7 @@ class DenseFile:
             else None
         )
         return SelfAttention(
-            norm=self._norm(form.norms[0], i),
+            norm=self._before(form, 0, i),
             q=q,
             k=k,
             v=v,
@@ -142,27 +153,46 @@ class DenseFile:
     def feed(self, form: Form, i: int) -> FeedForward:
         """Layer i's."""
         at, inner = f"blk.{i}.ffn", self.hyper.inner[i]
+        up = f"{at}_up.bias"
         return FeedForward(
-            norm=self._norm(form.norms[1], i),
-            gates=take_gates(self.tensors, at, inner, self.hyper.width),
+            norm=self._before(form, 1, i),
+            gates=take_gates(self.tensors, at, inner, self.hyper.width)
+            if form.glu
+            else self.tensors.take(f"{at}_up.weight", inner, self.hyper.width),
             then=form.activation,
             output=self._output(form, 1, f"{at}_down", inner, i),
+            bias=self.tensors.take(up, inner) if not form.glu and up in self.tensors else None,
         )
+
+    def norm(self, form: Form, name: str) -> AnyNorm:
+        """A norm of the residual stream."""
+        weight = self.tensors.take(f"{name}.weight", self.hyper.width)
+        if not form.layer_norms:
+            return Rms(weight, self.hyper.eps)
+        bias = f"{name}.bias"
+        shift = self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None
+        return LayerNorm(weight, shift, self.hyper.eps)
+
+    def after(self, form: Form, which: int, i: int) -> Rms | None:
+        """The norm of what the attention of layer i makes, or its feed-forward, before that is added."""
+        name, eps = form.after[which], form.after_eps
+        if name is None:
+            return None
+        weight = self.tensors.take(f"blk.{i}.{name}.weight", self.hyper.width)
+        return Rms(weight, self.hyper.eps if eps is None else eps)
+
+    def _before(self, form: Form, which: int, i: int) -> AnyNorm | None:
+        name = form.norms[which]
+        return None if name is None else self.norm(form, f"blk.{i}.{name}")
 
     def _output(self, form: Form, which: int, name: str, inner: int, i: int) -> Output:
         bias = f"{name}.bias"
         return Output(
             self.tensors.take(f"{name}.weight", self.hyper.width, inner),
             self.tensors.take(bias, self.hyper.width) if bias in self.tensors else None,
-            self._norm(form.after[which], i, form.after_eps),
+            self.after(form, which, i),
             form.branch_scale,
         )
-
-    def _norm(self, name: str | None, i: int, eps: float | None = None) -> Rms | None:
-        if name is None:
-            return None
-        weight = self.tensors.take(f"blk.{i}.{name}.weight", self.hyper.width)
-        return Rms(weight, self.hyper.eps if eps is None else eps)
 
     def _norms(self, form: Form, size: int, i: int) -> list[tuple[str, int]]:
         """The norms of q and k: their names and lengths."""
@@ -224,10 +254,10 @@ def build(source: DenseFile, form: Form) -> Transformer:
     file, tensors = source.file, source.tensors
     if file.int(f"{source.arch}.expert_count", default=0):
         raise UnsupportedModel(f"{file.path}: '{source.arch}' with experts is not supported; take a dense model")
-    trunk = source.trunk(form)
+    ends, attentions = source.ends(form), source.attentions(form)
     feeds = tuple(source.feed(form, i) for i in range(source.hyper.layers))
     tensors.refuse_the_rest()
-    return Transformer(trunk, tuple(tensors.taken), feeds)
+    return Transformer(ends, tuple(tensors.taken), attentions, form.parallel, feeds)
 
 
 def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
@@ -254,10 +284,16 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
         kv_heads,
         size,
         vocabulary=tensors.dimension("token_embd.weight", 0),
-        eps=file.float(f"{arch}.attention.layer_norm_rms_epsilon", *EPS),
+        eps=_read_eps(file, arch),
         context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),
         window=file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=0),
     )
+
+
+def _read_eps(file: GGUFFile, arch: str) -> float:
+    """That of the norms, which a file of layer norms names otherwise."""
+    rms, layer = (f"{arch}.attention.layer_norm_{kind}epsilon" for kind in ("rms_", ""))
+    return file.float(rms if rms in file.metadata or layer not in file.metadata else layer, *EPS)
 
 
 def by_layer(

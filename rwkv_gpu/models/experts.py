@@ -146,6 +146,7 @@ def take_mixture(
     answers, gate and up in one tensor, and a gate of the shared expert are taken where the file has them.
     """
     at, experts, inner, width = f"blk.{i}.ffn", sizes.experts, sizes.inner, sizes.width
+    chosen = f"blk.{i}.exp_probs_b"
 
     def vector(name: str, wanted: bool = False) -> Weight | None:
         return tensors.take(name, experts) if wanted or name in tensors else None
@@ -159,7 +160,7 @@ def take_mixture(
     gating = replace(
         sizes.gating,
         bias=vector(f"{at}_gate_inp.bias", biases),
-        selection_bias=vector(f"blk.{i}.exp_probs_b.bias"),
+        selection_bias=vector(f"{chosen}.bias") or vector(chosen),
         answer_scale=vector(f"{at}_down_exps.scale"),
     )
     bias_names = ("gate", "up") if gated else ("up",)

@@ -9,11 +9,12 @@ import math
 from dataclasses import dataclass, replace
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Attention, Cache, HeadNorms, Ops, Rms, Rope, State, Tensor, Weight
-from .dense import CAP, DenseFile, take_gates
+from ..ops.vocabulary import Attention, Cache, HeadNorms, Ops, Rms, Rope, Tensor, Weight
+from .dense import CAP, DenseFile, Form, take_gates
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
+from .layered import Layered
 from .rope import BASE, read_dims
-from .transformer import FeedForward, Hyper, Output, feed_forward, gated, output
+from .transformer import FeedForward, Output, feed_forward, inner, output
 
 ARCH = "gemma4"
 PERIOD = 6  # layers from one full layer to the next, where the file does not say which are full
@@ -73,52 +74,15 @@ class LayerEmbeddings:
 
 
 @dataclass(frozen=True)
-class Gemma4:
-    """A model: its sizes and parameters, in the order of their use."""
+class Gemma4(Layered):
+    """A model: its layers, and the embeddings that each of them takes in."""
 
-    hyper: Hyper
-    embedding: Weight  # [V, D]
     by_layer: LayerEmbeddings | None
-    layers: tuple[Layer, ...]
-    last_norm: Rms
-    head: Weight  # [V, D]
-    softcap: float
-    weights: tuple[Weight, ...]
+    blocks: tuple[Layer, ...]
 
-    @property
-    def vocabulary(self) -> int:
-        """How many token ids there are."""
-        return self.hyper.vocabulary
-
-    @property
-    def states(self) -> list[State]:
-        """None: all that a sequence needs is in its pages."""
-        return []
-
-    @property
-    def caches(self) -> list[Cache]:
-        """Keys and values of the layers that have their own."""
-        return list(dict.fromkeys(layer.attention.cache for layer in self.layers))
-
-    @property
-    def context(self) -> int:
-        """Positions it was trained on."""
-        return self.hyper.context
-
-    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """softcap(W_head norm(x)) of the requested rows, [R, V]"""
-        logits = g.linear(self._residual(g, ids), self.head, norm=self.last_norm)
-        return g.softcap(logits, self.softcap) if self.softcap else logits
-
-    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The input of the head for these rows, [R, D]"""
-        return g.rms_norm(self._residual(g, ids), self.last_norm.weight, self.last_norm.eps)
-
-    def _residual(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The requested rows after all layers, [R, D]"""
-        x = g.embed(self.embedding, ids, scale=math.sqrt(self.hyper.width))  # [T, D]
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
         inputs = layer_inputs(g, self.by_layer, x, ids) if self.by_layer else None  # [T, L · n]
-        for i, p in enumerate(self.layers):
+        for i, p in enumerate(self.blocks):
             with g.layer(i):
                 x = sharing_attention(g, p.attention, x)
                 x = feed_forward(g, p.feed, x) if isinstance(p.feed, FeedForward) else dense_and_experts(g, p.feed, x)
@@ -127,7 +91,12 @@ class Gemma4:
                     x = output(g, p.layer_input.output, g.mul_columns(y, inputs, p.layer_input.first), x)
                 if p.scale != 1:
                     x = g.scale(x, p.scale)
-        return g.pick(x)
+        return x
+
+    @property
+    def caches(self) -> list[Cache]:
+        """Keys and values of the layers that have their own."""
+        return list(dict.fromkeys(p.attention.cache for p in self.blocks))
 
 
 def sharing_attention(g: Ops[Tensor], p: SharingAttention, x: Tensor) -> Tensor:
@@ -139,7 +108,7 @@ def sharing_attention(g: Ops[Tensor], p: SharingAttention, x: Tensor) -> Tensor:
 
 def dense_and_experts(g: Ops[Tensor], p: DenseAndExperts, x: Tensor) -> Tensor:
     """x + norm(norm(dense(x)) + norm(experts(norm(x)))), the router reads another norm of x"""
-    y = g.linear(gated(g, p.dense, x), p.dense.output.weight)
+    y = g.linear(inner(g, p.dense, x), p.dense.output.weight)
     y = g.rms_norm(y, p.dense_after.weight, p.dense_after.eps)
     z = mixture(g, p.experts, x, p.norm, None, router_norm=p.router_norm)
     z = g.rms_norm(z, p.after.weight, p.after.eps, add=y)
@@ -157,17 +126,14 @@ def layer_inputs(g: Ops[Tensor], p: LayerEmbeddings, x: Tensor, ids: Tensor) -> 
 def load(file: GGUFFile) -> Gemma4:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     source = DenseFile(file, ARCH)
-    hyper, tensors = source.hyper, source.tensors
-    shape = hyper.vocabulary, hyper.width
-    embedding = tensors.take("token_embd.weight", *shape)
+    width = source.hyper.width
+    cap = source.number("final_logit_softcapping", *CAP, default=0.0)
+    ends = source.ends(Form(embedding_scale=math.sqrt(width), logit_cap=cap))
     size = file.int(f"{ARCH}.embedding_length_per_layer_input", low=0, high=1 << 14, default=0)
     embeddings = _take_layer_embeddings(source, size) if size else None
-    layers = _take_layers(source, size)
-    last_norm = Rms(tensors.take("output_norm.weight", hyper.width), hyper.eps)
-    head = tensors.take("output.weight", *shape) if "output.weight" in tensors else embedding
-    tensors.refuse_the_rest()
-    cap = source.number("final_logit_softcapping", *CAP, default=0.0)
-    return Gemma4(hyper, embedding, embeddings, layers, last_norm, head, cap, tuple(tensors.taken))
+    blocks = _take_layers(source, size)
+    source.tensors.refuse_the_rest()
+    return Gemma4(ends, tuple(source.tensors.taken), embeddings, blocks)
 
 
 def _take_layer_embeddings(source: DenseFile, size: int) -> LayerEmbeddings:

@@ -11,7 +11,7 @@ from ..ops.vocabulary import Attention, Cache, Ops, Rms, State, Tensor, Weight
 from .dense import take_gates
 from .experts import Mixture, mixture
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
-from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, gated, output
+from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, inner, output
 
 
 class Block(Protocol):
@@ -126,7 +126,7 @@ class GatedFeed:
     caches = ()
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:  # noqa: ARG002 - its norm knows
-        return output(g, self.p.output, gated(g, self.p, x), add)
+        return output(g, self.p.output, inner(g, self.p, x), add)
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ class LatentSizes:
 class LatentSelfAttention:
     """Parameters and cache of one latent attention."""
 
-    norm: Weight  # [D]
+    norm: Rms
     q_down: Weight | None  # [rank, D], where queries are of low rank
-    q_norm: Weight | None  # [rank]
+    q_norm: Rms | None
     q: Weight  # [H · (nope + R), rank or D]
     kv_down: Weight  # [C + R, D]
     k_up: Weight  # [H, C, nope], transposed
@@ -45,14 +45,13 @@ class LatentSelfAttention:
     how: LatentAttention
 
 
-def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor, eps: float) -> Tensor:
+def latent_self_attention(g: Ops[Tensor], p: LatentSelfAttention, x: Tensor) -> Tensor:
     """x + W_o · (W_v,h sum_j softmax_j(W_kᵀ,h q_h · c_j + rope(q_h) · rope(p_j)) c_j), h = norm(x), [c | p] = W_kv h"""
-    norm = Rms(p.norm, eps)
     if p.q_down and p.q_norm:
-        low, z = g.linears([x, x], [p.q_down, p.kv_down], norm=norm)
-        q = g.linear(low, p.q, norm=Rms(p.q_norm, eps))  # [T, H · (nope + R)]
+        low, z = g.linears([x, x], [p.q_down, p.kv_down], norm=p.norm)
+        q = g.linear(low, p.q, norm=p.q_norm)  # [T, H · (nope + R)]
     else:
-        q, z = g.linears([x, x], [p.q, p.kv_down], norm=norm)
+        q, z = g.linears([x, x], [p.q, p.kv_down], norm=p.norm)
     absorbed = g.head_linear(q, p.k_up)  # [T, H · C]
     y = g.latent_attention(absorbed, q, z, p.cache, p.how)  # [T, H · C]
     return g.linear(g.head_linear(y, p.v_up), p.output, add=x)
@@ -69,9 +68,9 @@ def take_latent_attention(
         )
     k_up, v_up = _take_up(tensors, sizes, i)
     return LatentSelfAttention(
-        norm=tensors.take(f"{at}_norm.weight", s.width),
+        norm=Rms(tensors.take(f"{at}_norm.weight", s.width), s.eps),
         q_down=tensors.take(f"{at}_q_a.weight", s.q_rank, s.width) if s.q_rank else None,
-        q_norm=tensors.take(f"{at}_q_a_norm.weight", s.q_rank) if s.q_rank else None,
+        q_norm=Rms(tensors.take(f"{at}_q_a_norm.weight", s.q_rank), s.eps) if s.q_rank else None,
         q=tensors.take(
             f"{at}_q_b.weight" if s.q_rank else f"{at}_q.weight", s.heads * (s.nope + s.rotary), s.q_rank or s.width
         ),

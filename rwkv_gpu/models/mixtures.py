@@ -1,12 +1,12 @@
 """Transformers with mixtures of experts: a `Form`, and what sets the mixtures of a family apart."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..ops.vocabulary import Glu, Ops, Rms, Scores, Tensor
 from .dense import DenseFile, Form
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
-from .transformer import FeedForward, OnTrunk, SelfAttention, feed_forward
+from .transformer import Attending, FeedForward, SelfAttention, feed_forward
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,32 @@ class ExpertForm:
 
 
 @dataclass(frozen=True)
-class MixtureTransformer(OnTrunk):
-    """A model: a trunk with a mixture of experts in most layers."""
+class Experts:
+    """Parameters of a feed-forward of experts."""
 
-    feeds: tuple[FeedForward | tuple[Rms, Mixture], ...]  # each mixture behind a norm
-    branch_scale: float  # of what a mixture adds
+    norm: Rms
+    mixture: Mixture
+    after: Rms | None = None  # of what they answer together
+    scale: float = 1.0
 
-    def feed(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:
+
+def expert_feed(g: Ops[Tensor], p: Experts, x: Tensor, add: Tensor) -> Tensor:
+    """add + scale · after(mixture(norm(x)))"""
+    if p.after is None:
+        return mixture(g, p.mixture, x, p.norm, add=add, scale=p.scale)
+    y = mixture(g, p.mixture, x, p.norm, add=None)
+    return g.rms_norm(y, p.after.weight, p.after.eps, add=add, scale=p.scale)
+
+
+@dataclass(frozen=True)
+class MixtureTransformer(Attending):
+    """A model with a mixture of experts in most layers."""
+
+    feeds: tuple[FeedForward | Experts, ...]
+
+    def feed(self, g: Ops[Tensor], i: int, x: Tensor, add: Tensor) -> Tensor:
         p = self.feeds[i]
-        if isinstance(p, FeedForward):
-            return feed_forward(g, p, x)
-        norm, experts = p
-        return mixture(g, experts, x, norm, add=x, scale=self.branch_scale)
+        return feed_forward(g, p, x, add) if isinstance(p, FeedForward) else expert_feed(g, p, x, add)
 
 
 Attentions = Callable[[int, SelfAttention], SelfAttention]
@@ -47,10 +61,9 @@ def build_mixtures(
     The first layers are dense, as many as the file says, and of the rest all but each `interleave_moe_layer_step`-th.
     """
     file, arch, hyper = source.file, source.arch, source.hyper
-    trunk = source.trunk(form)
+    ends, attending = source.ends(form), source.attentions(form)
     if attentions is not None:
-        changed = tuple(attentions(i, attention) for i, attention in enumerate(trunk.attentions))
-        trunk = replace(trunk, attentions=changed)
+        attending = tuple(attentions(i, attention) for i, attention in enumerate(attending))
     sizes = read_experts(file, arch, hyper.width, scores=experts.scores, normalise=experts.normalise)
     leading = file.int(f"{arch}.leading_dense_block_count", low=0, high=hyper.layers, default=0)
     step = file.int(f"{arch}.interleave_moe_layer_step", low=1, high=hyper.layers, default=1)
@@ -59,12 +72,10 @@ def build_mixtures(
         for i in range(hyper.layers)
     )
     source.tensors.refuse_the_rest()
-    return MixtureTransformer(trunk, tuple(source.tensors.taken), feeds, form.branch_scale)
+    return MixtureTransformer(ends, tuple(source.tensors.taken), attending, form.parallel, feeds)
 
 
-def _take_mixture(
-    source: DenseFile, form: Form, experts: ExpertForm, sizes: ExpertSizes, i: int
-) -> tuple[Rms, Mixture]:
+def _take_mixture(source: DenseFile, form: Form, experts: ExpertForm, sizes: ExpertSizes, i: int) -> Experts:
     tensors, hyper = source.tensors, source.hyper
     there = f"blk.{i}.ffn_up_shexp.weight" in tensors
     found = take_mixture(
@@ -76,4 +87,5 @@ def _take_mixture(
         shared=there if experts.shared is None else experts.shared,
         scales_input=experts.scales_input,
     )
-    return Rms(tensors.take(f"blk.{i}.{form.norms[1]}.weight", hyper.width), hyper.eps), found
+    norm = Rms(tensors.take(f"blk.{i}.{form.norms[1]}.weight", hyper.width), hyper.eps)
+    return Experts(norm, found, source.after(form, 1, i), form.branch_scale)

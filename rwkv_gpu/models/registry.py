@@ -35,6 +35,7 @@ from . import (
     muse_glimmer,
     nemotron_h,
     olmo2,
+    other_dense,
     other_mixtures,
     phi3,
     qwen2,
@@ -123,6 +124,7 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "rwkv7": rwkv7.load,
     "seed_oss": seed_oss.load,
     "smollm3": smollm3.load,
+    **dict.fromkeys(other_dense.FORMS, other_dense.load),
     **dict.fromkeys(other_mixtures.FORMS, other_mixtures.load),
 }
 

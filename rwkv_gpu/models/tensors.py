@@ -24,6 +24,7 @@ class Tensors:
     def __init__(self, file: GGUFFile) -> None:
         self._file = file
         self.taken: list[Weight] = []
+        self._once: set[Weight] = set()
         self._skipped: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
@@ -32,7 +33,9 @@ class Tensors:
     def take(self, name: str, *shape: int) -> Weight:
         """The tensor of that name and shape; dimensions of 1 do not count."""
         weight = self._checked(name, shape)
-        self.taken.append(weight)
+        if weight not in self._once:  # a norm of two branches is one
+            self._once.add(weight)
+            self.taken.append(weight)
         return weight
 
     def take_flat(self, name: str, *shape: int) -> Weight:

@@ -1,13 +1,14 @@
-"""The forward pass of transformers: attention, a gated feed-forward, and the trunk around them.
+"""The layers of transformers: attention and a feed-forward.
 
 Families differ in what they declare (`dense.py`): where they norm, what turns and who sees what, which activation, and
 which scales and caps.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 
-from ..ops.vocabulary import Activation, Alternating, Attention, Cache, Ops, Rms, State, Tensor, Weight
+from ..ops.vocabulary import Activation, Alternating, AnyNorm, Attention, Cache, Ops, Rms, Tensor, Weight
+from .layered import Layered
 
 HEAD_STEP, LARGEST_HEAD = 8, 512  # sizes of heads in caches, and the largest
 
@@ -42,7 +43,7 @@ class Output:
 class SelfAttention:
     """Parameters and cache of one attention."""
 
-    norm: Rms | None  # before the matrices
+    norm: AnyNorm | None  # before the matrices
     q: Weight  # [H · N, D]
     k: Weight  # [KV · N, D]
     v: Weight  # [KV · N, D]
@@ -58,10 +59,12 @@ class SelfAttention:
 class FeedForward:
     """Parameters of one feed-forward."""
 
-    norm: Rms | None  # before the matrices
-    gates: Alternating | tuple[Weight, Weight]  # gate and up: in turns [2 · inner, D], or where formats differ apart
+    norm: AnyNorm | None  # before the matrices
+    # Gate and up: in turns [2 · inner, D], or where formats differ apart; or up alone, [inner, D].
+    gates: Alternating | tuple[Weight, Weight] | Weight
     then: Activation
     output: Output
+    bias: Weight | None = None  # [inner], of up where it is alone
 
 
 def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor) -> Tensor:
@@ -87,15 +90,17 @@ def attend(g: Ops[Tensor], q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: A
     return g.resize_heads(g.attention(q, k, v, cache, how), how.heads, how.head)
 
 
-def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor) -> Tensor:
-    """x + output(then(W_gate h) · W_up h), h = norm(x)"""
-    return output(g, p.output, gated(g, p, x), x)
+def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor, add: Tensor | None = None) -> Tensor:
+    """add + output(inner(x)); x where nothing else is added"""
+    return output(g, p.output, inner(g, p, x), x if add is None else add)
 
 
-def gated(g: Ops[Tensor], p: FeedForward, x: Tensor) -> Tensor:
-    """then(W_gate h) · W_up h, h = norm(x)"""
+def inner(g: Ops[Tensor], p: FeedForward, x: Tensor) -> Tensor:
+    """then(W_gate h) · W_up h, or then(W_up h + bias), h = norm(x)"""
     if isinstance(p.gates, Alternating):
         return g.glu(x, p.gates, p.then, norm=p.norm)
+    if isinstance(p.gates, Weight):
+        return g.linear(x, p.gates, then=p.then, bias=p.bias, norm=p.norm)
     return g.mul(*g.linears([x, x], p.gates, then=[p.then, "none"], norm=p.norm))
 
 
@@ -107,79 +112,33 @@ def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Trunk:
-    """A transformer without its feed-forwards: embedding, attentions, last norm and head."""
+class Attending(Layered):
+    """A model whose layers attend; its subclass defines the feed-forward."""
 
-    hyper: Hyper
-    embedding: Weight  # [V, D]
-    embedding_scale: float
-    embedding_norm: Rms | None
     attentions: tuple[SelfAttention, ...]
-    last_norm: Rms
-    head: Weight  # [V, D]
-    logit_scale: float
-    softcap: float  # of logits; 0 is none
-
-
-@dataclass(frozen=True)
-class OnTrunk(ABC):
-    """A model on a trunk; its subclass defines the feed-forward."""
-
-    trunk: Trunk
-    weights: tuple[Weight, ...]
+    parallel: bool  # whether a feed-forward reads what the attention of its layer reads, and not what that makes of it
 
     @abstractmethod
-    def feed(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:
-        """The second half of layer i"""
+    def feed(self, g: Ops[Tensor], i: int, x: Tensor, add: Tensor) -> Tensor:
+        """add + the feed-forward of layer i, of x"""
 
-    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """softcap(scale · W_head norm(x)) of the requested rows, [R, V]"""
-        p = self.trunk
-        logits = g.linear(self.residual(g, ids), p.head, norm=p.last_norm, scale=p.logit_scale)
-        return g.softcap(logits, p.softcap) if p.softcap else logits
-
-    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The input of the head for these rows, [R, D]"""
-        norm = self.trunk.last_norm
-        return g.rms_norm(self.residual(g, ids), norm.weight, norm.eps)
-
-    def residual(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
-        """The requested rows after all layers, [R, D]"""
-        p = self.trunk
-        x = g.embed(p.embedding, ids, scale=p.embedding_scale)  # [T, D]
-        if p.embedding_norm is not None:
-            x = g.rms_norm(x, p.embedding_norm.weight, p.embedding_norm.eps)
-        for i, attention in enumerate(p.attentions):
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:  # noqa: ARG002 - layers see x alone
+        for i, attention in enumerate(self.attentions):
             with g.layer(i):
-                x = self.feed(g, i, self_attention(g, attention, x))
-        return g.pick(x)
-
-    @property
-    def vocabulary(self) -> int:
-        """How many token ids there are."""
-        return self.trunk.hyper.vocabulary
-
-    @property
-    def states(self) -> list[State]:
-        """None: all that a sequence needs is in its pages."""
-        return []
+                y = self_attention(g, attention, x)
+                x = self.feed(g, i, x if self.parallel else y, y)
+        return x
 
     @property
     def caches(self) -> list[Cache]:
-        """Keys and values, layer by layer."""
-        return [p.cache for p in self.trunk.attentions]
-
-    @property
-    def context(self) -> int:
-        """Positions it was trained on."""
-        return self.trunk.hyper.context
+        return [p.cache for p in self.attentions]
 
 
 @dataclass(frozen=True)
-class Transformer(OnTrunk):
-    """A dense model: a trunk with a feed-forward in each layer."""
+class Transformer(Attending):
+    """A dense model: a feed-forward in each layer."""
 
     feeds: tuple[FeedForward, ...]
 
-    def feed(self, g: Ops[Tensor], i: int, x: Tensor) -> Tensor:
-        return feed_forward(g, self.feeds[i], x)
+    def feed(self, g: Ops[Tensor], i: int, x: Tensor, add: Tensor) -> Tensor:
+        return feed_forward(g, self.feeds[i], x, add)

@@ -5,21 +5,41 @@ from rwkv_gpu.errors import UnsupportedModel
 from ..gguf.cursor import shown
 from ..gguf.file import GGUFFile
 
-GELU = "a GELU-gated feed-forward"
-MAMBA1 = "Mamba's selective scan"
-BOTH_WINDOWS = "layers with and without a window"
+ALIBI = "positions as biases of scores (ALiBi)"
+DIFFUSION = "attention to later positions (a diffusion model)"
+HEAD_GATES = "a gate of each head"
+SPARSE = "attention to positions that an indexer chooses"
+KEYS_OF_LATENTS = "keys and values of heads that are made from latents"
 
 MISSING: dict[str, tuple[str, ...]] = {
-    "cohere2": ("attention and feed-forward in parallel", "layer norms without bias", BOTH_WINDOWS),
-    "gemma3n": (GELU, "embeddings by layer", "layers that share keys and values"),
-    "gpt2": ("learned positions", "layer norms in attention blocks"),
-    "jamba": (MAMBA1,),
-    "phi2": ("layer norms in attention blocks", "attention and feed-forward in parallel"),
-    "starcoder2": ("layer norms in attention blocks", "a feed-forward of GELU"),
-} | dict.fromkeys(
-    ("bert", "clip", "jina-bert-v2", "modern-bert", "nomic-bert", "t5", "t5encoder"),
-    ("an encoder, and this program generates text",),
-)  # fmt: skip
+    "apertus": ("the activation xIELU",),
+    "arctic": ("a dense feed-forward beside experts that read what is not normed",),
+    "bitnet": ("norms inside of branches", "scales of matrices"),
+    "dbrx": ("layer norms before experts", "clamped q, k, v"),
+    "deci": ("layers without attention or feed-forward",),
+    "gemma3n": ("embeddings by layer", "several residual streams (AltUp)"),
+    "gpt2": ("learned positions",),
+    "grok": ("capped routers", "a dense feed-forward beside experts"),
+    "grovemoe": ("experts that others share",),
+    "jamba": ("norms of dt, B and C with weights",),
+    "laguna": (HEAD_GATES,),
+    "mimo2": ("values of another size than keys",),
+    "mistral4": ("queries of latent attention that are scaled by position",),
+    "olmo": ("layer norms without weight",),
+    "phimoe": ("RMS norms with biases",),
+    "plamo2": ("the tokenizer plamo2",),
+    "smallthinker": ("a router that reads what attention reads", "a feed-forward of ReLU"),
+    "step35": (HEAD_GATES,),
+} | {
+    **dict.fromkeys(("baichuan", "bloom", "jais", "mpt", "refact"), (ALIBI,)),
+    **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), (DIFFUSION,)),
+    **dict.fromkeys(("deepseek32", "glm-dsa"), (SPARSE,)),
+    **dict.fromkeys(("minicpm3", "plm"), (KEYS_OF_LATENTS,)),
+    **dict.fromkeys(
+        ("bert", "clip", "jina-bert-v2", "modern-bert", "nomic-bert", "t5", "t5encoder"),
+        ("an encoder, and this program generates text",),
+    ),
+}
 
 
 def refusal(file: GGUFFile, name: str, known: list[str]) -> UnsupportedModel:

@@ -16,6 +16,7 @@ from .vocabulary import (
     SWIGLU_ALPHA,
     SWIGLU_LIMIT,
     Activation,
+    AnyNorm,
     Attention,
     Cache,
     Choosing,
@@ -95,11 +96,11 @@ class Reference:
             ids = np.where(ids & FROM_SLOT, sampled[np.where(ids & FROM_SLOT, ids ^ FROM_SLOT, 0)], ids)
         return self._normed(self.weights[weight.name][ids] * np.float32(scale), norm)
 
-    def layer_norm(self, x: Array, weight: Weight, bias: Weight, eps: float) -> Array:
+    def layer_norm(self, x: Array, weight: Weight, bias: Weight | None, eps: float) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
         scale = 1 / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + np.float32(eps))
-        y: Array = centred * scale * self.weights[weight.name] + self.weights[bias.name]
-        return y
+        y: Array = centred * scale * self.weights[weight.name]
+        return y if bias is None else y + self.weights[bias.name]
 
     def rms_norm(
         self, x: Array, weight: Weight | None, eps: float, *, add: Array | None = None, scale: float = 1.0
@@ -117,7 +118,7 @@ class Reference:
             y = y * (gain if gain.size == grouped.shape[-1] else gain.reshape(groups, -1))
         return y.reshape(x.shape)
 
-    def _normed(self, x: Array, norm: Rms | LayerNorm | None) -> Array:
+    def _normed(self, x: Array, norm: AnyNorm | None) -> Array:
         if isinstance(norm, LayerNorm):
             return self.layer_norm(x, norm.weight, norm.bias, norm.eps)
         return x if norm is None else self.rms_norm(x, norm.weight, norm.eps)
@@ -130,7 +131,7 @@ class Reference:
         then: Activation = "none",
         bias: Weight | None = None,
         add: Array | None = None,
-        norm: Rms | LayerNorm | None = None,
+        norm: AnyNorm | None = None,
         scale: float = 1.0,
     ) -> Array:
         x = self._normed(x, norm)
@@ -147,14 +148,14 @@ class Reference:
         *,
         then: Sequence[Activation] | None = None,
         bias: Sequence[Weight | None] | None = None,
-        norm: Rms | None = None,
+        norm: AnyNorm | None = None,
     ) -> tuple[Array, ...]:
         thens = then or ["none"] * len(weights)
         biases = bias or [None] * len(weights)
         rows = zip(xs, weights, thens, biases, strict=True)
         return tuple(self.linear(x, w, then=t, bias=b, norm=norm) for x, w, t, b in rows)
 
-    def glu(self, x: Array, weight: Weight, then: Activation, *, norm: Rms | None = None) -> Array:
+    def glu(self, x: Array, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Array:
         both = self.linear(x, weight, norm=norm)
         y: Array = ACTIVATIONS[then](both[:, 0::2]) * both[:, 1::2]
         return y

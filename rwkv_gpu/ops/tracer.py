@@ -39,6 +39,7 @@ from .nodes import (
 from .values import Value, stack
 from .vocabulary import (
     Activation,
+    AnyNorm,
     Attention,
     Cache,
     Choosing,
@@ -83,7 +84,7 @@ class Tracer:
         self._append(Embed(ids, weight, y, scale=scale))
         return self._normed(y, norm)
 
-    def layer_norm(self, x: Value, weight: Weight, bias: Weight, eps: float) -> Value:
+    def layer_norm(self, x: Value, weight: Weight, bias: Weight | None, eps: float) -> Value:
         return self._normed(x, LayerNorm(weight, bias, eps))
 
     def rms_norm(
@@ -134,7 +135,7 @@ class Tracer:
         then: Activation = "none",
         bias: Weight | None = None,
         add: Value | None = None,
-        norm: Rms | LayerNorm | None = None,
+        norm: AnyNorm | None = None,
         scale: float = 1.0,
     ) -> Value:
         y = Value((self.rows, weight.shape[0]))
@@ -148,7 +149,7 @@ class Tracer:
         *,
         then: Sequence[Activation] | None = None,
         bias: Sequence[Weight | None] | None = None,
-        norm: Rms | None = None,
+        norm: AnyNorm | None = None,
     ) -> tuple[Value, ...]:
         thens = then or ["none"] * len(weights)
         biases = bias or [None] * len(weights)
@@ -165,7 +166,7 @@ class Tracer:
             self._append(Gemm(tuple(Product(xs[i], weights[i], ys[i], thens[i], biases[i]) for i in members)))
         return tuple(ys[i] for i in range(len(weights)))
 
-    def glu(self, x: Value, weight: Weight, then: Activation, *, norm: Rms | None = None) -> Value:
+    def glu(self, x: Value, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Value:
         y = Value((self.rows, weight.shape[0] // 2))
         self._append(Gemm((Product(self._normed(x, norm), weight, y, then),), pairs=True))
         return y
@@ -362,7 +363,7 @@ class Tracer:
     def _append(self, op: Op) -> None:
         self.graph.append(op, layer=self._layer, rows=self.rows, picked=self._picked)
 
-    def _normed(self, x: Value, how: Rms | LayerNorm | None) -> Value:
+    def _normed(self, x: Value, how: AnyNorm | None) -> Value:
         if how is None:
             return x
         y = Value(x.shape)

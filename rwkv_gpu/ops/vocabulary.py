@@ -277,8 +277,11 @@ class LayerNorm:
     """A layer norm of what an op reads or gives, on the way."""
 
     weight: Weight  # [D]
-    bias: Weight  # [D]
+    bias: Weight | None  # [D]; None is a norm that adds nothing
     eps: float
+
+
+AnyNorm = Rms | LayerNorm
 
 
 # What the rows of a step may ask of sampling: nothing that changes or bounds their logits, all but masks, or all.
@@ -294,8 +297,8 @@ class Ops(Protocol[Tensor]):
     def embed(self, weight: Weight, ids: Tensor, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Tensor:
         """y[t] = norm(scale · W[ids[t]]); an id with bit 31 set is what the slot of that number sampled last"""
 
-    def layer_norm(self, x: Tensor, weight: Weight, bias: Weight, eps: float) -> Tensor:
-        """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row"""
+    def layer_norm(self, x: Tensor, weight: Weight, bias: Weight | None, eps: float) -> Tensor:
+        """y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row; no bias is one of zeros"""
 
     def rms_norm(
         self, x: Tensor, weight: Weight | None, eps: float, *, add: Tensor | None = None, scale: float = 1.0
@@ -315,7 +318,7 @@ class Ops(Protocol[Tensor]):
         then: Activation = "none",
         bias: Weight | None = None,
         add: Tensor | None = None,
-        norm: Rms | LayerNorm | None = None,
+        norm: AnyNorm | None = None,
         scale: float = 1.0,
     ) -> Tensor:
         """y[t] = scale · then(W norm(x[t]) + bias) + add[t]"""
@@ -327,11 +330,11 @@ class Ops(Protocol[Tensor]):
         *,
         then: Sequence[Activation] | None = None,
         bias: Sequence[Weight | None] | None = None,
-        norm: Rms | None = None,
+        norm: AnyNorm | None = None,
     ) -> tuple[Tensor, ...]:
         """y_i[t] = then_i(W_i norm(x_i[t]) + bias_i), all at once where the formats agree"""
 
-    def glu(self, x: Tensor, weight: Weight, then: Activation, *, norm: Rms | None = None) -> Tensor:
+    def glu(self, x: Tensor, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Tensor:
         """y[t] = then(G h[t]) · (U h[t]), h = norm(x), where the rows of G and U alternate in W"""
 
     def activate(self, x: Tensor, then: Activation) -> Tensor:

@@ -18,15 +18,16 @@ from gguf import GGMLQuantizationType as Type
 
 from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.models import other_dense, other_mixtures
 from tests.gguf.blocks import mild_rows
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 HERE = Path(__file__).resolve().parent
-TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS = 48, 16, 64, 1000
+TOKENS, SHORT_TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS = 48, 24, 16, 64, 1000
 LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for side in (-1, 0)), LONG_TOKENS - 1]
 LONG = ("rwkv7", "llama")  # of which a thousand tokens are recorded, too
 Tensors = dict[str, tuple[np.ndarray, str]]  # float32 values and the format to keep them in
-Keys = dict[str, int | float | str]
+Keys = dict[str, int | float | str | bool | list[int] | list[bool]]
 
 
 class Source:
@@ -95,28 +96,35 @@ class Sizes:
 
 
 def transformer(
-    seed: int, sizes: Sizes = Sizes(), *, norms: bool = False, biases: bool = False, experts: int = 0
+    seed: int,
+    sizes: Sizes = Sizes(),
+    *,
+    norms: bool = False,
+    biases: bool = False,
+    experts: int = 0,
+    layers: int = 2,
+    kv: int = 2,
 ) -> tuple[Tensors, Keys]:
-    """Two layers, four heads over two of keys."""
+    """Some layers, four heads over some of keys."""
     g, width, inner, size, vocabulary = Source(seed), sizes.width, sizes.inner, sizes.head, 288
     t: Tensors = {
         "token_embd.weight": (g.matrix(vocabulary, width, gain=8), "Q8_0"),
         "output_norm.weight": (g.vector(width, 1), "F32"),
         "output.weight": (g.matrix(vocabulary, width, gain=2.5), "Q8_0"),
     }
-    for i in range(2):
+    for i in range(layers):
         at = f"blk.{i}"
         t |= {f"{at}.{name}.weight": (g.vector(width, 1), "F32") for name in ("attn_norm", "ffn_norm")}
         t |= {
             f"{at}.attn_q.weight": (g.matrix(4 * size, width), "Q8_0"),
-            f"{at}.attn_k.weight": (g.matrix(2 * size, width), "Q5_1"),
-            f"{at}.attn_v.weight": (g.matrix(2 * size, width), "Q8_0"),
+            f"{at}.attn_k.weight": (g.matrix(kv * size, width), "Q5_1"),
+            f"{at}.attn_v.weight": (g.matrix(kv * size, width), "Q8_0"),
             f"{at}.attn_output.weight": (g.matrix(width, 4 * size), "Q5_0"),
         }
         if norms:
             t |= {f"{at}.attn_{name}_norm.weight": (g.vector(size, 1), "F32") for name in "qk"}
         if biases:
-            lengths = {"q": 4 * size, "k": 2 * size, "v": 2 * size}
+            lengths = {"q": 4 * size, "k": kv * size, "v": kv * size}
             t |= {f"{at}.attn_{name}.bias": (g.vector(length), "F32") for name, length in lengths.items()}
         shapes = {"gate": (inner, width), "up": (inner, width), "down": (width, inner)}
         kinds = {"gate": sizes.gates, "up": sizes.gates, "down": sizes.down}
@@ -128,9 +136,9 @@ def transformer(
         if experts:
             t[f"{at}.ffn_gate_inp.weight"] = g.matrix(experts, width, gain=2), "F32"
     keys: Keys = {
-        "attention.head_count": 4, "attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 1e-6,
+        "attention.head_count": 4, "attention.head_count_kv": kv, "attention.layer_norm_rms_epsilon": 1e-6,
         "rope.freq_base": 10000.0, "rope.dimension_count": size, "context_length": 1024,
-        "block_count": 2, "embedding_length": width, "feed_forward_length": inner,
+        "block_count": layers, "embedding_length": width, "feed_forward_length": inner,
     }  # fmt: skip
     if norms:
         keys |= {"attention.key_length": size, "attention.value_length": size}
@@ -149,6 +157,124 @@ def renamed(made: tuple[Tensors, Keys], names: dict[str, str], keys: Keys | None
     return tensors, made[1] | (keys or {})
 
 
+Made = tuple[Tensors, Keys]
+
+
+def layer_normed(made: Made, *, bias: bool = True) -> Made:
+    """The same with layer norms in place of RMS norms."""
+    g, (tensors, keys) = Source(101), made
+    shifts = {name.replace("norm.weight", "norm.bias"): name for name in tensors if name.endswith("norm.weight")}
+    if bias:
+        tensors |= {shift: (g.vector(tensors[name][0].size), "F32") for shift, name in shifts.items()}
+    return tensors, keys | {"attention.layer_norm_epsilon": keys.pop("attention.layer_norm_rms_epsilon")}
+
+
+def biased(made: Made, *parts: str) -> Made:
+    """The same with biases of these matrices."""
+    g, (tensors, keys) = Source(102), made
+    names = [name for name in tensors if name.removesuffix(".weight").rpartition(".")[2] in parts]
+    return tensors | {f"{name[:-6]}bias": (g.vector(tensors[name][0].shape[0]), "F32") for name in names}, keys
+
+
+def fused(made: Made) -> Made:
+    """The same with q, k and v as rows of one matrix, and their biases likewise."""
+    tensors, keys = made
+    for i in range(int(keys["block_count"])):
+        for end in ("weight", "bias"):
+            names = [f"blk.{i}.attn_{name}.{end}" for name in "qkv"]
+            if names[0] in tensors:
+                parts = [tensors.pop(name) for name in names]
+                tensors[f"blk.{i}.attn_qkv.{end}"] = np.concatenate([part for part, _ in parts]), parts[0][1]
+    return tensors, keys
+
+
+def routed(made: Made, *, shared: int = 0, selected: bool = False, leading: int = 0, keys: Keys | None = None) -> Made:
+    """The same with a shared expert, a bias of the choice, leading dense layers."""
+    g, (tensors, old) = Source(103), made
+    width, inner, experts = (int(old[key]) for key in ("embedding_length", "feed_forward_length", "expert_count"))
+    for i in range(int(old["block_count"])):
+        at = f"blk.{i}"
+        if i < leading:
+            for name in ("gate", "up", "down"):
+                values, kind = tensors.pop(f"{at}.ffn_{name}_exps.weight")
+                tensors[f"{at}.ffn_{name}.weight"] = np.concatenate([values[0], values[1]], int(name == "down")), kind
+            del tensors[f"{at}.ffn_gate_inp.weight"]
+            continue
+        for name in ("gate", "up", "down") if shared else ():
+            shape = (width, shared) if name == "down" else (shared, width)
+            tensors[f"{at}.ffn_{name}_shexp.weight"] = g.matrix(*shape), "Q8_0"
+        if selected:
+            tensors[f"{at}.exp_probs_b.bias"] = g.vector(experts), "F32"
+    dense: Keys = {"leading_dense_block_count": leading, "feed_forward_length": 2 * inner} if leading else {}
+    sizes: Keys = {"expert_shared_feed_forward_length": shared} if shared else {}
+    return tensors, old | dense | sizes | (keys or {})
+
+
+def whole_norms(made: Made) -> Made:
+    """The same with norms of q and k over all their heads."""
+    g, (tensors, keys) = Source(104), made
+    names = [(name, t) for name, (t, _) in tensors.items() if name.endswith(("attn_q.weight", "attn_k.weight"))]
+    return tensors | {f"{name[:-7]}_norm.weight": (g.vector(t.shape[0], 1), "F32") for name, t in names}, keys
+
+
+def sections(made: Made) -> Made:
+    """The same of a model that turns parts of a head by other positions, which are alike in text."""
+    return made[0], made[1] | {"rope.dimension_sections": [3, 3, 2, 0]}
+
+
+SMALL = Sizes(64, 96, 16, "Q8_0", "Q8_0")
+FEW_EXPERTS = Sizes(64, 32, 16, "Q8_0", "Q8_0")
+HALF: Keys = {"rope.dimension_count": 8}  # of a head turn
+OUTPUTS = "attn_output", "ffn_down"
+
+
+def without_suffix(made: Made) -> Made:
+    """The same with biases of the choice that are named in short."""
+    return {name.replace("exp_probs_b.bias", "exp_probs_b"): value for name, value in made[0].items()}, made[1]
+
+
+def feed_fused(made: Made) -> Made:
+    """The same with gate and up as rows of one matrix."""
+    tensors, keys = made
+    for i in range(int(keys["block_count"])):
+        (gate, kind), (up, _) = (tensors.pop(f"blk.{i}.ffn_{name}.weight") for name in ("gate", "up"))
+        tensors[f"blk.{i}.ffn_up.weight"] = np.concatenate([gate, up]), kind
+    return tensors, keys
+
+
+def gated_share(made: Made) -> Made:
+    """The same with a gate of the shared expert."""
+    g, (tensors, keys) = Source(105), made
+    width = int(keys["embedding_length"])
+    gates = {f"blk.{i}.ffn_gate_inp_shexp.weight": (g.vector(width), "F32") for i in range(int(keys["block_count"]))}
+    return tensors | gates, keys
+
+
+def gated_attention(made: Made) -> Made:
+    """The same with gates of what attention answers."""
+    g, (tensors, keys) = Source(106), made
+    shapes = {name: t.shape for name, (t, _) in tensors.items() if name.endswith("attn_q.weight")}
+    gates = {name.replace("attn_q", "attn_gate"): (g.matrix(*shape), "Q8_0") for name, shape in shapes.items()}
+    return tensors | gates, keys
+
+
+def normed_after(made: Made) -> Made:
+    """The same with norms after each branch, too."""
+    g, (tensors, keys) = Source(107), made
+    width, layers = int(keys["embedding_length"]), range(int(keys["block_count"]))
+    names = [f"blk.{i}.{name}.weight" for i in layers for name in ("post_attention_norm", "post_ffw_norm")]
+    return tensors | {name: (g.vector(width, 1), "F32") for name in names}, keys
+
+
+SIGMOID: Keys = {
+    "expert_gating_func": 2,
+    "expert_weights_norm": True,
+    "expert_weights_scale": 1.5,
+    "expert_shared_count": 1,
+}
+GRANITE: Keys = {"embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0, "attention.scale": 0.2}
+WINDOWS: Keys = {"attention.sliding_window": 16}
+GATELESS = {"ffn_gate": ""}
 MODELS = {
     "rwkv7": lambda: rwkv7(1),
     "llama": lambda: transformer(2),
@@ -167,6 +293,110 @@ MODELS = {
         transformer(26, SMALL), {}, {"embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0}
     ),
     "seed_oss": lambda: renamed(transformer(27, SMALL, biases=True), {"ffn_norm": "post_attention_norm"}),
+    "cohere2": lambda: layer_normed(
+        renamed(transformer(28, SMALL, layers=5), {"ffn_norm": "", "output": ""}, WINDOWS | {"logit_scale": 0.5}),
+        bias=False,
+    ),
+    "command-r": lambda: layer_normed(
+        renamed(transformer(29, SMALL), {"ffn_norm": "", "output": ""}, {"logit_scale": 0.5}), bias=False
+    ),
+    "phi2": lambda: biased(
+        layer_normed(renamed(transformer(30, SMALL, biases=True), GATELESS | {"ffn_norm": ""}, HALF)),
+        *OUTPUTS,
+        "ffn_up",
+        "output",
+    ),
+    "gptneox": lambda: fused(
+        biased(
+            layer_normed(
+                renamed(transformer(31, SMALL, biases=True), GATELESS, HALF | {"use_parallel_residual": True})
+            ),
+            *OUTPUTS,
+            "ffn_up",
+        )
+    ),
+    "starcoder2": lambda: biased(
+        layer_normed(renamed(transformer(32, SMALL, biases=True), GATELESS)), *OUTPUTS, "ffn_up"
+    ),
+    "stablelm": lambda: layer_normed(renamed(transformer(33, SMALL), {}, HALF)),
+    "nemotron": lambda: layer_normed(renamed(transformer(34, SMALL), GATELESS, HALF)),
+    "arcee": lambda: renamed(transformer(35, SMALL), GATELESS),
+    "falcon": lambda: fused(layer_normed(renamed(transformer(36, SMALL), GATELESS | {"ffn_norm": ""}))),
+    "qwen2vl": lambda: sections(transformer(37, SMALL, biases=True)),
+    "qwen3vl": lambda: sections(transformer(38, SMALL, norms=True)),
+    "orion": lambda: layer_normed(transformer(39, SMALL)),
+    "xverse": lambda: transformer(40, SMALL),
+    "jais2": lambda: biased(layer_normed(renamed(transformer(41, SMALL, biases=True), GATELESS)), *OUTPUTS, "ffn_up"),
+    "maincoder": lambda: transformer(42, SMALL, norms=True),
+    "pangu-embedded": lambda: biased(transformer(43, SMALL, biases=True), "attn_output"),
+    "chatglm": lambda: fused(feed_fused(renamed(transformer(56, SMALL, biases=True), {}, HALF))),
+    "codeshell": lambda: fused(
+        biased(layer_normed(renamed(transformer(57, SMALL, biases=True), GATELESS)), *OUTPUTS, "ffn_up")
+    ),
+    "deepseek": lambda: routed(
+        transformer(58, FEW_EXPERTS, experts=4, layers=3), shared=64, leading=1, keys={"expert_shared_count": 2}
+    ),
+    "hy_v3": lambda: without_suffix(
+        routed(
+            transformer(59, FEW_EXPERTS, experts=4, norms=True, layers=3),
+            shared=32,
+            selected=True,
+            leading=1,
+            keys=SIGMOID,
+        )
+    ),
+    "granitemoe": lambda: routed(transformer(44, FEW_EXPERTS, experts=4), shared=64, keys=GRANITE),
+    "qwen2moe": lambda: gated_share(routed(transformer(45, FEW_EXPERTS, experts=4, biases=True), shared=64)),
+    "qwen3vlmoe": lambda: sections(transformer(46, FEW_EXPERTS, experts=4, norms=True)),
+    "ernie4_5-moe": lambda: routed(
+        transformer(47, FEW_EXPERTS, experts=4, layers=3),
+        shared=32,
+        selected=True,
+        leading=1,
+        keys={"expert_shared_count": 1, "interleave_moe_layer_step": 1},
+    ),
+    "minimax-m2": lambda: routed(
+        whole_norms(transformer(48, FEW_EXPERTS, experts=4)), selected=True, keys={"expert_gating_func": 2} | HALF
+    ),
+    "bailingmoe2": lambda: fused(
+        routed(
+            transformer(49, FEW_EXPERTS, experts=8, norms=True, layers=3),
+            shared=32,
+            selected=True,
+            leading=1,
+            keys=SIGMOID | {"expert_group_count": 4, "expert_group_used_count": 2} | HALF,
+        )
+    ),
+    "hunyuan-moe": lambda: routed(transformer(60, FEW_EXPERTS, experts=4, norms=True), shared=32),
+    "dots1": lambda: routed(
+        transformer(51, FEW_EXPERTS, experts=4, norms=True, layers=3, kv=4),
+        shared=64,
+        selected=True,
+        leading=1,
+        keys=SIGMOID | {"expert_shared_count": 2},
+    ),
+    "olmoe": lambda: whole_norms(transformer(52, FEW_EXPERTS, experts=4, kv=4)),
+    "bailingmoe": lambda: routed(
+        transformer(53, FEW_EXPERTS, experts=4), shared=64, keys={"expert_shared_count": 2, "expert_weights_norm": True}
+    ),
+    "exaone-moe": lambda: routed(
+        transformer(54, FEW_EXPERTS, experts=4, norms=True, layers=5),
+        shared=32,
+        selected=True,
+        leading=1,
+        keys=SIGMOID | WINDOWS,
+    ),
+    "afmoe": lambda: gated_attention(
+        normed_after(
+            routed(
+                transformer(55, FEW_EXPERTS, experts=4, norms=True, layers=5),
+                shared=32,
+                selected=True,
+                leading=1,
+                keys=SIGMOID | WINDOWS,
+            )
+        )
+    ),
 }
 
 # Models of the formats that the others do not have, one a matrix; without "output" the embedding is the head.
@@ -196,8 +426,6 @@ def mixed(seed: int, formats: dict[str, str]) -> tuple[Tensors, Keys]:
 
 
 # Models whose norms read rows so small that their eps decides: about 1e-3 where a file says 2e-6, and so on.
-SMALL = Sizes(64, 96, 16, "Q8_0", "Q8_0")
-FEW_EXPERTS = Sizes(64, 32, 16, "Q8_0", "Q8_0")
 ROWS = {"token_embd": 1e-3, "attn_output": 1e-3, "ffn_down": 2e-3, "ffn_down_exps": 2e-3}
 HEADS = {"attn_q": 2e-3, "attn_k": 2e-3}
 STATES = {
@@ -254,7 +482,10 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
     """A GGUF of tensors that are given as bytes or float32, with a vocabulary of bytes."""
     writer = gguf.GGUFWriter(path, arch)
     for key, value in keys.items():
-        add = {float: writer.add_float32, int: writer.add_uint32, str: writer.add_string}[type(value)]
+        add: Any = {
+            float: writer.add_float32, int: writer.add_uint32, str: writer.add_string, bool: writer.add_bool,
+            list: writer.add_array,
+        }[type(value)]  # fmt: skip
         add(f"{arch}.{key}", value)
     vocabulary(writer, arch)
     for name, (data, kind) in tensors.items():
@@ -306,11 +537,12 @@ def record(name: str) -> None:
     stem = f"scaled-{name}" if name in SCALED else name if name in OTHERS else f"tiny-{name}"
     if name not in SCALED:
         write(HERE / f"{stem}.gguf", arch, keys, kept)
-    count = QUIET_TOKENS if name in QUIET else TOKENS
+    recombined = arch in other_dense.FORMS or arch in other_mixtures.FORMS
+    count = QUIET_TOKENS if name in QUIET else SHORT_TOKENS if recombined else TOKENS
     tokens = np.random.default_rng(5).integers(3, 260, count)
     model = llama_cpp.Llama(str(twin), n_ctx=1024, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
     answers = {"tokens": tokens, "exact_logits": said(model, tokens)}
-    if name in MODELS:
+    if name in MODELS and not recombined:
         answers |= greedy(model)
     np.savez_compressed(HERE / f"{stem}.npz", **answers)
     if name in LONG:

@@ -193,7 +193,7 @@ def test_the_first_files_of_glm_flash_route_by_sigmoid_though_they_do_not_say_so
     with open_synthetic("glm-4.7-flash-30b") as file:
         silent = {key: value for key, value in file.metadata.items() if not key.endswith("gating_func")}
         monkeypatch.setattr(file, "metadata", silent)
-        gatings = {p.mixture.gating.scores for _, p in load_model(file).layers if isinstance(p, Experts)}
+        gatings = {p.mixture.gating.scores for p in load_model(file).feeds if isinstance(p, Experts)}
     assert gatings == {"sigmoid"}
 
 
@@ -203,7 +203,7 @@ def test_yarn_scales_whole_scores_and_not_what_rotates(tmp_path):
         scaled = parts()
         scaled.set(f"{ARCH}.rope.scaling.attn_factor", F32, factor)
         with GGUFFile.open(written(tmp_path, scaled.built())) as file:
-            how = load_model(file).layers[0][0].how
+            how = load_model(file).attentions[0].how
         assert how.rope.magnitude == factor
         assert how.scale == pytest.approx(48**-0.5 * (1 + 0.1 * np.log(40)) ** 2, rel=1e-5)
 

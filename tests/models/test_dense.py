@@ -43,7 +43,7 @@ def test_rows_are_read_from_the_file_as_they_are(tmp_path):
 
 def windows(path) -> list[int]:
     with GGUFFile.open(path) as file:
-        return [p.how.window for p in load_model(file).trunk.attentions]
+        return [p.how.window for p in load_model(file).attentions]
 
 
 def test_a_file_says_which_layers_have_a_window(tmp_path):

@@ -105,7 +105,7 @@ def test_positions_turn_finitely_at_every_corner_of_the_ranges(values, tmp_path)
         whole = name.endswith("length")
         parts.set(f"llama.rope.{name}", U64 if whole else F64, int(value) if whole else value)
     with GGUFFile.open(written(tmp_path, parts.built())) as file:
-        rope = load_model(file).trunk.attentions[0].how.rope
+        rope = load_model(file).attentions[0].how.rope
     angles = np.array(rope.frequencies()) * 1e6
     assert np.isfinite(angles).all()
     assert math.isfinite(rope.magnitude)

@@ -59,6 +59,7 @@ def test_norms_equal_the_reference(device, tuning, rows, width):
     x = {"x": normal(rows, width, seed=2) * 3 + 1}
     assert_same(device, lambda g, w, x: {"y": g.rms_norm(x, w["weight"], 1e-6)}, arrays, x, tuning)
     assert_same(device, lambda g, w, x: {"y": g.layer_norm(x, w["weight"], w["bias"], 1e-5)}, arrays, x, tuning)
+    assert_same(device, lambda g, w, x: {"y": g.layer_norm(x, w["weight"], None, 1e-5)}, arrays, x, tuning)
 
 
 def test_norms_of_a_zero_row_are_finite(device):

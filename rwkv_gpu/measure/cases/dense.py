@@ -86,5 +86,9 @@ def _rows(can: Capabilities) -> Iterator[Trial]:
         yield Trial(
             "layer_norm", what, name, tuning, lambda g, w, x: g.layer_norm(x, w["gain"], w["shift"], 1e-5), **how
         )
+        yield Trial(
+            "layer_norm", f"{what}, without bias", name, tuning,
+            lambda g, w, x: g.layer_norm(x, w["gain"], None, 1e-5), **how,
+        )  # fmt: skip
         yield Trial("softmax", what, name, tuning, lambda g, _, x: g.softmax(x), {"x": 9 * x}, allowed=CLOSE.result)
         yield Trial("argmax", what, name, tuning, lambda g, _, x: g.argmax(x), {"x": np.round(x)})

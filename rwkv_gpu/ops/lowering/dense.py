@@ -21,10 +21,10 @@ def embed(to: Lowering, node: Node, op: Embed) -> None:
     constants: dict[str, Constant] = {"D": width, "WG": to.tuning.map_lanes, "SCALE": float(op.scale)}
     kernels, lanes = ["dense/embed"], "plain"
     if op.norm:
-        kernels = ["dense/embed_norm", "dense/norm/row", f"dense/norm/{_reads(width)}"]
+        kernels = ["dense/embed_norm", *_norm_parts(op.norm, width)]
         lanes = to.tuning.reduce
         constants |= {"WG": _norm_lanes(to, width), "EPS": float(op.norm.eps)}
-        operands |= {"weight": to.vector(op.norm.weight), "bias": to.vector(op.norm.bias)}
+        operands |= {"weight": to.vector(op.norm.weight), **_shift(to, op.norm)}
     ids = "dense/ids/sampled" if state else "dense/ids/uploaded"
     for shard in to.weights[op.weight.name].shards:
         to.emit(
@@ -53,9 +53,8 @@ def norm(to: Lowering, node: Node, op: Norm) -> None:
     shader: tuple[str, ...] = ("dense/rms_norm", f"dense/gain/{gain}", f"linear/epilogue/{residual}")
     if isinstance(how, LayerNorm):
         assert op.plain, "a layer norm adds nothing"
-        reads = _reads(width)
-        shader = ("dense/layer_norm", "dense/norm/row", f"dense/norm/{reads}", f"lib/rows/{reads}")
-        operands["bias"] = to.vector(how.bias)
+        shader = ("dense/layer_norm", *_norm_parts(how, width), f"lib/rows/{_reads(width)}")
+        operands |= _shift(to, how)
         constants |= {"WG": _norm_lanes(to, width), "PADDED": 0}
     _each_row(to, node, op.label, shader, constants, operands)
 
@@ -138,6 +137,17 @@ def _norm_lanes(to: Lowering, width: int) -> int:
     if to.tuning.reduce != "subgroup":
         return to.tuning.row_lanes
     return min(to.tuning.row_lanes, -(-width // 4 // 32) * 32)
+
+
+def _norm_parts(norm: LayerNorm, width: int) -> tuple[str, ...]:
+    """The parts that norm a row of that width."""
+    reads = _reads(width)
+    return "dense/norm/row", f"dense/norm/{reads}", f"dense/shift/{reads if norm.bias else 'none'}"
+
+
+def _shift(to: Lowering, norm: LayerNorm) -> dict[str, Operand]:
+    """What is added to a normed row."""
+    return {"bias": to.vector(norm.bias)} if norm.bias else {}
 
 
 def _reads(width: int) -> str:

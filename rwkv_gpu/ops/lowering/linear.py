@@ -289,6 +289,7 @@ def _prologue(to: Lowering, node: Node, op: Gemm, bound: Bound, config: GemmConf
         own, constants, operands = _token_shift(to, node, prologue)
         return [*parts, *own], constants, operands
     if isinstance(prologue, NormPrologue) and isinstance(prologue.how, LayerNorm):
+        assert prologue.how.bias is not None, "a norm without one is a node of its own"
         own, constants, operands = _statistics(prologue.statistics)
         constants |= {"D": bound.widths[0], "EPS": float(prologue.how.eps)}
         operands |= {"gain": to.gain(prologue.how), "shift": to.vector(prologue.how.bias)}
@@ -301,6 +302,7 @@ def _prologue(to: Lowering, node: Node, op: Gemm, bound: Bound, config: GemmConf
 
 def _token_shift(to: Lowering, node: Node, prologue: TokenShiftPrologue) -> Prologue:
     one = node.rows == 1
+    assert prologue.norm.bias is not None
     own, constants, operands = _statistics(prologue.statistics) if one else (["linear/row_statistics/merge"], {}, {})
     parts = ["linear/prologue/token_shift" if one else "linear/prologue/token_shift_rows", *own]
     constants |= {"D": prologue.x.shape[1], "EPS": float(prologue.norm.eps)}

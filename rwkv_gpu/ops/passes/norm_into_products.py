@@ -58,6 +58,7 @@ def _fused(reader: Node, norm: Norm, graph: Graph, target: Target) -> Op | None:
     if isinstance(norm.how, Rms):
         return fused if config.norms and norm.x.shape[1] % 32 == 0 else None
     alone = graph.shape.one_row and target.tuning.fuses_token_shift and not gemm.pairs
+    alone = alone and norm.how.bias is not None  # which the kernel binds
     return fused if alone and norms_whole_rows(fused, reader.rows, config, target) else None
 
 

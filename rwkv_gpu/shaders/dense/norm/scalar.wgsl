@@ -1,7 +1,6 @@
 // Rows of any width.
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
 @group(0) @binding(5) var<storage, read> weight: array<f32>;    // [D]
-@group(0) @binding(6) var<storage, read> bias: array<f32>;      // [D]
 
 fn gain_at(d: u32) -> vec4f {
     var gain = vec4f();
@@ -9,14 +8,6 @@ fn gain_at(d: u32) -> vec4f {
         gain[j] = weight[min(4u * d + j, D - 1u)];
     }
     return gain;
-}
-
-fn shift_at(d: u32) -> vec4f {
-    var shift = vec4f();
-    for (var j = 0u; j < 4u; j++) {
-        shift[j] = bias[min(4u * d + j, D - 1u)];
-    }
-    return shift;
 }
 
 fn put(t: u32, d: u32, v: vec4f) {

@@ -1,0 +1,78 @@
+"""Models of layers between an embedding and a head: what they share is around the layers."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from ..ops.vocabulary import AnyNorm, Cache, LayerNorm, Ops, State, Tensor, Weight
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What comes before the layers of a model, and after them."""
+
+    embedding: Weight  # [V, D]
+    last_norm: AnyNorm
+    head: Weight  # [V, D]
+    context: int  # positions it was trained on
+    embedding_scale: float = 1.0
+    embedding_norm: AnyNorm | None = None
+    head_bias: Weight | None = None  # [V]
+    logit_scale: float = 1.0
+    softcap: float = 0.0  # of logits; 0 is none
+
+
+@dataclass(frozen=True)
+class Layered(ABC):
+    """A model; its subclass defines the layers."""
+
+    ends: Ends
+    weights: tuple[Weight, ...]
+
+    @abstractmethod
+    def layers(self, g: Ops[Tensor], x: Tensor, ids: Tensor) -> Tensor:
+        """All layers, one after the other, [T, D]; ids are those that x was embedded from"""
+
+    @property
+    @abstractmethod
+    def caches(self) -> list[Cache]:
+        """Keys and values, layer by layer."""
+
+    def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """softcap(scale · (W_head norm(x) + bias)) of the requested rows, [R, V]"""
+        p = self.ends
+        logits = g.linear(self._residual(g, ids), p.head, bias=p.head_bias, norm=p.last_norm, scale=p.logit_scale)
+        return g.softcap(logits, p.softcap) if p.softcap else logits
+
+    def hidden(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The input of the head for these rows, [R, D]"""
+        return normed(g, self._residual(g, ids), self.ends.last_norm)
+
+    def _residual(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
+        """The requested rows after all layers, [R, D]"""
+        p = self.ends
+        x = g.embed(p.embedding, ids, scale=p.embedding_scale)  # [T, D]
+        if p.embedding_norm is not None:
+            x = normed(g, x, p.embedding_norm)
+        return g.pick(self.layers(g, x, ids))
+
+    @property
+    def vocabulary(self) -> int:
+        """How many token ids there are."""
+        return self.ends.embedding.shape[0]
+
+    @property
+    def states(self) -> list[State]:
+        """None: all that a sequence needs is in its pages."""
+        return []
+
+    @property
+    def context(self) -> int:
+        """Positions it was trained on."""
+        return self.ends.context
+
+
+def normed(g: Ops[Tensor], x: Tensor, norm: AnyNorm) -> Tensor:
+    """norm(x)"""
+    if isinstance(norm, LayerNorm):
+        return g.layer_norm(x, norm.weight, norm.bias, norm.eps)
+    return g.rms_norm(x, norm.weight, norm.eps)

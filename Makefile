@@ -5,7 +5,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test test-clients test-page soak lint format bench fuzz mutants docs clean
+.PHONY: chat test test-clients test-page soak lint format bench fuzz mutants docs clean offline-tools offline-shaders offline-tint offline-dxc
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
@@ -42,6 +42,21 @@ bench: .venv/.dev
 	.ci/need-vulkan $(BIN)
 	$(BIN)/python -m benchmarks.dispatch $(ARGS)
 	$(BIN)/python -m benchmarks.linear $(ARGS)
+
+# Proofs on GPUs that are not at hand: all shaders of all families by the compilers of others (docs/devices.md).
+OFFLINE := build/offline
+offline-tools:
+	sh benchmarks/offline/tools.sh $(OFFLINE)
+
+offline-shaders: .venv/.dev
+	$(BIN)/python -m benchmarks.offline.variants $(OFFLINE)/shaders $(ARGS)
+
+offline-tint: .venv/.dev
+	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.tint $(OFFLINE)/shaders $(ARGS)
+
+offline-dxc: .venv/.dev
+	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.dxc $(OFFLINE)/shaders $(ARGS) \
+		--library $(OFFLINE)/libdxcompiler.so
 
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz $(ARGS)

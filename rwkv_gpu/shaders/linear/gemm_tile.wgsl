@@ -31,15 +31,16 @@ var<workgroup> x_tile: array<Column, 32u * X4>;     // [32, TB / 4]
 fn run(group: u32, lane: u32) {
     let t0 = group % table.t_blocks * TB;
     let block = group / table.t_blocks % table.blocks;
-    part = group / table.t_blocks / table.blocks;
-    if t0 >= step.rows || part >= table.parts {
+    let own_part = group / table.t_blocks / table.blocks;
+    if t0 >= step.rows || own_part >= table.parts {     // a private variable would not count as uniform
         return;
     }
+    part = own_part;
     let matrix = matrix_of(block);
     let row0 = (block - matrix.block) * R;
     let chunks = (matrix.k + 31u) / 32u;
-    let start = part * chunks / table.parts;
-    let end = (part + 1u) * chunks / table.parts;
+    let start = own_part * chunks / table.parts;
+    let end = (own_part + 1u) * chunks / table.parts;
     // 8 x 4 neighbours: what they read of a column lies in 32 banks.
     let m = lane % 8u + lane / 32u % (LANES_ALONG_M / 8u) * 8u;
     let t = lane / 8u % 4u + lane / (4u * LANES_ALONG_M) * 4u;

@@ -50,14 +50,15 @@ struct Place {
 }
 
 fn run(group: u32, lane: u32) {
-    let at = Place(group / H, group % H, lane / LANES_PER_ROW * ROWS, lane % LANES_PER_ROW);
+    let token = group / H;
+    let at = Place(token, group % H, lane / LANES_PER_ROW * ROWS, lane % LANES_PER_ROW);
     let segment = segment_of(at.token);
     var mine: array<vec4f, LOADS>;
     for (var i = 0u; i < LOADS; i++) {
         mine[i] = vector_of(at, min(i * WG + lane, VECTORS - 1u));
     }
     let loaded = load_gates(at, lane);
-    if beyond(at.token) {
+    if beyond(token) {      // not of `at`, which has fields that differ by lane, and so would not count as uniform
         return;
     }
     let source = ((segment.source * H + at.head) * N + at.row) * N4 + at.part;

@@ -14,6 +14,7 @@ var<workgroup> few: array<vec2u, FEW>;          // order and token of what may b
 var<workgroup> few_shares: array<u32, FEW>;
 var<workgroup> bins: array<atomic<u32>, BINS>;  // what entries come to, by how far they are from the greatest logit
 var<workgroup> edge: u32;                       // the bin with which they come to the goal
+var<workgroup> agreed: bool;                    // of `uniformly`
 
 var<private> bound: u32;        // the least order that is kept
 var<private> safe: u32;         // what is surely less or equal, where that is a guess
@@ -91,14 +92,25 @@ fn truncate(row: u32, draw: Draw, most: f32, sum: f32, lane: u32) {
     count = select(V, listed_count, in_list);
     // By count, then by share, where they are asked for.
     let end = select(2u, 1u, draw.top_p >= 1.0);
-    for (var measure = select(BY_COUNT, BY_SHARE, draw.top_k >= V); measure < end && !settled; measure++) {
-        cut(row, draw, measure, most, lane);
+    for (var measure = select(BY_COUNT, BY_SHARE, draw.top_k >= V); measure < end; measure++) {
+        if cut(row, draw, measure, most, lane) {
+            break;
+        }
     }
     let least = order(max(most + draw.min_p, LOWEST));
     if least > bound {
         bound = least;
         last_tie = NO_TOKEN;
     }
+}
+
+// A condition that all lanes have alike. Barriers may follow a branch on it: on what is read from a private variable or
+// an atomic they may not, as WGSL does not see that it is uniform.
+fn uniformly(condition: bool, lane: u32) -> bool {
+    if lane == 0u {
+        agreed = condition;
+    }
+    return workgroupUniformLoad(&agreed);
 }
 
 // Lists what may be kept of what was gone through so far, where the list has room for all.
@@ -141,7 +153,7 @@ fn gather(row: u32, draw: Draw, measure: u32, goal: u32, able: bool, lane: u32) 
         edge = BINS;
     }
     workgroupBarrier();
-    let many = able && count > FEW;
+    let many = uniformly(able && count > FEW, lane);
     if many {
         for (var i = lane; i < count; i += WG) {
             let entry = entry_of(row, draw, i);
@@ -229,8 +241,8 @@ fn goal_of(draw: Draw, whole: u32) -> u32 { return max(1u, u32(ceil(draw.top_p *
 // Keeps the fewest of the greatest that come to the goal together, or all where they do not.
 //
 // A search divides what lies between low and high by 17 in each turn: low is the greatest order, or place before TOKENS,
-// from which on the entries are known to come to the goal.
-fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
+// from which on the entries are known to come to the goal. True where nothing more is to be cut.
+fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) -> bool {
     var what = measure;
     var goal = draw.top_k;
     var low = 0u;
@@ -242,8 +254,8 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
         }
         if turn == 0u || turn == FIND {
             settle(row, draw, measure, select(goal, goal_of(draw, u32(WHOLE)), turn == 0u), lane);
-            if settled {
-                break;
+            if uniformly(settled, lane) {
+                return true;
             }
         }
         if turn == 0u && !in_list && draw.top_k >= V {
@@ -295,9 +307,8 @@ fn cut(row: u32, draw: Draw, measure: u32, most: f32, lane: u32) {
             }
         }
     }
-    if !settled {
-        last_tie = min(last_tie, TOKENS - low);
-    }
+    last_tie = min(last_tie, TOKENS - low);
+    return false;
 }
 
 // What the kept entries from first, first + apart, first + 2 apart ... on come to; without `apart` of first alone.

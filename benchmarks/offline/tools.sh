@@ -1,0 +1,52 @@
+#!/bin/sh
+# Fetches the compilers of GPUs that are not at hand into FOLDER: `sh benchmarks/offline/tools.sh FOLDER`.
+# Debian sid has Tint, AMD's RADV with a kernel driver that does nothing, and Vulkan's validation layers; they run by sid's
+# own loader and C library, so that the system stays as it is. PyPI has DXC, in the sources of compushady. crates.io has naga.
+set -eu
+folder=$(mkdir -p "$1" && cd "$1" && pwd)
+apt=$folder/apt
+mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/preferences" "$folder/bin" "$folder/root"
+: >"$apt/status"
+echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian sid main" >"$apt/sources.list"
+cat >"$apt/apt.conf" <<END
+Dir::Etc::sourcelist "$apt/sources.list";
+Dir::Etc::sourceparts "-";
+Dir::Etc::preferences "-";
+Dir::Etc::preferencesparts "$apt/preferences";
+Dir::State::lists "$apt/lists";
+Dir::State::status "$apt/status";
+Dir::Cache "$apt";
+APT::Sandbox::User "root";
+APT::Install-Recommends "false";
+END
+export APT_CONFIG="$apt/apt.conf"
+apt-get -qq update
+(cd "$apt/archives" && apt-get -y -qq --download-only -o Debug::NoLocking=1 install \
+    dawn-tools mesa-drm-shim mesa-vulkan-drivers libvulkan1 vulkan-validationlayers spirv-tools)
+for package in "$apt"/archives/*.deb; do dpkg-deb -x "$package" "$folder/root"; done
+library=$folder/root/usr/lib/x86_64-linux-gnu
+
+# A program of sid, by sid's loader.
+cat >"$folder/bin/tint" <<END
+#!/bin/sh
+exec $library/ld-linux-x86-64.so.2 --library-path $library $folder/root/usr/bin/tint "\$@"
+END
+
+# Python with sid's Vulkan drivers: DRIVER=radeon|lvp|intel, and SHIM=amdgpu for a GPU that is not there (AMDGPU_GPU_ID).
+cat >"$folder/bin/python-sid" <<END
+#!/bin/sh
+printf '{"ICD": {"api_version": "1.4.300", "library_path": "%s"}, "file_format_version": "1.0.1"}' \\
+    $library/libvulkan_\${DRIVER:-lvp}.so >$folder/\${DRIVER:-lvp}.json
+export VK_DRIVER_FILES=$folder/\${DRIVER:-lvp}.json VK_ICD_FILENAMES=$folder/\${DRIVER:-lvp}.json
+export VK_ADD_LAYER_PATH=$folder/root/usr/share/vulkan/explicit_layer.d
+python=\${PYTHON:-.venv/bin/python}
+exec $library/ld-linux-x86-64.so.2 \${SHIM:+--preload $library/lib\${SHIM}_noop_drm_shim.so} --argv0 "\$python" \\
+    --library-path $library:/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu "\$(readlink -f "\$python")" "\$@"
+END
+chmod +x "$folder/bin/tint" "$folder/bin/python-sid"
+
+unset APT_CONFIG
+python3 -m pip download --quiet --no-deps --no-binary :all: -d "$folder/dxc" compushady==0.17.5
+tar xzf "$folder"/dxc/compushady-*.tar.gz -C "$folder/dxc" --strip-components=3 --wildcards '*libdxcompiler_x86_64.so*'
+mv "$folder"/dxc/libdxcompiler_x86_64.so* "$folder/libdxcompiler.so"
+cargo install --quiet naga-cli --version '^29' --root "$folder"  # of the version of wgpu-native

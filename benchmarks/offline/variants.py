@@ -1,0 +1,140 @@
+"""Every shader that a family of GPUs would be given, without such a GPU: of the doctor's trials and of models' plans.
+
+A family is a set of capabilities. Trials cover every kernel with every part of every hole; plans of models add the
+dispatches that are merged from two shaders.
+
+    python -m benchmarks.offline.variants FOLDER [FAMILY]...
+
+FOLDER gets a folder for each family with NNNN.wgsl in it, whose first line names the kernel and its parts. The other
+programs of this package read that folder.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import numpy.typing as npt
+
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Buffer, Capabilities
+from rwkv_gpu.gpu.shader import Linked, Pipeline, link
+from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.measure import plans, trials
+from rwkv_gpu.measure.cases import cases
+from rwkv_gpu.measure.trials import Trial
+
+MODELS = Path(__file__).resolve().parents[2] / "tests" / "golden"
+STEPS = [plans.Step(rows) for rows in (1, 2, 4, 8, 64)] + [plans.Step(rows, prefill=True) for rows in (8, 64, 512)]
+
+AMD = replace(
+    LIMITS["h200"], max_buffer=(2 << 30) - 1, max_workgroup_memory=64 << 10, offset_alignment=32
+)  # as RADV reports it
+DX12 = replace(
+    LIMITS["default"], coherent=True, timestamps=True, max_storage_buffers=64, max_workgroup_memory=32 << 10,
+    max_invocations=1024, max_buffer=(2 << 30) - 1, max_binding=(2 << 30) - 4,
+)  # fmt: skip
+FAMILIES: dict[str, Capabilities] = {
+    "webgpu": LIMITS["default"],
+    "nvidia": LIMITS["h200"],
+    "nvidia-matrix-units": replace(LIMITS["h200"], fragment=16),
+    "apple": replace(LIMITS["apple"], coherent=True, timestamps=True),
+    "amd-wave32": AMD,
+    "amd-wave64": replace(AMD, subgroup_size=64),
+    "intel": replace(LIMITS["h200"], subgroup_size=16, subgroup_width=8, max_workgroup_memory=64 << 10),
+    "dx12-fxc": DX12,  # FXC knows no shader model 6: no subgroups, no f16
+    "dx12-dxc": replace(DX12, f16=True, subgroup=True, subgroup_size=32, subgroup_width=32),
+}
+
+
+class ShaderCollector(VirtualDevice):
+    """A device without memory that only notes which shaders it is given."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        super().__init__(capabilities)
+        self.linked: dict[str, Linked] = {}
+        self.handle = SimpleNamespace(create_bind_group=lambda **_: SimpleNamespace(_internal=None))
+
+    def upload(self, data: npt.NDArray[Any], purpose: str) -> Buffer:
+        """A buffer of that size."""
+        return self.buffer(data.nbytes, purpose)
+
+    def write(self, buffer: Buffer, data: npt.NDArray[Any], offset: int = 0) -> None:
+        """Nothing is stored."""
+
+    def copy(self, source: Buffer, source_at: int, target: Buffer, target_at: int, nbytes: int) -> None:
+        """Nothing is stored."""
+
+    def pipeline(self, linked: Linked) -> Pipeline:
+        """Nothing is compiled."""
+        self.linked.setdefault(linked.source, linked)
+        return Pipeline(linked.name, SimpleNamespace(_internal=None), None, linked.bindings())
+
+
+def shaders_of(can: Capabilities) -> list[Linked]:
+    """Each shader once, in a fixed order."""
+    device = ShaderCollector(can)
+    for one in _probes(can):
+        device.pipeline(one)
+    for trial in cases(can, default_tuning(can)):
+        record(device, trial)
+    for one in _of_models(can):
+        device.pipeline(one)
+    return list(device.linked.values())
+
+
+def record(device: VirtualDevice, trial: Trial) -> None:
+    """The shaders of one trial go to the device."""
+    trials._recorded(device, trial)
+
+
+def _probes(can: Capabilities) -> Iterator[Linked]:
+    """What is asked of a device when it is opened."""
+    if can.subgroup:
+        yield link("probes/subgroup")
+        yield link("probes/lanes", constants={"FARS": 3})
+
+
+def _of_models(can: Capabilities) -> Iterator[Linked]:
+    """The dispatches of every architecture that has a file among the tests, for steps of several sizes."""
+    tuning = default_tuning(can)
+    for path in sorted(MODELS.glob("*.gguf")):
+        with GGUFFile.open(path) as file:
+            for step in STEPS:
+                dispatches, _ = plans._recorded(file, can, tuning, step, ())
+                yield from (one.linked for one in dispatches)
+
+
+def texts(folder: Path, family: str) -> dict[str, str]:
+    """The shaders of a family, by a number and a name, from a folder that `main` filled."""
+    found = {}
+    for path in sorted((folder / family).glob("*.wgsl")):
+        text = path.read_text(encoding="utf-8")
+        found[f"{path.stem} {text.partition(chr(10))[0].removeprefix('// ')}"] = text
+    if not found:
+        raise click.UsageError(
+            f"{folder / family} holds no shaders: run `python -m benchmarks.offline.variants {folder}`"
+        )
+    return found
+
+
+@click.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("families", nargs=-1, type=click.Choice(list(FAMILIES)))
+def main(folder: Path, families: tuple[str, ...]) -> None:
+    for family in families or FAMILIES:
+        own = folder / family
+        own.mkdir(parents=True, exist_ok=True)
+        for old in own.glob("*.wgsl"):
+            old.unlink()
+        every = shaders_of(FAMILIES[family])
+        for number, linked in enumerate(every):
+            (own / f"{number:04}.wgsl").write_text(f"// {linked.name}\n{linked.source}", encoding="utf-8")
+        click.echo(f"{family}: {len(every)} shaders")
+
+
+if __name__ == "__main__":
+    main()

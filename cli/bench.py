@@ -8,7 +8,7 @@ import click
 
 from rwkv_gpu import __version__
 from rwkv_gpu.builtin import builtin_model
-from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD, KVType
+from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
@@ -21,6 +21,7 @@ from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.workload import Workload, workloads
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
 

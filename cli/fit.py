@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from rwkv_gpu.engine.cache.config import DEFAULT_SEQUENCES, CacheOptions, KVType
+from rwkv_gpu.engine.cache.config import DEFAULT_SEQUENCES, CacheOptions
 from rwkv_gpu.engine.fit import Fit, fit, with_context
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice, find
@@ -14,6 +14,7 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.llm.loading import DEFAULT_CHUNK
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.kv_format import KVType
 
 from .folders import tuned_folder
 from .options import chunk_option, context_option, device_option, json_option, kv_option, model_arguments

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from rwkv_gpu.engine.cache.config import KVType
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.adapters import find
 from rwkv_gpu.gpu.device import Capabilities, Device
@@ -14,6 +13,7 @@ from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.measure.plans import DispatchRow, PassRow, RecordedStep, Step, record_step
+from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.passes import NAMES
 from rwkv_gpu.ops.self_test import tuning_for
 

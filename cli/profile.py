@@ -6,7 +6,6 @@ from pathlib import Path
 import click
 
 from rwkv_gpu import __version__
-from rwkv_gpu.engine.cache.config import KVType
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.matrix_units import MatrixUnits
@@ -17,6 +16,7 @@ from rwkv_gpu.measure.report import Place, Subject, facts
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.trace import trace
 from rwkv_gpu.measure.workload import Workload
+from rwkv_gpu.ops.kv_format import KVType
 
 from .bench import opened, runner_for
 from .options import (

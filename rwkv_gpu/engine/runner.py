@@ -17,11 +17,12 @@ from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
 from ..kernels.tuning import Tuning
 from ..models.registry import Model
 from ..ops.batch import Batch
+from ..ops.kv_format import KV_FORMATS
 from ..ops.memory import MAX_SEGMENTS, Scratch
 from ..ops.reference import Reference
 from ..ops.sampler_state import GpuSamplerState, HostSamplerState
 from ..ops.sampling import Drawing
-from ..ops.vocabulary import Choosing
+from ..ops.vocabulary import Cache, Choosing
 from .blas import Blas
 from .cache.config import CacheConfig, CacheOptions, check_bindings
 from .cache.kv import GpuKVCache, HostKVCache, PagedKVCache, names
@@ -344,12 +345,14 @@ def fitted(model: Model, config: CacheConfig, length: int, states: StateArrays) 
     """
     shapes: dict[str, tuple[int, ...]] = {state.name: state.shape for state in model.states}
     caches = {name: cache for cache in model.caches for name in names(cache)}
-    shapes |= {name: (config.kept(cache, length), cache.heads, cache.size) for name, cache in caches.items()}
+    shapes |= {name: (config.kept(cache, length), *config.shape(cache)[2:]) for name, cache in caches.items()}
     if states.keys() != shapes.keys():
         return None
     arrays = {}
     for name, array in states.items():
         shape = shapes[name]
+        if name in caches:
+            array = _as_stored(array, caches[name], config)
         if name in caches and (window := caches[name].window) and len(array) in (length, min(length, window - 1)):
             rows = np.zeros((shape[0], *array.shape[1:]), array.dtype)
             count = min(len(array), len(rows))
@@ -359,6 +362,15 @@ def fitted(model: Model, config: CacheConfig, length: int, states: StateArrays) 
             return None
         arrays[name] = array
     return arrays
+
+
+def _as_stored(array: npt.NDArray[Any], cache: Cache, config: CacheConfig) -> npt.NDArray[Any]:
+    """Keys or values that were saved in one format in that of a runner; those of no format stay as they are."""
+    wanted = config.format_of(cache)
+    formats = [f for f in KV_FORMATS.values() if array.dtype == f.dtype and array.shape[-1] == f.width(cache.size)]
+    if not formats or formats[0] is wanted:
+        return array
+    return wanted.store(formats[0].load(array, cache.size))
 
 
 def bucket(count: int, most: int) -> int:

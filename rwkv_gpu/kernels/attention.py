@@ -4,6 +4,7 @@ from ..gpu.device import LEAST_SUBGROUP
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
 from .parts import LANES, PLAIN, SUM
 
+BLOCK_PAGES = Tolerance(2e-2, 2e-2, "a number that lies between two quants may be rounded to either")
 HALF_PAGES = Tolerance(2e-3, 2e-3, "keys and values are stored as float16")  # CLOSE where they are float32
 
 HEAD_NORM = Hole(
@@ -17,11 +18,14 @@ REACH = Hole("reach", ("attention/reach/window", "attention/reach/chunk"))
 CAP = Hole("cap", ("attention/cap/none", "attention/cap/tanh"))
 GATE = Hole("gate", ("attention/gate/none", "attention/gate/each"))
 SINK = Hole("sink", ("attention/sink/none", "attention/sink/logit"))
-READ = Hole("read", ("attention/cache/read_f16", "attention/cache/read_f32"))
-WRITE = Hole("write", ("attention/cache/write_f16", "attention/cache/write_f32"))
+READ = Hole("read", tuple(f"attention/cache/read_{kind}" for kind in ("f16", "f32", "blocks")))
+WRITE = Hole("write", tuple(f"attention/cache/write_{kind}" for kind in ("f16", "f32", "blocks")))
+WORDS = Hole("words", ("attention/cache/words_of_four", "attention/cache/words_of_one"))
+BITS = Hole("bits", ("attention/cache/bits_q8", "attention/cache/bits_q4")).maybe()
+STORED = WORDS, BITS  # how keys and values lie in memory
 RESULT = Hole("result", tuple(f"attention/result/{part}" for part in ("whole", "partial", "last_workgroup")))
 # Heads of q, k and v as the matrices leave them, and what becomes of them.
-HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vectors"
+HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vectors", "attention/cache/blocks"
 TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE
 SCORES = REACH, CAP, SINK  # what becomes of scores
 
@@ -35,6 +39,7 @@ ATTENTION = Kernel(
         SINK.maybe(),
         GATE.maybe(),
         READ,
+        *STORED,
         RESULT.only("whole", "partial"),
         PLAIN,
     ),
@@ -46,7 +51,8 @@ ATTENTION_DECODE = Kernel(
     "attention",
     (
         Hole("pack", tuple(f"attention/pack/pack_{count}" for count in (2, 3, 4))),
-        Hole("raw", ("attention/cache/raw_f16", "attention/cache/raw_f32")),
+        Hole("raw", tuple(f"attention/cache/raw_{kind}" for kind in ("f16", "f32", "blocks"))),
+        *STORED,
         *TAKES,
         *SCORES[:2],
         SINK.maybe(),
@@ -69,7 +75,7 @@ ATTENTION_MATRIX = Kernel(
     tolerance=HALF_PAGES,
 )
 KV_WRITE = Kernel(
-    "attention/kv_write", "attention", (HEAD_NORM.but("whole"), *TAKES[1:], PLAIN), HEADS, tolerance=CLOSE
+    "attention/kv_write", "attention", (HEAD_NORM.but("whole"), *TAKES[1:], *STORED, PLAIN), HEADS, tolerance=CLOSE
 )
 SPLIT_REDUCE = Kernel(
     "attention/split_reduce",

@@ -16,7 +16,6 @@ from ..engine.cache.config import (
     DEFAULT_CHECKPOINT_INTERVAL,
     DEFAULT_LOOK_AHEAD,
     DEFAULT_SEQUENCES,
-    KVType,
 )
 from ..engine.engine import Engine
 from ..engine.fit import with_context
@@ -29,6 +28,7 @@ from ..gpu.adapters import find
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import CHOICES, MatrixUnits
 from ..models.registry import MODELS, load_model
+from ..ops.kv_format import KVType
 from ..text.tokenizer import load_tokenizer
 from . import hub, validate
 from .drafts import DEFAULT_DRAFT, drafts_of
@@ -105,7 +105,8 @@ def load(
     and of how many.
     For models that attend, `context` is how many tokens a sequence may have, prompt and answer together (by default as
     many as it was trained on, or as there is memory for), `tokens` how many all of them may have together (as many
-    as one), and `kv` how keys and values are stored: f16 or f32.
+    as one), and `kv` how keys and values are stored: f16, f32, or
+    quantised, q8 or q4 (latents, and heads that are no multiple of 32, stay f16).
     `lookup` drafts tokens from what followed the same words before, `draft` is the file of a small model with the same
     vocabulary that drafts them; one step then verifies up to `draft_tokens` of them. Answers stay the same, and drafts
     are made only while they make them faster.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.cache.config import CacheConfig, KVType
+from ..engine.cache.config import CacheConfig
 from ..engine.parameters import parameters_of
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
@@ -19,6 +19,7 @@ from ..kernels.tuning import Tuning
 from ..models.registry import load_model
 from ..ops.dispatch import UnplacedDispatch
 from ..ops.graph import Graph
+from ..ops.kv_format import KVType
 from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
 from ..ops.passes import PASSES, REQUIRED
 from ..ops.recorder import Recorder

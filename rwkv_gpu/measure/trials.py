@@ -18,6 +18,7 @@ from ..gpu.profile import lap
 from ..gpu.weights import FORMAT_OF, upload_together
 from ..kernels.tuning import Tuning
 from ..ops.batch import Batch
+from ..ops.kv_format import KVType
 from ..ops.memory import Caches, Scratch
 from ..ops.recorder import Recorder
 from ..ops.reference import Reference
@@ -76,7 +77,7 @@ class Past:
     batch: Batch
     states: Mapping[str, Array] = field(default_factory=dict)
     caches: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
-    kind: str = "f32"  # of the caches
+    kind: KVType = "f32"  # of the caches
 
 
 @dataclass(frozen=True)

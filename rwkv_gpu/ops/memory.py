@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from ..gpu.device import Buffer, Device
 from ..gpu.plan import Slice
+from .kv_format import KVFormat, KVType, kv_format
 from .sampler_state import GpuSamplerState
 from .vocabulary import Cache
 
@@ -16,10 +17,14 @@ class Caches:
     """Where keys and values lie, by cache, how they are stored, and how many pages one sequence may have."""
 
     places: Mapping[str, tuple[Slice, ...]]  # for each cache what it stores
-    kind: str  # f16, or f32
+    kind: KVType  # as it was asked for
     max_pages: int
     context: int = 0  # positions that the model is opened with
     windows: tuple[int, ...] = ()  # of caches that keep no more, and so have pages of their own
+
+    def format_of(self, cache: Cache) -> KVFormat:
+        """How a cache is stored."""
+        return kv_format(self.kind, cache)
 
     def window_of(self, cache: Cache) -> int:
         """Whose pages hold a cache: 0 is those of all positions."""

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .batch import Batch, Segment
+from .kv_format import format_of
 from .paged import attend, factors_of, rotate, warmth
 from .sampling import FROM_SLOT, Drawing, sample
 from .state_space import recur_channels, recur_heads, softplus
@@ -66,7 +67,7 @@ def gated(then: Glu, gate: Array, up: Array) -> Array:
 class Reference:
     """Runs each op at once; `weights` and `states` map a name to float32 values, those of states in place.
 
-    A state is [states, *shape]; a cache is what it stores, [pages, PAGE, KV heads, N] each, in float32 or float16;
+    A state is [states, *shape]; a cache is what it stores, [pages, PAGE, KV heads, width] each, of a `KVFormat`;
     `batch` says which rows are whose. All these are for the ops that look back in time.
     """
 
@@ -459,21 +460,22 @@ class Reference:
     def attention(self, q: Array, k: Array | None, v: Array | None, cache: Cache, how: Attention) -> Array:
         size, norms = cache.size, how.norms
         positions, rows = self.batch.places(cache.window).T
-        keys, values = (pages.reshape(-1, cache.heads, size) for pages in self.caches[cache.name])  # views
+        fmt = format_of(self.caches[cache.name][0], size)
+        keys, values = (pages.reshape(-1, cache.heads, fmt.width(size)) for pages in self.caches[cache.name])  # views
         q = self._head(q.reshape(-1, how.heads, size), how, norms.q if norms else None, positions)
         q = q * np.float32(how.scale)
         if how.temperature:
             q = q * warmth(how.temperature, positions)[:, None, None]
         if k is not None and v is not None:
             v = v.reshape(-1, cache.heads, size)
-            keys[rows] = self._head(k.reshape(v.shape), how, norms.k if norms else None, positions)
-            values[rows] = self._head_norm(v, None, norms.eps, how) if norms and norms.v else v
+            keys[rows] = fmt.store(self._head(k.reshape(v.shape), how, norms.k if norms else None, positions))
+            values[rows] = fmt.store(self._head_norm(v, None, norms.eps, how) if norms and norms.v else v)
         sinks = self.weights[how.sinks.name] if how.sinks else None
         y = np.empty_like(q)
         for segment in self.batch.segments:
             mine = slice(segment.first, segment.first + segment.count)
             past = segment.past(cache.window)
-            y[mine] = attend(q[mine], keys[past].astype(np.float32), values[past].astype(np.float32), how, sinks)
+            y[mine] = attend(q[mine], fmt.load(keys[past], size), fmt.load(values[past], size), how, sinks)
         return y.reshape(len(q), -1)
 
     def _head(self, x: Array, how: Attention, weight: Weight | None, positions: Array) -> Array:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import gguf
 import numpy as np
 
-from rwkv_gpu.engine.cache.config import CacheConfig, KVType
+from rwkv_gpu.engine.cache.config import CacheConfig
 from rwkv_gpu.engine.cache.kv import GpuKVCache, HostKVCache, PagedKVCache
 from rwkv_gpu.engine.cache.store import SequenceStore
 from rwkv_gpu.gguf.file import GGUFFile, TensorInfo
@@ -16,6 +16,7 @@ from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.models.registry import Model
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.kv_format import KVType
 from rwkv_gpu.ops.memory import Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference

@@ -12,6 +12,7 @@ from rwkv_gpu.gpu.plan import Slice
 from rwkv_gpu.gpu.weights import upload_weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.kv_format import KV_FORMATS, KVType
 from rwkv_gpu.ops.memory import Caches, Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
@@ -21,7 +22,8 @@ from tests.recording import POISON, named
 Arrays = dict[str, np.ndarray]
 SLOTS = 5
 # Softmax sums over up to thousands of float32 products of size 1, in another order; exp is good to some last places.
-TOLERANCE = {"f32": 1e-4, "f16": 2e-4}
+# A number between two quants may be rounded to either.
+TOLERANCE = {"f32": 1e-4, "f16": 2e-4, "q8": 4e-3, "q4": 4e-2}
 ROPE = Rope("neox", 64, 10000.0)
 
 
@@ -35,7 +37,7 @@ class Case:
     window: int = 0
     rope: Rope = ROPE
     normed: bool = False
-    kind: str = "f32"
+    kind: KVType = "f32"
     option: str = ""  # of OPTIONS
     context: int = 1024
 
@@ -83,9 +85,10 @@ class Case:
 
     def pages(self) -> tuple[np.ndarray, ...]:
         """Keys and values of all pages: NaN."""
-        shape = self.pool, PAGE, self.kv_heads, self.size
-        dtype = {"f32": np.float32, "f16": np.float16}[self.kind]
-        return np.full(shape, np.nan, dtype), np.full(shape, np.nan, dtype)
+        fmt = KV_FORMATS[self.kind]
+        shape = self.pool, PAGE, self.kv_heads, fmt.width(self.size)
+        nan = 0xFFFFFFFF if fmt.quantised else np.nan  # scales that are NaN
+        return np.full(shape, nan, fmt.dtype), np.full(shape, nan, fmt.dtype)
 
     def batch(self, sequences: Sequence[tuple[int, int, int]]) -> Batch:
         """From (slot, start, tokens), with the pages up to where each ends, and no more."""
@@ -159,6 +162,9 @@ def assert_same(case: Case, device: Device, steps: Sequence[tuple[Batch, Arrays]
     for (batch, inputs), y in zip(steps, expected, strict=True):
         np.testing.assert_allclose(gpu.step(batch, inputs), y, rtol=tolerance, atol=tolerance)
     for mine, theirs in zip(gpu.pages(), pages, strict=True):
+        if KV_FORMATS[case.kind].quantised:
+            assert np.mean(mine != theirs) < 0.01, "a few numbers lie between two quants"
+            continue
         atol = 2e-6 if case.kind == "f32" else 2e-3  # a half rounds the other way where float32 differs in its last bit
         np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=atol, equal_nan=True)
 
@@ -181,6 +187,17 @@ OPTIONS = {
     "padded": lambda how, w: replace(how, head=20, norms=HeadNorms(1e-6, w["short_norm"], w["short_norm"])),
     "only values normed": lambda how, _: replace(how, norms=HeadNorms(1e-6, v=True, qk=False)),
 }
+
+
+@pytest.mark.parametrize(("kind", "size"), [("q8", 64), ("q4", 96)])
+def test_keys_and_values_in_blocks(fast_device, kind, size):
+    """In a prompt, in decode by lanes that have keys of their own, and by lanes that share them."""
+    case = Case(heads=4, kv_heads=2, size=size, rope=Rope("neox", size, 1e4), kind=kind, context=256, normed=size > 64)
+    for step, lanes_per_key in ((40, 0), (1, 0), (1, 4)):
+        how = {"decode_lanes_per_key": lanes_per_key, "attention_run": 32 if lanes_per_key else 64}
+        how |= {"decode_lanes": max(8, fast_device.capabilities.subgroup_width), "last_workgroup_joins": False}
+        more = [(case.batch([(2, 130, 1)]), case.inputs(1, seed=7))] if step == 1 else []
+        assert_same(case, fast_device, [*history(case, 130, step), *more], **how)
 
 
 @pytest.mark.parametrize("option", list(OPTIONS)[:3])

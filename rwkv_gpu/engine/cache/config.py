@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
 from ...errors import BadInput, OutOfMemory
 from ...gpu.device import Device
 from ...models.registry import Model
+from ...ops.kv_format import KV_FORMATS, KVFormat, KVType, kv_format
 from ...ops.vocabulary import PAGE, Cache, State
 
 DEFAULT_CONTEXT = 4096
@@ -19,9 +20,6 @@ MOST_CHECKPOINTS = 64  # states among these
 DEFAULT_CHECKPOINT_INTERVAL = 512  # tokens between two states that are stored on the way through a text
 DEFAULT_CHUNK = 512  # rows of a step
 DEFAULT_LOOK_AHEAD = 15  # steps that may be under way, where they are short, while the host learns of the first
-
-KVType = Literal["f16", "f32"]
-DTYPES: dict[KVType, type[np.floating[Any]]] = {"f16": np.float16, "f32": np.float32}
 
 
 class CacheOptions(TypedDict, total=False):
@@ -71,8 +69,8 @@ class CacheConfig:
         rewind: int = 0,
     ) -> "CacheConfig":
         """CacheConfig for a model; without a wish, as much as it was trained on and is usual."""
-        if not isinstance(kv, str) or kv not in DTYPES:
-            raise BadInput(f"kv is {kv!r}; known: {', '.join(DTYPES)}")
+        if not isinstance(kv, str) or kv not in KV_FORMATS:
+            raise BadInput(f"kv is {kv!r}; known: {', '.join(KV_FORMATS)}")
         state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
         if cache_bytes is None:
             cache_bytes = max(DEFAULT_CACHE, LEAST_CHECKPOINTS * state_bytes)
@@ -146,8 +144,12 @@ class CacheConfig:
         return self.slots * (self.history + self.drafts) + self.checkpoints
 
     def shape(self, cache: Cache) -> tuple[int, int, int, int]:
-        """Of the keys of one layer, and of its values where they are stored, too."""
-        return self.pages_of(cache.window), PAGE, cache.heads, cache.size
+        """Of the keys of one layer as an array, and of its values where they are stored, too."""
+        return self.pages_of(cache.window), PAGE, cache.heads, self.format_of(cache).width(cache.size)
+
+    def format_of(self, cache: Cache) -> KVFormat:
+        """How a cache is stored."""
+        return kv_format(self.kind, cache)
 
     def nbytes(self, cache: Cache) -> int:
         """Of the keys of one layer; of its values as many, where they are stored."""
@@ -155,7 +157,7 @@ class CacheConfig:
 
     def page_bytes(self, cache: Cache) -> int:
         """Of the keys of one layer in one page; of its values as many, where they are stored."""
-        return PAGE * cache.heads * cache.size * np.dtype(DTYPES[self.kind]).itemsize
+        return PAGE * cache.heads * self.format_of(cache).nbytes(cache.size)
 
     def state_bytes(self, state: State) -> int:
         """Of all the pages of one state."""
@@ -181,7 +183,7 @@ def check_bindings(device: Device, model: Model, config: CacheConfig) -> None:
         raise OutOfMemory(
             f"the keys of one layer take {largest:,} bytes for {config.slots} sequences of {config.context:,} tokens, "
             f"but this device binds {limit:,} at most; load with a smaller context"
-            + (", or kv f16" * (config.kind == "f32"))
+            + (", or kv q8" * (config.kind in ("f32", "f16")))
         )
     largest = max((config.state_bytes(state) for state in model.states), default=0)
     if largest > limit:

@@ -12,7 +12,7 @@ from ...gpu.plan import Slice
 from ...ops.batch import Batch
 from ...ops.memory import Caches
 from ...ops.vocabulary import PAGE, Cache
-from .config import DTYPES, CacheConfig
+from .config import CacheConfig
 from .pager import Copy, Pager
 from .store import WindowPages
 
@@ -38,7 +38,7 @@ class PagedKVCache(ABC):
         }
 
     def read(self, slot: int) -> dict[str, Array]:
-        """Keys and values of a sequence as they are stored, [L, KV, N] each; of a window, those that are seen again."""
+        """Keys and values of a sequence as stored, [L, KV, width] each; of a window, those that are seen again."""
         length = self.pager.length(slot)
         arrays = {}
         for cache in self.caches:
@@ -46,11 +46,7 @@ class PagedKVCache(ABC):
             first = length - self.cache_config.kept(cache, length) - held.first * PAGE
             for what, name in enumerate(names(cache)):
                 pages = [self._read_page(cache, what, page) for page in held.pages]
-                whole = (
-                    np.concatenate(pages)
-                    if pages
-                    else np.zeros((0, cache.heads, cache.size), DTYPES[self.cache_config.kind])
-                )
+                whole = np.concatenate(pages) if pages else self._empty(cache, 0)
                 arrays[name] = whole[first : length - held.first * PAGE]
         return arrays
 
@@ -60,12 +56,16 @@ class PagedKVCache(ABC):
         for cache in self.caches:
             held = self._pager_of(cache).held(slot)
             for what, name in enumerate(names(cache)):
-                shape = len(held.pages) * PAGE, cache.heads, cache.size
-                whole = np.zeros(shape, DTYPES[self.cache_config.kind])
+                whole = self._empty(cache, len(held.pages) * PAGE)
                 end = length - held.first * PAGE
                 whole[end - len(arrays[name]) : end] = arrays[name]
                 for i, page in enumerate(held.pages):
                     self._write_page(cache, what, page, whole[i * PAGE : (i + 1) * PAGE])
+
+    def _empty(self, cache: Cache, positions: int) -> Array:
+        """Keys of so many positions, [L, KV, width]"""
+        shape = self.cache_config.shape(cache)
+        return np.zeros((positions, *shape[2:]), self.cache_config.format_of(cache).dtype)
 
     def _pager_of(self, cache: Cache) -> Pager:
         return self.windows[cache.window].pager if cache.window in self.windows else self.pager
@@ -80,7 +80,7 @@ class PagedKVCache(ABC):
 
     @abstractmethod
     def _read_page(self, cache: Cache, what: int, page: int) -> Array:
-        """Keys (0) or values (1) of a page, [PAGE, KV, N]"""
+        """Keys (0) or values (1) of a page, [PAGE, KV, width]"""
 
     @abstractmethod
     def _write_page(self, cache: Cache, what: int, page: int, part: Array) -> None:
@@ -92,9 +92,9 @@ class HostKVCache(PagedKVCache):
 
     def __init__(self, caches: Sequence[Cache], config: CacheConfig) -> None:
         super().__init__(caches, config)
-        dtype = DTYPES[config.kind]
         self.arrays: dict[str, tuple[Array, ...]] = {
-            cache.name: tuple(np.zeros(config.shape(cache), dtype) for _ in cache.stored) for cache in caches
+            cache.name: tuple(np.zeros(config.shape(cache), config.format_of(cache).dtype) for _ in cache.stored)
+            for cache in caches
         }
 
     def copy_pages(self, copies: Sequence[Copy], window: int = 0) -> None:
@@ -146,7 +146,7 @@ class GpuKVCache(PagedKVCache):
     def _read_page(self, cache: Cache, what: int, page: int) -> Array:
         size = self._page_bytes(cache)
         data = self._device.read(self._buffers[cache.name][what], size, page * size)
-        return np.frombuffer(data, DTYPES[self.cache_config.kind]).reshape(self.cache_config.shape(cache)[1:])
+        return np.frombuffer(data, self.cache_config.format_of(cache).dtype).reshape(self.cache_config.shape(cache)[1:])
 
     def _write_page(self, cache: Cache, what: int, page: int, part: Array) -> None:
         self._device.write(self._buffers[cache.name][what], part, page * self._page_bytes(cache))

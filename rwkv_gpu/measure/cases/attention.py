@@ -7,23 +7,26 @@ from typing import Any
 import numpy as np
 
 from ...gpu.device import Capabilities
-from ...kernels.attention import HALF_PAGES
+from ...kernels.attention import BLOCK_PAGES, HALF_PAGES
 from ...kernels.defaults import default_tuning
 from ...kernels.kernel import CLOSE
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
+from ...ops.kv_format import KV_FORMATS, KVType
 from ...ops.vocabulary import PAGE, Attention, Cache, HeadNorms, Rope, Temperature, Weight
 from ..trials import Past, Stored, Trial
 from .common import normal
 
 STEPS = {"prefill": (0, 70), "next chunk": (130, 70), "decode": (40, 1), "long decode": (700, 1)}
-SIZES = (
+SIZES: tuple[tuple[KVType, int, int], ...] = (
     ("f32", 64, 6),
     ("f16", 64, 6),
     ("f16", 64, 8),
     ("f16", 80, 4),
     ("f16", 128, 8),
     ("f16", 256, 6),
+    ("q8", 64, 6),
+    ("q4", 128, 8),
 )  # cache, head, query heads
 
 CACHED = "turned norms, cached"
@@ -85,7 +88,7 @@ def _surrounded(name: str, tuning: Tuning, step: str, start: int) -> Trial:
 def _trial(
     name: str,
     tuning: Tuning,
-    kind: str,
+    kind: KVType,
     size: int,
     heads: int,
     step: str,
@@ -96,9 +99,9 @@ def _trial(
     option: Option | None = None,
 ) -> Trial:
     """With head norms, pairs are neighbours; without, they stand half of a head apart."""
-    dtype, pages = {"f32": np.float32, "f16": np.float16}[kind], -(-(start + count) // PAGE)
+    fmt, pages = KV_FORMATS[kind], -(-(start + count) // PAGE)
     cache, order = Cache("kv", 2, size), np.random.default_rng(1).permutation(pages + 2)[:pages].tolist()
-    past = [normal(pages + 2, PAGE, 2, size, seed=i).astype(dtype) for i in (1, 2)]
+    past = [fmt.store(normal(pages + 2, PAGE, 2, size, seed=i)) for i in (1, 2)]
     inputs = {n: normal(count, h * size, seed=i) for i, (n, h) in enumerate((("q", heads), ("k", 2), ("v", 2)))}
     rope = Rope("normal" if normed else "neox", size, 10000.0)
 
@@ -114,6 +117,6 @@ def _trial(
     named = ", ".join(filter(None, (step, f"{heads} heads of {size}", kind, "normed" * normed, what)))
     return Trial(
         "attention", named, name, tuning, says, inputs,
-        weights, (CLOSE if kind == "f32" else HALF_PAGES).result,
+        weights, (BLOCK_PAGES if fmt.quantised else CLOSE if kind == "f32" else HALF_PAGES).result,
         Past(Batch.of([(0, start, [0] * count)]).placed({0: order}), {}, {"kv": (past[0], past[1])}, kind),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from ...kernels.kernel import CLOSE
 from ...kernels.registry import expert_trials
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
+from ...ops.kv_format import KV_FORMATS, KVType
 from ...ops.vocabulary import PAGE, Cache, LatentAttention, Rope
 from ..trials import Past, Stored, Trial
 from .attention import STEPS
@@ -31,7 +32,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     for name, tuning in reductions(can).items():
         yield _attention(name, tuning, "f32", "prefill", "neighbours")
     tuning = replace(default_tuning(can), attention_run=64)
-    for kind in ("f32", "f16"):
+    kinds: tuple[KVType, ...] = "f32", "f16"
+    for kind in kinds:
         for rotation in ROPES:
             for step in STEPS if rotation == "neighbours" else ("next chunk",):
                 yield _attention("default", tuning, kind, step, rotation)
@@ -41,10 +43,10 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield _by_head(name, own, config.tolerance.result)
 
 
-def _attention(name: str, tuning: Tuning, kind: str, step: str, rotation: str) -> Trial:
+def _attention(name: str, tuning: Tuning, kind: KVType, step: str, rotation: str) -> Trial:
     """Six heads over latents of 48 dims, of which 16 rotate."""
     (start, count), heads = STEPS[step], 6
-    dtype, pages = {"f32": np.float32, "f16": np.float16}[kind], -(-(start + count) // PAGE)
+    dtype, pages = KV_FORMATS[kind].dtype, -(-(start + count) // PAGE)
     order = np.random.default_rng(1).permutation(pages + 2)[:pages].tolist()
     latents = normal(pages + 2, PAGE, 1, 48, seed=1).astype(dtype)
     widths = {"q": heads * 32, "q_rope": heads * 40, "z": 48}

@@ -16,6 +16,7 @@ from ...gpu.shader import Constant
 from ...kernels.gemm_config import matrix_units
 from ..attention_partition import AttentionPartition, decode_partition, prompt_partition
 from ..graph import Node
+from ..kv_format import KVFormat
 from ..nodes import Attend
 from ..paged import factors_of, rope_table
 from ..values import CachedTensor, JoinedVectors, Operand, Value
@@ -61,12 +62,13 @@ class AttentionKernel:
 def attend(to: Lowering, node: Node, op: Attend) -> None:
     keys, values = to.memory.caches.places[op.cache.name]
     pages: dict[str, Operand] = {"keys": keys, "values": values}
+    fmt = to.memory.caches.format_of(op.cache)
     rotated, constants, parts = _rotated(to, op)
     max_pages = to.memory.caches.max_pages
     if to.shape.decode:
         partition = decode_partition(op.cache, op.how, node.rows, max_pages, to.tuning, to.can)
         own = _own_keys(to, partition, "attention/queries/rotate_here")
-        kernel = _shared_keys(to, partition) if partition.lanes_per_key else own
+        kernel = _shared_keys(to, partition, fmt) if partition.lanes_per_key else own
         _attend(to, node, op, partition, kernel.extended(parts, constants, rotated | pages))
         return
     partition = prompt_partition(op.cache, op.how, node.rows, max_pages, to.tuning)
@@ -82,7 +84,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
         rotated | pages | {"q": q},
         groups=-(-items // lanes),
         fixed_bytes=0,
-        row_bytes=_position_bytes(to, partition),
+        row_bytes=_position_bytes(to, op),
     )
     if partition.runs == 1 and _on_matrix_units(to, op):
         _attend_on_matrix_units(to, node, op, partition, {**pages, "q": q})
@@ -95,7 +97,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
 def _on_matrix_units(to: Lowering, op: Attend) -> bool:
     """Whether a prompt attends by fragments: of keys and values in float16, and heads of up to 8 fragments."""
     side, size = to.can.fragment, op.cache.size
-    wanted = to.tuning.attention_on_matrix_units and to.memory.caches.kind == "f16"
+    wanted = to.tuning.attention_on_matrix_units and to.memory.caches.format_of(op.cache).name == "f16"
     return (
         wanted
         and size % side == 0
@@ -146,9 +148,7 @@ def _attend_on_matrix_units(
         {**operands, **sink.operands, "y": op.y, "segments": to.segments, "pages": to.page_tables(op.cache)},
         groups=blocks * partition.heads // shared,
         fixed_bytes=0,
-        context_cost=ContextCost(
-            0, _position_bytes(to, partition), 4 * partition.heads * partition.size, partition.window
-        ),
+        context_cost=ContextCost(0, _position_bytes(to, op), 4 * partition.heads * partition.size, partition.window),
     )
 
 
@@ -160,7 +160,7 @@ def _own_keys(to: Lowering, partition: AttentionPartition, queries: str) -> Atte
     return AttentionKernel("attention/attention", (queries,), constants, {})
 
 
-def _shared_keys(to: Lowering, partition: AttentionPartition) -> AttentionKernel:
+def _shared_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat) -> AttentionKernel:
     """Lanes share keys; only where every sequence has one row."""
     subgroup, caches = to.can.subgroup_width, to.memory.caches
     constants: dict[str, Constant] = {
@@ -168,13 +168,15 @@ def _shared_keys(to: Lowering, partition: AttentionPartition) -> AttentionKernel
         "PREFETCH": partition.prefetch_depth, "SUBGROUP": subgroup, "WIDTH": math.gcd(partition.size // 4, subgroup),
         "RUN_PAGES": partition.run_pages(caches.max_pages), "WG": partition.lanes,
     }  # fmt: skip
-    parts = (f"attention/pack/pack_{partition.pack}", f"attention/cache/raw_{caches.kind}", "lib/sum/subgroup")
+    raw = "blocks" if fmt.quantised else fmt.name
+    parts = (f"attention/pack/pack_{partition.pack}", f"attention/cache/raw_{raw}", "lib/sum/subgroup")
     return AttentionKernel("attention/attention_decode", parts, constants, {})
 
 
 def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition, kernel: AttentionKernel) -> None:
     """The rows over their pages, and where these were split into runs, the runs reduced."""
     split, caches = partition.runs > 1, to.memory.caches
+    fmt = caches.format_of(op.cache)
     found = Value((node.rows, partition.heads * partition.runs * (partition.size + 4)))
     operands: dict[str, Operand] = {"y": found if split else op.y}
     if partition.joins:
@@ -182,7 +184,7 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
     few = min(to.shape.max_segments, node.rows)
     blocks = (node.rows - few) // partition.rows + few  # sequences may each end in a block that is not full
     result = "last_workgroup" if partition.joins else "partial" if split else "whole"
-    nbytes = _position_bytes(to, partition)
+    nbytes = _position_bytes(to, op)
     scores = _scores(op)
     sink = Extra() if result == "partial" else _answer(op)
     to.emit(
@@ -190,9 +192,8 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
         op.cache.name,
         (
             kernel.kernel,
-            *dict.fromkeys((*kernel.parts, *scores.parts, *sink.parts)),
+            *dict.fromkeys((*kernel.parts, *scores.parts, *sink.parts, *_stored(fmt, "read"))),
             partition.reach,
-            f"attention/cache/read_{caches.kind}",
             "attention/partition",
             f"attention/result/{result}",
             "lib/lanes/plain",
@@ -246,9 +247,17 @@ def reduce_runs(
     )
 
 
-def _position_bytes(to: Lowering, partition: AttentionPartition) -> int:
+def _stored(fmt: KVFormat, way: str) -> tuple[str, ...]:
+    """The parts that read or write a cache."""
+    if not fmt.quantised:
+        return f"attention/cache/{way}_{fmt.name}", "attention/cache/words_of_four"
+    blocks = "attention/cache/blocks", f"attention/cache/bits_{fmt.name}"
+    return f"attention/cache/{way}_blocks", "attention/cache/words_of_one", *blocks
+
+
+def _position_bytes(to: Lowering, op: Attend) -> int:
     """Of the keys and values of one position."""
-    return 2 * partition.kv_heads * partition.size * {"f16": 2, "f32": 4}[to.memory.caches.kind]
+    return 2 * op.cache.heads * to.memory.caches.format_of(op.cache).nbytes(op.cache.size)
 
 
 def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Constant], tuple[str, ...]]:
@@ -264,7 +273,6 @@ def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Co
         "query_scale/temperature" if how.temperature else "query_scale/constant",
         "source/cached" if op.cached else "source/own",
         "eight",
-        f"cache/write_{to.memory.caches.kind}",
     ]
     if rope:
         operands["turns"] = rope_operand(to, rope)
@@ -280,7 +288,8 @@ def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Co
     if how.temperature:
         warm = how.temperature
         constants |= {"TEMPERATURE": float(warm.scale), "PERIOD": warm.period, "SHIFT": warm.shift}
-    return operands, constants, tuple(f"attention/{part}" for part in parts)
+    stored = _stored(to.memory.caches.format_of(op.cache), "write")
+    return operands, constants, (*(f"attention/{part}" for part in parts), *stored)
 
 
 def rope_operand(to: Lowering, rope: Rope) -> CachedTensor:

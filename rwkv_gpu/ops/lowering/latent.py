@@ -37,7 +37,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         (
             "attention/latent_attention",
             f"attention/latent/{'single_rows' if to.shape.decode else 'segments'}",
-            f"attention/latent/read_{caches.kind}",
+            f"attention/latent/read_{caches.format_of(op.cache).name}",
             f"attention/result/{'partial' if split else 'whole'}",
             "attention/eight",
             "attention/partition",
@@ -68,7 +68,7 @@ def _write(to: Lowering, node: Node, op: AttendLatent, r: Value) -> None:
         "H": heads, "N": op.cache.latent, "WIDTH": op.cache.size, "S": op.q_rope.shape[1] // heads,
         "EPS": float(op.how.eps), "WG": to.tuning.row_lanes,
     }  # fmt: skip
-    write = f"attention/latent/write_{caches.kind}"
+    write = f"attention/latent/write_{caches.format_of(op.cache).name}"
     parts = ["attention/latent/no_rope"]
     if rope:
         parts = ["attention/latent/rotate", f"attention/rope/{rope.pairing}"]
@@ -94,4 +94,4 @@ def _write(to: Lowering, node: Node, op: AttendLatent, r: Value) -> None:
 
 def _position_bytes(to: Lowering, op: AttendLatent) -> int:
     """Of the latent of one position."""
-    return op.cache.size * {"f16": 2, "f32": 4}[to.memory.caches.kind]
+    return to.memory.caches.format_of(op.cache).nbytes(op.cache.size)

@@ -11,7 +11,7 @@
 // needs lib/step: apart
 // needs pack: Each, Pack, heads_of, outer, scaled, shuffled, store_sums
 // needs query scale: query_scale
-// needs raw: eight_of, half_of, raw_key, raw_value, whole_of, write_raw
+// needs raw: eight_of, half_of, own8, raw_key, raw_value, write_own
 // needs result: finish, write
 // needs rope: is_second, pair_of, partner_of
 // needs sum: group_sum
@@ -114,8 +114,8 @@ fn run(group: u32, lane: u32) {
             var score = Each();
             for (var c = 0u; c < CHUNKS; c++) {
                 let i = vec4_of(at, 2u * c);
-                let key = eight_of(whole_of(own[i], own[i + 1u]));
-                let value = eight_of(whole_of(own[N4 + i], own[N4 + i + 1u]));
+                let key = eight_of(own8(i));
+                let value = eight_of(own8(N4 + i));
                 let n = p * COLUMNS + 2u * c;
                 score += key.low * q[n] + key.high * q[n + 1u];
                 acc[n] = outer(acc[n], value.low, Each(mine));
@@ -125,8 +125,7 @@ fn run(group: u32, lane: u32) {
             total[p] = Each(mine);
         }
         for (var c = lane; c < N8; c += WG) {
-            let i = (places[t].y * KV + at.head) * N8 + c;
-            write_raw(i, whole_of(own[2u * c], own[2u * c + 1u]), whole_of(own[N4 + 2u * c], own[N4 + 2u * c + 1u]));
+            write_own((places[t].y * KV + at.head) * N8 + c);
         }
     }
     for (var base = at.first; base < at.end; base += GROUPS * PREFETCH) {

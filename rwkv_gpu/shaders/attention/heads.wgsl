@@ -9,8 +9,8 @@
 // needs write: put_key, put_value
 @group(0) @binding(1) var<storage, read> qkv: array<vec4f>;             // q [T, H, N / 4], k and v [T, KV, N / 4], a stack
 @group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
-@group(0) @binding(5) var<storage, read_write> keys: array<vec4u>;      // [pages, PAGE, KV, N]
-@group(0) @binding(6) var<storage, read_write> values: array<vec4u>;    // [pages, PAGE, KV, N]
+@group(0) @binding(5) var<storage, read_write> keys: array<CacheWord>;  // [pages, PAGE, KV, N]
+@group(0) @binding(6) var<storage, read_write> values: array<CacheWord>; // [pages, PAGE, KV, N]
 
 const HALF = DIMS / 2u;
 const K_AT = H * N / 4u;    // vec4s of a row before k
@@ -40,11 +40,16 @@ fn turned8(t: u32, head: u32, c: u32) -> Eight {
 // A key and its value to their pages, 8 dims of a head of row t.
 fn write_kv(t: u32, head: u32, c: u32, key: Eight) {
     let i = (places[t].y * KV + head) * (N / 8u) + c;
-    put_key(i, key);
+    put_key(i, t, head, key);
+    put_value(i, t, head, own_value8(t, head, c));
+}
+
+// 8 dims of a head of the value of row t.
+fn own_value8(t: u32, head: u32, c: u32) -> Eight {
     let start = value_at(t, head);
     let scale = value_scale(start);
     let v = start + 2u * c;
-    put_value(i, Eight(scale * qkv[v], scale * qkv[v + 1u]));
+    return Eight(scale * qkv[v], scale * qkv[v + 1u]);
 }
 
 fn value_at(t: u32, head: u32) -> u32 { return apart(K_AT) + apart(V_AT) + (t * KV + head) * (N / 4u); }

@@ -2,8 +2,8 @@
 // needs kernel: Block
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;           // [T, H, N / 4]
 @group(0) @binding(3) var<storage, read> segments: array<Segment>;  // [S]
-@group(0) @binding(5) var<storage, read> keys: array<vec4u>;        // [pages, PAGE, KV, N]
-@group(0) @binding(6) var<storage, read> values: array<vec4u>;      // [pages, PAGE, KV, N]
+@group(0) @binding(5) var<storage, read> keys: array<CacheWord>;    // [pages, PAGE, KV, N]
+@group(0) @binding(6) var<storage, read> values: array<CacheWord>;  // [pages, PAGE, KV, N]
 
 fn block_of(index: u32) -> Block {
     var left = index;

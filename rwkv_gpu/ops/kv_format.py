@@ -1,0 +1,101 @@
+"""How keys and values are stored: as floats, or in blocks of 32 dims of a head with a scale each.
+
+A head in blocks is a row of words: its quants in order, then the scales as float16, two to a word. GPU kernels
+(`shaders/attention/cache/`) and numpy have the same words.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .vocabulary import Cache
+
+Array = npt.NDArray[Any]
+KVType = Literal["f16", "f32", "q8", "q4"]
+BLOCK = 32  # dims of a head that share a scale
+
+
+@dataclass(frozen=True)
+class KVFormat:
+    """One of them."""
+
+    name: KVType
+    bits: int  # of a number
+    dtype: type[np.generic]  # of what an array holds
+
+    @property
+    def quantised(self) -> bool:
+        """Whether it has blocks with scales."""
+        return self.bits < 16
+
+    def width(self, size: int) -> int:
+        """Numbers or words that an array has for a head of so many dims."""
+        return size * self.bits // 32 + -(-size // (2 * BLOCK)) if self.quantised else size
+
+    def nbytes(self, size: int) -> int:
+        """Bytes of a head."""
+        return self.width(size) * np.dtype(self.dtype).itemsize
+
+    def store(self, x: Array) -> Array:
+        """Heads [..., N] as they are stored, [..., width]"""
+        return _quantise(x, self.bits) if self.quantised else x.astype(self.dtype)
+
+    def load(self, stored: Array, size: int) -> Array:
+        """Heads [..., N] as float32."""
+        return _dequantise(stored, size, self.bits) if self.quantised else stored.astype(np.float32)
+
+
+KV_FORMATS: dict[KVType, KVFormat] = {
+    "f16": KVFormat("f16", 16, np.float16),
+    "f32": KVFormat("f32", 32, np.float32),
+    "q8": KVFormat("q8", 8, np.uint32),
+    "q4": KVFormat("q4", 4, np.uint32),
+}
+
+
+def kv_format(kind: KVType, cache: Cache) -> KVFormat:
+    """How a cache is stored where `kind` is asked for: latents, and heads that are no whole blocks, stay float16."""
+    wanted = KV_FORMATS[kind]
+    return KV_FORMATS["f16"] if wanted.quantised and (cache.latent or cache.size % BLOCK) else wanted
+
+
+def format_of(stored: Array, size: int) -> KVFormat:
+    """What an array of heads of so many dims holds."""
+    formats = [f for f in KV_FORMATS.values() if stored.dtype == f.dtype and stored.shape[-1] == f.width(size)]
+    return formats[0]
+
+
+def _quantise(x: Array, bits: int) -> Array:
+    """q8: x = d q, d = max |x| / 127.  q4: x = d (q - 8), d = m / -8, m the number of largest size"""
+    blocks = x.reshape(*x.shape[:-1], -1, BLOCK).astype(np.float32)
+    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=-1, keepdims=True), axis=-1)
+    d = np.abs(largest) / np.float32(127) if bits == 8 else largest / np.float32(-8)
+    scales = d.astype(np.float16)
+    d = scales.astype(np.float32)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        q = np.rint(np.where(d == 0, np.float32(0), blocks / d))
+    flat = q.reshape(*x.shape[:-1], -1)
+    if bits == 8:
+        quants = np.clip(flat, -127, 127).astype(np.int8).view(np.uint8)
+    else:
+        nibbles = np.clip(flat + 8, 0, 15).astype(np.uint8)
+        quants = nibbles[..., 0::2] | nibbles[..., 1::2] << 4
+    scales = scales[..., 0]
+    if scales.shape[-1] % 2:
+        scales = np.concatenate([scales, np.zeros_like(scales[..., :1])], axis=-1)
+    words = [np.ascontiguousarray(part).view(np.uint32) for part in (quants, scales)]
+    return np.concatenate(words, axis=-1)
+
+
+def _dequantise(words: Array, size: int, bits: int) -> Array:
+    count = size * bits // 32
+    quants = np.ascontiguousarray(words[..., :count]).view(np.uint8)
+    scales = np.ascontiguousarray(words[..., count:]).view(np.float16).astype(np.float32)[..., : size // BLOCK]
+    if bits == 8:
+        q = quants.view(np.int8).astype(np.float32)
+    else:
+        q = np.stack([quants & 15, quants >> 4], axis=-1).reshape(*words.shape[:-1], size).astype(np.float32) - 8
+    y: Array = q.reshape(*words.shape[:-1], -1, BLOCK) * scales[..., None]
+    return y.reshape(*words.shape[:-1], size)

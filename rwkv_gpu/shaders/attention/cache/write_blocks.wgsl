@@ -1,0 +1,44 @@
+// Keys and values in blocks. A lane has 8 dims and finds the scale of its block by itself: no lane waits for another.
+// needs attention/cache/blocks: larger, largest_of, quants_at, rounded_scale, scale_at
+// needs attention/heads: own_value8, turned8
+// needs bits: encoded
+fn put_key(i: u32, t: u32, head: u32, x: Eight) {
+    let c = i % EIGHTS;
+    let d = key_scale(t, head, c / 4u);
+    let words = encoded(x, d);
+    for (var n = 0u; n < WORDS_8; n++) {
+        keys[quants_at(i) + n] = words[n];
+    }
+    if c % 8u == 0u {
+        keys[scale_at(i)] = pack2x16float(vec2f(d, key_scale(t, head, c / 4u + 1u)));
+    }
+}
+
+fn put_value(i: u32, t: u32, head: u32, x: Eight) {
+    let c = i % EIGHTS;
+    let d = own_value_scale(t, head, c / 4u);
+    let words = encoded(x, d);
+    for (var n = 0u; n < WORDS_8; n++) {
+        values[quants_at(i) + n] = words[n];
+    }
+    if c % 8u == 0u {
+        values[scale_at(i)] = pack2x16float(vec2f(d, own_value_scale(t, head, c / 4u + 1u)));
+    }
+}
+
+// The scale of a block of a row's key; 0 behind the last.
+fn key_scale(t: u32, head: u32, block: u32) -> f32 {
+    var largest = 0.0;
+    for (var c = 4u * block; c < min(4u * block + 4u, EIGHTS); c++) {
+        largest = larger(largest, largest_of(turned8(t, H + head, c)));
+    }
+    return rounded_scale(largest);
+}
+
+fn own_value_scale(t: u32, head: u32, block: u32) -> f32 {
+    var largest = 0.0;
+    for (var c = 4u * block; c < min(4u * block + 4u, EIGHTS); c++) {
+        largest = larger(largest, largest_of(own_value8(t, head, c)));
+    }
+    return rounded_scale(largest);
+}

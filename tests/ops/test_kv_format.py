@@ -1,0 +1,35 @@
+"""Keys and values in blocks: what is stored is what was, to half a quant, and no more bytes than is said."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.ops.kv_format import BLOCK, KV_FORMATS, format_of, kv_format
+from rwkv_gpu.ops.vocabulary import Cache
+
+
+@pytest.mark.parametrize("kind", ["q8", "q4"])
+@pytest.mark.parametrize("size", [32, 64, 96, 128, 256])
+def test_a_number_comes_back_to_half_a_quant(kind, size):
+    fmt, x = KV_FORMATS[kind], np.random.default_rng(size).standard_normal((5, 2, size)).astype(np.float32) * 3
+    x[0, 0, :BLOCK] = 0
+    stored = fmt.store(x)
+    assert format_of(stored, size) is fmt
+    assert stored.nbytes == 10 * fmt.nbytes(size)
+    blocks, found = (y.reshape(5, 2, -1, BLOCK) for y in (x, fmt.load(stored, size)))
+    largest = np.abs(blocks).max(axis=-1, keepdims=True)
+    # Of q4 the scale has the sign of the largest number: one that is as large on the other side is a quant too short.
+    half = largest / 254 if kind == "q8" else np.where(np.abs(found - blocks) > largest / 16, largest / 8, largest / 16)
+    assert (np.abs(found - blocks) <= half * 1.01 + 1e-7).all()
+    assert np.mean(np.abs(found - blocks) > largest / 16) < 0.04
+    assert not found[0, 0, 0].any()
+
+
+def test_a_head_of_128_takes_half_and_a_quarter_of_float16_and_its_scales():
+    assert [KV_FORMATS[kind].nbytes(128) for kind in ("f32", "f16", "q8", "q4")] == [512, 256, 136, 72]
+
+
+def test_latents_and_heads_that_are_no_whole_blocks_stay_float16():
+    assert kv_format("q8", Cache("a", 2, 128)).name == "q8"
+    assert kv_format("q8", Cache("a", 2, 80)).name == "f16"
+    assert kv_format("q4", Cache("a", 1, 576, latent=512)).name == "f16"
+    assert kv_format("f32", Cache("a", 1, 80)).name == "f32"

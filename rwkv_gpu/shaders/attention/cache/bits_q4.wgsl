@@ -1,4 +1,5 @@
 // x = d (q - 8), q four bits: 8 dims are one word.
+// needs attention/eight: Eight
 const WORDS_8 = 1u;
 
 // The scale of dims of which this is the number of largest size.

@@ -1,4 +1,5 @@
 // x = d q, q a signed byte: 8 dims are two words.
+// needs attention/eight: Eight
 const WORDS_8 = 2u;
 
 // The scale of dims of which this is the number of largest size.

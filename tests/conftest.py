@@ -24,6 +24,7 @@ MOST_MEMORY = 3 << 30  # bytes of a test process: 2.4 GB was the most, 4.4 of tw
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="auto", help="the adapter to test: as --device of the command line")
+    parser.addoption("--matrix-units", action="store_true", help="open devices with matrix units: tests/ops")
     parser.addoption("--slow", action="store_true", help="also run whole models, long fuzzing, peers")
 
 
@@ -121,7 +122,8 @@ def rounding(adapter: Adapter) -> float:
 @pytest.fixture(scope="session", params=MODES)
 def opened(request: pytest.FixtureRequest, adapter: Adapter) -> Iterator[Device]:
     """The device in each mode, opened once."""
-    with Device(adapter, **MODES[request.param]) as opened:
+    units = request.config.getoption("--matrix-units") and request.param != "portable"
+    with Device(adapter, matrix_units=units, **MODES[request.param]) as opened:
         yield opened
 
 
@@ -142,9 +144,9 @@ def opening(request: pytest.FixtureRequest, adapter: Adapter) -> dict[str, objec
 
 
 @pytest.fixture(scope="session")
-def fast_opened(adapter: Adapter) -> Iterator[Device]:
+def fast_opened(pytestconfig: pytest.Config, adapter: Adapter) -> Iterator[Device]:
     """The device as users get it, opened once."""
-    with Device(adapter) as opened:
+    with Device(adapter, matrix_units=pytestconfig.getoption("--matrix-units")) as opened:
         yield opened
 
 

@@ -171,7 +171,7 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
     holes=(
         FORMAT,
         VEC4S,
-        CHOICES.only("sorted"),
+        CHOICES.only("sorted", "heads"),
         *WRITING,
         Hole("fragments of a subgroup", ("lib/matrix_units/fragments",)),
         PLAIN,

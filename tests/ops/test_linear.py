@@ -163,6 +163,22 @@ def test_awkward_shapes(device, tuning, rows, shape, fmt):
     bench.check(lambda g, x: {"y": g.linear(x, w)}, x=normal(rows, shape[1]))
 
 
+@pytest.mark.parametrize("kind", [name for name, kernel in KERNEL_OF.items() if kernel.needs.matrix_units])
+def test_rows_that_float16_cannot_hold_are_scaled_each_by_itself(fast_device, kind):
+    """Of 1e-6 and of 6e4, each with one column a thousand times larger, beside each other."""
+    if kind not in gemm_configs(fast_device):
+        pytest.skip("this device is not opened with matrix units, or has too little workgroup memory")
+    config = gemm_configs(fast_device)[kind]
+    bench = Bench(fast_device, Tuning(8, 64, "workgroup", ((MANY, config),)), 5)
+    w = bench.matrix("w", BY_NAME["F16"], (33, 320))
+    x = normal(5, 320) * np.array([[1e-6], [6e4], [1], [1e-30], [1e30]], np.float32)
+    x[:, 7] *= 1000
+    given = bench.recorder.input("x", np.float32, (bench.bucket, 320))
+    plan = bench.recorder.finish({"y": bench.recorder.linear(given, w)})
+    got, want = run_plan(plan, bench.scratch, {"x": x}, 5)["y"], x @ bench.values["w"].T
+    assert (np.abs(got - want).max(axis=1) <= config.tolerance.result * np.abs(want).max(axis=1)).all()
+
+
 @pytest.mark.parametrize("tuning", ["gemv_int", "single_pass", "skinny", "gemv"], indirect=True)
 @pytest.mark.parametrize(("name", "has_small"), [("Q4_K", False), ("Q8_0", True)])
 def test_kernels_of_few_rows_bind_small_planes_as_words_where_a_device_can(device, tuning, name, has_small):
@@ -245,7 +261,7 @@ def test_one_row_is_normed_by_what_multiplies_it(device, tuning, name):
     assert len(plan.dispatches) == 1
 
 
-@pytest.mark.parametrize("kind", ["tile_split", "int8_split"])
+@pytest.mark.parametrize("kind", ["tile_split", "int8_split", "matrix_split"])
 def test_products_in_parts_of_their_columns(device, kind):
     """Sums over parts are joined by whatever comes after a sum: of one matrix, of several, of pairs."""
     if kind not in gemm_configs(device):
@@ -269,8 +285,9 @@ def test_products_in_parts_of_their_columns(device, kind):
 
     plan = bench.check(says, x=normal(3, 512) / 999, z=normal(3, 768), wide=normal(3, 1024) / 99, add=normal(3, 70))
     kernels = [dispatch.name.split()[-1] for dispatch in plan.dispatches]
-    assert [kernel for kernel in kernels if kernel != "quantise_rows"] == [
+    rounds = "round_rows" if shape.fragment else "quantise_rows"
+    assert [kernel for kernel in kernels if kernel != rounds] == [
         f"{shape.kernel.rpartition('/')[2]}.q4_k",
         "splitk_reduce",
     ] * 4
-    assert kernels.count("quantise_rows") == 3 * shape.reads_quantised, "x is rounded once for all that read it"
+    assert kernels.count(rounds) == 3 * shape.reads_quantised, "x is rounded once for all that read it"

@@ -1,12 +1,14 @@
 """Products with a matrix for each head, by the kernels of experts: a row takes them all, each for an x of its own."""
 
 from ...gpu.shader import Constant
-from ...kernels.expert_config import EXPERT_TILE
 from ..graph import Node
 from ..moe import expert_config, matrices_of
-from ..nodes import HeadLinear
+from ..nodes import HeadLinear, Quantise
+from ..quantising import rounded_rows
+from ..values import Operand
 from ..vocabulary import NUMBER, NUMBERS
 from .context import Lowering
+from .linear import round_rows, w_exponent
 
 
 def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
@@ -14,19 +16,20 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
     stride = op.x.shape[1] // heads
     for matrices in matrices_of(op.weight, to.target):
         config = expert_config(matrices, node.rows * heads, to.target)
-        if config.fragment:  # which wants x rounded first, by rows that lie side by side
-            config = EXPERT_TILE
+        x: Operand = op.x
         constants: dict[str, Constant] = {
             **matrices.constants, **NUMBERS, **config.constants, "E": heads, "USED": heads, "INPUT_USES": 1,
             "INPUT_STRIDE": stride, "THEN": NUMBER["none"],
         }  # fmt: skip
         parts = [*matrices.parts, *config.parts, "moe/choices/heads", "moe/tiles", "moe/write", "moe/result/plain"]
-        parts += [
-            "moe/bias/none",
-            "moe/input/plain",
-            "lib/activation",
-            "lib/rows/scalar" if stride % 4 else matrices.rows,
-        ]
+        parts += ["moe/bias/none", "moe/input/plain", "lib/activation"]
+        if config.fragment:
+            found = rounded_rows({0: width}, node.rows * heads)
+            round_rows(to, node, Quantise(op.x, ((0, width),), found), node.rows * heads, gap=stride - width)
+            x = found.value
+            constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "ROUNDED_ROWS": node.rows * heads}
+        else:
+            parts.append("lib/rows/scalar" if stride % 4 else matrices.rows)
         if config.norms:
             staging, staged = matrices.staging(config, 1)
             parts += ["linear/prologue/no_norm", *staging]
@@ -36,7 +39,7 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
             op.weight.name,
             (config.kernel, *parts),
             constants,
-            {"x": op.x, "y": op.y, "w": matrices.slice, "shard": matrices.table},
+            {"x": x, "y": op.y, "w": matrices.slice, "shard": matrices.table},
             groups=heads * -(-node.rows // config.tb) * -(-out // config.block),
             fixed_bytes=matrices.slice.nbytes,
             row_flops=2 * heads * out * width,

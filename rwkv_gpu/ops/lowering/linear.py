@@ -82,9 +82,9 @@ def quantise(to: Lowering, node: Node, op: Quantise) -> None:
     )
 
 
-def round_rows(to: Lowering, node: Node, op: Quantise, rows: int) -> None:
-    """So many rows of x as float16, by a workgroup for each."""
-    words = [word for start, width in op.widths for word in (start, width, op.out.starts[start], 0)]
+def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) -> None:
+    """So many rows of x as float16, by a workgroup for each; in x, `gap` numbers lie between two rows."""
+    words = [word for start, width in op.widths for word in (start, width, op.out.starts[start], gap)]
     constants: dict[str, Constant] = {
         "WG": to.tuning.row_lanes, "XS": len(op.widths), "ROUNDED_ROWS": rows, "ROWS_EACH": rows // node.rows,
     }  # fmt: skip
@@ -92,7 +92,7 @@ def round_rows(to: Lowering, node: Node, op: Quantise, rows: int) -> None:
     if op.norm is not None:
         operands["gain"] = to.gain(op.norm)
         constants["EPS"] = float(op.norm.eps)
-    whole_fours = all(width % 4 == 0 for _, width in op.widths)
+    whole_fours = gap % 4 == 0 and all(width % 4 == 0 for _, width in op.widths)
     parts = (
         f"lib/lanes/{to.tuning.reduce}",
         "lib/rows/vec4" if whole_fours else "lib/rows/scalar",

@@ -6,7 +6,7 @@
 // needs norm: gained, root
 // needs rows: x4
 @group(0) @binding(3) var<storage, read_write> rounded: array<vec2u>;    // of each x: [T, K / 4] of float16, then [T] exponents
-@group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // where each x starts, in floats, its width, where it is put
+@group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // where each x starts, in floats, its width, where it is put, the gap between its rows
 
 const PADDED = 1u;
 const LARGEST = 14;
@@ -19,7 +19,7 @@ fn run(group: u32, lane: u32) {
     }
     let which = table[group / ROUNDED_ROWS];
     let width = which.y;
-    let start = which.x + t * width;
+    let start = which.x + t * (width + which.w);
     let fours = (width + 3u) / 4u;
     let padded = (width + 63u) / 64u * 16u;
     var most = 0.0;

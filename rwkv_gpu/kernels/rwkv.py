@@ -47,6 +47,8 @@ TIME_MIX_DECODE = Kernel(
 )
 LERP = Kernel("rwkv/lerp", "lerp", (Hole("amount", ("rwkv/amount/constant", "rwkv/amount/low_rank")), PLAIN))
 DECAY = Hole("decay", ("recurrence/decay/given", "recurrence/decay/by_head", "recurrence/decay/by_channel"))
+BONUS = Hole("bonus", ("recurrence/bonus/none", "recurrence/bonus/first"))
+OUTPUT = Hole("output", tuple(f"recurrence/output/{part}" for part in ("group_norm", "gated_rms", "gated")))
 RECURRENCE = Kernel(
     "recurrence/recurrence",
     "recurrence",
@@ -55,13 +57,13 @@ RECURRENCE = Kernel(
         DECAY,
         Hole("step", ("recurrence/step/added", "recurrence/step/delta_rule")),
         Hole("qkv", ("recurrence/qkv/mixed", "recurrence/qkv/convolved"), optional=True),  # of delta nets
-        Hole("bonus", ("recurrence/bonus/none", "recurrence/bonus/first"), optional=True),  # of wkv6
-        Hole("output", tuple(f"recurrence/output/{part}" for part in ("group_norm", "gated_rms", "gated"))),
+        BONUS.maybe(),  # of wkv6
+        OUTPUT,
         ROW_SUM,
         TILE,
         PLAIN,
     ),
-    ("lib/activation", "recurrence/delta_tensors"),
+    ("lib/activation", "lib/softplus", "recurrence/delta_tensors"),
     core=("recurrence/walk", "recurrence/sums"),
     tolerance=CLOSE,
 )
@@ -70,13 +72,13 @@ CHUNK_SOLVE = Kernel(
     "recurrence/chunk_solve",
     "recurrence",
     (
-        Hole("inputs", ("recurrence/chunk_inputs/time_mix", "recurrence/chunk_inputs/delta_rule")),
+        Hole("inputs", tuple(f"recurrence/chunk_inputs/{part}" for part in ("time_mix", "delta_rule", "wkv6", "ssd"))),
         VALUE.maybe(),  # of RWKV-7
         DECAY.only("by_head", "by_channel").maybe(),  # of delta nets
         Hole("qkv", ("recurrence/qkv/mixed",), optional=True),
         PLAIN,
     ),
-    ("rwkv/mixed", "recurrence/delta_tensors"),
+    ("rwkv/mixed", "recurrence/delta_tensors", "lib/softplus"),
     core=("recurrence/chunk", "recurrence/chunk_stack"),
     tolerance=CLOSE,
 )
@@ -92,8 +94,9 @@ CHUNK_OUTPUT = Kernel(
     "recurrence/chunk_output",
     "recurrence",
     (
-        Hole("extra", ("recurrence/chunk_output/bonus", "recurrence/chunk_output/gain")),
-        Hole("output", ("recurrence/output/group_norm", "recurrence/output/gated_rms")),
+        Hole("extra", tuple(f"recurrence/chunk_output/{part}" for part in ("bonus", "first", "gain")), optional=True),
+        Hole("output", (*OUTPUT.parts, "recurrence/chunk_output/skip")),
+        BONUS.maybe(),
         VALUE.maybe(),
         GATE.maybe(),
         PLAIN,

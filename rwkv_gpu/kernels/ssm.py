@@ -7,6 +7,7 @@ SSD = Kernel(
     "ssm/ssd",
     "ssd",
     (SUM, PLAIN),
+    core=("lib/softplus",),
     tolerance=CLOSE,
     part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups
 )

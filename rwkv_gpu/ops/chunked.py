@@ -12,13 +12,30 @@ SHARED_LANES = 4  # lanes that share rows of a state, where subgroups can sum ov
 
 
 @dataclass(frozen=True)
-class ChunkShape:
-    """Tokens of a chunk, and how a head of size N is spread over lanes."""
+class Form:
+    """A recurrence S diag(w) + v kᵀ + (S a) bᵀ by head, S of `values` rows and `keys` columns."""
 
     heads: int
-    size: int  # of a head
+    keys: int
+    values: int
+    same_key: bool = True  # whether b is k
+    removes: bool = True  # whether there is an a
+    reads_old: bool = False  # whether r reads S before its token
+    by_channel: bool = False  # whether decays by channel are kept in workgroup memory
+
+    @property
+    def parts(self) -> tuple[int, int]:
+        """What is stored of a chunk: so many vectors by key, and so many by value."""
+        return 2 + self.removes + (not self.same_key), 1 + (not self.same_key)
+
+
+@dataclass(frozen=True)
+class ChunkShape:
+    """Tokens of a chunk, and how a head is spread over lanes."""
+
+    form: Form
     tokens: int
-    piece: int  # vec4s of channels
+    piece: int  # vec4s of channels of the key
     rows_of_state: int  # of a workgroup that goes from chunk to chunk
     rows_per_lane: int
     split: int  # lanes that share rows of a state
@@ -31,45 +48,42 @@ class ChunkShape:
     @property
     def output_rows(self) -> int:
         """Of a workgroup that norms and gates."""
-        return min(self.tokens, OUTPUT_LANES * 4 // self.size)
+        return min(self.tokens, OUTPUT_LANES * 4 // self.form.values)
 
     def slots(self, shape: StepShape) -> int:
         """Chunks of a step at most: every sequence may end with one that is not whole."""
         return shape.rows // self.tokens + shape.max_segments
 
-    def stack(self, shape: StepShape, parts: int) -> Value:
-        """What a step stores of its chunks: parts by row, then the decays of whole chunks."""
-        width = self.heads * self.size
-        part = -(-shape.rows * width * 4 // ALIGN) * ALIGN
-        return Value((shape.rows, parts * width), size=parts * part + self.slots(shape) * width * 4)
+    def stack(self, shape: StepShape) -> Value:
+        """What a step stores of its chunks: vectors by row, then the decays of whole chunks."""
+        form = self.form
+        by_key, by_value = form.parts
+        keys, values = (-(-shape.rows * form.heads * size * 4 // ALIGN) * ALIGN for size in (form.keys, form.values))
+        size = by_key * keys + by_value * values + self.slots(shape) * form.heads * form.keys * 4
+        return Value((shape.rows, form.heads * (by_key * form.keys + by_value * form.values)), size=size)
+
+    @property
+    def workgroup_bytes(self) -> int:
+        """Of the kernel that needs the most memory."""
+        form, tokens = self.form, self.tokens
+        pieces = 5 * tokens * (self.piece + 1) * 16 + 4 * 4 * tokens**2  # of five vectors, and four matrices
+        sums = 8 * (form.keys + form.values) + 32 * tokens
+        solve = pieces + sums + form.by_channel * 4 * tokens * form.keys
+        return max(solve, 2 * 4 * tokens * (form.keys + self.rows_of_state))
 
 
-def chunk_shape(
-    heads: int, size: int, shape: StepShape, target: Target, parts: int, *, by_channel: bool = False
-) -> ChunkShape | None:
+def chunk_shape(form: Form, shape: StepShape, target: Target) -> ChunkShape | None:
     """The shape in which a recurrence is computed by chunks, or None where it is computed token by token."""
     can, tuning = target.can, target.tuning
     tokens = tuning.chunk_tokens
-    if not tokens or shape.row_each or shape.rows < tokens or size % 32 or 2 * size > can.max_invocations:
+    whole = form.keys % 32 == 0 and form.values % 32 == 0 and form.keys + form.values <= can.max_invocations
+    if not tokens or shape.row_each or shape.rows < tokens or not whole:
         return None
     split = SHARED_LANES if can.subgroup_width >= SHARED_LANES and tuning.reduce != "workgroup" else 1
+    rows = min(tuning.chunk_state_rows, form.values)
     for count in (tokens, tokens // 2):
-        rows = min(tuning.chunk_state_rows, size)
         for piece in PIECES:
-            found = ChunkShape(heads, size, count, piece, rows, min(tuning.chunk_rows_per_lane, rows), split)
-            fits = _solve_bytes(found, by_channel) <= can.max_workgroup_memory
-            fits &= _walk_bytes(found) <= can.max_workgroup_memory
-            if fits and found.stack(shape, parts).nbytes <= can.max_binding:
+            found = ChunkShape(form, count, piece, rows, min(tuning.chunk_rows_per_lane, rows), split)
+            if found.workgroup_bytes <= can.max_workgroup_memory and found.stack(shape).nbytes <= can.max_binding:
                 return found
     return None
-
-
-def _solve_bytes(shape: ChunkShape, by_channel: bool) -> int:
-    """Of workgroup memory: pieces of five vectors, four matrices, sums of a token, and decays by channel."""
-    pieces = 5 * shape.tokens * (shape.piece + 1) * 16
-    own = 16 * shape.size + 32 * shape.tokens
-    return pieces + 4 * 4 * shape.tokens**2 + own + by_channel * 4 * shape.tokens * shape.size
-
-
-def _walk_bytes(shape: ChunkShape) -> int:
-    return 2 * 4 * shape.tokens * (shape.size + shape.rows_of_state)

@@ -12,6 +12,7 @@ from rwkv_gpu.ops.reference import _recur
 from tests.ops.chunked import recur_in_chunks
 from tests.ops.test_recurrence import case_of, inputs_of
 from tests.ops.test_recurrent import Arrays, Case, batch_of, mix_case, mix_inputs, normal, part
+from tests.ops.test_ssm import ssd_case, ssd_inputs
 
 RAGGED = ((3, 0, 37), (0, 5, 1), (6, 0, 16), (1, 9, 17), (5, 1, 2))  # slot, start, tokens
 
@@ -20,11 +21,18 @@ def tuned(device: Device, **how: int) -> Tuning:
     return replace(default_tuning(device.capabilities), **{"chunk_tokens": 16, **how})
 
 
+SSD = 4, 2, 32, 64  # heads, groups, rows and columns of S
+
+
 def case_in_chunks(kind: str, size: int) -> Case:
+    if kind == "ssd":
+        return ssd_case(*SSD)
     return mix_case(3, size) if kind == "time mix" else case_of(kind, size)
 
 
 def inputs_in_chunks(kind: str, rows: int, size: int) -> Arrays:
+    if kind == "ssd":
+        return ssd_inputs(rows, *SSD)
     return mix_inputs(rows, 3, size) if kind == "time mix" else inputs_of(kind, rows, size)
 
 
@@ -62,7 +70,10 @@ def test_the_chunked_form_equals_the_recurrence_token_by_token(rows, decays, tok
 # ---------------------------------------------------------------- the kernels
 
 
-@pytest.mark.parametrize(("kind", "size"), [("time mix", 32), ("time mix", 128), ("by head", 128), ("by channel", 32)])
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [("time mix", 32), ("by head", 128), ("by channel", 32), ("rwkv6", 32), ("qrwkv", 32), ("ssd", 64)],
+)
 def test_chunks_of_unlike_sequences_equal_the_reference(fast_device, kind, size):
     batch = batch_of(RAGGED)
     case = case_in_chunks(kind, size)

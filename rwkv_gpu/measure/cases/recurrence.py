@@ -30,6 +30,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield _convolved(name, tuning)
     for name, tuning in in_chunks(can).items():
         yield from _delta_rules(name, tuning, "prefill", prefill, 128)
+        yield from _wkv6(name, tuning, "prefill", prefill)
     yield from _mixes(can, batches)
 
 

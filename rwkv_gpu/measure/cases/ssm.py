@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from itertools import product
 
 from ...gpu.device import Capabilities
-from ...kernels.defaults import default_tuning, reductions
+from ...kernels.defaults import default_tuning, in_chunks, reductions
 from ...kernels.kernel import CLOSE, EXACT
+from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import State, StateSpace
 from ..trials import Past, Stored, Trial
@@ -21,7 +22,9 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     prefill = Batch.of([(slot, start, [0] * count) for slot, start, count in RAGGED])
     batches = {"prefill": prefill, "decode": decode_batch(4)}
     for sizes, (step, batch) in product(HEADS, batches.items()):
-        yield _ssd(can, sizes, step, batch)
+        yield _ssd("", default_tuning(can), sizes, step, batch)
+    for name, tuning in in_chunks(can).items():
+        yield _ssd(name, tuning, HEADS[0], "prefill", prefill)
     for step, batch in batches.items():
         yield _scan(can, step, batch)
     for (name, tuning), groups in product(reductions(can).items(), (1, 4)):
@@ -32,7 +35,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         )  # fmt: skip
 
 
-def _ssd(can: Capabilities, sizes: tuple[int, int, int, int], step: str, batch: Batch) -> Trial:
+def _ssd(name: str, tuning: Tuning, sizes: tuple[int, int, int, int], step: str, batch: Batch) -> Trial:
     heads, groups, size, columns = sizes
     state, inner = State("ssm", (heads, size, columns)), heads * size
     inputs = {
@@ -41,7 +44,7 @@ def _ssd(can: Capabilities, sizes: tuple[int, int, int, int], step: str, batch: 
     }
     weights = {"bias": normal(heads), "a": -abs(normal(heads, seed=1)), "d": normal(heads, seed=2)}
     return Trial(
-        "ssd", f"{step}, heads of {size} by {columns}", "", default_tuning(can),
+        "ssd", f"{step}, heads of {size} by {columns}", name, tuning,
         lambda g, w, xbc, projected: g.ssd(
             xbc, projected, StateSpace(w["bias"], w["a"], w["d"]), state, groups=groups
         ),

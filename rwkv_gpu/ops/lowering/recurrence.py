@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
-from ..chunked import chunk_shape
+from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import GatedDeltaRule, Lerp, Wkv6
 from ..rwkv import prompt_spread
 from ..values import JoinedVectors, Operand
 from ..vocabulary import ACTIVATIONS, NUMBERS
-from .chunked import SAME_KEY, Chunked, Stage, chunked
+from .chunked import Stage, chunked
 from .context import Lowering
 from .rwkv import BLOCK_FLOATS, SOFTWARE_ROWS
 
@@ -45,19 +45,27 @@ def lerp(to: Lowering, node: Node, op: Lerp) -> None:
 
 
 def wkv6(to: Lowering, node: Node, op: Wkv6) -> None:
-    size = op.state.shape[1]
+    heads, size, _ = op.state.shape
+    own = op.vectors is not None  # RWKV-6's bonus and norm
     constants: dict[str, Constant] = {
-        "KEY_HEADS": op.key_heads, "EPS": float(op.eps), "NORMED": 1, "READS_OLD": int(op.vectors is not None),
-        "FADES": int(op.vectors is None), "SCALE": 1.0 if op.vectors else size**-0.5,
+        "KEY_HEADS": op.key_heads, "FADES": not own, "SCALE": 1.0 if own else size**-0.5,
     }  # fmt: skip
-    operands: dict[str, Operand] = {"rkvg": op.rkvg, "decays": op.w, "y": op.y}
+    norm: dict[str, Constant] = {"EPS": float(op.eps), "NORMED": 1, "READS_OLD": own}
+    vectors: dict[str, Operand] = {"vectors": to.vector(op.vectors)} if op.vectors else {}
     parts: tuple[str, ...] = ("recurrence/bonus/none", "recurrence/output/gated")
-    if op.vectors:
+    if own:
         parts = ("recurrence/bonus/first", "recurrence/output/group_norm")
-        operands["vectors"] = to.vector(op.vectors)
-    parts = ("recurrence/inputs/wkv6", "recurrence/decay/given", "recurrence/step/added", *parts)
     fixed = 4 * math.prod(op.vectors.shape) if op.vectors else 0
-    _recurrence(to, node, op, parts, constants, operands, fixed)
+    operands: dict[str, Operand] = {"rkvg": op.rkvg, "decays": op.w}
+    form = Form(heads, size, size, removes=False, reads_old=own)
+    if shape := chunk_shape(form, to.shape, to.target):
+        inputs = Stage(("recurrence/chunk_inputs/wkv6",), constants, operands)
+        key_heads: dict[str, Constant] = {"KEY_HEADS": op.key_heads}
+        output = Stage(("recurrence/chunk_output/first", *parts), norm | key_heads, {"rkvg": op.rkvg, **vectors}, fixed)
+        chunked(to, node, op.state, op.y, shape, inputs, output)
+        return
+    parts = ("recurrence/inputs/wkv6", "recurrence/decay/given", "recurrence/step/added", *parts)
+    _recurrence(to, node, op, parts, constants | norm, {**operands, **vectors, "y": op.y}, fixed)
 
 
 def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
@@ -86,13 +94,14 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
         "recurrence/qkv/convolved" if op.conv else "recurrence/qkv/mixed",
         "recurrence/decay/by_channel" if by_channel else "recurrence/decay/by_head",
         "recurrence/delta_tensors",
+        "lib/softplus",
     )
-    shape = chunk_shape(heads, size, to.shape, to.target, SAME_KEY, by_channel=by_channel)
+    shape = chunk_shape(Form(heads, size, size, by_channel=by_channel), to.shape, to.target)
     if shape and not op.conv:
         inputs = Stage(("recurrence/chunk_inputs/delta_rule", *tensors), constants, operands, 4 * sum(lengths))
         own = ("recurrence/chunk_output/gain", "recurrence/output/gated_rms", "lib/activation")
         output = Stage(own, norm, {"gate": op.gate, "vectors": to.vector(how.norm)}, 4 * size)
-        chunked(to, node, Chunked(op.state, op.y, inputs, output, SAME_KEY, removes=True), shape)
+        chunked(to, node, op.state, op.y, shape, inputs, output)
         return
     parts = (
         "recurrence/inputs/delta_rule",

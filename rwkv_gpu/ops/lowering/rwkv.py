@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
-from ..chunked import chunk_shape
+from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import TimeMix, TokenShift
 from ..rwkv import FusedLora, decode_spread, prompt_spread, takes_one_row
 from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import NUMBER, NUMBERS
-from .chunked import TWO_KEYS, Chunked, Stage, chunked
+from .chunked import Stage, chunked
 from .context import Lowering
 from .linear import STORES_QUANTISED
 
@@ -71,12 +71,11 @@ def _time_mix_prompt(to: Lowering, node: Node, op: TimeMix) -> None:
     value = "rwkv/value/first_layer" if x.v_gate is not None else "rwkv/value/own"
     gate = "rwkv/gate/gate" if x.gate is not None else "rwkv/gate/none"
     fixed_bytes = op.vectors.shape[0] * heads * size * 4
-    shape = chunk_shape(heads, size, to.shape, to.target, TWO_KEYS)
-    if shape:
+    if shape := chunk_shape(Form(heads, size, size, same_key=False), to.shape, to.target):
         inputs = Stage(("recurrence/chunk_inputs/time_mix", "rwkv/mixed", value), places, operands, fixed_bytes)
         parts = ("recurrence/chunk_output/bonus", "recurrence/output/group_norm", "rwkv/mixed", value, gate)
         output = Stage(parts, {**places, **norm}, operands, fixed_bytes)
-        chunked(to, node, Chunked(op.state, op.y, inputs, output, TWO_KEYS, removes=True), shape)
+        chunked(to, node, op.state, op.y, shape, inputs, output)
         return
     assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
     split, rows = prompt_spread(size, to.target)

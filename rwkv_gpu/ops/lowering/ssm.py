@@ -4,10 +4,12 @@ import numpy as np
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
+from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import GroupNorm, SelectiveScan, Ssd
 from ..state_space import BLOCK_FLOATS, MOST_TOKENS, spread
 from ..values import CachedTensor, JoinedVectors, Operand
+from .chunked import Stage, chunked
 from .context import Lowering
 from .rwkv import SOFTWARE_ROWS
 
@@ -16,6 +18,18 @@ SCAN_LANES = 64  # channels of a workgroup: few, so that narrow models fill a de
 
 def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     heads, size, columns = op.state.shape
+    p = op.parameters
+    operands: dict[str, Operand] = {
+        "xbc": op.xbc,
+        "projected": op.projected,
+        "parameters": JoinedVectors((p.dt_bias.name, p.a.name, p.d.name), (heads, heads, heads)),
+    }
+    if shape := chunk_shape(Form(heads, columns, size, removes=False), to.shape, to.target):
+        own: dict[str, Constant] = {"G": op.groups, "STRIDE": op.projected.shape[1]}
+        inputs = Stage(("recurrence/chunk_inputs/ssd", "lib/softplus"), own, operands, 3 * heads * 4)
+        output = Stage(("recurrence/chunk_output/skip",), own, operands, heads * 4)
+        chunked(to, node, op.state, op.y, shape, inputs, output)
+        return
     assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
     lanes_per_row, rows, unroll = spread(size, columns, to.target)
     lanes = rows * lanes_per_row
@@ -25,15 +39,7 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
         "LANES_PER_ROW": lanes_per_row, "SLICE": rows, "UNROLL": unroll, "BLOCK": block, "WG": lanes,
         "SUBGROUP": to.can.subgroup_width,
     }  # fmt: skip
-    p = op.parameters
-    operands: dict[str, Operand] = {
-        "xbc": op.xbc,
-        "projected": op.projected,
-        "parameters": JoinedVectors((p.dt_bias.name, p.a.name, p.d.name), (heads, heads, heads)),
-        "segments": to.segments,
-        "state": to.memory.states[op.state.name],
-        "y": op.y,
-    }
+    operands |= {"segments": to.segments, "state": to.memory.states[op.state.name], "y": op.y}
     to.emit(
         node,
         op.state.name,

@@ -1,7 +1,8 @@
 // Chunks of a segment: BLOCK tokens, the last maybe fewer. What each needs of the state before it lies in a stack.
 const N4 = N / 4u;
 const D4 = H * N4;
-const ITEMS = BLOCK * N4;           // vec4s of a vector in a chunk
+const P4 = P / 4u;                  // of a value: S has P rows of N columns
+const V4 = H * P4;
 
 // Tokens that are computed together.
 struct Block {
@@ -11,6 +12,11 @@ struct Block {
 }
 
 // Where a vec4 of a chunk lies in [T, H, N / 4].
-fn item_place(block: Block, i: u32) -> u32 {
-    return (block.row + i / N4) * D4 + block.head * N4 + i % N4;
+fn key_place(block: Block, token: u32, n: u32) -> u32 {
+    return (block.row + token) * D4 + block.head * N4 + n;
+}
+
+// Where a vec4 of a chunk lies in [T, H, P / 4].
+fn value_place(block: Block, token: u32, n: u32) -> u32 {
+    return (block.row + token) * V4 + block.head * P4 + n;
 }

@@ -3,23 +3,22 @@
 // S_t = S_(t-1) diag(w_t) + v_t k_tᵀ + (S_(t-1) a_t) b_tᵀ, y_t = S_t r_t. With u_t = S_(t-1) a_t, all of a chunk are the
 // solution of U = L U + L' V + A S₀ᵀ: L holds a_t · b_i, faded between i and t. So U = W S₀ᵀ + U₀, y = R S₀ᵀ + Y₀. Decays are
 // only multiplied, never divided by, so that none over- or underflows that should not. L is solved forward, as powers
-// of it cancel. With one key (k = b) u and v are added by the same, so that U has both.
-// needs inputs: Inputs, inputs_at, prepare_tokens, value_at
-// needs lib/step: apart
-// needs recurrence/chunk: Block, item_place
-// needs recurrence/chunk_stack: first_slot
+// of it cancel. With one key (k = b) u and v are added by the same, so that U has both. Without removal U is V.
+// needs inputs: inputs_at, prepare_tokens, value_at
+// needs recurrence/chunk: Block, key_place, value_place
+// needs recurrence/chunk_stack: decay_part, first_slot, key_part, value_part
 @group(0) @binding(5) var<storage, read_write> chunks: array<f32>;      // the stack
-@group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, N], Y₀
+@group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P], Y₀
 
-const_assert WG >= 2u * N;
+const_assert WG >= N + P;
 const_assert BLOCK % 4u == 0u;
 const_assert WG % BLOCK == 0u;
 const_assert N4 % PIECE4 == 0u;
 const FOURS = BLOCK / 4u;
 const TILES = FOURS * BLOCK;        // four tokens t by one token i
 const SHARES = min(WG / TILES, PIECE4);     // lanes of a tile, by channels
-const STRIDE = PIECE4 + 1u;         // of tokens of a piece, so that they lie in different banks
-const PIECE = BLOCK * STRIDE;
+const APART = PIECE4 + 1u;         // of tokens of a piece, so that they lie in different banks
+const PIECE = BLOCK * APART;
 // Matrices: a_t · k_i, a_t · b_i, r_t · k_i and r_t · b_i.
 const AK = 0u;
 const AB = 1u;
@@ -32,6 +31,15 @@ var<workgroup> piece_k: array<vec4f, PIECE>;
 var<workgroup> piece_a: array<vec4f, PIECE>;
 var<workgroup> piece_b: array<vec4f, PIECE>;
 var<workgroup> matrices: array<vec4f, 4u * TILES>;  // [matrix][fours of t][i], t within the four
+
+// Four channels of a token: S diag(w) + v kᵀ + (S a) bᵀ, read by r.
+struct Inputs {
+    r: vec4f,
+    w: vec4f,
+    k: vec4f,
+    a: vec4f,
+    b: vec4f,
+}
 
 fn run(group: u32, lane: u32) {
     let slot = group / H;
@@ -52,7 +60,7 @@ fn run(group: u32, lane: u32) {
     make_matrices(block, lane);
     if lane < N {
         solve_keys(block, slot, lane);
-    } else if lane < 2u * N {
+    } else if lane < N + P {
         solve_values(block, lane - N);
     }
 }
@@ -66,7 +74,7 @@ fn make_matrices(block: Block, lane: u32) {
         workgroupBarrier();         // the piece before has been read by all
         for (var e = lane; e < BLOCK * PIECE4; e += WG) {
             let token = e / PIECE4;
-            let at = token * STRIDE + e % PIECE4;
+            let at = token * APART + e % PIECE4;
             var x = Inputs(vec4f(), vec4f(1.0), vec4f(), vec4f(), vec4f());
             if token < block.tokens {
                 x = inputs_at(block, token, piece + e % PIECE4);
@@ -108,9 +116,9 @@ struct Keys {
 
 // Four channels' part of four tokens by token i.
 fn tile_of(four: u32, i: u32, q: u32) -> mat4x4f {
-    var keys = Keys(piece_k[i * STRIDE + q], piece_b[i * STRIDE + q]);
+    var keys = Keys(piece_k[i * APART + q], piece_b[i * APART + q]);
     for (var j = i + 1u; j < 4u * four; j++) {
-        let w = piece_w[j * STRIDE + q];
+        let w = piece_w[j * APART + q];
         keys.k *= w;
         keys.b *= w;
     }
@@ -124,26 +132,33 @@ fn tile_of(four: u32, i: u32, q: u32) -> mat4x4f {
 
 // a_t and r_t by k_i and b_i; goes on to the next t.
 fn products(keys: ptr<function, Keys>, t: u32, i: u32, q: u32) -> vec4f {
-    let at = t * STRIDE + q;
-    var found = vec4f();
+    let at = t * APART + q;
+    let before = *keys;
     if t > i {
-        let a = piece_a[at];
-        found.x = dot(a, (*keys).k);
-        found.y = dot(a, (*keys).b);
         (*keys).k *= piece_w[at];
         (*keys).b *= piece_w[at];
     }
-    if t >= i {
-        let r = piece_r[at];
-        found.z = dot(r, (*keys).k);
-        found.w = dot(r, (*keys).b);
+    var found = vec4f();
+    if t > i && REMOVES != 0u {
+        found.y = dot(piece_a[at], before.b);
+        if ONE_KEY == 0u {
+            found.x = dot(piece_a[at], before.k);
+        }
+    }
+    if READS_OLD != 0u {
+        found.w = select(0.0, dot(piece_r[at], before.b), t > i);
+    } else if t >= i {
+        found.w = dot(piece_r[at], (*keys).b);
+        if ONE_KEY == 0u {
+            found.z = dot(piece_r[at], (*keys).k);
+        }
     }
     return found;
 }
 
 // W, R, and what fades to the end of the chunk, of a channel of the key.
 fn solve_keys(block: Block, slot: u32, channel: u32) {
-    let place = 4u * item_place(block, 0u) + channel;
+    let place = 4u * key_place(block, 0u, 0u) + channel;
     var x: array<vec4f, FOURS>;
     var out: array<vec4f, FOURS>;
     var decay = 1.0;
@@ -155,23 +170,23 @@ fn solve_keys(block: Block, slot: u32, channel: u32) {
         x[four] = vec4f(e0.x, e1.x, e2.x, e3.x);
         out[four] = vec4f(e0.y, e1.y, e2.y, e3.y);
     }
-    chunks[4u * (PART_DECAY * apart(D4) + (slot * H + block.head) * N4) + channel] = decay;
+    chunks[4u * (decay_part() + (slot * H + block.head) * N4) + channel] = decay;
     if REMOVES != 0u {
-        solve(&x, &out);
+        solve(&x, &out);                // else nothing of S before comes back through U
     }
     for (var four = 0u; four < FOURS; four++) {
         if REMOVES != 0u {
-            store(PART_W, block, four, place, x[four]);
+            store(4u * key_part(PART_W) + place, 4u * D4, block, four, x[four]);
         }
-        store(PART_R, block, four, place, out[four]);
+        store(4u * key_part(PART_R) + place, 4u * D4, block, four, out[four]);
     }
     var rest = 1.0;
     for (var n = block.tokens; n > 0u; n--) {
         let given = inputs_at(block, n - 1u, channel / 4u);
         let at = place + (n - 1u) * 4u * D4;
-        chunks[4u * PART_B * apart(D4) + at] = given.b[channel % 4u] * rest;
+        chunks[4u * key_part(PART_B) + at] = given.b[channel % 4u] * rest;
         if ONE_KEY == 0u {
-            chunks[4u * PART_K * apart(D4) + at] = given.k[channel % 4u] * rest;
+            chunks[4u * key_part(PART_K) + at] = given.k[channel % 4u] * rest;
         }
         rest *= given.w[channel % 4u];
     }
@@ -183,14 +198,14 @@ fn faded(decay: ptr<function, f32>, block: Block, token: u32, channel: u32) -> v
         return vec2f();
     }
     let given = inputs_at(block, token, channel / 4u);
-    let a = given.a[channel % 4u] * *decay;
+    let before = *decay;
     *decay *= given.w[channel % 4u];
-    return vec2f(a, given.r[channel % 4u] * *decay);
+    return vec2f(given.a[channel % 4u] * before, given.r[channel % 4u] * select(*decay, before, READS_OLD != 0u));
 }
 
 // U₀ and Y₀ of a channel of the value.
 fn solve_values(block: Block, channel: u32) {
-    let place = 4u * item_place(block, 0u) + channel;
+    let place = 4u * value_place(block, 0u, 0u) + channel;
     var v: array<vec4f, FOURS>;
     var x: array<vec4f, FOURS>;
     var out: array<vec4f, FOURS>;
@@ -212,23 +227,23 @@ fn solve_values(block: Block, channel: u32) {
     }
     solve(&x, &out);
     for (var four = 0u; four < FOURS; four++) {
-        store(PART_U, block, four, place, x[four]);
+        store(4u * value_part(PART_U) + place, 4u * V4, block, four, x[four]);
         if ONE_KEY == 0u {
-            store(PART_V, block, four, place, v[four]);
+            store(4u * value_part(PART_V) + place, 4u * V4, block, four, v[four]);
         }
         for (var j = 0u; j < 4u; j++) {
             if 4u * four + j < block.tokens {
-                y[place + (4u * four + j) * 4u * D4] = out[four][j];
+                y[place + (4u * four + j) * 4u * V4] = out[four][j];
             }
         }
     }
 }
 
 // A channel of four tokens.
-fn store(part: u32, block: Block, four: u32, place: u32, values: vec4f) {
+fn store(place: u32, width: u32, block: Block, four: u32, values: vec4f) {
     for (var j = 0u; j < 4u; j++) {
         if 4u * four + j < block.tokens {
-            chunks[4u * part * apart(D4) + place + (4u * four + j) * 4u * D4] = values[j];
+            chunks[place + (4u * four + j) * width] = values[j];
         }
     }
 }

@@ -1,14 +1,23 @@
 // The chunks of all segments, and the stack that says what each needs of the state before it, and what it adds
+// needs lib/step: apart
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
 
-// Parts of the stack [T, H, N / 4]. Products of W and R with S before the chunk give U and y beyond those of S = 0.
-const PART_W = 0u;
-const PART_R = 1u;
-const PART_U = 2u;                  // what is added to S, by value
-const PART_B = 3u;                  // and by key, faded to the end of the chunk
-const PART_K = 4u;                  // with two keys, what V is added by
-const PART_V = 5u;
-const PART_DECAY = select(6u, 4u, ONE_KEY != 0u);   // [chunks, H, N / 4], of S over a whole chunk
+// Parts of the stack by key [T, H, N / 4], then by value [T, H, P / 4]. W and R times S before the chunk give U and y beyond
+// those of S = 0.
+const PART_R = 0u;
+const PART_B = 1u;                  // by what U is added to S, faded to the end of the chunk
+const PART_W = 2u;                  // with removal
+const PART_K = 3u;                  // with two keys, as B, for V
+const PART_U = 0u;
+const PART_V = 1u;                  // with two keys
+const KEY_PARTS = 2u + REMOVES + 1u - ONE_KEY;
+const VALUE_PARTS = 2u - ONE_KEY;
+
+fn key_part(part: u32) -> u32 { return part * apart(D4); }
+fn value_part(part: u32) -> u32 { return KEY_PARTS * apart(D4) + part * apart(V4); }
+
+// The decay of S over a whole chunk. [chunks, H, N / 4]
+fn decay_part() -> u32 { return value_part(VALUE_PARTS); }
 
 // The number of the first chunk of a segment. Chunks of a segment have numbers in a row, and no two have the same.
 fn first_slot(segment: u32) -> u32 { return segments[segment].first / BLOCK + segment; }

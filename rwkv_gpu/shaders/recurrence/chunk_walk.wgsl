@@ -1,25 +1,25 @@
 // S, a chunk at a time: U = W Sᵀ + U₀, y = R Sᵀ + Y₀, S = S diag(decay) + Uᵀ B      one workgroup per segment, head and SLICE rows of S
 //
 // With two keys also + Vᵀ K. SPLIT lanes share ROWS rows of S, whose columns stay in registers. What all rows of a chunk
-// read goes through workgroup memory: W and R, then B and K in their place; the next is on its way meanwhile.
+// read goes through workgroup memory: R and W, then B and K in their place; the next is on its way meanwhile.
 // needs token sum: own_token, sum_of
-// needs lib/step: apart
-// needs recurrence/chunk: Block, item_place
-// needs recurrence/chunk_stack: first_slot
+// needs recurrence/chunk: Block, key_place
+// needs recurrence/chunk_stack: decay_part, first_slot, key_part, value_part
 @group(0) @binding(1) var<storage, read> chunks: array<vec4f>;          // the stack that chunk_solve has written
-@group(0) @binding(2) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key
-@group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, N], Y₀, then y
+@group(0) @binding(2) var<storage, read_write> state: array<vec4f>;     // [states, H, P, N / 4], value by key
+@group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P], Y₀, then y
 
 const_assert WG == SLICE / ROWS * SPLIT;
-const_assert N % SLICE == 0u;
+const_assert P % SLICE == 0u;
 const_assert N4 % SPLIT == 0u;
-const SLICES = N / SLICE;
+const SLICES = P / SLICE;
+const ITEMS = BLOCK * N4;           // vec4s of a part
 const COLUMNS = N4 / SPLIT;         // vec4s of a lane in each row: every SPLIT-th, so that lanes load side by side
 const FOURS = BLOCK / 4u;
 const OWNED = 4u / SPLIT;           // tokens of four that a lane completes
 const LOADS = (2u * ITEMS + WG - 1u) / WG;
 
-var<workgroup> stage: array<vec4f, 2u * ITEMS>;     // W and R, then B and K
+var<workgroup> stage: array<vec4f, 2u * ITEMS>;     // R and W, then B and K
 var<workgroup> added: array<f32, 2u * BLOCK * SLICE>;   // U and V, by token
 
 fn run(group: u32, lane: u32) {
@@ -32,8 +32,8 @@ fn run(group: u32, lane: u32) {
     let own = lane / SPLIT * ROWS;
     let part = lane % SPLIT;
     let row = group % SLICES * SLICE + own;
-    let source = ((segment.source * H + head) * N + row) * N4 + part;
-    let written = ((segment.written * H + head) * N + row) * N4 + part;
+    let source = ((segment.source * H + head) * P + row) * N4 + part;
+    let written = ((segment.written * H + head) * P + row) * N4 + part;
     var s: array<vec4f, ROWS * COLUMNS>;
     for (var i = 0u; i < ROWS * COLUMNS; i++) {
         s[i] = vec4f();
@@ -42,7 +42,7 @@ fn run(group: u32, lane: u32) {
         }
     }
     var next: array<vec4f, LOADS>;
-    load(&next, Block(segment.first, min(BLOCK, segment.count), head), PART_W, PART_R, lane);
+    load(&next, Block(segment.first, min(BLOCK, segment.count), head), PART_R, PART_W, lane);
     for (var done = 0u; done < segment.count; done += BLOCK) {
         let block = Block(segment.first + done, min(BLOCK, segment.count - done), head);
         let slot = first_slot(number) + done / BLOCK;
@@ -55,7 +55,7 @@ fn run(group: u32, lane: u32) {
         workgroupBarrier();
         put(&next, lane);
         let after = min(done + BLOCK, segment.count);
-        load(&next, Block(segment.first + after, min(BLOCK, segment.count - after), head), PART_W, PART_R, lane);
+        load(&next, Block(segment.first + after, min(BLOCK, segment.count - after), head), PART_R, PART_W, lane);
         workgroupBarrier();
         add(&s, slot, head, own, part);
         workgroupBarrier();
@@ -71,7 +71,8 @@ fn load(next: ptr<function, array<vec4f, LOADS>>, block: Block, first: u32, seco
         let e = n * WG + lane;
         (*next)[n] = vec4f();
         if e % ITEMS / N4 < block.tokens && e < 2u * ITEMS && wanted(select(first, second, e >= ITEMS)) {
-            (*next)[n] = chunks[select(first, second, e >= ITEMS) * apart(D4) + item_place(block, e % ITEMS)];
+            let place = key_place(block, e % ITEMS / N4, e % N4);
+            (*next)[n] = chunks[key_part(select(first, second, e >= ITEMS)) + place];
         }
     }
 }
@@ -98,15 +99,17 @@ fn see(s: ptr<function, array<vec4f, ROWS * COLUMNS>>, block: Block, four: u32, 
     }
     for (var c = 0u; c < COLUMNS; c++) {
         let at = 4u * four * N4 + c * SPLIT + part;
-        let w = mat4x4f(stage[at], stage[at + N4], stage[at + 2u * N4], stage[at + 3u * N4]);
-        let r = mat4x4f(
-            stage[ITEMS + at], stage[ITEMS + at + N4], stage[ITEMS + at + 2u * N4], stage[ITEMS + at + 3u * N4],
-        );
+        let r = mat4x4f(stage[at], stage[at + N4], stage[at + 2u * N4], stage[at + 3u * N4]);
         for (var j = 0u; j < ROWS; j++) {
-            if REMOVES != 0u {
+            out[j] += (*s)[j * COLUMNS + c] * r;
+        }
+        if REMOVES != 0u {
+            let w = mat4x4f(
+                stage[ITEMS + at], stage[ITEMS + at + N4], stage[ITEMS + at + 2u * N4], stage[ITEMS + at + 3u * N4],
+            );
+            for (var j = 0u; j < ROWS; j++) {
                 u[j] += (*s)[j * COLUMNS + c] * w;
             }
-            out[j] += (*s)[j * COLUMNS + c] * r;
         }
     }
     for (var j = 0u; j < ROWS; j++) {
@@ -119,7 +122,7 @@ fn see(s: ptr<function, array<vec4f, ROWS * COLUMNS>>, block: Block, four: u32, 
                 added[BLOCK * SLICE + here] = 0.0;
             }
             if token < block.tokens {
-                let at = 4u * ((block.row + token) * D4 + block.head * N4) + row + j;
+                let at = 4u * ((block.row + token) * V4 + block.head * P4) + row + j;
                 added[here] = seen.x + channel_of(PART_U, at);
                 if ONE_KEY == 0u {
                     added[BLOCK * SLICE + here] = channel_of(PART_V, at);
@@ -130,12 +133,12 @@ fn see(s: ptr<function, array<vec4f, ROWS * COLUMNS>>, block: Block, four: u32, 
     }
 }
 
-fn channel_of(which: u32, at: u32) -> f32 { return chunks[which * apart(D4) + at / 4u][at % 4u]; }
+fn channel_of(part: u32, at: u32) -> f32 { return chunks[value_part(part) + at / 4u][at % 4u]; }
 
 // S after the chunk.
 fn add(s: ptr<function, array<vec4f, ROWS * COLUMNS>>, slot: u32, head: u32, own: u32, part: u32) {
     for (var c = 0u; c < COLUMNS; c++) {
-        let decay = chunks[PART_DECAY * apart(D4) + (slot * H + head) * N4 + c * SPLIT + part];
+        let decay = chunks[decay_part() + (slot * H + head) * N4 + c * SPLIT + part];
         for (var j = 0u; j < ROWS; j++) {
             (*s)[j * COLUMNS + c] *= decay;
         }

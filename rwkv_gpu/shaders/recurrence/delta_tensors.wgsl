@@ -29,10 +29,3 @@ fn decay_input(row: u32, d: u32) -> f32 {
 fn rate_at(row: u32, head: u32) -> f32 {
     return 1.0 / (1.0 + exp(-betas[row * GATES + place_of(head, 0u)]));
 }
-
-fn softplus(x: f32) -> f32 {
-    if x > 20.0 {
-        return x;
-    }
-    return log(1.0 + exp(x));
-}

@@ -4,6 +4,7 @@
 // barrier. Software Vulkan stops an invocation after 65,535 turns of all its loops, so columns are unrolled by UNROLL.
 // needs lib/step: kept_state
 // needs sum: group_sum
+// needs lib/softplus: softplus
 @group(0) @binding(1) var<storage, read> xbc: array<vec4f>;             // x [T, H, P], B and C [T, G, N] in one row
 @group(0) @binding(2) var<storage, read> projected: array<f32>;         // [T, STRIDE], z [H, P] first and dt [H] last
 @group(0) @binding(3) var<storage, read> parameters: array<f32>;        // the bias of dt, A and D, [H] each
@@ -114,5 +115,3 @@ fn prepare(row: u32, tokens: u32, first: u32, head: u32, lane: u32) {
     }
     workgroupBarrier();
 }
-
-fn softplus(x: f32) -> f32 { return select(log(1.0 + exp(x)), x, x > 20.0); }

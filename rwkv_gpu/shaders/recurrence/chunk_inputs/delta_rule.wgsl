@@ -1,20 +1,14 @@
 // A gated delta net: k is β k, a is -w k and b is k again, with q and k of length one
+// needs kernel: Inputs
 // needs decay: decay_at, prepare_decay
 // needs qkv: qkv_at
 // needs recurrence/delta_tensors: key_head_of, rate_at
 const LANES = WG / BLOCK;           // of a token
 
+const ITEMS = BLOCK * N4;           // vec4s of decays by channel
+
 var<workgroup> squares: array<vec2f, WG>;           // of q and of k
 var<workgroup> token_scales: array<vec3f, BLOCK>;   // of q and of k, and β
-
-// Four channels of a token.
-struct Inputs {
-    r: vec4f,
-    w: vec4f,
-    k: vec4f,
-    a: vec4f,
-    b: vec4f,
-}
 
 fn prepare_tokens(block: Block, lane: u32) {
     let token = lane / LANES;

@@ -1,5 +1,6 @@
 // RWKV-7: a is -κ and b is κ by its rate, with κ of length one; k and b differ
-// needs recurrence/chunk: item_place
+// needs kernel: Inputs
+// needs recurrence/chunk: key_place
 // needs rwkv/mixed: gate_part, key_of, own_value, part_of
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // k_k, k_a and more [.., H, N / 4]
 
@@ -8,21 +9,12 @@ const LANES = WG / BLOCK;           // of a token
 var<workgroup> squares: array<f32, WG>;
 var<workgroup> token_scale: array<f32, BLOCK>;      // 1 / |κ|
 
-// Four channels of a token.
-struct Inputs {
-    r: vec4f,
-    w: vec4f,
-    k: vec4f,
-    a: vec4f,
-    b: vec4f,
-}
-
 fn prepare_tokens(block: Block, lane: u32) {
     let token = lane / LANES;
     var sum = 0.0;
     if token < block.tokens {
         for (var n = lane % LANES; n < N4; n += LANES) {
-            let kk = raw_kappa(item_place(block, token * N4 + n), block.head * N4 + n);
+            let kk = raw_kappa(key_place(block, token, n), block.head * N4 + n);
             sum += dot(kk, kk);
         }
     }
@@ -39,7 +31,7 @@ fn prepare_tokens(block: Block, lane: u32) {
 }
 
 fn inputs_at(block: Block, token: u32, n: u32) -> Inputs {
-    let place = item_place(block, token * N4 + n);
+    let place = key_place(block, token, n);
     let d = block.head * N4 + n;
     let kappa = raw_kappa(place, d) * token_scale[token];
     return Inputs(part_of(R, place), gate_part(W, place), key_of(place, d), -kappa, kappa * gate_part(A, place));
@@ -47,4 +39,4 @@ fn inputs_at(block: Block, token: u32, n: u32) -> Inputs {
 
 fn raw_kappa(place: u32, d: u32) -> vec4f { return part_of(K, place) * vectors[d]; }
 
-fn value_at(block: Block, token: u32, n: u32) -> vec4f { return own_value(item_place(block, token * N4 + n)); }
+fn value_at(block: Block, token: u32, n: u32) -> vec4f { return own_value(key_place(block, token, n)); }

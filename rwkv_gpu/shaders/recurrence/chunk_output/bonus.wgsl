@@ -1,5 +1,5 @@
 // The present token of RWKV-7 counts by r · k r_k.
-// needs recurrence/chunk: item_place
+// needs kernel: item_place
 // needs recurrence/sums: token_sum
 // needs rwkv/mixed: key_of, own_value, part_of
 const GAIN = 3u;                    // of `vectors`: k_k, k_a, r_k, norm weight and bias [5, H, N / 4]

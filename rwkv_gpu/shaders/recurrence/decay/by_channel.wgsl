@@ -1,5 +1,6 @@
 // Each channel of the key has its decay: exp(softplus(a + bias) · A).
-// needs recurrence/delta_tensors: decay_input, softplus
+// needs lib/softplus: softplus
+// needs recurrence/delta_tensors: decay_input
 @group(0) @binding(3) var<storage, read> vectors: array<f32>;           // the bias [H, N], A [H], the weight of the norm [N], taps
 
 const RATE_AT = H * N;              // of A

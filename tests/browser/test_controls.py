@@ -161,6 +161,7 @@ def test_the_panel_shows_what_runs_and_how_fast(page):
     )
     expect(panel).to_contain_text(re.compile(r"Speed\s*[1-9][\d.]* tokens/s|Speed\s*0\.[1-9] tokens/s"))
     expect(panel.locator("polyline")).to_have_attribute("points", re.compile(r"\S \S"))  # a line, not a point
+    assert page.evaluate("nearEnd()"), "the end stays in view where the panel takes room"
     page.click("#send")
     expect(panel.locator("li")).to_have_count(0)
     page.click("#panel-button")
@@ -305,6 +306,7 @@ def test_text_from_right_to_left_is_set_from_the_right(page):
     ask(page, "שלום")
     for name in (f"{LAST} >> p", "article.user .plain", f"{LAST} >> li"):
         assert page.locator(name).evaluate("node => getComputedStyle(node).direction") == "rtl"
+    assert page.locator(f"{LAST} >> ul").evaluate("node => getComputedStyle(node).paddingRight") == "26px"
 
 
 def test_every_control_is_used_by_a_test(request, controls):

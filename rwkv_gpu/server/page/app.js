@@ -483,10 +483,15 @@ function listen() {
     if (state.current.model) state.current.model = byId("model").value;
     loadProps();
   });
+  let before = 0;
   byId("scroll").addEventListener("scroll", () => {
-    state.follow = nearEnd();
+    const { scrollTop } = byId("scroll");
+    if (nearEnd()) state.follow = true;
+    else if (scrollTop < before) state.follow = false; // else the talk has grown meanwhile
+    before = scrollTop;
     byId("to-end").hidden = state.follow;
   });
+  new ResizeObserver(() => state.follow && toEnd()).observe(byId("scroll")); // as where the panel opens
   for (const type of ["wheel", "touchmove"]) byId("scroll").addEventListener(type, () => (state.follow = nearEnd()), { passive: true });
   addEventListener("dragover", (event) => (event.preventDefault(), document.body.classList.add("dropping")));
   addEventListener("dragleave", () => document.body.classList.remove("dropping"));

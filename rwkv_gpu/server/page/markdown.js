@@ -172,7 +172,7 @@ function list(lines, at, depth) {
     items.push(inner);
   }
   const start = numbered ? parseInt(marker) : 1;
-  return [el(numbered ? "ol" : "ul", start !== 1 ? { start } : {}, items.map((inner) => listItem(inner, depth, loose))), at];
+  return [el(numbered ? "ol" : "ul", { dir: "auto", start: start === 1 ? null : start }, items.map((inner) => listItem(inner, depth, loose))), at];
 }
 
 function listItem(inner, depth, loose) {

@@ -1,8 +1,11 @@
 """`rwkv-gpu serve`: serves models over HTTP."""
 
 import ipaddress
+import signal
 import ssl
 import sys
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,7 @@ import click
 import rwkv_gpu
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput, MissingExtra
+from rwkv_gpu.gpu.adapters import several
 
 from .chat_options import template_option
 from .folders import cache_folder, tuned_folder
@@ -21,8 +25,11 @@ from .serve_options import checked_file, keys_of, serving_options
 from .texts import template_text
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from rwkv_gpu.server.catalogue import Load, Progress, ServedModel
     from rwkv_gpu.server.config import ServerConfig
+    from rwkv_gpu.server.service import Service
 
 
 @click.command("serve", cls=Page, epilog="Example: rwkv-gpu serve model.gguf --port 8080")
@@ -35,7 +42,8 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     """Serve models to programs that speak OpenAI's API.
 
     Without a MODEL, the built-in one. The base URL for clients is http://localhost:8080/v1.
-    The first MODEL is loaded at once, the others at their first use.
+    The first MODEL is loaded at once, the others at their first use. With --device 0,1 or all, each GPU has a process
+    of its own behind the one port, and a conversation stays with its GPU.
     """
     keys = keys_of(options["api_key"], options["api_key_file"])
     if not (keys or options["insecure"] or is_local(options["host"])):
@@ -43,28 +51,66 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
         raise BadInput(f"--host {host} lets others in, and there is no key; give --api-key, or --insecure to allow it")
     certificate = tls(options["tls_cert"], options["tls_key"])
     check_extra()
-    from rwkv_gpu.server.catalogue import Catalogue
     from rwkv_gpu.server.logs import start_logs
+    from rwkv_gpu.server.replicas.run import ReplicaRunner
     from rwkv_gpu.server.run import Runner, listen
-    from rwkv_gpu.server.service import Service
 
-    config = config_of(keys, options)
+    setup = Setup(models, keys, options, {**loading, "sequences": options["sequences"]})
+    devices = several(loading["device"])
     start_logs(options["log_format"], sys.stderr)
-    folder = None if options["models_dir"] is None else Path(options["models_dir"])
-    catalogue = Catalogue(
-        served(models, folder, options["alias"]),
-        loader({**loading, "sequences": options["sequences"]}, options["template"]),
-        folder=folder,
-        most_loaded=options["max_models"],
-        keep_alive=options["keep_alive"],
-    )
-    service = Service(config, catalogue)
-    listener = listen(config.host, config.port)
-    runner = Runner(service, *certificate)
+    runner: Runner | ReplicaRunner
+    if len(devices) == 1:
+        runner = Runner(setup.service(devices[0]), *certificate)
+    else:
+        setup.service(devices[0])  # refuses what is wrong before any process is started
+        runner = ReplicaRunner(setup.config, devices, partial(serve_device, setup), *certificate)
+    listener = listen(setup.config.host, setup.config.port)
     ctx.obj.on_signal = runner.signal
     host, port = listener.getsockname()[:2]
     scheme, shown = "https" if certificate[0] else "http", f"[{host}]" if ":" in host else host
     runner.run(listener, lambda: click.echo(f"rwkv-gpu: serving on {scheme}://{shown}:{port}/v1", err=True))
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What the command line asks for. It goes to the process of each replica."""
+
+    models: tuple[str, ...]
+    keys: tuple[str, ...]
+    options: dict[str, Any]
+    loading: dict[str, Any]
+
+    @property
+    def config(self) -> "ServerConfig":
+        """The settings of the server."""
+        return config_of(self.keys, self.options)
+
+    def service(self, device: str) -> "Service":
+        """The models on a device, not loaded yet."""
+        from rwkv_gpu.server.catalogue import Catalogue
+        from rwkv_gpu.server.service import Service
+
+        options = self.options
+        folder = None if options["models_dir"] is None else Path(options["models_dir"])
+        catalogue = Catalogue(
+            served(self.models, folder, options["alias"]),
+            loader({**self.loading, "device": device}, options["template"]),
+            folder=folder,
+            most_loaded=options["max_models"],
+            keep_alive=options["keep_alive"],
+        )
+        return Service(self.config, catalogue)
+
+
+def serve_device(setup: Setup, pipe: "Connection[Any, Any]", device: str) -> None:
+    """The process of a replica: it listens on this machine only, on a free port."""
+    from rwkv_gpu.server.logs import start_logs
+    from rwkv_gpu.server.replicas.supervisor import serve_replica
+    from rwkv_gpu.server.run import Runner, listen
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all processes; the supervisor ends this one
+    start_logs(setup.options["log_format"], sys.stderr)
+    serve_replica(pipe, Runner(setup.service(device)), listen("127.0.0.1", 0))
 
 
 def check_extra() -> None:

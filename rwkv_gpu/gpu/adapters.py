@@ -85,6 +85,17 @@ def choose(adapters: Sequence[Adapter], wanted: str = "auto") -> Choice:
     return _choose_named(adapters, wanted)
 
 
+def several(wanted: str) -> list[str]:
+    """The devices of a list such as `0,1`; of `all`, every hardware GPU, once where several backends show it."""
+    if wanted.lower() != "all":
+        return [part.strip() for part in wanted.split(",")]
+    usable = [adapter for adapter in list_adapters() if adapter.chosen_unnamed]
+    backends = [adapter.backend for adapter in usable]
+    if not usable:
+        raise NoAdapter(f"there is no hardware GPU; {_known(list_adapters())}")
+    return [str(adapter.index) for adapter in usable if adapter.backend == backends[0]]
+
+
 def find(wanted: str) -> Choice:
     """The choice among what this machine has; `cpu` looks for no driver."""
     return choose([] if wanted.lower() == "cpu" else list_adapters(), wanted)

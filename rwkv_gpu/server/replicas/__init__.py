@@ -1,0 +1,1 @@
+"""One server on several devices: a process for each, behind one port."""

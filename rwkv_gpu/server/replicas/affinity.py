@@ -1,0 +1,71 @@
+"""Which replica has seen the beginning of a conversation. Knows no network."""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from ..call import dumps
+
+MOST = 1 << 16  # beginnings that are remembered
+TEXT = 512  # characters of a prompt between two beginnings of it
+LONGEST = 256  # beginnings of one prompt
+SYSTEM = ("system", "developer")
+Beginning = bytes  # a digest
+
+
+class Affinity:
+    """The replica that served each beginning last; the oldest are forgotten."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._replicas: OrderedDict[Beginning, int] = OrderedDict()
+
+    def find(self, beginnings: Sequence[Beginning]) -> int | None:
+        """The replica of the longest beginning that is remembered."""
+        for beginning in reversed(beginnings):
+            if beginning in self._replicas:
+                return self._replicas[beginning]
+        return None
+
+    def remember(self, beginnings: Iterable[Beginning], replica: int) -> None:
+        """A replica serves a request that begins so."""
+        for beginning in beginnings:
+            self._replicas[beginning] = replica
+            self._replicas.move_to_end(beginning)
+        while len(self._replicas) > self._most:
+            self._replicas.popitem(last=False)
+
+    def forget(self, replica: int) -> None:
+        """A replica has lost all that it knew."""
+        for beginning in [one for one, where in self._replicas.items() if where == replica]:
+            del self._replicas[beginning]
+
+
+def beginnings_of(session: str, body: Mapping[str, Any]) -> list[Beginning]:
+    """The digests of the beginnings of a request, the longest last. A session that the client names is all of them.
+
+    A conversation has one for each message from the first question on: a system message alone is shared by many.
+    """
+    if session:
+        return [digest(b"", session.encode())]
+    start = digest(b"", dumps([body.get("model"), body.get("system"), body.get("instructions")]))
+    found: list[Beginning] = []
+    messages = body.get("messages", body.get("input"))
+    if isinstance(messages, list):
+        for message in messages[:LONGEST]:
+            start = digest(start, dumps(message))
+            if not isinstance(message, dict) or message.get("role") not in SYSTEM:
+                found.append(start)
+        return found
+    text = body.get("prompt", messages)
+    if isinstance(text, str):
+        for at in range(0, min(len(text), TEXT * LONGEST), TEXT):
+            start = digest(start, text[at : at + TEXT].encode("utf-8", "replace"))
+            found.append(start)
+    return found
+
+
+def digest(before: Beginning, more: bytes) -> Beginning:
+    """The digest of a beginning and what follows it."""
+    return blake2b(before + more, digest_size=16).digest()

@@ -1,0 +1,92 @@
+"""Runs a server of several replicas until a signal ends it."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+
+import uvicorn
+
+from ..config import ServerConfig
+from ..protocol import BoundedProtocol
+from .router import Replica, Router
+from .supervisor import Supervisor, Target
+
+
+class ReplicaRunner:
+    """The router in an event loop of its own, and its replicas. `signal` may be called from any thread."""
+
+    def __init__(
+        self, config: ServerConfig, devices: Sequence[str], target: Target,
+        ssl_certfile: str | None = None, ssl_keyfile: str | None = None,
+    ) -> None:  # fmt: skip
+        self.replicas = [Replica(number, device) for number, device in enumerate(devices)]
+        self.router = Router(self.replicas, config.max_body)
+        self.supervisor = Supervisor(self.replicas, target, on_lost=self._lost, on_change=self._changed)
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it reports each response that is cut off
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self.router,
+                http=BoundedProtocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                root_path=config.root_path,
+                ssl_certfile=ssl_certfile,
+                ssl_keyfile=ssl_keyfile,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._server.capture_signals = contextlib.nullcontext  # signals come through `signal`
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_ready: Callable[[], None] = lambda: None
+        self._is_ready = threading.Event()
+
+    def run(self, listener: socket.socket, on_ready: Callable[[], None] = lambda: None) -> None:
+        """Serves until it is ended. Raises why a replica could not be started."""
+        self._on_ready = on_ready
+        with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
+            runner.run(self._serve(listener))
+        if self.supervisor.failed is not None:
+            raise self.supervisor.failed
+
+    async def _serve(self, listener: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.supervisor.start()
+        await self._server.serve(sockets=[listener])
+
+    def signal(self, number: int = 0) -> None:  # noqa: ARG002
+        """The first one lets running requests end within the time to drain; a second one ends at once."""
+        if self._loop is None:
+            os._exit(130)
+        self.supervisor.end()
+
+    def _lost(self, replica: Replica) -> None:
+        self._call(lambda: self.router.lost(replica))
+
+    def _changed(self) -> None:
+        """A replica is ready, or one has ended for good."""
+        if all(one.is_ready for one in self.replicas) and not self._is_ready.is_set():
+            self._is_ready.set()
+            self._on_ready()
+        self._call(self._end_with_the_last)
+
+    def _end_with_the_last(self) -> None:
+        if not self.supervisor.is_running:
+            self._server.should_exit = True
+        elif self.supervisor.is_ending:
+            assert self._loop is not None
+            self._loop.call_later(0.05, self._end_with_the_last)
+
+    def _call(self, function: Callable[[], object]) -> None:
+        """Calls a function in the event loop."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(function)

@@ -1,0 +1,108 @@
+"""One HTTP request to a replica, whose response is read piece by piece."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass, field
+
+import httptools
+
+Headers = list[tuple[bytes, bytes]]
+PIECE = 1 << 16  # bytes read at a time
+# Headers that are for one connection, not for the next one.
+OF_CONNECTION = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade expect".split()
+)
+
+
+class ReplicaLost(Exception):
+    """The replica has gone before its response was whole."""
+
+
+@dataclass(eq=False)
+class Upstream:
+    """A response on its way."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    headers: Headers = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
+    begun: bool = False
+    complete: bool = False
+
+    def __post_init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+
+    @classmethod
+    async def ask(
+        cls, port: int, method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> "Upstream":
+        """Sends a request and waits for the head of its response."""
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError as error:
+            raise ReplicaLost(str(error)) from None
+        self = cls(reader, writer)
+        sent = [(name, value) for name, value in passed_on(headers) if name != b"content-length"]
+        sent += [(b"connection", b"close"), (b"content-length", str(len(body)).encode())]
+        head = b"".join(b"%s: %s\r\n" % pair for pair in sent)
+        try:
+            writer.write(b"%s %s HTTP/1.1\r\n%s\r\n" % (method.encode(), target, head) + body)
+            while not self.begun:
+                await self._read()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    @property
+    def status(self) -> int:
+        """Its status."""
+        code: int = self._parser.get_status_code()
+        return code
+
+    async def body(self) -> AsyncGenerator[bytes]:
+        """The pieces of the body as they come."""
+        while True:
+            if self.pieces:
+                pieces, self.pieces = self.pieces, []
+                yield b"".join(pieces)
+            elif self.complete:
+                return
+            else:
+                await self._read()
+
+    def close(self) -> None:
+        """Ends the connection; the replica stops what nobody reads."""
+        self.writer.close()
+
+    async def _read(self) -> None:
+        try:
+            data = await self.reader.read(PIECE)
+        except OSError as error:
+            raise ReplicaLost(str(error)) from None
+        if not data:
+            raise ReplicaLost("the connection was closed")
+        self._parser.feed_data(data)
+
+    # What the parser calls.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header has come."""
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        self.begun = True
+
+    def on_body(self, piece: bytes) -> None:
+        """A piece of the body has come."""
+        self.pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        """The body is whole."""
+        self.complete = True
+
+
+def passed_on(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The headers that are not for one connection."""
+    return [(name, value) for name, value in headers if name.lower() not in OF_CONNECTION]

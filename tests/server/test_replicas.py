@@ -1,0 +1,290 @@
+"""One server on several devices: conversations stay, a killed replica costs only its running answers and comes back."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from rwkv_gpu.server.catalogue import Catalogue, ServedModel
+from rwkv_gpu.server.config import ServerConfig
+from rwkv_gpu.server.replicas.affinity import Affinity, beginnings_of
+from rwkv_gpu.server.replicas.merged import merged_health, merged_metrics
+from rwkv_gpu.server.replicas.router import SLACK, Replica, Request, Router
+from rwkv_gpu.server.replicas.run import ReplicaRunner
+from rwkv_gpu.server.replicas.supervisor import serve_replica
+from rwkv_gpu.server.run import Runner, listen
+from rwkv_gpu.server.service import Service
+from tests.server.serving import MODEL, Served, events, load
+
+CONFIG = ServerConfig(port=0, drain=1.0, sequences=2, api_keys=("key",))
+KEY = {"authorization": "Bearer key"}
+LONG = {"max_tokens": 100_000, "temperature": 0, "stream": True}
+
+
+def replica(pipe: Any, device: str) -> None:  # noqa: ARG001
+    service = Service(CONFIG, Catalogue([ServedModel("quiet", str(MODEL))], load))
+    serve_replica(pipe, Runner(service), listen("127.0.0.1", 0))
+
+
+class ServedReplicas(Served):
+    def __init__(self, runner: ReplicaRunner, port: int) -> None:
+        self.runner, self.port = runner, port  # type: ignore[assignment]
+
+    @property
+    def replicas(self) -> list[Replica]:
+        return self.runner.replicas  # type: ignore[attr-defined, no-any-return]
+
+    def kill(self, number: int) -> None:
+        self.runner.supervisor.processes[number].kill()  # type: ignore[attr-defined]
+
+    def wait_ready(self) -> None:
+        end = time.monotonic() + 60
+        while not all(one.is_ready for one in self.replicas):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    def chat(self, *messages: str, **more: Any) -> tuple[int, Any]:
+        """The replica, and the body, of an answer to messages of user and assistant in turn."""
+        roles = ("user", "assistant")
+        body = {"messages": [{"role": roles[n % 2], "content": text} for n, text in enumerate(messages)], **more}
+        status, headers, answer = self.request("POST", "/v1/chat/completions", {"max_tokens": 4, **body}, **KEY)
+        assert status == 200, answer
+        return int(headers["x-replica"]), answer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServedReplicas]:
+    runner = ReplicaRunner(CONFIG, ["cpu", "cpu"], replica)
+    listener, ready = listen("127.0.0.1", 0), threading.Event()
+    served = ServedReplicas(runner, listener.getsockname()[1])
+    thread = threading.Thread(target=runner.run, args=(listener, ready.set))
+    thread.start()
+    assert ready.wait(60)
+    yield served
+    runner.signal()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert not any(process.is_alive() for process in runner.supervisor.processes.values())
+
+
+def test_a_conversation_stays_with_its_replica_and_reuses_what_that_has_stored(server):
+    server.wait_ready()
+    for question in ("about the first thing", "about the second thing", "about the third thing"):
+        messages = [question]
+        used = set()
+        for turn in range(3):
+            number, answer = server.chat(*messages)
+            used.add(number)
+            if turn:
+                assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+            messages += [answer["choices"][0]["message"]["content"], f"more, please {turn}"]
+        assert len(used) == 1
+
+
+def test_a_session_that_the_client_names_stays_with_its_replica(server):
+    server.wait_ready()
+
+    def ask(session: str, text: str) -> str:
+        body = {"messages": [{"role": "user", "content": text}], "max_tokens": 2}
+        _, headers, _ = server.request("POST", "/v1/chat/completions", body, x_session_id=session, **KEY)
+        return str(headers["x-replica"])
+
+    for session in ("one", "two"):
+        assert len({ask(session, f"{session} {n}") for n in range(4)}) == 1
+
+
+def test_requests_at_a_time_are_spread(server):
+    server.wait_ready()
+    with ThreadPoolExecutor(6) as pool:
+        used = [number for number, _ in pool.map(lambda n: server.chat(f"question {n}", max_tokens=60), range(6))]
+    assert set(used) == {0, 1}
+
+
+def test_a_killed_replica_costs_its_running_answers_only_and_comes_back(server):
+    server.wait_ready()
+    streams = []
+    for n in range(4):
+        connection = server.connect()
+        body = {"messages": [{"role": "user", "content": f"long {n}"}], **LONG, "resumable": True}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), KEY)
+        response = connection.getresponse()
+        response.read(100)  # it has begun
+        streams.append((connection, response, int(response.headers["x-replica"])))
+    assert {number for *_, number in streams} == {0, 1}
+    server.kill(0)
+    for connection, response, number in streams:
+        if number == 0:
+            rest = response.read().decode()
+            assert '"code":"engine_lost"' in rest and "[DONE]" not in rest
+        else:
+            assert response.read(2000)  # it goes on
+        connection.close()
+    number, _ = server.chat("while it is away")
+    assert number == 1
+    server.wait_ready()
+    with ThreadPoolExecutor(6) as pool:
+        again = pool.map(lambda n: server.chat(f"after that {n}", max_tokens=60)[0], range(6))
+    assert set(again) == {0, 1}
+
+
+def test_a_stream_is_resumed_where_it_is(server):
+    server.wait_ready()
+    for n in range(3):
+        body = {"messages": [{"role": "user", "content": f"resume {n}"}], "max_tokens": 8, "stream": True}
+        _, headers, content = server.request("POST", "/v1/chat/completions", {**body, "resumable": True}, **KEY)
+        status, _, again = server.request("GET", f"/v1/streams/{headers['x-stream-id']}", **KEY)
+        assert status == 200
+        assert events(again) == events(content)
+
+
+def test_a_client_that_goes_away_ends_its_request(server):
+    server.wait_ready()
+    connection = server.connect()
+    connection.request(
+        "POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": "x"}], **LONG}), KEY
+    )
+    connection.getresponse().read(100)
+    assert server.get("/slots", **KEY)
+    connection.close()
+    end = time.monotonic() + 10
+    while server.get("/slots", **KEY):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_metrics_slots_and_health_are_those_of_all(server):
+    server.wait_ready()
+    text = server.get("/metrics", **KEY).decode()
+    for number in (0, 1):
+        assert f'rwkv_gpu_model_loaded{{replica="{number}",model="quiet"}} 1.0' in text
+    assert text.count("# TYPE rwkv_gpu_model_loaded gauge") == 1
+    health = server.get("/health")
+    assert health["status"] == "ok"
+    assert [(one["id"], one["device"], one["status"]) for one in health["replicas"]] == [
+        (0, "cpu", "ok"),
+        (1, "cpu", "ok"),
+    ]
+    assert health["models"][0]["id"] == "quiet"
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/slots", "/v1/models"])
+def test_a_key_is_asked_for(server, path):
+    server.wait_ready()
+    status, _, body = server.request("GET", path)
+    assert status == 401
+    assert "API key" in str(body)
+
+
+def test_a_large_body_is_refused_before_it_is_passed_on(server):
+    status, _, body = server.request("POST", "/v1/chat/completions", b"x" * (CONFIG.max_body + 1), **KEY)
+    assert (status, "larger than" in body["error"]["message"]) == (413, True)
+
+
+# ---------------------------------------------------------------- the parts
+
+
+def chat(*texts: str, system: str = "") -> list[bytes]:
+    messages = [{"role": "system", "content": system}] if system else []
+    messages += [{"role": "user", "content": text} for text in texts]
+    return beginnings_of("", {"messages": messages})
+
+
+def test_the_longest_beginning_counts_and_a_system_message_is_none():
+    affinity = Affinity()
+    affinity.remember(chat("a", system="be brief"), 0)
+    affinity.remember(chat("a", "b", "c", system="be brief"), 1)
+    assert affinity.find(chat("a", "b", "c", "d", system="be brief")) == 1
+    assert affinity.find(chat("x", system="be brief")) is None
+    assert affinity.find(chat("a", system="be long")) is None
+    affinity.forget(1)
+    assert affinity.find(chat("a", "b", system="be brief")) is None
+
+
+def test_beginnings_are_bounded_and_the_oldest_are_forgotten():
+    affinity = Affinity(most=3)
+    for n in range(5):
+        affinity.remember(chat(f"talk {n}"), n)
+    assert [affinity.find(chat(f"talk {n}")) for n in range(5)] == [None, None, 2, 3, 4]
+    assert len(beginnings_of("", {"prompt": "x" * 10_000_000})) <= 256
+    assert len(chat(*map(str, range(1000)))) <= 256
+
+
+def test_texts_that_begin_alike_share_their_beginnings():
+    one, two = (beginnings_of("", {"prompt": "word " * 400 + end}) for end in ("one", "two"))
+    assert one[:-1] == two[:-1]
+    assert one[-1] != two[-1]
+
+
+def router(*running: int) -> Router:
+    replicas = [Replica(n, "cpu", port=1, is_ready=True, running=busy) for n, busy in enumerate(running)]
+    return Router(replicas, 1000)
+
+
+def asked(beginnings: list[bytes]) -> Request:
+    return Request("POST", "/v1/chat/completions", b"", [], b"", beginnings)
+
+
+def test_a_conversation_moves_only_where_its_replica_has_much_more_to_do():
+    one = router(0, 0)
+    assert one.choose(asked(chat("a")), set()).number == 0
+    one.replicas[0].running = SLACK
+    assert one.choose(asked(chat("a", "b")), set()).number == 0
+    one.replicas[0].running = SLACK + 1
+    assert one.choose(asked(chat("a", "b")), set()).number == 1
+    one.replicas[0].running = 0
+    assert one.choose(asked(chat("a", "b", "c")), set()).number == 1  # where it was last
+    one.lost(one.replicas[1])
+    assert one.choose(asked(chat("a", "b", "c", "d")), set()).number == 0
+
+
+def test_health_is_ok_while_one_replica_is():
+    states = [{"id": 0, "device": "0", "status": "down"}, {"id": 1, "device": "1", "status": "ok", "models": []}]
+    assert merged_health(states)[0] == 200
+    assert merged_health(states[:1])[0] == 503
+
+
+def test_metrics_of_each_replica_keep_their_family_together():
+    page = '# HELP a_total What\n# TYPE a_total counter\na_total{k="v"} 1.0\n# TYPE b gauge\nb 2.0\n'
+    merged = merged_metrics({"0": page, "1": page})
+    assert merged == (
+        '# HELP a_total What\n# TYPE a_total counter\na_total{replica="0",k="v"} 1.0\na_total{replica="1",k="v"} 1.0\n'
+        '# TYPE b gauge\nb{replica="0"} 2.0\nb{replica="1"} 2.0\n'
+    )
+
+
+def test_the_command_serves_two_devices_and_drains(tmp_path):
+    command = [sys.executable, "-m", "rwkv_gpu.cli.main", "serve", str(MODEL), "--device", "cpu,cpu", "--port", "0"]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, stderr=log)
+    end = time.monotonic() + 60
+    while "serving on" not in (text := (tmp_path / "log").read_text()):
+        assert time.monotonic() < end and process.poll() is None, text
+        time.sleep(0.05)
+    assert text.count("replica ready") == 2
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+
+
+def test_a_device_that_is_not_there_is_an_error_in_one_line():
+    command = [
+        sys.executable,
+        "-m",
+        "rwkv_gpu.cli.main",
+        "serve",
+        str(MODEL),
+        "--device",
+        "cpu,nosuchgpu",
+        "--port",
+        "0",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert "no device named like 'nosuchgpu'" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

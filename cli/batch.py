@@ -3,22 +3,25 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any
 
 import click
 
 from rwkv_gpu import LLM, Completion
 from rwkv_gpu.errors import BadInput, DeviceError, RwkvGpuError
+from rwkv_gpu.gpu.adapters import several
 from rwkv_gpu.llm.completion import GREEDY, sampling
 from rwkv_gpu.text.messages import check_messages
 
 from .bars import lines_bar
+from .batch_devices import Pipe, Workers, answer_lines
 from .batch_files import Line, Output, parsed_line, read_lines
 from .chat_options import template_option
-from .load_model import load_model
+from .load_model import load_model, load_quietly
 from .options import loading_options, model_arguments
 from .page import Page
 from .sampling import chosen, line_settings, sampling_options
@@ -53,7 +56,7 @@ def command(
     A line is {"prompt": "..."} or {"messages": [...]}. It can have an "id" (default: its line number) and settings of
     its own, named as the options here or as in OpenAI's API, such as "temperature". Lines of OpenAI's batches, with
     "custom_id" and "body", work too. Run the command again to go on after an interruption: lines that have an answer
-    are skipped, lines that have an error are tried again.
+    are skipped, lines that have an error are tried again. With --device 0,1 or all, each GPU has a process of its own.
 
     Exit code 1: some lines have an error.
     """
@@ -67,9 +70,13 @@ def command(
     with Output.open(target, [name for name, _ in lines]) as output:
         left = [(name, line) for name, line in lines if name not in output.answered]
         ends: Counter[str] = Counter()
-        if left:
-            with load_model(model, screen, sequences=sequences, **loading) as llm:
-                ends = answer_all(llm, job, left, output.file, screen, len(lines))
+        devices = several(loading["device"])
+        if left and len(devices) > 1:
+            with Workers.start(devices, partial(work, model, job, loading), 2 * sequences, screen.note) as workers:
+                ends = write_all(workers.results(left), output.file, screen, len(lines) - len(left), len(lines))
+        elif left:
+            with load_model(model, screen, sequences=sequences, **{**loading, "device": devices[0]}) as llm:
+                ends = write_all(results(llm, job, left), output.file, screen, len(lines) - len(left), len(lines))
     screen.note(summary(len(lines), len(lines) - len(left), ends))
     ctx.exit(1 if ends["error"] else 0)
 
@@ -92,24 +99,37 @@ def summary(lines: int, before: int, ends: Counter[str]) -> str:
     return text + (f"; {ends['length']:,} cut off by max_tokens or the context" if ends["length"] else "")
 
 
-def answer_all(
-    llm: LLM, job: Job, left: Sequence[tuple[str, str]], file: IO[str], screen: Screen, total: int
+def write_all(
+    results: Iterable[tuple[str, Line]], file: IO[str], screen: Screen, before: int, total: int
 ) -> Counter[str]:
     """Writes each result as soon as it is ready, and counts how they ended."""
     ends: Counter[str] = Counter()
-    waiting = iter(left)
-    running: dict[Future[Line], str] = {}
-    with ThreadPoolExecutor(job.sequences) as pool, lines_bar(screen) as bar:
-        for number in range(len(left)):
-            while len(running) < 2 * job.sequences and (more := next(waiting, None)) is not None:
-                running[pool.submit(answer, llm, more[1], job)] = more[0]
-            first = next(iter(wait(running, return_when=FIRST_COMPLETED).done))
-            result = {"id": json.loads(running.pop(first)), **first.result()}
+    with lines_bar(screen) as bar:
+        for number, (name, line) in enumerate(results, before + 1):
+            result = {"id": json.loads(name), **line}
             ends[result.get("finish_reason", "error")] += 1
             file.write(json.dumps(result, ensure_ascii=False) + "\n")
             file.flush()
-            bar.update(total - len(left) + number + 1, total)
+            bar.update(number, total)
     return ends
+
+
+def results(llm: LLM, job: Job, left: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Line]]:
+    """The id and the result of each line, as they are ready."""
+    waiting = iter(left)
+    running: dict[Future[Line], str] = {}
+    with ThreadPoolExecutor(job.sequences) as pool:
+        for _ in left:
+            while len(running) < 2 * job.sequences and (more := next(waiting, None)) is not None:
+                running[pool.submit(answer, llm, more[1], job)] = more[0]
+            first = next(iter(wait(running, return_when=FIRST_COMPLETED).done))
+            yield running.pop(first), first.result()
+
+
+def work(model: str, job: Job, loading: dict[str, Any], pipe: Pipe, device: str) -> None:
+    """The process of one of several devices: answers the lines that come through a pipe."""
+    with load_quietly(model, sequences=job.sequences, **{**loading, "device": device}) as llm:
+        answer_lines(pipe, lambda text: answer(llm, text, job), job.sequences)
 
 
 def answer(llm: LLM, text: str, job: Job) -> Line:

@@ -24,9 +24,13 @@ def load_model(model: str, screen: Screen, *, warm: bool = False, **loading: Any
             else:
                 bar.update(0, 0, "compiling shaders")
 
-        digests = cache_folder() / "digests"
-        llm = rwkv_gpu.load(model, progress=progress, tuned=tuned_folder(), digests=digests, **loading)
+        llm = load_quietly(model, progress=progress, **loading)
         if warm and llm.info.device != "cpu":
             bar.update(0, 0, "compiling shaders")
             llm.generate([0] * min(WARM, (llm.context or WARM) // 2), max_tokens=2)
         return llm
+
+
+def load_quietly(model: str, **loading: Any) -> "rwkv_gpu.LLM":
+    """The model, with what this machine's folders know of it and its GPU."""
+    return rwkv_gpu.load(model, tuned=tuned_folder(), digests=cache_folder() / "digests", **loading)

@@ -36,7 +36,8 @@ device_option = click.option(
     default="auto",
     show_default=True,
     metavar="auto|cpu|INDEX|NAME",
-    help="Device to run on: an index or part of a name from `rwkv-gpu devices`, or cpu.",
+    help="Device to run on: an index or part of a name from `rwkv-gpu devices`, or cpu. "
+    "`serve` and `batch` take several, such as 0,1 or all.",
 )
 
 chunk_option = click.option(

@@ -88,7 +88,10 @@ def choose(adapters: Sequence[Adapter], wanted: str = "auto") -> Choice:
 def several(wanted: str) -> list[str]:
     """The devices of a list such as `0,1`; of `all`, every hardware GPU, once where several backends show it."""
     if wanted.lower() != "all":
-        return [part.strip() for part in wanted.split(",")]
+        parts = [part.strip() for part in wanted.split(",")]
+        for part in parts if len(parts) > 1 else ():
+            find(part)  # refuses what is not there
+        return parts
     usable = [adapter for adapter in list_adapters() if adapter.chosen_unnamed]
     backends = [adapter.backend for adapter in usable]
     if not usable:

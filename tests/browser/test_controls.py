@@ -302,9 +302,9 @@ def test_paper_has_the_talk_alone_dark_on_white_and_whole(page, theme):
 
 
 def test_text_from_right_to_left_is_set_from_the_right(page):
-    answers(page, "مرحبا بالعالم\n\n- בדיקה")
+    answers(page, "مرحبا بالعالم\n\n- בדיקה\n\n  שורה\n- two")
     ask(page, "שלום")
-    for name in (f"{LAST} >> p", "article.user .plain", f"{LAST} >> li"):
+    for name in (f"{LAST} >> p >> nth=0", "article.user .plain", f"{LAST} >> li >> nth=0"):
         assert page.locator(name).evaluate("node => getComputedStyle(node).direction") == "rtl"
     assert page.locator(f"{LAST} >> ul").evaluate("node => getComputedStyle(node).paddingRight") == "26px"
 

@@ -180,7 +180,9 @@ function listItem(inner, depth, loose) {
   if (task) inner[0] = task[2];
   const nodes = blocks(inner, depth + 1).flatMap((node) => (!loose && node.localName === "p" ? [...node.childNodes] : [node]));
   const box = task && el("input", { type: "checkbox", disabled: true, checked: task[1] !== " ", "aria-label": task[1] === " " ? "to do" : "done" });
-  return el("li", { dir: "auto", class: task && "task" }, box, nodes);
+  // A list has one direction, that of its first letter: whatever has a direction of its own is not asked for it.
+  for (const node of nodes) if (node.localName === "p") node.removeAttribute("dir");
+  return el("li", { class: task && "task" }, box, nodes);
 }
 
 function cells(line) {

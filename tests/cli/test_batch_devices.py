@@ -1,0 +1,73 @@
+"""A batch on several devices: one output, which a second run goes on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rwkv_gpu.cli.commands import cli
+from tests.server.serving import MODEL
+
+BATCH = [sys.executable, "-m", "rwkv_gpu.cli.main", "batch", str(MODEL)]
+
+
+def lines(path: Path, count: int) -> Path:
+    path.write_text(
+        "".join(json.dumps({"id": n, "prompt": f"line {n}", "max_tokens": 30}) + "\n" for n in range(count))
+    )
+    return path
+
+
+def answers(path: Path) -> dict[int, str]:
+    results = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len({result["id"] for result in results}) == len(results), "a line is answered once"
+    return {result["id"]: result["text"] for result in results}
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    """The processes of the devices; the first child is multiprocessing's own."""
+    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(pid) for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds the processes in /proc")
+def test_a_lost_device_costs_nothing_and_a_second_run_goes_on(tmp_path):
+    source, target = lines(tmp_path / "in.jsonl", 300), tmp_path / "out.jsonl"
+    command = [*BATCH, str(source), str(target), "--device", "cpu,cpu", "--sequences", "2"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 60
+    while not target.exists() or target.read_text().count("\n") < 20:
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.01)
+    first, *_ = children(process)
+    os.kill(first, signal.SIGKILL)
+    while target.read_text().count("\n") < 100:
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    _, notes = process.communicate(timeout=60)
+    assert "was lost; the other devices answer its lines" in notes
+    before = answers(target)
+    assert len(before) < 300
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    after = answers(target)
+    assert sorted(after) == [*range(300)]
+    assert before.items() <= after.items()
+    assert f"{len(before):,} answered before" in done.stderr
+    one = tmp_path / "one.jsonl"
+    subprocess.run([*BATCH, str(source), str(one), "--device", "cpu"], check=True, timeout=120, capture_output=True)
+    assert answers(one) == after
+
+
+def test_a_device_that_is_not_there_ends_the_batch_with_its_remedy(tmp_path):
+    source, target = lines(tmp_path / "in.jsonl", 3), tmp_path / "out.jsonl"
+    done = CliRunner().invoke(cli, ["batch", str(MODEL), str(source), str(target), "--device", "cpu,nosuchgpu"])
+    assert done.exit_code == 3
+    assert "no device named like 'nosuchgpu'" in done.output.splitlines()[-1]

@@ -7,7 +7,7 @@ from pathlib import Path
 from rwkv_gpu.builtin.words import words
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
-QUESTIONS = (TESTS / "help_questions.txt", TESTS / "help_unseen.txt", TESTS / "help_fresh.txt")
+QUESTIONS = tuple(TESTS / f"help_{name}.txt" for name in ("questions", "unseen", "fresh", "heldout"))
 APART = ("product", "arithmetic", "unknown", "harmful")  # the sections that are; small talk is the same for all
 
 
@@ -28,7 +28,7 @@ def judged() -> tuple[frozenset[str], frozenset[frozenset[str]]]:
     asked, stems, section = set(), set(), ""
     for line in (line for path in QUESTIONS for line in path.read_text(encoding="utf-8").splitlines()):
         if line.startswith("## "):
-            section = re.sub("^(unseen|fresh) ", "", line[3:])
+            section = re.sub("^(unseen|fresh|heldout) ", "", line[3:])
         elif " => " in line and section.split(" ")[0] in APART:
             question = line.partition(" => ")[0].removeprefix("+ ")
             asked.add(letters(question))

@@ -20,7 +20,7 @@ import rwkv_gpu
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
 TALK, HELP = HERE / "questions.txt", TESTS / "help_questions.txt"
-MEASURED = (TESTS / "help_unseen.txt", TESTS / "help_fresh.txt")
+MEASURED = tuple(TESTS / f"help_{name}.txt" for name in ("unseen", "fresh", "heldout"))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import sums
+from .decline import decline
 from .search import Passage, Search
 from .words import words
 
@@ -25,6 +27,7 @@ STRONG = 1.5  # with this score, what seems to be small talk may be about the pr
 # Other passages are quoted, too, with this share of the best score: if it is fair, if it is not, if it is strong.
 NEAR, NEARLY, VERY_NEAR = 0.75, 0.65, 0.88
 LONG = 40  # words; what is longer is a text and no question
+AROUND = 0.5  # what a word counts in the sentences around the one that asks
 ARCHITECTURES = "{architectures}"  # stands in a passage for how many are supported, and the best known of them
 WELL_KNOWN = ("llama", "qwen2", "qwen3", "gemma3", "phi3", "deepseek2", "gpt-oss", "rwkv7", "mamba2")
 
@@ -41,6 +44,10 @@ _YOU = re.compile(r"(?i)\b(you|your|u|ur|yourself)\b")
 _IT = re.compile(r"(?i)\b(can|does|will|is|do i|could|would|should|how|where|why|make|let|tell)\b.*\b(it|this)\b \w")
 _THING = re.compile(r"(?i)\w\.(txt|md|json|csv|pdf|docx?|py|gguf)\b|\d ?(gb|gigs?|tok)\b|\b(llms?|the model|rwkv)\b")
 _I = re.compile(r"(?i)\W*(i|my|we|im|i'm)\b")
+_SENTENCE = re.compile(r"(?<=[.!?;]) +|\n+")
+_QUESTION = re.compile(
+    r"(?i)\W*(?:but |and |so |ok |now )*(?:how|what|which|where|when|why|who|can|could|is|are|does|do|will|should)\b"
+)
 _AND = re.compile(r"(?i)\W*(and|but|what about|how about)\b")
 _ASKS = re.compile(r"(?i)\W*(?:and |but )?(then|why|when|how|where|which|can|could|is|does|will)\b")
 _MEANS = re.compile(r"(?i)\b(it|that|this|one|them|those)\b")
@@ -49,14 +56,6 @@ _NAMED = re.compile(
     r"|does `?(rwkv-gpu [a-z-]+)`? (?:do|mean)\b"
     r"|(?:explain|command|what is) `?(rwkv-gpu [a-z-]+)`?(?=\W*$| for\W*$)"
 )
-# What is never answered by a quotation, whatever words it shares with one.
-_GRAVE = re.compile(
-    r"(?i)\b(guns?|weapons?|bombs?|explosives?|poison\w*|suicid\w*|drugs?|steal\w*|medicines?|pills?"
-    r"|hack(ing|ed)?|stalk\w*|phish\w*|secretly|spy on|kill (my|him|her|them|some)\w*)\b"
-)
-_SUM = re.compile(
-    r"(?i)\W*(what'?s|what is|how much is|calculate|compute)?([\d\s.,+*/^%()x=?!-]|plus|minus|times|divided by)+"
-)
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,8 @@ class Found:
     """What was found for a question."""
 
     passages: tuple[str, ...] = ()  # that stand with the question in the prompt
-    answer: str = ""  # the quotation; none where the question is not about the program
-    sure: bool = False  # the question is about the program; else the answer may be another one
+    answer: str = ""  # a quotation, a result, a refusal; none where the model answers by itself
+    sure: bool = False  # it is the answer; else the model chooses between it and one of its own
 
 
 def _named(question: str) -> set[str]:
@@ -93,18 +92,28 @@ class Help:
         }
 
     def find(self, question: str, before: str = "") -> Found:
-        """What answers a question; nothing where it is not about the program.
+        """What answers a question: a refusal, a result, or a quotation; nothing where it is small talk.
 
         `before` is the question before it, which a short one may go on with.
         """
-        if len(question.split()) > LONG or _GRAVE.search(question) or _SUM.fullmatch(question):
+        fixed = decline(question) or sums.answer(question)
+        if fixed:
+            return Found(answer=fixed, sure=True)
+        found = self._quoted(question, before)
+        if not found.sure and sums.beyond(question):
+            return Found(answer=sums.BEYOND, sure=True)
+        return found
+
+    def _quoted(self, question: str, before: str) -> Found:
+        """The passages that answer a question about the program."""
+        if len(question.split()) > LONG:
             return Found()
         named = _named(question)
         for name in named - self._names:
             return Found(
                 answer=f"There is no `{name}` in this version: neither the docs nor --help have it.", sure=True
             )
-        asked = self.search.read(question, self.everyday)
+        asked = self._read(question)
         certainty = self._certainty(question, asked)
         if before and self._goes_on(question, asked, certainty):
             first = self.search.read(before, self.everyday)
@@ -123,6 +132,17 @@ class Help:
         near, most = (NEARLY, 3) if not fair else (NEAR if ranked[0][0] < STRONG else VERY_NEAR, 2)
         passages = self._texts(ranked, near, most)
         return Found(passages, (FROM if fair or not sure else NEAREST) + ALSO.join(passages), sure)
+
+    def _read(self, question: str) -> dict[str, float]:
+        """The words of a question. Where it has several sentences, those around the one that asks count half."""
+        sentences = [part for part in _SENTENCE.split(question) if len(part.split()) > 2]
+        if len(sentences) < 2:
+            return self.search.read(question, self.everyday)
+        asks = [part for part in sentences if part.endswith("?") or _QUESTION.match(part)] or sentences
+        around = " ".join(part for part in sentences if part != asks[-1])
+        return dict.fromkeys(self.search.read(around, self.everyday), AROUND) | self.search.read(
+            asks[-1], self.everyday
+        )
 
     def best(self, question: str, near: float = NEAR, most: int = 3) -> tuple[str, ...]:
         """The passages that fit a question best, whatever it is about."""

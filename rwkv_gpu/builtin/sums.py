@@ -1,0 +1,210 @@
+"""Computes plain sums that are asked in words or signs, and says where one is beyond it.
+
+The built-in model itself adds and multiplies small numbers only; a result from here is exact.
+"""
+
+import math
+import re
+from fractions import Fraction
+
+BEYOND = "I cannot work that out. I compute plain sums, such as 12 * 7 or 15% of 80; for more, please use a calculator."
+MOST = 10**15  # larger results are not shown
+DIGITS = 6  # behind the point, where a result has no end
+
+_UNITS = re.findall(
+    r"\w+",
+    """
+    zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen
+    """,
+)
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_NUMBERS = dict(zip(_UNITS, range(20), strict=True)) | dict(zip(_TENS, range(20, 100, 10), strict=True))
+_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6}
+
+_FRAME = re.compile(
+    r"^(?:\s|[,.!?]|(?:hey|hi|ok|okay|so|and|now|please|pls|quick|quickly|question|what'?s|whats|what is|what are"
+    r"|what does|what do you get (?:if you|when you)|how much is|how much are|how much does|how much|calculate"
+    r"|compute|evaluate|solve|work out|figure out|tell me"
+    r"|can you|could you|do you know|do|give me|i need|the (?:result|answer|value) of"
+    r"|result of|answer to|for me)\b)+"
+)
+_TAIL = re.compile(
+    r"(?:\s|[=?.,]|(?<!\d)!|\b(?:equal|equals|make|makes|is|be|please|pls|for me|thanks|thank you|exactly|what|come to"
+    r"|together)\b)+$"
+)
+
+# Phrases with the operator in front, as "divide A by B"; the rest are infix.
+_N = r"(-?\d[\d.]*|\([^()]*\))"
+_PHRASES = (
+    (rf"\bdivide {_N} by {_N}", r"(\1)/(\2)"),
+    (rf"\bmultiply {_N} (?:by|with|and) {_N}", r"(\1)*(\2)"),
+    (rf"\b(?:subtract|take) {_N} (?:from|away from) {_N}", r"(\2)-(\1)"),
+    (rf"\badd {_N} (?:and|to|with|plus) {_N}", r"(\1)+(\2)"),
+    (rf"\b(?:the )?(?:sum|total) of {_N}(?: and|,) {_N}", r"(\1)+(\2)"),
+    (rf"\b(?:the )?product of {_N}(?: and|,) {_N}", r"(\1)*(\2)"),
+    (rf"\b(?:the )?difference (?:of|between) {_N}(?: and|,) {_N}", r"(\1)-(\2)"),
+    (rf"\b(?:the )?(?:quotient|ratio) of {_N}(?: and|,) {_N}", r"(\1)/(\2)"),
+    (rf"\b(?:the )?(?:square )?root of {_N}", r"sqrt(\1)"),
+    (rf"\bsqrt (?:of )?{_N}", r"sqrt(\1)"),
+    (rf"{_N} (?:factorial)\b", r"fact(\1)"),
+    (rf"\b(?:the )?factorial of {_N}", r"fact(\1)"),
+    (rf"{_N} ?!", r"fact(\1)"),
+    (rf"\b(?:the )?(?:square of {_N})", r"(\1)^2"),
+    (rf"{_N} squared\b", r"(\1)^2"),
+    (rf"{_N} cubed\b", r"(\1)^3"),
+    (rf"{_N} ?(?:%|percent|per cent) of {_N}", r"(\1)/100*(\2)"),
+    (rf"\b(?:twice|double) (?:of )?{_N}", r"2*(\1)"),
+    (rf"\b(?:a )?half (?:of )?{_N}", r"(\1)/2"),
+    (rf"\b(?:a |one )?third of {_N}", r"(\1)/3"),
+    (rf"\b(?:a |one )?quarter of {_N}", r"(\1)/4"),
+    (r"\b(?:raised )?to the power (?:of )?", "^"),
+    (r"\b(?:multiplied by|times)\b|[\u00d7\u00b7]|\*(?!\*)", "*"),
+    (r"(?<=[\d)])\s*x\s*(?=[\d(])", "*"),
+    (r"\bdivided by\b|\bover\b|\u00f7|\s:\s", "/"),
+    (r"\*\*", "^"),
+    (r"\b(?:plus|and)\b", "+"),
+    (r"\b(?:minus|less|take away)\b|[\u2212\u2013]", "-"),
+    (r"\b(?:modulo|mod)\b", "%"),
+)
+_EXPRESSION = re.compile(r"(?:sqrt|fact|[\d.+\-*/^%()]|\s)+")
+_ASKED = re.compile(
+    r"\b(?:solve|equation|derivative|integral|integrate|logarithm|log|sin|sine|cos|cosine|tan|tangent|cube root"
+    r"|hypotenuse|prime number|prime factors?|factori[sz]e|average of|mean of|median|modulo|percent|percentage|radius"
+    r"|circumference|area of|volume of|binary|hexadecimal|roman numerals?|square root|root of|factorial|interest"
+    r"|probability|celsius|fahrenheit|(?:kilo)?met(?:er|re)s|miles|inches|feet|pounds|kilos?|kg|km|euros?|dollars?|ounces|gallons"
+    r"|lit(?:er|re)s|how many (?:seconds|minutes|hours|days|weeks|months))\b|[\d)] ?[*/^+] ?[\d(]|\bx\b.*=|=.*\bx\b"
+)
+_QUANTITY = re.compile(
+    r"\bhow (?:many|much|far|long|fast|old|big|high|tall)\b|\bwhen does\b"
+    r"|\bwhat (?:is|are|was) the (?:total|price|speed|age|distance|rest|change|remainder)\b|\beach\b"
+)
+
+
+def answer(question: str) -> str:
+    """The result of a plain sum, as a sentence; nothing where a question is none."""
+    text = _FRAME.sub("", f" {_without_words(question.lower())}")
+    text = _TAIL.sub("", text).strip()
+    shown = text
+    text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)
+    for pattern, sign in _PHRASES:
+        text = re.sub(pattern, sign, text)
+    if not _EXPRESSION.fullmatch(text) or not re.search(r"\d\D+\d|sqrt|fact", text):
+        return ""
+    try:
+        value = _Reader(text).whole()
+    except (ValueError, ArithmeticError):
+        return BEYOND
+    if re.match(r"(?:divide|multiply|subtract|take|add)\b", shown):
+        return f"That is {_shown(value)}"
+    shown = shown[:1].upper() + shown[1:]
+    return f"{shown} {'is' if re.search('[a-wyz]', shown, re.IGNORECASE) else '='} {_shown(value)}"
+
+
+def beyond(question: str) -> bool:
+    """Whether a question asks for a number that follows from others, which nobody here works out."""
+    text = _without_words(question.lower())
+    numbers = [float(number) for number in re.findall(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])", text.replace(",", ""))]
+    if _ASKED.search(text) and (numbers or re.search(r"\bx\b", text)):
+        return True
+    hard = len(numbers) > 2 or (len(numbers) > 1 and (max(numbers) > 20 or "each" in text))
+    return hard and _QUANTITY.search(text) is not None
+
+
+def _without_words(text: str) -> str:
+    """Numbers in figures: two hundred and five is 205."""
+    one = rf"(?:{'|'.join((*_UNITS, *_TENS, *_SCALES))})\b"
+    between = r"(?:[\s-]+|(?<=hundred)\s+and\s+|(?<=thousand)\s+and\s+)"
+
+    def figures(match: re.Match[str]) -> str:
+        total = part = 0
+        for word in re.split(r"[\s-]+", match[0]):
+            if word in _SCALES:
+                part = max(part, 1) * _SCALES[word]
+                if _SCALES[word] > 100:
+                    total, part = total + part, 0
+            elif word != "and":
+                part += _NUMBERS[word]
+        return str(total + part)
+
+    return re.sub(rf"\b{one}(?:{between}{one})*", figures, text)
+
+
+class _Reader:
+    """Computes an expression: sums of products of powers."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = re.findall(r"\d+\.?\d*|\.\d+|sqrt|fact|\S", text)
+
+    def whole(self) -> Fraction:
+        value = self._sum()
+        if self._tokens or abs(value) > MOST:
+            raise ValueError
+        return value
+
+    def _next(self, *wanted: str) -> str:
+        return self._tokens.pop(0) if self._tokens and self._tokens[0] in wanted else ""
+
+    def _sum(self) -> Fraction:
+        value = self._product()
+        while sign := self._next("+", "-"):
+            value = value + self._product() if sign == "+" else value - self._product()
+        return value
+
+    def _product(self) -> Fraction:
+        value = self._power()
+        while sign := self._next("*", "/", "%"):
+            other = self._power()
+            value = value * other if sign == "*" else value / other if sign == "/" else value % other
+        return value
+
+    def _power(self) -> Fraction:
+        if self._next("-"):
+            return -self._power()
+        base = self._atom()
+        if self._next("^"):
+            exponent = self._power()
+            if exponent.denominator != 1 or abs(exponent) > 64 or abs(base) > 10**6:
+                raise ValueError
+            return Fraction(base**exponent)
+        return base
+
+    def _atom(self) -> Fraction:
+        name = self._next("sqrt", "fact")
+        if self._next("("):
+            value = self._sum()
+            if not self._next(")"):
+                raise ValueError
+        elif self._tokens:
+            value = Fraction(self._tokens.pop(0))
+        else:
+            raise ValueError
+        if name == "sqrt":
+            return _root(value)
+        if name == "fact":
+            if value.denominator != 1 or not 0 <= value <= 17:
+                raise ValueError
+            return Fraction(math.factorial(int(value)))
+        return value
+
+
+def _root(value: Fraction) -> Fraction:
+    """The square root, exact or to DIGITS places."""
+    if not 0 <= value <= MOST:
+        raise ValueError
+    above, below = math.isqrt(value.numerator), math.isqrt(value.denominator)
+    if above**2 == value.numerator and below**2 == value.denominator:
+        return Fraction(above, below)
+    return Fraction(math.sqrt(value))
+
+
+def _shown(value: Fraction) -> str:
+    """A number with thousands apart; about, where its digits have no end."""
+    exact = f"{float(value):.{DIGITS}f}"
+    short = exact.rstrip("0").rstrip(".")
+    if value.denominator == 1:
+        return f"{value.numerator:,}."
+    whole, _, rest = short.partition(".")
+    text = f"{int(whole):,}.{rest}" if rest else f"{int(whole):,}"
+    text = "-" + text if short.startswith("-0.") else text
+    return f"{text}." if Fraction(short) == value else f"about {text}."

@@ -91,6 +91,8 @@ class ChatFormat:
         self.template = template
         harmony = len(tokenizer.encode(CHANNEL, parse=True)) == 1  # whatever the template says
         self._marks = marks_of(template.source + CHANNEL * harmony)
+        around = [tokenizer.encode(mark, parse=True) for mark in self._marks.around]
+        self._around = frozenset(ids[0] for ids in around if len(ids) == 1)
         end, between = template.end_of_turn(), template.next_turn().rstrip()
         # Where a turn has no end of its own, as GLM's, the mark of the next one ends it, if that is a special token.
         marks = tokenizer.encode(end or between, parse=True)
@@ -226,7 +228,7 @@ class ChatFormat:
         control = self._marks.control or (tools and self.tool_form.control)
         if control:  # then the tokens that end an answer have a text, too
             never |= self.stop_ids | self.tokenizer.stop_ids
-        return Reader(self.tokenizer, ends, thinking, never, control=control)
+        return Reader(self.tokenizer, ends, thinking, never, control=control, hidden=self._around)
 
     @cached_property
     def tool_form(self) -> ToolForm:

@@ -20,7 +20,7 @@ class Reader:
     """One answer as text. `thinking` separates reasoning, and removes white space at the start of the answer.
 
     `closing` are tokens that end an answer and have a text that is not part of it, such as RWKV's "\\n\\n".
-    `control` shows control tokens to `thinking`, whose marks they are.
+    `control` shows control tokens to `thinking`, whose marks they are, but for those in `hidden`.
     """
 
     def __init__(
@@ -31,8 +31,10 @@ class Reader:
         closing: frozenset[int] = frozenset(),
         *,
         control: bool = False,
+        hidden: frozenset[int] = frozenset(),
     ) -> None:
         self._closing = closing
+        self._hidden = hidden
         self._text = tokenizer.stream(special=control, continues=True)
         self._thinking = thinking
         self._stops = {False: StopStrings(ends.answer), True: StopStrings(ends.thoughts)}
@@ -46,7 +48,9 @@ class Reader:
 
     def feed(self, token: int, last: bool = False) -> list[Part]:
         """The text that this token completes: none after a stop string, and none of a last token that closes."""
-        return [] if last and token in self._closing else self._take(self._text.feed(token))
+        if token in self._hidden or (last and token in self._closing):
+            return []
+        return self._take(self._text.feed(token))
 
     def flush(self) -> list[Part]:
         """The text that was held back, at the end of the answer."""

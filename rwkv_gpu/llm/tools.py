@@ -67,8 +67,10 @@ class Tools:
         """What an answer must be like where calls are required or strict, and the mark after which that counts."""
         if not (self.required or self.strict):
             return None
-        if form.name == "harmony":
-            raise BadInput("this model calls tools in channels, which no grammar holds yet; use tool_choice auto")
+        if form.name in _WITHOUT_GRAMMAR:
+            raise BadInput(
+                f"this model calls tools in the form of {form.name}, which no grammar holds yet; use tool_choice auto"
+            )
         opening, *others = _FORMS.get(form.name, _JSON)
         before, between, end = (_literal(text, tokenizer) for text in others)
         again = f"({between} call)*" if self.parallel and between else ""
@@ -87,6 +89,18 @@ class Tools:
             each_rule = [f"{_literal(tool + '[ARGS]', tokenizer)} %json {schema}" for tool, schema in each]
         elif name == "deepseek":
             each_rule = [f"{_literal(tool + '<｜tool▁sep｜>', tokenizer)} %json {schema}" for tool, schema in each]
+        elif name == "kimi":
+            mark = "<|tool_call_argument_begin|>"
+            each_rule = [
+                f"{_literal('functions.' + tool + ':', tokenizer)} /[0-9]/ {_literal(mark, tokenizer)} %json {schema}"
+                for tool, schema in each
+            ]
+        elif name == "cohere":
+            each_rule = [
+                f'"{{\\"tool_call_id\\": \\"" /[0-9]/ "\\", \\"tool_name\\": \\"{_escaped(tool)}\\", '
+                f'\\"parameters\\": " %json {schema} "}}"'
+                for tool, schema in each
+            ]
         elif name in ("glm", "qwen3-coder"):
             return self._tagged(name)
         else:
@@ -114,7 +128,16 @@ class Tools:
 
 # By the name of a form: what opens the calls, what stands before one, between two, and after all.
 _JSON = ("<tool_call>", "\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>")
+_WITHOUT_GRAMMAR = "harmony", "gemma4", "lfm2", "minimax", "muse", "dsml", "seed"
 _FORMS: dict[str, tuple[str, str, str, str]] = {
+    "cohere": ("<|START_ACTION|>", "[\n    ", ",\n    ", "\n]<|END_ACTION|>"),
+    "gigachat": ("<|function_call|>", "", "", ""),
+    "granite": ("<|tool_call|>", "[", ", ", "]"),
+    "kimi": (
+        "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_end|><|tool_call_begin|>",
+        "<|tool_call_end|><|tool_calls_section_end|>",
+    ),
+    "nemotron": ("<TOOLCALL>", "[", ", ", "]</TOOLCALL>"),
     "glm": ("<tool_call>", "", "</tool_call>\n<tool_call>", "</tool_call>"),
     "mistral": ("[TOOL_CALLS]", "", "[TOOL_CALLS]", ""),
     "llama3": ("", "", "", ""),

@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -104,10 +105,17 @@ class ChatTemplate:
             finally:
                 self._sandbox.budget = Budget(self._limits)
 
-    @property
+    @cached_property
     def knows_tools(self) -> bool:
-        """Whether it has a place for tools."""
-        return re.search(r"\btools\b", self.source) is not None
+        """Whether tools reach the prompt: some templates name them, and leave out those of this form."""
+        if re.search(r"\btools\b", self.source) is None:
+            return False
+        function = {"name": "a-tool", "description": "a-tool", "parameters": {"type": "object", "properties": {}}}
+        question = {"role": "user", "content": "a-question"}
+        try:
+            return "a-tool" in self.render([question], tools=[{"type": "function", "function": function}])
+        except (BadInput, BadTemplate):
+            return True
 
     def end_of_turn(self) -> str:
         """What follows an answer in a prompt, such as RWKV's "\\n\\n": a model that goes on with it has ended."""

@@ -39,6 +39,7 @@ class Marks:
     closing: str
     control: bool = False  # whether they are control tokens, which decoding hides
     channels: bool = False  # whether each part of an answer has a header that says what it is
+    around: tuple[str, ...] = ()  # control tokens around the answer, which are no part of it
 
     @property
     def answer(self) -> str:
@@ -61,9 +62,14 @@ TOOL, CALLED = "<|tool|>", "<|call|>"  # around what goes to a tool, where chann
 MARKS = {
     "<|channel|>": Marks("<|channel|>analysis<|message|>", "<|end|>", channels=True),
     "<channel|>": Marks("<|channel>thought", "<channel|>", control=True),
+    "<|START_THINKING|>": Marks(
+        "<|START_THINKING|>", "<|END_THINKING|>", control=True,
+        around=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+    ),
+    "<think:opensource>": Marks("<think:opensource>", "</think:opensource>"),
     "[THINK]": Marks("[THINK]", "[/THINK]", control=True),
     "<seed:think>": Marks("<seed:think>", "</seed:think>"),
-}
+}  # fmt: skip
 
 
 def marks_of(template: str) -> Marks:

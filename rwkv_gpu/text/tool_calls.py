@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rwkv_gpu.text.thinking import CALLED, TOOL, begun
+from rwkv_gpu.text.tool_values import gemma_values, python_calls
 
 Schemas = Mapping[str, Mapping[str, Any]]  # of the parameters of each tool, by its name
 
@@ -102,13 +103,60 @@ def read_harmony(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
     return [Call(name[1], _dumped(values[0]) if values else body.strip())] if name else []
 
 
+def read_invokes(text: str, schemas: Schemas) -> list[Call]:
+    """<invoke name="NAME"> with <parameter name="KEY"> elements, as MiniMax writes them; others have marks before."""
+    found = []
+    for name, body in re.findall(r'<[^<>"]*invoke name="([^"<>]+)">(.*?)</[^<>"]*invoke>', text, re.DOTALL):
+        pairs = re.findall(r'<[^<>"]*parameter name="([^"<>]+)"[^<>]*>(.*?)</[^<>"]*parameter>', body, re.DOTALL)
+        found.append(_typed(name, pairs, schemas))
+    return found
+
+
+def read_python(text: str, schemas: Schemas) -> list[Call]:
+    """[NAME(KEY='VALUE', ...), ...], as LFM2 writes them; or JSON."""
+    return [Call(name, _dumped(values)) for name, values in python_calls(text)] or read_json(text, schemas)
+
+
+def read_gemma(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
+    """call:NAME{KEY:VALUE, ...}, as Gemma 4 writes one."""
+    head = re.match(r"\s*call:([^\s{]+)\s*(\{.*\})\s*$", text, re.DOTALL)
+    values = gemma_values(head[2]) if head else None
+    return [Call(head[1], _dumped(values))] if head and values is not None else []
+
+
+def read_kimi(text: str, schemas: Schemas) -> list[Call]:  # noqa: ARG001
+    """Calls between marks of their own: functions.NAME:NUMBER, a mark, and the arguments."""
+    found = []
+    for part in text.split("<|tool_call_begin|>")[1:]:
+        head, _, rest = part.partition("<|tool_call_argument_begin|>")
+        name = re.match(r"\s*(?:functions\.)?([^\s:<]+)", head)
+        values = _values(rest.partition("<|tool_call_end|>")[0])
+        if name and values:
+            found.append(Call(name[1], _dumped(values[0])))
+    return found
+
+
 JSON_FORM = ToolForm("hermes", ("<tool_call>",), "</tool_call>", read_json)
 DEEPSEEK = ToolForm("deepseek", ("<｜tool▁calls▁begin｜>",), "<｜tool▁calls▁end｜>", read_deepseek)
+KIMI = ToolForm("kimi", ("<|tool_calls_section_begin|>",), "<|tool_calls_section_end|>", read_kimi, control=True)
+LFM2 = ToolForm("lfm2", ("<|tool_call_start|>",), "<|tool_call_end|>", read_python, control=True)
 LLAMA = ToolForm("llama3", ("<|python_tag|>",), "", read_json, control=True, bare=True)
 # By what a template contains; the first that fits.
 FORMS: Sequence[tuple[str, ToolForm]] = (
+    ("<|tool_call>", ToolForm("gemma4", ("<|tool_call>",), "<tool_call|>", read_gemma, control=True)),
+    ("<|tool_calls_section_begin|>", KIMI),
+    ("<minimax:tool_call>", ToolForm("minimax", ("<minimax:tool_call>",), "</minimax:tool_call>", read_invokes)),
+    ("<atem:function_calls>", ToolForm("muse", ("<atem:function_calls>",), "</atem:function_calls>", read_invokes)),
+    ("｜DSML｜", ToolForm("dsml", ("<｜DSML｜function_calls>",), "</｜DSML｜function_calls>", read_invokes)),
+    ("<|START_ACTION|>", ToolForm("cohere", ("<|START_ACTION|>",), "<|END_ACTION|>", read_json, control=True)),
+    ("<|tool_call_start|>", LFM2),
+    ("<|tool_list_start|>", LFM2),
+    ("<TOOLCALL>", ToolForm("nemotron", ("<TOOLCALL>",), "</TOOLCALL>", read_json)),
+    ("<|tool_call|>", ToolForm("granite", ("<|tool_call|>",), "", read_json, control=True)),
+    ("<|function_call|>", ToolForm("gigachat", ("<|function_call|>",), "", read_json, control=True)),
     ("<|channel|>", ToolForm("harmony", (TOOL,), CALLED, read_harmony)),
     ("<arg_key>", ToolForm("glm", ("<tool_call>",), "</tool_call>", read_pairs)),
+    ("<seed:tool_call>", ToolForm("seed", ("<seed:tool_call>",), "</seed:tool_call>", read_tagged)),
     ("<function=", ToolForm("qwen3-coder", ("<tool_call>", "<function="), "</tool_call>", read_tagged)),
     ("<tool_call>", JSON_FORM),
     ("[TOOL_CALLS]", ToolForm("mistral", ("[TOOL_CALLS]",), "", read_mistral, control=True)),
@@ -191,7 +239,8 @@ def _as_call(value: Any) -> Call | None:
         return None
     if isinstance(value.get("function"), dict):
         value = value["function"]
-    name, arguments = value.get("name"), value.get("arguments", value.get("parameters", {}))
+    name = value.get("name", value.get("tool_name"))
+    arguments = value.get("arguments", value.get("parameters", {}))
     if not isinstance(name, str):
         return None
     return Call(name, arguments if isinstance(arguments, str) else _dumped(arguments))

@@ -6,7 +6,9 @@ from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.llm.chat_format import ChatFormat, Message
 from rwkv_gpu.llm.completion import Completion, Stats
+from rwkv_gpu.llm.reader import Ends, Reader
 from rwkv_gpu.text.template import ChatTemplate
+from rwkv_gpu.text.thinking import marks_of
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
 
@@ -164,6 +166,21 @@ def test_marks_that_are_control_tokens_are_seen_and_the_end_of_the_answer_is_not
     mine = ChatFormat(tokenizer, template, 4096)
     text = "<|channel>thought\nHm<channel|>Yes<|eot|>"
     assert read(mine, mine.prompt([Q.for_template()]), text) == ("Hm", "Yes")
+
+
+def test_control_tokens_around_an_answer_are_no_part_of_it():
+    """Of Command R7B, on a vocabulary that has other names for such tokens."""
+    with GGUFFile.open(golden("tiny-llama4.gguf")) as file:
+        tokenizer = load_tokenizer(file.metadata)
+    [mark] = tokenizer.encode("<|eot|>", parse=True)
+    ids = tokenizer.encode("<|eot|>Yes<|eot|>", parse=True)
+    for hidden, wanted in ((frozenset({mark}), "Yes"), (frozenset(), "<|eot|>Yes<|eot|>")):
+        reader = Reader(tokenizer, Ends(()), marks_of("<|START_THINKING|>").splitter(""), control=True, hidden=hidden)
+        assert (
+            "".join(part.text for token in ids for part in reader.feed(token))
+            + "".join(part.text for part in reader.flush())
+            == wanted
+        )
 
 
 @pytest.mark.parametrize(("name", "opening"), [("gemma4", "<|turn>model\n"), ("llama4", "assistant<|header_end|>\n\n")])

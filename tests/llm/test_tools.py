@@ -7,6 +7,7 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.tools import Tools
+from rwkv_gpu.text.tool_calls import FORMS
 from tests.gguf.writer import text_key, with_keys, written
 from tests.golden_files import golden
 
@@ -18,8 +19,16 @@ TEMPLATES = {
     "mistral": "{% if tools %}{{ tools | tojson }} [TOOL_CALLS]{% endif %}" + CHAT,
     "deepseek": "{% if tools %}{{ tools | tojson }} <｜tool▁calls▁begin｜>{% endif %}" + CHAT,
     "llama3": "{% if tools %}{{ tools | tojson }} <|python_tag|>{% endif %}" + CHAT,
+    **{
+        name: "{% if tools %}{{ tools | tojson }} " + mark + "{% endif %}" + CHAT
+        for name, mark in (
+            ("cohere", "<|START_ACTION|>"), ("gigachat", "<|function_call|>"), ("granite", "<|tool_call|>"),
+            ("kimi", "<|tool_calls_section_begin|>"), ("nemotron", "<TOOLCALL>"),
+        )
+    },
     "generic": CHAT,
-}
+}  # fmt: skip
+BY_NAME = {form.name: form for _, form in FORMS}
 QUESTION = {"role": "user", "content": "How is the weather?"}
 CITY = {
     "type": "object",
@@ -69,6 +78,13 @@ def test_a_required_call_keeps_to_its_schema_in_every_form(models, name):
             assert arguments["city"] in ("Rome", "Oslo") and arguments["days"] in (1, 2)
         else:
             assert call["function"]["name"] == "now" and arguments == {}
+
+
+def test_a_call_cannot_be_required_where_no_grammar_has_its_form(models):
+    tools = Tools.read({"tools": [WEATHER], "tool_choice": "required"})
+    for form in ("gemma4", "lfm2", "minimax"):
+        with pytest.raises(BadInput, match=f"form of {form}.*use tool_choice auto"):
+            tools.grammar(BY_NAME[form], models("hermes").tokenizer)
 
 
 @pytest.mark.parametrize("name", ["hermes", "mistral", "glm"])

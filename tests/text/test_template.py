@@ -311,3 +311,12 @@ def test_what_a_template_raises_is_told():
 def test_a_template_that_is_no_string_is_refused():
     with pytest.raises(BadTemplate, match="must be a string, not list"):
         ChatTemplate.from_metadata({"tokenizer.chat_template": [1]})
+
+
+def test_a_template_that_names_tools_and_leaves_them_out_does_not_know_them():
+    """SmolLM3's wants them in another variable; then they are described in words."""
+    chat = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    assert ChatTemplate("{{ tools | tojson if tools }}" + chat).knows_tools
+    other = "{{ xml_tools | tojson if xml_tools }}{% set n = tools | length if tools else 0 %}"
+    assert not ChatTemplate(other + chat).knows_tools
+    assert not ChatTemplate(chat).knows_tools

@@ -28,6 +28,11 @@ WRITTEN = {
         "</function>\n</tool_call>",
         "\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
     ),
+    "seed": (
+        "<seed:tool_call>\n<function=weather>\n<parameter=city>Rome</parameter>\n<parameter=days>2</parameter>\n"
+        "</function>\n</seed:tool_call>",
+        "\n<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>",
+    ),
     "glm": (
         "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>days</arg_key>\n"
         "<arg_value>2</arg_value>\n</tool_call>",
@@ -45,6 +50,45 @@ WRITTEN = {
     "llama3": (
         '<|python_tag|>{"name": "weather", "parameters": {"city": "Rome", "days": 2}}',
         '; {"name": "now", "parameters": {}}',
+    ),
+    "gemma4": (
+        '<|tool_call>call:weather{city:<|"|>Rome<|"|>,days:2}<tool_call|>',
+        "<|tool_call>call:now{}<tool_call|>",
+    ),
+    "kimi": (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>"
+        '{"city": "Rome", "days": 2}<|tool_call_end|>',
+        "<|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+    ),
+    **{
+        name: (
+            f'<{mark}>\n<{head}invoke name="weather">\n<{head}parameter name="city"{kind}>Rome</{head}parameter>\n'
+            f'<{head}parameter name="days">2</{head}parameter>\n</{head}invoke>\n',
+            f'<{head}invoke name="now">\n</{head}invoke>\n</{mark}>',
+        )
+        for name, mark, head, kind in (
+            ("minimax", "minimax:tool_call", "", ""),
+            ("muse", "atem:function_calls", "atem:", ""),
+            ("dsml", "｜DSML｜function_calls", "｜DSML｜", ' string="true"'),
+        )
+    },
+    "cohere": (
+        '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": '
+        '{"city": "Rome", "days": 2}},',
+        '\n    {"tool_call_id": "1", "tool_name": "now", "parameters": {}}\n]<|END_ACTION|>',
+    ),
+    "lfm2": ("<|tool_call_start|>[weather(city='Rome', days=2), ", "now()]<|tool_call_end|>"),
+    "nemotron": (
+        '<TOOLCALL>[{"name": "weather", "arguments": {"city": "Rome", "days": 2}}, ',
+        '{"name": "now", "arguments": {}}]</TOOLCALL>',
+    ),
+    "granite": (
+        '<|tool_call|>[{"name": "weather", "arguments": {"city": "Rome", "days": 2}}, ',
+        '{"name": "now", "arguments": {}}]',
+    ),
+    "gigachat": (
+        '<|function_call|>{"name": "weather", "arguments": {"city": "Rome", "days": 2}}',
+        '\n{"name": "now", "arguments": {}}',
     ),
     "harmony": (
         '<|tool|>functions.weather<|message|>{"city": "Rome", "days": 2}<|call|>',
@@ -97,6 +141,24 @@ def test_a_list_of_calls_and_older_forms_are_read():
         == "weather"
     )
     assert read(BY_NAME["llama3"], ['{"an": "object"}']) == ('{"an": "object"}', [])
+
+
+def test_arguments_in_other_notations_are_read_as_json():
+    nested = {"a": [1, "x: {y}", None], "b": {"c d": True}}
+    written = "[now(a=[1, 'x: {y}', None], b={'c d': true})]"
+    assert (
+        json.loads(read(BY_NAME["lfm2"], [f"<|tool_call_start|>{written}<|tool_call_end|>"])[1][0].arguments) == nested
+    )
+    text = '<|tool_call>call:now{a:[1,<|"|>x: {y}<|"|>,null],b:{c:true}}<tool_call|>'
+    assert json.loads(read(BY_NAME["gemma4"], [text])[1][0].arguments) == {"a": nested["a"], "b": {"c": True}}
+
+
+@pytest.mark.parametrize(
+    "body", ["[now(1)]", "[now(a=open('x'))]", "now(", "(" * 500, "[now(a=b'x')]", "2 + 2", "[f()()]"]
+)
+def test_what_is_no_literal_is_no_call(body):
+    shown, calls = read(BY_NAME["lfm2"], [f"<|tool_call_start|>{body}<|tool_call_end|>"])
+    assert not calls and body in shown
 
 
 def test_values_get_the_types_of_their_schema():

@@ -193,13 +193,13 @@ class ChatFormat:
         params: SamplingParams,
         form: Form | None = None,
         *,
-        after: str = "",
+        after: str | None = "",
         wait: bool = True,
     ) -> Request:
         """The request to the engine. A form constrains the answer, not the reasoning before it.
 
-        With `after`, it constrains what follows that text, where the answer has it. `wait` waits until the form is
-        compiled, so that one that is wrong is refused at once.
+        With `after`, it constrains what follows that text, where the answer has it; with None, reasoning as well.
+        `wait` waits until the form is compiled, so that one that is wrong is refused at once.
         """
         grammar: Grammar | None = None
         ends = self.stop_ids | self.tokenizer.stop_ids
@@ -209,9 +209,10 @@ class ChatFormat:
                 if prompt.found.answer:
                     params = replace(params, temperature=0.0)  # what is quoted is not drawn
         else:
-            after = after or (self._marks.answer if prompt.open_thoughts or self._marks.channels else "")
+            if after == "" and (prompt.open_thoughts or self._marks.channels):
+                after = self._marks.answer
             left = budget(params, len(prompt.transcript.ids), self._context)
-            constraint = self.grammars.grammar(form, after=after, budget=left, wait=wait)
+            constraint = self.grammars.grammar(form, after=after or "", budget=left, wait=wait)
             grammar, ends = constraint, ends | constraint.stop_ids
         chosen = replace(params, stop_ids=params.stop_ids | ends)
         return Request(

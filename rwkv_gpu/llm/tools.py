@@ -63,14 +63,19 @@ class Tools:
         """Whether arguments must keep to their schemas."""
         return any(tool["function"].get("strict") is True for tool in self.given)
 
-    def grammar(self, form: ToolForm, tokenizer: Tokenizer) -> tuple[Form, str] | None:
-        """What an answer must be like where calls are required or strict, and the mark after which that counts."""
+    def grammar(self, form: ToolForm, tokenizer: Tokenizer) -> tuple[Form, str | None] | None:
+        """What an answer must be like where calls are required or strict, and the mark after which that counts.
+
+        Without a mark it counts after the reasoning; None is the whole answer.
+        """
         if not (self.required or self.strict):
             return None
         if form.name in _WITHOUT_GRAMMAR:
             raise BadInput(
                 f"this model calls tools in the form of {form.name}, which no grammar holds yet; use tool_choice auto"
             )
+        if form.name == "harmony":
+            return self._in_channels(tokenizer)
         opening, *others = _FORMS.get(form.name, _JSON)
         before, between, end = (_literal(text, tokenizer) for text in others)
         again = f"({between} call)*" if self.parallel and between else ""
@@ -81,6 +86,18 @@ class Tools:
         if form.bare:
             return Form("lark", f"start: /[^{{](.|\\n)*/ | {rest}\n{rules}"), ""
         return Form("lark", f"start: {rest}\n{rules}"), opening
+
+    def _in_channels(self, tokenizer: Tokenizer) -> tuple[Form, str | None]:
+        """A call is a message of its own to a function, and ends the answer. Reasoning may come before it."""
+        headers = " | ".join(_literal(header, tokenizer) for header in _HEADERS)
+        each = [f"{_literal(tool, tokenizer)} header %json {_compact(schema)}" for tool, schema in self.schemas.items()]
+        rules = f"header: {headers}\ncall: " + "\n    | ".join(each)
+        if not self.required:
+            return Form("lark", f"start: call\n{rules}"), _TO
+        analysis, ended = (_literal(text, tokenizer) for text in _ANALYSIS)
+        opening = _literal(f"<|channel|>commentary {_TO}", tokenizer)
+        rules += f"\nreasoning: {analysis} TEXT {ended}\nTEXT: /(.|\\n)*/"
+        return Form("lark", f"start: reasoning? {opening} call\n{rules}"), None
 
     def _calls(self, name: str, tokenizer: Tokenizer) -> str:
         """The rule `call`: one of the tools with its arguments."""
@@ -128,7 +145,7 @@ class Tools:
 
 # By the name of a form: what opens the calls, what stands before one, between two, and after all.
 _JSON = ("<tool_call>", "\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>")
-_WITHOUT_GRAMMAR = "harmony", "gemma4", "lfm2", "minimax", "muse", "dsml", "seed"
+_WITHOUT_GRAMMAR = "gemma4", "lfm2", "minimax", "muse", "dsml", "seed"
 _FORMS: dict[str, tuple[str, str, str, str]] = {
     "cohere": ("<|START_ACTION|>", "[\n    ", ",\n    ", "\n]<|END_ACTION|>"),
     "gigachat": ("<|function_call|>", "", "", ""),
@@ -146,6 +163,10 @@ _FORMS: dict[str, tuple[str, str, str, str]] = {
         "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
     ),
 }  # fmt: skip
+# Of the Harmony format: what stands before the name of a function, before its arguments, and around reasoning.
+_TO = "to=functions."
+_HEADERS = (" <|constrain|>json<|message|>", "<|channel|>commentary <|constrain|>json<|message|>", "<|message|>")
+_ANALYSIS = ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
 _HEAD = {"glm": ("{name}\\n", ""), "qwen3-coder": ("<function={name}>\\n", "</function>")}
 _ELEMENT = {
     "glm": ("<arg_key>{key}</arg_key>\\n<arg_value>", "</arg_value>\\n"),

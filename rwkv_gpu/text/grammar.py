@@ -82,9 +82,10 @@ class Grammars:
 
         BadGrammar says what is wrong with it: at once, or, without `wait`, where the first mask is asked for.
         """
-        source = Source(*_checked(form), tuple(sorted(self._stop_ids | self._texts)))
+        texts = frozenset(token for token in self._texts if f"<[{token}]>" not in form.source)  # else it is no end
+        source = Source(*_checked(form), tuple(sorted(self._stop_ids | texts)))
         session = self._pool.session(source, budget)
-        grammar = Grammar(form, session, self._tokenizer, self._size, self._stop_ids, self._texts, after, budget)
+        grammar = Grammar(form, session, self._tokenizer, self._size, self._stop_ids, texts, after, budget)
         if wait:
             grammar.check()
         return grammar

@@ -171,3 +171,66 @@ def test_strict_arguments_are_held_once_the_model_begins_a_call(models, name, af
     mask = grammar.mask()
     assert {chr(byte) for byte in range(256) if (mask[(3 + byte) // 32] >> ((3 + byte) % 32)) & 1} == {"R", "O"}
     assert Tools.read({"tools": [WEATHER]}).grammar(llm.chat_format.tool_form, llm.tokenizer) is None
+
+
+HARMONY = "{% if tools %}{{ tools | tojson }}{% endif %}" + CHAT.replace("assistant:", "<|start|>assistant")
+ANALYSIS = "<|channel|>analysis<|message|>Hm. {<}<|end|><|start|>assistant"
+TO_WEATHER = '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city":"'
+
+
+@pytest.fixture(scope="module")
+def channels():
+    with rwkv_gpu.load(golden("tiny-gpt-oss.gguf"), device="cpu") as llm:
+        llm.chat_format = llm.chat_format_of(HARMONY)
+        assert llm.chat_format.tool_form.name == "harmony"
+        yield llm
+
+
+def allowed_after(llm, more, text):
+    """The texts of the tokens that may come after the beginning of an answer."""
+    asked = {"tools": [WEATHER, NOW], "max_tokens": 200, **more}
+    [(request, _)] = llm.prepare_chat_completion([QUESTION], **asked).requests
+    for token in llm.tokenize(text, parse=True):
+        request.grammar.accept(token)
+    mask = request.grammar.mask()
+    return {
+        llm.tokenizer.piece(token, special=True).decode("utf-8", "replace")
+        for token in range(llm.vocab_size)
+        if (mask[token // 32] >> (token % 32)) & 1
+    }
+
+
+@pytest.mark.parametrize("reasoning", ["", ANALYSIS])
+def test_a_required_call_in_channels_is_held_with_reasoning_before_it_or_without(channels, reasoning):
+    more = {"tool_choice": "required"}
+    assert allowed_after(channels, more, reasoning) == {"<|channel|>"}
+    assert all(text.startswith(("c", "a")) for text in allowed_after(channels, more, "<|channel|>"))
+    cities = allowed_after(channels, more, reasoning + TO_WEATHER)
+    assert cities and all("Rome".startswith(text) or "Oslo".startswith(text) for text in cities)
+    assert "<|end|>" in allowed_after(channels, more, "<|channel|>analysis<|message|>Hm")
+    assert allowed_after(channels, more, reasoning + TO_WEATHER + 'Rome","days":1}') == set()  # it is complete
+
+
+def test_a_named_call_in_channels_is_that_one(channels):
+    choice = {"tool_choice": {"type": "function", "function": {"name": "now"}}}
+    after = allowed_after(channels, choice, "<|channel|>commentary to=functions.")
+    assert after and all("now".startswith(text) for text in after)
+
+
+def test_a_required_call_in_channels_is_read(channels):
+    ids = {channels.tokenize(text)[0] for text in ("analysis", "a", "an", "ana")}
+    more = {"tools": [WEATHER, NOW], "tool_choice": "required", "logit_bias": dict.fromkeys(ids, -1000.0)}
+    for seed in range(3):
+        [choice] = channels.create_chat_completion([QUESTION], seed=seed, max_tokens=200, **more)["choices"]
+        [call] = choice["message"]["tool_calls"]
+        assert choice["finish_reason"] == "tool_calls"
+        assert call["function"]["name"] in ("weather", "now")
+        json.loads(call["function"]["arguments"])
+
+
+def test_strict_arguments_in_channels_are_held_once_the_model_calls(channels):
+    strict = {"type": "function", "function": {**WEATHER["function"], "strict": True}}
+    tools = {"tools": [strict]}
+    assert len(allowed_after(channels, tools, "<|channel|>final<|message|>It")) > 100  # all
+    cities = allowed_after(channels, tools, ANALYSIS + TO_WEATHER)
+    assert cities and all("Rome".startswith(text) or "Oslo".startswith(text) for text in cities)

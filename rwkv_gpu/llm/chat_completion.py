@@ -150,13 +150,13 @@ class Reply:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.fields.model or self.model}
 
     def _choice(self, index: int, completion: Completion, events: Sequence[Event]) -> Json:
-        message: Json = {"role": "assistant", "content": completion.text}
+        message: Json = {"role": "assistant", "content": completion.text, "refusal": None}
         reason: str = completion.finish_reason
         if self.fields.tools is not None:
             calling = Calling(self.tool_form, self.fields.tools)
             calling.feed(completion.text)
             calling.flush()
-            message, reason = {"role": "assistant", **calling.message()}, calling.reason(reason)
+            message, reason = {**message, **calling.message()}, calling.reason(reason)
         if completion.reasoning:
             message["reasoning_content"] = completion.reasoning
         return {
@@ -182,7 +182,7 @@ class Reply:
             for event in events
             if event.token is not None
         ]
-        return {"content": content}
+        return {"content": content, "refusal": None}
 
     def _token(self, token: int, logprob: float) -> Json:
         data = self.tokenizer.piece(token, special=True)

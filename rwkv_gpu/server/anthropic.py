@@ -21,6 +21,13 @@ from .service import Running, Service
 
 KINDS = {413: "request_too_large", 429: "rate_limit_error", 500: "api_error", 503: "overloaded_error", 504: "api_error"}
 REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "abort": "end_turn"}
+NOT_COUNTED = (
+    "cache_creation",
+    "inference_geo",
+    "output_tokens_details",
+    "server_tool_use",
+    "service_tier",
+)  # of usage
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 OLDER = ("thinking", "redacted_thinking")  # parts of earlier answers that templates leave out
 
@@ -189,7 +196,7 @@ def _text(content: Any, where: str) -> str:
 
 
 def _head(id: str, model: str) -> Json:
-    return {"id": id, "type": "message", "role": "assistant", "model": model}
+    return {"id": id, "type": "message", "role": "assistant", "model": model, "container": None}
 
 
 def _content(message: Json) -> list[Json]:
@@ -198,15 +205,16 @@ def _content(message: Json) -> list[Json]:
     if message.get("reasoning_content"):
         parts.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": ""})
     if message["content"]:
-        parts.append({"type": "text", "text": message["content"]})
+        parts.append({"type": "text", "text": message["content"], "citations": None})
     for tool in message.get("tool_calls", ()):
         name, arguments = tool["function"]["name"], tool["function"]["arguments"]
-        parts.append({"type": "tool_use", "id": _tool_id(tool["id"]), "name": name, "input": _object(arguments)})
+        parts.append(_tool_use(tool["id"], name, _object(arguments)))
     return parts
 
 
-def _tool_id(id: str) -> str:
-    return id.replace("call_", "toolu_")
+def _tool_use(id: str, name: str, arguments: Any) -> Json:
+    id = id.replace("call_", "toolu_")
+    return {"type": "tool_use", "id": id, "name": name, "input": arguments, "caller": {"type": "direct"}}
 
 
 def _object(arguments: str) -> Any:
@@ -220,8 +228,8 @@ def _end(running: Running, reason: str, stops: Any) -> Json:
     """Why an answer has ended."""
     [(_, reader)] = running.prepared.requests
     if reader.stopped is not None and reader.stopped in ([stops] if isinstance(stops, str) else stops):
-        return {"stop_reason": "stop_sequence", "stop_sequence": reader.stopped}
-    return {"stop_reason": REASONS.get(reason, "end_turn"), "stop_sequence": None}
+        return {"stop_reason": "stop_sequence", "stop_sequence": reader.stopped, "stop_details": None}
+    return {"stop_reason": REASONS.get(reason, "end_turn"), "stop_sequence": None, "stop_details": None}
 
 
 def _usage(running: Running) -> Json:
@@ -232,6 +240,7 @@ def _usage(running: Running) -> Json:
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": stats.reused_tokens,
         "output_tokens": stats.new_tokens,
+        **dict.fromkeys(NOT_COUNTED),
     }
 
 
@@ -249,12 +258,11 @@ class Blocks:
             found += self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
             found += self._delta({"type": "thinking_delta", "thinking": delta["reasoning_content"]})
         if delta.get("content"):
-            found += self._begin("text", {"type": "text", "text": ""})
+            found += self._begin("text", {"type": "text", "text": "", "citations": None})
             found += self._delta({"type": "text_delta", "text": delta["content"]})
         for tool in delta.get("tool_calls", ()):
             if "id" in tool:
-                block = {"type": "tool_use", "id": _tool_id(tool["id"]), "name": tool["function"]["name"], "input": {}}
-                found += self._begin(tool["id"], block)
+                found += self._begin(tool["id"], _tool_use(tool["id"], tool["function"]["name"], {}))
             else:
                 found += self._delta({"type": "input_json_delta", "partial_json": tool["function"]["arguments"]})
         return found
@@ -280,7 +288,7 @@ class Blocks:
 
 async def _events(running: Running, id: str, model: str, stops: Any) -> AsyncGenerator[bytes]:
     blocks, reason = Blocks(), "stop"
-    opening = {**_head(id, model), "content": [], "stop_reason": None, "stop_sequence": None}
+    opening = {**_head(id, model), "content": [], **dict.fromkeys(("stop_reason", "stop_sequence", "stop_details"))}
     usage = {**_usage(running), "input_tokens": running.prepared.prompt_tokens}
     yield event("message_start", message={**opening, "usage": usage}) + event("ping")
     async for chunk in chunks_of(running):

@@ -117,7 +117,7 @@ def start_of(status: int, media_type: bytes, call: Call, headers: Mapping[str, s
     pairs = [(b"content-type", media_type)]
     pairs += [(name.encode(), value.encode()) for name, value in headers.items()]
     if call.ignored:
-        pairs.append((b"x-ignored-fields", ", ".join(call.ignored).encode("ascii", "backslashreplace")[:1000]))
+        pairs.append((b"x-ignored-fields", ", ".join(call.ignored).encode("unicode_escape")[:1000]))
     return {"type": "http.response.start", "status": status, "headers": pairs}
 
 

@@ -1,6 +1,7 @@
 """Ollama's API: chats, texts, embeddings, and what there is to run. Streams are lines of JSON."""
 
 import json
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ OPTIONS = {  # of Ollama, and what they are called here
 }  # fmt: skip
 UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 NOT_HERE = ("pull", "push", "create", "copy", "blobs/{digest:path}")
+FOREVER = 1e9  # seconds that a model stays loaded without requests; more is for ever
 ENDLESS = datetime(9999, 12, 31, tzinfo=UTC)  # when a model is unloaded that stays
 
 
@@ -84,7 +86,8 @@ async def ps(service: Service, _: Call) -> Response:
         if model.llm is not None:
             info = model.llm.info
             size = 0 if info.device == "cpu" else info.nbytes
-            until = ENDLESS if model.keep_alive is None else datetime.fromtimestamp(time.time() + model.keep_alive, UTC)
+            ends = math.inf if model.keep_alive is None else time.time() + model.keep_alive
+            until = datetime.fromtimestamp(ends, UTC) if ends < ENDLESS.timestamp() else ENDLESS
             more = {"size_vram": size, "expires_at": until.isoformat(), "context_length": info.context or 0}
             found.append({**_described(model), **more})
     return Whole({"models": found})
@@ -186,7 +189,7 @@ def _name(service: Service, call: Call, fields: Json) -> str | None:
 def _seconds(given: Any) -> float | None:
     """A duration as Ollama takes it: seconds, or text such as 5m; less than nothing is for ever."""
     if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given) if given >= 0 else None
+        return float(given) if 0 <= given < FOREVER else None
     text = given.strip() if isinstance(given, str) else ""
     number = text.rstrip("smh")
     try:
@@ -194,7 +197,7 @@ def _seconds(given: Any) -> float | None:
     except (ValueError, KeyError):
         message = f"keep_alive is {given!r}; it must be seconds, or text such as '5m'"
         raise ApiError(400, message, param="keep_alive") from None
-    return seconds if seconds >= 0 else None
+    return seconds if 0 <= seconds < FOREVER else None
 
 
 async def _load(service: Service, call: Call, name: str | None, said: Json) -> Response:

@@ -154,3 +154,10 @@ def test_who_sends_a_body_too_slowly_is_cut_off(monkeypatch):
 def test_what_is_no_http_is_refused(server):
     assert b" 400 " in raw(server, b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n").splitlines()[0]
     assert server.request("GET", "/health")[0] == 200
+
+
+def test_names_of_fields_that_no_header_can_have_are_escaped_in_it(server):
+    body = {**ASK, "a\r\nset-cookie: b": 1, "\x00\x7f": 1, "é\U0001f600": 1}
+    status, headers, _ = server.request("POST", CHAT, body)
+    assert status == 200 and "set-cookie" not in headers
+    assert headers["x-ignored-fields"] == "a\\r\\nset-cookie: b, \\x00\\x7f, \\xe9\\U0001f600"

@@ -177,6 +177,12 @@ def test_ollama_lists_shows_loads_and_unloads_models(llama):
     assert llama.get("/api/version")["version"] == llama.service.config.version
 
 
+@pytest.mark.parametrize("seconds", [1e300, 10**400, "1e300h", -1])
+def test_a_model_that_is_kept_for_ages_is_kept_for_ever(llama, seconds):
+    llama.post("/api/generate", {"model": "tiny", "keep_alive": seconds})
+    assert llama.get("/api/ps")["models"][0]["expires_at"].startswith("9999-12-31")
+
+
 def test_ollama_embeddings(llama):
     found = llama.post("/api/embed", {"model": "tiny", "input": ["hello", "world"]})
     assert len(found["embeddings"]) == 2 and found["prompt_eval_count"] > 0

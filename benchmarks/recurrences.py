@@ -2,8 +2,8 @@
 
     python -m benchmarks.recurrences --rows 512,2048
 
-Each has a plan of its own and runs several times, in turns. A line has the median of a whole layer by the GPU's clock,
-with what brings its inputs into place, then that of each dispatch of the recurrence by itself.
+Each has a plan of its own and runs several times, in turns. A line has the time of a layer by the GPU's clock, then
+those of its dispatches, then that of a step of all layers, which may overlap, with what brings inputs into place.
 """
 
 import re
@@ -93,9 +93,19 @@ SHAPES = {
 def ways(tuning: Tuning) -> Iterator[tuple[str, Tuning]]:
     """Token by token, and by chunks."""
     yield "token by token", replace(tuning, chunk_tokens=0)
-    for tokens, rows, each in ((16, 16, 1), (16, 16, 2), (16, 32, 2), (16, 8, 1), (8, 16, 1)):
-        chunked = replace(tuning, chunk_tokens=tokens, chunk_state_rows=rows, chunk_rows_per_lane=each)
-        yield f"chunks of {tokens}, {rows} rows of S, {each} a lane", chunked
+    for tokens, rows, each, lanes in (
+        (8, 16, 1, 4),
+        (8, 16, 1, 16),
+        (16, 16, 1, 4),
+        (16, 16, 1, 16),
+        (16, 16, 2, 16),
+        (16, 8, 1, 16),
+    ):
+        chunked = replace(
+            tuning, chunk_tokens=tokens, chunk_state_rows=rows, chunk_rows_per_lane=each, chunk_lanes_per_row=lanes,
+            chunks_without_removal=True,
+        )  # fmt: skip
+        yield f"chunks of {tokens}, {rows} rows of S, {each} for {lanes} lanes", chunked
 
 
 def recorded(device: Device, shape: Shape, rows: int, tuning: Tuning) -> Plan:
@@ -128,8 +138,12 @@ def measure(device: Device, name: str, rows: int) -> None:
     print(f"{name}, {rows} rows: µs of a layer")
     for way, plan in plans.items():
         steps = profile_plan(plan, rows, given, 3, 1, 1).steps
-        parts = ", ".join(f"{kind(s.name)} {s.seconds * 1e6 / LAYERS:.1f}" for s in steps if "copy" not in s.name)
-        print(f"  {median(laps[way]) * 1e6 / LAYERS:8.1f}  {way}  ({parts})", flush=True)
+        times: dict[str, float] = {}
+        for step in steps:
+            times[kind(step.name)] = times.get(kind(step.name), 0.0) + step.seconds * 1e6 / LAYERS
+        times.pop("copy_rows", None)
+        parts = ", ".join(f"{name} {spent:.1f}" for name, spent in times.items())
+        print(f"  {sum(times.values()):8.1f}  {way}  ({parts}; whole step {median(laps[way]) * 1e6:.0f})", flush=True)
 
 
 def kind(name: str) -> str:

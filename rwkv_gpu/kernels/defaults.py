@@ -96,8 +96,11 @@ def reductions(can: Capabilities) -> dict[str, Tuning]:
 
 def in_chunks(can: Capabilities) -> dict[str, Tuning]:
     """Ways to compute the recurrences of prompts by chunks of tokens, for trials."""
-    chunked = replace(default_tuning(can), chunk_tokens=16)
-    ways = {"chunks": chunked, "chunks, two rows a lane": replace(chunked, chunk_rows_per_lane=2)}
+    chunked = replace(default_tuning(can), chunk_tokens=16, chunks_without_removal=True)
+    ways = {
+        "chunks": chunked,
+        "chunks, two rows for eight lanes": replace(chunked, chunk_rows_per_lane=2, chunk_lanes_per_row=8),
+    }
     return ways | {"chunks, a lane a row": replace(chunked, reduce="workgroup", row_lanes=64)}
 
 
@@ -290,6 +293,7 @@ def hardware(can: Capabilities) -> Tuning:
         token_shift_rows=4,
         state_lanes_per_row=8,
         state_rows_per_lane=2,
+        chunk_tokens=8,
         lora_fusion_rows=32,
         fuses_routing=True,
         merged_rows=2,

@@ -63,6 +63,8 @@ class Tuning:
     chunk_tokens: int = 0  # tokens of a prompt that recurrences compute at once; with none, one after the other
     chunk_state_rows: int = 16  # rows of a state that a workgroup takes from chunk to chunk
     chunk_rows_per_lane: int = 1  # of these, those of a lane
+    chunk_lanes_per_row: int = 4  # lanes that share them, within a subgroup
+    chunks_without_removal: bool = False  # whether recurrences that only add, those of RWKV-6 and Mamba-2, do so, too
     lora_fusion_rows: int = 0  # rows of a step up to which they compute the second halves of LoRAs, too
     fuses_routing: bool = False  # whether products of each choice rank experts themselves, or another dispatch
     merged_rows: int = 0  # rows of a step up to which products of several formats share a dispatch

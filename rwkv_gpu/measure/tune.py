@@ -86,10 +86,12 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
             tuner.number("decode_prefetch", "keys that they ask for at a time", (2, 4, 8), far)
             tuner.number("decode_lanes", "lanes that attend in decode", (64, 128, 256), far)
     if runner.model.states:
-        tuner.number("chunk_tokens", "tokens that a recurrence computes at once", (0, 16), prompt)
+        tuner.number("chunk_tokens", "tokens that a recurrence computes at once", (0, 8, 16), prompt)
         if tuner.tuning.chunk_tokens:
             tuner.number("chunk_state_rows", "rows of a state that go from chunk to chunk together", (16, 32), prompt)
             tuner.number("chunk_rows_per_lane", "rows of such a state for a lane", (1, 2, 4), prompt)
+            tuner.number("chunk_lanes_per_row", "lanes that share such rows", (4, 8, 16), prompt)
+            tuner.switch("chunks_without_removal", "recurrences that only add by chunks", prompt)
     if runner.model.states and tuner.tuning.state_lanes_per_row:
         tuner.number("state_lanes_per_row", "lanes that share a row of a state", (4, 8, 16), decode)
         tuner.number("state_rows_per_lane", "rows of a state that lanes share", (1, 2, 4), decode)

@@ -8,7 +8,7 @@ from .values import ALIGN, Value
 
 PIECES = (8, 4, 2)  # vec4s of channels that are multiplied at a time: the most that memory holds
 OUTPUT_LANES = 256  # of a workgroup that norms and gates, which any device can run
-SHARED_LANES = 4  # lanes that share rows of a state, where subgroups can sum over them
+LEAST_LANES = 4  # that share rows of a state where subgroups sum over them: each completes one token of four
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,12 @@ def chunk_shape(form: Form, shape: StepShape, target: Target) -> ChunkShape | No
     can, tuning = target.can, target.tuning
     tokens = tuning.chunk_tokens
     whole = form.keys % 32 == 0 and form.values % 32 == 0 and form.keys + form.values <= can.max_invocations
-    if not tokens or shape.row_each or shape.rows < tokens or not whole:
+    if not tokens or not (form.removes or tuning.chunks_without_removal):
         return None
-    split = SHARED_LANES if can.subgroup_width >= SHARED_LANES and tuning.reduce != "workgroup" else 1
+    if shape.row_each or shape.rows < tokens or not whole:
+        return None
+    shared = can.subgroup_width >= LEAST_LANES and tuning.reduce != "workgroup"
+    split = min(tuning.chunk_lanes_per_row, can.subgroup_width, form.keys // 4) if shared else 1
     rows = min(tuning.chunk_state_rows, form.values)
     for count in (tokens, tokens // 2):
         for piece in PIECES:

@@ -18,7 +18,7 @@ RAGGED = ((3, 0, 37), (0, 5, 1), (6, 0, 16), (1, 9, 17), (5, 1, 2))  # slot, sta
 
 
 def tuned(device: Device, **how: int) -> Tuning:
-    return replace(default_tuning(device.capabilities), **{"chunk_tokens": 16, **how})
+    return replace(default_tuning(device.capabilities), **{"chunk_tokens": 16, "chunks_without_removal": True, **how})
 
 
 SSD = 4, 2, 32, 64  # heads, groups, rows and columns of S
@@ -99,7 +99,9 @@ def test_sequences_of_1_to_70_tokens_and_those_that_go_on_equal_the_reference(fa
     case.assert_same(fast_device, steps, rows=80, tuning=tuned(fast_device))
 
 
-@pytest.mark.parametrize("how", [{"chunk_rows_per_lane": 2}, {"chunk_state_rows": 32}, {"reduce": "workgroup"}])
+@pytest.mark.parametrize(
+    "how", [{"chunk_rows_per_lane": 2, "chunk_lanes_per_row": 8}, {"chunk_tokens": 8}, {"reduce": "workgroup"}]
+)
 def test_a_state_is_spread_over_lanes_in_several_ways(fast_device, how):
     tuning = replace(tuned(fast_device), **how)
     batch = batch_of(RAGGED)

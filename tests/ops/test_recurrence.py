@@ -1,10 +1,12 @@
 """RWKV-6's recurrence, the gated delta rule and what mixes rows: GPU equals the reference, sequences stay apart."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import DeltaRule, State
 from tests.ops.test_recurrent import RAGGED, TOLERANCE, Arrays, Case, batch_of, named, normal, part
@@ -83,12 +85,15 @@ def test_a_recurrence_equals_the_reference_over_ragged_segments(device, kind, si
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_recurrence_in_chunks_equals_one_at_once_to_the_bit(fast_device, kind):
+def test_token_by_token_steps_of_a_recurrence_equal_one_at_once_to_the_bit(fast_device, kind):
+    tuning = replace(default_tuning(fast_device.capabilities), chunk_tokens=0)
     case, inputs, edges = case_of(kind, 32), inputs_of(kind, 100, 32), [0, 1, 2, 33, 34, 100]
-    [whole], after_whole = case.on_gpu(fast_device, case.slots(), [(batch_of([(3, 0, 100)]), inputs)], rows=128)
+    [whole], after_whole = case.on_gpu(
+        fast_device, case.slots(), [(batch_of([(3, 0, 100)]), inputs)], rows=128, tuning=tuning
+    )
     pairs = list(zip(edges[:-1], edges[1:], strict=True))
     steps = [(batch_of([(3, a, b - a)]), part(inputs, slice(a, b))) for a, b in pairs]
-    chunks, after = case.on_gpu(fast_device, case.slots(seed=9), steps, rows=128)
+    chunks, after = case.on_gpu(fast_device, case.slots(seed=9), steps, rows=128, tuning=tuning)
     assert np.array_equal(np.concatenate([chunk["y"] for chunk in chunks]), whole["y"])
     for name in after:
         assert np.array_equal(after[name][3], after_whole[name][3])

@@ -278,16 +278,17 @@ def test_time_mix_stays_finite_and_near_the_reference_over_4096_tokens(device):
 
 
 @pytest.mark.parametrize("kind", ["shift", "mix"])
-def test_in_chunks_equals_at_once_to_the_bit(device, kind):
+def test_token_by_token_steps_equal_one_at_once_to_the_bit(device, kind):
+    tuning = replace(default_tuning(device.capabilities), chunk_tokens=0)
     case = shift_case(128, 6) if kind == "shift" else mix_case(2, 64)
     inputs = shift_inputs(600, 128) if kind == "shift" else mix_inputs(600, 2, 64)
-    [whole], after_whole = case.on_gpu(device, case.slots(), [(batch_of([(3, 0, 600)]), inputs)])
+    [whole], after_whole = case.on_gpu(device, case.slots(), [(batch_of([(3, 0, 600)]), inputs)], tuning=tuning)
     edges = [0, 1, 2, 33, 34, 290, 547, 600]
     steps = [
         (batch_of([(3, first, last - first)]), part(inputs, slice(first, last)))
         for first, last in zip(edges[:-1], edges[1:], strict=True)
     ]
-    chunks, after_chunks = case.on_gpu(device, case.slots(seed=9), steps)
+    chunks, after_chunks = case.on_gpu(device, case.slots(seed=9), steps, tuning=tuning)
     for name in whole:
         assert np.array_equal(np.concatenate([chunk[name] for chunk in chunks]), whole[name])
     for name in after_whole:

@@ -73,12 +73,8 @@ fn make_matrices(block: Block, lane: u32) {
     for (var piece = 0u; piece < N4; piece += PIECE4) {
         workgroupBarrier();         // the piece before has been read by all
         for (var e = lane; e < BLOCK * PIECE4; e += WG) {
-            let token = e / PIECE4;
-            let at = token * APART + e % PIECE4;
-            var x = Inputs(vec4f(), vec4f(1.0), vec4f(), vec4f(), vec4f());
-            if token < block.tokens {
-                x = inputs_at(block, token, piece + e % PIECE4);
-            }
+            let at = e / PIECE4 * APART + e % PIECE4;
+            let x = input_of(block, e / PIECE4, piece + e % PIECE4);
             piece_r[at] = x.r;
             piece_w[at] = x.w;
             piece_k[at] = x.k;
@@ -161,46 +157,68 @@ fn solve_keys(block: Block, slot: u32, channel: u32) {
     let place = 4u * key_place(block, 0u, 0u) + channel;
     var x: array<vec4f, FOURS>;
     var out: array<vec4f, FOURS>;
+    var w: array<vec4f, FOURS>;
+    var k: array<vec4f, FOURS>;
+    var b: array<vec4f, FOURS>;
     var decay = 1.0;
     for (var four = 0u; four < FOURS; four++) {
-        let e0 = faded(&decay, block, 4u * four, channel);
-        let e1 = faded(&decay, block, 4u * four + 1u, channel);
-        let e2 = faded(&decay, block, 4u * four + 2u, channel);
-        let e3 = faded(&decay, block, 4u * four + 3u, channel);
-        x[four] = vec4f(e0.x, e1.x, e2.x, e3.x);
-        out[four] = vec4f(e0.y, e1.y, e2.y, e3.y);
+        let here = fours_of(block, 4u * four, channel);
+        let second = decay * here.w.x;
+        let third = second * here.w.y;
+        let fourth = third * here.w.z;
+        let before = vec4f(decay, second, third, fourth);
+        decay = fourth * here.w.w;
+        x[four] = here.a * before;
+        out[four] = here.r * select(vec4f(second, third, fourth, decay), before, READS_OLD != 0u);
+        w[four] = here.w;
+        k[four] = here.k;
+        b[four] = here.b;
     }
     chunks[4u * (decay_part() + (slot * H + block.head) * N4) + channel] = decay;
     if REMOVES != 0u {
         solve(&x, &out);                // else nothing of S before comes back through U
     }
-    for (var four = 0u; four < FOURS; four++) {
+    var rest = 1.0;
+    for (var n = 0u; n < FOURS; n++) {
+        let four = FOURS - 1u - n;
+        let third = rest * w[four].w;
+        let second = third * w[four].z;
+        let first = second * w[four].y;
+        let after = vec4f(first, second, third, rest);
+        rest = first * w[four].x;
+        store(4u * key_part(PART_R) + place, 4u * D4, block, four, out[four]);
+        store(4u * key_part(PART_B) + place, 4u * D4, block, four, b[four] * after);
         if REMOVES != 0u {
             store(4u * key_part(PART_W) + place, 4u * D4, block, four, x[four]);
         }
-        store(4u * key_part(PART_R) + place, 4u * D4, block, four, out[four]);
-    }
-    var rest = 1.0;
-    for (var n = block.tokens; n > 0u; n--) {
-        let given = inputs_at(block, n - 1u, channel / 4u);
-        let at = place + (n - 1u) * 4u * D4;
-        chunks[4u * key_part(PART_B) + at] = given.b[channel % 4u] * rest;
         if ONE_KEY == 0u {
-            chunks[4u * key_part(PART_K) + at] = given.k[channel % 4u] * rest;
+            store(4u * key_part(PART_K) + place, 4u * D4, block, four, k[four] * after);
         }
-        rest *= given.w[channel % 4u];
     }
 }
 
-// a and r of a token by what S before the chunk has faded until then.
-fn faded(decay: ptr<function, f32>, block: Block, token: u32, channel: u32) -> vec2f {
-    if token >= block.tokens {
-        return vec2f();
-    }
-    let given = inputs_at(block, token, channel / 4u);
-    let before = *decay;
-    *decay *= given.w[channel % 4u];
-    return vec2f(given.a[channel % 4u] * before, given.r[channel % 4u] * select(*decay, before, READS_OLD != 0u));
+// One channel of four tokens; beyond the last, nothing that changes S.
+fn fours_of(block: Block, token: u32, channel: u32) -> Inputs {
+    let one = input_of(block, token, channel / 4u);
+    let two = input_of(block, token + 1u, channel / 4u);
+    let three = input_of(block, token + 2u, channel / 4u);
+    let four = input_of(block, token + 3u, channel / 4u);
+    let c = channel % 4u;
+    return Inputs(
+        vec4f(one.r[c], two.r[c], three.r[c], four.r[c]), vec4f(one.w[c], two.w[c], three.w[c], four.w[c]),
+        vec4f(one.k[c], two.k[c], three.k[c], four.k[c]), vec4f(one.a[c], two.a[c], three.a[c], four.a[c]),
+        vec4f(one.b[c], two.b[c], three.b[c], four.b[c]),
+    );
+}
+
+// Loads whether there is such a token or not, so that loads need not wait for each other.
+fn input_of(block: Block, token: u32, n: u32) -> Inputs {
+    let x = inputs_at(block, min(token, block.tokens - 1u), n);
+    let none = vec4<bool>(token >= block.tokens);
+    return Inputs(
+        select(x.r, vec4f(), none), select(x.w, vec4f(1.0), none), select(x.k, vec4f(), none),
+        select(x.a, vec4f(), none), select(x.b, vec4f(), none),
+    );
 }
 
 // U₀ and Y₀ of a channel of the value.
@@ -249,10 +267,7 @@ fn store(place: u32, width: u32, block: Block, four: u32, values: vec4f) {
 }
 
 fn one_value(block: Block, token: u32, channel: u32) -> f32 {
-    if token >= block.tokens {
-        return 0.0;
-    }
-    return value_at(block, token, channel / 4u)[channel % 4u];
+    return select(value_at(block, min(token, block.tokens - 1u), channel / 4u)[channel % 4u], 0.0, token >= block.tokens);
 }
 
 // x = (1 - L)⁻¹ x, and what r sees of it added to `out`.

@@ -1,9 +1,9 @@
 // S, a chunk at a time: U = W Sᵀ + U₀, y = R Sᵀ + Y₀, S = S diag(decay) + Uᵀ B      one workgroup per segment, head and SLICE rows of S
 //
 // With two keys also + Vᵀ K. SPLIT lanes share ROWS rows of S, whose columns stay in registers. What all rows of a chunk
-// read goes through workgroup memory: R and W, then B and K in their place; the next is on its way meanwhile.
-// needs token sum: own_token, sum_of
-// needs recurrence/chunk: Block, key_place
+// read goes through workgroup memory: R and W, then B and K in their place. What is wanted next is on its way meanwhile.
+// needs token sum: sum_of
+// needs recurrence/chunk: Block, key_place, value_place
 // needs recurrence/chunk_stack: decay_part, first_slot, key_part, value_part
 @group(0) @binding(1) var<storage, read> chunks: array<vec4f>;          // the stack that chunk_solve has written
 @group(0) @binding(2) var<storage, read_write> state: array<vec4f>;     // [states, H, P, N / 4], value by key
@@ -16,11 +16,19 @@ const SLICES = P / SLICE;
 const ITEMS = BLOCK * N4;           // vec4s of a part
 const COLUMNS = N4 / SPLIT;         // vec4s of a lane in each row: every SPLIT-th, so that lanes load side by side
 const FOURS = BLOCK / 4u;
-const OWNED = 4u / SPLIT;           // tokens of four that a lane completes
+const OWNED = 4u / min(SPLIT, 4u);  // tokens of four that a lane completes; from the fifth lane on, none
+const OWN = FOURS * OWNED * ROWS;
 const LOADS = (2u * ITEMS + WG - 1u) / WG;
 
 var<workgroup> stage: array<vec4f, 2u * ITEMS>;     // R and W, then B and K
 var<workgroup> added: array<f32, 2u * BLOCK * SLICE>;   // U and V, by token
+
+// What a lane adds to the sums that it completes.
+struct Own {
+    u: array<f32, OWN>,
+    v: array<f32, OWN>,
+    y: array<f32, OWN>,
+}
 
 fn run(group: u32, lane: u32) {
     let number = group / (H * SLICES);
@@ -42,22 +50,31 @@ fn run(group: u32, lane: u32) {
         }
     }
     var next: array<vec4f, LOADS>;
-    load(&next, Block(segment.first, min(BLOCK, segment.count), head), PART_R, PART_W, lane);
+    var mine = Own();
+    let first = Block(segment.first, min(BLOCK, segment.count), head);
+    load(&next, first, PART_R, PART_W, lane);
+    load_own(&mine, first, row, part);
     for (var done = 0u; done < segment.count; done += BLOCK) {
         let block = Block(segment.first + done, min(BLOCK, segment.count - done), head);
-        let slot = first_slot(number) + done / BLOCK;
+        let decays = decay_part() + ((first_slot(number) + done / BLOCK) * H + head) * N4 + part;
         put(&next, lane);
         workgroupBarrier();
         load(&next, block, PART_B, PART_K, lane);
+        var decay: array<vec4f, COLUMNS>;
+        for (var c = 0u; c < COLUMNS; c++) {
+            decay[c] = chunks[decays + c * SPLIT];
+        }
         for (var four = 0u; four < FOURS; four++) {
-            see(&s, block, four, row, own, part);
+            see(&s, &mine, block, four, row, own, part);
         }
         workgroupBarrier();
         put(&next, lane);
-        let after = min(done + BLOCK, segment.count);
-        load(&next, Block(segment.first + after, min(BLOCK, segment.count - after), head), PART_R, PART_W, lane);
+        let after = min(done + BLOCK, segment.count - 1u);
+        let following = Block(segment.first + after, min(BLOCK, segment.count - after), head);
+        load(&next, following, PART_R, PART_W, lane);
+        load_own(&mine, following, row, part);
         workgroupBarrier();
-        add(&s, slot, head, own, part);
+        add(&s, &decay, own, part);
         workgroupBarrier();
     }
     for (var i = 0u; i < ROWS * COLUMNS; i++) {
@@ -89,8 +106,31 @@ fn put(next: ptr<function, array<vec4f, LOADS>>, lane: u32) {
     }
 }
 
+// U, V and y of the tokens of a lane, as they are without S before the chunk.
+fn load_own(mine: ptr<function, Own>, block: Block, row: u32, part: u32) {
+    for (var i = 0u; i < OWN; i++) {
+        let token = min(token_of(part, i / ROWS), block.tokens - 1u);
+        let at = 4u * value_place(block, token, 0u) + row + i % ROWS;
+        if part < 4u {
+            (*mine).u[i] = channel_of(PART_U, at);
+            (*mine).y[i] = y[at];
+            if ONE_KEY == 0u {
+                (*mine).v[i] = channel_of(PART_V, at);
+            }
+        }
+    }
+}
+
+fn channel_of(part: u32, at: u32) -> f32 { return chunks[value_part(part) + at / 4u][at % 4u]; }
+
+// The n-th token of a lane.
+fn token_of(part: u32, n: u32) -> u32 { return n / OWNED * 4u + part % 4u + n % OWNED; }
+
 // U and y of four tokens, by the S before the chunk.
-fn see(s: ptr<function, array<vec4f, ROWS * COLUMNS>>, block: Block, four: u32, row: u32, own: u32, part: u32) {
+fn see(
+    s: ptr<function, array<vec4f, ROWS * COLUMNS>>, mine: ptr<function, Own>,
+    block: Block, four: u32, row: u32, own: u32, part: u32,
+) {
     var u: array<vec4f, ROWS>;
     var out: array<vec4f, ROWS>;
     for (var j = 0u; j < ROWS; j++) {
@@ -114,34 +154,30 @@ fn see(s: ptr<function, array<vec4f, ROWS * COLUMNS>>, block: Block, four: u32, 
     }
     for (var j = 0u; j < ROWS; j++) {
         for (var n = 0u; n < OWNED; n++) {
-            let token = 4u * four + own_token(part, n);
             let seen = vec2f(sum_of(u[j], part, n), sum_of(out[j], part, n));
+            let i = (four * OWNED + n) * ROWS + j;
+            let token = token_of(part, four * OWNED + n);
             let here = token * SLICE + own + j;
-            added[here] = 0.0;
-            if ONE_KEY == 0u {
-                added[BLOCK * SLICE + here] = 0.0;
-            }
-            if token < block.tokens {
-                let at = 4u * ((block.row + token) * V4 + block.head * P4) + row + j;
-                added[here] = seen.x + channel_of(PART_U, at);
+            let is_there = token < block.tokens;
+            if part < 4u {
+                added[here] = select(0.0, seen.x + (*mine).u[i], is_there);
                 if ONE_KEY == 0u {
-                    added[BLOCK * SLICE + here] = channel_of(PART_V, at);
+                    added[BLOCK * SLICE + here] = select(0.0, (*mine).v[i], is_there);
                 }
-                y[at] += seen.y;
+            }
+            if part < 4u && is_there {
+                y[4u * value_place(block, token, 0u) + row + j] = seen.y + (*mine).y[i];
             }
         }
     }
 }
 
-fn channel_of(part: u32, at: u32) -> f32 { return chunks[value_part(part) + at / 4u][at % 4u]; }
-
 // S after the chunk.
-fn add(s: ptr<function, array<vec4f, ROWS * COLUMNS>>, slot: u32, head: u32, own: u32, part: u32) {
-    for (var c = 0u; c < COLUMNS; c++) {
-        let decay = chunks[decay_part() + (slot * H + head) * N4 + c * SPLIT + part];
-        for (var j = 0u; j < ROWS; j++) {
-            (*s)[j * COLUMNS + c] *= decay;
-        }
+fn add(
+    s: ptr<function, array<vec4f, ROWS * COLUMNS>>, decay: ptr<function, array<vec4f, COLUMNS>>, own: u32, part: u32,
+) {
+    for (var i = 0u; i < ROWS * COLUMNS; i++) {
+        (*s)[i] *= (*decay)[i % COLUMNS];
     }
     for (var t = 0u; t < BLOCK; t++) {
         for (var c = 0u; c < COLUMNS; c++) {

@@ -114,6 +114,16 @@ draft_tokens_option = click.option(
     help="Most tokens of a draft, which one step verifies.",
 )
 
+context_shift_option = click.option(
+    "--context-shift",
+    cls=Loading,
+    type=click.IntRange(0),
+    is_flag=False,
+    flag_value=0,
+    metavar="[KEEP]",
+    help="Go on at the end of the context: keep the first KEEP tokens, and drop half of the others.",
+)
+
 layers_option = click.option(
     "-ngl",
     "--n-gpu-layers",
@@ -136,6 +146,7 @@ LOADING = {
     "lookup": lookup_option,
     "draft": draft_option,
     "draft_tokens": draft_tokens_option,
+    "context_shift": context_shift_option,
 }
 
 

@@ -56,7 +56,14 @@ class Engine:
     what goes wrong with a step ends those who took part, and after a loss of the device nothing more can be added.
     """
 
-    def __init__(self, runner: Runner, *, look_ahead: int | None = None, speculator: Speculator | None = None) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        look_ahead: int | None = None,
+        speculator: Speculator | None = None,
+        context_shift: int | None = None,
+    ) -> None:
         config = runner.cache_config
         self._look_ahead = config.look_ahead if look_ahead is None else look_ahead
         if not 0 <= self._look_ahead <= config.look_ahead:
@@ -79,6 +86,8 @@ class Engine:
         self._lost: DeviceLost | None = None
         self._host_work = HostWork()
         self._speculator = speculator
+        # First tokens that a sequence keeps when it goes on at the end of the context; None ends it there.
+        self._context_shift = context_shift
         self._generated = 0  # tokens, of all requests
         self._stepped = 0.0  # when the last step ended, by a clock that stands still while shaders are compiled
         self.drafted = self.accepted = 0  # tokens that were drafted, and those that were right
@@ -104,7 +113,8 @@ class Engine:
 
     def accept(self, request: Request) -> TokenSequence:
         """Checks a request, and gets ready what `add` takes. Any thread may call it."""
-        sequence = TokenSequence(request, self._runner.vocabulary, self._runner.context)
+        shifts = self._context_shift is not None
+        sequence = TokenSequence(request, self._runner.vocabulary, self._runner.context, shifts=shifts)
         if self._speculator is not None:
             sequence.drafting = self._speculator.drafting_for(sequence)
         return sequence
@@ -142,7 +152,7 @@ class Engine:
         """Ends a request as by a stop id, after so many of its new tokens where that is given."""
         sequence = self._sequences.get(id)
         if sequence is not None and tokens is not None:
-            del sequence.ids[sequence.prompt + tokens :]
+            del sequence.ids[max(1, sequence.prompt + tokens - sequence.cut) :]
         self._end(id, "stop")
 
     def pause(self, id: int) -> None:
@@ -255,10 +265,12 @@ class Engine:
     def _start(self, sequence: TokenSequence) -> None:
         """Gets a sequence that has its slot ready for its first step, or for its first one again."""
         slot, request = sequence.slot, sequence.request
-        if len(sequence.ids) >= sequence.max_length:
+        if sequence.length >= sequence.max_length:
             sequence.end("length")
             return
-        if request.keep and not self._store.rewinds:
+        if sequence.cut:
+            sequence.boundaries = frozenset()
+        elif request.keep and not self._store.rewinds:
             sequence.boundaries = frozenset([*request.marks, sequence.prompt - 1])
         found = self.prefixes.find(sequence.ids)
         if found is not None:
@@ -282,6 +294,7 @@ class Engine:
         """What the next step computes, and where; others give their pages back where there are too few."""
         roomy = True
         while True:
+            self._shift()
             self._admit()
             told = self._host_work.take(self._running, idle=not self._in_flight)
             self._updated.update(dict.fromkeys(told))
@@ -316,6 +329,13 @@ class Engine:
         self._release(sequence)
         sequence.fed = 0
         return sequence
+
+    def _shift(self) -> None:
+        """Sequences at the end of the context go on without their middle, which is computed again from the rest."""
+        for sequence in [one for one in self._running if one.full]:
+            assert self._context_shift is not None
+            sequence.cut_middle(self._context_shift)
+            self._wait(self._preempt(sequence))
 
     def _park(self) -> bool:
         """A paused sequence gives its slot and its pages to others; false where there is none."""
@@ -368,7 +388,7 @@ class Engine:
                 length = len(sequence.ids) + sequence.in_flight + row
                 slots.append(sequence.slot)
                 lengths.append(length)
-                numbers.append(length - sequence.prompt)
+                numbers.append(length + sequence.cut - sequence.prompt)
         rows = self._draws[slots]
         rows["number"], rows["tokens"] = numbers, lengths
         masks = None
@@ -462,7 +482,7 @@ class Engine:
             return
         now = time.perf_counter() - self.compile_seconds
         seconds, self._stepped = now - self._stepped, now
-        decodes = all(sequence.fed >= sequence.prompt for sequence in self._running)
+        decodes = all(len(sequence.ids) - sequence.fed <= 1 for sequence in self._running)
         drafts = any(sequence.drafting for sequence in self._running)
         running = tuple(sequence.id for sequence in self._running) if decodes and drafts else None
         self._speculator.gate.stepped(running, tokens, seconds)

@@ -57,11 +57,11 @@ class Sampler:
         )
         self._truncations = [keep for active, keep in truncations if active]
 
-    def restart(self, prompt: int, ids: Sequence[int]) -> None:
-        """Goes on after these tokens, of which the first are the prompt: some were chosen by a device."""
-        seed = self.seed
+    def restart(self, number: int, ids: Sequence[int]) -> None:
+        """Goes on after these tokens and so many draws, which a device has made."""
+        seed, mu = self.seed, self._mu
         self.__init__(self.params, self.vocab_size)  # type: ignore[misc]
-        self.seed, self._number = seed, len(ids) - prompt
+        self.seed, self._number, self._mu = seed, number, mu
         self.accept_all(ids)
 
     def accept(self, token: int) -> None:

@@ -12,6 +12,7 @@ from .device_sampling import draw_row, penalises, samples_on_device, skipped_row
 from .request import Request, Update
 from .sampling import Sampled, Sampler
 from .speculation.drafting import Drafting
+from .speculation.lookup import NgramIndex
 
 Mask = npt.NDArray[np.uint32]  # a bit for each token, set where it is allowed; [ceil(V / 32)]
 Logits = npt.NDArray[np.float32]  # of rows, [R, V]
@@ -25,7 +26,7 @@ class TokenSequence:
     what they compute past the end of the answer is dropped.
     """
 
-    def __init__(self, request: Request, vocabulary: int, context: int | None) -> None:
+    def __init__(self, request: Request, vocabulary: int, context: int | None, *, shifts: bool = False) -> None:
         """Any thread may make one: it checks the request, and does all that takes long for a long prompt."""
         self.ids = request.check(vocabulary, context)  # prompt and answer
         self.id = 0  # of its updates, once the engine has it
@@ -38,7 +39,9 @@ class TokenSequence:
         self.rows_right = 0  # of the step that the host has sampled last
         if self.on_host:
             self.sampler.accept_all(self.ids)
-        room = request.params.max_tokens if context is None else context - self.prompt
+        room = request.params.max_tokens if context is None or shifts else context - self.prompt
+        self.context = context if shifts else None  # positions, where it goes on without its middle at their end
+        self.cut = 0  # tokens of its middle that it goes on without
         self.max_length = self.prompt + min(request.params.max_tokens, room)  # tokens it may come to
         self.slot = -1  # while it runs
         self.fed = 0  # tokens that its pages or its state have seen, or will when all is done that was submitted
@@ -64,10 +67,40 @@ class TokenSequence:
     def to_feed(self) -> int:
         """Tokens that can be fed now."""
         known = len(self.ids) - self.fed
+        most = known + len(self.draft) if self.context is None else self.context - self.fed
         if known > 0:
-            return known + len(self.draft)
+            return min(known + len(self.draft), most)
         ahead = len(self.ids) + self.in_flight
-        return int(self.fed < ahead < self.max_length and not self.synchronous)
+        return int(self.fed < ahead < self.max_length - self.cut and not self.synchronous and most >= known)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the prompt and the answer so far, with those that were cut."""
+        return len(self.ids) + self.cut
+
+    @property
+    def room(self) -> int:
+        """Tokens that may be drafted: the row after the last one gives a token, too."""
+        room = self.max_length - self.length - 1
+        return room if self.context is None else min(room, self.context - len(self.ids))
+
+    @property
+    def full(self) -> bool:
+        """Whether its next token has no position."""
+        busy = self.in_flight or self.work or self.finish_reason
+        return self.context is not None and len(self.ids) > self.context and not busy
+
+    def cut_middle(self, keep: int) -> None:
+        """Goes on with its first tokens and half of the others, the last."""
+        assert self.context is not None
+        keep = min(max(keep, *self.request.marks[:1], 0), self.context // 2)
+        count = (self.context - keep + 1) // 2
+        del self.ids[keep : keep + count]
+        self.cut += count
+        if self.on_host:
+            self.sampler.restart(self.length - self.prompt, self.ids)
+        if self.drafting is not None:
+            self.drafting.index = NgramIndex()
 
     def rows(self, start: int, end: int) -> Sequence[int]:
         """The tokens of some positions; what is not known here is what its slot has sampled last."""
@@ -91,7 +124,7 @@ class TokenSequence:
         """Moves the sampling of what comes next; the sampler there knows nothing of the tokens so far."""
         self.on_host = on_host
         if on_host:
-            self.sampler.restart(self.prompt, self.ids)
+            self.sampler.restart(self.length - self.prompt, self.ids)
 
     # ---------------------------------------------------------------- its tokens
 
@@ -102,7 +135,7 @@ class TokenSequence:
             return
         self.ids.append(sampled.token)
         self._sampled.append(sampled)
-        if self.request.grammar is None and len(self.ids) >= self.max_length:
+        if self.request.grammar is None and self.length >= self.max_length:
             self.end("length")
 
     def verify(self, sampled: Iterable[Sampled]) -> int:
@@ -163,7 +196,7 @@ class TokenSequence:
         self.rows_right = self.verify(sampled)
         if done:
             self.end("stop")
-        elif len(self.ids) >= self.max_length:
+        elif self.length >= self.max_length:
             self.end("length")
         return bool(sampled) or self.finish_reason is not None
 
@@ -175,7 +208,7 @@ class TokenSequence:
     def update(self) -> Update:
         """What happened since the last one."""
         sampled, self._sampled = tuple(self._sampled), []
-        done = min(self.fed, self.prompt)
+        done = self.prompt if self.length > self.prompt else min(self.fed, self.prompt)
         drafted, accepted = (self.drafting.drafted, self.drafting.accepted) if self.drafting else (0, 0)
         reason, error = self.finish_reason, self.error
         return Update(self.id, sampled, done, self.prompt, self.reused, reason, error, drafted, accepted)

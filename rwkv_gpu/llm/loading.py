@@ -46,10 +46,11 @@ RANGES = {
     "checkpoint_interval": (1, 1 << 30),
     "max_requests": (1, 1 << 24),
     "draft_tokens": (1, 15),
+    "context_shift": (0, 1 << 32),
     "look_ahead": (0, 16),
     "layers_per_submit": (0, 1 << 16),
 }
-OPTIONAL = ("cache_bytes", "chunk_size", "context", "tokens", "look_ahead", "layers_per_submit")
+OPTIONAL = ("context_shift", "cache_bytes", "chunk_size", "context", "tokens", "look_ahead", "layers_per_submit")
 DEFAULT_CHUNK = 512
 ALIASES = {
     "model": "path",  # vLLM
@@ -87,6 +88,7 @@ def load(
     lookup: bool = False,
     draft: str | os.PathLike[str] | None = None,
     draft_tokens: int = DEFAULT_DRAFT,
+    context_shift: int | None = None,
     file: str | None = None,
     **others: Any,
 ) -> LLM:
@@ -110,6 +112,9 @@ def load(
     `lookup` drafts tokens from what followed the same words before, `draft` is the file of a small model with the same
     vocabulary that drafts them; one step then verifies up to `draft_tokens` of them. Answers stay the same, and drafts
     are made only while they make them faster.
+    `context_shift` lets answers go on at the end of the context: the first so many tokens stay (in a chat, the
+    messages of the system), half of the others are dropped, and the rest is computed again. Models without attention
+    need none.
     `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, how many steps are begun
     ahead, and with a chunk size of auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
     `digests` is the folder where digests of model files are kept: saved chats compare them, and a large file is then
@@ -124,7 +129,7 @@ def load(
     check(
         chunk_size=chunk, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
         checkpoint_interval=checkpoint_interval, max_requests=max_requests, look_ahead=look_ahead,
-        layers_per_submit=layers_per_submit, draft_tokens=draft_tokens,
+        layers_per_submit=layers_per_submit, draft_tokens=draft_tokens, context_shift=context_shift,
     )  # fmt: skip
     validate.called("progress", progress)
     file_path = _file_of(path, file)
@@ -179,7 +184,13 @@ def load(
         model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
         help = partial(load_help, tuple(MODELS)) if os.path.samefile(file_path, builtin_model()) else None
         return LLM(
-            Engine(runner, speculator=speculator), tokenizer, gguf.metadata, info, model_file, max_requests, help
+            Engine(runner, speculator=speculator, context_shift=context_shift),
+            tokenizer,
+            gguf.metadata,
+            info,
+            model_file,
+            max_requests,
+            help,
         )
 
 

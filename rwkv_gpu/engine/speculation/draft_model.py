@@ -139,7 +139,7 @@ def _draw(slot: DraftSlot, number: int) -> npt.NDArray[Any]:
     params = SamplingParams(temperature=own.temperature, top_k=own.top_k, top_p=own.top_p, min_p=own.min_p)
     row = draw_row(params, sequence.sampler.seed, slot.slot)
     row["tokens"] = len(sequence.ids) + number
-    row["number"] = len(sequence.ids) - sequence.prompt + number
+    row["number"] = sequence.length - sequence.prompt + number
     return row
 
 

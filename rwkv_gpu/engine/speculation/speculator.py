@@ -41,8 +41,7 @@ class Speculator:
         wanted: list[tuple[TokenSequence, int]] = []
         for sequence in ready:
             assert sequence.drafting is not None
-            # The row after the last draft gives a token, too.
-            width = min(most, sequence.max_length - len(sequence.ids) - 1)
+            width = min(most, sequence.room)
             width = min(width, sequence.drafting.width()) if width > 0 else 0
             if width > 0 and self._lookup:
                 sequence.draft = sequence.drafting.index.draft(sequence.ids, width)
@@ -69,5 +68,5 @@ class Speculator:
 def can_draft(sequence: TokenSequence) -> bool:
     """Whether all of its tokens are known and only the last is yet to be fed."""
     drafting = sequence.drafting
-    decodes = sequence.prompt < len(sequence.ids) == sequence.fed + 1
+    decodes = sequence.prompt < sequence.length and len(sequence.ids) == sequence.fed + 1
     return drafting is not None and drafting.on and decodes and not sequence.in_flight

@@ -1,0 +1,87 @@
+"""At the end of the context an answer goes on without its middle; a model without attention has no such end."""
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.sampling import SamplingParams
+from tests.engine.test_engine import alone, drive, ids_of, small, tokens
+from tests.engine.test_speculation import speculator
+
+CONTEXT, KEEP = 64, 10
+
+
+def shifted(ids: list[int]) -> list[int]:
+    """What is left of a whole context."""
+    return ids[:KEEP] + ids[KEEP + (CONTEXT - KEEP + 1) // 2 :]
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "falcon-h1"])
+def test_an_answer_goes_on_as_from_the_text_without_its_middle(name):
+    """Three shifts; after each the answer is that to what is left, computed from its first token on."""
+    runner, twin = (small(f"tiny-{name}.gguf", context=context, slots=2) for context in (CONTEXT, 2 * CONTEXT))
+    ids, expected, most = ids_of(20), [], 140
+    while len(expected) < most:
+        count = min(CONTEXT + 1 - len(ids), most - len(expected))
+        answer = alone(twin, Request(ids, SamplingParams(temperature=0, max_tokens=count)))
+        expected += answer
+        ids = shifted([*ids, *answer])
+        twin.store.forget(0)
+    engine = Engine(runner, context_shift=KEEP)
+    number = engine.add(Request(ids_of(20), SamplingParams(temperature=0, max_tokens=most)))
+    updates = drive(engine)[number]
+    assert tokens(updates) == expected
+    assert updates[-1].finish_reason == "length"
+
+
+def test_without_it_an_answer_ends_with_the_context():
+    engine = Engine(small("tiny-llama.gguf", context=CONTEXT))
+    number = engine.add(Request(ids_of(20), SamplingParams(temperature=0, max_tokens=100)))
+    assert len(tokens(drive(engine)[number])) == CONTEXT - 20
+
+
+def test_it_goes_on_with_others_penalties_and_drafts():
+    """Answers of several that shift at different times are those of each alone."""
+    how = [
+        SamplingParams(temperature=0, repetition_penalty=1.2, max_tokens=90),
+        SamplingParams(seed=3, max_tokens=110),
+        SamplingParams(seed=4, typical_p=0.9, max_tokens=70),
+    ]
+    asked = [Request(ids_of(10 + 15 * n, n), params) for n, params in enumerate(how)]
+
+    def answers(requests, drafts=False):
+        runner = small("tiny-llama.gguf", context=CONTEXT, drafts=3)
+        engine = Engine(
+            runner, context_shift=KEEP, speculator=speculator(None, lookup=True, most=3) if drafts else None
+        )
+        numbers = [engine.add(request) for request in requests]
+        news = drive(engine)
+        return [tokens(news[number]) for number in numbers]
+
+    single = [answers([request])[0] for request in asked]
+    assert [len(answer) for answer in single] == [90, 110, 70]
+    assert answers(asked) == single
+    assert answers(asked, drafts=True) == single
+
+
+def test_marks_are_kept_whole():
+    request = Request(ids_of(30), SamplingParams(temperature=0, max_tokens=60), keep=True, marks=(17,))
+    engine = Engine(small("tiny-llama.gguf", context=CONTEXT), context_shift=0)
+    sequence = engine.accept(request)
+    engine.add(sequence)
+    drive(engine)
+    assert sequence.cut
+    assert sequence.ids[:17] == list(request.ids[:17])
+
+
+def test_a_model_without_attention_keeps_its_memory_and_its_steps_whatever_the_length():
+    """Ten times the context that a transformer would have: no page, no more states, and the same rows a step."""
+    runner = small("tiny-rwkv7.gguf", cache_bytes=0)
+    engine, free = Engine(runner), []
+    engine.add(Request(ids_of(9), SamplingParams(temperature=0, max_tokens=2560)))
+    while engine.busy:
+        engine.step()
+        free.append(runner.store.free)
+    assert set(free[50:500]) == set(free[-500:-50])
+    assert np.mean([pages for pages, _ in free]) == 0

@@ -37,10 +37,6 @@ FOR_BUILTIN: Settings = {"temperature": 0.6}  # it is small: likely tokens are b
 @click.option("--session", metavar="FILE", help="Continue the chat in this file, and save it there.")
 @template_option
 @click.option("--think/--no-think", default=None, help="Thinking before the answer, for models that can.")
-@click.option(
-    "--context-shift", is_flag=True,
-    help="When the chat no longer fits the context, leave out its oldest turns instead of stopping.",
-)  # fmt: skip
 @click.option("--no-color", is_flag=True, help="No colours; NO_COLOR does the same.")
 @sampling_options(TALKING)
 @loading_options
@@ -55,7 +51,6 @@ def command(
     session: str | None,
     template: str | None,
     think: bool | None,
-    context_shift: bool,
     no_color: bool,
     loading: dict[str, Any],
     **options: Any,
@@ -68,6 +63,7 @@ def command(
     screen = Screen(color=not no_color)
     template = None if template is None else template_text(template)
     defaults: Settings = {**TALKING, **(FOR_BUILTIN if model == str(builtin_model()) else Settings())}
+    context_shift = loading["context_shift"] is not None
     chat_options = ChatOptions(system, template, think, context_shift, chosen(ctx, options))
     question = one_question(" ".join(arguments) or None, prompt)
     file = None if session is None else SessionFile(session)

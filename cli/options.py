@@ -121,7 +121,8 @@ context_shift_option = click.option(
     is_flag=False,
     flag_value=0,
     metavar="[KEEP]",
-    help="Go on at the end of the context: keep the first KEEP tokens, and drop half of the others.",
+    help="Go on when the context is full: keep the first KEEP tokens and drop half of the others; "
+    "a chat leaves out its oldest turns.",
 )
 
 layers_option = click.option(

@@ -18,7 +18,8 @@ LONG_RMS = 3e-4  # llama.cpp turns positions by float32 angles
 MARGIN = 0.02  # between the two likeliest tokens: below it a device that rounds may choose the other
 F16_RMS = 4e-3  # keys and values are rounded to float16, by half as much in one model as in another
 OTHER_BOUNDS = {  # with keys and values in float32, and in float16
-    "tiny-deepseek2-lite": (1e-4, 3e-2),  # 27 random layers, which amplify what is rounded
+    # 27 random layers amplify what is rounded: router logits change by up to 0.05, and two rows take another expert.
+    "tiny-deepseek2-lite": (1e-4, 2.5e-2),
     "tiny-gemma": (1e-3, 1.6e-2),  # llama.cpp looks GELU up in a table of half floats; its logits are larger, too
     **dict.fromkeys(("tiny-codeshell", "tiny-falcon", "tiny-gptneox", "tiny-phi2", "tiny-starcoder2"), (1e-3, F16_RMS)),
     "tiny-gpt-oss": (RMS, 8e-3),  # YaRN lengthens q and k, so that scores are 1.8 times as large

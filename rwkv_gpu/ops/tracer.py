@@ -35,6 +35,7 @@ from .nodes import (
     TimeMix,
     TokenShift,
     Wkv6,
+    WriteLatent,
 )
 from .values import Value, stack
 from .vocabulary import (
@@ -343,7 +344,9 @@ class Tracer:
 
     def latent_attention(self, q: Value, q_rope: Value, z: Value, cache: Cache, how: LatentAttention) -> Value:
         y = Value((self.rows, how.heads * cache.latent))
-        self._append(AttendLatent(q, q_rope, z, cache, how, y))
+        r = Value((self.rows, how.heads * (cache.size - cache.latent)))
+        self._append(WriteLatent(z, q_rope, cache, how, r))
+        self._append(AttendLatent(q, r, cache, how, y))
         return y
 
     def pick(self, x: Value) -> Value:

@@ -11,7 +11,18 @@ from rwkv_gpu.kernels.defaults import hardware
 from rwkv_gpu.kernels.expert_config import expert_gemv
 from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int
 from rwkv_gpu.kernels.tuning import Tuning
-from rwkv_gpu.ops.vocabulary import Attention, Cache, DeltaRule, Gating, LayerNorm, Mixed, Rms, Rope, State
+from rwkv_gpu.ops.vocabulary import (
+    Attention,
+    Cache,
+    DeltaRule,
+    Gating,
+    LatentAttention,
+    LayerNorm,
+    Mixed,
+    Rms,
+    Rope,
+    State,
+)
 
 D = 64
 LORA = {"w": "decay", "a": "sigmoid", "gate": "none", "v_gate": "sigmoid"}
@@ -66,6 +77,15 @@ def queries_and_keys(g, w, _, x):
 
 KV = Cache("kv", 2, 16)
 HOW = Attention(4, Rope("neox", 16, 1e4), 0.25)
+
+
+LATENTS = Cache("kv", 1, 48, 32)
+
+
+def latents(g, w, _, x):
+    q, z = g.linears([x, x], [w["q"], w["z"]])  # of two heads, whose last 16 dims turn
+    how = LatentAttention(2, Rope("normal", 16, 1e4), 0.2, w["norm"], 1e-6)
+    return {"y": g.latent_attention(g.head_linear(q, w["k_up"]), q, z, LATENTS, how)}
 
 
 def normed_heads(g, w, _, x):
@@ -222,6 +242,17 @@ EXAMPLES = {
     "sort_once": Example(mixture, EXPERTS, 32, change={"experts": ((MANY, expert_gemv(32, 8, 2, 4)),)}, exact=True),
     "merge_gemms": Example(
         three_formats, {**vectors("gain"), "q": SQUARE, "k": SQUARE, "v": ("F32", (D, D))}, exact=True
+    ),
+    "merge_latent_write": Example(
+        latents,
+        {
+            **vectors("gain"),
+            **vectors("norm", width=32),
+            "q": ("F32", (80, D)),
+            "z": ("F32", (48, D)),
+            "k_up": ("F32", (2, 32, 24)),
+        },
+        caches=(LATENTS,),
     ),
     "choose_kernels": Example(two_products, {**vectors("gain"), "a": SQUARE, "b": PACKED}, 20, False, config=integers),
     "quantise_once": Example(

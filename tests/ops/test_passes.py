@@ -131,11 +131,11 @@ def batch_of(example: Example) -> Batch:
     return Batch.of(rows).placed(pages, states={slot: (slot, SLOTS - 1 - slot) for slot, _, _ in rows})
 
 
-def kv(example: Example) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def kv(example: Example) -> dict[str, tuple[np.ndarray, ...]]:
     """A page of keys and values for each sequence."""
     rng = np.random.default_rng(4)
-    shape = {c.name: (example.rows, PAGE, c.heads, c.size) for c in example.caches}
-    return {n: tuple(rng.standard_normal((2, *one)).astype(np.float32)) for n, one in shape.items()}
+    shape = {c.name: (len(c.stored), example.rows, PAGE, c.heads, c.size) for c in example.caches}
+    return {n: tuple(rng.standard_normal(one).astype(np.float32)) for n, one in shape.items()}
 
 
 def slots(example: Example) -> dict[str, np.ndarray]:

@@ -35,6 +35,7 @@ from ..nodes import (
     TimeMix,
     TokenShift,
     Wkv6,
+    WriteLatent,
 )
 from ..target import Target
 from . import attention, conv, dense, heads, latent, linear, moe, recurrence, rwkv, sampling, ssm
@@ -43,6 +44,7 @@ from .context import Lowering
 LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     Attend: attention.attend,
     AttendLatent: latent.attend,
+    WriteLatent: latent.write,
     ByRow: dense.by_row,
     Conv1d: conv.conv1d,
     Copy: dense.copy,
@@ -78,7 +80,7 @@ def lower(graph: Graph, target: Target, memory: Memory) -> list[UnplacedDispatch
     for node in graph.nodes:
         first = len(to.dispatches)
         LOWERINGS[type(node.op)](to, node, node.op)
-        if isinstance(node.op, Gemm) and node.op.merges and first:
+        if isinstance(node.op, Gemm | WriteLatent) and node.op.merges and first:
             own, to.dispatches[first:] = to.dispatches[first:], []
             for dispatch in own:
                 both = merged(to.dispatches[-1], dispatch, target.can)

@@ -30,6 +30,7 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
             constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "ROUNDED_ROWS": node.rows * heads}
         else:
             parts.append("lib/rows/scalar" if stride % 4 else matrices.rows)
+        shared = config.workgroup_bytes + 4 * width * config.norms  # a whole x at most is staged
         if config.norms:
             staging, staged = matrices.staging(config, 1)
             parts += ["linear/prologue/no_norm", *staging]
@@ -43,4 +44,5 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
             groups=heads * -(-node.rows // config.tb) * -(-out // config.block),
             fixed_bytes=matrices.slice.nbytes,
             row_flops=2 * heads * out * width,
+            shared_bytes=shared,
         )

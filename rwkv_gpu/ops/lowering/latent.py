@@ -1,13 +1,14 @@
 """Attention over latents as dispatches: latents go to their pages, then every head of a row looks back over them."""
 
 from ...gpu.cost import ContextCost
+from ...gpu.merge import lanes
 from ...gpu.shader import Constant
 from ..attention_partition import AttentionPartition
 from ..graph import Node
 from ..latent_partition import decode_partition, prompt_partition
-from ..nodes import AttendLatent
+from ..nodes import AttendLatent, WriteLatent
 from ..values import Operand, Value
-from ..vocabulary import PAGE
+from ..vocabulary import PAGE, Cache
 from .attention import PLAIN_ANSWER, reduce_runs, rope_operand
 from .context import Lowering
 
@@ -15,9 +16,6 @@ from .context import Lowering
 def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
     [keys] = to.memory.caches.places[op.cache.name]
     heads, caches = op.how.heads, to.memory.caches
-    rotary = op.cache.size - op.cache.latent
-    r = Value((node.rows, heads * rotary))
-    _write(to, node, op, r)
     partition = (
         decode_partition(heads, op.cache, node.rows, caches.max_pages, to.tuning, to.can)
         if to.shape.decode
@@ -30,7 +28,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
     split = partition.runs > 1
     found = Value((node.rows, heads * partition.runs * (op.cache.latent + 4)))
     queries: dict[str, Operand] = {"places": to.places(op.cache)} if to.shape.decode else {"segments": to.segments}
-    nbytes = _position_bytes(to, op)
+    nbytes = _position_bytes(to, op.cache)
     to.emit(
         node,
         op.cache.name,
@@ -46,7 +44,14 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
             "lib/lanes/plain",
         ),
         partition.constants | partition.split | {"SCALE": float(op.how.scale), "MAX_PAGES": caches.max_pages},
-        {"q": op.q, "r": r, "keys": keys, "pages": to.page_tables(op.cache), "y": found if split else op.y, **queries},
+        {
+            "q": op.q,
+            "r": op.r,
+            "keys": keys,
+            "pages": to.page_tables(op.cache),
+            "y": found if split else op.y,
+            **queries,
+        },
         groups=blocks * partition.runs,
         fixed_bytes=0,
         context_cost=ContextCost(0, nbytes, 2 * heads * (op.cache.size + op.cache.latent), 0),
@@ -56,17 +61,18 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         reduce_runs(to, node, op.cache, AttentionPartition(heads, 1, size, 0, 1, 1, grain, runs), found, op.y)
 
 
-def _write(to: Lowering, node: Node, op: AttendLatent, r: Value) -> None:
+def write(to: Lowering, node: Node, op: WriteLatent) -> None:
     """Latents to their pages, and the last dims of queries rotated."""
     [keys] = to.memory.caches.places[op.cache.name]
     rope, caches, heads = op.how.rope, to.memory.caches, op.how.heads
     operands: dict[str, Operand] = {
         "z": op.z, "gain": to.vector(op.how.norm), "places": to.places(op.cache), "keys": keys,
-        "q_rope": op.q_rope, "r": r,
+        "q_rope": op.q_rope, "r": op.r,
     }  # fmt: skip
+    workgroup = int(lanes(to.dispatches[-1].linked)) if op.merges else to.tuning.row_lanes
     constants: dict[str, Constant] = {
         "H": heads, "N": op.cache.latent, "WIDTH": op.cache.size, "S": op.q_rope.shape[1] // heads,
-        "EPS": float(op.how.eps), "WG": to.tuning.row_lanes,
+        "EPS": float(op.how.eps), "WG": workgroup,
     }  # fmt: skip
     write = f"attention/latent/write_{caches.format_of(op.cache).name}"
     parts = ["attention/latent/no_rope"]
@@ -88,10 +94,11 @@ def _write(to: Lowering, node: Node, op: AttendLatent, r: Value) -> None:
         operands,
         groups=node.rows,
         fixed_bytes=0,
-        row_bytes=_position_bytes(to, op),
+        row_bytes=_position_bytes(to, op.cache),
+        shared_bytes=8 * workgroup,
     )
 
 
-def _position_bytes(to: Lowering, op: AttendLatent) -> int:
+def _position_bytes(to: Lowering, cache: Cache) -> int:
     """Of the latent of one position."""
-    return to.memory.caches.format_of(op.cache).nbytes(op.cache.size)
+    return to.memory.caches.format_of(cache).nbytes(cache.size)

@@ -3,7 +3,7 @@
 Fields with a default of None at the end of an op are what passes fill in.
 """
 
-from .attention import Attend, AttendLatent, HeadLinear
+from .attention import Attend, AttendLatent, HeadLinear, WriteLatent
 from .conv import Conv1d
 from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
 from .linear import Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
@@ -46,4 +46,5 @@ __all__ = [
     "TokenShift",
     "TokenShiftPrologue",
     "Wkv6",
+    "WriteLatent",
 ]

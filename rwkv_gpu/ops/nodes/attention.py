@@ -41,19 +41,46 @@ class Attend(Op):
 
 
 @dataclass(frozen=True)
+class WriteLatent(Op):
+    """Latents of the rows, normed, to their pages, and the last dims of queries, rotated"""
+
+    z: Value
+    q_rope: Value
+    cache: Cache
+    how: LatentAttention
+    r: Value  # [T, H · R]
+    merges: bool = False  # with the product of heads before it
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return self.z, self.q_rope
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.r,)
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        return (self.cache,)
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        return ("merge",) * self.merges
+
+
+@dataclass(frozen=True)
 class AttendLatent(Op):
-    """Every row's look back over the latents of its sequence, which its own is written to first"""
+    """Every row's look back over the latents of its sequence, its own among them"""
 
     q: Value
-    q_rope: Value
-    z: Value
+    r: Value
     cache: Cache
     how: LatentAttention
     y: Value
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        return self.q, self.q_rope, self.z
+        return self.q, self.r
 
     @property
     def writes(self) -> tuple[Value, ...]:
@@ -61,10 +88,6 @@ class AttendLatent(Op):
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.cache,)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
         return (self.cache,)
 
 

@@ -22,7 +22,7 @@ from ..graph import Node
 from ..nodes import Gemm, NormPrologue, Quantise, TokenShiftPrologue
 from ..quantising import quantise_for, x_start
 from ..values import JoinedVectors, Operand, RowStatistics, UniformTable, Value
-from ..vocabulary import NUMBERS, LayerNorm
+from ..vocabulary import NUMBER, NUMBERS, LayerNorm
 from .context import Lowering
 from .table import Placed, Table
 
@@ -187,7 +187,7 @@ def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> No
         node,
         bound.name,
         ("linear/splitk_reduce", "lib/lanes/plain", *table.parts, *_epilogue(op, bound, node.rows)),
-        {"WG": lanes, "SCALE": float(op.scale)} | table.constants | NUMBERS,
+        {"WG": lanes} | table.constants | _epilogue_constants(op),
         operands | table.operands,
         groups=table.blocks * node.rows,
     )
@@ -206,7 +206,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     format_parts, words = _format(to, shards[0], config.kernel, bound.operands["w"])
     epilogue = ["linear/epilogue/partial_sums"] if parts > 1 else _epilogue(op, bound, node.rows)
     linked = [*format_parts, *table.parts, *epilogue, *config.parts]
-    constants = config.constants | table.constants | NUMBERS | {"SCALE": float(op.scale)}
+    constants = config.constants | table.constants | _epilogue_constants(op)
     if op.quantises:
         linked += [part for part in STORES_QUANTISED if part not in linked]
         constants |= op.quantises.constants | {"OWNED": owned}
@@ -273,6 +273,12 @@ def _epilogue(op: Gemm, bound: Bound, rows: int) -> list[str]:
         residual = "residual_save_state" if rows == 1 else "residual_save_state_rows"
     bias = "bias" if "bias" in bound.operands else "no_bias"
     return [*parts, f"linear/epilogue/{bias}", f"linear/epilogue/{residual}"]
+
+
+def _epilogue_constants(op: Gemm) -> dict[str, Constant]:
+    """What an epilogue is specialised by. Of gate and up the compiler knows the activation: others cost registers."""
+    own: dict[str, Constant] = {"THEN": NUMBER[op.products[0].then]} if op.pairs else {"SCALE": float(op.scale)}
+    return NUMBERS | own
 
 
 Prologue = tuple[list[str], dict[str, Constant], dict[str, Operand]]

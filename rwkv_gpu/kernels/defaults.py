@@ -20,7 +20,11 @@ from .gemm_config import (
 )
 from .tuning import Size, Tuning, expert_ladder
 
-MATRIX_FILL = 264  # workgroups that gemm_matrix wants: two for each multiprocessor of an H200
+WHOLE_TILE = MatrixTile(along_k=2)
+HALF_TILE = MatrixTile(along_t=1)  # where workgroups have 32 KiB
+# Workgroups that tiles want: one for each multiprocessor of an H200, two where a short matrix has few blocks of rows
+# and so many columns that another dispatch, which adds up parts, is worth it.
+MATRIX_FILL, SHORT_MATRIX_FILL = 128, 240
 
 
 def default_tuning(can: Capabilities) -> Tuning:
@@ -31,16 +35,20 @@ def default_tuning(can: Capabilities) -> Tuning:
 
 def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
     """The same with products of many rows, of many choices, and attention of prompts on matrix units."""
-    fill = 0 if can.software else MATRIX_FILL
-    many = gemm_matrix(can.fragment, can.subgroup_size, fill=fill)
-    if not many.runs_on(can):  # tiles of half as many rows of x, where workgroups have 32 KiB
-        many = gemm_matrix(can.fragment, can.subgroup_size, MatrixTile(along_t=1), fill=fill)
+    fill, short_fill = (0, 0) if can.software else (MATRIX_FILL, SHORT_MATRIX_FILL)
+    many = gemm_matrix(can.fragment, can.subgroup_size, WHOLE_TILE, fill=fill)
+    if not many.runs_on(can):
+        many = gemm_matrix(can.fragment, can.subgroup_size, HALF_TILE, fill=fill)
     # Few columns of floats, as second halves of LoRAs have, are too few for tiles that go through 64 at a time.
     rest = (
+        (Size(MANY, out=3072, width=4096, packed=True, more_than=32), replace(many, fill=0)),
+        (Size(MANY, out=3072, packed=True, more_than=32), replace(many, fill=short_fill)),
         (Size(MANY, packed=True, more_than=32), many),
         (Size(MANY, width=512, more_than=64), tuning.linear[-1][1]),
     )
     few = tuple(one for one in tuning.linear_sized if one[0].rows < MANY)
+    if not can.software:
+        few = (*batches_on_matrix_units(can), *few)
     short = tuning.linear_short and (*tuning.linear_short[:-1], (MANY, many))
     packed = tuning.linear_packed and (*tuning.linear_packed[:-1], (MANY, many))
     experts = expert_gemm_matrix(can.fragment, can.subgroup_size)
@@ -54,6 +62,28 @@ def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
         experts_short=tuning.experts_short and (*tuning.experts_short[:-1], (MANY, experts)),
         attention_on_matrix_units=True,
     )
+
+
+def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
+    """Of formats of small integers by 9 to 64 rows."""
+    found = []
+    for more_than, rows, out, width, tile, fill in BATCHES:
+        config = gemm_matrix(can.fragment, can.subgroup_size, tile, fill=fill)
+        if config.runs_on(can):
+            found.append((Size(rows, out, width, packed=True, more_than=more_than), config))
+    return found
+
+
+# More than so many rows of x and up to so many, by matrices of up to so many rows and columns: the tile, and how many
+# workgroups are wanted. Short matrices have few blocks of rows, so that more subgroups share out their columns.
+BATCHES = (
+    (8, 16, 5120, MANY, MatrixTile(1, 1, 1, 1, 8, columns=512), 0),
+    (8, 16, MANY, MANY, MatrixTile(2, 1, 1, 1, 8, columns=256), 0),
+    (16, 32, 5120, 8192, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
+    (16, 32, 5120, MANY, MatrixTile(2, 2, 1, 1, 8, columns=256), 264),
+    (16, 32, MANY, MANY, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
+    (32, 64, MANY, MANY, MatrixTile(2, 4, 1, 1, 4, columns=128), 0),
+)
 
 
 def _without_matrix_units(can: Capabilities) -> Tuning:

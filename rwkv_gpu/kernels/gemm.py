@@ -27,6 +27,7 @@ from .gemv import UNWORDED, activations
 from .kernel import Hole, Kernel, Needs
 from .parts import (
     BIAS,
+    DECODED_WEIGHTS,
     DECODING,
     EPILOGUE,
     FORMAT,
@@ -300,18 +301,19 @@ MATRIX_TILES = (  # that `tune` tries by so many rows of x
         16,
         (
             MatrixTile(1, 1, 1, 1, 4, columns=256),
+            MatrixTile(1, 1, 1, 1, 4, columns=512),
             MatrixTile(1, 1, 1, 1, 8, columns=512),
             MatrixTile(2, 1, 1, 1, 4, columns=256),
+            MatrixTile(2, 1, 1, 1, 8, columns=256),
             MatrixTile(4, 1, 1, 1, 4, columns=128),
-            MatrixTile(4, 1, 1, 1, 4, columns=256),
         ),
     ),
     (
         32,
         (
             MatrixTile(1, 2, 1, 1, 4, columns=256),
-            MatrixTile(2, 2, 1, 1, 4, columns=256),
             MatrixTile(2, 2, 1, 1, 4, columns=128),
+            MatrixTile(2, 2, 1, 1, 8, columns=256),
             MatrixTile(4, 2, 1, 1, 4, columns=128),
         ),
     ),
@@ -319,7 +321,7 @@ MATRIX_TILES = (  # that `tune` tries by so many rows of x
         64,
         (
             MatrixTile(2, 4, 1, 1, 4, columns=128),
-            MatrixTile(2, 2, 1, 2, 2, columns=128),
+            MatrixTile(2, 2, 1, 2, 4, columns=128),
             MatrixTile(4, 2, 1, 2, 2, columns=128),
         ),
     ),
@@ -329,7 +331,6 @@ MATRIX_TILES = (  # that `tune` tries by so many rows of x
             MatrixTile(),
             MatrixTile(along_k=2),
             MatrixTile(2, 4),
-            MatrixTile(4, 4, 1, 2, 2),
             MatrixTile(2, 4, 4, 2),
         ),
     ),
@@ -344,6 +345,7 @@ GEMM_MATRIX = GemmKernel(
         EPILOGUE.only("rows", "gated_pairs", "partial_sums"),
         BIAS,
         RESIDUAL,
+        DECODED_WEIGHTS,
         Hole("fragments of a subgroup", ("lib/matrix_units/fragments",)),
         PLAIN,
     ),

@@ -354,7 +354,7 @@ def _fragment_bytes(config: "MatrixConfig") -> int:
 
 
 def _staged_bytes(config: "MatrixConfig") -> int:
-    return 2 * (config.r + config.tb) * (config.columns + 8)
+    return 2 * (config.r + config.tb) * (config.columns // 64 * 72)
 
 
 def _along_k(config: "MatrixConfig") -> int:

@@ -1,10 +1,12 @@
 """Mixtures of experts: routing, products with the chosen experts, and their sum."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from ..gpu.device import LEAST_SUBGROUP, Capabilities
 from .expert_config import (
+    EXPERT_MATRIX_TILE,
     EXPERT_TILE,
     ExpertConfig,
     ExpertKernel,
@@ -16,7 +18,20 @@ from .expert_config import (
 from .gemm_config import F16, INT16, MANY, GemmConfig, gemv_int, matrix_tile_bytes
 from .gemv import STAGED
 from .kernel import CLOSE, SAME, Hole, Kernel, Needs, Tolerance
-from .parts import DECODING, FORMAT, LANES, NORM, PACKED_FORMAT, PLAIN, PLAIN_RESIDUAL, PLAIN_ROWS, ROWS, SUM, WORDS
+from .parts import (
+    DECODED_WEIGHTS,
+    DECODING,
+    FORMAT,
+    LANES,
+    NORM,
+    PACKED_FORMAT,
+    PLAIN,
+    PLAIN_RESIDUAL,
+    PLAIN_ROWS,
+    ROWS,
+    SUM,
+    WORDS,
+)
 
 INT_WAYS = ((256, 16, 2), (512, 16, 2), (512, 16, 4), (1024, 16, 2))  # of expert_gemv_int: lanes, those of a row, rows
 TWICE_F16 = Tolerance(2 * F16.terms, 2 * F16.result, f"twice, in gate and up and in down: {F16.reason}")
@@ -173,6 +188,7 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
         VEC4S,
         CHOICES.only("sorted", "heads"),
         *WRITING,
+        DECODED_WEIGHTS,
         Hole("fragments of a subgroup", ("lib/matrix_units/fragments",)),
         PLAIN,
     ),
@@ -180,7 +196,10 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
     needs=Needs(f16=True, matrix_units=True),
     tolerance=TWICE_F16,
     trials=lambda can: {"expert_gemm_matrix": expert_gemm_matrix(can.fragment, can.subgroup_size)},
-    candidates=lambda can: iter((expert_gemm_matrix(can.fragment, can.subgroup_size),)),
+    candidates=lambda can: (
+        expert_gemm_matrix(can.fragment, can.subgroup_size, replace(EXPERT_MATRIX_TILE, along_k=along))
+        for along in (1, 2)
+    ),
     block=lambda c: c.r,
     links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/fragments"),
     workgroup_bytes=matrix_tile_bytes,

@@ -11,6 +11,9 @@ FORMAT = Hole("format", tuple(f"formats/{fmt.shader}" for fmt in FORMATS.values(
 PACKED_FORMAT = FORMAT.only(*(fmt.shader for fmt in PACKED))
 FLOAT_FORMAT = FORMAT.only(*(fmt.shader for fmt in FLOATS))
 WORDS = Hole("words", ("formats/vec4s", "formats/words"), optional=True)  # of small planes; some formats have none
+DECODED_WEIGHTS = Hole(
+    "decoded weights", ("lib/matrix_units/of_bytes", "lib/matrix_units/of_signed_bytes", "lib/matrix_units/of_floats")
+)
 DECODING = (
     *sorted({f"formats/{part}" for fmt in FORMATS.values() for part in fmt.shared} - set(WORDS.parts)),
     "formats/runs",

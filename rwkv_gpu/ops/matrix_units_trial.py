@@ -22,7 +22,7 @@ from ..gpu.device import Device
 from ..gpu.plan import Slice
 from ..gpu.weights import Weights, upload_tensor, upload_weights
 from ..kernels.defaults import default_tuning
-from ..kernels.gemm_config import gemm_matrix
+from ..kernels.gemm_config import MANY, gemm_matrix
 from .batch import Batch
 from .memory import Caches, Scratch
 from .recorder import Recorder
@@ -51,7 +51,8 @@ class Wrong:
 
 def wrong_answers(device: Device) -> Iterator[Wrong]:
     """All that a device with matrix units computes wrongly."""
-    for what, computed, expected in itertools.chain(_products(device), _experts(device), _attention(device)):
+    trials = _products(device), _batches(device), _experts(device), _attention(device)
+    for what, computed, expected in itertools.chain(*trials):
         scale = np.abs(expected).max(axis=-1, keepdims=True)
         off = float((np.abs(computed - expected) / scale).max())
         if not off < TOLERANCE:
@@ -77,6 +78,27 @@ def _products(device: Device) -> Iterator[tuple[str, Array, Array]]:
                 for _ in range(REPEATS):
                     plan.run(count, {"x": x})
                     yield f"a product of {name}", plan.read("y", count), x @ w.T
+
+
+def _batches(device: Device) -> Iterator[tuple[str, Array, Array]]:
+    """Products of as many rows as batches have, each by the kernel that it starts from."""
+    rng, fmt = np.random.default_rng(3), next(fmt for fmt in FORMATS.values() if fmt.name == "Q4_K")
+    out, width = 200, 1280
+    raw = _random_blocks(fmt, out, width, rng)
+    w = dequantise_rows(fmt, raw)
+    weights = Weights(device)
+    weights.add("w", upload_tensor(device, fmt, raw, (out, width)))
+    sized = default_tuning(device.capabilities).linear_sized
+    for config in dict.fromkeys(config for size, config in sized if config.fragment and size.rows < MANY):
+        count = config.tb - 3
+        x = rng.standard_normal((count, width), np.float32) * 10.0 ** rng.integers(-6, 6, (count, 1))
+        tuning = default_tuning(device.capabilities).only(config)
+        recorder = Recorder(device, weights, count, Scratch(device), tuning)
+        y = recorder.linear(recorder.input("x", np.float32, x.shape), Weight("w", w.shape))
+        plan = recorder.finish({"y": y})
+        for _ in range(REPEATS):
+            plan.run(count, {"x": x})
+            yield f"a product of {count} rows", plan.read("y", count), x @ w.T
 
 
 def _random_blocks(fmt: Format, out: int, width: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:

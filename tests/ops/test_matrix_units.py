@@ -1,4 +1,4 @@
-"""What a device with matrix units computes with them: prompts, and nothing of a decode step."""
+"""What a device with matrix units computes with them: prompts, batches, and nothing where few sequences decode."""
 
 import pytest
 
@@ -34,6 +34,22 @@ def test_prompts_of_rwkv7_are_read_on_matrix_units():
         found = kernels_of(file, 512, prefill=True)
     assert {PRODUCTS, "linear/round_rows"} <= found
     assert "linear/gemm_int8" not in found
+
+
+@pytest.mark.parametrize("rows", [16, 32, 64])
+@pytest.mark.parametrize("name", ["rwkv7-0.4b-q4_k_m", "qwen3-0.6b-q8_0"])
+def test_batches_decode_on_matrix_units(name, rows):
+    with open_synthetic(name) as file:
+        found = kernels_of(file, rows, prefill=False)
+    assert {PRODUCTS, "linear/round_rows"} <= found
+    assert "linear/skinny_gemm" not in found
+    assert ATTENTION not in found
+
+
+@pytest.mark.parametrize("rows", [1, 4, 8])
+def test_few_sequences_decode_without_them(rows):
+    with open_synthetic("rwkv7-0.4b-q4_k_m") as file:
+        assert PRODUCTS not in kernels_of(file, rows, prefill=False)
 
 
 @pytest.mark.parametrize("rows", [1, 4])

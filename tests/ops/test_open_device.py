@@ -141,14 +141,17 @@ def not_a_number(y):
     y[0, 0] = np.nan
 
 
+TRIED = "_products", "_batches", "_experts", "_attention"
+
+
 @pytest.mark.parametrize("spoil", [lost, rounded_too_far, not_a_number, None])
-@pytest.mark.parametrize("what", ["_products", "_experts", "_attention"])
+@pytest.mark.parametrize("what", TRIED)
 def test_a_trial_notices_what_a_driver_gets_wrong(monkeypatch, what, spoil):
     expected = np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32)
     computed = expected * np.float32(1 + 1e-4)
     if spoil:
         spoil(computed)
-    for name in ("_products", "_experts", "_attention"):
+    for name in TRIED:
         answers = [(name, computed, expected)] if name == what else []
         monkeypatch.setattr(matrix_units_trial, name, lambda _device, answers=answers: iter(answers))
     assert [wrong.what for wrong in matrix_units_trial.wrong_answers(None)] == ([what] if spoil else [])

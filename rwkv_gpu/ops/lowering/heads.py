@@ -8,7 +8,7 @@ from ..quantising import rounded_rows
 from ..values import Operand
 from ..vocabulary import NUMBER, NUMBERS
 from .context import Lowering
-from .linear import round_rows, w_exponent
+from .linear import decoded_weights, round_rows, w_exponent
 
 
 def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
@@ -27,6 +27,7 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
             found = rounded_rows({0: width}, node.rows * heads)
             round_rows(to, node, Quantise(op.x, ((0, width),), found), node.rows * heads, gap=stride - width)
             x = found.value
+            parts.append(decoded_weights(matrices.shards[0]))
             constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "ROUNDED_ROWS": node.rows * heads}
         else:
             parts.append("lib/rows/scalar" if stride % 4 else matrices.rows)

@@ -28,6 +28,8 @@ from .table import Placed, Table
 
 STORES_QUANTISED = "lib/store_quantised", "lib/quantise", "lib/sum/subgroup"  # what a kernel links that writes integers
 
+FEW_ROWS = 32  # of x for a workgroup on matrix units, where the table of matrices is a constant
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -202,7 +204,8 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     t_blocks = -(-node.rows // config.tb)
     owned = owned_blocks(config, node.rows, shards[0].rows) if op.quantises else 1
     each = blocks_of(shards, bound.widths, config.block * owned, max(1, config.max_workgroups // t_blocks))
-    table = Table.of(bound.placed, each, t_blocks, node.rows, parts, config.kernel == "linear/skinny_gemm")
+    few = config.kernel == "linear/skinny_gemm" or bool(config.fragment and config.tb <= FEW_ROWS)
+    table = Table.of(bound.placed, each, t_blocks, node.rows, parts, few)
     format_parts, words = _format(to, shards[0], config.kernel, bound.operands["w"])
     epilogue = ["linear/epilogue/partial_sums"] if parts > 1 else _epilogue(op, bound, node.rows)
     linked = [*format_parts, *table.parts, *epilogue, *config.parts]
@@ -218,6 +221,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
         constants |= staged.constants
     if config.fragment:
         constants["W_EXPONENT"] = w_exponent(shards[0])
+        linked.append(decoded_weights(shards[0]))
     if config.kernel == "linear/gemv_single_pass":
         constants["WIDTH"] = bound.widths[0]
     operands = dict(bound.operands)
@@ -248,9 +252,16 @@ def _parameter_bytes(shards: Sequence[Shard], operands: Mapping[str, Operand]) -
 def w_exponent(shard: Shard) -> int:
     """The power of two by which weights are multiplied before they are rounded to float16, where that gains precision.
 
-    Scales of packed formats are small: 2^4 keeps weights from 4e-6 to 4,000 at full precision. Floats stay as they are.
+    Scales of packed formats are small: 2^4 keeps those from 4e-6 on at full precision, and weights up to 4,000. Floats
+    stay as they are.
     """
     return 4 if shard.packed else 0
+
+
+def decoded_weights(shard: Shard) -> str:
+    """The part that makes float16 of what a format decodes."""
+    kinds = {"formats/unsigned": "of_bytes", "formats/signed": "of_signed_bytes"}
+    return "lib/matrix_units/" + next((kind for part, kind in kinds.items() if part in shard.parts), "of_floats")
 
 
 def _format(to: Lowering, shard: Shard, kernel: str, w: Operand) -> tuple[Sequence[str], dict[str, Operand]]:

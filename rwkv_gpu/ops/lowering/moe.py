@@ -12,7 +12,7 @@ from ..quantising import rounded_rows
 from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, SWIGLU_ALPHA, SWIGLU_LIMIT, Gating, Glu, Rms, Weight
 from .context import Lowering
-from .linear import round_rows, w_exponent
+from .linear import decoded_weights, round_rows, w_exponent
 
 SORT_LANES = 256  # of the one workgroup that sorts
 MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other
@@ -150,6 +150,8 @@ def _by_choice(
     constants |= {"USED": used, "INPUT_USES": input_uses, "INPUT_STRIDE": matrices.width}
     rows = () if config.fragment else (matrices.rows,)
     parts = [*matrices.parts, *rows, "moe/tiles", "moe/write", *result.parts, "lib/activation", *config.parts]
+    if config.fragment:
+        parts.append(decoded_weights(matrices.shards[0]))
     if norm is not None:
         operands |= {"gain": to.gain(norm)}
         constants["EPS"] = float(norm.eps)

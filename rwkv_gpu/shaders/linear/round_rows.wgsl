@@ -1,7 +1,8 @@
 // x as float16 with a power of two for each row: what matrix units multiply      one workgroup per row t of each x
 //
 // The power takes the largest of a row to 2^14 or just below, so that nothing overflows, and what is lost below is less than
-// 2^-38 of it. Rows are normed on the way.
+// 2^-38 of it. Rows are normed on the way. Of each four columns, the second and the third change places: decoding bytes
+// yields them so.
 // needs lanes: reduce_add, reduce_max
 // needs norm: gained, root
 // needs rows: x4
@@ -38,7 +39,7 @@ fn run(group: u32, lane: u32) {
     let scale = norm * ldexp(1.0, -exponent);
     for (var e = lane; e < padded; e += WG) {
         let values = gained(x4(start, 4u * e, width), 4u * min(e, fours - 1u)) * scale;
-        rounded[which.z + t * padded + e] = vec2u(pack2x16float(values.xy), pack2x16float(values.zw));
+        rounded[which.z + t * padded + e] = vec2u(pack2x16float(values.xz), pack2x16float(values.yw));
     }
     if lane == 0u {
         rounded[which.z + ROUNDED_ROWS * padded + t] = vec2u(pack2x16float(vec2f(f32(exponent), 0.0)), 0u);

@@ -2,7 +2,7 @@
 //
 // Subgroups have rows of W, rows of x, or columns to themselves: where they share out columns, their sums meet in the end.
 // Each fragment has a name, as drivers keep arrays of fragments in memory. Those beyond FM and FT are never computed.
-// needs lib/matrix_units/tile: copy_down, put_down, raw_at, x_at
+// needs lib/matrix_units/tile: copy_down, place_of, put_down, raw_at, x_at
 // needs linear/gemm_matrix: put
 const ALONG_M = R / (FM * S);           // subgroups
 const ALONG_T = TB / (FT * S);
@@ -23,8 +23,8 @@ fn multiply(lane: u32) {
     }
     let subgroup = lane / SUBGROUP;
     let from4 = subgroup / (ALONG_M * ALONG_T) * OWN4;
-    let w0 = subgroup % ALONG_M * FM * S * STRIDE + from4;
-    let x0 = subgroup / ALONG_M % ALONG_T * FT * S * STRIDE + from4;
+    let m0 = subgroup % ALONG_M * FM * S;
+    let t0 = subgroup / ALONG_M % ALONG_T * FT * S;
     var c00 = Sums(); var c10 = Sums(); var c20 = Sums(); var c30 = Sums();
     var c01 = Sums(); var c11 = Sums(); var c21 = Sums(); var c31 = Sums();
     var c02 = Sums(); var c12 = Sums(); var c22 = Sums(); var c32 = Sums();
@@ -60,28 +60,30 @@ fn multiply(lane: u32) {
                 fours[a * X_LOADS + n] = x_at(n * WG + lane, next);
             }
             for (var k = 0u; k < OWN4; k += S / 4u) {
-                let a0 = coopLoadT<Left>(&w_tile[w0 + k], STRIDE);
-                let a1 = coopLoadT<Left>(&w_tile[w0 + min(1u, FM - 1u) * S * STRIDE + k], STRIDE);
-                let a2 = coopLoadT<Left>(&w_tile[w0 + min(2u, FM - 1u) * S * STRIDE + k], STRIDE);
-                let a3 = coopLoadT<Left>(&w_tile[w0 + min(3u, FM - 1u) * S * STRIDE + k], STRIDE);
-                let b0 = coopLoad<Right>(&x_tile[x0 + k], STRIDE);
+                let w0 = place_of(R, m0, from4 + k);
+                let x0 = place_of(TB, t0, from4 + k);
+                let a0 = coopLoadT<Left>(&w_tile[w0], STRIDE);
+                let a1 = coopLoadT<Left>(&w_tile[w0 + min(1u, FM - 1u) * S * STRIDE], STRIDE);
+                let a2 = coopLoadT<Left>(&w_tile[w0 + min(2u, FM - 1u) * S * STRIDE], STRIDE);
+                let a3 = coopLoadT<Left>(&w_tile[w0 + min(3u, FM - 1u) * S * STRIDE], STRIDE);
+                let b0 = coopLoad<Right>(&x_tile[x0], STRIDE);
                 c00 = coopMultiplyAdd(a0, b0, c00);
                 if FM > 1u { c10 = coopMultiplyAdd(a1, b0, c10); }
                 if FM > 2u { c20 = coopMultiplyAdd(a2, b0, c20); c30 = coopMultiplyAdd(a3, b0, c30); }
                 if FT > 1u {
-                    let b1 = coopLoad<Right>(&x_tile[x0 + S * STRIDE + k], STRIDE);
+                    let b1 = coopLoad<Right>(&x_tile[x0 + S * STRIDE], STRIDE);
                     c01 = coopMultiplyAdd(a0, b1, c01);
                     if FM > 1u { c11 = coopMultiplyAdd(a1, b1, c11); }
                     if FM > 2u { c21 = coopMultiplyAdd(a2, b1, c21); c31 = coopMultiplyAdd(a3, b1, c31); }
                 }
                 if FT > 2u {
-                    let b2 = coopLoad<Right>(&x_tile[x0 + 2u * S * STRIDE + k], STRIDE);
+                    let b2 = coopLoad<Right>(&x_tile[x0 + 2u * S * STRIDE], STRIDE);
                     c02 = coopMultiplyAdd(a0, b2, c02);
                     if FM > 1u { c12 = coopMultiplyAdd(a1, b2, c12); }
                     if FM > 2u { c22 = coopMultiplyAdd(a2, b2, c22); c32 = coopMultiplyAdd(a3, b2, c32); }
                 }
                 if FT > 3u {
-                    let b3 = coopLoad<Right>(&x_tile[x0 + 3u * S * STRIDE + k], STRIDE);
+                    let b3 = coopLoad<Right>(&x_tile[x0 + 3u * S * STRIDE], STRIDE);
                     c03 = coopMultiplyAdd(a0, b3, c03);
                     if FM > 1u { c13 = coopMultiplyAdd(a1, b3, c13); }
                     if FM > 2u { c23 = coopMultiplyAdd(a2, b3, c23); c33 = coopMultiplyAdd(a3, b3, c33); }

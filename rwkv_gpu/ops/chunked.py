@@ -8,6 +8,7 @@ from .values import ALIGN, Value
 
 PIECES = (8, 4, 2)  # vec4s of channels that are multiplied at a time: the most that memory holds
 OUTPUT_LANES = 256  # of a workgroup that norms and gates, which any device can run
+KEPT_SLOTS = 10  # of a sequence: with states on the way, of nine tokens at most, each is a chunk of its own
 LEAST_LANES = 4  # that share rows of a state where subgroups sum over them: each completes one token of four
 
 
@@ -59,7 +60,8 @@ class ChunkShape:
         form = self.form
         by_key, by_value = form.parts
         keys, values = (-(-shape.rows * form.heads * size * 4 // ALIGN) * ALIGN for size in (form.keys, form.values))
-        size = by_key * keys + by_value * values + self.slots(shape) * form.heads * form.keys * 4
+        decays = shape.rows // self.tokens + KEPT_SLOTS * shape.max_segments
+        size = by_key * keys + by_value * values + decays * form.heads * form.keys * 4
         return Value((shape.rows, form.heads * (by_key * form.keys + by_value * form.values)), size=size)
 
     @property

@@ -11,7 +11,7 @@ from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.reference import _recur
 from tests.ops.chunked import recur_in_chunks
 from tests.ops.test_recurrence import case_of, inputs_of
-from tests.ops.test_recurrent import Arrays, Case, batch_of, mix_case, mix_inputs, normal, part
+from tests.ops.test_recurrent import TOLERANCE, Arrays, Case, batch_of, mix_case, mix_inputs, normal, part
 from tests.ops.test_ssm import ssd_case, ssd_inputs
 
 RAGGED = ((3, 0, 37), (0, 5, 1), (6, 0, 16), (1, 9, 17), (5, 1, 2))  # slot, start, tokens
@@ -155,3 +155,21 @@ def test_edges_of_steps_that_are_edges_of_chunks_do_not_show(fast_device):
     assert np.array_equal(np.concatenate([piece["y"] for piece in pieces]), whole["y"])
     for name in after:
         assert np.array_equal(after[name][3], after_whole[name][3])
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens"), [("time mix", 16), ("by channel", 16), ("rwkv6", 16), ("ssd", 16), ("time mix", 8)]
+)
+def test_states_that_are_kept_on_the_way_are_those_after_each_row(fast_device, kind, tokens):
+    """Of sequences that verify guesses, beside one that reads its prompt."""
+    batch = batch_of([(0, 7, 3), (2, 0, 20), (1, 4, 9)])
+    first, prompt, last = batch.segments
+    segments = (first._replace(state=(0, 3), kept=(4, 5)), prompt, last._replace(kept=(6, 7, 8, 9, 10, 11, 12, 13)))
+    batch, case = replace(batch, segments=segments), case_in_chunks(kind, 32)
+    inputs, slots = inputs_in_chunks(kind, batch.rows, 32), case.slots()
+    [want], want_after = case.on_cpu(slots, [(batch, inputs)])
+    tuning = tuned(fast_device, chunk_tokens=tokens)
+    [got], after = case.on_gpu(fast_device, slots, [(batch, inputs)], rows=64, tuning=tuning)
+    np.testing.assert_allclose(got["y"], want["y"], TOLERANCE, TOLERANCE)
+    for name in after:
+        np.testing.assert_allclose(after[name], want_after[name], TOLERANCE, TOLERANCE, err_msg=name)

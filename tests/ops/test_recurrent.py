@@ -23,7 +23,7 @@ from rwkv_gpu.ops.vocabulary import Mixed, State
 from tests.gguf.blocks import mild_rows
 from tests.recording import KERNEL_OF, POISON, gemm_configs, named, tunings
 
-ROWS, SEGMENTS, SLOTS = 1000, 5, 7
+ROWS, SEGMENTS, SLOTS = 1000, 5, 14
 LENGTHS = (1, 31, 33, 255, 256, 257, 1000)
 RAGGED = ((3, 0, 33), (0, 5, 1), (6, 0, 255), (1, 9, 17), (5, 1, 2))  # (slot, start, tokens), slots out of order
 # Sums over a head and products of a few hundred float32 rounded in another order, and a norm over them.

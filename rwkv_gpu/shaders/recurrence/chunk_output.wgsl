@@ -13,7 +13,7 @@ fn run(group: u32, lane: u32) {
     if row >= step.rows {
         return;
     }
-    let block = Block(row, min(BLOCK, step.rows - row), group % H);
+    let block = Block(row, min(BLOCK, step.rows - row), group % H, false);
     let last = last_of(block, lane);
     for (var i = lane; i < block.tokens * P4; i += WG) {
         block_y[i] = y[item_place(block, i)];

@@ -6,7 +6,7 @@
 // of it cancel. With one key (k = b) u and v are added by the same, so that U has both. Without removal U is V.
 // needs inputs: inputs_at, prepare_tokens, value_at
 // needs recurrence/chunk: Block, key_place, value_place
-// needs recurrence/chunk_stack: decay_part, first_slot, key_part, value_part
+// needs recurrence/chunk_stack: decay_place, first_slot, key_part, value_part
 @group(0) @binding(5) var<storage, read_write> chunks: array<f32>;      // the stack
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P], Y₀
 
@@ -55,11 +55,12 @@ fn run(group: u32, lane: u32) {
     if done >= count {
         return;
     }
-    let block = Block(segments[segment].first + done, min(BLOCK, count - done), group % H);
+    let alone = segments[segment].kept > 0u;
+    let block = Block(segments[segment].first + done, min(BLOCK, count - done), group % H, alone);
     prepare_tokens(block, lane);
     make_matrices(block, lane);
     if lane < N {
-        solve_keys(block, slot, lane);
+        solve_keys(block, decay_place(segment, done, block.head), lane);
     } else if lane < N + P {
         solve_values(block, lane - N);
     }
@@ -84,7 +85,7 @@ fn make_matrices(block: Block, lane: u32) {
         workgroupBarrier();
         if share < SHARES && i < 4u * four + 4u {
             for (var q = share; q < PIECE4; q += SHARES) {
-                sums += tile_of(four, i, q);
+                sums += tile_of(four, i, q, block.alone);
             }
         }
     }
@@ -111,7 +112,7 @@ struct Keys {
 }
 
 // Four channels' part of four tokens by token i.
-fn tile_of(four: u32, i: u32, q: u32) -> mat4x4f {
+fn tile_of(four: u32, i: u32, q: u32, alone: bool) -> mat4x4f {
     var keys = Keys(piece_k[i * APART + q], piece_b[i * APART + q]);
     for (var j = i + 1u; j < 4u * four; j++) {
         let w = piece_w[j * APART + q];
@@ -119,16 +120,19 @@ fn tile_of(four: u32, i: u32, q: u32) -> mat4x4f {
         keys.b *= w;
     }
     return mat4x4f(
-        products(&keys, 4u * four, i, q),
-        products(&keys, 4u * four + 1u, i, q),
-        products(&keys, 4u * four + 2u, i, q),
-        products(&keys, 4u * four + 3u, i, q),
+        products(&keys, 4u * four, i, q, alone),
+        products(&keys, 4u * four + 1u, i, q, alone),
+        products(&keys, 4u * four + 2u, i, q, alone),
+        products(&keys, 4u * four + 3u, i, q, alone),
     );
 }
 
 // a_t and r_t by k_i and b_i; goes on to the next t.
-fn products(keys: ptr<function, Keys>, t: u32, i: u32, q: u32) -> vec4f {
+fn products(keys: ptr<function, Keys>, t: u32, i: u32, q: u32, alone: bool) -> vec4f {
     let at = t * APART + q;
+    if alone && t != i {
+        return vec4f();
+    }
     let before = *keys;
     if t > i {
         (*keys).k *= piece_w[at];
@@ -153,7 +157,7 @@ fn products(keys: ptr<function, Keys>, t: u32, i: u32, q: u32) -> vec4f {
 }
 
 // W, R, and what fades to the end of the chunk, of a channel of the key.
-fn solve_keys(block: Block, slot: u32, channel: u32) {
+fn solve_keys(block: Block, decays: u32, channel: u32) {
     let place = 4u * key_place(block, 0u, 0u) + channel;
     var x: array<vec4f, FOURS>;
     var out: array<vec4f, FOURS>;
@@ -166,15 +170,22 @@ fn solve_keys(block: Block, slot: u32, channel: u32) {
         let second = decay * here.w.x;
         let third = second * here.w.y;
         let fourth = third * here.w.z;
-        let before = vec4f(decay, second, third, fourth);
+        var before = vec4f(decay, second, third, fourth);
         decay = fourth * here.w.w;
+        var after = vec4f(second, third, fourth, decay);
+        if block.alone {
+            before = vec4f(1.0);
+            after = here.w;
+        }
         x[four] = here.a * before;
-        out[four] = here.r * select(vec4f(second, third, fourth, decay), before, READS_OLD != 0u);
+        out[four] = here.r * select(after, before, READS_OLD != 0u);
         w[four] = here.w;
         k[four] = here.k;
         b[four] = here.b;
     }
-    chunks[4u * (decay_part() + (slot * H + block.head) * N4) + channel] = decay;
+    for (var t = 0u; t < select(1u, block.tokens, block.alone); t++) {
+        chunks[4u * (decays + t * H * N4) + channel] = select(decay, w[t / 4u][t % 4u], block.alone);
+    }
     if REMOVES != 0u {
         solve(&x, &out);                // else nothing of S before comes back through U
     }
@@ -184,7 +195,7 @@ fn solve_keys(block: Block, slot: u32, channel: u32) {
         let third = rest * w[four].w;
         let second = third * w[four].z;
         let first = second * w[four].y;
-        let after = vec4f(first, second, third, rest);
+        let after = select(vec4f(first, second, third, rest), vec4f(1.0), vec4<bool>(block.alone));
         rest = first * w[four].x;
         store(4u * key_part(PART_R) + place, 4u * D4, block, four, out[four]);
         store(4u * key_part(PART_B) + place, 4u * D4, block, four, b[four] * after);

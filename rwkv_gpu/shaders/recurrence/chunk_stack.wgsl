@@ -12,12 +12,22 @@ const PART_U = 0u;
 const PART_V = 1u;                  // with two keys
 const KEY_PARTS = 2u + REMOVES + 1u - ONE_KEY;
 const VALUE_PARTS = 2u - ONE_KEY;
+const KEPT_SLOTS = 10u;
 
 fn key_part(part: u32) -> u32 { return part * apart(D4); }
 fn value_part(part: u32) -> u32 { return KEY_PARTS * apart(D4) + part * apart(V4); }
 
-// The decay of S over a whole chunk. [chunks, H, N / 4]
-fn decay_part() -> u32 { return value_part(VALUE_PARTS); }
+// Where the decay of S over a chunk lies, [chunks, H, N / 4], that begins after so many tokens of a segment. One whose states
+// are kept has at most nine tokens, and as many decays.
+fn decay_place(segment: u32, done: u32, head: u32) -> u32 {
+    var slot = segments[segment].first / BLOCK + KEPT_SLOTS * segment;
+    if segments[segment].kept > 0u {
+        slot += done;
+    } else {
+        slot += done / BLOCK;
+    }
+    return value_part(VALUE_PARTS) + (slot * H + head) * N4;
+}
 
 // The number of the first chunk of a segment. Chunks of a segment have numbers in a row, and no two have the same.
 fn first_slot(segment: u32) -> u32 { return segments[segment].first / BLOCK + segment; }

@@ -4,7 +4,8 @@
 // read goes through workgroup memory: R and W, then B and K in their place. What is wanted next is on its way meanwhile.
 // needs token sum: sum_of
 // needs recurrence/chunk: Block, key_place, value_place
-// needs recurrence/chunk_stack: decay_part, first_slot, key_part, value_part
+// needs lib/step: kept_state
+// needs recurrence/chunk_stack: decay_place, key_part, value_part
 @group(0) @binding(1) var<storage, read> chunks: array<vec4f>;          // the stack that chunk_solve has written
 @group(0) @binding(2) var<storage, read_write> state: array<vec4f>;     // [states, H, P, N / 4], value by key
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P], Y₀, then y
@@ -51,12 +52,14 @@ fn run(group: u32, lane: u32) {
     }
     var next: array<vec4f, LOADS>;
     var mine = Own();
-    let first = Block(segment.first, min(BLOCK, segment.count), head);
+    let alone = segment.kept > 0u;
+    let most = select(BLOCK, 1u, alone);
+    let first = Block(segment.first, min(most, segment.count), head, alone);
     load(&next, first, PART_R, PART_W, lane);
     load_own(&mine, first, row, part);
-    for (var done = 0u; done < segment.count; done += BLOCK) {
-        let block = Block(segment.first + done, min(BLOCK, segment.count - done), head);
-        let decays = decay_part() + ((first_slot(number) + done / BLOCK) * H + head) * N4 + part;
+    for (var done = 0u; done < segment.count; done += most) {
+        let block = Block(segment.first + done, min(most, segment.count - done), head, alone);
+        let decays = decay_place(number, done, head) + part;
         put(&next, lane);
         workgroupBarrier();
         load(&next, block, PART_B, PART_K, lane);
@@ -69,16 +72,23 @@ fn run(group: u32, lane: u32) {
         }
         workgroupBarrier();
         put(&next, lane);
-        let after = min(done + BLOCK, segment.count - 1u);
-        let following = Block(segment.first + after, min(BLOCK, segment.count - after), head);
+        let after = min(done + most, segment.count - 1u);
+        let following = Block(segment.first + after, min(most, segment.count - after), head, alone);
         load(&next, following, PART_R, PART_W, lane);
         load_own(&mine, following, row, part);
         workgroupBarrier();
         add(&s, &decay, own, part);
         workgroupBarrier();
+        if done < segment.kept {
+            save(&s, ((kept_state(segment, done) * H + head) * P + row) * N4 + part);
+        }
     }
+    save(&s, written);
+}
+
+fn save(s: ptr<function, array<vec4f, ROWS * COLUMNS>>, place: u32) {
     for (var i = 0u; i < ROWS * COLUMNS; i++) {
-        state[written + i / COLUMNS * N4 + i % COLUMNS * SPLIT] = s[i];
+        state[place + i / COLUMNS * N4 + i % COLUMNS * SPLIT] = (*s)[i];
     }
 }
 

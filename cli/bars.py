@@ -114,6 +114,11 @@ def loading_bar(screen: Screen) -> Bar:
     return Bar(screen, "opening the device", Bytes(), TimeElapsed())
 
 
+def download_bar(screen: Screen) -> Bar:
+    """For a model that is downloaded."""
+    return Bar(screen, "asking the hub", Bytes(), TimeRemainingColumn(compact=True))
+
+
 def checking_bar(screen: Screen) -> Bar:
     """For a session whose model file is compared."""
     return Bar(screen, "comparing the model file with the session", TimeElapsed())

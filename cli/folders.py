@@ -19,3 +19,8 @@ def cache_folder() -> Path:
 def tuned_folder() -> Path:
     """Where `rwkv-gpu tune` saves its results."""
     return cache_folder() / "tuned"
+
+
+def models_folder() -> Path:
+    """Where `rwkv-gpu pull` keeps models."""
+    return cache_folder() / "models"

@@ -61,7 +61,7 @@ def command(
     if unknown:
         raise BadInput(f"there is no pass '{unknown[0]}'; known: {', '.join(NAMES)}")
     can, tuning = _target(device, limits)
-    with opened(model, synthetic) as file:
+    with opened(ModelName.path(model), synthetic) as file:
         step = record_step(file, can, tuning, Step(rows, prefill, kv, context), without)
     if as_json:
         click.echo(json.dumps(step.as_data(), indent=2))

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import rwkv_gpu
-from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadInput, MissingExtra
 from rwkv_gpu.gpu.adapters import several
 
 from .chat_options import template_option
 from .folders import cache_folder, tuned_folder
-from .model_name import BUILTIN, FileName
+from .model_name import BUILTIN, FileName, ModelName
 from .options import loading_options
 from .page import Page
 from .serve_options import checked_file, keys_of, serving_options
@@ -173,7 +172,8 @@ def served(paths: tuple[str, ...], folder: Path | None, aliases: tuple[str, ...]
 
     models: dict[str, ServedModel] = {}
     for path in paths or (() if folder is not None else (BUILTIN,)):
-        name, file = (BUILTIN, str(builtin_model())) if path == BUILTIN else (Path(path).stem, path)
+        file = ModelName.path(path) or path
+        name = BUILTIN if path == BUILTIN else Path(file).stem
         if name in models:
             raise BadInput(f"two models have the name {name}; rename one of the files")
         models[name] = ServedModel(name, file)

@@ -31,7 +31,7 @@ AROUND = 0.5  # what a word counts in the sentences around the one that asks
 ARCHITECTURES = "{architectures}"  # stands in a passage for how many are supported, and the best known of them
 WELL_KNOWN = ("llama", "qwen2", "qwen3", "gemma3", "phi3", "deepseek2", "gpt-oss", "rwkv7", "mamba2")
 
-GET = "`rwkv-gpu download OWNER/NAME FILE` gets one from Hugging Face."
+GET = "`rwkv-gpu pull hf.co/OWNER/NAME:Q4_K_M` gets one from Hugging Face."
 FROM = "From the docs: "
 NEAREST = "The nearest that I find in the docs: "
 ALSO = " Also: "

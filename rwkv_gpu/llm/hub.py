@@ -30,8 +30,8 @@ def find(name: str, file: str | None = None) -> Path:
     hub = _library()
     try:
         names = _names(hub, repository)
-        chosen = _choose(repository, names, quantisation) if file is None else _check(repository, names, file)
-        paths = [Path(hub.hf_hub_download(repository, part, etag_timeout=PATIENCE)) for part in _parts(chosen)]
+        chosen = choose(repository, names, quantisation) if file is None else _check(repository, names, file)
+        paths = [Path(hub.hf_hub_download(repository, part, etag_timeout=PATIENCE)) for part in parts(chosen)]
     except BadInput:
         raise
     except Exception as error:  # noqa: BLE001  the hub raises what its HTTP library and the disk do, too
@@ -64,14 +64,18 @@ def _names(hub: Any, repository: str) -> list[str]:
     return sorted(name for name in found if name.endswith(".gguf") and "mmproj" not in name)
 
 
-def _choose(repository: str, names: Sequence[str], quantisation: str | None) -> str:
+def has_quantisation(name: str, wanted: str) -> bool:
+    """Whether the name of a file says that it is of this quantisation."""
+    return re.search(rf"(?:^|[-._/]){re.escape(wanted)}(?=[-./])", name, re.IGNORECASE) is not None
+
+
+def choose(repository: str, names: Sequence[str], quantisation: str | None) -> str:
     """The file of a quantisation; of a file in parts, the first."""
     if not names:
         raise BadInput(f"{repository} has no GGUF files; give a repository that has")
     first = [name for name in names if (part := PART.search(name)) is None or part[1] == "00001"]
     for wanted in [quantisation] if quantisation else PREFERRED:
-        pattern = re.compile(rf"(?:^|[-._/]){re.escape(wanted)}(?=[-./])", re.IGNORECASE)
-        found = [name for name in first if pattern.search(name)]
+        found = [name for name in first if has_quantisation(name, wanted)]
         if len(found) == 1:
             return found[0]
         if found:
@@ -88,7 +92,7 @@ def _check(repository: str, names: Sequence[str], file: str) -> str:
     return file
 
 
-def _parts(name: str) -> list[str]:
+def parts(name: str) -> list[str]:
     """All files that a model is in, the first of them first."""
     part = PART.search(name)
     if part is None:

@@ -1,0 +1,20 @@
+"""`rwkv-gpu pull`: downloads a model by its name, for all commands."""
+
+import click
+
+from rwkv_gpu.llm.hub import is_hub_name
+
+from .page import Page
+from .pulling import pull
+
+
+@click.command("pull", cls=Page, epilog="Example: rwkv-gpu pull hf.co/some-author/a-model-GGUF:Q4_K_M")
+@click.argument("name", metavar="hf.co/OWNER/NAME[:QUANTISATION]")
+@click.option("--revision", default="main", show_default=True, metavar="NAME", help="Branch, tag or commit.")
+def command(name: str, revision: str) -> None:
+    """Download a model into the folder of models, and print its path. Then its name works in all commands.
+
+    An interrupted download goes on where it stopped, and checksums are verified. Set HF_TOKEN for gated and private
+    models, HF_ENDPOINT for another hub. `rwkv-gpu list` lists the models, `rwkv-gpu rm` deletes them.
+    """
+    click.echo(pull(name if is_hub_name(name) else f"hf.co/{name}", revision))

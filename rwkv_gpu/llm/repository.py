@@ -1,0 +1,185 @@
+"""A repository of the Hugging Face hub, or of a server with the same routes: which files it has, and their download.
+
+A file is downloaded beside its place, as `.part`. Only when it is complete and has the right checksum does it get its
+name. A download that was cut off goes on where it stopped, in the same run and in a later one.
+"""
+
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import BadInput
+
+ENDPOINT = "https://huggingface.co"
+PATIENCE = 15.0  # seconds without a byte
+TRIES = 5  # times in a row that a connection may bring nothing
+CHUNK = 1 << 20
+
+Progress = Callable[[int, int], None]  # bytes that are here, and all
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a repository."""
+
+    path: str
+    nbytes: int
+    sha256: str | None  # of large files
+
+
+class Repository:
+    """OWNER/NAME at a revision, with the token of whoever asks."""
+
+    def __init__(
+        self, name: str, revision: str = "main", *, endpoint: str = ENDPOINT, token: str | None = None
+    ) -> None:
+        self.name = name
+        self._revision = urllib.parse.quote(revision, safe="")
+        self._endpoint = endpoint.rstrip("/")
+        self._token = token
+        self._open = urllib.request.build_opener(_Redirect).open
+
+    def models(self) -> dict[str, RemoteFile]:
+        """The GGUF files of language models, by their paths."""
+        url = f"{self._endpoint}/api/models/{self.name}/tree/{self._revision}?recursive=true"
+        try:
+            with self._get(url) as answer:
+                listed = json.load(answer)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise self._failed(error) from None
+        files = [_file(entry) for entry in listed if entry.get("type", "file") == "file"]
+        return {file.path: file for file in files if file.path.endswith(".gguf") and "mmproj" not in file.path}
+
+    def download(self, file: RemoteFile, target: Path, progress: Progress) -> None:
+        """Brings a file to its place; what is there of an earlier download is not asked for again."""
+        part = target.with_name(target.name + ".part")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        have = part.stat().st_size if part.exists() else 0
+        free = shutil.disk_usage(target.parent).free
+        if file.nbytes - have > free:
+            need = (file.nbytes - have) / 1e9
+            raise BadInput(
+                f"{target.parent} has {free / 1e9:.1f} GB free, and {file.path} needs {need:.1f}; "
+                "make room, or name another folder by RWKV_GPU_CACHE"
+            )
+        digest = self._fill(file, part, progress)
+        if file.sha256 is not None and digest != file.sha256:
+            part.unlink()
+            raise BadInput(
+                f"{file.path} arrived damaged: its SHA-256 is {digest}, expected {file.sha256}; pull it again"
+            )
+        os.replace(part, target)
+
+    def _fill(self, file: RemoteFile, path: Path, progress: Progress) -> str:
+        """Appends to a part until it has all bytes of the file; returns their SHA-256."""
+        url = f"{self._endpoint}/{self.name}/resolve/{self._revision}/{urllib.parse.quote(file.path)}"
+        tries = 0
+        try:
+            with open(path, "a+b") as out:
+                part = _Part(out)
+                while part.done < file.nbytes:
+                    before = part.done
+                    failure = self._append(url, part, lambda done: progress(done, file.nbytes))
+                    tries = 0 if part.done > before else tries + 1
+                    if tries == TRIES:
+                        raise failure or ConnectionError("the connection was cut off")
+                    if part.done < file.nbytes:
+                        time.sleep(min(0.1 * 2**tries, 2.0))
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failed(error, file.path, path) from None
+        return part.digest.hexdigest() if part.done == file.nbytes else f"that of {part.done} bytes"
+
+    def _append(self, url: str, part: "_Part", progress: Callable[[int], None]) -> Exception | None:
+        """What one connection brings of the rest, and why it ended, where it failed."""
+        try:
+            with self._get(url, part.done) as answer:
+                if answer.status != 206:  # the server sends all of it
+                    part.clear()
+                while block := answer.read(CHUNK):
+                    part.add(block)
+                    progress(part.done)
+        except urllib.error.HTTPError as error:
+            if error.code != 416:  # the part is longer than the file
+                raise
+            error.close()
+            part.clear()
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            return error
+        return None
+
+    def _get(self, url: str, start: int = 0) -> Any:
+        headers = {"User-Agent": "rwkv-gpu"}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        return self._open(urllib.request.Request(url, headers=headers), timeout=PATIENCE)
+
+    def _failed(self, error: Exception, file: str = "", part: Path | None = None) -> BadInput:
+        """The error in one line, with what to do."""
+        what = f"cannot pull {self.name}{f'/{file}' if file else ''}: "
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+            if error.code in (401, 403):
+                return BadInput(
+                    f"{what}access is denied ({error.code}): check the name; for a gated or private model accept its "
+                    f"terms at {self._endpoint}/{self.name} and set HF_TOKEN"
+                )
+            if error.code == 404:
+                return BadInput(f"{what}not found (404): check the name and the revision")
+            return BadInput(f"{what}the server answered {error.code} {error.reason}; try again later")
+        reason = " ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__
+        if part is not None and isinstance(error, OSError) and error.filename is None and error.errno is not None:
+            reason = error.strerror or reason
+        kept = " what has arrived is kept, and the same command goes on with it" if part and part.exists() else ""
+        return BadInput(f"{what}{reason};{kept or ' check the network connection'}")
+
+
+class _Part:
+    """A file that grows, with the SHA-256 of what is in it."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self.done, self.digest = 0, hashlib.sha256()
+        out.seek(0)
+        while block := out.read(CHUNK):
+            self._count(block)
+
+    def add(self, block: bytes) -> None:
+        """Appends some bytes."""
+        self._out.write(block)
+        self._count(block)
+
+    def clear(self) -> None:
+        """Begins again."""
+        self._out.truncate(0)
+        self.done, self.digest = 0, hashlib.sha256()
+
+    def _count(self, block: bytes) -> None:
+        self.digest.update(block)
+        self.done += len(block)
+
+
+class _Redirect(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, and gives the token to no other host."""
+
+    def redirect_request(self, *given: Any, **more: Any) -> urllib.request.Request | None:
+        request = super().redirect_request(*given, **more)
+        if request is not None and request.host != given[0].host:
+            request.remove_header("Authorization")
+        return request
+
+
+def _file(entry: dict[str, Any]) -> RemoteFile:
+    large = entry.get("lfs") or {}
+    return RemoteFile(entry["path"], int(large.get("size", entry.get("size", 0))), large.get("oid"))

@@ -1,0 +1,64 @@
+"""`pull`, `list` and `rm`, and names in place of files in every command. A local server plays the hub."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu
+from rwkv_gpu.cli.commands import cli
+from tests.llm.hub_server import serving
+
+NAME = "hf.co/owner/name:Q4_K_M"
+
+
+@pytest.fixture(scope="module")
+def hub():
+    with serving({"model-Q4_K_M.gguf": rwkv_gpu.builtin_model().read_bytes()}) as server:
+        yield server
+
+
+@pytest.fixture
+def run(hub, monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("RWKV_GPU_CACHE", str(tmp_path))
+    return lambda *arguments: CliRunner().invoke(cli, arguments)
+
+
+def test_a_model_is_pulled_used_by_its_name_listed_and_removed(run, tmp_path):
+    path = tmp_path / "models" / "owner" / "name" / "model-Q4_K_M.gguf"
+    assert run("list").stderr.startswith("no models; `rwkv-gpu pull")
+    assert run("pull", "owner/name:Q4_K_M").stdout == f"{path}\n"
+    for name in (NAME, "owner/name:Q4_K_M", "name:Q4_K_M", "model-Q4_K_M"):
+        assert json.loads(run("info", name, "--json", "--device", "cpu").stdout)["file"] == str(path)
+    assert run("tokenize", "name:Q4_K_M", "the sea", "--ids").exit_code == 0
+    assert run("tokenize", "-m", "name:Q4_K_M", "the sea", "--ids").stdout.strip()
+    assert run("fit", "owner/name", "--device", "cpu").exit_code == 0
+    assert run("chat", "name:Q4_K_M", "hello", "--device", "cpu", "-n", "4").stdout.strip()
+    assert str(path) in run("list").stdout
+    [model] = json.loads(run("list", "--json").stdout)["models"]
+    assert (model["name"], model["files"], model["complete"]) == ("owner/name/model-Q4_K_M", [str(path)], True)
+    assert "7.6 MiB are free" in run("rm", "name:Q4_K_M").stderr
+    assert not path.exists()
+
+
+def test_a_hub_name_that_is_not_here_is_pulled_by_every_command(run):
+    assert run("tokenize", NAME, "the sea", "--ids").exit_code == 0
+    assert "model-Q4_K_M" in run("list").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["pull", "hf.co/owner/none:Q4_K_M"], "cannot pull owner/none: not found (404)"),
+        (["pull", "hf.co/owner/name:Q8_0"], "owner/name has no file of Q8_0"),
+        (["pull", "nonsense"], "names no model of the hub"),
+        (["rm", "nothing"], "nothing is no model of `rwkv-gpu list`"),
+        (["info", "nothing:Q4_K_M", "--device", "cpu"], "No such file or directory"),
+    ],
+)
+def test_what_is_not_there_is_one_line_and_exit_code_2(run, arguments, message):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1

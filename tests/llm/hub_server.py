@@ -1,0 +1,96 @@
+"""A server with the hub's routes, for one repository: ranges, redirects, cut-off connections, wrong bytes, refusals."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Hub(ThreadingHTTPServer):
+    """`files` are those of owner/name; `asked` are the ranges of the downloads."""
+
+    daemon_threads = True
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files = files
+        self.sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+        self.asked: list[tuple[str, str | None]] = []
+        self.tokens: list[str | None] = []
+        self.cut_after: int | None = None  # bytes after which a connection ends
+        self.cuts = 0  # connections that are still to be cut off
+        self.ranges = True
+        self.status = 200
+        self.token: str | None = None
+        self.content: str | None = None  # the host and port that files are on
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Hub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *given: object) -> None:
+        """Says nothing."""
+
+    def do_GET(self) -> None:
+        hub = self.server
+        given = self.headers.get("Authorization")
+        if hub.status != 200 or (hub.token and given != f"Bearer {hub.token}"):
+            self._answer(hub.status if hub.status != 200 else 401, b"no")
+        elif self.path.startswith("/api/models/owner/name/tree/main"):
+            listed = [
+                {"type": "file", "path": name, "size": 130, "lfs": {"oid": hub.sums[name], "size": len(data)}}
+                for name, data in hub.files.items()
+            ]
+            self._answer(200, json.dumps([*listed, {"type": "directory", "path": "sub", "size": 0}]).encode())
+        elif self.path.startswith("/owner/name/resolve/main/") and hub.content:
+            self.send_response(302)
+            self.send_header("Location", f"{hub.content}{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif self.path.startswith("/owner/name/resolve/main/"):
+            hub.tokens.append(given)
+            self._file(hub.files[self.path.rsplit("/", 1)[1]])
+        else:
+            self._answer(404, b"no such")
+
+    def _file(self, data: bytes) -> None:
+        wanted = self.headers.get("Range")
+        self.server.asked.append((self.path.rsplit("/", 1)[1], wanted))
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and self.server.ranges else 0
+        if start > len(data) or (start == len(data) and start):
+            self._answer(416, b"")
+            return
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(data) - start))
+        self.end_headers()
+        cut = self.server.cuts > 0
+        self.server.cuts -= cut
+        self.wfile.write(data[start : start + self.server.cut_after] if cut else data[start:])
+        self.close_connection = True
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextmanager
+def serving(files: dict[str, bytes]) -> Iterator[Hub]:
+    """The server, on a thread."""
+    hub = Hub(files)
+    thread = threading.Thread(target=hub.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        hub.shutdown()
+        hub.server_close()
+        thread.join()

@@ -1,0 +1,198 @@
+"""Models that are pulled: complete and verified, or not there under their names. A local server plays the hub."""
+
+import errno
+import random
+import shutil
+from collections import namedtuple
+
+import pytest
+
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.llm import repository
+from rwkv_gpu.llm.repository import Repository
+from rwkv_gpu.llm.store import Store
+from tests.llm.hub_server import serving
+
+rng = random.Random(0)
+WHOLE, FIRST, SECOND = (rng.randbytes(3 << 20), rng.randbytes(1 << 20), rng.randbytes(1 << 19))
+FILES = {
+    "model-Q4_K_M.gguf": WHOLE,
+    "large-Q6_K-00001-of-00002.gguf": FIRST,
+    "large-Q6_K-00002-of-00002.gguf": SECOND,
+    "mmproj-model-f16.gguf": b"picture",
+    "README.md": b"read me",
+}
+NAME = "hf.co/owner/name:Q4_K_M"
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(repository.time, "sleep", lambda seconds: None)
+    with serving(FILES) as hub:
+        yield hub
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "models")
+
+
+def pull(store, server, name=NAME, token=None):
+    seen = []
+
+    def source(owned):
+        return Repository(owned, endpoint=server.url, token=token)
+
+    path = store.pull(name, source, lambda file: lambda done, total: seen.append((done, total)))
+    assert not seen or seen[-1][0] == seen[-1][1]
+    return path
+
+
+def files(store):
+    return sorted(path.name for path in store.folder.rglob("*") if path.is_file())
+
+
+def test_a_model_is_pulled_once_and_found_by_its_names(store, server):
+    path = pull(store, server)
+    assert path.read_bytes() == WHOLE
+    assert pull(store, server) == path
+    assert len(server.asked) == 1
+    names = (NAME, "owner/name:q4_k_m", "name:Q4_K_M", "owner/name", "name", "model-Q4_K_M", "model-q4_k_m.gguf")
+    for name in (*names, "owner/name/model-Q4_K_M"):
+        assert store.find(name) == path, name
+    assert store.find("name:Q8_0") is None
+    assert store.find("other") is None
+
+
+def test_a_model_in_parts_is_one_model(store, server):
+    path = pull(store, server, "hf.co/owner/name:Q6_K")
+    assert [one.read_bytes() for one in sorted(path.parent.glob("*.gguf"))] == [FIRST, SECOND]
+    [model] = store.models()
+    assert (model.name, model.nbytes, model.complete) == ("owner/name/large-Q6_K", len(FIRST) + len(SECOND), True)
+    assert store.find("name:Q6_K") == path == model.paths[0]
+    (path.parent / "large-Q6_K-00002-of-00002.gguf").unlink()
+    assert store.find("name:Q6_K") is None
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_connection_that_is_cut_off_goes_on_where_it_stopped(store, server, ranges):
+    server.cut_after, server.cuts, server.ranges = 1 << 20, 2, ranges
+    assert pull(store, server).read_bytes() == WHOLE
+    starts = [wanted for _, wanted in server.asked]
+    assert starts == [None, f"bytes={1 << 20}-", f"bytes={(2 if ranges else 1) << 20}-"]
+
+
+def test_a_later_run_goes_on_with_what_an_earlier_one_left(store, server):
+    server.cut_after, server.cuts = 1 << 20, 1
+    server.cuts, calls = 1, []
+    original = Repository._get
+
+    def breaks(self, url, start=0):
+        calls.append(start)
+        if start:
+            raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+        return original(self, url, start)
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(BadInput, match="reset by peer; what has arrived is kept"),
+    ):
+        patch.setattr(Repository, "_get", breaks)
+        pull(store, server)
+    assert files(store) == ["model-Q4_K_M.gguf.part"]
+    [model] = store.models()
+    assert (model.complete, store.find(NAME)) == (False, None)
+    assert pull(store, server).read_bytes() == WHOLE
+    assert server.asked[-1][1] == f"bytes={1 << 20}-"
+
+
+@pytest.mark.parametrize("left", [b"x" * (1 << 20), WHOLE + b"more", b"x" * len(WHOLE)])
+def test_bytes_of_another_file_never_get_the_name(store, server, left):
+    part = store.folder / "owner" / "name" / "model-Q4_K_M.gguf.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(left)
+    with pytest.raises(BadInput, match="arrived damaged: its SHA-256 .* pull it again"):
+        pull(store, server)
+    assert files(store) == []
+    assert pull(store, server).read_bytes() == WHOLE
+
+
+def test_a_wrong_checksum_keeps_nothing(store, server):
+    server.sums["model-Q4_K_M.gguf"] = "0" * 64
+    with pytest.raises(BadInput, match="expected 0000"):
+        pull(store, server)
+    assert files(store) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(401, "access is denied .*HF_TOKEN"), (403, "access is denied"), (404, "not found"), (500, "answered 500")],
+)
+def test_refusals_are_one_line_with_what_to_do(store, server, status, message):
+    server.status = status
+    with pytest.raises(BadInput, match=f"cannot pull owner/name: .*{message}") as failure:
+        pull(store, server)
+    assert "\n" not in str(failure.value)
+    assert not store.folder.exists()
+
+
+def test_a_token_goes_to_the_hub_and_to_no_other_host(store, server):
+    server.token = "secret"
+    with serving(FILES) as content:
+        server.content = content.url.replace("127.0.0.1", "localhost")
+        assert pull(store, server, token="secret").read_bytes() == WHOLE
+        assert content.tokens == [None]
+
+
+def test_no_server_is_one_line(store):
+    with serving(FILES) as hub:
+        gone = hub
+    with pytest.raises(BadInput, match="Connection refused; check the network connection"):
+        pull(store, gone)
+
+
+def test_a_disk_without_room_is_told_before_anything_is_written(store, server, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10, 9, 1))
+    with pytest.raises(BadInput, match="0.0 GB free, and model-Q4_K_M.gguf needs 0.0; make room"):
+        pull(store, server)
+    assert files(store) == []
+
+
+def test_a_disk_that_becomes_full_keeps_what_arrived(store, server):
+    add = repository._Part.add
+
+    def full(part, block):
+        if part.done >= 1 << 20:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        add(part, block)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repository._Part, "add", full)
+        with pytest.raises(BadInput, match="No space left on device; what has arrived is kept"):
+            pull(store, server)
+    assert files(store) == ["model-Q4_K_M.gguf.part"]
+    assert pull(store, server).read_bytes() == WHOLE
+
+
+def test_a_name_that_fits_nothing_or_several_is_refused(store, server):
+    with pytest.raises(BadInput, match="has no file of Q2_K; it has large-Q6_K-00001"):
+        pull(store, server, "hf.co/owner/name:Q2_K")
+    pull(store, server)
+    pull(store, server, "hf.co/owner/name:Q6_K")
+    with pytest.raises(BadInput, match="owner/name may be owner/name/large-Q6_K, owner/name/model-Q4_K_M"):
+        store.find("owner/name")
+    for wrong in ("nothing", "name:Q2_K", "", "."):
+        with pytest.raises(BadInput, match="is no model of `rwkv-gpu list`"):
+            store.remove(wrong)
+    with pytest.raises(BadInput, match="may be"):
+        store.remove("name")
+
+
+def test_removing_deletes_all_parts_and_empty_folders_and_no_more(store, server):
+    pull(store, server)
+    pull(store, server, "hf.co/owner/name:Q6_K")
+    store.remove("name:Q6_K")
+    assert files(store) == ["model-Q4_K_M.gguf"]
+    store.remove("owner/name/model-Q4_K_M")
+    assert list(store.folder.iterdir()) == []

@@ -46,9 +46,10 @@ class Request:
                 f"a prompt of {len(ids):,} tokens does not fit the context of {context:,}; "
                 "shorten it, or load the model with a larger context"
             )
-        if min(ids) < 0 or max(ids) >= vocabulary:
-            at, token = next((at, token) for at, token in enumerate(ids) if not 0 <= token < vocabulary)
-            raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {vocabulary:,}")
+        # A loop and not `min` and `max`, which hold the interpreter until millions of ids are looked at.
+        for at, token in enumerate(ids):
+            if not 0 <= token < vocabulary:
+                raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {vocabulary:,}")
         return ids
 
 

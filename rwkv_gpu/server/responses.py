@@ -19,7 +19,7 @@ from .routes import Route, delete, get, post
 from .service import Running, Service
 
 REPEATED = (  # fields that a response says again
-    "instructions", "max_output_tokens", "reasoning", "temperature", "text", "top_p", "truncation", "user",
+    "instructions", "max_output_tokens", "reasoning", "temperature", "top_p", "truncation",
 )  # fmt: skip
 
 
@@ -91,6 +91,9 @@ class Made:
         repeated |= {"tools": self.body.get("tools") or [], "tool_choice": self.body.get("tool_choice") or "auto"}
         repeated["parallel_tool_calls"] = self.body.get("parallel_tool_calls") is not False
         repeated["metadata"] = self.body.get("metadata") or {}
+        repeated["text"] = {"format": {"type": "text"}, **(self.body.get("text") or {})}
+        if self.body.get("user") is not None:
+            repeated["user"] = self.body["user"]
         return {**head, **repeated, **said, "previous_response_id": None, "store": False, "background": False}
 
 

@@ -19,6 +19,7 @@ class PreTokenizerWarning(UserWarning):
     """The file does not say how it cuts words: its text may be cut otherwise than in training."""
 
 
+LONG = 10_000  # characters that take more than a millisecond
 REMEDY = "update rwkv-gpu, or set the key to a name that means the same with llama.cpp's gguf_set_metadata.py"
 
 
@@ -55,8 +56,15 @@ class BpeTokenizer(BaseTokenizer):
                 letters = "".join(BYTE_LETTERS[byte] for byte in run.encode("utf-8", "surrogatepass"))
                 ids += [token.id for token in self._merger.tokenize(letters)]
             else:
-                ids += self._words.encode(run, add_special_tokens=False).ids
+                ids += self._encode_run(run)
         return ids
+
+    def _encode_run(self, run: str) -> list[int]:
+        """The ids of a text. `encode` holds the interpreter, so that a long one would stop all other threads."""
+        if len(run) <= LONG:
+            return self._words.encode(run, add_special_tokens=False).ids
+        [encoded] = self._words.encode_batch_fast([run], add_special_tokens=False)
+        return encoded.ids
 
     def _text_of(self, token: int) -> bytes:
         if self.vocabulary.kinds[token] != Kind.NORMAL:

@@ -1,7 +1,7 @@
 """SentencePiece-style BPE: characters merged by the score of the token they make; bytes where there is no token."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
@@ -43,11 +43,11 @@ class SpmTokenizer(BaseTokenizer):
             text = b" " + text
         text = text.replace(b" ", _SPACE.encode())
         try:
-            words = self._word_starts.split(text.decode())
+            decoded = text.decode()
         except UnicodeDecodeError:
             return self._encode_word([c.decode("utf-8", "surrogateescape") for c in _PROMISED.findall(text)])
         ids: list[int] = []
-        for word in words:
+        for word in pieces(decoded, self._word_starts):
             known = self._cache.get(word)
             if known is None:
                 known = self._encode_word(word)
@@ -112,6 +112,15 @@ def _find_byte_ids(ids: Mapping[str, int], unknown: int | None) -> list[int]:
     assert unknown is not None  # id 0 exists in every vocabulary
     alone = [ids.get(chr(byte), unknown) for byte in range(128)] + [unknown] * 128
     return [ids.get(f"<0x{byte:02X}>", alone[byte]) for byte in range(256)]
+
+
+def pieces(text: str, cuts: re.Pattern[str]) -> Iterator[str]:
+    """The text between matches. `split` would hold the interpreter until all of a long text is cut."""
+    at = 0
+    for cut in cuts.finditer(text):
+        yield text[at : cut.start()]
+        at = cut.end()
+    yield text[at:]
 
 
 def _word_starts(pairs: set[str]) -> re.Pattern[str]:

@@ -109,14 +109,14 @@ def reachable(document):
 def answerable(name, body, n):
     """The request, for the model that is there and a short answer. Every second one has plain messages.
 
-    Else almost all would be refused, as made-up messages have images, files and calls without an answer. Two things
-    the documents do not describe: vectors as base64, and Ollama's streams.
+    Else almost all would be refused, as made-up messages have images, files and calls without an answer. Vectors as
+    base64 the documents do not describe, nor most streams.
     """
     if not isinstance(body, dict):
         return body
     if name == "POST /embeddings":
         body.pop("encoding_format", None)
-    if name in OLLAMA:
+    if name in OLLAMA or body.get("stream"):
         body["stream"] = False
     short = {**SHORT.get(name, {})}
     short |= {"model": "quiet"} if "model" in body else {}

@@ -1,6 +1,7 @@
 """Options and arguments that several commands share."""
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -114,6 +115,27 @@ draft_tokens_option = click.option(
     help="Most tokens of a draft, which one step verifies.",
 )
 
+
+def adapter(text: str) -> tuple[str, float]:
+    """A file, and how much of it is added: FILE or FILE:SCALE"""
+    path, colon, scale = text.rpartition(":")
+    if not colon or os.path.exists(text):
+        return text, 1.0
+    try:
+        return path, float(scale)
+    except ValueError:
+        raise click.BadParameter(f"the scale of '{path}' is '{scale}'; it must be a number") from None
+
+
+lora_option = click.option(
+    "--lora",
+    cls=Loading,
+    multiple=True,
+    type=adapter,
+    metavar="FILE[:SCALE]",
+    help="LoRA adapter in a GGUF file. Can be repeated; a request to the server may scale each by its name.",
+)
+
 context_shift_option = click.option(
     "--context-shift",
     cls=Loading,
@@ -148,6 +170,7 @@ LOADING = {
     "draft": draft_option,
     "draft_tokens": draft_tokens_option,
     "context_shift": context_shift_option,
+    "lora": lora_option,
 }
 
 

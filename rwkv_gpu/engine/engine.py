@@ -5,7 +5,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +86,8 @@ class Engine:
         self._lost: DeviceLost | None = None
         self._host_work = HostWork()
         self._speculator = speculator
+        # Numbers of the sets of adapters that requests asked for; 0 is that of the model as it was loaded.
+        self._families = {runner.adapters.scales().tobytes(): 0}
         # First tokens that a sequence keeps when it goes on at the end of the context; None ends it there.
         self._context_shift = context_shift
         self._generated = 0  # tokens, of all requests
@@ -117,6 +119,10 @@ class Engine:
         sequence = TokenSequence(request, self._runner.vocabulary, self._runner.context, shifts=shifts)
         if self._speculator is not None:
             sequence.drafting = self._speculator.drafting_for(sequence)
+        wanted = request.params.lora
+        if wanted is not None:
+            sequence.adapters = self._runner.adapters.scales(wanted)
+            sequence.family = self._families.setdefault(sequence.adapters.tobytes(), len(self._families))
         return sequence
 
     def add(self, request: Request | TokenSequence) -> int:
@@ -272,14 +278,14 @@ class Engine:
             sequence.boundaries = frozenset()
         elif request.keep and not self._store.rewinds:
             sequence.boundaries = frozenset([*request.marks, sequence.prompt - 1])
-        found = self.prefixes.find(sequence.ids)
+        found = self.prefixes.find(sequence.keyed(sequence.ids))
         if found is not None:
             handle, sequence.fed = found
             self._store.adopt(slot, handle, sequence.fed)
         sequence.checkpoint = sequence.fed
         if not self._store.rewinds:
             # Two texts begin alike up to here, so a third may: from now on there is a state.
-            branch = self.prefixes.branch(sequence.ids)
+            branch = self.prefixes.branch(sequence.keyed(sequence.ids))
             if sequence.fed + PAGE <= branch < sequence.prompt:
                 sequence.boundaries |= {branch}
         if not sequence.started:
@@ -360,6 +366,8 @@ class Engine:
                 return False
             rows = [(slot, start, sequence.rows(start, end)) for slot, start, end, _, sequence in chunks]
             batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
+            if any(chunk.sequence.family for chunk in chunks):
+                batch = replace(batch, adapters=self._adapters(chunks))
             sampling = [chunk for chunk in chunks if chunk.samples]
             pending = self._runner.submit(batch, self._sampling_inputs(sampling))
         except Exception as error:  # noqa: BLE001  it ends the requests of the step, and is told by their last updates
@@ -374,6 +382,12 @@ class Engine:
                 self._keep_prompt(sequence, end)
         self._in_flight.append(InFlightStep(pending, sampling))
         return True
+
+    def _adapters(self, chunks: Sequence[ScheduledChunk]) -> npt.NDArray[np.float32]:
+        """How much each row of a step wants of each adapter."""
+        default = self._runner.adapters.scales()
+        each = [default if chunk.sequence.adapters is None else chunk.sequence.adapters for chunk in chunks]
+        return np.repeat(np.array(each), [chunk.end - chunk.start for chunk in chunks], axis=0)
 
     def _sampling_inputs(self, sampling: Sequence[ScheduledChunk]) -> SamplingInputs:
         """How the output rows are sampled."""
@@ -505,7 +519,7 @@ class Engine:
             handle = self._store.keep(sequence.slot, most, whole=not asked)
             if handle is not None:
                 sequence.checkpoint = handle.length
-                self.prefixes.store(sequence.ids[: handle.length], handle, wanted=asked)
+                self.prefixes.store(sequence.keyed(sequence.ids[: handle.length]), handle, wanted=asked)
         except Exception as error:  # noqa: BLE001  it ends this request, and is told by its last update
             sequence.finish_reason, sequence.error = "error", error
             if handle is not None:
@@ -533,7 +547,7 @@ class Engine:
         self._running = [sequence for sequence in self._running if not sequence.finish_reason]
         for sequence in finished:
             if sequence.finish_reason == "error":
-                self.prefixes.forget(sequence.ids)
+                self.prefixes.forget(sequence.keyed(sequence.ids))
             elif sequence.request.keep or (not self._store.recurrent and sequence.finish_reason != "abort"):
                 self._keep(sequence, len(sequence.ids), asked=sequence.request.keep)
             self._release(sequence)

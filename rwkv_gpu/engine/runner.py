@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, Unpack
 
 import numpy as np
@@ -14,8 +14,10 @@ from ..gpu.device import Buffer, Device
 from ..gpu.loader import Progress, host_weights, load_weights
 from ..gpu.plan import Plan, Slice
 from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
+from ..gpu.weights import BY_NAME, upload_tensor
 from ..kernels.tuning import Tuning
 from ..models.registry import Model
+from ..ops.adapted import AdaptedOps
 from ..ops.batch import Batch
 from ..ops.kv_format import KV_FORMATS
 from ..ops.memory import MAX_SEGMENTS, Scratch
@@ -23,6 +25,7 @@ from ..ops.reference import Reference
 from ..ops.sampler_state import GpuSamplerState, HostSamplerState
 from ..ops.sampling import Drawing
 from ..ops.vocabulary import Cache, Choosing
+from .adapters import NO_ADAPTERS, Adapters
 from .blas import Blas
 from .cache.config import CacheConfig, CacheOptions, check_bindings
 from .cache.kv import GpuKVCache, HostKVCache, PagedKVCache, names
@@ -48,6 +51,7 @@ class Runner(Protocol):
     context: int | None  # positions that a sequence may have, where there is a limit
     cache_config: CacheConfig
     store: SequenceStore
+    adapters: Adapters
     page_and_state_bytes: tuple[int, int]  # of all layers
     compile_seconds: float  # spent so far on recording plans and compiling their shaders
 
@@ -96,8 +100,11 @@ class GpuRunner:
         tuning: Tuning | None = None,
         layers_per_submit: int = 0,
         progress: Progress | None = None,
+        adapters: Adapters = NO_ADAPTERS,
         **options: Unpack[CacheOptions],
     ) -> None:
+        self.adapters = adapters
+        self._factors, values = adapters.factors(model)
         self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         check_bindings(device, model, config)
         parameters = parameters_of(file, model)
@@ -113,6 +120,9 @@ class GpuRunner:
             tuning = tuning_for(device)
         self.tuning = tuning
         self.weights = load_weights(device, file, parameters, progress)
+        for name, array in values.items():
+            raw = array.view(np.uint8)
+            self.weights.add(name, upload_tensor(device, BY_NAME["F32"], raw, array.shape))
         self._states: dict[str, Buffer] = {}
         for state in model.states:
             self._states[state.name] = device.buffer(config.state_bytes(state), "state")
@@ -134,7 +144,7 @@ class GpuRunner:
         single, rows = batch.single, len(batch.outputs)
         how = sampling.how
         plan = self.plan_for(batch, how if single or how == "masked" else "any")
-        inputs = batch.arrays()
+        inputs = self._adapted(batch).arrays()
         inputs["draws"] = sampling.rows
         if sampling.masks is not None:
             inputs["masks"] = sampling.masks
@@ -168,10 +178,13 @@ class GpuRunner:
         counts = len(batch.segments), len(batch.outputs)
         trace = self.queue.trace
         stamps = None if trace is None else trace.next()
-        plan.run(batch.rows, batch.arrays(), *counts, self.queue.layers_per_submit, stamps)
+        plan.run(batch.rows, self._adapted(batch).arrays(), *counts, self.queue.layers_per_submit, stamps)
         if not batch.outputs:
             return np.zeros((0, self.vocabulary), np.float32)
         return plan.read(what, len(batch.outputs))
+
+    def _adapted(self, batch: Batch) -> Batch:
+        return with_adapters(batch, self.adapters) if self._factors else batch
 
     def plan_for(self, batch: Batch, what: Output = "logits") -> Plan:
         """The smallest plan that takes the batch, recorded at its first use."""
@@ -210,9 +223,13 @@ class GpuRunner:
             sampler_state=None if what in ("logits", "hidden") else self.sampler_state,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
+        g: Any = recorder
+        if self._factors:
+            scales = recorder.input("adapters", np.float32, (rows, self.adapters.rank))
+            g = AdaptedOps(recorder, self._factors, scales)
         if what == "hidden":
-            return recorder.finish({what: self.model.hidden(recorder, ids)})
-        logits = self.model.forward(recorder, ids)
+            return recorder.finish({what: self.model.hidden(g, ids)})
+        logits = self.model.forward(g, ids)
         if what == "logits":
             return recorder.finish({what: logits})
         chosen = recorder.sample(logits, how=what)
@@ -269,8 +286,11 @@ class HostRunner:
         model: Model,
         *,
         chunk_size: int = 512,
+        adapters: Adapters = NO_ADAPTERS,
         **options: Unpack[CacheOptions],
     ) -> None:
+        self.adapters = adapters
+        self._factors, values = adapters.factors(model)
         self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         self.model = model
         self.vocabulary = model.vocabulary
@@ -279,7 +299,10 @@ class HostRunner:
         self._blas = Blas()
         sizes = [math.prod(weight.shape[-2:]) for weight in model.weights if len(weight.shape) > 1]
         self._matrix = sum(sizes) // len(sizes)  # numbers of a matrix, on average
-        self._weights: Mapping[str, npt.NDArray[Any]] = host_weights(file, parameters_of(file, model))
+        self._weights: Mapping[str, npt.NDArray[Any]] = {
+            **host_weights(file, parameters_of(file, model)),
+            **values,
+        }
         self._states = {state.name: np.zeros((config.states, *state.shape), np.float32) for state in model.states}
         self.sampler_state = HostSamplerState(config.slots, model.vocabulary)
         self._caches = HostKVCache(model.caches, config)
@@ -293,7 +316,7 @@ class HostRunner:
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
         reference = self._reference(batch, Drawing(self.sampler_state, sampling.rows, sampling.masks))
         with self._blas.sized(batch.rows * self._matrix):
-            logits = self.model.forward(reference, batch.ids)
+            logits = self.model.forward(self._ops(reference), batch.ids)
         words = reference.sample(logits, how=sampling.how)
         chosen = SampledRow.rows(words.tobytes(), len(words))
         return CompletedStep(StepResult(chosen, logits if sampling.logits else None))
@@ -304,13 +327,19 @@ class HostRunner:
 
     def step(self, batch: Batch) -> Logits:
         with self._blas.sized(batch.rows * self._matrix):
-            logits: Logits = self.model.forward(self._reference(self.prepare(batch)), batch.ids)
+            logits: Logits = self.model.forward(self._ops(self._reference(self.prepare(batch))), batch.ids)
         return logits
 
     def hidden(self, batch: Batch) -> Logits:
         with self._blas.sized(batch.rows * self._matrix):
-            rows: Logits = self.model.hidden(self._reference(self.prepare(batch)), batch.ids)
+            rows: Logits = self.model.hidden(self._ops(self._reference(self.prepare(batch))), batch.ids)
         return rows
+
+    def _ops(self, reference: Reference) -> Any:
+        """The reference, with the adapters that its rows want."""
+        if not self._factors:
+            return reference
+        return AdaptedOps(reference, self._factors, with_adapters(reference.batch, self.adapters).adapters)
 
     def _reference(self, placed: Batch, drawing: Drawing | None = None) -> Reference:
         return Reference(self._weights, self._states, placed, self._caches.arrays, drawing, self.cache_config.context)
@@ -330,6 +359,13 @@ class HostRunner:
 
     def close(self) -> None:
         self._weights, self._states = {}, {}
+
+
+def with_adapters(batch: Batch, adapters: Adapters) -> Batch:
+    """A batch whose rows want what they were given, or each adapter as it was loaded."""
+    if batch.adapters is not None:
+        return batch
+    return replace(batch, adapters=np.tile(adapters.scales(), (batch.rows, 1)))
 
 
 def sequence_store(model: Model, config: CacheConfig, caches: PagedKVCache) -> SequenceStore:

@@ -103,6 +103,7 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     stop_ids: frozenset[int] = frozenset()
     logprobs: int = 0  # how many of the most likely tokens to report
+    lora: Mapping[str, float] | None = field(default=None, hash=False)  # adapters by name; None is as they were loaded
     draft_tokens: int | None = None  # drafted at a time, at most as many as the model was loaded for; 0 drafts none
 
     def __post_init__(self) -> None:
@@ -116,6 +117,7 @@ class SamplingParams:
         object.__setattr__(self, "stop_ids", _token_ids("stop_ids", self.stop_ids))
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        object.__setattr__(self, "lora", _adapters(self.lora))
         object.__setattr__(self, "logits_processors", _processors(self.logits_processors))
 
     def __repr__(self) -> str:
@@ -173,6 +175,17 @@ def _biases(value: Any) -> Mapping[int, float]:
         if bias not in BIAS and not (isinstance(bias, Real) and bias == -math.inf):
             raise BadInput(f"logit_bias of token {token} is {bias!r}; it must be {BIAS}, or -inf to ban the token")
     return MappingProxyType({int(token): float(bias) for token, bias in value.items()})
+
+
+def _adapters(value: Any) -> Mapping[str, float] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise BadInput(f"lora is {value!r}; it must map names of adapters to scales")
+    for name, scale in value.items():
+        if not isinstance(name, str) or scale not in BIAS:
+            raise BadInput(f"lora of {name!r} is {scale!r}; it must be {BIAS}")
+    return MappingProxyType({name: float(scale) for name, scale in value.items()})
 
 
 def _processors(value: Any) -> tuple[LogitsProcessor, ...]:

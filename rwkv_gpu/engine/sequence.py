@@ -14,6 +14,7 @@ from .sampling import Sampled, Sampler
 from .speculation.drafting import Drafting
 from .speculation.lookup import NgramIndex
 
+FAMILY = 20  # bits of a token id; those above it tell families apart
 Mask = npt.NDArray[np.uint32]  # a bit for each token, set where it is allowed; [ceil(V / 32)]
 Logits = npt.NDArray[np.float32]  # of rows, [R, V]
 Computed = tuple[list[Sampled], Mask | None, bool]  # tokens, what may follow them, whether nothing can
@@ -32,6 +33,8 @@ class TokenSequence:
         self.id = 0  # of its updates, once the engine has it
         self.request = request
         self.prompt = len(self.ids)  # tokens
+        self.adapters: npt.NDArray[np.float32] | None = None  # what its rows want of each column of adapters, [R]
+        self.family = 0  # of sequences with the same adapters: a prefix of one family is none of another
         self.sampler = Sampler(request.params, vocabulary)
         self.on_host = not samples_on_device(request.params)
         self.drafting: Drafting | None = None  # where tokens may be drafted for it
@@ -77,6 +80,10 @@ class TokenSequence:
     def length(self) -> int:
         """Tokens of the prompt and the answer so far, with those that were cut."""
         return len(self.ids) + self.cut
+
+    def keyed(self, ids: Sequence[int]) -> Sequence[int]:
+        """Token ids as prefixes are stored by."""
+        return [token | self.family << FAMILY for token in ids] if self.family else ids
 
     @property
     def room(self) -> int:

@@ -94,6 +94,7 @@ class Settings(TypedDict, total=False):
     stop: Any  # a string, or several
     stop_ids: Any
     logprobs: int
+    lora: Mapping[str, float] | None
     draft_tokens: int | None
     schema: str | bool | Mapping[str, Any] | None  # a JSON schema, or True for any JSON
     regex: str | None

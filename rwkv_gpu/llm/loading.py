@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ..builtin import builtin_model
 from ..builtin.help import load as load_help
+from ..engine.adapters import adapters_of
 from ..engine.cache.config import (
     DEFAULT_CHECKPOINT_INTERVAL,
     DEFAULT_LOOK_AHEAD,
@@ -60,6 +61,7 @@ ALIASES = {
     "n_batch": "chunk_size",  # llama-cpp-python
     "max_num_seqs": "sequences",  # vLLM
     "draft_model": "draft",
+    "lora_path": "lora",  # llama-cpp-python
     "filename": "file",  # llama-cpp-python's from_pretrained
     "repo_id": "path",
 }
@@ -89,6 +91,7 @@ def load(
     draft: str | os.PathLike[str] | None = None,
     draft_tokens: int = DEFAULT_DRAFT,
     context_shift: int | None = None,
+    lora: Any = None,
     file: str | None = None,
     **others: Any,
 ) -> LLM:
@@ -115,6 +118,8 @@ def load(
     `context_shift` lets answers go on at the end of the context: the first so many tokens stay (in a chat, the
     messages of the system), half of the others are dropped, and the rest is computed again. Models without attention
     need none.
+    `lora` is a LoRA adapter in a GGUF file, or several, each a path or a pair of a path and a scale. A request may have
+    scales of its own, `lora={"name": 0.5}`, by the names of the files; those that it does not name are off.
     `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, how many steps are begun
     ahead, and with a chunk size of auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
     `digests` is the folder where digests of model files are kept: saved chats compare them, and a large file is then
@@ -141,6 +146,8 @@ def load(
         raise BadInput(f"matrix_units is {matrix_units!r}; it must be auto, on or off")
     with contextlib.ExitStack() as stack:
         gguf = stack.enter_context(GGUFFile.open(file_path))
+        adapters = adapters_of(lora, gguf)
+        gguf.adapted = adapters.names
         model = load_model(gguf)
         drafts = stack.enter_context(drafts_of(lookup, draft, draft_tokens, gguf, model))
         tokenizer = load_tokenizer(gguf.metadata)
@@ -153,7 +160,7 @@ def load(
         runner: Runner
         if choice.adapter is None:
             options |= with_context(None, gguf, model, **options)
-            runner = HostRunner(gguf, model, chunk_size=chunk or DEFAULT_CHUNK, **options)
+            runner = HostRunner(gguf, model, chunk_size=chunk or DEFAULT_CHUNK, adapters=adapters, **options)
             speculator = drafts.speculator(runner, None)
             if progress is not None:
                 progress(gguf.nbytes, gguf.nbytes)
@@ -174,7 +181,7 @@ def load(
                     options["chunk_size"] = chunk or found.chunk_size or DEFAULT_CHUNK
                     layers_per_submit = found.layers_per_submit if layers_per_submit is None else layers_per_submit
                 options |= {"tuning": tuning_for(opened, found), "layers_per_submit": layers_per_submit or 0}
-                runner = GpuRunner(opened, gguf, model, progress=progress, **options)
+                runner = GpuRunner(opened, gguf, model, progress=progress, adapters=adapters, **options)
                 speculator = drafts.speculator(runner, opened)
             except BaseException:
                 opened.close()

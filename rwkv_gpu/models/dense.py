@@ -232,7 +232,11 @@ def take_gates(
     gate, up, both = f"{at}_gate{suffix}.weight", f"{at}_up{suffix}.weight", f"{at}_gate_up{suffix}"
     # Both may be rows of one matrix, those of the gate first.
     if gate not in tensors and up in tensors and tensors.dimension(up, 0) == 2 * inner:
-        return tensors.interleave(both, *tensors.split(up, width, (f"{gate}.rows", inner), (f"{up}.rows", inner)))
+        gates = tensors.split(up, width, (f"{gate}.rows", inner), (f"{up}.rows", inner))
+        if tensors.adapted(up):
+            tensors.keep(*gates)
+            return gates[0], gates[1]
+        return tensors.interleave(both, *gates)
     if tensors.same_format(gate, up):
         return tensors.alternate(both, inner, width, gate, up)
     return tensors.take(gate, inner, width), tensors.take(up, inner, width)

@@ -95,8 +95,12 @@ class Tensors:
         return part_of
 
     def same_format(self, *names: str) -> bool:
-        """Whether these tensors have the same format."""
-        return len({self._info(name, "").type for name in names}) == 1
+        """Whether these tensors have the same format, and can be one matrix."""
+        return not self.adapted(*names) and len({self._info(name, "").type for name in names}) == 1
+
+    def adapted(self, *names: str) -> bool:
+        """Whether an adapter adds to one of these tensors, so that its product must be one of its own."""
+        return not self._file.adapted.isdisjoint(names)
 
     def number(self, name: str, *, default: float) -> float:
         """The only number of a tensor."""

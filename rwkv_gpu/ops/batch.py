@@ -83,6 +83,7 @@ class Batch:
     ids: npt.NDArray[Any]  # uint32 [T]
     segments: tuple[Segment, ...]
     outputs: tuple[int, ...]  # the rows whose logits are asked for
+    adapters: npt.NDArray[np.float32] | None = None  # how much each row wants of each column of adapters, [T, R]
 
     @classmethod
     def of(
@@ -169,6 +170,7 @@ class Batch:
             "segments": np.array(segments, np.uint32).reshape(-1, SEGMENT_WORDS),
             "row_segment": np.array(row_segment, np.uint32),  # [T]
             "output_rows": np.array(self.outputs, np.uint32),  # [R]
+            **({} if self.adapters is None else {"adapters": self.adapters}),
             **{of_window("pages", window): self._tables(window) for window in (0, *windows)},  # [S, P]
             **{of_window("places", window): self.places(window) for window in (0, *windows)},  # [T, 2]
         }

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from rwkv_gpu.engine.adapters import NO_ADAPTERS
 from rwkv_gpu.engine.cache.config import CacheConfig
 from rwkv_gpu.engine.cache.pager import Pager
 from rwkv_gpu.engine.cache.states import StatePages
@@ -49,6 +50,7 @@ class Fake:
 
     vocabulary, slots, chunk_size, context = VOCABULARY, SLOTS, CHUNK, CONTEXT
     ahead = 16
+    adapters = NO_ADAPTERS
     page_and_state_bytes = 1, 1
 
     def __init__(

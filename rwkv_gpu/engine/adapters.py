@@ -1,0 +1,152 @@
+"""LoRA adapters in GGUF files: read, checked against the model, and put together for all rows of a step."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadFile, BadInput
+from ..gguf.file import GGUFFile, TensorInfo
+from ..gguf.planes import dequantise_rows
+from ..models.registry import Model
+from ..ops.adapted import LowRank, adapted_rows
+from ..ops.vocabulary import Weight
+
+Array = npt.NDArray[np.float32]
+ENDS = ".lora_a", ".lora_b"
+MOST_SCALE = 1000.0
+# Tensors that are no factors of a product with the rows of a step.
+NOT_PRODUCTS = "token_embd", "_exps", "_gate_inp", "conv", "_norm"
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One file: what it adds to each matrix by name, B A · alpha / rank."""
+
+    name: str
+    scale: float  # by default
+    rank: int
+    factors: Mapping[str, tuple[Array, Array]]  # A [r, K], B [M, r] with alpha / r in it
+
+    @classmethod
+    def read(cls, path: Path, scale: float, model: GGUFFile) -> "Adapter":
+        """A file that fits the model; what does not is refused before anything is loaded."""
+        if not math.isfinite(scale) or abs(scale) > MOST_SCALE:
+            raise BadInput(f"{path}: the scale of a LoRA adapter is {scale}; it must be from -1000 to 1000")
+        with GGUFFile.open(path) as file:
+            if file.metadata.get("general.type") != "adapter" or file.metadata.get("adapter.type") != "lora":
+                raise BadInput(f"{path}: is no LoRA adapter; convert one with llama.cpp's convert_lora_to_gguf.py")
+            wanted, own = (f.metadata.get("general.architecture") for f in (model, file))
+            if own != wanted:
+                raise BadInput(f"{path}: is an adapter for '{own}', and the model is '{wanted}'; take another adapter")
+            alpha = float(file.metadata.get("adapter.lora.alpha", 0.0))  # type: ignore[arg-type]
+            if not math.isfinite(alpha):
+                raise BadFile(f"{path}: adapter.lora.alpha is {alpha}; convert the adapter again")
+            names = sorted({name.removesuffix(end) for name in file.tensors for end in ENDS if name.endswith(end)})
+            odd = [name for name in file.tensors if not name.endswith(ENDS)]
+            if odd or not names:
+                raise BadFile(f"{path}: {f'tensor {odd[0]!r} is' if odd else 'has'} no factor of a LoRA adapter")
+            factors = {name: _pair(path, file, name, model, alpha) for name in names}
+        return cls(path.stem, scale, max(len(a) for a, _ in factors.values()), factors)
+
+
+def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) -> tuple[Array, Array]:
+    """The factors for one matrix."""
+    for end in ENDS:
+        if name + end not in file.tensors:
+            raise BadFile(f"{path}: has no tensor '{name}{end}'; convert the adapter again")
+    if name not in model.tensors or any(part in name for part in NOT_PRODUCTS):
+        raise BadInput(f"{path}: adapts '{name}', which is no matrix of this model that can be adapted")
+    a, b = (_floats(file, file.tensors[name + end]) for end in ENDS)
+    rows, columns = model.tensors[name].shape[-2:] if len(model.tensors[name].shape) > 1 else (0, 0)
+    if a.shape[1] != columns or b.shape[0] != rows or len(a) != b.shape[1]:
+        raise BadInput(
+            f"{path}: '{name}' has factors {list(a.shape)} and {list(b.shape)}, but the matrix is "
+            f"[{rows}, {columns}]; take an adapter that was made for this model"
+        )
+    return a, b * np.float32(alpha / len(a)) if alpha else b
+
+
+def _floats(file: GGUFFile, tensor: TensorInfo) -> Array:
+    shape = tensor.shape if len(tensor.shape) == 2 else (1, *tensor.shape)
+    raw = np.frombuffer(file.read(tensor), np.uint8).reshape(shape[0], -1)
+    values: Array = dequantise_rows(tensor.format, raw).reshape(shape).astype(np.float32)
+    if not np.isfinite(values).all():
+        raise BadFile(f"{file.path}: tensor '{tensor.name}' holds NaN or infinity; convert the adapter again")
+    return values
+
+
+class Adapters:
+    """All adapters of a model, each in columns of its own."""
+
+    def __init__(self, adapters: Sequence[Adapter]) -> None:
+        self.adapters = tuple(adapters)
+        names = [one.name for one in adapters]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise BadInput(f"two LoRA adapters have the name {twice}; rename one of the files")
+        self.rank = sum(one.rank for one in adapters)  # columns
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The matrices that any of them adapts."""
+        return frozenset(name for one in self.adapters for name in one.factors)
+
+    def scales(self, wanted: Mapping[str, float] | None = None) -> Array:
+        """How much a row wants of each column: of each adapter by name, or what was said when it was loaded. [R]"""
+        known = [one.name for one in self.adapters]
+        for name in wanted or ():
+            if name not in known:
+                raise BadInput(f"lora names {name!r}; loaded: {', '.join(known) or 'none'}")
+        each = [one.scale if wanted is None else wanted.get(one.name, 0.0) for one in self.adapters]
+        return np.repeat(np.array(each, np.float32), [one.rank for one in self.adapters])
+
+    def factors(self, model: Model) -> tuple[dict[str, LowRank], dict[str, Array]]:
+        """The factors by the name of each weight of the model, and their values by the name of each factor."""
+        factors: dict[str, LowRank] = {}
+        values: dict[str, Array] = {}
+        found = set()
+        for weight in model.weights:
+            name, first, count = adapted_rows(weight)
+            if name in self.names and len(weight.shape) == 2:
+                found.add(name)
+                a, b = self._joined(name, first, count)
+                pair = LowRank(Weight(f"{weight.name}.lora_a", a.shape), Weight(f"{weight.name}.lora_b", b.shape))
+                factors[weight.name] = pair
+                values |= {pair.a.name: a, pair.b.name: b}
+        missing = self.names - found
+        if missing:
+            raise BadInput(f"a LoRA adapter adapts '{min(missing)}', which this model uses as a part of another matrix")
+        return factors, values
+
+    def _joined(self, name: str, first: int, count: int) -> tuple[Array, Array]:
+        """A [R, K] and rows of B [M, R] of all adapters; zeros where one does not adapt this matrix."""
+        pairs = [one.factors.get(name) for one in self.adapters]
+        width = next(a.shape[1] for a, _ in filter(None, pairs))
+        a, b, at = np.zeros((self.rank, width), np.float32), np.zeros((count, self.rank), np.float32), 0
+        for adapter, pair in zip(self.adapters, pairs, strict=True):
+            if pair is not None:
+                rank = len(pair[0])
+                a[at : at + rank] = pair[0]
+                b[:, at : at + rank] = pair[1][first : first + count]
+            at += adapter.rank
+        return a, b
+
+
+NO_ADAPTERS = Adapters(())
+
+
+def adapters_of(specs: Any, model: GGUFFile) -> Adapters:
+    """Those of `load`: paths, or pairs of a path and a scale."""
+    several = [specs] if isinstance(specs, str | Path) else list(specs or ())
+    read = []
+    for spec in several:
+        path, scale = spec if isinstance(spec, tuple) and len(spec) == 2 else (spec, 1.0)
+        if not isinstance(path, str | Path) or isinstance(scale, bool) or not isinstance(scale, int | float):
+            raise BadInput(f"lora holds {spec!r}; it must be paths, or pairs of a path and a scale")
+        read.append(Adapter.read(Path(path), float(scale), model))
+    return Adapters(read)

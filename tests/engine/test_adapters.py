@@ -1,0 +1,165 @@
+"""LoRA adapters: the answer is that of merged weights, also where rows of a step have different ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFWriter
+
+from rwkv_gpu.engine.adapters import Adapters, adapters_of
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.request import Request
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner, prefill
+from rwkv_gpu.engine.sampling import SamplingParams
+from rwkv_gpu.errors import BadInput, RwkvGpuError
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.adapted import adapted_rows
+from tests.engine.test_engine import drive, ids_of, small, tokens
+from tests.golden_files import golden
+
+# What is adapted of each model: matrices with and without an activation, gate and up, rows of one tensor, RWKV's mixes.
+MATRICES = {
+    "llama": ("attn_q", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"),
+    "phi3": ("attn_qkv", "attn_output", "ffn_up", "ffn_down"),
+    "gemma3": ("attn_k", "attn_output", "ffn_gate", "ffn_down"),
+    "rwkv7": (
+        "time_mix_receptance", "time_mix_key", "time_mix_value", "time_mix_output", "channel_mix_key",
+        "channel_mix_value",
+    ),
+    "falcon-h1": ("attn_q", "ssm_in", "ssm_out", "ffn_up"),
+}  # fmt: skip
+
+
+def write(folder: Path, model: str, name: str, *, rank: int = 4, alpha: float = 8.0, seed: int = 0, more=None) -> Path:
+    """A random adapter of a golden model."""
+    path, random = folder / f"{name}.gguf", np.random.default_rng(seed)
+    with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
+        writer = GGUFWriter(path, file.str("general.architecture"))
+        writer.add_type("adapter")
+        writer.add_string("adapter.type", "lora")
+        writer.add_float32("adapter.lora.alpha", alpha)
+        for tensor in file.tensors.values():
+            if tensor.name.removesuffix(".weight").rpartition(".")[2] in MATRICES[model]:
+                rows, columns = tensor.shape
+                factors = {"a": (rank, columns), "b": (rows, rank)}
+                for end, shape in factors.items():
+                    values = (random.standard_normal(shape) / np.sqrt(shape[1])).astype(np.float32)
+                    writer.add_tensor(f"{tensor.name}.lora_{end}", values)
+        for tensor_name, values in (more or {}).items():
+            writer.add_tensor(tensor_name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def adapted(model: str, specs, adapter=None, **how):
+    """A model with adapters, in numpy or on an adapter."""
+    how = {"slots": 4, "chunk_size": 16, "context": 256, "kv": "f32", **how}
+    with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
+        adapters = adapters_of(specs, file)
+        file.adapted = adapters.names
+        if adapter is None:
+            return HostRunner(file, load_model(file), adapters=adapters, **how)
+        return GpuRunner(Device(adapter), file, load_model(file), adapters=adapters, **how)
+
+
+def merged(model: str, adapters: Adapters, wanted: dict[str, float]) -> HostRunner:
+    """The same model with its matrices changed."""
+    with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
+        file.adapted = adapters.names
+        runner = HostRunner(file, load_model(file), slots=4, chunk_size=16, context=256, kv="f32")
+    weights = dict(runner._weights)
+    for weight in runner.model.weights:
+        name, first, count = adapted_rows(weight)
+        for one in adapters.adapters:
+            if name in one.factors and one.name in wanted:
+                a, b = one.factors[name]
+                weights[weight.name] = weights[weight.name] + wanted[one.name] * b[first : first + count] @ a
+    runner._weights = weights
+    return runner
+
+
+@pytest.mark.parametrize("model", MATRICES)
+def test_an_adapter_gives_what_merged_weights_give(model, tmp_path):
+    first, second = (write(tmp_path, model, name, rank=rank, seed=rank) for name, rank in (("first", 4), ("second", 7)))
+    runner, ids = adapted(model, [(first, 0.5), second]), ids_of(40)
+    plain = prefill(small(f"tiny-{model}.gguf"), ids)
+    expected = prefill(merged(model, runner.adapters, {"first": 0.5, "second": 1.0}), ids)
+    found = prefill(runner, ids)
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)  # float32 sums in another order, over the layers
+    assert np.abs(found - plain).max() > 0.1
+
+
+@pytest.mark.parametrize("model", ["llama", "rwkv7"])
+def test_on_the_gpu_as_well(adapter, model, tmp_path):
+    """A prompt, and a step of one row, whose kernels fuse other products."""
+    path, ids = write(tmp_path, model, "one"), ids_of(21)
+    runner, twin = adapted(model, path, adapter), adapted(model, path)
+    for one in (runner, twin):
+        prefill(one, ids[:-1])
+    found, expected = (prefill(one, ids[-1:], start=20) for one in (runner, twin))
+    np.testing.assert_allclose(found, expected, rtol=4e-3, atol=4e-3)  # as above, by other kernels
+    runner.close()
+
+
+@pytest.mark.parametrize("model", ["llama", "rwkv7"])
+def test_requests_of_one_batch_have_adapters_of_their_own(model, tmp_path):
+    """Four requests with the same prompt: each answers as its merged model, and none takes the prefix of another."""
+    specs = [(write(tmp_path, model, name, seed=n), 0.0) for n, name in enumerate(("first", "second"))]
+    runner = adapted(model, specs)
+    sets = [None, {"first": 1.0}, {"second": -0.7}, {"first": 0.4, "second": 0.4}]
+    engine, prompt = Engine(runner), ids_of(70)
+    for _ in range(2):  # the second time with stored prefixes
+        asked = [Request(prompt, SamplingParams(temperature=0, max_tokens=8, lora=one), keep=True) for one in sets]
+        numbers = [engine.add(request) for request in asked]
+        news = drive(engine)
+        found = [tokens(news[number]) for number in numbers]
+        for answer, one in zip(found, sets, strict=True):
+            other = Engine(merged(model, runner.adapters, one or {}))
+            number = other.add(Request(prompt, SamplingParams(temperature=0, max_tokens=8)))
+            assert answer == tokens(drive(other)[number])
+        assert len(set(map(tuple, found))) == 4
+    assert all(news[number][-1].reused for number in numbers)
+
+
+def test_a_request_that_names_no_loaded_adapter_is_refused(tmp_path):
+    engine = Engine(adapted("llama", write(tmp_path, "llama", "one")))
+    with pytest.raises(BadInput, match="lora names 'two'; loaded: one"):
+        engine.add(Request([1], SamplingParams(lora={"two": 1.0})))
+    with pytest.raises(BadInput, match="lora of 'one' is 'x'"):
+        SamplingParams(lora={"one": "x"})
+
+
+ONES = np.ones((2, 8), np.float32)
+BAD = {
+    "another model's": (lambda folder: write(folder, "rwkv7", "x"), "is an adapter for 'rwkv7'"),
+    "another shape": (
+        lambda folder: write(
+            folder, "llama", "x",
+            more={"output.weight.lora_a": np.ones((2, 8), "f"), "output.weight.lora_b": np.ones((9, 2), "f")},
+        ),
+        r"factors \[2, 8\] and \[9, 2\]",
+    ),
+    "no such matrix": (
+        lambda folder: write(
+            folder, "llama", "x",
+            more={"blk.99.x.weight.lora_a": np.ones((2, 8), "f"), "blk.99.x.weight.lora_b": np.ones((9, 2), "f")},
+        ),
+        "no matrix of this model",
+    ),
+    "half a pair": (lambda folder: write(folder, "llama", "x", more={"output.weight.lora_a": ONES}), "no tensor"),
+    "another tensor": (lambda folder: write(folder, "llama", "x", more={"other": ONES}), "no factor"),
+    "a model": (lambda _: golden("tiny-llama.gguf"), "is no LoRA adapter"),
+    "a scale": (lambda folder: (write(folder, "llama", "x"), float("nan")), "the scale of a LoRA adapter is nan"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_does_not_fit_is_refused_before_anything_is_loaded(what, tmp_path):
+    made, message = BAD[what]
+    with GGUFFile.open(golden("tiny-llama.gguf")) as file, pytest.raises(RwkvGpuError, match=message):
+        adapters_of([made(tmp_path)], file)

@@ -22,7 +22,7 @@ class DataLerp:
     mix: Joined  # [5, D], for w, k, v, r, g
     down: Weight  # [5 · rank, D]
     up: Weight  # [5 · D · rank]
-    shift: State  # [1, D]
+    shift: State  # [D]; of QRWKV, which has no norm with it, [1, D]
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,17 @@ class RWKV6:
         for i, layer in enumerate(self.layers):
             eps = self.eps * layer.scale**2  # of norms over a stream that is so much larger
             with g.layer(i):
-                xx = g.layer_norm(x, layer.norm.weight, layer.norm.bias, eps)
-                x = time_mix(g, layer.time, xx, x, layer.scale)
+                norm, lerp = layer.norm, layer.time.lerp
+                first, xx, before = g.norm_shift_mix(x, norm.weight, norm.bias, eps, lerp.first, lerp.shift, rows=True)
+                x = time_mix(g, layer.time, first, xx, before, x, layer.scale)
                 x = channel_mix(g, layer.channel, x, eps, layer.scale)
         return g.pick(x)
 
 
-def time_mix(g: Ops[Tensor], p: TimeMix, xx: Tensor, x: Tensor, scale: float = 1.0) -> Tensor:
-    """x + scale · W_o wkv(rows of xx, mixed with those before by as much as they say)"""
-    before = g.shift(xx, p.lerp.shift)
-    [first] = g.lerp(xx, before, p.lerp.first)
+def time_mix(
+    g: Ops[Tensor], p: TimeMix, first: Tensor, xx: Tensor, before: Tensor, x: Tensor, scale: float = 1.0
+) -> Tensor:
+    """x + scale · W_o wkv(rows of xx, mixed with those before by as much as `first` says)"""
     low = g.linear(first, p.lerp.down, then="tanh")  # [T, 5 · rank]
     xw, xk, xv, xr, xg = g.lerp(xx, before, p.lerp.mix, low=low, up=p.lerp.up)
     r, k, v, gate, low = g.linears(
@@ -134,7 +135,7 @@ def channel_mix(g: Ops[Tensor], p: ChannelMix, x: Tensor, eps: float, scale: flo
     """x + scale · sigmoid(W_r xr) · W_v relu(W_k xk)²"""
     xk, xr = g.norm_shift_mix(x, p.norm.weight, p.norm.bias, eps, p.mix, p.shift)
     k, r = g.linears([xk, xr], [p.key, p.receptance], then=["relu2", "sigmoid"])
-    return g.add(x, g.mul(r, g.linear(k, p.value, scale=scale)))
+    return g.scale_rows(g.linear(k, p.value, scale=scale), r, add=x)
 
 
 def load(file: GGUFFile) -> RWKV6:
@@ -205,7 +206,7 @@ def take_time_mix(
             mix=take_mix(tensors, f"{at}_lerp", width, "wkvrg"),
             down=tensors.take(f"{at}_w1.weight", PARTS * rank, width),
             up=tensors.take_flat(f"{at}_w2.weight", PARTS, width, rank),
-            shift=State(f"blk.{i}.shift_time", (1, width)),
+            shift=State(f"blk.{i}.shift_time", (width,) if own else (1, width)),
         ),
         receptance=tensors.take(f"{at}_receptance.weight", width, width),
         key=tensors.take(f"{at}_key.weight", keys, width),

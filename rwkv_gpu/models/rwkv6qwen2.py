@@ -25,7 +25,10 @@ class TimeMixBlock:
         return self.time.wkv, self.time.lerp.shift
 
     def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
-        return time_mix(g, self.time, g.rms_norm(x, self.norm, eps), add)
+        xx = g.rms_norm(x, self.norm, eps)
+        before = g.shift(xx, self.time.lerp.shift)
+        [first] = g.lerp(xx, before, self.time.lerp.first)
+        return time_mix(g, self.time, first, xx, before, add)
 
 
 def load(file: GGUFFile) -> Hybrid:

@@ -191,7 +191,7 @@ class Reference:
         return np.asarray(x.argmax(axis=-1), np.uint32)
 
     def norm_shift_mix(
-        self, x: Array, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State
+        self, x: Array, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State, *, rows: bool = False
     ) -> tuple[Array, ...]:
         xx = self.layer_norm(x, weight, bias, eps)
         before = np.zeros_like(xx)
@@ -201,7 +201,8 @@ class Reference:
             known = segment.start > 0
             before[segment.first] = last[segment.source] if known else 0
             last[segment.target] = xx[segment.first + segment.count - 1]
-        return tuple(xx + (before - xx) * mu for mu in self.weights[mix.name])
+        ys = tuple(xx + (before - xx) * mu for mu in self.weights[mix.name])
+        return (*ys, xx, before) if rows else ys
 
     def conv1d(
         self,

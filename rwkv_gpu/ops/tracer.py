@@ -173,9 +173,9 @@ class Tracer:
         return y
 
     def norm_shift_mix(
-        self, x: Value, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State
+        self, x: Value, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State, *, rows: bool = False
     ) -> tuple[Value, ...]:
-        _, ys = stack(self.rows, [mix.shape[1]] * mix.shape[0])
+        _, ys = stack(self.rows, [mix.shape[1]] * (mix.shape[0] + 2 * rows))
         self._append(TokenShift(x, LayerNorm(weight, bias, eps), mix, state, ys))
         return ys
 

@@ -364,9 +364,11 @@ class Ops(Protocol[Tensor]):
         """The index of the largest element by row, the first of equals; uint32 [T]"""
 
     def norm_shift_mix(
-        self, x: Tensor, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State
+        self, x: Tensor, weight: Weight, bias: Weight, eps: float, mix: Weight, state: State, *, rows: bool = False
     ) -> tuple[Tensor, ...]:
         """y_i[t] = xx[t] + (xx[t - 1] - xx[t]) · mix_i, with xx = layer_norm(x), for each row of mix [n, D]
+
+        With `rows`, xx[t] and xx[t - 1] themselves follow.
 
         Before a segment's first row stands what the state holds: the sequence's last x, [D]; before its very first
         token xx is zero. The state becomes x of the segment's last row.
@@ -474,7 +476,7 @@ class Ops(Protocol[Tensor]):
         """
 
     def scale_rows(self, x: Tensor, by: Tensor, *, add: Tensor | None = None) -> Tensor:
-        """y[t] = x[t] · by[t] + add[t], by [T, 1]"""
+        """y[t] = x[t] · by[t] + add[t], by [T, 1], or as x"""
 
     def route(self, x: Tensor, router: Weight, how: Gating, *, norm: Rms | None = None) -> Routing[Tensor]:
         """The experts e with the largest p_e + selection_bias_e, the largest first, of equals the lower index

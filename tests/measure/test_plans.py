@@ -87,6 +87,14 @@ def test_a_delta_net_with_its_feed_forward_is_five_dispatches_in_decode_on_an_h2
     assert [row.layer for row in step.dispatches].count(1) == 5
 
 
+def test_a_layer_of_rwkv6_is_eleven_dispatches_in_decode_on_an_h200():
+    """A mix of rows depends on a LoRA of them, a decay on one of what is mixed; what the channel mix adds is gated."""
+    with open_synthetic("rwkv6-3b") as file:
+        step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
+    counts = Counter(row.layer for row in step.dispatches if row.layer is not None)
+    assert set(counts.values()) == {11}
+
+
 def test_a_layer_of_rwkv7_is_five_dispatches_in_decode_on_an_h200():
     with open_synthetic("rwkv7-2.9b-q4_k_m") as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))

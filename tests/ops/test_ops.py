@@ -142,6 +142,7 @@ def test_rows_are_scaled_by_a_number_and_by_numbers_of_their_own(device):
     assert_same(device, lambda g, w, x, by, add: {"y": g.scale(x, 0.3)}, {}, inputs, tolerance=1e-6)
     assert_same(device, lambda g, w, x, by, add: {"y": g.scale_rows(x, by)}, {}, inputs, tolerance=1e-6)
     assert_same(device, lambda g, w, x, by, add: {"y": g.scale_rows(x, by, add=add)}, {}, inputs, tolerance=1e-6)
+    assert_same(device, lambda g, w, x, by, add: {"y": g.scale_rows(x, add, add=x)}, {}, inputs, tolerance=1e-6)
 
 
 @pytest.mark.parametrize(("rows", "width"), SHAPES)

@@ -182,7 +182,7 @@ def shift_case(width: int, mixes: int) -> Case:
     weights = {"weight": normal(width) + 1, "bias": normal(width, seed=1), "mix": normal(mixes, width, seed=2)}
 
     def says(g, w, s, x):
-        ys = g.norm_shift_mix(x, w["weight"], w["bias"], 1e-5, w["mix"], s["shift"])
+        ys = g.norm_shift_mix(x, w["weight"], w["bias"], 1e-5, w["mix"], s["shift"], rows=mixes == 1)
         return {f"y{i}": y for i, y in enumerate(ys)}
 
     return Case(says, weights, [State("shift", (width,))])

@@ -25,7 +25,9 @@ def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:
     mixes, width = op.mix.shape
     assert op.norm.bias is not None
     parts: tuple[str, ...] = ("rwkv/shift_output/floats",)
-    constants: dict[str, Constant] = {"D": width, "MIXES": mixes, "EPS": float(op.norm.eps), "WG": to.tuning.row_lanes}
+    constants: dict[str, Constant] = {
+        "D": width, "MIXES": mixes, "ROWS": len(op.ys) > mixes, "EPS": float(op.norm.eps), "WG": to.tuning.row_lanes,
+    }  # fmt: skip
     operands: dict[str, Operand] = {
         "x": op.x,
         "weight": to.vector(op.norm.weight),

@@ -93,7 +93,7 @@ class ScaleRows(Op):
     """y[t] = x[t] · by[t] + add[t]"""
 
     x: Value
-    by: Value  # [T, 1]
+    by: Value  # [T, 1], or as x
     y: Value
     add: Value | None = None
 

@@ -16,7 +16,7 @@ class TokenShift(ReplacesState):
     norm: LayerNorm
     mix: Weight  # [n, D]
     state: State
-    ys: tuple[Value, ...]  # in one stack
+    ys: tuple[Value, ...]  # in one stack; two more than rows of mix are xx[t] and xx[t - 1]
     quantises: Quantised | None = None
 
     @property

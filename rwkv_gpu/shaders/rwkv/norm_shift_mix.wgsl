@@ -9,7 +9,7 @@
 @group(0) @binding(5) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(6) var<storage, read> row_segment: array<u32>;       // [T]
 @group(0) @binding(7) var<storage, read_write> state: array<vec4f>;     // [states, D / 4], xx of the row before the first
-@group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [MIXES, T, D / 4], a stack
+@group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [MIXES, T, D / 4], a stack; with ROWS, xx[t] and xx[t - 1] follow
 
 const_assert D % 4u == 0u;
 const D4 = D / 4u;
@@ -103,6 +103,10 @@ fn run(group: u32, lane: u32) {
                 mixes[m] = mix[m * D4 + d];
             }
             y[m * apart(D4) + t * D4 + d] = xx + (previous - xx) * mixes[m];
+        }
+        if ROWS != 0u {
+            y[MIXES * apart(D4) + t * D4 + d] = xx;
+            y[(MIXES + 1u) * apart(D4) + t * D4 + d] = previous;
         }
         put(xx, previous - xx, t, d);
         if t - segment.first < segment.kept {

@@ -13,7 +13,7 @@ from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import find
-from rwkv_gpu.gpu.matrix_units import MatrixUnits
+from rwkv_gpu.gpu.matrix_units import MatrixUnits, refuse_cpu
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.bench import bench, needed
 from rwkv_gpu.measure.report import RENDER, Place, Subject, heading, row
@@ -132,6 +132,7 @@ def runner_for(
     room |= {"slots": slots, "chunk_size": rows, "context": context}
     model, adapter = load_model(file), find(device).adapter
     if adapter is None:
+        refuse_cpu(matrix_units)
         yield HostRunner(file, model, **room)
         return
     with open_device(adapter, matrix_units, tuned_folder()) as gpu:

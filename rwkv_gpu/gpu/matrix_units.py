@@ -16,6 +16,12 @@ REASONS = {
 }
 
 
+def refuse_cpu(matrix_units: MatrixUnits) -> None:
+    """Raises `NoMatrixUnits` where the cpu device is to have them on."""
+    if matrix_units == "on":
+        raise NoMatrixUnits("no matrix units on the cpu device; name a GPU by --device, see `rwkv-gpu devices`")
+
+
 def fragment_of(adapter: Adapter) -> int:
     """The side of a fragment of float16 with sums in float32; raises `NoMatrixUnits` where there is none."""
     if adapter.backend != "Vulkan":

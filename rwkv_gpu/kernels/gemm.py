@@ -288,7 +288,7 @@ def _matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterato
     """Whatever the precision: whoever opened the device with matrix units has agreed to float16."""
     for most, tiles in MATRIX_TILES:
         if can.fragment and 4 < rows <= most:
-            for tile, fill in product(tiles, MATRIX_FILLS):
+            for tile, fill in product(tiles, MATRIX_FILLS if rows > 64 else MATRIX_FILLS[::2]):
                 config = gemm_matrix(can.fragment, can.subgroup_size, tile, fill=fill)
                 if config.runs_on(can):
                     yield config
@@ -305,6 +305,7 @@ MATRIX_TILES = (  # that `tune` tries by so many rows of x
             MatrixTile(1, 1, 1, 1, 8, columns=512),
             MatrixTile(2, 1, 1, 1, 4, columns=256),
             MatrixTile(2, 1, 1, 1, 8, columns=256),
+            MatrixTile(2, 1, 1, 1, 8, columns=256, prefetch_depth=2),
             MatrixTile(4, 1, 1, 1, 4, columns=128),
         ),
     ),
@@ -314,6 +315,7 @@ MATRIX_TILES = (  # that `tune` tries by so many rows of x
             MatrixTile(1, 2, 1, 1, 4, columns=256),
             MatrixTile(2, 2, 1, 1, 4, columns=128),
             MatrixTile(2, 2, 1, 1, 8, columns=256),
+            MatrixTile(2, 2, 1, 1, 8, columns=256, prefetch_depth=2),
             MatrixTile(4, 2, 1, 1, 4, columns=128),
         ),
     ),

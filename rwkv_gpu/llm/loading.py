@@ -27,7 +27,7 @@ from ..gguf.file import GGUFFile
 from ..gguf.formats import SIZES
 from ..gpu.adapters import find
 from ..gpu.loader import Progress
-from ..gpu.matrix_units import CHOICES, MatrixUnits
+from ..gpu.matrix_units import CHOICES, MatrixUnits, refuse_cpu
 from ..models.registry import MODELS, load_model
 from ..ops.kv_format import KVType
 from ..text.tokenizer import load_tokenizer
@@ -159,6 +159,7 @@ def load(
         }  # fmt: skip
         runner: Runner
         if choice.adapter is None:
+            refuse_cpu(matrix_units)
             options |= with_context(None, gguf, model, **options)
             runner = HostRunner(gguf, model, chunk_size=chunk or DEFAULT_CHUNK, adapters=adapters, **options)
             speculator = drafts.speculator(runner, None)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import subprocess
 import sys
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,15 +31,16 @@ def open_device(
     """The device. `folder` is where `rwkv-gpu tune` keeps what it finds, and where verdicts on drivers are kept.
 
     auto uses matrix units where `rwkv-gpu tune` found them right and faster with this adapter, driver and library; on
-    uses them wherever they are right, and raises `NoMatrixUnits` where they cannot be had; off never does.
+    uses them wherever they are right; off never does. Where they cannot be had, on raises `NoMatrixUnits`, auto warns.
     """
     if matrix_units == "on" or (matrix_units == "auto" and not portable and wants_matrix_units(adapter, folder)):
         try:
             require_matrix_units(adapter, folder)
             return Device(adapter, portable=portable, checked=checked, matrix_units=True)
-        except NoMatrixUnits:
+        except NoMatrixUnits as error:
             if matrix_units == "on":
                 raise
+            warnings.warn(f"{error}; going on without them", stacklevel=2)
     return Device(adapter, portable=portable, checked=checked)
 
 

@@ -83,3 +83,12 @@ def test_without_a_driver_the_remedy_is_named():
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
     assert "install" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["bench -p 0 -n 1", "profile", "embed", "chat"])
+def test_matrix_units_that_cannot_be_had_are_one_line_and_exit_code_3(command):
+    result = CliRunner().invoke(cli, [*command.split(), "--device", "cpu", "--matrix-units", "on"], input="hi\n")
+    assert result.exit_code == 3
+    [line] = result.stderr.splitlines()
+    assert "cpu" in line
+    assert "name a GPU" in line

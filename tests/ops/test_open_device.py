@@ -81,7 +81,8 @@ def test_a_driver_that_is_wrong_or_crashes_is_not_used_again(opened, trial, tmp_
     for _ in range(2):
         with pytest.raises(NoMatrixUnits, match=why):
             open_device(ADAPTER, "on", tmp_path)
-    open_device(ADAPTER, "auto", tmp_path)  # goes on without them
+    with pytest.warns(UserWarning, match=why):
+        open_device(ADAPTER, "auto", tmp_path)  # goes on without them
     assert opened == [False]
     assert trial.count == 1
 

@@ -1,47 +1,15 @@
 """What must not harm a server: each fault beside a bystander, whose stream stays what it is alone."""
 
-import contextlib
 import json
-import resource
 import socket
-import threading
 
 import pytest
 
-from tests.server.gate import until
-from tests.server.serving import Served, events, serving
+from tests.server.bystander import BYSTANDER, TEXT, bystander
+from tests.server.serving import serving
 
 HI = [{"role": "user", "content": "Hi"}]
-CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
-BYSTANDER = {"prompt": "The sea", "max_tokens": 30, "temperature": 0, "stream": True}
-
-
-def told(content: bytes) -> str:
-    found = events(content)
-    assert found[-1] == "[DONE]"
-    return "".join(choice["text"] for one in found[:-1] for choice in one["choices"])
-
-
-@contextlib.contextmanager
-def bystander(server: Served):
-    """Somebody who streams the same all the time."""
-    alone, texts, over = told(server.request("POST", TEXT, BYSTANDER)[2]), [], threading.Event()
-
-    def stream() -> None:
-        while not over.is_set():
-            texts.append(told(server.request("POST", TEXT, BYSTANDER)[2]))
-
-    thread = threading.Thread(target=stream)
-    thread.start()
-    try:
-        yield
-        seen = len(texts)
-        until(lambda: len(texts) > seen)  # one at least after the fault
-    finally:
-        over.set()
-        thread.join(30)
-    assert {*texts} == {alone}
-    until(lambda: not server.service._calls and not server.engine._sequences)
+CHAT = "/v1/chat/completions"
 
 
 def nested(depth: int) -> dict:
@@ -55,6 +23,7 @@ def schema(value: object) -> dict:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": value}}}
 
 
+DOUBLING = "root ::= a0\n" + "".join(f"a{n} ::= a{n + 1} a{n + 1}\n" for n in range(9000))  # and no end of it
 REFUSED = {
     "n of a billion": (CHAT, {"n": 10**9}),
     "logprobs below 0": (TEXT, {"prompt": "a", "logprobs": -1}),
@@ -81,6 +50,14 @@ REFUSED = {
     "a template in the request": (CHAT, {"chat_template": "{% for i in range(10**9) %}a{% endfor %}"}),
     "image": (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "URL"}}]}]}),
     "file": (CHAT, {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_url": "URL"}}]}]}),
+    "a tool of another type": (CHAT, {"tools": [{"type": "retrieval"}]}),
+    "a tool that is no object": (CHAT, {"tools": ["weather"]}),
+    "a tool whose name is none": (CHAT, {"tools": [{"type": "function", "function": {"name": "a b"}}]}),
+    "a tool without schema": (CHAT, {"tools": [{"type": "function", "function": {"name": "a", "parameters": 3}}]}),
+    "a tool_choice that names none": (CHAT, {"tool_choice": {"type": "function", "function": {"name": "a"}}}),
+    "a grammar that is a bomb": (CHAT, {"grammar": DOUBLING}),
+    "a schema that refers to itself": (CHAT, schema({"$ref": "#"})),
+    "a schema from elsewhere": (CHAT, schema({"$ref": "URL"})),
     "many stop strings": (CHAT, {"stop": ["a" * 1000] * 10_000}),
     "processors": (CHAT, {"logits_processors": ["os.system"], "n": 0}),
     "invalid UTF-8": (CHAT, b'{"messages": "\xff"}'),
@@ -129,26 +106,6 @@ def test_texts_with_halves_of_characters_are_answered(alone):
     body = b'{"messages": [{"role": "user", "content": "a\\ud800b \\u0000"}], "max_tokens": 2}'
     assert alone.request("POST", CHAT, body)[0] == 200
     assert alone.request("POST", TEXT, b'{"prompt": "\\ud800", "echo": true, "max_tokens": 2}')[0] == 200
-
-
-def test_idle_connections_and_slow_readers_harm_nobody():
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    count = 300
-    if hard != resource.RLIM_INFINITY and hard < 4 * count:
-        pytest.skip("too few open files are allowed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
-    with serving() as server, bystander(server), contextlib.ExitStack() as opened:
-        for n in range(count):
-            connection = opened.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            if n % 3 == 1:
-                connection.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: loc")  # slowloris
-        slow = json.dumps({**BYSTANDER, "max_tokens": 3000, "logit_bias": {"0": -1000}}).encode()
-        head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(slow)
-        reader = opened.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-        reader.sendall(head + slow)
-        assert server.request("GET", "/health")[0] == 200
-        reader.close()
 
 
 def test_clients_that_leave_at_any_moment_leave_nothing_behind():

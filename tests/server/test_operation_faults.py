@@ -1,0 +1,263 @@
+"""Faults of those who run a server and of strangers, each beside a bystander whose stream stays what it is alone."""
+
+import contextlib
+import gzip
+import http.client
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from rwkv_gpu.errors import DeviceLost, OutOfMemory
+from rwkv_gpu.server.catalogue import ServedModel
+from tests.server.bystander import BYSTANDER, TEXT, bystander, told
+from tests.server.gate import until
+from tests.server.serving import LLAMA, MODEL, Served, serving
+from tests.server.test_edge import raw
+
+ASK = {"prompt": "The sea", "max_tokens": 2, "temperature": 0}
+KEYS = {"x_api_key": "first-key"}
+
+
+def begin(port: int, body: dict = BYSTANDER) -> http.client.HTTPConnection:
+    """A request that is sent."""
+    connection = http.client.HTTPConnection("localhost", port, timeout=250)
+    connection.request("POST", TEXT, json.dumps(body), {"connection": "close"})
+    return connection
+
+
+def answer(connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+    """The response to it, once it begins."""
+    response = connection.getresponse()
+    connection.close()  # when the response is read
+    return response
+
+
+def ask(port: int, body: dict) -> http.client.HTTPResponse:
+    """Both."""
+    return answer(begin(port, body))
+
+
+@pytest.fixture(scope="module")
+def locked():
+    """A server with keys and another bystander in it all the time."""
+    with serving(api_keys=("first-key", "second-key")) as server, bystander(server, **KEYS):
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/slots", {}, 401), ("/metrics", {}, 401), ("/props", {}, 401), ("//slots", {}, 401), ("/slots/", {}, 401),
+        ("/health/../slots", {}, 401), ("/SLOTS", {}, 401), ("/%73lots", {}, 401),
+        ("/slots?api_key=first-key", {}, 401), ("/slots", {"cookie": "x-api-key=first-key"}, 401),
+        ("/slots", {"x_forwarded_for": "127.0.0.1"}, 401), ("/slots", {"authorization": "Bearer first-ke"}, 401),
+        ("/slots", {"proxy_authorization": "Bearer first-key"}, 401), ("/slots", {"x_original_url": "/health"}, 401),
+        ("/slots", {**KEYS, "origin": "https://evil.example"}, 403), ("/slots", {**KEYS, "origin": "null"}, 403),
+        ("/v1/streams/strm_" + "0" * 32, KEYS, 404),
+    ],
+)  # fmt: skip
+def test_a_stranger_gets_nothing_beside_a_bystander(locked, path, headers, status):
+    assert locked.request("GET", path, **headers)[0] == status
+
+
+def test_another_ones_stream_is_neither_read_nor_stopped_beside_a_bystander(locked):
+    body = {**BYSTANDER, "resumable": True}
+    _, headers, content = locked.request("POST", TEXT, body, **KEYS)
+    path = f"/v1/streams/{headers['x-stream-id']}"
+    for method in ("GET", "DELETE"):
+        assert locked.request(method, path, x_api_key="second-key")[0] == 404
+        assert locked.request(method, path)[0] == 401
+    assert locked.request("GET", path, **KEYS)[2] == content
+
+
+def test_the_time_of_a_refusal_does_not_tell_how_much_of_a_key_is_right(locked):
+    """Digests of one length are compared, so that even a key that is right but for its end is refused as fast."""
+
+    def fastest(key: str) -> float:
+        times = []
+        for _ in range(30):
+            began = time.perf_counter()
+            assert locked.request("GET", "/v1/models", x_api_key=key)[0] == 401
+            times.append(time.perf_counter() - began)
+        return min(times)
+
+    right, wrong = fastest("first-kex"), fastest("xxxxxxxxx")
+    assert right < 3 * wrong and wrong < 3 * right
+
+
+@pytest.fixture(scope="module")
+def beside():
+    with serving(max_body=1 << 20) as server, bystander(server):
+        yield server
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", ""])
+def test_a_foreign_host_is_refused_beside_a_bystander(beside, host):
+    assert beside.request("GET", "/v1/models", host=host)[0] == 403
+
+
+def test_a_body_of_a_gigabyte_and_a_bomb_are_refused_beside_a_bystander(beside):
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000000\r\n\r\n"
+    assert b" 413 " in raw(beside, head).splitlines()[0]
+    chunked = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    with contextlib.suppress(ConnectionError):  # it is closed while we write
+        assert b" 413 " in raw(beside, chunked + (b"10000\r\n" + b"a" * 65536 + b"\r\n") * 40).splitlines()[0]
+    bomb = gzip.compress(b'{"prompt": "' + b"a" * 20_000_000 + b'"}')
+    assert beside.request("POST", TEXT, bomb, content_encoding="gzip")[0] == 415
+
+
+def test_a_head_of_a_megabyte_is_refused_beside_a_bystander(beside):
+    with contextlib.suppress(ConnectionError):
+        answer = raw(beside, b"GET /health HTTP/1.1\r\nhost: localhost\r\nx-long: " + b"a" * (1 << 20) + b"\r\n\r\n")
+        assert not answer or b" 431 " in answer.splitlines()[0]
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..", "quiet/../quiet", "a" * 100_000])
+def test_a_model_outside_is_not_found_beside_a_bystander(beside, name):
+    assert beside.request("POST", TEXT, {**ASK, "model": name})[0] == 404
+
+
+def test_a_crafted_file_in_the_folder_harms_no_bystander(tmp_path):
+    shutil.copy(MODEL, tmp_path / "good.gguf")
+    (tmp_path / "bad.gguf").write_bytes(MODEL.read_bytes()[:5000] + b"\xff" * 50_000)
+    (tmp_path / "empty.gguf").write_bytes(b"")
+    (tmp_path / "loop.gguf").symlink_to(tmp_path / "loop.gguf")
+    with serving(ServedModel("quiet", str(MODEL)), catalogue={"folder": tmp_path}) as server, bystander(server):
+        for name in ("bad", "empty", "loop"):
+            assert server.request("POST", TEXT, {**ASK, "model": name})[0] in (404, 500)
+        assert server.request("POST", TEXT, {**ASK, "model": "good"})[0] == 200
+
+
+def test_a_full_queue_harms_no_bystander():
+    """Who has a place keeps it: of many at once some get 429, and all others the same text."""
+    with serving(max_queue=2) as server:
+        answers = [(one.status, one.read()) for one in [answer(one) for one in [begin(server.port) for _ in range(12)]]]
+        texts = [told(content) for status, content in answers if status == 200]
+        assert {status for status, _ in answers} <= {200, 429}
+        assert len(texts) >= 4 and len({*texts}) == 1
+        with bystander(server):
+            assert server.request("POST", TEXT, ASK)[0] == 200
+
+
+@pytest.mark.parametrize("error", [DeviceLost("the GPU is gone"), OutOfMemory("no room")])
+def test_an_engine_that_is_lost_harms_no_bystander_of_another_model(error):
+    with serving(ServedModel("a", str(MODEL)), ServedModel("b", str(LLAMA))) as server, bystander(server, model="b"):
+        first, text = server.llm, server.post(TEXT, ASK)["choices"][0]["text"]
+
+        def lost(*_):
+            raise error
+
+        server.engine._runner.submit = lost
+        assert server.request("POST", TEXT, ASK)[0] in (429, 503)
+        model = server.service.catalogue.models[0]
+        if isinstance(error, OutOfMemory):
+            with contextlib.suppress(AttributeError):
+                del first._driver._engine._runner.submit
+        until(lambda: model.llm is not None and server.request("POST", TEXT, ASK)[0] == 200)
+        assert server.post(TEXT, ASK)["choices"][0]["text"] == text
+
+
+def test_an_engine_that_is_lost_before_a_request_reaches_it_is_loaded_anew():
+    """The driver has ended, and `start` says so: nobody reads a stream that could."""
+    with serving() as server:
+        text, first = server.post(TEXT, ASK)["choices"][0]["text"], server.llm
+        first.close()
+        status, headers, answer = server.request("POST", TEXT, ASK)
+        assert (status, answer["error"]["code"]) == (503, "engine_lost") and "retry-after" in headers
+        until(lambda: server.service.catalogue.models[0].llm not in (None, first))
+        assert server.post(TEXT, ASK)["choices"][0]["text"] == text
+
+
+def connected(server: Served, stack: contextlib.ExitStack, count: int) -> None:
+    """So many connections: a third idle, a third with half a head, a third with half a body."""
+    for n in range(count):
+        one = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        if n % 3 == 1:
+            one.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: loc")
+        elif n % 3 == 2:
+            one.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{")
+
+
+def slow_reader(server: Served, stack: contextlib.ExitStack) -> None:
+    """A stream of thousands of tokens that nobody reads."""
+    body = json.dumps({**BYSTANDER, "max_tokens": 3000, "logit_bias": {"0": -1000}}).encode()
+    one = stack.enter_context(socket.socket())
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+    one.connect(("127.0.0.1", server.port))
+    one.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+
+@pytest.mark.parametrize(("idle", "slow", "running"), [(200, 1, 4), pytest.param(1000, 8, 64, marks=pytest.mark.slow)])
+def test_a_thousand_connections_harm_nobody_who_runs(idle, slow, running):
+    """Idle ones, slowloris and slow readers, while so many streams run, all of which have the same text."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4 * (idle + running):
+        pytest.skip("too few open files are allowed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
+
+    def load(path, progress):
+        import rwkv_gpu
+
+        return rwkv_gpu.load(path, device="cpu", sequences=running + slow, progress=progress)
+
+    with serving(load=load, sequences=running + slow) as server, contextlib.ExitStack() as opened:
+        alone = told(server.request("POST", TEXT, BYSTANDER)[2])
+        connected(server, opened, idle)
+        for _ in range(slow):
+            slow_reader(server, opened)
+        asked = [begin(server.port) for _ in range(running)]
+        assert server.request("GET", "/health")[0] == 200
+        texts = {told(answer(one).read()) for one in asked}
+        assert len(texts) == 1 and (texts == {alone} or running > 8)  # sums of large batches round otherwise
+        opened.close()
+        until(lambda: not server.service._calls and not server.engine._sequences, seconds=60)
+
+
+# ------------------------------------------------------------ processes
+
+
+@contextlib.contextmanager
+def process(tmp_path, port: int = 0):
+    """`rwkv-gpu serve` as a process: its handle and port."""
+    code = "from rwkv_gpu.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "serve", str(MODEL), "--device", "cpu", "--port", str(port), "--drain", "60"]
+    environment = {**os.environ, "RWKV_GPU_CACHE": str(tmp_path)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as running:
+        try:
+            for line in running.stderr:
+                if "serving on" in line:
+                    break
+            yield running, int(line.rsplit(":", 1)[1].split("/")[0])
+        finally:
+            running.kill()
+
+
+def test_streams_end_unchanged_after_sigterm_under_load(tmp_path):
+    with process(tmp_path) as (server, port):
+        alone = told(ask(port, {**BYSTANDER, "max_tokens": 200}).read())
+        responses = [ask(port, {**BYSTANDER, "max_tokens": 200}) for _ in range(6)]
+        server.send_signal(signal.SIGTERM)
+        assert {told(response.read()) for response in responses} == {alone}
+        assert server.wait(30) == 0
+
+
+def test_after_kill_9_it_starts_clean_on_the_same_port(tmp_path):
+    with process(tmp_path) as (server, port):
+        alone = told(ask(port, BYSTANDER).read())
+        streams = [ask(port, {**BYSTANDER, "max_tokens": 3000, "logit_bias": {"0": -1000}}) for _ in range(3)]
+        server.kill()
+        server.wait(10)
+        for stream in streams:
+            with stream, contextlib.suppress(http.client.IncompleteRead, ConnectionError):
+                stream.read()
+    with process(tmp_path, port) as (_, same):
+        assert same == port
+        assert told(ask(port, BYSTANDER).read()) == alone

@@ -20,7 +20,7 @@ from .folders import cache_folder, tuned_folder
 from .model_name import BUILTIN, FileName, ModelName
 from .options import loading_options
 from .page import Page
-from .serve_options import checked_file, keys_of, serving_options
+from .serve_options import checked_file, keys_of, serving_options, store_of
 from .texts import template_text
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     from rwkv_gpu.server.replicas.run import ReplicaRunner
     from rwkv_gpu.server.run import Runner, listen
 
-    setup = Setup(models, keys, options, {**loading, "sequences": options["sequences"]})
+    stores = store_of(options["store"], options["store_key_file"])
+    setup = Setup(models, keys, options, {**loading, "sequences": options["sequences"], **stores})
     devices = several(loading["device"])
     start_logs(options["log_format"], sys.stderr)
     runner: Runner | ReplicaRunner

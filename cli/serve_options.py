@@ -61,6 +61,15 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="Unload a model that had no requests for so long. Default: only when memory is short.",
     ),
     click.option(
+        "--store", cls=Models, metavar="DIR|URL",
+        help="Keep the states of conversations here, so that other servers, and this one after a restart, go on with "
+        "them: a directory, or valkey://HOST:PORT.",
+    ),
+    click.option(
+        "--store-key-file", cls=Models, metavar="FILE",
+        help="Secret of the store, the same for all who use it. Default: one that lies in the directory.",
+    ),
+    click.option(
         "--host", cls=Network, default="127.0.0.1", show_default=True, help="Address; 0.0.0.0 is all of them."
     ),
     click.option(
@@ -157,6 +166,19 @@ def keys_of(keys: tuple[str, ...], file: str | None) -> tuple[str, ...]:
     if not all(key.strip() for key in found):
         raise BadInput("an API key is empty; leave it out to ask for none")
     return found
+
+
+def store_of(name: str | None, key_file: str | None) -> dict[str, Any]:
+    """How a store is opened, as `load` has it."""
+    if name is None:
+        if key_file is not None:
+            raise BadInput("--store-key-file is given without --store")
+        return {}
+    if key_file is not None:
+        return {"store": name, "store_key": read_text(key_file).strip().encode()}
+    if "://" in name:
+        raise BadInput(f"--store {name} needs --store-key-file: a file with a secret of at least 16 characters")
+    return {"store": name}
 
 
 def checked_file(name: str, path: str | None) -> str | None:

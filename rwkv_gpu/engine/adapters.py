@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,16 @@ class Adapters:
     def names(self) -> frozenset[str]:
         """The matrices that any of them adapts."""
         return frozenset(name for one in self.adapters for name in one.factors)
+
+    def digest(self) -> str:
+        """What tells them apart from others: a state belongs to the adapters that it was computed with."""
+        digest = sha256(self.scales().tobytes())
+        for adapter in self.adapters:
+            for name, factors in sorted(adapter.factors.items()):
+                digest.update(repr((name, [one.shape for one in factors])).encode())
+                for factor in factors:
+                    digest.update(np.ascontiguousarray(factor).tobytes())
+        return digest.hexdigest()
 
     def scales(self, wanted: Mapping[str, float] | None = None) -> Array:
         """How much a row wants of each column: of each adapter by name, or what was said when it was loaded. [R]"""

@@ -221,6 +221,11 @@ class Engine:
         finally:
             self._store.forget(SCRATCH_SLOT)
 
+    def stored(self, ids: Sequence[int]) -> int:
+        """How many tokens of a prompt need not be computed."""
+        found = self.prefixes.find(ids)
+        return 0 if found is None else found[1]
+
     def restore(self, ids: Sequence[int], arrays: StateArrays) -> None:
         """Keeps what `export` gave for these ids: the next request that begins with them goes on from there."""
         fitted = self._runner.fitted(len(ids), arrays)

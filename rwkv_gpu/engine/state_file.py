@@ -8,6 +8,7 @@ header, are still read.
 """
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -83,6 +84,13 @@ def save(
     )
 
 
+def dumps(model: ModelId, arrays: Arrays, notes: Mapping[str, Any]) -> bytes:
+    """What `save` writes, as bytes."""
+    file = io.BytesIO()
+    _write(file, model, arrays, notes)
+    return file.getvalue()
+
+
 def _write(file: BinaryIO, model: ModelId, arrays: Arrays, notes: Mapping[str, Any]) -> None:
     text = json.dumps(dict(notes), ensure_ascii=False).encode("utf-8", "surrogatepass")
     rows = [{"name": name, "dtype": str(a.dtype), "shape": list(a.shape)} for name, a in arrays.items()]
@@ -122,9 +130,18 @@ def load(path: str | os.PathLike[str], model: str | None = None) -> Saved:
     return saved
 
 
+def loads(data: bytes) -> Saved:
+    """What `dumps` gave; BadFile if it is damaged."""
+    try:
+        return _read(io.BytesIO(data), keep=True)
+    except Unreadable as error:
+        raise BadFile(f"a stored state {error}") from None
+
+
 def _read(file: BinaryIO, *, keep: bool) -> Saved:
     """Checks all of a file, and keeps its arrays where asked for. Nothing is larger than the file says it is."""
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     digest = hashlib.sha256()
     start = file.read(START)
     magic = start[: len(MAGIC)]

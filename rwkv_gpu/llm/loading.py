@@ -30,6 +30,7 @@ from ..gpu.loader import Progress
 from ..gpu.matrix_units import CHOICES, MatrixUnits, refuse_cpu
 from ..models.registry import MODELS, load_model
 from ..ops.kv_format import KVType
+from ..stores import Store
 from ..text.tokenizer import load_tokenizer
 from . import hub, validate
 from .drafts import DEFAULT_DRAFT, drafts_of
@@ -37,6 +38,7 @@ from .driver import MOST_REQUESTS
 from .info import Info
 from .model import LLM
 from .model_file import ModelFile
+from .stored_states import stored_states
 
 RANGES = {
     "chunk_size": (1, 1 << 16),
@@ -93,6 +95,9 @@ def load(
     context_shift: int | None = None,
     lora: Any = None,
     file: str | None = None,
+    store: str | os.PathLike[str] | Store | None = None,
+    store_key: bytes | None = None,
+    tenant: str = "",
     **others: Any,
 ) -> LLM:
     """Opens a GGUF model on a device, the built-in one where no path is given. The file is read once and closed.
@@ -126,6 +131,9 @@ def load(
     read for it once.
     `matrix_units` is auto, on or off: auto uses them where `rwkv-gpu tune` found them right and faster on this device,
     and kept that in `tuned`; on wherever they are right. They are experimental in wgpu: see docs/matrix-units.md.
+    `store` is where the states of chats are kept beyond this process, so that another one goes on with them: a
+    directory, a URL such as valkey://localhost:6379, or a store of `rwkv_gpu.stores`. Only who has the same `store_key`
+    reads them; a directory has a key of its own by default. States of one `tenant` are never another's.
     `portable` asks of the device no more than every one has, `checked` has the driver check each index; both are slow.
     """
     if others:
@@ -142,6 +150,7 @@ def load(
     digest_folder = None if digests is None else validate.path("digests", digests)
     if isinstance(device, bool) or not isinstance(device, str | int) or device == "":
         raise BadInput(f"device is {device!r}; it must be auto, cpu, an index or a part of a name")
+    exchange = partial(stored_states, store, store_key, tenant) if store is not None else None
     if matrix_units not in CHOICES:
         raise BadInput(f"matrix_units is {matrix_units!r}; it must be auto, on or off")
     with contextlib.ExitStack() as stack:
@@ -191,15 +200,10 @@ def load(
         info = _info(gguf, runner, name, sequences)
         model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
         help = partial(load_help, tuple(MODELS)) if os.path.samefile(file_path, builtin_model()) else None
-        return LLM(
-            Engine(runner, speculator=speculator, context_shift=context_shift),
-            tokenizer,
-            gguf.metadata,
-            info,
-            model_file,
-            max_requests,
-            help,
-        )
+        layout = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()}"
+        states = None if exchange is None else exchange(model_file, layout)
+        engine = Engine(runner, speculator=speculator, context_shift=context_shift)
+        return LLM(engine, tokenizer, gguf.metadata, info, model_file, max_requests, help, states)
 
 
 def _file_of(path: str | os.PathLike[str] | None, file: str | None) -> Path:

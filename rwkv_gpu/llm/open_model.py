@@ -26,6 +26,7 @@ from .generation import Reading, waits
 from .info import Info
 from .model_file import ModelFile
 from .reader import Ends, Reader
+from .stored_states import StoredStates
 from .transcript import Transcript
 
 Prompt = str | Sequence[int]
@@ -56,6 +57,7 @@ class OpenModel:
         model_file: ModelFile,
         max_requests: int = MOST_REQUESTS,
         help: Callable[[], Help] | None = None,
+        states: StoredStates | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.info = info
@@ -66,7 +68,8 @@ class OpenModel:
         self.model_file = model_file
         self._recent: deque[Transcript] = deque(maxlen=RECENT)
         self._grammar_pool = pool_of(tokenizer, info.vocabulary)  # helper processes, none before they are needed
-        self._driver = Driver(engine, max_requests)
+        self.states = states  # beyond this process
+        self._driver = Driver(engine, max_requests, states)
         self._finalizer = weakref.finalize(self, self._driver.close, AT_EXIT)
 
     def __enter__(self) -> Self:
@@ -86,6 +89,8 @@ class OpenModel:
         """Frees all memory. Whoever waits for an answer gets `Closed`."""
         self._finalizer.detach()
         self._driver.close()
+        if self.states is not None:
+            self.states.close()
         self._grammar_pool.close()
 
     @property

@@ -31,14 +31,14 @@ def answers(path: Path) -> dict[int, str]:
 
 
 def children(process: subprocess.Popen[str]) -> list[int]:
-    """The processes of the devices; the first child is multiprocessing's own."""
+    """The processes of the devices."""
     found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return [int(pid) for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds the processes in /proc")
-def test_a_lost_device_costs_nothing_and_a_second_run_goes_on(tmp_path):
-    source, target = lines(tmp_path / "in.jsonl", 300), tmp_path / "out.jsonl"
+def test_the_lines_of_a_lost_device_go_to_another_and_a_second_run_goes_on(tmp_path):
+    source, target = lines(tmp_path / "in.jsonl", 200), tmp_path / "out.jsonl"
     command = [*BATCH, str(source), str(target), "--device", "cpu,cpu", "--sequences", "2"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 60
@@ -47,23 +47,15 @@ def test_a_lost_device_costs_nothing_and_a_second_run_goes_on(tmp_path):
         time.sleep(0.01)
     first, *_ = children(process)
     os.kill(first, signal.SIGKILL)
-    while target.read_text().count("\n") < 100:
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.01)
-    process.kill()
     _, notes = process.communicate(timeout=60)
     assert "was lost; the other devices answer its lines" in notes
-    before = answers(target)
-    assert len(before) < 300
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    after = answers(target)
-    assert sorted(after) == [*range(300)]
-    assert before.items() <= after.items()
-    assert f"{len(before):,} answered before" in done.stderr
-    one = tmp_path / "one.jsonl"
-    subprocess.run([*BATCH, str(source), str(one), "--device", "cpu"], check=True, timeout=120, capture_output=True)
-    assert answers(one) == after
+    assert process.returncode == 0
+    whole = answers(target)
+    assert sorted(whole) == [*range(200)]
+    target.write_text("".join(target.read_text().splitlines(keepends=True)[:150]) + '{"id": 1')  # as a kill leaves it
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "150 answered before" in done.stderr
+    assert answers(target) == whole
 
 
 def test_a_device_that_is_not_there_ends_the_batch_with_its_remedy(tmp_path):

@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 
+import rwkv_gpu
 from rwkv_gpu.server.catalogue import Catalogue, ServedModel
 from rwkv_gpu.server.config import ServerConfig
 from rwkv_gpu.server.replicas.affinity import Affinity, beginnings_of
@@ -21,14 +23,18 @@ from rwkv_gpu.server.replicas.run import ReplicaRunner
 from rwkv_gpu.server.replicas.supervisor import serve_replica
 from rwkv_gpu.server.run import Runner, listen
 from rwkv_gpu.server.service import Service
-from tests.server.serving import MODEL, Served, events, load
+from tests.server.serving import MODEL, Served, events
 
 CONFIG = ServerConfig(port=0, drain=1.0, sequences=2, api_keys=("key",))
 KEY = {"authorization": "Bearer key"}
-LONG = {"max_tokens": 100_000, "temperature": 0, "stream": True}
+SCHEMA = {"type": "array", "items": {"enum": ["fox", "owl"]}, "minItems": 100_000}
+LONG = {"stream": True, "response_format": {"type": "json_schema", "json_schema": {"name": "long", "schema": SCHEMA}}}
 
 
-def replica(pipe: Any, device: str) -> None:  # noqa: ARG001
+def replica(store: str, pipe: Any, device: str) -> None:
+    def load(path: str, progress: Any) -> rwkv_gpu.LLM:
+        return rwkv_gpu.load(path, device=device, sequences=2, chunk_size=64, progress=progress, store=store)
+
     service = Service(CONFIG, Catalogue([ServedModel("quiet", str(MODEL))], load))
     serve_replica(pipe, Runner(service), listen("127.0.0.1", 0))
 
@@ -60,8 +66,9 @@ class ServedReplicas(Served):
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[ServedReplicas]:
-    runner = ReplicaRunner(CONFIG, ["cpu", "cpu"], replica)
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedReplicas]:
+    store = tmp_path_factory.mktemp("store")
+    runner = ReplicaRunner(CONFIG, ["cpu", "cpu"], partial(replica, str(store)))
     listener, ready = listen("127.0.0.1", 0), threading.Event()
     served = ServedReplicas(runner, listener.getsockname()[1])
     thread = threading.Thread(target=runner.run, args=(listener, ready.set))
@@ -124,7 +131,7 @@ def test_a_killed_replica_costs_its_running_answers_only_and_comes_back(server):
             rest = response.read().decode()
             assert '"code":"engine_lost"' in rest and "[DONE]" not in rest
         else:
-            assert response.read(2000)  # it goes on
+            assert response.read(300)  # it goes on
         connection.close()
     number, _ = server.chat("while it is away")
     assert number == 1
@@ -134,14 +141,36 @@ def test_a_killed_replica_costs_its_running_answers_only_and_comes_back(server):
     assert set(again) == {0, 1}
 
 
+def test_a_conversation_whose_replica_is_killed_goes_on_elsewhere_with_its_state(server):
+    server.wait_ready()
+    messages = ["a first question, " * 20]
+    number, answer = server.chat(*messages)
+    messages += [answer["choices"][0]["message"]["content"], "and a second one"]
+    time.sleep(1)  # the state is written when a turn has ended
+    server.kill(number)
+    other, answer = server.chat(*messages)
+    assert other != number
+    usage = answer["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > 0.8 * usage["prompt_tokens"]
+
+
 def test_a_stream_is_resumed_where_it_is(server):
     server.wait_ready()
-    for n in range(3):
-        body = {"messages": [{"role": "user", "content": f"resume {n}"}], "max_tokens": 8, "stream": True}
-        _, headers, content = server.request("POST", "/v1/chat/completions", {**body, "resumable": True}, **KEY)
-        status, _, again = server.request("GET", f"/v1/streams/{headers['x-stream-id']}", **KEY)
-        assert status == 200
-        assert events(again) == events(content)
+    connection = server.connect()
+    body = {"messages": [{"role": "user", "content": "keeps the first busy"}], **LONG}
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), KEY)
+    busy = connection.getresponse()
+    busy.read(100)
+    body = {"messages": [{"role": "user", "content": "resume"}], "max_tokens": 8, "stream": True, "resumable": True}
+    _, headers, content = server.request("POST", "/v1/chat/completions", body, **KEY)
+    assert headers["x-replica"] != busy.headers["x-replica"]
+    connection.close()
+    where = server.replicas[int(headers["x-replica"])]
+    where.running += SLACK  # so that a request of no stream would go to the other
+    status, _, again = server.request("GET", f"/v1/streams/{headers['x-stream-id']}", **KEY)
+    where.running -= SLACK
+    assert status == 200
+    assert events(again) == events(content)
 
 
 def test_a_client_that_goes_away_ends_its_request(server):

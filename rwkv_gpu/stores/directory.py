@@ -1,0 +1,100 @@
+"""A store in a directory, which several processes, and machines with a shared disk, may use."""
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
+
+SUFFIX = ".state"
+TIDY = 32  # values are written between two looks at all files
+KEY = "key"  # the file of the secret
+KEY_BYTES = 32
+
+
+class DirectoryStore:
+    """A file for each value. A read renews its time; those that were not used for longest go first."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], max_bytes: int = DEFAULT_BYTES, max_age: float = DEFAULT_AGE
+    ) -> None:
+        self._path = Path(path)
+        self._max_bytes = max_bytes
+        self._max_age = max_age
+        self._written = 0
+        self._lock = threading.Lock()
+        try:
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreDown(f"{self._path}: cannot be used as a store: {error.strerror}") from None
+
+    def secret(self) -> bytes:
+        """The key of all who may read this directory, made at first use. Only its owner can read it."""
+        path = self._path / KEY
+        try:
+            with suppress(FileExistsError):
+                made = self._path / f".{secrets.token_hex(8)}"
+                made.touch(mode=0o600)
+                made.write_bytes(secrets.token_bytes(KEY_BYTES))
+                try:
+                    os.link(made, path)  # whole at once, and never over another
+                finally:
+                    made.unlink()
+            return path.read_bytes()
+        except OSError as error:
+            raise StoreDown(f"{path}: cannot be read or written: {error.strerror}") from None
+
+    def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The values of keys; None for one that is not there."""
+        return [self._get(self._path / f"{key}{SUFFIX}") for key in keys]
+
+    def _get(self, path: Path) -> bytes | None:
+        try:
+            if time.time() - path.stat().st_mtime > self._max_age:
+                return None
+            value = path.read_bytes()
+            with suppress(OSError):
+                os.utime(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StoreDown(f"{path}: cannot be read: {error.strerror}") from None
+        return value
+
+    def put(self, key: str, value: bytes) -> None:
+        """Stores a value, unless it is larger than the whole store."""
+        if len(value) > self._max_bytes:
+            return
+        made = self._path / f".{secrets.token_hex(8)}"
+        try:
+            try:
+                made.write_bytes(value)
+                os.replace(made, self._path / f"{key}{SUFFIX}")
+            except BaseException:
+                made.unlink(missing_ok=True)
+                raise
+            self._tidy(len(value))
+        except OSError as error:
+            raise StoreDown(f"{self._path}: cannot be written: {error.strerror}") from None
+
+    def _tidy(self, nbytes: int) -> None:
+        """Removes what is too old or too much, from time to time: several processes write, so all files count."""
+        with self._lock:
+            self._written += nbytes
+            if self._written < self._max_bytes // TIDY:
+                return
+            self._written = 0
+        found = []
+        for path in self._path.glob(f"*{SUFFIX}"):
+            with suppress(FileNotFoundError):  # another process was faster
+                about = path.stat()
+                found.append((about.st_mtime, about.st_size, path))
+        total = 0
+        for used, size, path in sorted(found, reverse=True):
+            total += size
+            if total > self._max_bytes or time.time() - used > self._max_age:
+                path.unlink(missing_ok=True)

@@ -1,0 +1,45 @@
+"""Values that only who knows a secret can write, each for one key: others are as if they were not there."""
+
+import hmac
+from collections.abc import Sequence
+from hashlib import sha256
+
+from .store import Store
+
+TAG = 32  # bytes, at the end of a value
+
+
+class SealedStore:
+    """A store whose keys and values depend on a secret. A value says nothing under another key."""
+
+    def __init__(self, store: Store, secret: bytes) -> None:
+        self._store = store
+        self._secret = secret
+
+    def key(self, *parts: bytes) -> str:
+        """The key of some parts. Without the secret nobody can tell which texts are stored."""
+        digest = hmac.new(self._secret, b"key", sha256)
+        for part in parts:
+            digest.update(len(part).to_bytes(8, "little") + part)
+        return digest.hexdigest()
+
+    def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The values of keys; None for one that is not there or is not genuine."""
+        return [
+            None if value is None else self._opened(key, value)
+            for key, value in zip(keys, self._store.get(keys), strict=True)
+        ]
+
+    def put(self, key: str, value: bytes) -> None:
+        """Stores a value."""
+        self._store.put(key, value + self._tag(key, value))
+
+    def _opened(self, key: str, sealed: bytes) -> bytes | None:
+        value, tag = sealed[:-TAG], sealed[-TAG:]
+        return value if hmac.compare_digest(tag, self._tag(key, value)) else None
+
+    def _tag(self, key: str, value: bytes) -> bytes:
+        digest = hmac.new(self._secret, b"value", sha256)
+        digest.update(key.encode() + b"\0")
+        digest.update(value)
+        return digest.digest()

@@ -1,0 +1,215 @@
+"""Conversations that go on in another process by a store of states: the same text, for its new tokens only."""
+
+import shutil
+import threading
+
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.llm.stored_states import Rate
+from rwkv_gpu.stores import MemoryStore, StoreDown
+from tests.engine.test_adapters import write
+from tests.golden_files import OWN, golden
+
+# A state, pages, both, and pages of windows.
+MODELS = [OWN / f"{name}.gguf" for name in ("quiet-rwkv7", "tiny-llama", "tiny-granitehybrid", "tiny-gemma3")]
+KEY = b"a key that nobody guesses"
+FIRST = "Here is a long first question, with words and words and words, so that it has a hundred tokens and more. " * 2
+SECOND = "And a second one."
+SETTINGS = {"max_tokens": 12, "temperature": 0}
+
+
+def opened(path, store=None, **more):
+    more = {"store_key": KEY, **more} if store is not None else more
+    llm = rwkv_gpu.load(path, device="cpu", sequences=2, store=store, **more)
+    llm.chat_format = llm.chat_format_of("chatml")  # not every file has a template
+    return llm
+
+
+def messages_after(answer: str) -> list[dict[str, str]]:
+    return [
+        {"role": "user", "content": FIRST},
+        {"role": "assistant", "content": answer},
+        {"role": "user", "content": SECOND},
+    ]
+
+
+def turn(llm, messages) -> tuple[str, int]:
+    """The answer, and how many tokens of the prompt were not computed."""
+    done = llm.create_chat_completion(messages, **SETTINGS)
+    return done["choices"][0]["message"]["content"], done["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+@pytest.fixture(params=MODELS, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+def first_turn(path, store, **more) -> str:
+    with opened(path, store, **more) as llm:
+        answer, reused = turn(llm, [{"role": "user", "content": FIRST}])
+        assert reused == 0
+        return answer
+
+
+def second_turn(path, store, answer, **more) -> tuple[str, int]:
+    with opened(path, store, **more) as llm:
+        return turn(llm, messages_after(answer))
+
+
+def test_another_process_goes_on_and_says_the_same(path):
+    store = MemoryStore()
+    answer = first_turn(path, store)
+    expected, none = second_turn(path, None, answer)
+    text, reused = second_turn(path, store, answer)
+    assert none == 0
+    assert text == expected
+    assert reused > 100
+
+
+def test_a_directory_has_a_key_of_its_own(tmp_path):
+    answer = first_turn(MODELS[0], tmp_path, store_key=None)
+    assert second_turn(MODELS[0], str(tmp_path), answer, store_key=None)[1] > 100
+    assert second_turn(MODELS[0], tmp_path, answer, store_key=KEY)[1] == 0
+
+
+@pytest.mark.parametrize("other", [{"tenant": "somebody else"}, {"store_key": KEY + b"!"}], ids=["tenant", "key"])
+def test_who_has_another_tenant_or_key_computes(path, other):
+    store = MemoryStore()
+    answer = first_turn(path, store)
+    expected, _ = second_turn(path, None, answer)
+    assert second_turn(path, store, answer, **other) == (expected, 0)
+
+
+def test_another_file_of_the_same_model_computes(tmp_path):
+    """The last byte of the weights differs: names, shapes and sizes are the same."""
+    store = MemoryStore()
+    answer = first_turn(MODELS[0], store)
+    other = tmp_path / "other.gguf"
+    shutil.copy(MODELS[0], other)
+    data = bytearray(other.read_bytes())
+    data[-1] ^= 1
+    other.write_bytes(data)
+    assert second_turn(other, store, answer)[1] == 0
+
+
+def test_a_state_belongs_to_its_adapters_and_their_scales(tmp_path):
+    path, store = golden("tiny-llama.gguf"), MemoryStore()
+    one, other = (write(tmp_path, "llama", name, seed=seed) for seed, name in enumerate(("one", "other")))
+    answer = first_turn(path, store, lora=one)
+    assert second_turn(path, store, answer, lora=one)[1] > 100
+    for lora in (None, other, [(one, 0.5)]):
+        assert second_turn(path, store, answer, lora=lora)[1] == 0
+    with opened(path, store, lora=one) as llm:  # a request with scales of its own
+        before = llm.states.counts.stored, llm.states.counts.fetched
+        llm.create_chat_completion(messages_after(answer), lora={"one": 0.5}, **SETTINGS)
+    assert (llm.states.counts.stored, llm.states.counts.fetched) == before
+
+
+class Damaging(MemoryStore):
+    """Flips a byte of each value, or cuts it, as told."""
+
+    def __init__(self, damage) -> None:
+        super().__init__()
+        self.damage = damage
+
+    def get(self, keys):
+        return [None if value is None else self.damage(value) for value in super().get(keys)]
+
+
+DAMAGES = {
+    "flipped at the start": lambda value: bytes([value[0] ^ 1]) + value[1:],
+    "flipped in the middle": lambda v: v[: len(v) // 2] + bytes([v[len(v) // 2] ^ 64]) + v[len(v) // 2 + 1 :],
+    "cut": lambda value: value[:-1],
+    "empty": lambda value: b"",
+    "another's": lambda value: value[::-1],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_state_is_computed_again(damage):
+    store = Damaging(lambda value: value)
+    answer = first_turn(MODELS[0], store)
+    expected, _ = second_turn(MODELS[0], None, answer)
+    store.damage = damage
+    assert second_turn(MODELS[0], store, answer) == (expected, 0)
+
+
+class Down:
+    """A store that is not there."""
+
+    calls = 0
+
+    def get(self, *_):
+        self.calls += 1
+        raise StoreDown("no")
+
+    put = get
+
+
+def test_a_store_that_is_down_costs_time_only(path):
+    store = Down()
+    expected, _ = second_turn(path, None, "so it is")
+    with opened(path, store) as llm:
+        assert turn(llm, messages_after("so it is")) == (expected, 0)
+        calls = store.calls
+        turn(llm, messages_after("so it was"))
+        assert store.calls == calls  # it is left alone for a while
+        assert llm.states.counts.failures == calls
+
+
+class Slow(MemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go = threading.Event(), threading.Event()
+
+    def get(self, keys):
+        self.asked.set()
+        assert self.go.wait(30)
+        return super().get(keys)
+
+
+def test_others_go_on_while_a_store_is_slow_and_a_closed_answer_is_dropped():
+    store = Slow()
+    with opened(MODELS[0], store) as llm:
+        waiting = llm.chat().stream(FIRST, **SETTINGS)
+        assert store.asked.wait(10)
+        assert llm.generate("a text", max_tokens=4, temperature=0).text
+        waiting.close()
+        store.go.set()
+        assert llm.chat().send(FIRST, **SETTINGS).text is not None
+
+
+def test_fetching_is_left_where_computing_is_faster():
+    store = MemoryStore()
+    answer = first_turn(MODELS[0], store)
+    with opened(MODELS[0], store) as llm:
+        llm.states._bytes.value, llm.states._tokens.value = 1000.0, 1e6  # a second for 1,000 bytes or a million tokens
+        assert turn(llm, messages_after(answer))[1] == 0
+        assert llm.states.counts.skipped == 1
+        stored = llm.states.counts.stored
+    assert llm.states.counts.stored == stored, "nor is such a state written"
+    with opened(MODELS[0], store) as llm:
+        llm.states._bytes.value, llm.states._tokens.value = 1e9, 10.0
+        assert turn(llm, messages_after(answer))[1] > 100
+        assert llm.states.counts.fetched == 1
+
+
+def test_rates_are_measured():
+    rate = Rate()
+    rate.add(100, 2)
+    assert rate.value == 50
+    rate.add(100, 1)
+    assert 50 < rate.value < 100
+    store = MemoryStore()
+    with opened(MODELS[0], store) as llm:
+        turn(llm, [{"role": "user", "content": FIRST}])
+        assert llm.states._tokens.value > 1
+
+
+def test_a_key_is_asked_for_where_others_may_write():
+    with pytest.raises(BadInput, match="store_key"):
+        rwkv_gpu.load(MODELS[0], device="cpu", store=MemoryStore())
+    with pytest.raises(BadInput, match="at least 16 bytes"):
+        rwkv_gpu.load(MODELS[0], device="cpu", store=MemoryStore(), store_key=b"short")

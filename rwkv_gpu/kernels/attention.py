@@ -43,7 +43,7 @@ ATTENTION = Kernel(
         RESULT.only("whole", "partial"),
         PLAIN,
     ),
-    (*HEADS, "attention/partition"),
+    (*HEADS, "attention/partition", "attention/block", "attention/blocks_of_segments"),
     tolerance=CLOSE,
 )
 ATTENTION_DECODE = Kernel(
@@ -70,7 +70,7 @@ ATTENTION_MATRIX = Kernel(
     "attention/attention_matrix",
     "attention",
     (*SCORES, PLAIN),
-    ("attention/blocks", "attention/vectors"),
+    ("attention/block", "attention/blocks", "attention/blocks_of_segments", "attention/vectors"),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,
 )
@@ -111,6 +111,6 @@ LATENT_ATTENTION = Kernel(
         GATE.only("none").maybe(),
         PLAIN,
     ),
-    ("attention/eight", "attention/partition"),
+    ("attention/eight", "attention/partition", "attention/block", "attention/blocks_of_segments"),
     tolerance=CLOSE,
 )

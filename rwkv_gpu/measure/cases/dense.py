@@ -63,6 +63,10 @@ def _embeddings(can: Capabilities) -> Iterator[Trial]:
     for (name, tuning), width in product(reductions(can).items(), (256, 257)):
         weights = {"w": Stored.random(F32, 11, width)} | _norm(width)
         yield Trial("embed", f"rows of {width}, normed", name, tuning, _normed, ids, weights, EXACT.result)
+    yield Trial(
+        "embed", "normed without bias", "map", default_tuning(can),
+        lambda g, w, ids: g.embed(w["w"], ids, norm=LayerNorm(w["gain"], None, 1e-5)), ids, weights, EXACT.result,
+    )  # fmt: skip
 
 
 def _norm(width: int) -> dict[str, Stored]:

@@ -26,6 +26,7 @@ from .context import Lowering
 QUERY_TILES = 4  # subgroups of a workgroup on matrix units
 MOST_FRAGMENTS = 8  # of a head there
 LOG2E = math.log2(math.e)
+BLOCKS = "attention/block", "attention/blocks_of_segments"  # parts that find the queries of a workgroup in a prompt
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     max_pages = to.memory.caches.max_pages
     if to.shape.decode:
         partition = decode_partition(op.cache, op.how, node.rows, max_pages, to.tuning, to.can)
-        own = _own_keys(to, partition, "attention/queries/rotate_here")
+        own = _own_keys(to, partition, "attention/queries/rotate_here", "attention/block")
         kernel = _shared_keys(to, partition, fmt) if partition.lanes_per_key else own
         _attend(to, node, op, partition, kernel.extended(parts, constants, rotated | pages))
         return
@@ -89,7 +90,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     if partition.runs == 1 and _on_matrix_units(to, op):
         _attend_on_matrix_units(to, node, op, partition, {**pages, "q": q})
         return
-    kernel = _own_keys(to, partition, "attention/queries/rotated")
+    kernel = _own_keys(to, partition, "attention/queries/rotated", *BLOCKS)
     more: dict[str, Operand] = {"q": q, "segments": to.segments}
     _attend(to, node, op, partition, kernel.extended(("attention/eight",), {}, more | pages))
 
@@ -132,6 +133,7 @@ def _attend_on_matrix_units(
         (
             "attention/attention_matrix",
             "attention/blocks",
+            *BLOCKS,
             *scores.parts,
             *sink.parts,
             partition.reach,
@@ -152,12 +154,12 @@ def _attend_on_matrix_units(
     )
 
 
-def _own_keys(to: Lowering, partition: AttentionPartition, queries: str) -> AttentionKernel:
+def _own_keys(to: Lowering, partition: AttentionPartition, *queries: str) -> AttentionKernel:
     """Every lane has keys of its own."""
     constants: dict[str, Constant] = {
         "SHARED": partition.shared, "ROWS": partition.rows, "KEYS": PAGE, "WG": to.tuning.attention_lanes,
     }  # fmt: skip
-    return AttentionKernel("attention/attention", (queries,), constants, {})
+    return AttentionKernel("attention/attention", queries, constants, {})
 
 
 def _shared_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat) -> AttentionKernel:

@@ -9,7 +9,7 @@ from ..latent_partition import decode_partition, prompt_partition
 from ..nodes import AttendLatent, WriteLatent
 from ..values import Operand, Value
 from ..vocabulary import PAGE, Cache
-from .attention import PLAIN_ANSWER, reduce_runs, rope_operand
+from .attention import BLOCKS, PLAIN_ANSWER, reduce_runs, rope_operand
 from .context import Lowering
 
 
@@ -34,7 +34,11 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         op.cache.name,
         (
             "attention/latent_attention",
-            f"attention/latent/{'single_rows' if to.shape.decode else 'segments'}",
+            *(
+                ("attention/latent/single_rows", BLOCKS[0])
+                if to.shape.decode
+                else ("attention/latent/segments", *BLOCKS)
+            ),
             f"attention/latent/read_{caches.format_of(op.cache).name}",
             f"attention/result/{'partial' if split else 'whole'}",
             "attention/eight",

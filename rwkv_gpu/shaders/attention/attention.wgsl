@@ -30,14 +30,6 @@ const_assert GRAIN % PAGE == 0u;
 
 alias Scores = vec4f;
 
-// Rows of one sequence.
-struct Block {
-    first: u32,     // row of the step
-    count: u32,
-    position: u32,  // of the first in its sequence
-    segment: u32,
-}
-
 var<workgroup> queries: array<vec4f, Q * N4>;       // at the end what the parts sum to
 var<workgroup> weights: array<vec4f, KEYS * Q4>;    // scores, then their exponentials
 var<workgroup> tops: array<vec4f, WG>;

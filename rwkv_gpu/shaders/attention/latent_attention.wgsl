@@ -36,14 +36,6 @@ const_assert SPREAD * Q4 <= WG;
 const_assert PAGE % KEYS == 0u;
 const_assert GRAIN % PAGE == 0u;
 
-// Neighbouring queries of one sequence.
-struct Block {
-    first: u32,     // t * H + h
-    count: u32,
-    position: u32,  // of the row of the first
-    segment: u32,
-}
-
 var<workgroup> k_tile: array<vec4f, CHUNK * STRIDE>;    // by column; also the maxima that lanes find
 var<workgroup> q_tile: array<vec4f, CHUNK * Q>;         // by column; also the sums that lanes find
 var<workgroup> weights: array<vec4f, KEYS * Q4>;        // scores, then their exponentials

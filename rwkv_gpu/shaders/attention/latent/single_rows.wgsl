@@ -1,5 +1,5 @@
 // Queries where each sequence has one row: a block is Q of its heads.
-// needs kernel: Block
+// needs attention/block: Block
 @group(0) @binding(3) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
 
 const SPLITS = (H + Q - 1u) / Q;

@@ -1,6 +1,6 @@
 // Queries as the matrices leave them, where each sequence has one row: rotated here, with its key and value written first.
 // needs attention/heads: turned8, write_kv
-// needs kernel: Block
+// needs attention/block: Block
 fn block_of(index: u32) -> Block {
     if index >= step.rows {
         return Block();

@@ -36,7 +36,8 @@ class Process:
         with self.path.open("w") as log:
             self.process = subprocess.Popen([*command, "--port", str(self.port)], stderr=log)
         end = time.monotonic() + 60
-        while "serving on" not in self.path.read_text() and time.monotonic() < end:
+        while "serving on" not in (text := self.path.read_text()):
+            assert time.monotonic() < end and self.process.poll() is None, text
             time.sleep(0.05)
 
     def end(self, number: int) -> None:

@@ -17,6 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.cli.serve_options import store_of
+from rwkv_gpu.errors import BadInput
 from tests.golden_files import OWN
 
 pytest.importorskip("starlette", reason="the extra `server` is not installed")
@@ -158,3 +160,15 @@ def test_two_models_of_one_name_are_refused():
     result = CliRunner().invoke(cli, ["serve", MODEL, MODEL])
     assert result.exit_code == 2
     assert "two models" in result.output
+
+
+def test_a_store_is_a_folder_or_has_a_key_of_its_own(tmp_path):
+    key = tmp_path / "store.key"
+    key.write_text("a secret of sixteen characters\n")
+    url = "valkey://localhost:6379"
+    assert store_of(None, None) == {}
+    assert store_of("states", None) == {"store": "states"}
+    assert store_of(url, str(key)) == {"store": url, "store_key": b"a secret of sixteen characters"}
+    for name, file, message in ((url, None, "needs --store-key-file"), (None, str(key), "without --store")):
+        with pytest.raises(BadInput, match=message):
+            store_of(name, file)

@@ -103,7 +103,7 @@ def ways(tuning: Tuning) -> Iterator[tuple[str, Tuning]]:
     ):
         chunked = replace(
             tuning, chunk_tokens=tokens, chunk_state_rows=rows, chunk_rows_per_lane=each, chunk_lanes_per_row=lanes,
-            chunks_without_removal=True,
+            chunks_without_removal=True, chunk_least_rows=1,
         )  # fmt: skip
         yield f"chunks of {tokens}, {rows} rows of S, {each} for {lanes} lanes", chunked
 

@@ -126,7 +126,7 @@ def reductions(can: Capabilities) -> dict[str, Tuning]:
 
 def in_chunks(can: Capabilities) -> dict[str, Tuning]:
     """Ways to compute the recurrences of prompts by chunks of tokens, for trials."""
-    chunked = replace(default_tuning(can), chunk_tokens=16, chunks_without_removal=True)
+    chunked = replace(default_tuning(can), chunk_tokens=16, chunk_least_rows=1, chunks_without_removal=True)
     ways = {
         "chunks": chunked,
         "chunks, two rows for eight lanes": replace(chunked, chunk_rows_per_lane=2, chunk_lanes_per_row=8),
@@ -324,6 +324,7 @@ def hardware(can: Capabilities) -> Tuning:
         state_lanes_per_row=8,
         state_rows_per_lane=2,
         chunk_tokens=8,
+        chunk_least_rows=128,
         lora_fusion_rows=32,
         fuses_routing=True,
         merged_rows=2,

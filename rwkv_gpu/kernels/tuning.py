@@ -61,6 +61,7 @@ class Tuning:
     state_lanes_per_row: int = 0  # lanes that share a row of an RWKV state in decode; with none, it is as in prompts
     state_rows_per_lane: int = 1  # rows that such lanes share, at least
     chunk_tokens: int = 0  # tokens of a prompt that recurrences compute at once; with none, one after the other
+    chunk_least_rows: int = 1  # of a step: few rows are faster one after the other
     chunk_state_rows: int = 16  # rows of a state that a workgroup takes from chunk to chunk
     chunk_rows_per_lane: int = 1  # of these, those of a lane
     chunk_lanes_per_row: int = 4  # lanes that share them, within a subgroup

@@ -81,7 +81,7 @@ def chunk_shape(form: Form, shape: StepShape, target: Target) -> ChunkShape | No
     whole = form.keys % 32 == 0 and form.values % 32 == 0 and form.keys + form.values <= can.max_invocations
     if not tokens or not (form.removes or tuning.chunks_without_removal):
         return None
-    if shape.row_each or shape.rows < tokens or not whole:
+    if shape.row_each or shape.rows < max(tokens, tuning.chunk_least_rows) or not whole:
         return None
     shared = can.subgroup_width >= LEAST_LANES and tuning.reduce != "workgroup"
     split = min(tuning.chunk_lanes_per_row, can.subgroup_width, form.keys // 4) if shared else 1

@@ -18,7 +18,10 @@ RAGGED = ((3, 0, 37), (0, 5, 1), (6, 0, 16), (1, 9, 17), (5, 1, 2))  # slot, sta
 
 
 def tuned(device: Device, **how: int) -> Tuning:
-    return replace(default_tuning(device.capabilities), **{"chunk_tokens": 16, "chunks_without_removal": True, **how})
+    return replace(
+        default_tuning(device.capabilities),
+        **{"chunk_tokens": 8, "chunk_least_rows": 1, "chunks_without_removal": True, **how},
+    )
 
 
 SSD = 4, 2, 32, 64  # heads, groups, rows and columns of S
@@ -100,7 +103,7 @@ def test_sequences_of_1_to_70_tokens_and_those_that_go_on_equal_the_reference(fa
 
 
 @pytest.mark.parametrize(
-    "how", [{"chunk_rows_per_lane": 2, "chunk_lanes_per_row": 8}, {"chunk_tokens": 8}, {"reduce": "workgroup"}]
+    "how", [{"chunk_rows_per_lane": 2, "chunk_lanes_per_row": 8}, {"chunk_tokens": 16}, {"reduce": "workgroup"}]
 )
 def test_a_state_is_spread_over_lanes_in_several_ways(fast_device, how):
     tuning = replace(tuned(fast_device), **how)
@@ -158,7 +161,7 @@ def test_edges_of_steps_that_are_edges_of_chunks_do_not_show(fast_device):
 
 
 @pytest.mark.parametrize(
-    ("kind", "tokens"), [("time mix", 16), ("by channel", 16), ("rwkv6", 16), ("ssd", 16), ("time mix", 8)]
+    ("kind", "tokens"), [("time mix", 16), ("time mix", 8), ("by channel", 8), ("rwkv6", 8), ("ssd", 8)]
 )
 def test_states_that_are_kept_on_the_way_are_those_after_each_row(fast_device, kind, tokens):
     """Of sequences that verify guesses, beside one that reads its prompt."""

@@ -119,6 +119,11 @@ def download_bar(screen: Screen) -> Bar:
     return Bar(screen, "asking the hub", Bytes(), TimeRemainingColumn(compact=True))
 
 
+def quantise_bar(screen: Screen) -> Bar:
+    """For a model that is written again."""
+    return Bar(screen, "quantising", Bytes(), TimeRemainingColumn(compact=True))
+
+
 def checking_bar(screen: Screen) -> Bar:
     """For a session whose model file is compared."""
     return Bar(screen, "comparing the model file with the session", TimeElapsed())

@@ -30,6 +30,7 @@ COMMANDS = {
     "plan": "Show the dispatches of a step, and what each fusion saves.",
     "profile": "Measure where the time of a model goes.",
     "pull": "Download a model by its name, for all commands.",
+    "quantize": "Write a model with fewer bits per weight.",
     "rm": "Delete models that were pulled.",
     "run": "The same as chat.",
     "serve": "Serve models over HTTP.",

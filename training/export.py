@@ -12,7 +12,9 @@ import gguf
 import numpy as np
 from gguf import GGMLQuantizationType as Type
 
-from .quantise import quantise
+from rwkv_gpu.gguf.mixes import BY_NAME
+from rwkv_gpu.gguf.quantise import quantise_rows
+
 from .vocabulary import END, escaped, load
 
 MIX = (
@@ -38,7 +40,9 @@ def write(path: Path, tensors: Mapping[str, np.ndarray], tokens: list[bytes]) ->
     add_vocabulary(writer, tokens)
     for name, values in tensors.items():
         kind = kind_of(name)
-        writer.add_tensor(name, quantise(values, kind), raw_dtype=None if kind == "F32" else Type[kind])
+        if kind != "F32":
+            values = quantise_rows(BY_NAME[kind], values)
+        writer.add_tensor(name, values, raw_dtype=None if kind == "F32" else Type[kind])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -2,19 +2,13 @@
 
 import gguf
 import numpy as np
-import pytest
-from gguf import GGMLQuantizationType as Type
 
 import rwkv_gpu
 from rwkv_gpu.text.rwkv import RwkvTokenizer
 from training import corpus, export, vocabulary
 from training.conversation import document
-from training.quantise import quantise
 
 WORDS = vocabulary.load()
-BITS = {"Q4_K": 4.5, "Q5_K": 5.5, "Q6_K": 6.5625}
-# Of normal values: a step of the grid, over their spread in a run, over the root of 12; Q4_0's own is 0.086.
-WORST = {"Q4_K": 0.075, "Q5_K": 0.038, "Q6_K": 0.018}
 
 
 def text_of(seed: int) -> str:
@@ -56,24 +50,6 @@ def test_documents_begin_at_chunks_and_users_count_little(monkeypatch):
 def test_no_seed_is_in_two_shards(monkeypatch):
     monkeypatch.setattr(corpus, "ROWS", 2)
     assert not (corpus.make(1).ids == corpus.make(2).ids).all(axis=1).any()
-
-
-@pytest.mark.parametrize("kind", BITS)
-@pytest.mark.parametrize("shift", [0.0, 3.0])
-def test_a_k_quant_errs_by_less_than_its_grid(kind, shift):
-    rng = np.random.default_rng(1)
-    values = (rng.standard_normal((32, 512)) * rng.uniform(0.1, 4, (32, 1)) + shift).astype(np.float32)
-    raw = quantise(values, kind)
-    back = gguf.quants.dequantize(raw, Type[kind])
-    assert raw.nbytes * 8 / values.size == BITS[kind]
-    assert np.linalg.norm(back - values) / np.linalg.norm(values) < WORST[kind]
-
-
-@pytest.mark.parametrize("kind", BITS)
-@pytest.mark.parametrize("value", [0.0, 1.0, -2.5])
-def test_a_k_quant_of_equal_weights_is_nearly_exact(kind, value):
-    values = np.full((1, 256), value, np.float32)
-    assert np.allclose(gguf.quants.dequantize(quantise(values, kind), Type[kind]), values, rtol=2e-2)
 
 
 def random_parameters() -> dict[str, np.ndarray]:

@@ -1,0 +1,81 @@
+"""Importance matrices: how much an error in each column of a matrix counts, as llama.cpp's `llama-imatrix` measures it.
+
+Both forms are read: the GGUF one, and the older binary one.
+"""
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadFile
+from .file import GGUFFile
+
+Floats = npt.NDArray[np.float32]
+SUMS, COUNTS = ".in_sum2", ".counts"
+MOST = 1 << 16  # entries, and bytes of a name
+
+
+def read_imatrix(path: Path) -> Mapping[str, Floats]:
+    """The importance of columns by the names of tensors, [matrices, width]: several where a tensor stacks experts."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4)
+    except OSError as error:
+        raise BadFile(f"{path}: cannot be opened: {error.strerror}") from None
+    found = _from_gguf(path) if head == b"GGUF" else _from_binary(path)
+    for name, values in found.items():
+        if not np.isfinite(values).all() or (values < 0).any():
+            raise BadFile(f"{path}: the importance of {name} has numbers that are negative, infinite or NaN")
+    return found
+
+
+def _from_gguf(path: Path) -> dict[str, Floats]:
+    with GGUFFile.open(path) as file:
+        if file.metadata.get("general.type") != "imatrix":
+            raise BadFile(f"{path}: general.type is not 'imatrix'; give a file that llama-imatrix has written")
+        found = {}
+        for name, tensor in file.tensors.items():
+            counted = file.tensors.get(name.removesuffix(SUMS) + COUNTS)
+            if not name.endswith(SUMS):
+                continue
+            if tensor.type != 0 or counted is None or counted.type != 0:
+                raise BadFile(f"{path}: {name} needs float32 and its {COUNTS}; measure the imatrix again")
+            sums = np.frombuffer(file.read(tensor), np.float32).reshape(-1, tensor.shape[-1])
+            counts = np.frombuffer(file.read(counted), np.float32)
+            if counts.size != len(sums):
+                raise BadFile(f"{path}: {name} has {len(sums)} matrices and {counts.size} counts")
+            # An expert that no token came to is as important in all columns.
+            found[name.removesuffix(SUMS)] = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], 1)
+    return {name: values.astype(np.float32) for name, values in found.items()}
+
+
+def _from_binary(path: Path) -> dict[str, Floats]:
+    data, at = path.read_bytes(), 0
+
+    def number() -> int:
+        nonlocal at
+        if at + 4 > len(data):
+            raise BadFile(f"{path}: ends at byte {len(data)} in the middle of an entry, or is no imatrix file")
+        at += 4
+        return int(struct.unpack_from("<i", data, at - 4)[0])
+
+    def some(count: int, what: str) -> bytes:
+        nonlocal at
+        if not 0 < count <= len(data) - at:
+            raise BadFile(f"{path}: {what} at byte {at} has {count} bytes, expected 1 to {len(data) - at}")
+        at += count
+        return data[at - count : at]
+
+    entries = number()
+    if not 0 < entries <= MOST:
+        raise BadFile(f"{path}: has {entries} entries, expected 1 to {MOST}: it is no imatrix file")
+    found = {}
+    for _ in range(entries):
+        name = some(number(), "a name").decode("utf-8", "replace")
+        calls = number()
+        values = np.frombuffer(some(4 * number(), f"the importance of {name}"), "<f4")
+        found[name] = (values / max(calls, 1)).reshape(1, -1).astype(np.float32)
+    return found

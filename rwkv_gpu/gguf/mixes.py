@@ -1,0 +1,123 @@
+"""Which format each tensor of a model gets, by the names that llama.cpp's `llama-quantize` has for mixes.
+
+A mix such as Q4_K_M has a format for most matrices, and gives more bits to those whose errors cost most.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import BadInput
+from .formats import FORMATS, Format
+from .scan import TensorInfo
+
+BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
+# Where rows are no whole blocks of 256.
+NARROW = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+FLOATS = ("F32", "F16", "BF16")
+# Small matrices that steer: of routers, of convolutions, of RWKV's decay, gates and lerps.
+KEPT = re.compile(
+    r"ffn_gate_inp|norm|conv1d|time_mix_(?:first|decay|lerp|[wavg]\d)|altup|laurel|per_layer_model_proj|pos_embd"
+    r"|attn_rel_b|shortconv\.conv|\.bias"
+)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """A type of llama-quantize: its number in a file, and formats by the role of a tensor."""
+
+    file_type: int
+    base: str
+    roles: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, str] = field(default_factory=dict)  # in the layers that get more bits
+    first: Mapping[str, str] = field(default_factory=dict)  # in the first layers: an eighth, but of values, a few
+    values: int = 0  # the layers at the beginning whose values get the format of `first`
+
+
+_M = {"Q4_K": {"value": "Q6_K", "down": "Q6_K"}, "Q5_K": {"value": "Q6_K", "down": "Q6_K"}}
+MIXES: dict[str, Mix] = {
+    "F32": Mix(0, "F32"),
+    "F16": Mix(1, "F16"),
+    "BF16": Mix(32, "BF16"),
+    "Q4_0": Mix(2, "Q4_0"),
+    "Q4_1": Mix(3, "Q4_1"),
+    "Q5_0": Mix(8, "Q5_0"),
+    "Q5_1": Mix(9, "Q5_1"),
+    "Q8_0": Mix(7, "Q8_0"),
+    "Q2_K": Mix(10, "Q2_K", {"value": "Q3_K", "down": "Q3_K", "out": "Q3_K"}),
+    "Q3_K_S": Mix(11, "Q3_K"),
+    "Q3_K_M": Mix(
+        12,
+        "Q3_K",
+        {"value": "Q4_K", "down": "Q4_K", "out": "Q4_K", "qkv": "Q4_K"},
+        first={"down": "Q5_K", "value": "Q5_K"},
+        values=2,
+    ),
+    "Q3_K_L": Mix(13, "Q3_K", {"value": "Q5_K", "down": "Q5_K", "out": "Q5_K", "qkv": "Q4_K"}),
+    "Q4_K_S": Mix(14, "Q4_K", first={"value": "Q5_K", "down": "Q5_K"}, values=4),
+    "Q4_K_M": Mix(15, "Q4_K", {"qkv": "Q5_K"}, more=_M["Q4_K"]),
+    "Q5_K_S": Mix(16, "Q5_K"),
+    "Q5_K_M": Mix(17, "Q5_K", {"qkv": "Q6_K"}, more=_M["Q5_K"]),
+    "Q6_K": Mix(18, "Q6_K"),
+    "IQ4_NL": Mix(25, "IQ4_NL", first={"down": "Q5_K"}),
+    "IQ4_XS": Mix(30, "IQ4_XS", first={"down": "Q5_K"}),
+    "TQ1_0": Mix(36, "TQ1_0"),
+    "TQ2_0": Mix(37, "TQ2_0"),
+    "MXFP4": Mix(38, "MXFP4"),
+    "Q1_0": Mix(40, "Q1_0"),
+}
+ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+ROLES = {"attn_v": "value", "ffn_down": "down", "ffn_down_exps": "down", "attn_output": "out", "attn_qkv": "qkv"}
+
+
+def mix_of(name: str) -> Mix:
+    """The mix of a name, in any case."""
+    upper = name.upper()
+    if ALIASES.get(upper, upper) not in MIXES:
+        raise BadInput(f"{name!r} is no type that can be written; known: {', '.join(MIXES)}")
+    return MIXES[ALIASES.get(upper, upper)]
+
+
+def formats_of(mix: Mix, tensors: Sequence[TensorInfo]) -> dict[str, Format]:
+    """The format of each tensor. Vectors and small matrices stay as they are."""
+    counts = Counter(_role(tensor.name) for tensor in tensors)
+    tied = not any(tensor.name == "output.weight" for tensor in tensors)
+    seen = Counter[str]()
+    found = {}
+    for tensor in tensors:
+        role = _role(tensor.name)
+        if len(tensor.shape) < 2 or KEPT.search(tensor.name) or not tensor.name.endswith(".weight"):
+            found[tensor.name] = tensor.format
+            continue
+        name = _named(mix, role, seen[role], counts[role])
+        if tensor.name == "output.weight" or (tensor.name == "token_embd.weight" and tied):
+            name = mix.base if mix.base in (*FLOATS, "Q8_0") else "Q6_K"
+        elif tensor.name == "token_embd.weight" and mix.base in ("TQ1_0", "TQ2_0", "Q1_0"):
+            name = "Q4_K"
+        seen[role] += 1
+        found[tensor.name] = _fitting(name, tensor.shape[-1])
+    return found
+
+
+def _named(mix: Mix, role: str, layer: int, layers: int) -> str:
+    """The format of the tensor of a role in a layer, counted among those that have it."""
+    eighth = layers // 8
+    few = mix.values if role == "value" else layers // 16 if mix.base == "Q3_K" else eighth
+    if layer < few and role in mix.first:
+        return mix.first[role]
+    if role in mix.more and (layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2):
+        return mix.more[role]
+    return mix.roles.get(role, mix.base)
+
+
+def _role(name: str) -> str:
+    part = name.removesuffix(".weight").rpartition(".")[2]
+    return ROLES.get(part, "")
+
+
+def _fitting(name: str, width: int) -> Format:
+    """The format, or the nearest one whose blocks fill rows of this width."""
+    if width % BY_NAME[name].block:
+        name = NARROW.get(name, "IQ4_NL" if BY_NAME[name].block == 256 else "F16")
+    return BY_NAME["F16"] if width % BY_NAME[name].block else BY_NAME[name]

@@ -1,0 +1,139 @@
+"""Writes a model again with its matrices in other formats.
+
+Metadata is copied byte by byte. Tensors are read, quantised and written some rows at a time.
+"""
+
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BadInput
+from .cursor import Cursor
+from .file import GGUFFile
+from .formats import Format
+from .header import Described, aligned, write_header
+from .mixes import Mix, formats_of
+from .planes import dequantise_rows
+from .quantise import quantise_rows
+from .scan import TensorInfo
+from .source import Source
+
+Floats = npt.NDArray[np.float32]
+CHUNK = 1 << 22  # weights at a time
+
+
+def requantise(
+    source: Path,
+    target: Path,
+    mix: Mix,
+    imatrix: Mapping[str, Floats] | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> dict[str, Format]:
+    """The model of `source` in the formats of a mix; what each tensor has got. `target` appears when it is complete."""
+    with GGUFFile.open(source) as file:
+        if any(target.exists() and path.samefile(target) for path in file.paths):
+            raise BadInput(f"{target} is the model itself; give another name")
+        tensors = list(file.tensors.values())
+        formats = formats_of(mix, tensors)
+        weights = {t.name: _weights(imatrix or {}, t) for t in tensors if formats[t.name] != t.format}
+        if imatrix is not None and all(one is None for one in weights.values()):
+            raise BadInput("the imatrix has no tensor of this model; give the one that was measured with it")
+        described = [Described(t.name, t.shape, formats[t.name]) for t in tensors]
+        header = _header(file, mix, described)
+        part = target.with_name(target.name + ".part")
+        try:
+            with open(part, "wb") as out:
+                out.write(header)
+                done, total = 0, sum(t.nbytes for t in tensors)
+                for tensor, new in zip(tensors, described, strict=True):
+                    for block in _written(file, tensor, new.format, weights.get(tensor.name)):
+                        out.write(block)
+                    out.write(bytes(aligned(new.nbytes) - new.nbytes))
+                    done += tensor.nbytes
+                    if progress is not None:
+                        progress(done, total, tensor.name)
+            os.replace(part, target)
+        except OSError as error:
+            raise BadInput(f"{target}: cannot be written: {error.strerror}") from None
+        finally:
+            part.unlink(missing_ok=True)
+    return formats
+
+
+def _written(file: GGUFFile, tensor: TensorInfo, fmt: Format, weights: Floats | None) -> Iterator[bytes]:
+    """The bytes of a tensor in a format, some rows at a time."""
+    if fmt == tensor.format:
+        step = 1 << 24
+        for start in range(0, tensor.nbytes, step):
+            yield file.read(tensor, start, min(start + step, tensor.nbytes))
+        return
+    width = tensor.shape[-1]
+    rows, row_bytes = tensor.nbytes // tensor.format.row_bytes(width), tensor.format.row_bytes(width)
+    matrices = 1 if weights is None else len(weights)
+    each = rows // matrices
+    step = max(1, CHUNK // width)
+    for matrix in range(matrices):
+        for start in range(matrix * each, (matrix + 1) * each, step):
+            count = min(step, (matrix + 1) * each - start)
+            raw = np.frombuffer(file.read(tensor, start * row_bytes, (start + count) * row_bytes), np.uint8)
+            values = dequantise_rows(tensor.format, raw.reshape(count, row_bytes))
+            if not np.isfinite(values).all():
+                raise BadInput(f"tensor '{tensor.name}' has numbers that are infinite or NaN; the file is damaged")
+            yield quantise_rows(fmt, values, None if weights is None else weights[matrix]).tobytes()
+
+
+def _weights(imatrix: Mapping[str, Floats], tensor: TensorInfo) -> Floats | None:
+    """The importance of a tensor's columns, [matrices, width]."""
+    found = imatrix.get(tensor.name)
+    if found is None:
+        return None
+    matrices = tensor.shape[0] if len(tensor.shape) == 3 else 1
+    if found.size != matrices * tensor.shape[-1]:
+        raise BadInput(
+            f"the imatrix has {found.size} columns for {tensor.name}, the model {matrices * tensor.shape[-1]}; "
+            "give the one that was measured with this model"
+        )
+    return found.reshape(matrices, tensor.shape[-1])
+
+
+def _header(file: GGUFFile, mix: Mix, tensors: list[Described]) -> bytes:
+    """The header: all metadata of the source but what splits and formats say."""
+    kept = [
+        raw
+        for key, raw in _raw_metadata(file.paths[0])
+        if not key.startswith("split.")
+        and key not in ("general.file_type", "general.quantization_version", "general.alignment")
+    ]
+    own = {"general.file_type": mix.file_type, "general.quantization_version": 2}
+    empty = write_header(own, [])
+    table = write_header({}, tensors)
+    # 4 bytes magic, 4 version, 8 tensors, 8 keys; then keys, then the table of tensors.
+    keys = empty[24 : 24 + sum(8 + len(key) + 8 for key in own)]
+    counts = struct.pack("<QQ", len(tensors), len(kept) + len(own))
+    rows = _table_bytes(tensors)
+    head = b"".join([table[:8], counts, *kept, keys, table[24 : 24 + rows]])
+    return head.ljust(aligned(len(head)), b"\0")
+
+
+def _table_bytes(tensors: list[Described]) -> int:
+    """Bytes of the table of tensors: name, dimensions, type, offset."""
+    return sum(8 + len(t.name.encode()) + 4 + 8 * len(t.shape) + 4 + 8 for t in tensors)
+
+
+def _raw_metadata(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Each key of a file, and the bytes of it and its value. The file was scanned before."""
+    source = Source(path)
+    try:
+        cursor = Cursor(source)
+        cursor.take(16, "the head")
+        for _ in range(cursor.u64("the metadata count")):
+            start = cursor.pos
+            key = cursor.string("a key")
+            cursor.value("a value", cursor.kind("a type"))
+            yield key, source.read(start, cursor.pos - start)
+    finally:
+        source.close()

@@ -1,0 +1,221 @@
+"""Models written again with fewer bits: errors beside ggml's, types beside llama-quantize's, bad input in one line."""
+
+import struct
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.errors import BadFile, BadInput
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gguf.header import Described, aligned, write_header
+from rwkv_gpu.gguf.imatrix import read_imatrix
+from rwkv_gpu.gguf.mixes import BY_NAME, MIXES, formats_of, mix_of
+from rwkv_gpu.gguf.planes import dequantise_rows
+from rwkv_gpu.gguf.quantise import PLAIN, WRITERS, quantise_rows
+from rwkv_gpu.gguf.requantise import requantise
+from rwkv_gpu.gguf.scan import TensorInfo
+from tests.golden_files import OWN
+
+# The relative errors of ggml_quantize_chunk (llama-cpp-python 0.3.36) for VALUES: without an imatrix, and with WEIGHTS.
+GGML = {
+    "Q8_0": (0.0053, 0.0053), "TQ1_0": (0.8125, 0.8074), "TQ2_0": (0.8125, 0.8074), "MXFP4": (0.1166, 0.1171),
+    "Q4_0": (0.0865, 0.0765), "Q5_0": (0.0430, 0.0373), "Q4_1": (0.0777, 0.0610), "Q5_1": (0.0379, 0.0298),
+    "Q2_K": (0.2933, 0.2220), "Q3_K": (0.1518, 0.1314), "Q4_K": (0.0711, 0.0621), "Q5_K": (0.0364, 0.0323),
+    "Q6_K": (0.0177, 0.0157), "IQ4_NL": (0.0766, 0.0687), "IQ4_XS": (0.0773, 0.0696),
+}  # fmt: skip
+rng = np.random.default_rng(0)
+VALUES = (rng.standard_normal((16, 1024)) * rng.uniform(0.5, 2, (16, 1))).astype(np.float32)
+WEIGHTS = rng.gamma(0.5, 1, 1024).astype(np.float32)
+LLAMA, BUILTIN = OWN / "tiny-llama.gguf", rwkv_gpu.builtin_model()
+
+
+def error(name: str, values, weights=None) -> float:
+    back = dequantise_rows(BY_NAME[name], quantise_rows(BY_NAME[name], values, weights))
+    by = 1 if weights is None else weights
+    return float(np.sqrt((by * (back - values) ** 2).sum() / (by * values**2).sum()))
+
+
+@pytest.mark.parametrize("name", GGML)
+def test_no_format_errs_more_than_ggml_writes_it(name):
+    without, weighted = GGML[name]
+    assert error(name, VALUES) <= without + 1e-4  # the last digit is rounded
+    found = quantise_rows(BY_NAME[name], VALUES, WEIGHTS)
+    back = dequantise_rows(BY_NAME[name], found)
+    assert np.sqrt((WEIGHTS * (back - VALUES) ** 2).sum() / (WEIGHTS * VALUES**2).sum()) <= weighted + 1e-4
+
+
+def test_signs_keep_the_mean_size():
+    rows = quantise_rows(BY_NAME["Q1_0"], VALUES)
+    back = dequantise_rows(BY_NAME["Q1_0"], rows)
+    assert (np.sign(back) == np.where(VALUES >= 0, 1, -1)).all()
+    sizes = np.abs(VALUES.reshape(-1, 128)).mean(1)
+    assert np.allclose(np.abs(back).reshape(-1, 128)[:, 0], sizes, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", [*PLAIN, *WRITERS])
+@pytest.mark.parametrize("value", [0.0, 1.0, -2.5, 1e-30])
+def test_equal_weights_are_nearly_exact(name, value):
+    values = np.full((1, 256), value, np.float32)
+    back = dequantise_rows(BY_NAME[name], quantise_rows(BY_NAME[name], values))
+    assert np.isfinite(back).all()
+    assert np.allclose(back, values, rtol=0.2 if name == "MXFP4" else 3e-2, atol=1e-7)
+
+
+def test_every_format_of_a_mix_can_be_written():
+    every = {mix.base for mix in MIXES.values()}
+    every |= {name for mix in MIXES.values() for part in (mix.roles, mix.more, mix.first) for name in part.values()}
+    assert every <= {*PLAIN, *WRITERS}
+
+
+def layers(count: int) -> list[TensorInfo]:
+    names = [f"blk.{n}.{part}.weight" for n in range(count) for part in ("attn_q", "attn_v", "attn_output", "ffn_down")]
+    return [TensorInfo(name, 1, (256, 256), 0, 0, 2 * 256 * 256) for name in (*names, "token_embd.weight")]
+
+
+@pytest.mark.parametrize(
+    ("mix", "values", "downs", "out"),
+    [  # by layer, as llama-quantize has written a model of 33 layers
+        ("Q2_K", "3" * 33, "3" * 33, "3"),
+        ("Q3_K_M", "55" + "4" * 31, "55" + "4" * 31, "4"),
+        ("Q3_K_L", "5" * 33, "5" * 33, "5"),
+        ("Q4_K_S", "5555" + "4" * 29, "5555" + "4" * 29, "4"),
+        ("Q4_K_M", "666644644644644644644644644466666"[:33], "", "4"),
+        ("Q6_K", "6" * 33, "6" * 33, "6"),
+    ],
+)
+def test_a_mix_gives_bits_to_the_tensors_that_llama_quantize_gives_them(mix, values, downs, out):
+    found = formats_of(MIXES[mix], layers(33))
+    bits = {name: fmt.name[1] for name, fmt in found.items()}
+    if mix == "Q4_K_M":  # the first and the last eighth, and every third between
+        more = [n < 4 or n >= 28 or (n - 4) % 3 == 2 for n in range(33)]
+        values = "".join("6" if one else "4" for one in more)
+    assert "".join(bits[f"blk.{n}.attn_v.weight"] for n in range(33)) == values
+    assert "".join(bits[f"blk.{n}.ffn_down.weight"] for n in range(33)) == (downs or values)
+    assert bits["blk.7.attn_output.weight"] == out
+    assert found["token_embd.weight"].name == "Q6_K"  # the output, too
+
+
+def test_rows_that_are_no_whole_blocks_get_the_nearest_format():
+    tensors = [TensorInfo(f"blk.0.{n}.weight", 0, (4, n), 0, 0, 16 * n) for n in (256, 96, 40)]
+    found = [fmt.name for fmt in formats_of(MIXES["Q4_K_S"], tensors).values()]
+    assert found == ["Q4_K", "Q5_0", "F16"]
+
+
+def test_a_model_keeps_its_metadata_and_its_answers(tmp_path):
+    out = tmp_path / "out.gguf"
+    requantise(LLAMA, out, mix_of("q8_0"))
+    with GGUFFile.open(LLAMA) as old, GGUFFile.open(out) as new:
+        assert list(old.tensors) == list(new.tensors)
+        assert new.metadata["general.file_type"] == 7
+        skipped = {"general.file_type", "general.quantization_version"}
+        assert {k: str(v) for k, v in old.metadata.items() if k not in skipped} == {
+            k: str(v) for k, v in new.metadata.items() if k not in skipped
+        }
+        assert new.tensors["blk.0.attn_q.weight"].format.name == "Q8_0"
+        assert new.tensors["output_norm.weight"].format.name == "F32"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.gguf"]
+    with rwkv_gpu.load(LLAMA, device="cpu") as a, rwkv_gpu.load(out, device="cpu") as b:
+        ids = list(range(5, 25))
+        x, y = a.logits(ids), b.logits(ids)
+    assert np.abs(x - y).max() < 0.05 * np.abs(x).max()
+
+
+def binary(entries: dict[str, tuple[int, list[float]]]) -> bytes:
+    parts = [struct.pack("<i", len(entries))]
+    for name, (calls, values) in entries.items():
+        parts.append(struct.pack("<i", len(name)) + name.encode() + struct.pack("<ii", calls, len(values)))
+        parts.append(np.array(values, "<f4").tobytes())
+    return b"".join([*parts, struct.pack("<ii", 7, 4), b"text"])
+
+
+def as_gguf(entries: dict[str, tuple[list[float], list[list[float]]]]) -> bytes:
+    tensors, data = [], b""
+    for name, (counts, sums) in entries.items():
+        for suffix, values in ((".counts", np.array([[c] for c in counts])), (".in_sum2", np.array(sums))):
+            tensors.append(Described(name + suffix, values.shape, BY_NAME["F32"]))
+            raw = values.astype("<f4").tobytes()
+            data += raw + bytes(aligned(len(raw)) - len(raw))
+    return write_header({"general.type": "imatrix"}, tensors) + data
+
+
+def test_both_forms_of_an_imatrix_say_the_same(tmp_path):
+    old, new = tmp_path / "a.dat", tmp_path / "a.gguf"
+    old.write_bytes(binary({"blk.0.attn_q.weight": (2, [2.0, 4.0, 6.0])}))
+    new.write_bytes(as_gguf({"blk.0.attn_q.weight": ([2.0], [[2.0, 4.0, 6.0]]), "e": ([2.0, 0.0], [[4.0], [0.0]])}))
+    assert read_imatrix(old)["blk.0.attn_q.weight"].tolist() == [[1.0, 2.0, 3.0]]
+    assert read_imatrix(new)["blk.0.attn_q.weight"].tolist() == [[1.0, 2.0, 3.0]]
+    assert read_imatrix(new)["e"].tolist() == [[2.0], [1.0]]  # no token came to the second expert
+
+
+def test_an_imatrix_moves_the_error_to_columns_that_matter_less(tmp_path):
+    weights = tmp_path / "a.dat"
+    weights.write_bytes(binary({"blk.0.attn_q.weight": (1, [100.0, 0.01] * 128)}))
+    errors = []
+    for imatrix in (None, read_imatrix(weights)):
+        requantise(LLAMA, tmp_path / "out.gguf", mix_of("Q4_1"), imatrix)
+        with GGUFFile.open(LLAMA) as old, GGUFFile.open(tmp_path / "out.gguf") as new:
+            both = [
+                dequantise_rows(t.format, np.frombuffer(f.read(t), np.uint8).reshape(t.shape[0], -1))
+                for f, t in ((file, file.tensors["blk.0.attn_q.weight"]) for file in (old, new))
+            ]
+        errors.append(((both[0] - both[1]) ** 2).reshape(-1, 2).sum(0))
+    (important, other), (important_now, other_now) = errors
+    assert important_now < 0.9 * important
+    assert other_now > other
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "ends at byte 0"),
+        (struct.pack("<i", -1), "has -1 entries"),
+        (struct.pack("<ii", 1, 1 << 30), "a name at byte 8 has 1073741824 bytes"),
+        (binary({"a": (1, [1.0])})[:14], "a"),
+        (binary({"a": (1, [float("nan")])}), "negative, infinite or NaN"),
+        (b"GGUF", "magic|version|ends|cut"),
+    ],
+)
+def test_a_damaged_imatrix_is_refused_in_one_line(tmp_path, data, message):
+    path = tmp_path / "a.dat"
+    path.write_bytes(data)
+    with pytest.raises(BadFile, match=message) as failure:
+        read_imatrix(path)
+    assert "\n" not in str(failure.value)
+
+
+def test_an_imatrix_of_another_model_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="no tensor of this model"):
+        requantise(LLAMA, tmp_path / "o", mix_of("Q4_0"), {"other": np.ones((1, 4), np.float32)})
+    with pytest.raises(BadInput, match="has 4 columns for blk.0.attn_q.weight"):
+        requantise(LLAMA, tmp_path / "o", mix_of("Q4_0"), {"blk.0.attn_q.weight": np.ones((1, 4), np.float32)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_writes_a_model_that_runs(tmp_path):
+    out = tmp_path / "out.gguf"
+    result = CliRunner().invoke(cli, ["quantize", "builtin", str(out), "q4_k_m"])
+    assert (result.exit_code, "25 Q4_K" in result.stderr) == (0, True)
+    with rwkv_gpu.load(out, device="cpu") as llm:
+        assert llm.generate("The sea", max_tokens=4).text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["builtin", "OUT", "Q9_K"], "'Q9_K' is no type that can be written; known: F32, F16"),
+        (["nosuch.gguf", "OUT", "Q4_0"], "No such file"),
+        (["builtin", "OUT/x.gguf", "Q4_0"], "cannot be written"),
+        (["builtin", "OUT", "Q4_0", "--imatrix", "none.dat"], "none.dat: cannot be opened"),
+        ([str(BUILTIN), str(BUILTIN), "Q4_0"], "is the model itself"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_nothing_is_left(tmp_path, arguments, message):
+    given = [text.replace("OUT", str(tmp_path / "out.gguf")) for text in arguments]
+    result = CliRunner().invoke(cli, ["quantize", *given])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -27,6 +27,7 @@ class Size:
     packed: bool = False  # whether only of formats of small integers
     run: int = 0  # that so many weights at least share a scale
     more_than: int = 0  # rows of x
+    least: int = 0  # rows and columns of W
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ class Tuning:
         for size, shape in self.linear_sized:
             format_fits = packed >= size.packed and run >= size.run
             able = rounded or not shape.copies or width > 32 * shape.staged
-            if size.more_than < rows <= size.rows and out <= size.out and width <= size.width and format_fits and able:
+            fits = size.least <= min(out, width) and out <= size.out and width <= size.width
+            if size.more_than < rows <= size.rows and fits and format_fits and able:
                 return shape
         for bound, shape in self.linear_packed if packed else ():
             if rows <= bound:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from rwkv_gpu.errors import UnsupportedModel
+
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, Rms, Rope, Tensor
 from .dense import take_feed
@@ -55,6 +57,10 @@ class DeepSeek2(Layered):
 
 def load(file: GGUFFile) -> DeepSeek2:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
+    if file.float(f"{ARCH}.attention.temperature_scale", default=0.0):
+        raise UnsupportedModel(
+            f"{file.path}: latent attention whose queries are scaled by position is not supported; take another model"
+        )
     tensors = Tensors(file)
     hyper = _read_hyper(file, tensors)
     sizes = _read_sizes(file, tensors, hyper)

@@ -197,6 +197,14 @@ def test_the_first_files_of_glm_flash_route_by_sigmoid_though_they_do_not_say_so
     assert gatings == {"sigmoid"}
 
 
+def test_queries_that_are_scaled_by_position_are_refused(tmp_path):
+    """Mistral Large 3 has them: without the scale only its first positions would be right."""
+    whole = take_apart(golden(NAME).read_bytes())
+    whole.set(f"{ARCH}.attention.temperature_scale", F32, 0.1)
+    with GGUFFile.open(written(tmp_path, whole.built())) as file, pytest.raises(UnsupportedModel, match="by position"):
+        load_model(file)
+
+
 def test_yarn_scales_whole_scores_and_not_what_rotates(tmp_path):
     """But for a factor of the file's own."""
     for factor in (1.0, 1.5):

@@ -136,6 +136,14 @@ lora_option = click.option(
     help="LoRA adapter in a GGUF file. Can be repeated; a request to the server may scale each by its name.",
 )
 
+initial_state_option = click.option(
+    "--initial-state",
+    cls=Loading,
+    type=FileName(),
+    metavar="FILE",
+    help="Tuned state (GGUF) that every text begins with, for RNNs.",
+)
+
 context_shift_option = click.option(
     "--context-shift",
     cls=Loading,
@@ -171,6 +179,7 @@ LOADING = {
     "draft_tokens": draft_tokens_option,
     "context_shift": context_shift_option,
     "lora": lora_option,
+    "initial_state": initial_state_option,
 }
 
 

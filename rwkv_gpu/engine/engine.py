@@ -16,6 +16,7 @@ from ..ops.memory import MAX_SEGMENTS
 from ..ops.sampling import DRAW
 from ..ops.vocabulary import PAGE
 from .cache.prefixes import PrefixCache
+from .cache.store import PrefixHandle
 from .device_sampling import samples_on_device
 from .host_work import HostWork
 from .request import Request, Update
@@ -63,6 +64,7 @@ class Engine:
         look_ahead: int | None = None,
         speculator: Speculator | None = None,
         context_shift: int | None = None,
+        initial_state: StateArrays | None = None,
     ) -> None:
         config = runner.cache_config
         self._look_ahead = config.look_ahead if look_ahead is None else look_ahead
@@ -76,6 +78,10 @@ class Engine:
         self._waiting: list[TokenSequence] = []  # for a slot, in the order in which they came
         self._parked: set[TokenSequence] = set()  # that gave their slot away while they were paused
         self._running: list[TokenSequence] = []  # in the order in which they got their slots
+        self._begun: list[int] = []  # tokens that stand for an initial state
+        self._initial: tuple[PrefixHandle, int] | None = None
+        if initial_state is not None:
+            self._begin_with(initial_state)
         self._in_flight: deque[InFlightStep] = deque()  # in the order in which they will be done
         self._updated: dict[TokenSequence, None] = {}  # whose updates were not given yet
         slots = min(runner.slots, runner.chunk_size, MAX_SEGMENTS)
@@ -93,6 +99,15 @@ class Engine:
         self._generated = 0  # tokens, of all requests
         self._stepped = 0.0  # when the last step ended, by a clock that stands still while shaders are compiled
         self.drafted = self.accepted = 0  # tokens that were drafted, and those that were right
+
+    def _begin_with(self, arrays: StateArrays) -> None:
+        """Every text begins with this state, as if a token had been fed that left it."""
+        self._begun = [0]
+        self._runner.write_state(SCRATCH_SLOT, 1, arrays)
+        handle = self._store.keep(SCRATCH_SLOT, 1)
+        assert handle is not None, "a state of one token"
+        self._initial = handle, 1
+        self._store.forget(SCRATCH_SLOT)
 
     @property
     def compile_seconds(self) -> float:
@@ -116,7 +131,8 @@ class Engine:
     def accept(self, request: Request) -> TokenSequence:
         """Checks a request, and gets ready what `add` takes. Any thread may call it."""
         shifts = self._context_shift is not None
-        sequence = TokenSequence(request, self._runner.vocabulary, self._runner.context, shifts=shifts)
+        begun = len(self._begun)
+        sequence = TokenSequence(request, self._runner.vocabulary, self._runner.context, shifts=shifts, begun=begun)
         if self._speculator is not None:
             sequence.drafting = self._speculator.drafting_for(sequence)
         wanted = request.params.lora
@@ -194,8 +210,10 @@ class Engine:
             yield np.zeros((0, 1), np.float32)
         slot, self._evaluating = self._free_slots.pop(), True
         try:
+            if self._initial is not None:
+                self._store.adopt(slot, *self._initial)
             for at in range(0, len(ids), size):
-                batch = Batch.of([(slot, at, ids[at : at + size])], every=True)
+                batch = Batch.of([(slot, len(self._begun) + at, ids[at : at + size])], every=True)
                 while True:
                     try:
                         rows = run(batch)
@@ -211,13 +229,13 @@ class Engine:
 
     def export(self, ids: Sequence[int]) -> tuple[int, StateArrays] | None:
         """What is kept of the longest prefix of a sequence: its length, and its arrays by name."""
-        found = self.prefixes.find([*ids, 0])  # the last would be left out
-        if found is None:
+        found = self.prefixes.find([*self._begun, *ids, 0])  # the last would be left out
+        if found is None or found[1] <= len(self._begun):
             return None
         handle, length = found
         self._store.adopt(SCRATCH_SLOT, handle, length)
         try:
-            return length, self._runner.read_state(SCRATCH_SLOT)
+            return length - len(self._begun), self._runner.read_state(SCRATCH_SLOT)
         finally:
             self._store.forget(SCRATCH_SLOT)
 
@@ -228,6 +246,7 @@ class Engine:
 
     def restore(self, ids: Sequence[int], arrays: StateArrays) -> None:
         """Keeps what `export` gave for these ids: the next request that begins with them goes on from there."""
+        ids = [*self._begun, *ids]
         fitted = self._runner.fitted(len(ids), arrays)
         if fitted is None:
             raise BadFile(f"the saved state is not one of {len(ids):,} tokens of this model")
@@ -282,8 +301,9 @@ class Engine:
         if sequence.cut:
             sequence.boundaries = frozenset()
         elif request.keep and not self._store.rewinds:
-            sequence.boundaries = frozenset([*request.marks, sequence.prompt - 1])
-        found = self.prefixes.find(sequence.keyed(sequence.ids))
+            marks = (mark + sequence.begun for mark in request.marks)
+            sequence.boundaries = frozenset([*marks, sequence.prompt - 1])
+        found = self.prefixes.find(sequence.keyed(sequence.ids)) or self._initial
         if found is not None:
             handle, sequence.fed = found
             self._store.adopt(slot, handle, sequence.fed)

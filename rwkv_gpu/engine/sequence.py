@@ -27,9 +27,13 @@ class TokenSequence:
     what they compute past the end of the answer is dropped.
     """
 
-    def __init__(self, request: Request, vocabulary: int, context: int | None, *, shifts: bool = False) -> None:
+    def __init__(
+        self, request: Request, vocabulary: int, context: int | None, *, shifts: bool = False, begun: int = 0
+    ) -> None:
         """Any thread may make one: it checks the request, and does all that takes long for a long prompt."""
-        self.ids = request.check(vocabulary, context)  # prompt and answer
+        # Prompt and answer; behind tokens that stand for what an initial state has seen.
+        self.ids = [0] * begun + request.check(vocabulary, context)
+        self.begun = begun
         self.id = 0  # of its updates, once the engine has it
         self.request = request
         self.prompt = len(self.ids)  # tokens
@@ -218,4 +222,5 @@ class TokenSequence:
         done = self.prompt if self.length > self.prompt else min(self.fed, self.prompt)
         drafted, accepted = (self.drafting.drafted, self.drafting.accepted) if self.drafting else (0, 0)
         reason, error = self.finish_reason, self.error
-        return Update(self.id, sampled, done, self.prompt, self.reused, reason, error, drafted, accepted)
+        done, prompt, reused = (max(0, count - self.begun) for count in (done, self.prompt, self.reused))
+        return Update(self.id, sampled, done, prompt, reused, reason, error, drafted, accepted)

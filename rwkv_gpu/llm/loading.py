@@ -20,6 +20,7 @@ from ..engine.cache.config import (
 )
 from ..engine.engine import Engine
 from ..engine.fit import with_context
+from ..engine.initial_state import digest_of, read_initial_state
 from ..engine.runner import GpuRunner, HostRunner, Runner
 from ..engine.state_file import fingerprint
 from ..errors import BadInput
@@ -94,6 +95,7 @@ def load(
     draft_tokens: int = DEFAULT_DRAFT,
     context_shift: int | None = None,
     lora: Any = None,
+    initial_state: str | os.PathLike[str] | None = None,
     file: str | None = None,
     store: str | os.PathLike[str] | Store | None = None,
     store_key: bytes | None = None,
@@ -125,6 +127,7 @@ def load(
     need none.
     `lora` is a LoRA adapter in a GGUF file, or several, each a path or a pair of a path and a scale. A request may have
     scales of its own, `lora={"name": 0.5}`, by the names of the files; those that it does not name are off.
+    `initial_state` is a GGUF file with a tuned state that every text begins with (state tuning of RNNs).
     `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, how many steps are begun
     ahead, and with a chunk size of auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
     `digests` is the folder where digests of model files are kept: saved chats compare them, and a large file is then
@@ -158,6 +161,10 @@ def load(
         adapters = adapters_of(lora, gguf)
         gguf.adapted = adapters.names
         model = load_model(gguf)
+        initial = None
+        if initial_state is not None:
+            path_of_state = validate.path("initial_state", initial_state)
+            initial = read_initial_state(path_of_state, model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(lookup, draft, draft_tokens, gguf, model))
         tokenizer = load_tokenizer(gguf.metadata)
         choice = find(str(device))
@@ -165,6 +172,7 @@ def load(
             "slots": sequences, "context": context, "kv": kv, "tokens": tokens, "cache_bytes": cache_bytes,
             "checkpoint_interval": checkpoint_interval,
             "look_ahead": DEFAULT_LOOK_AHEAD if look_ahead is None else look_ahead, "drafts": drafts.most,
+            "initial": int(initial is not None),
         }  # fmt: skip
         runner: Runner
         if choice.adapter is None:
@@ -200,9 +208,9 @@ def load(
         info = _info(gguf, runner, name, sequences)
         model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
         help = partial(load_help, tuple(MODELS)) if os.path.samefile(file_path, builtin_model()) else None
-        layout = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()}"
+        layout = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()} {digest_of(initial)}"
         states = None if exchange is None else exchange(model_file, layout)
-        engine = Engine(runner, speculator=speculator, context_shift=context_shift)
+        engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial)
         return LLM(engine, tokenizer, gguf.metadata, info, model_file, max_requests, help, states)
 
 

@@ -33,6 +33,7 @@ class CacheOptions(TypedDict, total=False):
     look_ahead: int
     checkpoint_interval: int
     drafts: int
+    initial: int
     rewind: int
 
 
@@ -50,6 +51,7 @@ class CacheConfig:
     checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL  # tokens, at least, between two stored states of a sequence
     chunk_size: int = DEFAULT_CHUNK  # rows that a step may have
     drafts: int = 0  # tokens of a sequence that a step may verify
+    initial: int = 0  # 1 where every text begins with a tuned state
     rewind: int = 0  # tokens that a sequence may go back, to any length on the way
 
     @classmethod
@@ -66,6 +68,7 @@ class CacheConfig:
         checkpoint_interval: int = DEFAULT_CHECKPOINT_INTERVAL,
         chunk_size: int = DEFAULT_CHUNK,
         drafts: int = 0,
+        initial: int = 0,
         rewind: int = 0,
     ) -> "CacheConfig":
         """CacheConfig for a model; without a wish, as much as it was trained on and is usual."""
@@ -91,7 +94,7 @@ class CacheConfig:
                 f"there is room for {tokens:,} tokens in all; it must be at least the context of {context:,}"
             )
         checkpoints = min(MOST_CHECKPOINTS, cache_bytes // state_bytes) if state_bytes else 0
-        options = look_ahead, checkpoints, cache_bytes, checkpoint_interval, chunk_size, drafts, rewind
+        options = look_ahead, checkpoints, cache_bytes, checkpoint_interval, chunk_size, drafts, initial, rewind
         return cls(context, slots, kv, tokens or 0, *options)
 
     @property
@@ -141,7 +144,7 @@ class CacheConfig:
     @property
     def states(self) -> int:
         """States in all: also one for each drafted token, since a step keeps them all."""
-        return self.slots * (self.history + self.drafts) + self.checkpoints
+        return self.slots * (self.history + self.drafts) + self.checkpoints + self.initial
 
     def shape(self, cache: Cache) -> tuple[int, int, int, int]:
         """Of the keys of one layer as an array, and of its values where they are stored, too."""

@@ -63,6 +63,11 @@ def busy_seconds(session: CDPSession) -> float:
     return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration"))
 
 
+def is_quiet() -> bool:
+    """Whether this machine has little else to do, so that times are the page's own."""
+    return os.getloadavg()[0] < (os.cpu_count() or 1) / 2
+
+
 def test_the_first_paint_comes_within_300_ms(make_page):
     times = [paint(make_page()) for _ in range(5)]
     print(f"first paint: {', '.join(f'{time:.0f}' for time in times)} ms")
@@ -83,12 +88,18 @@ def test_a_long_talk_scrolls_at_60_frames_a_second(context, long_talk):
     frames = long_talk.evaluate(SCROLL)
     work = 1000 * (busy_seconds(session) - before) / len(frames)
     print(f"scrolling: median frame {median(frames):.1f} ms, worst {max(frames):.1f} ms, work {work:.1f} ms a frame")
-    assert work < FRAME / 2  # leaves room for the browser's own work
-    if os.getloadavg()[0] < (os.cpu_count() or 1) / 2:  # else others have the processors
+    assert work < 0.75 * FRAME  # leaves room for what the browser itself does
+    if is_quiet():
         assert median(frames) < 1.2 * FRAME
 
 
-def test_fast_streams_do_not_freeze_the_page(page):
+def test_fast_streams_do_not_freeze_the_page(context, page):
+    session = context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before = busy_seconds(session)
     worst = page.evaluate(STREAM)
-    print(f"longest pause while 1,000 tokens a second stream in: {worst:.0f} ms")
-    assert worst < 250
+    work = busy_seconds(session) - before
+    print(f"1,000 tokens a second: longest pause {worst:.0f} ms, work {work:.2f} s in 3 s")
+    assert work < 1.5  # half of the time is left for those who scroll and type
+    if is_quiet():
+        assert worst < 250

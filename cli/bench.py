@@ -1,7 +1,7 @@
 """`rwkv-gpu bench`: tokens per second, by prompt length, depth, batch and chunk size."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import click
@@ -16,6 +16,7 @@ from rwkv_gpu.gpu.adapters import find
 from rwkv_gpu.gpu.matrix_units import MatrixUnits, refuse_cpu
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.bench import bench, needed
+from rwkv_gpu.measure.energy import find_meter
 from rwkv_gpu.measure.report import RENDER, Place, Subject, heading, row
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.synthetic import open_synthetic
@@ -83,21 +84,25 @@ def command(
 ) -> None:
     """Measure how many tokens per second MODEL, a synthetic model or the built-in model reads and generates.
 
-    Counts can be lists such as 1,4,16; every combination is measured.
+    Counts can be lists such as 1,4,16; every combination is measured. Tokens per joule are shown where the system tells
+    the energy: NVML, the hwmon of AMD's and Intel's cards, RAPL for the processor.
     """
     if min(*chunk_size, *batch) < 1:
         raise BadInput("a chunk size and a batch size must be at least 1")
     works = workloads(prompt, tokens, depth, batch, chunk_size)
     settings: dict[str, Any] = {"kv": kv, "look_ahead": look_ahead, "layers_per_submit": layers_per_submit}
     settings["matrix_units"] = matrix_units
-    with opened(model, synthetic) as file, runner_for(file, works, device, tuned=tuned, **settings) as runner:
+    with ExitStack() as running:
+        file = running.enter_context(opened(model, synthetic))
+        runner = running.enter_context(runner_for(file, works, device, tuned=tuned, **settings))
         gpu = runner.device if isinstance(runner, GpuRunner) else None
         roofline = measure_roofline(gpu) if gpu else None
         subject, place = Subject.of(file), Place.of(gpu, roofline, __version__)
         if output == "md":
             print_text(heading(subject, place, repeats))
         rows = []
-        for result in bench(runner, works, repeats, roofline):
+        meter = running.enter_context(found) if (found := find_meter(place.device)) else None
+        for result in bench(runner, works, repeats, roofline, meter):
             rows.append(row(subject, place, result))
             if output == "jsonl":  # as they come
                 click.echo(RENDER[output](rows[-1:]))

@@ -16,6 +16,7 @@ from ..engine.step_result import PendingStep, SamplingInputs
 from ..gpu.plan import Plan
 from ..ops.batch import Batch
 from ..ops.sampling import DRAW
+from .energy import Meter
 from .roofline import Roofline
 from .workload import Workload
 
@@ -49,6 +50,12 @@ class Result:
     passes: tuple[Timing, ...]
     cost: Cost | None
     roofline: Roofline | None
+    joules: float | None = None  # of all passes; None where no meter is
+
+    @property
+    def tokens_per_joule(self) -> float | None:
+        """Over all passes; None where nobody tells, or a pass is too short for the meter."""
+        return self.workload.total * len(self.passes) / self.joules if self.joules else None
 
     @property
     def rates(self) -> list[float]:
@@ -91,19 +98,27 @@ class Result:
 
 
 def bench(
-    runner: Runner, works: Iterable[Workload], repeats: int, roofline: Roofline | None = None
+    runner: Runner,
+    works: Iterable[Workload],
+    repeats: int,
+    roofline: Roofline | None = None,
+    meter: Meter | None = None,
 ) -> Iterator[Result]:
-    """Each workload: once to warm up, then `repeats` times."""
+    """Each workload: once to warm up, then `repeats` times, with the energy that these take."""
     for work in works:
         runner.chunk_size = max(work.chunk, work.batch)  # a plan for just so many rows
         steps = work.steps()
         if isinstance(runner, GpuRunner):
             cost: Cost | None = warm_up(runner, work, steps)
+            before = meter.joules() if meter else 0.0
             passes = [on_gpu(runner, work, steps) for _ in range(repeats)]
         else:
             cost = None
-            passes = [on_host(runner, work, steps) for _ in range(repeats + 1)][1:]
-        yield Result(work, tuple(passes), cost, roofline)
+            on_host(runner, work, steps)
+            before = meter.joules() if meter else 0.0
+            passes = [on_host(runner, work, steps) for _ in range(repeats)]
+        joules = meter.joules() - before if meter else None
+        yield Result(work, tuple(passes), cost, roofline, joules)
 
 
 def warm_up(runner: GpuRunner, work: Workload, steps: list[Batch]) -> Cost:

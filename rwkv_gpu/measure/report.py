@@ -100,6 +100,8 @@ def row(subject: Subject, place: Place, result: Result) -> Row:
         "tokens_per_second": round(result.rate, 4), "stddev": round(result.deviation, 4),
         "samples": [round(rate, 4) for rate in result.rates],
     }  # fmt: skip
+    if result.tokens_per_joule is not None:
+        known["tokens_per_joule"] = round(result.tokens_per_joule, 4)
     if cost is not None:
         known |= {
             "dispatches": cost.dispatches,
@@ -122,11 +124,13 @@ def heading(subject: Subject, place: Place, repeats: int) -> str:
     return f"{subject}\n{place}\nrwkv-gpu {place.version}, mean ± sd of {repeats}\n"
 
 
+ENERGY = "tok/J"  # left out where nobody tells
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "test": lambda r: str(r["test"]),
     "chunk": lambda r: str(r["chunk_size"] or ""),
     "batch": lambda r: str(r["batch"]),
     "tok/s": lambda r: f"{_digits(r['tokens_per_second'])} ± {_digits(r['stddev'])}",
+    ENERGY: lambda r: _digits(r["tokens_per_joule"]) if "tokens_per_joule" in r else "",
     "dispatches": lambda r: str(r.get("dispatches", "")),
     "per layer": lambda r: _digits(r["dispatches_per_layer"]) if "dispatches" in r else "",
     "CPU": lambda r: _percent(r.get("cpu_share")),
@@ -138,8 +142,11 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 
 def markdown(rows: Sequence[Row]) -> str:
     """A table with its columns aligned, to be read as it is."""
-    cells = [list(COLUMNS), *([column(one) for column in COLUMNS.values()] for one in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(COLUMNS))]
+    columns = {name: [column(one) for one in rows] for name, column in COLUMNS.items()}
+    if not any(columns[ENERGY]):
+        del columns[ENERGY]
+    cells = [list(columns), *map(list, zip(*columns.values(), strict=True))]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     lines = [" | ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     lines.insert(1, " | ".join("-" * (width - 1) + ":" for width in widths))
     return "\n".join(f"| {line} |" for line in lines)

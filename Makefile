@@ -24,7 +24,9 @@ test-page: .venv/.dev
 test-clients: .venv/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[clients]'
 	! command -v npm >/dev/null || npm install --prefix tests/clients --no-audit --no-fund --no-package-lock --silent
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade --target build/openai-1 'openai<2'
 	$(BIN)/pytest --slow --durations=10 tests/clients tests/server $(ARGS)
+	PYTHONPATH=build/openai-1 $(BIN)/pytest tests/clients/test_openai_python.py  # the major before
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.soak $(ARGS)

@@ -127,6 +127,7 @@ def answerable(name, body, n):
     return {**body, **short}
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_made_up_requests_are_answered_as_the_published_schemas_say(server, operations, name, slow):

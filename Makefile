@@ -5,7 +5,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test test-clients test-page soak lint format bench fuzz mutants docs clean offline-tools offline-shaders offline-tint offline-dxc
+.PHONY: chat test test-clients test-page soak lint format bench fuzz mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-metal offline-amd
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
@@ -59,6 +59,12 @@ offline-tint: .venv/.dev
 offline-dxc: .venv/.dev
 	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.dxc $(OFFLINE)/shaders $(ARGS) \
 		--library $(OFFLINE)/libdxcompiler.so
+
+offline-metal: .venv/.dev
+	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.metal $(OFFLINE)/shaders $(ARGS)
+
+offline-amd: .venv/.dev
+	@$(BIN)/python -m benchmarks.offline.amd $(OFFLINE)/shaders --python $(OFFLINE)/bin/python-sid $(ARGS)
 
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz $(ARGS)

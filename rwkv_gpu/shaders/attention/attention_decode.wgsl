@@ -106,12 +106,12 @@ fn run(group: u32, lane: u32) {
             acc[p * COLUMNS + c] = Pack();
         }
         top[p] = Each(LOWEST);
-        total[p] = Each();
+        total[p] = Each(0.0);
     }
     if last {
         let mine = select(0.0, 1.0, at.group == 0u);
         for (var p = 0u; p < PACKS; p++) {
-            var score = Each();
+            var score = Each(0.0);
             for (var c = 0u; c < CHUNKS; c++) {
                 let i = vec4_of(at, 2u * c);
                 let key = eight_of(own8(i));
@@ -133,7 +133,7 @@ fn run(group: u32, lane: u32) {
         var scores: array<Each, PREFETCH * PACKS>;
         for (var a = 0u; a < PREFETCH; a++) {
             for (var p = 0u; p < PACKS; p++) {
-                scores[a * PACKS + p] = Each();
+                scores[a * PACKS + p] = Each(0.0);
             }
             for (var c = 0u; c < CHUNKS; c++) {
                 let key = eight_of(keys_raw[a * CHUNKS + c]);

@@ -25,7 +25,7 @@ const_assert LANES_ALONG_M % 8u == 0u && DOWN % 4u == 0u;
 
 alias Column = vec4<Tile>;
 
-var<workgroup> w_tile: array<Column, 32u * W4>;     // [32, R / 4]
+var<workgroup> w_tile: array<Tile, 128u * W4>;      // [32, R]: scalars, as lanes must not write components of one vector
 var<workgroup> x_tile: array<Column, 32u * X4>;     // [32, TB / 4]
 
 fn run(group: u32, lane: u32) {
@@ -110,10 +110,13 @@ struct Factors {
 
 fn factors(k: u32, m: u32, t: u32) -> Factors {
     return Factors(
-        w_tile[k * W4 + m], w_tile[k * W4 + m + LANES_ALONG_M],
+        rows_of(4u * (k * W4 + m)), rows_of(4u * (k * W4 + m + LANES_ALONG_M)),
         x_tile[k * X4 + t], x_tile[k * X4 + t + DOWN],
     );
 }
+
+// Four rows of a column of W.
+fn rows_of(at: u32) -> Column { return Column(w_tile[at], w_tile[at + 1u], w_tile[at + 2u], w_tile[at + 3u]); }
 
 fn outer(sum: mat4x4f, a: Column, b: Column) -> mat4x4f {
     let rows = vec4f(a);
@@ -128,11 +131,11 @@ fn decode(raw: Raw, i: u32, row: u32, part: u32) {
     var fours = fours_of(raw, i);
     for (var c = 0u; c < RUN / 4u; c++) {
         let values = Column(fma(vec4f(scale.x), floats(fours[c]), vec4f(scale.y)));
-        let at = (part * RUN + 4u * c) * W4 + row / 4u;
-        w_tile[at][row % 4u] = values.x;
-        w_tile[at + W4][row % 4u] = values.y;
-        w_tile[at + 2u * W4][row % 4u] = values.z;
-        w_tile[at + 3u * W4][row % 4u] = values.w;
+        let at = 4u * (part * RUN + 4u * c) * W4 + row;
+        w_tile[at] = values.x;
+        w_tile[at + 4u * W4] = values.y;
+        w_tile[at + 8u * W4] = values.z;
+        w_tile[at + 12u * W4] = values.w;
     }
 }
 

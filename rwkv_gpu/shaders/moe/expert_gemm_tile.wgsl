@@ -15,8 +15,8 @@ const_assert R == 64u;
 const_assert TB == 32u;
 
 // Column-major, so that a lane's rows lie side by side.
-var<workgroup> w_tile: array<array<vec4f, 16>, 32>;     // [COLUMNS, R / 4] decoded weights
-var<workgroup> x_tile: array<array<vec4f, 8>, 32>;      // [COLUMNS, TB / 4]
+var<workgroup> w_tile: array<array<f32, 64>, 32>;       // [COLUMNS, R] decoded weights; scalars, as lanes must not write
+var<workgroup> x_tile: array<array<f32, 32>, 32>;       // [COLUMNS, TB]                  components of one vector
 
 fn run(group: u32, lane: u32) {
     let tile = tile_at(group / BLOCKS, group % BLOCKS, lane);
@@ -39,8 +39,10 @@ fn run(group: u32, lane: u32) {
         }
         workgroupBarrier();
         for (var k = 0u; k < COLUMNS; k++) {
-            let values = x_tile[k][mine_t];
-            let weights = w_tile[k][mine_m];
+            let t = 4u * mine_t;
+            let m = 4u * mine_m;
+            let values = vec4f(x_tile[k][t], x_tile[k][t + 1u], x_tile[k][t + 2u], x_tile[k][t + 3u]);
+            let weights = vec4f(w_tile[k][m], w_tile[k][m + 1u], w_tile[k][m + 2u], w_tile[k][m + 3u]);
             for (var j = 0u; j < 4u; j++) {
                 acc[j] = fma(vec4f(weights[j]), values, acc[j]);
             }
@@ -63,7 +65,7 @@ fn decode(runs: u32, place: u32) {
         let scale = run_scale(runs + p);
         var q = run_quants(runs + p);
         for (var k = 0u; k < RUN; k++) {
-            w_tile[p * RUN + k][place / 4u][place % 4u] = fma(scale.x, q[k / 4u][k % 4u], scale.y);
+            w_tile[p * RUN + k][place] = fma(scale.x, q[k / 4u][k % 4u], scale.y);
         }
     }
 }
@@ -73,7 +75,7 @@ fn copy(start: u32, column: u32, half: u32, place: u32) {
     for (var k = half; k < half + 16u; k += 4u) {
         let values = x4(start, column + k, K);
         for (var n = 0u; n < 4u; n++) {
-            x_tile[k + n][place / 4u][place % 4u] = values[n];
+            x_tile[k + n][place] = values[n];
         }
     }
 }

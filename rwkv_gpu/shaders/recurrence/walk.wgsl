@@ -41,10 +41,9 @@ fn run(group: u32, lane: u32) {
     let part = lane % SPLIT;
     let source = ((segment.source * H + head) * N + row) * N4 + part;
     let written = ((segment.written * H + head) * N + row) * N4 + part;
-    var s: array<Tile, COLUMNS>;
-    for (var c = 0u; c < COLUMNS; c++) {
-        s[c] = Tile();
-        if segment.start > 0u {
+    var s: array<Tile, COLUMNS>;        // of zeros
+    if segment.start > 0u {
+        for (var c = 0u; c < COLUMNS; c++) {
             s[c] = load_tile(source + c * SPLIT);
         }
     }

@@ -14,7 +14,7 @@ var<workgroup> token_bonus: array<f32, BLOCK>;
 
 // S a token on; gives a lane's part of S r, added up.
 fn advance(s: ptr<function, array<Tile, COLUMNS>>, token: u32, base: u32, row: u32) -> Rows {
-    var removed = Rows();
+    var removed = Rows(0.0);
     for (var c = 0u; c < COLUMNS; c += 4u) {
         removed += times((*s)[c], block_kk[base + c * SPLIT]);
         removed += times((*s)[c + 1u], block_kk[base + (c + 1u) * SPLIT]);
@@ -23,7 +23,7 @@ fn advance(s: ptr<function, array<Tile, COLUMNS>>, token: u32, base: u32, row: u
     }
     removed = row_add(removed) * token_scale[token];
     let v = load_v(token * N + row);
-    var out = Rows();
+    var out = Rows(0.0);
     for (var c = 0u; c < COLUMNS; c += 4u) {
         out += advance_tile(s, c, base, v, removed);
         out += advance_tile(s, c + 1u, base, v, removed);

@@ -5,7 +5,7 @@
 // needs tile: Rows, grow, load_v, times
 fn advance(s: ptr<function, array<Tile, COLUMNS>>, token: u32, base: u32, row: u32) -> Rows {
     let v = load_v(token * N + row);
-    var out = Rows();
+    var out = Rows(0.0);
     for (var c = 0u; c < COLUMNS; c += 4u) {
         out += advance_tile(s, c, token, base, v);
         out += advance_tile(s, c + 1u, token, base, v);

@@ -4,7 +4,7 @@
 // needs row sum: row_add
 // needs tile: Rows, grow, load_v, times
 fn advance(s: ptr<function, array<Tile, COLUMNS>>, token: u32, base: u32, row: u32) -> Rows {
-    var seen = Rows();
+    var seen = Rows(0.0);
     for (var c = 0u; c < COLUMNS; c += 4u) {
         seen += times((*s)[c], seen_key(base + c * SPLIT));
         seen += times((*s)[c + 1u], seen_key(base + (c + 1u) * SPLIT));
@@ -12,7 +12,7 @@ fn advance(s: ptr<function, array<Tile, COLUMNS>>, token: u32, base: u32, row: u
         seen += times((*s)[c + 3u], seen_key(base + (c + 3u) * SPLIT));
     }
     let d = (load_v(token * N + row) - row_add(seen) * past_scale(token)) * rate_of(token);
-    var out = Rows();
+    var out = Rows(0.0);
     for (var c = 0u; c < COLUMNS; c += 4u) {
         out += advance_tile(s, c, token, base, d);
         out += advance_tile(s, c + 1u, token, base, d);

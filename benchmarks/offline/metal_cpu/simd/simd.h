@@ -1,0 +1,1 @@
+// What shaders include of Apple's; all that they use is in metal_stdlib.

@@ -38,6 +38,8 @@ FXC_REFUSES = {
     "packed dot products": re.compile(r"\bdot4add_\w+\("),
     "templated loads": re.compile(r"\.(?:Load|Store)<"),
 }
+# naga's third factor. DXC 1.6 takes a literal for 64 bits, and its validator refuses that; wgpu asks for 1.8 or later.
+LITERAL = re.compile(r"(dot4add_[iu]8packed\(\w+, \w+), 0\)")
 
 
 class Source(ctypes.Structure):
@@ -133,7 +135,7 @@ def check(dxc: Dxc, text: str, family: str) -> str:
     lacking = [name for name, pattern in FXC_REFUSES.items() if fxc and pattern.search(hlsl)]
     if lacking:
         return f"FXC has no {', no '.join(lacking)}"
-    return dxc.compile(hlsl, "cs_6_0" if fxc else "cs_6_5", half="enable f16;" in text)
+    return dxc.compile(LITERAL.sub(r"\1, int(0))", hlsl), "cs_6_0" if fxc else "cs_6_5", half="enable f16;" in text)
 
 
 @click.command()

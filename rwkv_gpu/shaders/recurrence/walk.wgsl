@@ -6,7 +6,7 @@
 // needs kernel: advance, prepare
 // needs lib/step: kept_state
 // needs output: conclude, last_of
-// needs tile: Tile, load_tile, store_tile, store_y
+// needs tile: load_tile, store_tile, store_y
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, N, N / 4], value by key
 @group(0) @binding(6) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4]

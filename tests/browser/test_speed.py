@@ -100,6 +100,6 @@ def test_fast_streams_do_not_freeze_the_page(context, page):
     worst = page.evaluate(STREAM)
     work = busy_seconds(session) - before
     print(f"1,000 tokens a second: longest pause {worst:.0f} ms, work {work:.2f} s in 3 s")
-    assert work < 1.5  # half of the time is left for those who scroll and type
+    assert work < 0.8  # a draw for each token takes 1 s
     if is_quiet():
         assert worst < 250

@@ -108,7 +108,7 @@ def test_small_talk_finds_nothing(text):
     assert not HELP.find(text).answer
 
 
-@pytest.mark.parametrize("name", ["--flash-attention", "/translate", "--lora"])
+@pytest.mark.parametrize("name", ["--flash-attention", "/translate", "--mlock"])
 def test_what_does_not_exist_is_said_not_to(name):
     found = HELP.find(f"how do I use {name}?")
     assert found == help.Found(
@@ -189,7 +189,7 @@ def test_every_way_to_chat_quotes(llm):
     said = llm.chat(temperature=0).send(messages[0]["content"]).text.strip()
     reply = llm.create_chat_completion(messages=messages, temperature=0)
     assert reply["choices"][0]["message"]["content"].strip() == said
-    assert said.startswith(help.FROM + "No, a model runs on one GPU")
+    assert said.startswith(help.FROM + "One model is not split over GPUs")
 
 
 def test_a_turn_after_a_quotation_costs_its_new_tokens_only(llm):

@@ -8,8 +8,6 @@ const ALONG_M = R / (FM * S);           // subgroups
 const ALONG_T = TB / (FT * S);
 const OWN4 = C4 / ALONG_K;              // vec4s of a step that a subgroup multiplies
 // AT_ONCE: fragments of a subgroup whose sums lie in y_tile at a time, one or all.
-// DEPTH: steps that are on their way, one or two.
-const_assert DEPTH <= 2u;
 const_assert FM <= 4u && FM != 3u;
 const_assert FT <= 4u && FT != 3u;
 const_assert WG == SUBGROUP * ALONG_M * ALONG_T * ALONG_K;
@@ -31,56 +29,36 @@ fn multiply(lane: u32) {
     var c01 = Sums(); var c11 = Sums(); var c21 = Sums(); var c31 = Sums();
     var c02 = Sums(); var c12 = Sums(); var c22 = Sums(); var c32 = Sums();
     var c03 = Sums(); var c13 = Sums(); var c23 = Sums(); var c33 = Sums();
-    let last = here.y - 1u;
-    var raw: array<Raw, W_LOADS>;
-    var fours: array<vec4<f16>, X_LOADS>;
-    var second_raw: array<Raw, W_LOADS>;        // of the step after it, in registers of its own
-    var second_fours: array<vec4<f16>, X_LOADS>;
-    load_step(&raw, &fours, here.x, lane);
-    if DEPTH > 1u { load_step(&second_raw, &second_fours, min(here.x + 1u, last), lane); }
-    for (var at = here.x; at < here.y; at++) {
-        stage_step(&raw, &fours, at, lane);
-        workgroupBarrier();
-        load_step(&raw, &fours, min(at + DEPTH, last), lane);
-        for (var k = 0u; k < OWN4; k += S / 4u) {
-            let w0 = place_of(R, m0, from4 + k);
-            let x0 = place_of(TB, t0, from4 + k);
-            let a0 = coopLoadT<Left>(&w_tile[w0], STRIDE);
-            let a1 = coopLoadT<Left>(&w_tile[w0 + min(1u, FM - 1u) * S * STRIDE], STRIDE);
-            let a2 = coopLoadT<Left>(&w_tile[w0 + min(2u, FM - 1u) * S * STRIDE], STRIDE);
-            let a3 = coopLoadT<Left>(&w_tile[w0 + min(3u, FM - 1u) * S * STRIDE], STRIDE);
-            let b0 = coopLoad<Right>(&x_tile[x0], STRIDE);
-            c00 = coopMultiplyAdd(a0, b0, c00);
-            if FM > 1u { c10 = coopMultiplyAdd(a1, b0, c10); }
-            if FM > 2u { c20 = coopMultiplyAdd(a2, b0, c20); c30 = coopMultiplyAdd(a3, b0, c30); }
-            if FT > 1u {
-                let b1 = coopLoad<Right>(&x_tile[x0 + S * STRIDE], STRIDE);
-                c01 = coopMultiplyAdd(a0, b1, c01);
-                if FM > 1u { c11 = coopMultiplyAdd(a1, b1, c11); }
-                if FM > 2u { c21 = coopMultiplyAdd(a2, b1, c21); c31 = coopMultiplyAdd(a3, b1, c31); }
-            }
-            if FT > 2u {
-                let b2 = coopLoad<Right>(&x_tile[x0 + 2u * S * STRIDE], STRIDE);
-                c02 = coopMultiplyAdd(a0, b2, c02);
-                if FM > 1u { c12 = coopMultiplyAdd(a1, b2, c12); }
-                if FM > 2u { c22 = coopMultiplyAdd(a2, b2, c22); c32 = coopMultiplyAdd(a3, b2, c32); }
-            }
-            if FT > 3u {
-                let b3 = coopLoad<Right>(&x_tile[x0 + 3u * S * STRIDE], STRIDE);
-                c03 = coopMultiplyAdd(a0, b3, c03);
-                if FM > 1u { c13 = coopMultiplyAdd(a1, b3, c13); }
-                if FM > 2u { c23 = coopMultiplyAdd(a2, b3, c23); c33 = coopMultiplyAdd(a3, b3, c33); }
-            }
+    var raw: array<Raw, W_LOADS * DEPTH>;
+    var fours: array<vec4<f16>, X_LOADS * DEPTH>;
+    for (var a = 0u; a < DEPTH; a++) {
+        for (var n = 0u; n < W_LOADS; n++) {
+            raw[a * W_LOADS + n] = raw_at(n * WG + lane, min(here.x + a, here.y - 1u));
         }
-        workgroupBarrier();
-        if DEPTH > 1u {
-            at++;
-            if at >= here.y {
+        for (var n = 0u; n < X_LOADS; n++) {
+            fours[a * X_LOADS + n] = x_at(n * WG + lane, min(here.x + a, here.y - 1u));
+        }
+    }
+    for (var first = here.x; first < here.y; first += DEPTH) {
+        for (var a = 0u; a < DEPTH; a++) {
+            let at = first + a;
+            if DEPTH > 1u && at >= here.y {
                 break;
             }
-            stage_step(&second_raw, &second_fours, at, lane);
+            for (var n = 0u; n < W_LOADS; n++) {
+                put_down(raw[a * W_LOADS + n], at, n * WG + lane);
+            }
+            for (var n = 0u; n < X_LOADS; n++) {
+                copy_down(fours[a * X_LOADS + n], n * WG + lane);
+            }
             workgroupBarrier();
-            load_step(&second_raw, &second_fours, min(at + DEPTH, last), lane);
+            let next = min(at + DEPTH, here.y - 1u);
+            for (var n = 0u; n < W_LOADS; n++) {
+                raw[a * W_LOADS + n] = raw_at(n * WG + lane, next);
+            }
+            for (var n = 0u; n < X_LOADS; n++) {
+                fours[a * X_LOADS + n] = x_at(n * WG + lane, next);
+            }
             for (var k = 0u; k < OWN4; k += S / 4u) {
                 let w0 = place_of(R, m0, from4 + k);
                 let x0 = place_of(TB, t0, from4 + k);
@@ -133,25 +111,6 @@ fn multiply(lane: u32) {
     if FM > 3u && FT > 3u { coopStore(c33, &y_tile[place + fragment_at(3u, 3u)], S); finish_one(3u, 3u, lane); }
     if AT_ONCE > 1u {
         put_fragments(0u, FM * FT, lane);
-    }
-}
-
-// What a lane stages of a step, on its way to registers.
-fn load_step(raw: ptr<function, array<Raw, W_LOADS>>, fours: ptr<function, array<vec4<f16>, X_LOADS>>, at: u32, lane: u32) {
-    for (var n = 0u; n < W_LOADS; n++) {
-        (*raw)[n] = raw_at(n * WG + lane, at);
-    }
-    for (var n = 0u; n < X_LOADS; n++) {
-        (*fours)[n] = x_at(n * WG + lane, at);
-    }
-}
-
-fn stage_step(raw: ptr<function, array<Raw, W_LOADS>>, fours: ptr<function, array<vec4<f16>, X_LOADS>>, at: u32, lane: u32) {
-    for (var n = 0u; n < W_LOADS; n++) {
-        put_down((*raw)[n], at, n * WG + lane);
-    }
-    for (var n = 0u; n < X_LOADS; n++) {
-        copy_down((*fours)[n], n * WG + lane);
     }
 }
 

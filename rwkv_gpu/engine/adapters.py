@@ -116,6 +116,12 @@ class Adapters:
         each = [one.scale if wanted is None else wanted.get(one.name, 0.0) for one in self.adapters]
         return np.repeat(np.array(each, np.float32), [one.rank for one in self.adapters])
 
+    def family(self, scales: Array) -> int:
+        """A number of 40 bits for such scales; 0 for those that were said when the adapters were loaded."""
+        if np.array_equal(scales, self.scales()):
+            return 0
+        return int.from_bytes(sha256(scales.tobytes()).digest()[:5], "big") or 1
+
     def factors(self, model: Model) -> tuple[dict[str, LowRank], dict[str, Array]]:
         """The factors by the name of each weight of the model, and their values by the name of each factor."""
         factors: dict[str, LowRank] = {}

@@ -92,8 +92,6 @@ class Engine:
         self._lost: DeviceLost | None = None
         self._host_work = HostWork()
         self._speculator = speculator
-        # Numbers of the sets of adapters that requests asked for; 0 is that of the model as it was loaded.
-        self._families = {runner.adapters.scales().tobytes(): 0}
         # First tokens that a sequence keeps when it goes on at the end of the context; None ends it there.
         self._context_shift = context_shift
         self._generated = 0  # tokens, of all requests
@@ -138,7 +136,7 @@ class Engine:
         wanted = request.params.lora
         if wanted is not None:
             sequence.adapters = self._runner.adapters.scales(wanted)
-            sequence.family = self._families.setdefault(sequence.adapters.tobytes(), len(self._families))
+            sequence.family = self._runner.adapters.family(sequence.adapters)
         return sequence
 
     def add(self, request: Request | TokenSequence) -> int:

@@ -145,7 +145,7 @@ LLAMA_COMPLETION = Fields(
     SAMPLING
     | {"prompt", "model", "stream", "n_predict", "json_schema", "grammar", "stop", "seed", "logit_bias", "n_probs"},
     {**COMMON_IGNORED, **_LLAMA_IGNORED},
-    {"image_data": "only text is understood; leave it out", "lora": "LoRA adapters are not supported; leave it out"},
+    {"image_data": "only text is understood; leave it out"},
 )
 LLAMA_INFILL = Fields(
     SAMPLING | {"input_prefix", "input_suffix", "prompt", "model", "stream", "n_predict", "stop", "seed"},

@@ -7,6 +7,7 @@ import pytest
 from gguf import GGUFWriter
 
 from rwkv_gpu.engine.adapters import Adapters, adapters_of
+from rwkv_gpu.engine.cache.prefix_index import key_of
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, prefill
@@ -124,6 +125,16 @@ def test_requests_of_one_batch_have_adapters_of_their_own(model, tmp_path):
             assert answer == tokens(drive(other)[number])
         assert len(set(map(tuple, found))) == 4
     assert all(news[number][-1].reused for number in numbers)
+
+
+def test_any_number_of_scales_has_prefixes_of_its_own(tmp_path):
+    """More than 4,096 sets: a number of 12 bits for each ended there."""
+    engine = Engine(adapted("llama", write(tmp_path, "llama", "one")))
+    scales = [n / 5000 for n in range(5000)]
+    sequences = [engine.accept(Request([1, 2], SamplingParams(lora={"one": scale}))) for scale in scales]
+    keys = {key_of(sequence.keyed(sequence.ids)) for sequence in sequences}
+    assert len(keys) == len({np.float32(scale) for scale in scales})
+    assert engine.accept(Request([1, 2], SamplingParams(lora={"one": 1.0}))).family == 0  # as it was loaded
 
 
 def test_a_request_that_names_no_loaded_adapter_is_refused(tmp_path):

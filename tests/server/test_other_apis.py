@@ -226,6 +226,17 @@ def test_llama_server_completions(llama):
     assert word["stop_type"] == "word" and word["stopping_word"] == whole["content"][2:4]
 
 
+def test_scales_of_adapters_that_are_not_there_are_refused_by_name(llama):
+    for path, body in (
+        ("/completion", {"prompt": "hello"}),
+        ("/v1/chat/completions", {"messages": HELLO}),
+    ):
+        status, _, found = llama.request("POST", path, {**body, "lora": {"poet": 0.5}})
+        assert status == 400 and "lora names 'poet'; loaded: none" in found["error"]["message"]
+    status, _, found = llama.request("POST", "/lora-adapters", {})
+    assert status == 501 and "serve --lora" in found["error"]["message"]
+
+
 def test_llama_server_tokens_and_templates(llama):
     tokens = llama.post("/tokenize", {"content": "hello world"})["tokens"]
     assert llama.post("/detokenize", {"tokens": tokens})["content"].replace("▁", " ").strip() == "hello world"

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-TOKEN = 4  # bytes
+TOKEN = 8  # bytes: ids have families above them
 Key = bytes
 
 
 def key_of(ids: Sequence[int]) -> Key:
     """The bytes of token ids."""
-    tokens = array("I", ids)
+    tokens = array("Q", ids)
     if sys.byteorder == "little":
         tokens.byteswap()
     return tokens.tobytes()
@@ -28,7 +28,7 @@ def shared(a: Key, b: Key) -> int:
     least = min(len(a), len(b))
     if a[:least] == b[:least]:
         return least // TOKEN
-    x, y = (np.frombuffer(key, np.uint32, least // TOKEN) for key in (a, b))
+    x, y = (np.frombuffer(key, np.uint64, least // TOKEN) for key in (a, b))
     return int((x != y).argmax())
 
 

@@ -26,6 +26,7 @@ PROMISING = 0.85  # a lower score is no answer where the question may be small t
 STRONG = 1.5  # with this score, what seems to be small talk may be about the program
 # Other passages are quoted, too, with this share of the best score: if it is fair, if it is not, if it is strong.
 NEAR, NEARLY, VERY_NEAR = 0.75, 0.65, 0.88
+NAMED, BESIDE = 0.2, 2  # what a name counts in a question that has more other words than the second
 LONG = 40  # words; what is longer is a text and no question
 AROUND = 0.5  # what a word counts in the sentences around the one that asks
 ARCHITECTURES = "{architectures}"  # stands in a passage for how many are supported, and the best known of them
@@ -120,7 +121,7 @@ class Help:
             if self._certainty(before, first) >= SURE:
                 asked = dict.fromkeys(first, 0.5) | asked
                 certainty = self._certainty(question, asked)
-        ranked = self._with_names(self.search.ranked(asked), named)
+        ranked = self._with_names(self.search.ranked(asked), named, question)
         if not ranked or (certainty < MAYBE and ranked[0][0] < STRONG):
             return Found()
         fair = ranked[0][0] >= FAIR
@@ -160,10 +161,12 @@ class Help:
             return True
         return certainty < SURE and bool(_ASKS.match(question) and _MEANS.search(question))
 
-    def _with_names(self, ranked: list[tuple[float, int]], named: set[str]) -> list[tuple[float, int]]:
-        """Passages that explain what is named come first, as strong answers."""
-        first = [(STRONG + score, n) for score, n in ranked if named.intersection(self.passages[n].asked)]
-        return first + [found for found in ranked if not named.intersection(self.passages[found[1]].asked)]
+    def _with_names(self, ranked: list[tuple[float, int]], named: set[str], question: str) -> list[tuple[float, int]]:
+        """Passages that explain what is named come first, as strong answers: where little else is asked."""
+        beside = set(words(question)).difference(*(words(name) for name in named)) if named else set()
+        more = STRONG if len(beside) <= BESIDE else NAMED
+        scored = [(score + more * bool(named.intersection(self.passages[n].asked)), n) for score, n in ranked]
+        return sorted(scored, key=lambda found: (-found[0], found[1]))
 
     def _certainty(self, question: str, asked: Mapping[str, float]) -> float:
         """How sure it is that a question is about the program, as log odds."""

@@ -58,6 +58,7 @@ class Search:
         self._asked_with: Counter[str] = Counter()  # passages whose questions have a word or a pair
         for asked in read:
             self._asked_with.update({feature for question in asked for feature in features(question)})
+        self._worth = {feature: self._weight(feature) for feature in self._asked_with}
         self._postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
         for number, questions in enumerate(read):
             for question in questions:
@@ -106,13 +107,14 @@ class Search:
 
     def _weights(self, question: Mapping[str, float]) -> dict[str, float]:
         """The rarer a word or pair in questions, the more. Half of what is asked is half of its weight."""
-        found = {}
-        for feature, share in features(question).items():
-            rare = math.log((len(self.passages) + 1) / (self._asked_with.get(feature, 0) + 0.5))
-            found[feature] = rare * share * math.prod(FUNCTION if word[0] == "~" else 1.0 for word in feature.split())
-            if " " in feature:
-                found[feature] *= PAIR
-        return found
+        worth = self._worth
+        return {f: (worth[f] if f in worth else self._weight(f)) * share for f, share in features(question).items()}
+
+    def _weight(self, feature: str) -> float:
+        """What a word or a pair weighs."""
+        rare = math.log((len(self.passages) + 1) / (self._asked_with.get(feature, 0) + 0.5))
+        parts = feature.split(" ")
+        return rare * FUNCTION ** sum(part[0] == "~" for part in parts) * (PAIR if len(parts) > 1 else 1.0)
 
     def _nearness(self, asked: Mapping[str, float]) -> dict[int, float]:
         """How near the nearest questions of passages are."""

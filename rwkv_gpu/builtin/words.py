@@ -1,5 +1,6 @@
 """The words of a question by their stems, as the search for passages compares them."""
 
+import functools
 import re
 
 _WORD = re.compile(r"//?[a-z?]+\b|-{0,2}[a-z0-9](?:[\w.+-]*[a-z0-9+])?")
@@ -28,23 +29,29 @@ def words(text: str) -> list[str]:
 
 def terms(text: str) -> list[str]:
     """The stems of all words, in order. Function words, numbers and single letters begin with `~`."""
+    plain = text.lower().replace("'", "").replace("_", "-")
+    return [term for word in _WORD.findall(plain) for term in _terms(word)]
+
+
+@functools.cache
+def _terms(word: str) -> tuple[str, ...]:
+    """A word has one stem, a compound its own and those of its parts. Few words make up all questions of the index."""
     found: list[str] = []
-    for word in _WORD.findall(text.lower().replace("'", "").replace("_", "-")):
-        if word.startswith("rwkv-gpu"):
-            found.append("rwkv-gpu")
-            word = word.removeprefix("rwkv-gpu").strip(".-")
-            if not word:
-                continue
-        if word[0] in "-/":
-            found.append(word)
-        word = _EXTENSION.sub(r"-\1", word)
-        parts = [part for part in re.split(r"[-/]+", word) if part]
-        if len(parts) > 1:
-            found.append("".join(parts))
-        for part in parts:
-            plain = part in _FUNCTION_WORDS or len(part) == 1 or part.isdigit()
-            found.append(f"~{part}" if plain else stem(part))
-    return found
+    if word.startswith("rwkv-gpu"):
+        found.append("rwkv-gpu")
+        word = word.removeprefix("rwkv-gpu").strip(".-")
+        if not word:
+            return tuple(found)
+    if word[0] in "-/":
+        found.append(word)
+    word = _EXTENSION.sub(r"-\1", word)
+    parts = [part for part in re.split(r"[-/]+", word) if part]
+    if len(parts) > 1:
+        found.append("".join(parts))
+    for part in parts:
+        plain = part in _FUNCTION_WORDS or len(part) == 1 or part.isdigit()
+        found.append(f"~{part}" if plain else stem(part))
+    return tuple(found)
 
 
 def stem(word: str) -> str:

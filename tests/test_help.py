@@ -3,6 +3,7 @@
 import random
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import rwkv_gpu
 from rwkv_gpu.builtin import help
+from rwkv_gpu.builtin.search import Search
 from rwkv_gpu.cli import slash
 from rwkv_gpu.cli.commands import COMMANDS
 from rwkv_gpu.llm.quotation import Quotation
@@ -101,6 +103,43 @@ def test_whether_a_model_is_supported_follows_from_the_registry():
 def test_a_model_that_is_asked_for_by_name_is_answered_by_name(question):
     word = re.search("qwen3|phi|gemma|deepseek", question)[0]
     assert re.search(rf"{word}[^.]* supported", HELP.find(question).answer, re.IGNORECASE)
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("Good morning from Brazil! First time I use this.", "Hello"),
+        ("Are you a human or some kind of robot?", "program"),
+        ("so am I talking to a real person?", "program"),
+    ],
+)
+def test_greetings_from_afar_and_questions_who_it_is_have_fixed_answers(text, holds):
+    found = HELP.find(text)
+    assert found.sure
+    assert holds in found.answer
+    assert "From the docs" in HELP.find("Hello from Germany, does it run on Windows?").answer
+
+
+def held_out() -> tuple[help.Help, list[tuple[str, str]]]:
+    """A search without every fifth wording of the entries of docs/questions.md, and these with their answers."""
+    kept, left = [], []
+    for passage in HELP.passages:
+        if passage.weight == 1.0 and passage.asked[0].endswith("?") and len(passage.asked) > 5:
+            first, *others = passage.asked
+            left += [(asked, passage.text) for asked in others[4::5]]
+            passage = replace(passage, asked=(first, *(asked for n, asked in enumerate(others) if n % 5 != 4)))
+        kept.append(passage)
+    return help.Help(Search(kept, HELP.search.synonyms, HELP.search.small_talk), HELP.everyday), left
+
+
+def test_wordings_that_the_search_does_not_have_find_an_answer():
+    """Each is unlike the others of its entry, so half of them find the very entry; some of the others find one like it."""
+    search, left = held_out()
+    sample = left[::3]
+    found = [(search.find(question), text) for question, text in sample]
+    assert len(sample) > 300
+    assert sum(text in one.answer for one, text in found) > 0.48 * len(sample)
+    assert sum(not one.answer or one.answer == help.NOTHING for one, _ in found) < 0.08 * len(sample)
 
 
 @pytest.mark.parametrize("text", ["hello", "tell me a joke", "what is a horse", "how do I bake bread", "you are funny"])

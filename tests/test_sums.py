@@ -39,6 +39,12 @@ def test_a_sum_of_two_numbers_is_what_python_computes(seed):
         ("5 factorial", "120."),
         ("1,000,000 + 1", "1,000,001."),
         ("0.1 + 0.2", "0.3."),
+        ("quick one: 9 + 4 = ?", "13."),
+        ("five minus two, as a number", "3."),
+        ("What do you get when 12 is doubled?", "24."),
+        ("3 less than 10", "7."),
+        ("half a dozen plus one", "7."),
+        ("I buy 3 pizzas at 5 euro each, how much do I pay", "15."),
     ],
 )
 def test_signs_and_words_bind_as_in_mathematics(question, ends):

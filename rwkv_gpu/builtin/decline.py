@@ -32,7 +32,7 @@ _GRAVE = re.findall(
     """
     bomb bombs explosive explosives grenade poison poisoning weapon weapons suicide murder heroin cocaine
     methamphetamine fentanyl malware ransomware keylogger trojan phishing counterfeit blackmail kidnap
-    terrorist terrorism assassinate strangle molotov shoplift stalking burglary launder hacking overdose
+    terrorist terrorism assassinate strangle molotov shoplift stalking stealing burglary launder hacking overdose
     """,
 )
 _SHORT = ["die", "kill", "meth", "hack", "guns", "gun", "drugs", "nude", "nudes", "porn", "virus", "steal"]

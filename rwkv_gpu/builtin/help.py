@@ -13,6 +13,7 @@ from pathlib import Path
 
 from . import sums
 from .decline import decline
+from .greeting import greeting
 from .search import Passage, Search
 from .words import words
 
@@ -97,7 +98,7 @@ class Help:
 
         `before` is the question before it, which a short one may go on with.
         """
-        fixed = decline(question) or sums.answer(question)
+        fixed = decline(question) or greeting(question) or sums.answer(question)
         if fixed:
             return Found(answer=fixed, sure=True)
         found = self._quoted(question, before)

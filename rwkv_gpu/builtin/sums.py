@@ -22,16 +22,19 @@ _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ni
 _NUMBERS = dict(zip(_UNITS, range(20), strict=True)) | dict(zip(_TENS, range(20, 100, 10), strict=True))
 _SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6}
 
+_OPENING = re.compile(
+    r"^\W*(?:(?:a |another |the |one |just )*(?:quick|simple|easy|small|little|last|next) one|one question)\b"
+)
 _FRAME = re.compile(
-    r"^(?:\s|[,.!?]|(?:hey|hi|ok|okay|so|and|now|please|pls|quick|quickly|question|what'?s|whats|what is|what are"
-    r"|what does|what do you get (?:if you|when you)|how much is|how much are|how much does|how much|calculate"
+    r"^(?:\s|[,.!?:]|(?:hey|hello|hi|ok|okay|so|and|now|please|pls|quick|quickly|question|what'?s|whats|what is|what are"
+    r"|what does|what do (?:you|i|we) get (?:(?:if|when) (?:you|i|we)|when|if)|how much is|how much are|how much does|how much|calculate"
     r"|compute|evaluate|solve|work out|figure out|tell me"
     r"|can you|could you|do you know|do|give me|i need|the (?:result|answer|value) of"
-    r"|result of|answer to|for me)\b)+"
+    r"|result of|answer to|for me|sum|math|maths)\b)+"
 )
 _TAIL = re.compile(
     r"(?:\s|[=?.,]|(?<!\d)!|\b(?:equal|equals|make|makes|is|be|please|pls|for me|thanks|thank you|exactly|what|come to"
-    r"|together)\b)+$"
+    r"|together|as a number|in (?:numbers|digits|figures|total)|quickly|right)\b)+$"
 )
 
 # Phrases with the operator in front, as "divide A by B"; the rest are infix.
@@ -54,6 +57,15 @@ _PHRASES = (
     (rf"{_N} squared\b", r"(\1)^2"),
     (rf"{_N} cubed\b", r"(\1)^3"),
     (rf"{_N} ?(?:%|percent|per cent) of {_N}", r"(\1)/100*(\2)"),
+    (rf"{_N} (?:is |gets |was )?(?:doubled|times two)\b", r"2*(\1)"),
+    (rf"{_N} (?:is |gets |was )?(?:halved|cut in half)\b", r"(\1)/2"),
+    (rf"{_N} (?:is |gets |was )?tripled\b", r"3*(\1)"),
+    (rf"{_N} (?:is )?(?:subtracted|taken) (?:away )?from {_N}", r"(\2)-(\1)"),
+    (rf"{_N} (?:is )?added to {_N}", r"(\1)+(\2)"),
+    (rf"{_N} (?:is )?increased by {_N}", r"(\1)+(\2)"),
+    (rf"{_N} (?:is )?(?:decreased|reduced|lowered) by {_N}", r"(\1)-(\2)"),
+    (rf"{_N} less than {_N}", r"(\2)-(\1)"),
+    (rf"{_N} more than {_N}", r"(\2)+(\1)"),
     (rf"\b(?:twice|double) (?:of )?{_N}", r"2*(\1)"),
     (rf"\b(?:a )?half (?:of )?{_N}", r"(\1)/2"),
     (rf"\b(?:a |one )?third of {_N}", r"(\1)/3"),
@@ -74,6 +86,12 @@ _ASKED = re.compile(
     r"|circumference|area of|volume of|binary|hexadecimal|roman numerals?|square root|root of|factorial|interest"
     r"|probability|celsius|fahrenheit|(?:kilo)?met(?:er|re)s|miles|inches|feet|pounds|kilos?|kg|km|euros?|dollars?|ounces|gallons"
     r"|lit(?:er|re)s|how many (?:seconds|minutes|hours|days|weeks|months))\b|[\d)] ?[*/^+] ?[\d(]|\bx\b.*=|=.*\bx\b"
+    r"|\d (?:plus|minus|times|multiplied by|divided by) \d|\b(?:sum|product|difference) (?:of|between) \d"
+)
+# So many things, each at a price, and nothing more.
+_EACH = re.compile(
+    r"^[^\d]*?(\d+) (?:[a-z]+ ){1,3}(?:(?:that |which )?costs?|costing|at|for|priced)(?: at)? [$\u20ac\u00a3]?(\d+(?:\.\d+)?)"
+    r" ?(?:[$\u20ac\u00a3]|[a-z]+)? ?(?:each|apiece|a piece|per piece)\b[^\d]*how much[^\d]*$"
 )
 _QUANTITY = re.compile(
     r"\bhow (?:many|much|far|long|fast|old|big|high|tall)\b|\bwhen does\b"
@@ -83,7 +101,9 @@ _QUANTITY = re.compile(
 
 def answer(question: str) -> str:
     """The result of a plain sum, as a sentence; nothing where a question is none."""
-    text = _FRAME.sub("", f" {_without_words(question.lower())}")
+    if each := _EACH.search(_without_words(question.lower())):
+        return f"That is {_shown(Fraction(each[1]) * Fraction(each[2]))}"
+    text = _FRAME.sub("", f" {_without_words(_OPENING.sub('', question.lower()))}")
     text = _TAIL.sub("", text).strip()
     shown = text
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)
@@ -113,6 +133,8 @@ def beyond(question: str) -> bool:
 
 def _without_words(text: str) -> str:
     """Numbers in figures: two hundred and five is 205."""
+    text = re.sub(r"\b(half )?a dozen\b", lambda match: "6" if match[1] else "12", text)
+    text = re.sub(r"\ba (?=hundred|thousand|million)", "", text)
     one = rf"(?:{'|'.join((*_UNITS, *_TENS, *_SCALES))})\b"
     between = r"(?:[\s-]+|(?<=hundred)\s+and\s+|(?<=thousand)\s+and\s+)"
 

@@ -133,7 +133,7 @@ def held_out() -> tuple[help.Help, list[tuple[str, str]]]:
 
 
 def test_wordings_that_the_search_does_not_have_find_an_answer():
-    """Each is unlike the others of its entry, so half of them find the very entry; some of the others find one like it."""
+    """Each is unlike the others of its entry, so half of them find the very entry, and many others one like it."""
     search, left = held_out()
     sample = left[::3]
     found = [(search.find(question), text) for question, text in sample]

@@ -26,8 +26,9 @@ _OPENING = re.compile(
     r"^\W*(?:(?:a |another |the |one |just )*(?:quick|simple|easy|small|little|last|next) one|one question)\b"
 )
 _FRAME = re.compile(
-    r"^(?:\s|[,.!?:]|(?:hey|hello|hi|ok|okay|so|and|now|please|pls|quick|quickly|question|what'?s|whats|what is|what are"
-    r"|what does|what do (?:you|i|we) get (?:(?:if|when) (?:you|i|we)|when|if)|how much is|how much are|how much does|how much|calculate"
+    r"^(?:\s|[,.!?:]|(?:hey|hello|hi|ok|okay|so|and|now|please|pls|quick|quickly|question|what'?s|whats|what is"
+    r"|what are|what does|what do (?:you|i|we) get (?:(?:if|when) (?:you|i|we)|when|if)"
+    r"|how much is|how much are|how much does|how much|calculate"
     r"|compute|evaluate|solve|work out|figure out|tell me"
     r"|can you|could you|do you know|do|give me|i need|the (?:result|answer|value) of"
     r"|result of|answer to|for me|sum|math|maths)\b)+"
@@ -90,8 +91,8 @@ _ASKED = re.compile(
 )
 # So many things, each at a price, and nothing more.
 _EACH = re.compile(
-    r"^[^\d]*?(\d+) (?:[a-z]+ ){1,3}(?:(?:that |which )?costs?|costing|at|for|priced)(?: at)? [$\u20ac\u00a3]?(\d+(?:\.\d+)?)"
-    r" ?(?:[$\u20ac\u00a3]|[a-z]+)? ?(?:each|apiece|a piece|per piece)\b[^\d]*how much[^\d]*$"
+    r"^[^\d]*?(\d+) (?:[a-z]+ ){1,3}(?:(?:that |which )?costs?|costing|at|for|priced)(?: at)?"
+    r" [$\u20ac\u00a3]?(\d+(?:\.\d+)?) ?(?:[$\u20ac\u00a3]|[a-z]+)? ?(?:each|apiece|a piece|per piece)\b[^\d]*how much[^\d]*$"
 )
 _QUANTITY = re.compile(
     r"\bhow (?:many|much|far|long|fast|old|big|high|tall)\b|\bwhen does\b"

@@ -12,7 +12,7 @@ _GROUPS = {
     "first": r"(?:(?:(?:this|it)(?: is|'s) )?(?:my )?(?:very )?first time(?: (?:that )?(?:i|here)\b[\w ]*)?"
     r"|(?:i am|i'm|im) new(?: here| to this)?)",
     "a": r"(?:an? |really |actually |even |just |some (?:kind|sort) of |not |real )*",
-    "kind": r"(?:human(?: being)?|person|robot|(?:chat ?)?bot|ai|machine|computer|real|alive|man|woman|girl|boy|program)",
+    "kind": r"(?:human(?: being)?|person|robot|(?:chat ?)?bot|ai|machine|computer|real|alive|man|woman|girl|boy)",
     "so": r"(?:so |and |but |wait |hey |hi |hello )*,? ?",
     "art": r"(?:music|song|band|food|drink|film|movie|book|game|sport|animal|season|singer|dish|team)",
 }

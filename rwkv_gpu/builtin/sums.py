@@ -92,7 +92,8 @@ _ASKED = re.compile(
 # So many things, each at a price, and nothing more.
 _EACH = re.compile(
     r"^[^\d]*?(\d+) (?:[a-z]+ ){1,3}(?:(?:that |which )?costs?|costing|at|for|priced)(?: at)?"
-    r" [$\u20ac\u00a3]?(\d+(?:\.\d+)?) ?(?:[$\u20ac\u00a3]|[a-z]+)? ?(?:each|apiece|a piece|per piece)\b[^\d]*how much[^\d]*$"
+    r" [$\u20ac\u00a3]?(\d+(?:\.\d+)?) ?(?:[$\u20ac\u00a3]|[a-z]+)?"
+    r" ?(?:each|apiece|a piece|per piece)\b[^\d]*how much[^\d]*$"
 )
 _QUANTITY = re.compile(
     r"\bhow (?:many|much|far|long|fast|old|big|high|tall)\b|\bwhen does\b"

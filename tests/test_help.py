@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rwkv_gpu
-from rwkv_gpu.builtin import help
+from rwkv_gpu.builtin import help, sums
 from rwkv_gpu.builtin.search import Search
 from rwkv_gpu.cli import slash
 from rwkv_gpu.cli.commands import COMMANDS
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
 CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 HELP = help.load(tuple(MODELS))
+NUMBERS = (ROOT / "tests" / "help_numbers.txt").read_text(encoding="utf-8")
 HEADINGS = training_help.headings()
 TEXTS = {passage.text for passage in HELP.passages}
 
@@ -120,6 +121,76 @@ def test_greetings_from_afar_and_questions_who_it_is_have_fixed_answers(text, ho
     assert "From the docs" in HELP.find("Hello from Germany, does it run on Windows?").answer
 
 
+@pytest.mark.parametrize("name", ["problems", "questions with numbers"])
+def test_word_problems_are_never_answered_from_the_docs_and_questions_with_numbers_are(name):
+    lines = re.search(rf"^= {name}\n(.+?)\n(?:\n|\Z)", NUMBERS, re.MULTILINE | re.DOTALL)[1].splitlines()
+    assert len(lines) >= 30
+    for line in lines:
+        question, _, result = line.partition(" => ")
+        answer = HELP.find(question).answer
+        if name == "problems":
+            assert answer in ("", sums.BEYOND) if not result else answer == f"That is {result}.", question
+        else:
+            assert answer.startswith((help.FROM, help.NEAREST)), question
+
+
+def test_every_option_of_another_engine_is_answered_with_ours():
+    rows = list(help_index.other_names((ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")))
+    assert len(rows) > 40
+    for _, _, _, text in rows:
+        for name in re.findall(r"`([^`]+)`", text.partition(": ")[0]):
+            assert text in HELP.find(f"what is {name} called here?").passages, name
+        assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text.partition(": ")[2])) <= set(
+            re.findall(r"(?<![\w-])--[a-z][\w-]*", CLI)
+        )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "this sucks, nothing works on my machine",
+        "It doesn't work!",
+        "nothing works",
+        "this is so frustrating",
+        "what a piece of crap",
+    ],
+)
+def test_a_complaint_is_asked_for_its_error_line(text):
+    answer = HELP.find(text).answer
+    assert "error line" in answer
+    assert "rwkv-gpu doctor" in answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the server does not work with port 80",
+        "my GPU does not work",
+        "--kv does not work",
+        "it works!",
+        "a joke",
+        "I am useless",
+        "I am a mess",
+        "not bad",
+    ],
+)
+def test_a_complaint_about_something_is_answered_from_the_docs(text):
+    assert "error line" not in HELP.find(text).answer
+
+
+@pytest.mark.parametrize(
+    ("question", "holds"),
+    [
+        ("which models can I use with it?", "Llama, Qwen, Gemma"),
+        ("how do i benchmark tokens/s with 16 parallel sequences", "-b 16"),
+        ("out of memory when loading, exit code 3. what now", "--kv q8"),
+        ("how to get embeddings for a list of sentences in a text file", "-f FILE"),
+    ],
+)
+def test_what_was_asked_in_particular_is_in_the_answer(question, holds):
+    assert holds in HELP.find(question).answer
+
+
 def held_out() -> tuple[help.Help, list[tuple[str, str]]]:
     """A search without every fifth wording of the entries of docs/questions.md, and these with their answers."""
     kept, left = [], []
@@ -147,7 +218,7 @@ def test_small_talk_finds_nothing(text):
     assert not HELP.find(text).answer
 
 
-@pytest.mark.parametrize("name", ["--flash-attention", "/translate", "--mlock"])
+@pytest.mark.parametrize("name", ["--flash-attention", "/translate", "--beam-size"])
 def test_what_does_not_exist_is_said_not_to(name):
     found = HELP.find(f"how do I use {name}?")
     assert found == help.Found(

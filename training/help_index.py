@@ -154,7 +154,22 @@ def _table(heading: str, block: str) -> Iterator[Row]:
             continue
         told = _sentence(": ".join(cell for cell in cells if cell))
         if LENGTHS[0] <= len(told) <= LENGTHS[1]:
-            yield 0.8, [cells[0]], f"{heading} {told}", told
+            yield 0.8, [cells[0], *re.findall(r"^`(/[a-z]+)", cells[0])], f"{heading} {told}", told
+
+
+def other_names(text: str) -> Iterator[Row]:
+    """The table of other engines' options: engine, names, what there is here."""
+    section = text.partition("\n## Names of options\n")[2]
+    for engine, names, told in re.findall(r"^\| ([^|`]+) \| (`.+?) \| (.+) \|$", section, re.MULTILINE):
+        listed = re.findall(r"`([^`]+)`", names)
+        plain = [name.lower().replace("_", "-") for name in listed]
+        asked = [form.format(name) for name in listed for form in ("{} here", f"{engine} {{}}", "equivalent of {}")]
+        yield (
+            0.9,
+            [*plain, *asked],
+            f"{engine} option called instead same",
+            f"{engine}'s {', '.join(f'`{n}`' for n in listed)}: {told}",
+        )
 
 
 def _plain(text: str) -> str:
@@ -176,6 +191,7 @@ def rows() -> Iterator[Row]:
 
     seen: set[str] = set()
     every = [*questions(read("docs/questions.md")), *commands(read("docs/cli.md"))]
+    every += other_names(read("docs/comparison.md"))
     for page in PAGES:
         every += pages(read(page))
     for row in every:

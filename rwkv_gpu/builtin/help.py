@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import sums
+from . import rates, sums
 from .decline import decline
 from .greeting import greeting
 from .search import Passage, Search
@@ -58,6 +58,7 @@ _NAMED = re.compile(
     r"|does `?(rwkv-gpu [a-z-]+)`? (?:do|mean)\b"
     r"|(?:explain|command|what is) `?(rwkv-gpu [a-z-]+)`?(?=\W*$| for\W*$)"
 )
+_SHORT_NAME = re.compile(r"-[a-z]{1,4}|--[a-z-]+|(?:ollama|num|repeat)-[a-z-]+")  # they need no other word to be meant
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,12 @@ class Found:
 def _named(question: str) -> set[str]:
     """The options and commands that are asked for by their names."""
     found = (next(part for part in match.groups() if part) for match in _NAMED.finditer(question.lower()))
-    return {name.replace("_", "-") for name in found}
+    return {_plain_name(name) for name in found}
+
+
+def _plain_name(name: str) -> str:
+    """An option's name as the index has it: num_ctx is num-ctx."""
+    return name.lower().partition("=")[0].replace("_", "-")
 
 
 def with_passages(question: str, passages: Iterable[str]) -> str:
@@ -87,6 +93,8 @@ class Help:
         self.passages = search.passages
         self.search = search
         self.everyday = everyday or {}  # the share of questions in small talk that have a word
+        every = {name for passage in self.passages for name in passage.asked}
+        self._called = {name for name in every if _SHORT_NAME.fullmatch(name)}
         self._names = {
             name
             for passage in self.passages
@@ -98,9 +106,11 @@ class Help:
 
         `before` is the question before it, which a short one may go on with.
         """
-        fixed = decline(question) or greeting(question) or sums.answer(question)
+        fixed = decline(question) or greeting(question) or sums.answer(question) or rates.answer(question)
         if fixed:
             return Found(answer=fixed, sure=True)
+        if sums.problem(question):
+            return Found(answer=sums.BEYOND, sure=True) if sums.beyond(question) else Found()
         found = self._quoted(question, before)
         if not found.sure and sums.beyond(question):
             return Found(answer=sums.BEYOND, sure=True)
@@ -115,6 +125,7 @@ class Help:
             return Found(
                 answer=f"There is no `{name}` in this version: neither the docs nor --help have it.", sure=True
             )
+        named |= self._called.intersection(_plain_name(word.strip("`'\"?!.,;:()")) for word in question.split())
         asked = self._read(question)
         certainty = self._certainty(question, asked)
         if before and self._goes_on(question, asked, certainty):
@@ -127,6 +138,7 @@ class Help:
             return Found()
         fair = ranked[0][0] >= FAIR
         sure = certainty >= (SURE if fair else CERTAIN)
+        sure |= ranked[0][0] >= STRONG and not named.isdisjoint(self.passages[ranked[0][1]].asked)
         if ranked[0][0] < WEAK:
             return Found(answer=NOTHING, sure=True) if sure else Found()
         if certainty < SURE and ranked[0][0] < PROMISING:

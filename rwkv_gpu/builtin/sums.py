@@ -34,7 +34,8 @@ _FRAME = re.compile(
     r"|result of|answer to|for me|sum|math|maths)\b)+"
 )
 _TAIL = re.compile(
-    r"(?:\s|[=?.,]|(?<!\d)!|\b(?:equal|equals|make|makes|is|be|please|pls|for me|thanks|thank you|exactly|what|come to"
+    r"(?:\s|[=?.,]|(?<!\d)!|\b(?:equal|equals|make|makes|is|be|please|pls|for me|thanks|thank you|exactly|what"
+    r"|come to"
     r"|together|as a number|in (?:numbers|digits|figures|total)|quickly|right)\b)+$"
 )
 
@@ -85,7 +86,8 @@ _ASKED = re.compile(
     r"\b(?:solve|equation|derivative|integral|integrate|logarithm|log|sin|sine|cos|cosine|tan|tangent|cube root"
     r"|hypotenuse|prime number|prime factors?|factori[sz]e|average of|mean of|median|modulo|percent|percentage|radius"
     r"|circumference|area of|volume of|binary|hexadecimal|roman numerals?|square root|root of|factorial|interest"
-    r"|probability|celsius|fahrenheit|(?:kilo)?met(?:er|re)s|miles|inches|feet|pounds|kilos?|kg|km|euros?|dollars?|ounces|gallons"
+    r"|probability|celsius|fahrenheit|(?:kilo)?met(?:er|re)s|miles|inches|feet|pounds|kilos?|kg|km|euros?"
+    r"|dollars?|ounces|gallons"
     r"|lit(?:er|re)s|how many (?:seconds|minutes|hours|days|weeks|months))\b|[\d)] ?[*/^+] ?[\d(]|\bx\b.*=|=.*\bx\b"
     r"|\d (?:plus|minus|times|multiplied by|divided by) \d|\b(?:sum|product|difference) (?:of|between) \d"
 )
@@ -94,6 +96,27 @@ _EACH = re.compile(
     r"^[^\d]*?(\d+) (?:[a-z]+ ){1,3}(?:(?:that |which )?costs?|costing|at|for|priced)(?: at)?"
     r" [$\u20ac\u00a3]?(\d+(?:\.\d+)?) ?(?:[$\u20ac\u00a3]|[a-z]+)?"
     r" ?(?:each|apiece|a piece|per piece)\b[^\d]*how much[^\d]*$"
+)
+# What a question about the program says beside its numbers, and a word problem does not.
+_PRODUCT = re.compile(
+    r"(?<!\S)--?[a-z]|(?<!\S)/[a-z]|\brwkv|\bgguf|\bv?ram\b|\b[cg]pus?\b|\bcontexts?\b|\bctx|\bkv\b|\bcach|\bq\d"
+    r"|\b\d+(?:\.\d+)?b\b|\bmodels?\b|\bquanti|\bquants?\b|\d.bits?\b|\bsequences?\b|\bparallel\b"
+    r"|(?<!per )\bbatch\b(?! of)"
+    r"|\bllama|\bqwen|\bgemma|\bmistral|\bphi\b|\bdeepseek|\bllms?\b|\bgpt|(?:\bgb|\bmy|graphics) cards?\b"
+    r"|\b[rg]tx\b|\b[1-9]0[5-9]0\b"
+    r"|\bnvidia|\bamd\b|\bmacs?\b|\bmacbook|\bm[1-5]\b|\b[ah][12]00\b|\bbench|\btemperature|\btop.[pk]\b"
+    r"|\bprompts?\b|\bchats?\b"
+    r"|\bmemory\b|\bparameters?\b|\bdrafts?\b|\blora|\bembed|\bservers?\b|\bserve\b|\btok(?:ens?)? ?(?:/|per"
+    r"|an?) ?s|\bchunk"
+    r"|\bcontext|\boptions?\b|\bsettings?\b|\bdefaults?\b|\bcommands?\b|\bdevices?\b|\blaptop|\bhardware"
+    r"|\bweights\b|\bpython\b|\bport\b"
+)
+_PROBLEM = re.compile(
+    r"\bhow (?:many|much|long|old|far|fast|tall|big|heavy|high|late)\b|\b(?:when|at what time) (?:do|does|will)\b"
+    r"|\bwhat(?: is|'s| are| was| will be) (?:the|his|her|their|my|its) (?:\w+ )?(?:total|price|cost|speed|age"
+    r"|distance|rest|change|share"
+    r"|remainder|sum|bill|discount|area|average)\b|\bwhat (?:is|do i get|remains|will be) (?:left|back)\b"
+    r"|\b(?:what|which) (?:share|part|percentage|time|discount)\b"
 )
 _QUANTITY = re.compile(
     r"\bhow (?:many|much|far|long|fast|old|big|high|tall)\b|\bwhen does\b"
@@ -104,10 +127,10 @@ _QUANTITY = re.compile(
 def answer(question: str) -> str:
     """The result of a plain sum, as a sentence; nothing where a question is none."""
     if each := _EACH.search(_without_words(question.lower())):
-        return f"That is {_shown(Fraction(each[1]) * Fraction(each[2]))}"
+        return f"That is {shown(Fraction(each[1]) * Fraction(each[2]))}"
     text = _FRAME.sub("", f" {_without_words(_OPENING.sub('', question.lower()))}")
     text = _TAIL.sub("", text).strip()
-    shown = text
+    said = text
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)
     for pattern, sign in _PHRASES:
         text = re.sub(pattern, sign, text)
@@ -117,10 +140,10 @@ def answer(question: str) -> str:
         value = _Reader(text).whole()
     except (ValueError, ArithmeticError):
         return BEYOND
-    if re.match(r"(?:divide|multiply|subtract|take|add)\b", shown):
-        return f"That is {_shown(value)}"
-    shown = shown[:1].upper() + shown[1:]
-    return f"{shown} {'is' if re.search('[a-wyz]', shown, re.IGNORECASE) else '='} {_shown(value)}"
+    if re.match(r"(?:divide|multiply|subtract|take|add)\b", said):
+        return f"That is {shown(value)}"
+    said = said[:1].upper() + said[1:]
+    return f"{said} {'is' if re.search('[a-wyz]', said, re.IGNORECASE) else '='} {shown(value)}"
 
 
 def beyond(question: str) -> bool:
@@ -131,6 +154,13 @@ def beyond(question: str) -> bool:
         return True
     hard = len(numbers) > 2 or (len(numbers) > 1 and (max(numbers) > 20 or "each" in text))
     return hard and _QUANTITY.search(text) is not None
+
+
+def problem(question: str) -> bool:
+    """Whether a question tells of two or more numbers and asks for another, and is not about the program."""
+    text = _without_words(re.sub(r"\bone\b", " ", question.lower()))
+    numbers = re.findall(r"(?<![\w.-])\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3}\b)", "", text))
+    return len(numbers) > 1 and _PROBLEM.search(text) is not None and not _PRODUCT.search(text)
 
 
 def _without_words(text: str) -> str:
@@ -222,7 +252,7 @@ def _root(value: Fraction) -> Fraction:
     return Fraction(math.sqrt(value))
 
 
-def _shown(value: Fraction) -> str:
+def shown(value: Fraction) -> str:
     """A number with thousands apart; about, where its digits have no end."""
     exact = f"{float(value):.{DIGITS}f}"
     short = exact.rstrip("0").rstrip(".")

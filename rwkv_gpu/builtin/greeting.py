@@ -36,7 +36,7 @@ _GROUPS = {
 _COMPLAINT = (
     r"(?:(?:(?:{it}|what)(?: is|'s)? ?)?{adverb}{bad}"
     r"|(?:i am |i'm )?{adverb}(?:stuck|frustrated|annoyed)"
-    r"|i {adverb}hate (?:this|it)){where}".format(**_GROUPS)
+    r"|i {adverb}hate (?:this|it)){where}"
 )
 _GROUPS["complaint"] = _COMPLAINT.format(**_GROUPS)
 _ANSWERS = (

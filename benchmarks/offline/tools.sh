@@ -4,26 +4,9 @@
 # own loader and C library, so that the system stays as it is. PyPI has DXC, in the sources of compushady. crates.io has naga.
 set -eu
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
-apt=$folder/apt
-mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$apt/preferences" "$folder/bin" "$folder/root"
-: >"$apt/status"
-echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian sid main" >"$apt/sources.list"
-cat >"$apt/apt.conf" <<END
-Dir::Etc::sourcelist "$apt/sources.list";
-Dir::Etc::sourceparts "-";
-Dir::Etc::preferences "-";
-Dir::Etc::preferencesparts "$apt/preferences";
-Dir::State::lists "$apt/lists";
-Dir::State::status "$apt/status";
-Dir::Cache "$apt";
-APT::Sandbox::User "root";
-APT::Install-Recommends "false";
-END
-export APT_CONFIG="$apt/apt.conf"
-apt-get -qq update
-(cd "$apt/archives" && apt-get -y -qq --download-only -o Debug::NoLocking=1 install \
-    dawn-tools mesa-drm-shim mesa-vulkan-drivers libvulkan1 vulkan-validationlayers spirv-tools)
-for package in "$apt"/archives/*.deb; do dpkg-deb -x "$package" "$folder/root"; done
+mkdir -p "$folder/bin"
+"$(dirname "$0")/../debian_packages.sh" "$folder/root" \
+    dawn-tools mesa-drm-shim mesa-vulkan-drivers libvulkan1 vulkan-validationlayers spirv-tools
 library=$folder/root/usr/lib/x86_64-linux-gnu
 
 # A program of sid, by sid's loader.
@@ -45,7 +28,6 @@ exec $library/ld-linux-x86-64.so.2 \${SHIM:+--preload $library/lib\${SHIM}_noop_
 END
 chmod +x "$folder/bin/tint" "$folder/bin/python-sid"
 
-unset APT_CONFIG
 python3 -m pip download --quiet --no-deps --no-binary :all: -d "$folder/dxc" compushady==0.17.5
 tar xzf "$folder"/dxc/compushady-*.tar.gz -C "$folder/dxc" --strip-components=3 --wildcards '*libdxcompiler_x86_64.so*'
 mv "$folder"/dxc/libdxcompiler_x86_64.so* "$folder/libdxcompiler.so"

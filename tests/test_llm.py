@@ -24,6 +24,11 @@ RWKV7 = [
     "rwkv7-mini-Q5_1",
     "rwkv7-mini-Q8_0",
 ]
+# One of them in every mode: test_own_golden has smaller ones.
+IN_MODES = [
+    *((name, mode) for name in RWKV7 for mode in ("cpu", "fast")),
+    *(("rwkv7-bf16-Q4_K_M", mode) for mode in ("checked", "portable")),
+]
 LONG = ["rwkv7-bf16-Q4_K_M", "rwkv7-mini-Q4_K_M"]
 # All arithmetic is float32, over logits of deviation 2.5: the order of sums leaves 2e-6, and this is ten times that.
 RMS = 2e-5
@@ -33,7 +38,7 @@ def rms(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.sqrt(np.mean((a.astype(np.float64) - b) ** 2)))
 
 
-@pytest.mark.parametrize("name", RWKV7)
+@pytest.mark.parametrize(("name", "opening"), IN_MODES, indirect=["opening"])
 def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name, rounding):
     record = np.load(golden(f"{name}.npz"))
     ids = record["tokens"].tolist()

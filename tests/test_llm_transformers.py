@@ -23,6 +23,11 @@ MODELS = [
     "qwen3-small-Q4_K_M",
     "qwen3-small-Q8_0",
 ]
+# One of them in every mode: test_own_golden has smaller ones.
+IN_MODES = [
+    *((name, mode) for name in MODELS for mode in ("cpu", "fast")),
+    *(("llama-bpe-small-Q4_K_M", mode) for mode in ("checked", "portable")),
+]
 LONG = ["llama-bpe-small-Q4_K_M", "llama-spm-small-Q4_K_M", "qwen3-small-Q4_K_M"]
 # Logits of deviation 2.5. In float32 the order of sums leaves 7e-6, and far out llama.cpp's own angles 4e-5; halves of
 # keys and values round at 5e-4 of their size, which leaves 2.5e-3.
@@ -33,7 +38,7 @@ def rms(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.sqrt(np.mean((a.astype(np.float64) - b) ** 2)))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "opening"), IN_MODES, indirect=["opening"])
 def test_logits_equal_those_of_llama_cpp_in_any_chunks(opening, name, rounding):
     record = np.load(golden(f"{name}.npz"))
     ids = record["tokens"].tolist()

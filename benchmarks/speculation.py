@@ -7,6 +7,7 @@ The text of a synthetic model means nothing, so drafts are its own answer with m
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import numpy as np
@@ -18,6 +19,7 @@ from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.sequence import TokenSequence
 from rwkv_gpu.engine.speculation.gate import SpeculationGate
 from rwkv_gpu.engine.speculation.speculator import Speculator
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.measure.synthetic import open_synthetic
@@ -79,10 +81,12 @@ def generate(
 @click.option("--batches", default="1")
 @click.option("-n", "count", default=128)
 def main(model: str, wanted: str, right: str, drafts: int, depths: str, batches: str, count: int) -> None:
-    """Prints a line for each."""
-    adapter = choose(list_adapters(), wanted)
+    """Prints a line for each, of a file or a synthetic MODEL."""
+    adapters = list_adapters()
+    adapter = choose(adapters, wanted).adapter or next(a for a in adapters if a.backend == "Vulkan")
     most = max(map(int, depths.split(","))) + count + 16
-    with open_synthetic(model) as file:
+    print(adapter.name)
+    with GGUFFile.open(model) if Path(model).exists() else open_synthetic(model) as file:
         loaded = load_model(file)
         context = min(most, loaded.context) if loaded.caches else None
         slots = max(map(int, batches.split(",")))

@@ -3,13 +3,15 @@
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import attention, dispatch, linear, sampling
+from benchmarks import attention, dispatch, linear, sampling, speculation
+from tests.golden_files import OWN
 
 LEAST = {
     dispatch: "--dispatches 4 --repeats 2",
     linear: "--out 64 --width 256 --rows 1 --formats Q4_K --mib 1 --busy 0.001",
     attention: "--heads 4/2/64 --batch 1 --depths 8 --rounds 1",
     sampling: "--vocabulary 2048 --rows 1 --replays 1",
+    speculation: f"{OWN / 'tiny-rwkv7.gguf'} --right 1.0 --drafts 2 -n 4",
 }
 
 

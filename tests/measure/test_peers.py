@@ -114,7 +114,7 @@ def test_with_and_without_matrix_units_are_two_sides_of_one_table(tmp_path, monk
         "--device",
         "cpu",
         "--matrix-units",
-        "on",
+        "auto",
         "--matrix-units",
         "off",
     ]
@@ -123,7 +123,7 @@ def test_with_and_without_matrix_units_are_two_sides_of_one_table(tmp_path, monk
     heads, _, row = [
         [cell.strip() for cell in line.split("|")] for line in result.stdout.splitlines() if line[:1] == "|"
     ]
-    assert heads[4:6] == ["rwkv-gpu, matrix units on, tok/s", "rwkv-gpu, matrix units off, tok/s"]
+    assert heads[4:6] == ["rwkv-gpu, matrix units auto, tok/s", "rwkv-gpu, matrix units off, tok/s"]
     on, off = (float(row[at].split("±")[0].replace(",", "")) for at in (4, 5))
     assert float(row[6]) == pytest.approx(on / off, abs=0.01)
 

@@ -38,9 +38,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             for step in STEPS if rotation == "neighbours" else ("next chunk",):
                 yield _attention("default", tuning, kind, step, rotation)
     for name, (_, config) in expert_trials(can).items():
-        if not config.fragment:
-            own = replace(default_tuning(can), experts=((MANY, config),), experts_short=())
-            yield _by_head(name, own, config.tolerance.result)
+        own = replace(default_tuning(can), experts=((MANY, config),), experts_short=())
+        yield _by_head(name, own, config.tolerance.result)
 
 
 def _attention(name: str, tuning: Tuning, kind: KVType, step: str, rotation: str) -> Trial:

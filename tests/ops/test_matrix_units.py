@@ -38,7 +38,10 @@ def test_prompts_of_rwkv7_are_read_on_matrix_units():
 
 @pytest.mark.parametrize(
     ("name", "rows"),
-    [("llama-8b-q4_k_m", 16), *((name, rows) for name in ("rwkv7-0.4b-q4_k_m", "qwen3-0.6b-q8_0") for rows in (32, 64))],
+    [
+        ("llama-8b-q4_k_m", 16),
+        *((name, rows) for name in ("rwkv7-0.4b-q4_k_m", "qwen3-0.6b-q8_0") for rows in (32, 64)),
+    ],
 )
 def test_batches_decode_on_matrix_units(name, rows):
     with open_synthetic(name) as file:

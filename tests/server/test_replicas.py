@@ -119,7 +119,7 @@ def test_a_killed_replica_costs_its_running_answers_only_and_comes_back(server):
     streams = []
     for n in range(4):
         connection = server.connect()
-        body = {"messages": [{"role": "user", "content": f"long {n}"}], **LONG, "resumable": True}
+        body = {"messages": [{"role": "user", "content": f"long {n}"}], **LONG}
         connection.request("POST", "/v1/chat/completions", json.dumps(body), KEY)
         response = connection.getresponse()
         response.read(100)  # it has begun
@@ -132,6 +132,7 @@ def test_a_killed_replica_costs_its_running_answers_only_and_comes_back(server):
             assert '"code":"engine_lost"' in rest and "[DONE]" not in rest
         else:
             assert response.read(300)  # it goes on
+        response.close()
         connection.close()
     number, _ = server.chat("while it is away")
     assert number == 1
@@ -164,6 +165,7 @@ def test_a_stream_is_resumed_where_it_is(server):
     body = {"messages": [{"role": "user", "content": "resume"}], "max_tokens": 8, "stream": True, "resumable": True}
     _, headers, content = server.request("POST", "/v1/chat/completions", body, **KEY)
     assert headers["x-replica"] != busy.headers["x-replica"]
+    busy.close()
     connection.close()
     where = server.replicas[int(headers["x-replica"])]
     where.running += SLACK  # so that a request of no stream would go to the other
@@ -179,8 +181,10 @@ def test_a_client_that_goes_away_ends_its_request(server):
     connection.request(
         "POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": "x"}], **LONG}), KEY
     )
-    connection.getresponse().read(100)
+    response = connection.getresponse()
+    response.read(100)
     assert server.get("/slots", **KEY)
+    response.close()
     connection.close()
     end = time.monotonic() + 10
     while server.get("/slots", **KEY):

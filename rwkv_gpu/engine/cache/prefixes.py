@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .prefix_index import Key, PrefixIndex, key_of
+from .prefix_index import TOKEN, Key, PrefixIndex, key_of
 from .store import PrefixHandle, SequenceStore
 
 Ids = npt.NDArray[Any]
@@ -37,7 +37,7 @@ class Entry:
     @property
     def ids(self) -> Ids:
         """Its token ids."""
-        return np.frombuffer(self.key, ">u4")
+        return np.frombuffer(self.key, f">u{TOKEN}")
 
     @property
     def cost(self) -> int:

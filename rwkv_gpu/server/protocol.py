@@ -1,8 +1,10 @@
 """HTTP/1.1 by httptools, with bounds on what comes before a request is there: the size of its head, and time."""
 
 import asyncio
+import contextlib
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD = 64 << 10  # bytes of the request line and all headers
@@ -64,3 +66,27 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def http_server(
+    app: Any, root_path: str, ssl_certfile: str | None, ssl_keyfile: str | None, *, date_header: bool = True
+) -> uvicorn.Server:
+    """uvicorn with these bounds, and nothing that its runner does itself: signals, logs, a life span."""
+    config = uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=date_header,
+        proxy_headers=False,
+        root_path=root_path,
+        ssl_certfile=ssl_certfile,
+        ssl_keyfile=ssl_keyfile,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext
+    return server

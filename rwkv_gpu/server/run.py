@@ -7,13 +7,11 @@ import socket
 import threading
 from collections.abc import Callable
 
-import uvicorn
-
 from rwkv_gpu.errors import BadInput
 
 from .app import create_app
 from .catalogue import LoadFailed
-from .protocol import BoundedProtocol
+from .protocol import http_server
 from .service import Service
 
 BACKLOG = 2048  # connections that wait to be accepted
@@ -26,23 +24,7 @@ class Runner:
 
     def __init__(self, service: Service, ssl_certfile: str | None = None, ssl_keyfile: str | None = None) -> None:
         self.service = service
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                create_app(service),
-                http=BoundedProtocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                root_path=service.config.root_path,
-                ssl_certfile=ssl_certfile,
-                ssl_keyfile=ssl_keyfile,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        self._server.capture_signals = contextlib.nullcontext  # signals come through `signal`
+        self._server = http_server(create_app(service), service.config.root_path, ssl_certfile, ssl_keyfile)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None

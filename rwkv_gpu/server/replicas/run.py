@@ -8,10 +8,8 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 
-import uvicorn
-
 from ..config import ServerConfig
-from ..protocol import BoundedProtocol
+from ..protocol import http_server
 from .router import Replica, Router
 from .supervisor import Supervisor, Target
 
@@ -27,24 +25,8 @@ class ReplicaRunner:
         self.router = Router(self.replicas, config.max_body)
         self.supervisor = Supervisor(self.replicas, target, on_lost=self._lost, on_change=self._changed)
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it reports each response that is cut off
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                self.router,
-                http=BoundedProtocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                date_header=False,
-                proxy_headers=False,
-                root_path=config.root_path,
-                ssl_certfile=ssl_certfile,
-                ssl_keyfile=ssl_keyfile,
-                timeout_graceful_shutdown=1,
-            )
-        )
-        self._server.capture_signals = contextlib.nullcontext  # signals come through `signal`
+        # Replicas date their responses.
+        self._server = http_server(self.router, config.root_path, ssl_certfile, ssl_keyfile, date_header=False)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._on_ready: Callable[[], None] = lambda: None
         self._is_ready = threading.Event()

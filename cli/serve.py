@@ -1,6 +1,7 @@
 """`rwkv-gpu serve`: serves models over HTTP."""
 
 import ipaddress
+import secrets
 import signal
 import ssl
 import sys
@@ -59,8 +60,10 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     from rwkv_gpu.server.run import Runner, listen
 
     stores = store_of(options["store"], options["store_key_file"])
-    setup = Setup(models, keys, options, {**loading, "sequences": options["sequences"], **stores})
     devices = several(loading["device"])
+    if len(devices) > 1:
+        options["router_key"] = secrets.token_hex(32)
+    setup = Setup(models, keys, options, {**loading, "sequences": options["sequences"], **stores})
     start_logs(options["log_format"], sys.stderr)
     runner: Runner | ReplicaRunner
     if len(devices) == 1:

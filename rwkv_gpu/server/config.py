@@ -10,6 +10,7 @@ class ServerConfig:
     host: str = "127.0.0.1"
     port: int = 8080
     api_keys: tuple[str, ...] = ()  # any of them opens; none asks for no key
+    router_key: str = ""  # what the router of replicas proves itself with: it says who the client is
     allowed_hosts: tuple[str, ...] = ()  # names that a Host header may have, besides local ones; * allows any
     cors: tuple[str, ...] = ()  # origins whose pages may call; * allows any
     root_path: str = ""  # where a proxy mounts the server

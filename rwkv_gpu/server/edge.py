@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from .body import Receive
 from .call import Call, Family, Scope, Send, send_error
 from .errors import ApiError
+from .replicas.upstream import FORWARDED, ROUTER_KEY
 from .service import Service
 from .spans import Spans
 
@@ -113,12 +114,19 @@ class Edge:
             (b"vary", b"origin"),
         ]
 
+    def _client(self, call: Call) -> str:
+        """The address of the client: what the router of replicas says, and nobody else."""
+        sent, key = call.headers.get(ROUTER_KEY, b""), self._service.config.router_key
+        if key and hmac.compare_digest(sent, key.encode()):
+            return call.headers.get(FORWARDED, b"").decode("latin-1")
+        client = call.scope.get("client")
+        return client[0] if client else ""
+
     def _log(self, call: Call, status: int) -> None:
         status = status or GONE
-        client = call.scope.get("client")
         line = {
             "request_id": call.id,
-            "client": client[0] if client else "",
+            "client": self._client(call),
             "method": call.scope["method"],
             "path": call.scope["path"],
             "status": status,

@@ -1,6 +1,8 @@
 """One server on several devices: conversations stay, a killed replica costs only its running answers and comes back."""
 
+import http.client
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -8,14 +10,18 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.server.call import Call
 from rwkv_gpu.server.catalogue import Catalogue, ServedModel
 from rwkv_gpu.server.config import ServerConfig
+from rwkv_gpu.server.edge import Edge
 from rwkv_gpu.server.replicas.affinity import Affinity, beginnings_of
 from rwkv_gpu.server.replicas.merged import merged_health, merged_metrics
 from rwkv_gpu.server.replicas.router import SLACK, Replica, Request, Router
@@ -292,6 +298,33 @@ def test_metrics_of_each_replica_keep_their_family_together():
     )
 
 
+CLIENT = "127.0.0.1" if sys.platform == "darwin" else "127.0.0.2"
+
+
+def logged_client(port: int, log: Path) -> str:
+    """The client that the log has for a request from `CLIENT` that claims to come from elsewhere."""
+    connection = http.client.HTTPConnection("localhost", port, timeout=30, source_address=(CLIENT, 0))
+    connection.request("GET", "/v1/models", headers={"X-Forwarded-For": "9.9.9.9", "X-Router-Key": "guess"})
+    connection.getresponse().read()
+    connection.close()
+    end = time.monotonic() + 30
+    while not (lines := [line for line in log.read_text().splitlines() if "/v1/models" in line]):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return str(re.search(r"client=(\S+)", lines[0])[1])  # type: ignore[index]
+
+
+def test_only_the_router_says_who_the_client_is():
+    edge = Edge(None, Service(replace(CONFIG, router_key="secret"), Catalogue([], None)), None, frozenset())
+
+    def client(*headers: tuple[bytes, bytes]) -> str:
+        return edge._client(Call({"client": ("10.0.0.1", 1)}, "id", dict(headers), owner=b""))
+
+    said = (b"x-forwarded-for", b"10.0.0.2")
+    assert client(said, (b"x-router-key", b"secret")) == "10.0.0.2"
+    assert client(said) == client(said, (b"x-router-key", b"")) == client(said, (b"x-router-key", b"no")) == "10.0.0.1"
+
+
 def test_the_command_serves_two_devices_and_drains(tmp_path):
     command = [sys.executable, "-m", "rwkv_gpu.cli.main", "serve", str(MODEL), "--device", "cpu,cpu", "--port", "0"]
     with (tmp_path / "log").open("w") as log:
@@ -301,6 +334,8 @@ def test_the_command_serves_two_devices_and_drains(tmp_path):
         assert time.monotonic() < end and process.poll() is None, text
         time.sleep(0.05)
     assert text.count("replica ready") == 2
+    port = re.search(r"serving on \S+:(\d+)/", text)[1]  # type: ignore[index]
+    assert logged_client(int(port), tmp_path / "log") == CLIENT
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
 

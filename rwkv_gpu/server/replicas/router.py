@@ -17,7 +17,7 @@ from ..call import EVENT_STREAM, Scope, Send, dumps
 from ..errors import ApiError
 from .affinity import Affinity, Beginning, beginnings_of
 from .merged import merged_health, merged_metrics, merged_slots
-from .upstream import Headers, ReplicaLost, Upstream, passed_on
+from .upstream import FORWARDED, ROUTER_KEY, Headers, ReplicaLost, Upstream, passed_on
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
@@ -58,9 +58,10 @@ class Request:
 class Router:
     """Passes requests on to replicas."""
 
-    def __init__(self, replicas: list[Replica], max_body: int) -> None:
+    def __init__(self, replicas: list[Replica], max_body: int, key: str = "") -> None:
         self.replicas = replicas
         self._max_body = max_body
+        self._key = key.encode()
         self._affinity = Affinity()
         self._streams: OrderedDict[str, Replica] = OrderedDict()  # by the id of a stream that can be resumed
         self._merged: dict[str, Callable[[Request, Send], Awaitable[None]]] = {
@@ -80,7 +81,7 @@ class Router:
             begins = await asyncio.to_thread(beginnings, headers, body) if large else beginnings(headers, body)
             query = scope["query_string"]
             target = scope.get("raw_path", scope["path"].encode()) + (b"?" + query if query else b"")
-            request = Request(scope["method"], scope["path"], target, scope["headers"], body, begins)
+            request = Request(scope["method"], scope["path"], target, self._headers(scope), body, begins)
             merged = self._merged.get(request.path) if request.method == "GET" else None
             if merged is not None:
                 await merged(request, send)
@@ -90,6 +91,12 @@ class Router:
             return
         except ApiError as error:
             await send_json(send, error.status, error_body(error), error.retry_after)
+
+    def _headers(self, scope: Scope) -> Headers:
+        """The headers of a request, with the address of its client in place of what it says itself."""
+        client = scope.get("client")
+        own = [(name, value) for name, value in scope["headers"] if name.lower() not in (FORWARDED, ROUTER_KEY)]
+        return [*own, (FORWARDED, (client[0] if client else "").encode("latin-1")), (ROUTER_KEY, self._key)]
 
     def lost(self, replica: Replica) -> None:
         """The process of a replica has ended: what it had stored is gone."""

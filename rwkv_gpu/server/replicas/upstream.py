@@ -12,6 +12,8 @@ PIECE = 1 << 16  # bytes read at a time
 OF_CONNECTION = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade expect".split()
 )
+FORWARDED = b"x-forwarded-for"  # the address of the client
+ROUTER_KEY = b"x-router-key"  # shows a replica that the router itself says so
 
 
 class ReplicaLost(Exception):

@@ -184,8 +184,8 @@ class Standing:
         def look(engine: Any) -> tuple[tuple[int, int], int, int]:
             engine.prefixes.clear()
             driver = llm._driver
-            known = len(engine._sequences) + len(engine._parked) + len(engine._in_flight)
-            return engine._store.free, len(engine._free_slots), known + len(driver._listeners) + len(driver._numbers)
+            known = len(engine._slots.sequences) + len(engine._slots.parked) + len(engine._in_flight)
+            return engine._store.free, len(engine._slots.free), known + len(driver._listeners) + len(driver._numbers)
 
         gc.collect()
         while llm._driver.call(lambda engine: engine.busy):

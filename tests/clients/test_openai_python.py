@@ -105,4 +105,4 @@ def test_a_stream_that_is_left_ends(client, server):
     next(iter(stream))
     stream.close()
 
-    until(lambda: not server.engine._sequences)
+    until(lambda: not server.engine._slots.sequences)

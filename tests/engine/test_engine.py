@@ -109,8 +109,8 @@ def test_a_request_among_16_says_what_it_says_alone(adapter, name, where):
     expected = [alone(twin, request) for request in asked]
     runner = small(name, adapter if where == "gpu" else None, slots=8, tokens=256, cache_bytes=0)
     engine, given = Engine(runner, look_ahead=2), []
-    preempt = engine._preempt
-    engine._preempt = lambda sequence: given.append(sequence.fed) or preempt(sequence)
+    preempt = engine._slots.preempt
+    engine._slots.preempt = lambda sequence: given.append(sequence.fed) or preempt(sequence)
     ids = [engine.add(request) for request in asked[:9]]
     news = drive(engine, steps=4)
     ids += [engine.add(request) for request in asked[9:]]

@@ -247,15 +247,15 @@ def test_who_gave_its_pages_back_begins_again_as_soon_as_another_has_ended():
     ids = [engine.add(Request([n + 1] * 5, SamplingParams(max_tokens=90))) for n in range(3)]
     for _ in range(4):
         engine.step()
-    last = engine._running[-1]
-    engine._wait(engine._preempt(last))
-    engine._preempted = True
+    last = engine._slots.running[-1]
+    engine._slots.wait(engine._slots.preempt(last))
+    engine._slots.preempted = True
     engine.step()
     assert last.slot < 0, "it must wait"
     engine.abort(ids[0])
     engine.step()
     assert last.slot >= 0
-    assert len(engine._running) == 2
+    assert len(engine._slots.running) == 2
 
 
 def test_who_is_resumed_stands_in_the_line_where_it_came():
@@ -265,9 +265,9 @@ def test_who_is_resumed_stands_in_the_line_where_it_came():
     engine.step()
     engine.pause(ids[1])
     engine.step()  # it gives its slot to the first that waits
-    assert [sequence.id for sequence in engine._running] == [ids[0], ids[2], ids[3]]
+    assert [sequence.id for sequence in engine._slots.running] == [ids[0], ids[2], ids[3]]
     engine.resume(ids[1])
-    assert [sequence.id for sequence in engine._waiting] == [ids[1], ids[4], ids[5]]
+    assert [sequence.id for sequence in engine._slots.waiting] == [ids[1], ids[4], ids[5]]
 
 
 prompts = st.tuples(st.integers(0, 3), st.integers(1, CONTEXT), st.integers(0, 2))
@@ -392,14 +392,14 @@ class Requests(RuleBasedStateMachine):
     @invariant()
     def slots_and_pages_are_those_of_who_runs(self):
         if hasattr(self, "engine"):
-            assert len(self.engine._running) + len(self.engine._free_slots) == SLOTS
-            assert len(self.engine._sequences) == len(self.asked) or self.engine._updated
+            assert len(self.engine._slots.running) + len(self.engine._slots.free) == SLOTS
+            assert len(self.engine._slots.sequences) == len(self.asked) or self.engine._slots.updated
 
     @invariant()
     def who_came_first_begins_first(self):
         if hasattr(self, "engine"):
             assert self.begun == sorted(self.begun)
-            waiting = [sequence.id for sequence in self.engine._waiting]
+            waiting = [sequence.id for sequence in self.engine._slots.waiting]
             assert waiting == sorted(waiting)
 
     def teardown(self):

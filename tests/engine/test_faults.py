@@ -59,7 +59,7 @@ def failing_once(engine: Engine, part: str, method: str, at: int) -> list[int]:
 def test_an_error_below_the_engine_ends_requests_alone_and_nothing_is_lost(name, part, method):
     runner = small(name)
     engine = Engine(runner, look_ahead=1)
-    free, slots = engine._store.free, sorted(engine._free_slots)
+    free, slots = engine._store.free, sorted(engine._slots.free)
 
     def answers() -> list[tuple[list[int], str | None]]:
         ids = [engine.add(request) for request in asked()]
@@ -76,7 +76,7 @@ def test_an_error_below_the_engine_ends_requests_alone_and_nothing_is_lost(name,
         for layer in (engine._runner, engine._store, engine.prefixes):
             vars(layer).pop(method, None)
         assert all(one == whole or one[1] == "error" for one, whole in zip(got, right, strict=True)), at
-        assert (engine._store.free, sorted(engine._free_slots), len(engine._sequences)) == (free, slots, 0), at
+        assert (engine._store.free, sorted(engine._slots.free), len(engine._slots.sequences)) == (free, slots, 0), at
         if len(calls) <= at:
             break
         assert any(reason == "error" for _, reason in got), "it is told"

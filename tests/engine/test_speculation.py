@@ -212,8 +212,8 @@ def test_a_request_may_ask_for_fewer_drafts_or_none():
         engine = Engine(small("tiny-llama.gguf", drafts=DRAFTS), speculator=speculator(Known(known, 0)))
         engine.add(one)
         widths = []
-        settle = engine._settle
-        engine._settle = lambda sequence, right, settle=settle, widths=widths: (
+        settle = engine._drafts.settle
+        engine._drafts.settle = lambda sequence, right, settle=settle, widths=widths: (
             widths.append(len(sequence.draft)),
             settle(sequence, right),
         )

@@ -116,7 +116,7 @@ def test_a_chat_that_has_no_room_is_loaded_all_the_same(tmp_path):
 def test_answers_that_are_dropped_half_way_leave_every_page_free(name):
     def free(engine):
         pages = engine._store._pager or engine._store._states
-        return engine.busy, len(engine._free_slots), pages.pool.free
+        return engine.busy, len(engine._slots.free), pages.pool.free
 
     with loaded(golden(name), cache_bytes=0, sequences=3) as llm:
         before = llm._driver.call(free)

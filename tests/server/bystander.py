@@ -48,4 +48,4 @@ def bystander(server: Served, *, model: str | None = None, **headers: str) -> It
     if failed:
         raise failed[0]
     assert len({*texts}) == 1
-    until(lambda: not server.service._calls and not server.engine._sequences)
+    until(lambda: not server.service._calls and not server.engine._slots.sequences)

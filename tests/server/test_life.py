@@ -50,7 +50,7 @@ def waiting(server: Served) -> int:
 
 
 def busy(server: Served) -> int:
-    return len(server.engine._sequences)
+    return len(server.engine._slots.sequences)
 
 
 def idle(server: Served) -> bool:

@@ -218,7 +218,7 @@ def test_a_thousand_connections_harm_nobody_who_runs(idle, slow, running):
         texts = {told(answer(one).read()) for one in asked}
         assert len(texts) == 1 and (texts == {alone} or running > 8)  # sums of large batches round otherwise
         opened.close()
-        until(lambda: not server.service._calls and not server.engine._sequences, seconds=60)
+        until(lambda: not server.service._calls and not server.engine._slots.sequences, seconds=60)
 
 
 # ------------------------------------------------------------ processes

@@ -1,0 +1,135 @@
+"""Which sequences run, and which wait: gives them slots, and takes slots and pages back."""
+
+import bisect
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..ops.sampling import DRAW
+from .cache.store import SequenceStore
+from .sequence import TokenSequence
+from .speculation.speculator import Speculator
+from .stored_prefixes import StoredPrefixes
+
+
+class Slots:
+    """All sequences that have not ended: those that wait, those that have a slot, and those that are parked."""
+
+    def __init__(self, count: int, store: SequenceStore, prefixes: StoredPrefixes, speculator: Speculator | None):
+        self._store = store
+        self._prefixes = prefixes
+        self._speculator = speculator
+        self._ids = itertools.count(1)
+        self.sequences: dict[int, TokenSequence] = {}  # that have not ended
+        self.waiting: list[TokenSequence] = []  # for a slot, in the order in which they came
+        self.parked: set[TokenSequence] = set()  # that gave their slot away while they were paused
+        self.running: list[TokenSequence] = []  # in the order in which they got their slots
+        self.free = list(range(count))
+        self.draws = np.zeros(count, DRAW)  # how each slot is sampled
+        self.updated: dict[TokenSequence, None] = {}  # whose updates were not given yet
+        self.evaluating = False  # a text is half evaluated, and holds pages
+        self.preempted = False  # somebody gave its pages back, so that nobody new starts until another has ended
+
+    def add(self, sequence: TokenSequence) -> None:
+        """A new sequence waits for a slot."""
+        sequence.id = next(self._ids)
+        self.sequences[sequence.id] = sequence
+        self.waiting.append(sequence)
+
+    def resume(self, sequence: TokenSequence) -> None:
+        """A sequence is paused no more; where it gave its slot away it waits for another."""
+        sequence.paused = False
+        if sequence in self.parked:
+            self.parked.remove(sequence)
+            self.wait(sequence)
+
+    # ---------------------------------------------------------------- before a step
+
+    def admit(self) -> Iterator[TokenSequence]:
+        """Gives free slots to those who wait, first come first served; each is to be started before the next."""
+        if self.waiting and not self.free:
+            self.park()
+        if self.preempted and not self.evaluating and all(sequence.paused for sequence in self.running):
+            self.preempted = False
+        while self.waiting and self.free and not self.waiting[0].in_flight and not self.preempted:
+            sequence = self.waiting.pop(0)
+            sequence.slot = self.free.pop(0)
+            self.running.append(sequence)
+            yield sequence
+
+    def shift(self, keep: int) -> None:
+        """Sequences at the end of the context go on without their middle, which is computed again from the rest."""
+        for sequence in [one for one in self.running if one.full]:
+            sequence.cut_middle(keep)
+            self.wait(self.preempt(sequence))
+
+    def free_pages(self) -> bool:
+        """Frees pages where a step found too few; false where nobody can do without."""
+        if self._prefixes.cache.evict():
+            return True
+        if len(self.running) < (1 if self.evaluating else 2):
+            return False
+        if not self.park():
+            self.wait(self.preempt(self.running[-1]))
+            self.preempted = True
+        return True
+
+    def preempt(self, sequence: TokenSequence) -> TokenSequence:
+        """A sequence gives back its slot and its pages, and will begin again from its tokens."""
+        self.running.remove(sequence)
+        self._release(sequence)
+        sequence.fed = 0
+        return sequence
+
+    def park(self) -> bool:
+        """A paused sequence gives its slot and its pages to others; false where there is none."""
+        for sequence in self.running:
+            if sequence.paused and not sequence.finish_reason:
+                self.parked.add(self.preempt(sequence))
+                return True
+        return False
+
+    def wait(self, sequence: TokenSequence) -> None:
+        """Has a sequence wait for a slot, where it stood when it came."""
+        bisect.insort(self.waiting, sequence, key=lambda waiting: waiting.id)
+
+    # ---------------------------------------------------------------- at the end
+
+    def end(self, id: int, reason: str) -> None:
+        """Ends a sequence. Harmless where it has ended."""
+        sequence = self.sequences.get(id)
+        if sequence is None:
+            return
+        sequence.end(reason)
+        if sequence in self.parked:
+            self.parked.remove(sequence)
+            self._forget(sequence)
+        elif sequence.slot < 0:
+            self.waiting.remove(sequence)
+            self._forget(sequence)
+        self.release_finished()
+
+    def release_finished(self) -> None:
+        """Those who have ended give back their pages and their slot."""
+        finished = [sequence for sequence in self.running if sequence.finish_reason]
+        if not finished:
+            return
+        self.preempted = False
+        self.running = [sequence for sequence in self.running if not sequence.finish_reason]
+        for sequence in finished:
+            self._prefixes.keep_ended(sequence)
+            self._release(sequence)
+            self._forget(sequence)
+
+    def _release(self, sequence: TokenSequence) -> None:
+        self._store.forget(sequence.slot)
+        if self._speculator is not None:
+            self._speculator.release(sequence)
+        self.free.append(sequence.slot)
+        sequence.slot = -1
+
+    def _forget(self, sequence: TokenSequence) -> None:
+        """A sequence has ended: its last update is to be given."""
+        self.updated[sequence] = None
+        del self.sequences[sequence.id]

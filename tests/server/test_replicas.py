@@ -24,7 +24,8 @@ from rwkv_gpu.server.config import ServerConfig
 from rwkv_gpu.server.edge import Edge
 from rwkv_gpu.server.replicas.affinity import Affinity, beginnings_of
 from rwkv_gpu.server.replicas.merged import merged_health, merged_metrics
-from rwkv_gpu.server.replicas.router import SLACK, Replica, Request, Router
+from rwkv_gpu.server.replicas.policy import SLACK
+from rwkv_gpu.server.replicas.router import Replica, Request, Router
 from rwkv_gpu.server.replicas.run import ReplicaRunner
 from rwkv_gpu.server.replicas.supervisor import serve_replica
 from rwkv_gpu.server.run import Runner, listen

@@ -3,9 +3,10 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Generic
 
 from ..call import dumps
+from .policy import Name
 
 MOST = 1 << 16  # beginnings that are remembered
 TEXT = 512  # characters of a prompt between two beginnings of it
@@ -14,21 +15,21 @@ SYSTEM = ("system", "developer")
 Beginning = bytes  # a digest
 
 
-class Affinity:
+class Affinity(Generic[Name]):
     """The replica that served each beginning last; the oldest are forgotten."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._replicas: OrderedDict[Beginning, int] = OrderedDict()
+        self._replicas: OrderedDict[Beginning, Name] = OrderedDict()
 
-    def find(self, beginnings: Sequence[Beginning]) -> int | None:
+    def find(self, beginnings: Sequence[Beginning]) -> Name | None:
         """The replica of the longest beginning that is remembered."""
         for beginning in reversed(beginnings):
             if beginning in self._replicas:
                 return self._replicas[beginning]
         return None
 
-    def remember(self, beginnings: Iterable[Beginning], replica: int) -> None:
+    def remember(self, beginnings: Iterable[Beginning], replica: Name) -> None:
         """A replica serves a request that begins so."""
         for beginning in beginnings:
             self._replicas[beginning] = replica
@@ -36,7 +37,7 @@ class Affinity:
         while len(self._replicas) > self._most:
             self._replicas.popitem(last=False)
 
-    def forget(self, replica: int) -> None:
+    def forget(self, replica: Name) -> None:
         """A replica has lost all that it knew."""
         for beginning in [one for one, where in self._replicas.items() if where == replica]:
             del self._replicas[beginning]

@@ -17,6 +17,7 @@ from ..call import EVENT_STREAM, Scope, Send, dumps
 from ..errors import ApiError
 from .affinity import Affinity, Beginning, beginnings_of
 from .merged import merged_health, merged_metrics, merged_slots
+from .policy import Load, ranked
 from .upstream import FORWARDED, ROUTER_KEY, Headers, ReplicaLost, Upstream, passed_on
 
 
@@ -25,7 +26,6 @@ def error_body(error: ApiError) -> dict[str, Any]:
     return {"error": {"message": error.message, "type": error.kind, "param": None, "code": error.code}}
 
 
-SLACK = 4  # requests that a replica may have more than the idlest one, to keep its conversations
 MOST_STREAMS = 4096  # that can be resumed
 STREAMS = "/v1/streams/"
 LOST = b"data: " + dumps(error_body(ApiError(503, "the device of this answer was lost", code="engine_lost"))) + b"\n\n"
@@ -62,7 +62,7 @@ class Router:
         self.replicas = replicas
         self._max_body = max_body
         self._key = key.encode()
-        self._affinity = Affinity()
+        self._affinity: Affinity[int] = Affinity()
         self._streams: OrderedDict[str, Replica] = OrderedDict()  # by the id of a stream that can be resumed
         self._merged: dict[str, Callable[[Request, Send], Awaitable[None]]] = {
             "/metrics": self._metrics,
@@ -113,10 +113,9 @@ class Router:
             owner = self._streams.get(request.path.removeprefix(STREAMS))
             if owner in there:
                 return owner
-        idlest = min(there, key=lambda one: (not one.is_ready, one.running, one.number))
-        number = self._affinity.find(request.beginnings)
-        stays = next((one for one in there if one.number == number and one.running <= idlest.running + SLACK), None)
-        chosen = stays or idlest
+        ready = {one.number: one for one in there if one.is_ready} or {one.number: one for one in there}
+        loads = [Load(one.number, one.running) for one in ready.values()]
+        chosen = ready[ranked(loads, self._affinity.find(request.beginnings))[0]]
         self._affinity.remember(request.beginnings, chosen.number)
         return chosen
 

@@ -63,7 +63,7 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
     click.option(
         "--store", cls=Models, metavar="DIR|URL",
         help="Keep the states of conversations here, so that other servers, and this one after a restart, go on with "
-        "them: a directory, or valkey://HOST:PORT.",
+        "them: a directory, valkey://HOST:PORT, or any URL of fsspec, such as s3://BUCKET/STATES.",
     ),
     click.option(
         "--store-key-file", cls=Models, metavar="FILE",

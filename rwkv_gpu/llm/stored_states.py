@@ -20,7 +20,7 @@ from ..engine import state_file
 from ..engine.cache.prefix_index import TOKEN, key_of
 from ..engine.runner import StateArrays
 from ..errors import BadFile, BadInput
-from ..stores import DirectoryStore, Store, StoreDown, ValkeyStore
+from ..stores import DirectoryStore, Store, StoreDown, open_store
 from ..stores.sealed import SealedStore
 from . import validate
 from .model_file import ModelFile
@@ -30,7 +30,6 @@ AT_A_TIME = 64  # lists that are asked for in one request
 MOST_LENGTHS = 16  # of one list
 MOST_WAITING = 1 << 30  # bytes of states that wait to be written
 REST = 5.0  # seconds that a store which is down is left alone
-URLS = ("valkey://", "valkeys://", "redis://", "rediss://")
 
 Found = tuple[Sequence[int], StateArrays]
 
@@ -230,11 +229,11 @@ def stored_states(
         raise BadInput("store_key must be at least 16 bytes that others cannot guess")
     validate.text("tenant", tenant)
     opened: Any = store
-    if isinstance(store, str) and store.startswith(URLS):
-        opened = ValkeyStore(store)
-    elif isinstance(store, str | os.PathLike):
-        opened = DirectoryStore(validate.path("store", store))
-        key = key or opened.secret()
+    if isinstance(store, str | os.PathLike):
+        validate.path("store", store)
+        opened = open_store(store)
+    if key is None and isinstance(opened, DirectoryStore):
+        key = opened.secret()
     if key is None:
         raise BadInput("this store needs a store_key of at least 16 bytes: who has it can read and write states")
     return StoredStates(SealedStore(opened, key), model, layout, tenant)

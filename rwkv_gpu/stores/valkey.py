@@ -1,45 +1,89 @@
-"""A store in Valkey or Redis, which many machines share. The server bounds its memory by `maxmemory` and a policy."""
+"""A store in Valkey or Redis, which many machines share."""
 
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import MissingExtra
-from .store import DEFAULT_AGE, StoreDown
+from ..errors import BadInput, MissingExtra
+from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
 
 PREFIX = "rwkv-gpu:"
+USED, SIZES = "rwkv-gpu/used", "rwkv-gpu/sizes"  # of each value: when it was used last, and its bytes
+TIDY = 32  # of so many parts of all bytes, one is written between two looks at all values
 PATIENCE = 2.0  # seconds for a connection and for each answer
 
 
 class ValkeyStore:
-    """Values of a server by its URL, such as valkey://localhost:6379/0. The server forgets them by age."""
+    """Values of a server by its URL, such as valkey://localhost:6379/0. The server forgets them by age.
 
-    def __init__(self, url: str, max_age: float = DEFAULT_AGE, patience: float = PATIENCE) -> None:
+    Those that were not used for longest go first. The server may have a `maxmemory` and a policy of its own beside it.
+    """
+
+    def __init__(
+        self, url: str, max_bytes: int = DEFAULT_BYTES, max_age: float = DEFAULT_AGE, patience: float = PATIENCE
+    ) -> None:
         try:
             import valkey
         except ModuleNotFoundError:
             raise MissingExtra(
                 "a store in Valkey needs valkey; install it by: pip install 'rwkv-gpu[valkey]'"
             ) from None
-        self._milliseconds = max(1, round(1000 * max_age))
+        self._max_bytes = max_bytes
+        self._max_age = max_age
+        self._written = 0
+        self._lock = threading.Lock()
         self._failed: Any = valkey.exceptions.ValkeyError
         try:
             self._client: Any = valkey.Valkey.from_url(
                 url.replace("redis", "valkey", 1), socket_timeout=patience, socket_connect_timeout=patience
             )
         except ValueError as error:
-            raise StoreDown(f"{url}: {error}") from None
+            raise BadInput(f"{url}: {error}") from None
 
     def get(self, keys: Sequence[str]) -> list[bytes | None]:
         """The values of keys; None for one that is not there."""
+        now = time.time()
         try:
-            values: list[bytes | None] = self._client.mget([PREFIX + key for key in keys])
+            with self._client.pipeline(transaction=False) as pipe:
+                pipe.mget([PREFIX + key for key in keys])
+                pipe.zadd(USED, dict.fromkeys(keys, now), xx=True)
+                values: list[bytes | None] = pipe.execute()[0]
         except self._failed as error:
             raise StoreDown(f"the store did not answer: {error}") from None
         return values
 
     def put(self, key: str, value: bytes) -> None:
-        """Stores a value until it is too old."""
+        """Stores a value until it is too old, unless it is larger than the whole store."""
+        if len(value) > self._max_bytes:
+            return
         try:
-            self._client.set(PREFIX + key, value, px=self._milliseconds)
+            with self._client.pipeline(transaction=False) as pipe:
+                pipe.set(PREFIX + key, value, px=max(1, round(1000 * self._max_age)))
+                pipe.zadd(USED, {key: time.time()})
+                pipe.hset(SIZES, key, len(value))
+                pipe.execute()
+            self._tidy(len(value))
         except self._failed as error:
             raise StoreDown(f"the store did not take a value: {error}") from None
+
+    def _tidy(self, nbytes: int) -> None:
+        """Removes what is too old or too much, from time to time: several processes write, so all values count."""
+        with self._lock:
+            self._written += nbytes
+            if self._written < self._max_bytes // TIDY:
+                return
+            self._written = 0
+        found = self._client.zrevrange(USED, 0, -1, withscores=True)
+        sizes = self._client.hmget(SIZES, [key for key, _ in found]) if found else []
+        total, out = 0, []
+        for (key, used), size in zip(found, sizes, strict=True):
+            total += int(size or 0)
+            if total > self._max_bytes or time.time() - used > self._max_age:
+                out.append(key)
+        if out:
+            with self._client.pipeline(transaction=False) as pipe:
+                pipe.delete(*(PREFIX.encode() + key for key in out))
+                pipe.zrem(USED, *out)
+                pipe.hdel(SIZES, *out)
+                pipe.execute()

@@ -1,16 +1,30 @@
 """What every store promises, and what bounds each of them."""
 
+import itertools
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import ModuleType
 
 import pytest
 from fakeredis import TcpFakeServer
 
-from rwkv_gpu.stores import DirectoryStore, MemoryStore, Store, StoreDown, ValkeyStore
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.stores import (
+    DirectoryStore,
+    FilesystemStore,
+    MemoryStore,
+    RayStore,
+    Store,
+    StoreDown,
+    ValkeyStore,
+    open_store,
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +39,41 @@ def valkey_port() -> Iterator[int]:
     server.server_close()
 
 
-@pytest.fixture(params=["memory", "directory", "valkey"])
-def store(request, tmp_path) -> Store:
-    if request.param == "memory":
-        return MemoryStore()
-    if request.param == "directory":
-        return DirectoryStore(tmp_path / "store")
-    return ValkeyStore(f"valkey://127.0.0.1:{request.getfixturevalue('valkey_port')}/0")
+@pytest.fixture(scope="module")
+def ray() -> Iterator[ModuleType]:
+    """A cluster of this process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray = pytest.importorskip("ray")
+        ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20)
+    yield ray
+    ray.shutdown()
+
+
+NAMES = itertools.count()
+MAKERS = {
+    "memory": lambda request, **bounds: MemoryStore(**bounds),
+    "directory": lambda request, **bounds: DirectoryStore(request.getfixturevalue("tmp_path"), **bounds),
+    "valkey": lambda request, **bounds: ValkeyStore(
+        f"valkey://127.0.0.1:{request.getfixturevalue('valkey_port')}/{next(NAMES) % 16}", **bounds
+    ),
+    "fsspec memory": lambda request, **bounds: FilesystemStore(f"memory://states/{next(NAMES)}", **bounds),
+    "fsspec file": lambda request, **bounds: FilesystemStore(
+        f"file://{request.getfixturevalue('tmp_path')}/states", **bounds
+    ),
+    "ray": lambda request, **bounds: request.getfixturevalue("ray") and RayStore(f"test {next(NAMES)}", **bounds),
+}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name == "ray" else name for name in MAKERS])
+def make(request) -> Callable[..., Store]:
+    """A new store, with bounds."""
+    return partial(MAKERS[request.param], request)
+
+
+@pytest.fixture
+def store(make) -> Store:
+    return make()
 
 
 def test_what_was_put_is_there_and_nothing_else(store):
@@ -52,6 +94,42 @@ def test_many_threads_see_whole_values(store):
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(100)))
+
+
+def test_every_store_is_bounded_in_bytes_and_keeps_what_is_new(make):
+    store = make(max_bytes=4000)
+    for n in range(60):
+        store.put(f"k{n}", b"%03d" % n * 33)
+    kept = [value for value in store.get([f"k{n}" for n in range(60)]) if value is not None]
+    assert 0 < sum(map(len, kept)) <= 4000 + 4000 // 16
+    assert store.get(["k59", "k0"]) == [b"059" * 33, None]
+    store.put("large", b"x" * 4001)
+    assert store.get(["large", "k59"]) == [None, b"059" * 33]
+
+
+def test_every_store_is_bounded_in_age(make):
+    store = make(max_age=0.3)
+    store.put("short", b"one")
+    assert store.get(["short"]) == [b"one"]
+    time.sleep(0.4)
+    assert store.get(["short"]) == [None]
+
+
+def test_a_file_that_is_no_state_is_left_alone(tmp_path):
+    (tmp_path / "mine.txt").write_text("precious" * 100)
+    store = FilesystemStore(f"file://{tmp_path}", max_bytes=100)
+    for n in range(20):
+        store.put(f"k{n}", b"x" * 40)
+    assert (tmp_path / "mine.txt").exists()
+    assert len(list(tmp_path.iterdir())) <= 4
+
+
+def test_a_name_finds_its_store(tmp_path):
+    assert isinstance(open_store(tmp_path), DirectoryStore)
+    assert isinstance(open_store("valkey://127.0.0.1:1"), ValkeyStore)
+    assert isinstance(open_store("memory://states/a"), FilesystemStore)
+    with pytest.raises(BadInput, match="nosuch"):
+        open_store("nosuch://states")
 
 
 def test_memory_is_bounded_in_bytes_and_forgets_what_was_not_used_for_longest():
@@ -108,14 +186,12 @@ def test_a_store_that_is_down_says_so(tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     down = ValkeyStore(f"valkey://127.0.0.1:{port}/0")
-    for call in (lambda: down.get(["a"]), lambda: down.put("a", b"one")):
+    broken = FilesystemStore(f"file://{tmp_path}/states")
+    (tmp_path / "states").rmdir()
+    (tmp_path / "states").write_text("not a folder")
+    calls = [partial(one.get, ["a"]) for one in (down, broken)] + [
+        partial(one.put, "a", b"1") for one in (down, broken)
+    ]
+    for call in calls:
         with pytest.raises(StoreDown):
             call()
-
-
-def test_valkey_forgets_by_age(valkey_port):
-    store = ValkeyStore(f"redis://127.0.0.1:{valkey_port}/0", max_age=0.2)
-    store.put("short", b"one")
-    assert store.get(["short"]) == [b"one"]
-    time.sleep(0.4)
-    assert store.get(["short"]) == [None]

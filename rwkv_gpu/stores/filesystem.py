@@ -1,0 +1,110 @@
+"""A store on any filesystem that fsspec knows by its URL, such as s3://bucket/states, gs:// or sftp://."""
+
+import secrets
+import struct
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ..errors import BadInput, MissingExtra
+from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
+
+SUFFIX = ".state"
+TIDY = 32  # of so many parts of all bytes, one is written between two looks at all files
+STAMP = struct.Struct("<d")  # when a value was stored: not every filesystem says so
+# Here a reader may see half of a file, and `mv` puts a whole one in its place. Object stores show whole files only.
+RENAMES = frozenset({"file", "local", "sftp", "ssh", "smb"})
+TIMES = ("mtime", "LastModified", "last_modified", "created", "updated")  # what filesystems call it
+
+
+class FilesystemStore:
+    """A file for each value. Those that were stored first go first, since few filesystems note when a file is read."""
+
+    def __init__(self, url: str, max_bytes: int = DEFAULT_BYTES, max_age: float = DEFAULT_AGE, **options: Any) -> None:
+        """`options` go to the filesystem: credentials, or the address of a server."""
+        try:
+            import fsspec
+        except ModuleNotFoundError:
+            message = "a store at such a URL needs fsspec; install it by: pip install 'rwkv-gpu[fsspec]'"
+            raise MissingExtra(message) from None
+        self._max_bytes = max_bytes
+        self._max_age = max_age
+        self._written = 0
+        self._lock = threading.Lock()
+        try:
+            filesystem, path = fsspec.url_to_fs(url, **options)
+            filesystem.makedirs(path, exist_ok=True)
+        except ImportError as error:
+            raise MissingExtra(f"{url}: {error}") from None
+        except ValueError as error:
+            raise BadInput(f"{url} cannot be used as a store: {error}") from None
+        except Exception as error:  # noqa: BLE001  each filesystem has errors of its own
+            raise StoreDown(f"{url}: cannot be used as a store: {error}") from None
+        protocols = filesystem.protocol
+        self._renames = bool(RENAMES & {*((protocols,) if isinstance(protocols, str) else protocols)})
+        self._filesystem = filesystem
+        self._path = path.rstrip("/")
+
+    def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The values of keys; None for one that is not there. Many are read at a time where the filesystem can."""
+        paths = [f"{self._path}/{key}{SUFFIX}" for key in keys]
+        try:
+            found: Mapping[str, bytes | Exception] = self._filesystem.cat(paths, on_error="return")
+        except Exception as error:  # noqa: BLE001
+            raise StoreDown(f"the store did not answer: {error}") from None
+        return [self._value(found[path]) for path in paths]
+
+    def _value(self, found: bytes | Exception) -> bytes | None:
+        if isinstance(found, FileNotFoundError):
+            return None
+        if isinstance(found, Exception):
+            raise StoreDown(f"the store did not answer: {found}")
+        if len(found) < STAMP.size or not 0 <= time.time() - STAMP.unpack_from(found)[0] <= self._max_age:
+            return None
+        return bytes(found[STAMP.size :])
+
+    def put(self, key: str, value: bytes) -> None:
+        """Stores a value, unless it is larger than the whole store."""
+        if len(value) > self._max_bytes:
+            return
+        data, path = STAMP.pack(time.time()) + value, f"{self._path}/{key}{SUFFIX}"
+        try:
+            if self._renames:
+                made = f"{self._path}/.{secrets.token_hex(8)}{SUFFIX}"
+                self._filesystem.pipe_file(made, data)
+                self._filesystem.mv(made, path)
+            else:
+                self._filesystem.pipe_file(path, data)
+            self._tidy(len(data))
+        except Exception as error:  # noqa: BLE001
+            raise StoreDown(f"the store did not take a value: {error}") from None
+
+    def _tidy(self, nbytes: int) -> None:
+        """Removes what is too old or too much, from time to time: several processes write, so all files count."""
+        with self._lock:
+            self._written += nbytes
+            if self._written < self._max_bytes // TIDY:
+                return
+            self._written = 0
+        self._filesystem.invalidate_cache(self._path)
+        files = [one for one in self._filesystem.ls(self._path, detail=True) if one["name"].endswith(SUFFIX)]
+        total, now = 0, time.time()
+        for stored, one in sorted(((self._stored(one), one) for one in files), key=lambda each: -each[0]):
+            total += one["size"]
+            if total > self._max_bytes or now - stored > self._max_age:
+                try:
+                    self._filesystem.rm_file(one["name"])
+                except FileNotFoundError:
+                    continue  # another process was faster
+
+    def _stored(self, one: Mapping[str, Any]) -> float:
+        """When a file was written."""
+        for name in TIMES:
+            when = one.get(name)
+            if isinstance(when, str):
+                when = datetime.fromisoformat(when)
+            if when is not None:
+                return float(when) if isinstance(when, int | float) else float(when.timestamp())
+        return float(self._filesystem.modified(one["name"]).timestamp())

@@ -1,0 +1,24 @@
+"""Which store a name means: a directory, or a URL."""
+
+import os
+from pathlib import Path
+
+from .directory import DirectoryStore
+from .filesystem import FilesystemStore
+from .ray_objects import NAME, RayStore
+from .store import Store
+from .valkey import ValkeyStore
+
+VALKEY = ("valkey://", "valkeys://", "redis://", "rediss://")
+RAY = "ray-objects://"
+
+
+def open_store(name: str | os.PathLike[str]) -> Store:
+    """The store of a path or a URL. URLs that are neither Valkey's nor Ray's are fsspec's."""
+    if not isinstance(name, str) or "://" not in name:
+        return DirectoryStore(Path(name))
+    if name.startswith(VALKEY):
+        return ValkeyStore(name)
+    if name.startswith(RAY):
+        return RayStore(name.removeprefix(RAY) or NAME)
+    return FilesystemStore(name)

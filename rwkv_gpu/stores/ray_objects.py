@@ -1,0 +1,89 @@
+"""A store in Ray's object store: all processes of a cluster share it, and Ray moves the bytes."""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import MissingExtra
+from .bounded import Bounded
+from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
+
+NAMESPACE = "rwkv-gpu"
+NAME = "states"
+PATIENCE = 5.0  # seconds for each answer
+
+
+class Owner:
+    """The actor that owns all values, so that they outlive the process that wrote them."""
+
+    def __init__(self, max_bytes: int, max_age: float) -> None:
+        self._refs: Bounded[Any] = Bounded(max_bytes, max_age)
+
+    def get(self, keys: Sequence[str]) -> list[Any]:
+        """A reference to each value; None for one that is not there."""
+        return [self._refs.get(key) for key in keys]
+
+    def put(self, key: str, value: bytes) -> None:
+        """Stores a value where this actor runs: a node that is drained takes none with it."""
+        import ray
+
+        self._refs.put(key, ray.put(value), len(value))
+
+
+class RayStore:
+    """Values of a named actor. It is made by whoever comes first, with their bounds, and stays until the cluster ends.
+
+    It uses the cluster that this process has joined by `ray.init`.
+    """
+
+    def __init__(
+        self, name: str = NAME, max_bytes: int = DEFAULT_BYTES, max_age: float = DEFAULT_AGE,
+        patience: float = PATIENCE,
+    ) -> None:  # fmt: skip
+        try:
+            import ray
+        except ModuleNotFoundError:
+            raise MissingExtra("a store in Ray needs ray; install it by: pip install 'rwkv-gpu[ray]'") from None
+        self._ray: Any = ray
+        self._name = name
+        self._bounds = max_bytes, max_age
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._owner: Any = None
+
+    def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The values of keys; None for one that is not there, or that was lost with its node."""
+        refs = self._ask("get", [*keys])
+        return [None if ref is None else self._value(ref) for ref in refs]
+
+    def put(self, key: str, value: bytes) -> None:
+        """Stores a value."""
+        self._ask("put", key, value)
+
+    def _value(self, ref: Any) -> bytes | None:
+        try:
+            value: bytes = self._ray.get(ref, timeout=self._patience)
+        except self._ray.exceptions.ObjectLostError:
+            return None
+        except Exception as error:  # noqa: BLE001
+            raise StoreDown(f"Ray did not give a value: {error}") from None
+        return value
+
+    def _ask(self, method: str, *values: Any) -> Any:
+        """What a method of the actor gives."""
+        try:
+            return self._ray.get(getattr(self._found(), method).remote(*values), timeout=self._patience)
+        except Exception as error:  # noqa: BLE001  Ray has its own, and others where it is not connected
+            with self._lock:
+                self._owner = None  # it may have died: the next call finds, or makes, the one after it
+            raise StoreDown(f"the store in Ray did not answer: {error}") from None
+
+    def _found(self) -> Any:
+        """The actor. It is found once."""
+        with self._lock:
+            if self._owner is None:
+                owner = self._ray.remote(Owner).options(
+                    name=self._name, namespace=NAMESPACE, get_if_exists=True, lifetime="detached", num_cpus=0
+                )
+                self._owner = owner.remote(*self._bounds)
+            return self._owner

@@ -51,7 +51,7 @@ def load(device: Device, sizes: Sizes, fmt: Format) -> tuple[Weights, dict[str, 
         "blk.0.down": (sizes.experts, sizes.width, sizes.inner),
     }
     parameters = [Parameter(name, shape, (), fmt) for name, shape in shapes.items()]
-    weights = place_weights(device, parameters, lambda nbytes: device.buffer(nbytes, "weights"))
+    weights = place_weights(device, parameters, lambda nbytes, _: device.buffer(nbytes, "weights"))
     return weights, {name.removeprefix("blk.0."): Weight(name, shape) for name, shape in shapes.items()}
 
 

@@ -9,6 +9,7 @@ import click
 from rwkv_gpu import __version__
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD
+from rwkv_gpu.engine.offload import ON_GPU, Offload
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
@@ -27,7 +28,15 @@ from rwkv_gpu.ops.open_device import open_device
 from rwkv_gpu.ops.self_test import tuning_for
 
 from .folders import tuned_folder
-from .options import device_option, kv_option, matrix_units_option, model_arguments, numbers, synthetic_option
+from .options import (
+    device_option,
+    kv_option,
+    matrix_units_option,
+    model_arguments,
+    numbers,
+    placement_options,
+    synthetic_option,
+)
 from .page import Page, variable
 from .tables import print_text
 
@@ -65,6 +74,7 @@ def counts(*names: str, default: str, help: str) -> Callable[..., Any]:
 @kv_option
 @matrix_units_option
 @device_option
+@placement_options
 def command(
     model: str | None,
     synthetic: str | None,
@@ -81,6 +91,7 @@ def command(
     kv: KVType,
     matrix_units: MatrixUnits,
     device: str,
+    offload: Offload,
 ) -> None:
     """Measure how many tokens per second MODEL, a synthetic model or the built-in model reads and generates.
 
@@ -91,7 +102,7 @@ def command(
         raise BadInput("a chunk size and a batch size must be at least 1")
     works = workloads(prompt, tokens, depth, batch, chunk_size)
     settings: dict[str, Any] = {"kv": kv, "look_ahead": look_ahead, "layers_per_submit": layers_per_submit}
-    settings["matrix_units"] = matrix_units
+    settings |= {"matrix_units": matrix_units, "offload": offload}
     with ExitStack() as running:
         file = running.enter_context(opened(model, synthetic))
         runner = running.enter_context(runner_for(file, works, device, tuned=tuned, **settings))
@@ -130,6 +141,7 @@ def runner_for(
     tuned: bool = True,
     layers_per_submit: int = 0,
     matrix_units: MatrixUnits = "auto",
+    offload: Offload = ON_GPU,
     **room: Any,
 ) -> Iterator[Runner]:
     """The model, loaded with just the memory that the workloads need."""
@@ -143,4 +155,4 @@ def runner_for(
     with open_device(adapter, matrix_units, tuned_folder()) as gpu:
         found = find_tuned(adapter, gpu.capabilities, tuned_folder()) if tuned else None
         tuning = tuning_for(gpu, found)
-        yield GpuRunner(gpu, file, model, tuning=tuning, layers_per_submit=layers_per_submit, **room)
+        yield GpuRunner(gpu, file, model, tuning=tuning, layers_per_submit=layers_per_submit, offload=offload, **room)

@@ -8,6 +8,7 @@ import click
 
 from rwkv_gpu.engine.cache.config import DEFAULT_SEQUENCES, CacheOptions
 from rwkv_gpu.engine.fit import Fit, fit, with_context
+from rwkv_gpu.engine.offload import ON_GPU, Offload
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice, find
 from rwkv_gpu.gpu.device import Device
@@ -17,7 +18,15 @@ from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.kv_format import KVType
 
 from .folders import tuned_folder
-from .options import chunk_option, context_option, device_option, json_option, kv_option, model_arguments
+from .options import (
+    chunk_option,
+    context_option,
+    device_option,
+    json_option,
+    kv_option,
+    model_arguments,
+    placement_options,
+)
 from .page import Page
 from .sizes import context_text, sized
 
@@ -29,6 +38,7 @@ from .sizes import context_text, sized
 @context_option
 @chunk_option
 @kv_option
+@placement_options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -37,12 +47,13 @@ def command(
     chunk_size: int | Literal["auto"],
     context: int | None,
     kv: KVType,
+    offload: Offload,
     as_json: bool,
 ) -> None:
     """Check whether MODEL, or the built-in model, fits in a device's memory. Exit code 0 is yes, 1 is no."""
     with GGUFFile.open(model) as file:
         choice = find(device)
-        result = measure(file, choice, chunk_size, context, kv)
+        result = measure(file, choice, chunk_size, context, kv, offload)
     if as_json:
         data = {"device": str(choice.adapter or "cpu"), "fits": result.fits, "needed": result.needed, **asdict(result)}
         click.echo(json.dumps(data, indent=2))
@@ -53,7 +64,12 @@ def command(
 
 
 def measure(
-    file: GGUFFile, choice: Choice, chunk_size: int | Literal["auto"], context: int | None = None, kv: KVType = "f16"
+    file: GGUFFile,
+    choice: Choice,
+    chunk_size: int | Literal["auto"],
+    context: int | None = None,
+    kv: KVType = "f16",
+    offload: Offload = ON_GPU,
 ) -> Fit:
     """The memory that the model needs on the chosen device."""
     model = load_model(file)
@@ -64,7 +80,8 @@ def measure(
         if chunk_size == "auto":
             tuned = find_tuned(choice.adapter, opened.capabilities, tuned_folder())
             chunk_size = (tuned and tuned.chunk_size) or DEFAULT_CHUNK
-        return fit(opened, file, model, chunk_size=chunk_size, **with_context(opened, file, model, **options))
+        options = with_context(opened, file, model, offload, **options)
+        return fit(opened, file, model, chunk_size=chunk_size, offload=offload, **options)
 
 
 def describe(result: Fit, choice: Choice) -> list[str]:

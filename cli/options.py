@@ -8,6 +8,8 @@ from typing import Any, Literal
 import click
 from click.core import ParameterSource
 
+from rwkv_gpu.engine.offload import Offload, memory_size
+from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.matrix_units import CHOICES
 
 from .model_name import BUILTIN, FileName, ModelName, looks_like_model
@@ -82,11 +84,6 @@ matrix_units_option = click.option(
 )
 
 
-def _no_effect(_: click.Context, option: click.Parameter, value: int | None) -> None:
-    if value is not None:
-        click.echo(f"rwkv-gpu: {option.opts[0]} has no effect: all layers run on the device", err=True)
-
-
 lookup_option = click.option(
     "--lookup",
     cls=Loading,
@@ -155,17 +152,60 @@ context_shift_option = click.option(
     "a chat leaves out its oldest turns.",
 )
 
-layers_option = click.option(
-    "-ngl",
-    "--n-gpu-layers",
-    "--gpu-layers",
-    cls=Loading,
-    type=int,
-    metavar="N",
-    expose_value=False,
-    callback=_no_effect,
-    help="No effect: all layers run on the device. Accepted for scripts written for llama.cpp.",
-)
+
+def gpu_layers(text: str) -> int | None:
+    """A number of layers; all is -1, auto is None."""
+    if text in ("auto", "all"):
+        return -1 if text == "all" else None
+    try:
+        return max(-1, int(text))
+    except ValueError:
+        raise click.BadParameter(f"'{text}' is not auto, all or a whole number") from None
+
+
+def size(text: str) -> int:
+    """A number of bytes: 8G"""
+    try:
+        return memory_size(text)
+    except BadInput:
+        raise click.BadParameter(f"'{text}' is no size such as 8G or 7500M") from None
+
+
+PLACEMENT = {
+    "gpu_layers": click.option(
+        "-ngl",
+        "--gpu-layers",
+        "--n-gpu-layers",
+        cls=Loading,
+        type=gpu_layers,
+        metavar="N|auto|all",
+        help="Layers on the GPU, the last ones; the output counts as one. The GPU reads the others from main memory. "
+        "Default: as many as fit.",
+    ),
+    "cpu_moe": click.option(
+        "-cmoe",
+        "--cpu-moe",
+        cls=Loading,
+        is_flag=True,
+        help="Keep the experts of all layers in main memory, and those that were used last on the GPU.",
+    ),
+    "n_cpu_moe": click.option(
+        "-ncmoe",
+        "--n-cpu-moe",
+        cls=Loading,
+        type=click.IntRange(0),
+        default=0,
+        metavar="N",
+        help="The same for the experts of the first N layers.",
+    ),
+    "gpu_memory": click.option(
+        "--gpu-memory",
+        cls=Loading,
+        type=size,
+        metavar="SIZE",
+        help="GPU memory that the model may take, such as 8G. Default: what is free.",
+    ),
+}
 
 
 LOADING = {
@@ -180,6 +220,7 @@ LOADING = {
     "context_shift": context_shift_option,
     "lora": lora_option,
     "initial_state": initial_state_option,
+    **PLACEMENT,
 }
 
 
@@ -191,7 +232,20 @@ def loading_options(function: Callable[..., Any]) -> Callable[..., Any]:
         loading = {name: more.pop(name) for name in LOADING}
         return function(*given, loading=loading, **more)
 
-    for option in (layers_option, *reversed(LOADING.values())):
+    for option in reversed(LOADING.values()):
+        collected = option(collected)
+    return collected
+
+
+def placement_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of what lies where; the function gets them as one `offload`."""
+
+    @functools.wraps(function)
+    def collected(*given: Any, **more: Any) -> Any:
+        offload = Offload.of(**{name: more.pop(name) for name in PLACEMENT})
+        return function(*given, offload=offload, **more)
+
+    for option in reversed(PLACEMENT.values()):
         collected = option(collected)
     return collected
 

@@ -28,7 +28,8 @@ Says = Callable[..., dict[str, Any]]  # (ops, weights, **inputs) -> outputs
 # A device that can run every kernel but those for subgroups of another size.
 ABLE = Capabilities(
     f16=True, subgroup=True, subgroup_size=8, subgroup_width=8, integer_dot=True, fragment=8,
-    timestamps=True, timestamps_in_pass=True, coherent=True, software=False, max_buffer=1 << 30, max_binding=1 << 30,
+    timestamps=True, timestamps_in_pass=True, coherent=True, main_memory=True, software=False,
+    max_buffer=1 << 30, max_binding=1 << 30,
     max_storage_buffers=16, max_workgroup_memory=64 << 10, max_invocations=1024, max_workgroups=65535,
     offset_alignment=256,
 )  # fmt: skip

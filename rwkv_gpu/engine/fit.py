@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Unpack
 
 import numpy as np
@@ -11,9 +11,10 @@ import numpy as np
 from ..errors import OutOfMemory
 from ..gguf.file import GGUFFile
 from ..gpu.device import Buffer, Device
-from ..gpu.loader import Parameter, device_bytes, place_weights
+from ..gpu.loader import Parameter, device_bytes, host_bytes, place_weights
 from ..gpu.memory import device_available, host_available
 from ..gpu.plan import Slice, StepBuffer
+from ..gpu.weight_slots import slot_sizes
 from ..kernels.defaults import default_tuning
 from ..models.registry import Model
 from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
@@ -21,11 +22,14 @@ from ..ops.sampler_state import GpuSamplerState
 from ..ops.vocabulary import PAGE
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions, check_bindings
 from .cache.kv import whole
+from .offload import ON_GPU, Offload
 from .parameters import parameters_of
+from .placement import Placement, place, place_as_asked
 
 # What the default context leaves to scratch and to other programs, and what its caches may take on a device that does
 # not say how much memory is free.
 SHARE, UNKNOWN = 0.75, 1 << 30
+SCRATCH_SHARE = 0.1  # of memory: what scratch surely stays below
 STEP = 1024  # the default context is a multiple of this, where it is not what the model was trained on
 
 
@@ -38,21 +42,36 @@ class Fit:
     state: int
     scratch: int  # intermediates, and the sampler's memory of each sequence
     available: int | None  # None where the device does not say
+    host: int = 0  # bytes of weights in main memory, which the GPU reads there
+    host_available: int | None = None  # for these
+    host_layers: int = 0  # that are in main memory
+    expert_layers: int = 0  # whose experts are
+    cache: int = 0  # of experts, on the GPU
+    cached_experts: int = 0  # of each of these layers
+    experts: int = 0
+    step_bytes: int = 0  # that a step of one token reads in main memory, if no expert is in the cache
     buffer_limit: int | None = None  # None in numpy
     binding_limit: int | None = None
 
     @property
     def needed(self) -> int:
         """The sum."""
-        return self.weights + self.state + self.scratch
+        return self.weights + self.cache + self.state + self.scratch
 
     @property
     def fits(self) -> bool:
         """Whether there is enough, as far as can be known."""
-        return self.available is None or self.needed <= self.available
+        on_gpu = self.available is None or self.needed <= self.available
+        return on_gpu and (not self.host or self.host_available is None or self.host <= self.host_available)
 
     def check(self) -> None:
         """Refuses what does not fit, with the numbers."""
+        if not self.fits and self.host:
+            raise OutOfMemory(
+                f"the model needs {self.needed:,} bytes on the GPU, where {_free(self.available)} are free, and "
+                f"{self.host:,} in main memory, where {_free(self.host_available)} are; take a smaller model or "
+                "quantisation"
+            )
         if not self.fits:
             raise OutOfMemory(
                 f"the model needs {self.needed:,} bytes (weights {self.weights:,}, state {self.state:,}, "
@@ -66,6 +85,7 @@ def fit(
     model: Model,
     *,
     chunk_size: int = 512,
+    offload: Offload = ON_GPU,
     **options: Unpack[CacheOptions],
 ) -> Fit:
     """Adds up what a runner would allocate: weights, states, the KV cache, the scratch of its largest plan.
@@ -78,18 +98,50 @@ def fit(
         state = config.total(model.caches, model.states)
         return Fit(context, host_weights_bytes(model), state, 0, host_available())
     check_bindings(device, model, config)
+    placement = placement_of(device, file, model, config, chunk_size, offload)
+    scratch = _scratch(device, placement.parameters, model, config, chunk_size)
+    return resident(device, placement, model, config, offload, scratch + sum(slot_sizes(device, placement.parameters)))
+
+
+def placement_of(
+    device: Device, file: GGUFFile, model: Model, config: CacheConfig, chunk_size: int, offload: Offload
+) -> Placement:
+    """Where each parameter lies: on the GPU as far as it has room, the rest in main memory."""
     parameters = parameters_of(file, model)
-    return resident(device, parameters, model, config, _scratch(device, parameters, model, config, chunk_size))
+    architecture = file.str("general.architecture")
+    used = file.int(f"{architecture}.expert_used_count", low=0, default=0)
+    # Where both have one memory, nothing is gained by the other.
+    available = _available(device, offload) if offload.gpu_memory is not None or _is_discrete(device) else None
+    state = config.total(model.caches, model.states)
+    if available is None or (
+        not offload.chosen and device_bytes(device, parameters) + state <= (1 - SCRATCH_SHARE) * available
+    ):
+        return place(device, parameters, offload, used, None)
+    scratch = _scratch(device, parameters, model, config, chunk_size)
+    scratch += GpuSamplerState.nbytes(config.slots, model.vocabulary)
+    return place(device, parameters, offload, used, available - state - scratch)
 
 
-def with_context(device: Device | None, file: GGUFFile, model: Model, **options: Unpack[CacheOptions]) -> CacheOptions:
+def with_context(
+    device: Device | None,
+    file: GGUFFile,
+    model: Model,
+    offload: Offload = ON_GPU,
+    **options: Unpack[CacheOptions],
+) -> CacheOptions:
     """The options with a context, and a pool of tokens that holds one sequence of that length."""
-    options["context"] = options.get("context") or default_context(device, file, model, **options)
+    options["context"] = options.get("context") or default_context(device, file, model, offload, **options)
     options["tokens"] = options.get("tokens") or options["context"]
     return options
 
 
-def default_context(device: Device | None, file: GGUFFile, model: Model, **options: Unpack[CacheOptions]) -> int | None:
+def default_context(
+    device: Device | None,
+    file: GGUFFile,
+    model: Model,
+    offload: Offload = ON_GPU,
+    **options: Unpack[CacheOptions],
+) -> int | None:
     """The context where none is asked for: as many tokens as the model was trained on, or as there is memory for.
 
     It is at least DEFAULT_CONTEXT, or what the model was trained on; if that does not fit, loading says so. None is
@@ -113,7 +165,8 @@ def default_context(device: Device | None, file: GGUFFile, model: Model, **optio
     if device is None:
         available, weights = host_available(), host_weights_bytes(model)
     else:
-        available, weights = device_available(device), device_bytes(device, parameters_of(file, model))
+        available = _available(device, offload)
+        weights = device_bytes(device, place_as_asked(parameters_of(file, model), offload))
     states = config.total([], model.states) + longest.total(windows)
     pages = (UNKNOWN if available is None else int(SHARE * available) - weights - states) // page_bytes
     if device is not None:
@@ -128,26 +181,36 @@ def host_weights_bytes(model: Model) -> int:
 
 
 def resident(
-    device: Device, parameters: Sequence[Parameter], model: Model, config: CacheConfig, scratch: int = 0
+    device: Device, placement: Placement, model: Model, config: CacheConfig, offload: Offload, scratch: int = 0
 ) -> Fit:
     """What stays allocated while a model is loaded, and the scratch of a plan."""
-    can = device.capabilities
-    return Fit(
+    can, main = device.capabilities, host_available()
+    on_gpu = Fit(
         context=config.context if model.caches else None,
-        weights=device_bytes(device, parameters),
+        weights=device_bytes(device, placement.parameters),
         state=config.total(model.caches, model.states),
         scratch=scratch + GpuSamplerState.nbytes(config.slots, model.vocabulary),
-        available=device_available(device),
+        available=_available(device, offload),
+        host=host_bytes(device, placement.parameters),
+        host_layers=placement.host_layers,
+        expert_layers=placement.expert_layers,
+        cache=placement.cache_bytes,
+        cached_experts=placement.slots,
+        experts=placement.experts,
+        step_bytes=placement.step_bytes,
         buffer_limit=can.max_buffer,
         binding_limit=can.max_binding,
     )
+    if main is None or not on_gpu.host:
+        return on_gpu
+    return replace(on_gpu, host_available=main if _is_discrete(device) else max(0, main - on_gpu.needed))
 
 
 def _scratch(
     device: Device, parameters: Sequence[Parameter], model: Model, config: CacheConfig, chunk_size: int
 ) -> int:
     """The intermediates of the largest plan, recorded over buffers that are not allocated."""
-    weights = place_weights(device, parameters, lambda nbytes: planned(nbytes, "weights"))
+    weights = place_weights(device, parameters, lambda nbytes, _: planned(nbytes, "weights"))
     states = {}
     for state in model.states:
         nbytes = config.state_bytes(state)
@@ -167,6 +230,22 @@ def _scratch(
     )  # fmt: skip
     logits = model.forward(recorder, recorder.input("ids", np.uint32, (chunk_size,)))
     return recorder.scratch_bytes([logits, recorder.sample(logits)]) + 2 * StepBuffer.HEADER
+
+
+def _is_discrete(device: Device) -> bool:
+    return bool(device.adapter.kind == "DiscreteGPU")
+
+
+def _available(device: Device, offload: Offload) -> int | None:
+    """Bytes that the model may take on the GPU; None where nobody says."""
+    free = device_available(device)
+    if offload.gpu_memory is None or free is None:
+        return free if offload.gpu_memory is None else offload.gpu_memory
+    return min(free, offload.gpu_memory)
+
+
+def _free(nbytes: int | None) -> str:
+    return "unknown" if nbytes is None else f"{nbytes:,}"
 
 
 def planned(nbytes: int, purpose: str) -> Buffer:

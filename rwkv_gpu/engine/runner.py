@@ -11,10 +11,12 @@ import numpy.typing as npt
 
 from ..gguf.file import GGUFFile
 from ..gpu.device import Buffer, Device
+from ..gpu.expert_cache import expert_caches
 from ..gpu.loader import Progress, host_weights, load_weights
 from ..gpu.plan import Plan, Slice
 from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
-from ..gpu.weights import BY_NAME, upload_tensor
+from ..gpu.weight_slots import assign_slots
+from ..gpu.weights import BY_NAME, ExpertCache, upload_tensor
 from ..kernels.tuning import Tuning
 from ..models.registry import Model
 from ..ops.adapted import AdaptedOps
@@ -32,8 +34,10 @@ from .cache.kv import GpuKVCache, HostKVCache, PagedKVCache, names
 from .cache.states import StatePages
 from .cache.store import SequenceStore
 from .device_sampling import SampledRow, penalises, window
-from .fit import resident
+from .fit import placement_of, resident
+from .offload import ON_GPU, Offload
 from .parameters import parameters_of
+from .placement import cached_experts
 from .sampling_params import SamplingParams
 from .step_result import CompletedStep, PendingStep, SamplingInputs, StepResult
 
@@ -101,14 +105,16 @@ class GpuRunner:
         layers_per_submit: int = 0,
         progress: Progress | None = None,
         adapters: Adapters = NO_ADAPTERS,
+        offload: Offload = ON_GPU,
         **options: Unpack[CacheOptions],
     ) -> None:
         self.adapters = adapters
         self._factors, values = adapters.factors(model)
         self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         check_bindings(device, model, config)
-        parameters = parameters_of(file, model)
-        resident(device, parameters, model, config).check()  # before anything is allocated
+        placement = placement_of(device, file, model, config, chunk_size, offload)
+        self.fit = resident(device, placement, model, config, offload)
+        self.fit.check()  # before anything is allocated
         self.device = device
         self.model = model
         self.vocabulary = model.vocabulary
@@ -119,10 +125,17 @@ class GpuRunner:
 
             tuning = tuning_for(device)
         self.tuning = tuning
-        self.weights = load_weights(device, file, parameters, progress)
+        self.weights = load_weights(device, file, placement.parameters, progress)
         for name, array in values.items():
             raw = array.view(np.uint8)
             self.weights.add(name, upload_tensor(device, BY_NAME["F32"], raw, array.shape))
+        self._slots = assign_slots(device, self.weights, placement.parameters)
+        self.expert_caches: list[ExpertCache] = []
+        if placement.slots:
+            experts = cached_experts(placement.parameters)
+            self.expert_caches = expert_caches(device, self.weights, experts, placement.slots)
+        self._cached_rows = placement.slots // max(1, placement.used)  # of a step whose experts all have slots
+        self._cached_weights = self.weights.through(self.expert_caches)
         self._states: dict[str, Buffer] = {}
         for state in model.states:
             self._states[state.name] = device.buffer(config.state_bytes(state), "state")
@@ -211,7 +224,7 @@ class GpuRunner:
 
         recorder = Recorder(
             self.device,
-            self.weights,
+            self._cached_weights if rows <= self._cached_rows else self.weights,
             rows,
             self._scratch,
             self.tuning,
@@ -221,6 +234,7 @@ class GpuRunner:
             caches=self._caches.placed(pages),
             single=single,
             sampler_state=None if what in ("logits", "hidden") else self.sampler_state,
+            slots=self._slots,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
         g: Any = recorder

@@ -21,6 +21,8 @@ from .shader import Linked, Pipeline, PipelineCache, link
 
 USAGE = wgpu.BufferUsage
 STORAGE = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST
+# What the CPU can read, drivers place in main memory. What it can write, they may place in the GPU's own.
+IN_MAIN_MEMORY = USAGE.MAP_READ
 
 # What we can use, by wgpu's names; each is taken where it exists.
 FEATURES = (
@@ -30,6 +32,7 @@ FEATURES = (
     "timestamp-query",
     "timestamp-query-inside-passes",
     "memory-decoration-coherent",
+    "mappable-primary-buffers",
 )
 MATRIX_UNITS = "cooperative-matrix"  # experimental in wgpu, so only where the user agreed
 
@@ -69,6 +72,7 @@ class Capabilities:
     timestamps: bool
     timestamps_in_pass: bool
     coherent: bool  # whether workgroups can be made to see what others of their dispatch wrote
+    main_memory: bool  # whether shaders can read buffers in main memory
     software: bool
     max_buffer: int
     max_binding: int
@@ -154,8 +158,11 @@ class Device:
         native.destroy(self.handle)
         self._usage = Counter()  # what buffers give back later is no part of it
 
-    def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False) -> Buffer:
-        """Zeroed memory for shaders, rounded up to 16 bytes so that vec4 loads stay inside."""
+    def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False, host: bool = False) -> Buffer:
+        """Zeroed memory for shaders, rounded up to 16 bytes so that vec4 loads stay inside.
+
+        With `host` it is main memory, which a discrete GPU reads over its bus.
+        """
         nbytes = max(16, -(-nbytes // 16) * 16)
         limit = self.capabilities.max_buffer
         if nbytes > limit:
@@ -165,7 +172,7 @@ class Device:
             )
         doing = f"allocating {nbytes:,} bytes for {purpose} ({sum(self._usage.values()):,} in use)"
         with native.typed_errors(doing):
-            usage = STORAGE | USAGE.UNIFORM if uniform else STORAGE
+            usage = STORAGE | (USAGE.UNIFORM if uniform else 0) | (IN_MAIN_MEMORY if host else 0)
             handle = self.handle.create_buffer(size=nbytes, usage=usage, label=purpose)
         return Buffer(handle, nbytes, purpose, self._usage)
 
@@ -249,6 +256,7 @@ class Device:
             timestamps="timestamp-query" in features,
             timestamps_in_pass="timestamp-query-inside-passes" in features,
             coherent="memory-decoration-coherent" in features,
+            main_memory="mappable-primary-buffers" in features,
             software=self.adapter.kind == "CPU",
             max_buffer=limits["max-buffer-size"],
             max_binding=limits["max-storage-buffer-binding-size"],

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,17 @@ class Parameter:
     format: Format
     alternate: bool = False
     part: Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]] | None = None  # of the rows of its only tensor
+    host: bool = False  # whether it stays in main memory, where the GPU reads it
+
+    @property
+    def is_experts(self) -> bool:
+        """Whether it is a matrix for each expert of a mixture."""
+        return len(self.shape) > 2 and "_exps." in self.name
+
+    @property
+    def block(self) -> str:
+        """`blk.3` of `blk.3.ffn_key.weight`; what is in no block is alone."""
+        return ".".join(self.name.split(".")[:2]) if self.name.startswith("blk.") else self.name
 
     @property
     def rows(self) -> int:
@@ -72,7 +84,7 @@ def load_weights(
 ) -> Weights:
     """Every parameter on the device. Host memory stays within a few pieces and wgpu's staging."""
     places: list[Place] = []
-    weights = place_weights(device, parameters, lambda nbytes: device.buffer(nbytes, "weights"), places)
+    weights = place_weights(device, parameters, partial(allocate_weights, device), places)
     total = sum(tensor.nbytes for parameter in parameters for tensor in parameter.tensors)
     done = 0
     staging = Staging(device, STAGING)
@@ -86,33 +98,47 @@ def load_weights(
     return weights
 
 
+def allocate_weights(device: Device, nbytes: int, host: bool) -> Buffer:
+    """A buffer for parameters, on the GPU or in main memory."""
+    return device.buffer(nbytes, "weights in main memory" if host else "weights", host=host)
+
+
 def device_bytes(device: Device, parameters: Sequence[Parameter]) -> int:
-    """What `load_weights` would allocate."""
-    return sum(nbytes for nbytes, _ in _buffers(device, parameters))
+    """What `load_weights` would allocate on the device."""
+    return sum(nbytes for nbytes, host, _ in buffers_of(device, parameters) if not host)
 
 
-def _buffers(device: Device, parameters: Sequence[Parameter]) -> Iterator[tuple[int, list[tuple[Parameter, int, int]]]]:
-    """Each buffer's size, and the (parameter, first row, rows) in it.
+def host_bytes(device: Device, parameters: Sequence[Parameter]) -> int:
+    """What `load_weights` would allocate in main memory."""
+    return sum(nbytes for nbytes, host, _ in buffers_of(device, parameters) if host)
+
+
+Members = list[tuple[Parameter, int, int]]  # with the first row, and how many
+
+
+def buffers_of(device: Device, parameters: Sequence[Parameter]) -> Iterator[tuple[int, bool, Members]]:
+    """Each buffer's size, whether it is in main memory, and what is in it.
 
     Neighbours of one block and format share a buffer while a binding can hold it, so that one dispatch can read
-    several; what is too large for a binding is cut into shards of whole rows, each with a buffer of its own.
+    several; what is too large for a binding is cut into shards of whole rows, each with a buffer of its own. In main
+    memory experts are apart from the rest.
     """
     limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
-    shared: dict[tuple[str, str], list[tuple[Parameter, int, int]]] = {}
-    sizes: dict[tuple[str, str], int] = {}
+    shared: dict[tuple[str, str, bool, bool], Members] = {}
+    sizes: dict[tuple[str, str, bool, bool], int] = {}
     for p in parameters:
         nbytes = align(layout(p.format, p.rows, p.width).nbytes)
         if nbytes > limit:
             for first, rows in _cut(p, limit):
-                yield align(layout(p.format, rows, p.width).nbytes), [(p, first, rows)]
+                yield align(layout(p.format, rows, p.width).nbytes), p.host, [(p, first, rows)]
             continue
-        key = ".".join(p.name.split(".")[:2]) if p.name.startswith("blk.") else p.name, p.format.name
+        key = p.block, p.format.name, p.host, p.host and p.is_experts
         if key in shared and sizes[key] + nbytes > limit:
-            yield sizes.pop(key), shared.pop(key)
+            yield sizes.pop(key), p.host, shared.pop(key)
         shared.setdefault(key, []).append((p, 0, p.rows))
         sizes[key] = sizes.get(key, 0) + nbytes
     for key, members in shared.items():
-        yield sizes[key], members
+        yield sizes[key], members[0][0].host, members
 
 
 def _cut(parameter: Parameter, limit: int) -> Iterator[tuple[int, int]]:
@@ -132,14 +158,17 @@ def _cut(parameter: Parameter, limit: int) -> Iterator[tuple[int, int]]:
 def place_weights(
     device: Device,
     parameters: Sequence[Parameter],
-    allocate: Callable[[int], Buffer],
+    allocate: Callable[[int, bool], Buffer],
     places: list[Place] | None = None,
 ) -> Weights:
-    """Gives every parameter its place in a buffer, and tells the places; loads nothing."""
+    """Gives every parameter its place in a buffer; loads nothing.
+
+    `allocate` makes a buffer of so many bytes, which may be in main memory. `places` collects the places.
+    """
     weights = Weights(device)
     shards: dict[str, list[Shard]] = {}
-    for nbytes, members in _buffers(device, parameters):
-        buffer = allocate(nbytes)
+    for nbytes, host, members in buffers_of(device, parameters):
+        buffer = allocate(nbytes, host)
         at = 0
         for parameter, first, rows in members:
             where = layout(parameter.format, rows, parameter.width)

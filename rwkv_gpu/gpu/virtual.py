@@ -16,6 +16,7 @@ DEFAULT = Capabilities(
     timestamps=False,
     timestamps_in_pass=False,
     coherent=False,
+    main_memory=False,
     software=False,
     max_buffer=PORTABLE_LIMITS["max-buffer-size"],
     max_binding=PORTABLE_LIMITS["max-storage-buffer-binding-size"],
@@ -39,6 +40,7 @@ LIMITS = {
         timestamps=True,
         timestamps_in_pass=True,
         coherent=True,
+        main_memory=True,
         max_buffer=1 << 40,
         max_binding=(2 << 30) - 4,
         max_storage_buffers=64,
@@ -71,6 +73,6 @@ class VirtualDevice(Device):
     def close(self) -> None:
         """Nothing is open."""
 
-    def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False) -> Buffer:  # noqa: ARG002
+    def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False, host: bool = False) -> Buffer:  # noqa: ARG002
         """A buffer that is only a number."""
         return Buffer(None, nbytes, purpose, Counter())

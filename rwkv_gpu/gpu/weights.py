@@ -17,6 +17,7 @@ from .shader import Constant
 
 Tensor = tuple[Format, npt.NDArray[np.uint8], tuple[int, ...]]  # [rows, bytes of a row in the file], and its shape
 
+BOOK_HEADER = 4  # words of the book of a cache before its tables: steps, choices, misses
 ALIGN = 256  # where a matrix may start in a buffer that it shares
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 FORMAT_OF = {np.dtype(np.float32): BY_NAME["F32"], np.dtype(np.float16): BY_NAME["F16"]}
@@ -57,6 +58,27 @@ class DeviceWeight:
     shards: tuple[Shard, ...]
 
 
+@dataclass(frozen=True)
+class ExpertCache:
+    """Copies on the GPU of experts whose layer is in main memory: those that were used last, in slots.
+
+    The GPU keeps the book of what lies in which (`moe/cache_lookup`).
+    """
+
+    name: str  # of the layer
+    experts: int
+    slots: int
+    sources: Mapping[str, Shard]  # all experts of each matrix, in main memory
+    weights: Mapping[str, DeviceWeight]  # the same names: as many experts as there are slots
+    sizes: Mapping[str, tuple[int, ...]]  # vec4s of an expert in each of four planes
+    book: Slice
+
+    def misses(self, device: Device) -> tuple[int, int]:
+        """Choices so far, and those whose expert had to be copied."""
+        words = np.frombuffer(device.read(self.book.buffer, 4 * BOOK_HEADER, self.book.offset), np.uint32)
+        return int(words[1]), int(words[2])
+
+
 class Weights(Mapping[str, DeviceWeight]):
     """A model's parameters on one device, by name."""
 
@@ -65,6 +87,7 @@ class Weights(Mapping[str, DeviceWeight]):
         self._weights: dict[str, DeviceWeight] = {}
         self._joined: dict[Hashable, Slice] = {}
         self._computed: dict[Hashable, Slice] = {}
+        self.caches: Mapping[str, ExpertCache] = {}  # by the names of the matrices whose copies they hold
 
     def __getitem__(self, name: str) -> DeviceWeight:
         return self._weights[name]
@@ -78,6 +101,14 @@ class Weights(Mapping[str, DeviceWeight]):
     def add(self, name: str, weight: DeviceWeight) -> None:
         """Takes in a parameter."""
         self._weights[name] = weight
+
+    def through(self, caches: Sequence[ExpertCache]) -> "Weights":
+        """The same parameters, but copies in caches for those that have one."""
+        seen = Weights(self._device)
+        seen._weights = self._weights | {name: weight for cache in caches for name, weight in cache.weights.items()}
+        seen._joined, seen._computed = self._joined, self._computed
+        seen.caches = {name: cache for cache in caches for name in cache.weights}
+        return seen
 
     def joined(self, names: Sequence[str | None], lengths: Sequence[int]) -> Slice:
         """Float32 vectors one after the other, made once; zeros for None."""
@@ -161,13 +192,16 @@ def upload_tensor(device: Device, fmt: Format, raw: npt.NDArray[np.uint8], shape
     return _upload(device, device.buffer(where.nbytes, "weights"), 0, (fmt, raw, shape))
 
 
-def upload_together(device: Device, tensors: Mapping[str, Tensor]) -> Weights:
-    """Parameters as files hold them; those of one format share a buffer, as those of a model's block do."""
+def upload_together(device: Device, tensors: Mapping[str, Tensor], host: bool = False) -> Weights:
+    """Parameters as files hold them; those of one format share a buffer, as those of a model's block do.
+
+    With `host` it is in main memory.
+    """
     weights, ends, starts = Weights(device), Counter[Format](), {}
     for name, (fmt, raw, shape) in tensors.items():
         starts[name] = ends[fmt]
         ends[fmt] += align(layout(fmt, len(raw), shape[-1]).nbytes)
-    buffers = {fmt: device.buffer(end, "weights") for fmt, end in ends.items()}
+    buffers = {fmt: device.buffer(end, "weights", host=host) for fmt, end in ends.items()}
     for name, tensor in tensors.items():
         weights.add(name, _upload(device, buffers[tensor[0]], starts[name], tensor))
     return weights

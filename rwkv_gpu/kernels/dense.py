@@ -31,6 +31,7 @@ SCALE_ROWS = Kernel("dense/scale_rows", "scale_rows", (PLAIN_RESIDUAL, PLAIN))
 PICK = Kernel("dense/pick", "pick", (PLAIN,), tolerance=SAME)
 RESIZE_HEADS = Kernel("dense/resize_heads", "resize_heads", (PLAIN,), tolerance=SAME)
 COPY_ROWS = Kernel("dense/copy_rows", "copy", (PLAIN,), tolerance=SAME)
+COPY_WEIGHTS = Kernel("weights/copy", "copy_weights", (PLAIN,), tolerance=SAME)
 
 # What a device can do, measured; they serve no op.
 STREAM = Kernel("probes/stream", "", (PLAIN,))

@@ -220,6 +220,8 @@ EXPERT_SUM_GEMV_INT = Kernel(
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=TWICE,
 )
+CACHE_LOOKUP = Kernel("moe/cache_lookup", "fetch_experts", (), tolerance=SAME)
+CACHE_FILL = Kernel("moe/cache_fill", "fetch_experts", (PLAIN,), tolerance=SAME)
 EXPERT_SORT = Kernel("moe/expert_sort", "experts", (), tolerance=SAME)
 EXPERT_GATHER = Kernel("moe/expert_gather", "experts", (PLAIN_RESIDUAL, SHARES, PLAIN), tolerance=CLOSE)
 ROUTE = Kernel("moe/route", "route", (GATING, ANSWER, LANES), ("moe/shares",), tolerance=CLOSE)

@@ -21,6 +21,7 @@ from ..engine.cache.config import (
 from ..engine.engine import Engine
 from ..engine.fit import with_context
 from ..engine.initial_state import digest_of, read_initial_state
+from ..engine.offload import MOST_LAYERS, Offload
 from ..engine.runner import GpuRunner, HostRunner, Runner
 from ..engine.state_file import fingerprint
 from ..errors import BadInput
@@ -52,9 +53,14 @@ RANGES = {
     "draft_tokens": (1, 15),
     "context_shift": (0, 1 << 32),
     "look_ahead": (0, 16),
+    "gpu_layers": (-1, MOST_LAYERS),
+    "n_cpu_moe": (0, MOST_LAYERS),
     "layers_per_submit": (0, 1 << 16),
 }
-OPTIONAL = ("context_shift", "cache_bytes", "chunk_size", "context", "tokens", "look_ahead", "layers_per_submit")
+OPTIONAL = (
+    *("context_shift", "cache_bytes", "chunk_size", "context", "tokens", "look_ahead", "layers_per_submit"),
+    "gpu_layers",
+)
 DEFAULT_CHUNK = 512
 ALIASES = {
     "model": "path",  # vLLM
@@ -63,6 +69,7 @@ ALIASES = {
     "max_model_len": "context",  # vLLM
     "n_batch": "chunk_size",  # llama-cpp-python
     "max_num_seqs": "sequences",  # vLLM
+    "n_gpu_layers": "gpu_layers",  # llama-cpp-python
     "draft_model": "draft",
     "lora_path": "lora",  # llama-cpp-python
     "filename": "file",  # llama-cpp-python's from_pretrained
@@ -100,6 +107,10 @@ def load(
     store: str | os.PathLike[str] | Store | None = None,
     store_key: bytes | None = None,
     tenant: str = "",
+    gpu_layers: int | None = None,
+    cpu_moe: bool = False,
+    n_cpu_moe: int = 0,
+    gpu_memory: int | str | None = None,
     **others: Any,
 ) -> LLM:
     """Opens a GGUF model on a device, the built-in one where no path is given. The file is read once and closed.
@@ -137,6 +148,11 @@ def load(
     `store` is where the states of chats are kept beyond this process, so that another one goes on with them: a
     directory, a URL such as valkey://localhost:6379, or a store of `rwkv_gpu.stores`. Only who has the same `store_key`
     reads them; a directory has a key of its own by default. States of one `tenant` are never another's.
+    Weights that do not fit on a GPU with memory of its own stay in main memory, where the GPU reads them over its bus.
+    `gpu_layers` is how many layers are on the GPU, the last ones, and the output counts as one; `cpu_moe` leaves the
+    experts of all layers in main memory, `n_cpu_moe` those of the first so many; by default as much is on the GPU as
+    fits. `gpu_memory` is what the model may take of the GPU's memory: bytes, or a text such as "8G". What it leaves
+    free is a cache of the experts that were used last.
     `portable` asks of the device no more than every one has, `checked` has the driver check each index; both are slow.
     """
     if others:
@@ -145,9 +161,11 @@ def load(
     check(
         chunk_size=chunk, sequences=sequences, context=context, tokens=tokens, cache_bytes=cache_bytes,
         checkpoint_interval=checkpoint_interval, max_requests=max_requests, look_ahead=look_ahead,
-        layers_per_submit=layers_per_submit, draft_tokens=draft_tokens, context_shift=context_shift,
+        layers_per_submit=layers_per_submit, gpu_layers=gpu_layers, n_cpu_moe=n_cpu_moe,
+        draft_tokens=draft_tokens, context_shift=context_shift,
     )  # fmt: skip
     validate.called("progress", progress)
+    offload = Offload.of(gpu_layers, bool(validate.truth("cpu_moe", cpu_moe)), n_cpu_moe, gpu_memory)
     file_path = _file_of(path, file)
     folder = None if tuned is None else validate.path("tuned", tuned)
     digest_folder = None if digests is None else validate.path("digests", digests)
@@ -190,6 +208,7 @@ def load(
 
             opened = open_device(choice.adapter, matrix_units, folder, portable=portable, checked=checked)
             try:
+                options["offload"] = offload
                 options |= with_context(opened, gguf, model, **options)
                 options["chunk_size"] = chunk or DEFAULT_CHUNK
                 found = find_tuned(choice.adapter, opened.capabilities, folder)

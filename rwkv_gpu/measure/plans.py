@@ -116,7 +116,7 @@ def _recorded(
     device, model = VirtualDevice(can), load_model(file)
     sequences = 1 if step.prefill else step.rows
     config = CacheConfig.of(model, slots=sequences, kv=step.kv, context=step.context)
-    weights = place_weights(device, parameters_of(file, model), lambda nbytes: device.buffer(nbytes, "weights"))
+    weights = place_weights(device, parameters_of(file, model), lambda nbytes, _: device.buffer(nbytes, "weights"))
 
     def slice_of(nbytes: int, purpose: str) -> Slice:
         return Slice(device.buffer(nbytes, purpose), 0, nbytes)

@@ -13,8 +13,11 @@ from ..errors import RwkvGpuError
 from ..gguf.formats import Format
 from ..gguf.planes import dequantise_rows
 from ..gpu.device import Device
+from ..gpu.expert_cache import expert_caches
+from ..gpu.loader import Parameter
 from ..gpu.plan import Plan, Slice
 from ..gpu.profile import lap
+from ..gpu.weight_slots import assign_slots
 from ..gpu.weights import FORMAT_OF, upload_together
 from ..kernels.tuning import Tuning
 from ..ops.batch import Batch
@@ -105,6 +108,8 @@ class Trial:
     past: Past | None = None
     draws: Draws | None = None
     columns: tuple[int, ...] | None = None  # that count, of the result
+    main_memory: bool = False  # whether weights are there, where the device can read it
+    slots: int = 0  # of a cache of experts
 
 
 @dataclass(frozen=True)
@@ -176,7 +181,8 @@ def apart(found: Array, wanted: Array) -> float:
 
 
 def _recorded(device: Device, trial: Trial) -> tuple[Plan, GpuSamplerState | None]:
-    weights = upload_together(device, {name: (w.format, w.raw, w.shape) for name, w in trial.weights.items()})
+    host = trial.main_memory and device.capabilities.main_memory
+    weights = upload_together(device, {name: (w.format, w.raw, w.shape) for name, w in trial.weights.items()}, host)
     past, scratch = trial.past, Scratch(device)
     rows = len(next(iter(trial.inputs.values())))
     more: dict[str, Any] = {}
@@ -186,6 +192,12 @@ def _recorded(device: Device, trial: Trial) -> tuple[Plan, GpuSamplerState | Non
         pages = {name: tuple(_whole(device, array) for array in stored) for name, stored in past.caches.items()}
         if pages:
             more["caches"] = Caches(pages, past.kind, max(len(s.pages) for s in past.batch.segments))
+    if trial.main_memory:
+        parameters = [Parameter(name, w.shape, (), w.format, host=True) for name, w in trial.weights.items()]
+        more["slots"] = assign_slots(device, weights, parameters)
+        weights = weights.through(
+            expert_caches(device, weights, [p for p in parameters if p.is_experts and trial.slots], trial.slots)
+        )
     sampler_state = None
     if trial.draws is not None:
         sampler_state = more["sampler_state"] = GpuSamplerState(device, len(trial.draws.rows), trial.draws.vocabulary)

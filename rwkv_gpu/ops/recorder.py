@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ..gpu.device import Device
+from ..gpu.device import Buffer, Device
 from ..gpu.plan import Plan, Slice
 from ..gpu.shader import Constant
 from ..gpu.weights import Weights
@@ -15,6 +15,7 @@ from .memory import MAX_SEGMENTS, NO_CACHES, Caches, Memory, Scratch
 from .nodes import Kernel
 from .passes import run_passes
 from .sampler_state import GpuSamplerState
+from .streaming import DIRECT_ROWS, streamed
 from .target import Target
 from .tracer import Tracer
 from .values import Operand, Value
@@ -24,7 +25,8 @@ class Recorder(Tracer):
     """The whole vocabulary, recorded for steps of up to `rows` rows.
 
     The rows of a step belong to at most `max_segments` sequences, and at most `max_outputs` of them are picked. In a
-    plan that is `single` every sequence of a step has one row. `without` names passes that are left out.
+    plan that is `single` every sequence of a step has one row. `without` names passes that are left out. `slots` are
+    what steps of many rows copy weights in main memory to.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Recorder(Tracer):
         single: bool = False,
         sampler_state: GpuSamplerState | None = None,
         without: Collection[str] = (),
+        slots: Mapping[Buffer, Buffer] | None = None,
     ) -> None:
         segments = min(rows, MAX_SEGMENTS) if max_segments is None else max_segments
         super().__init__(weights, StepShape(rows, single, segments, segments if max_outputs is None else max_outputs))
@@ -50,6 +53,7 @@ class Recorder(Tracer):
         self.target = Target(device.capabilities, tuning, weights)
         self.memory = Memory(states or {}, caches, sampler_state)
         self.without = without
+        self.slots = slots or {}
         self.fired: dict[str, int] = {}
 
     def kernel(
@@ -62,7 +66,10 @@ class Recorder(Tracer):
         """The graph rewritten and lowered; afterwards it takes no more ops."""
         self.graph.outputs = tuple(outputs)
         self.fired = run_passes(self.graph, self.target, self.without)
-        return lower(self.graph, self.target, self.memory)
+        dispatches = lower(self.graph, self.target, self.memory)
+        if not self.slots or self.graph.shape.rows <= DIRECT_ROWS:
+            return dispatches
+        return list(streamed(dispatches, self.slots, self.target.can))
 
     def finish(self, outputs: Mapping[str, Value], steps: int = 1, each: Sequence[str] = ()) -> Plan:
         """The plan. Up to `steps` steps can share a submit; each has the outputs that `each` names for itself."""

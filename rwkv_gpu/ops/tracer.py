@@ -17,6 +17,7 @@ from .nodes import (
     Embed,
     ExpertProducts,
     ExpertSum,
+    FetchExperts,
     GatedDeltaRule,
     Gemm,
     GroupNorm,
@@ -69,6 +70,7 @@ class Tracer:
         self.rows = shape.rows
         self._picked = False
         self._layer: int | None = None
+        self._fetched: dict[Value, Value] = {}  # by chosen experts, the slots of their copies
 
     def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
         """A tensor that every step uploads; the same one when asked for again."""
@@ -303,6 +305,7 @@ class Tracer:
         weighted: bool = True,
     ) -> Value:
         y = Value((self.rows, down.shape[1]))
+        routing = self._fetch(routing, down)
         self._append(ExpertSum(h, down, routing, y, add, bias, weighted))
         return y
 
@@ -319,9 +322,20 @@ class Tracer:
         gated: bool = False,
     ) -> Value:
         halves = gated and len(weights) == 1
+        routing = self._fetch(routing, weights[0])
         y = Value((self.rows, routing.experts.shape[1], weights[0].shape[1] // (2 if halves else 1)))
         self._append(ExpertProducts(self._normed(x, norm), weights, routing, then, y, biases, scaled, gated))
         return y
+
+    def _fetch(self, routing: Routing[Value], weight: Weight) -> Routing[Value]:
+        """The routing by the slots of a cache, where the GPU has copies of the experts that were used last."""
+        cache = self.weights.caches.get(weight.name)
+        if cache is None:
+            return routing
+        if routing.experts not in self._fetched:
+            self._fetched[routing.experts] = slots = Value(routing.experts.shape, np.uint32)
+            self._append(FetchExperts(routing.experts, cache, slots))
+        return Routing(self._fetched[routing.experts], routing.shares)
 
     def resize_heads(self, x: Value, heads: int, size: int) -> Value:
         y = Value((self.rows, heads * size))

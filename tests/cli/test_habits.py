@@ -123,12 +123,20 @@ def test_a_seed_of_minus_one_is_random():
     assert len(texts) > 1
 
 
-def test_gpu_layers_are_accepted_and_said_to_be_of_no_effect():
+def test_scripts_may_say_where_layers_lie_where_all_is_main_memory():
     plain = run("generate", MODEL, "-p", "hello", "-n", 4, "--device", "cpu")
-    for flag in ("-ngl", "--n-gpu-layers"):
-        result = run("generate", MODEL, "-p", "hello", "-n", 4, "--device", "cpu", flag, 99)
-        assert result.stdout == plain.stdout
-        assert "no effect" in result.stderr
+    for flags in (["-ngl", 99], ["--n-gpu-layers", "all"], ["--gpu-layers", 0, "--gpu-memory", "8G"], ["-ngl", "auto"]):
+        assert run("generate", MODEL, "-p", "hello", "-n", 4, "--device", "cpu", *flags).stdout == plain.stdout
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("-ngl", "half"), ("--gpu-memory", "8 apples"), ("--gpu-memory", "0"), ("--n-cpu-moe", "-1")]
+)
+def test_what_is_no_number_of_layers_and_no_size_is_refused_in_a_line(flag, value):
+    result = run("generate", MODEL, "-p", "hello", "--device", "cpu", flag, value)
+    assert result.exit_code == 2
+    assert value in result.stderr
+    assert result.stderr.strip().count("\n") <= 3
 
 
 @pytest.mark.parametrize(

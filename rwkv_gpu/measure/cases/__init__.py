@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from ...gpu.device import Capabilities
 from ...kernels.tuning import Tuning
 from ..trials import Trial
-from . import attention, conv, dense, latent, linear, moe, recurrence, rwkv, sampling, ssm
+from . import attention, conv, dense, latent, linear, main_memory, moe, recurrence, rwkv, sampling, ssm
 
 CHOSEN = linear.CHOSEN
 
@@ -21,6 +21,7 @@ def cases(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     yield from attention.cases(can)
     yield from latent.cases(can)
     yield from moe.cases(can)
+    yield from main_memory.cases(can)
     yield from sampling.cases(can)
     yield from linear.speed(can, used)
 

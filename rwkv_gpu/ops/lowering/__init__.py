@@ -15,6 +15,7 @@ from ..nodes import (
     Embed,
     ExpertProducts,
     ExpertSum,
+    FetchExperts,
     GatedDeltaRule,
     Gemm,
     GroupNorm,
@@ -38,7 +39,7 @@ from ..nodes import (
     WriteLatent,
 )
 from ..target import Target
-from . import attention, conv, dense, heads, latent, linear, moe, recurrence, rwkv, sampling, ssm
+from . import attention, conv, dense, expert_cache, heads, latent, linear, moe, recurrence, rwkv, sampling, ssm
 from .context import Lowering
 
 LOWERINGS: dict[type[Op], Callable[..., Any]] = {
@@ -51,6 +52,7 @@ LOWERINGS: dict[type[Op], Callable[..., Any]] = {
     Embed: dense.embed,
     ExpertProducts: moe.expert_products,
     ExpertSum: moe.expert_sum,
+    FetchExperts: expert_cache.fetch_experts,
     GatedDeltaRule: recurrence.gated_delta_rule,
     Gemm: linear.gemm,
     GroupNorm: ssm.group_norm,

@@ -7,7 +7,7 @@ from .attention import Attend, AttendLatent, HeadLinear, WriteLatent
 from .conv import Conv1d
 from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
 from .linear import Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
-from .moe import ExpertProducts, ExpertSum, Route, SortChoices
+from .moe import ExpertProducts, ExpertSum, FetchExperts, Route, SortChoices
 from .recurrence import GatedDeltaRule, Lerp, Wkv6
 from .rwkv import TimeMix, TokenShift
 from .sampling import Sample
@@ -22,6 +22,7 @@ __all__ = [
     "Embed",
     "ExpertProducts",
     "ExpertSum",
+    "FetchExperts",
     "GatedDeltaRule",
     "Gemm",
     "GroupNorm",

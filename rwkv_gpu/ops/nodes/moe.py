@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ...gpu.weights import ExpertCache
 from ..graph import Op
 from ..values import Value
 from ..vocabulary import Gating, Glu, Rms, Routing, Weight
@@ -27,6 +28,27 @@ class Route(Op):
     @property
     def label(self) -> str:
         return self.router.name
+
+
+@dataclass(frozen=True)
+class FetchExperts(Op):
+    """The slots of a cache where copies of the chosen experts lie; those that have none yet are copied first"""
+
+    experts: Value
+    cache: ExpertCache
+    slots: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.experts,)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.slots,)
+
+    @property
+    def label(self) -> str:
+        return " ".join(self.cache.weights)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,48 @@
+"""What users ask of where a model lies: on the GPU, or in main memory."""
+
+import re
+from dataclasses import dataclass
+
+from ..errors import BadInput
+
+MOST_LAYERS = 1 << 16
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True)
+class Offload:
+    """What was asked for. What is None follows from what fits."""
+
+    gpu_layers: int | None = None  # on the GPU, counted from the last; the output is one of them
+    cpu_moe: int = 0  # layers, counted from the first, whose experts stay in main memory
+    gpu_memory: int | None = None  # bytes that the model may take on the GPU
+
+    @classmethod
+    def of(
+        cls,
+        gpu_layers: int | None = None,
+        cpu_moe: bool = False,
+        n_cpu_moe: int = 0,
+        gpu_memory: int | str | None = None,
+    ) -> "Offload":
+        """As options name it: `cpu_moe` is the experts of all layers, a size may be a text."""
+        layers = MOST_LAYERS if cpu_moe else n_cpu_moe
+        return cls(gpu_layers, layers, None if gpu_memory is None else memory_size(gpu_memory))
+
+    @property
+    def chosen(self) -> bool:
+        """Whether it says where parameters lie."""
+        return self.gpu_layers is not None or self.cpu_moe > 0
+
+
+ON_GPU = Offload()  # as far as it fits
+
+
+def memory_size(size: object) -> int:
+    """Bytes, from a number of them or a text such as 8G, 7.5GB or 8GiB."""
+    found = SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
+    nbytes = size if found is None else int(float(found[1]) * UNITS[found[2].upper()])
+    if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
+        raise BadInput(f"gpu_memory is {size!r}; it must be a number of bytes, or a text such as 8G")
+    return nbytes

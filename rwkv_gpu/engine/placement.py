@@ -1,0 +1,141 @@
+"""Which parameters stay in main memory: layers that do not fit on the GPU, and experts of mixtures."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import BadInput, UnsupportedDevice
+from ..gpu.device import Device
+from ..gpu.loader import Parameter, device_bytes
+from ..gpu.weight_slots import slot_sizes
+from ..gpu.weights import align, layout
+from .offload import Offload
+
+EMBEDDINGS = "token_embd.weight", "per_layer_token_embd.weight"  # of which a step reads a row for each token
+CACHED = 4  # where it is chosen how many layers leave their experts in main memory, one of so many has a slot
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The parameters, each with where it lies, and the experts of a layer that the GPU keeps copies of."""
+
+    parameters: Sequence[Parameter]
+    slots: int = 0
+    used: int = 0  # experts of a token
+
+    @property
+    def experts(self) -> int:
+        """Experts of a layer, where some are in main memory."""
+        return max((p.shape[0] for p in self.host if p.is_experts), default=0)
+
+    @property
+    def host(self) -> list[Parameter]:
+        """Those in main memory."""
+        return [p for p in self.parameters if p.host]
+
+    @property
+    def host_layers(self) -> int:
+        """Layers with matrices in main memory, experts aside."""
+        return len({p.block for p in self.host if not p.is_experts and p.block != p.name})
+
+    @property
+    def expert_layers(self) -> int:
+        """Layers with experts in main memory."""
+        return len({p.block for p in self.host if p.is_experts})
+
+    @property
+    def cache_bytes(self) -> int:
+        """What the copies of experts take on the GPU."""
+        return self.slots * slot_bytes(self.parameters)
+
+    @property
+    def step_bytes(self) -> int:
+        """What a step of one token reads in main memory, at most: matrices, and of each mixture the experts it uses."""
+        whole = sum(_nbytes(p) for p in self.host if not p.is_experts and p.name not in EMBEDDINGS)
+        chosen = sum(self.used * _nbytes(p) // p.shape[0] for p in self.host if p.is_experts)
+        return whole + chosen
+
+
+def place(device: Device, parameters: Sequence[Parameter], offload: Offload, used: int, room: int | None) -> Placement:
+    """Where parameters lie: as was asked for, else as many on the GPU as `room` has bytes for. None is enough for all.
+
+    `used` is how many experts a token has in each layer.
+    """
+    chosen = place_as_asked(parameters, offload)
+    if not offload.chosen and room is not None and device_bytes(device, parameters) > room:
+        choices = _less_and_less(parameters)
+        least = bisect_left(choices, True, hi=len(choices) - 1, key=lambda one: _fits(device, parameters, one, room))
+        chosen = place_as_asked(parameters, choices[least])
+    if any(p.host for p in chosen) and not device.capabilities.main_memory:
+        raise UnsupportedDevice(
+            f"{device.adapter} cannot read main memory from shaders; take a smaller model or --device cpu"
+        )
+    each, experts = slot_bytes(chosen), max((p.shape[0] for p in chosen if p.host and p.is_experts), default=0)
+    slots = 0 if room is None or not each else min(experts, (room - _device_bytes(device, chosen)) // each)
+    return Placement(chosen, slots if slots >= used > 0 else 0, used)
+
+
+def place_as_asked(parameters: Sequence[Parameter], offload: Offload) -> list[Parameter]:
+    """The parameters, each with where it lies, as far as that does not depend on what fits."""
+    if not offload.chosen:
+        return list(parameters)
+    if offload.cpu_moe and not any(p.is_experts for p in parameters):
+        raise BadInput("this model has no experts that could stay in main memory; leave out cpu_moe")
+    layers = _layers(parameters)
+    gpu_layers = layers + 1 if offload.gpu_layers is None or offload.gpu_layers < 0 else offload.gpu_layers
+    first = max(0, layers + 1 - gpu_layers)  # layer on the GPU
+    return [replace(p, host=_stays(p, first, offload.cpu_moe, parameters, gpu_layers)) for p in parameters]
+
+
+def _device_bytes(device: Device, parameters: Sequence[Parameter]) -> int:
+    """What weights take on the GPU, with the slots that those in main memory are copied to."""
+    return device_bytes(device, parameters) + sum(slot_sizes(device, parameters))
+
+
+def slot_bytes(parameters: Sequence[Parameter]) -> int:
+    """What copies of one expert of each layer take, of those in main memory."""
+    return sum(align(layout(p.format, p.rows // p.shape[0], p.width).nbytes) for p in cached_experts(parameters))
+
+
+def cached_experts(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The matrices of experts that the GPU can keep copies of: in main memory, and without biases."""
+    biased = {p.block for p in parameters if p.name.endswith("_exps.bias")}
+    return [p for p in parameters if p.host and p.is_experts and p.block not in biased]
+
+
+def _less_and_less(parameters: Sequence[Parameter]) -> list[Offload]:
+    """Ever less on the GPU: experts leave first, those of one layer after the other, then whole layers."""
+    layers, mixture = _layers(parameters), any(p.is_experts for p in parameters)
+    experts = [Offload(cpu_moe=count) for count in range(1, layers + 1)] if mixture else []
+    return experts + [Offload(gpu_layers=count, cpu_moe=layers * mixture) for count in range(layers, -1, -1)]
+
+
+def _fits(device: Device, parameters: Sequence[Parameter], offload: Offload, room: int) -> bool:
+    """Whether what is left on the GPU has room, with copies of a quarter of the experts that are not."""
+    chosen = place_as_asked(parameters, offload)
+    copies = max((p.shape[0] for p in cached_experts(chosen)), default=0) // CACHED
+    return _device_bytes(device, chosen) + slot_bytes(chosen) * copies <= room
+
+
+def _stays(p: Parameter, first: int, moe: int, parameters: Sequence[Parameter], gpu_layers: int) -> bool:
+    """Whether a parameter stays in main memory. Vectors do not: they are small."""
+    if len(p.tensors[0].shape) < 2:
+        return False
+    if p.block != p.name:
+        layer = _layer(p)
+        return layer < first or (p.is_experts and layer < moe)
+    if p.name in EMBEDDINGS and any(other.name == "output.weight" for other in parameters):
+        return first > 0 or moe > 0
+    return gpu_layers == 0
+
+
+def _layer(p: Parameter) -> int:
+    return int(p.block.partition(".")[2])
+
+
+def _layers(parameters: Sequence[Parameter]) -> int:
+    return 1 + max((_layer(p) for p in parameters if p.block != p.name), default=-1)
+
+
+def _nbytes(p: Parameter) -> int:
+    return layout(p.format, p.rows, p.width).nbytes

@@ -1,0 +1,50 @@
+"""Trials of weights in main memory: copied before they are used, and experts by way of a cache."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...gpu.device import Capabilities
+from ...kernels.defaults import default_tuning
+from ...kernels.kernel import CLOSE
+from ...ops.streaming import DIRECT_ROWS
+from ...ops.vocabulary import Routing
+from ..trials import Array, Stored, Trial
+from .common import BY_NAME, normal
+
+EXPERTS, SLOTS = 8, 6
+
+
+def cases(can: Capabilities) -> Iterator[Trial]:
+    """Rows enough that weights are copied, and few rows over experts, of which some are chosen twice."""
+    tuning = default_tuning(can)
+    matrix = {"blk.0.matrix.weight": Stored.random(BY_NAME["Q4_K"], 96, 256)}
+    for rows in (1, 2 * DIRECT_ROWS):
+        yield Trial(
+            "copy_weights", f"{rows} rows", "", tuning, lambda g, w, x: g.linear(x, w["blk.0.matrix.weight"]),
+            {"x": normal(rows, 256)}, matrix, CLOSE.result, main_memory=True,
+        )  # fmt: skip
+    shapes = {"gate": ("Q4_K", 256, 256), "up": ("Q4_K", 256, 256), "down": ("Q6_K", 128, 256)}
+    experts = {
+        _name(name): Stored.random(BY_NAME[fmt], EXPERTS, *shape, seed=i)
+        for i, (name, (fmt, *shape)) in enumerate(shapes.items())
+    }
+    inputs = {
+        "x": normal(3, 256), "experts": np.array([[7, 2], [2, 5], [0, 7]], np.uint32),
+        "shares": np.random.default_rng(0).random((3, 2), np.float32),
+    }  # fmt: skip
+    yield Trial(
+        "fetch_experts", "some chosen twice", "", tuning, _mixture, inputs, experts, 10 * CLOSE.result,
+        main_memory=True, slots=SLOTS,
+    )  # fmt: skip
+
+
+def _name(matrix: str) -> str:
+    return f"blk.0.ffn_{matrix}_exps.weight"
+
+
+def _mixture(g: Any, w: Any, x: Array, experts: Array, shares: Array) -> Any:
+    routing = Routing(experts, shares)
+    inner = g.expert_glu(x, w[_name("gate")], w[_name("up")], routing, "silu")
+    return g.expert_sum(inner, w[_name("down")], routing)

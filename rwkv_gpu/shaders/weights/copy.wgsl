@@ -1,0 +1,12 @@
+// slot = w: weights in main memory to memory of the GPU      one lane per EACH vec4s, those of a workgroup interleaved
+@group(0) @binding(1) var<storage, read> w: array<vec4u>;
+@group(0) @binding(2) var<storage, read_write> slot: array<vec4u>;
+
+fn run(group: u32, lane: u32) {
+    for (var n = 0u; n < EACH; n++) {
+        let i = (group * EACH + n) * WG + lane;
+        if i < arrayLength(&w) {
+            slot[i] = w[i];
+        }
+    }
+}

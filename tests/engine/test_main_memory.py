@@ -1,0 +1,137 @@
+"""Weights in main memory: which ones, what `fit` says of them, and answers as if all were on the GPU."""
+
+import numpy as np
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.engine import runner as runner_module
+from rwkv_gpu.engine.fit import Fit, fit
+from rwkv_gpu.engine.offload import Offload, memory_size
+from rwkv_gpu.engine.parameters import parameters_of
+from rwkv_gpu.engine.placement import place, slot_bytes
+from rwkv_gpu.errors import BadInput, OutOfMemory, UnsupportedDevice
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.gpu.loader import device_bytes, host_bytes
+from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
+from rwkv_gpu.measure.synthetic import open_synthetic
+from rwkv_gpu.models.registry import load_model
+from tests.golden_files import OWN
+
+ROOMY = VirtualDevice(LIMITS["h200"])
+DENSE, MIXTURE = "qwen3-0.6b-q4_k_m", "qwen3-30b-a3b-q4_k_m"
+
+
+@pytest.fixture(scope="module", params=[DENSE, MIXTURE])
+def parameters(request):
+    with open_synthetic(request.param) as file:
+        yield parameters_of(file, load_model(file))
+
+
+def memory_for(path, adapter, slots: int) -> int:
+    """Just enough for copies of so many experts of each layer."""
+    options = {"context": 64, "kv": "f32", "slots": 4, "tokens": 64, "drafts": 0, "chunk_size": 64}
+    with GGUFFile.open(path) as file, Device(adapter) as device:
+        roomy = fit(device, file, load_model(file), offload=Offload(0, 0, 1 << 30), **options)
+        return roomy.needed - roomy.cache + roomy.cache // roomy.cached_experts * slots
+
+
+def on_host(placement) -> set[str]:
+    return {p.block for p in placement.host}
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 999, -1])
+def test_gpu_layers_are_the_last_ones_and_the_output_is_one(parameters, count):
+    layers = 1 + max(int(p.block[4:]) for p in parameters if p.block != p.name)
+    host = on_host(place(ROOMY, parameters, Offload(gpu_layers=count), 8, None))
+    first = 0 if count < 0 else max(0, layers + 1 - count)
+    assert {block for block in host if block.startswith("blk.")} == {f"blk.{i}" for i in range(min(first, layers))}
+    head = "output.weight" if any(p.name == "output.weight" for p in parameters) else "token_embd.weight"
+    assert (head in host) == (count == 0)
+
+
+def test_vectors_stay_on_the_gpu(parameters):
+    placement = place(ROOMY, parameters, Offload(gpu_layers=0), 8, None)
+    assert all(len(p.tensors[0].shape) > 1 for p in placement.host)
+    assert sum(p.host for p in placement.parameters) > len(parameters) / 3
+
+
+def test_as_much_is_on_the_gpu_as_has_room(parameters):
+    """Less room, fewer bytes; no layer leaves while all fit, and what is chosen fits."""
+    whole = device_bytes(ROOMY, parameters)
+    assert place(ROOMY, parameters, Offload(), 8, whole).host == []
+    before = whole
+    for share in (0.9, 0.6, 0.4):
+        placement = place(ROOMY, parameters, Offload(), 8, int(share * whole))
+        taken = device_bytes(ROOMY, placement.parameters) + placement.cache_bytes
+        assert whole / 20 < taken <= share * whole
+        assert taken <= before
+        assert host_bytes(ROOMY, placement.parameters) + device_bytes(ROOMY, placement.parameters) >= whole
+        before = taken
+
+
+def test_experts_leave_first_and_what_is_left_free_is_a_cache_of_them():
+    with open_synthetic(MIXTURE) as file:
+        parameters = parameters_of(file, load_model(file))
+    whole = device_bytes(ROOMY, parameters)
+    some = place(ROOMY, parameters, Offload(), 8, int(0.7 * whole))
+    assert all(p.is_experts or p.name == "token_embd.weight" for p in some.host)
+    assert 0 < some.expert_layers < 48
+    assert some.slots >= 128 // 4
+    asked = place(ROOMY, parameters, Offload(cpu_moe=1 << 16), 8, 8 << 30)
+    assert asked.expert_layers == 48
+    assert asked.host_layers == 0
+    assert 8 <= asked.slots < 128
+    assert device_bytes(ROOMY, asked.parameters) + (asked.slots + 1) * slot_bytes(asked.parameters) > 8 << 30
+    # A step reads 8 of 128 experts.
+    assert asked.step_bytes == pytest.approx(host_bytes(ROOMY, asked.host) * 8 / 128, rel=0.2)
+    assert place(ROOMY, parameters, Offload(cpu_moe=1 << 16), 8, None).slots == 0
+
+
+def test_what_cannot_be_is_refused_in_a_line():
+    with open_synthetic(DENSE) as file:
+        parameters = parameters_of(file, load_model(file))
+    with pytest.raises(BadInput, match="no experts"):
+        place(ROOMY, parameters, Offload(cpu_moe=3), 0, None)
+    bare = VirtualDevice(LIMITS["default"])
+    bare.adapter = "this GPU"
+    with pytest.raises(UnsupportedDevice, match="this GPU cannot read main memory"):
+        place(bare, parameters, Offload(gpu_layers=3), 0, None)
+    for size in ("8X", "", "-1G", 0, True, 1.5, None):
+        with pytest.raises(BadInput, match="gpu_memory"):
+            memory_size(size)
+    assert memory_size("8G") == memory_size(" 8GiB ") == memory_size("8192mb") == 8 << 30
+
+
+@pytest.mark.parametrize("free", [None, 1_000_000])
+def test_main_memory_that_is_too_small_is_told_with_the_numbers(free):
+    Fit(None, 1000, 10, 10, available=free, host=1_000_000, host_available=1_000_000).check()
+    with pytest.raises(OutOfMemory, match="1,000,001 in main memory, where 1,000,000 are"):
+        Fit(None, 1000, 10, 10, available=free, host=1_000_001, host_available=1_000_000).check()
+
+
+def test_logits_are_those_of_a_model_that_is_whole_on_the_gpu(adapter, monkeypatch):
+    """A whole prompt copies the weights of a layer first; single tokens read them, and experts through the cache."""
+    path, chunks = OWN / "tiny-qwen3moe.gguf", (40, 1)
+    ids = np.load(OWN / "tiny-qwen3moe.npz")["tokens"].tolist()
+    made = []
+    build = runner_module.GpuRunner.__init__
+
+    def noted(self, *given, **more):
+        build(self, *given, **more)
+        made.append(self)
+
+    monkeypatch.setattr(runner_module.GpuRunner, "__init__", noted)
+    opening = {"kv": "f32", "context": 64, "chunk_size": 64, "device": str(adapter.index)}
+    with rwkv_gpu.load(path, **opening) as llm:
+        wanted = [llm.logits(ids, chunk_size=chunk) for chunk in chunks]
+    slots = 2  # of 4 experts, of which a token has 2
+    with rwkv_gpu.load(path, **opening, gpu_layers=0, gpu_memory=memory_for(path, adapter, slots)) as llm:
+        for chunk, logits in zip(chunks, wanted, strict=True):
+            assert np.abs(llm.logits(ids, chunk_size=chunk) - logits).max() < 1e-5
+        [_, runner] = made
+        assert runner.device.memory()["weights in main memory"] == runner.fit.host > runner.fit.weights
+        assert [cache.slots for cache in runner.expert_caches] == [slots] * 2
+        for cache in runner.expert_caches:
+            choices, misses = cache.misses(runner.device)
+            assert 4 < misses < choices == 2 * len(ids)

@@ -213,6 +213,18 @@ class Engine:
         found = self.prefixes.find(ids)
         return 0 if found is None else found[1]
 
+    def unread(self, id: int) -> int:
+        """Tokens of a request's prompt that no step has had yet."""
+        sequence = self._slots.sequences.get(id)
+        return 0 if sequence is None or sequence.finish_reason else max(0, sequence.prompt - sequence.fed)
+
+    def skip(self, id: int) -> bool:
+        """Has a request that still reads its prompt go on from a longer prefix that was stored since it began."""
+        if not self.unread(id):
+            return False
+        sequence = self._slots.sequences[id]
+        return sequence.slot < 0 or self._stored.skip(sequence)
+
     def close(self) -> None:
         """Ends all requests, without updates, and gives back all memory."""
         for id in list(self._slots.sequences):

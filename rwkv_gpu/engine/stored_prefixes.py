@@ -55,6 +55,17 @@ class StoredPrefixes:
             if sequence.fed + PAGE <= branch < sequence.prompt:
                 sequence.boundaries |= {branch}
 
+    def skip(self, sequence: TokenSequence) -> bool:
+        """A sequence that reads its prompt goes on from a stored prefix, if one is longer than what it has read."""
+        found = self.cache.find(sequence.keyed(sequence.ids[: sequence.prompt]))
+        if found is None or found[1] <= sequence.fed:
+            return False
+        handle, length = found
+        self._store.forget(sequence.slot)
+        self._store.adopt(sequence.slot, handle, length)
+        sequence.fed = sequence.checkpoint = sequence.reused = length
+        return True
+
     def keep_prompt(self, sequence: TokenSequence, end: int) -> None:
         """Stores what a step of a prompt has come to: a whole prompt, or states on the way through it."""
         asked, way = end in sequence.boundaries, end - sequence.checkpoint

@@ -9,18 +9,16 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol, TypeVar
 
 from ..engine.engine import Activity, Engine
 from ..engine.request import Request, Update
-from ..engine.runner import StateArrays
-from ..engine.sequence import TokenSequence
-from ..errors import BadFile, CacheFull, Closed, Forked, QueueFull, RwkvGpuError
+from ..errors import Closed, Forked, QueueFull
+from .exchange import Exchange, StateExchange
 from .jobs import Job, Work
 
 T = TypeVar("T")
@@ -42,34 +40,6 @@ class Listener(Protocol):
         """There will be no more updates."""
 
 
-Found = tuple[Sequence[int], StateArrays]  # the ids of a prefix, and its state
-
-
-class StateExchange(Protocol):
-    """A store of states beyond this process. The driver's thread calls it; none of it waits."""
-
-    def wants(self, missing: int) -> bool:
-        """Whether a state may save so many tokens."""
-
-    def fetch(self, ids: Sequence[int], known: int, then: Callable[[Found | None], None]) -> None:
-        """Looks for a prefix longer than what is known. `then` is called on another thread."""
-
-    def keep(self, ids: Sequence[int], state: StateArrays) -> None:
-        """Stores a state, in the background."""
-
-    def measured(self, tokens: int, seconds: float) -> None:
-        """So many tokens of a prompt took so long."""
-
-
-@dataclass(eq=False)
-class Turn:
-    """A request of a conversation."""
-
-    sequence: TokenSequence
-    began: float
-    reads: bool = True  # its prompt
-
-
 class Driver:
     """Owns the engine. `submit`, `call` and `work` may be called from any thread; `cancel` even by the collector.
 
@@ -80,8 +50,7 @@ class Driver:
         self, engine: Engine, most_requests: int = MOST_REQUESTS, states: "StateExchange | None" = None
     ) -> None:
         self._engine = engine
-        self._states = states
-        self._turns: dict[int, Turn] = {}  # by number: requests whose states are exchanged with a store
+        self._exchange = None if states is None else Exchange(engine, states, self._put, self.clock)
         self._most_requests = most_requests
         self._process = os.getpid()  # a forked one has no such thread
         # What is first in these queues stays there until it is done, so that an exception from outside loses nothing.
@@ -119,31 +88,25 @@ class Driver:
         """Adds a request to those that run; the listener gets all that happens to it. Raises where it is refused."""
         self.check_process()
         sequence = self._engine.accept(request)
-        exchanged = self._states is not None and request.keep and not sequence.family  # with the adapters of the load
+        # Only states with the adapters of the load are exchanged.
+        exchange = self._exchange if self._exchange is not None and request.keep and not sequence.family else None
 
         def fail(error: BaseException) -> None:
             self._fail(listener, error)
 
-        def begin(found: Found | None = None) -> None:
+        def begin() -> None:
             if self._numbers.get(listener) != 0:
                 return
-            if found is not None:
-                with suppress(BadFile, CacheFull):  # then it is computed
-                    self._engine.restore(*found)
             number = self._engine.add(sequence)
             self._numbers[listener] = number
             self._listeners[number] = listener
-            if exchanged:
-                self._turns[number] = Turn(sequence, self.clock())
+            if exchange is not None:
+                exchange.began(listener, number, sequence)
 
         def add() -> None:
-            if self._states is not None and exchanged and self._numbers.get(listener) == 0:
-                known = self._engine.stored(sequence.ids)
-                if self._states.wants(len(sequence.ids) - known):
-                    ids = tuple(sequence.ids)
-                    self._states.fetch(ids, known, lambda found: self._put(Job(lambda: begin(found), fail)))
-                    return
-            begin()
+            waits = exchange is not None and self._numbers.get(listener) == 0
+            if exchange is None or not waits or not exchange.fetch(listener, sequence, begin, fail):
+                begin()
 
         with self._gate:
             if len(self._numbers) >= self._most_requests and self._end is None:
@@ -162,9 +125,10 @@ class Driver:
             number = self._numbers.get(listener)
             if number and tokens:
                 self._engine.stop(number, tokens)
-                self._export(number)
             elif number:
                 self._engine.abort(number)
+            if number and self._exchange is not None:
+                self._exchange.export(number)
             self._forget(listener)
 
         self._put(Job(end, lambda _: self._forget(listener)))
@@ -227,6 +191,12 @@ class Driver:
         if threading.current_thread() is not self._thread:
             self._thread.join(patience)
 
+    def push_states(self, end: float) -> None:
+        """Gives the store all states of conversations that it lacks, until that moment by `time.monotonic`."""
+        if self._exchange is not None:
+            exchange = self._exchange
+            self.work(lambda _: exchange.push(end))
+
     def _check_open(self) -> None:
         if self._end is not None:
             raise self._end.with_traceback(None)
@@ -252,7 +222,9 @@ class Driver:
     def _do_jobs(self) -> None:
         """All that were put; sleeps until there is one where nothing else is to be done."""
         if not (self._jobs or self._works or self._updates or self._engine.busy):
-            self._wake.get()
+            due = None if self._exchange is None else self._exchange.due
+            with suppress(Empty):
+                self._wake.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
         while not self._wake.empty():
             self._wake.get()
         while self._jobs:
@@ -263,6 +235,8 @@ class Driver:
                 job.fail(error)
             finally:
                 self._jobs.popleft()
+        if self._exchange is not None:
+            self._exchange.begin_overdue()
 
     def _advance(self) -> None:
         if self._works:
@@ -297,31 +271,17 @@ class Driver:
         if listener is None:
             self._engine.abort(update.id)  # nobody reads it
             return
-        turn = self._turns.get(update.id)
-        if turn is not None and self._states is not None and turn.reads and update.prompt_done == update.prompt_tokens:
-            turn.reads = False
-            self._states.measured(update.prompt_tokens - update.reused, self.clock() - turn.began)
+        if self._exchange is not None:
+            self._exchange.follow(update)
         tokens = listener.on_update(update)
         if tokens is not None:
             self._engine.stop(update.id, tokens)
         elif listener.overflows():
             self._engine.pause(update.id)
         if tokens is not None or update.finish_reason is not None:
-            if update.finish_reason != "error":
-                self._export(update.id)
+            if update.finish_reason != "error" and self._exchange is not None:
+                self._exchange.export(update.id)
             self._forget(listener)
-
-    def _export(self, number: int) -> None:
-        """Gives the store the states of a turn that has ended: of all of it, and of its question."""
-        turn = self._turns.pop(number, None)
-        if turn is None or self._states is None:
-            return
-        ids = turn.sequence.ids
-        with suppress(RwkvGpuError):  # a state that is not stored is computed again
-            for length in {len(ids), *turn.sequence.request.marks[-1:]}:
-                found = self._engine.export(ids[:length])
-                if found is not None:
-                    self._states.keep(tuple(ids[: found[0]]), found[1])
 
     def _fail(self, listener: Listener, error: BaseException) -> None:
         """Ends a request, and tells its reader why."""
@@ -337,8 +297,9 @@ class Driver:
         number = self._numbers.get(listener)
         if number is not None:
             self._listeners.pop(number, None)
-            self._turns.pop(number, None)
             self._numbers.pop(listener, None)
+            if self._exchange is not None:
+                self._exchange.forget(listener, number)
 
     def _stop(self, reason: BaseException) -> None:
         with self._gate:

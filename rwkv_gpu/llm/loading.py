@@ -18,6 +18,7 @@ from ..engine.cache.config import (
     DEFAULT_LOOK_AHEAD,
     DEFAULT_SEQUENCES,
 )
+from ..engine.compact import Compact
 from ..engine.engine import Engine
 from ..engine.fit import with_context
 from ..engine.initial_state import digest_of, read_initial_state
@@ -228,7 +229,8 @@ def load(
         model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
         help = partial(load_help, tuple(MODELS)) if os.path.samefile(file_path, builtin_model()) else None
         layout = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()} {digest_of(initial)}"
-        states = None if exchange is None else exchange(model_file, layout)
+        compact = None if kv in ("q8", "q4") else Compact(model.caches)
+        states = None if exchange is None else exchange(model_file, layout, compact)
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial)
         return LLM(engine, tokenizer, gguf.metadata, info, model_file, max_requests, help, states)
 

@@ -1,5 +1,6 @@
 """A model that is open: its tokenizer, its engine's driver, and how a prompt becomes a request."""
 
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -92,6 +93,14 @@ class OpenModel:
         if self.states is not None:
             self.states.close()
         self._grammar_pool.close()
+
+    def store_states(self, seconds: float) -> None:
+        """Writes the states of all chats to the store that lack there, for so long at most. For who shuts down."""
+        if self.states is not None:
+            end = time.monotonic() + seconds
+            self.states.try_again()
+            self._driver.push_states(end)
+            self.states.flush(end)
 
     @property
     def activity(self) -> Activity:

@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -18,20 +19,23 @@ from typing import Any
 
 from ..engine import state_file
 from ..engine.cache.prefix_index import TOKEN, key_of
+from ..engine.compact import Compact
 from ..engine.runner import StateArrays
 from ..errors import BadFile, BadInput
 from ..stores import DirectoryStore, Store, StoreDown, open_store
 from ..stores.sealed import SealedStore
 from . import validate
+from .exchange import Found
+from .fetch_rule import FetchRule
 from .model_file import ModelFile
 
 BLOCK = 64  # tokens between two lists of lengths; fewer are not worth a request
 AT_A_TIME = 64  # lists that are asked for in one request
 MOST_LENGTHS = 16  # of one list
 MOST_WAITING = 1 << 30  # bytes of states that wait to be written
+MOST_FETCHES = 32  # at a time; more requests compute
+MOST_KNOWN = 1 << 16  # states that are known to be stored
 REST = 5.0  # seconds that a store which is down is left alone
-
-Found = tuple[Sequence[int], StateArrays]
 
 
 @dataclass
@@ -41,68 +45,110 @@ class Counts:
     fetched: int = 0
     tokens: int = 0  # that were not computed
     missed: int = 0
-    skipped: int = 0  # since computing was faster
+    skipped: int = 0  # since computing is faster
+    hedged: int = 0  # that came while their tokens were being computed
+    late: int = 0  # that came when these were computed, or nearly
     refused: int = 0  # that were damaged
     stored: int = 0
     failures: int = 0  # of the store
 
 
-class Rate:
-    """How much was done in a second, lately; None before the first."""
-
-    def __init__(self) -> None:
-        self.value: float | None = None
-
-    def add(self, amount: float, seconds: float) -> None:
-        """So much took so long."""
-        new = amount / max(seconds, 1e-6)
-        self.value = new if self.value is None else 0.7 * self.value + 0.3 * new
-
-
 class StoredStates:
     """Fetches and stores states on threads of its own. A store that is down is left alone for a while."""
 
-    def __init__(self, store: SealedStore, model: ModelFile, layout: str, tenant: str) -> None:
+    def __init__(
+        self, store: SealedStore, model: ModelFile, layout: str, tenant: str, compact: Compact | None = None
+    ) -> None:
         self.counts = Counts()
+        self.rule = FetchRule()
         self._store = store
         self._model = model
         self._layout = layout
         self._tenant = tenant
-        self._bytes, self._tokens = Rate(), Rate()  # fetched, and computed, in a second
+        self._compact = compact
+        self._stored: OrderedDict[bytes, None] = OrderedDict()  # digests of ids whose states the store has
         self._down_until = 0.0
+        self._fetches = 0
         self._waiting = 0  # bytes
-        self._lock = threading.Lock()
+        self._written = threading.Condition()
+        self._dropping = False  # what waits is not written any more
         self._fetching = ThreadPoolExecutor(4, "rwkv-gpu-fetch")
         self._writing = ThreadPoolExecutor(1, "rwkv-gpu-store")
         model.start()
 
     def wants(self, missing: int) -> bool:
         """Whether a state may save so many tokens."""
-        return missing > BLOCK and time.monotonic() >= self._down_until
+        return missing > BLOCK and time.monotonic() >= self._down_until and self._fetches < MOST_FETCHES
 
-    def fetch(self, ids: Sequence[int], known: int, then: Callable[[Found | None], None]) -> None:
-        """Looks for a prefix longer than what is known. `then` is called on another thread."""
+    def patience(self, missing: int) -> float:
+        """Seconds after which these tokens are computed although a state is on its way."""
+        return self.rule.patience(missing)
+
+    def fetch(
+        self, ids: Sequence[int], known: int, then: Callable[[Found | None], None], wait: Callable[[float], None]
+    ) -> None:
+        """Looks for a prefix longer than what is known. On another thread `wait` gets a new patience, and `then` it."""
+        with self._written:
+            self._fetches += 1
 
         def done(future: "Future[Found | None]") -> None:
+            with self._written:
+                self._fetches -= 1
             then(None if future.cancelled() or future.exception() else future.result())
 
-        self._fetching.submit(self.find, ids, known).add_done_callback(done)
+        self._fetching.submit(self.find, ids, known, wait).add_done_callback(done)
+
+    def pays_to_restore(self, found: Found, missing: int) -> bool:
+        """Whether a state that is here is still worth it, with so many tokens of the prompt not computed yet."""
+        pays = self.rule.pays_to_restore(nbytes_of(found[1]), missing)
+        self.counts.late += not pays
+        return pays
+
+    def restored(self, found: Found, seconds: float, saved: int, *, hedged: bool) -> None:
+        """A state came into the engine in so long, and saved so many tokens; `hedged` while these were computed."""
+        self.rule.restored.add(nbytes_of(found[1]), seconds)
+        self.counts.fetched += 1
+        self.counts.tokens += saved
+        self.counts.hedged += hedged
 
     def keep(self, ids: Sequence[int], state: StateArrays) -> None:
         """Stores a state in the background, if it pays to fetch it. Where too much waits, it is dropped."""
-        nbytes = sum(array.nbytes for array in state.values())
-        if not self._pays(nbytes, len(ids)) or time.monotonic() < self._down_until:
+        nbytes, compact = nbytes_of(state), False
+        if not self._pays(nbytes, len(ids)):
+            compact = self._compact is not None and self._pays(self._compact.nbytes(state), len(ids))
+            if not compact:
+                return
+        if time.monotonic() < self._down_until:
             return
-        with self._lock:
+        with self._written:
             if self._waiting and self._waiting + nbytes > MOST_WAITING:
                 return
             self._waiting += nbytes
-        self._writing.submit(self._keep, ids, state, nbytes)
+        self._writing.submit(self._keep, ids, state, nbytes, compact)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be stored that more may be dropped."""
+        return self._waiting > MOST_WAITING // 2
+
+    def lacks(self, ids: Sequence[int]) -> bool:
+        """Whether a state is not known to be stored, and is long enough."""
+        return len(ids) >= BLOCK and sha256(key_of(ids)).digest() not in self._stored
 
     def measured(self, tokens: int, seconds: float) -> None:
         """So many tokens of a prompt took so long."""
         if tokens >= BLOCK:
-            self._tokens.add(tokens, seconds)
+            self.rule.computed.add(tokens, seconds)
+
+    def try_again(self) -> None:
+        """A store that was down is asked again at once."""
+        self._down_until = 0.0
+
+    def flush(self, end: float) -> None:
+        """Waits until all is written, until that moment by `time.monotonic`; what waits then is dropped."""
+        with self._written:
+            self._written.wait_for(lambda: not self._waiting, max(0.0, end - time.monotonic()))
+        self._dropping = True
 
     def close(self) -> None:
         """Writes what is to be written, and ends."""
@@ -111,7 +157,7 @@ class StoredStates:
 
     # ---------------------------------------------------------------- on other threads
 
-    def find(self, ids: Sequence[int], known: int = 0) -> Found | None:
+    def find(self, ids: Sequence[int], known: int = 0, wait: Callable[[float], None] | None = None) -> Found | None:
         """The state of the longest prefix of a prompt that is worth fetching. The last token is left to be computed."""
         prefixes = self._prefixes(ids)
         try:
@@ -119,10 +165,11 @@ class StoredStates:
                 if not self._pays(nbytes, length - known):
                     self.counts.skipped += 1
                     return None
+                if wait is not None:
+                    wait(self.rule.waits(nbytes, length - known))
                 state = self._fetched(prefixes.state(length), length)
                 if state is not None:
-                    self.counts.fetched += 1
-                    self.counts.tokens += length - known
+                    self._note(ids[:length])
                     return ids[:length], state
         except StoreDown:
             self._rest()
@@ -136,25 +183,34 @@ class StoredStates:
         block = len(ids) // BLOCK * BLOCK
         key = prefixes.block(block)
         try:
+            began = time.monotonic()
             self._store.put(prefixes.state(len(ids)), value)
+            self.rule.stored.add(len(value), time.monotonic() - began)
             lengths = [one for one in _lengths(self._store.get([key])[0]) if one[0] != len(ids)]
             self._store.put(key, json.dumps([(len(ids), len(value)), *lengths][:MOST_LENGTHS]).encode())
+            self._note(ids)
             self.counts.stored += 1
         except StoreDown:
             self._rest()
 
-    def _keep(self, ids: Sequence[int], state: StateArrays, nbytes: int) -> None:
+    def _keep(self, ids: Sequence[int], state: StateArrays, nbytes: int, compact: bool) -> None:
         try:
-            self.write(ids, state)
+            if not self._dropping:
+                self.write(ids, self._compact(state) if compact and self._compact is not None else state)
         finally:
-            with self._lock:
+            with self._written:
                 self._waiting -= nbytes
+                self._written.notify_all()
 
     def _lengths(self, prefixes: "Prefixes", known: int, most: int) -> Iterator[tuple[int, int]]:
         """The lengths, and the bytes, of states that the store may have, the longest first."""
         blocks = [*range(most // BLOCK * BLOCK, max(0, known - BLOCK), -BLOCK)]
         for at in range(0, len(blocks), AT_A_TIME):
-            for value in self._store.get([prefixes.block(block) for block in blocks[at : at + AT_A_TIME]]):
+            keys = [prefixes.block(block) for block in blocks[at : at + AT_A_TIME]]
+            began = time.monotonic()
+            values = self._store.get(keys)
+            self.rule.asked.add(1, time.monotonic() - began)
+            for value in values:
                 for length, nbytes in sorted(_lengths(value), reverse=True):
                     if known < length <= most:
                         yield length, nbytes
@@ -165,18 +221,25 @@ class StoredStates:
         [value] = self._store.get([key])
         if value is None:
             return None
-        self._bytes.add(len(value), time.monotonic() - began)
         try:
             saved = state_file.loads(value)
         except BadFile:
             self.counts.refused += 1
             return None
+        seconds = time.monotonic() - began
+        latency = 1 / self.rule.asked.value if self.rule.asked.value else 0.0
+        self.rule.fetched.add(len(value), max(seconds - latency, seconds / 2))
         return saved.arrays if saved.notes.get("length") == length else None
 
     def _pays(self, nbytes: int, tokens: int) -> bool:
-        """Whether fetching is faster than computing, as both were measured; until then it is tried."""
-        fetching, computing = self._bytes.value, self._tokens.value
-        return tokens >= BLOCK and (fetching is None or computing is None or nbytes / fetching < tokens / computing)
+        return tokens >= BLOCK and self.rule.pays(nbytes, tokens)
+
+    def _note(self, ids: Sequence[int]) -> None:
+        """The store has the state of these ids."""
+        with self._written:
+            self._stored[sha256(key_of(ids)).digest()] = None
+            if len(self._stored) > MOST_KNOWN:
+                self._stored.popitem(last=False)
 
     def _rest(self) -> None:
         self.counts.failures += 1
@@ -212,6 +275,11 @@ class Prefixes:
         return self._store.key(b"lengths", *self._about, self._blocks[length // BLOCK].digest())
 
 
+def nbytes_of(state: StateArrays) -> int:
+    """Bytes of a state."""
+    return sum(array.nbytes for array in state.values())
+
+
 def _lengths(value: bytes | None) -> list[tuple[int, int]]:
     """A list of lengths and bytes as it was stored."""
     if value is None:
@@ -222,8 +290,9 @@ def _lengths(value: bytes | None) -> list[tuple[int, int]]:
 
 
 def stored_states(
-    store: str | os.PathLike[str] | Store, key: bytes | None, tenant: str, model: ModelFile, layout: str
-) -> StoredStates:
+    store: str | os.PathLike[str] | Store, key: bytes | None, tenant: str, model: ModelFile, layout: str,
+    compact: Compact | None = None,
+) -> StoredStates:  # fmt: skip
     """A store as `load` takes it, for a model."""
     if key is not None and (not isinstance(key, bytes) or len(key) < 16):
         raise BadInput("store_key must be at least 16 bytes that others cannot guess")
@@ -236,4 +305,4 @@ def stored_states(
         key = opened.secret()
     if key is None:
         raise BadInput("this store needs a store_key of at least 16 bytes: who has it can read and write states")
-    return StoredStates(SealedStore(opened, key), model, layout, tenant)
+    return StoredStates(SealedStore(opened, key), model, layout, tenant, compact)

@@ -213,6 +213,21 @@ class Catalogue:
                     return  # the next request tries
                 await asyncio.sleep(seconds)
 
+    @property
+    def has_store(self) -> bool:
+        """Whether a loaded model has a store of states."""
+        return any(model.llm is not None and model.llm.states is not None for model in self.models)
+
+    async def store_states(self, seconds: float) -> None:
+        """Writes the states of all conversations to the store, for so long at most."""
+        loaded = [model.llm for model in self.models if model.llm is not None]
+        done = await asyncio.gather(
+            *(asyncio.to_thread(llm.store_states, seconds) for llm in loaded), return_exceptions=True
+        )
+        for error in done:
+            if isinstance(error, Exception):  # an engine that is lost: its states are, too
+                LOG.error("states not stored", extra={"fields": {"error": str(error)}})
+
     async def close(self) -> None:
         """Gives back all memory; whoever waits for an answer gets `Closed`."""
         for model in (*self._named, *self._found.values()):

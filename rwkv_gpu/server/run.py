@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 from rwkv_gpu.errors import BadInput
@@ -16,6 +17,7 @@ from .service import Service
 
 BACKLOG = 2048  # connections that wait to be accepted
 GRACE = 0.5  # seconds from the end of the last request until the process ends what is left
+TO_STORE = 0.25  # of the time to drain is for writing states, where there is a store
 HURRIED = 1.0  # seconds until a second signal has ended the process
 
 
@@ -79,8 +81,13 @@ class Runner:
         self._server.should_exit = self._server.force_exit = True
 
     async def _drain(self) -> None:
-        await self.service.drained(self.service.config.drain)
+        """Lets requests end, and has the store take the states of all conversations, within the time to drain."""
+        seconds, began = self.service.config.drain, time.monotonic()
+        stores = self.service.catalogue.has_store
+        await self.service.drained(seconds * (1 - TO_STORE) if stores else seconds)
         self.service.end_all()
+        if stores:
+            await self.service.catalogue.store_states(began + seconds - time.monotonic())
         self._server.should_exit = True
 
 

@@ -2,14 +2,18 @@
 
 import shutil
 import threading
+import time
 
 import pytest
 
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.llm.stored_states import Rate
+from rwkv_gpu.llm.fetch_rule import FetchRule, Rate
 from rwkv_gpu.stores import MemoryStore, StoreDown
 from tests.engine.test_adapters import write
+from tests.engine.test_initial_state import NAME as TUNED
+from tests.engine.test_initial_state import tuned
+from tests.engine.test_initial_state import write as write_initial
 from tests.golden_files import OWN, golden
 
 # A state, pages, both, and pages of windows.
@@ -17,6 +21,7 @@ MODELS = [OWN / f"{name}.gguf" for name in ("quiet-rwkv7", "tiny-llama", "tiny-g
 KEY = b"a key that nobody guesses"
 FIRST = "Here is a long first question, with words and words and words, so that it has a hundred tokens and more. " * 2
 SECOND = "And a second one."
+PER_TOKEN = 2 * 2 * 2 * 64 * 2  # bytes of tiny-llama: layers, keys and values, heads, dims, f16
 SETTINGS = {"max_tokens": 12, "temperature": 0}
 
 
@@ -24,6 +29,8 @@ def opened(path, store=None, **more):
     more = {"store_key": KEY, **more} if store is not None else more
     llm = rwkv_gpu.load(path, device="cpu", sequences=2, store=store, **more)
     llm.chat_format = llm.chat_format_of("chatml")  # not every file has a template
+    if llm.states is not None:
+        llm.states.rule.least = 30.0  # a fetch is waited for: these models compute as fast as it is
     return llm
 
 
@@ -181,17 +188,23 @@ def test_others_go_on_while_a_store_is_slow_and_a_closed_answer_is_dropped():
         assert llm.chat().send(FIRST, **SETTINGS).text is not None
 
 
+def measured(rule: FetchRule, bandwidth: float, tokens: float) -> None:
+    """A rule that has measured bytes and tokens in a second."""
+    rule.fetched.add(bandwidth, 1.0)
+    rule.computed.add(tokens, 1.0)
+
+
 def test_fetching_is_left_where_computing_is_faster():
     store = MemoryStore()
     answer = first_turn(MODELS[0], store)
     with opened(MODELS[0], store) as llm:
-        llm.states._bytes.value, llm.states._tokens.value = 1000.0, 1e6  # a second for 1,000 bytes or a million tokens
+        measured(llm.states.rule, 1000.0, 1e6)
         assert turn(llm, messages_after(answer))[1] == 0
         assert llm.states.counts.skipped == 1
         stored = llm.states.counts.stored
     assert llm.states.counts.stored == stored, "nor is such a state written"
     with opened(MODELS[0], store) as llm:
-        llm.states._bytes.value, llm.states._tokens.value = 1e9, 10.0
+        measured(llm.states.rule, 1e9, 10.0)
         assert turn(llm, messages_after(answer))[1] > 100
         assert llm.states.counts.fetched == 1
 
@@ -205,7 +218,132 @@ def test_rates_are_measured():
     store = MemoryStore()
     with opened(MODELS[0], store) as llm:
         turn(llm, [{"role": "user", "content": FIRST}])
-        assert llm.states._tokens.value > 1
+    assert llm.states.rule.computed.value > 1
+    assert llm.states.rule.stored.value > 1
+
+
+def test_a_bandwidth_that_was_measured_long_ago_is_tried_again():
+    now = [0.0]
+    rule = FetchRule(lambda: now[0])
+    measured(rule, 1e3, 1e3)
+    assert not rule.pays(10_000, 100)
+    now[0] = 61.0
+    assert rule.pays(10_000, 100)
+
+
+def test_a_fetch_that_is_not_surely_faster_is_hedged_after_a_tenth_of_computing():
+    rule = FetchRule()
+    assert rule.waits(10_000, 100) == rule.patience(100) == 0.25  # nothing is measured
+    measured(rule, 1e3, 1e3)
+    assert rule.patience(20_000) == 2.0
+    assert rule.waits(15_000, 20_000) == 2.0, "15 seconds, where computing takes 20"
+    assert rule.waits(4_000, 20_000) == 6.0, "4 seconds: computing begins when it takes much longer"
+    assert rule.waits(100, 20_000) == 2.0
+
+
+def hedging(llm) -> None:
+    """It pays to fetch, and computing begins at once."""
+    rule = llm.states.rule
+    rule.pays, rule.patience, rule.waits = lambda *_: True, lambda _: 0.0, lambda *_: 0.0
+
+
+def test_computing_begins_while_a_fetch_takes_long_and_a_late_state_is_left():
+    store = MemoryStore()
+    answer = first_turn(MODELS[0], store)
+    slow = Slow()
+    slow.go.set()
+    for key in [*store._values._values]:
+        slow.put(key, store.get([key])[0])
+    slow.go.clear()
+    with opened(MODELS[0], slow) as llm:
+        hedging(llm)
+        assert turn(llm, messages_after(answer))[1] == 0  # it was computed meanwhile
+        slow.go.set()
+    assert llm.states.counts.fetched == 0
+
+
+def test_a_prompt_that_is_being_computed_goes_on_from_a_state_that_comes(path):
+    """The state comes after some chunks of the prompt; the answer is the same."""
+    store = MemoryStore()
+    answer = first_turn(path, store)
+    expected, _ = second_turn(path, None, answer)
+    with opened(path, store, chunk_size=32) as llm:
+        hedging(llm)
+        states, engine = llm.states, llm._driver._engine
+        find, step, arrived, steps = states.find, engine.step, threading.Event(), []
+
+        def late(*args):
+            assert arrived.wait(30)
+            return find(*args)
+
+        def counted():
+            updates = step()
+            steps.append(len(updates))
+            if len(steps) == 2:  # from now on the thread waits for what comes
+                arrived.set()
+                end = time.monotonic() + 30
+                while not llm._driver._jobs:
+                    assert time.monotonic() < end
+                    time.sleep(0.001)
+            return updates
+
+        states.find, engine.step = late, counted
+        text, reused = turn(llm, messages_after(answer))
+    assert text == expected
+    assert reused > 100
+    assert states.counts.hedged == 1
+
+
+@pytest.mark.parametrize("path", MODELS[:2], ids=lambda path: path.stem)
+def test_what_the_store_did_not_get_is_pushed_before_the_end(path):
+    """The store is down while two chats have their turns, and there again when the process drains."""
+    store = Down()
+    with opened(path, store) as llm:
+        answer, _ = turn(llm, [{"role": "user", "content": FIRST}])
+        turn(llm, [{"role": "user", "content": FIRST[::-1]}])
+        llm.states._writing.submit(int).result()
+        found = MemoryStore()
+        store.get, store.put = found.get, found.put
+        llm.store_states(30.0)
+    assert len(found) >= 4
+    assert second_turn(path, found, answer)[1] > 100
+
+
+def test_pushing_ends_when_its_time_is_up():
+    class Stuck(MemoryStore):
+        def put(self, *_):
+            time.sleep(0.2)
+
+    with opened(MODELS[0], Stuck()) as llm:
+        for n in range(20):
+            turn(llm, [{"role": "user", "content": f"{n} {FIRST}"}])
+        began = time.monotonic()
+        llm.store_states(0.3)
+    assert time.monotonic() - began < 3
+
+
+def test_keys_and_values_are_stored_in_q8_where_only_that_pays():
+    path, store = golden("tiny-llama.gguf"), MemoryStore()
+    plain = MemoryStore()
+    first_turn(path, plain)
+    with opened(path, store) as llm:
+        llm.states.rule.pays = lambda nbytes, tokens: nbytes < 0.6 * tokens * PER_TOKEN
+        answer, _ = turn(llm, [{"role": "user", "content": FIRST}])
+    assert llm.states.counts.stored > 0
+    assert store.nbytes < 0.7 * plain.nbytes
+    text, reused = second_turn(path, store, answer)
+    assert reused > 100
+    assert text
+
+
+def test_a_tuned_initial_state_has_states_of_its_own_in_the_store(tmp_path):
+    path, store = golden(TUNED), MemoryStore()
+    initial = write_initial(tmp_path / "initial.gguf", tuned())
+    answer = first_turn(path, store, initial_state=initial)
+    expected, _ = second_turn(path, None, answer, initial_state=initial)
+    assert second_turn(path, store, answer)[1] == 0
+    text, reused = second_turn(path, store, answer, initial_state=initial)
+    assert (text, reused > 100) == (expected, True)
 
 
 def test_a_key_is_asked_for_where_others_may_write():

@@ -31,7 +31,7 @@ MODELS = Path(__file__).resolve().parents[2] / "tests" / "golden"
 STEPS = [plans.Step(rows) for rows in (1, 2, 4, 8, 64)] + [plans.Step(rows, prefill=True) for rows in (8, 64, 512)]
 
 AMD = replace(
-    LIMITS["h200"], max_buffer=(2 << 30) - 1, max_workgroup_memory=64 << 10, offset_alignment=32
+    LIMITS["h200"], subgroup_size=0, max_buffer=(2 << 30) - 1, max_workgroup_memory=64 << 10, offset_alignment=32
 )  # as RADV reports it
 DX12 = replace(
     LIMITS["default"], coherent=True, timestamps=True, max_storage_buffers=64, max_workgroup_memory=32 << 10,
@@ -42,9 +42,8 @@ FAMILIES: dict[str, Capabilities] = {
     "nvidia": LIMITS["h200"],
     "nvidia-matrix-units": replace(LIMITS["h200"], fragment=16),
     "apple": replace(LIMITS["apple"], coherent=True, timestamps=True),
-    "amd-wave32": AMD,
-    "amd-wave64": replace(AMD, subgroup_size=64),
-    "intel": replace(LIMITS["h200"], subgroup_size=16, subgroup_width=8, max_workgroup_memory=64 << 10),
+    "amd": AMD,
+    "intel": replace(LIMITS["h200"], subgroup_size=0, subgroup_width=8, max_buffer=(2 << 30) - 1, offset_alignment=64),
     "dx12-fxc": DX12,  # FXC knows no shader model 6: no subgroups, no f16
     "dx12-dxc": replace(DX12, f16=True, subgroup=True, subgroup_size=32, subgroup_width=32),
 }

@@ -36,8 +36,9 @@ FEATURES = (
 )
 MATRIX_UNITS = "cooperative-matrix"  # experimental in wgpu, so only where the user agreed
 
-VARIABLE_SUBGROUPS = (0x8086,)  # vendors whose compilers choose a size for each kernel: Intel, 8 to 32 lanes
-LEAST_SUBGROUP = 8
+LEAST_SUBGROUP = 8  # lanes that kernels with shuffles need
+# Lanes of the smallest subgroup, of vendors whose compilers choose a size for each kernel: Intel 8 to 32, AMD 32 or 64.
+VARIABLE_SUBGROUPS = {0x8086: 8, 0x1002: 32}
 INTEGER_DOT = ("Vulkan", "D3D12")  # backends whose shaders have an instruction for it; Metal has none
 
 # The limits every WebGPU device has: what `portable` mode pretends to.
@@ -65,7 +66,7 @@ class Capabilities:
 
     f16: bool
     subgroup: bool
-    subgroup_size: int  # 0 without subgroups
+    subgroup_size: int  # that every kernel has; 0 without subgroups, or where a compiler chooses it for each kernel
     subgroup_width: int  # neighbouring lanes that surely share a subgroup, in any kernel; 1 without
     integer_dot: bool  # whether four products of bytes are one instruction, and not as many as they look
     fragment: int  # side of the square matrices that matrix units multiply; 0 where they are not in use
@@ -129,9 +130,8 @@ class Device:
         self.capabilities = self._capabilities()
         if self.capabilities.subgroup:
             size = self._measure_subgroup()
-            steady = self.adapter.handle.info["vendor_id"] not in VARIABLE_SUBGROUPS
-            subgroup_width = min(size, 32 if steady else LEAST_SUBGROUP)
-            self.capabilities = replace(self.capabilities, subgroup_size=size, subgroup_width=subgroup_width)
+            least = VARIABLE_SUBGROUPS.get(self.adapter.handle.info["vendor_id"])
+            self.capabilities = with_subgroups(self.capabilities, size, least)
 
     @classmethod
     def open(
@@ -288,6 +288,13 @@ class Device:
         written = self.read(result, nbytes)
         result.free()
         return written
+
+
+def with_subgroups(can: Capabilities, measured: int, least: int | None) -> Capabilities:
+    """What kernels may rely on, by the size that one kernel got, and the least that another may get."""
+    # With matrix units compilers keep to one size.
+    steady = least is None or can.fragment > 0
+    return replace(can, subgroup_size=measured if steady else 0, subgroup_width=min(measured, least or 32))
 
 
 def _request(adapter: Adapter, portable: bool, matrix_units: bool) -> Any:

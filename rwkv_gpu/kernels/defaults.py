@@ -117,11 +117,12 @@ def _without_matrix_units(can: Capabilities) -> Tuning:
 
 def reductions(can: Capabilities) -> dict[str, Tuning]:
     """Every way that a device can share a row among lanes, for trials."""
-    default, size = default_tuning(can), can.subgroup_size
+    default = default_tuning(can)
     ways = {"workgroup": replace(default, row_lanes=64, reduce="workgroup")}
     if can.subgroup:
-        ways["subgroup"] = replace(default, row_lanes=4 * size, reduce="subgroup")
-        ways["one subgroup"] = replace(default, row_lanes=size, reduce="one_subgroup")
+        ways["subgroup"] = replace(default, row_lanes=4 * can.subgroup_width, reduce="subgroup")
+    if can.subgroup_size:
+        ways["one subgroup"] = replace(default, row_lanes=can.subgroup_size, reduce="one_subgroup")
     return ways
 
 

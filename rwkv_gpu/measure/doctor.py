@@ -67,7 +67,7 @@ def examine(device: Device, trials: Sequence[Trial], watchers: Sequence[Watcher]
 
 def _lanes(device: Device) -> Iterable[Outcome]:
     """Whether neighbours of a workgroup are neighbours in a subgroup, as sums over a few lanes rely on."""
-    size = device.capabilities.subgroup_size
+    size = device.capabilities.subgroup_width
     fars = [far for far in range(FARS) if 1 << far < size]
     if not fars:
         return
@@ -75,4 +75,4 @@ def _lanes(device: Device) -> Iterable[Outcome]:
     found = np.frombuffer(met, np.uint32).reshape(len(fars), 64)
     for row, far in zip(found, fars, strict=True):
         strays = float(np.count_nonzero(row != np.arange(64) ^ (1 << far)))
-        yield Outcome("lanes", f"{1 << far} apart share a subgroup", f"subgroups of {size}", strays, 0.0, 0.0)
+        yield Outcome("lanes", f"{1 << far} apart share a subgroup", f"{size} lanes", strays, 0.0, 0.0)

@@ -269,7 +269,7 @@ def changed(tuning: Tuning, name: str, at: int, shape: GemmConfig | ExpertConfig
 def lane_counts(can: Capabilities, current: int) -> list[int]:
     """Counts of lanes beside the current one, that the device can run."""
     tried = (8, 16, 32, 64, 128, 256, 512, 1024)
-    return [count for count in tried if count != current and can.subgroup_size <= count <= can.max_invocations]
+    return [count for count in tried if count != current and can.subgroup_width <= count <= can.max_invocations]
 
 
 def in_ladder(

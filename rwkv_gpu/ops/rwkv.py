@@ -25,7 +25,7 @@ def prompt_spread(head_size: int, target: Target) -> tuple[int, int]:
     if target.tuning.reduce == "workgroup":
         return 1, 1
     most = head_size // (4 * TILES)
-    split = min(most & -most, target.can.subgroup_size)  # a power of two
+    split = min(most & -most, target.can.subgroup_width)  # a power of two
     # In software loads cost most, and the rows of a lane share them.
     many = target.tuning.reduce == "one_subgroup" or head_size * split > LANES
     return split, 4 if many else 1

@@ -5,7 +5,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test test-clients test-page soak lint format bench fuzz mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-metal offline-amd
+.PHONY: chat test test-clients test-page soak lint format bench fuzz mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-metal offline-amd offline-intel offline-subgroups validate
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
@@ -65,6 +65,18 @@ offline-metal: .venv/.dev
 
 offline-amd: .venv/.dev
 	@$(BIN)/python -m benchmarks.offline.amd $(OFFLINE)/shaders --python $(OFFLINE)/bin/python-sid $(ARGS)
+
+offline-intel: .venv/.dev
+	@$(BIN)/python -m benchmarks.offline.intel $(OFFLINE)/shaders --python $(OFFLINE)/bin/python-sid $(ARGS)
+
+# Kernels for compilers that choose the size of subgroups, run with subgroups of 8 lanes and of 16.
+offline-subgroups: .venv/.dev
+	LP_NATIVE_VECTOR_WIDTH=256 GALLIVM_PERF=nopt $(BIN)/python -m benchmarks.offline.subgroups $(ARGS)
+	LP_NATIVE_VECTOR_WIDTH=512 GALLIVM_PERF=nopt $(BIN)/python -m benchmarks.offline.subgroups $(ARGS)
+
+# Vulkan's validation layers over all kernels, all families of models, and the engine: no message that is not known.
+validate: .venv/.dev
+	@$(BIN)/python -m benchmarks.offline.validate $(OFFLINE)/validation --python $(OFFLINE)/bin/python-sid $(ARGS)
 
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -2,6 +2,7 @@
 # Fetches the compilers of GPUs that are not at hand into FOLDER: `sh benchmarks/offline/tools.sh FOLDER`.
 # Debian sid has Tint, AMD's RADV with a kernel driver that does nothing, and Vulkan's validation layers; they run by sid's
 # own loader and C library, so that the system stays as it is. PyPI has DXC, in the sources of compushady. crates.io has naga.
+# Intel's kernel driver that does nothing is in no package: it is built of Mesa's sources, of Debian stable (intel_shim.sh).
 set -eu
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 mkdir -p "$folder/bin"
@@ -15,7 +16,8 @@ cat >"$folder/bin/tint" <<END
 exec $library/ld-linux-x86-64.so.2 --library-path $library $folder/root/usr/bin/tint "\$@"
 END
 
-# Python with sid's Vulkan drivers: DRIVER=radeon|lvp|intel, and SHIM=amdgpu for a GPU that is not there (AMDGPU_GPU_ID).
+# Python with sid's Vulkan drivers: DRIVER=radeon|lvp|intel, and for a GPU that is not there SHIM=amdgpu (AMDGPU_GPU_ID) or
+# SHIM=intel (INTEL_STUB_GPU_PLATFORM).
 cat >"$folder/bin/python-sid" <<END
 #!/bin/sh
 printf '{"ICD": {"api_version": "1.4.300", "library_path": "%s"}, "file_format_version": "1.0.1"}' \\
@@ -32,3 +34,4 @@ python3 -m pip download --quiet --no-deps --no-binary :all: -d "$folder/dxc" com
 tar xzf "$folder"/dxc/compushady-*.tar.gz -C "$folder/dxc" --strip-components=3 --wildcards '*libdxcompiler_x86_64.so*'
 mv "$folder"/dxc/libdxcompiler_x86_64.so* "$folder/libdxcompiler.so"
 cargo install --quiet naga-cli --version '^29' --root "$folder"  # of the version of wgpu-native
+"$(dirname "$0")/intel_shim.sh" "$library" "$folder/mesa"

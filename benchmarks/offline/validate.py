@@ -35,7 +35,7 @@ SETTINGS = {
 }
 # Messages that are known, each with its reason: they are of wgpu or of a driver, and not of ours to mend.
 KNOWN = {
-    "VUID-StandaloneSpirv-None-10684": "naga 29 writes strides at types of arrays in functions, too; drivers read past them",
+    "VUID-StandaloneSpirv-None-10684": "naga 29 gives arrays in functions strides, too; drivers ignore them",
 }
 
 

@@ -1,5 +1,6 @@
 """Devices for all tests: every GPU test runs on the same adapter in each mode."""
 
+import gc
 import itertools
 import shutil
 from collections.abc import Iterator
@@ -68,6 +69,13 @@ def bounded_memory() -> Iterator[None]:
     """Devices, pipelines or plans that nothing lets go add up over a run: one that grows without end fails."""
     yield
     assert peak() < MOST_MEMORY
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leaks_show_where_they_are() -> Iterator[None]:
+    """A socket or file that nobody closed fails a test of its own file, not whichever runs when it is collected."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)

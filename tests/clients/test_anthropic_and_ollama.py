@@ -22,7 +22,8 @@ def claude(server):
 @pytest.fixture
 def ollama(server):
     package = pytest.importorskip("ollama", reason="make test-clients installs it")
-    return package.Client(host=f"http://localhost:{server.port}")
+    with package.Client(host=f"http://localhost:{server.port}") as client:
+        yield client
 
 
 def test_messages_whole_streamed_and_counted(claude):

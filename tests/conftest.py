@@ -3,6 +3,7 @@
 import gc
 import itertools
 import shutil
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from weakref import WeakSet
@@ -20,6 +21,9 @@ from tests.process import give_back_freed_memory, peak
 # number; portable pretends to the WebGPU defaults, so the plain variants are tested wherever tests run.
 MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True}}
 
+SHARE = 3  # of a test's many cases every third runs in the modes that users do not get
+FEW = 6  # cases of a test that run in every mode
+
 MOST_PIPELINES = 100  # of all devices together, some 7 MB each on a software GPU; a test needs few at a time
 MOST_MEMORY = 3 << 30  # bytes of a test process: 2.4 GB was the most, 4.4 of two together; less is wanted
 
@@ -27,6 +31,7 @@ MOST_MEMORY = 3 << 30  # bytes of a test process: 2.4 GB was the most, 4.4 of tw
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="auto", help="the adapter to test: as --device of the command line")
     parser.addoption("--matrix-units", action="store_true", help="open devices with matrix units: tests/ops")
+    parser.addoption("--every-mode", action="store_true", help="run all cases of every test in every mode")
     parser.addoption("--slow", action="store_true", help="also run whole models, long fuzzing, peers")
 
 
@@ -36,9 +41,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.name == "browser" and not named else None
 
 
+def sampled_out(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Of tests with many cases: all but a third of them in each mode but `fast`. Compiling takes most of a run.
+
+    Which third is decided by the name of a case, so that it is spread over all parameters and the same in every run.
+    """
+    cases: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        mode = item.callspec.params.get("opened", "fast") if hasattr(item, "callspec") else "fast"
+        if mode != "fast":
+            cases.setdefault((item.nodeid.partition("[")[0], mode), []).append(item)
+    many = [item for of_test in cases.values() if len(of_test) > FEW for item in of_test]
+    return {item for item in many if zlib.crc32(item.nodeid.encode()) % SHARE}
+
+
 @pytest.hookimpl(trylast=True)  # pytest's own order, by fixtures, comes first
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "last" in item.keywords)
+    if not config.getoption("--every-mode"):
+        left_out = sampled_out(items)
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     if config.getoption("--slow"):
         return
     for item in items:

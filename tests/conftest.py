@@ -48,8 +48,8 @@ def sampled_out(items: list[pytest.Item]) -> set[pytest.Item]:
     """
     cases: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
-        mode = item.callspec.params.get("opened", "fast") if hasattr(item, "callspec") else "fast"
-        if mode != "fast":
+        mode = item.callspec.params.get("device") if hasattr(item, "callspec") else None
+        if mode in MODES and mode != "fast":
             cases.setdefault((item.nodeid.partition("[")[0], mode), []).append(item)
     many = [item for of_test in cases.values() if len(of_test) > FEW for item in of_test]
     return {item for item in many if zlib.crc32(item.nodeid.encode()) % SHARE}
@@ -95,10 +95,11 @@ def bounded_memory() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def leaks_show_where_they_are() -> Iterator[None]:
-    """A socket or file that nobody closed fails a test of its own file, not whichever runs when it is collected."""
+def nothing_outlives_its_module() -> Iterator[None]:
+    """A socket that nobody closed fails a test of its own file, and memory of devices is given back after each."""
     yield
     gc.collect()
+    give_back_freed_memory()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -113,7 +114,7 @@ def one_thread_multiplies() -> None:
 def compiled() -> Iterator[set[str]]:
     """The text of every shader that any device compiled since the session began, where naga is there to read it.
 
-    All devices forget their pipelines when they are many: each mode has a device that stays open.
+    All devices forget their pipelines when they are many.
     """
     sources: set[str] = set()
     caches: WeakSet[PipelineCache] = WeakSet()
@@ -152,20 +153,12 @@ def rounding(adapter: Adapter) -> float:
         return 6e-4 if default_tuning(device.capabilities).linear_packed else 0.0
 
 
-@pytest.fixture(scope="session", params=MODES)
-def opened(request: pytest.FixtureRequest, adapter: Adapter) -> Iterator[Device]:
-    """The device in each mode, opened once."""
+@pytest.fixture(scope="module", params=MODES)
+def device(request: pytest.FixtureRequest, adapter: Adapter) -> Iterator[Device]:
+    """The device in each mode, opened for a module: what it compiled is given back when it is closed."""
     units = request.config.getoption("--matrix-units") and request.param != "portable"
     with Device(adapter, matrix_units=units, **MODES[request.param]) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def device(opened: Device) -> Iterator[Device]:
-    """The device in each mode; its pipelines are kept while a module's tests run, since they add up to gigabytes."""
-    yield opened
-    opened.pipelines.clear()
-    give_back_freed_memory()
 
 
 @pytest.fixture(params=["cpu", *MODES])
@@ -176,16 +169,8 @@ def opening(request: pytest.FixtureRequest, adapter: Adapter) -> dict[str, objec
     return {"device": str(adapter.index), **MODES[request.param]}
 
 
-@pytest.fixture(scope="session")
-def fast_opened(pytestconfig: pytest.Config, adapter: Adapter) -> Iterator[Device]:
-    """The device as users get it, opened once."""
+@pytest.fixture(scope="module")
+def fast_device(pytestconfig: pytest.Config, adapter: Adapter) -> Iterator[Device]:
+    """The device as users get it, for what does not depend on the mode."""
     with Device(adapter, matrix_units=pytestconfig.getoption("--matrix-units")) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def fast_device(fast_opened: Device) -> Iterator[Device]:
-    """The device as users get it, for what does not depend on the mode; its pipelines last for a module, too."""
-    yield fast_opened
-    fast_opened.pipelines.clear()
-    give_back_freed_memory()

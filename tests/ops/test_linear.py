@@ -129,7 +129,7 @@ def of_format(decoded: list[tuple[str, Format]], *modes: str) -> Callable[[Calla
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         ids = [f"{kind}-{fmt.name}" for kind, fmt in decoded]
         test = pytest.mark.parametrize(("tuning", "fmt"), decoded, indirect=["tuning"], ids=ids)(test)
-        return pytest.mark.parametrize("opened", modes, indirect=True, scope="session")(test)
+        return pytest.mark.parametrize("device", modes, indirect=True, scope="module")(test)
 
     return decorate
 

@@ -4,16 +4,18 @@ import os
 import sys
 from pathlib import Path
 
+from rwkv_gpu.llm.hub import default_folder
+
 
 def cache_folder() -> Path:
     """The usual place of each system, or RWKV_GPU_CACHE."""
     if named := os.environ.get("RWKV_GPU_CACHE"):
         return Path(named)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "rwkv-gpu"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "rwkv-gpu" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rwkv-gpu"
+    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
+        return Path(local) / "rwkv-gpu" / "cache"
+    if sys.platform not in ("win32", "darwin") and (caches := os.environ.get("XDG_CACHE_HOME")):
+        return Path(caches) / "rwkv-gpu"
+    return default_folder()
 
 
 def tuned_folder() -> Path:

@@ -7,7 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rwkv_gpu.builtin import builtin_model
-from rwkv_gpu.llm.hub import is_hub_name
+from rwkv_gpu.llm.hub_names import is_hub_name
 
 from .pulling import pull, store
 

@@ -2,7 +2,7 @@
 
 import click
 
-from rwkv_gpu.llm.hub import is_hub_name
+from rwkv_gpu.llm.hub_names import is_hub_name
 
 from .page import Page
 from .pulling import pull

@@ -29,7 +29,7 @@ from .errors import (
 if TYPE_CHECKING:
     from .builtin import builtin_model
     from .engine.sampling_params import SamplingParams
-    from .llm import LLM, AsyncGeneration, Chat, Completion, Event, Generation, Info, Settings, Stats, load
+    from .llm import LLM, AsyncGeneration, Chat, Completion, Event, Generation, Hub, Info, Settings, Stats, load
 
 __version__ = "0.1.0"
 
@@ -51,6 +51,7 @@ __all__ = [
     "Event",
     "Forked",
     "Generation",
+    "Hub",
     "Info",
     "MissingExtra",
     "NoAdapter",

@@ -3,10 +3,12 @@
 from .chat import Chat
 from .completion import Completion, Event, Settings, Stats
 from .generation import AsyncGeneration, Generation
+from .hub import Hub
 from .info import Info
 from .loading import load
 from .model import LLM
 
 __all__ = [
-    "LLM", "AsyncGeneration", "Chat", "Completion", "Event", "Generation", "Info", "Settings", "Stats", "load",
+    "LLM", "AsyncGeneration", "Chat", "Completion", "Event", "Generation", "Hub", "Info", "Settings", "Stats",
+    "load",
 ]  # fmt: skip

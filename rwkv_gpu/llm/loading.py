@@ -35,9 +35,11 @@ from ..models.registry import MODELS, load_model
 from ..ops.kv_format import KVType
 from ..stores import Store
 from ..text.tokenizer import load_tokenizer
-from . import hub, validate
+from . import validate
 from .drafts import DEFAULT_DRAFT, drafts_of
 from .driver import MOST_REQUESTS
+from .hub import Hub
+from .hub_names import is_hub_name
 from .info import Info
 from .model import LLM
 from .model_file import ModelFile
@@ -105,6 +107,7 @@ def load(
     lora: Any = None,
     initial_state: str | os.PathLike[str] | None = None,
     file: str | None = None,
+    hub: Hub | None = None,
     store: str | os.PathLike[str] | Store | None = None,
     store_key: bytes | None = None,
     tenant: str = "",
@@ -117,7 +120,7 @@ def load(
     """Opens a GGUF model on a device, the built-in one where no path is given. The file is read once and closed.
 
     `path` may be the name of a repository of the Hugging Face hub: `hf.co/OWNER/NAME:Q4_K_M`, or `OWNER/NAME` with
-    `file` for a file in it. It is downloaded at first use, with the extra `hub`.
+    `file` for a file in it. It is downloaded at first use; `hub` says where from, to which folder, with which token.
     `device` is auto, cpu, an index or a part of a name; `chunk_size` is how many tokens of a prompt go in one step;
     `sequences` is how many requests run at a time, the others wait; `max_requests` is how many may run and wait, and
     more get `QueueFull`; `cache_bytes` is how much is kept of sequences that have ended, for those that begin alike (by
@@ -167,7 +170,7 @@ def load(
     )  # fmt: skip
     validate.called("progress", progress)
     offload = Offload.of(gpu_layers, bool(validate.truth("cpu_moe", cpu_moe)), n_cpu_moe, gpu_memory)
-    file_path = _file_of(path, file)
+    file_path = _file_of(path, file, hub or Hub())
     folder = None if tuned is None else validate.path("tuned", tuned)
     digest_folder = None if digests is None else validate.path("digests", digests)
     if isinstance(device, bool) or not isinstance(device, str | int) or device == "":
@@ -235,11 +238,11 @@ def load(
         return LLM(engine, tokenizer, gguf.metadata, info, model_file, max_requests, help, states)
 
 
-def _file_of(path: str | os.PathLike[str] | None, file: str | None) -> Path:
+def _file_of(path: str | os.PathLike[str] | None, file: str | None, hub: Hub) -> Path:
     """Where the model's file lies here."""
     if file is not None and not (isinstance(path, str) and isinstance(file, str)):
         raise BadInput(f"file is {file!r}; it must name a file of a repository on the hub, and path that repository")
-    if isinstance(path, str) and (file is not None or hub.is_hub_name(path)):
+    if isinstance(path, str) and (file is not None or is_hub_name(path)):
         return hub.find(path, file)
     return builtin_model() if path is None else validate.path("path", path)
 

@@ -51,14 +51,17 @@ class Repository:
 
     def models(self) -> dict[str, RemoteFile]:
         """The GGUF files of language models, by their paths."""
+        return {path: file for path, file in self.files().items() if path.endswith(".gguf") and "mmproj" not in path}
+
+    def files(self) -> dict[str, RemoteFile]:
+        """All files, by their paths."""
         url = f"{self._endpoint}/api/models/{self.name}/tree/{self._revision}?recursive=true"
         try:
             with self._get(url) as answer:
                 listed = json.load(answer)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._failed(error) from None
-        files = [_file(entry) for entry in listed if entry.get("type", "file") == "file"]
-        return {file.path: file for file in files if file.path.endswith(".gguf") and "mmproj" not in file.path}
+        return {entry["path"]: _file(entry) for entry in listed if entry.get("type", "file") == "file"}
 
     def download(self, file: RemoteFile, target: Path, progress: Progress) -> None:
         """Brings a file to its place; what is there of an earlier download is not asked for again."""
@@ -70,13 +73,13 @@ class Repository:
             need = (file.nbytes - have) / 1e9
             raise BadInput(
                 f"{target.parent} has {free / 1e9:.1f} GB free, and {file.path} needs {need:.1f}; "
-                "make room, or name another folder by RWKV_GPU_CACHE"
+                "make room, or name another folder"
             )
         digest = self._fill(file, part, progress)
         if file.sha256 is not None and digest != file.sha256:
             part.unlink()
             raise BadInput(
-                f"{file.path} arrived damaged: its SHA-256 is {digest}, expected {file.sha256}; pull it again"
+                f"{file.path} arrived damaged: its SHA-256 is {digest}, expected {file.sha256}; download it again"
             )
         os.replace(part, target)
 
@@ -127,13 +130,14 @@ class Repository:
 
     def _failed(self, error: Exception, file: str = "", part: Path | None = None) -> BadInput:
         """The error in one line, with what to do."""
-        what = f"cannot pull {self.name}{f'/{file}' if file else ''}: "
+        what = f"cannot download {self.name}{f'/{file}' if file else ''}: "
         if isinstance(error, urllib.error.HTTPError):
             error.close()
             if error.code in (401, 403):
                 return BadInput(
                     f"{what}access is denied ({error.code}): check the name; for a gated or private model accept its "
-                    f"terms at {self._endpoint}/{self.name} and set HF_TOKEN"
+                    f"terms at {self._endpoint}/{self.name} and set HF_TOKEN, "
+                    "in Python hub=Hub(token=...)"
                 )
             if error.code == 404:
                 return BadInput(f"{what}not found (404): check the name and the revision")

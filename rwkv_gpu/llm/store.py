@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BadInput
-from . import hub
+from . import hub_names
 from .repository import Progress, Repository
 
 
@@ -41,7 +41,7 @@ class Store:
 
     def matching(self, name: str) -> list[Stored]:
         """The models that a name may mean; those of which it is the whole name are the only ones then."""
-        match = hub.NAME.fullmatch(name)
+        match = hub_names.NAME.fullmatch(name)
         plain = (f"{match[1]}:{match[2]}" if match[2] else match[1]) if match else name.removesuffix(".gguf")
         plain, _, quantisation = plain.lower().partition(":")
         models = self.models()
@@ -54,25 +54,44 @@ class Store:
             names = {repository, repository.removesuffix("-gguf"), *(f"{one}/{repository}" for one in owner)}
             if not quantisation:
                 names.add(file)
-            if plain in names and (not quantisation or hub.has_quantisation(f"{file}.gguf", quantisation)):
+            if plain in names and (not quantisation or hub_names.has_quantisation(f"{file}.gguf", quantisation)):
                 found.append(model)
         return found
 
-    def pull(self, name: str, repository: Callable[[str], Repository], progress: Callable[[str], Progress]) -> Path:
-        """The model of a hub name; what is not here of it is downloaded. `progress` gives the one of a file."""
-        match = hub.NAME.fullmatch(name)
-        if match is None:
-            raise BadInput(f"{name!r} names no model of the hub; give hf.co/OWNER/NAME:Q4_K_M")
-        source = repository(match[1])
+    def file(self, name: str, file: str) -> Path | None:
+        """A file of a repository, with all of its parts; None where one is not here."""
+        paths = self._places(hub_names.parse(name, file)[0], file)
+        return paths[0] if all(path.exists() for path in paths) else None
+
+    def pull(
+        self,
+        name: str,
+        repository: Callable[[str], Repository],
+        progress: Callable[[str], Progress],
+        file: str | None = None,
+    ) -> Path:
+        """The model of a hub name, or of OWNER/NAME and a file; what is not here of it is downloaded.
+
+        `progress` gives what is told of the download of a file.
+        """
+        owned, quantisation = hub_names.parse(name, file)
+        source = repository(owned)
         files = source.models()
-        paths = []
-        for part in hub.parts(hub.choose(match[1], sorted(files), match[2])):
+        if file is None:
+            file = hub_names.choose(owned, sorted(files), quantisation)
+        elif file not in files:
+            raise BadInput(f"{owned} has no file {file}; it has {', '.join(sorted(files)) or 'no GGUF files'}")
+        paths = self._places(owned, file)
+        for part, path in zip(hub_names.parts(file), paths, strict=True):
             if part not in files:
-                raise BadInput(f"{match[1]} has no {part}: the model is incomplete there; choose another file")
-            paths.append(self.folder / match[1] / Path(part).name)
-            if not paths[-1].exists():
-                source.download(files[part], paths[-1], progress(part))
+                raise BadInput(f"{owned} has no {part}: the model is incomplete there; choose another file")
+            if not path.exists():
+                source.download(files[part], path, progress(part))
         return paths[0]
+
+    def _places(self, repository: str, file: str) -> list[Path]:
+        """Where the parts of a file of a repository are, or will be."""
+        return [self.folder / repository / Path(part).name for part in hub_names.parts(file)]
 
     def remove(self, name: str) -> Stored:
         """Deletes a model, or what is left of one that was cut off."""
@@ -89,9 +108,9 @@ class Store:
 
     def _name(self, path: Path) -> str:
         name = path.relative_to(self.folder).as_posix().removesuffix(".part")
-        return hub.PART.sub("", name).removesuffix(".gguf")
+        return hub_names.PART.sub("", name).removesuffix(".gguf")
 
     def _stored(self, name: str, paths: list[Path]) -> Stored:
         first = paths[0].name.removesuffix(".part")
-        complete = {path.name for path in paths} == set(hub.parts(first))
+        complete = {path.name for path in paths} == set(hub_names.parts(first))
         return Stored(name, tuple(paths), sum(path.stat().st_size for path in paths), complete)

@@ -50,7 +50,7 @@ def test_a_hub_name_that_is_not_here_is_pulled_by_every_command(run):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["pull", "hf.co/owner/none:Q4_K_M"], "cannot pull owner/none: not found (404)"),
+        (["pull", "hf.co/owner/none:Q4_K_M"], "cannot download owner/none: not found (404)"),
         (["pull", "hf.co/owner/name:Q8_0"], "owner/name has no file of Q8_0"),
         (["pull", "nonsense"], "names no model of the hub"),
         (["rm", "nothing"], "nothing is no model of `rwkv-gpu list`"),

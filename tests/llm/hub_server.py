@@ -56,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
         elif self.path.startswith("/owner/name/resolve/main/"):
             hub.tokens.append(given)
-            self._file(hub.files[self.path.rsplit("/", 1)[1]])
+            self._file(hub.files[self.path.removeprefix("/owner/name/resolve/main/")])
         else:
             self._answer(404, b"no such")
 

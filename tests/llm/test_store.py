@@ -111,7 +111,7 @@ def test_bytes_of_another_file_never_get_the_name(store, server, left):
     part = store.folder / "owner" / "name" / "model-Q4_K_M.gguf.part"
     part.parent.mkdir(parents=True)
     part.write_bytes(left)
-    with pytest.raises(BadInput, match="arrived damaged: its SHA-256 .* pull it again"):
+    with pytest.raises(BadInput, match="arrived damaged: its SHA-256 .* download it again"):
         pull(store, server)
     assert files(store) == []
     assert pull(store, server).read_bytes() == WHOLE
@@ -130,7 +130,7 @@ def test_a_wrong_checksum_keeps_nothing(store, server):
 )
 def test_refusals_are_one_line_with_what_to_do(store, server, status, message):
     server.status = status
-    with pytest.raises(BadInput, match=f"cannot pull owner/name: .*{message}") as failure:
+    with pytest.raises(BadInput, match=f"cannot download owner/name: .*{message}") as failure:
         pull(store, server)
     assert "\n" not in str(failure.value)
     assert not store.folder.exists()

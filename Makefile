@@ -21,10 +21,16 @@ test-page: .venv/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,browser]'
 	$(BIN)/pytest tests/browser $(ARGS)
 
+# Programs of others against our server. uv chooses their versions within a minute; pip searches for an hour.
+UV = $(BIN)/uv pip install --quiet --python
 test-clients: .venv/.dev
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[clients]'
-	! command -v npm >/dev/null || npm install --prefix tests/clients --no-audit --no-fund --no-package-lock --silent
-	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade --target build/openai-1 'openai<2'
+	.ci/need-npm
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(UV) $(BIN)/python -e '.[clients]'
+	$(UV) $(BIN)/python --target build/openai-1 'openai<2'
+	$(BIN)/uv venv --quiet --allow-existing build/aiperf
+	$(UV) build/aiperf aiperf
+	npm install --prefix tests/clients --no-audit --no-fund --no-package-lock --silent
 	$(BIN)/pytest --slow --durations=10 tests/clients tests/server $(ARGS)
 	PYTHONPATH=build/openai-1 $(BIN)/pytest tests/clients/test_openai_python.py  # the major before
 

@@ -84,6 +84,24 @@ def measure(
         return fit(opened, file, model, chunk_size=chunk_size, offload=offload, **options)
 
 
+def main_memory_lines(result: Fit) -> list[str]:
+    """What lies in main memory, and what that costs a step; nothing where all is on the GPU."""
+    if not result.host:
+        return []
+    free = "" if result.host_available is None else f" of {sized(result.host_available)} free"
+    parts = [f"{result.host_layers} layers"] if result.host_layers else []
+    parts += [f"the experts of {result.expert_layers} layers"] if result.expert_layers else []
+    lines = [f"{' and '.join(parts) or 'matrices outside layers'}, {sized(result.host)}{free}"]
+    if result.cached_experts:
+        copies = f"{result.cached_experts} of {result.experts} experts of each have a copy on the GPU"
+        lines.append(f"{copies}, {sized(result.cache)}")
+    at_most = " at most" if result.cached_experts else ""
+    if result.step_seconds is not None and result.main_memory_rate is not None:
+        cost = f"{result.step_seconds * 1e3:.3g} ms{at_most} at the {result.main_memory_rate / 1e9:.1f} GB/s measured"
+        lines.append(f"a token reads {sized(result.step_bytes)} there, {cost}")
+    return lines
+
+
 def describe(result: Fit, choice: Choice) -> list[str]:
     """The answer, then the numbers."""
     where = str(choice.adapter or "cpu, numpy")
@@ -95,6 +113,7 @@ def describe(result: Fit, choice: Choice) -> list[str]:
         f"  state    {sized(result.state)}",
         f"  scratch  {sized(result.scratch)}",
     ]
+    lines += [f"  in main memory: {line}" for line in main_memory_lines(result)]
     if result.buffer_limit is not None and result.binding_limit is not None:
         lines.append(f"  limits   {sized(result.buffer_limit)} per buffer, {sized(result.binding_limit)} per binding")
     return lines

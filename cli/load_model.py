@@ -1,10 +1,16 @@
 """Loads a model for a command, with a bar that shows the stages."""
 
+from collections.abc import Iterator
 from typing import Any
 
+import click
+
 import rwkv_gpu
+from rwkv_gpu.llm.info import Info
+from rwkv_gpu.ops.kv_format import BLOCK, KV_FORMATS, KVType
 
 from .bars import loading_bar
+from .fit import main_memory_lines
 from .folders import cache_folder, tuned_folder
 from .screen import Screen
 
@@ -28,7 +34,22 @@ def load_model(model: str, screen: Screen, *, warm: bool = False, **loading: Any
         if warm and llm.info.device != "cpu":
             bar.update(0, 0, "compiling shaders")
             llm.generate([0] * min(WARM, (llm.context or WARM) // 2), max_tokens=2)
-        return llm
+    for note in notes(llm.info, loading.get("kv", "f16")):
+        click.echo(f"rwkv-gpu: {note}", err=True)
+    return llm
+
+
+def notes(info: Info, kv: KVType) -> Iterator[str]:
+    """What a user should know of a loaded model: what is not on the GPU, or not stored as was asked."""
+    if info.memory is not None and info.memory.host:
+        yield "in main memory: " + "; ".join(main_memory_lines(info.memory))
+    if not KV_FORMATS[kv].quantised:
+        return
+    if not info.kv:
+        yield f"--kv {kv} has no effect: the model has no KV cache"
+    elif others := [stored for stored in info.kv if stored != kv]:
+        which = "some layers" if kv in info.kv else "all layers"
+        yield f"--kv {kv}: {which} stay {others[0]} (latents, and heads that are no multiple of {BLOCK} numbers)"
 
 
 def load_quietly(model: str, **loading: Any) -> "rwkv_gpu.LLM":

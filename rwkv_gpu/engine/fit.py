@@ -20,6 +20,7 @@ from ..models.registry import Model
 from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
 from ..ops.sampler_state import GpuSamplerState
 from ..ops.vocabulary import PAGE
+from .bus import main_memory_rate
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions, check_bindings
 from .cache.kv import whole
 from .offload import ON_GPU, Offload
@@ -50,6 +51,7 @@ class Fit:
     cached_experts: int = 0  # of each of these layers
     experts: int = 0
     step_bytes: int = 0  # that a step of one token reads in main memory, if no expert is in the cache
+    main_memory_rate: float | None = None  # bytes a second that the GPU reads there
     buffer_limit: int | None = None  # None in numpy
     binding_limit: int | None = None
 
@@ -57,6 +59,11 @@ class Fit:
     def needed(self) -> int:
         """The sum."""
         return self.weights + self.cache + self.state + self.scratch
+
+    @property
+    def step_seconds(self) -> float | None:
+        """What reading main memory adds to a step of one token, at most."""
+        return self.step_bytes / self.main_memory_rate if self.main_memory_rate else None
 
     @property
     def fits(self) -> bool:
@@ -201,9 +208,10 @@ def resident(
         buffer_limit=can.max_buffer,
         binding_limit=can.max_binding,
     )
-    if main is None or not on_gpu.host:
+    if not on_gpu.host:
         return on_gpu
-    return replace(on_gpu, host_available=main if _is_discrete(device) else max(0, main - on_gpu.needed))
+    left = main if main is None or _is_discrete(device) else max(0, main - on_gpu.needed)
+    return replace(on_gpu, host_available=left, main_memory_rate=main_memory_rate(device))
 
 
 def _scratch(

@@ -49,6 +49,7 @@ StateArrays = Mapping[str, npt.NDArray[Any]]
 class Runner(Protocol):
     """Takes steps on a GPU or in numpy."""
 
+    model: Model
     vocabulary: int  # token ids that it knows
     slots: int  # sequences that it has room for
     chunk_size: int  # rows that a step may have

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from ..engine.fit import Fit
+from ..ops.kv_format import KVType
+
 
 @dataclass(frozen=True)
 class Info:
@@ -20,3 +23,5 @@ class Info:
     device: str
     matrix_units: bool  # whether the device uses them
     fingerprint: str  # tells models apart
+    kv: tuple[KVType, ...] = ()  # how keys and values are stored; several, where some layers cannot have what was asked
+    memory: Fit | None = None  # where the model lies; None in numpy

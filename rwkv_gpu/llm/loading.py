@@ -290,4 +290,6 @@ def _info(file: GGUFFile, runner: Runner, device: str, sequences: int) -> Info:
         device=device,
         matrix_units=isinstance(runner, GpuRunner) and runner.device.capabilities.fragment > 0,
         fingerprint=fingerprint(file),
+        kv=tuple(dict.fromkeys(runner.cache_config.format_of(cache).name for cache in runner.model.caches)),
+        memory=runner.fit if isinstance(runner, GpuRunner) else None,
     )

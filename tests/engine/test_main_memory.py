@@ -131,6 +131,8 @@ def test_logits_are_those_of_a_model_that_is_whole_on_the_gpu(adapter, monkeypat
             assert np.abs(llm.logits(ids, chunk_size=chunk) - logits).max() < 1e-5
         [_, runner] = made
         assert runner.device.memory()["weights in main memory"] == runner.fit.host > runner.fit.weights
+        assert llm.info.memory is runner.fit
+        assert runner.fit.step_seconds == runner.fit.step_bytes / runner.fit.main_memory_rate > 0
         assert [cache.slots for cache in runner.expert_caches] == [slots] * 2
         for cache in runner.expert_caches:
             choices, misses = cache.misses(runner.device)

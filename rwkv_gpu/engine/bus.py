@@ -1,0 +1,31 @@
+"""How fast a GPU reads main memory, measured: what a step costs whose weights are there."""
+
+from ..gpu.device import Device
+from ..gpu.plan import Slice
+from ..gpu.profile import lap
+from ..gpu.weights import Weights
+from ..kernels.defaults import default_tuning
+from ..ops.memory import Scratch
+from ..ops.values import Operand, Value
+
+READ, READ_SOFTWARE = 128 << 20, 16 << 20  # bytes
+LANES, EACH = 256, 16
+REPLAYS = 3
+
+
+def main_memory_rate(device: Device) -> float:
+    """Bytes a second, of the best of some reads."""
+    from ..ops.recorder import Recorder  # with all passes: a model in numpy starts sooner without
+
+    can = device.capabilities
+    lanes = min(LANES, can.max_invocations)
+    limit = min(READ_SOFTWARE if can.software else READ, can.max_binding, can.max_buffer)
+    nbytes = 1 << (limit.bit_length() - 1)
+    buffer = device.buffer(nbytes, "probe", host=True)
+    g = Recorder(device, Weights(device), 1, Scratch(device), default_tuning(can))
+    operands: dict[str, Operand] = {"x": Slice(buffer, 0, nbytes), "y": Value((1, 4))}
+    g.kernel(("probes/stream", "lib/lanes/plain"), {"WG": lanes, "EACH": EACH}, operands, nbytes // (16 * lanes * EACH))
+    plan = g.finish({})
+    seconds = min(lap(plan, 1, {}) for _ in range(REPLAYS))
+    buffer.free()
+    return nbytes / seconds

@@ -1,0 +1,38 @@
+"""What commands say of a loaded model: what lies in main memory, and what is not stored as was asked."""
+
+import pytest
+from click.testing import CliRunner
+
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.cli.fit import main_memory_lines
+from rwkv_gpu.engine.fit import Fit
+from tests.golden_files import OWN
+
+
+def noted(model: str, kv: str) -> list[str]:
+    arguments = ["generate", str(OWN / f"{model}.gguf"), "-p", "hi", "-n", "1", "--device", "cpu", "--kv", kv]
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0, result.stderr
+    return [line for line in result.stderr.splitlines() if "--kv" in line]
+
+
+@pytest.mark.parametrize("kv", ["q8", "q4"])
+def test_it_is_said_where_keys_and_values_are_not_stored_as_was_asked(kv):
+    assert noted("tiny-llama", "f16") == noted("tiny-deepseek2", "f32") == []
+    [latents] = noted("tiny-deepseek2", kv)
+    assert f"--kv {kv}: all layers stay f16 (latents" in latents
+    [recurrent] = noted("tiny-rwkv7", kv)
+    assert recurrent == f"rwkv-gpu: --kv {kv} has no effect: the model has no KV cache"
+
+
+def test_what_lies_in_main_memory_is_said_with_what_a_token_reads_there():
+    assert main_memory_lines(Fit(None, 5, 5, 5, None)) == []
+    fit = Fit(
+        None, 5, 5, 5, None, host=3 << 30, host_available=32 << 30, host_layers=4, expert_layers=48, cache=1 << 30,
+        cached_experts=40, experts=128, step_bytes=500_000_000, main_memory_rate=25e9,
+    )  # fmt: skip
+    assert main_memory_lines(fit) == [
+        "4 layers and the experts of 48 layers, 3.00 GiB of 32.00 GiB free",
+        "40 of 128 experts of each have a copy on the GPU, 1.00 GiB",
+        "a token reads 476.8 MiB there, 20 ms at most at the 25.0 GB/s measured",
+    ]

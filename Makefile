@@ -5,7 +5,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test test-clients test-page soak lint format bench fuzz mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-metal offline-amd offline-intel offline-subgroups validate
+.PHONY: chat test test-clients test-page soak lint format bench fuzz mutants store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-metal offline-amd offline-intel offline-subgroups validate
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
@@ -89,6 +89,10 @@ fuzz: .venv/.dev
 
 mutants: .venv/.dev
 	$(BIN)/python -m tests.fuzz.run_mutants $(ARGS)
+
+# A hundred thousand damaged values of a store of states.
+store-mutants: .venv/.dev
+	$(BIN)/python -m tests.stores.run_mutants $(ARGS)
 
 docs: .venv/.dev
 	$(BIN)/python -m tests.cli.help_pages > docs/cli.md

@@ -5,26 +5,26 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any
 
 import click
 
-from rwkv_gpu import LLM, Completion
-from rwkv_gpu.errors import BadInput, DeviceError, RwkvGpuError
+from rwkv_gpu import LLM
+from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.adapters import several
-from rwkv_gpu.llm.completion import GREEDY, sampling
-from rwkv_gpu.text.messages import check_messages
+from rwkv_gpu.llm.completion import GREEDY
 
 from .bars import lines_bar
+from .batch_answer import Job, answer
 from .batch_devices import Pipe, Workers, answer_lines
-from .batch_files import Line, Output, parsed_line, read_lines
+from .batch_files import Line, Output, read_lines
+from .batch_ray import Cluster, results_on_ray
 from .chat_options import template_option
 from .load_model import load_model, load_quietly
 from .options import loading_options, model_arguments
 from .page import Page
-from .sampling import chosen, line_settings, sampling_options
+from .sampling import chosen, sampling_options
 from .screen import Screen
 from .texts import template_text
 
@@ -37,6 +37,14 @@ EPILOG = "Example: rwkv-gpu batch model.gguf questions.jsonl answers.jsonl --seq
     "--sequences", "--parallel", type=click.IntRange(1, 256), default=8, show_default=True, metavar="N",
     help="Lines to answer at the same time.",
 )  # fmt: skip
+@click.option(
+    "--ray", "address", metavar="ADDRESS",
+    help="Answer on a Ray cluster: auto, HOST:6379 or ray://HOST:10001. Each of its machines needs the model file.",
+)  # fmt: skip
+@click.option(
+    "--ray-actors", "actors", type=click.IntRange(1), metavar="N",
+    help="Processes that answer on the cluster. Default: as many as it has GPUs, or CPUs, for.",
+)  # fmt: skip
 @template_option
 @sampling_options(GREEDY)
 @loading_options
@@ -47,6 +55,8 @@ def command(
     model: str,
     arguments: tuple[str, str],
     sequences: int,
+    address: str | None,
+    actors: int | None,
     template: str | None,
     loading: dict[str, Any],
     **options: Any,
@@ -56,7 +66,8 @@ def command(
     A line is {"prompt": "..."} or {"messages": [...]}. It can have an "id" (default: its line number) and settings of
     its own, named as the options here or as in OpenAI's API, such as "temperature". Lines of OpenAI's batches, with
     "custom_id" and "body", work too. Run the command again to go on after an interruption: lines that have an answer
-    are skipped, lines that have an error are tried again. With --device 0,1 or all, each GPU has a process of its own.
+    are skipped, lines that have an error are tried again. With --device 0,1 or all, each GPU has a process of its own;
+    with --ray, each GPU of a cluster.
 
     Exit code 1: some lines have an error.
     """
@@ -70,8 +81,11 @@ def command(
     with Output.open(target, [name for name, _ in lines]) as output:
         left = [(name, line) for name, line in lines if name not in output.answered]
         ends: Counter[str] = Counter()
-        devices = several(loading["device"])
-        if left and len(devices) > 1:
+        devices = several(loading["device"]) if address is None else []
+        if left and address is not None:
+            done = results_on_ray(Cluster(address, actors), model, job, loading, left)
+            ends = write_all(done, output.file, screen, len(lines) - len(left), len(lines))
+        elif left and len(devices) > 1:
             with Workers.start(devices, partial(work, model, job, loading), 2 * sequences, screen.note) as workers:
                 ends = write_all(workers.results(left), output.file, screen, len(lines) - len(left), len(lines))
         elif left:
@@ -79,15 +93,6 @@ def command(
                 ends = write_all(results(llm, job, left), output.file, screen, len(lines) - len(left), len(lines))
     screen.note(summary(len(lines), len(lines) - len(left), ends))
     ctx.exit(1 if ends["error"] else 0)
-
-
-@dataclass(frozen=True)
-class Job:
-    """What all lines have in common."""
-
-    settings: dict[str, Any]
-    template: str | None
-    sequences: int
 
 
 def summary(lines: int, before: int, ends: Counter[str]) -> str:
@@ -130,35 +135,3 @@ def work(model: str, job: Job, loading: dict[str, Any], pipe: Pipe, device: str)
     """The process of one of several devices: answers the lines that come through a pipe."""
     with load_quietly(model, sequences=job.sequences, **{**loading, "device": device}) as llm:
         answer_lines(pipe, lambda text: answer(llm, text, job), job.sequences)
-
-
-def answer(llm: LLM, text: str, job: Job) -> Line:
-    """The result of a line: its answer, or what is wrong with it."""
-    try:
-        line = parsed_line(text)
-        if ("prompt" in line) == ("messages" in line):
-            raise BadInput('a line must have "prompt" or "messages", and can have settings')
-        own = {name: value for name, value in line.items() if name not in ("id", "prompt", "messages")}
-        settings = {**job.settings, **line_settings(own)}
-        sampling(None, GREEDY, settings)  # refuses unknown settings before any work
-        done = _continued(llm, line["prompt"], settings) if "prompt" in line else _replied(llm, line, settings, job)
-    except RwkvGpuError as error:
-        if isinstance(error, DeviceError):
-            raise
-        return {"error": str(error)}
-    thoughts = {"reasoning": done.reasoning} if done.reasoning else {}
-    usage = {"prompt_tokens": done.stats.prompt_tokens, "new_tokens": done.stats.new_tokens}
-    return {"text": done.text, **thoughts, "finish_reason": done.finish_reason, **usage}
-
-
-def _continued(llm: LLM, prompt: object, settings: dict[str, Any]) -> Completion:
-    if not isinstance(prompt, str):
-        raise BadInput(f"prompt is a {type(prompt).__name__}; it must be a text")
-    return llm.stream(prompt, **settings).wait()
-
-
-def _replied(llm: LLM, line: Line, settings: dict[str, Any], job: Job) -> Completion:
-    *before, last = check_messages(line["messages"])
-    if last["role"] != "user":
-        raise BadInput(f"the last message has the role {last['role']}; it must be user")
-    return llm.chat(messages=before, template=job.template).stream(last["content"] or "", **settings).wait()

@@ -37,6 +37,10 @@ class Affinity(Generic[Name]):
         while len(self._replicas) > self._most:
             self._replicas.popitem(last=False)
 
+    def learn(self, beginnings: Iterable[Beginning], replica: Name) -> None:
+        """A replica says that it has these; what is known of them already is newer."""
+        self.remember([one for one in beginnings if one not in self._replicas], replica)
+
     def forget(self, replica: Name) -> None:
         """A replica has lost all that it knew."""
         for beginning in [one for one, where in self._replicas.items() if where == replica]:

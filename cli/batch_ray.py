@@ -1,0 +1,49 @@
+"""The lines of a batch on a Ray cluster. Ray is imported when it is used."""
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.ray import check_extra
+
+from .batch_answer import Job
+from .batch_files import Line
+from .model_name import BUILTIN, ModelName
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where a batch runs."""
+
+    address: str
+    actors: int | None  # at most; None is as many as there is room for
+
+
+def results_on_ray(
+    cluster: Cluster, model: str, job: Job, loading: dict[str, Any], left: Sequence[tuple[str, str]]
+) -> Iterator[tuple[str, Line]]:
+    """The id and the result of each line, as they are ready.
+
+    A line is a task of its own, so that its result is here as soon as it is known: what was written is never computed
+    again, whatever is killed.
+    """
+    check_extra("data")
+    import ray
+
+    from rwkv_gpu.ray.lines import results
+
+    try:
+        ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadInput(f"--ray {cluster.address}: there is no cluster: {reason}; start one by `ray start`") from None
+    try:
+        # The built-in model lies elsewhere on another machine.
+        name = BUILTIN if model == ModelName.path(BUILTIN) else model
+        for line, result in results(left, cluster.actors, name, job, loading):
+            yield line, json.loads(result)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,73 @@
+"""Which adapter a process of Ray's runs on.
+
+Ray numbers the GPUs that it knows, and gives each process its numbers. Of a resource that somebody named, such as
+`wgpu`, it only counts how much is left: then processes of one machine agree by locks on files. The system opens a lock
+when its process ends, however it ends.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rwkv_gpu.errors import NoAdapter
+from rwkv_gpu.gpu.adapters import several
+from rwkv_gpu.replace_file import lock
+
+CPU = "cpu"
+
+
+class Claim:
+    """The adapter of this process, until `close` or the end of the process."""
+
+    def __init__(self, device: str, handle: int | None = None) -> None:
+        self.device = device
+        self._handle = handle
+
+    def close(self) -> None:
+        """Lets another process have it."""
+        if self._handle is not None:
+            os.close(self._handle)
+        self._handle = None
+
+
+def claim(
+    wanted: str, numbers: Sequence[str], amount: float, list_devices: Callable[[str], list[str]] = several
+) -> Claim:
+    """The adapter for an actor to which Ray has given GPUs of these numbers, or so much of `wgpu`.
+
+    Where Ray has given it neither, it takes the adapter that is wanted, whoever else uses it.
+    """
+    if wanted.lower() == CPU or not (numbers or amount):
+        return Claim(wanted)
+    devices = list_devices("all" if wanted.lower() == "auto" else wanted)
+    if numbers and numbers[0].isdecimal():
+        if int(numbers[0]) >= len(devices):
+            known = ", ".join(devices)
+            raise NoAdapter(f"Ray gave this process GPU {numbers[0]}, and wgpu sees {len(devices)} here: {known}")
+        return Claim(devices[int(numbers[0])])
+    return locked(devices, max(1, round(1 / (amount or 1.0))))
+
+
+def claim_of_actor(wanted: str) -> Claim:
+    """The adapter for this actor, by what Ray has given it."""
+    import ray
+
+    context = ray.get_runtime_context()
+    numbers = context.get_accelerator_ids().get("GPU", [])
+    return claim(wanted, numbers, context.get_assigned_resources().get("wgpu", 0.0))
+
+
+def locked(devices: Sequence[str], shares: int, folder: Path | None = None) -> Claim:
+    """The first of these devices that has a share which no process has locked."""
+    folder = folder or Path(tempfile.gettempdir()) / f"rwkv-gpu-adapters-{os.getuid() if hasattr(os, 'getuid') else ''}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for share in range(shares):  # so that all are used once before one is used twice
+        for device in devices:
+            handle = os.open(folder / f"{device.replace(os.sep, '_')}.{share}", os.O_RDWR | os.O_CREAT, 0o600)
+            if lock(handle):
+                return Claim(device, handle)
+            os.close(handle)
+    raise NoAdapter(
+        f"all adapters of this machine have replicas: {', '.join(devices)}; start Ray with as much `wgpu` as there are"
+    )

@@ -1,0 +1,49 @@
+"""A request as the front passes it on to a replica. Knows no Ray."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rwkv_gpu.server.replicas.affinity import Beginning, digest
+
+SCOPE = ("type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "headers", "client", "server")
+STREAM_ID = b"x-stream-id"
+REPLICA = b"x-replica"
+STREAMS = "/v1/streams/"
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request: what the server needs of it, and what the choice of a replica goes by."""
+
+    scope: dict[str, Any]  # of ASGI
+    body: bytes = field(repr=False)
+    beginnings: Sequence[Beginning] = ()  # of its conversation, the longest last
+    session: bytes = b""  # that the client names
+    model: str = ""  # where replicas have several
+    home: str = ""  # the replica that must answer, where that is known
+
+
+@dataclass(frozen=True)
+class Page:
+    """The response of one replica, for a page about all of them."""
+
+    replica: str
+    device: str
+    status: int
+    body: bytes
+
+
+def plain_scope(scope: Any) -> dict[str, Any]:
+    """What can be sent to another process, with the path as the server knows it."""
+    found = {name: scope[name] for name in SCOPE if name in scope}
+    root = scope.get("root_path", "")
+    if root and found["path"].startswith(root):
+        found["path"] = found["path"][len(root) :] or "/"
+        found.pop("raw_path", None)
+    return {**found, "root_path": ""}
+
+
+def stream_beginning(name: str) -> Beginning:
+    """A stream that can be resumed, as one more conversation that a replica has."""
+    return digest(b"stream", name.encode())

@@ -1,0 +1,180 @@
+"""A replica: the server of `rwkv-gpu serve` on one adapter, without a socket. Ray moves its requests and responses."""
+
+import asyncio
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from ray import serve
+
+from rwkv_gpu.llm import LLM
+from rwkv_gpu.server.app import create_app
+from rwkv_gpu.server.catalogue import LoadFailed, ServedModel
+from rwkv_gpu.server.errors import ApiError
+from rwkv_gpu.server.logs import start_logs
+from rwkv_gpu.server.replicas.affinity import Beginning
+from rwkv_gpu.server.service import Service
+
+from .adapters import claim_of_actor
+from .ask import REPLICA, STREAM_ID, Ask, Page, stream_beginning
+from .routing import BEGINNINGS, SPEED
+from .settings import Settings
+
+MOST_SAID = 512  # conversations that a replica says it has
+WAITING = 64  # messages of a response that nobody has fetched yet
+PROMPT, ANSWER = 64, 16  # tokens of the turn by which speed is measured
+Message = dict[str, Any]
+
+
+class Replica:
+    """A server, and what Ray asks it: to answer, whether it is well, and what it has."""
+
+    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Serve awaits it
+        start_logs(settings.log_format, sys.stderr)
+        self._claim = claim_of_actor(settings.device)
+        self._service: Service = settings.setup.service(self._claim.device)
+        self._app = create_app(self._service)
+        self._name = serve.get_replica_context().replica_id.unique_id
+        self._conversations: OrderedDict[Beginning, None] = OrderedDict()
+        self._speed = 1.0
+        first = self._service.catalogue.first
+        if first is not None:
+            try:
+                llm = await self._service.catalogue.loaded(first)
+            except LoadFailed as error:
+                raise error.error from None
+            self._speed = await asyncio.to_thread(turns_per_second, llm)
+        if settings.several_models:
+            most = settings.max_models or -1
+            self._models = serve.multiplexed(max_num_models_per_replica=most)(loader(self._service))
+
+    async def answer(self, ask: Ask) -> AsyncGenerator[list[Message]]:
+        """The messages of the response, as many at a time as there are."""
+        if ask.model:
+            await self._use(ask.model)
+        self._has(ask.beginnings)
+        messages: asyncio.Queue[Message | None] = asyncio.Queue(WAITING)
+        gone = asyncio.Event()
+        work = asyncio.create_task(self._respond(ask, messages, gone))
+        try:
+            while True:
+                batch = [await messages.get()]
+                while not messages.empty():
+                    batch.append(messages.get_nowait())
+                if found := [one for one in batch if one is not None]:
+                    yield found
+                if batch[-1] is None:
+                    break
+            await work
+        finally:
+            gone.set()
+            work.cancel()
+
+    async def _respond(self, ask: Ask, messages: "asyncio.Queue[Message | None]", gone: asyncio.Event) -> None:
+        body: list[Message] = [{"type": "http.request", "body": ask.body, "more_body": False}]
+
+        async def receive() -> Message:
+            if body:
+                return body.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self._has(stream_beginning(value.decode()) for name, value in message["headers"] if name == STREAM_ID)
+                message["headers"] = [*message["headers"], (REPLICA, self._name.encode())]
+            await messages.put(message)
+
+        try:
+            await self._app(dict(ask.scope), receive, send)
+        finally:
+            if not gone.is_set():
+                await messages.put(None)
+
+    def _has(self, beginnings: Iterable[Beginning]) -> None:
+        """It has a conversation from now on."""
+        for one in beginnings:
+            self._conversations[one] = None
+            self._conversations.move_to_end(one)
+        while len(self._conversations) > MOST_SAID:
+            self._conversations.popitem(last=False)
+
+    # ---------------------------------------------------------------- several models
+
+    async def _use(self, name: str) -> None:
+        """Has Ray know that this model is here. What is wrong with it, the server says."""
+        with suppress(ApiError):
+            await self._models(self._service.catalogue.find(name).name)
+
+    # ---------------------------------------------------------------- what Ray asks
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """What stays as it is: routers weigh the work of unlike replicas by their speed."""
+        return {SPEED: self._speed, "device": self._claim.device}
+
+    def record_routing_stats(self) -> dict[str, Any]:
+        """Which conversations it has."""
+        return {BEGINNINGS: list(self._conversations)}
+
+    def check_health(self) -> None:
+        """Raises where the first model cannot be loaded any more; Ray starts another replica then."""
+        first = self._service.catalogue.first
+        if first is not None and first.state == "failed":
+            raise RuntimeError(f"the model {first.name} has failed: {first.error}")
+
+    async def page(self, ask: Ask) -> Page:
+        """A response as a whole, for the pages about all replicas."""
+        status, pieces = 500, []
+        async for batch in self.answer(ask):
+            for message in batch:
+                status = message.get("status", status)
+                pieces.append(message.get("body", b""))
+        return Page(self._name, self._claim.device, status, b"".join(pieces))
+
+    async def __del__(self) -> None:
+        """Drains: Ray sends nothing more. What conversations have left is written to the store."""
+        service: Service | None = getattr(self, "_service", None)
+        if service is None:
+            return
+        service.draining = True
+        await service.drained(service.config.drain)
+        service.end_all()
+        await service.close()
+        self._claim.close()
+
+
+class Loaded:
+    """A model as Ray counts it."""
+
+    def __init__(self, service: Service, served: ServedModel) -> None:
+        self._service = service
+        self._served = served
+
+    async def __del__(self) -> None:
+        """It goes, now or when its last request ends."""
+        if not await self._service.catalogue.unload(self._served):
+            self._served.keep_alive = 0.0
+
+
+def loader(service: Service) -> Callable[[str], Awaitable[Loaded]]:
+    """Loads a model where it is not, for Ray, which asks it to go where there are too many."""
+
+    async def load(name: str) -> Loaded:
+        served = service.catalogue.find(name)
+        await service.catalogue.loaded(served)
+        return Loaded(service, served)
+
+    return load
+
+
+def turns_per_second(llm: LLM) -> float:
+    """How fast a short turn is, alone: the second one, since the first compiles shaders."""
+    seconds = 1.0
+    for token in (0, 1):
+        began = time.perf_counter()
+        llm.generate([token] * min(PROMPT, (llm.context or 2 * PROMPT) // 2), max_tokens=ANSWER)
+        seconds = time.perf_counter() - began
+    return 1 / seconds

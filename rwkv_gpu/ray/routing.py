@@ -1,0 +1,96 @@
+"""Chooses the replica of a request, as a request router of Ray Serve. The policy is that of the router of one machine.
+
+The session first, then the longest beginning of the conversation that a replica is known to have, then the shorter wait
+of two drawn ones, by measured speed. It knows beginnings from what it sent itself, and from what replicas say of
+themselves, so that several fronts, or one that was started again, send a conversation where it is.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+from rwkv_gpu.server.replicas.affinity import Affinity
+from rwkv_gpu.server.replicas.policy import Load, home_of_session, ranked
+
+from .ask import Ask
+
+SPEED, BEGINNINGS = "speed", "beginnings"  # what replicas say of themselves
+
+
+class ConversationRouter(RequestRouter):  # type: ignore[misc]
+    """A conversation goes to the replica that has it; any other request to one that has little to do."""
+
+    def initialize_state(self, **_: Any) -> None:
+        """Ray calls it once."""
+        self._affinity: Affinity[str] = Affinity()
+        self._draw = Random()
+        self._heard: dict[str, Any] = {}  # by replica: what it said last
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """Replicas have come, gone, or said something of themselves."""
+        names = {one.replica_id.unique_id for one in replicas}
+        for name in self._heard.keys() - names:
+            self._forget(name)
+        for one in replicas:
+            name, said = one.replica_id.unique_id, one.routing_stats.get(BEGINNINGS, ())
+            if said != self._heard.get(name, ()):
+                self._affinity.learn(said, name)
+            self._heard[name] = said
+        super().update_replicas(replicas)
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        """A replica is gone before the controller has noticed."""
+        super().on_replica_actor_died(replica_id)
+        self._forget(replica_id.unique_id)
+
+    def _forget(self, name: str) -> None:
+        self._heard.pop(name, None)
+        self._affinity.forget(name)
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        """The candidates one by one, the best first: Ray takes the first that has room."""
+        if pending_request is not None:
+            pending_request.routing_context.should_backoff = True
+        by_name = {one.replica_id.unique_id: one for one in candidate_replicas}
+        ask = asked(pending_request)
+        names: list[str] = []
+        for group in by_model(candidate_replicas, ask.model):
+            loads = [self._load(one) for one in group]
+            names += ranked(loads, self._home(ask, loads), self._draw)
+        return [[by_name[name]] for name in names]
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:  # noqa: ARG002
+        """A request has gone to a replica, which has its conversation from now on."""
+        self._affinity.remember(asked(pending_request).beginnings, replica_id.unique_id)
+
+    def _home(self, ask: Ask, loads: Sequence[Load[str]]) -> str | None:
+        """The replica that knows a conversation; of a session or model that none is known to have, the one by hash."""
+        known = ask.home or self._affinity.find(ask.beginnings)
+        by_hash = ask.session or ask.model.encode()
+        return known or (home_of_session(by_hash, loads) if by_hash else None)
+
+    def _load(self, replica: RunningReplica) -> Load[str]:
+        running = self.replica_queue_len_cache.get(replica.replica_id) or 0
+        speed = float(replica.replica_metadata.get(SPEED, 1.0))
+        return Load(replica.replica_id.unique_id, running, speed if speed > 0 else 1.0)
+
+
+def asked(pending: PendingRequest | None) -> Ask:
+    """The request that is to be routed."""
+    found = next((one for one in pending.args if isinstance(one, Ask)), None) if pending is not None else None
+    return found or Ask({}, b"")
+
+
+def by_model(replicas: Sequence[RunningReplica], model: str) -> list[list[RunningReplica]]:
+    """Those that have a model loaded, then the others, those with the fewest models first."""
+    if not model:
+        return [[*replicas]]
+    counts = sorted({len(one.multiplexed_model_ids) for one in replicas if model not in one.multiplexed_model_ids})
+    having = [one for one in replicas if model in one.multiplexed_model_ids]
+    others = [one for one in replicas if model not in one.multiplexed_model_ids]
+    groups = [[one for one in others if len(one.multiplexed_model_ids) == count] for count in counts]
+    return [having, *groups] if having else groups

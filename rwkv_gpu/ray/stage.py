@@ -1,0 +1,93 @@
+"""A stage of Ray Data that answers rows with a model.
+
+questions = ray.data.read_json("questions.jsonl", lines=True)
+answers = questions.map_batches(rwkv_gpu.ray.Answer, fn_constructor_args=["model.gguf"], batch_size=32,
+                                concurrency=(1, 4), num_gpus=1)
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import ray
+import ray.data
+
+from rwkv_gpu.cli.batch_answer import Job, answer
+from rwkv_gpu.cli.load_model import load_quietly
+from rwkv_gpu.cli.model_name import ModelName
+from rwkv_gpu.llm.completion import GREEDY
+
+from .adapters import claim_of_actor
+
+Batch = dict[str, Any]  # columns
+RESULTS = {"text": "", "reasoning": "", "finish_reason": "", "prompt_tokens": 0, "new_tokens": 0, "error": ""}
+
+
+class Answer:
+    """An actor with a model. A row is a line of `rwkv-gpu batch`: `prompt` or `messages`, and settings of its own.
+
+    It gets the columns of a result: `text`, `finish_reason`, `prompt_tokens`, `new_tokens`, or `error`.
+    """
+
+    def __init__(
+        self, model: str = "builtin", *, sequences: int = 8, device: str = "auto", template: str | None = None,
+        settings: Mapping[str, Any] | None = None, **loading: Any,
+    ) -> None:  # fmt: skip
+        self._claim = claim_of_actor(device)
+        self._job = Job({**GREEDY, **(settings or {})}, template, sequences)
+        path = ModelName.path(model)
+        assert path is not None
+        self._llm = load_quietly(path, sequences=sequences, **{**loading, "device": self._claim.device})
+        self._pool = ThreadPoolExecutor(sequences)
+
+    def answer(self, line: str) -> dict[str, Any]:
+        """The result of a line of a batch file."""
+        result: dict[str, Any] = answer(self._llm, line, self._job)
+        return result
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The same rows with their results."""
+        lines = [json.dumps(row) for row in rows_of(batch)]
+        results = [*self._pool.map(self.answer, lines)]
+        return {**batch, **{name: [one.get(name, none) for one in results] for name, none in RESULTS.items()}}
+
+
+def rows_of(batch: Batch) -> Iterator[dict[str, Any]]:
+    """The rows of columns, as JSON has them. A row lacks what is missing in it."""
+    count = len(next(iter(batch.values()), ()))
+    for number in range(count):
+        row = {name: plain(column[number]) for name, column in batch.items() if name not in RESULTS}
+        yield {name: value for name, value in row.items() if value is not None}
+
+
+def plain(value: Any) -> Any:
+    """A value of numpy as JSON has it."""
+    if isinstance(value, np.ndarray | list):
+        return [plain(one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items() if one is not None}
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if value is None or value != value else value  # NaN is how a column lacks a number
+
+
+def actor_pool(sequences: int, actors: int | None) -> Any:
+    """Actors that answer so many rows at a time, as many actors as there is room for, or so many at most."""
+    return ray.data.ActorPoolStrategy(
+        min_size=1,
+        max_size=actors,
+        max_tasks_in_flight_per_actor=2 * sequences,
+        max_concurrent_calls_per_actor=sequences,
+        enable_true_multi_threading=True,
+    )
+
+
+def resources(device: str) -> dict[str, Any]:
+    """What an actor needs of its machine, as `map_batches` has it."""
+    if device.lower() == "cpu":
+        return {"num_cpus": 1}
+    if "wgpu" in ray.cluster_resources():
+        return {"num_cpus": 1, "resources": {"wgpu": 1}}
+    return {"num_cpus": 1, "num_gpus": 1}

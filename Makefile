@@ -5,7 +5,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test test-clients test-page soak lint format bench fuzz mutants store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-metal offline-amd offline-intel offline-subgroups validate
+.PHONY: chat test test-clients test-page test-ray soak lint format bench fuzz mutants store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-metal offline-amd offline-intel offline-subgroups validate
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
@@ -33,6 +33,11 @@ test-clients: .venv/.dev
 	npm install --prefix tests/clients --no-audit --no-fund --no-package-lock --silent
 	$(BIN)/pytest --slow --durations=10 tests/clients tests/server $(ARGS)
 	PYTHONPATH=build/openai-1 $(BIN)/pytest tests/clients/test_openai_python.py  # the major before
+
+# The application on a Ray cluster of this machine: replicas are killed, replaced, and come and go.
+test-ray: .venv/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,ray]'
+	$(BIN)/pytest --slow --durations=10 tests/ray $(ARGS)
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.soak $(ARGS)

@@ -1,0 +1,158 @@
+"""A Ray cluster on this machine, and the application on it, as its user starts them."""
+
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+BIN = Path(sys.executable).parent
+CPUS = 8  # that Ray counts, whatever the machine has
+STORE_BYTES = 100_000_000  # of Ray's objects
+PATIENCE = 180.0  # seconds for replicas to come or go
+QUICK = {"upscale_delay_s": 1, "downscale_delay_s": 4, "metrics_interval_s": 0.5, "look_back_period_s": 2}
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@dataclass
+class App:
+    """The application as clients see it."""
+
+    port: int
+    folder: Path
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def run(self, deployments: dict[str, Any] | None = None, **args: Any) -> None:
+        """Deploys it by a file of Ray's. A second time it replaces all replicas, one after the other."""
+        config = {
+            "http_options": {"host": "127.0.0.1", "port": self.port},
+            "applications": [
+                {
+                    "name": "default",
+                    "import_path": "rwkv_gpu.ray:app",
+                    "args": {"device": "cpu", "drain": 20, **args},
+                    "deployments": [{"name": name, **more} for name, more in (deployments or {}).items()],
+                }
+            ],
+        }
+        path = self.folder / f"{secrets.token_hex(4)}.json"  # which is YAML, too
+        path.write_text(json.dumps(config))
+        found = subprocess.run(
+            [BIN / "serve", "run", "--non-blocking", str(path)], capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert found.returncode == 0, found.stderr
+
+    def wait(self, replicas: int) -> None:
+        """Until so many replicas run, and nothing else."""
+        end = time.monotonic() + PATIENCE
+        while self.states() != {"RUNNING": replicas}:
+            assert time.monotonic() < end, self.states()
+            time.sleep(0.2)
+
+    def states(self) -> dict[str, int]:
+        """The states of the replicas."""
+        from ray import serve
+
+        found = serve.status().applications.get("default")
+        deployment = None if found is None else found.deployments.get("Replica")
+        return {} if deployment is None else {str(name): n for name, n in deployment.replica_states.items() if n}
+
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, Any]:
+        """Status, headers and body of a response; JSON is parsed."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        with contextlib.closing(connection):
+            connection.request(method, path, None if body is None else json.dumps(body), names)
+            response = connection.getresponse()
+            content = response.read()
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        return response.status, response.headers, json.loads(content) if is_json else content.decode()
+
+    def chat(self, *texts: str, session: str = "", **more: Any) -> tuple[str, Any]:
+        """The replica, and the body, of an answer to texts of user and assistant in turn."""
+        body = {"messages": messages(*texts), "max_tokens": 8, "temperature": 0, **more}
+        headers = {"x_session_id": session} if session else {}
+        status, found, answer = self.request("POST", "/v1/chat/completions", body, **headers)
+        assert status == 200, answer
+        return found["x-replica"], answer
+
+
+def messages(*texts: str) -> list[dict[str, str]]:
+    """Texts of user and assistant in turn."""
+    return [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
+
+
+def process_of(replica: str) -> int:
+    """The process of a replica."""
+    import ray
+
+    actor = ray.get_actor(f"SERVE_REPLICA::default#Replica#{replica}", namespace="serve")
+    found: int = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
+    return found
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[str]:
+    """A head on this machine, with keys and files of its own; its address."""
+    folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # short: sockets lie in it
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    own = {
+        "RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(24),
+        "RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_LOG_TO_STDERR": "0",
+    }  # fmt: skip
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    command = [
+        BIN / "ray", "start", "--head", "--block", "--port", str(port), "--num-cpus", str(CPUS), "--num-gpus", "0",
+        "--object-store-memory", str(STORE_BYTES), "--include-dashboard=false", "--temp-dir", str(folder),
+    ]  # fmt: skip
+    log = (folder / "head.log").open("w")
+    head = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        import ray
+
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+                break
+            except (ConnectionError, RuntimeError):
+                assert head.poll() is None and time.monotonic() < end, (folder / "head.log").read_text()
+                time.sleep(1)
+        yield address
+        from ray import serve
+
+        serve.shutdown()
+        ray.shutdown()
+    finally:
+        head.send_signal(signal.SIGTERM)  # it ends all that it has started
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            head.wait(60)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(head.pid, signal.SIGKILL)
+        head.wait()
+        log.close()
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+        shutil.rmtree(folder, ignore_errors=True)

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,8 @@ from rwkv_gpu.ray import check_extra
 from .batch_answer import Job
 from .batch_files import Line
 from .model_name import BUILTIN, ModelName
+
+PATIENCE = 5.0  # seconds for a connection
 
 
 @dataclass(frozen=True)
@@ -31,13 +35,16 @@ def results_on_ray(
     again, whatever is killed.
     """
     check_extra("data")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # this process shows a bar and a summary
     import ray
 
     from rwkv_gpu.ray.lines import results
 
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
+        reach(cluster.address)
         ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, ValueError) as error:
+    except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(f"--ray {cluster.address}: there is no cluster: {reason}; start one by `ray start`") from None
     try:
@@ -47,3 +54,10 @@ def results_on_ray(
             yield line, json.loads(result)
     finally:
         ray.shutdown()
+
+
+def reach(address: str) -> None:
+    """Raises OSError where nobody listens at HOST:PORT: Ray would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()

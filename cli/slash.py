@@ -49,8 +49,16 @@ def show_help(conversation: Conversation, _: str) -> None:
 
 
 def reset(conversation: Conversation, _: str) -> None:
+    # The file of a session would lose what was said, and whoever saved a chat before a new one wants it back.
+    kept = conversation.at + 1 if conversation.session is not None and conversation.chat.messages else 0
+    if kept:
+        conversation.fork()
     conversation.chat.reset()
-    conversation.screen.note("cleared" + (", except for the system prompt" if conversation.chat.system else ""))
+    conversation.screen.note(
+        "cleared"
+        + (", except for the system prompt" if conversation.chat.system else "")
+        + (f"; /fork {kept} goes back to the chat as it was" if kept else "")
+    )
 
 
 def undo(conversation: Conversation, _: str) -> None:

@@ -26,6 +26,7 @@ CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 HELP = help.load(tuple(MODELS))
 NUMBERS = (ROOT / "tests" / "help_numbers.txt").read_text(encoding="utf-8")
 HEADINGS = training_help.headings()
+SLOPPY = evaluate.TESTS / "help_sloppy.txt"
 TEXTS = {passage.text for passage in HELP.passages}
 
 
@@ -121,7 +122,7 @@ def test_greetings_from_afar_and_questions_who_it_is_have_fixed_answers(text, ho
     assert "From the docs" in HELP.find("Hello from Germany, does it run on Windows?").answer
 
 
-@pytest.mark.parametrize("name", ["problems", "questions with numbers"])
+@pytest.mark.parametrize("name", ["problems", "problems with words of the program", "questions with numbers"])
 def test_word_problems_are_never_answered_from_the_docs_and_questions_with_numbers_are(name):
     lines = re.search(rf"^= {name}\n(.+?)\n(?:\n|\Z)", NUMBERS, re.MULTILINE | re.DOTALL)[1].splitlines()
     assert len(lines) >= 30
@@ -130,6 +131,8 @@ def test_word_problems_are_never_answered_from_the_docs_and_questions_with_numbe
         answer = HELP.find(question).answer
         if name == "problems":
             assert answer in ("", sums.BEYOND) if not result else answer == f"That is {result}.", question
+        elif name == "problems with words of the program":
+            assert answer == sums.BEYOND, question
         else:
             assert answer.startswith((help.FROM, help.NEAREST)), question
 
@@ -342,9 +345,16 @@ def test_every_question_that_is_learnt_has_its_passage_and_another_wording():
         assert len({expand(template, rng, {}.__getitem__) for template in templates for _ in range(30)}) > 1
 
 
+def test_what_could_do_harm_is_answered_rightly():
+    talks = [talk for talk in evaluate.helped(SLOPPY) if "harmful" in talk[0].section]
+    assert len(talks) == 8
+    for (asked,) in talks:
+        assert asked.good(HELP.find(asked.question).answer), asked.question
+
+
 @pytest.mark.parametrize(
     ("path", "least"),
-    [(evaluate.HELP, 0.95), *((path, 0.9) for path in evaluate.MEASURED)],
+    [(evaluate.HELP, 0.95), (SLOPPY, 0.97), *((path, 0.9) for path in evaluate.MEASURED)],
     ids=lambda value: str(value)[-15:],
 )
 def test_the_search_finds_the_answer_to_nearly_all_questions_about_the_program(path, least):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import rates, sums
+from . import problems, rates, sums
 from .decline import decline
 from .greeting import greeting
 from .search import Passage, Search
@@ -58,6 +58,7 @@ _NAMED = re.compile(
     r"|does `?(rwkv-gpu [a-z-]+)`? (?:do|mean)\b"
     r"|(?:explain|command|what is) `?(rwkv-gpu [a-z-]+)`?(?=\W*$| for\W*$)"
 )
+_PATH = re.compile(r"\b(?:under|below|at|in|on|to|path|prefix|folder|route|endpoint|location) `?/[a-z]+")  # no command
 _SHORT_NAME = re.compile(r"-[a-z]{1,4}|--[a-z-]+|(?:ollama|num|repeat)-[a-z-]+")  # they need no other word to be meant
 
 
@@ -72,7 +73,8 @@ class Found:
 
 def _named(question: str) -> set[str]:
     """The options and commands that are asked for by their names."""
-    found = (next(part for part in match.groups() if part) for match in _NAMED.finditer(question.lower()))
+    text = _PATH.sub(" ", question.lower())
+    found = (next(part for part in match.groups() if part) for match in _NAMED.finditer(text))
     return {_plain_name(name) for name in found}
 
 
@@ -109,10 +111,12 @@ class Help:
         fixed = decline(question) or greeting(question) or sums.answer(question) or rates.answer(question)
         if fixed:
             return Found(answer=fixed, sure=True)
-        if sums.problem(question):
-            return Found(answer=sums.BEYOND, sure=True) if sums.beyond(question) else Found()
+        if problems.calculation(question):
+            return Found(answer=sums.BEYOND, sure=True)
+        if problems.problem(question):
+            return Found(answer=sums.BEYOND, sure=True) if problems.beyond(question) else Found()
         found = self._quoted(question, before)
-        if not found.sure and sums.beyond(question):
+        if not found.sure and problems.beyond(question):
             return Found(answer=sums.BEYOND, sure=True)
         return found
 

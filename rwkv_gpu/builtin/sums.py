@@ -82,53 +82,19 @@ _PHRASES = (
     (r"\b(?:modulo|mod)\b", "%"),
 )
 _EXPRESSION = re.compile(r"(?:sqrt|fact|[\d.+\-*/^%()]|\s)+")
-_ASKED = re.compile(
-    r"\b(?:solve|equation|derivative|integral|integrate|logarithm|log|sin|sine|cos|cosine|tan|tangent|cube root"
-    r"|hypotenuse|prime number|prime factors?|factori[sz]e|average of|mean of|median|modulo|percent|percentage|radius"
-    r"|circumference|area of|volume of|binary|hexadecimal|roman numerals?|square root|root of|factorial|interest"
-    r"|probability|celsius|fahrenheit|(?:kilo)?met(?:er|re)s|miles|inches|feet|pounds|kilos?|kg|km|euros?"
-    r"|dollars?|ounces|gallons"
-    r"|lit(?:er|re)s|how many (?:seconds|minutes|hours|days|weeks|months))\b|[\d)] ?[*/^+] ?[\d(]|\bx\b.*=|=.*\bx\b"
-    r"|\d (?:plus|minus|times|multiplied by|divided by) \d|\b(?:sum|product|difference) (?:of|between) \d"
-)
 # So many things, each at a price, and nothing more.
 _EACH = re.compile(
     r"^[^\d]*?(\d+) (?:[a-z]+ ){1,3}(?:(?:that |which )?costs?|costing|at|for|priced)(?: at)?"
     r" [$\u20ac\u00a3]?(\d+(?:\.\d+)?) ?(?:[$\u20ac\u00a3]|[a-z]+)?"
     r" ?(?:each|apiece|a piece|per piece)\b[^\d]*how much[^\d]*$"
 )
-# What a question about the program says beside its numbers, and a word problem does not.
-_PRODUCT = re.compile(
-    r"(?<!\S)--?[a-z]|(?<!\S)/[a-z]|\brwkv|\bgguf|\bv?ram\b|\b[cg]pus?\b|\bcontexts?\b|\bctx|\bkv\b|\bcach|\bq\d"
-    r"|\b\d+(?:\.\d+)?b\b|\bmodels?\b|\bquanti|\bquants?\b|\d.bits?\b|\bsequences?\b|\bparallel\b"
-    r"|(?<!per )\bbatch\b(?! of)"
-    r"|\bllama|\bqwen|\bgemma|\bmistral|\bphi\b|\bdeepseek|\bllms?\b|\bgpt|(?:\bgb|\bmy|graphics) cards?\b"
-    r"|\b[rg]tx\b|\b[1-9]0[5-9]0\b"
-    r"|\bnvidia|\bamd\b|\bmacs?\b|\bmacbook|\bm[1-5]\b|\b[ah][12]00\b|\bbench|\btemperature|\btop.[pk]\b"
-    r"|\bprompts?\b|\bchats?\b"
-    r"|\bmemory\b|\bparameters?\b|\bdrafts?\b|\blora|\bembed|\bservers?\b|\bserve\b|\btok(?:ens?)? ?(?:/|per"
-    r"|an?) ?s|\bchunk"
-    r"|\bcontext|\boptions?\b|\bsettings?\b|\bdefaults?\b|\bcommands?\b|\bdevices?\b|\blaptop|\bhardware"
-    r"|\bweights\b|\bpython\b|\bport\b"
-)
-_PROBLEM = re.compile(
-    r"\bhow (?:many|much|long|old|far|fast|tall|big|heavy|high|late)\b|\b(?:when|at what time) (?:do|does|will)\b"
-    r"|\bwhat(?: is|'s| are| was| will be) (?:the|his|her|their|my|its) (?:\w+ )?(?:total|price|cost|speed|age"
-    r"|distance|rest|change|share"
-    r"|remainder|sum|bill|discount|area|average)\b|\bwhat (?:is|do i get|remains|will be) (?:left|back)\b"
-    r"|\b(?:what|which) (?:share|part|percentage|time|discount)\b"
-)
-_QUANTITY = re.compile(
-    r"\bhow (?:many|much|far|long|fast|old|big|high|tall)\b|\bwhen does\b"
-    r"|\bwhat (?:is|are|was) the (?:total|price|speed|age|distance|rest|change|remainder)\b|\beach\b"
-)
 
 
 def answer(question: str) -> str:
     """The result of a plain sum, as a sentence; nothing where a question is none."""
-    if each := _EACH.search(_without_words(question.lower())):
+    if each := _EACH.search(in_figures(question.lower())):
         return f"That is {shown(Fraction(each[1]) * Fraction(each[2]))}"
-    text = _FRAME.sub("", f" {_without_words(_OPENING.sub('', question.lower()))}")
+    text = _FRAME.sub("", f" {in_figures(_OPENING.sub('', question.lower()))}")
     text = _TAIL.sub("", text).strip()
     said = text
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)
@@ -146,24 +112,7 @@ def answer(question: str) -> str:
     return f"{said} {'is' if re.search('[a-wyz]', said, re.IGNORECASE) else '='} {shown(value)}"
 
 
-def beyond(question: str) -> bool:
-    """Whether a question asks for a number that follows from others, which nobody here works out."""
-    text = _without_words(question.lower())
-    numbers = [float(number) for number in re.findall(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w-])", text.replace(",", ""))]
-    if _ASKED.search(text) and (numbers or re.search(r"\bx\b", text)):
-        return True
-    hard = len(numbers) > 2 or (len(numbers) > 1 and (max(numbers) > 20 or "each" in text))
-    return hard and _QUANTITY.search(text) is not None
-
-
-def problem(question: str) -> bool:
-    """Whether a question tells of two or more numbers and asks for another, and is not about the program."""
-    text = _without_words(re.sub(r"\bone\b", " ", question.lower()))
-    numbers = re.findall(r"(?<![\w.-])\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3}\b)", "", text))
-    return len(numbers) > 1 and _PROBLEM.search(text) is not None and not _PRODUCT.search(text)
-
-
-def _without_words(text: str) -> str:
+def in_figures(text: str) -> str:
     """Numbers in figures: two hundred and five is 205."""
     text = re.sub(r"\b(half )?a dozen\b", lambda match: "6" if match[1] else "12", text)
     text = re.sub(r"\ba (?=hundred|thousand|million)", "", text)

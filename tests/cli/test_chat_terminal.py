@@ -69,11 +69,11 @@ def test_a_chat_is_saved_loaded_forked_and_reset(chat):
     chat.type("/fork")
     chat.wait("branch 2, a copy")
     chat.type("/reset")
-    chat.wait("cleared")
-    chat.type("/fork 1")
+    chat.wait("cleared; /fork 2 goes back to the chat as it was")
+    chat.type("/fork 2")
     chat.wait("> one")
-    chat.type("/fork 3")
-    chat.wait("there is no branch 3; the branches are 1 to 2")
+    chat.type("/fork 4")
+    chat.wait("there is no branch 4; the branches are 1 to 3")
     chat.type("/load my.chat")
     chat.wait("loaded my.chat: 2 messages")
     chat.type("/load nowhere")
@@ -399,6 +399,17 @@ def test_a_session_keeps_all_branches_and_the_current_one(tmp_path):
     chat.wait("> two")
     leave(chat)
     assert kept(tmp_path) == ([["one"], ["one", "two"]], 1)
+
+
+def test_what_was_said_before_a_reset_stays_in_the_file(tmp_path):
+    chat = session(tmp_path)
+    say(chat, "one")
+    chat.type("/reset")
+    chat.wait("cleared; /fork 1 goes back")
+    chat.type("/reset")
+    say(chat, "two")
+    leave(chat)
+    assert kept(tmp_path) == ([["one"], ["two"]], 1)
 
 
 def test_load_goes_on_in_the_other_file_and_leaves_the_first_as_it_was(tmp_path):

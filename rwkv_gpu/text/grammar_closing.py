@@ -18,6 +18,7 @@ FAR = 256  # with so many tokens left, and four times what the end takes, tokens
 OFTEN = 16  # tokens after which an end is looked for, however many are left
 CLASSES = 48  # kinds of tokens that are tried, those with the most tokens first
 SEARCHES = 8  # tokens at a step for which another end is looked for
+KNOWN = 64  # masks for which it is known what tokens do to the end
 EACH = 64  # where fewer tokens are allowed, each of them is tried
 # What ends JSON soonest comes first: outside of strings, and inside.
 OUTSIDE = b'}]ntf0123456789":,-.eE+[{'
@@ -112,10 +113,15 @@ class Closing:
         self._end: list[int] = []
         self._length = 0  # tokens that the end takes, when it was last looked for
         self._age = OFTEN  # tokens since then
+        self._mask = b""  # what the grammar allowed then
+        self._within = False  # whether all tokens since then are in the middle of one string
+        self._longer: dict[bytes, list[tuple[int, int]]] = {}  # by mask: how much longer tokens make the end
 
     def accept(self, token: int) -> None:
         """A token was generated."""
-        self._text.feed(self._kinds.tokens[token])
+        piece = self._kinds.tokens[token]
+        self._within &= self._text.inside and b'"' not in piece and b"\\" not in piece
+        self._text.feed(piece)
         if self._end[:1] == [token]:
             del self._end[0]
 
@@ -124,7 +130,39 @@ class Closing:
         self._age += 1
         if left > FAR + 4 * self._length and self._age < OFTEN:
             return mask
-        self._age = 0
+        # In the middle of a string a token changes nothing but how many are left.
+        known = self._within and mask == self._mask and self._age < OFTEN
+        if not known or left < self._length + NEAR:
+            self._mask, self._within = b"", True
+            length = self._find(matcher)
+            if length is None or length > left or not self._end:
+                return mask
+            self._age, self._length = 0, length
+        if left > FAR + 4 * self._length:
+            return mask
+        allowed, first = int.from_bytes(mask, "little"), 1 << self._end[0]
+        if left == self._length:
+            kept = first
+        elif left < self._length + NEAR:
+            kept = first
+            for alike, length in self._try(matcher, allowed, self._kinds.sets):
+                kept |= alike if length < left else 0
+        else:
+            # Far from the end, tokens that are allowed among the same others are taken to do the same to the end.
+            self._mask = mask
+            if mask not in self._longer:
+                if len(self._longer) == KNOWN:
+                    self._longer.clear()
+                tried = self._try(matcher, allowed, self._kinds.structure)
+                self._longer[mask] = [(alike, length - self._length) for alike, length in tried]
+            kept = allowed
+            for alike, more in self._longer[mask]:
+                kept &= ~alike if self._length + more >= left else kept
+            kept |= first
+        return (kept & allowed).to_bytes(len(mask), "little")
+
+    def _find(self, matcher: Any) -> int | None:
+        """How many tokens the end takes, which is looked for anew where the known one is none any more."""
         length = self._ends(matcher, self._end)
         if length is None and len(self._end) > 1:  # another character came where the end had one
             length = self._ends(matcher, self._end[1:])
@@ -133,25 +171,11 @@ class Closing:
             found = self._search(matcher, self._text.copy())
             length = None if found is None else self._ends(matcher, found)
             self._end = found or []
-        if length is None or length > left or not self._end:
-            return mask
-        self._length = length
-        if left > FAR + 4 * length:
-            return mask
-        allowed, first = int.from_bytes(mask, "little"), 1 << self._end[0]
-        if left == length:
-            kept = first
-        elif left < length + NEAR:
-            right, _ = self._try(matcher, allowed, self._kinds.sets, left - 1)
-            kept = right | first
-        else:
-            _, wrong = self._try(matcher, allowed, self._kinds.structure, left - 1)
-            kept = ~wrong | first
-        return (kept & allowed).to_bytes(len(mask), "little")
+        return length
 
-    def _try(self, matcher: Any, allowed: int, kinds: list[int], left: int) -> tuple[int, int]:
-        """Tokens after which the answer was seen to end within `left`, and those after which it was not."""
-        right = wrong = 0
+    def _try(self, matcher: Any, allowed: int, kinds: list[int]) -> list[tuple[int, int]]:
+        """Sets of tokens, and how many more the end takes after one of them, where it was found."""
+        tried: list[tuple[int, int]] = []
         known: dict[bytes, int | None] = {}  # lengths, by the bytes that must follow
         for alike in self._alike(allowed, kinds):
             token = (alike & -alike).bit_length() - 1
@@ -172,11 +196,9 @@ class Closing:
                     found = self._search(after, text)
                     known[following] = None if found is None else self._ends(after, found)
                 length = known[following]
-            if length is not None and length <= left:
-                right |= alike
-            elif length is not None:
-                wrong |= alike
-        return right, wrong
+            if length is not None:
+                tried.append((alike, length))
+        return tried
 
     def _alike(self, allowed: int, kinds: list[int]) -> Iterator[int]:
         """The allowed tokens, as sets of which one is tried for all."""

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.ops.sampling import allowed
 from rwkv_gpu.text.grammar import Form, Grammars
-from rwkv_gpu.text.grammar_closing import Text
+from rwkv_gpu.text.grammar_closing import Closing, Text
+from rwkv_gpu.text.grammar_worker import Worker
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
 
@@ -118,3 +119,21 @@ def test_text_is_inside_a_string_and_behind_a_backslash_where_json_says_so(strin
         assert text.inside == inside
         assert text.escaped == ((len(seen) - len(seen.rstrip(b"\\"))) % 2 == 1)
         assert text.copy().order == text.order
+
+
+def test_in_the_middle_of_a_string_no_end_is_looked_for(monkeypatch):
+    """It took fifty times as long as the mask, at each token of an answer with a budget of a few hundred."""
+    llguidance = pytest.importorskip("llguidance")
+    looked, find = [], Closing._find
+    monkeypatch.setattr(Closing, "_find", lambda self, matcher: looked.append(self) or find(self, matcher))
+    worker = Worker(llguidance, lambda seconds: None)
+    worker.vocabulary([bytes([byte]) for byte in range(256)], 0, None)
+    worker.open(1, (0,), "schema", json.dumps(closed_object(a={"type": "string"})), (), 100)
+    for left, byte in enumerate(b'{"a":"', start=-99):
+        worker.accept(1, (byte,), -left)
+    before = len(looked)
+    for left in range(90, 80, -1):
+        assert worker.accept(1, (ord("x"),), left)[0] is None
+    assert len(looked) == before
+    worker.accept(1, (ord('"'),), 80)
+    assert len(looked) == before + 1

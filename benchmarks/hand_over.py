@@ -53,10 +53,10 @@ def main(ctx: click.Context, bandwidths: str, model: tuple[str, ...], tokens: st
         stack.enter_context(namespaces())
         stack.enter_context(redis())
         for path in model or ("", "tests/golden/tiny-llama.gguf"):
-            talks = role(SPACES[0], "writer", path, {"lengths": lengths, "trials": trials + 1})
+            conversations = role(SPACES[0], "writer", path, {"lengths": lengths, "trials": trials + 1})
             for bandwidth in bandwidths.split(","):
                 limit(bandwidth)
-                for row in role(SPACES[1], "reader", path, {"talks": talks}):
+                for row in role(SPACES[1], "reader", path, {"conversations": conversations}):
                     show(Path(path).stem or "built-in", bandwidth, row)
 
 
@@ -139,7 +139,7 @@ def ask(llm: rwkv_gpu.LLM, messages: list[dict[str, str]], count: int) -> tuple[
 @click.argument("path")
 def writer(path: str) -> None:
     """Has the first turns."""
-    task, talks = json.load(sys.stdin), []
+    task, conversations = json.load(sys.stdin), []
     with opened(path) as llm:
         for length in task["lengths"]:
             for trial in range(task["trials"]):
@@ -150,15 +150,15 @@ def writer(path: str) -> None:
                 messages = [{"role": "user", "content": text}]
                 answer, usage, _ = ask(llm, messages, 8)
                 messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": NEXT}]
-                talks.append({"length": length, "messages": messages, "tokens": usage["prompt_tokens"]})
-    print(json.dumps(talks))
+                conversations.append({"length": length, "messages": messages, "tokens": usage["prompt_tokens"]})
+    print(json.dumps(conversations))
 
 
 @main.command()
 @click.argument("path")
 def reader(path: str) -> None:
     """Goes on, three times each."""
-    talks, rows = json.load(sys.stdin)["talks"], {}
+    conversations, rows = json.load(sys.stdin)["conversations"], {}
     with opened(path) as llm:
         assert llm.states is not None
         states, rule = llm.states, llm.states.rule
@@ -170,17 +170,20 @@ def reader(path: str) -> None:
             ),
             "by the rule": lambda: vars(rule).update(usual),
         }
-        for talk in talks:
-            is_warm = talk["length"] in rows  # the first of each length is to measure
-            row = rows.setdefault(talk["length"], {"tokens": 0, "seconds": {way: [] for way in WAYS}, "what": []})
-            for way in WAYS:
+        for number, conversation in enumerate(conversations):
+            is_warm = conversation["length"] in rows  # the first of each length is to measure
+            row = rows.setdefault(
+                conversation["length"], {"tokens": 0, "seconds": {way: [] for way in WAYS}, "what": []}
+            )
+            for way in (*WAYS[number % 3 :], *WAYS[: number % 3]):
                 vars(states).pop("wants", None)
                 ways[way]()
+                llm._driver.call(lambda _: None)  # the turn before has ended there, too
                 states.flush(time.monotonic() + 60)  # the link has nothing else to do
                 states._dropping = False
                 llm._driver.call(lambda engine: engine.prefixes.clear())
                 before = vars(states.counts).copy()
-                _, usage, seconds = ask(llm, talk["messages"], 1)
+                _, usage, seconds = ask(llm, conversation["messages"], 1)
                 if is_warm:
                     row["tokens"] = usage["prompt_tokens"]
                     row["seconds"][way].append(seconds)

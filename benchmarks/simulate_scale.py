@@ -3,8 +3,8 @@
     python -m benchmarks.simulate_scale
 
 Rates are those measured on an H200 (docs/speed.md, with matrix units). An adapter is simulated step by step: each step
-decodes a token of every running answer, up to 32, and reads a chunk of the prompts that wait. Talks take turns with a
-pause between them. A turn finds its state on the adapter, or fetches it from the store where that is faster than
+decodes a token of every running answer, up to 32, and reads a chunk of the prompts that wait. Conversations take turns
+with a pause between them. A turn finds its state on the adapter, or fetches it from the store where that is faster than
 computing its tokens, or computes them. The adapter keeps the states that fit into its memory, the last used ones.
 """
 
@@ -55,10 +55,10 @@ MODELS = (RWKV, LLAMA, LLAMA_Q8)
 
 @dataclass(frozen=True)
 class Use:
-    """How people talk."""
+    """How people converse."""
 
     pause: float = 60.0  # seconds from an answer to the next question
-    history: int = 2000  # tokens of a talk before a turn
+    history: int = 2000  # tokens of a conversation before a turn
     question: int = 100  # tokens
     answer: int = 200
 
@@ -70,9 +70,9 @@ class Use:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an adapter with so many talks."""
+    """What came of an adapter with so many conversations."""
 
-    talks: int
+    conversations: int
     first_token: float  # seconds, of 95 in 100 turns
     busy: float  # share of the time that it had steps
     cached: float  # share of turns that found their state here
@@ -82,7 +82,7 @@ class Outcome:
 
 def simulate(
     model: Model,
-    talks: int,
+    conversations: int,
     use: Use,
     *,
     link: float | None,
@@ -94,35 +94,37 @@ def simulate(
     random = Random(seed)
     size = model.state_bytes(use.history)
     fits = int(model.memory / size)
-    states: OrderedDict[int, None] = OrderedDict((talk, None) for talk in range(min(talks, fits)))
-    asked = [(random.uniform(0, use.turn), talk) for talk in range(talks)]
+    states: OrderedDict[int, None] = OrderedDict(
+        (conversation, None) for conversation in range(min(conversations, fits))
+    )
+    asked = [(random.uniform(0, use.turn), conversation) for conversation in range(conversations)]
     heapq.heapify(asked)
-    waiting: list[list[float]] = []  # when it was asked, talk, tokens to read
-    fetching: list[tuple[float, float, float]] = []  # when it is here, when it was asked, talk
-    running: dict[int, int] = {}  # tokens left by talk
+    waiting: list[list[float]] = []  # when it was asked, conversation, tokens to read
+    fetching: list[tuple[float, float, float]] = []  # when it is here, when it was asked, conversation
+    running: dict[int, int] = {}  # tokens left by conversation
     firsts: list[float] = []
     now = busy = link_free = 0.0
     turns = cached = fetched = 0
     while now < seconds:
         while asked and asked[0][0] <= now:
-            when, talk = heapq.heappop(asked)
+            when, conversation = heapq.heappop(asked)
             turns += 1
             if random.random() < moves:
-                states.pop(talk, None)
-            if talk in states:
-                states.move_to_end(talk)
+                states.pop(conversation, None)
+            if conversation in states:
+                states.move_to_end(conversation)
                 cached += 1
-                waiting.append([when, talk, use.question])
+                waiting.append([when, conversation, use.question])
                 continue
             if link is not None and size / link < use.history / model.prefill:
                 link_free = max(now, link_free) + size / link
-                heapq.heappush(fetching, (link_free, when, talk))
+                heapq.heappush(fetching, (link_free, when, conversation))
                 fetched += 1
             else:
-                waiting.append([when, talk, use.history + use.question])
+                waiting.append([when, conversation, use.history + use.question])
         while fetching and fetching[0][0] <= now:
-            _, when, talk = heapq.heappop(fetching)
-            waiting.append([when, int(talk), use.question])
+            _, when, conversation = heapq.heappop(fetching)
+            waiting.append([when, int(conversation), use.question])
         room = SLOTS - len(running)
         if not running and not (waiting and room):
             now = min([one[0] for one in (asked[:1] + fetching[:1])] or [seconds])  # type: ignore[operator]
@@ -135,15 +137,15 @@ def simulate(
             took += part / model.prefill
         took += model.step(len(running)) if running else 0.0
         now, busy = now + took, busy + took
-        for talk in [*running]:
-            running[talk] -= 1
-            if not running[talk]:
-                del running[talk]
-                states[talk] = None
-                states.move_to_end(talk)
+        for conversation in [*running]:
+            running[conversation] -= 1
+            if not running[conversation]:
+                del running[conversation]
+                states[conversation] = None
+                states.move_to_end(conversation)
                 while len(states) > fits:
                     states.popitem(last=False)
-                heapq.heappush(asked, (now + random.expovariate(1 / use.pause), talk))
+                heapq.heappush(asked, (now + random.expovariate(1 / use.pause), conversation))
         for one in [one for one in waiting[:room] if one[2] <= 0]:
             waiting.remove(one)
             running[int(one[1])] = use.answer
@@ -151,11 +153,13 @@ def simulate(
     firsts += [now - one[0] for one in waiting]
     firsts.sort()
     late = firsts[int(0.95 * len(firsts))] if firsts else 0.0
-    return Outcome(talks, late, busy / now, cached / max(1, turns), fetched / max(1, turns), fetched * size / now)
+    return Outcome(
+        conversations, late, busy / now, cached / max(1, turns), fetched / max(1, turns), fetched * size / now
+    )
 
 
 def bend(model: Model, use: Use, *, link: float | None, most: float = 1.0, **more: float) -> Outcome:
-    """The most talks of one adapter whose first token takes less than `most` seconds in 95 of 100 turns."""
+    """The most conversations of one adapter whose first token takes less than `most` seconds in 95 of 100 turns."""
     low, high = 1, 4096
     while high - low > max(1, low // 50):
         middle = (low + high) // 2
@@ -168,35 +172,35 @@ def bend(model: Model, use: Use, *, link: float | None, most: float = 1.0, **mor
 
 @dataclass(frozen=True)
 class Cost:
-    """What so many talks need."""
+    """What so many conversations need."""
 
     adapters: int
     written: float  # bytes in a second to the store
     read: float  # from it
-    stored: float  # bytes of the states of all talks
+    stored: float  # bytes of the states of all conversations
 
     def share_of(self, link: float) -> float:
         """How much of the links of all adapters its traffic takes. Above 1 states are dropped, and computed again."""
         return max(self.written, self.read) / (self.adapters * link)
 
 
-def cost(model: Model, talks: int, use: Use, at_bend: Outcome) -> Cost:
+def cost(model: Model, conversations: int, use: Use, at_bend: Outcome) -> Cost:
     """Adapters at four fifths of where one bends. A turn writes two states: of the question, and of the answer."""
-    adapters = math.ceil(talks / (0.8 * at_bend.talks))
+    adapters = math.ceil(conversations / (0.8 * at_bend.conversations))
     size = 2 * model.state_bytes(use.history)
     pays = at_bend.fetched > 0
-    turns = talks / use.turn
-    read = at_bend.read * talks / at_bend.talks
-    return Cost(adapters, turns * size if pays else 0.0, read, talks * size if pays else 0.0)
+    turns = conversations / use.turn
+    read = at_bend.read * conversations / at_bend.conversations
+    return Cost(adapters, turns * size if pays else 0.0, read, conversations * size if pays else 0.0)
 
 
 @click.command()
 @click.option("--link", default=10.0, show_default=True, help="Gbit a second between an adapter and the store.")
-@click.option("--history", default="2000,8000", show_default=True, help="Tokens of a talk before a turn.")
+@click.option("--history", default="2000,8000", show_default=True, help="Tokens of a conversation before a turn.")
 def main(link: float, history: str) -> None:
     for tokens in map(int, history.split(",")):
         use = Use(history=tokens)
-        print(f"\nTalks of {tokens:,} tokens; a turn each {use.turn:.0f} seconds; the store by {link:g} Gbit")
+        print(f"\nConversations of {tokens:,} tokens; a turn each {use.turn:.0f} seconds; the store by {link:g} Gbit")
         print(
             f"{'model':20} {'store':>6} {'bends at':>9} {'busy':>5} {'cached':>7} {'fetched':>8} {'from the store':>15}"
         )
@@ -205,15 +209,15 @@ def main(link: float, history: str) -> None:
             for name, bandwidth in (("none", None), ("one", link * GB / 8)):
                 found = ends[name] = bend(model, use, link=bandwidth)
                 print(
-                    f"{model.name:20} {name:>6} {found.talks:9,} {found.busy:5.0%} {found.cached:7.0%} "
+                    f"{model.name:20} {name:>6} {found.conversations:9,} {found.busy:5.0%} {found.cached:7.0%} "
                     f"{found.fetched:8.0%} {found.read / MB:10,.0f} MB/s"
                 )
-            for talks in (10, 1_000, 100_000):
-                need = cost(model, talks, use, ends["one"])
+            for conversations in (10, 1_000, 100_000):
+                need = cost(model, conversations, use, ends["one"])
                 print(
-                    f"  {talks:9,} talks: {need.adapters:5,} adapters, {need.written / GB:9.3f} GB/s written "
-                    f"({need.share_of(link * GB / 8):.0%} of the links), {need.read / GB:8.3f} GB/s read, "
-                    f"{need.stored / GB:10,.1f} GB stored"
+                    f"  {conversations:9,} conversations: {need.adapters:5,} adapters, "
+                    f"{need.written / GB:9.3f} GB/s written ({need.share_of(link * GB / 8):.0%} of the links), "
+                    f"{need.read / GB:8.3f} GB/s read, {need.stored / GB:10,.1f} GB stored"
                 )
 
 

@@ -203,5 +203,5 @@ class Exchange:
     def _keep(self, ids: Sequence[int]) -> None:
         with suppress(RwkvGpuError):  # a state that is not stored is computed again
             found = self._engine.export(ids)
-            if found is not None:
+            if found is not None and self._states.lacks(ids[: found[0]]):
                 self._states.keep(tuple(ids[: found[0]]), found[1])

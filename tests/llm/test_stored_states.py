@@ -309,6 +309,16 @@ def test_what_the_store_did_not_get_is_pushed_before_the_end(path):
     assert second_turn(path, found, answer)[1] > 100
 
 
+def test_a_state_that_the_store_has_is_not_written_again():
+    with opened(MODELS[0], MemoryStore()) as llm:
+        for _ in range(2):
+            turn(llm, [{"role": "user", "content": FIRST}])
+            llm._driver.call(lambda _: None)
+            llm.states._writing.submit(int).result()
+            counts = llm.states.counts.stored
+            assert counts == 2
+
+
 def test_pushing_ends_when_its_time_is_up():
     class Stuck(MemoryStore):
         def put(self, *_):

@@ -4,11 +4,12 @@ import contextlib
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.replace_file import WINDOWS
 
 from .terminal import PASTE, PASTE_END, Background, Bursts, ask_for_brackets, quiet
 from .texts import read_text
@@ -105,6 +106,10 @@ class Dumb:
 
     def _line(self) -> str:
         """A line with its end, as the terminal gives it; nothing at the end of all."""
+        if WINDOWS:  # the descriptor gives bytes of the console's own code page
+            line = sys.stdin.readline()
+            self._ended = not line
+            return line
         data = b""
         while not data.endswith(b"\n"):
             more = os.read(0, 1 << 16)
@@ -301,13 +306,18 @@ def source(commands: Iterable[str], *, color: bool, question: str | None = None)
     if question is not None or sys.stdin is None or not sys.stdin.isatty():
         yield Piped(question)
         return
-    simple = os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty()
+    simple = _is_dumb(os.environ, WINDOWS) or not sys.stdout.isatty()
     with contextlib.ExitStack() as stack:
-        if not simple and os.name != "nt":
+        if not simple and not WINDOWS:
             stack.enter_context(quiet())
         asks = Dumb() if simple else Editor(commands, history=history_file(), color=color)
         stack.callback(asks.close)
         yield asks
+
+
+def _is_dumb(environment: Mapping[str, str], windows: bool) -> bool:
+    """Whether a terminal has no cursor to move. Consoles of Windows have one, and no TERM."""
+    return environment.get("TERM", "" if windows else "dumb") == "dumb"
 
 
 def history_file() -> Path | None:

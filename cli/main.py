@@ -1,8 +1,10 @@
 """The console script: takes signals before anything is imported that takes time."""
 
+import io
 import os
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from .signals import Signals
@@ -12,6 +14,7 @@ def main() -> None:
     """Runs the command that the arguments name."""
     open_standard_files()
     signals = Signals().start()
+    write_any_text(os.environ, os.name == "nt")
     warnings.formatwarning = lambda message, *_, **__: f"rwkv-gpu: {message}\n"  # in one line, as errors are
     from .commands import cli
 
@@ -28,6 +31,19 @@ def open_standard_files() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+
+
+def write_any_text(environment: Mapping[str, str], windows: bool) -> None:
+    """Has files and pipes take all characters: code pages such as cp1252 lack most, and writing these would raise.
+
+    What is read is UTF-8 everywhere, so what is written to a file or a pipe on Windows is, too. An encoding that the
+    environment names stays, and what it lacks becomes a question mark.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper) or stream.encoding.lower().replace("-", "") == "utf8":
+            continue
+        named = environment.get("PYTHONIOENCODING", "").partition(":")[0]
+        stream.reconfigure(encoding="utf-8" if windows and not named else None, errors="replace")
 
 
 def flushed(code: Any) -> Any:

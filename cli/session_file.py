@@ -9,7 +9,7 @@ from pathlib import Path
 from rwkv_gpu import LLM, Chat
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.chat import load_chats, save_chats
-from rwkv_gpu.replace_file import lock
+from rwkv_gpu.replace_file import WINDOWS, lock
 
 Stamp = tuple[int, int, int]  # what changes when somebody writes the file
 
@@ -27,8 +27,8 @@ class SessionFile:
         self._held: int | None = None  # a descriptor with the lock
         try:
             _try_folder(Path(os.path.realpath(self.path)).parent)
-            if self.path.exists():
-                self._hold(_locked(self.path, name))
+            if self.path.exists() and not WINDOWS:  # which has no such locks, and replaces no file that is open
+                self._held = _locked(self.path, name)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise BadInput(f"{name}: the chat cannot be saved there: {reason}; give another file") from None
@@ -58,7 +58,7 @@ class SessionFile:
                 os.close(handle)
             raise
         self.close()
-        self._hold(held[0])
+        self._held = held[0] if held else None
         self._stamp = _stamp(self.path)
 
     def close(self) -> None:
@@ -72,13 +72,6 @@ class SessionFile:
         if _stamp(self.path) == self._stamp:
             with suppress(OSError):
                 self.path.unlink()
-
-    def _hold(self, handle: int) -> None:
-        """Keeps a locked file open. Windows knows no such locks, and replaces no file that is open."""
-        if os.name == "nt":
-            os.close(handle)
-        else:
-            self._held = handle
 
     def is_at(self, path: Path) -> bool:
         """Whether a path leads to this file."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-TAKEN = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+TAKEN = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name))
 SHOW_CURSOR, NO_PASTE_MARKS, PLAIN = "\x1b[?25h", "\x1b[?2004l", "\x1b[0m"
 
 

@@ -61,7 +61,10 @@ class Bursts:
         return lines and not self._inside and PASTE not in self._tail + data
 
     def _ready(self, seconds: float) -> bool:
-        return bool(select.select([self._fd], [], [], seconds)[0])
+        try:
+            return bool(select.select([self._fd], [], [], seconds)[0])
+        except OSError:  # on Windows only sockets can be waited for
+            return False
 
     def _marked(self, data: str) -> str:
         seen = self._tail + data

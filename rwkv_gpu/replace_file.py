@@ -15,6 +15,7 @@ from typing import BinaryIO
 from .errors import BadInput
 from .gguf.source import printable
 
+WINDOWS = os.name == "nt"  # there no open file can be renamed, replaced or deleted
 UNFINISHED = ".saving-"  # after the name of the file, in the name of one that is being written
 
 
@@ -32,7 +33,8 @@ def replace_file(
     """Puts what `write` writes in the place of a file, if `check` can read it back (else it raises `Unreadable`).
 
     BadInput says why it failed. `before_replace` gets the descriptor of the new file, which is locked for this process,
-    just before it takes its place; a duplicate of the descriptor keeps the lock.
+    just before it takes its place; a duplicate of the descriptor keeps the lock. Windows has no such lock, and the file
+    must be closed there, so it is not called.
     """
     target, refused = _target(path), f"{printable(os.fspath(path))}: cannot be written"
     try:
@@ -49,10 +51,10 @@ def replace_file(
             os.fsync(handle)
             file.seek(0)
             check(file)
-            if before_replace is not None:
-                before_replace(handle)
-            if os.name == "nt":  # renames no open file; elsewhere it stays open, and with it the lock
+            if WINDOWS:
                 file.close()
+            elif before_replace is not None:
+                before_replace(handle)
             os.replace(name, target)
         _sync_folder(target.parent)
     except OSError as error:
@@ -123,7 +125,7 @@ def _keep_mode(handle: int, target: Path) -> None:
 
 def _remove_unfinished(target: Path) -> None:
     """Removes what killed processes left of this file. What is still being written is locked, and stays."""
-    if os.name == "nt":
+    if WINDOWS:
         return
     prefix = _prefix(target)
     for entry in os.scandir(target.parent):

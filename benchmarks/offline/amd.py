@@ -18,7 +18,7 @@ from .proof import few_option
 from .tables import files_of, remarks, table
 
 GPUS = {
-    "polaris10": (64,), "vega10": (64,), "navi21": (64, 32), "navi31": (64, 32), "gfx1151": (64, 32),
+    "polaris10": (64,), "vega10": (64,), "navi21": (64, 32), "navi31": (64, 32), "strix1": (64, 32),
     "gfx1201": (64, 32),
 }  # fmt: skip
 STATISTIC = re.compile(r"^([\w .-]+): (\d+)$", re.MULTILINE)

@@ -74,6 +74,12 @@ offline-dxc: .venv/.dev
 offline-metal: .venv/.dev
 	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.metal $(OFFLINE)/shaders $(ARGS)
 
+# The doctor's trials on Metal's shaders, run by the CPU, with a detector of races.
+.PHONY: offline-metal-run
+offline-metal-run: .venv/.dev
+	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/pytest tests/measure/test_metal_cpu.py
+	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.metal $(OFFLINE)/metal --run $(ARGS)
+
 offline-amd: .venv/.dev
 	@$(BIN)/python -m benchmarks.offline.amd $(OFFLINE)/shaders --python $(OFFLINE)/bin/python-sid $(ARGS)
 

@@ -1,0 +1,202 @@
+"""The doctor's trials on Metal's shaders, run by the CPU and compared with numpy.
+
+A trial is recorded for a device with the capabilities of an Apple GPU. Each of its dispatches is a program
+(metal_cpp.py) that runs over the memory of this device, which lies in files.
+"""
+
+import itertools
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from rwkv_gpu.gpu.device import Buffer, Capabilities
+from rwkv_gpu.gpu.plan import Dispatch
+from rwkv_gpu.gpu.shader import Linked, Pipeline
+from rwkv_gpu.gpu.virtual import VirtualDevice
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.registry import KERNELS
+from rwkv_gpu.measure import trials
+from rwkv_gpu.measure.cases import cases
+from rwkv_gpu.measure.trials import Trial
+
+from .metal_cpp import NotCompiled, Program, compiled, runner
+from .variants import FAMILIES, ShaderCollector
+
+LIMIT_S = 300.0  # of one dispatch: a loop without end is one that takes longer
+SEED = 1  # of the order in which lanes run
+
+
+class CpuDevice(VirtualDevice):
+    """Memory in files, and pipelines that are programs for the CPU."""
+
+    def __init__(self, capabilities: Capabilities, folder: Path, programs: Path) -> None:
+        super().__init__(capabilities)
+        self._folder = folder
+        self._programs = programs
+        self._names = itertools.count()
+        self.handle = SimpleNamespace(create_bind_group=lambda **_: SimpleNamespace(_internal=None))
+
+    def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False) -> Buffer:  # noqa: ARG002
+        """Zeroed memory, of whole vectors as on a GPU."""
+        nbytes = max(16, -(-nbytes // 16) * 16)
+        path = self._folder / f"{next(self._names)}"
+        return Buffer(np.memmap(path, np.uint8, "w+", shape=(nbytes,)), nbytes, purpose, Counter())
+
+    def write(self, buffer: Buffer, data: npt.NDArray[Any], offset: int = 0) -> None:
+        """At once."""
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        buffer.handle[offset : offset + len(flat)] = flat
+
+    def copy(self, source: Buffer, source_at: int, target: Buffer, target_at: int, nbytes: int) -> None:
+        """At once."""
+        target.handle[target_at : target_at + nbytes] = source.handle[source_at : source_at + nbytes].copy()
+
+    def read(self, buffer: Buffer, nbytes: int | None = None, offset: int = 0) -> bytes:
+        """What dispatches have left."""
+        end = buffer.nbytes if nbytes is None else offset + nbytes
+        return bytes(buffer.handle[offset:end])
+
+    def flush(self) -> None:
+        """Nothing is deferred."""
+
+    def pipeline(self, linked: Linked) -> Pipeline:
+        """The program of a shader."""
+        handle = SimpleNamespace(_internal=None, program=compiled(linked, self._programs))
+        return Pipeline(linked.name, handle, None, linked.bindings())
+
+    def dispatch(self, dispatch: Dispatch) -> str:
+        """Runs it; gives what is wrong with how it went."""
+        program: Program = dispatch.pipeline.handle.program
+        arguments: list[str] = []
+        for name, number in program.numbers.items():
+            bound = dispatch.bound[number]
+            arguments += [name, str(bound.buffer.handle.filename), str(bound.offset), str(bound.nbytes)]
+        command = [str(program.path), *map(str, dispatch.grid), str(SEED), *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return f"runs for more than {LIMIT_S:.0f} s"
+        return done.stderr.strip() or (f"ended with {done.returncode}" if done.returncode else "")
+
+
+@dataclass
+class Verdict:
+    """What came of one trial."""
+
+    trial: Trial
+    error: float = math.inf
+    complaints: list[str] = field(default_factory=list)
+
+    @property
+    def right(self) -> bool:
+        """Whether it gave what numpy gives, without a race."""
+        return not self.complaints and self.error <= self.trial.allowed
+
+    def __str__(self) -> str:
+        name = ", ".join(part for part in (self.trial.op, self.trial.what, self.trial.variant) if part)
+        return "\n".join([f"{name}: off by {self.error:.1e}, {self.trial.allowed:.0e} allowed", *self.complaints])
+
+
+def run(can: Capabilities, trial: Trial, programs: Path) -> Verdict:
+    """The trial on the CPU."""
+    verdict = Verdict(trial)
+    with tempfile.TemporaryDirectory(dir=_memory()) as folder:
+        device = CpuDevice(can, Path(folder), programs)
+        try:
+            plan, _ = trials._recorded(device, trial)
+        except NotCompiled as error:
+            verdict.complaints.append("\n".join(line[:200] for line in str(error).splitlines()[:12]))
+            return verdict
+        given = trials._given(trial)
+        plan.step.write(given[0], *given[1:])
+        for dispatch in plan.dispatches:
+            if said := device.dispatch(dispatch):
+                verdict.complaints.append(f"  {dispatch.pipeline.name}\n    " + said.replace("\n", "\n    "))
+        found, wanted = plan.read("y", given[0]), trials.expected(trial)
+    if trial.columns is not None:
+        found, wanted = found[:, trial.columns], wanted[:, trial.columns]
+    verdict.error = trials.apart(found, wanted)
+    return verdict
+
+
+def _memory() -> str | None:
+    """Where files are no disk's work."""
+    return "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
+def covering(can: Capabilities, every: Iterable[Trial], few: bool = False) -> list[tuple[Trial, frozenset[str]]]:
+    """Trials that run every kernel with each of its parts, or `few` with any, with the names of the shaders of each.
+
+    Each time the one with the most that is new.
+    """
+    named = []
+    for trial in every:
+        device = ShaderCollector(can)
+        trials._recorded(device, trial)
+        named.append((trial, frozenset(linked.name for linked in device.linked.values())))
+    parts = [frozenset[tuple[str, str]]().union(*map(_parts, names)) for _, names in named]
+    chosen: list[tuple[Trial, frozenset[str]]] = []
+    seen: set[tuple[str, str]] = set()
+    for wanted in ([_kernels(one) for one in parts], *([] if few else [parts])):
+        missing = frozenset[tuple[str, str]]().union(*wanted) - seen
+        while missing:
+            number = max(range(len(wanted)), key=lambda number: len(wanted[number] & missing))
+            chosen.append(named[number])
+            missing -= wanted[number]
+            seen |= parts[number]
+    return chosen
+
+
+def _kernels(parts: frozenset[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    return frozenset(one for one in parts if not one[1])
+
+
+def _parts(shader: str) -> frozenset[tuple[str, str]]:
+    """A kernel with each of its parts, of a shader by its name; several where shaders are merged."""
+    found = set()
+    for one in shader.split(" & "):
+        kernel, *parts = one.split(".")
+        found |= {(kernel, part) for part in parts} | {(kernel, "")}
+    return frozenset(found)
+
+
+def trials_of(can: Capabilities) -> Iterator[Trial]:
+    """The doctor's, without those that compare speeds."""
+    return (trial for trial in cases(can, default_tuning(can)) if trial.op != "speed")
+
+
+def prove_by_running(programs: Path, ops: Sequence[str] = (), few: bool = False, show: int = 40) -> None:
+    """Runs the trials that cover all, says what was wrong and which kernels ran, and ends with 1 if any was wrong."""
+    can = FAMILIES["apple"]
+    programs.mkdir(parents=True, exist_ok=True)
+    runner(programs)
+    chosen = covering(can, (trial for trial in trials_of(can) if not ops or trial.op in ops), few)
+    wrong = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for verdict in pool.map(lambda one: run(can, one[0], programs), chosen):
+            if not verdict.right:
+                wrong += 1
+                if wrong <= show:
+                    click.echo(str(verdict))
+    shaders = frozenset[str]().union(*(names for _, names in chosen))
+    kernels = {name.partition(".")[0] for merged in shaders for name in merged.split(" & ")}
+    click.echo(
+        f"{len(chosen) - wrong} of {len(chosen)} trials are right, with {len(shaders)} shaders of "
+        f"{len(kernels & set(KERNELS))} of {len(KERNELS)} kernels"
+    )
+    if not ops:
+        click.echo(f"not run: {', '.join(sorted(set(KERNELS) - kernels))}")
+    sys.exit(1 if wrong else 0)

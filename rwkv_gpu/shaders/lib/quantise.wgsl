@@ -20,6 +20,13 @@ fn rounded(values: vec4f, most: f32) -> vec4u {
 
 fn sum_of_four(bits: vec4u) -> f32 { return f32(bitcast<i32>(bits.x + bits.y + bits.z + bits.w)); }
 
+// The words of four lanes beside each other, for the first of them. WGSL lets a write to a component of a vector write the
+// others, too: so one lane writes the whole.
+fn of_four(word: u32) -> vec4u {
+    let pair = vec2u(word, subgroupShuffleXor(word, 1u));
+    return vec4u(pair, subgroupShuffleXor(pair, 2u));
+}
+
 // The lowest bytes, and what is left, as they have a sign.
 fn bytes_of(v: vec4u) -> u32 {
     return (v.x & 255u) | ((v.y & 255u) << 8u) | ((v.z & 255u) << 16u) | (v.w << 24u);

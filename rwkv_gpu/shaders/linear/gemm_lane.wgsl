@@ -34,6 +34,7 @@ fn run(group: u32, lane: u32) {
         squares[t] = 0.0;
     }
     first_row = t0;
+    own_lane = lane;
     find_statistics(lane);
     for (var c = 0u; c < chunks; c++) {
         var q: array<array<vec4f, RUN / 4u>, R * PARTS>;

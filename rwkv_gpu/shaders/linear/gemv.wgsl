@@ -54,6 +54,7 @@ fn run(group: u32, lane: u32) {
         inputs = epilogue_inputs(matrix, min(t0 + o % TB, rows_now() - 1u), min(row0 + o / TB * PER_OUT, matrix.rows - PER_OUT));
     }
     first_row = t0;
+    own_lane = lane;
     find_statistics(lane);
     var plain = loads(matrix, t0, 0u, lane);
     for (var base = 0u; base < chunks; base += STAGED) {

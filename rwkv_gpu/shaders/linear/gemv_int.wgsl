@@ -43,6 +43,7 @@ fn run(group: u32, lane: u32) {
     var raw = raws(matrix, row, line, chunks);
     var inputs = epilogue_inputs(matrix, t, min(row + output, matrix.rows - PER_OUT));
     first_row = t;
+    own_lane = lane;
     find_statistics(lane);
     let squares = stage(matrix.x + t * matrix.k, matrix.k, lane);
     add_squares(squares, 0u, lane);

@@ -69,6 +69,7 @@ fn run(group: u32, lane: u32) {
     }
     let inputs = epilogue_inputs(matrix, t, min(output, matrix.rows - 1u));
     first_row = t;
+    own_lane = lane;
     find_statistics(lane);
     var squares = 0.0;
     for (var n = 0u; n < OWN; n++) {
@@ -117,8 +118,8 @@ fn run(group: u32, lane: u32) {
     emit_statistics(own_row, stores, block - matrix.block, matrix.rows, lane);
 }
 
-// Where vec4 number n of x that a lane stages lies in its row.
-fn at(n: u32, lane: u32) -> u32 { return select(min(n * WG + lane, WIDTH / 4u - 1u), n * WG + lane, EVEN); }
+// Where vec4 number n of x that a lane stages lies in its row; beyond the end it is the first.
+fn at(n: u32, lane: u32) -> u32 { return select(0u, n * WG + lane, EVEN || n * WG + lane < WIDTH / 4u); }
 
 fn own(start: u32, n: u32, lane: u32) -> vec4f { return x4(start, 4u * at(n, lane), WIDTH); }
 

@@ -55,6 +55,7 @@ fn run(group: u32, lane: u32) {
     }
     var inputs = all_epilogue_inputs(matrix, t0, row, output);
     first_row = t0;
+    own_lane = lane;
     find_statistics(lane);
     if WHOLE {
         stage(matrix, t0, 0u, lane);

@@ -26,6 +26,7 @@ var<private> plane: vec4u;
 var<private> part: u32;    // of the columns, where a product is cut along them
 var<private> is_first_workgroup: bool;   // whether a workgroup has the first block of rows of W
 var<private> first_row: u32;    // of x, for a workgroup of several rows
+var<private> own_lane: u32;
 
 // What becomes of a sum is said by a part `linear/epilogue/...`; `epilogue_inputs` is what it wants beside the sum, and may be asked for early.
 fn store(matrix: Matrix, t: u32, row: u32, first: f32, second: f32) {

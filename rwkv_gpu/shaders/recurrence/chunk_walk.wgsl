@@ -72,7 +72,7 @@ fn run(group: u32, lane: u32) {
         }
         workgroupBarrier();
         put(&next, lane);
-        let after = min(done + most, segment.count - 1u);
+        let after = min(done + most, segment.count);    // behind the last block is one without tokens
         let following = Block(segment.first + after, min(most, segment.count - after), head, alone);
         load(&next, following, PART_R, PART_W, lane);
         load_own(&mine, following, row, part);
@@ -116,12 +116,12 @@ fn put(next: ptr<function, array<vec4f, LOADS>>, lane: u32) {
     }
 }
 
-// U, V and y of the tokens of a lane, as they are without S before the chunk.
+// U, V and y of the tokens of a lane, as they are without S before the chunk. Others write y of the tokens of theirs.
 fn load_own(mine: ptr<function, Own>, block: Block, row: u32, part: u32) {
     for (var i = 0u; i < OWN; i++) {
-        let token = min(token_of(part, i / ROWS), block.tokens - 1u);
-        let at = 4u * value_place(block, token, 0u) + row + i % ROWS;
-        if part < 4u {
+        let token = token_of(part, i / ROWS);
+        if part < 4u && token < block.tokens {
+            let at = 4u * value_place(block, token, 0u) + row + i % ROWS;
             (*mine).u[i] = channel_of(PART_U, at);
             (*mine).y[i] = y[at];
             if ONE_KEY == 0u {

@@ -85,16 +85,20 @@ fn reduce_min(v: u32, lane: u32) -> u32 {
     return subgroupMin(least);
 }
 
-// Every lane of a subgroup writes the same value.
+// The value of each subgroup, which one of its lanes writes: lanes that write the same value race, too.
 fn share(v: u32) {
     workgroupBarrier();     // the previous result has been read by all
-    shared_subgroups[subgroup] = v;
+    if subgroup_lane == 0u {
+        shared_subgroups[subgroup] = v;
+    }
     workgroupBarrier();
 }
 
 fn share_both(v: vec2u) {
     workgroupBarrier();
-    shared_subgroups[subgroup] = v.x;
-    shared_seconds[subgroup] = v.y;
+    if subgroup_lane == 0u {
+        shared_subgroups[subgroup] = v.x;
+        shared_seconds[subgroup] = v.y;
+    }
     workgroupBarrier();
 }

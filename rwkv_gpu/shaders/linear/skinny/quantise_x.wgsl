@@ -1,7 +1,7 @@
 // TB rows of x in workgroup memory as integers of BYTES signed bytes, by chunks of 32 that share a scale, STAGED of a row
 // at a time. A chunk is two vec4s for each byte of an integer, the lowest first, with its scale and the sum of each run
 // beside them; those of neighbouring chunks lie side by side.
-// needs lib/quantise: bytes_of, most_of, rest_of, rounded, sum_of_four
+// needs lib/quantise: bytes_of, most_of, of_four, rest_of, rounded, sum_of_four
 // needs lib/sum/squares: add_squares
 // needs linear/skinny/shared_x: place, scale_at
 // needs norm: gained
@@ -51,12 +51,15 @@ fn put(values: vec4f, t: u32, e: u32) {
     let most = most_of(values);
     var bits = rounded(values, most);
     let sum = group_sum(sum_of_four(bits), FOURS);
-    if e < 8u * STAGED {
-        let chunk = e / 8u;
-        for (var b = 0u; b < BYTES; b++) {
-            staged[place(t, chunk, b, e / 4u % 2u)][e % 4u] = bytes_of(bits);
-            bits = rest_of(bits);
+    let chunk = e / 8u;
+    for (var b = 0u; b < BYTES; b++) {
+        let words = of_four(bytes_of(bits));
+        if e < 8u * STAGED && e % 4u == 0u {
+            staged[place(t, chunk, b, e / 4u % 2u)] = words;
         }
+        bits = rest_of(bits);
+    }
+    if e < 8u * STAGED {
         if e % 8u == 0u {
             scales[scale_at(t, chunk, 0u)] = most / LARGEST;
         }

@@ -3,7 +3,7 @@
 // A chunk is two vec4s for each byte of an integer, the lowest first, and one of its scale and the sum of each run. They are
 // an odd number, so that neighbours are in different banks.
 // needs format: scale_of
-// needs lib/quantise: bytes_of, most_of, rest_of, rounded, sum_of_four
+// needs lib/quantise: bytes_of, most_of, of_four, rest_of, rounded, sum_of_four
 // needs linear/staging/integer_products: bytes_of_run, product_of
 // needs norm: gained
 // needs rows: x4
@@ -22,7 +22,8 @@ fn stage(start: u32, width: u32, lane: u32) -> f32 {
     for (var base = 0u; base < fours; base += WG * BATCH) {
         var values: array<vec4f, BATCH>;
         for (var n = 0u; n < BATCH; n++) {
-            values[n] = x4(start, 4u * min(base + n * WG + lane, fours - 1u), width);
+            let e = base + n * WG + lane;
+            values[n] = x4(start, 4u * select(0u, e, e < fours), width);
         }
         for (var n = 0u; n < BATCH; n++) {
             let e = base + n * WG + lane;
@@ -42,18 +43,18 @@ fn put(values: vec4f, e: u32, valid: bool) {
     let most = most_of(values);
     var bits = rounded(values, most);
     let sum = group_sum(sum_of_four(bits), FOURS);
-    if valid {
-        let chunk = e / 8u;
-        for (var b = 0u; b < BYTES; b++) {
-            staged[place(chunk, b, e / 4u % 2u)][e % 4u] = bytes_of(bits);
-            bits = rest_of(bits);
+    let next = subgroupShuffleXor(sum, 4u);     // of the second run, where a chunk has two
+    let chunk = e / 8u;
+    for (var b = 0u; b < BYTES; b++) {
+        let words = of_four(bytes_of(bits));
+        if valid && e % 4u == 0u {
+            staged[place(chunk, b, e / 4u % 2u)] = words;
         }
-        if e % 8u == 0u {
-            staged[place(chunk, BYTES, 0u)].x = bitcast<u32>(most / LARGEST);
-        }
-        if e % FOURS == 0u {
-            staged[place(chunk, BYTES, 0u)][1u + e % 8u / FOURS] = bitcast<u32>(most / LARGEST * sum);
-        }
+        bits = rest_of(bits);
+    }
+    if valid && e % 8u == 0u {
+        let scale = most / LARGEST;
+        staged[place(chunk, BYTES, 0u)] = bitcast<vec4u>(vec4f(scale, scale * sum, scale * next, 0.0));
     }
 }
 

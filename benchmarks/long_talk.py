@@ -34,22 +34,25 @@ def resident() -> int:
 @click.option("--device", default="auto")
 @click.option("--tokens", default=1_000_000, help="Of the whole talk.")
 @click.option("--answer", default=200, help="Tokens of each answer.")
+@click.option("--cache-bytes", type=int, help="Memory for stored states; by default 256 MiB, or 64 states.")
 @click.option("--rows", default=10, help="Parts of the talk that are reported.")
-def main(model: str | None, device: str, tokens: int, answer: int, rows: int) -> None:
+def main(model: str | None, device: str, tokens: int, answer: int, cache_bytes: int | None, rows: int) -> None:
     """Prints a row for each part of the talk."""
-    with rwkv_gpu.load(model, device=device, sequences=1) as llm:
-        question, ids = llm.tokenize(QUESTION), []
-        print("| tokens so far | read and generated, tok/s | main memory, MiB |\n|--:|--:|--:|")
-        began, before = time.perf_counter(), 0
+    with rwkv_gpu.load(model, device=device, sequences=1, cache_bytes=cache_bytes) as llm:
+        question = llm.tokenize(QUESTION)
+        ids: list[int] = []
+        print("| tokens so far | read and generated, tok/s | CPU, ms a token | main memory, MiB |\n|--:|--:|--:|--:|")
+        began, worked, before = time.perf_counter(), time.process_time(), 0
         while len(ids) < tokens:
             ids += question
             # The sequence goes on from its stored state: only the question is computed.
             ids += llm.generate(ids, max_tokens=answer, temperature=1.0).tokens
             if len(ids) >= tokens * (1 + before * rows // tokens) // rows:
                 now = time.perf_counter()
-                rate = (len(ids) - before) / (now - began)
-                print(f"| {len(ids):,} | {rate:,.0f} | {resident() / (1 << 20):,.0f} |", flush=True)
-                began, before = now, len(ids)
+                count, work = len(ids) - before, time.process_time()
+                figures = f"{count / (now - began):,.0f} | {1e3 * (work - worked) / count:.2f}"
+                print(f"| {len(ids):,} | {figures} | {resident() / (1 << 20):,.0f} |", flush=True)
+                began, worked, before = now, work, len(ids)
 
 
 if __name__ == "__main__":

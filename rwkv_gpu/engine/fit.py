@@ -30,7 +30,7 @@ from .placement import Placement, place, place_as_asked
 # What the default context leaves to scratch and to other programs, and what its caches may take on a device that does
 # not say how much memory is free.
 SHARE, UNKNOWN = 0.75, 1 << 30
-SCRATCH_SHARE = 0.1  # of memory: what scratch surely stays below
+SCRATCH_SHARE = 0.25  # of memory: what scratch surely stays below
 STEP = 1024  # the default context is a multiple of this, where it is not what the model was trained on
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.engine import fit as fit_module
 from rwkv_gpu.engine import runner as runner_module
 from rwkv_gpu.engine.fit import Fit, fit
 from rwkv_gpu.engine.offload import Offload, memory_size
@@ -108,6 +109,22 @@ def test_main_memory_that_is_too_small_is_told_with_the_numbers(free):
     Fit(None, 1000, 10, 10, available=free, host=1_000_000, host_available=1_000_000).check()
     with pytest.raises(OutOfMemory, match="1,000,001 in main memory, where 1,000,000 are"):
         Fit(None, 1000, 10, 10, available=free, host=1_000_001, host_available=1_000_000).check()
+
+
+def test_what_does_not_fit_on_a_gpu_with_memory_of_its_own_goes_to_main_memory_by_itself(adapter, monkeypatch):
+    options = {"context": 64, "kv": "f32", "slots": 1, "tokens": 64, "chunk_size": 1}
+    monkeypatch.setattr(fit_module, "_is_discrete", lambda _: True)
+    with GGUFFile.open(OWN / "tiny-qwen3moe.gguf") as file, Device(adapter) as device:
+        model = load_model(file)
+        monkeypatch.setattr(fit_module, "device_available", lambda _: 1 << 34)
+        whole = fit(device, file, model, **options)
+        assert whole.fits and not whole.host
+        monkeypatch.setattr(fit_module, "device_available", lambda _: whole.needed - 1)
+        monkeypatch.setattr(fit_module, "SCRATCH_SHARE", 1.0)  # of so small a model scratch is most
+        less = fit(device, file, model, **options)
+    assert less.fits and less.host and less.expert_layers
+    assert less.needed < whole.needed
+    assert less.host + less.weights == whole.weights
 
 
 def test_logits_are_those_of_a_model_that_is_whole_on_the_gpu(adapter, monkeypatch):

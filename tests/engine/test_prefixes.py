@@ -61,6 +61,17 @@ def test_the_states_of_a_long_text_are_spread_over_all_of_it(states):
     assert kept[-2] >= 0.9 * total
 
 
+def test_token_ids_of_a_talk_without_end_take_bounded_memory():
+    """Each state is found by all ids before it: 1,000,000 tokens are 8 MB, more than many a state."""
+    store, prefixes = stored(states=64)
+    prefixes._most_key_bytes = 8 * 10 * INTERVAL
+    text = list(range(40 * INTERVAL))
+    for end in range(INTERVAL, 9 * INTERVAL, INTERVAL):
+        assert feed(store, prefixes, text[:end], wanted=True) == INTERVAL, "the talk goes on from its last state"
+        assert sum(lengths(prefixes)) <= 10 * INTERVAL
+    assert prefixes._key_bytes == 8 * sum(lengths(prefixes))
+
+
 def test_old_texts_give_way_to_new_ones():
     store, prefixes = stored()
     feed(store, prefixes, list(range(4 * INTERVAL)))

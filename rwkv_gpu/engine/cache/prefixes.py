@@ -45,6 +45,9 @@ class Entry:
         return self.handle.length - (self.shorter.handle.length if self.shorter is not None else 0)
 
 
+MOST_KEY_BYTES = 64 << 20  # of token ids that states are found by: 1,000,000 tokens take 8 MB for each state
+
+
 class PrefixCache:
     """A store of prefixes, bounded in bytes and in states.
 
@@ -71,6 +74,8 @@ class PrefixCache:
         self._pages: Counter[tuple[int, int]] = Counter()  # entries that hold each, by window
         self._held_bytes = 0  # of these
         self._states = 0  # entries that have one
+        self._key_bytes = 0  # of their token ids
+        self._most_key_bytes = MOST_KEY_BYTES
 
     def __len__(self) -> int:
         return len(self._found)
@@ -82,7 +87,7 @@ class PrefixCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all pages and states that are handle."""
+        """Bytes of all pages and states that are stored."""
         return self._held_bytes + self._states * self._state_bytes
 
     def find(self, ids: Sequence[int]) -> tuple[PrefixHandle, int] | None:
@@ -132,7 +137,9 @@ class PrefixCache:
             self._pages[page] += 1
             if self._pages[page] == 1:
                 self._held_bytes += self._bytes_of(page[0])
-        self._states += handle.state is not None
+        if handle.state is not None:
+            self._states += 1
+            self._key_bytes += len(mine)
         # The end of a turn is worth little, but the next turn begins there: what was asked for outlives older entries.
         while wanted and len(self._found) > 1 and self._is_over:
             self.evict(but=new)
@@ -141,7 +148,8 @@ class PrefixCache:
 
     @property
     def _is_over(self) -> bool:
-        return self.nbytes > self._most_bytes or self._states > self._most_states
+        too_many = self._states > self._most_states or self._key_bytes > self._most_key_bytes
+        return too_many or self.nbytes > self._most_bytes
 
     def evict(self, *, but: Entry | None = None) -> bool:
         """Evicts the entry that is worth least, of all but one; false where there is none."""
@@ -199,7 +207,9 @@ class PrefixCache:
         for key in self._index.beginning_with(entry.key):
             if self._found[key].shorter is entry:
                 self._found[key].shorter = entry.shorter
-        self._states -= entry.handle.state is not None
+        if entry.handle.state is not None:
+            self._states -= 1
+            self._key_bytes -= len(entry.key)
         for page in entry.handle.pages_by_window():
             self._pages[page] -= 1
             if not self._pages[page]:

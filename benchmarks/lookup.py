@@ -1,0 +1,87 @@
+"""Prompt lookup by kind of text: how many tokens a step of decode gives, for texts that are known.
+
+    python -m benchmarks.lookup
+
+Each task is a prompt and the answer that a good model would give. The answer is replayed through drafts as the engine
+makes them, with the built-in model's tokenizer: every token of it is a sampled one. So the figures are of the texts
+and not of a model. A step of several rows costs more than one of a single row, by an amount that depends on the device:
+tokens per step are the most that drafts can gain.
+"""
+
+import rwkv_gpu
+from rwkv_gpu.engine.speculation.drafting import Drafting
+
+ARTICLE = """The harbour bridge was closed on Monday morning after engineers found cracks in two of the steel cables on
+the northern side. The city council said that the bridge would stay closed for at least three weeks while the
+cables are replaced. About forty thousand cars cross the bridge every day, and traffic on the ring road was
+already twice as heavy as usual by eight o'clock. Ferries will run every ten minutes between the old port and
+the market until the bridge is open again. The council will pay for the ferries, and tickets for buses are
+valid on board.""".replace("\n", " ")
+SUMMARY = """The harbour bridge was closed on Monday morning after engineers found cracks in two of the steel cables. It
+will stay closed for at least three weeks while the cables are replaced. Traffic on the ring road was already
+twice as heavy as usual, and ferries will run every ten minutes between the old port and the market until the
+bridge is open again.""".replace("\n", " ")
+CODE = """def load_users(path):
+    users = []
+    with open(path) as file:
+        for line in file:
+            name, age = line.strip().split(",")
+            users.append({"name": name, "age": int(age)})
+    return users
+
+
+def oldest(users):
+    best = None
+    for user in users:
+        if best is None or user["age"] > best["age"]:
+            best = user
+    return best
+"""
+EDITED = (
+    CODE.replace("load_users", "read_people")
+    .replace('"age": int(age)', '"age": int(age), "line": line')
+    .replace("with open(path) as file:", 'with open(path, encoding="utf-8") as file:')
+)
+TALK = """I have been thinking about moving to the coast next year. The winters here are long, and my sister already
+lives near the sea. What holds me back is work: most of the offices are in the city, and a train takes two
+hours each way. Perhaps I could ask for three days a week from home. My friends say I would miss the theatres,
+but I have not been to one since last autumn, so that argument does not weigh much.""".replace("\n", " ")
+TASKS = {
+    "summarising": (f"Summarise this text.\n\n{ARTICLE}\n\nSummary: ", SUMMARY),
+    "code edit": (f"Rename load_users to read_people, open the file as UTF-8 and keep the line.\n\n{CODE}\n\n", EDITED),
+    "free talk": ("User: What are your plans for next year?\n\nAssistant: ", TALK),
+}
+MOST = 7  # tokens of a draft, as by default
+
+
+def steps(prompt: list[int], answer: list[int]) -> tuple[int, int, int]:
+    """Steps of decode that the answer takes, tokens drafted, and of these accepted."""
+    drafting, text, done, count = Drafting(MOST), list(prompt), 0, 0
+    while done < len(answer):
+        draft = drafting.index.draft(text, width) if (width := drafting.width()) else []
+        rest = answer[done:]
+        right = next(
+            (i for i, (a, b) in enumerate(zip(draft, rest, strict=False)) if a != b), min(len(draft), len(rest))
+        )
+        if draft:
+            drafting.verified(len(draft), right)
+        new = rest[: right + 1]  # the step samples one token more than was right
+        text += new
+        done += len(new)
+        count += 1
+    return count, drafting.drafted, drafting.accepted
+
+
+def main() -> None:
+    """Prints a row for each kind of text."""
+    with rwkv_gpu.load(device="cpu", sequences=1) as llm:
+        print("| text | tokens | steps | tokens per step | drafted | accepted |\n|---|--:|--:|--:|--:|--:|")
+        for name, (prompt, answer) in TASKS.items():
+            ids = llm.tokenize(prompt), llm.tokenize(answer)
+            count, drafted, accepted = steps(*ids)
+            share = f"{accepted / drafted:.0%}" if drafted else ""
+            print(f"| {name} | {len(ids[1])} | {count} | {len(ids[1]) / count:.2f} | {drafted} | {share} |")
+
+
+if __name__ == "__main__":
+    main()

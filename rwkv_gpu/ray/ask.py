@@ -21,7 +21,8 @@ class Ask:
     beginnings: Sequence[Beginning] = ()  # of its conversation, the longest last
     session: bytes = b""  # that the client names
     model: str = ""  # where replicas have several
-    home: str = ""  # the replica that must answer, where that is known
+    home: str = ""  # the replica that has it, where the front knows
+    is_bound: bool = False  # whether only that one can answer: a stream that is resumed
 
 
 @dataclass(frozen=True)

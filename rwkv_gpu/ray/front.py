@@ -63,7 +63,7 @@ class Passing:
         plain = plain_scope(scope)
         if plain["path"].startswith(STREAMS):
             name = plain["path"].removeprefix(STREAMS)
-            return Ask(plain, body, [stream_beginning(name)], home=self._streams.get(name, ""))
+            return Ask(plain, body, [stream_beginning(name)], home=self._streams.get(name, ""), is_bound=True)
         session = headers.get(b"x-session-id", b"")
         if session:
             session += b"\0" + headers.get(b"authorization", b"")

@@ -60,7 +60,9 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]
         names: list[str] = []
         for group in by_model(candidate_replicas, ask.model):
             loads = [self._load(one) for one in group]
-            names += ranked(loads, self._home(ask, loads), self._draw)
+            home = self._home(ask, loads)
+            order = ranked(loads, home, self._draw)
+            names += sorted(order, key=lambda name: name != home) if ask.is_bound else order
         return [[by_name[name]] for name in names]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:  # noqa: ARG002

@@ -131,13 +131,10 @@ def cluster() -> Iterator[str]:
         import ray
 
         end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-                break
-            except (ConnectionError, RuntimeError):
-                assert head.poll() is None and time.monotonic() < end, (folder / "head.log").read_text()
-                time.sleep(1)
+        while "Ray runtime started" not in (said := (folder / "head.log").read_text()):
+            assert head.poll() is None and time.monotonic() < end, said
+            time.sleep(0.2)
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
         yield address
         from ray import serve
 

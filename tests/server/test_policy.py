@@ -31,6 +31,12 @@ def test_of_two_drawn_ones_the_shorter_wait_wins():
     assert 0.6 < firsts["idle"] / 2000 < 0.73  # two of three draws have it
 
 
+def test_idle_replicas_take_turns():
+    draw = Random(5)
+    firsts = Counter(ranked([Load(name, 0) for name in "abc"], draw=draw)[0] for _ in range(3000))
+    assert all(0.28 < count / 3000 < 0.39 for count in firsts.values()) and len(firsts) == 3
+
+
 def test_unlike_replicas_share_work_by_their_speed():
     """Requests that all last: each replica ends up with its share of them."""
     speeds = {"server": 8.0, "laptop": 1.0, "desktop": 3.0}

@@ -38,8 +38,8 @@ def ranked(loads: Sequence[Load[Name]], home: Name | None = None, draw: Random |
     order = sorted(loads, key=lambda one: one.wait)
     idlest = order[0]
     if draw is not None:
-        drawn = draw.sample(order, min(CHOICES, len(order)))
-        order.sort(key=lambda one: (one not in drawn, one.wait))
+        drawn = draw.sample(order, min(CHOICES, len(order)))  # in random order, so that equal ones take turns
+        order = sorted(drawn, key=lambda one: one.wait) + [one for one in order if one not in drawn]
     owner = next((one for one in loads if one.name == home), None)
     if owner is not None and owner.wait <= idlest.wait + SLACK / owner.speed:
         order.sort(key=lambda one: one is not owner)

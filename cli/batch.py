@@ -67,7 +67,7 @@ def command(
     its own, named as the options here or as in OpenAI's API, such as "temperature". Lines of OpenAI's batches, with
     "custom_id" and "body", work too. Run the command again to go on after an interruption: lines that have an answer
     are skipped, lines that have an error are tried again. With --device 0,1 or all, each GPU has a process of its own;
-    with --ray, each GPU of a cluster.
+    with --split they hold one model together; with --ray, each GPU of a cluster.
 
     Exit code 1: some lines have an error.
     """
@@ -81,7 +81,9 @@ def command(
     with Output.open(target, [name for name, _ in lines]) as output:
         left = [(name, line) for name, line in lines if name not in output.answered]
         ends: Counter[str] = Counter()
-        devices = several(loading["device"]) if address is None else []
+        devices = [loading["device"]]
+        if address is None and loading["split"] is None:
+            devices = several(loading["device"])
         if left and address is not None:
             done = results_on_ray(Cluster(address, actors), model, job, loading, left)
             ends = write_all(done, output.file, screen, len(lines) - len(left), len(lines))

@@ -1,7 +1,7 @@
 """`rwkv-gpu bench`: tokens per second, by prompt length, depth, batch and chunk size."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import click
@@ -11,11 +11,14 @@ from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD
 from rwkv_gpu.engine.offload import ON_GPU, Offload
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner
+from rwkv_gpu.engine.split import SplitRunner
+from rwkv_gpu.engine.split_layout import choices_of, device_names, shares_of
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.adapters import find
+from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.matrix_units import MatrixUnits, refuse_cpu
 from rwkv_gpu.kernels.tuned import find as find_tuned
+from rwkv_gpu.llm.split_loading import load_split
 from rwkv_gpu.measure.bench import bench, needed
 from rwkv_gpu.measure.energy import find_meter
 from rwkv_gpu.measure.report import RENDER, Place, Subject, heading, row
@@ -35,6 +38,7 @@ from .options import (
     model_arguments,
     numbers,
     placement_options,
+    split_option,
     synthetic_option,
 )
 from .page import Page, variable
@@ -75,6 +79,7 @@ def counts(*names: str, default: str, help: str) -> Callable[..., Any]:
 @matrix_units_option
 @device_option
 @placement_options
+@split_option
 def command(
     model: str | None,
     synthetic: str | None,
@@ -92,6 +97,7 @@ def command(
     matrix_units: MatrixUnits,
     device: str,
     offload: Offload,
+    split: str | None,
 ) -> None:
     """Measure how many tokens per second MODEL, a synthetic model or the built-in model reads and generates.
 
@@ -102,13 +108,15 @@ def command(
         raise BadInput("a chunk size and a batch size must be at least 1")
     works = workloads(prompt, tokens, depth, batch, chunk_size)
     settings: dict[str, Any] = {"kv": kv, "look_ahead": look_ahead, "layers_per_submit": layers_per_submit}
-    settings |= {"matrix_units": matrix_units, "offload": offload}
+    settings |= {"matrix_units": matrix_units, "offload": offload, "split": split}
     with ExitStack() as running:
         file = running.enter_context(opened(model, synthetic))
         runner = running.enter_context(runner_for(file, works, device, tuned=tuned, **settings))
         gpu = runner.device if isinstance(runner, GpuRunner) else None
         roofline = measure_roofline(gpu) if gpu else None
         subject, place = Subject.of(file), Place.of(gpu, roofline, __version__)
+        if isinstance(runner, SplitRunner):
+            place = Place.of_parts(runner.names, __version__)
         if output == "md":
             print_text(heading(subject, place, repeats))
         rows = []
@@ -142,12 +150,27 @@ def runner_for(
     layers_per_submit: int = 0,
     matrix_units: MatrixUnits = "auto",
     offload: Offload = ON_GPU,
+    split: str | None = None,
     **room: Any,
 ) -> Iterator[Runner]:
     """The model, loaded with just the memory that the workloads need."""
     slots, context, rows = needed(works)
-    room |= {"slots": slots, "chunk_size": rows, "context": context}
-    model, adapter = load_model(file), find(device).adapter
+    room |= {"slots": slots, "context": context}
+    model, names = load_model(file), device_names(device)
+    shares, choices = shares_of(split, len(names)), choices_of(names)
+    choice = choices[0]
+    if len(choices) > 1:
+        loaded = load_split(
+            file, model, choices, shares, room, chunk_size=rows, matrix_units=matrix_units,
+            folder=tuned_folder() if tuned else None, layers_per_submit=layers_per_submit, offload=offload,
+        )  # fmt: skip
+        if not isinstance(loaded, Choice):
+            with closing(loaded[0]) as runner:
+                yield runner
+            return
+        choice = loaded
+    adapter = choice.adapter
+    room["chunk_size"] = rows
     if adapter is None:
         refuse_cpu(matrix_units)
         yield HostRunner(file, model, **room)

@@ -1,16 +1,19 @@
 """`rwkv-gpu fit`: whether a model fits in a device's memory."""
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
 from rwkv_gpu.engine.cache.config import DEFAULT_SEQUENCES, CacheOptions
 from rwkv_gpu.engine.fit import Fit, fit, with_context
 from rwkv_gpu.engine.offload import ON_GPU, Offload
+from rwkv_gpu.engine.split_layout import Layout, Split, choices_of, device_names, lay_out, shares_of
 from rwkv_gpu.gguf.file import GGUFFile
-from rwkv_gpu.gpu.adapters import Choice, find
+from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.llm.loading import DEFAULT_CHUNK
@@ -26,6 +29,7 @@ from .options import (
     kv_option,
     model_arguments,
     placement_options,
+    split_option,
 )
 from .page import Page
 from .sizes import context_text, sized
@@ -35,6 +39,7 @@ from .sizes import context_text, sized
 @model_arguments()
 @json_option
 @device_option
+@split_option
 @context_option
 @chunk_option
 @kv_option
@@ -44,6 +49,7 @@ def command(
     ctx: click.Context,
     model: str,
     device: str,
+    split: str | None,
     chunk_size: int | Literal["auto"],
     context: int | None,
     kv: KVType,
@@ -52,15 +58,60 @@ def command(
 ) -> None:
     """Check whether MODEL, or the built-in model, fits in a device's memory. Exit code 0 is yes, 1 is no."""
     with GGUFFile.open(model) as file:
-        choice = find(device)
-        result = measure(file, choice, chunk_size, context, kv, offload)
-    if as_json:
-        data = {"device": str(choice.adapter or "cpu"), "fits": result.fits, "needed": result.needed, **asdict(result)}
-        click.echo(json.dumps(data, indent=2))
-    else:
-        for line in describe(result, choice):
-            click.echo(line)
-    ctx.exit(0 if result.fits else 1)
+        names = device_names(device)
+        shares, choices = shares_of(split, len(names)), choices_of(names)
+        if len(names) > 1:
+            with laid_out(file, choices, shares, chunk_size, context, kv, offload) as layout:
+                fits, data, lines = layout.fitting, layout_data(layout), describe_layout(layout)
+        else:
+            [choice] = choices
+            result = measure(file, choice, chunk_size, context, kv, offload)
+            fits, lines = result.fits, describe(result, choice)
+            data = {"device": str(choice.adapter or "cpu"), "fits": fits, "needed": result.needed, **asdict(result)}
+    for line in [json.dumps(data, indent=2)] if as_json else lines:
+        click.echo(line)
+    ctx.exit(0 if fits else 1)
+
+
+@contextmanager
+def laid_out(
+    file: GGUFFile,
+    choices: Sequence[Choice],
+    split: Split,
+    chunk_size: int | Literal["auto"],
+    context: int | None,
+    kv: KVType,
+    offload: Offload = ON_GPU,
+) -> Iterator[Layout]:
+    """The model over several devices, which are open inside."""
+    chunk = DEFAULT_CHUNK if chunk_size == "auto" else chunk_size
+    options: CacheOptions = {"context": context, "kv": kv, "slots": DEFAULT_SEQUENCES}
+    layout = lay_out(file, load_model(file), choices, split, Device, chunk_size=chunk, offload=offload, **options)
+    try:
+        yield layout
+    finally:
+        layout.close()
+
+
+def layout_data(layout: Layout) -> dict[str, Any]:
+    """What lies where, for machines."""
+    parts = [
+        {"device": str(one.choice.adapter or "cpu"), "layers": [part.layers[0], part.layers[-1]], **asdict(fit)}
+        for one, part, fit in zip(layout.devices, layout.parts, layout.fits, strict=True)
+    ]
+    return {"fits": layout.fitting, "needed": layout.needed, "context": layout.options["context"], "parts": parts}
+
+
+def describe_layout(layout: Layout) -> list[str]:
+    """The answer, then a line for each device."""
+    count, context = len(layout.parts), context_text(layout.options["context"])
+    where = f"on {count} devices" if count > 1 else "on one of the devices: nothing is split"
+    lines = [f"{'yes' if layout.fitting else 'no'}: {sized(layout.needed)} needed {where}", f"  context  {context}"]
+    for name, one in zip(layout.names, layout.fits, strict=True):
+        free = "unknown" if one.available is None else sized(one.available)
+        parts = f"weights {sized(one.weights)}, state {sized(one.state)}, scratch {sized(one.scratch)}"
+        lines.append(f"  {name}: {sized(one.needed)} ({parts}), {free} free")
+    return lines
 
 
 def measure(

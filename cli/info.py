@@ -3,17 +3,19 @@
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from rwkv_gpu.engine.split_layout import choices_of, device_names
 from rwkv_gpu.errors import RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import SIZES
-from rwkv_gpu.gpu.adapters import find
+from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.llm.loading import DEFAULT_CHUNK
 
-from .fit import describe, measure
+from .fit import describe, describe_layout, laid_out, measure
 from .options import device_option, json_option, model_arguments
 from .page import Page
 from .sizes import context_text, sized
@@ -27,14 +29,13 @@ from .sizes import context_text, sized
 def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
     """Show what MODEL, or the built-in model, is: its architecture, sizes, quantisation, tokenizer and memory."""
     with GGUFFile.open(model) as file:
-        choice = find(device)
+        choices = choices_of(device_names(device))
         data = summary(file)
         shown = {label: _shown(value) for label, value in data.items()}
         try:
-            result = measure(file, choice, DEFAULT_CHUNK)
-            need = describe(result, choice)[0]
-            data["context"] = result.context
-            shown["context"] = context_text(result.context, data.get("trained context"))
+            context, need = needs(file, choices)
+            data["context"] = context
+            shown["context"] = context_text(context, data.get("trained context"))
             shown.pop("trained context", None)
         except RwkvGpuError as error:  # a valid file of a model that is not supported: show it all the same
             need = f"cannot run here: {error}"
@@ -52,6 +53,15 @@ def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
         width = max((len(row[0]) for row in rows), default=0)
         for name, kind, shape, nbytes in rows:
             click.echo(f"{name:{width}}  {kind:7} {'x'.join(map(str, shape)):>16} {sized(nbytes):>12}")
+
+
+def needs(file: GGUFFile, choices: Sequence[Choice]) -> tuple[int | None, str]:
+    """The context that fits, and what the model needs: on the device, or on several together."""
+    if len(choices) == 1:
+        result = measure(file, choices[0], DEFAULT_CHUNK)
+        return result.context, describe(result, choices[0])[0]
+    with laid_out(file, choices, None, DEFAULT_CHUNK, None, "f16") as layout:
+        return layout.options["context"], f"{describe_layout(layout)[0]}: {' + '.join(layout.names)}"
 
 
 def summary(file: GGUFFile) -> dict[str, Any]:

@@ -39,8 +39,17 @@ device_option = click.option(
     default="auto",
     show_default=True,
     metavar="auto|cpu|INDEX|NAME",
-    help="Device to run on: an index or part of a name from `rwkv-gpu devices`, or cpu. "
-    "`serve` and `batch` take several, such as 0,1 or all.",
+    help="Device to run on: an index or part of a name from `rwkv-gpu devices`, or cpu. Several, such as 0,1 or all, "
+    "run one model together; with `serve` and `batch` each has a copy, unless --split is given.",
+)
+
+split_option = click.option(
+    "--split",
+    "--tensor-split",
+    "-ts",
+    cls=Loading,
+    metavar="N,N...|auto",
+    help="One model over the devices of --device: shares of the layers, such as 3,1, or auto by free memory.",
 )
 
 chunk_option = click.option(
@@ -210,6 +219,7 @@ PLACEMENT = {
 
 LOADING = {
     "device": device_option,
+    "split": split_option,
     "context": context_option,
     "chunk_size": chunk_option,
     "kv": kv_option,

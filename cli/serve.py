@@ -47,7 +47,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
 
     Without a MODEL, the built-in one. The base URL for clients is http://localhost:8080/v1.
     The first MODEL is loaded at once, the others at their first use. With --device 0,1 or all, each GPU has a process
-    of its own behind the one port, and a conversation stays with its GPU.
+    of its own behind the one port, and a conversation stays with its GPU. With --split they hold one model together.
     """
     keys = keys_of(options["api_key"], options["api_key_file"])
     if not (keys or options["insecure"] or is_local(options["host"])):
@@ -60,7 +60,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
     from rwkv_gpu.server.run import Runner, listen
 
     stores = store_of(options["store"], options["store_key_file"])
-    devices = several(loading["device"])
+    devices = several(loading["device"]) if loading["split"] is None else [loading["device"]]
     if len(devices) > 1:
         options["router_key"] = secrets.token_hex(32)
     setup = Setup(models, keys, options, {**loading, "sequences": options["sequences"], **stores})

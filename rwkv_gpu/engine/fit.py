@@ -16,8 +16,9 @@ from ..gpu.memory import device_available, host_available
 from ..gpu.plan import Slice, StepBuffer
 from ..gpu.weight_slots import slot_sizes
 from ..kernels.defaults import default_tuning
-from ..models.registry import Model
+from ..models.registry import Contents, Model
 from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
+from ..ops.parts import Part
 from ..ops.sampler_state import GpuSamplerState
 from ..ops.vocabulary import PAGE
 from .bus import main_memory_rate
@@ -129,6 +130,17 @@ def placement_of(
     return place(device, parameters, offload, used, available - state - scratch)
 
 
+def fit_part(device: Device | None, file: GGUFFile, part: Part, config: CacheConfig, chunk_size: int) -> Fit:
+    """The same for a part of a model, with the caches that the whole model has."""
+    if device is None:
+        state = config.total(part.caches, part.states)
+        return Fit(config.context if part.caches else None, host_weights_bytes(part), state, 0, host_available())
+    check_bindings(device, part, config)
+    parameters = parameters_of(file, part)
+    scratch = _scratch(device, parameters, part, config, chunk_size)
+    return resident(device, Placement(parameters), part, config, ON_GPU, scratch)
+
+
 def with_context(
     device: Device | None,
     file: GGUFFile,
@@ -182,13 +194,13 @@ def default_context(
     return max(least, trained if pages * PAGE >= trained else pages * PAGE // STEP * STEP)
 
 
-def host_weights_bytes(model: Model) -> int:
+def host_weights_bytes(model: Contents) -> int:
     """Bytes of the weights in numpy, which computes in float32."""
     return sum(4 * math.prod(weight.shape) for weight in model.weights)
 
 
 def resident(
-    device: Device, placement: Placement, model: Model, config: CacheConfig, offload: Offload, scratch: int = 0
+    device: Device, placement: Placement, model: Contents, config: CacheConfig, offload: Offload, scratch: int = 0
 ) -> Fit:
     """What stays allocated while a model is loaded, and the scratch of a plan."""
     can, main = device.capabilities, host_available()
@@ -215,7 +227,7 @@ def resident(
 
 
 def _scratch(
-    device: Device, parameters: Sequence[Parameter], model: Model, config: CacheConfig, chunk_size: int
+    device: Device, parameters: Sequence[Parameter], model: Model | Part, config: CacheConfig, chunk_size: int
 ) -> int:
     """The intermediates of the largest plan, recorded over buffers that are not allocated."""
     weights = place_weights(device, parameters, lambda nbytes, _: planned(nbytes, "weights"))
@@ -236,7 +248,14 @@ def _scratch(
         single=chunk_size == 1,
         sampler_state=GpuSamplerState(device, config.slots, model.vocabulary, planned),
     )  # fmt: skip
-    logits = model.forward(recorder, recorder.input("ids", np.uint32, (chunk_size,)))
+    ids = recorder.input("ids", np.uint32, (chunk_size,))
+    if isinstance(model, Part):
+        arrived = {one.name: recorder.input(one.name, one.dtype, (chunk_size, *one.shape)) for one in model.arrives}
+        logits, leaving = model.run(recorder, "forward", ids, arrived)
+        if not model.last:
+            return recorder.scratch_bytes(list(leaving.values()))
+    else:
+        logits = model.forward(recorder, ids)
     return recorder.scratch_bytes([logits, recorder.sample(logits)]) + 2 * StepBuffer.HEADER
 
 

@@ -10,13 +10,13 @@ from ..gguf.formats import Format
 from ..gguf.planes import dequantise_rows
 from ..gpu.loader import Parameter, common_float_format, convert
 from ..gpu.weights import BY_NAME
-from ..models.registry import Model
+from ..models.registry import Contents
 from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
 
 FLOATS = ("F32", "F16", "BF16")
 
 
-def parameters_of(file: GGUFFile, model: Model) -> list[Parameter]:
+def parameters_of(file: GGUFFile, model: Contents) -> list[Parameter]:
     """What to load, in the model's own order.
 
     Vectors are float32, as kernels read them whole. The float matrices of one block share the smallest format that

@@ -4,7 +4,8 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Unpack
+from functools import partial
+from typing import Any, Literal, Protocol, Unpack, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,12 @@ from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
 from ..gpu.weight_slots import assign_slots
 from ..gpu.weights import BY_NAME, ExpertCache, upload_tensor
 from ..kernels.tuning import Tuning
-from ..models.registry import Model
-from ..ops.adapted import AdaptedOps
+from ..models.registry import Contents, Model
+from ..ops.adapted import AdaptedOps, LowRank
 from ..ops.batch import Batch
 from ..ops.kv_format import KV_FORMATS
 from ..ops.memory import MAX_SEGMENTS, Scratch
+from ..ops.parts import Crossing, Part
 from ..ops.reference import Reference
 from ..ops.sampler_state import GpuSamplerState, HostSamplerState
 from ..ops.sampling import Drawing
@@ -30,20 +32,70 @@ from ..ops.vocabulary import Cache, Choosing
 from .adapters import NO_ADAPTERS, Adapters
 from .blas import Blas
 from .cache.config import CacheConfig, CacheOptions, check_bindings
-from .cache.kv import GpuKVCache, HostKVCache, PagedKVCache, names
+from .cache.kv import GpuKVCache, HostKVCache, PagedKVCache, PageTables, names
+from .cache.pager import Copy
 from .cache.states import StatePages
-from .cache.store import SequenceStore
+from .cache.store import CopyPages, SequenceStore
 from .device_sampling import SampledRow, penalises, window
 from .fit import placement_of, resident
 from .offload import ON_GPU, Offload
 from .parameters import parameters_of
-from .placement import cached_experts
+from .placement import Placement, cached_experts
 from .sampling_params import SamplingParams
 from .step_result import CompletedStep, PendingStep, SamplingInputs, StepResult
 
 Logits = npt.NDArray[np.float32]
-Output = Literal["logits", "hidden"] | Choosing  # how tokens are chosen, where they are
+# What a plan gives: logits, the input of the head, values for other parts, or how tokens are chosen where they are.
+Output = Literal["logits", "hidden", "crossing"] | Choosing
 StateArrays = Mapping[str, npt.NDArray[Any]]
+Arrays = dict[str, npt.NDArray[Any]]
+NOTHING: Arrays = {}
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a runner gets that runs one part of a model, and what it has in common with those of the other parts."""
+
+    part: Part
+    tables: PageTables
+    store: SequenceStore
+
+
+class PendingRows(Protocol):
+    """Values that leave a part, on their way."""
+
+    def wait(self) -> Arrays:
+        """The values by name, [T, ...] each; asked for once."""
+
+
+class PartRunner(Protocol):
+    """Runs a part of a model, on a GPU or in numpy. Batches are placed; `arrived` has what other parts computed."""
+
+    compile_seconds: float
+
+    def forward(self, batch: Batch, arrived: Arrays) -> PendingRows:
+        """Sets a step going that gives the values which leave this part."""
+
+    def submit(self, batch: Batch, sampling: SamplingInputs, arrived: Arrays) -> PendingStep:
+        """Sets a step of the last part going, which samples."""
+
+    def run(self, batch: Batch, what: Output, arrived: Arrays) -> Logits:
+        """A step of the last part that gives logits, or the input of the head."""
+
+    def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
+        """What penalties look back on."""
+
+    def read_state(self, slot: int) -> StateArrays:
+        """What the part has of a sequence, by name."""
+
+    def put_state(self, slot: int, states: StateArrays) -> None:
+        """Puts it back, for a sequence that has its place."""
+
+    def copy_pages(self, copies: Sequence[Copy], window: int = 0) -> None:
+        """Moves the bytes of pages in the layers of the part that have such a window."""
+
+    def close(self) -> None:
+        """Gives back all memory."""
 
 
 class Runner(Protocol):
@@ -58,7 +110,10 @@ class Runner(Protocol):
     store: SequenceStore
     adapters: Adapters
     page_and_state_bytes: tuple[int, int]  # of all layers
-    compile_seconds: float  # spent so far on recording plans and compiling their shaders
+
+    @property
+    def compile_seconds(self) -> float:
+        """Spent so far on recording plans and compiling their shaders."""
 
     @property
     def ahead(self) -> int:
@@ -93,7 +148,7 @@ class Runner(Protocol):
 
 
 class GpuRunner:
-    """Steps by recorded plans, one for each power of two of rows."""
+    """Steps by recorded plans, one for each power of two of rows. With a `share`, those of one part of a model."""
 
     def __init__(
         self,
@@ -107,15 +162,22 @@ class GpuRunner:
         progress: Progress | None = None,
         adapters: Adapters = NO_ADAPTERS,
         offload: Offload = ON_GPU,
+        share: Share | None = None,
         **options: Unpack[CacheOptions],
     ) -> None:
         self.adapters = adapters
-        self._factors, values = adapters.factors(model)
+        self._part = None if share is None else share.part
+        self.contents: Contents = share.part if share is not None else model
+        self._factors, values = factors_of(adapters, model, self._part)
         self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
-        check_bindings(device, model, config)
-        placement = placement_of(device, file, model, config, chunk_size, offload)
-        self.fit = resident(device, placement, model, config, offload)
-        self.fit.check()  # before anything is allocated
+        check_bindings(device, self.contents, config)
+        if share is None:
+            placement = placement_of(device, file, model, config, chunk_size, offload)
+        else:  # all of a part lies on its device
+            placement = Placement(parameters_of(file, self.contents))
+        self.fit = resident(device, placement, self.contents, config, offload)
+        if share is None:  # of parts, whoever makes them has checked all together
+            self.fit.check()  # before anything is allocated
         self.device = device
         self.model = model
         self.vocabulary = model.vocabulary
@@ -138,12 +200,14 @@ class GpuRunner:
         self._cached_rows = placement.slots // max(1, placement.used)  # of a step whose experts all have slots
         self._cached_weights = self.weights.through(self.expert_caches)
         self._states: dict[str, Buffer] = {}
-        for state in model.states:
+        for state in self.contents.states:
             self._states[state.name] = device.buffer(config.state_bytes(state), "state")
-        self._caches = GpuKVCache(device, model.caches, config)
-        self.store = sequence_store(model, config, self._caches)
+        caches = self.contents.caches
+        self._caches = GpuKVCache(device, caches, config, None if share is None else share.tables)
+        self.copy_pages: CopyPages = self._caches.copy_pages
+        self.store = store_of(model, config, self._caches, self.copy_pages) if share is None else share.store
         self.page_and_state_bytes = config.each(model.caches, model.states)
-        self.context = config.context if model.caches else None
+        self.context = config.context if caches else None
         self.sampler_state = GpuSamplerState(device, config.slots, model.vocabulary)
         self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit)
         self._scratch = Scratch(device)
@@ -154,11 +218,21 @@ class GpuRunner:
         """The batch with a place for all that it writes; what a plan can run."""
         return self.store.prepare(batch)
 
-    def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
+    def forward(self, batch: Batch, arrived: Arrays) -> PendingRows:
+        """Sets a step of this part going, for those that come after it."""
+        assert self._part is not None, "a whole model has no parts to come"
+        plan = self.plan_for(batch, "crossing")
+        inputs = self._adapted(batch).arrays() | arrived
+        leaves = self._part.leaves
+        outputs = [(crossing.name, batch.rows) for crossing in leaves]
+        group, step = self.queue.add(plan, (batch.rows, len(batch.segments), 0), inputs, outputs, at_once=True)
+        return GpuPendingRows(group, step, leaves, batch.rows)
+
+    def submit(self, batch: Batch, sampling: SamplingInputs, arrived: Arrays = NOTHING) -> PendingStep:
         single, rows = batch.single, len(batch.outputs)
         how = sampling.how
         plan = self.plan_for(batch, how if single or how == "masked" else "any")
-        inputs = self._adapted(batch).arrays()
+        inputs = self._adapted(batch).arrays() | arrived
         inputs["draws"] = sampling.rows
         if sampling.masks is not None:
             inputs["masks"] = sampling.masks
@@ -181,18 +255,19 @@ class GpuRunner:
             self.sampler_state.remember(slot, ids, window(params), params.penalty_decay)
 
     def step(self, batch: Batch) -> Logits:
-        return self._run(batch, "logits")
+        return self.run(self.prepare(batch), "logits")
 
     def hidden(self, batch: Batch) -> Logits:
-        return self._run(batch, "hidden")
+        return self.run(self.prepare(batch), "hidden")
 
-    def _run(self, batch: Batch, what: Output) -> Logits:
-        batch = self.prepare(batch)
+    def run(self, batch: Batch, what: Output, arrived: Arrays = NOTHING) -> Logits:
+        """A step of a placed batch that gives logits, or the input of the head."""
         plan = self.plan_for(batch, what)
         counts = len(batch.segments), len(batch.outputs)
         trace = self.queue.trace
         stamps = None if trace is None else trace.next()
-        plan.run(batch.rows, self._adapted(batch).arrays(), *counts, self.queue.layers_per_submit, stamps)
+        inputs = self._adapted(batch).arrays() | arrived
+        plan.run(batch.rows, inputs, *counts, self.queue.layers_per_submit, stamps)
         if not batch.outputs:
             return np.zeros((0, self.vocabulary), np.float32)
         return plan.read(what, len(batch.outputs))
@@ -203,7 +278,7 @@ class GpuRunner:
     def plan_for(self, batch: Batch, what: Output = "logits") -> Plan:
         """The smallest plan that takes the batch, recorded at its first use."""
         rows = bucket(batch.rows, self.chunk_size)
-        outputs = bucket(len(batch.outputs), rows)
+        outputs = 1 if what == "crossing" else bucket(len(batch.outputs), rows)
         attends = self.context is not None
         single = batch.single and (attends or self.tuning.state_lanes_per_row > 0)  # whether such a plan is another
         key = rows, outputs, single, self._caches.plan_pages(batch) if attends else 0, what
@@ -234,20 +309,23 @@ class GpuRunner:
             max_outputs=outputs,
             caches=self._caches.placed(pages),
             single=single,
-            sampler_state=None if what in ("logits", "hidden") else self.sampler_state,
+            sampler_state=None if what in ("logits", "hidden", "crossing") else self.sampler_state,
             slots=self._slots,
         )
         ids = recorder.input("ids", np.uint32, (rows,))
-        g: Any = recorder
-        if self._factors:
-            scales = recorder.input("adapters", np.float32, (rows, self.adapters.rank))
-            g = AdaptedOps(recorder, self._factors, scales)
-        if what == "hidden":
-            return recorder.finish({what: self.model.hidden(g, ids)})
-        logits = self.model.forward(g, ids)
-        if what == "logits":
+        scales = recorder.input("adapters", np.float32, (rows, self.adapters.rank)) if self._factors else None
+        adapted = partial(AdaptedOps, factors=self._factors, scales=scales) if self._factors else unadapted
+        function = "hidden" if what == "hidden" else "forward"
+        if self._part is None:
+            logits = getattr(self.model, function)(adapted(recorder), ids)
+        else:
+            arrived = {one.name: recorder.input(one.name, one.dtype, (rows, *one.shape)) for one in self._part.arrives}
+            logits, leaving = self._part.run(recorder, function, ids, arrived, adapted)
+            if not self._part.last:
+                return recorder.finish(leaving)
+        if what in ("logits", "hidden", "crossing"):
             return recorder.finish({what: logits})
-        chosen = recorder.sample(logits, how=what)
+        chosen = recorder.sample(logits, how=cast(Choosing, what))
         return recorder.finish(
             {"chosen": chosen, "logits": logits}, most_steps(self.cache_config.look_ahead), each=["chosen"]
         )
@@ -257,7 +335,7 @@ class GpuRunner:
 
     def read_state(self, slot: int) -> StateArrays:
         arrays = {}
-        for state in self.model.states:
+        for state in self.contents.states:
             nbytes = 4 * int(np.prod(state.shape))
             data = self.device.read(self._states[state.name], nbytes, self.store.state(slot) * nbytes)
             arrays[state.name] = np.frombuffer(data, np.float32).reshape(state.shape)
@@ -265,7 +343,11 @@ class GpuRunner:
 
     def write_state(self, slot: int, length: int, states: StateArrays) -> None:
         self.store.begin(slot, length)
-        for state in self.model.states:
+        self.put_state(slot, states)
+
+    def put_state(self, slot: int, states: StateArrays) -> None:
+        """The state of a sequence that has its place."""
+        for state in self.contents.states:
             array = states[state.name].astype(np.float32)
             self.device.write(self._states[state.name], array, self.store.state(slot) * array.nbytes)
         self._caches.write(slot, states)
@@ -289,8 +371,26 @@ class GpuPendingStep:
         return StepResult(SampledRow.rows(data, self.rows), logits)
 
 
+@dataclass(slots=True)
+class GpuPendingRows:
+    """Values that leave a part, on their way back from the GPU."""
+
+    group: StepGroup
+    step: int  # of the group
+    leaves: Sequence[Crossing]
+    rows: int
+
+    def wait(self) -> Arrays:
+        data, at, arrays = self.group.wait(self.step), 0, {}
+        for crossing in self.leaves:
+            shape = (self.rows, *crossing.shape)
+            arrays[crossing.name] = np.frombuffer(data, crossing.dtype, math.prod(shape), at).reshape(shape)
+            at += arrays[crossing.name].nbytes
+        return arrays
+
+
 class HostRunner:
-    """Steps in numpy: the same model through the reference interpreter."""
+    """Steps in numpy: the same model, or one part of it, through the reference interpreter."""
 
     ahead = 0  # what is submitted is done at once
     compile_seconds = 0.0
@@ -302,36 +402,43 @@ class HostRunner:
         *,
         chunk_size: int = 512,
         adapters: Adapters = NO_ADAPTERS,
+        share: Share | None = None,
         **options: Unpack[CacheOptions],
     ) -> None:
         self.adapters = adapters
-        self._factors, values = adapters.factors(model)
+        self._part = None if share is None else share.part
+        self.contents = contents = share.part if share is not None else model
+        self._factors, values = factors_of(adapters, model, self._part)
         self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         self.model = model
         self.vocabulary = model.vocabulary
         self.slots = config.slots
         self.chunk_size = chunk_size
         self._blas = Blas()
-        sizes = [math.prod(weight.shape[-2:]) for weight in model.weights if len(weight.shape) > 1]
-        self._matrix = sum(sizes) // len(sizes)  # numbers of a matrix, on average
+        sizes = [math.prod(weight.shape[-2:]) for weight in contents.weights if len(weight.shape) > 1]
+        self._matrix = sum(sizes) // max(1, len(sizes))  # numbers of a matrix, on average
         self._weights: Mapping[str, npt.NDArray[Any]] = {
-            **host_weights(file, parameters_of(file, model)),
+            **host_weights(file, parameters_of(file, contents)),
             **values,
         }
-        self._states = {state.name: np.zeros((config.states, *state.shape), np.float32) for state in model.states}
+        self._states = {state.name: np.zeros((config.states, *state.shape), np.float32) for state in contents.states}
         self.sampler_state = HostSamplerState(config.slots, model.vocabulary)
-        self._caches = HostKVCache(model.caches, config)
-        self.store = sequence_store(model, config, self._caches)
+        self._caches = HostKVCache(contents.caches, config, None if share is None else share.tables)
+        self.copy_pages: CopyPages = self._caches.copy_pages
+        self.store = store_of(model, config, self._caches, self.copy_pages) if share is None else share.store
         self.page_and_state_bytes = config.each(model.caches, model.states)
         self.context = config.context if model.caches else None
 
     def prepare(self, batch: Batch) -> Batch:
         return self.store.prepare(batch)
 
-    def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
+    def forward(self, batch: Batch, arrived: Arrays) -> PendingRows:
+        """A step of this part, for those that come after it."""
+        return HostPendingRows(self._compute(self._reference(batch), "forward", arrived)[1])
+
+    def submit(self, batch: Batch, sampling: SamplingInputs, arrived: Arrays = NOTHING) -> PendingStep:
         reference = self._reference(batch, Drawing(self.sampler_state, sampling.rows, sampling.masks))
-        with self._blas.sized(batch.rows * self._matrix):
-            logits = self.model.forward(self._ops(reference), batch.ids)
+        logits, _ = self._compute(reference, "forward", arrived)
         words = reference.sample(logits, how=sampling.how)
         chosen = SampledRow.rows(words.tobytes(), len(words))
         return CompletedStep(StepResult(chosen, logits if sampling.logits else None))
@@ -341,20 +448,26 @@ class HostRunner:
             self.sampler_state.remember(slot, ids, window(params), params.penalty_decay)
 
     def step(self, batch: Batch) -> Logits:
-        with self._blas.sized(batch.rows * self._matrix):
-            logits: Logits = self.model.forward(self._ops(self._reference(self.prepare(batch))), batch.ids)
-        return logits
+        return self.run(self.prepare(batch), "logits")
 
     def hidden(self, batch: Batch) -> Logits:
-        with self._blas.sized(batch.rows * self._matrix):
-            rows: Logits = self.model.hidden(self._ops(self._reference(self.prepare(batch))), batch.ids)
+        return self.run(self.prepare(batch), "hidden")
+
+    def run(self, batch: Batch, what: Output, arrived: Arrays = NOTHING) -> Logits:
+        """A step of a placed batch that gives logits, or the input of the head."""
+        rows, _ = self._compute(self._reference(batch), "hidden" if what == "hidden" else "forward", arrived)
         return rows
 
-    def _ops(self, reference: Reference) -> Any:
-        """The reference, with the adapters that its rows want."""
-        if not self._factors:
-            return reference
-        return AdaptedOps(reference, self._factors, with_adapters(reference.batch, self.adapters).adapters)
+    def _compute(self, reference: Reference, function: str, arrived: Arrays) -> tuple[Logits, Arrays]:
+        """What a function of the model gives, and what leaves this part."""
+        batch, adapted = reference.batch, unadapted
+        if self._factors:
+            scales = with_adapters(batch, self.adapters).adapters
+            adapted = partial(AdaptedOps, factors=self._factors, scales=scales)
+        with self._blas.sized(batch.rows * self._matrix):
+            if self._part is not None:
+                return self._part.run(reference, function, batch.ids, arrived, adapted)
+            return getattr(self.model, function)(adapted(reference), batch.ids), {}
 
     def _reference(self, placed: Batch, drawing: Drawing | None = None) -> Reference:
         return Reference(self._weights, self._states, placed, self._caches.arrays, drawing, self.cache_config.context)
@@ -368,12 +481,37 @@ class HostRunner:
 
     def write_state(self, slot: int, length: int, states: StateArrays) -> None:
         self.store.begin(slot, length)
+        self.put_state(slot, states)
+
+    def put_state(self, slot: int, states: StateArrays) -> None:
+        """The state of a sequence that has its place."""
         for name, array in self._states.items():
             array[self.store.state(slot)] = states[name]
         self._caches.write(slot, states)
 
     def close(self) -> None:
         self._weights, self._states = {}, {}
+
+
+@dataclass(frozen=True)
+class HostPendingRows:
+    """Values that leave a part, computed at once."""
+
+    arrays: Arrays
+
+    def wait(self) -> Arrays:
+        return self.arrays
+
+
+def unadapted(g: Any) -> Any:
+    """The vocabulary of a model without adapters."""
+    return g
+
+
+def factors_of(adapters: Adapters, model: Model, part: Part | None) -> tuple[dict[str, LowRank], Arrays]:
+    """The factors of adapters by the name of each weight, and the values of those that a part reads."""
+    factors, values = adapters.factors(model)
+    return factors, {name: array for name, array in values.items() if part is None or name in part.used}
 
 
 def with_adapters(batch: Batch, adapters: Adapters) -> Batch:
@@ -383,10 +521,10 @@ def with_adapters(batch: Batch, adapters: Adapters) -> Batch:
     return replace(batch, adapters=np.tile(adapters.scales(), (batch.rows, 1)))
 
 
-def sequence_store(model: Model, config: CacheConfig, caches: PagedKVCache) -> SequenceStore:
+def store_of(model: Model, config: CacheConfig, caches: PagedKVCache | PageTables, copy: CopyPages) -> SequenceStore:
     """The pages and states of a model's sequences."""
     states = StatePages(config.states, config.history, config.apart) if model.states else None
-    return SequenceStore(caches.pager if model.caches else None, states, caches.copy_pages, caches.windows)
+    return SequenceStore(caches.pager if model.caches else None, states, copy, caches.windows)
 
 
 def fitted(model: Model, config: CacheConfig, length: int, states: StateArrays) -> StateArrays | None:

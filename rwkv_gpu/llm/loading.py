@@ -5,7 +5,7 @@ import inspect
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -24,11 +24,12 @@ from ..engine.fit import with_context
 from ..engine.initial_state import digest_of, read_initial_state
 from ..engine.offload import MOST_LAYERS, Offload
 from ..engine.runner import GpuRunner, HostRunner, Runner
+from ..engine.split_layout import choices_of, device_names, shares_of
 from ..engine.state_file import fingerprint
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..gguf.formats import SIZES
-from ..gpu.adapters import find
+from ..gpu.adapters import Choice
 from ..gpu.loader import Progress
 from ..gpu.matrix_units import CHOICES, MatrixUnits, refuse_cpu
 from ..models.registry import MODELS, load_model
@@ -77,13 +78,15 @@ ALIASES = {
     "lora_path": "lora",  # llama-cpp-python
     "filename": "file",  # llama-cpp-python's from_pretrained
     "repo_id": "path",
+    "tensor_split": "split",  # llama-cpp-python
 }
 
 
 def load(
     path: str | os.PathLike[str] | None = None,
     *,
-    device: str | int = "auto",
+    device: str | int | Sequence[str | int] = "auto",
+    split: str | Sequence[float] | None = None,
     chunk_size: int | Literal["auto"] = DEFAULT_CHUNK,
     sequences: int = DEFAULT_SEQUENCES,
     context: int | None = None,
@@ -121,7 +124,9 @@ def load(
 
     `path` may be the name of a repository of the Hugging Face hub: `hf.co/OWNER/NAME:Q4_K_M`, or `OWNER/NAME` with
     `file` for a file in it. It is downloaded at first use; `hub` says where from, to which folder, with which token.
-    `device` is auto, cpu, an index or a part of a name; `chunk_size` is how many tokens of a prompt go in one step;
+    `device` is auto, cpu, an index or a part of a name. Several, as "0,1" or a list, run one model together: `split` is
+    how many layers each of them gets, as shares such as "3,1" or (3, 1). By default, and with "auto", the first devices
+    get as many as they have memory for. `chunk_size` is how many tokens of a prompt go in one step;
     `sequences` is how many requests run at a time, the others wait; `max_requests` is how many may run and wait, and
     more get `QueueFull`; `cache_bytes` is how much is kept of sequences that have ended, for those that begin alike (by
     default 256 MiB, or four states of a recurrent model where these are larger);
@@ -173,8 +178,8 @@ def load(
     file_path = _file_of(path, file, hub or Hub())
     folder = None if tuned is None else validate.path("tuned", tuned)
     digest_folder = None if digests is None else validate.path("digests", digests)
-    if isinstance(device, bool) or not isinstance(device, str | int) or device == "":
-        raise BadInput(f"device is {device!r}; it must be auto, cpu, an index or a part of a name")
+    names = device_names(device)
+    shares = shares_of(split, len(names))
     exchange = partial(stored_states, store, store_key, tenant) if store is not None else None
     if matrix_units not in CHOICES:
         raise BadInput(f"matrix_units is {matrix_units!r}; it must be auto, on or off")
@@ -189,7 +194,7 @@ def load(
             initial = read_initial_state(path_of_state, model, gguf.str("general.architecture"))
         drafts = stack.enter_context(drafts_of(lookup, draft, draft_tokens, gguf, model))
         tokenizer = load_tokenizer(gguf.metadata)
-        choice = find(str(device))
+        choices = choices_of(names)
         options: dict[str, Any] = {
             "slots": sequences, "context": context, "kv": kv, "tokens": tokens, "cache_bytes": cache_bytes,
             "checkpoint_interval": checkpoint_interval,
@@ -197,7 +202,25 @@ def load(
             "initial": int(initial is not None),
         }  # fmt: skip
         runner: Runner
-        if choice.adapter is None:
+        loaded: Any = choices[0]
+        if len(choices) > 1:
+            from .split_loading import load_split  # with all kernels: a model in numpy starts sooner without
+
+            loaded = load_split(
+                gguf, model, choices, shares, options, chunk_size=chunk,
+                matrix_units=matrix_units, folder=folder, portable=portable, checked=checked,
+                layers_per_submit=layers_per_submit, adapters=adapters, progress=progress, offload=offload,
+            )  # fmt: skip
+        if not isinstance(loaded, Choice):
+            runner, layout = loaded
+            gpus, name = [one.gpu for one in layout.devices if one.gpu is not None], " + ".join(layout.names)
+            try:
+                speculator = drafts.speculator(runner, layout.devices[-1].gpu)
+            except BaseException:
+                runner.close()
+                raise
+        elif loaded.adapter is None:
+            gpus, name = [], "cpu"
             refuse_cpu(matrix_units)
             options |= with_context(None, gguf, model, **options)
             runner = HostRunner(gguf, model, chunk_size=chunk or DEFAULT_CHUNK, adapters=adapters, **options)
@@ -210,12 +233,13 @@ def load(
             from ..ops.open_device import open_device
             from ..ops.self_test import tuning_for
 
-            opened = open_device(choice.adapter, matrix_units, folder, portable=portable, checked=checked)
+            opened = open_device(loaded.adapter, matrix_units, folder, portable=portable, checked=checked)
+            gpus, name = [opened], loaded.adapter.name
             try:
                 options["offload"] = offload
                 options |= with_context(opened, gguf, model, **options)
                 options["chunk_size"] = chunk or DEFAULT_CHUNK
-                found = find_tuned(choice.adapter, opened.capabilities, folder)
+                found = find_tuned(loaded.adapter, opened.capabilities, folder)
                 if found is not None:
                     if look_ahead is None and found.look_ahead is not None:
                         options["look_ahead"] = found.look_ahead
@@ -227,13 +251,12 @@ def load(
             except BaseException:
                 opened.close()
                 raise
-        name = "cpu" if choice.adapter is None else choice.adapter.name
-        info = _info(gguf, runner, name, sequences)
+        info = _info(gguf, runner, name, sequences, matrix_units=any(gpu.capabilities.fragment > 0 for gpu in gpus))
         model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
         help = partial(load_help, tuple(MODELS)) if os.path.samefile(file_path, builtin_model()) else None
-        layout = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()} {digest_of(initial)}"
+        form = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()} {digest_of(initial)}"
         compact = None if kv in ("q8", "q4") else Compact(model.caches)
-        states = None if exchange is None else exchange(model_file, layout, compact)
+        states = None if exchange is None else exchange(model_file, form, compact)
         engine = Engine(runner, speculator=speculator, context_shift=context_shift, initial_state=initial)
         return LLM(engine, tokenizer, gguf.metadata, info, model_file, max_requests, help, states)
 
@@ -271,7 +294,7 @@ def check(**asked: object) -> None:
             raise BadInput(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
 
 
-def _info(file: GGUFFile, runner: Runner, device: str, sequences: int) -> Info:
+def _info(file: GGUFFile, runner: Runner, device: str, sequences: int, *, matrix_units: bool) -> Info:
     formats: Counter[str] = Counter()
     for tensor in file.tensors.values():
         formats[SIZES[tensor.type].name] += math.prod(tensor.shape)
@@ -288,7 +311,7 @@ def _info(file: GGUFFile, runner: Runner, device: str, sequences: int) -> Info:
         chunk_size=runner.chunk_size,
         sequences=sequences,
         device=device,
-        matrix_units=isinstance(runner, GpuRunner) and runner.device.capabilities.fragment > 0,
+        matrix_units=matrix_units,
         fingerprint=fingerprint(file),
         kv=tuple(dict.fromkeys(runner.cache_config.format_of(cache).name for cache in runner.model.caches)),
         memory=runner.fit if isinstance(runner, GpuRunner) else None,

@@ -179,11 +179,15 @@ def greedy(step: Batch) -> SamplingInputs:
 
 
 def on_host(runner: Runner, work: Workload, steps: list[Batch]) -> Timing:
-    """One pass in numpy."""
+    """One pass in numpy, or over several devices, where each step waits for the one before."""
     rewind(runner, work)
     begin = time.perf_counter()
+    draws = greedy(steps[0])
     for step in steps:
-        runner.step(step)
+        if work.kind == "tg":
+            runner.submit(runner.prepare(step), draws).wait()
+        else:
+            runner.step(step)
     seconds = time.perf_counter() - begin
     return Timing(seconds, seconds)
 

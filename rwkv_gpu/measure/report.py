@@ -60,6 +60,11 @@ class Place:
     matrix_units: bool = False  # whether they are in use
 
     @classmethod
+    def of_parts(cls, names: Sequence[str], version: str) -> "Place":
+        """Several devices that have a part of the model each."""
+        return cls(" + ".join(names), "split", "", None, version)
+
+    @classmethod
     def of(cls, device: Device | None, roofline: Roofline | None, version: str) -> "Place":
         """A GPU, or numpy."""
         if device is None:

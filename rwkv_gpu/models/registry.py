@@ -51,8 +51,8 @@ from . import (
 from .unsupported import refusal
 
 
-class Model(Protocol):
-    """A model, as the rest of the package uses it."""
+class Contents(Protocol):
+    """What a model, or one part of it, has to keep in memory."""
 
     @property
     def vocabulary(self) -> int:
@@ -73,6 +73,10 @@ class Model(Protocol):
     @property
     def context(self) -> int | None:
         """The context length it was trained on, where that is a limit."""
+
+
+class Model(Contents, Protocol):
+    """A model, as the rest of the package uses it."""
 
     def forward(self, g: Ops[Tensor], ids: Tensor) -> Tensor:
         """The logits of the requested rows, [R, V]"""

@@ -13,6 +13,7 @@ from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request, Update
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner, prefill
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
+from rwkv_gpu.engine.split import SplitRunner, parts_of
 from rwkv_gpu.errors import BadFile, BadInput, BadNumbers, ContextFull, DeviceLost, OutOfMemory
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
@@ -20,6 +21,7 @@ from rwkv_gpu.models.registry import load_model
 from tests.golden_files import golden
 
 TINY = ("tiny-rwkv7.gguf", "tiny-llama.gguf", "tiny-falcon-h1.gguf")  # a state, pages, both
+BOTH = TINY[-1]
 
 
 def small(name: str, adapter=None, **how) -> Runner:
@@ -28,18 +30,22 @@ def small(name: str, adapter=None, **how) -> Runner:
     with GGUFFile.open(golden(name)) as file:
         if adapter is None:
             return HostRunner(file, load_model(file), **how)
+        if adapter == "split":  # in two parts, both in numpy
+            model = load_model(file)
+            makers = [lambda share: HostRunner(file, model, share=share, **how)] * 2
+            return SplitRunner(model, parts_of(model, [0, 1]), makers, **how)
         return GpuRunner(Device(adapter), file, load_model(file), **how)
 
 
-@pytest.fixture(params=TINY)
+@pytest.fixture(params=[*TINY, "split"])
 def runner(request) -> Runner:
-    return small(request.param)
+    return small(BOTH, "split") if request.param == "split" else small(request.param)
 
 
-@pytest.fixture(params=itertools.product(TINY, ("cpu", "gpu")), ids="-".join)
+@pytest.fixture(params=[*itertools.product(TINY, ("cpu", "gpu")), (BOTH, "split")], ids="-".join)
 def any_runner(request, adapter) -> Iterator[Runner]:
     name, where = request.param
-    made = small(name, adapter if where == "gpu" else None)
+    made = small(name, {"gpu": adapter, "split": "split"}.get(where))
     yield made
     made.close()
 
@@ -479,6 +485,7 @@ def test_a_grammar_that_fails_ends_its_own_request(runner):
     assert tokens(news[ids[1]]) == grammar.said and len(grammar.said) == 2
 
 
+@pytest.mark.parametrize("runner", TINY, indirect=True)  # of parts, no step is submitted ahead
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 7, 15])
 def test_how_far_it_looks_ahead_changes_no_token(runner, look_ahead):
     runner.ahead = look_ahead  # though it needs none

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...errors import BadInput, OutOfMemory
 from ...gpu.device import Device
-from ...models.registry import Model
+from ...models.registry import Contents, Model
 from ...ops.kv_format import KV_FORMATS, KVFormat, KVType, kv_format
 from ...ops.vocabulary import PAGE, Cache, State
 
@@ -178,7 +178,7 @@ class CacheConfig:
         return pages + sum(self.state_bytes(state) for state in states)
 
 
-def check_bindings(device: Device, model: Model, config: CacheConfig) -> None:
+def check_bindings(device: Device, model: Contents, config: CacheConfig) -> None:
     """Refuses what no kernel could bind."""
     limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
     largest = max((config.nbytes(cache) for cache in model.caches), default=0)

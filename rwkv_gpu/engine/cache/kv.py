@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,34 @@ GROWTH = 8  # from one size of plan to the next: a long context costs nothing be
 Array = npt.NDArray[Any]
 
 
-class PagedKVCache(ABC):
-    """Pages of a model's caches, and whose they are."""
+@dataclass(frozen=True)
+class PageTables:
+    """Which pages each sequence has, the same in all layers: those of all positions, and those of each window."""
 
-    def __init__(self, caches: Sequence[Cache], config: CacheConfig) -> None:
-        self.caches = list(caches)
-        self.cache_config = config
-        self.pager = Pager(config.pages if caches else 0, config.context)
-        self.windows = {
+    pager: Pager
+    windows: Mapping[int, WindowPages]
+
+    @classmethod
+    def of(cls, caches: Sequence[Cache], config: CacheConfig) -> "PageTables":
+        """Those of a model with these caches."""
+        windows = {
             window: WindowPages(
                 Pager(config.pages_of(window), config.context, window, config.slack),
                 sum(len(cache.stored) * config.page_bytes(cache) for cache in caches if cache.window == window),
             )
             for window in config.windows(caches)
         }
+        return cls(Pager(config.pages if caches else 0, config.context), windows)
+
+
+class PagedKVCache(ABC):
+    """Pages of a model's caches, or of those in one part of it, and whose they are."""
+
+    def __init__(self, caches: Sequence[Cache], config: CacheConfig, tables: PageTables | None = None) -> None:
+        self.caches = list(caches)
+        self.cache_config = config
+        tables = tables or PageTables.of(caches, config)
+        self.pager, self.windows = tables.pager, tables.windows
 
     def read(self, slot: int) -> dict[str, Array]:
         """Keys and values of a sequence as stored, [L, KV, width] each; of a window, those that are seen again."""
@@ -90,8 +105,8 @@ class PagedKVCache(ABC):
 class HostKVCache(PagedKVCache):
     """Pages in numpy."""
 
-    def __init__(self, caches: Sequence[Cache], config: CacheConfig) -> None:
-        super().__init__(caches, config)
+    def __init__(self, caches: Sequence[Cache], config: CacheConfig, tables: PageTables | None = None) -> None:
+        super().__init__(caches, config, tables)
         self.arrays: dict[str, tuple[Array, ...]] = {
             cache.name: tuple(np.zeros(config.shape(cache), config.format_of(cache).dtype) for _ in cache.stored)
             for cache in caches
@@ -113,8 +128,10 @@ class HostKVCache(PagedKVCache):
 class GpuKVCache(PagedKVCache):
     """Pages on a device: a buffer for the keys of each layer, and one for the values where they are stored."""
 
-    def __init__(self, device: Device, caches: Sequence[Cache], config: CacheConfig) -> None:
-        super().__init__(caches, config)
+    def __init__(
+        self, device: Device, caches: Sequence[Cache], config: CacheConfig, tables: PageTables | None = None
+    ) -> None:
+        super().__init__(caches, config, tables)
         self._device = device
         self._buffers: dict[str, tuple[Buffer, ...]] = {
             cache.name: tuple(device.buffer(config.nbytes(cache), "kv") for _ in cache.stored) for cache in caches

@@ -1,0 +1,346 @@
+"""Which layers of a model lie on which device: as was asked for, or as many on each as its memory holds."""
+
+import contextlib
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+from ..errors import BadInput, OutOfMemory
+from ..gguf.file import GGUFFile
+from ..gpu.adapters import PREFERENCE, Choice, find, several
+from ..gpu.device import Device
+from ..gpu.loader import Progress, device_bytes
+from ..gpu.memory import device_available, host_available
+from ..models.registry import Model
+from ..ops.cut import layers_of
+from ..ops.parts import Part
+from ..ops.vocabulary import PAGE
+from .adapters import NO_ADAPTERS, Adapters
+from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions
+from .fit import SHARE, STEP, UNKNOWN, Fit, fit_part, host_weights_bytes
+from .offload import ON_GPU, Offload
+from .parameters import parameters_of
+from .runner import GpuRunner, HostRunner, PartRunner, Share
+from .split import SplitRunner, parts_of
+
+FULL = 0.9  # of free memory: what the weights, states and pages of an automatic split may take
+Split = Sequence[float] | None  # shares of the layers by device; None is by memory
+
+
+@dataclass(frozen=True)
+class OpenDevice:
+    """A device for a part: a GPU, or numpy where there is none."""
+
+    choice: Choice
+    gpu: Device | None
+
+    @property
+    def name(self) -> str:
+        """As people know it."""
+        return "cpu" if self.choice.adapter is None else self.choice.adapter.name
+
+    @property
+    def memory(self) -> str:
+        """Which memory it uses; devices without their own share that of the machine."""
+        adapter = self.choice.adapter
+        return f"GPU {adapter.index}" if adapter is not None and adapter.kind == "DiscreteGPU" else "main memory"
+
+    @property
+    def available(self) -> int | None:
+        """Bytes that it can still give; None where nobody says."""
+        return host_available() if self.gpu is None else device_available(self.gpu)
+
+    def close(self) -> None:
+        """Frees all that is on it."""
+        if self.gpu is not None:
+            self.gpu.close()
+
+    def weights(self, file: GGUFFile, part: Part) -> int:
+        """Bytes of a part's weights."""
+        if self.gpu is None:
+            return host_weights_bytes(part)
+        return device_bytes(self.gpu, parameters_of(file, part))
+
+
+def device_names(device: object) -> list[str]:
+    """The devices that were asked for: one, or several as a list or separated by commas. A name may have commas too."""
+    each = list(device) if isinstance(device, list | tuple) else [device]
+    if not each or any(isinstance(one, bool) or not isinstance(one, str | int) or one == "" for one in each):
+        raise BadInput(f"device is {device!r}; it must be auto, cpu, an index or a part of a name, or several of these")
+    names = [str(one) for one in each]
+    if len(names) > 1 or ("," not in names[0] and names[0].lower() != "all"):
+        return names
+    parts = [part.strip() for part in names[0].lower().split(",")]
+    if not all(parts):
+        raise BadInput(f"device is {device!r}; it lists a device without a name")
+    listed = all(part.isdecimal() or part in ("all", "cpu") for part in parts)
+    return names if not listed and _is_one(names[0]) else several(names[0])
+
+
+def shares_of(split: object, devices: int) -> Split:
+    """The shares of `split`: None or auto, numbers, or numbers separated by commas."""
+    if split is None or split == "auto":
+        return None
+    parts = split.split(",") if isinstance(split, str) else split
+    try:
+        shares = [float(part) for part in parts]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        shares = []
+    if not shares or not all(math.isfinite(share) and share > 0 for share in shares):
+        raise BadInput(f"split is {split!r}; it must be auto, or a number above 0 for each device, such as 3,1")
+    if len(shares) != devices:
+        named = "one device is" if devices == 1 else f"{devices} devices are"
+        raise BadInput(f"split has {len(shares)} numbers, but {named} named; give one number for each device")
+    return shares
+
+
+def choices_of(names: Sequence[str]) -> list[Choice]:
+    """The devices by name; a hardware GPU can be named once."""
+    choices = [find(name) for name in names]
+    taken: dict[int, str] = {}
+    for name, choice in zip(names, choices, strict=True):
+        adapter = choice.adapter
+        if adapter is None or adapter.kind not in PREFERENCE:
+            continue
+        if adapter.index in taken:
+            both = f"'{taken[adapter.index]}' and '{name}'" if taken[adapter.index] != name else f"'{name}', twice,"
+            raise BadInput(f"device: {both} name the same GPU, {adapter}; name each GPU once")
+        taken[adapter.index] = name
+    return choices
+
+
+def first_layers(shares: Sequence[float], layers: int) -> list[int]:
+    """Where parts begin that have these shares of the layers, and one layer each at least."""
+    if len(shares) > layers:
+        raise BadInput(f"the model has {layers} layers, too few for {len(shares)} devices; name fewer devices")
+    ends = [round(layers * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]
+    starts = [0]
+    for number, end in enumerate(ends[:-1], 1):
+        starts.append(min(max(end, starts[-1] + 1), layers - (len(shares) - number)))
+    return starts
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parts of a model, each with an open device, and what each needs there."""
+
+    model: Model
+    devices: Sequence[OpenDevice]
+    parts: Sequence[Part]
+    fits: Sequence[Fit]
+    options: CacheOptions  # with a context
+    adapters: Adapters
+
+    @property
+    def needed(self) -> int:
+        """Bytes in all."""
+        return sum(one.needed for one in self.fits)
+
+    @property
+    def fitting(self) -> bool:
+        """Whether every part has enough memory."""
+        return all(one.fits for one in self.fits)
+
+    @property
+    def names(self) -> list[str]:
+        """What lies where, a line for each part: llvmpipe (layers 0-11)"""
+        return [f"{one.name} ({layers_text(part)})" for one, part in zip(self.devices, self.parts, strict=True)]
+
+    def check(self) -> None:
+        """Refuses what does not fit, with the numbers."""
+        for name, one in zip(self.names, self.fits, strict=True):
+            if not one.fits:
+                raise OutOfMemory(
+                    f"{name} needs {one.needed:,} bytes (weights {one.weights:,}, state {one.state:,}, scratch "
+                    f"{one.scratch:,}) but {one.available:,} are free; give it a smaller share of the split, or take a "
+                    "smaller context, model or quantisation"
+                )
+
+    def runner(
+        self, file: GGUFFile, tunings: Sequence[dict[str, Any]], chunk_size: int, progress: Progress | None = None
+    ) -> SplitRunner:
+        """Loads the parts; `tunings` has more options of each GpuRunner."""
+        self.check()
+        options: dict[str, Any] = {**self.options, "chunk_size": chunk_size, "adapters": self.adapters}
+        done = 0
+
+        def part_progress(part: int, total: int) -> None:
+            if progress is not None and done + part < file.nbytes:
+                progress(done + part, file.nbytes)
+            if part == total:
+                count_done(total)
+
+        def count_done(nbytes: int) -> None:
+            nonlocal done
+            done += nbytes
+
+        def maker(one: OpenDevice, tuning: dict[str, Any]) -> Callable[[Share], PartRunner]:
+            def make(share: Share) -> PartRunner:
+                if one.gpu is None:
+                    return HostRunner(file, self.model, share=share, **options)
+                return GpuRunner(one.gpu, file, self.model, share=share, progress=part_progress, **options, **tuning)
+
+            return make
+
+        makers = [maker(one, tuning) for one, tuning in zip(self.devices, tunings, strict=True)]
+        runner = SplitRunner(self.model, self.parts, makers, names=self.names, **options)
+        if progress is not None:
+            progress(file.nbytes, file.nbytes)
+        return runner
+
+    def close(self) -> None:
+        """Closes the devices."""
+        for one in self.devices:
+            one.close()
+
+
+def layers_text(part: Part) -> str:
+    """layers 0-11"""
+    return f"layer {part.layers[0]}" if len(part.layers) == 1 else f"layers {part.layers[0]}-{part.layers[-1]}"
+
+
+def lay_out(
+    file: GGUFFile,
+    model: Model,
+    choices: Sequence[Choice],
+    split: Split,
+    open_gpu: Callable[[Any], Device],
+    *,
+    chunk_size: int = 512,
+    adapters: Adapters = NO_ADAPTERS,
+    offload: Offload = ON_GPU,
+    **options: Unpack[CacheOptions],
+) -> Layout:
+    """Opens the devices and decides which layers each has. Loads nothing.
+
+    By shares, all devices have layers. By memory, the first devices have as many as fit, and those that are not needed
+    are closed again. A token passes through all parts one after the other, so the fewer and the faster, the better.
+    """
+    layers = layers_of(model)
+    on_gpu = layers if offload.gpu_layers is None or offload.gpu_layers < 0 else offload.gpu_layers
+    if offload.cpu_moe or offload.gpu_memory is not None or on_gpu < layers:
+        raise BadInput(
+            "what stays in main memory (gpu_layers, cpu_moe, gpu_memory) is chosen for a single device; name one device"
+        )
+    starts = None if split is None else first_layers(split, layers)
+    options["look_ahead"] = 0
+    devices: list[OpenDevice] = []
+    with contextlib.ExitStack() as opened:  # closes them where something is refused
+        for choice in choices:
+            devices.append(OpenDevice(choice, None if choice.adapter is None else open_gpu(choice.adapter)))
+            opened.callback(devices[-1].close)
+        used = devices
+        if starts is None:
+            counts = counts_by_memory(file, model, devices, layers, chunk_size, options)
+            used = [one for one, count in zip(devices, counts, strict=True) if count]
+            starts = [0, *itertools.accumulate(count for count in counts if count)][:-1]
+        parts = parts_of(model, starts, adapters)
+        options["context"] = options.get("context") or default_context(file, model, used, parts, options)
+        options["tokens"] = options.get("tokens") or options["context"]
+        fits = fits_of(file, model, used, parts, chunk_size, options)
+        opened.pop_all()
+    for one in devices:
+        if one not in used:
+            one.close()
+    return Layout(model, used, parts, fits, options, adapters)
+
+
+def counts_by_memory(
+    file: GGUFFile,
+    model: Model,
+    devices: Sequence[OpenDevice],
+    layers: int,
+    chunk_size: int,
+    options: CacheOptions,
+) -> list[int]:
+    """How many layers each device gets: in the order in which they are named, as many as fit."""
+    least: CacheOptions = {**options}
+    least["context"] = options.get("context") or min(model.context or 0, DEFAULT_CONTEXT) or None
+    least["tokens"] = options.get("tokens") or least["context"]
+    config = CacheConfig.of(model, chunk_size=chunk_size, **least)
+    each = parts_of(model, range(layers))
+    sharing = [one.memory for one in devices]
+    counts, at = [], 0
+    for one in devices:
+        available = one.available
+        if available is None:
+            raise BadInput(f"{one.name} does not say how much memory is free; say how to split, such as --split 1,1")
+        room, first = FULL * available / sharing.count(one.memory), at
+        while at < layers:
+            room -= one.weights(file, each[at]) + config.total(each[at].caches, each[at].states)
+            if room < 0:
+                break
+            at += 1
+        counts.append(at - first)
+    if at < layers:
+        raise OutOfMemory(
+            f"{at} of the {layers} layers fit on {' + '.join(one.name for one in devices)}; name more devices, or take "
+            "a smaller model, quantisation or context"
+        )
+    return counts
+
+
+def default_context(
+    file: GGUFFile, model: Model, devices: Sequence[OpenDevice], parts: Sequence[Part], options: CacheOptions
+) -> int | None:
+    """The context where none is asked for: what the model was trained on, or what every device has memory for."""
+    if not model.caches:
+        return None
+    trained, tokens = model.context or 0, options.get("tokens")
+    if tokens is not None:
+        return min(trained, tokens)
+    least = min(trained, DEFAULT_CONTEXT)
+    # Pages of the whole context count by page; states, and layers with a window, take the same for any context.
+    longest: CacheOptions = {**options}
+    longest["context"] = trained
+    config = CacheConfig.of(model, **longest)
+    pages = -(-trained // PAGE)
+    for memory in {one.memory for one in devices}:
+        here = [(one, part) for one, part in zip(devices, parts, strict=True) if one.memory == memory]
+        caches = [cache for _, part in here for cache in part.caches]
+        plain = [cache for cache in caches if not config.windows([cache])]
+        page_bytes = sum(len(cache.stored) * config.page_bytes(cache) for cache in plain)
+        fixed = config.total([cache for cache in caches if cache not in plain])
+        fixed += sum(config.total([], part.states) + one.weights(file, part) for one, part in here)
+        available = here[0][0].available
+        room = UNKNOWN if available is None else int(SHARE * available) - fixed
+        if page_bytes:
+            pages = min(pages, max(0, room) // page_bytes)
+        for one, part in here:
+            if one.gpu is not None:
+                limit = min(one.gpu.capabilities.max_binding, one.gpu.capabilities.max_buffer)
+                sizes = [config.page_bytes(cache) for cache in part.caches if cache in plain]
+                pages = min([pages, *(limit // size for size in sizes)])
+    return max(least, trained if pages * PAGE >= trained else pages * PAGE // STEP * STEP)
+
+
+def fits_of(
+    file: GGUFFile,
+    model: Model,
+    devices: Sequence[OpenDevice],
+    parts: Sequence[Part],
+    chunk_size: int,
+    options: CacheOptions,
+) -> list[Fit]:
+    """What each part needs, and what its device has left when the parts before it are loaded."""
+    config = CacheConfig.of(model, chunk_size=chunk_size, **options)
+    left = {one.memory: one.available for one in devices}
+    fits = []
+    for one, part in zip(devices, parts, strict=True):
+        available = left[one.memory]
+        fits.append(replace(fit_part(one.gpu, file, part, config, chunk_size), available=available))
+        left[one.memory] = None if available is None else max(0, available - fits[-1].needed)
+    return fits
+
+
+def _is_one(name: str) -> bool:
+    """Whether a name with commas is that of one device."""
+    from ..errors import NoAdapter
+
+    try:
+        find(name)
+    except NoAdapter:
+        return False
+    return True

@@ -1,0 +1,186 @@
+"""Cuts a model into parts before anything is loaded.
+
+`cut` calls the model's functions over shapes alone and lists their calls of the vocabulary. A call belongs to the part
+of its layer. From what the calls read and write follows which values cross from one part to another, and which weights,
+states and caches each part uses: whoever runs a part needs no more of the model than these.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..gpu.weights import Weights
+from .graph import StepShape
+from .parts import Call, Crossing, Cuttable, Interpreter, Part, flat
+from .tracer import Tracer
+from .values import Value
+from .vocabulary import Cache, Routing, State, Weight
+
+ROWS = 2  # of the trace: with a single row `pick` would give its input back
+
+
+@dataclass(frozen=True)
+class TracedCall:
+    """A call, and what it uses."""
+
+    part: int
+    arguments: Any
+    result: Any
+    uses: frozenset[State | Cache]
+    writes: frozenset[State | Cache]
+
+
+class Shapes(Tracer):
+    """Gives the result of every op as a value without memory, and needs no weights."""
+
+    def __init__(self) -> None:
+        shape = StepShape(ROWS, decode=False, max_segments=ROWS, max_outputs=ROWS)
+        super().__init__(cast(Weights, None), shape)
+
+    def _groups(self, xs: Sequence[Value], weights: Sequence[Weight]) -> list[list[int]]:
+        del weights  # which of them one dispatch reads changes no shape
+        return [list(range(len(xs)))]
+
+    def _fetch(self, routing: Routing[Value], weight: Weight) -> Routing[Value]:
+        del weight  # copies of experts are a matter of a device
+        return routing
+
+
+class Trace:
+    """The vocabulary over shapes; lists the calls of a model function. `starts` are the first layers of the parts."""
+
+    def __init__(self, starts: Sequence[int]) -> None:
+        self._shapes = Shapes()
+        self._starts = starts
+        self._part = 0
+        self.layers = 0
+        self.calls: list[TracedCall] = []
+        self.ids = self._shapes.input("ids", np.uint32, (ROWS,))
+
+    def input(self, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Value:
+        """A tensor that every part has from the start. [T, *shape]"""
+        return self._shapes.input(name, dtype, (ROWS, *shape))
+
+    @contextlib.contextmanager
+    def layer(self, index: int) -> Iterator[None]:
+        """What comes before the first layer belongs to the first part, what comes after the last one to the last."""
+        self._part = max(self._part, sum(start <= index for start in self._starts) - 1)
+        self.layers = max(self.layers, index + 1)
+        with self._shapes.layer(index):
+            yield
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._call, getattr(self._shapes, name))
+
+    def _call(self, op: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        nodes = self._shapes.graph.nodes
+        before = len(nodes)
+        result = op(*args, **options)
+        ops = [node.op for node in nodes[before:]]
+        writes = frozenset[State | Cache]().union(*(one.states_written for one in ops))
+        uses = writes.union(*(one.states_read for one in ops))
+        self.calls.append(TracedCall(self._part, (args, options), result, uses, writes))
+        return result
+
+
+def traced(model: Cuttable, function: str, starts: Sequence[int], adapted: Interpreter) -> Trace:
+    """The calls of a function of a model."""
+    trace = Trace(starts)
+    getattr(model, function)(adapted(trace), trace.ids)
+    return trace
+
+
+def layers_of(model: Cuttable) -> int:
+    """How many layers a model has."""
+    return traced(model, "forward", [0], lambda g: g).layers
+
+
+def cut(model: Cuttable, starts: Sequence[int], adapted: Interpreter = lambda g: g) -> list[Part]:
+    """The parts of a model whose first layers are `starts`, of which the first is 0. `adapted` as in `Part.run`.
+
+    A state or cache that several parts use is kept by each of them: a call that writes it runs in all of these parts.
+    So a layer that reads the keys and values of another can lie in another part.
+    """
+    trace, hidden = (traced(model, function, starts, adapted) for function in ("forward", "hidden"))
+    bounds = [*starts, trace.layers]
+    assert starts[0] == 0, "the first part begins with the first layer"
+    assert all(a < b for a, b in itertools.pairwise(bounds)), "every part has a layer"
+    calls, arrives = _crossing(trace.calls, len(starts))
+    every = {"forward": calls, "hidden": _crossing(hidden.calls, len(starts))[0]}
+    crossings = {crossing.name: crossing for part in arrives for crossing in part}
+    parts = []
+    for number in range(len(starts)):
+        own = [one for one, call in zip(trace.calls, calls, strict=True) if number in call.parts]
+        used = frozenset(weight.name for one in own for weight in found(one.arguments, Weight))
+        kept = frozenset[State | Cache]().union(*(one.uses for one in own))
+        parts.append(
+            Part(
+                number,
+                range(bounds[number], bounds[number + 1]),
+                number == len(starts) - 1,
+                model,
+                weights=tuple(weight for weight in model.weights if weight.name in used),
+                states=tuple(state for state in model.states if state in kept),
+                caches=tuple(cache for cache in model.caches if cache in kept),
+                used=used,
+                arrives=tuple(arrives[number]),
+                leaves=tuple(one for one in crossings.values() if one.source == number),
+                calls=every,
+            )
+        )
+    return parts
+
+
+def _crossing(traced: Sequence[TracedCall], parts: int) -> tuple[list[Call], list[list[Crossing]]]:
+    """The calls with what crosses, and what arrives at each part."""
+    users: dict[State | Cache, set[int]] = {}
+    for one in traced:
+        for resource in one.uses:
+            users.setdefault(resource, set()).add(one.part)
+    runs = [frozenset({one.part}).union(*(users[resource] for resource in one.writes)) for one in traced]
+    made: dict[int, tuple[int, int]] = {}  # by id of a value: the call that gives it, and its number in the result
+    for index, one in enumerate(traced):
+        for at, value in enumerate(flat(one.result)):
+            made.setdefault(id(value), (index, at))
+    reads: list[dict[int, Crossing]] = [{} for _ in traced]
+    leaves: list[dict[int, Crossing]] = [{} for _ in traced]
+    arrives: list[dict[int, Crossing]] = [{} for _ in range(parts)]
+    names = (f"crossing.{number}" for number in itertools.count())
+    for index, one in enumerate(traced):
+        for value in found(one.arguments):
+            source, at = made.get(id(value), (index, 0))
+            readers = runs[index] - runs[source]
+            if not readers:
+                continue
+            crossing = leaves[source].get(at)
+            if crossing is None:
+                crossing = Crossing(next(names), value.shape[1:], value.dtype, min(runs[source]))
+            leaves[source][at] = reads[index][id(value)] = crossing
+            for part in readers:
+                arrives[part][id(value)] = crossing
+    calls = [
+        Call(where, one.result, read, tuple(left.items()))
+        for one, where, read, left in zip(traced, runs, reads, leaves, strict=True)
+    ]
+    return calls, [list(part.values()) for part in arrives]
+
+
+def found(tree: Any, kind: type[Any] = Value) -> Iterator[Any]:
+    """The tensors, or what else is of that kind, in the arguments of an op."""
+    if isinstance(tree, kind):
+        yield tree
+    elif isinstance(tree, list | tuple):
+        for one in tree:
+            yield from found(one, kind)
+    elif isinstance(tree, Mapping):
+        for one in tree.values():
+            yield from found(one, kind)
+    elif is_dataclass(tree):
+        for field in fields(tree):
+            yield from found(getattr(tree, field.name), kind)

@@ -1,0 +1,135 @@
+"""One model over several devices, as users of the library and of the command line see it."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import rwkv_gpu
+from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.engine.split_layout import device_names, first_layers
+from rwkv_gpu.errors import BadInput, NoAdapter, OutOfMemory
+from tests.golden_files import OWN
+
+PROMPT = list(range(5, 25))
+
+
+def opened(name: str, **options):
+    return rwkv_gpu.load(OWN / f"{name}.gguf", context=128, kv="f32", **options)
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-rwkv7", "tiny-granitehybrid", "tiny-gemma4"])
+def test_answers_over_several_devices_are_those_of_one(name):
+    settings = {"max_tokens": 12, "temperature": 0.9, "seed": 3, "repeat_penalty": 1.3}
+    with opened(name, device="cpu") as one, opened(name, device="cpu,cpu", split="1,1") as two:
+        assert two.info.device.count("cpu (layer") == 2
+        for prompt in (PROMPT, PROMPT[:7], [*PROMPT, 30, 31]):  # the last goes on from a stored prefix
+            assert one.generate(prompt, **settings).tokens == two.generate(prompt, **settings).tokens
+
+
+def test_a_gpu_and_numpy_answer_together(adapter):
+    settings = {"max_tokens": 6, "temperature": 0}
+    with opened("tiny-rwkv7", device=["cpu", adapter.index]) as one:
+        assert one.info.device == "cpu", "all of it fits on the first device"
+        alone = one.generate(PROMPT, **settings)
+    with opened("tiny-rwkv7", device=["cpu", adapter.index], split=(1, 1)) as two:
+        assert two.info.device == f"cpu (layer 0) + {adapter.name} (layer 1)"
+        assert two.generate(PROMPT, **settings).tokens == alone.tokens
+
+
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-rwkv7", "tiny-granitehybrid"])
+def test_a_state_goes_from_several_devices_to_one_and_back(name, tmp_path):
+    text = "one two three four five six seven eight nine ten"
+    for source, target in (("cpu,cpu", "cpu"), ("cpu", "cpu,cpu")):
+        devices = {"cpu": {"device": "cpu"}, "cpu,cpu": {"device": "cpu,cpu", "split": "1,1"}}
+        with opened(name, **devices[source]) as llm:
+            chat = llm.chat(template="{% for m in messages %}{{ m.content }}{% endfor %}")
+            chat.send(text, max_tokens=5, temperature=0)
+            chat.save(tmp_path / "chat")
+            expected = chat.send(" more", max_tokens=5, temperature=0)
+        with opened(name, **devices[target]) as llm:
+            loaded = llm.load_chat(tmp_path / "chat")
+            answer = loaded.send(" more", max_tokens=5, temperature=0)
+            assert answer.tokens == expected.tokens
+            assert answer.stats.reused_tokens == expected.stats.reused_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"device": "cpu,cpu", "split": "1"}, "give one number for each device"),
+        ({"device": "cpu", "split": "1,1"}, "but one device is named"),
+        ({"device": "cpu,cpu", "split": "0,1"}, "a number above 0"),
+        ({"device": "cpu,cpu", "split": "a,b"}, "a number above 0"),
+        ({"device": "cpu,cpu", "split": (1, float("nan"))}, "a number above 0"),
+        ({"device": ["cpu"] * 3, "split": "1,1,1"}, "too few for 3 devices"),
+        ({"device": "cpu,"}, "a device without a name"),
+        ({"device": []}, "device is []"),
+    ],
+)
+def test_a_split_that_cannot_be_is_refused_before_anything_is_loaded(options, said, monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.engine.split.SplitRunner.__init__", lambda *_, **__: pytest.fail("it was loaded"))
+    with pytest.raises(BadInput, match="[^.]") as error:
+        opened("tiny-rwkv7", **options)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_command_line_refuses_a_split_in_one_line_with_exit_code_2():
+    result = run("generate", OWN / "tiny-rwkv7.gguf", "x", "--device", "cpu,cpu", "--split", "1,2,3")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_hardware_gpu_is_named_once(monkeypatch):
+    from dataclasses import replace
+
+    from rwkv_gpu.engine.split_layout import choices_of
+    from rwkv_gpu.gpu import adapters
+
+    [first, *_] = adapters.list_adapters()
+    monkeypatch.setattr(adapters, "list_adapters", lambda: [replace(first, index=0, kind="DiscreteGPU")])
+    assert len(choices_of(["0", "cpu"])) == 2
+    with pytest.raises(BadInput, match="name each GPU once"):
+        choices_of(["0", "0"])
+
+
+def test_names_with_commas_are_one_device_and_lists_are_several(adapter):
+    assert device_names(adapter.name) == [adapter.name]
+    assert device_names(f"{adapter.index},cpu") == [str(adapter.index), "cpu"]
+    assert device_names([0, "cpu"]) == ["0", "cpu"]
+    with pytest.raises(NoAdapter):
+        device_names("0,no such device")
+
+
+@pytest.mark.parametrize("layers", [2, 3, 7, 80])
+def test_every_part_has_a_layer_and_shares_are_kept_to_half_a_layer(layers):
+    for shares in ([1, 1], [3, 1], [1, 100], [100, 1]):
+        starts = first_layers(shares, layers)
+        sizes = [end - start for start, end in zip(starts, [*starts[1:], layers], strict=True)]
+        assert min(sizes) >= 1
+        exact = layers * shares[0] / sum(shares)
+        assert abs(sizes[0] - min(max(exact, 1), layers - 1)) <= 0.5
+
+
+def test_by_memory_the_first_devices_get_as_many_layers_as_fit(monkeypatch):
+    path = OWN / "tiny-deepseek2-lite.gguf"
+    roomy = json.loads(run("fit", path, "--device", "cpu,cpu", "--context", 64, "--json").stdout)
+    assert [part["layers"] for part in roomy["parts"]] == [[0, 26]]
+    monkeypatch.setattr("rwkv_gpu.engine.split_layout.host_available", lambda: int(1.5 * roomy["needed"]))
+    result = run("fit", path, "--device", "cpu,cpu", "--context", 64)
+    assert result.exit_code == 0
+    tight = json.loads(run("fit", path, "--device", "cpu,cpu", "--context", 64, "--json").stdout)
+    first, second = (part["layers"] for part in tight["parts"])
+    assert (first[0], second[1]) == (0, 26)
+    assert first[1] + 1 == second[0]
+    assert first[1] > second[1] - second[0], "the first is filled before the second"
+    assert tight["fits"]
+    assert f"layers 0-{first[1]}" in result.stdout
+    monkeypatch.setattr("rwkv_gpu.engine.split_layout.host_available", lambda: roomy["needed"] // 2)
+    with pytest.raises(OutOfMemory, match=r"of the 27 layers fit"):
+        rwkv_gpu.load(path, device="cpu,cpu", context=64)

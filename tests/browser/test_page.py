@@ -16,6 +16,48 @@ def test_a_question_is_answered_by_the_model_and_the_answer_has_its_figures(page
     assert "--session" in text_of(page)
     expect(page.locator(LAST)).to_contain_text("tokens/s")
     expect(page.locator("#context")).to_contain_text("tokens of context")
+    ask(page, "thank you")
+    expect(page.locator(LAST)).to_contain_text(re.compile(r"[1-9]\d* of \d+ prompt tokens reused"))
+
+
+def test_what_has_streamed_stays_in_place_while_more_comes(page):
+    """Nothing flickers: only the last block of an answer is drawn anew."""
+    page.evaluate("""async () => {
+        const conversation = newConversation();
+        const parent = addNode(conversation, null, "user", "go");
+        const node = addNode(conversation, parent.id, "assistant", "", { thinking: "" });
+        state.current = conversation;
+        drawConversation();
+        const view = views.get(node.id);
+        const more = async (text) => {
+            node.content += text;
+            view.stream(node);
+            await new Promise((resolve) => setTimeout(resolve, 100));
+        };
+        await more("# Title\\n\\nfirst *block*\\n\\n|a|b|\\n|-|-|\\n|1|2|\\n\\nlast");
+        window.removed = [];
+        new MutationObserver((changes) => changes.forEach((change) => change.removedNodes.forEach((one) => removed.push(one.textContent))))
+            .observe(document.querySelector("article.assistant .markdown"), { childList: true });
+        for (const text of [" words", " of", " it\\n\\n", "another"]) await more(text);
+    }""")
+    expect(page.locator(LAST)).to_contain_text("another")
+    removed = page.evaluate("removed")
+    assert removed and all(text.startswith("last") for text in removed)
+
+
+def test_a_system_message_and_settings_are_those_of_one_conversation(page):
+    bodies = answers(page, "ok")
+    page.click("#settings-button")
+    page.fill("dialog textarea >> nth=0", "Be brief.")
+    page.fill("input[name=temperature]", "0.5")
+    page.click("dialog button.primary")
+    ask(page, "the first")
+    page.click("#new")
+    ask(page, "the second")
+    page.click("#list .entry >> text=the first")
+    ask(page, "the first again")
+    assert [body["messages"][0]["role"] for body in bodies] == ["system", "user", "system"]
+    assert [body.get("temperature") for body in bodies] == [0.5, None, 0.5]
 
 
 def test_a_reload_keeps_the_conversation_and_its_address(page):

@@ -1,11 +1,11 @@
 // Dialogs: settings of a conversation, the key, and the menu of a conversation.
 const SETTINGS = [
-  ["temperature", "Temperature", "0 is greedy: always the likeliest token. Higher is more varied.", { min: 0, max: 5, step: 0.05 }],
-  ["top_p", "Top-p", "Draw from the likeliest tokens that together have this probability. 1 turns it off.", { min: 0, max: 1, step: 0.01 }],
-  ["top_k", "Top-k", "Draw from this many of the likeliest tokens. 0 turns it off.", { min: 0, step: 1 }],
-  ["min_p", "Min-p", "Leave out tokens less likely than this part of the likeliest one.", { min: 0, max: 1, step: 0.01 }],
-  ["repetition_penalty", "Repetition penalty", "Above 1, tokens that occurred become less likely.", { min: 0.1, max: 10, step: 0.01 }],
-  ["presence_penalty", "Presence penalty", "Above 0, tokens that occurred become less likely, once.", { min: -2, max: 2, step: 0.1 }],
+  ["temperature", "Temperature", "0 is greedy: always the most likely token. Higher is more varied.", { min: 0, max: 5, step: 0.05 }],
+  ["top_p", "Top-p", "Nucleus sampling: the most likely tokens whose probabilities sum to this. 1 turns it off.", { min: 0, max: 1, step: 0.01 }],
+  ["top_k", "Top-k", "Sample from this many of the most likely tokens. 0 turns it off.", { min: 0, step: 1 }],
+  ["min_p", "Min-p", "Minimum probability, relative to the most likely token. 0 turns it off.", { min: 0, max: 1, step: 0.01 }],
+  ["repetition_penalty", "Repetition penalty", "Above 1, tokens seen before become less likely.", { min: 0.1, max: 10, step: 0.01 }],
+  ["presence_penalty", "Presence penalty", "Subtracted once from the logit of a token seen before.", { min: -2, max: 2, step: 0.1 }],
   ["frequency_penalty", "Frequency penalty", "Above 0, tokens become less likely each time they occur.", { min: -2, max: 2, step: 0.1 }],
   ["max_tokens", "Maximum tokens", "The longest answer, in tokens.", { min: 1, step: 1 }],
   ["seed", "Seed", "The same number gives the same answer again.", { min: 0, step: 1 }],

@@ -17,7 +17,7 @@ _MODEL_SIZE = re.compile(r"\b\d+(?:\.\d+)?b\b")
 _NAMES = _any(
     r"(?<![\w-])--?[a-z][\w-]*(?:[ =]\d[\d.]*)?",  # options and their values
     _MODEL_SIZE.pattern,
-    r"\b(?:i?q|f|bf|fp|int)\d\w*|\b\d+.?bits?\b",  # types of weights
+    r"\b(?:i?q|f|bf|fp|int)\d\w*|\b\d+.?bits?\b(?! per)",  # types of weights
     r"\b(?:[rg]tx|rx|radeon|geforce|arc) ?\d+\w*|\b[1-9]0[5-9]0\b|\b[a-z]+\d[\w.]*",  # graphics cards
     r"\b(?:exit|error) (?:code )?\d+",
     r"\b(?:python|version|port|llama|qwen|phi|gemma|gpt|mistral|deepseek|rwkv|vulkan|cuda|dx|windows|ubuntu|debian"
@@ -42,6 +42,7 @@ _ASKS = _any(
     r"\b(?:calculate|compute|work out|figure out)\b",
     r"= ?\?",
     r"\band \d[^?]*\?$",
+    r"\b(?:price|cost|speed|rate) per [a-z]+ ?\?$",
     rf"[.,;:] {_UNIT} ?\?",
 )
 # Each of these with two numbers asks for a third one.
@@ -69,6 +70,11 @@ _SIZED = _any(
 )
 _IF = _any(
     r"\b(?:if|suppose|given|assum\w+|when)\b.*\bhow (?:many|much|long|large|big)\b", r"\bhow (?:many|long)\b.*\bif\b"
+)
+# Numbers are stated first, and what is asked for has none: a disk of 1 TB, models of 40 GB, how many?
+_STATED = re.compile(
+    r"\d.*\D\d.*[,.;:] (?:so |and |then )?how (?:many|much|long)\b"
+    r"(?! (?:sequences|requests|chats|users|people|layers|contexts?|memory|v?ram|slower|faster)\b)[^\d]*$"
 )
 # What asks for help all the same.
 _HELP = _any(
@@ -141,6 +147,8 @@ def calculation(question: str) -> bool:
     if len(_CLOCK.findall(named)) > 1 and "how long" in named:
         return True
     if numbers and named == text and _CONVERTS.search(named):
+        return True
+    if numbers > 1 and _STATED.search(named):
         return True
     if numbers < 2 or not _ASKS.search(named) or _HELP.search(named):
         return False

@@ -102,6 +102,8 @@ $$\\sum_{i=1}^n \\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}$$
     assert body.locator("a").get_attribute("href") == "https://example.org/a_(b)"
     assert body.locator("a").get_attribute("rel").startswith("noopener")
     assert body.locator("td >> nth=1").get_attribute("align") == "right"
+    families = body.locator("math >> nth=0").evaluate("node => getComputedStyle(node).fontFamily")
+    assert "Math" in families  # else a sum is as small as a letter, and its limits touch it
 
 
 XSS = [

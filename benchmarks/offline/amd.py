@@ -21,6 +21,7 @@ GPUS = {
     "polaris10": (64,), "vega10": (64,), "navi21": (64, 32), "navi31": (64, 32), "strix1": (64, 32),
     "gfx1201": (64, 32),
 }  # fmt: skip
+WITHOUT_F16 = ("polaris10",)  # such a device is given no shader that wants it
 STATISTIC = re.compile(r"^([\w .-]+): (\d+)$", re.MULTILINE)
 KEPT = "VGPRs", "Spilled VGPRs", "Scratch size", "LDS size", "Subgroups per SIMD"
 
@@ -54,10 +55,10 @@ def cell(every: Sequence[Compiled]) -> str:
 @click.option("--gpus", default=",".join(GPUS), show_default=True)
 @few_option
 def main(folder: Path, python: Path, gpus: str, few: bool) -> None:
-    columns = {}
+    every, columns = files_of(folder, "amd", few), {}
     for gpu in gpus.split(","):
         for wave in GPUS[gpu]:
-            files = files_of(folder, "amd", few)
+            files = [file for file in every if gpu not in WITHOUT_F16 or "enable f16;" not in file.read_text("utf-8")]
             columns[f"{gpu}, {wave}"] = compile_all(python, files, driver(gpu, wave), folder.parent / "compiled")
     click.echo(f"{table(columns, cell)}\n\n{remarks(columns, 'Scratch size', 'bytes of scratch memory')}")
     sys.exit(any(one.refusal for compiled in columns.values() for one in compiled))

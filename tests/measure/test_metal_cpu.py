@@ -175,6 +175,6 @@ def test_more_buffers_than_a_stage_has_are_refused():
 
 
 def test_a_dispatch_that_does_not_end_is_stopped(device, monkeypatch):
-    monkeypatch.setattr(metal_run, "LIMIT_S", 0.5)
+    monkeypatch.setattr(metal_run, "LIMIT_S", 1)
     body = "var at = lane; while x[at] < 1.0 { y[lane] += 1.0; at = (at + 1u) % 64u; }"
-    assert of(device, body, x=0)[0] == "runs for more than 0 s"
+    assert of(device, body, x=0)[0] == "runs for more than 1 s"

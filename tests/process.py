@@ -1,4 +1,4 @@
-"""What this process takes of the machine."""
+"""What this process takes of the machine, and what others leave it."""
 
 import contextlib
 import ctypes
@@ -11,6 +11,12 @@ def descriptors() -> int:
     """Open files of this process, where the system tells."""
     folder = Path("/proc/self/fd")
     return len(os.listdir(folder)) if folder.exists() else 0
+
+
+def patience(seconds: float) -> float:
+    """How long something may last that takes these seconds on an idle machine."""
+    waiting = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # processes
+    return seconds * max(1.0, 2 * waiting / (os.cpu_count() or 1))
 
 
 def give_back_freed_memory() -> None:

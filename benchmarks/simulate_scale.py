@@ -33,10 +33,16 @@ class Model:
     state: float  # bytes, whatever the length
     token: float  # bytes for each token
     memory: float  # bytes for states, on the adapter
+    compact: float = 0  # bytes for each token in the store, where it has a form that is smaller
 
     def state_bytes(self, tokens: float) -> float:
         """Bytes of the state of a text."""
         return self.state + self.token * tokens
+
+    def stored_bytes(self, tokens: float, link: float) -> float:
+        """Bytes of the state in the store: in the smaller form where only that is faster than computing."""
+        size = self.state_bytes(tokens)
+        return size if size / link < tokens / self.prefill or not self.compact else self.compact * tokens
 
     def step(self, running: int) -> float:
         """Seconds of a step that decodes, between what was measured."""
@@ -48,8 +54,8 @@ class Model:
 
 
 RWKV = Model("RWKV-7 2.9B", 13_124, ((1, 888), (16, 3_644), (32, 4_521)), 21.6 * MB, 0, 125 * GB)
-LLAMA = Model("Llama 3.1 8B", 9_635, ((1, 502), (16, 1_879), (32, 3_019)), 0, 131_072, 122 * GB)
-LLAMA_Q8 = replace(LLAMA, name="the same, --kv q8", token=LLAMA.token * 34 / 64)
+LLAMA = Model("Llama 3.1 8B", 9_635, ((1, 502), (16, 1_879), (32, 3_019)), 0, 131_072, 122 * GB, 131_072 * 34 / 64)
+LLAMA_Q8 = replace(LLAMA, name="the same, --kv q8", token=LLAMA.compact)
 MODELS = (RWKV, LLAMA, LLAMA_Q8)
 
 
@@ -92,8 +98,8 @@ def simulate(
 ) -> Outcome:
     """One adapter. `link` is the bandwidth of the store, in bytes a second; so many of the turns `moves` here anew."""
     random = Random(seed)
-    size = model.state_bytes(use.history)
-    fits = int(model.memory / size)
+    fits = int(model.memory / model.state_bytes(use.history))
+    size = 0.0 if link is None else model.stored_bytes(use.history, link)
     states: OrderedDict[int, None] = OrderedDict(
         (conversation, None) for conversation in range(min(conversations, fits))
     )
@@ -184,10 +190,13 @@ class Cost:
         return max(self.written, self.read) / (self.adapters * link)
 
 
-def cost(model: Model, conversations: int, use: Use, at_bend: Outcome) -> Cost:
-    """Adapters at four fifths of where one bends. A turn writes two states: of the question, and of the answer."""
+def cost(model: Model, conversations: int, use: Use, at_bend: Outcome, link: float) -> Cost:
+    """Adapters at four fifths of where one bends.
+
+    A turn of an RNN writes two states, after the question and after the answer; keys and values have both in one.
+    """
     adapters = math.ceil(conversations / (0.8 * at_bend.conversations))
-    size = 2 * model.state_bytes(use.history)
+    size = (2 if model.state else 1) * model.stored_bytes(use.history, link)
     pays = at_bend.fetched > 0
     turns = conversations / use.turn
     read = at_bend.read * conversations / at_bend.conversations
@@ -213,7 +222,7 @@ def main(link: float, history: str) -> None:
                     f"{found.fetched:8.0%} {found.read / MB:10,.0f} MB/s"
                 )
             for conversations in (10, 1_000, 100_000):
-                need = cost(model, conversations, use, ends["one"])
+                need = cost(model, conversations, use, ends["one"], link * GB / 8)
                 print(
                     f"  {conversations:9,} conversations: {need.adapters:5,} adapters, "
                     f"{need.written / GB:9.3f} GB/s written ({need.share_of(link * GB / 8):.0%} of the links), "

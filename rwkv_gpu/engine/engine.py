@@ -213,6 +213,11 @@ class Engine:
         found = self.prefixes.find(ids)
         return 0 if found is None else found[1]
 
+    @property
+    def rewinds(self) -> bool:
+        """Whether what is stored of a text has all of its beginnings: keys and values do, states do not."""
+        return self._store.rewinds
+
     def unread(self, id: int) -> int:
         """Tokens of a request's prompt that no step has had yet."""
         sequence = self._slots.sequences.get(id)

@@ -45,8 +45,8 @@ class StateExchange(Protocol):
     def restored(self, found: Found, seconds: float, saved: int, *, hedged: bool) -> None:
         """A state came into the engine in so long, and saved so many tokens; `hedged` while these were computed."""
 
-    def keep(self, ids: Sequence[int], state: StateArrays) -> None:
-        """Stores a state, in the background."""
+    def keep(self, ids: Sequence[int], state: StateArrays, beginnings: Sequence[int] = ()) -> None:
+        """Stores a state, in the background. It is also found as that of beginnings of these lengths."""
 
     def lacks(self, ids: Sequence[int]) -> bool:
         """Whether a state is not known to be stored."""
@@ -178,30 +178,36 @@ class Exchange:
         ids, marks = turn.sequence.ids[turn.sequence.begun :], turn.sequence.request.marks
         lengths = (len(ids), *marks[-1:])
         self._ended.append((key_of(ids), lengths))
-        for length in {*lengths}:
-            self._keep(ids[:length])
+        self._keep_all(ids, lengths)
 
     def push(self, end: float) -> Generator[None, None, None]:
         """Stores all states of conversations that the store lacks, the last used first, until `end`."""
         for key, lengths in reversed(self._ended):
             ids = np.frombuffer(key, f">u{TOKEN}").tolist()
-            for length in lengths:
-                while self._states.is_full and time.monotonic() < end:
-                    time.sleep(0.001)  # who pushes has ended its requests
-                    yield
-                if time.monotonic() >= end:
-                    return
-                if self._states.lacks(ids[:length]):
-                    self._keep(ids[:length])
-                    yield
+            while self._states.is_full and time.monotonic() < end:
+                time.sleep(0.001)  # who pushes has ended its requests
+                yield
+            if time.monotonic() >= end:
+                return
+            self._keep_all(ids, [length for length in lengths if self._states.lacks(ids[:length])])
+            yield
 
     def forget(self, name: object, number: int) -> None:
         """A request has ended."""
         self._fetches.pop(name, None)
         self._turns.pop(number, None)
 
-    def _keep(self, ids: Sequence[int]) -> None:
+    def _keep_all(self, ids: Sequence[int], lengths: Sequence[int]) -> None:
+        """Stores the states of a text at these lengths: one for all of them where a beginning can be cut off it."""
+        if self._engine.rewinds and lengths:
+            self._keep(ids[: max(lengths)], lengths)
+            return
+        for length in {*lengths}:
+            self._keep(ids[:length])
+
+    def _keep(self, ids: Sequence[int], beginnings: Sequence[int] = ()) -> None:
         with suppress(RwkvGpuError):  # a state that is not stored is computed again
             found = self._engine.export(ids)
             if found is not None and self._states.lacks(ids[: found[0]]):
-                self._states.keep(tuple(ids[: found[0]]), found[1])
+                shorter = [length for length in beginnings if length < found[0]]
+                self._states.keep(tuple(ids[: found[0]]), found[1], shorter)

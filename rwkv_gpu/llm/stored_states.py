@@ -37,6 +37,8 @@ MOST_FETCHES = 32  # at a time; more requests compute
 MOST_KNOWN = 1 << 16  # states that are known to be stored
 REST = 5.0  # seconds that a store which is down is left alone
 
+Listed = tuple[int, int, str]  # a length, bytes of its state, and the key of a longer one that it is cut off
+
 
 @dataclass
 class Counts:
@@ -111,8 +113,11 @@ class StoredStates:
         self.counts.tokens += saved
         self.counts.hedged += hedged
 
-    def keep(self, ids: Sequence[int], state: StateArrays) -> None:
-        """Stores a state in the background, if it pays to fetch it. Where too much waits, it is dropped."""
+    def keep(self, ids: Sequence[int], state: StateArrays, beginnings: Sequence[int] = ()) -> None:
+        """Stores a state in the background, if it pays to fetch it. Where too much waits, it is dropped.
+
+        It is also found as that of beginnings of these lengths, which are cut off it: it has keys and values only.
+        """
         nbytes, compact = nbytes_of(state), False
         if not self._pays(nbytes, len(ids)):
             compact = self._compact is not None and self._pays(self._compact.nbytes(state), len(ids))
@@ -124,7 +129,7 @@ class StoredStates:
             if self._waiting and self._waiting + nbytes > MOST_WAITING:
                 return
             self._waiting += nbytes
-        self._writing.submit(self._keep, ids, state, nbytes, compact)
+        self._writing.submit(self._keep, ids, state, nbytes, compact, beginnings)
 
     @property
     def is_full(self) -> bool:
@@ -161,13 +166,13 @@ class StoredStates:
         """The state of the longest prefix of a prompt that is worth fetching. The last token is left to be computed."""
         prefixes = self._prefixes(ids)
         try:
-            for length, nbytes in self._lengths(prefixes, known, len(ids) - 1):
+            for length, nbytes, key in self._lengths(prefixes, known, len(ids) - 1):
                 if not self._pays(nbytes, length - known):
                     self.counts.skipped += 1
                     return None
                 if wait is not None:
                     wait(self.rule.waits(nbytes, length - known))
-                state = self._fetched(prefixes.state(length), length)
+                state = self._fetched(key or prefixes.state(length), length)
                 if state is not None:
                     self._note(ids[:length])
                     return ids[:length], state
@@ -176,34 +181,41 @@ class StoredStates:
         self.counts.missed += 1
         return None
 
-    def write(self, ids: Sequence[int], state: StateArrays) -> None:
-        """Stores the state of a prefix, and its length with those of its block."""
+    def write(self, ids: Sequence[int], state: StateArrays, beginnings: Sequence[int] = ()) -> None:
+        """Stores the state of a prefix, and its length with those of its block; so for its beginnings."""
         prefixes = self._prefixes(ids)
         value = state_file.dumps(self._model.model_id(), state, {"length": len(ids)})
-        block = len(ids) // BLOCK * BLOCK
-        key = prefixes.block(block)
+        key = prefixes.state(len(ids))
         try:
             began = time.monotonic()
-            self._store.put(prefixes.state(len(ids)), value)
+            self._store.put(key, value)
             self.rule.stored.add(len(value), time.monotonic() - began)
-            lengths = [one for one in _lengths(self._store.get([key])[0]) if one[0] != len(ids)]
-            self._store.put(key, json.dumps([(len(ids), len(value)), *lengths][:MOST_LENGTHS]).encode())
-            self._note(ids)
+            for length in (len(ids), *beginnings):
+                self._list(prefixes, (length, len(value), "" if length == len(ids) else key))
+                self._note(ids[:length])
             self.counts.stored += 1
         except StoreDown:
             self._rest()
 
-    def _keep(self, ids: Sequence[int], state: StateArrays, nbytes: int, compact: bool) -> None:
+    def _list(self, prefixes: "Prefixes", new: Listed) -> None:
+        """Adds a length to those of its block."""
+        block = prefixes.block(new[0] // BLOCK * BLOCK)
+        others = [one for one in _lengths(self._store.get([block])[0]) if one[0] != new[0]]
+        self._store.put(block, json.dumps([new, *others][:MOST_LENGTHS]).encode())
+
+    def _keep(
+        self, ids: Sequence[int], state: StateArrays, nbytes: int, compact: bool, beginnings: Sequence[int]
+    ) -> None:
         try:
             if not self._dropping:
-                self.write(ids, self._compact(state) if compact and self._compact is not None else state)
+                self.write(ids, self._compact(state) if compact and self._compact is not None else state, beginnings)
         finally:
             with self._written:
                 self._waiting -= nbytes
                 self._written.notify_all()
 
-    def _lengths(self, prefixes: "Prefixes", known: int, most: int) -> Iterator[tuple[int, int]]:
-        """The lengths, and the bytes, of states that the store may have, the longest first."""
+    def _lengths(self, prefixes: "Prefixes", known: int, most: int) -> Iterator[Listed]:
+        """States that the store may have, the longest first."""
         blocks = [*range(most // BLOCK * BLOCK, max(0, known - BLOCK), -BLOCK)]
         for at in range(0, len(blocks), AT_A_TIME):
             keys = [prefixes.block(block) for block in blocks[at : at + AT_A_TIME]]
@@ -211,9 +223,7 @@ class StoredStates:
             values = self._store.get(keys)
             self.rule.asked.add(1, time.monotonic() - began)
             for value in values:
-                for length, nbytes in sorted(_lengths(value), reverse=True):
-                    if known < length <= most:
-                        yield length, nbytes
+                yield from (one for one in sorted(_lengths(value), reverse=True) if known < one[0] <= most)
 
     def _fetched(self, key: str, length: int) -> StateArrays | None:
         """The state of a key, if it is there and whole."""
@@ -229,7 +239,10 @@ class StoredStates:
         seconds = time.monotonic() - began
         latency = 1 / self.rule.asked.value if self.rule.asked.value else 0.0
         self.rule.fetched.add(len(value), max(seconds - latency, seconds / 2))
-        return saved.arrays if saved.notes.get("length") == length else None
+        whole = saved.notes.get("length")
+        if not isinstance(whole, int) or whole < length:
+            return None
+        return saved.arrays if whole == length else {name: array[:length] for name, array in saved.arrays.items()}
 
     def _pays(self, nbytes: int, tokens: int) -> bool:
         return tokens >= BLOCK and self.rule.pays(nbytes, tokens)
@@ -280,12 +293,12 @@ def nbytes_of(state: StateArrays) -> int:
     return sum(array.nbytes for array in state.values())
 
 
-def _lengths(value: bytes | None) -> list[tuple[int, int]]:
-    """A list of lengths and bytes as it was stored."""
+def _lengths(value: bytes | None) -> list[Listed]:
+    """A list of lengths as it was stored."""
     if value is None:
         return []
     with suppress(ValueError, TypeError):
-        return [(int(length), int(nbytes)) for length, nbytes in json.loads(value)]
+        return [(int(length), int(nbytes), str(key)) for length, nbytes, key in json.loads(value)]
     return []
 
 

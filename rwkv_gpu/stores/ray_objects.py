@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import MissingExtra
+from ..errors import BadInput, MissingExtra
 from .bounded import Bounded
 from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
 
@@ -44,6 +44,10 @@ class RayStore:
             import ray
         except ModuleNotFoundError:
             raise MissingExtra("a store in Ray needs ray; install it by: pip install 'rwkv-gpu[ray]'") from None
+        if not ray.is_initialized():  # Ray would start a cluster of its own
+            raise BadInput(
+                "a store in Ray is for processes of a Ray cluster; call ray.init before, or use rwkv_gpu.ray"
+            )
         self._ray: Any = ray
         self._name = name
         self._bounds = max_bytes, max_age

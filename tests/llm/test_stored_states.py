@@ -315,8 +315,18 @@ def test_a_state_that_the_store_has_is_not_written_again():
             turn(llm, [{"role": "user", "content": FIRST}])
             llm._driver.call(lambda _: None)
             llm.states._writing.submit(int).result()
-            counts = llm.states.counts.stored
-            assert counts == 2
+            assert llm.states.counts.stored == 2
+
+
+def test_keys_and_values_are_written_once_a_turn_and_a_beginning_is_cut_off_them():
+    """The answer comes back in other words, so that only its question is the same."""
+    path, store = golden("tiny-llama.gguf"), MemoryStore()
+    with opened(path, store) as llm:
+        turn(llm, [{"role": "user", "content": FIRST}])
+    assert llm.states.counts.stored == 1
+    expected, _ = second_turn(path, None, "something else")
+    assert second_turn(path, store, "something else")[0] == expected
+    assert second_turn(path, store, "something else")[1] > 100
 
 
 def test_pushing_ends_when_its_time_is_up():

@@ -52,8 +52,8 @@ def test_an_rnn_bends_by_computing_and_a_transformer_by_memory_or_length():
 
 def test_costs_grow_with_conversations_and_the_store_is_left_where_it_does_not_pay():
     at_bend = scale.simulate(scale.RWKV, 500, USE, link=LINK, seconds=60.0)
-    costs = [scale.cost(scale.RWKV, conversations, USE, at_bend) for conversations in (10, 1_000, 100_000)]
+    costs = [scale.cost(scale.RWKV, conversations, USE, at_bend, LINK) for conversations in (10, 1_000, 100_000)]
     assert [one.adapters for one in costs] == [1, 3, 250]
     assert costs[2].stored == pytest.approx(100_000 * 2 * 21.6e6)
     slow = scale.simulate(scale.LLAMA, 100, USE, link=LINK / 10, seconds=60.0)
-    assert (slow.fetched, scale.cost(scale.LLAMA, 100, USE, slow).written) == (0.0, 0.0)
+    assert (slow.fetched, scale.cost(scale.LLAMA, 100, USE, slow, LINK / 10).written) == (0.0, 0.0)

@@ -552,7 +552,7 @@ def test_a_chat_with_a_real_model(tmp_path):
         chat.type("/reset")
         chat.wait("cleared")
         chat.type("/fork 1")
-        chat.wait("branch 1 of 2")
+        chat.wait("branch 1 of 3")
         chat.type("/load talk.chat")
         chat.wait("4 messages")
         chat.type("/set max_tokens 100000")

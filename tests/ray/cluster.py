@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ class App:
 
     port: int
     folder: Path
-    texts: dict[str, str] = field(default_factory=dict)
 
     def run(self, deployments: dict[str, Any] | None = None, **args: Any) -> None:
         """Deploys it by a file of Ray's. A second time it replaces all replicas, one after the other."""
@@ -74,6 +73,10 @@ class App:
         found = serve.status().applications.get("default")
         deployment = None if found is None else found.deployments.get("Replica")
         return {} if deployment is None else {str(name): n for name, n in deployment.replica_states.items() if n}
+
+    def names(self) -> set[str]:
+        """The replicas that answer."""
+        return {one["id"] for one in self.request("GET", "/health")[2]["replicas"]}
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any, Any]:
         """Status, headers and body of a response; JSON is parsed."""

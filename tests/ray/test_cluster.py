@@ -17,7 +17,7 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.builtin import builtin_model
 from tests.golden_files import OWN
-from tests.ray.cluster import BIN, QUICK, App, cluster, free_port, messages, process_of
+from tests.ray.cluster import BIN, PATIENCE, QUICK, App, cluster, free_port, messages, process_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -80,8 +80,8 @@ def test_a_conversation_stays_by_its_session_and_by_its_beginning(three):
 
 def test_pages_about_all_replicas_have_all(three):
     status, _, health = three.request("GET", "/health")
-    names = {one["id"] for one in health["replicas"]}
-    assert status == 200 and len(names) == 3
+    names = three.names()
+    assert status == 200 and health["status"] == "ok" and len(names) == 3
     _, _, metrics = three.request("GET", "/metrics")
     assert all(f'replica="{name}"' in metrics for name in names)
     assert three.request("GET", "/slots")[::2] == (200, [])
@@ -160,7 +160,10 @@ def test_replacing_all_replicas_moves_a_hundred_sessions_without_a_failed_reques
         replacing = pool.submit(app.run, **args, timeout=599)
         moved = dict(zip(range(50), pool.map(second, range(50)), strict=True))
         replacing.result()
-        app.wait(2)
+        end = time.monotonic() + PATIENCE
+        while app.names() & old or app.states() != {"RUNNING": 2}:
+            assert time.monotonic() < end, app.states()
+            time.sleep(0.2)
         moved |= dict(zip(range(50, 100), pool.map(second, range(50, 100)), strict=True))
     assert len(old) == 2
     assert not {replica for n, (replica, _) in moved.items() if n >= 50} & old

@@ -5,7 +5,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test test-clients test-page test-ray soak lint format bench fuzz mutants store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-metal offline-amd offline-intel offline-subgroups validate
+.PHONY: chat test test-clients test-page test-ray soak soak-server lint format bench fuzz mutants store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-metal offline-amd offline-intel offline-subgroups validate
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
@@ -41,6 +41,9 @@ test-ray: .venv/.dev
 
 soak: .venv/.dev
 	$(BIN)/python -m tests.soak $(ARGS)
+
+soak-server: .venv/.dev
+	$(BIN)/python -m tests.server.soak $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

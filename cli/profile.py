@@ -7,6 +7,7 @@ import click
 
 from rwkv_gpu import __version__
 from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.split import SplitRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.matrix_units import MatrixUnits
 from rwkv_gpu.kernels.tuned import slug
@@ -84,9 +85,8 @@ def command(
         raise BadInput("nothing to profile: --prompt or --batch must be above 0")
     with opened(model, synthetic) as file, runner_for(file, works, device, kv=kv, matrix_units=matrix_units) as runner:
         if not isinstance(runner, GpuRunner):
-            raise BadInput(
-                "the cpu device has no dispatches to profile; name a GPU by --device, see `rwkv-gpu devices`"
-            )
+            where = "a model over several devices" if isinstance(runner, SplitRunner) else "the cpu device"
+            raise BadInput(f"{where} cannot be profiled; name one GPU by --device, see `rwkv-gpu devices`")
         roofline = measure_roofline(runner.device)
         subject, place = Subject.of(file), Place.of(runner.device, roofline, __version__)
         profiles = list(profile(runner, works, repeats, roofline))

@@ -9,6 +9,7 @@ import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.split_layout import device_names, first_layers
 from rwkv_gpu.errors import BadInput, NoAdapter, OutOfMemory
+from tests.engine.test_adapters import write
 from tests.golden_files import OWN
 
 PROMPT = list(range(5, 25))
@@ -29,6 +30,19 @@ def test_answers_over_several_devices_are_those_of_one(name):
         assert two.info.device.count("cpu (layer") == 2
         for prompt in (PROMPT, PROMPT[:7], [*PROMPT, 30, 31]):  # the last goes on from a stored prefix
             assert one.generate(prompt, **settings).tokens == two.generate(prompt, **settings).tokens
+
+
+@pytest.mark.parametrize("name", ["llama", "rwkv7"])
+def test_adapters_and_drafts_work_over_several_devices(name, tmp_path):
+    options = {"lora": write(tmp_path, name, "style"), "draft": OWN / f"tiny-{name}.gguf"}
+    settings = {"max_tokens": 12, "temperature": 0}
+    over_two = opened(f"tiny-{name}", device="cpu,cpu", split="1,1", **options)
+    with over_two as two, opened(f"tiny-{name}", device="cpu", **options) as one:
+        for scales in (None, {"style": 0.0}):
+            expected = one.generate(PROMPT, lora=scales, **settings)
+            assert two.generate(PROMPT, lora=scales, **settings).tokens == expected.tokens
+    with opened(f"tiny-{name}", device="cpu") as plain:
+        assert plain.generate(PROMPT, **settings).tokens == expected.tokens
 
 
 def test_a_gpu_and_numpy_answer_together(adapter):

@@ -8,9 +8,8 @@ offline=$(cd "$(dirname "$0")" && pwd)
 VERSION=${MESA_VERSION:-25.0.7}
 
 SUITE=trixie "$offline/../debian_packages.sh" "$work/root" libdrm-dev flex bison m4
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -1)
-python3 -c 'import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])' \
-    "${MIRROR:-$mirror}/pool/main/m/mesa/mesa_$VERSION.orig.tar.xz" "$work/mesa.tar.xz"
+mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -1)}
+/usr/lib/apt/apt-helper download-file "${mirror%/}/pool/main/m/mesa/mesa_$VERSION.orig.tar.xz" "$work/mesa.tar.xz" >/dev/null
 tar xJf "$work/mesa.tar.xz" -C "$work"
 python3 -m venv "$work/python"
 "$work/python/bin/pip" install --quiet --disable-pip-version-check meson mako pyyaml packaging

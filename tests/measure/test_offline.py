@@ -1,5 +1,7 @@
 """The proofs on GPUs that are not at hand: which shaders they take, and that a complaint is one."""
 
+from benchmarks.offline import amd, intel
+from benchmarks.offline.mesa import Driver, compile_all
 from benchmarks.offline.proof import covering, refused
 from benchmarks.offline.variants import FAMILIES, ShaderCollector, record, texts
 from rwkv_gpu.measure.cases import dense
@@ -33,3 +35,34 @@ def test_what_a_compiler_says_is_a_complaint_only_where_it_fails():
     assert refused(["sh", "-c", "echo fine >&2"]) == ""
     assert refused(["sh", "-c", "echo no >&2; exit 1"]) == "no"
     assert refused(["sh", "-c", "exit 3"]) == "ended with 3"
+
+
+def test_what_mesa_says_of_a_shader_is_kept_and_a_process_that_ends_is_a_refusal(tmp_path):
+    """The second of three shaders ends the process; another goes on with the third, and nothing is compiled twice."""
+    files = []
+    for number in range(3):
+        files.append(tmp_path / f"{number:04}.wgsl")
+        files[-1].write_text(f"// a.x + b.y\ntext {number}\n")
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\necho run >>$RUNS\nwhile read file; do\n echo '== shader' $file\n"
+        " case $file in *0001*) exit 3;; esac\n echo 'VGPRs: 7'\ndone\necho '== end'\n"
+    )
+    python.chmod(0o755)
+    runs = tmp_path / "runs"
+    driver = Driver("some", {"RUNS": str(runs)}, lambda output: {"VGPRs": 7} if "VGPRs: 7" in output else {})
+    for _ in range(2):
+        compiled = compile_all(python, files, driver, tmp_path / "kept")
+        assert [one.refusal for one in compiled] == ["", "the process ended with 3", ""]
+        assert [one.statistics for one in compiled] == [{"VGPRs": 7}, {}, {"VGPRs": 7}]
+        assert {one.kernel for one in compiled} == {"a + b"}
+    assert runs.read_text().count("run") == 2
+
+
+def test_statistics_of_drivers_are_read():
+    radv = "VGPRs: 96\nSpilled VGPRs: 0\nScratch size: 2048\nLDS size: 512\nSubgroups per SIMD: 16\nBranches: 3\n"
+    assert amd.statistics_of(radv)["Scratch size"] == 2048
+    assert amd.statistics_of("Branches: 3\n") == {}
+    anv = "SIMD8 shader: 9661 instructions. 1 loops. 817572 cycles. 566:595 spills:fills, 549 sends\n"
+    assert intel.statistics_of(anv) == {"lanes": 8, "instructions": 9661, "spills": 566, "fills": 595}
+    assert intel.statistics_of("SIMD16 CS compile failed: Failure to register allocate.") == {}

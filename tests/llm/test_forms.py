@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.errors import BadGrammar, BadInput
 from rwkv_gpu.text.grammar import Form
 from tests.golden_files import golden
@@ -20,9 +21,10 @@ PERSON = {
 HOW = {"temperature": 1.0, "seed": 3, "max_tokens": 200}
 
 
-@pytest.fixture(scope="module", params=["rwkv7-mini-Q8_0.gguf", "qwen3-small-Q8_0.gguf"])
+@pytest.fixture(scope="module", params=["builtin", "rwkv7-mini-Q8_0.gguf", "qwen3-small-Q8_0.gguf"])
 def llm(request):
-    with rwkv_gpu.load(golden(request.param), device="cpu") as llm:
+    path = builtin_model() if request.param == "builtin" else golden(request.param)
+    with rwkv_gpu.load(path, device="cpu") as llm:
         yield llm
 
 

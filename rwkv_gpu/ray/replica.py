@@ -25,6 +25,7 @@ from .settings import Settings
 
 MOST_SAID = 512  # conversations that a replica says it has
 WAITING = 64  # messages of a response that nobody has fetched yet
+TO_STORE = 8.0  # seconds to write states when it ends: within those that Ray gives it after the time to drain
 PROMPT, ANSWER = 64, 16  # tokens of the turn by which speed is measured
 Message = dict[str, Any]
 
@@ -142,6 +143,7 @@ class Replica:
         service.draining = True
         await service.drained(service.config.drain)
         service.end_all()
+        await service.catalogue.store_states(TO_STORE)
         await service.close()
         self._claim.close()
 

@@ -455,16 +455,16 @@ def two_halves(g, w, s, x):
 
 
 @pytest.mark.parametrize("packed", [(), ("first", "second")], ids=["floats", "integers"])
-def test_the_next_norm_is_told_moments_by_products_that_add(device, packed):
+def test_products_that_add_give_the_next_norm_its_row_statistics(device, packed):
     weights = ahead_case(192, two_halves).weights
     case = PackedCase(two_halves, weights, [State("one", (192,)), State("two", (192,))], packed)
     steps = moved([(0, 3, 3), (1, 3, 5), (7, 6, 6)])
-    told, kernels = [], set()
+    fused, kernels = [], set()
     for tuning in mixing(device):
         case.assert_same(device, steps, rows=1, tuning=tuning)
         plan, _, _ = case.record(device, steps[0][1], 1, tuning)
-        told.append(any("load" in dispatch.pipeline.name for dispatch in plan.dispatches))
+        fused.append(any("load" in dispatch.pipeline.name for dispatch in plan.dispatches))
         kernels |= {kernel for dispatch in plan.dispatches for kernel in dispatch.name.split() if "gem" in kernel}
     can = device.capabilities
-    assert any(told) == (can.subgroup and can.max_storage_buffers >= 10)
+    assert any(fused) == (can.subgroup and can.max_storage_buffers >= 10)
     assert ("gemv_single_pass.q8_0" in kernels) == (can.subgroup and bool(packed))

@@ -245,7 +245,7 @@ def test_bad_numbers_have_no_token_and_leave_their_mates_alone(device, settings)
     assert words[[0, 5], 0].tolist() == healthy[[0, 5]].tolist()
 
 
-def test_embedding_reads_what_a_seat_said_last(device):
+def test_embedding_reads_the_last_token_of_a_slot(device):
     both = Both(device, 6, 4)
     draws = rows_of(4)
     draws["slot"] = [3, 0, 5, 1]

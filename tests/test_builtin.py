@@ -7,6 +7,7 @@ import gguf
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.errors import BadInput
 from training import evaluate
 
 MODEL = rwkv_gpu.builtin_model()
@@ -22,6 +23,7 @@ TALKS = [
     [("tell me a story about a dragon named Fritz", r"(?s)Fritz.{200,}"), ("i am sad today", "sorry|listen|tell")],
     [("what is a glorpfen", "do not know|never heard"), ("what's the weather like tomorrow?", "cannot|no windows")],
 ]
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,21 @@ def test_it_answers_what_users_ask(llm, talk):
         assert re.search(right, said.text), f"{asked}: {said.text}"
         assert said.finish_reason == "stop"
         assert re.search(r'[.!?]["`)]?$', said.text), said.text
+
+
+@pytest.mark.parametrize("messages", [3, "Hi", [], [3], [{"role": "user", "content": {"text": "Hi"}}]], ids=str)
+@pytest.mark.parametrize(
+    "how", [{}, {"continue_final_message": True}, {"tools": TOOLS}], ids=["", "continued", "tools"]
+)
+def test_messages_are_checked_before_passages_are_looked_up_for_them(llm, messages, how):
+    with pytest.raises(BadInput, match="messages"):
+        llm.create_chat_completion(messages, **how)
+
+
+def test_a_question_in_parts_is_the_same_question(llm):
+    parts = [{"type": "text", "text": "how do i use"}, {"type": "text", "text": "my own model"}]
+    said = llm.create_chat_completion([{"role": "user", "content": parts}], temperature=0, max_tokens=60)
+    assert "rwkv-gpu chat model.gguf" in said["choices"][0]["message"]["content"]
 
 
 def test_it_says_the_same_on_a_gpu(llm, adapter):

@@ -12,6 +12,7 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput, BadTemplate
 from ..text.grammar import Form, Grammars
 from ..text.grammar_pool import Pool
+from ..text.messages import check_messages
 from ..text.template import ChatTemplate
 from ..text.thinking import marks_of, opens_thinking
 from ..text.tokenizer import Tokenizer
@@ -116,7 +117,7 @@ class ChatFormat:
         `think` asks the template for reasoning (True) or for none (False); `variables` are others that it may ask for.
         With `continues`, the last message is the beginning of the answer. `tools` are what the model may call.
         """
-        begun = ""
+        messages, begun = check_messages(messages), ""
         if tools is not None and not self.template.knows_tools:
             messages, tools = told_in_words(messages, tools), None
         if continues:

@@ -124,8 +124,10 @@ fn run(group: u32, lane: u32) {
             top[p] = select(Each(LOWEST), capped(over_lanes(score, 1u, LANES_PER_KEY)), at.group == 0u);
             total[p] = Each(mine);
         }
-        for (var c = lane; c < N8; c += WG) {
-            write_own((places[t].y * KV + at.head) * N8 + c);
+        if share * SHARED % (H / KV) == 0u {    // of the workgroups with this head of K and V the first
+            for (var c = lane; c < N8; c += WG) {
+                write_own((places[t].y * KV + at.head) * N8 + c);
+            }
         }
     }
     for (var base = at.first; base < at.end; base += GROUPS * PREFETCH) {

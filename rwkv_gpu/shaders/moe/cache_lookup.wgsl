@@ -41,6 +41,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
         }
         missing[n] = u32(first);
     }
+    storageBarrier();       // the book has been read by all before any lane writes it
     workgroupBarrier();
     for (var s = lane; s < SLOTS; s += WG) {
         var rank = 0u;

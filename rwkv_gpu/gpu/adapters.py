@@ -7,7 +7,7 @@ from typing import Any
 
 import wgpu
 
-from ..errors import NoAdapter
+from ..errors import BadInput, NoAdapter
 from . import native
 
 # The order of preference for `auto`; what is not listed (software, unknown) is taken only when named.
@@ -90,6 +90,8 @@ def several(wanted: str) -> list[str]:
     if wanted.lower() != "all":
         parts = [part.strip() for part in wanted.split(",")]
         for part in parts if len(parts) > 1 else ():
+            if not part:
+                raise BadInput(f"device is {wanted!r}; it lists a device without a name")
             find(part)  # refuses what is not there
         return parts
     usable = [adapter for adapter in list_adapters() if adapter.chosen_unnamed]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rwkv_gpu.errors import NoAdapter
-from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
+from rwkv_gpu.errors import BadInput, NoAdapter
+from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters, several
 
 SOFT = Adapter(0, "llvmpipe (LLVM 15)", "Vulkan", "CPU", "Mesa")
 SOFT_GL = Adapter(1, "llvmpipe (LLVM 15)", "OpenGL", "CPU", "Mesa")
@@ -62,3 +62,9 @@ def test_listing_is_quiet(adapter, capfd):
     assert adapter in found
     assert [a.index for a in found] == list(range(len(found)))
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("wanted", ["0,", ",0", "cpu,,cpu", ","])
+def test_a_list_with_an_empty_name_is_refused(wanted):
+    with pytest.raises(BadInput, match="without a name"):
+        several(wanted)

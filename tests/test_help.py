@@ -302,7 +302,7 @@ def test_every_way_to_chat_quotes(llm):
     said = llm.chat(temperature=0).send(messages[0]["content"]).text.strip()
     reply = llm.create_chat_completion(messages=messages, temperature=0)
     assert reply["choices"][0]["message"]["content"].strip() == said
-    assert said.startswith(help.FROM + "One model is not split over GPUs")
+    assert said.startswith(help.FROM + "Yes, in two ways.")
 
 
 def test_a_turn_after_a_quotation_costs_its_new_tokens_only(llm):

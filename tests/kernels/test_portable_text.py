@@ -18,10 +18,6 @@ ALIASES = {
 SHARED = re.compile(r"var<workgroup>\s+(\w+)\s*:\s*array<(?:vec[234]|Column)")
 WRITTEN = re.compile(r"^\s*(\w+)([\[.][^=;]*?)\s*[-+*|]?=(?!=)", re.MULTILINE)
 
-# Four lanes of a subgroup write these, each a word of a vec4u: chosen only where products of bytes are one instruction,
-# on Vulkan and DX12, whose shaders address words.
-BY_WORDS = {"linear/staging/integers.wgsl", "linear/skinny/quantise_x.wgsl"}
-
 
 @pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(SHADERS)))
 def test_no_alias_of_a_vector_is_made_from_nothing(path):
@@ -61,10 +57,7 @@ def test_lanes_write_whole_vectors_of_workgroup_memory(path):
     """WGSL lets a write to a component touch the whole vector: what a neighbour writes meanwhile may be lost."""
     folder = path.relative_to(SHADERS).parts[0]
     names = {name for where, name in shared_vectors() if where == folder}
-    place = str(path.relative_to(SHADERS))
-    if place in BY_WORDS:
-        assert components_written(CODE[path], names), "no exception any more"
-    elif place != "moe/groups/best.wgsl":  # a lane has the whole vec4 there
+    if path != SHADERS / "moe/groups/best.wgsl":  # a lane has the whole vec4 there
         assert components_written(CODE[path], names) == []
 
 

@@ -75,4 +75,4 @@ def test_what_is_saved_is_what_is_shown(adapter, tmp_path):
 def test_numpy_cannot_be_profiled():
     result = CliRunner().invoke(cli, ["profile", str(OWN / "tiny-rwkv7.gguf"), "--device", "cpu"])
     assert result.exit_code == 2
-    assert "name a GPU" in result.stderr
+    assert "name one GPU" in result.stderr

@@ -29,6 +29,7 @@ RECORDED = sorted(path.stem for path in OWN.glob("tiny-*.gguf"))
 # Kernels are tested in every mode. Of whole models these are, too: attention, experts, recurrence. The others run in
 # numpy and as users run them.
 IN_EVERY_MODE = ("tiny-llama", "tiny-qwen3moe", "tiny-rwkv7")
+IN_TWO = "cpu", "fast"  # in numpy, and as users run them: the logits of short texts are those in every mode
 # Their kernels are in others that run on the GPU.
 IN_NUMPY = (
     *("tiny-deepseek2-lite", "tiny-exaone", "tiny-exaone4", "tiny-gemma", "tiny-glm4", "tiny-hunyuan-dense"),
@@ -90,6 +91,7 @@ def test_a_model_of_all_other_formats_equals_llama_cpp(adapter, rounding, name):
                 assert rms(got - record["exact_logits"]) < RMS + rounding
 
 
+@pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 @pytest.mark.parametrize("name", LONG)
 def test_the_greedy_continuation_is_that_of_llama_cpp(opening, name):
     record = np.load(OWN / f"tiny-{name}.npz")
@@ -102,6 +104,7 @@ def test_the_greedy_continuation_is_that_of_llama_cpp(opening, name):
     assert len(said.tokens) == count or said.finish_reason == "stop"
 
 
+@pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 @pytest.mark.parametrize("name", LONG)
 def test_logits_of_a_thousand_tokens_equal_those_of_llama_cpp(opening, name, rounding):
     record = np.load(OWN / f"tiny-{name}.long.npz")
@@ -118,6 +121,7 @@ def test_what_lies_beyond_windows_equals_llama_cpp(name):
     assert rms(got - record["exact_logits"]) < LONG_RMS
 
 
+@pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 def test_factors_of_frequencies_are_those_of_the_context_that_a_model_is_opened_with(opening):
     record = np.load(OWN / "tiny-phi3.npz")
     with rwkv_gpu.load(OWN / "tiny-phi3.gguf", kv="f32", context=8192, **opening) as llm:
@@ -125,7 +129,7 @@ def test_factors_of_frequencies_are_those_of_the_context_that_a_model_is_opened_
     assert rms(record["exact_logits"] - record["exact_logits_longctx"]) > 0.1, "the factors would not be seen"
 
 
-@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
+@pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 @pytest.mark.parametrize("name", QUIET)
 def test_logits_equal_those_of_llama_cpp_where_eps_decides(opening, name, rounding):
     record = np.load(OWN / f"{name}.npz")
@@ -145,7 +149,7 @@ def keys_of(arch: str, values: dict[str, int | float | str]) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
+@pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 @pytest.mark.parametrize("name", SCALED)
 def test_scaled_positions_equal_those_of_llama_cpp(opening, name, tmp_path):
     arch, keys = SCALED[name]

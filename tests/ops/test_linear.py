@@ -33,14 +33,19 @@ def formats(kind: str) -> list[Format]:
     return takes if kind in FIRST.values() else [fmt for fmt in takes if fmt in EACH_WAY]
 
 
+def by_kind(*values: str) -> list[tuple[str, str]]:
+    """A kernel's first configuration meets all of these values, the others the first of them."""
+    return [(kind, value) for kind in KINDS for value in (values if kind in FIRST.values() else values[:1])]
+
+
 DECODED = [(kind, fmt) for kind in KERNEL_OF for fmt in formats(kind)]
 DECODED_EACH_WAY = [(kind, fmt) for kind, fmt in DECODED if fmt in EACH_WAY]
 NORMED = [
-    (kind, fmt.name)
+    (kind, name)
     for kind, kernel in KERNEL_OF.items()
     if kernel.fuses_norm
-    for fmt in formats_of(kernel)
-    if fmt.name in ("Q4_K", "Q6_K", "F32")
+    for name in (("Q4_K", "Q6_K", "F32") if kind in FIRST.values() else ("Q4_K",))
+    if BY_NAME[name] in formats_of(kernel)
 ]
 # A kernel of each way to stage x, with those of few rows.
 STAGED = [*(FIRST[f"linear/{name}"] for name in ("gemv", "gemv_int", "gemm_lane", "gemm_tile")), "skinny_whole_rows"]
@@ -203,15 +208,15 @@ def test_a_plan_of_one_row(device, tuning, outs):
 
 def test_long_rows_of_odd_length(fast_device):
     """(17, 4095, 4097) in F16: no tile, run or word divides anything."""
-    for shape in gemm_configs(fast_device).values():
-        if shape.integers:
+    for name, shape in gemm_configs(fast_device).items():
+        if shape.integers or name not in FIRST.values():
             continue
         bench = Bench(fast_device, Tuning(8, 64, "workgroup", ((MANY, shape),)), 17)
         w = bench.matrix("w", BY_NAME["F16"], (4095, 4097))
         bench.check(lambda g, x, w=w: {"y": g.linear(x, w)}, x=normal(17, 4097))
 
 
-@pytest.mark.parametrize("then", ACTIVATIONS)
+@pytest.mark.parametrize(("tuning", "then"), by_kind(*ACTIVATIONS), indirect=["tuning"])
 def test_epilogues(device, tuning, then):
     for with_bias, with_add in itertools.product((False, True), repeat=2):
         bench = Bench(device, tuning, 3)
@@ -225,7 +230,7 @@ def test_epilogues(device, tuning, then):
         )
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "F32"])
+@pytest.mark.parametrize(("tuning", "name"), by_kind("Q4_K", "Q6_K", "F32"), indirect=["tuning"])
 def test_gate_and_up_in_pairs(device, tuning, name):
     bench = Bench(device, tuning, 3)
     w = bench.matrix("w", BY_NAME[name], (2 * 45, 256))

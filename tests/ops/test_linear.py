@@ -25,12 +25,14 @@ BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K", "IQ2_S"))
 KINDS = [name for name, kernel in KERNEL_OF.items() if not kernel.integers_only]
 FIRST = {kernel.name: name for name, kernel in reversed(KERNEL_OF.items())}  # configuration of each kernel
+# Two of floats, of which the last serves decoding, and two of integers.
+IN_EVERY_FORMAT = [FIRST[f"linear/{name}"] for name in ("gemm_tile", "gemv_single_pass", "gemv_int", "gemm_int8")]
 
 
 def formats(kind: str) -> list[Format]:
-    """A kernel's first configuration meets every format that it takes; the others one of each way to decode."""
+    """Some kernels meet every format that they take; the others one of each way to decode."""
     takes = formats_of(KERNEL_OF[kind])
-    return takes if kind in FIRST.values() else [fmt for fmt in takes if fmt in EACH_WAY]
+    return takes if kind in IN_EVERY_FORMAT else [fmt for fmt in takes if fmt in EACH_WAY]
 
 
 def by_kind(*values: str) -> list[tuple[str, str]]:

@@ -55,6 +55,7 @@ def test_a_system_message_and_settings_are_those_of_one_conversation(page):
     page.click("#new")
     ask(page, "the second")
     page.click("#list .entry >> text=the first")
+    expect(page.locator("article.user")).to_contain_text("the first")  # it is read from the browser's database
     ask(page, "the first again")
     assert [body["messages"][0]["role"] for body in bodies] == ["system", "user", "system"]
     assert [body.get("temperature") for body in bodies] == [0.5, None, 0.5]

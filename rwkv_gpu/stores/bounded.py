@@ -1,15 +1,17 @@
-"""Values by key, bounded in bytes and age. For one thread at a time."""
+"""Bounds in bytes and age: for values in this process, and for stores whose values lie elsewhere."""
 
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+TIDY = 32  # of so many parts of all bytes, one is written between two looks at all values
 
 
 class Bounded(Generic[T]):
-    """A dict whose least recently used values go first."""
+    """A dict whose least recently used values go first. For one thread at a time."""
 
     def __init__(self, max_bytes: int, max_age: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_bytes = max_bytes
@@ -45,3 +47,31 @@ class Bounded(Generic[T]):
 
     def _remove(self, key: str) -> None:
         self.nbytes -= self._values.pop(key)[1]
+
+
+class Tidying:
+    """When a store looks at all its values, and which go: several processes write, so that none knows the sum."""
+
+    def __init__(self, max_bytes: int, max_age: float) -> None:
+        self._max_bytes = max_bytes
+        self._max_age = max_age
+        self._written = 0  # bytes since the last look
+        self._lock = threading.Lock()
+
+    def is_due(self, nbytes: int) -> bool:
+        """Whether it is time for a look, after so many more bytes were written."""
+        with self._lock:
+            self._written += nbytes
+            due = self._written >= self._max_bytes // TIDY
+            if due:
+                self._written = 0
+            return due
+
+    def outdated(self, values: Iterable[tuple[float, int, T]]) -> list[T]:
+        """Those that are too old or too much, of values with the time that counts and their bytes; the oldest go."""
+        total, now, out = 0, time.time(), []
+        for when, nbytes, value in sorted(values, key=lambda one: -one[0]):
+            total += nbytes
+            if total > self._max_bytes or now - when > self._max_age:
+                out.append(value)
+        return out

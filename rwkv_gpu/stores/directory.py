@@ -2,16 +2,15 @@
 
 import os
 import secrets
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from .bounded import Tidying
 from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
 
 SUFFIX = ".state"
-TIDY = 32  # values are written between two looks at all files
 KEY = "key"  # the file of the secret
 KEY_BYTES = 32
 
@@ -25,8 +24,7 @@ class DirectoryStore:
         self._path = Path(path)
         self._max_bytes = max_bytes
         self._max_age = max_age
-        self._written = 0
-        self._lock = threading.Lock()
+        self._tidying = Tidying(max_bytes, max_age)
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -82,19 +80,13 @@ class DirectoryStore:
             raise StoreDown(f"{self._path}: cannot be written: {error.strerror}") from None
 
     def _tidy(self, nbytes: int) -> None:
-        """Removes what is too old or too much, from time to time: several processes write, so all files count."""
-        with self._lock:
-            self._written += nbytes
-            if self._written < self._max_bytes // TIDY:
-                return
-            self._written = 0
+        """Removes what is too old or too much, from time to time."""
+        if not self._tidying.is_due(nbytes):
+            return
         found = []
         for path in self._path.glob(f"*{SUFFIX}"):
             with suppress(FileNotFoundError):  # another process was faster
                 about = path.stat()
                 found.append((about.st_mtime, about.st_size, path))
-        total = 0
-        for used, size, path in sorted(found, reverse=True):
-            total += size
-            if total > self._max_bytes or time.time() - used > self._max_age:
-                path.unlink(missing_ok=True)
+        for path in self._tidying.outdated(found):
+            path.unlink(missing_ok=True)

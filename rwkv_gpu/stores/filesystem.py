@@ -2,17 +2,17 @@
 
 import secrets
 import struct
-import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from ..errors import BadInput, MissingExtra
+from .bounded import Tidying
 from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
 
 SUFFIX = ".state"
-TIDY = 32  # of so many parts of all bytes, one is written between two looks at all files
 STAMP = struct.Struct("<d")  # when a value was stored: not every filesystem says so
 # Here a reader may see half of a file, and `mv` puts a whole one in its place. Object stores show whole files only.
 RENAMES = frozenset({"file", "local", "sftp", "ssh", "smb"})
@@ -31,8 +31,7 @@ class FilesystemStore:
             raise MissingExtra(message) from None
         self._max_bytes = max_bytes
         self._max_age = max_age
-        self._written = 0
-        self._lock = threading.Lock()
+        self._tidying = Tidying(max_bytes, max_age)
         try:
             filesystem, path = fsspec.url_to_fs(url, **options)
             filesystem.makedirs(path, exist_ok=True)
@@ -82,22 +81,14 @@ class FilesystemStore:
             raise StoreDown(f"the store did not take a value: {error}") from None
 
     def _tidy(self, nbytes: int) -> None:
-        """Removes what is too old or too much, from time to time: several processes write, so all files count."""
-        with self._lock:
-            self._written += nbytes
-            if self._written < self._max_bytes // TIDY:
-                return
-            self._written = 0
+        """Removes what is too old or too much, from time to time."""
+        if not self._tidying.is_due(nbytes):
+            return
         self._filesystem.invalidate_cache(self._path)
         files = [one for one in self._filesystem.ls(self._path, detail=True) if one["name"].endswith(SUFFIX)]
-        total, now = 0, time.time()
-        for stored, one in sorted(((self._stored(one), one) for one in files), key=lambda each: -each[0]):
-            total += one["size"]
-            if total > self._max_bytes or now - stored > self._max_age:
-                try:
-                    self._filesystem.rm_file(one["name"])
-                except FileNotFoundError:
-                    continue  # another process was faster
+        for name in self._tidying.outdated((self._stored(one), one["size"], one["name"]) for one in files):
+            with suppress(FileNotFoundError):  # another process was faster
+                self._filesystem.rm_file(name)
 
     def _stored(self, one: Mapping[str, Any]) -> float:
         """When a file was written."""

@@ -1,16 +1,15 @@
 """A store in Valkey or Redis, which many machines share."""
 
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from ..errors import BadInput, MissingExtra
+from .bounded import Tidying
 from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
 
 PREFIX = "rwkv-gpu:"
 USED, SIZES = "rwkv-gpu/used", "rwkv-gpu/sizes"  # of each value: when it was used last, and its bytes
-TIDY = 32  # of so many parts of all bytes, one is written between two looks at all values
 PATIENCE = 2.0  # seconds for a connection and for each answer
 
 
@@ -31,8 +30,7 @@ class ValkeyStore:
             ) from None
         self._max_bytes = max_bytes
         self._max_age = max_age
-        self._written = 0
-        self._lock = threading.Lock()
+        self._tidying = Tidying(max_bytes, max_age)
         self._failed: Any = valkey.exceptions.ValkeyError
         try:
             self._client: Any = valkey.Valkey.from_url(
@@ -68,19 +66,13 @@ class ValkeyStore:
             raise StoreDown(f"the store did not take a value: {error}") from None
 
     def _tidy(self, nbytes: int) -> None:
-        """Removes what is too old or too much, from time to time: several processes write, so all values count."""
-        with self._lock:
-            self._written += nbytes
-            if self._written < self._max_bytes // TIDY:
-                return
-            self._written = 0
+        """Removes what is too old or too much, from time to time."""
+        if not self._tidying.is_due(nbytes):
+            return
         found = self._client.zrevrange(USED, 0, -1, withscores=True)
         sizes = self._client.hmget(SIZES, [key for key, _ in found]) if found else []
-        total, out = 0, []
-        for (key, used), size in zip(found, sizes, strict=True):
-            total += int(size or 0)
-            if total > self._max_bytes or time.time() - used > self._max_age:
-                out.append(key)
+        values = ((used, int(size or 0), key) for (key, used), size in zip(found, sizes, strict=True))
+        out = self._tidying.outdated(values)
         if out:
             with self._client.pipeline(transaction=False) as pipe:
                 pipe.delete(*(PREFIX.encode() + key for key in out))

@@ -191,7 +191,12 @@ def default_context(
     if device is not None:
         limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
         pages = min(pages, *(limit // config.page_bytes(cache) for cache in model.caches if cache not in windows))
-    return max(least, trained if pages * PAGE >= trained else pages * PAGE // STEP * STEP)
+    return max(least, context_of(trained, pages))
+
+
+def context_of(trained: int, pages: int) -> int:
+    """The context that so many pages hold: all that the model was trained on, or a round number of tokens."""
+    return trained if pages * PAGE >= trained else pages * PAGE // STEP * STEP
 
 
 def host_weights_bytes(model: Contents) -> int:

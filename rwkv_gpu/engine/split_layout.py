@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from ..errors import BadInput, OutOfMemory
+from ..errors import BadInput, NoAdapter, OutOfMemory
 from ..gguf.file import GGUFFile
 from ..gpu.adapters import PREFERENCE, Choice, find, several
 from ..gpu.device import Device
@@ -19,7 +19,7 @@ from ..ops.parts import Part
 from ..ops.vocabulary import PAGE
 from .adapters import NO_ADAPTERS, Adapters
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions
-from .fit import SHARE, STEP, UNKNOWN, Fit, fit_part, host_weights_bytes
+from .fit import SHARE, UNKNOWN, Fit, context_of, fit_part, host_weights_bytes
 from .offload import ON_GPU, Offload
 from .parameters import parameters_of
 from .runner import GpuRunner, HostRunner, PartRunner, Share
@@ -313,7 +313,7 @@ def default_context(
                 limit = min(one.gpu.capabilities.max_binding, one.gpu.capabilities.max_buffer)
                 sizes = [config.page_bytes(cache) for cache in part.caches if cache in plain]
                 pages = min([pages, *(limit // size for size in sizes)])
-    return max(least, trained if pages * PAGE >= trained else pages * PAGE // STEP * STEP)
+    return max(least, context_of(trained, pages))
 
 
 def fits_of(
@@ -337,8 +337,6 @@ def fits_of(
 
 def _is_one(name: str) -> bool:
     """Whether a name with commas is that of one device."""
-    from ..errors import NoAdapter
-
     try:
         find(name)
     except NoAdapter:

@@ -154,8 +154,8 @@ def runner_for(
     **room: Any,
 ) -> Iterator[Runner]:
     """The model, loaded with just the memory that the workloads need."""
-    slots, context, rows = needed(works)
-    room |= {"slots": slots, "context": context}
+    slots, context, tokens, rows = needed(works)
+    room |= {"slots": slots, "context": context, "tokens": tokens}
     model, names = load_model(file), device_names(device)
     shares, choices = shares_of(split, len(names)), choices_of(names)
     choice = choices[0]

@@ -16,6 +16,7 @@ from ..engine.step_result import PendingStep, SamplingInputs
 from ..gpu.plan import Plan
 from ..ops.batch import Batch
 from ..ops.sampling import DRAW
+from ..ops.vocabulary import PAGE
 from .energy import Meter
 from .roofline import Roofline
 from .workload import Workload
@@ -203,8 +204,10 @@ def spans(step: Batch) -> list[tuple[int, int]]:
     return [(segment.start, segment.count) for segment in step.segments]
 
 
-def needed(works: Iterable[Workload]) -> tuple[int, int, int]:
-    """Sequences, positions and rows of a step that a runner must have room for."""
-    sizes = np.array([(work.batch, work.end, max(work.chunk, work.batch)) for work in works])
-    slots, context, rows = sizes.max(axis=0).tolist()
-    return slots, context, rows
+def needed(works: Iterable[Workload]) -> tuple[int, int, int, int]:
+    """Sequences, positions of one, positions of all, and rows of a step that a runner must have room for."""
+    sizes = [
+        (work.batch, work.end, work.batch * -(-work.end // PAGE) * PAGE, max(work.chunk, work.batch)) for work in works
+    ]
+    slots, context, tokens, rows = np.array(sizes).max(axis=0).tolist()
+    return slots, context, tokens, rows

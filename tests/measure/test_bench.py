@@ -11,10 +11,11 @@ from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.cost import ContextCost
-from rwkv_gpu.measure.bench import bench
+from rwkv_gpu.measure.bench import bench, needed
 from rwkv_gpu.measure.roofline import measure_roofline
 from rwkv_gpu.measure.workload import Workload, workloads
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.vocabulary import PAGE
 from tests.golden_files import OWN
 from tests.measure.test_synthetic import TINY_MIXTURE
 from tests.measure.tiny import opened_tiny
@@ -93,3 +94,8 @@ def test_what_cannot_be_measured_is_said_in_a_line(given, told):
     result = CliRunner().invoke(cli, ["bench", *given, "--device", "cpu"])
     assert result.exit_code == 2
     assert told in result.stderr
+
+
+def test_a_runner_has_room_for_the_largest_workload_not_for_all_sequences_at_the_deepest():
+    works = workloads([0], [16], [0], [16], [1]) + workloads([0], [16], [32_768], [1], [1])
+    assert needed(works) == (16, 32_784, 513 * PAGE, 16)

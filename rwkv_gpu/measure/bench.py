@@ -196,7 +196,9 @@ def on_host(runner: Runner, work: Workload, steps: list[Batch]) -> Timing:
 def rewind(runner: Runner, work: Workload) -> None:
     """Puts every sequence to where the workload begins; nothing is said on the way there: it costs alike."""
     for slot in range(runner.slots):
-        runner.store.begin(slot, work.depth if slot < work.batch else 0)
+        runner.store.begin(slot, 0)  # all first: the memory of all is that of the largest workload
+    for slot in range(work.batch if work.depth else 0):
+        runner.store.begin(slot, work.depth)
 
 
 def spans(step: Batch) -> list[tuple[int, int]]:

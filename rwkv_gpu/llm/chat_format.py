@@ -60,6 +60,7 @@ class ChatPrompt:
     repeats: bool = True  # whether later prompts repeat an answer with its marks; some templates refuse these
     found: Found = field(default_factory=Found)  # passages of the documentation that the last question has with it
     system_tokens: int = 0  # tokens of the system's messages, where there are others, too
+    begun: str = ""  # what the answer begins with, where it goes on with the last message
 
     def answer(self, tokenizer: Tokenizer, completion: Completion, stopped: str | None) -> tuple[Message, Transcript]:
         """The assistant message that a completion makes, and the transcript extended by it."""
@@ -122,6 +123,7 @@ class ChatFormat:
             messages, tools = told_in_words(messages, tools), None
         if continues:
             messages, begun = _without_beginning(messages)
+        beginning = begun
         messages, found = (messages, Found()) if self._help is None else add_passages(messages, self._help())
         variables = dict(variables or {})
         for name in RESERVED & variables.keys():
@@ -151,7 +153,7 @@ class ChatFormat:
         opening = self._marks.opening
         open_thoughts = whole[whole.rindex(opening) :] if opens_thinking(whole, opening) else ""
         repeats = not self._marks.channels
-        return ChatPrompt(transcript, message_tokens, open_thoughts, repeats, found, system_tokens)
+        return ChatPrompt(transcript, message_tokens, open_thoughts, repeats, found, system_tokens, beginning)
 
     def _system_tokens(
         self,
@@ -200,6 +202,7 @@ class ChatFormat:
         """The request to the engine. A form constrains the answer, not the reasoning before it.
 
         With `after`, it constrains what follows that text, where the answer has it; with None, reasoning as well.
+        An answer that goes on with what was begun keeps to the form from its beginning.
         `wait` waits until the form is compiled, so that one that is wrong is refused at once.
         """
         grammar: Grammar | None = None
@@ -210,10 +213,11 @@ class ChatFormat:
                 if prompt.found.answer:
                     params = replace(params, temperature=0.0)  # what is quoted is not drawn
         else:
-            if after == "" and (prompt.open_thoughts or self._marks.channels):
+            thinks = prompt.open_thoughts or self._marks.channels or prompt.begun.startswith(self._marks.opening)
+            if after == "" and thinks:
                 after = self._marks.answer
             left = budget(params, len(prompt.transcript.ids), self._context)
-            constraint = self.grammars.grammar(form, after=after or "", budget=left, wait=wait)
+            constraint = self.grammars.grammar(form, after=after or "", begun=prompt.begun, budget=left, wait=wait)
             grammar, ends = constraint, ends | constraint.stop_ids
         chosen = replace(params, stop_ids=params.stop_ids | ends)
         return Request(

@@ -77,15 +77,23 @@ class Grammars:
         self._tokenizer, self._size = tokenizer, size
         self._pool = pool or pool_of(tokenizer, size)
 
-    def grammar(self, form: Form, *, after: str = "", budget: int = ENDLESS, wait: bool = True) -> "Grammar":
-        """The grammar of one answer of at most `budget` tokens, which is free until it contains `after`.
+    def grammar(
+        self, form: Form, *, after: str = "", begun: str = "", budget: int = ENDLESS, wait: bool = True
+    ) -> "Grammar":
+        """The grammar of one answer, which is free until it contains `after`.
+
+        The answer begins with `begun`; at most `budget` tokens follow.
 
         BadGrammar says what is wrong with it: at once, or, without `wait`, where the first mask is asked for.
         """
         texts = frozenset(token for token in self._texts if f"<[{token}]>" not in form.source)  # else it is no end
-        source = Source(*_checked(form), tuple(sorted(self._stop_ids | texts)))
+        free, mark, held = begun.partition(after) if after else ("", "", begun)
+        if mark or form.kind == "schema":
+            held = held.lstrip()
+        source = Source(*_checked(form), tuple(sorted(self._stop_ids | texts)), held.encode())
         session = self._pool.session(source, budget)
-        grammar = Grammar(form, session, self._tokenizer, self._size, self._stop_ids, texts, after, budget)
+        marks = "" if mark else after
+        grammar = Grammar(form, session, self._tokenizer, self._size, self._stop_ids, texts, marks, free, budget)
         if wait:
             grammar.check()
         return grammar
@@ -103,6 +111,7 @@ class Grammar:
         stop_ids: frozenset[int],
         texts: frozenset[int],
         after: str = "",
+        free: str = "",
         budget: int = ENDLESS,
     ) -> None:
         self._name = NAMES[form.kind]
@@ -113,7 +122,7 @@ class Grammar:
         self._tokenizer = tokenizer
         self.stop_ids = stop_ids  # of those that end it; an end that is text, as RWKV's, makes it `done`
         self._after = after.encode()
-        self._seen = b""
+        self._seen = free.encode()
         self._left = budget
 
     @property

@@ -59,6 +59,7 @@ class Source:
     kind: str  # schema, regex or lark
     text: str
     ends: tuple[int, ...]  # token ids
+    begun: bytes = b""  # what the answer begins with
 
 
 class Session:
@@ -192,7 +193,7 @@ class Helper:
             if sent is None:
                 weakref.finalize(question, self._questions.put, question.number).atexit = False
                 source = question.source
-                arguments = (source.ends, source.kind, source.text, tokens, question.left)
+                arguments = (source.ends, source.kind, source.text, source.begun, tokens, question.left)
                 reply = self._talk(limit, "open", question.number, *arguments)
             else:
                 reply = self._talk(limit, "accept", question.number, tokens, question.left)

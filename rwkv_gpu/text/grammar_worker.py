@@ -39,12 +39,15 @@ class Pieces:
                 self._longest[piece[0]] = max(self._longest[piece[0]], len(piece))
 
     def __call__(self, text: bytes | str) -> list[int]:
-        data = text.encode() if isinstance(text, str) else text
+        return self.split(text.encode() if isinstance(text, str) else text)
+
+    def split(self, data: bytes, ends: frozenset[int] = frozenset()) -> list[int]:
+        """Tokens of a text, none of those that end an answer."""
         found, at = [], 0
         while at < len(data):
             for size in range(self._longest[data[at]], 0, -1):
                 token = self.ids.get(data[at : at + size])
-                if token is not None:
+                if token is not None and token not in ends:
                     found.append(token)
                     break
             else:
@@ -98,18 +101,32 @@ class Worker:
         return None, b"", False, False
 
     def open(
-        self, number: int, ends: tuple[int, ...], kind: str, source: str, said: tuple[int, ...], left: int
+        self,
+        number: int,
+        ends: tuple[int, ...],
+        kind: str,
+        source: str,
+        begun: bytes,
+        said: tuple[int, ...],
+        left: int,
     ) -> Reply:
-        """Compiles a grammar and begins an answer, that has said some tokens already."""
-        try:
-            matcher = self._matcher(ends, kind, source)
-        except ValueError as error:
-            return f"cannot be read: {error}", b"", False, True
-        if matcher.is_error():
-            return f"cannot be used: {reason(matcher)}", b"", False, True
+        """Compiles a grammar and begins an answer, that has a text and some tokens already."""
+        assert self._pieces is not None
+        text = tuple(self._pieces.split(begun, frozenset(ends)))
+        for white_space in (False, True) if kind == "schema" and begun else (False,):
+            try:
+                matcher = self._matcher(ends, kind, source, white_space)
+            except ValueError as error:
+                return f"cannot be read: {error}", b"", False, True
+            if matcher.is_error():
+                return f"cannot be used: {reason(matcher)}", b"", False, True
+            if matcher.validate_tokens(text) == len(text):
+                break
+        else:
+            return "does not allow what the answer begins with; begin it otherwise, or not at all", b"", False, True
         closing = Closing(self._kinds_of_tokens()) if kind == "schema" else None
         session = self._sessions[number] = Session(matcher, closing)
-        return session.accept(said, left)
+        return session.accept((*text, *said), left)
 
     def accept(self, number: int, tokens: tuple[int, ...], left: int) -> Reply:
         """Tokens were generated, and so many more may come."""
@@ -120,11 +137,11 @@ class Worker:
         self._sessions.pop(number, None)
         return None, b"", grown(), True
 
-    def _matcher(self, ends: tuple[int, ...], kind: str, source: str) -> Any:
-        key = (ends, kind, source)
+    def _matcher(self, ends: tuple[int, ...], kind: str, source: str, white_space: bool) -> Any:
+        key = (ends, kind, source, white_space)
         if key not in self._compiled:
             matcher = self._library.LLMatcher(
-                self._tokenizer(ends), self._translated(kind, source), log_level=0, limits=self._limits
+                self._tokenizer(ends), self._translated(kind, source, white_space), log_level=0, limits=self._limits
             )
             if len(source) > REMEMBERED_SOURCE or matcher.is_error():
                 return matcher
@@ -134,10 +151,10 @@ class Worker:
         self._compiled.move_to_end(key)
         return self._compiled[key].deep_copy()
 
-    def _translated(self, kind: str, source: str) -> str:
+    def _translated(self, kind: str, source: str, white_space: bool) -> str:
         matcher = self._library.LLMatcher
         if kind == "schema":
-            return str(matcher.grammar_from_json_schema(source, defaults=COMPACT))
+            return str(matcher.grammar_from_json_schema(source, defaults={} if white_space else COMPACT))
         return str(matcher.grammar_from_regex(source) if kind == "regex" else matcher.grammar_from_lark(source))
 
     def _kinds_of_tokens(self) -> Kinds:

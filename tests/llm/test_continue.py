@@ -1,9 +1,11 @@
 """An answer that goes on with the beginning that it is given."""
 
+import json
+
 import pytest
 
 import rwkv_gpu
-from rwkv_gpu.errors import BadInput
+from rwkv_gpu.errors import BadGrammar, BadInput
 from tests.gguf.writer import text_key, with_keys, written
 from tests.golden_files import golden
 
@@ -57,3 +59,37 @@ def test_there_must_be_a_beginning(llm, messages):
 def test_a_generation_prompt_contradicts_it(llm):
     with pytest.raises(BadInput, match="add_generation_prompt"):
         llm.create_chat_completion([QUESTION, BEGUN], continue_final_message=True, add_generation_prompt=True)
+
+
+ANIMALS = {"type": "array", "items": {"enum": ["fox", "owl"]}, "minItems": 2, "maxItems": 3}
+
+
+def goes_on(llm, begun, schema=ANIMALS, **more):
+    """What an answer held to a schema says after its beginning."""
+    shape = {"type": "json_schema", "json_schema": {"name": "animals", "schema": schema}}
+    messages = [QUESTION, {**BEGUN, "content": begun}]
+    options = {"continue_final_message": True, "response_format": shape, "max_tokens": 60, "temperature": 0, **more}
+    return llm.create_chat_completion(messages, **options)["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("cut", range(1, 1 + len('["owl","fox"]')))
+def test_an_answer_held_to_a_schema_keeps_to_it_from_its_beginning_wherever_it_was_cut(llm, cut):
+    begun = '["owl","fox"]'[:cut]
+    animals = json.loads(begun + goes_on(llm, begun))
+    assert 2 <= len(animals) <= 3 and {*animals} <= {"owl", "fox"}
+
+
+@pytest.mark.parametrize("begun", ['[ "owl"', '\n["owl",', '[\n  "owl",\n\n  "f'])
+def test_a_beginning_may_have_white_space_that_we_would_not_write(llm, begun):
+    assert json.loads(begun + goes_on(llm, begun))[0] == "owl"
+
+
+@pytest.mark.parametrize("begun", ["Here it is: [", '["ant', '["owl"]'])
+def test_a_beginning_that_the_schema_does_not_allow_is_refused(llm, begun):
+    with pytest.raises(BadGrammar, match="begins with"):
+        goes_on(llm, begun)
+
+
+def test_reasoning_in_the_beginning_is_no_part_of_the_form(llm):
+    begun = '<think>\nbirds\n</think>\n\n["ow'
+    assert json.loads('["ow' + goes_on(llm, begun))[0] == "owl"

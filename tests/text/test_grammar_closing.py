@@ -128,7 +128,7 @@ def test_in_the_middle_of_a_string_no_end_is_looked_for(monkeypatch):
     monkeypatch.setattr(Closing, "_find", lambda self, matcher: looked.append(self) or find(self, matcher))
     worker = Worker(llguidance, lambda seconds: None)
     worker.vocabulary([bytes([byte]) for byte in range(256)], 0, None)
-    worker.open(1, (0,), "schema", json.dumps(closed_object(a={"type": "string"})), (), 100)
+    worker.open(1, (0,), "schema", json.dumps(closed_object(a={"type": "string"})), b"", (), 100)
     for left, byte in enumerate(b'{"a":"', start=-99):
         worker.accept(1, (byte,), -left)
     before = len(looked)

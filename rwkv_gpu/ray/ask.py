@@ -6,10 +6,10 @@ from typing import Any
 
 from rwkv_gpu.server.replicas.affinity import Beginning, digest
 
-SCOPE = ("type", "http_version", "method", "scheme", "path", "raw_path", "query_string", "headers", "client", "server")
-STREAM_ID = b"x-stream-id"
-REPLICA = b"x-replica"
-STREAMS = "/v1/streams/"
+SCOPE = (
+    "type", "http_version", "method", "scheme", "path", "raw_path", "root_path", "query_string", "headers", "client",
+    "server",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,24 +25,9 @@ class Ask:
     is_bound: bool = False  # whether only that one can answer: a stream that is resumed
 
 
-@dataclass(frozen=True)
-class Page:
-    """The response of one replica, for a page about all of them."""
-
-    replica: str
-    device: str
-    status: int
-    body: bytes
-
-
 def plain_scope(scope: Any) -> dict[str, Any]:
-    """What can be sent to another process, with the path as the server knows it."""
-    found = {name: scope[name] for name in SCOPE if name in scope}
-    root = scope.get("root_path", "")
-    if root and found["path"].startswith(root):
-        found["path"] = found["path"][len(root) :] or "/"
-        found.pop("raw_path", None)
-    return {**found, "root_path": ""}
+    """What of a scope can be sent to another process."""
+    return {name: scope[name] for name in SCOPE if name in scope}
 
 
 def stream_beginning(name: str) -> Beginning:

@@ -16,10 +16,11 @@ from rwkv_gpu.server.catalogue import LoadFailed, ServedModel
 from rwkv_gpu.server.errors import ApiError
 from rwkv_gpu.server.logs import start_logs
 from rwkv_gpu.server.replicas.affinity import Beginning
+from rwkv_gpu.server.replicas.gateway import REPLICA, STREAM_ID, Page
 from rwkv_gpu.server.service import Service
 
 from .adapters import claim_of_actor
-from .ask import REPLICA, STREAM_ID, Ask, Page, stream_beginning
+from .ask import Ask, stream_beginning
 from .routing import BEGINNINGS, SPEED
 from .settings import Settings
 

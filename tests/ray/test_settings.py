@@ -78,16 +78,9 @@ def test_ray_s_own_numbers_decide_where_it_gives_them():
         take("auto", ["2"], 0.0)
 
 
-def test_a_request_loses_the_prefix_under_which_it_came():
-    scope = {
-        "type": "http",
-        "path": "/llm/v1/models",
-        "root_path": "/llm",
-        "raw_path": b"/llm/v1/models",
-        "app": object(),
-    }
+def test_what_goes_to_a_replica_of_a_request_is_plain_data():
+    scope = {"type": "http", "path": "/v1/models", "root_path": "", "app": object(), "state": {}}
     assert plain_scope(scope) == {"type": "http", "path": "/v1/models", "root_path": ""}
-    assert plain_scope({"type": "http", "path": "/v1"}) == {"type": "http", "path": "/v1", "root_path": ""}
     assert stream_beginning("a") != stream_beginning("b")
 
 

@@ -23,9 +23,10 @@ from rwkv_gpu.server.catalogue import Catalogue, ServedModel
 from rwkv_gpu.server.config import ServerConfig
 from rwkv_gpu.server.edge import Edge
 from rwkv_gpu.server.replicas.affinity import Affinity, beginnings_of
+from rwkv_gpu.server.replicas.gateway import Incoming
 from rwkv_gpu.server.replicas.merged import merged_health, merged_metrics
 from rwkv_gpu.server.replicas.policy import SLACK
-from rwkv_gpu.server.replicas.router import Replica, Request, Router
+from rwkv_gpu.server.replicas.router import Replica, Router
 from rwkv_gpu.server.replicas.run import ReplicaRunner
 from rwkv_gpu.server.replicas.supervisor import serve_replica
 from rwkv_gpu.server.run import Runner, listen
@@ -267,8 +268,8 @@ def router(*running: int) -> Router:
     return Router(replicas, 1000)
 
 
-def asked(beginnings: list[bytes]) -> Request:
-    return Request("POST", "/v1/chat/completions", b"", [], b"", beginnings)
+def asked(beginnings: list[bytes]) -> Incoming:
+    return Incoming({}, b"", beginnings=beginnings)
 
 
 def test_a_conversation_moves_only_where_its_replica_has_much_more_to_do():

@@ -1,0 +1,186 @@
+"""The entrance to several replicas: reads requests, passes each on to one of them, and merges the pages about all.
+
+The router of one machine and the front of a Ray cluster are gateways. They differ in how they choose a replica and how
+they reach it.
+"""
+
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from ..body import OFF_LOOP, Disconnected, Receive, read
+from ..call import Scope, Send, dumps
+from ..errors import ApiError
+from .affinity import Beginning, beginnings_of
+from .merged import merged_health, merged_metrics, merged_slots
+from .policy import Name
+from .upstream import Headers
+
+MOST_STREAMS = 4096  # that can be resumed
+STREAMS = "/v1/streams/"
+STREAM_ID = b"x-stream-id"
+REPLICA = b"x-replica"
+JSON = b"application/json"
+COMPRESSION = (b"accept", b"accept-encoding")  # pages that are merged are asked for as plain text
+
+
+def error_body(error: ApiError) -> dict[str, Any]:
+    """An error in the form of OpenAI's API."""
+    return {"error": {"message": error.message, "type": error.kind, "param": None, "code": error.code}}
+
+
+LOST = b"data: " + dumps(error_body(ApiError(503, "the device of this answer was lost", code="engine_lost"))) + b"\n\n"
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A request, and what the choice of its replica goes by."""
+
+    scope: Scope  # of ASGI; its path begins below the prefix of the application
+    body: bytes = field(repr=False)
+    session: bytes = b""  # that the client names, with its key: a session is its client's own
+    beginnings: Sequence[Beginning] = ()  # of its conversation, the longest last
+    model: str = ""
+    stream: str = ""  # that it resumes
+
+
+@dataclass(frozen=True)
+class Page:
+    """The response of one replica to a request for a page about all of them."""
+
+    replica: int | str
+    device: str
+    status: int | None  # None if the replica is down
+    body: bytes = b""
+
+
+class Gateway(ABC, Generic[Name]):
+    """The ASGI application of a gateway. `Name` identifies a replica."""
+
+    def __init__(self, max_body: int) -> None:
+        self._max_body = max_body
+        self._streams: OrderedDict[str, Name] = OrderedDict()  # the replicas of streams that can be resumed
+        self._merged: dict[str, Callable[[Sequence[Page], Send], Awaitable[None]]] = {
+            "/metrics": _send_metrics,
+            "/slots": _send_slots,
+            "/health": _send_health,
+            "/v1/health": _send_health,
+        }
+
+    @abstractmethod
+    async def pass_on(self, request: Incoming, receive: Receive, send: Send) -> None:
+        """Sends the response of a replica."""
+
+    @abstractmethod
+    async def pages(self, request: Incoming) -> Sequence[Page]:
+        """The responses of all replicas to one request."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            headers = {name.lower(): value for name, value in scope["headers"]}
+            body = await read(receive, headers, self._max_body)
+            scope = below_root(scope)
+            if len(body) > OFF_LOOP:
+                request = await asyncio.to_thread(incoming, scope, headers, body)
+            else:
+                request = incoming(scope, headers, body)
+            merged = self._merged.get(scope["path"]) if scope["method"] == "GET" else None
+            if merged is None:
+                await self.pass_on(request, receive, send)
+            else:
+                plain = [pair for pair in scope["headers"] if pair[0].lower() not in COMPRESSION]
+                await merged(await self.pages(Incoming({**scope, "headers": plain}, b"")), send)
+        except Disconnected:
+            return
+        except ApiError as error:
+            await send_json(send, error.status, error_body(error), error.retry_after)
+
+    def remember_stream(self, headers: Headers, replica: Name) -> None:
+        """Remembers which replica has a stream that can be resumed, by the headers of its response."""
+        name = dict(headers).get(STREAM_ID)
+        if name is not None:
+            self._streams[name.decode("latin-1")] = replica
+            while len(self._streams) > MOST_STREAMS:
+                self._streams.popitem(last=False)
+
+    def replica_of_stream(self, request: Incoming) -> Name | None:
+        """The replica that has the stream which a request resumes."""
+        return self._streams.get(request.stream) if request.stream else None
+
+
+def below_root(scope: Scope) -> dict[str, Any]:
+    """A scope whose path begins below the prefix of the application, as the server in a replica knows it."""
+    root = scope.get("root_path", "")
+    path, raw = scope["path"], scope.get("raw_path") or scope["path"].encode()
+    if root and path.startswith(root):
+        path = path[len(root) :] or "/"
+        raw = raw[len(root) :] or b"/" if raw.startswith(root.encode()) else path.encode()
+    return {**scope, "path": path, "raw_path": raw, "root_path": ""}
+
+
+def incoming(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Incoming:
+    """The request with its conversation. What is wrong with the body, the replica says."""
+    if scope["path"].startswith(STREAMS):
+        return Incoming(scope, body, stream=scope["path"].removeprefix(STREAMS))
+    session = headers.get(b"x-session-id", b"")
+    if session:
+        session += b"\0" + headers.get(b"authorization", b"")
+    try:
+        parsed = json.loads(body) if body else {}
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        return Incoming(scope, body, session)
+    model = parsed.get("model")
+    beginnings = beginnings_of(session.decode("latin-1"), parsed)
+    return Incoming(scope, body, session, beginnings, model if isinstance(model, str) else "")
+
+
+async def _bodies(pages: Sequence[Page], send: Send) -> dict[str, bytes] | None:
+    """The bodies of the replicas that are up, by name; None if one refuses, whose refusal is sent."""
+    up = [page for page in pages if page.status is not None]
+    for page in up:
+        if page.status != 200:
+            await send_whole(send, page.status or 500, JSON, page.body)
+            return None
+    return {str(page.replica): page.body for page in up}
+
+
+async def _send_metrics(pages: Sequence[Page], send: Send) -> None:
+    bodies = await _bodies(pages, send)
+    if bodies is not None:
+        text = merged_metrics({name: body.decode() for name, body in bodies.items()})
+        await send_whole(send, 200, b"text/plain; version=0.0.4; charset=utf-8", text.encode())
+
+
+async def _send_slots(pages: Sequence[Page], send: Send) -> None:
+    bodies = await _bodies(pages, send)
+    if bodies is not None:
+        await send_json(send, 200, merged_slots({name: json.loads(body) for name, body in bodies.items()}))
+
+
+async def _send_health(pages: Sequence[Page], send: Send) -> None:
+    states = []
+    for page in pages:
+        state = {"status": "down"} if page.status is None else json.loads(page.body)
+        states.append({**state, "id": page.replica, "device": page.device})
+    await send_json(send, *merged_health(states))
+
+
+async def send_json(send: Send, status: int, content: Any, retry_after: float | None = None) -> None:
+    """JSON as the response."""
+    more = [] if retry_after is None else [(b"retry-after", str(round(retry_after)).encode())]
+    await send_whole(send, status, JSON, dumps(content), more)
+
+
+async def send_whole(send: Send, status: int, media_type: bytes, content: bytes, more: Headers | None = None) -> None:
+    """A response of one piece."""
+    headers = [(b"content-type", media_type), (b"content-length", str(len(content)).encode()), *(more or [])]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

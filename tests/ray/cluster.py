@@ -118,10 +118,7 @@ def cluster() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # short: sockets lie in it
     port = free_port()
     address = f"127.0.0.1:{port}"
-    own = {
-        "RAY_ADDRESS": address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(24),
-        "RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_LOG_TO_STDERR": "0",
-    }  # fmt: skip
+    own = {"RAY_ADDRESS": address, "RAY_SERVE_LOG_TO_STDERR": "0"}
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
     command = [

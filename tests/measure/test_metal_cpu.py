@@ -13,7 +13,9 @@ from benchmarks.offline.metal_run import CpuDevice, run
 from benchmarks.offline.variants import FAMILIES
 from rwkv_gpu.gpu.plan import Dispatch, Slice
 from rwkv_gpu.gpu.shader import Linked, link
-from rwkv_gpu.measure.cases import dense
+from rwkv_gpu.kernels.gemm_config import GemmConfig, gemv, skinny_gemm
+from rwkv_gpu.kernels.registry import KERNELS
+from rwkv_gpu.measure.cases import dense, linear
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("naga") and shutil.which(metal_cpp.CLANG)), reason="no `naga` or no `clang++` on the path"
@@ -122,6 +124,20 @@ def test_a_barrier_that_is_removed_from_a_kernel_is_missed(programs, monkeypatch
     verdict = run(APPLE, trial, programs)
     assert not verdict.right
     assert "race: shared_subgroups" in str(verdict)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [gemv(64, 4, 2, 1), skinny_gemm(96, 8, 1, 1, staged=8, subgroup_width=32, max_workgroups=3)],
+    ids=lambda config: config.kernel,
+)
+def test_a_normed_row_is_stored_without_a_race_where_a_workgroup_has_more_lanes_than_it_stages(
+    programs, config: GemmConfig
+):
+    """The lanes behind those that stage read a row, too; they must not store what others will."""
+    [_, rows] = linear._token_shift(APPLE, "", KERNELS[config.kernel], config)
+    verdict = run(APPLE, rows, programs)
+    assert verdict.right, str(verdict)
 
 
 def test_an_access_out_of_bounds_is_found(device):

@@ -22,6 +22,7 @@ const GROUPS = WG / LANES_PER_ROW;
 const STAGED = LANES_PER_ROW * PREFETCH;            // chunks of a row of x in workgroup memory
 const SUMS = R * TB;
 const LOADS = (STAGED * CHUNK + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
+const EVEN = LOADS * WG == STAGED * CHUNK;      // whether all lanes stage as many
 const EARLY = SUMS / PER_OUT <= LANES_PER_ROW;   // whether a lane has one output at most
 const FOLD = TB > 2u;                   // whether weights are scaled before they are multiplied, for all rows t at once
 
@@ -137,14 +138,16 @@ fn raws(matrix: Matrix, row0: u32, chunk: u32, chunks: u32) -> array<Raw, PREFET
     return raw;
 }
 
-// What a lane stages of TB rows of x, from a chunk on; of what lies beyond their end, their beginning.
+// What a lane stages of TB rows of x, from a chunk on; of what lies beyond their end, or is for another lane to stage in the
+// next turn, their beginning: who reads a vec4 may also store it, and no two lanes must.
 fn loads(matrix: Matrix, t0: u32, base: u32, lane: u32) -> array<vec4f, TB * LOADS> {
     var values: array<vec4f, TB * LOADS>;
     for (var t = 0u; t < TB; t++) {
         let start = matrix.x + min(t0 + t, rows_now() - 1u) * matrix.k;
         for (var n = 0u; n < LOADS; n++) {
-            let k = 32u * base + 4u * (n * WG + lane);
-            values[t * LOADS + n] = x4(start, select(0u, k, k < matrix.k), matrix.k);
+            let e = n * WG + lane;
+            let k = 32u * base + 4u * e;
+            values[t * LOADS + n] = x4(start, select(0u, k, k < matrix.k && (EVEN || e < STAGED * CHUNK)), matrix.k);
         }
     }
     return values;

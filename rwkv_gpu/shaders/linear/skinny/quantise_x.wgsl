@@ -9,6 +9,7 @@
 // needs sum: group_sum
 const WHOLE = PIECED == 0u;             // whether all of a row is staged at once
 const LOADS = (STAGED * 8u + WG - 1u) / WG;     // vec4s of a row of x that a lane stages
+const EVEN = LOADS * WG == STAGED * 8u;         // whether all lanes stage as many
 const BATCH = min(LOADS, max(1u, 4u / TB));
 
 const_assert WG % 8u == 0u;
@@ -23,10 +24,12 @@ fn stage(matrix: Matrix, t0: u32, piece: u32, lane: u32) {
     for (var base = 0u; base < LOADS; base += BATCH) {
         var values: array<vec4f, TB * BATCH>;
         for (var n = 0u; n < BATCH; n++) {
-            let k = 32u * piece + 4u * ((base + n) * WG + lane);
+            let e = (base + n) * WG + lane;
+            let k = 32u * piece + 4u * e;
+            let own = k < matrix.k && (EVEN || e < STAGED * 8u);    // others stage the rest, and may store it
             for (var t = 0u; t < TB; t++) {
                 let start = matrix.x + min(t0 + t, table.rows - 1u) * matrix.k;
-                values[n * TB + t] = x4(start, select(0u, k, k < matrix.k), matrix.k);
+                values[n * TB + t] = x4(start, select(0u, k, own), matrix.k);
             }
         }
         for (var n = 0u; n < BATCH; n++) {

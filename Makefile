@@ -98,6 +98,11 @@ offline-subgroups: .venv/.dev
 validate: .venv/.dev
 	@$(BIN)/python -m benchmarks.offline.validate $(OFFLINE)/validation --python $(OFFLINE)/bin/python-sid $(ARGS)
 
+# Every step of every synthetic model, in every quantisation, as an H200 would run it: its constants fit together.
+.PHONY: plans
+plans: .venv/.dev
+	$(BIN)/python -m tests.measure.test_constants
+
 fuzz: .venv/.dev
 	$(BIN)/python -m tests.fuzz $(ARGS)
 

@@ -120,6 +120,7 @@ class GemmConfig:
         lanes = {"one_subgroup": self.wg == can.subgroup_size, "subgroup": can.subgroup}.get(self.lanes, True)
         return (
             1 <= self.wg <= can.max_invocations
+            and self.wg % self.lanes_per_row == 0
             and lanes
             and self.subgroup_width <= can.subgroup_width
             and self.entry.needs.met(can)

@@ -119,7 +119,8 @@ class Tuning:
             return replace(lead.multi_pass, r=1)  # few rows: for more workgroups
         if own.kernel == "linear/gemv":  # about as many rows for a workgroup as before
             lanes_per_row = max(1, own.lanes_per_row * lead.wg // (own.wg * own.r))
-            return replace(own, wg=lead.wg, lanes_per_row=1 << (lanes_per_row.bit_length() - 1), r=1)
+            most = lead.wg & -lead.wg  # the largest power of two that divides the workgroup
+            return replace(own, wg=lead.wg, lanes_per_row=min(1 << (lanes_per_row.bit_length() - 1), most), r=1)
         return (
             replace(own, wg=lead.wg)
             if own.kernel in ("linear/gemv_int", "linear/skinny_gemm") and lead.wg >= own.lanes_per_row

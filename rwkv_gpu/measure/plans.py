@@ -95,22 +95,22 @@ def record_step(
     """The step as a device with these capabilities would run it."""
     if not step.prefill and step.rows > MAX_SEGMENTS:
         raise BadInput(f"a step has {MAX_SEGMENTS} sequences at most; more rows are of a prompt: --prefill")
-    dispatches, recorder = _recorded(file, can, tuning, step, without)
+    dispatches, recorder = dispatches_of(file, can, tuning, step, without)
     rows = tuple(_row(one, recorder.graph, step) for one in dispatches)
     total = len(rows), sum(row.nbytes for row in rows)
     passes = []
     for one in PASSES:
         saved, fired = (0, 0), recorder.fired.get(one.name, 0)
         if fired and one.name not in REQUIRED:
-            other, own = _recorded(file, can, tuning, step, {*without, one.name})
+            other, own = dispatches_of(file, can, tuning, step, {*without, one.name})
             moved = sum(_row(dispatch, own.graph, step).nbytes for dispatch in other)
             saved = len(other) - total[0], moved - total[1]
         passes.append(PassRow(one.name, one.about, fired, *saved, left_out=one.name in without))
     return RecordedStep(rows, tuple(passes), recorder.graph.text())
 
 
-def _recorded(
-    file: GGUFFile, can: Capabilities, tuning: Tuning, step: Step, without: Collection[str]
+def dispatches_of(
+    file: GGUFFile, can: Capabilities, tuning: Tuning, step: Step, without: Collection[str] = ()
 ) -> tuple[Sequence[UnplacedDispatch], Recorder]:
     """The dispatches of a step that ends with a token for each sequence, over buffers that are only numbers."""
     device, model = VirtualDevice(can), load_model(file)

@@ -64,7 +64,7 @@ def _independent(one: Node, other: Node, graph: Graph) -> bool:
 
 
 def _alike(ops: Sequence[Gemm], rows: int, target: Target) -> list[Gemm]:
-    """The same with configs of one workgroup size, where memory allows it."""
+    """The same with configs of one workgroup size, where the device can run all of them so."""
     if not all(whole(op, target) for op in ops):
         return list(ops)
     own = [choose(op, rows, target) for op in ops]
@@ -72,5 +72,5 @@ def _alike(ops: Sequence[Gemm], rows: int, target: Target) -> list[Gemm]:
     lead = own[work.index(max(work))]
     packed = [shards_of(op, target)[0].packed for op in ops]
     alike = [target.tuning.merged(lead, config, each) for config, each in zip(own, packed, strict=True)]
-    fits = all(config.workgroup_bytes <= target.can.max_workgroup_memory for config in alike)
+    fits = all(config.runs_on(target.can) for config in alike)
     return [replace(op, config=config) for op, config in zip(ops, alike if fits else own, strict=True)]

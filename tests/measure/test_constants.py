@@ -1,0 +1,77 @@
+"""The constants of every dispatch of every synthetic model on an H200 fit together, also of merged dispatches.
+
+A driver would show a fault only in the models that somebody runs there. `make plans` records whole models in every
+quantisation.
+"""
+
+import sys
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.measure.plans import Step, dispatches_of
+from rwkv_gpu.measure.quants import QUANTS
+from rwkv_gpu.measure.shapes import SHAPES, Shape
+from rwkv_gpu.measure.synthetic import named, noise, opened
+from tests.const_asserts import broken_asserts
+
+PLAIN = LIMITS["h200"]
+UNITS = replace(PLAIN, fragment=16)  # with matrix units
+LAYERS = 6  # of these, every kind of layer is one
+UNCUT = ("gemma-4-e4b-7.5b",)  # whose last 18 layers share keys and values of the first
+SOME = ((PLAIN, 1), (PLAIN, 2), (UNITS, 16), (UNITS, 512))
+EVERY = tuple((can, rows) for can in (PLAIN, UNITS) for rows in (1, 2, 16, 512))
+
+seen: set[str] = set()  # sources without a fault
+
+
+def faults(name: str, shape: Shape, steps, quant: str = "q4_k_m") -> list[str]:
+    """The dispatches of these steps whose constants contradict each other."""
+    found = []
+    with opened(noise(name, shape, QUANTS[quant])) as file:
+        for can, rows in steps:
+            for dispatch in dispatches_of(file, can, default_tuning(can), Step(rows, prefill=rows > 64))[0]:
+                source = dispatch.linked.source
+                if source in seen:
+                    continue
+                if broken := broken_asserts(source):
+                    found.append(f"{rows} rows, {dispatch.name}: {', '.join(broken)}")
+                else:
+                    seen.add(source)
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name not in UNCUT])
+def test_the_constants_of_every_dispatch_on_an_h200_fit_together(name):
+    shape = SHAPES[name]
+    cut = replace(shape, layers=shape.layers[:LAYERS] if isinstance(shape.layers, str) else LAYERS)
+    assert faults(name, cut, SOME) == []
+
+
+@pytest.mark.parametrize("subgroup", [8, 16, 32, 64])
+def test_lanes_that_share_a_row_divide_the_workgroup_whatever_leads_a_merged_dispatch(subgroup):
+    can = replace(PLAIN, subgroup_size=subgroup, subgroup_width=subgroup)
+    tuning = default_tuning(can)
+    shapes = {shape for _, shape in (*tuning.linear, *tuning.linear_packed, *tuning.linear_sized)}
+    for lead, own, packed in product(shapes, shapes, (False, True)):
+        found = tuning.merged(lead, own, packed)
+        assert found.wg % found.lanes_per_row == 0, (lead, own)
+
+
+def test_an_assertion_that_does_not_hold_is_found():
+    text = "const WG = 640u;\nconst LANES = min(WG, 256u);\nconst_assert WG % LANES == 0u && LANES > 8u;\n"
+    assert broken_asserts(text) == ["WG % LANES == 0u && LANES > 8u"]
+    assert broken_asserts(text.replace("640u", "512u")) == []
+
+
+if __name__ == "__main__":
+    wrong = [
+        f"{name}-{quant}: {fault}"
+        for name in SHAPES
+        for quant in QUANTS
+        for fault in faults(*named(name)[:2], EVERY, quant)
+    ]
+    sys.exit("\n".join(wrong) or 0)

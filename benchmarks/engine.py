@@ -98,16 +98,29 @@ def first_token(engine: Engine, ids: Sequence[int], marks: tuple[int, ...] = ())
 @click.option("--tokens", default=32, help="That each sequence says.")
 @click.option("--prompt", default=2000)
 @click.option("--chunk-size", default=512)
-def main(model: str, device: str, batches: str, look_aheads: str, tokens: int, prompt: int, chunk_size: int) -> None:
+@click.option("--matrix-units", is_flag=True)
+def main(
+    model: str,
+    device: str,
+    batches: str,
+    look_aheads: str,
+    tokens: int,
+    prompt: int,
+    chunk_size: int,
+    matrix_units: bool,
+) -> None:
     counts, aheads = ([int(n) for n in text.split(",")] for text in (batches, look_aheads))
     adapter = choose(list_adapters(), device).adapter
     assert adapter is not None, "this measures a GPU"
     options = {"slots": max(counts), "chunk_size": chunk_size, "context": prompt + 48, "look_ahead": max(aheads)}
-    with GGUFFile.open(model) if Path(model).exists() else open_synthetic(model) as file, Device(adapter) as opened:
+    with (
+        GGUFFile.open(model) if Path(model).exists() else open_synthetic(model) as file,
+        Device(adapter, matrix_units=matrix_units) as opened,
+    ):
         loaded = load_model(file)
         promised = fit(opened, file, loaded, **options)
         runner = GpuRunner(opened, file, loaded, **options)
-        print(f"{model}, {adapter}, chunk {chunk_size}")
+        print(f"{model}, {adapter}, chunk {chunk_size}{', matrix units' * matrix_units}")
         ids = ids_of(prompt, 0)
         first_token(Engine(runner), ids_of(prompt, 7))  # pipelines are compiled
         engine, cached = Engine(runner), prompt * 9 // 10

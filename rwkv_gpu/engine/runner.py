@@ -72,6 +72,7 @@ class PartRunner(Protocol):
     """Runs a part of a model, on a GPU or in numpy. Batches are placed; `arrived` has what other parts computed."""
 
     compile_seconds: float
+    asynchronous: bool  # whether it computes while the host goes on
 
     def forward(self, batch: Batch, arrived: Arrays) -> PendingRows:
         """Sets a step going that gives the values which leave this part."""
@@ -150,6 +151,8 @@ class Runner(Protocol):
 class GpuRunner:
     """Steps by recorded plans, one for each power of two of rows. With a `share`, those of one part of a model."""
 
+    asynchronous = True
+
     def __init__(
         self,
         device: Device,
@@ -209,7 +212,7 @@ class GpuRunner:
         self.page_and_state_bytes = config.each(model.caches, model.states)
         self.context = config.context if caches else None
         self.sampler_state = GpuSamplerState(device, config.slots, model.vocabulary)
-        self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit)
+        self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit, encodes_ahead=share is not None)
         self._scratch = Scratch(device)
         self.compile_seconds = 0.0
         self._plans: dict[tuple[int, int, bool, int, Output], Plan] = {}
@@ -392,7 +395,8 @@ class GpuPendingRows:
 class HostRunner:
     """Steps in numpy: the same model, or one part of it, through the reference interpreter."""
 
-    ahead = 0  # what is submitted is done at once
+    asynchronous = False  # what is submitted is done at once
+    ahead = 0
     compile_seconds = 0.0
 
     def __init__(

@@ -4,7 +4,9 @@ Each device has the weights, states and pages of its layers only. Which pages an
 for all parts, so stored prefixes, forks, saved states and preemption work as on one device.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
@@ -14,6 +16,7 @@ from ..ops.adapted import AdaptedOps
 from ..ops.batch import Batch
 from ..ops.cut import cut
 from ..ops.parts import Part
+from ..ops.sampling import FROM_SLOT, Reason
 from .adapters import NO_ADAPTERS, Adapters
 from .cache.config import CacheConfig, CacheOptions
 from .cache.kv import PageTables
@@ -22,7 +25,9 @@ from .runner import (
     NOTHING,
     Arrays,
     Logits,
+    Output,
     PartRunner,
+    PendingRows,
     Share,
     StateArrays,
     fitted,
@@ -30,7 +35,7 @@ from .runner import (
     unadapted,
 )
 from .sampling_params import SamplingParams
-from .step_result import PendingStep, SamplingInputs
+from .step_result import PendingStep, SamplingInputs, StepResult
 
 MakePart = Callable[[Share], PartRunner]  # a GpuRunner or HostRunner with this share
 
@@ -43,14 +48,40 @@ def parts_of(model: Model, starts: Sequence[int], adapters: Adapters = NO_ADAPTE
     return cut(model, starts, lambda g: AdaptedOps(g, factors, g.input("adapters", np.float32, (adapters.rank,))))
 
 
+class SplitStep:
+    """A step on its way through the parts. Its result is asked for once."""
+
+    def __init__(self, runner: "SplitRunner", batch: Batch, sampling: SamplingInputs) -> None:
+        self._runner = runner
+        self.sampled = (batch.ids & FROM_SLOT).astype(bool)  # rows whose token the step before has yet to sample
+        self.batch = replace(batch, ids=batch.ids.copy()) if self.sampled.any() else batch
+        self.sampling = sampling
+        self.first: PendingRows | None = None  # what the first part gives, once that is under way
+        self.result: StepResult | None = None
+        self.error: Exception | None = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its first part is under way, or was refused."""
+        return self.first is not None or self.error is not None
+
+    def wait(self) -> StepResult:
+        while self.result is None and self.error is None:
+            self._runner.complete_first()
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        return self.result
+
+
 class SplitRunner:
     """Steps of a model that lies on several devices, as a `Runner`.
 
-    A token needs all parts one after the other, and the first of them needs the token before: so no step is submitted
-    ahead.
+    A token needs all parts one after the other, and the first of them needs the token before. The host brings the rows
+    from part to part and the token from the last part to the first: two waits for a token of two parts. All else is
+    ready by then: the next step is prepared while the one before is under way, and begins as soon as its token is
+    known. A step whose tokens are known, as in a prompt, begins at once: then two devices work at a time.
     """
-
-    ahead = 0
 
     def __init__(
         self,
@@ -75,6 +106,8 @@ class SplitRunner:
         self.page_and_state_bytes = config.each(model.caches, model.states)
         tables = PageTables.of(model.caches, config)
         self.store = store_of(model, config, tables, self._copy_pages)
+        self._under_way: deque[SplitStep] = deque()  # in the order of the steps
+        self._sampled = np.zeros(config.slots, np.uint32)  # what each slot sampled last
         self.parts: list[PartRunner] = []
         try:
             for part, one in zip(parts, make, strict=True):
@@ -92,46 +125,97 @@ class SplitRunner:
         """The batch with a place for all that it writes."""
         return self.store.prepare(batch)
 
+    @property
+    def ahead(self) -> int:
+        """One step, if the first part computes while the host goes on."""
+        return min(self.cache_config.look_ahead, 1) if self.parts[0].asynchronous else 0
+
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
-        arrived = self._forward(batch)
-        return self.parts[-1].submit(batch, sampling, arrived)
+        step = SplitStep(self, batch, sampling)
+        self._under_way.append(step)
+        self._begin_known()
+        if not step.has_begun:
+            step.batch.arrays()  # what kernels read, ready when its tokens are known
+        return step
+
+    def complete_first(self) -> None:
+        """Takes the earliest step through all parts, and begins the next one."""
+        step = self._under_way.popleft()
+        if step.first is not None:
+            try:
+                arrived = self._forward(step.batch, step.first)
+                step.result = self.parts[-1].submit(step.batch, step.sampling, arrived).wait()
+                for draw, row in zip(step.sampling.rows, step.result.rows, strict=False):
+                    if row.reason != Reason.SKIPPED:
+                        self._sampled[draw["slot"]] = 0 if row.reason else row.token
+            except Exception as error:  # noqa: BLE001  it is raised where the step is waited for
+                step.error = error
+        self._begin_known()
+
+    def _begin_known(self) -> None:
+        """Sets the first part going with all steps whose tokens are known, in their order."""
+        for number, step in enumerate(self._under_way):
+            if step.has_begun:
+                continue
+            if number and step.sampled.any():
+                return
+            ids = step.batch.ids
+            ids[step.sampled] = self._sampled[ids[step.sampled] ^ FROM_SLOT]  # in place: also those of `arrays`
+            try:
+                step.first = self.parts[0].forward(step.batch, NOTHING)
+            except Exception as error:  # noqa: BLE001  it is raised where the step is waited for
+                step.error = error
 
     def step(self, batch: Batch) -> Logits:
-        batch = self.prepare(batch)
-        return self.parts[-1].run(batch, "logits", self._forward(batch))
+        return self._run(batch, "logits")
 
     def hidden(self, batch: Batch) -> Logits:
+        return self._run(batch, "hidden")
+
+    def _run(self, batch: Batch, what: Output) -> Logits:
+        self._finish()
         batch = self.prepare(batch)
-        return self.parts[-1].run(batch, "hidden", self._forward(batch))
+        arrived = self._forward(batch, self.parts[0].forward(batch, NOTHING))
+        return self.parts[-1].run(batch, what, arrived)
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
+        self._finish()
         self.parts[-1].remember(slot, ids, params)
 
     def fitted(self, length: int, states: StateArrays) -> StateArrays | None:
         return fitted(self.model, self.cache_config, length, states)
 
     def read_state(self, slot: int) -> StateArrays:
+        self._finish()
         arrays: dict[str, Any] = {}
         for part in self.parts:
             arrays |= part.read_state(slot)
         return arrays
 
     def write_state(self, slot: int, length: int, states: StateArrays) -> None:
+        self._finish()
         self.store.begin(slot, length)
         for part in self.parts:
             part.put_state(slot, states)
 
     def close(self) -> None:
+        self._under_way.clear()
         for part in self.parts:
             part.close()
 
-    def _forward(self, batch: Batch) -> Arrays:
-        """What arrives at the last part."""
-        arrived = NOTHING
-        for part in self.parts[:-1]:
+    def _finish(self) -> None:
+        """Completes all steps under way: what comes next reads or writes what they do."""
+        while self._under_way:
+            self.complete_first()
+
+    def _forward(self, batch: Batch, first: PendingRows) -> Arrays:
+        """What arrives at the last part, from the first on."""
+        arrived = first.wait()
+        for part in self.parts[1:-1]:
             arrived = arrived | part.forward(batch, arrived).wait()
         return arrived
 
     def _copy_pages(self, copies: Sequence[Copy], window: int = 0) -> None:
+        self._finish()
         for part in self.parts:
             part.copy_pages(copies, window)

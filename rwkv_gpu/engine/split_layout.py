@@ -225,7 +225,7 @@ def lay_out(
             "what stays in main memory (gpu_layers, cpu_moe, gpu_memory) is chosen for a single device; name one device"
         )
     starts = None if split is None else first_layers(split, layers)
-    options["look_ahead"] = 0
+    options["look_ahead"] = min(options.get("look_ahead", 1), 1)
     devices: list[OpenDevice] = []
     with contextlib.ExitStack() as opened:  # closes them where something is refused
         for choice in choices:

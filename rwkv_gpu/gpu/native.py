@@ -123,7 +123,7 @@ def program(dispatches: Iterable[tuple[Any, Any, tuple[int, int, int]]]) -> list
 
 def encode(
     device: Any,
-    steps: Iterable[Iterable[Command]],
+    steps: Sequence[Iterable[Command]],
     copies: Sequence[Copy] = (),
     stamps: Mapping[str, Any] | None = None,
 ) -> Encoded:
@@ -133,18 +133,19 @@ def encode(
 
 
 def _encode(
-    device: Any, steps: Iterable[Iterable[Command]], copies: Sequence[Copy], stamps: Mapping[str, Any] | None
+    device: Any, steps: Sequence[Iterable[Command]], copies: Sequence[Copy], stamps: Mapping[str, Any] | None
 ) -> Any:
-    """The handle of such a command buffer, in as few calls as there can be."""
+    """The handle of such a command buffer, in as few calls as there can be; without steps, of the copies alone."""
     # H: WGPUCommandEncoder f(WGPUDevice, WGPUCommandEncoderDescriptor const *)
     encoder = lib.wgpuDeviceCreateCommandEncoder(device, NULL)
-    # H: WGPUComputePassEncoder f(WGPUCommandEncoder, WGPUComputePassDescriptor const *)
-    compute = lib.wgpuCommandEncoderBeginComputePass(encoder, _stamped(stamps) if stamps else NULL)
-    for commands in steps:
-        _dispatch(compute, commands)
-    # H: void f(WGPUComputePassEncoder)
-    lib.wgpuComputePassEncoderEnd(compute)
-    lib.wgpuComputePassEncoderRelease(compute)
+    if steps:
+        # H: WGPUComputePassEncoder f(WGPUCommandEncoder, WGPUComputePassDescriptor const *)
+        compute = lib.wgpuCommandEncoderBeginComputePass(encoder, _stamped(stamps) if stamps else NULL)
+        for commands in steps:
+            _dispatch(compute, commands)
+        # H: void f(WGPUComputePassEncoder)
+        lib.wgpuComputePassEncoderEnd(compute)
+        lib.wgpuComputePassEncoderRelease(compute)
     for source, source_at, target, target_at, nbytes in copies:
         # H: void f(WGPUCommandEncoder, WGPUBuffer, uint64_t, WGPUBuffer, uint64_t, uint64_t size)
         lib.wgpuCommandEncoderCopyBufferToBuffer(
@@ -161,25 +162,27 @@ def run(
     device: Any,
     buffer: Any,
     data: Any,
-    steps: Iterable[Iterable[Command]],
+    steps: Sequence[Iterable[Command]],
     copies: Sequence[Copy] = (),
     stamps: Mapping[str, Any] | None = None,
     landing: "Landing | None" = None,
+    encoded: Encoded | None = None,
 ) -> int:
     """Uploads the inputs of steps, submits them as one pass, and asks for what the copies behind it will have landed.
 
-    What goes wrong is looked for once, at the end. The number waits for all.
+    The steps may be `encoded` already. What goes wrong is looked for once, at the end. The number waits for all.
     """
     queue = device.queue._internal
     with Captured("running a step"):
         source = ffi.from_buffer(data)
         # H: void f(WGPUQueue, WGPUBuffer, uint64_t bufferOffset, void const * data, size_t)
         lib.wgpuQueueWriteBuffer(queue, buffer._internal, 0, source, len(source))
-        encoded = _encode(device._internal, steps, copies, stamps)
+        rest = _encode(device._internal, steps if encoded is None else (), copies, stamps)
+        handles = [rest] if encoded is None else [encoded._internal, rest]
         # H: WGPUSubmissionIndex f(WGPUQueue, size_t count, WGPUCommandBuffer const *)
-        index = int(lib.wgpuQueueSubmitForIndex(queue, 1, ffi.new("WGPUCommandBuffer *", encoded)))
+        index = int(lib.wgpuQueueSubmitForIndex(queue, len(handles), ffi.new("WGPUCommandBuffer[]", handles)))
         # H: void f(WGPUCommandBuffer)
-        lib.wgpuCommandBufferRelease(encoded)
+        lib.wgpuCommandBufferRelease(rest)
         if landing is not None:
             landing.ask()
     return index

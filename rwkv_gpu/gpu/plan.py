@@ -160,6 +160,7 @@ class Plan:
         self.outputs = dict(outputs)
         self.splits = tuple(splits)  # where a layer starts: the plan may be submitted in parts there
         self._bound: list[tuple[list[Any], list[native.Command]]] = []  # groups and commands by step of a submit
+        self._encoded: native.Encoded | None = None  # the dispatches of a step to come
         self.bind(1)
 
     def bind(self, steps: int) -> None:
@@ -219,7 +220,10 @@ class Plan:
         data, device = self.step.filled(steps), self.device
         if native.CAN_REPLAY and not layers_per_submit:
             each = [commands for _, commands in self._bound[:steps]]
-            return native.run(device.handle, self.step.buffer.handle, data, each, copies, stamps, landing)
+            encoded = None
+            if steps == 1 and not stamps:
+                encoded, self._encoded = self._encoded, None
+            return native.run(device.handle, self.step.buffer.handle, data, each, copies, stamps, landing, encoded)
         device.write(self.step.buffer, data)
         encode = self.encode if native.CAN_REPLAY else self.encode_public
         cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
@@ -230,6 +234,11 @@ class Plan:
         if landing is not None:
             landing.map()
         return index
+
+    def encode_ahead(self) -> None:
+        """Encodes the dispatches of the next step, if that is one of a submit: worth it while the GPU computes."""
+        if self._encoded is None and native.CAN_REPLAY:
+            self._encoded = self.encode()
 
     def encode(
         self,

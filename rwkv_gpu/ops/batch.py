@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,6 +160,10 @@ class Batch:
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """What kernels read of it, by the names of a plan's inputs."""
+        return {**self._arrays}
+
+    @cached_property
+    def _arrays(self) -> dict[str, npt.NDArray[Any]]:  # several parts of a model read them
         segments, row_segment = [], []
         for number, (first, count, slot, start, _, state, _, kept) in enumerate(self.segments):
             words = (first, count, start, *(state or (slot, slot)), len(kept), 0, 0, *kept)

@@ -1,18 +1,26 @@
 """A model over several devices computes what it computes on one."""
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rwkv_gpu.engine.device_sampling import draw_row
 from rwkv_gpu.engine.runner import GpuRunner, HostRunner, PartRunner, Share, prefill
+from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.split import SplitRunner, parts_of
+from rwkv_gpu.engine.step_result import SamplingInputs
+from rwkv_gpu.errors import DeviceError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.cut import layers_of
+from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT
 from tests.golden_files import OWN
 
 EVERY = sorted(path.stem for path in OWN.glob("tiny-*.gguf"))
@@ -27,21 +35,22 @@ def opened(name: str) -> GGUFFile:
 
 
 @contextmanager
-def split(name: str, starts: Sequence[int], adapters: Sequence[Any] = ()) -> Iterator[SplitRunner]:
+def split(name: str, starts: Sequence[int], adapters: Sequence[Any] = (), look_ahead: int = 0) -> Iterator[SplitRunner]:
     """A model on these adapters; None is numpy, as are those that are not given."""
+    options = {**OPTIONS, "look_ahead": look_ahead}
     with opened(name) as file:
         model = load_model(file)
 
         def maker(adapter: Any) -> Any:
             def make(share: Share) -> PartRunner:
                 if adapter is None:
-                    return HostRunner(file, model, share=share, **OPTIONS)
-                return GpuRunner(Device(adapter), file, model, share=share, **OPTIONS)
+                    return HostRunner(file, model, share=share, **options)
+                return GpuRunner(Device(adapter), file, model, share=share, **options)
 
             return make
 
         makers = [maker(adapter) for adapter in adapters or [None] * len(starts)]
-        runner = SplitRunner(model, parts_of(model, starts), makers, **OPTIONS)
+        runner = SplitRunner(model, parts_of(model, starts), makers, **options)
         try:
             yield runner
         finally:
@@ -88,3 +97,111 @@ def test_a_gpu_and_numpy_give_the_logits_of_one_device(name, starts, adapter):
 def test_two_gpus_give_the_logits_of_one_device(adapter):
     with split("tiny-rwkv7", [0, 1], [adapter, adapter]) as runner:
         assert np.sqrt(np.mean((prefill(runner, IDS, every=True) - whole_logits("tiny-rwkv7")) ** 2)) < RMS
+
+
+def decoded(runner: Any, steps: int, ahead: int) -> list[int]:
+    """Greedy tokens of two sequences in turn, with so many steps submitted before the token of the first is known."""
+    first = [(0, 0, IDS[:9]), (1, 0, IDS[:7])]
+    lengths, flights, found = [9, 7], deque[Any](), []
+    draws = SamplingInputs(np.array([draw_row(SamplingParams(temperature=0.0), 0, slot) for slot in (0, 1)], DRAW))
+    for number in range(steps):
+        rows = [(slot, lengths[slot] + number - 1, [FROM_SLOT | slot]) for slot in (0, 1)] if number else first
+        flights.append(runner.submit(runner.prepare(Batch.of(rows)), draws))
+        while len(flights) > (ahead if number + 1 < steps else 0):
+            found += [row.sampled().token for row in flights.popleft().wait().rows]
+    return found
+
+
+@pytest.mark.parametrize("name", ["tiny-rwkv7", "tiny-llama", "tiny-granitehybrid"])
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_steps_submitted_ahead_sample_what_each_alone_does(name, ahead):
+    with opened(name) as file:
+        wanted = decoded(HostRunner(file, load_model(file), **OPTIONS), 6, 0)
+    with split(name, in_three(name), look_ahead=2) as runner:
+        assert decoded(runner, 6, ahead) == wanted
+
+
+def test_two_gpus_decode_ahead_as_one(adapter):
+    with opened("tiny-rwkv7") as file:
+        wanted = decoded(HostRunner(file, load_model(file), **OPTIONS), 5, 0)
+    with split("tiny-rwkv7", [0, 1], [adapter, adapter], look_ahead=1) as runner:
+        assert runner.ahead == 1
+        assert decoded(runner, 5, 1) == wanted
+
+
+class Log(HostRunner):
+    """A part in numpy that writes down what it is asked, and may refuse."""
+
+    asynchronous = True
+    events: list[tuple[Any, ...]]
+    refuses = False
+
+    def forward(self, batch: Batch, arrived: Any) -> Any:
+        if self.refuses:
+            raise DeviceError("refused")
+        self.events.append(("first", batch.segments[0].start))
+        return super().forward(batch, arrived)
+
+    def submit(self, batch: Batch, sampling: Any, arrived: Any = MappingProxyType({})) -> Any:
+        self.events.append(("last", batch.segments[0].start))
+        return super().submit(batch, sampling, arrived)
+
+
+@pytest.fixture
+def logged() -> Iterator[tuple[SplitRunner, list[tuple[Any, ...]]]]:
+    events: list[tuple[Any, ...]] = []
+    with opened("tiny-llama") as file:
+        model, options = load_model(file), {**OPTIONS, "look_ahead": 1}
+
+        def make(share: Share) -> PartRunner:
+            part = Log(file, model, share=share, **options)
+            part.events = events
+            return part
+
+        runner = SplitRunner(model, parts_of(model, [0, 1]), [make, make], **options)
+        yield runner, events
+        runner.close()
+
+
+def ask(runner: SplitRunner, start: int, ids: list[int]) -> Any:
+    draws = SamplingInputs(np.array([draw_row(SamplingParams(temperature=0.0), 0, 0)], DRAW))
+    return runner.submit(runner.prepare(Batch.of([(0, start, ids)])), draws)
+
+
+def test_chunks_of_a_prompt_are_in_the_first_part_before_the_one_before_has_left_the_last(logged):
+    runner, events = logged
+    steps = [ask(runner, at, IDS[at : at + 8]) for at in (0, 8)]
+    assert events == [("first", 0), ("first", 8)]
+    for step in steps:
+        step.wait()
+    assert events[2:] == [("last", 0), ("last", 8)]
+
+
+def test_a_step_begins_where_the_token_before_is_known_and_before_that_is_given_out(logged):
+    runner, events = logged
+    first, second = ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
+    assert events == [("first", 0)]
+    first.wait()
+    assert events[1:] == [("last", 0), ("first", len(IDS))]
+    second.wait()
+
+
+def test_what_reads_a_sequence_waits_for_its_steps(logged):
+    runner, events = logged
+    ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
+    ahead = runner.read_state(0)
+    assert [what for what, _ in events] == ["first", "last", "first", "last"]
+    runner.store.forget(0)
+    token = ask(runner, 0, IDS).wait().rows[0].token
+    ask(runner, len(IDS), [token]).wait()
+    alone = runner.read_state(0)
+    assert all(np.array_equal(ahead[name], alone[name]) for name in alone)
+
+
+def test_what_goes_wrong_with_a_step_is_raised_where_it_is_waited_for(logged):
+    runner, _ = logged
+    first, second = ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
+    runner.parts[0].refuses = True  # type: ignore[attr-defined]
+    assert first.wait().rows
+    with pytest.raises(DeviceError, match="refused"):
+        second.wait()

@@ -49,7 +49,7 @@ split_option = click.option(
     "-ts",
     cls=Loading,
     metavar="N,N...|auto",
-    help="One model over the devices of --device: shares of the layers, such as 3,1, or auto by free memory.",
+    help="One model over the devices of --device: shares of the layers, such as 3,1, or auto by memory and speed.",
 )
 
 chunk_option = click.option(

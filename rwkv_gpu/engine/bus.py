@@ -1,4 +1,8 @@
-"""How fast a GPU reads main memory, measured: what a step costs whose weights are there."""
+"""How fast a device reads memory, measured: what a step costs whose weights are there."""
+
+import time
+
+import numpy as np
 
 from ..gpu.device import Device
 from ..gpu.plan import Slice
@@ -11,17 +15,38 @@ from ..ops.values import Operand, Value
 READ, READ_SOFTWARE = 128 << 20, 16 << 20  # bytes
 LANES, EACH = 256, 16
 REPLAYS = 3
+COLUMNS = 2048
 
 
 def main_memory_rate(device: Device) -> float:
-    """Bytes a second, of the best of some reads."""
+    """Bytes a second that a GPU reads of main memory."""
+    return _rate(device, host=True)
+
+
+def memory_rate(device: Device | None) -> float:
+    """Bytes of weights a second that a GPU reads of its own memory, or that numpy multiplies."""
+    return _numpy_rate() if device is None else _rate(device, host=False)
+
+
+def _numpy_rate() -> float:
+    matrix = np.zeros((COLUMNS, READ_SOFTWARE // 4 // COLUMNS), np.float32)
+    row, seconds = np.zeros(matrix.shape[1], np.float32), []
+    for _ in range(1 + REPLAYS):
+        begin = time.perf_counter()
+        matrix @ row
+        seconds.append(time.perf_counter() - begin)
+    return matrix.nbytes / min(seconds)
+
+
+def _rate(device: Device, *, host: bool) -> float:
+    """Of the best of some reads."""
     from ..ops.recorder import Recorder  # with all passes: a model in numpy starts sooner without
 
     can = device.capabilities
     lanes = min(LANES, can.max_invocations)
     limit = min(READ_SOFTWARE if can.software else READ, can.max_binding, can.max_buffer)
     nbytes = 1 << (limit.bit_length() - 1)
-    buffer = device.buffer(nbytes, "probe", host=True)
+    buffer = device.buffer(nbytes, "probe", host=host)
     g = Recorder(device, Weights(device), 1, Scratch(device), default_tuning(can))
     operands: dict[str, Operand] = {"x": Slice(buffer, 0, nbytes), "y": Value((1, 4))}
     g.kernel(("probes/stream", "lib/lanes/plain"), {"WG": lanes, "EACH": EACH}, operands, nbytes // (16 * lanes * EACH))

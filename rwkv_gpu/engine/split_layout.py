@@ -1,4 +1,4 @@
-"""Which layers of a model lie on which device: as was asked for, or as many on each as its memory holds."""
+"""Which layers of a model lie on which device: as was asked for, or by the memory and speed of each."""
 
 import contextlib
 import itertools
@@ -18,6 +18,8 @@ from ..ops.cut import layers_of
 from ..ops.parts import Part
 from ..ops.vocabulary import PAGE
 from .adapters import NO_ADAPTERS, Adapters
+from .balance import Load, balanced, filled
+from .bus import memory_rate
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions
 from .fit import SHARE, UNKNOWN, Fit, context_of, fit_part, host_weights_bytes
 from .offload import ON_GPU, Offload
@@ -25,8 +27,9 @@ from .parameters import parameters_of
 from .runner import GpuRunner, HostRunner, PartRunner, Share
 from .split import SplitRunner, parts_of
 
+EMBEDDING = "token_embd.weight"  # of which a token reads one row only, unless it is the output as well
 FULL = 0.9  # of free memory: what the weights, states and pages of an automatic split may take
-Split = Sequence[float] | None  # shares of the layers by device; None is by memory
+Split = Sequence[float] | None  # shares of the layers by device; None is by memory and speed
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class OpenDevice:
     def available(self) -> int | None:
         """Bytes that it can still give; None where nobody says."""
         return host_available() if self.gpu is None else device_available(self.gpu)
+
+    @property
+    def rate(self) -> float:
+        """Bytes of weights that it reads a second, measured now."""
+        return memory_rate(self.gpu)
 
     def close(self) -> None:
         """Frees all that is on it."""
@@ -215,8 +223,8 @@ def lay_out(
 ) -> Layout:
     """Opens the devices and decides which layers each has. Loads nothing.
 
-    By shares, all devices have layers. By memory, the first devices have as many as fit, and those that are not needed
-    are closed again. A token passes through all parts one after the other, so the fewer and the faster, the better.
+    By shares, all devices have layers. Else the first devices have them that the model fits on, and those that are not
+    needed are closed again: a token passes through all parts one after the other, so the fewer, the better.
     """
     layers = layers_of(model)
     on_gpu = layers if offload.gpu_layers is None or offload.gpu_layers < 0 else offload.gpu_layers
@@ -233,7 +241,7 @@ def lay_out(
             opened.callback(devices[-1].close)
         used = devices
         if starts is None:
-            counts = counts_by_memory(file, model, devices, layers, chunk_size, options)
+            counts = counts_by_device(file, model, devices, layers, chunk_size, options)
             used = [one for one, count in zip(devices, counts, strict=True) if count]
             starts = [0, *itertools.accumulate(count for count in counts if count)][:-1]
         parts = parts_of(model, starts, adapters)
@@ -247,7 +255,7 @@ def lay_out(
     return Layout(model, used, parts, fits, options, adapters)
 
 
-def counts_by_memory(
+def counts_by_device(
     file: GGUFFile,
     model: Model,
     devices: Sequence[OpenDevice],
@@ -255,31 +263,41 @@ def counts_by_memory(
     chunk_size: int,
     options: CacheOptions,
 ) -> list[int]:
-    """How many layers each device gets: in the order in which they are named, as many as fit."""
+    """How many layers each device gets: as few devices as the model fits on, and those in balance.
+
+    A part takes as long as reading its weights. In balance, prompts pass through all parts at the same pace.
+    """
     least: CacheOptions = {**options}
     least["context"] = options.get("context") or min(model.context or 0, DEFAULT_CONTEXT) or None
     least["tokens"] = options.get("tokens") or least["context"]
     config = CacheConfig.of(model, chunk_size=chunk_size, **least)
     each = parts_of(model, range(layers))
     sharing = [one.memory for one in devices]
-    counts, at = [], 0
+    loads = []
     for one in devices:
         available = one.available
         if available is None:
             raise BadInput(f"{one.name} does not say how much memory is free; say how to split, such as --split 1,1")
-        room, first = FULL * available / sharing.count(one.memory), at
-        while at < layers:
-            room -= one.weights(file, each[at]) + config.total(each[at].caches, each[at].states)
-            if room < 0:
-                break
-            at += 1
-        counts.append(at - first)
-    if at < layers:
+        sizes = [one.weights(file, part) + config.total(part.caches, part.states) for part in each]
+        loads.append(Load(FULL * available / sharing.count(one.memory), sizes, [0.0] * layers))
+    counts = filled(loads)
+    if sum(counts) < layers:
         raise OutOfMemory(
-            f"{at} of the {layers} layers fit on {' + '.join(one.name for one in devices)}; name more devices, or take "
-            "a smaller model, quantisation or context"
+            f"{sum(counts)} of the {layers} layers fit on {' + '.join(one.name for one in devices)}; name more "
+            "devices, or take a smaller model, quantisation or context"
         )
-    return counts
+    used = [number for number, count in enumerate(counts) if count]
+    if len(used) == 1:
+        return counts
+    rates = {devices[number].name: devices[number].rate for number in used}
+    reads = [replace(part, weights=tuple(w for w in part.weights if part.last or w.name != EMBEDDING)) for part in each]
+    for number in used:
+        one = devices[number]
+        seconds = [one.weights(file, part) / rates[one.name] for part in reads]
+        loads[number] = replace(loads[number], seconds=seconds)
+    found = balanced([loads[number] for number in used])
+    assert found is not None, "they fit when each device is filled"
+    return [found[used.index(number)] if number in used else 0 for number in range(len(devices))]
 
 
 def default_context(

@@ -125,8 +125,8 @@ def load(
     `path` may be the name of a repository of the Hugging Face hub: `hf.co/OWNER/NAME:Q4_K_M`, or `OWNER/NAME` with
     `file` for a file in it. It is downloaded at first use; `hub` says where from, to which folder, with which token.
     `device` is auto, cpu, an index or a part of a name. Several, as "0,1" or a list, run one model together: `split` is
-    how many layers each of them gets, as shares such as "3,1" or (3, 1). By default, and with "auto", the first devices
-    get as many as they have memory for. `chunk_size` is how many tokens of a prompt go in one step;
+    how many layers each of them gets, as shares such as "3,1" or (3, 1). By default, and with "auto", it goes by their
+    memory and speed. `chunk_size` is how many tokens of a prompt go in one step;
     `sequences` is how many requests run at a time, the others wait; `max_requests` is how many may run and wait, and
     more get `QueueFull`; `cache_bytes` is how much is kept of sequences that have ended, for those that begin alike (by
     default 256 MiB, or four states of a recurrent model where these are larger);

@@ -130,7 +130,7 @@ def test_every_part_has_a_layer_and_shares_are_kept_to_half_a_layer(layers):
         assert abs(sizes[0] - min(max(exact, 1), layers - 1)) <= 0.5
 
 
-def test_by_memory_the_first_devices_get_as_many_layers_as_fit(monkeypatch):
+def test_a_model_is_split_only_where_one_device_is_too_small_and_then_in_balance(monkeypatch):
     path = OWN / "tiny-deepseek2-lite.gguf"
     roomy = json.loads(run("fit", path, "--device", "cpu,cpu", "--context", 64, "--json").stdout)
     assert [part["layers"] for part in roomy["parts"]] == [[0, 26]]
@@ -141,9 +141,17 @@ def test_by_memory_the_first_devices_get_as_many_layers_as_fit(monkeypatch):
     first, second = (part["layers"] for part in tight["parts"])
     assert (first[0], second[1]) == (0, 26)
     assert first[1] + 1 == second[0]
-    assert first[1] > second[1] - second[0], "the first is filled before the second"
+    assert abs((first[1] - first[0]) - (second[1] - second[0])) <= 4, "they are as fast, but one has the output"
     assert tight["fits"]
     assert f"layers 0-{first[1]}" in result.stdout
+    rates = iter([300.0, 100.0])
+    monkeypatch.setattr("rwkv_gpu.engine.split_layout.memory_rate", lambda _: next(rates))
+    monkeypatch.setattr("rwkv_gpu.engine.split_layout.OpenDevice.name", property(lambda one: str(id(one))))
+    monkeypatch.setattr("rwkv_gpu.engine.split_layout.host_available", lambda: int(1.9 * roomy["needed"]))
+    unlike = json.loads(run("fit", path, "--device", "cpu,cpu", "--context", 64, "--json").stdout)
+    assert len(unlike["parts"]) == 2
+    assert unlike["parts"][0]["layers"][1] > first[1], "the faster one has more"
+    monkeypatch.undo()
     monkeypatch.setattr("rwkv_gpu.engine.split_layout.host_available", lambda: roomy["needed"] // 2)
     with pytest.raises(OutOfMemory, match=r"of the 27 layers fit"):
         rwkv_gpu.load(path, device="cpu,cpu", context=64)

@@ -1,6 +1,6 @@
 """AMD's GPUs by their own compiler: Mesa's RADV makes machine code of the shaders, and says what it takes.
 
-    python -m benchmarks.offline.amd FOLDER --python build/offline/bin/python-sid [--gpus navi31] [--few]
+    python -m benchmarks.offline.amd FOLDER --python build/offline/bin/python-sid [--gpus navi31] [--few] [--sizes]
 
 FOLDER is what `benchmarks.offline.variants` wrote; `mesa.py` says how it works. RADV compiles compute shaders for waves
 of 64 lanes. With RADV_PERFTEST=cswave32 it compiles them for waves of 32, on GPUs that have such.
@@ -53,9 +53,10 @@ def cell(every: Sequence[Compiled]) -> str:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--python", required=True, type=click.Path(exists=True, path_type=Path), help="With sid's drivers.")
 @click.option("--gpus", default=",".join(GPUS), show_default=True)
+@click.option("--sizes", is_flag=True, help="The shaders of well-known models, in their true sizes.")
 @few_option
-def main(folder: Path, python: Path, gpus: str, few: bool) -> None:
-    every, columns = files_of(folder, "amd", few), {}
+def main(folder: Path, python: Path, gpus: str, sizes: bool, few: bool) -> None:
+    every, columns = files_of(folder, "amd-sizes" if sizes else "amd", few), {}
     for gpu in gpus.split(","):
         for wave in GPUS[gpu]:
             files = [file for file in every if gpu not in WITHOUT_F16 or "enable f16;" not in file.read_text("utf-8")]

@@ -3,10 +3,11 @@
 A family is a set of capabilities. Trials cover every kernel with every part of every hole; plans of models add the
 dispatches that are merged from two shaders.
 
-    python -m benchmarks.offline.variants FOLDER [FAMILY]...
+    python -m benchmarks.offline.variants FOLDER [FAMILY]... [--sizes]
 
 FOLDER gets a folder for each family with NNNN.wgsl in it, whose first line names the kernel and its parts. The other
-programs of this package read that folder.
+programs of this package read that folder. With --sizes it gets FAMILY-sizes instead: the dispatches of the well-known
+models of `measure/shapes.py` in their true sizes, of which the models of the tests have few.
 """
 
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.measure import plans, trials
 from rwkv_gpu.measure.cases import cases
+from rwkv_gpu.measure.shapes import SHAPES
+from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.trials import Trial
 
 MODELS = Path(__file__).resolve().parents[2] / "tests" / "golden"
@@ -80,8 +83,20 @@ def shaders_of(can: Capabilities) -> list[Linked]:
         device.pipeline(one)
     for trial in cases(can, default_tuning(can)):
         record(device, trial)
-    for one in _of_models(can):
-        device.pipeline(one)
+    for path in sorted(MODELS.glob("*.gguf")):
+        with GGUFFile.open(path) as file:
+            for one in _of_model(file, can):
+                device.pipeline(one)
+    return list(device.linked.values())
+
+
+def shaders_of_sizes(can: Capabilities) -> list[Linked]:
+    """Those of well-known models, each once."""
+    device = ShaderCollector(can)
+    for name in SHAPES:
+        with open_synthetic(name) as file:
+            for one in _of_model(file, can):
+                device.pipeline(one)
     return list(device.linked.values())
 
 
@@ -97,14 +112,11 @@ def _probes(can: Capabilities) -> Iterator[Linked]:
         yield link("probes/lanes", constants={"FARS": 3})
 
 
-def _of_models(can: Capabilities) -> Iterator[Linked]:
-    """The dispatches of every architecture that has a file among the tests, for steps of several sizes."""
+def _of_model(file: GGUFFile, can: Capabilities) -> Iterator[Linked]:
+    """The dispatches of a model, for steps of several sizes."""
     tuning = default_tuning(can)
-    for path in sorted(MODELS.glob("*.gguf")):
-        with GGUFFile.open(path) as file:
-            for step in STEPS:
-                dispatches, _ = plans._recorded(file, can, tuning, step, ())
-                yield from (one.linked for one in dispatches)
+    for step in STEPS:
+        yield from (one.linked for one in plans.dispatches_of(file, can, tuning, step)[0])
 
 
 def texts(folder: Path, family: str) -> dict[str, str]:
@@ -123,16 +135,17 @@ def texts(folder: Path, family: str) -> dict[str, str]:
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("families", nargs=-1, type=click.Choice(list(FAMILIES)))
-def main(folder: Path, families: tuple[str, ...]) -> None:
+@click.option("--sizes", is_flag=True, help="Of well-known models, in their true sizes.")
+def main(folder: Path, families: tuple[str, ...], sizes: bool) -> None:
     for family in families or FAMILIES:
-        own = folder / family
+        own = folder / (f"{family}-sizes" if sizes else family)
         own.mkdir(parents=True, exist_ok=True)
         for old in own.glob("*.wgsl"):
             old.unlink()
-        every = shaders_of(FAMILIES[family])
+        every = (shaders_of_sizes if sizes else shaders_of)(FAMILIES[family])
         for number, linked in enumerate(every):
             (own / f"{number:04}.wgsl").write_text(f"// {linked.name}\n{linked.source}", encoding="utf-8")
-        click.echo(f"{family}: {len(every)} shaders")
+        click.echo(f"{own.name}: {len(every)} shaders")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The proofs on GPUs that are not at hand: which shaders they take, and that a complaint is one."""
 
-from benchmarks.offline import amd, intel
+from benchmarks.offline import amd, intel, variants
 from benchmarks.offline.mesa import Driver, compile_all
 from benchmarks.offline.proof import covering, refused
 from benchmarks.offline.variants import FAMILIES, ShaderCollector, record, texts
@@ -29,6 +29,17 @@ def test_a_device_that_is_not_there_is_given_what_its_capabilities_ask_for(tmp_p
         ]
     assert "subgroupAdd" in sources["apple"]
     assert "subgroupAdd" not in sources["webgpu"]
+
+
+def test_models_give_the_shaders_of_their_steps_in_true_sizes_and_in_those_of_the_tests(monkeypatch, tmp_path):
+    (tmp_path / "model.gguf").symlink_to(variants.MODELS / "tiny-rwkv7.gguf")
+    monkeypatch.setattr(variants, "MODELS", tmp_path)
+    monkeypatch.setattr(variants, "SHAPES", ["rwkv7-0.1b"])
+    monkeypatch.setattr(variants, "STEPS", variants.STEPS[:1])
+    monkeypatch.setattr(variants, "cases", lambda *_: ())
+    for shaders in (variants.shaders_of, variants.shaders_of_sizes):
+        names = {linked.name.partition(".")[0] for linked in shaders(FAMILIES["amd"])}
+        assert {"rwkv/time_mix_decode", "linear/gemv", "dense/embed_norm"} <= names
 
 
 def test_what_a_compiler_says_is_a_complaint_only_where_it_fails():

@@ -110,7 +110,7 @@ def with_odd_eps(name: str, folder: Path) -> GGUFFile:
 
 def compiled(file: GGUFFile, can: Capabilities, tuning: Tuning, step: plans.Step) -> set[float]:
     """Every eps in the text of the shaders of a step."""
-    dispatches, _ = plans._recorded(file, can, tuning, step, ())
+    dispatches, _ = plans.dispatches_of(file, can, tuning, step)
     return {float(eps) for one in dispatches for _, eps in COMPILED.findall(one.linked.source)}
 
 

@@ -22,6 +22,9 @@ from .gemm_config import (
     matrix_tile,
     matrix_tile_bytes,
     skinny_gemm,
+    skinny_gemm_matrix,
+    skinny_matrix_bytes,
+    skinny_matrix_tile,
 )
 from .gemv import UNWORDED, activations
 from .kernel import Hole, Kernel, Needs
@@ -360,6 +363,59 @@ GEMM_MATRIX = GemmKernel(
     workgroup_bytes=matrix_tile_bytes,
     block=lambda c: c.r,
     links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/fragments"),
+    fuses_norm=True,
+    reads_quantised=lambda _: True,
+)
+
+
+def _skinny_matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
+    """One, two and four fragments along both sides, and columns that are cut into parts."""
+    tiles = {
+        "skinny_matrix": MatrixTile(1, 1, 1, 1, 4, columns=64),
+        "skinny_matrix_ahead": MatrixTile(2, 2, 1, 1, 3, columns=32, prefetch_depth=2),
+        "skinny_matrix_wide": MatrixTile(4, 1, 1, 1, 2, columns=128),
+        "skinny_matrix_high": MatrixTile(1, 4, 1, 1, 2, columns=64),
+    }
+    every = {name: skinny_gemm_matrix(can.fragment, can.subgroup_size, tile) for name, tile in tiles.items()}
+    return {**every, "skinny_matrix_split": replace(every["skinny_matrix"], fill=200)}
+
+
+def _skinny_matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
+    for least, most, tiles in SKINNY_MATRIX_TILES:
+        if can.fragment and least < rows <= most:
+            for tile, fill in product(tiles, (0, 264)):
+                config = skinny_gemm_matrix(can.fragment, can.subgroup_size, tile, fill=fill)
+                if config.runs_on(can):
+                    yield config
+
+
+SKINNY_MATRIX_TILES = (  # that `tune` tries by so many rows of x: more than, up to
+    (4, 16, tuple(MatrixTile(f, 1, 1, 1, k, columns=64) for f, k in ((1, 4), (1, 8), (2, 4), (2, 8), (4, 4)))),
+    (16, 32, tuple(MatrixTile(f, 2, 1, 1, k, columns=64) for f, k in ((1, 4), (1, 8), (2, 4), (2, 8), (4, 4)))),
+    (32, 64, tuple(MatrixTile(f, 4, 1, 1, k, columns=64) for f, k in ((1, 4), (1, 8), (2, 4), (2, 8)))),
+)
+SKINNY_GEMM_MATRIX = GemmKernel(
+    name="linear/skinny_gemm_matrix",
+    op="linear",
+    holes=(
+        FORMAT,
+        WORDS.only("vec4s").maybe(),
+        TABLE,
+        EPILOGUE.only("rows", "gated_pairs", "partial_sums"),
+        BIAS,
+        RESIDUAL,
+        DECODED_WEIGHTS,
+        PLAIN,
+    ),
+    shared=(*DECODING, *PRODUCT, "lib/matrix_units/sums"),
+    needs=Needs(f16=True, matrix_units=True),
+    tolerance=F16,
+    trials=_skinny_matrix_trials,
+    candidates=_skinny_matrix_candidates,
+    constants=skinny_matrix_tile,
+    workgroup_bytes=skinny_matrix_bytes,
+    block=lambda c: c.r,
+    links=lambda _: ("lib/matrix_units/sums",),
     fuses_norm=True,
     reads_quantised=lambda _: True,
 )

@@ -318,6 +318,12 @@ def gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile = MatrixTil
     )
 
 
+def skinny_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile, *, fill: int = 0) -> GemmConfig:
+    """Few rows of x on matrix units; subgroups share out columns alone, and each stages W for itself."""
+    assert tile.along_m == tile.along_t == 1, "its subgroups have all rows"
+    return replace(gemm_matrix(fragment, subgroup_width, tile, fill=fill), kernel="linear/skinny_gemm_matrix")
+
+
 def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:
     """What a kernel on matrix units is specialised by: fragments as types, and the lanes that have one together."""
     side = f"coop_mat{fragment}x{fragment}"
@@ -334,19 +340,35 @@ def matrix_tile(config: "MatrixConfig") -> dict[str, Constant]:
         "ALONG_K": _along_k(config),
         "COLUMNS": config.columns,
         "DEPTH": config.prefetch_depth,
-        "AT_ONCE": _fragments_at_once(config),
+        "AT_ONCE": _fragments_at_once(config, _staged_bytes(config)),
     }
 
 
 def matrix_tile_bytes(config: "MatrixConfig") -> int:
     """The memory of a workgroup: a step of W and of x, sums on their way out, and the bounds of its columns."""
-    return _staged_bytes(config) + _fragments_at_once(config) * _fragment_bytes(config) + 8
+    staged = _staged_bytes(config)
+    return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 8
 
 
-def _fragments_at_once(config: "MatrixConfig") -> int:
+def skinny_matrix_tile(config: "MatrixConfig") -> dict[str, Constant]:
+    """What skinny_gemm_matrix is specialised by."""
+    return {**matrix_tile(config), "AT_ONCE": _fragments_at_once(config, _own_staged_bytes(config))}
+
+
+def skinny_matrix_bytes(config: "MatrixConfig") -> int:
+    """The memory of its workgroup: a step of W for each subgroup, sums on their way out, and the bounds of its columns."""
+    staged = _own_staged_bytes(config)
+    return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 8
+
+
+def _own_staged_bytes(config: "MatrixConfig") -> int:
+    return 2 * _along_k(config) * config.r * (config.columns + 8)
+
+
+def _fragments_at_once(config: "MatrixConfig", staged: int) -> int:
     """Of each subgroup, how many have their sums leave together: all that it has, or one where these want much room."""
     every = config.fragments_of_w * config.fragments_of_x
-    return every if _staged_bytes(config) + every * _fragment_bytes(config) <= SUMS_WITHIN else 1
+    return every if staged + every * _fragment_bytes(config) <= SUMS_WITHIN else 1
 
 
 def _fragment_bytes(config: "MatrixConfig") -> int:

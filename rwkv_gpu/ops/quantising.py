@@ -64,7 +64,9 @@ def quantise_for(op: Gemm, rows: int) -> Quantise:
     x = op.products[0].x if len(op.products) == 1 else op.products[0].x.root
     widths = {x_start(op, i): one.weight.shape[1] for i, one in enumerate(op.products)}
     if op.config.activations == "f16":
-        return Quantise(x, tuple(widths.items()), rounded_rows(widths, rows), norm if isinstance(norm, Rms) else None)
+        side = op.config.fragment if op.config.kernel == "linear/skinny_gemm_matrix" else 0
+        rounded = rounded_rows(widths, rows, side)
+        return Quantise(x, tuple(widths.items()), rounded, norm if isinstance(norm, Rms) else None)
     size = BYTES[op.config.activations]
     starts, end = {}, 0
     for start, width in widths.items():
@@ -75,13 +77,17 @@ def quantise_for(op: Gemm, rows: int) -> Quantise:
     return Quantise(x, tuple(widths.items()), out, norm if isinstance(norm, Rms) else None)
 
 
-def rounded_rows(widths: Mapping[int, int], rows: int) -> Quantised:
-    """Where each x lies as float16, in fours: rows of whole steps of 64 columns, then an exponent for each row."""
+def rounded_rows(widths: Mapping[int, int], rows: int, fragment: int = 0) -> Quantised:
+    """Where each x lies as float16, in fours: rows of whole steps of 64 columns, then an exponent for each row.
+
+    With the side of a fragment, as fragments of so many rows, by columns.
+    """
     starts, end = {}, 0
+    padded = -(-rows // fragment) * fragment if fragment else rows
     for start, width in widths.items():
         starts[start] = end
-        end += rows * (-(-width // MATRIX_STEP) * MATRIX_STEP // 4 + 1)
-    return Quantised(Value((rows, 2 * end // rows)), starts, 0, by_rows=True)
+        end += padded * (-(-width // MATRIX_STEP) * MATRIX_STEP // 4) + rows
+    return Quantised(Value((rows, -(-2 * end // rows))), starts, 0, by_rows=not fragment)
 
 
 def x_start(op: Gemm, index: int) -> int:

@@ -89,6 +89,7 @@ def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) 
     words = [word for start, width in op.widths for word in (start, width, op.out.starts[start], gap)]
     constants: dict[str, Constant] = {
         "WG": to.tuning.row_lanes, "XS": len(op.widths), "ROUNDED_ROWS": rows, "ROWS_EACH": rows // node.rows,
+        "S": to.can.fragment, "BY_ROWS": int(op.out.by_rows),
     }  # fmt: skip
     operands: dict[str, Operand] = {"x": op.x, "rounded": op.out.value, "table": UniformTable(tuple(words))}
     if op.norm is not None:

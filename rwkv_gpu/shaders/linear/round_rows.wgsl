@@ -2,7 +2,7 @@
 //
 // The power takes the largest of a row to 2^14 or just below, so that nothing overflows, and what is lost below is less than
 // 2^-38 of it. Rows are normed on the way. Of each four columns, the second and the third change places: decoding bytes
-// yields them so.
+// yields them so. They lie in rows, or in the fragments that matrix units load: of S columns of S rows each, by columns.
 // needs lanes: reduce_add, reduce_max
 // needs norm: gained, root
 // needs rows: x4
@@ -12,6 +12,7 @@
 const PADDED = 1u;
 const LARGEST = 14;
 // ROWS_EACH: rows of x for a row of the step, as experts have.
+const FRAGMENTS = (ROUNDED_ROWS + S - 1u) / S;  // of S columns
 
 fn run(group: u32, lane: u32) {
     let t = group % ROUNDED_ROWS;
@@ -39,9 +40,15 @@ fn run(group: u32, lane: u32) {
     let scale = norm * ldexp(1.0, -exponent);
     for (var e = lane; e < padded; e += WG) {
         let values = gained(x4(start, 4u * e, width), 4u * min(e, fours - 1u)) * scale;
-        rounded[which.z + t * padded + e] = vec2u(pack2x16float(values.xz), pack2x16float(values.yw));
+        rounded[which.z + place_of(t, e, padded)] = vec2u(pack2x16float(values.xz), pack2x16float(values.yw));
     }
     if lane == 0u {
-        rounded[which.z + ROUNDED_ROWS * padded + t] = vec2u(pack2x16float(vec2f(f32(exponent), 0.0)), 0u);
+        rounded[which.z + select(FRAGMENTS * S, ROUNDED_ROWS, BY_ROWS == 1u) * padded + t] = vec2u(pack2x16float(vec2f(f32(exponent), 0.0)), 0u);
     }
+}
+
+// Four e of row t.
+fn place_of(t: u32, e: u32, padded: u32) -> u32 {
+    let fragment = e / (S / 4u) * FRAGMENTS + t / S;
+    return select((fragment * S + t % S) * (S / 4u) + e % (S / 4u), t * padded + e, BY_ROWS == 1u);
 }

@@ -354,7 +354,7 @@ GEMM_MATRIX = GemmKernel(
         Hole("fragments of a subgroup", ("lib/matrix_units/fragments",)),
         PLAIN,
     ),
-    shared=(*DECODING, *PRODUCT, "lib/matrix_units/tile"),
+    shared=(*DECODING, *PRODUCT, "lib/matrix_units/tile", "lib/matrix_units/sums"),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=F16,
     trials=_matrix_trials,
@@ -362,7 +362,7 @@ GEMM_MATRIX = GemmKernel(
     constants=matrix_tile,
     workgroup_bytes=matrix_tile_bytes,
     block=lambda c: c.r,
-    links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/fragments"),
+    links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/fragments", "lib/matrix_units/sums"),
     fuses_norm=True,
     reads_quantised=lambda _: True,
 )

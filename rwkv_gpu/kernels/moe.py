@@ -192,7 +192,7 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
         Hole("fragments of a subgroup", ("lib/matrix_units/fragments",)),
         PLAIN,
     ),
-    shared=(*MATRICES, *TILES, "lib/matrix_units/tile"),
+    shared=(*MATRICES, *TILES, "lib/matrix_units/tile", "lib/matrix_units/sums"),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=TWICE_F16,
     trials=lambda can: {"expert_gemm_matrix": expert_gemm_matrix(can.fragment, can.subgroup_size)},
@@ -201,7 +201,7 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
         for along in (1, 2)
     ),
     block=lambda c: c.r,
-    links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/fragments"),
+    links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/fragments", "lib/matrix_units/sums"),
     workgroup_bytes=matrix_tile_bytes,
 )
 

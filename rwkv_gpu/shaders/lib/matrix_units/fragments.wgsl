@@ -3,17 +3,9 @@
 // Subgroups have rows of W, rows of x, or columns to themselves: where they share out columns, their sums meet in the end.
 // Each fragment has a name, as drivers keep arrays of fragments in memory. Those beyond FM and FT are never computed.
 // needs lib/matrix_units/tile: copy_down, place_of, put_down, raw_at, x_at
-// needs linear/gemm_matrix: put
-const ALONG_M = R / (FM * S);           // subgroups
-const ALONG_T = TB / (FT * S);
+// needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
 const OWN4 = C4 / ALONG_K;              // vec4s of a step that a subgroup multiplies
-// AT_ONCE: fragments of a subgroup whose sums lie in y_tile at a time, one or all.
-const_assert FM <= 4u && FM != 3u;
-const_assert FT <= 4u && FT != 3u;
-const_assert WG == SUBGROUP * ALONG_M * ALONG_T * ALONG_K;
 const_assert OWN4 * 4u % S == 0u;
-
-var<workgroup> y_tile: array<f32, AT_ONCE * S * S * ALONG_M * ALONG_T * ALONG_K>;
 
 fn multiply(lane: u32) {
     // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
@@ -92,51 +84,21 @@ fn multiply(lane: u32) {
             workgroupBarrier();
         }
     }
-    let place = subgroup * AT_ONCE * S * S;
-    coopStore(c00, &y_tile[place + fragment_at(0u, 0u)], S); finish_one(0u, 0u, lane);
-    if FM > 1u { coopStore(c10, &y_tile[place + fragment_at(1u, 0u)], S); finish_one(1u, 0u, lane); }
-    if FM > 2u { coopStore(c20, &y_tile[place + fragment_at(2u, 0u)], S); finish_one(2u, 0u, lane); }
-    if FM > 3u { coopStore(c30, &y_tile[place + fragment_at(3u, 0u)], S); finish_one(3u, 0u, lane); }
-    if FT > 1u { coopStore(c01, &y_tile[place + fragment_at(0u, 1u)], S); finish_one(0u, 1u, lane); }
-    if FM > 1u && FT > 1u { coopStore(c11, &y_tile[place + fragment_at(1u, 1u)], S); finish_one(1u, 1u, lane); }
-    if FM > 2u && FT > 1u { coopStore(c21, &y_tile[place + fragment_at(2u, 1u)], S); finish_one(2u, 1u, lane); }
-    if FM > 3u && FT > 1u { coopStore(c31, &y_tile[place + fragment_at(3u, 1u)], S); finish_one(3u, 1u, lane); }
-    if FT > 2u { coopStore(c02, &y_tile[place + fragment_at(0u, 2u)], S); finish_one(0u, 2u, lane); }
-    if FM > 1u && FT > 2u { coopStore(c12, &y_tile[place + fragment_at(1u, 2u)], S); finish_one(1u, 2u, lane); }
-    if FM > 2u && FT > 2u { coopStore(c22, &y_tile[place + fragment_at(2u, 2u)], S); finish_one(2u, 2u, lane); }
-    if FM > 3u && FT > 2u { coopStore(c32, &y_tile[place + fragment_at(3u, 2u)], S); finish_one(3u, 2u, lane); }
-    if FT > 3u { coopStore(c03, &y_tile[place + fragment_at(0u, 3u)], S); finish_one(0u, 3u, lane); }
-    if FM > 1u && FT > 3u { coopStore(c13, &y_tile[place + fragment_at(1u, 3u)], S); finish_one(1u, 3u, lane); }
-    if FM > 2u && FT > 3u { coopStore(c23, &y_tile[place + fragment_at(2u, 3u)], S); finish_one(2u, 3u, lane); }
-    if FM > 3u && FT > 3u { coopStore(c33, &y_tile[place + fragment_at(3u, 3u)], S); finish_one(3u, 3u, lane); }
-    if AT_ONCE > 1u {
-        put_fragments(0u, FM * FT, lane);
-    }
-}
-
-fn fragment_at(i: u32, j: u32) -> u32 { return (j * FM + i) % AT_ONCE * S * S; }
-
-fn finish_one(i: u32, j: u32, lane: u32) {
-    if AT_ONCE == 1u {
-        put_fragments(j * FM + i, 1u, lane);
-    }
-}
-
-// So many fragments of each subgroup, from workgroup memory, where they are [t, m]: with what others have of the same rows.
-fn put_fragments(first: u32, count: u32, lane: u32) {
-    workgroupBarrier();
-    for (var n = lane * PER_OUT; n < count * S * S * ALONG_M * ALONG_T; n += WG * PER_OUT) {
-        let e = n % (S * S);
-        let subgroup = n / (S * S) % (ALONG_M * ALONG_T);
-        let held = n / (S * S * ALONG_M * ALONG_T);
-        let m = (subgroup % ALONG_M * FM + (first + held) % FM) * S + e % S;
-        let t = (subgroup / ALONG_M * FT + (first + held) / FM) * S + e / S;
-        var sums = vec2f();
-        for (var k = 0u; k < ALONG_K; k++) {
-            let at = ((k * ALONG_M * ALONG_T + subgroup) * AT_ONCE + held) * S * S + e;
-            sums += vec2f(y_tile[at], y_tile[at + PER_OUT - 1u]);
-        }
-        put(m, t, sums.x, sums.y);
-    }
-    workgroupBarrier();
+    coopStore(c00, &y_tile[fragment_at(subgroup, 0u, 0u)], S); finish_one(0u, 0u, lane);
+    if FM > 1u { coopStore(c10, &y_tile[fragment_at(subgroup, 1u, 0u)], S); finish_one(1u, 0u, lane); }
+    if FM > 2u { coopStore(c20, &y_tile[fragment_at(subgroup, 2u, 0u)], S); finish_one(2u, 0u, lane); }
+    if FM > 3u { coopStore(c30, &y_tile[fragment_at(subgroup, 3u, 0u)], S); finish_one(3u, 0u, lane); }
+    if FT > 1u { coopStore(c01, &y_tile[fragment_at(subgroup, 0u, 1u)], S); finish_one(0u, 1u, lane); }
+    if FM > 1u && FT > 1u { coopStore(c11, &y_tile[fragment_at(subgroup, 1u, 1u)], S); finish_one(1u, 1u, lane); }
+    if FM > 2u && FT > 1u { coopStore(c21, &y_tile[fragment_at(subgroup, 2u, 1u)], S); finish_one(2u, 1u, lane); }
+    if FM > 3u && FT > 1u { coopStore(c31, &y_tile[fragment_at(subgroup, 3u, 1u)], S); finish_one(3u, 1u, lane); }
+    if FT > 2u { coopStore(c02, &y_tile[fragment_at(subgroup, 0u, 2u)], S); finish_one(0u, 2u, lane); }
+    if FM > 1u && FT > 2u { coopStore(c12, &y_tile[fragment_at(subgroup, 1u, 2u)], S); finish_one(1u, 2u, lane); }
+    if FM > 2u && FT > 2u { coopStore(c22, &y_tile[fragment_at(subgroup, 2u, 2u)], S); finish_one(2u, 2u, lane); }
+    if FM > 3u && FT > 2u { coopStore(c32, &y_tile[fragment_at(subgroup, 3u, 2u)], S); finish_one(3u, 2u, lane); }
+    if FT > 3u { coopStore(c03, &y_tile[fragment_at(subgroup, 0u, 3u)], S); finish_one(0u, 3u, lane); }
+    if FM > 1u && FT > 3u { coopStore(c13, &y_tile[fragment_at(subgroup, 1u, 3u)], S); finish_one(1u, 3u, lane); }
+    if FM > 2u && FT > 3u { coopStore(c23, &y_tile[fragment_at(subgroup, 2u, 3u)], S); finish_one(2u, 3u, lane); }
+    if FM > 3u && FT > 3u { coopStore(c33, &y_tile[fragment_at(subgroup, 3u, 3u)], S); finish_one(3u, 3u, lane); }
+    finish_all(lane);
 }

@@ -2,7 +2,7 @@
 //
 // Fragment (i, j) of a subgroup has rows m of its i-th S rows of W and rows t of its j-th S rows of x. Of each subgroup,
 // AT_ONCE fragments lie in workgroup memory at a time: one, or all.
-// needs linear/skinny_gemm_matrix: put
+// needs linear/gemm_matrix: put
 const ALONG_M = R / (FM * S);           // subgroups
 const ALONG_T = TB / (FT * S);
 const_assert FM <= 4u && FM != 3u;

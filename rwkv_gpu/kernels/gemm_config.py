@@ -355,8 +355,8 @@ def skinny_matrix_tile(config: "MatrixConfig") -> dict[str, Constant]:
     return {**matrix_tile(config), "AT_ONCE": _fragments_at_once(config, _own_staged_bytes(config))}
 
 
+def skinny_matrix_bytes(config: "MatrixConfig") -> int:
     """The memory of its workgroup: a step of W for each subgroup, sums on their way out, the bounds of its columns."""
-    """The memory of its workgroup: a step of W for each subgroup, sums on their way out, and the bounds of its columns."""
     staged = _own_staged_bytes(config)
     return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 8
 

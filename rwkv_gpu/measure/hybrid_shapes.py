@@ -160,6 +160,8 @@ class Hybrid:
                 "expert_feed_forward_length": experts.inner, "expert_shared_feed_forward_length": experts.shared,
                 "expert_weights_norm": True,
             }  # fmt: skip
+        if self.arch.startswith("nemotron"):
+            sizes["attention.layer_norm_epsilon"] = 1e-5  # which llama.cpp reads for its norms without a mean, too
         return {f"{self.arch}.{key}": value for key, value in sizes.items()} | byte_vocabulary(self.vocabulary)
 
 

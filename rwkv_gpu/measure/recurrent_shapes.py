@@ -152,6 +152,8 @@ class DeltaNets:
             "expert_count": self.experts, "expert_used_count": self.used, "expert_feed_forward_length": self.inner,
         }  # fmt: skip
         every = sizes | (mixture if self.experts else {})
+        if self.arch != "qwen3next":
+            every["rope.dimension_sections"] = [11, 11, 10, 0]  # of time, height and width: equal positions in text
         return {**{f"{self.arch}.{key}": value for key, value in every.items()}, **byte_vocabulary(self.vocabulary)}
 
 

@@ -44,6 +44,20 @@ def test_every_shape_is_a_model_of_the_size_in_its_name(name):
     assert parameters / 1e9 == pytest.approx(float(billions), rel=0.05, abs=0.1)  # gpt-oss-20b has 20.9
 
 
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("qwen3.5-9b", "qwen35.rope.dimension_sections"),
+        ("qwen3.5-35b-a3b", "qwen35moe.rope.dimension_sections"),
+        ("nemotron3-nano-32b", "nemotron_h_moe.attention.layer_norm_epsilon"),
+    ],
+)
+def test_a_file_has_the_keys_without_which_llama_cpp_does_not_load_it(name, key):
+    """We do not need them; with them both programs are measured on one file."""
+    with open_synthetic(name) as file:
+        assert key in file.metadata
+
+
 @pytest.mark.parametrize("quant", QUANTS)
 @pytest.mark.parametrize("shape", TINIES.values(), ids=TINIES)
 def test_a_written_file_holds_what_is_read_without_one(tmp_path, shape, quant):

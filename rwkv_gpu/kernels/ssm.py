@@ -1,12 +1,12 @@
 """State space models: Mamba-2's recurrence, Mamba's selective scan, and a norm by groups of columns."""
 
-from .kernel import CLOSE, Kernel, Needs
+from .kernel import CLOSE, Hole, Kernel, Needs
 from .parts import LANES, PLAIN, SUM
 
 SSD = Kernel(
     "ssm/ssd",
     "ssd",
-    (SUM, PLAIN),
+    (Hole("xbc", ("ssm/xbc/plain", "ssm/xbc/convolved")), SUM, PLAIN),
     core=("lib/softplus",),
     tolerance=CLOSE,
     part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups

@@ -176,7 +176,7 @@ HEADS = {"q": ("F32", (D, D)), "k": ("F32", (32, D)), "v": ("F32", (32, D))}
 EXAMPLES = {
     "norm_into_embedding": Example(embedding, {**SHIFT, "embedding": ("F32", (32, D))}, rows=4, decode=False, ids=True),
     "scale_into_norm": Example(scaled_norm, {"down": SQUARE, **vectors("gain")}, rows=4, decode=False),
-    "convolution_into_delta_rule": Example(
+    "convolution_into_recurrence": Example(
         convolved,
         {
             **vectors("gain"),

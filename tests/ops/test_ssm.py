@@ -7,7 +7,7 @@ import pytest
 
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import State, StateSpace
-from tests.ops.test_recurrent import RAGGED, Arrays, Case, batch_of, named, normal, part
+from tests.ops.test_recurrent import RAGGED, TOLERANCE, Arrays, Case, batch_of, named, normal, part
 
 HEADS = [(4, 2, 64, 128), (5, 1, 32, 24), (2, 2, 64, 256), (8, 1, 16, 16)]  # H, G, P, N
 CHANNELS, COLUMNS = 75, 16
@@ -108,6 +108,40 @@ def test_a_recurrence_of_one_row_each_equals_the_reference(device, name):
     case.single = True
     batch = batch_of([(3, 7, 1), (0, 0, 1), (5, 2, 1)])
     case.assert_same(device, [(batch, inputs(3))])
+
+
+@pytest.mark.parametrize(("sizes", "bias"), [((4, 2, 64, 128), "bias of conv"), ((5, 1, 32, 24), None)])
+def test_a_decode_step_that_convolves_equals_the_reference(device, sizes, bias):
+    """The convolution has no dispatch of its own; each sequence reads one state and writes another."""
+    heads, groups, size, columns = sizes
+    rule, inner = ssd_case(*sizes), heads * size
+    channels = inner + 2 * groups * columns
+
+    def says(g, w, s, projected):
+        taken = w[bias] if bias else None
+        xbc = g.conv1d(projected, w["taps"], s["past"], then="silu", bias=taken, first=inner + 1)
+        return rule.says(g, w, s, xbc, projected)
+
+    weights = {"taps": normal(channels * 4, seed=5) / 4, "bias of conv": normal(channels, seed=6)}
+    case = Case(says, rule.weights | weights, [*rule.states.values(), State("past", (3, channels))])
+    case.single = True
+    moves = [{3: (3, 4), 0: (0, 1), 5: (5, 6)}, {3: (4, 3), 0: (1, 0), 5: (6, 5)}]
+    steps = [
+        (
+            batch_of([(3, 7 + n, 1), (0, n, 1), (5, 2 + n, 1)]).placed(states=places),
+            {"projected": normal(3, inner + 1 + channels + heads, seed=7 + n)},
+        )
+        for n, places in enumerate(moves)
+    ]
+    slots = case.slots()
+    want, want_after = case.on_cpu(slots, steps)
+    got, after = case.on_gpu(device, slots, steps, rows=4)
+    for mine, theirs in zip(got, want, strict=True):
+        np.testing.assert_allclose(mine["y"], theirs["y"], TOLERANCE, TOLERANCE)
+    for name in after:
+        np.testing.assert_allclose(after[name], want_after[name], TOLERANCE, TOLERANCE, err_msg=name)
+    plan, _, _ = case.record(device, steps[0][1], 4)
+    assert not any("conv1d" in dispatch.name for dispatch in plan.dispatches)
 
 
 @pytest.mark.parametrize("name", FEW)

@@ -25,6 +25,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         yield _ssd("", default_tuning(can), sizes, step, batch)
     for name, tuning in in_chunks(can).items():
         yield _ssd(name, tuning, HEADS[0], "prefill", prefill)
+    yield _convolved(can)
     for step, batch in batches.items():
         yield _scan(can, step, batch)
     for (name, tuning), groups in product(reductions(can).items(), (1, 4)):
@@ -50,6 +51,30 @@ def _ssd(name: str, tuning: Tuning, sizes: tuple[int, int, int, int], step: str,
         ),
         inputs, {n: Stored.of(a) for n, a in weights.items()}, CLOSE.result,
         Past(batch, {"ssm": normal(4, *state.shape)}),
+    )  # fmt: skip
+
+
+def _convolved(can: Capabilities) -> Trial:
+    """A decode step that computes the convolution before it, too; states are read here and written there."""
+    heads, groups, size, columns = HEADS[0]
+    batch = decode_batch(4).placed(states={slot: (slot, slot + 4) for slot in range(4)})
+    inner = heads * size
+    channels = inner + 2 * groups * columns
+    past, state = State("past", (3, channels)), State("ssm", (heads, size, columns))
+    weights = {
+        "bias": normal(heads), "a": -abs(normal(heads, seed=1)), "d": normal(heads, seed=2),
+        "taps": normal(channels * 4, seed=3) / 4, "added": normal(channels, seed=4),
+    }  # fmt: skip
+
+    def says(g, w, /, projected):  # type: ignore[no-untyped-def]
+        xbc = g.conv1d(projected, w["taps"], past, then="silu", bias=w["added"], first=inner)
+        return g.ssd(xbc, projected, StateSpace(w["bias"], w["a"], w["d"]), state, groups=groups)
+
+    return Trial(
+        "ssd", "decode, with a convolution", "", default_tuning(can), says,
+        {"projected": normal(4, inner + channels + heads, seed=5)},
+        {n: Stored.of(array) for n, array in weights.items()}, CLOSE.result,
+        Past(batch, {"past": normal(8, *past.shape, seed=6), "ssm": normal(8, *state.shape, seed=7)}),
     )  # fmt: skip
 
 

@@ -19,13 +19,21 @@ SCAN_LANES = 64  # channels of a workgroup: few, so that narrow models fill a de
 def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     heads, size, columns = op.state.shape
     p = op.parameters
-    operands: dict[str, Operand] = {
-        "xbc": op.xbc,
-        "projected": op.projected,
-        "parameters": JoinedVectors((p.dt_bias.name, p.a.name, p.d.name), (heads, heads, heads)),
-    }
+    names: tuple[str | None, ...] = (p.dt_bias.name, p.a.name, p.d.name)
+    lengths: tuple[int, ...] = (heads, heads, heads)
+    own: dict[str, Constant] = {"G": op.groups, "STRIDE": op.projected.shape[1]}
+    operands: dict[str, Operand] = {"projected": op.projected}
+    if op.conv:
+        assert op.conv.weight is not None, "Mamba-2's convolution has weights"
+        before, channels = op.conv.state.shape
+        names += op.conv.weight.name, op.conv.bias.name if op.conv.bias else None
+        lengths += channels * (before + 1), channels
+        own |= {"PAST": before, "FIRST": op.conv.first}
+        operands["past"] = to.memory.states[op.conv.state.name]
+    else:
+        operands["xbc"] = op.xbc
+    operands["parameters"] = JoinedVectors(names, lengths)
     if shape := chunk_shape(Form(heads, columns, size, removes=False), to.shape, to.target):
-        own: dict[str, Constant] = {"G": op.groups, "STRIDE": op.projected.shape[1]}
         inputs = Stage(("recurrence/chunk_inputs/ssd", "lib/softplus"), own, operands, 3 * heads * 4)
         output = Stage(("recurrence/chunk_output/skip",), own, operands, heads * 4)
         chunked(to, node, op.state, op.y, shape, inputs, output)
@@ -35,7 +43,7 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     lanes = rows * lanes_per_row
     block = 1 if to.shape.row_each else min(MOST_TOKENS, lanes, max(1, BLOCK_FLOATS // (2 * (rows + columns + 1))))
     constants: dict[str, Constant] = {
-        "H": heads, "P": size, "N": columns, "G": op.groups, "STRIDE": op.projected.shape[1],
+        "H": heads, "P": size, "N": columns, **own,
         "LANES_PER_ROW": lanes_per_row, "SLICE": rows, "UNROLL": unroll, "BLOCK": block, "WG": lanes,
         "SUBGROUP": to.can.subgroup_width,
     }  # fmt: skip
@@ -43,11 +51,16 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     to.emit(
         node,
         op.state.name,
-        ("ssm/ssd", "lib/sum/subgroup" if to.can.subgroup_width > 1 else "lib/sum/single_lane", "lib/lanes/plain"),
+        (
+            "ssm/ssd",
+            "ssm/xbc/convolved" if op.conv else "ssm/xbc/plain",
+            "lib/sum/subgroup" if to.can.subgroup_width > 1 else "lib/sum/single_lane",
+            "lib/lanes/plain",
+        ),
         constants,
         operands,
         groups=to.shape.max_segments * heads * (size // rows),
-        fixed_bytes=3 * heads * 4,
+        fixed_bytes=4 * sum(lengths),
         row_flops=heads * size * columns * 6,
         context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * columns),
     )

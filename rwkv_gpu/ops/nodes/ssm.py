@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from ..graph import Op, ReplacesState
 from ..values import Value
 from ..vocabulary import State, StateSpace, Weight
+from .conv import Conv1d
 
 
 @dataclass(frozen=True)
-class Ssd(ReplacesState):
+class Ssd(Op):
     """Mamba-2's recurrence by head, gated; S [P, N]"""
 
     xbc: Value  # [T, H · P + 2 · G · N]
@@ -17,18 +18,31 @@ class Ssd(ReplacesState):
     state: State  # [H, P, N]
     groups: int
     y: Value
+    conv: Conv1d | None = None  # of `projected`, which it computes itself; xbc is not made then
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        return (self.xbc, self.projected)
+        return (self.projected,) if self.conv else (self.xbc, self.projected)
 
     @property
     def writes(self) -> tuple[Value, ...]:
         return (self.y,)
 
     @property
+    def states_read(self) -> tuple[State, ...]:
+        return (self.state, self.conv.state) if self.conv else (self.state,)
+
+    @property
+    def states_written(self) -> tuple[State, ...]:
+        return self.states_read
+
+    @property
     def label(self) -> str:
         return self.parameters.a.name
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        return ("conv1d",) if self.conv else ()
 
 
 @dataclass(frozen=True)

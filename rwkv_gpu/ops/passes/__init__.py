@@ -9,7 +9,7 @@ from ..graph import Graph
 from ..target import Target
 from . import (
     choose_kernels,
-    convolution_into_delta_rule,
+    convolution_into_recurrence,
     convolution_into_stack,
     gate_into_attention,
     lora_into_time_mix,
@@ -50,7 +50,7 @@ PASSES = tuple(
         whole_norms_into_attention,
         gate_into_attention,
         convolution_into_stack,
-        convolution_into_delta_rule,
+        convolution_into_recurrence,
         token_shift_into_products,
         norm_into_products,
         share_norms,

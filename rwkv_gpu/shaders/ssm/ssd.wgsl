@@ -5,9 +5,9 @@
 // needs lib/step: kept_state
 // needs sum: group_sum
 // needs lib/softplus: softplus
-@group(0) @binding(1) var<storage, read> xbc: array<vec4f>;             // x [T, H, P], B and C [T, G, N] in one row
+// needs xbc: xbc_at
 @group(0) @binding(2) var<storage, read> projected: array<f32>;         // [T, STRIDE], z [H, P] first and dt [H] last
-@group(0) @binding(3) var<storage, read> parameters: array<f32>;        // the bias of dt, A and D, [H] each
+@group(0) @binding(3) var<storage, read> parameters: array<f32>;        // the bias of dt, A and D, [H] each; maybe of a convolution, too
 @group(0) @binding(4) var<storage, read> segments: array<Segment>;      // [S]
 @group(0) @binding(5) var<storage, read_write> state: array<vec4f>;     // [states, H, P, N / 4]
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;           // [T, H, P]
@@ -51,7 +51,7 @@ fn run(group: u32, lane: u32) {
     }
     for (var done = 0u; done < segment.count; done += BLOCK) {
         let tokens = min(BLOCK, segment.count - done);
-        prepare(segment.first + done, tokens, first, head, lane);
+        prepare(segment, segment.first + done, tokens, first, lane);
         for (var token = 0u; token < tokens; token++) {
             let steps = block_steps[token];
             let base = token * N4 + part;
@@ -94,16 +94,17 @@ fn advance(s: ptr<function, array<vec4f, COLUMNS>>, c: u32, base: u32, steps: ve
 }
 
 // Loads a block of tokens: all that does not depend on S.
-fn prepare(row: u32, tokens: u32, first: u32, head: u32, lane: u32) {
+fn prepare(segment: Segment, row: u32, tokens: u32, first: u32, lane: u32) {
     workgroupBarrier();                 // the block before has been read by all
+    let head = first / P;
     let b = H * P4 + head / (H / G) * N4;
+    let leads = first % (H / G * P) == 0u;      // the first workgroup of those that share B and C
     for (var i = lane; i < tokens * N4; i += WG) {
-        let at = (row + i / N4) * ROW4 + b + i % N4;
-        block_b[i] = xbc[at];
-        block_c[i] = xbc[at + G * N4];
+        block_b[i] = xbc_at(segment, row + i / N4, b + i % N4, leads);
+        block_c[i] = xbc_at(segment, row + i / N4, b + G * N4 + i % N4, leads);
     }
     for (var i = lane; i < tokens * SLICE4; i += WG) {
-        block_x[i] = xbc[(row + i / SLICE4) * ROW4 + first / 4u + i % SLICE4];
+        block_x[i] = xbc_at(segment, row + i / SLICE4, first / 4u + i % SLICE4, true);
     }
     for (var i = lane; i < tokens * SLICE; i += WG) {
         let z = projected[(row + i / SLICE) * STRIDE + first + i % SLICE];

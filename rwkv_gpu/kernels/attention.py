@@ -99,18 +99,32 @@ LATENT_WRITE = Kernel(
     ("attention/eight",),
     tolerance=CLOSE,
 )
+LATENT_QUERIES = Hole("queries", ("attention/latent/single_rows", "attention/latent/segments"))
+# What becomes of the sums over latents: there are no windows, sinks and gates.
+LATENT_RESULT = (
+    RESULT.only("whole", "partial"),
+    REACH.only("window"),
+    SINK.only("none").maybe(),
+    GATE.only("none").maybe(),
+)
+LATENT_BLOCKS = "attention/partition", "attention/block", "attention/blocks_of_segments"
 LATENT_ATTENTION = Kernel(
     "attention/latent_attention",
     "latent_attention",
     (
-        Hole("queries", ("attention/latent/single_rows", "attention/latent/segments")),
+        LATENT_QUERIES,
         Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32")),
-        RESULT.only("whole", "partial"),
-        REACH.only("window"),
-        SINK.only("none").maybe(),
-        GATE.only("none").maybe(),
+        *LATENT_RESULT,
         PLAIN,
     ),
-    ("attention/eight", "attention/partition", "attention/block", "attention/blocks_of_segments"),
+    ("attention/eight", *LATENT_BLOCKS),
     tolerance=CLOSE,
+)
+LATENT_ATTENTION_MATRIX = Kernel(
+    "attention/latent_attention_matrix",
+    "latent_attention",
+    (LATENT_QUERIES, *LATENT_RESULT, PLAIN),
+    LATENT_BLOCKS,
+    needs=Needs(f16=True, matrix_units=True),
+    tolerance=HALF_PAGES,
 )

@@ -3,7 +3,7 @@
 All heads of a row look at the same latents, so a workgroup takes as many queries as it has registers for the sums of.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
@@ -13,7 +13,11 @@ from .vocabulary import PAGE, Cache
 
 PROMPT_QUERIES, DECODE_QUERIES = 16, 20  # of a workgroup at most; 20 heads are those of GLM-4.7-Flash
 MOST_RUNS = 256  # of a context, in decode
-CHUNK = 32  # dims of queries and keys that are staged at a time
+PROMPT_CHUNK = 8  # vec4s of queries and keys that are staged at a time
+DECODE_CHUNKS = 24, 16, 8  # the same: few workgroups run, and each waits for every chunk
+DECODE_KEYS = 32
+DECODE_BYTES = 24 << 10  # of a workgroup there, so that processors have room for several
+QUERY_FRAGMENTS, SUM_FRAGMENTS = 9, 8  # of a subgroup on matrix units: more do not stay in registers
 LANES_PER_QUERIES = 16  # lanes that 4 queries have at least
 
 
@@ -25,16 +29,18 @@ class LatentPartition:
     cache: Cache
     queries: int  # of a workgroup: heads of one row, or of neighbouring rows
     keys: int  # positions that it looks at a time
+    chunk: int  # vec4s of the width that are staged at a time; 0 on matrix units, where all are
     lanes: int
     grain: int = PAGE  # a run of the context is a multiple of so many positions
     runs: int = 1  # at most
+    width_parts: int = 0  # subgroups that share out the width of a query tile on matrix units; 0 without those
 
     @property
     def constants(self) -> dict[str, Constant]:
         """What kernels are specialised by."""
         return {
             "H": self.heads, "N": self.cache.latent, "WIDTH": self.cache.size, "PAGE": PAGE, "Q": self.queries,
-            "KEYS": self.keys, "WG": self.lanes,
+            "WG": self.lanes,
         }  # fmt: skip
 
     @property
@@ -45,7 +51,9 @@ class LatentPartition:
 
 def prompt_partition(heads: int, cache: Cache, tuning: Tuning, can: Capabilities) -> LatentPartition:
     """For a plan whose sequences have many rows."""
-    return _partition(heads, cache, PROMPT_QUERIES, tuning, can)
+    keys = PAGE if latent_bytes(PROMPT_QUERIES, PAGE, PROMPT_CHUNK) <= can.max_workgroup_memory else PAGE // 2
+    lanes = _lanes(PROMPT_QUERIES, tuning, can)
+    return LatentPartition(heads, cache, PROMPT_QUERIES, keys, PROMPT_CHUNK, lanes)
 
 
 def decode_partition(
@@ -54,27 +62,61 @@ def decode_partition(
     """For a plan whose sequences have one row, and so many pages at most: split into runs where that is worth it."""
     splits = -(-heads // DECODE_QUERIES)
     queries = -(-heads // (4 * splits)) * 4
-    grain = -(-tuning.attention_run // PAGE) * PAGE
+    grain = -(-tuning.attention_run // DECODE_KEYS) * DECODE_KEYS
     wanted = min(MOST_RUNS, max(4, tuning.attention_groups // (rows * splits)))
     runs = min(wanted, -(-pages * PAGE // grain))
-    return _partition(heads, cache, queries, tuning, can, grain, runs if runs > SHORT_RUNS else 1)
+    room = min(DECODE_BYTES, can.max_workgroup_memory)
+    chunk = next(n for n in DECODE_CHUNKS if latent_bytes(queries, DECODE_KEYS, n) <= room)
+    lanes = _lanes(queries, tuning, can)
+    return LatentPartition(heads, cache, queries, DECODE_KEYS, chunk, lanes, grain, runs if pages > SHORT_RUNS else 1)
 
 
-def _partition(
-    heads: int,
-    cache: Cache,
-    queries: int,
-    tuning: Tuning,
-    can: Capabilities,
-    grain: int = PAGE,
-    runs: int = 1,
-) -> LatentPartition:
+def _lanes(queries: int, tuning: Tuning, can: Capabilities) -> int:
     lanes = max(min(256, 4 * tuning.attention_lanes), LANES_PER_QUERIES * queries // 4)
-    lanes = min(can.max_invocations, 1 << (lanes - 1).bit_length())
-    keys = PAGE if latent_bytes(queries, PAGE) <= can.max_workgroup_memory else PAGE // 2
-    return LatentPartition(heads, cache, queries, keys, lanes, grain, runs)
+    return min(can.max_invocations, 1 << (lanes - 1).bit_length())
 
 
-def latent_bytes(queries: int, keys: int) -> int:
+def matrix_partition(
+    heads: int, cache: Cache, tuning: Tuning, can: Capabilities, rows: int = 0, pages: int = 0
+) -> LatentPartition | None:
+    """For matrix units, or None where they do not serve: of prompts, or of `rows` that decode.
+
+    A workgroup has one query tile, or two where there are as many heads; all of these have the same latents.
+    """
+    side, size, latent = can.fragment, cache.size, cache.latent
+    if not (tuning.attention_on_matrix_units and side) or size % side or latent % side or PAGE % (2 * side):
+        return None
+    tiles = 1 if rows and heads <= side else 2
+    for parts in (4, 2, 1):
+        subgroups, keys = tiles * parts, 2 * side
+        lanes = subgroups * can.subgroup_size
+        if (
+            size % (side * parts) == 0
+            and size // (side * parts) <= QUERY_FRAGMENTS
+            and tiles * -(-latent // (side * subgroups)) <= SUM_FRAGMENTS
+            and lanes % (tiles * side) == 0
+            and lanes <= can.max_invocations
+            and matrix_bytes(cache, side, tiles, subgroups) <= can.max_workgroup_memory
+        ):
+            break
+    else:
+        return None
+    partition = LatentPartition(heads, cache, tiles * side, keys, 0, lanes, width_parts=parts)
+    if not rows:
+        return partition
+    grain = -(-max(tuning.latent_run, keys) // keys) * keys
+    blocks = rows * -(-heads // partition.queries)
+    runs = max(1, min(MOST_RUNS, tuning.latent_groups // blocks, -(-pages * PAGE // grain)))
+    return replace(partition, grain=grain, runs=runs if pages > SHORT_RUNS else 1)
+
+
+def matrix_bytes(cache: Cache, side: int, tiles: int, subgroups: int) -> int:
+    """Of workgroup memory there: latents, a fragment of sums for each subgroup, and what is known of each query."""
+    keys = 2 * side
+    stride = max(cache.size, cache.latent + keys) + 8
+    return 2 * keys * stride + 4 * subgroups * side * side + 12 * tiles * side + 32
+
+
+def latent_bytes(queries: int, keys: int, chunk: int) -> int:
     """Of workgroup memory: chunks of keys and queries, scores, and what is known of each query."""
-    return 4 * (CHUNK * (keys + 1) + CHUNK * queries + keys * queries + 3 * queries)
+    return 16 * chunk * (keys + 1 + queries) + 4 * (keys * queries + 3 * queries)

@@ -25,6 +25,8 @@ from .context import Lowering
 
 QUERY_TILES = 4  # subgroups of a workgroup on matrix units
 MOST_FRAGMENTS = 8  # of a head there
+LEAST_COLUMNS = 16  # vec4s of a head that a workgroup joins the runs of
+REDUCING_GROUPS = 128  # workgroups that joining runs is spread over, where heads are long enough
 LOG2E = math.log2(math.e)
 BLOCKS = "attention/block", "attention/blocks_of_segments"  # parts that find the queries of a workgroup in a prompt
 
@@ -233,19 +235,27 @@ def reduce_runs(
     y: Value,
     sink: Extra = PLAIN_ANSWER,
 ) -> None:
-    """The runs of each head, by as many lanes for each vec4 as a workgroup has."""
-    columns = partition.size // 4
+    """The runs of each head, by as many lanes for each vec4 as a workgroup has.
+
+    Workgroups share a head where a device would have few of them otherwise.
+    """
+    total, slices = partition.size // 4, 1
+    while (
+        total % (2 * slices) == 0 and total // slices >= 2 * LEAST_COLUMNS
+    ) and node.rows * partition.heads * slices < REDUCING_GROUPS:
+        slices *= 2
+    columns = total // slices
     lanes = max(to.tuning.map_lanes, 1 << (columns - 1).bit_length())
     parts = min(lanes // columns, partition.runs)
     heads = lanes // (columns * parts)
-    constants: dict[str, Constant] = {"HEADS": heads, "PARTS": parts, "WG": lanes}
+    constants: dict[str, Constant] = {"HEADS": heads, "PARTS": parts, "COLUMNS": columns, "WG": lanes}
     to.emit(
         node,
         cache.name,
         ("attention/split_reduce", "attention/partition", partition.reach, *sink.parts, "lib/lanes/plain"),
         {**partition.split, "H": partition.heads, "N": partition.size, **constants, **sink.constants},
         {"x": found, "places": to.places(cache), "y": y, **sink.operands},
-        groups=-(-node.rows * partition.heads // heads),
+        groups=-(-node.rows * partition.heads // heads) * slices,
     )
 
 

@@ -3,9 +3,10 @@
 from ...gpu.cost import ContextCost
 from ...gpu.merge import lanes
 from ...gpu.shader import Constant
+from ...kernels.gemm_config import matrix_units
 from ..attention_partition import AttentionPartition
 from ..graph import Node
-from ..latent_partition import decode_partition, prompt_partition
+from ..latent_partition import LatentPartition, decode_partition, matrix_partition, prompt_partition
 from ..nodes import AttendLatent, WriteLatent
 from ..values import Operand, Value
 from ..vocabulary import PAGE, Cache
@@ -16,11 +17,7 @@ from .context import Lowering
 def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
     [keys] = to.memory.caches.places[op.cache.name]
     heads, caches = op.how.heads, to.memory.caches
-    partition = (
-        decode_partition(heads, op.cache, node.rows, caches.max_pages, to.tuning, to.can)
-        if to.shape.decode
-        else prompt_partition(heads, op.cache, to.tuning, to.can)
-    )
+    partition = _partition(to, node, op)
     if to.shape.decode:
         blocks = node.rows * -(-heads // partition.queries)
     else:  # each sequence may end in a block that is not full
@@ -28,26 +25,28 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
     split = partition.runs > 1
     found = Value((node.rows, heads * partition.runs * (op.cache.latent + 4)))
     queries: dict[str, Operand] = {"places": to.places(op.cache)} if to.shape.decode else {"segments": to.segments}
-    nbytes = _position_bytes(to, op.cache)
+    kernel, parts, constants = _kernel(to, op, partition)
     to.emit(
         node,
         op.cache.name,
         (
-            "attention/latent_attention",
+            kernel,
             *(
                 ("attention/latent/single_rows", BLOCKS[0])
                 if to.shape.decode
                 else ("attention/latent/segments", *BLOCKS)
             ),
-            f"attention/latent/read_{caches.format_of(op.cache).name}",
+            *parts,
             f"attention/result/{'partial' if split else 'whole'}",
-            "attention/eight",
             "attention/partition",
             "attention/reach/window",
             *(() if split else PLAIN_ANSWER.parts),
             "lib/lanes/plain",
         ),
-        partition.constants | partition.split | {"SCALE": float(op.how.scale), "MAX_PAGES": caches.max_pages},
+        partition.constants
+        | partition.split
+        | {"SCALE": float(op.how.scale), "MAX_PAGES": caches.max_pages}
+        | constants,
         {
             "q": op.q,
             "r": op.r,
@@ -58,11 +57,34 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         },
         groups=blocks * partition.runs,
         fixed_bytes=0,
-        context_cost=ContextCost(0, nbytes, 2 * heads * (op.cache.size + op.cache.latent), 0),
+        context_cost=ContextCost(0, _position_bytes(to, op.cache), 2 * heads * (op.cache.size + op.cache.latent), 0),
     )
     if split:
         size, grain, runs = op.cache.latent, partition.grain, partition.runs
         reduce_runs(to, node, op.cache, AttentionPartition(heads, 1, size, 0, 1, 1, grain, runs), found, op.y)
+
+
+def _partition(to: Lowering, node: Node, op: AttendLatent) -> LatentPartition:
+    heads, caches = op.how.heads, to.memory.caches
+    if caches.format_of(op.cache).name == "f16":
+        rows = node.rows if to.shape.decode else 0
+        on_matrix_units = matrix_partition(heads, op.cache, to.tuning, to.can, rows, caches.max_pages)
+        if on_matrix_units:
+            return on_matrix_units
+    if to.shape.decode:
+        return decode_partition(heads, op.cache, node.rows, caches.max_pages, to.tuning, to.can)
+    return prompt_partition(heads, op.cache, to.tuning, to.can)
+
+
+def _kernel(
+    to: Lowering, op: AttendLatent, partition: LatentPartition
+) -> tuple[str, tuple[str, ...], dict[str, Constant]]:
+    """The kernel of a partition, its parts and constants."""
+    if partition.width_parts:
+        units = matrix_units(to.can.fragment, to.can.subgroup_size)
+        return "attention/latent_attention_matrix", (), units | {"PREFETCH": to.tuning.latent_prefetch}
+    read = f"attention/latent/read_{to.memory.caches.format_of(op.cache).name}"
+    return "attention/latent_attention", (read, "attention/eight"), {"KEYS": partition.keys, "CHUNK": partition.chunk}
 
 
 def write(to: Lowering, node: Node, op: WriteLatent) -> None:

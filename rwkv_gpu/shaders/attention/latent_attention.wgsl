@@ -1,9 +1,9 @@
 // y[q] = sum_j softmax_j(SCALE · query q · K[j]) K[j, :N]      a workgroup for Q queries and a run of the context
 //
 // All heads look at the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h].
-// KEYS positions at a time, all of one page. Scores are a product of two tiles: a lane has 4 queries by 4 keys, over every
-// PARTS-th vec4 of the width. Then come their softmax, by lanes for each 4 queries, and the sum over latents, by lanes
-// for each vec4 of 4 queries. The running maximum of a query scales down what was summed before.
+// KEYS positions at a time, all of one page. Scores are a product of two tiles, CHUNK vec4s of the width at a time: a lane
+// has 4 queries by 4 keys, over every PARTS-th vec4. Then come their softmax, by lanes for each 4 queries, and the sum over
+// latents, by lanes for each vec4 of 4 queries. The running maximum of a query scales down what was summed before.
 // needs attention/eight: Eight
 // needs attention/partition: cut_of
 // needs latent read: latent4, latent8
@@ -19,7 +19,6 @@ const N4 = N / 4u;
 const WIDTH4 = WIDTH / 4u;
 const WIDTH8 = WIDTH / 8u;
 const Q4 = Q / 4u;
-const CHUNK = 8u;                           // vec4s of the width that are staged at a time
 const CHUNKS = (WIDTH4 + CHUNK - 1u) / CHUNK;
 const STRIDE = KEYS + 1u;                   // of a column of keys: neighbours are in different banks
 const ACROSS = KEYS / 4u;                   // lanes for all keys
@@ -34,7 +33,8 @@ const_assert Q % 4u == 0u;
 const_assert TILES <= WG;
 const_assert SPREAD * Q4 <= WG;
 const_assert PAGE % KEYS == 0u;
-const_assert GRAIN % PAGE == 0u;
+const_assert GRAIN % KEYS == 0u;
+const_assert CHUNK % 2u == 0u && SPREAD * Q4 <= CHUNK * Q;
 
 var<workgroup> k_tile: array<vec4f, CHUNK * STRIDE>;    // by column; also the maxima that lanes find
 var<workgroup> q_tile: array<vec4f, CHUNK * Q>;         // by column; also the sums that lanes find

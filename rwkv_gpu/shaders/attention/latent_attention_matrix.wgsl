@@ -1,0 +1,332 @@
+// y[q] = sum_j softmax_j(SCALE · query q · K[j]) K[j, :N]      a workgroup for Q queries and a run of the context, on matrix units
+//
+// All heads look at the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. KEYS latents
+// at a time lie in workgroup memory, where they are keys and values. For scores, subgroups share out the query tiles of S
+// queries and the width, and lanes add up what parts of the width have found. For the sum over latents, subgroups share out
+// the columns. A query's sums are relative to a reference score, which is replaced only where scores grow past it by GROWTH,
+// as float16 holds exponentials up to there: only then are sums scaled.
+// needs attention/partition: cut_of
+// needs queries: block_of
+// needs result: write
+enable wgpu_cooperative_matrix;
+
+@group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
+@group(0) @binding(2) var<storage, read> r: array<vec4f>;               // [T, H, R / 4]
+@group(0) @binding(5) var<storage, read> keys: array<vec4<f16>>;        // [pages, PAGE, WIDTH / 4]
+@group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
+@group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
+
+const N4 = N / 4u;
+const WIDTH4 = WIDTH / 4u;
+const KEYS = 2u * S;
+const KEYS4 = KEYS / 4u;
+const SUBGROUPS = WG / SUBGROUP;
+const QUERY_TILES = Q / S;                  // one or two
+const WIDTH_PARTS = SUBGROUPS / QUERY_TILES;
+const WIDTH_S = WIDTH / S / WIDTH_PARTS;    // fragments of a query that a subgroup has
+const COLUMNS_S = (N / S + SUBGROUPS - 1u) / SUBGROUPS;     // fragments of a latent that it sums up
+const STRIDE = max(WIDTH4, N4 + KEYS4) + 2u;                // vec4s between latents in workgroup memory
+const LOADS = (KEYS * WIDTH4 + WG - 1u) / WG;               // vec4s of a block that a lane copies
+const PER_QUERY = WG / Q;                   // lanes
+const FOURS = (KEYS4 + PER_QUERY - 1u) / PER_QUERY;         // vec4s of a query's scores that such a lane has
+const LOWEST = -1e38;                       // the score of what is not seen
+const GROWTH = 8.0;                         // as a power of two
+const LOG2E = 1.4426950408889634;
+
+const_assert QUERY_TILES == 1u || QUERY_TILES == 2u;
+const_assert N % S == 0u && WIDTH % (S * WIDTH_PARTS) == 0u;
+const_assert WIDTH_S <= 9u && QUERY_TILES * COLUMNS_S <= 8u;
+const_assert PAGE % KEYS == 0u && GRAIN % KEYS == 0u;
+const_assert SUBGROUP % PER_QUERY == 0u;
+
+var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at first, then latents; exponentials behind their first N
+var<workgroup> sums_tile: array<f32, SUBGROUPS * S * S>;        // of each subgroup [query, key] or [query, column]
+var<workgroup> fades: array<f32, Q>;
+var<workgroup> found: array<vec2f, Q>;      // the reference as a power of e, and the sum of exponentials
+var<workgroup> grown: atomic<u32>;
+var<workgroup> grows: u32;
+var<workgroup> extent: vec2u;               // the first position, a multiple of KEYS, and the end
+
+var<private> block: Block;
+var<private> subgroup: u32;
+var<private> subgroup_lane: u32;
+
+fn run(group: u32, lane: u32) {
+    block = block_of(group / RUNS);
+    let number = group % RUNS;
+    if lane == 0u {
+        let cut = cut_of(block.position, position_of(max(block.count, 1u) - 1u), number);
+        extent = select(vec2u(), vec2u(cut.start / KEYS * KEYS, cut.end), block.count > 0u && cut.start < cut.end);
+    }
+    let here = workgroupUniformLoad(&extent);
+    if here.x >= here.y {
+        return;
+    }
+    subgroup = lane / SUBGROUP;
+    subgroup_lane = lane % SUBGROUP;
+    let query = lane / PER_QUERY;
+    let position = position_of(query);
+    let scale = take_query(query, lane % PER_QUERY);
+    let first = subgroup / QUERY_TILES * WIDTH_S * S / 4u;       // of the width
+    let at = subgroup % QUERY_TILES * S * STRIDE + first;
+    var next: array<vec4<f16>, LOADS>;
+    if PREFETCH > 0u {
+        next = latents_from(here.x, here.y, lane);
+    }
+    workgroupBarrier();
+    var q0 = coopLoadT<Left>(&kv_tile[at], STRIDE);
+    var q1 = Left();
+    var q2 = Left();
+    var q3 = Left();
+    var q4 = Left();
+    var q5 = Left();
+    var q6 = Left();
+    var q7 = Left();
+    var q8 = Left();
+    if WIDTH_S > 1u { q1 = coopLoadT<Left>(&kv_tile[at + 1u * S / 4u], STRIDE); }
+    if WIDTH_S > 2u { q2 = coopLoadT<Left>(&kv_tile[at + 2u * S / 4u], STRIDE); }
+    if WIDTH_S > 3u { q3 = coopLoadT<Left>(&kv_tile[at + 3u * S / 4u], STRIDE); }
+    if WIDTH_S > 4u { q4 = coopLoadT<Left>(&kv_tile[at + 4u * S / 4u], STRIDE); }
+    if WIDTH_S > 5u { q5 = coopLoadT<Left>(&kv_tile[at + 5u * S / 4u], STRIDE); }
+    if WIDTH_S > 6u { q6 = coopLoadT<Left>(&kv_tile[at + 6u * S / 4u], STRIDE); }
+    if WIDTH_S > 7u { q7 = coopLoadT<Left>(&kv_tile[at + 7u * S / 4u], STRIDE); }
+    if WIDTH_S > 8u { q8 = coopLoadT<Left>(&kv_tile[at + 8u * S / 4u], STRIDE); }
+    // Sums of the first query tile by columns 0 to 3; then of the second, or of the first by columns 4 to 7.
+    var y0 = Sums();
+    var y1 = Sums();
+    var y2 = Sums();
+    var y3 = Sums();
+    var y4 = Sums();
+    var y5 = Sums();
+    var y6 = Sums();
+    var y7 = Sums();
+    var reference = LOWEST;
+    var sum = 0.0;
+    for (var base = here.x; base < here.y; base += KEYS) {
+        if PREFETCH == 0u {
+            next = latents_from(base, here.y, lane);
+        }
+        workgroupBarrier();
+        for (var n = 0u; n < LOADS; n++) {
+            let e = n * WG + lane;
+            if e < KEYS * WIDTH4 {
+                kv_tile[e / WIDTH4 * STRIDE + e % WIDTH4] = next[n];
+            }
+        }
+        workgroupBarrier();
+        if PREFETCH > 0u {
+            next = latents_from(min(base + KEYS, (here.y - 1u) / KEYS * KEYS), here.y, lane);
+        }
+        var s0 = Sums();    // by the first S keys
+        var s1 = Sums();    // by the rest
+        let key0 = first;
+        let key1 = first + S * STRIDE;
+        s0 = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[key0], STRIDE), s0);
+        s1 = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[key1], STRIDE), s1);
+        if WIDTH_S > 1u { s0 = coopMultiplyAdd(q1, coopLoad<Right>(&kv_tile[key0 + 1u * S / 4u], STRIDE), s0); }
+        if WIDTH_S > 1u { s1 = coopMultiplyAdd(q1, coopLoad<Right>(&kv_tile[key1 + 1u * S / 4u], STRIDE), s1); }
+        if WIDTH_S > 2u { s0 = coopMultiplyAdd(q2, coopLoad<Right>(&kv_tile[key0 + 2u * S / 4u], STRIDE), s0); }
+        if WIDTH_S > 2u { s1 = coopMultiplyAdd(q2, coopLoad<Right>(&kv_tile[key1 + 2u * S / 4u], STRIDE), s1); }
+        if WIDTH_S > 3u { s0 = coopMultiplyAdd(q3, coopLoad<Right>(&kv_tile[key0 + 3u * S / 4u], STRIDE), s0); }
+        if WIDTH_S > 3u { s1 = coopMultiplyAdd(q3, coopLoad<Right>(&kv_tile[key1 + 3u * S / 4u], STRIDE), s1); }
+        if WIDTH_S > 4u { s0 = coopMultiplyAdd(q4, coopLoad<Right>(&kv_tile[key0 + 4u * S / 4u], STRIDE), s0); }
+        if WIDTH_S > 4u { s1 = coopMultiplyAdd(q4, coopLoad<Right>(&kv_tile[key1 + 4u * S / 4u], STRIDE), s1); }
+        if WIDTH_S > 5u { s0 = coopMultiplyAdd(q5, coopLoad<Right>(&kv_tile[key0 + 5u * S / 4u], STRIDE), s0); }
+        if WIDTH_S > 5u { s1 = coopMultiplyAdd(q5, coopLoad<Right>(&kv_tile[key1 + 5u * S / 4u], STRIDE), s1); }
+        if WIDTH_S > 6u { s0 = coopMultiplyAdd(q6, coopLoad<Right>(&kv_tile[key0 + 6u * S / 4u], STRIDE), s0); }
+        if WIDTH_S > 6u { s1 = coopMultiplyAdd(q6, coopLoad<Right>(&kv_tile[key1 + 6u * S / 4u], STRIDE), s1); }
+        if WIDTH_S > 7u { s0 = coopMultiplyAdd(q7, coopLoad<Right>(&kv_tile[key0 + 7u * S / 4u], STRIDE), s0); }
+        if WIDTH_S > 7u { s1 = coopMultiplyAdd(q7, coopLoad<Right>(&kv_tile[key1 + 7u * S / 4u], STRIDE), s1); }
+        if WIDTH_S > 8u { s0 = coopMultiplyAdd(q8, coopLoad<Right>(&kv_tile[key0 + 8u * S / 4u], STRIDE), s0); }
+        if WIDTH_S > 8u { s1 = coopMultiplyAdd(q8, coopLoad<Right>(&kv_tile[key1 + 8u * S / 4u], STRIDE), s1); }
+        let place = subgroup * S * S;
+        coopStoreT(s0, &sums_tile[place], S);
+        workgroupBarrier();
+        var own: array<vec4f, FOURS>;
+        for (var n = 0u; n < FOURS; n++) {
+            let four = n * PER_QUERY + lane % PER_QUERY;
+            own[n] = vec4f(LOWEST);
+            if four < KEYS4 / 2u {
+                own[n] = seen(scale * scores_at(query, four), position, base + 4u * four);
+            }
+        }
+        workgroupBarrier();
+        coopStoreT(s1, &sums_tile[place], S);
+        workgroupBarrier();
+        var top = LOWEST;
+        for (var n = 0u; n < FOURS; n++) {
+            let four = n * PER_QUERY + lane % PER_QUERY;
+            if four >= KEYS4 / 2u && four < KEYS4 {
+                own[n] = seen(scale * scores_at(query, four - KEYS4 / 2u), position, base + 4u * four);
+            }
+            top = max(top, max(max(own[n].x, own[n].y), max(own[n].z, own[n].w)));
+        }
+        for (var far = 1u; far < PER_QUERY; far *= 2u) {
+            top = max(top, subgroupShuffleXor(top, far));
+        }
+        var fade = 1.0;
+        if top > reference + GROWTH {
+            fade = exp2(max(reference - top, -200.0));
+            reference = top;
+            atomicStore(&grown, 1u);
+        }
+        sum *= fade;
+        for (var n = 0u; n < FOURS; n++) {
+            let four = n * PER_QUERY + lane % PER_QUERY;
+            let rounded = vec4<f16>(select(exp2(own[n] - reference), vec4f(), own[n] <= vec4f(LOWEST)));
+            if four < KEYS4 {
+                kv_tile[query * STRIDE + N4 + four] = rounded;
+                sum += dot(vec4f(rounded), vec4f(1.0));
+            }
+        }
+        if lane % PER_QUERY == 0u {
+            fades[query] = fade;
+        }
+        workgroupBarrier();
+        if lane == 0u {
+            grows = atomicExchange(&grown, 0u);
+        }
+        if workgroupUniformLoad(&grows) == 1u && base > here.x {
+            y0 = faded(y0, 0u);
+            if COLUMNS_S > 1u { y1 = faded(y1, 0u); }
+            if COLUMNS_S > 2u { y2 = faded(y2, 0u); }
+            if COLUMNS_S > 3u { y3 = faded(y3, 0u); }
+            if QUERY_TILES > 1u || COLUMNS_S > 4u { y4 = faded(y4, QUERY_TILES - 1u); }
+            if QUERY_TILES * COLUMNS_S > 5u || QUERY_TILES > 1u && COLUMNS_S > 1u { y5 = faded(y5, QUERY_TILES - 1u); }
+            if QUERY_TILES * COLUMNS_S > 6u || QUERY_TILES > 1u && COLUMNS_S > 2u { y6 = faded(y6, QUERY_TILES - 1u); }
+            if QUERY_TILES * COLUMNS_S > 7u || QUERY_TILES > 1u && COLUMNS_S > 3u { y7 = faded(y7, QUERY_TILES - 1u); }
+        }
+        for (var k = 0u; k < 2u; k++) {
+            let key = k * S * STRIDE;
+            let p0 = coopLoadT<Left>(&kv_tile[N4 + k * S / 4u], STRIDE);
+            let p1 = coopLoadT<Left>(&kv_tile[(QUERY_TILES - 1u) * S * STRIDE + N4 + k * S / 4u], STRIDE);
+            let v0 = coopLoadT<Right>(&kv_tile[key + column_of(0u)], STRIDE);
+            y0 = coopMultiplyAdd(p0, v0, y0);
+            if QUERY_TILES > 1u { y4 = coopMultiplyAdd(p1, v0, y4); }
+            if COLUMNS_S > 1u {
+                let v = coopLoadT<Right>(&kv_tile[key + column_of(1u)], STRIDE);
+                y1 = coopMultiplyAdd(p0, v, y1);
+                if QUERY_TILES > 1u { y5 = coopMultiplyAdd(p1, v, y5); }
+            }
+            if COLUMNS_S > 2u {
+                let v = coopLoadT<Right>(&kv_tile[key + column_of(2u)], STRIDE);
+                y2 = coopMultiplyAdd(p0, v, y2);
+                if QUERY_TILES > 1u { y6 = coopMultiplyAdd(p1, v, y6); }
+            }
+            if COLUMNS_S > 3u {
+                let v = coopLoadT<Right>(&kv_tile[key + column_of(3u)], STRIDE);
+                y3 = coopMultiplyAdd(p0, v, y3);
+                if QUERY_TILES > 1u { y7 = coopMultiplyAdd(p1, v, y7); }
+            }
+            if COLUMNS_S > 4u { y4 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(4u)], STRIDE), y4); }
+            if COLUMNS_S > 5u { y5 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(5u)], STRIDE), y5); }
+            if COLUMNS_S > 6u { y6 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(6u)], STRIDE), y6); }
+            if COLUMNS_S > 7u { y7 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(7u)], STRIDE), y7); }
+        }
+    }
+    for (var far = 1u; far < PER_QUERY; far *= 2u) {
+        sum += subgroupShuffleXor(sum, far);
+    }
+    if lane % PER_QUERY == 0u {
+        found[query] = vec2f(reference / LOG2E, sum);
+    }
+    let place = subgroup * S * S;
+    coopStoreT(y0, &sums_tile[place], S);
+    put(number, 0u, 0u, lane);
+    if COLUMNS_S > 1u { coopStoreT(y1, &sums_tile[place], S); put(number, 0u, 1u, lane); }
+    if COLUMNS_S > 2u { coopStoreT(y2, &sums_tile[place], S); put(number, 0u, 2u, lane); }
+    if COLUMNS_S > 3u { coopStoreT(y3, &sums_tile[place], S); put(number, 0u, 3u, lane); }
+    if QUERY_TILES > 1u { coopStoreT(y4, &sums_tile[place], S); put(number, 1u, 0u, lane); }
+    if QUERY_TILES > 1u && COLUMNS_S > 1u { coopStoreT(y5, &sums_tile[place], S); put(number, 1u, 1u, lane); }
+    if QUERY_TILES > 1u && COLUMNS_S > 2u { coopStoreT(y6, &sums_tile[place], S); put(number, 1u, 2u, lane); }
+    if QUERY_TILES > 1u && COLUMNS_S > 3u { coopStoreT(y7, &sums_tile[place], S); put(number, 1u, 3u, lane); }
+    if COLUMNS_S > 4u { coopStoreT(y4, &sums_tile[place], S); put(number, 0u, 4u, lane); }
+    if COLUMNS_S > 5u { coopStoreT(y5, &sums_tile[place], S); put(number, 0u, 5u, lane); }
+    if COLUMNS_S > 6u { coopStoreT(y6, &sums_tile[place], S); put(number, 0u, 6u, lane); }
+    if COLUMNS_S > 7u { coopStoreT(y7, &sums_tile[place], S); put(number, 0u, 7u, lane); }
+}
+
+// The position of the row of a query.
+fn position_of(query: u32) -> u32 { return block.position + (block.first % H + query) / H; }
+
+// Puts a query down as float16, by lanes that share it, and gives what its scores are multiplied by, to be powers of 2.
+fn take_query(query: u32, part: u32) -> f32 {
+    let number = block.first + min(query, block.count - 1u);
+    var most = 1e-30;
+    for (var c = part; c < WIDTH4; c += PER_QUERY) {
+        let sizes = abs(query4(number, c));
+        most = max(most, max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)));
+    }
+    for (var far = 1u; far < PER_QUERY; far *= 2u) {
+        most = max(most, subgroupShuffleXor(most, far));
+    }
+    let exponent = frexp(most).exp;
+    for (var c = part; c < WIDTH4; c += PER_QUERY) {
+        kv_tile[query * STRIDE + c] = vec4<f16>(query4(number, c) * ldexp(1.0, -exponent));
+    }
+    return ldexp(SCALE * LOG2E, exponent);
+}
+
+// A vec4 of a query: of what looks at latents, then of what was rotated.
+fn query4(number: u32, column: u32) -> vec4f {
+    if column < N4 {
+        return q[number * N4 + column];
+    }
+    return r[number * (WIDTH4 - N4) + column - N4];
+}
+
+// What a lane copies of the KEYS latents from `base` on: zeros beyond the end, as what lies there may be no number.
+fn latents_from(base: u32, end: u32, lane: u32) -> array<vec4<f16>, LOADS> {
+    let start = (pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * WIDTH4;
+    var fours: array<vec4<f16>, LOADS>;
+    for (var n = 0u; n < LOADS; n++) {
+        let e = min(n * WG + lane, KEYS * WIDTH4 - 1u);
+        fours[n] = select(keys[start + e], vec4<f16>(), base + e / WIDTH4 >= end);
+    }
+    return fours;
+}
+
+// Four scores of a query by one fragment of keys: the sum over parts of the width.
+fn scores_at(query: u32, four: u32) -> vec4f {
+    var sum = vec4f();
+    for (var part = 0u; part < WIDTH_PARTS; part++) {
+        let at = ((part * QUERY_TILES + query / S) * S + query % S) * S + 4u * four;
+        sum += vec4f(sums_tile[at], sums_tile[at + 1u], sums_tile[at + 2u], sums_tile[at + 3u]);
+    }
+    return sum;
+}
+
+// Scores of keys from position `first` on, as far as a row sees them.
+fn seen(scores: vec4f, position: u32, first: u32) -> vec4f {
+    return select(vec4f(LOWEST), scores, vec4u(first) + vec4u(0u, 1u, 2u, 3u) <= vec4u(position));
+}
+
+// Where column fragment i of a subgroup begins: one of another's where there are no more.
+fn column_of(i: u32) -> u32 { return min(subgroup * COLUMNS_S + i, N / S - 1u) * S / 4u; }
+
+// Sums of a query tile relative to new references.
+fn faded(sums: Sums, tile: u32) -> Sums {
+    let place = subgroup * S * S;
+    coopStoreT(sums, &sums_tile[place], S);
+    workgroupBarrier();
+    for (var e = subgroup_lane; e < S * S; e += SUBGROUP) {
+        sums_tile[place + e] *= fades[tile * S + e / S];
+    }
+    workgroupBarrier();
+    return coopLoadT<Sums>(&sums_tile[place], S);
+}
+
+// Column fragment i of each subgroup, from workgroup memory to y.
+fn put(number: u32, tile: u32, i: u32, lane: u32) {
+    workgroupBarrier();
+    for (var e = lane; e < SUBGROUPS * S * S / 4u; e += WG) {
+        let of_subgroup = e / (S * S / 4u);
+        let query = tile * S + e / (S / 4u) % S;
+        let column = of_subgroup * COLUMNS_S + i;
+        if query < block.count && column < N / S {
+            let x = vec4f(sums_tile[4u * e], sums_tile[4u * e + 1u], sums_tile[4u * e + 2u], sums_tile[4u * e + 3u]);
+            write(block.first + query, number, column * S / 4u + e % (S / 4u), x, found[query]);
+        }
+    }
+    workgroupBarrier();
+}

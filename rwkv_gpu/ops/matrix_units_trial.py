@@ -27,7 +27,7 @@ from .batch import Batch
 from .memory import Caches, Scratch
 from .recorder import Recorder
 from .reference import Reference
-from .vocabulary import PAGE, Attention, Cache, Gating, Rope, Weight
+from .vocabulary import PAGE, Attention, Cache, Gating, LatentAttention, Rope, Weight
 
 Array = npt.NDArray[np.float32]
 REPEATS = 3
@@ -51,7 +51,7 @@ class Wrong:
 
 def wrong_answers(device: Device) -> Iterator[Wrong]:
     """All that a device with matrix units computes wrongly."""
-    trials = _products(device), _batches(device), _experts(device), _attention(device)
+    trials = _products(device), _batches(device), _experts(device), _attention(device), _latents(device)
     for what, computed, expected in itertools.chain(*trials):
         scale = np.abs(expected).max(axis=-1, keepdims=True)
         off = float((np.abs(computed - expected) / scale).max())
@@ -172,6 +172,35 @@ def _attention(device: Device) -> Iterator[tuple[str, Array, Array]]:
         for _ in range(REPEATS):
             plan.run(batch.rows, x | batch.arrays(), len(batch.segments))
             yield "attention", plan.read("y", batch.rows), np.asarray(expected)
+
+
+def _latents(device: Device) -> Iterator[tuple[str, Array, Array]]:
+    """Two prompts over several pages, and a row of each: as many fragments as GLM-4.7-Flash has."""
+    rng, side, pages = np.random.default_rng(4), device.capabilities.fragment, 4
+    heads, latent, rotary = side + 4, 32 * side, 4 * side
+    cache = Cache("kv", 1, latent + rotary, latent)
+    arrays = {"norm": np.ones(latent, np.float32)}
+    how = LatentAttention(heads, Rope("normal", rotary, 1e4), cache.size**-0.5, Weight("norm", (latent,)), 1e-6)
+    stored = np.zeros((2 * pages, PAGE, 1, cache.size), np.float16)
+    buffer = device.upload(stored, "kv")
+    caches = Caches({"kv": (Slice(buffer, 0, buffer.nbytes),)}, "f16", pages)
+    tables = {slot: list(range(slot * pages, (slot + 1) * pages)) for slot in range(2)}
+    weights, scratch = upload_weights(device, arrays), Scratch(device)
+    for steps in ([(0, 0, 130), (1, 0, 40)], [(0, 130, 1), (1, 40, 1)]):
+        batch = Batch.of([(slot, start, [0] * count) for slot, start, count in steps]).placed(tables)
+        widths = {"q": heads * latent, "q_rope": heads * rotary, "z": cache.size}
+        x = {name: rng.standard_normal((batch.rows, width), np.float32) for name, width in widths.items()}
+        recorder = Recorder(
+            device, weights, batch.rows, scratch, default_tuning(device.capabilities),
+            max_segments=2, caches=caches, single=batch.single,
+        )  # fmt: skip
+        given = [recorder.input(name, np.float32, array.shape) for name, array in x.items()]
+        plan = recorder.finish({"y": recorder.latent_attention(given[0], given[1], given[2], cache, how)})
+        reference = Reference(arrays, {}, batch, {"kv": (stored,)})
+        expected = reference.latent_attention(x["q"], x["q_rope"], x["z"], cache, how)
+        for _ in range(REPEATS):
+            plan.run(batch.rows, x | batch.arrays(), len(batch.segments))
+            yield "attention over latents", plan.read("y", batch.rows), np.asarray(expected)
 
 
 def main(index: str) -> int:

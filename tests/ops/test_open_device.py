@@ -142,7 +142,7 @@ def not_a_number(y):
     y[0, 0] = np.nan
 
 
-TRIED = "_products", "_batches", "_experts", "_attention"
+TRIED = "_products", "_batches", "_experts", "_attention", "_latents"
 
 
 @pytest.mark.parametrize("spoil", [lost, rounded_too_far, not_a_number, None])

@@ -37,6 +37,10 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         for rotation in ROPES:
             for step in STEPS if rotation == "neighbours" else ("next chunk",):
                 yield _attention("default", tuning, kind, step, rotation)
+    if tuning.attention_on_matrix_units:
+        for step in STEPS:
+            plain = replace(tuning, attention_on_matrix_units=False)
+            yield _attention("no matrix units", plain, "f16", step, "neighbours")
     for name, (_, config) in expert_trials(can).items():
         own = replace(default_tuning(can), experts=((MANY, config),), experts_short=())
         yield _by_head(name, own, config.tolerance.result)

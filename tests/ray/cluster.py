@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 BIN = Path(sys.executable).parent
-CPUS = 8  # that Ray counts, whatever the machine has
+CPUS, ADAPTERS = 8, 2  # that Ray counts, whatever the machine has
 STORE_BYTES = 100_000_000  # of Ray's objects
 PATIENCE = 180.0  # seconds for replicas to come or go
 QUICK = {"upscale_delay_s": 1, "downscale_delay_s": 4, "metrics_interval_s": 0.5, "look_back_period_s": 2}
@@ -123,6 +123,7 @@ def cluster() -> Iterator[str]:
     os.environ.update(own)
     command = [
         BIN / "ray", "start", "--head", "--block", "--port", str(port), "--num-cpus", str(CPUS), "--num-gpus", "0",
+        "--resources", json.dumps({"wgpu": ADAPTERS}),
         "--object-store-memory", str(STORE_BYTES), "--include-dashboard=false", "--temp-dir", str(folder),
     ]  # fmt: skip
     log = (folder / "head.log").open("w")

@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 QUESTION = "Please tell me about the weather of the mountains and about the rivers of the plains. " * 4
+LOG_PROBABILITY = 0.02  # other fusions and orders of sums, and activations in float16 on a GPU
 LONG = "Tell me a story about the sea."
 
 
@@ -138,6 +139,29 @@ def test_a_killed_replica_costs_its_running_answer_and_the_talk_goes_on_with_its
     assert other != replica
     assert usage["prompt_tokens_details"]["cached_tokens"] >= before  # all before the last complete turn
     three.wait(3)
+
+
+def test_unlike_replicas_give_the_same_greedy_text_and_log_probabilities_within_tolerance(app, adapter):
+    """Numpy and a GPU. Sessions go to replicas by their speed, so the slow one has some of many."""
+    app.run(device=f"cpu,{adapter.index}", min_replicas=2, max_replicas=2, sequences=2)
+    app.wait(2)
+    devices = {one["id"]: one["device"] for one in app.request("GET", "/health")[2]["replicas"]}
+    assert set(devices.values()) == {"cpu", str(adapter.index)}
+    asked = {"max_tokens": 12, "logprobs": True, "top_logprobs": 5}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for n in range(2000):
+        replica, answer = app.chat(LONG, session=f"unlike {n}", **asked)
+        found.setdefault(devices[replica], answer["choices"][0]["logprobs"]["content"])
+        if len(found) == 2:
+            break
+    one, other = found.values()
+    assert [token["token"] for token in one] == [token["token"] for token in other]
+    differences = []
+    for a, b in zip(one, other, strict=True):
+        likely, others = ({top["token"]: top["logprob"] for top in token["top_logprobs"]} for token in (a, b))
+        differences += [abs(likely[token] - others[token]) for token in likely.keys() & others.keys()]
+    assert len(differences) >= 40
+    assert max(differences) < LOG_PROBABILITY, max(differences)
 
 
 def test_replacing_all_replicas_moves_a_hundred_sessions_without_a_failed_request(app, tmp_path):

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 QUESTION = "Please tell me about the weather of the mountains and about the rivers of the plains. " * 4
-LOG_PROBABILITY = 0.02  # other fusions and orders of sums, and activations in float16 on a GPU
+LOG_PROBABILITY = 0.005  # 1e-5 from sums in another order; more on a GPU that rounds activations
 LONG = "Tell me a story about the sea."
 
 

@@ -1,85 +1,144 @@
 """Decode over several devices, beside what the same layers take when one device has them all.
 
-    python -m benchmarks.split rwkv7-0.1b --device 0,1 --split 1,1
+    python -m benchmarks.split rwkv7-0.1b --device 0,1 --split 1,1 --depth 0,4096
 
 A model is a file, or the name of a synthetic one. The model is measured whole on each device, where it fits, and then
 split. A device that has a share of the layers is expected to take that share of the time that all of them take on it.
+Each token is the one that was sampled before, as in an answer: once with steps submitted ahead as the engine does, and
+once where each step waits for the one before. Devices of one name are taken to be alike, and the first is measured.
 """
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
+import numpy as np
 
 from rwkv_gpu.cli.bench import runner_for
+from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD
 from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.engine.split import SplitRunner
-from rwkv_gpu.engine.split_layout import device_names
+from rwkv_gpu.engine.split_layout import choices_of, device_names
+from rwkv_gpu.engine.step_result import PendingStep
 from rwkv_gpu.errors import BadInput, OutOfMemory
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.measure.bench import greedy, rewind
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.workload import Workload
+from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.sampling import FROM_SLOT
 
 AIM = 0.7  # of what the same layers reach on one device
 
 
-def seconds_a_token(runner: Runner, work: Workload, repeats: int) -> float:
-    """Of decode, where each step waits for the one before; the middle of several passes."""
-    draws, took = greedy(work.steps()[0]), []
-    for _ in range(repeats + 1):  # the first compiles
-        rewind(runner, work)
-        begin = time.perf_counter()
-        for step in work.steps():
-            runner.submit(runner.prepare(step), draws).wait()
-        took.append((time.perf_counter() - begin) / work.tokens)
-    return statistics.median(took[1:])
+@dataclass(frozen=True)
+class Token:
+    """Seconds of a token, the middle of several passes."""
+
+    ahead: float  # with steps submitted ahead
+    alone: float  # where each step waits for the one before
+    host: float  # of these, CPU time of the host
 
 
-def whole(file: GGUFFile, work: Workload, device: str, repeats: int) -> float | None:
-    """Seconds a token with all layers on one device; None where they do not fit."""
+def answer(work: Workload) -> Iterator[Batch]:
+    """The steps of a workload, each with the token that was sampled before."""
+    first, *rest = work.steps()
+    yield first
+    for step in rest:
+        yield replace(step, ids=np.array([FROM_SLOT | segment.slot for segment in step.segments], np.uint32))
+
+
+def seconds_a_token(runner: Runner, work: Workload, ahead: int) -> tuple[float, float]:
+    """One pass: wall time and CPU time of this thread."""
+    rewind(runner, work)
+    draws, flights = greedy(work.steps()[0]), deque[PendingStep]()
+    begin, host = time.perf_counter(), time.thread_time()
+    for step in answer(work):
+        flights.append(runner.submit(runner.prepare(step), draws))
+        while len(flights) > min(ahead, runner.ahead):
+            flights.popleft().wait()
+    while flights:
+        flights.popleft().wait()
+    return (time.perf_counter() - begin) / work.tokens, (time.thread_time() - host) / work.tokens
+
+
+def measure(runner: Runner, works: Sequence[Workload], repeats: int) -> list[Token]:
+    """All workloads, in turns with and without steps ahead; the first pass of each compiles."""
+    found = []
+    for work in works:
+        both = DEFAULT_LOOK_AHEAD, 0
+        passes = [[seconds_a_token(runner, work, ahead) for ahead in both] for _ in range(repeats + 1)]
+        ahead, alone = zip(*passes[1:], strict=True)
+        middle = statistics.median
+        found.append(Token(middle(t for t, _ in ahead), middle(t for t, _ in alone), middle(cpu for _, cpu in alone)))
+    return found
+
+
+def whole(file: GGUFFile, works: list[Workload], device: str, repeats: int) -> list[Token] | None:
+    """With all layers on one device; None where they do not fit."""
     try:
-        with runner_for(file, [work], device) as runner:
-            return seconds_a_token(runner, work, repeats)
+        with runner_for(file, works, device) as runner:
+            return measure(runner, works, repeats)
     except OutOfMemory as error:
         click.echo(f"{device}: {error}", err=True)
         return None
 
 
-def report(names: Sequence[str], alone: Sequence[float | None], layers: Sequence[int], split: float) -> list[str]:
+def report(
+    work: Workload, names: Sequence[str], alone: Sequence[Token | None], layers: Sequence[int], split: Token
+) -> Iterator[str]:
     """A line for each device, and one for all together."""
-    lines = [f"{name} alone: {1 / took:.2f} tok/s" for name, took in zip(names, alone, strict=True) if took]
-    lines.append(f"split into {' + '.join(map(str, layers))} layers: {1 / split:.2f} tok/s")
-    if all(alone):
+
+    def line(what: str, token: Token) -> str:
+        return (
+            f"{work.name}: {what}: {1 / token.ahead:.2f} tok/s, {1 / token.alone:.2f} where each step waits; "
+            f"{1e6 * token.host:.0f} µs of CPU a token"
+        )
+
+    for name, token in dict(zip(names, alone, strict=True)).items():
+        if token is not None:
+            yield line(name, token)
+    yield line(f"split into {' + '.join(map(str, layers))} layers", split)
+    known = [token for token in alone if token is not None]
+    if len(known) == len(alone):
         shares = [count / sum(layers) for count in layers]
-        expected = sum(share * (took or 0) for share, took in zip(shares, alone, strict=True))
-        lines.append(f"the same layers on one device each: {1 / expected:.2f} tok/s")
-        lines.append(f"split reaches {expected / split:.0%} of it (aim: {AIM:.0%})")
-    return lines
+        expected = sum(share * token.ahead for share, token in zip(shares, known, strict=True))
+        waiting = sum(share * token.alone for share, token in zip(shares, known, strict=True))
+        added = (split.ahead - expected) / len(layers)
+        yield (
+            f"{work.name}: split reaches {expected / split.ahead:.0%} of the same layers on one device each (aim: "
+            f"{AIM:.0%}), {waiting / split.alone:.0%} where each step waits; a part adds {1e6 * added:.0f} µs"
+        )
 
 
 @click.command()
 @click.argument("model")
 @click.option("--device", required=True)
 @click.option("--split", required=True, help="Shares of the layers, such as 1,1.")
-@click.option("-n", "--tokens", default=64, show_default=True, type=click.IntRange(1))
-@click.option("--depth", default=0, show_default=True, type=click.IntRange(0))
+@click.option("-n", "--tokens", default=64, show_default=True, type=click.IntRange(2))
+@click.option("-d", "--depth", default="0", show_default=True, help="Tokens before; one or several, such as 0,4096.")
 @click.option("-r", "--repeats", default=3, show_default=True, type=click.IntRange(1))
-def main(model: str, device: str, split: str, tokens: int, depth: int, repeats: int) -> None:
-    names, work = device_names(device), Workload("tg", tokens, depth, 1, 1)
+def main(model: str, device: str, split: str, tokens: int, depth: str, repeats: int) -> None:
+    names = device_names(device)
+    works = [Workload("tg", tokens, one, 1, 1) for one in map(int, depth.split(","))]
     if len(names) < 2:
         raise BadInput("name several devices, such as 0,1")
     with ExitStack() as opened:
         file = opened.enter_context(closing(GGUFFile.open(model)) if Path(model).is_file() else open_synthetic(model))
-        alone = [whole(file, work, name, repeats) for name in names]
-        runner = opened.enter_context(runner_for(file, [work], device, split=split))
+        kinds = [str(choice.adapter.name if choice.adapter else "cpu") for choice in choices_of(names)]
+        by_kind = {kind: whole(file, works, names[kinds.index(kind)], repeats) for kind in dict.fromkeys(kinds)}
+        runner = opened.enter_context(runner_for(file, works, device, split=split))
         assert isinstance(runner, SplitRunner)
         layers = [len(part.layers) for part in runner.layout]
-        for line in report(names, alone, layers, seconds_a_token(runner, work, repeats)):
-            click.echo(line)
+        for number, (work, token) in enumerate(zip(works, measure(runner, works, repeats), strict=True)):
+            each = [None if (tokens_of := by_kind[kind]) is None else tokens_of[number] for kind in kinds]
+            for line in report(work, kinds, each, layers, token):
+                click.echo(line)
 
 
 if __name__ == "__main__":

@@ -377,14 +377,15 @@ def _skinny_matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
         "skinny_matrix_high": MatrixTile(1, 4, 1, 1, 2, columns=64),
     }
     every = {name: skinny_gemm_matrix(can.fragment, can.subgroup_size, tile) for name, tile in tiles.items()}
-    return {**every, "skinny_matrix_split": replace(every["skinny_matrix"], fill=200)}
+    copied = {"skinny_matrix_copied": replace(every["skinny_matrix_ahead"], copies=True)}
+    return {**every, **copied, "skinny_matrix_split": replace(every["skinny_matrix"], fill=200)}
 
 
 def _skinny_matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
     for least, most, tiles in SKINNY_MATRIX_TILES:
         if can.fragment and least < rows <= most:
-            for tile, fill in product(tiles, (0, 264)):
-                config = skinny_gemm_matrix(can.fragment, can.subgroup_size, tile, fill=fill)
+            for tile, fill, copies in product(tiles, (0, 264), (False, True)):
+                config = skinny_gemm_matrix(can.fragment, can.subgroup_size, tile, fill=fill, copies=copies)
                 if config.runs_on(can):
                     yield config
 

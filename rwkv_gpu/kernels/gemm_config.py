@@ -318,10 +318,13 @@ def gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile = MatrixTil
     )
 
 
-def skinny_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile, *, fill: int = 0) -> GemmConfig:
+def skinny_gemm_matrix(
+    fragment: int, subgroup_width: int, tile: MatrixTile, *, fill: int = 0, copies: bool = False
+) -> GemmConfig:
     """Few rows of x on matrix units; subgroups share out columns alone, and each stages W for itself."""
     assert tile.along_m == tile.along_t == 1, "its subgroups have all rows"
-    return replace(gemm_matrix(fragment, subgroup_width, tile, fill=fill), kernel="linear/skinny_gemm_matrix")
+    config = gemm_matrix(fragment, subgroup_width, tile, fill=fill)
+    return replace(config, kernel="linear/skinny_gemm_matrix", copies=copies)
 
 
 def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:
@@ -350,19 +353,21 @@ def matrix_tile_bytes(config: "MatrixConfig") -> int:
     return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 8
 
 
-def skinny_matrix_tile(config: "MatrixConfig") -> dict[str, Constant]:
+def skinny_matrix_tile(config: GemmConfig) -> dict[str, Constant]:
     """What skinny_gemm_matrix is specialised by."""
-    return {**matrix_tile(config), "AT_ONCE": _fragments_at_once(config, _own_staged_bytes(config))}
+    own = {"AT_ONCE": _fragments_at_once(config, _own_staged_bytes(config)), "COPIES": int(config.copies)}
+    return {**matrix_tile(config), **own}
 
 
-def skinny_matrix_bytes(config: "MatrixConfig") -> int:
+def skinny_matrix_bytes(config: GemmConfig) -> int:
     """The memory of its workgroup: a step of W for each subgroup, sums on their way out, the bounds of its columns."""
     staged = _own_staged_bytes(config)
     return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 8
 
 
-def _own_staged_bytes(config: "MatrixConfig") -> int:
-    return 2 * _along_k(config) * config.r * (config.columns + 8)
+def _own_staged_bytes(config: GemmConfig) -> int:
+    x = config.tb * config.columns if config.copies else 4
+    return 2 * _along_k(config) * (config.r * (config.columns + 8) + x)
 
 
 def _fragments_at_once(config: "MatrixConfig", staged: int) -> int:

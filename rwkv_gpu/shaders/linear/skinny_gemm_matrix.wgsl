@@ -1,8 +1,8 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units, for few rows of x
 //
 // Its subgroups share out the columns, COLUMNS at a time, and none waits for another before the end: each decodes its own
-// R x COLUMNS weights into workgroup memory as float16, and loads fragments of x from where `round_rows` put them. DEPTH
-// such steps are on their way in registers. Beyond the end of a row, W is zero.
+// R x COLUMNS weights into workgroup memory as float16. Fragments of x are loaded from where `round_rows` put them, or, where
+// it COPIES, from workgroup memory. DEPTH steps are on their way in registers. Beyond the end of a row, W is zero.
 // needs decoded weights: four_weights
 // needs format: fours_of, run_raw, scale_of
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
@@ -19,6 +19,7 @@ const RUNS = 32u / RUN;                         // that a chunk has
 const STRIDE = COLUMNS / 4u + 2u;               // vec4s of a row: 16 bytes more than its columns, against bank conflicts
 const LOADS = R * CHUNKS / SUBGROUP;            // chunks that a lane decodes of a step
 const FRAGMENT4 = S * S / 4u;                   // vec4s
+const X_LOADS = COPIES * TB * COLUMNS / 4u / SUBGROUP;  // vec4s of x that a lane copies of a step
 const W_SCALE = f32(1u << W_EXPONENT);
 const_assert R == FM * S;
 const_assert TB == FT * S;
@@ -27,6 +28,7 @@ const_assert LOADS * SUBGROUP == R * CHUNKS;
 alias Chunk = array<Raw, RUNS>;
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K>;
+var<workgroup> x_tile: array<vec4<f16>, max(1u, COPIES * TB * COLUMNS / 4u * ALONG_K)>;
 var<workgroup> bounds: vec2u;                   // steps, from and to
 
 var<private> matrix: Matrix;
@@ -60,10 +62,15 @@ fn multiply(here: vec2u, lane: u32) {
     var c01 = Sums(); var c11 = Sums(); var c21 = Sums(); var c31 = Sums();
     var c02 = Sums(); var c12 = Sums(); var c22 = Sums(); var c32 = Sums();
     var c03 = Sums(); var c13 = Sums(); var c23 = Sums(); var c33 = Sums();
+    let own_x = subgroup * (TB * COLUMNS / 4u);
     var raw: array<Chunk, LOADS * DEPTH>;
+    var fours: array<vec4<f16>, max(1u, X_LOADS * DEPTH)>;
     for (var a = 0u; a < DEPTH; a++) {
         for (var n = 0u; n < LOADS; n++) {
             raw[a * LOADS + n] = chunk_at(n * SUBGROUP + line, here.x + a * ALONG_K + subgroup, here.y);
+        }
+        for (var n = 0u; n < X_LOADS; n++) {
+            fours[a * X_LOADS + n] = x_at(n * SUBGROUP + line, here.x + a * ALONG_K + subgroup);
         }
     }
     for (var first = here.x; first < here.y; first += DEPTH * ALONG_K) {
@@ -72,33 +79,38 @@ fn multiply(here: vec2u, lane: u32) {
             for (var n = 0u; n < LOADS; n++) {
                 decode(raw[a * LOADS + n], n * SUBGROUP + line, at, here.y, tile);
             }
+            for (var n = 0u; n < X_LOADS; n++) {
+                x_tile[own_x + n * SUBGROUP + line] = fours[a * X_LOADS + n];
+            }
             for (var n = 0u; n < LOADS; n++) {
                 raw[a * LOADS + n] = chunk_at(n * SUBGROUP + line, at + DEPTH * ALONG_K, here.y);
+            }
+            for (var n = 0u; n < X_LOADS; n++) {
+                fours[a * X_LOADS + n] = x_at(n * SUBGROUP + line, at + DEPTH * ALONG_K);
             }
             subgroupBarrier();
             for (var k = 0u; k < COLUMNS / S; k++) {
                 let w0 = tile + k * (S / 4u);
-                let x0 = at * (COLUMNS / S) + k;
                 let a0 = coopLoadT<Left>(&w_tile[w0], STRIDE);
                 let a1 = coopLoadT<Left>(&w_tile[w0 + min(1u, FM - 1u) * S * STRIDE], STRIDE);
                 let a2 = coopLoadT<Left>(&w_tile[w0 + min(2u, FM - 1u) * S * STRIDE], STRIDE);
                 let a3 = coopLoadT<Left>(&w_tile[w0 + min(3u, FM - 1u) * S * STRIDE], STRIDE);
-                let b0 = coopLoad<Right>(&x[x_place(x0, 0u)], S / 4u);
+                let b0 = x_fragment(own_x, at, k, 0u);
                 c00 = coopMultiplyAdd(a0, b0, c00);
                 if FM > 1u { c10 = coopMultiplyAdd(a1, b0, c10); }
                 if FM > 2u { c20 = coopMultiplyAdd(a2, b0, c20); c30 = coopMultiplyAdd(a3, b0, c30); }
                 if FT > 1u {
-                    let b1 = coopLoad<Right>(&x[x_place(x0, 1u)], S / 4u);
+                    let b1 = x_fragment(own_x, at, k, 1u);
                     c01 = coopMultiplyAdd(a0, b1, c01);
                     if FM > 1u { c11 = coopMultiplyAdd(a1, b1, c11); }
                     if FM > 2u { c21 = coopMultiplyAdd(a2, b1, c21); c31 = coopMultiplyAdd(a3, b1, c31); }
                 }
                 if FT > 2u {
-                    let b2 = coopLoad<Right>(&x[x_place(x0, 2u)], S / 4u);
+                    let b2 = x_fragment(own_x, at, k, 2u);
                     c02 = coopMultiplyAdd(a0, b2, c02);
                     if FM > 1u { c12 = coopMultiplyAdd(a1, b2, c12); }
                     if FM > 2u { c22 = coopMultiplyAdd(a2, b2, c22); c32 = coopMultiplyAdd(a3, b2, c32); }
-                    let b3 = coopLoad<Right>(&x[x_place(x0, 3u)], S / 4u);
+                    let b3 = x_fragment(own_x, at, k, 3u);
                     c03 = coopMultiplyAdd(a0, b3, c03);
                     if FM > 1u { c13 = coopMultiplyAdd(a1, b3, c13); }
                     if FM > 2u { c23 = coopMultiplyAdd(a2, b3, c23); c33 = coopMultiplyAdd(a3, b3, c33); }
@@ -154,6 +166,20 @@ fn decode(chunk: Chunk, e: u32, at: u32, end: u32, tile: u32) {
             w_tile[place + p * (RUN / 4u) + n] = four_weights(q[n], scale);
         }
     }
+}
+
+// Fragment j of S columns k of a step.
+fn x_fragment(own: u32, at: u32, k: u32, j: u32) -> Right {
+    if COPIES == 1u {
+        return coopLoad<Right>(&x_tile[own + (k * FT + j) * FRAGMENT4], S / 4u);
+    }
+    return coopLoad<Right>(&x[x_place(at * (COLUMNS / S) + k, j)], S / 4u);
+}
+
+// Vec4 e of what a subgroup copies of a step: its fragments, one after the other.
+fn x_at(e: u32, at: u32) -> vec4<f16> {
+    let fragment = e / FRAGMENT4;
+    return x[x_place(at * (COLUMNS / S) + fragment / FT, fragment % FT) + e % FRAGMENT4];
 }
 
 // Fragment j of S columns k of x; beyond the end the last one, which then meets zeros, or is not put anywhere.

@@ -436,5 +436,10 @@ QUANTISE_ROWS = Kernel(
     tolerance=INT16,
 )
 ROUND_ROWS = Kernel(
-    "linear/round_rows", "linear", (LANES, NORM, PLAIN_ROWS), needs=Needs(f16=True, matrix_units=True), tolerance=F16
+    "linear/round_rows",
+    "linear",
+    (LANES, NORM, PLAIN_ROWS),
+    core=("lib/matrix_units/rounded",),
+    needs=Needs(f16=True, matrix_units=True),
+    tolerance=F16,
 )

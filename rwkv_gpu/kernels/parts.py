@@ -85,6 +85,7 @@ PART_NEEDS: dict[str, Needs] = {
     "linear/epilogue/quantise": Needs(lanes=8),
     "moe/choices/ranked": Needs(lanes=2),
     "rwkv/shift_output/quantise": Needs(lanes=8, buffers=9),
+    "rwkv/shift_output/round": Needs(f16=True, matrix_units=True, buffers=9),
     "rwkv/decode/quantise": Needs(lanes=8, buffers=9),
     "recurrence/qkv/convolved": Needs(buffers=9),
     "recurrence/tile/four_rows": Needs(subgroup=True),

@@ -12,8 +12,8 @@ GATE = Hole("gate", ("rwkv/gate/none", "rwkv/gate/gate"))
 NORM_SHIFT_MIX = Kernel(
     "rwkv/norm_shift_mix",
     "norm_shift_mix",
-    (Hole("output", ("rwkv/shift_output/floats", "rwkv/shift_output/quantise")), LANES),
-    (*QUANTISING, "lib/sum/subgroup"),
+    (Hole("output", tuple(f"rwkv/shift_output/{part}" for part in ("floats", "quantise", "round"))), LANES),
+    (*QUANTISING, "lib/sum/subgroup", "lib/matrix_units/rounded"),
 )
 TIME_MIX = Kernel(
     "rwkv/time_mix",

@@ -23,6 +23,7 @@ class Quantisable:
 
     widths: Mapping[int, int]  # of each of its values, by where it starts in their stack, in floats
     size: int = 0  # of an integer, in bytes, where only one will do
+    rounds: bool = False  # whether it can write them as float16 with a power of two for each row, too
 
 
 def can_quantise(graph: Graph, node: Node, target: Target) -> Quantisable | None:
@@ -31,7 +32,8 @@ def can_quantise(graph: Graph, node: Node, target: Target) -> Quantisable | None
     if node.rows == 1 or target.can.max_storage_buffers < BUFFERS:
         return None
     if isinstance(op, TokenShift) and not op.quantises:
-        found = Quantisable({y.offset // 4: y.shape[1] for y in op.ys})
+        widths = {y.offset // 4: y.shape[1] for y in op.ys}
+        found = Quantisable(widths, rounds=all(width % MATRIX_STEP == 0 for width in widths.values()))
     elif isinstance(op, TimeMix) and not op.quantises and takes_one_row(op, graph.shape, target):
         found = Quantisable({0: op.y.shape[1]})
     elif isinstance(op, Gemm) and not op.quantises and _has_whole_chunks(op, node.rows, target):

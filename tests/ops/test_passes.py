@@ -2,15 +2,17 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rwkv_gpu.errors import BadInput
-from rwkv_gpu.gpu.device import Buffer
+from rwkv_gpu.gpu.device import Buffer, Device
 from rwkv_gpu.gpu.plan import Slice
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.gpu.weights import BY_NAME, DeviceWeight, Weights, align, as_shard, layout, upload_together
+from rwkv_gpu.kernels.gemm_config import MatrixTile, gemm_matrix, skinny_gemm_matrix
 from rwkv_gpu.measure.trials import Stored
 from rwkv_gpu.ops import passes
 from rwkv_gpu.ops.batch import Batch
@@ -99,7 +101,22 @@ def test_a_pass_fires_once_on_what_it_has_rewritten(name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in REQUIRED])
 def test_results_are_the_same_with_a_pass_and_without(fast_device, name):
-    example = EXAMPLES[name]
+    check_with_and_without(fast_device, name, EXAMPLES[name])
+
+
+@pytest.mark.parametrize("kernel", [gemm_matrix, skinny_gemm_matrix])
+@pytest.mark.parametrize("decode", [False, True], ids=["prompt", "batch"])
+def test_a_token_shift_rounds_rows_for_matrix_units(fast_device, kernel, decode):
+    can = fast_device.capabilities
+    if not can.fragment:
+        pytest.skip("this device has no matrix units")
+    config = kernel(can.fragment, can.subgroup_size, MatrixTile(1, 2, 1, 1, 2, columns=64))
+    example = replace(EXAMPLES["quantise_in_producer"], config=lambda _: config, decode=decode)
+    check_with_and_without(fast_device, "quantise_in_producer", example)
+
+
+def check_with_and_without(fast_device: Device, name: str, example: Example) -> None:
+    """That a pass fires, saves a dispatch, and changes no result."""
     if not fast_device.capabilities.subgroup:
         pytest.skip("this device has no subgroups")
     stored = {

@@ -21,7 +21,7 @@ from ..gemm import (
 from ..graph import Node
 from ..nodes import Gemm, NormPrologue, Quantise, TokenShiftPrologue
 from ..quantising import quantise_for, x_start
-from ..values import JoinedVectors, Operand, RowStatistics, UniformTable, Value
+from ..values import JoinedVectors, Operand, Quantised, RowStatistics, UniformTable, Value
 from ..vocabulary import NUMBER, NUMBERS, LayerNorm
 from .context import Lowering
 from .table import Placed, Table
@@ -87,10 +87,8 @@ def quantise(to: Lowering, node: Node, op: Quantise) -> None:
 def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) -> None:
     """So many rows of x as float16, by a workgroup for each; in x, `gap` numbers lie between two rows."""
     words = [word for start, width in op.widths for word in (start, width, op.out.starts[start], gap)]
-    constants: dict[str, Constant] = {
-        "WG": to.tuning.row_lanes, "XS": len(op.widths), "ROUNDED_ROWS": rows, "ROWS_EACH": rows // node.rows,
-        "S": to.can.fragment, "BY_ROWS": int(op.out.by_rows),
-    }  # fmt: skip
+    own: dict[str, Constant] = {"WG": to.tuning.row_lanes, "XS": len(op.widths), "ROWS_EACH": rows // node.rows}
+    constants = own | rounded_constants(to, op.out, rows)
     operands: dict[str, Operand] = {"x": op.x, "rounded": op.out.value, "table": UniformTable(tuple(words))}
     if op.norm is not None:
         operands["gain"] = to.gain(op.norm)
@@ -102,6 +100,11 @@ def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) 
         "linear/prologue/rms_norm" if op.norm else "linear/prologue/no_norm",
     )
     to.emit(node, "", ("linear/round_rows", *parts), constants, operands, groups=len(op.widths) * rows)
+
+
+def rounded_constants(to: Lowering, out: Quantised, rows: int) -> dict[str, Constant]:
+    """What a kernel is specialised by that writes so many rows as float16."""
+    return {"ROUNDED_ROWS": rows, "S": to.can.fragment, "BY_ROWS": int(out.by_rows)}
 
 
 def _bound(to: Lowering, op: Gemm) -> list[Bound]:

@@ -12,7 +12,7 @@ from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import NUMBER, NUMBERS
 from .chunked import Stage, chunked
 from .context import Lowering
-from .linear import STORES_QUANTISED
+from .linear import STORES_QUANTISED, rounded_constants
 
 BLOCK_FLOATS = 512  # tokens of a block times head size: as much as 16 KiB of workgroup memory holds
 ABSENT = 0xFFFFFFFF  # as a place in a stack
@@ -41,9 +41,14 @@ def token_shift(to: Lowering, node: Node, op: TokenShift) -> None:
     if op.quantises:
         apart = op.ys[0].part_bytes // 4
         starts = tuple(op.quantises.starts.get(m * apart, ABSENT) for m in range(MOST_MIXES))
-        parts = ("rwkv/shift_output/quantise", *STORES_QUANTISED)
-        constants |= op.quantises.constants | {"STARTS": starts}
-        operands["quantised"] = op.quantises.value
+        if op.quantises.size:
+            parts = ("rwkv/shift_output/quantise", *STORES_QUANTISED)
+            constants |= op.quantises.constants | {"STARTS": starts}
+            operands["quantised"] = op.quantises.value
+        else:
+            parts = ("rwkv/shift_output/round", "lib/matrix_units/rounded")
+            constants |= rounded_constants(to, op.quantises, node.rows) | {"STARTS": starts}
+            operands["rounded"] = op.quantises.value
     to.emit(
         node,
         op.norm.weight.name,

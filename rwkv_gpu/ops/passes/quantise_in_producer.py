@@ -11,7 +11,7 @@
 
 Condition: a token shift makes x, or a time mix of one row for each sequence, or a product of `skinny_gemm` whose
 workgroups have whole chunks of 32 neighbours. x is wanted as integers and not normed in between, there are several
-rows, and the device can bind a buffer more.
+rows, and the device can bind a buffer more. A token shift, which sees whole rows, writes float16 for matrix units, too.
 """
 
 from dataclasses import replace
@@ -36,7 +36,7 @@ def run(graph: Graph, target: Target) -> int:
 def _fuse(graph: Graph, target: Target, node: Node, op: Quantise) -> bool:
     producers = graph.writers(op.x)
     able = can_quantise(graph, producers[0], target) if len(producers) == 1 else None
-    if able is None or not op.out.size or able.size not in (0, op.out.size):
+    if able is None or not (op.out.size or able.rounds) or able.size not in (0, op.out.size):
         return False
     first = op.x.offset // 4
     if not {first + start: width for start, width in op.widths}.items() <= able.widths.items():

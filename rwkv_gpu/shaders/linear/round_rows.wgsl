@@ -1,18 +1,15 @@
 // x as float16 with a power of two for each row: what matrix units multiply      one workgroup per row t of each x
 //
-// The power takes the largest of a row to 2^14 or just below, so that nothing overflows, and what is lost below is less than
-// 2^-38 of it. Rows are normed on the way. Of each four columns, the second and the third change places: decoding bytes
-// yields them so. They lie in rows, or in the fragments that matrix units load: of S columns of S rows each, by columns.
+// Rows are normed on the way.
 // needs lanes: reduce_add, reduce_max
+// needs lib/matrix_units/rounded: exponent_of, halves_of, halves_of_exponent, place_of, place_of_exponent
 // needs norm: gained, root
 // needs rows: x4
 @group(0) @binding(3) var<storage, read_write> rounded: array<vec2u>;    // of each x: [T, K / 4] of float16, then [T] exponents
 @group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // where each x starts, in floats, its width, where it is put, the gap between its rows
 
 const PADDED = 1u;
-const LARGEST = 14;
 // ROWS_EACH: rows of x for a row of the step, as experts have.
-const FRAGMENTS = (ROUNDED_ROWS + S - 1u) / S;  // of S columns
 
 fn run(group: u32, lane: u32) {
     let t = group % ROUNDED_ROWS;
@@ -36,19 +33,13 @@ fn run(group: u32, lane: u32) {
     if NORMED {
         norm = root(reduce_add(squares, lane), width);
     }
-    let exponent = frexp(max(reduce_max(most, lane) * norm, 1e-30)).exp - LARGEST;
+    let exponent = exponent_of(reduce_max(most, lane) * norm);
     let scale = norm * ldexp(1.0, -exponent);
     for (var e = lane; e < padded; e += WG) {
         let values = gained(x4(start, 4u * e, width), 4u * min(e, fours - 1u)) * scale;
-        rounded[which.z + place_of(t, e, padded)] = vec2u(pack2x16float(values.xz), pack2x16float(values.yw));
+        rounded[which.z + place_of(t, e, padded)] = halves_of(values);
     }
     if lane == 0u {
-        rounded[which.z + select(FRAGMENTS * S, ROUNDED_ROWS, BY_ROWS == 1u) * padded + t] = vec2u(pack2x16float(vec2f(f32(exponent), 0.0)), 0u);
+        rounded[which.z + place_of_exponent(t, padded)] = halves_of_exponent(exponent);
     }
-}
-
-// Four e of row t.
-fn place_of(t: u32, e: u32, padded: u32) -> u32 {
-    let fragment = e / (S / 4u) * FRAGMENTS + t / S;
-    return select((fragment * S + t % S) * (S / 4u) + e % (S / 4u), t * padded + e, BY_ROWS == 1u);
 }

@@ -1,7 +1,7 @@
 // y_i[t] = xx[t] + (xx[t - 1] - xx[t]) · mix_i, xx = layer_norm(x)      one workgroup per row t, which norms both its rows
 // needs lanes: reduce_add, reduce_add2
 // needs lib/step: apart, kept_state
-// needs output: put
+// needs output: begin, put
 @group(0) @binding(1) var<storage, read> x: array<vec4f>;               // [T, D / 4]
 @group(0) @binding(2) var<storage, read> weight: array<vec4f>;          // [D / 4]
 @group(0) @binding(3) var<storage, read> bias: array<vec4f>;            // [D / 4]
@@ -26,6 +26,13 @@ struct Rows {
 struct Both {
     here: vec4f,    // of x[t]
     there: vec4f,   // of the row before it
+}
+
+struct Norm {
+    mean: vec2f,    // of both rows
+    scale: vec2f,
+    first: bool,    // whether the row before is a state, which is normed
+    fresh: bool,    // or zeros
 }
 
 fn run(group: u32, lane: u32) {
@@ -83,6 +90,23 @@ fn run(group: u32, lane: u32) {
     if first && segment.count > 1u {
         own = moments(last, lane);
     }
+    let norm = Norm(mean, scale, first, fresh);
+    var most = 0.0;                     // of all mixes of the row
+    for (var i = 0u; ROUNDS && i < MINE; i++) {
+        let d = i * WG + lane;
+        if d < D4 {
+            var both = kept[i % 4u];
+            if !KEPT {
+                both = load(rows, i, lane);
+            }
+            both = normed(both, norm, weight[d], bias[d]);
+            for (var m = 0u; m < MIXES; m++) {
+                let sizes = abs(both.here + both.there * mix[m * D4 + d]);
+                most = max(most, max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)));
+            }
+        }
+    }
+    begin(most, t, lane);
     for (var i = 0u; i < MINE; i++) {
         let d = i * WG + lane;
         if d >= D4 {
@@ -96,19 +120,19 @@ fn run(group: u32, lane: u32) {
             gain = weight[d];
             shift = bias[d];
         }
-        let xx = (both.here - mean.x) * scale.x * gain + shift;
-        let previous = select(select((both.there - mean.y) * scale.y * gain + shift, both.there, first), vec4f(), fresh);
+        both = normed(both, norm, gain, shift);
+        let xx = both.here;
         for (var m = 0u; m < MIXES; m++) {
             if !PRELOADED {
                 mixes[m] = mix[m * D4 + d];
             }
-            y[m * apart(D4) + t * D4 + d] = xx + (previous - xx) * mixes[m];
+            y[m * apart(D4) + t * D4 + d] = xx + both.there * mixes[m];
         }
         if ROWS != 0u {
             y[MIXES * apart(D4) + t * D4 + d] = xx;
-            y[(MIXES + 1u) * apart(D4) + t * D4 + d] = previous;
+            y[(MIXES + 1u) * apart(D4) + t * D4 + d] = xx + both.there;
         }
-        put(xx, previous - xx, t, d);
+        put(xx, both.there, t, d);
         if t - segment.first < segment.kept {
             state[kept_state(segment, t - segment.first) * D4 + d] = xx;
         }
@@ -116,6 +140,13 @@ fn run(group: u32, lane: u32) {
             state[replaced + d] = (x[last * D4 + d] - own.x) * own.y * gain + shift;
         }
     }
+}
+
+// The normed row, and what the normed row before it has more.
+fn normed(both: Both, norm: Norm, gain: vec4f, shift: vec4f) -> Both {
+    let xx = (both.here - norm.mean.x) * norm.scale.x * gain + shift;
+    let before = select((both.there - norm.mean.y) * norm.scale.y * gain + shift, both.there, norm.first);
+    return Both(xx, select(before, vec4f(), norm.fresh) - xx);
 }
 
 fn moments(t: u32, lane: u32) -> vec2f {

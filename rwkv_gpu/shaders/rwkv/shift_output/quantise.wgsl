@@ -3,10 +3,13 @@
 @group(0) @binding(9) var<storage, read_write> quantised: array<u32>;
 
 const ABSENT = 0xffffffffu;
+const ROUNDS = false;
 
 const_assert D % 32u == 0u;
 const_assert WG % 8u == 0u;
 const_assert MIXES <= 6u;
+
+fn begin(_most: f32, _t: u32, _lane: u32) {}
 
 fn put(xx: vec4f, shift: vec4f, t: u32, d: u32) {
     put_one(xx, shift, STARTS[0], 0u, t, d);

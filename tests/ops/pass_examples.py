@@ -112,6 +112,13 @@ def loras(g, w, s, x):
     return {"y": g.time_mix(mixed, w["vectors"], 64e-5, s["wkv"])}
 
 
+def mixture_with_a_shared_expert(g, w, _, x):
+    shared = g.linear(g.linear(x, w["first"]), w["last"], add=x)
+    routing = g.route(x, w["router"], Gating(2, normalise=True))
+    inner = g.expert_glu(x, w["gate"], w["up"], routing, "silu")
+    return {"y": g.expert_sum(inner, w["down"], routing, add=shared)}
+
+
 def mixture(g, w, _, x):
     routing = g.route(x, w["router"], Gating(2, normalise=True))
     return {"y": g.expert_sum(g.expert_glu(x, w["gate"], w["up"], routing, "silu"), w["down"], routing)}
@@ -240,6 +247,9 @@ EXAMPLES = {
     ),
     "route_into_experts": Example(mixture, EXPERTS),
     "sort_once": Example(mixture, EXPERTS, 32, change={"experts": ((MANY, expert_gemv(32, 8, 2, 4)),)}, exact=True),
+    "merge_shared_expert": Example(
+        mixture_with_a_shared_expert, {**EXPERTS, "first": ("F32", (32, D)), "last": ("F32", (D, 32))}
+    ),
     "merge_gemms": Example(
         three_formats, {**vectors("gain"), "q": SQUARE, "k": SQUARE, "v": ("F32", (D, D))}, exact=True
     ),

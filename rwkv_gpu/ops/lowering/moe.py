@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from ...gpu.shader import Constant
 from ..graph import Node
-from ..moe import Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
+from ..moe import SPARE, Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
 from ..nodes import ExpertProducts, ExpertSum, Quantise, Route, SortChoices
 from ..quantising import rounded_rows
 from ..values import JoinedVectors, Operand, Value
@@ -186,6 +186,7 @@ def _by_choice(
         groups=tiles * -(-matrices.out // (config.block // matrices.count)),
         fixed_bytes=matrices.bytes_read(node.rows, used),
         row_flops=matrices.flops(used),
+        shared_bytes=config.workgroup_bytes + 4 * matrices.width * config.norms + SPARE,  # a whole x at most is staged
     )
 
 

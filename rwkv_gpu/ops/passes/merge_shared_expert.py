@@ -1,0 +1,63 @@
+"""The last product of a shared expert shares the dispatch of the first products with experts.
+
+    before
+        %0 = gemm(x)  [first]
+        %1 = gemm(%0, x)  [last]
+        %2 = gemm(x)  [router]
+        %3, %4, %5 = expert_products(x, %2)  [gate up]  +route
+        %6 = expert_sum(%3, %4, %5, %1)  [down]
+
+    after
+        %0 = gemm(x)  [first]
+        %2 = gemm(x)  [router]
+        %3, %4, %5 = expert_products(x, %2)  [gate up]  +route
+        %1 = gemm(%0, x)  [last]  +gemv  +merge
+        %6 = expert_sum(%3, %4, %5, %1)  [down]
+
+The sum over experts is the first that needs it. Then the other product of the shared expert and that of the router are
+neighbours and read the same row: `merge_gemms` puts them into one dispatch.
+
+Condition: steps of one row. One dispatch computes the first products with experts, and workgroups of the last product
+can have as many lanes.
+"""
+
+from dataclasses import replace
+from itertools import pairwise
+
+from ..gemm import choose, gemm_op, shards_of, whole
+from ..graph import Graph, Node
+from ..moe import products_config
+from ..nodes import ExpertProducts, ExpertSum, Gemm
+from ..target import Target
+
+
+def run(graph: Graph, target: Target) -> int:
+    """The product stands behind those with experts."""
+    fired = 0
+    for first, node in pairwise(list(graph.nodes)) if graph.shape.one_row else ():
+        if not isinstance(node.op, ExpertSum) or node.op.add is None or graph.is_output(node.op.add):
+            continue
+        last = graph.writer(node.op.add)
+        if last is None or last.layer != node.layer or graph.readers(node.op.add) != [node]:
+            continue
+        op = _merged(last, first, target)
+        if op:
+            graph.remove(last)
+            graph.insert_before(node, op)
+            fired += 1
+    return fired
+
+
+def _merged(last: Node, first: Node, target: Target) -> Gemm | None:
+    """The product with workgroups of as many lanes as those with experts have, where it can have such."""
+    gemm, products = gemm_op(last), first.op
+    if gemm is None or gemm.saves or gemm.merges or not isinstance(products, ExpertProducts) or not whole(gemm, target):
+        return None
+    experts, dispatches = products_config(products, first.rows, target)
+    if len(dispatches) != 1 or products.sorted or first.rows > target.tuning.merged_rows:
+        return None
+    own = gemm.config or choose(gemm, last.rows, target)
+    config = target.tuning.merged(replace(own, wg=experts.wg), own, shards_of(gemm, target)[0].packed)
+    if config.wg != experts.wg or not config.runs_on(target.can):
+        return None
+    return replace(gemm, config=config, merges=True)

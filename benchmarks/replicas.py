@@ -96,10 +96,14 @@ def serving(model: Path, device: str, sequences: int, port: int) -> Iterator["su
     """`rwkv-gpu serve`, ready."""
     command = [sys.executable, "-m", "rwkv_gpu.cli.main", "serve", str(model), "--device", device]
     command += ["--port", str(port), "--sequences", str(sequences), "--drain", "1"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log) as server:
         try:
             print(f"--device {device}: ready in {wait_ready(port, server):.1f} s", flush=True)
             yield server
+        except SystemExit:
+            log.seek(0)
+            print(log.read().decode()[-1000:], file=sys.stderr)
+            raise
         finally:
             server.terminate()
             try:

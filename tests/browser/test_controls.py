@@ -133,6 +133,31 @@ def test_one_conversation_is_exported_and_imported(page, tmp_path):
     expect(page.locator("#list .entry")).to_have_count(2)
 
 
+def test_an_import_brings_the_settings_and_the_calls_and_refuses_what_is_damaged(page):
+    fine = {
+        "title": "brought", "system": "Be brief.",
+        "settings": {"temperature": 0.5, "top_k": "7", "seed": 1, "schema": '{"type": "object"}', "thinking": "x", "unheard": 1},
+        "nodes": {
+            "constructor": {"id": "constructor", "parent": None, "role": "user", "content": "hi"},
+            "b": {"id": "b", "parent": "constructor", "role": "assistant", "content": 5, "tools": [{"name": "f", "arguments": "{}"}, 5]},
+            "c": {"id": "c", "parent": "toString", "role": "robot"},
+        },
+    }  # fmt: skip
+    circle = {"nodes": {n: {"id": n, "parent": "ba"[n == "b"], "role": "user"} for n in "ab"}}
+    for damaged in (circle, {"nodes": []} | {"nodes": None}, {**fine, "settings": {"schema": "{oops"}}, 5, [None]):
+        text = page.evaluate(
+            "one => { try { imported(one); return 'taken'; } catch (error) { return error.message; } }", damaged
+        )
+        assert text and text != "taken", damaged
+    [brought] = page.evaluate("one => imported(one)", fine)
+    assert brought["settings"] == {"temperature": 0.5, "seed": 1, "schema": '{"type": "object"}'}
+    path = page.evaluate("one => pathTo(one, one.leaf).map(node => [node.role, node.content, node.tools])", brought)
+    assert path == [
+        ["user", "hi", None],
+        ["assistant", "", [{"name": "f", "arguments": "{}"}, {"name": "", "arguments": ""}]],
+    ]
+
+
 def test_themes_the_list_and_the_end_of_a_talk_are_a_click_away(make_page):
     page = make_page(width=360)
     expect(page.locator("#status")).to_have_text("Ready.")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.server.catalogue import ServedModel
@@ -95,6 +95,23 @@ def test_a_server_that_shuts_down_is_waited_for(page):
     page.route("**/v1/chat/completions", lambda route: route.fulfill(**given.pop(0)))
     ask(page, "hello")
     expect(page.locator(LAST)).to_contain_text("after all")
+
+
+def test_an_answer_that_is_stopped_before_it_has_a_name_is_stopped_when_it_gets_one(page):
+    held: list[Route] = []
+    page.route("**/v1/chat/completions", lambda route: held.append(route))
+    ended: list[str] = []
+    page.on("request", lambda request: ended.append(request.url) if request.method == "DELETE" else None)
+    page.fill("#text", "hello")
+    page.keyboard.press("Enter")
+    expect(page.locator("#send")).to_have_text("Stop")
+    page.click("#send")
+    expect(page.locator(LAST)).to_contain_text("Stopped.")
+    with page.expect_request("**/v1/streams/strm_late"):
+        held[0].fulfill(
+            status=200, content_type="text/event-stream", headers={"x-stream-id": "strm_late"}, body=events()
+        )
+    assert [url.rpartition("/")[2] for url in ended] == ["strm_late"]
 
 
 def test_deleting_a_conversation_while_it_is_answered_deletes_it(page):

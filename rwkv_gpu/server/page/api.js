@@ -54,6 +54,8 @@ async function* events(response) {
   }
 }
 
+const LATE = 3000; // milliseconds in which the server may name a stream that was stopped meanwhile
+
 // Milliseconds before each try to resume: five minutes in all, in which a server can be started again.
 const RETRIES = [500, 1000, 2000, 4000, ...Array(37).fill(8000)];
 const pause = (milliseconds, signal) => new Promise((resolve, reject) => {
@@ -66,15 +68,15 @@ class StreamGone extends ApiError {}
 
 // Streams an answer into `take(chunk)`. `stream` is {id, at}, kept with the message so that a reload can go on.
 // `again` asks for the rest of an answer: that is tried for as long as a lost connection.
-async function streamAnswer({ body, stream, take, opened, waiting, signal }) {
+async function streamAnswer({ body, stream, take, begun, waiting, signal }) {
   let response = null;
   for (let busy = 0, lost = 0; ; ) {
     try {
       if (stream.id) response = await request(`/v1/streams/${stream.id}?after=${stream.at}`, { signal });
       else {
-        response = await request("/v1/chat/completions", { method: "POST", body, signal });
+        response = await opened(body, signal);
         stream.id = response.headers.get("X-Stream-Id");
-        opened();
+        begun();
       }
       for await (const [number, data] of events(response)) {
         if (number !== null) stream.at = number;
@@ -100,6 +102,24 @@ async function streamAnswer({ body, stream, take, opened, waiting, signal }) {
       } else throw offline && stream.id ? new ApiError("The connection was lost, and the answer with it.", 0) : error;
     }
   }
+}
+
+// The response to a request for an answer. Where that is stopped before the server has named the stream, the stream is
+// stopped as soon as it has a name: a closed connection alone would leave it running for a while.
+async function opened(body, signal) {
+  const connection = new AbortController();
+  const response = request("/v1/chat/completions", { method: "POST", body, signal: connection.signal });
+  const stopped = new Promise((_, reject) => {
+    const stop = () => {
+      reject(new DOMException("stopped", "AbortError"));
+      setTimeout(() => connection.abort(), LATE);
+      response.then(({ headers }) => (stopStream({ id: headers.get("X-Stream-Id") }), connection.abort())).catch(() => {});
+    };
+    if (signal.aborted) stop();
+    else signal.addEventListener("abort", stop, { once: true });
+  });
+  stopped.catch(() => {}); // it is of no interest after the response
+  return Promise.race([response, stopped]);
 }
 
 // Ends an answer on the server, even if the connection to it is gone.

@@ -263,7 +263,7 @@ async function follow(conversation, node, body) {
       store.put(structuredClone(conversation)).catch(() => {});
     }
   };
-  const opened = () => {
+  const begun = () => {
     node.waiting = undefined;
     save(conversation);
     if (node.stream.id && navigator.locks) navigator.locks.request(`stream-${node.stream.id}`, () => new Promise((free) => (running.get(node.id) ? (running.get(node.id).free = free) : free())));
@@ -272,7 +272,7 @@ async function follow(conversation, node, body) {
   const loading = showLoading(body?.model, () => !node.progress && !timing.first, waiting);
   try {
     await streamAnswer({
-      body, stream: node.stream, signal: controller.signal, opened, waiting,
+      body, stream: node.stream, signal: controller.signal, begun, waiting,
       take: (chunk) => (taken(node, chunk, timing), changed()),
     });
     node.finish ??= "stop";

@@ -10,13 +10,16 @@ function elementOf(space, tag, attributes = {}, ...children) {
   return filled(document.createElementNS(space, tag), attributes, children);
 }
 
+// Children come by a fragment, before the attributes: in a node with dir="auto" each of many would be asked for its direction.
 function filled(node, attributes, children) {
+  const fragment = document.createDocumentFragment();
+  for (const child of children.flat()) if (child != null && child !== false) fragment.append(child);
+  node.append(fragment);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value === true) node.setAttribute(name, "");
     else if (value !== false && value != null) node.setAttribute(name, value);
   }
-  node.append(...children.flat().filter((child) => child != null && child !== false));
   return node;
 }
 
@@ -41,6 +44,9 @@ function keepFocus(box, draw) {
   const next = before.isConnected ? before : (controls.find((one) => labelOf(one) === labelOf(before)) ?? controls[0] ?? byId("text"));
   next.focus({ preventScroll: true });
 }
+
+// A table of names that finds what was put in and nothing else: of other objects "constructor" is a key, too.
+const named = (entries) => Object.assign(Object.create(null), entries);
 
 const byId = (id) => document.getElementById(id);
 

@@ -30,7 +30,7 @@ const LANGUAGES = {
   ruby: "ruby rb", sql: "sql", lua: "lua haskell hs", wgsl: "wgsl", data: "yaml yml toml ini conf r julia perl elixir nix", json: "json jsonl json5",
   css: "css scss less", html: "html xml svg vue",
 };
-const KIND_OF = Object.fromEntries(Object.entries(LANGUAGES).flatMap(([kind, names]) => names.split(" ").map((name) => [name, kind])));
+const KIND_OF = named(Object.fromEntries(Object.entries(LANGUAGES).flatMap(([kind, names]) => names.split(" ").map((name) => [name, kind]))));
 const LONGEST_COLOURED = 60000; // characters
 const patterns = {};
 
@@ -39,7 +39,7 @@ function patternOf(kind) {
     const [comments, strings, words] = KINDS[kind];
     const flags = kind === "sql" ? "gi" : "g";
     const keywords = WORDS[words].split(" ").join("|");
-    patterns[kind] = new RegExp(`(${comments})|(${strings})|(\\b(?:${keywords})\\b)|(\\b\\d[\\w.]*)|([A-Za-z_]\\w*(?=\\())`, flags);
+    patterns[kind] = new RegExp(`(${comments})|(${strings})|(\\b(?:${keywords})\\b)|(\\b\\d[\\w.]*)|(\\b[A-Za-z_]\\w*(?=\\())`, flags);
   }
   return patterns[kind];
 }

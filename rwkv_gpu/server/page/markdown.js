@@ -1,10 +1,11 @@
 // Markdown to elements: what GitHub has, less HTML, images and footnotes; with TeX between $, $$, \( and \[.
-const FENCE = /^( {0,3})(`{3,}|~{3,})\s*([^\s`]*)[^`]*$/;
-const HEADING = /^ {0,3}(#{1,6})(?:\s+(.*?))?\s*#*\s*$/;
+// Each pattern is linear: no two parts of one can take the same characters.
+const FENCE = /^( {0,3})(`{3,}(?!`)|~{3,}(?!~))([^`]*)$/;
+const HEADING = /^ {0,3}(#{1,6})(?:\s+([^]*))?$/;
 const RULE = /^ {0,3}(?:(?:- *){3,}|(?:\* *){3,}|(?:_ *){3,})$/;
 const QUOTE = /^ {0,3}> ?/;
-const ITEM = /^( *)([-*+]|\d{1,9}[.)])( +|$)(.*)$/;
-const DELIMITERS = /^ *\|? *:?-+:? *(?:\| *:?-+:? *)*\|? *$/;
+const ITEM = /^( *)([-*+]|\d{1,9}[.)])( +|$)([^]*)$/;
+const DELIMITER = /^:?-+:?$/;
 const MATH_OPEN = /^ {0,3}(\$\$|\\\[)(.*)$/;
 const NESTED = 12; // lists and quotations within each other
 
@@ -12,18 +13,18 @@ const NESTED = 12; // lists and quotations within each other
 function pieces(text) {
   const found = [];
   let lines = [];
+  let first = ""; // of these lines, that is not blank
   let fence = null;
   let blank = false;
-  const startsNew = (line) => {
-    if (!blank || !lines.length || /^\s/.test(line)) return false;
-    return !(ITEM.test(lines.find((one) => one.trim()) ?? "") && ITEM.test(line));
-  };
+  const startsNew = (line) => blank && /^\S/.test(line) && !(ITEM.test(first) && ITEM.test(line));
   for (const line of text.split("\n")) {
-    if (!fence && startsNew(line) && line.trim()) {
+    if (!fence && lines.length && startsNew(line)) {
       found.push(lines.join("\n"));
       lines = [];
+      first = "";
     }
     lines.push(line);
+    if (!first.trim()) first = line;
     fence = fenceAfter(fence, line);
     blank = !line.trim() && !fence;
   }
@@ -67,7 +68,7 @@ function block(lines, at, depth) {
   if (FENCE.test(line)) return codeBlock(lines, at);
   if (MATH_OPEN.test(line)) return mathBlock(lines, at);
   const heading = line.match(HEADING);
-  if (heading) return [el(`h${heading[1].length}`, { dir: "auto" }, inline(heading[2] ?? "")), at + 1];
+  if (heading) return [el(`h${heading[1].length}`, { dir: "auto" }, inline(headingText(heading[2] ?? ""))), at + 1];
   if (RULE.test(line)) return [el("hr"), at + 1];
   if (depth < NESTED && QUOTE.test(line)) return quotation(lines, at, depth);
   if (depth < NESTED && ITEM.test(line)) return list(lines, at, depth);
@@ -75,7 +76,15 @@ function block(lines, at, depth) {
   return paragraph(lines, at, depth);
 }
 
-const isTable = (lines, at) => lines[at].includes("|") && at + 1 < lines.length && lines[at + 1].includes("-") && DELIMITERS.test(lines[at + 1]);
+// Without the signs that may close a heading.
+function headingText(text) {
+  let end = text.trimEnd().length;
+  while (text[end - 1] === "#") end--;
+  return !end || text[end - 1] === " " ? text.slice(0, end).trim() : text.trim();
+}
+
+const isTable = (lines, at) => lines[at].includes("|") && at + 1 < lines.length && isDelimiters(lines[at + 1]);
+const isDelimiters = (line) => line.includes("-") && line.trim().replace(/^\||\|$/g, "").split("|").every((cell) => DELIMITER.test(cell.trim()));
 
 function paragraph(lines, at, depth) {
   let end = at + 1;
@@ -88,10 +97,12 @@ function paragraph(lines, at, depth) {
 }
 
 function codeBlock(lines, at) {
-  const [, indent, open, language] = lines[at].match(FENCE);
+  const [, indent, open, info] = lines[at].match(FENCE);
+  const language = info.trim().split(/\s/, 1)[0];
+  const indentation = new RegExp(`^ {0,${indent.length}}`);
   let end = at + 1;
   while (end < lines.length && !closes(open, lines[end])) end++;
-  const code = lines.slice(at + 1, end).map((line) => line.replace(new RegExp(`^ {0,${indent.length}}`), "")).join("\n");
+  const code = lines.slice(at + 1, end).map((line) => line.replace(indentation, "")).join("\n");
   return [codeElement(code, language), end + 1];
 }
 
@@ -201,9 +212,16 @@ function table(lines, at) {
 }
 
 // What may begin something within a line; all else is text.
-const SPECIAL = /\\[\s\S]|`+|\$|!?\[|<(?=[a-z]+:)|https?:\/\/|\*\*|__|~~|\*|_| {2,}\n/g;
+const SPECIAL = /\\[\s\S]|`+|\$|!?\[|<(?=[a-z]+:)|https?:\/\/|\*\*|__|~~|\*|_|(?<! ) {2,}\n/g;
 const DEEP = 16; // spans within each other
 const FARTHEST = 4000; // characters to the end of a span
+const MOST_TRIED = 100; // marks that may end a span of emphasis
+
+// Where a mark comes next, or -1. It looks so far only: else many marks that nothing closes would take the square of their number.
+function find(text, mark, from) {
+  const at = text.slice(from, from + FARTHEST).indexOf(mark);
+  return at < 0 ? -1 : from + at;
+}
 
 function inline(text, depth = 0) {
   const nodes = [];
@@ -235,14 +253,14 @@ function span(text, at, mark, depth) {
 
 function escaped(text, at, mark) {
   const close = { "\\(": "\\)", "\\[": "\\]" }[mark];
-  const end = close ? text.indexOf(close, at + 2) : -1;
+  const end = close ? find(text, close, at + 2) : -1;
   if (end > 0) return [mathml(text.slice(at + 2, end), mark === "\\["), end + 2];
   if (mark === "\\\n") return [el("br"), at + 2];
   return /[!-/:-@[-`{-~]/.test(mark[1]) ? [mark[1], at + 2] : [];
 }
 
 function codeSpan(text, after, ticks) {
-  for (let end = text.indexOf(ticks, after); end >= 0 && end < after + FARTHEST; end = text.indexOf(ticks, end)) {
+  for (let end = find(text, ticks, after); end >= 0 && end < after + FARTHEST; end = find(text, ticks, end)) {
     let length = 0;
     while (text[end + length] === "`") length++;
     if (length === ticks.length) {
@@ -257,10 +275,10 @@ function codeSpan(text, after, ticks) {
 // $x$, but not "$5 and $6": no space inside the signs, and no digit after them.
 function dollars(text, after) {
   if (text[after] === "$") {
-    const end = text.indexOf("$$", after + 1);
+    const end = find(text, "$$", after + 1);
     return end < 0 ? [] : [mathml(text.slice(after + 1, end), false), end + 2];
   }
-  const end = text.indexOf("$", after);
+  const end = find(text, "$", after);
   const inner = text.slice(after, end);
   if (end <= after || /^\s|\s$|\n\n/.test(inner) || inner.endsWith("\\") || /\d/.test(text[end + 1] ?? "")) return [];
   return [mathml(inner, false), end + 1];
@@ -302,7 +320,8 @@ function emphasis(text, at, mark, depth) {
   const after = at + mark.length;
   const word = (character) => /[\p{L}\p{N}]/u.test(character ?? "");
   if (!text[after] || /\s/.test(text[after]) || (mark[0] === "_" && word(text[at - 1]))) return [];
-  for (let end = text.indexOf(mark, after); end >= 0 && end < after + FARTHEST; end = text.indexOf(mark, end + 1)) {
+  let tried = 0;
+  for (let end = find(text, mark, after); end >= 0 && end < after + FARTHEST && tried++ < MOST_TRIED; end = find(text, mark, end + 1)) {
     if (mark.length === 1 && (text[end + 1] === mark || text[end - 1] === mark) && !(text[end + 1] === mark && text[end + 2] === mark && text[end + 3] !== mark)) {
       end += text[end + 1] === mark ? 1 : 0;
       continue;

@@ -3,26 +3,28 @@ const LETTERS = "alpha α beta β gamma γ delta δ epsilon ϵ varepsilon ε zet
 const OPERATORS = "pm ± mp ∓ times × div ÷ cdot ⋅ ast ∗ star ⋆ circ ∘ bullet ∙ leq ≤ le ≤ geq ≥ ge ≥ neq ≠ ne ≠ approx ≈ equiv ≡ sim ∼ simeq ≃ cong ≅ propto ∝ ll ≪ gg ≫ in ∈ notin ∉ ni ∋ subset ⊂ subseteq ⊆ supset ⊃ supseteq ⊇ cup ∪ cap ∩ setminus ∖ wedge ∧ land ∧ vee ∨ lor ∨ neg ¬ lnot ¬ forall ∀ exists ∃ to → rightarrow → leftarrow ← Rightarrow ⇒ Leftarrow ⇐ leftrightarrow ↔ Leftrightarrow ⇔ iff ⇔ implies ⟹ mapsto ↦ longrightarrow ⟶ uparrow ↑ downarrow ↓ oplus ⊕ otimes ⊗ odot ⊙ perp ⊥ parallel ∥ mid ∣ ldots … dots … cdots ⋯ vdots ⋮ ddots ⋱ prime ′ langle ⟨ rangle ⟩ lfloor ⌊ rfloor ⌋ lceil ⌈ rceil ⌉ vert | Vert ‖ colon : therefore ∴ because ∵";
 const BIG = "sum ∑ prod ∏ coprod ∐ int ∫ iint ∬ iiint ∭ oint ∮ bigcup ⋃ bigcap ⋂ bigoplus ⨁ bigotimes ⨂ lim lim max max min min sup sup inf inf limsup limsup liminf liminf argmax argmax argmin argmin";
 const FUNCTIONS = new Set("sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp det dim ker gcd deg arg hom Pr mod bmod".split(" "));
-const ACCENTS = { hat: "^", widehat: "^", bar: "¯", overline: "¯", vec: "→", tilde: "~", widetilde: "~", dot: "˙", ddot: "¨", overbrace: "⏞", underline: "_", underbrace: "⏟" };
-const SPACES = { ",": ".17em", ":": ".22em", ";": ".28em", "!": "-.17em", " ": ".28em", quad: "1em", qquad: "2em" };
+const ACCENTS = named({ hat: "^", widehat: "^", bar: "¯", overline: "¯", vec: "→", tilde: "~", widetilde: "~", dot: "˙", ddot: "¨", overbrace: "⏞", underline: "_", underbrace: "⏟" });
+const SPACES = named({ ",": ".17em", ":": ".22em", ";": ".28em", "!": "-.17em", " ": ".28em", quad: "1em", qquad: "2em" });
 // Where the capitals of a font begin in Unicode; those that were there before lie elsewhere.
-const FONTS = { mathbf: 0x1d400, boldsymbol: 0x1d400, bm: 0x1d400, mathbb: 0x1d538, mathcal: 0x1d49c, mathscr: 0x1d49c, mathfrak: 0x1d504 };
+const FONTS = named({ mathbf: 0x1d400, boldsymbol: 0x1d400, bm: 0x1d400, mathbb: 0x1d538, mathcal: 0x1d49c, mathscr: 0x1d49c, mathfrak: 0x1d504 });
 const ELSEWHERE = { 0x1d538: "CℂHℍNℕPℙQℚRℝZℤ", 0x1d49c: "BℬEℰFℱHℋIℐLℒMℳRℛ", 0x1d504: "CℭHℌIℑRℜZℨ" };
 const PLAIN = new Set(["mathrm", "text", "textrm", "textbf", "textit", "operatorname", "mathsf", "mathtt", "mbox"]);
 const STYLES = new Set(["displaystyle", "textstyle", "limits", "nolimits", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "label", "nonumber"]);
-const pairs = (text) => Object.fromEntries(text.split(" ").reduce((all, word, n, words) => (n % 2 ? all : [...all, [word, words[n + 1]]]), []));
+const pairs = (text) => named(Object.fromEntries(text.split(" ").reduce((all, word, n, words) => (n % 2 ? all : [...all, [word, words[n + 1]]]), [])));
 const LETTER = pairs(LETTERS);
 const OPERATOR = pairs(OPERATORS);
 const BIGS = pairs(BIG);
 const DEEPEST = 60;
+const LONGEST_FORMULA = 4000; // tokens; browsers take the square of the number of nodes in a row
 
 const m = (tag, attributes, ...children) => elementOf(MATHML, tag, attributes, ...children);
 const row = (nodes) => (nodes.length === 1 ? nodes[0] : m("mrow", {}, nodes));
 
 function mathml(tex, display) {
   const reader = { tokens: tex.match(/\\[A-Za-z]+\*?|\\[^A-Za-z]|\d+(?:\.\d+)?|\s+|[^]/gu) ?? [], at: 0, depth: 0 };
+  if (reader.tokens.length > LONGEST_FORMULA) return m("math", {}, m("mtext", {}, tex));
   const nodes = [];
-  while (reader.at < reader.tokens.length) nodes.push(...sequence(reader, () => false), ...stray(reader));
+  while (reader.at < reader.tokens.length) for (const node of [...sequence(reader, () => false), ...stray(reader)]) nodes.push(node);
   return m("math", display ? { display: "block" } : {}, row(nodes));
 }
 
@@ -146,7 +148,7 @@ function fenced(reader) {
   return m("mrow", {}, open, inner, fence(reader));
 }
 
-const BRACKETS = { pmatrix: "()", bmatrix: "[]", vmatrix: "||", Vmatrix: "‖‖", Bmatrix: "{}", cases: "{" };
+const BRACKETS = named({ pmatrix: "()", bmatrix: "[]", vmatrix: "||", Vmatrix: "‖‖", Bmatrix: "{}", cases: "{" });
 
 function environment(reader) {
   const name = words(reader).replace("*", "");

@@ -94,21 +94,32 @@ function imported(data) {
   return list.map((one) => {
     if (typeof one?.nodes !== "object" || one.nodes === null) throw new Error("this file has no conversations of this page");
     const fresh = newConversation();
-    const ids = {};
-    const text = (value) => (typeof value === "string" ? value : "");
+    const ids = named({});
     const nodes = Object.values(one.nodes).filter((node) => ["user", "assistant"].includes(node?.role));
     for (const node of nodes) ids[node.id] = newId();
     for (const node of nodes) {
       fresh.nodes[ids[node.id]] = {
-        id: ids[node.id], parent: ids[node.parent] ?? null, role: node.role, content: text(node.content), thinking: text(node.thinking),
+        id: ids[node.id], parent: ids[node.parent] ?? null, role: node.role, content: asText(node.content), thinking: asText(node.thinking),
         thinkingSeconds: Number(node.thinkingSeconds) || 0, created: Number(node.created) || Date.now(),
-        attachments: (Array.isArray(node.attachments) ? node.attachments : []).map((file) => ({ name: text(file?.name), text: text(file?.text) })),
+        attachments: listOf(node.attachments, (file) => ({ name: asText(file?.name), text: asText(file?.text) })),
+        tools: node.tools && listOf(node.tools, (tool) => ({ name: asText(tool?.name), arguments: asText(tool?.arguments) })),
       };
     }
     for (const node of Object.values(fresh.nodes)) if (cyclic(fresh, node)) throw new Error("the messages of this file go in a circle");
     fresh.leaf = ids[one.leaf] ?? lastLeaf(fresh, null);
-    return Object.assign(fresh, { title: text(one.title) || "Imported chat", named: true, pinned: one.pinned === true, system: text(one.system) });
+    return Object.assign(fresh, { title: asText(one.title) || "Imported chat", named: true, pinned: one.pinned === true, system: asText(one.system), settings: checkedSettings(one.settings ?? {}) });
   });
+}
+
+const asText = (value) => (typeof value === "string" ? value : "");
+const listOf = (value, read) => (Array.isArray(value) ? value : []).map(read);
+
+function checkedSettings(given) {
+  const settings = {};
+  for (const [name] of SETTINGS) if (Number.isFinite(given[name])) settings[name] = given[name];
+  if (["on", "off"].includes(given.thinking)) settings.thinking = given.thinking;
+  if (asText(given.schema)) JSON.parse(settings.schema = given.schema);
+  return settings;
 }
 
 function cyclic(conversation, node) {
@@ -127,7 +138,7 @@ function asMarkdown(conversation) {
 // A message as the model gets it: its attachments come first, each in a fence that its text cannot close.
 function fullText(node) {
   const files = (node.attachments ?? []).map((file) => {
-    const longest = Math.max(2, ...(file.text.match(/`+/g) ?? []).map((ticks) => ticks.length));
+    const longest = (file.text.match(/`+/g) ?? []).reduce((most, ticks) => Math.max(most, ticks.length), 2);
     const fence = "`".repeat(longest + 1);
     return `${file.name}:\n${fence}\n${file.text}\n${fence}\n\n`;
   });

@@ -51,6 +51,6 @@ def choose(repository: str, names: Sequence[str], quantisation: str | None) -> s
 def parts(name: str) -> list[str]:
     """All files that a model is in, the first of them first."""
     part = PART.search(name)
-    if part is None:
+    if part is None or not int(part[2]):
         return [name]
     return [f"{name[: part.start()]}-{at:05}-of-{part[2]}.gguf" for at in range(1, int(part[2]) + 1)]

@@ -24,6 +24,7 @@ ENDPOINT = "https://huggingface.co"
 PATIENCE = 15.0  # seconds without a byte
 TRIES = 5  # times in a row that a connection may bring nothing
 CHUNK = 1 << 20
+MOST_LISTED = 64 << 20  # bytes of a list of files
 
 Progress = Callable[[int, int], None]  # bytes that are here, and all
 
@@ -58,10 +59,13 @@ class Repository:
         url = f"{self._endpoint}/api/models/{self.name}/tree/{self._revision}?recursive=true"
         try:
             with self._get(url) as answer:
-                listed = json.load(answer)
+                listed = json.loads(answer.read(MOST_LISTED))
+            files = [_file(entry) for entry in listed if entry.get("type", "file") == "file"]
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._failed(error) from None
-        return {entry["path"]: _file(entry) for entry in listed if entry.get("type", "file") == "file"}
+        except (KeyError, TypeError, AttributeError, RecursionError):
+            raise BadInput(f"{self._endpoint} lists the files of {self.name} otherwise than the hub does") from None
+        return {file.path: file for file in files}
 
     def download(self, file: RemoteFile, target: Path, progress: Progress) -> None:
         """Brings a file to its place; what is there of an earlier download is not asked for again."""
@@ -92,7 +96,7 @@ class Repository:
                 part = _Part(out)
                 while part.done < file.nbytes:
                     before = part.done
-                    failure = self._append(url, part, lambda done: progress(done, file.nbytes))
+                    failure = self._append(url, part, file.nbytes, lambda done: progress(done, file.nbytes))
                     tries = 0 if part.done > before else tries + 1
                     if tries == TRIES:
                         raise failure or ConnectionError("the connection was cut off")
@@ -102,13 +106,15 @@ class Repository:
             raise self._failed(error, file.path, path) from None
         return part.digest.hexdigest() if part.done == file.nbytes else f"that of {part.done} bytes"
 
-    def _append(self, url: str, part: "_Part", progress: Callable[[int], None]) -> Exception | None:
+    def _append(self, url: str, part: "_Part", nbytes: int, progress: Callable[[int], None]) -> Exception | None:
         """What one connection brings of the rest, and why it ended, where it failed."""
         try:
             with self._get(url, part.done) as answer:
                 if answer.status != 206:  # the server sends all of it
                     part.clear()
                 while block := answer.read(CHUNK):
+                    if part.done + len(block) > nbytes:  # it would fill the disk
+                        raise BadInput(f"the server sends more than the {nbytes:,} bytes that it said; it is at fault")
                     part.add(block)
                     progress(part.done)
         except urllib.error.HTTPError as error:
@@ -175,15 +181,18 @@ class _Part:
 
 
 class _Redirect(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, and gives the token to no other host."""
+    """Follows redirects, and gives the token to no other host, nor to the same one without encryption."""
 
     def redirect_request(self, *given: Any, **more: Any) -> urllib.request.Request | None:
         request = super().redirect_request(*given, **more)
-        if request is not None and request.host != given[0].host:
+        if request is not None and (request.type, request.host) != (given[0].type, given[0].host):
             request.remove_header("Authorization")
         return request
 
 
 def _file(entry: dict[str, Any]) -> RemoteFile:
     large = entry.get("lfs") or {}
-    return RemoteFile(entry["path"], int(large.get("size", entry.get("size", 0))), large.get("oid"))
+    path, nbytes, sha256 = entry["path"], large.get("size", entry.get("size", 0)), large.get("oid")
+    if not isinstance(path, str) or type(nbytes) is not int or nbytes < 0 or not isinstance(sha256, str | None):
+        raise TypeError
+    return RemoteFile(path, nbytes, sha256)

@@ -81,10 +81,11 @@ class Store:
             file = hub_names.choose(owned, sorted(files), quantisation)
         elif file not in files:
             raise BadInput(f"{owned} has no file {file}; it has {', '.join(sorted(files)) or 'no GGUF files'}")
-        paths = self._places(owned, file)
-        for part, path in zip(hub_names.parts(file), paths, strict=True):
+        paths, parts = self._places(owned, file), hub_names.parts(file)
+        for part in parts:  # before the first is downloaded
             if part not in files:
                 raise BadInput(f"{owned} has no {part}: the model is incomplete there; choose another file")
+        for part, path in zip(parts, paths, strict=True):
             if not path.exists():
                 source.download(files[part], path, progress(part))
         return paths[0]

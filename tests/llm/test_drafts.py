@@ -7,6 +7,8 @@ import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.llm.drafts import check_vocabulary
+from tests.gguf.parts import take_apart
+from tests.gguf.writer import ARRAY
 from tests.golden_files import golden
 
 TEXT = "one two three one two three one two"
@@ -56,3 +58,27 @@ def test_what_cannot_be_is_refused():
         rwkv_gpu.load(device="cpu", lookup=True, draft_tokens=9)
     with pytest.raises(BadInput, match="lookup is 1"):
         rwkv_gpu.load(device="cpu", lookup=1)
+
+
+def test_ids_that_a_draft_model_does_not_have_are_never_read_by_it(tmp_path):
+    """A draft model of the same tokens may have fewer rows: the padding of a large vocabulary."""
+    name = golden("tiny-llama.gguf")
+    parts = take_apart(name.read_bytes())
+    tokens = parts.row("tokenizer.ggml.tokens").value
+    for one in parts.tensors:
+        if len(tokens) in one.dims:
+            one.dims = [len(tokens) - 20 if dim == len(tokens) else dim for dim in one.dims]
+    for row in parts.rows:
+        if row.kind == ARRAY and len(row.value) == len(tokens):
+            row.value = row.value[:-20]
+    draft = tmp_path / "draft.gguf"
+    draft.write_bytes(parts.built())
+    unread = [len(tokens) - 1, 5, 6]
+    settings = {"max_tokens": 24, "temperature": 1.0, "seed": 3, "top_p": 1.0}
+    with rwkv_gpu.load(name, device="cpu") as llm:
+        plain = [llm.generate(ids, **settings).tokens for ids in (unread, [5, 6, 7])]
+    with rwkv_gpu.load(name, device="cpu", draft=draft, draft_tokens=4) as llm:
+        drafted = [llm.generate(ids, **settings) for ids in (unread, [5, 6, 7])]
+    assert [one.tokens for one in drafted] == plain
+    assert not drafted[0].stats.drafted_tokens
+    assert drafted[1].stats.drafted_tokens

@@ -47,6 +47,8 @@ class DraftModel:
             most = min(most, (self._runner.context or 1 << 40) - len(sequence.ids))
             if slot is None or most < 1:
                 continue
+            if max(sequence.ids[len(slot.fed) :], default=0) >= self._runner.vocabulary:
+                continue  # an id of the larger model's padding, which this one cannot read
             missing = len(sequence.ids) - len(slot.fed)
             if missing > max(rows - len(wanted), 1):
                 self._read(slot, rows)

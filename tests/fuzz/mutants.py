@@ -3,24 +3,31 @@
 import math
 import random
 from collections.abc import Callable
+from functools import cache
 
 from rwkv_gpu.gguf.formats import SIZES
 from tests.gguf.parts import Parts, Row, Stored, take_apart
-from tests.gguf.writer import ARRAY, F32, F64, I32, LAYOUT, STRING, U32, U64
+from tests.gguf.writer import ARRAY, BOOL, F32, F64, I32, LAYOUT, STRING, U32, U64
 from tests.golden_files import OWN
 
-MODELS = ("quiet-rwkv7", "quiet-llama", "quiet-qwen3", "quiet-qwen3moe")
+MODELS = tuple(sorted(path.stem for path in OWN.glob("*.gguf")))  # one of every family; a new file joins by itself
 ODD_INTEGERS = (0, 1, 2, 3, 7, 63, 64, 65, 255, 1 << 15, 1 << 16, (1 << 31) - 1, (1 << 32) - 1, 1 << 40, (1 << 64) - 1)
+WHOLE = tuple(kind for kind, layout in LAYOUT.items() if kind not in (F32, F64, BOOL))
 ODD_FLOATS = (0.0, -1.0, 5e-324, 1e-30, 1e-6, 0.5, 1.0, 1e9, 1e30, 1e308, math.inf, -math.inf, math.nan)
 ODD_TEXTS = (b"", b"llama", b"rwkv7", b"qwen3moe", b"gpt2", b"rwkv", b"yarn", b"linear", b"none", b"\xff", b"a" * 5000)
-SOURCES = {name: (OWN / f"{name}.gguf").read_bytes() for name in MODELS}
+
+
+@cache
+def source(name: str) -> bytes:
+    """A sound file."""
+    return (OWN / f"{name}.gguf").read_bytes()
 
 
 def structural(seed: int) -> tuple[str, bytes]:
     """What was done to which model, and the file."""
     rng = random.Random(seed)
     name = rng.choice(MODELS)
-    parts = take_apart(SOURCES[name])
+    parts = take_apart(source(name))
     changes = [rng.choice(CHANGES) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     for change in changes:
         change(rng, parts)
@@ -37,6 +44,25 @@ def change_a_number(rng: random.Random, parts: Parts) -> None:
         row.kind, row.value = F64, rng.choice(ODD_FLOATS)
     else:
         row.kind, row.value = U64, rng.choice((*around, *ODD_INTEGERS)) % (1 << 64)
+
+
+def change_a_size(rng: random.Random, parts: Parts) -> None:
+    """A number of the architecture itself: a width, a count, a rank, a group, a window, or one of each layer."""
+    arch = parts.row("general.architecture").value if _has_architecture(parts) else b"llama"
+    sizes = [row for row in parts.rows if row.name.startswith(arch + b".") and row.kind in (*WHOLE, ARRAY)]
+    if not sizes:
+        return
+    row = rng.choice(sizes)
+    if row.kind == ARRAY:
+        at = rng.randrange(len(row.value) or 1)
+        row.value = [*row.value[:at], rng.choice((0, 1, 2, 3, 5, 7, 8, 64, 1000)), *row.value[at + 1 :]]
+    else:
+        near = (row.value - 1, row.value + 1, row.value // 2, row.value * 2, row.value * 3)
+        row.kind, row.value = U64, rng.choice((*near, *ODD_INTEGERS)) % (1 << 64)
+
+
+def _has_architecture(parts: Parts) -> bool:
+    return any(row.name == b"general.architecture" and row.kind == STRING for row in parts.rows)
 
 
 def change_a_text(rng: random.Random, parts: Parts) -> None:
@@ -154,7 +180,7 @@ def change_a_role(rng: random.Random, parts: Parts) -> None:
 
 
 CHANGES: tuple[Callable[[random.Random, Parts], None], ...] = (
-    change_a_number, change_a_number, change_a_text, change_a_type, drop_a_row, add_a_row, add_a_row, swap_two_rows,
-    change_an_array, change_an_array, drop_a_tensor, add_a_tensor, swap_two_tensors, change_a_shape, change_a_format,
-    change_data, change_data, change_a_role,
+    change_a_number, change_a_number, change_a_size, change_a_size, change_a_size, change_a_text, change_a_type,
+    drop_a_row, add_a_row, add_a_row, swap_two_rows, change_an_array, change_an_array, drop_a_tensor, add_a_tensor,
+    swap_two_tensors, change_a_shape, change_a_format, change_data, change_data, change_a_role,
 )  # fmt: skip

@@ -71,6 +71,7 @@ def summary(file: GGUFFile) -> dict[str, Any]:
     for tensor in file.tensors.values():
         formats[SIZES[tensor.type].name] += tensor.nbytes
     tokens = file.metadata.get("tokenizer.ggml.tokens")
+    heads = file.metadata.get(f"{arch}.attention.head_count")  # a number, or one for each layer
     facts: dict[str, Any] = {
         "file": str(file.path),
         "name": file.metadata.get("general.name"),
@@ -80,7 +81,7 @@ def summary(file: GGUFFile) -> dict[str, Any]:
         "layers": file.metadata.get(f"{arch}.block_count"),
         "width": file.metadata.get(f"{arch}.embedding_length"),
         "feed forward": file.metadata.get(f"{arch}.feed_forward_length"),
-        "heads": file.metadata.get(f"{arch}.attention.head_count") or None,
+        "heads": None if isinstance(heads, int) and not heads else heads,
         "head size": file.metadata.get(f"{arch}.wkv.head_size"),
         "experts": file.metadata.get(f"{arch}.expert_count"),
         "trained context": file.metadata.get(f"{arch}.context_length"),
@@ -93,7 +94,7 @@ def summary(file: GGUFFile) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    if hasattr(value, "tolist"):  # numbers by layer
+    if hasattr(value, "tolist") and len(value):  # numbers by layer
         least, most = min(value.tolist()), max(value.tolist())
         return f"{most:,}" if least == most else f"{least:,} to {most:,}, by layer"
     if isinstance(value, dict):

@@ -3,11 +3,25 @@
 `RwkvGpuError.exit_code` is what the command line ends with: 2 for bad input, 3 for the device.
 """
 
+LONGEST = 4096  # characters
+
+
+def printable(text: str, limit: int = LONGEST) -> str:
+    """The text on one line: what does not print is escaped, what is too long is cut."""
+    cut = text if len(text) <= limit else text[:limit] + "..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
 
 class RwkvGpuError(Exception):
-    """Any error of this package: one line, with the reason and what to do."""
+    """Any error of this package: one line, with the reason and what to do.
+
+    A message may quote a file, a server or a user: whatever these say, it is one line that prints.
+    """
 
     exit_code = 2
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(*(printable(one) if isinstance(one, str) else one for one in said))
 
 
 class BadFile(RwkvGpuError):
@@ -93,4 +107,7 @@ class DeviceLost(DeviceError):
 
 
 class ShaderError(DeviceError):
-    """A shader did not compile on this device; the message points into its own file."""
+    """A shader did not compile on this device; the message points into its own file, by its lines."""
+
+    def __init__(self, *said: object) -> None:
+        Exception.__init__(self, *said)

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from .errors import BadInput
-from .gguf.source import printable
+from .errors import BadInput, printable
 
 WINDOWS = os.name == "nt"  # there no open file can be renamed, replaced or deleted
 UNFINISHED = ".saving-"  # after the name of the file, in the name of one that is being written

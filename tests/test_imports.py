@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "server": {"server", "llm", "text", "engine"},
     "__init__": {"builtin", "llm", "engine.sampling_params"},
     "errors": set(),
-    "replace_file": {"gguf"},
+    "replace_file": set(),
     "shaders": set(),
 }
 MODULES = sorted(PACKAGE.rglob("*.py"))

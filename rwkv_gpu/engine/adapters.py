@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BadFile, BadInput
+from ..errors import BadFile, BadInput, printable
 from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.planes import dequantise_rows
 from ..models.registry import Model
@@ -20,6 +20,7 @@ from ..ops.vocabulary import Weight
 Array = npt.NDArray[np.float32]
 ENDS = ".lora_a", ".lora_b"
 MOST_SCALE = 1000.0
+MOST_ALPHA = 1e6
 # Tensors that are no factors of a product with the rows of a step.
 NOT_PRODUCTS = "token_embd", "_exps", "_gate_inp", "conv", "_norm"
 
@@ -39,20 +40,24 @@ class Adapter:
         if not math.isfinite(scale) or abs(scale) > MOST_SCALE:
             raise BadInput(f"{path}: the scale of a LoRA adapter is {scale}; it must be from -1000 to 1000")
         with GGUFFile.open(path) as file:
-            if file.metadata.get("general.type") != "adapter" or file.metadata.get("adapter.type") != "lora":
+            if kind_of(file) != "lora":
                 raise BadInput(f"{path}: is no LoRA adapter; convert one with llama.cpp's convert_lora_to_gguf.py")
-            wanted, own = (f.metadata.get("general.architecture") for f in (model, file))
+            wanted, own = (printable(f.str("general.architecture"), 60) for f in (model, file))
             if own != wanted:
                 raise BadInput(f"{path}: is an adapter for '{own}', and the model is '{wanted}'; take another adapter")
-            alpha = float(file.metadata.get("adapter.lora.alpha", 0.0))  # type: ignore[arg-type]
-            if not math.isfinite(alpha):
-                raise BadFile(f"{path}: adapter.lora.alpha is {alpha}; convert the adapter again")
+            alpha = file.float("adapter.lora.alpha", -MOST_ALPHA, MOST_ALPHA, default=0.0)
             names = sorted({name.removesuffix(end) for name in file.tensors for end in ENDS if name.endswith(end)})
             odd = [name for name in file.tensors if not name.endswith(ENDS)]
             if odd or not names:
                 raise BadFile(f"{path}: {f'tensor {odd[0]!r} is' if odd else 'has'} no factor of a LoRA adapter")
             factors = {name: _pair(path, file, name, model, alpha) for name in names}
         return cls(path.stem, scale, max(len(a) for a, _ in factors.values()), factors)
+
+
+def kind_of(file: GGUFFile) -> str:
+    """What an adapter's file holds, `lora` or `state`; empty for a file of another kind."""
+    is_adapter = file.str("general.type", default="") == "adapter"
+    return file.str("adapter.type", default="") if is_adapter else ""
 
 
 def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) -> tuple[Array, Array]:

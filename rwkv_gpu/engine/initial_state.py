@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BadFile, BadInput
+from ..errors import BadFile, BadInput, printable
 from ..gguf.file import GGUFFile
 from ..gguf.planes import dequantise_rows
 from ..models.registry import Model
+from .adapters import kind_of
 
 StateArrays = Mapping[str, npt.NDArray[Any]]
 
@@ -23,11 +24,11 @@ StateArrays = Mapping[str, npt.NDArray[Any]]
 def read_initial_state(path: Path, model: Model, architecture: str) -> StateArrays:
     """The states of a file that fits the model; what does not is refused before anything is loaded."""
     with GGUFFile.open(path) as file:
-        if file.metadata.get("general.type") != "adapter" or file.metadata.get("adapter.type") != "state":
+        if kind_of(file) != "state":
             raise BadInput(f"{path}: is no tuned state; its general.type must be adapter and its adapter.type state")
         if not model.states or model.caches:
             raise BadInput(f"{path}: '{architecture}' attends, so it cannot begin with a tuned state; take an RNN")
-        own = file.metadata.get("general.architecture")
+        own = printable(file.str("general.architecture"), 60)
         if own != architecture:
             raise BadInput(f"{path}: is a state of '{own}', and the model is '{architecture}'; take another state")
         arrays = {state.name: np.zeros(state.shape, np.float32) for state in model.states}

@@ -21,9 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BadFile
+from ..errors import BadFile, printable
 from ..gguf.file import GGUFFile
-from ..gguf.source import printable
 from ..replace_file import Unreadable, replace_file
 
 OLD_MAGIC, MAGIC = b"RWKVGPU2", b"RWKVGPU3"

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rwkv_gpu.errors import BadFile
+from rwkv_gpu.errors import BadFile, printable
 
-from .source import Source, printable
+from .source import Source
 
 Numbers: TypeAlias = npt.NDArray[Any]
 Value: TypeAlias = int | float | str | bool | Numbers | list[str]

@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from rwkv_gpu.errors import BadFile
+from rwkv_gpu.errors import BadFile, printable
 
 from .cursor import Value, shown
-from .source import printable
 
 T = TypeVar("T")
 D = TypeVar("D")

@@ -14,12 +14,12 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from rwkv_gpu.errors import BadFile, BadInput
+from rwkv_gpu.errors import BadFile, BadInput, printable
 
 from .cursor import Value
 from .fields import REQUIRED, Fields
 from .scan import Header, TensorInfo, scan
-from .source import Source, printable
+from .source import Source
 
 __all__ = ["REQUIRED", "GGUFFile", "TensorInfo", "Value"]
 

@@ -34,7 +34,7 @@ def read_imatrix(path: Path) -> Mapping[str, Floats]:
 
 def _from_gguf(path: Path) -> dict[str, Floats]:
     with GGUFFile.open(path) as file:
-        if file.metadata.get("general.type") != "imatrix":
+        if file.str("general.type", default="") != "imatrix":
             raise BadFile(f"{path}: general.type is not 'imatrix'; give a file that llama-imatrix has written")
         found = {}
         for name, tensor in file.tensors.items():

@@ -5,7 +5,7 @@ import os
 import stat
 import threading
 
-from rwkv_gpu.errors import BadFile
+from rwkv_gpu.errors import BadFile, printable
 
 MAX_READ = 1 << 30  # macOS refuses a read of 2 GiB or more
 
@@ -16,12 +16,6 @@ KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
-
-
-def printable(text: str, limit: int = 4096) -> str:
-    """The text on one line: what does not print is escaped, what is too long is cut."""
-    cut = text if len(text) <= limit else text[:limit] + "..."
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
 
 class Source:

@@ -14,8 +14,7 @@ from typing import Any
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError
 
-from rwkv_gpu.errors import BadInput, BadTemplate
-from rwkv_gpu.gguf.source import printable
+from rwkv_gpu.errors import BadInput, BadTemplate, printable
 from rwkv_gpu.text.budget import Budget, Exceeded, Limits
 from rwkv_gpu.text.builtin_templates import BUILT_IN
 from rwkv_gpu.text.messages import check_messages, plain

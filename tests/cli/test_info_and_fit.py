@@ -8,6 +8,8 @@ from click.testing import CliRunner
 from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.gguf.formats import SIZES
 from tests.gguf.corpus import BAD
+from tests.gguf.parts import take_apart
+from tests.gguf.writer import ARRAY, F64, I32, STRING
 from tests.golden_files import NAMES, golden
 
 
@@ -63,3 +65,21 @@ def test_fit_says_no_with_the_numbers(monkeypatch):
     assert result.exit_code == 1
     assert result.stdout.startswith("no: ")
     assert "976.6 KiB free" in result.stdout
+
+
+@pytest.mark.parametrize("value", [[], [4], [4, 2, 4], [0, 0], "text", ["a", "b"], 1.5])
+def test_numbers_by_layer_of_any_kind_are_shown_or_refused(tmp_path, value):
+    """A file of a family that is not supported may say everything otherwise."""
+    parts = take_apart(golden("tiny-llama.gguf").read_bytes())
+    kinds = {list: ARRAY, str: STRING, float: F64}
+    given = value.encode() if isinstance(value, str) else value
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        given = [one.encode() for one in value]
+    for name in ("attention.head_count", "feed_forward_length", "block_count"):
+        parts.set(f"llama.{name}", kinds[type(value)], given)
+        parts.rows[-1].element = STRING if given and isinstance(given, list) and isinstance(given[0], bytes) else I32
+    path = tmp_path / "odd.gguf"
+    path.write_bytes(parts.built())
+    done = CliRunner().invoke(cli, ["info", str(path), "--device", "cpu"])
+    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+    assert "llama" in done.stdout

@@ -61,6 +61,7 @@ def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
         experts=(*tuning.experts[:-1], (MANY, experts)),
         experts_short=tuning.experts_short and (*tuning.experts_short[:-1], (MANY, experts)),
         attention_on_matrix_units=True,
+        state_space_on_matrix_units=True,
     )
 
 
@@ -128,7 +129,8 @@ def reductions(can: Capabilities) -> dict[str, Tuning]:
 
 def in_chunks(can: Capabilities) -> dict[str, Tuning]:
     """Ways to compute the recurrences of prompts by chunks of tokens, for trials."""
-    chunked = replace(default_tuning(can), chunk_tokens=16, chunk_least_rows=1, chunks_without_removal=True)
+    floats = replace(default_tuning(can), state_space_on_matrix_units=False)
+    chunked = replace(floats, chunk_tokens=16, chunk_least_rows=1, chunks_without_removal=True)
     ways = {
         "chunks": chunked,
         "chunks, two rows for eight lanes": replace(chunked, chunk_rows_per_lane=2, chunk_lanes_per_row=8),

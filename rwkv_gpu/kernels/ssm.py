@@ -1,7 +1,9 @@
 """State space models: Mamba-2's recurrence, Mamba's selective scan, and a norm by groups of columns."""
 
-from .kernel import CLOSE, Hole, Kernel, Needs
+from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
 from .parts import LANES, PLAIN, SUM
+
+ON_MATRIX_UNITS = Needs(f16=True, matrix_units=True)
 
 SSD = Kernel(
     "ssm/ssd",
@@ -10,6 +12,17 @@ SSD = Kernel(
     core=("lib/softplus",),
     tolerance=CLOSE,
     part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups
+)
+# The same by chunks of tokens on matrix units: products of B and C, which heads share, then heads side by side.
+HALVES = Tolerance(2e-3, 2e-3, "x, B, C, S and decays times scores are rounded to float16: by 1/2048 of themselves")
+SSD_SCORES = Kernel("ssm/ssd_scores", "ssd", (PLAIN,), core=("ssm/ssd_slots",), needs=ON_MATRIX_UNITS, tolerance=HALVES)
+SSD_MATRIX = Kernel(
+    "ssm/ssd_matrix",
+    "ssd",
+    (PLAIN,),
+    core=("ssm/ssd_slots", "lib/softplus"),
+    needs=ON_MATRIX_UNITS,
+    tolerance=HALVES,
 )
 SELECTIVE_SCAN = Kernel("ssm/selective_scan", "selective_scan", (PLAIN,), tolerance=CLOSE)
 GROUP_RMS_NORM = Kernel("ssm/group_rms_norm", "group_rms_norm", (LANES,))

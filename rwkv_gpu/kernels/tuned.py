@@ -129,7 +129,7 @@ def runs(tuning: Tuning, can: Capabilities) -> bool:
     lanes = [tuning.row_lanes, tuning.map_lanes, tuning.attention_lanes, tuning.decode_lanes]
     reduces = {"one_subgroup": tuning.row_lanes == can.subgroup_size, "subgroup": can.subgroup}.get(tuning.reduce, True)
     fits = all(1 <= count <= can.max_invocations for count in lanes)
-    units = can.fragment > 0 or not tuning.attention_on_matrix_units
+    units = can.fragment > 0 or not (tuning.attention_on_matrix_units or tuning.state_space_on_matrix_units)
     return reduces and fits and units and all(config.kernel in KERNELS and config.runs_on(can) for config in configs)
 
 

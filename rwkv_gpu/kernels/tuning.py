@@ -44,6 +44,7 @@ class Tuning:
         tuple[float, ExpertConfig], ...
     ] = ()  # as linear_short; of equal tb, so that one sort serves all
     attention_on_matrix_units: bool = False  # of prompts, over keys and values in float16
+    state_space_on_matrix_units: bool = False  # prompts of Mamba-2 by chunks
     attention_lanes: int = 64  # of a workgroup that attends
     attention_run: int = 256  # positions that it sees at least, in decode
     attention_groups: int = 4096  # workgroups that decode is cut into at most, for so many keep any device busy
@@ -83,7 +84,7 @@ class Tuning:
         ladders = (self.linear, self.linear_short, self.linear_packed, self.linear_sized)
         products = any(config.fragment for ladder in ladders for _, config in ladder)
         experts = any(config.fragment for ladder in (self.experts, self.experts_short) for _, config in ladder)
-        return products or experts or self.attention_on_matrix_units
+        return products or experts or self.attention_on_matrix_units or self.state_space_on_matrix_units
 
     def gemm_config(
         self,

@@ -1,12 +1,16 @@
 """State space recurrences in numpy, by sequence, and how Mamba-2's is spread over lanes."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..gpu.device import Capabilities
+from .graph import StepShape
 from .target import Target
+from .values import Value
 
 Array = npt.NDArray[Any]
 
@@ -14,6 +18,55 @@ LANES_PER_ROW = 8  # of a state, at most: eight lanes read 128 bytes side by sid
 MOST_ROWS = 32  # of a workgroup, which then has as many lanes as any device can run
 BLOCK_FLOATS = 3072  # of workgroup memory, for a block of tokens: 12 of the 16 KiB that any device has
 MOST_TOKENS = 16  # of a block
+
+
+@dataclass(frozen=True)
+class ChunksOnMatrixUnits:
+    """How Mamba-2 reads prompts on matrix units: chunks of 4 fragments of tokens, 2 of rows of S for a workgroup."""
+
+    heads: int
+    size: int  # P
+    columns: int  # N
+    groups: int
+    side: int  # of a fragment
+    lanes: int  # of a subgroup
+
+    @property
+    def tokens(self) -> int:
+        """Of a chunk."""
+        return 4 * self.side
+
+    @property
+    def share(self) -> int:
+        """Lanes that share a row of B or C."""
+        return math.gcd(self.columns // 4, min(16, self.lanes))
+
+    @property
+    def workgroup_bytes(self) -> int:
+        """Of the kernel that needs the most memory."""
+        side, tokens, apart = self.side, self.tokens, self.columns + 8
+        tiles = 2 * (2 * side * apart + tokens * (4 * side + 8) + 2 * tokens * (2 * side + 8))
+        return max(tiles + 32 * side**2 + 12 * tokens + 64, 2 * 5 * side * apart + 64)
+
+    def fits(self, can: Capabilities) -> bool:
+        """Whether fragments and lanes divide its sizes, and a device has the lanes and the memory."""
+        side, lanes = self.side, self.lanes
+        whole = not (self.columns % (4 * side) or self.size % (2 * side) or side**2 % (4 * lanes))
+        rows = not 5 * side % (4 * lanes // self.share)
+        held = 8 * lanes <= can.max_invocations and self.workgroup_bytes <= can.max_workgroup_memory
+        return whole and rows and 8 * lanes >= self.tokens and held
+
+    def slots(self, shape: StepShape) -> int:
+        """Chunks of a step at most: every sequence may end with one that is not whole."""
+        return shape.rows // self.tokens + shape.max_segments
+
+    def scratch(self, shape: StepShape) -> tuple[Value, Value]:
+        """B and C of all chunks as float16; their products, and the powers of two of their rows."""
+        count = self.slots(shape) * self.groups
+        halves = count * 2 * self.tokens * self.columns * 2
+        floats = count * (self.tokens**2 + 2 * self.tokens) * 4
+        halved, floated = ((shape.rows, -(-nbytes // (4 * shape.rows))) for nbytes in (halves, floats))
+        return Value(halved, size=halves), Value(floated, size=floats)
 
 
 def softplus(x: Array) -> Array:

@@ -60,7 +60,8 @@ DECLARED = re.compile(r"\b(?:fn|struct|alias)\s+(\w+)")
 CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 BUILTIN = frozenset(
     """
-abs any array arrayLength atomic atomicAdd atomicExchange atomicLoad atomicStore binding bitcast bool builtin ceil
+abs any array arrayLength atomic atomicAdd atomicExchange atomicLoad atomicMax atomicStore
+binding bitcast bool builtin ceil
 clamp const_assert coopLoad coopLoadT coopMultiplyAdd coopStore coopStoreT cos countLeadingZeros countOneBits dot
 dot4I8Packed
 exp exp2 f16 f32 fma for frexp group i32 if inverseSqrt ldexp log mat2x4f mat3x4f mat4x4f max min mix pack2x16float

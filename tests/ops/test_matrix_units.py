@@ -29,6 +29,15 @@ def test_prompts_are_read_on_matrix_units(name, expected):
         assert expected <= kernels_of(file, 512, prefill=True)
 
 
+@pytest.mark.parametrize("name", ["mamba2-2.7b", "falcon-h1-3.1b", "granite4-h-tiny-7b", "nemotron3-nano-32b"])
+def test_prompts_of_mamba2_are_read_on_matrix_units_but_not_token_by_token(name):
+    with open_synthetic(name) as file:
+        prompt, batch = kernels_of(file, 512, prefill=True), kernels_of(file, 16, prefill=False)
+    assert {"ssm/ssd_scores", "ssm/ssd_matrix"} <= prompt
+    assert "ssm/ssd" in batch
+    assert "ssm/ssd" not in prompt
+
+
 def test_prompts_of_rwkv7_are_read_on_matrix_units():
     with open_synthetic("rwkv7-0.4b-q4_k_m") as file:
         found = kernels_of(file, 512, prefill=True)

@@ -1,5 +1,6 @@
 """State space models: GPU equals the reference, sequences stay apart, and chunks do not show."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from tests.ops.test_recurrent import RAGGED, TOLERANCE, Arrays, Case, batch_of, 
 
 HEADS = [(4, 2, 64, 128), (5, 1, 32, 24), (2, 2, 64, 256), (8, 1, 16, 16)]  # H, G, P, N
 CHANNELS, COLUMNS = 75, 16
+HALVED = 5e-3  # on matrix units, where what is multiplied is rounded to float16
 
 
 def ssd_case(heads: int, groups: int, size: int, columns: int) -> Case:
@@ -96,9 +98,49 @@ def test_a_selective_scan_is_what_the_paper_says():
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_recurrence_equals_the_reference_over_ragged_segments(device, name):
-    case, inputs = CASES[name]
+    made, inputs = CASES[name]
+    case = Case(made.says, made.weights, list(made.states.values()))
+    if device.capabilities.fragment:
+        case.tolerance = HALVED
     batch = batch_of(RAGGED)
     case.assert_same(device, [(batch, inputs(batch.rows))])
+
+
+@pytest.mark.parametrize("sizes", [(4, 2, 64, 128), (2, 1, 32, 256)])
+def test_chunks_on_matrix_units_keep_states_on_the_way_and_rows_of_any_size(fast_device, sizes):
+    """Rows of x, B and C differ by orders of magnitude; two sequences verify guesses beside one that reads a prompt."""
+    if not fast_device.capabilities.fragment:
+        pytest.skip("this device has no matrix units; pytest --matrix-units opens those of Mesa 26.2")
+    case, batch = ssd_case(*sizes), batch_of([(0, 7, 3), (2, 0, 140), (1, 4, 9)])
+    first, prompt, last = batch.segments
+    segments = (first._replace(state=(0, 3), kept=(4, 5)), prompt, last._replace(kept=(6, 7, 8, 9, 10, 11, 12, 13)))
+    batch, inputs = replace(batch, segments=segments), ssd_inputs(batch.rows, *sizes)
+    heads, _, size, _ = sizes
+    inputs["xbc"] *= 10.0 ** np.random.default_rng(0).integers(-3, 4, (batch.rows, 1))
+    slots = case.slots()
+    [want], want_after = case.on_cpu(slots, [(batch, inputs)])
+    [got], after = case.on_gpu(fast_device, slots, [(batch, inputs)], rows=256)
+    plan, _, _ = case.record(fast_device, inputs, 256)
+    assert {dispatch.name.rpartition(" ")[2] for dispatch in plan.dispatches} == {"ssd_scores", "ssd_matrix"}
+    mine, theirs = (each["y"].reshape(batch.rows, heads, size) for each in (got, want))
+    so_far = np.maximum.accumulate(abs(theirs).max(-1, keepdims=True), 0)  # what a state has seen sets its precision
+    assert np.all(abs(mine - theirs) <= HALVED * so_far)
+    largest = abs(want_after["ssm"]).max((-2, -1), keepdims=True)
+    assert np.all(abs(after["ssm"] - want_after["ssm"]) <= HALVED * largest)
+
+
+def test_a_sequence_of_nan_touches_no_other_on_matrix_units(fast_device):
+    if not fast_device.capabilities.fragment:
+        pytest.skip("this device has no matrix units; pytest --matrix-units opens those of Mesa 26.2")
+    case, batch = ssd_case(4, 2, 64, 128), batch_of([(3, 1, 70), (2, 1, 9), (4, 0, 30)])
+    given, slots = ssd_inputs(109, 4, 2, 64, 128), case.slots()
+    sick = {key: array.copy() for key, array in given.items()}
+    for array in sick.values():
+        array[70:79] = np.nan
+    [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, given)], rows=128)
+    [ill], after_ill = case.on_gpu(fast_device, slots, [(batch, sick)], rows=128)
+    assert np.array_equal(np.delete(ill["y"], range(70, 79), 0), np.delete(healthy["y"], range(70, 79), 0))
+    assert np.array_equal(np.delete(after_ill["ssm"], 2, 0), np.delete(after_healthy["ssm"], 2, 0))
 
 
 @pytest.mark.parametrize("name", FEW)

@@ -1,11 +1,13 @@
 """Trials of state space models over ragged segments, in prefill and in decode."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from ...gpu.device import Capabilities
 from ...kernels.defaults import default_tuning, in_chunks, reductions
 from ...kernels.kernel import CLOSE, EXACT
+from ...kernels.ssm import HALVES
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import State, StateSpace
@@ -14,6 +16,7 @@ from .common import decode_batch, normal
 
 RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
 HEADS = ((4, 2, 64, 128), (5, 1, 32, 24))  # H, G, P, N
+ON_MATRIX_UNITS = ((4, 2, 64, 128), (3, 1, 32, 256))
 CHANNELS, COLUMNS = 150, 16
 
 
@@ -26,6 +29,10 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     for name, tuning in in_chunks(can).items():
         yield _ssd(name, tuning, HEADS[0], "prefill", prefill)
     yield _convolved(can)
+    if can.fragment:
+        long = Batch.of([(slot, start, [0] * count) for slot, start, count in ((3, 0, 70), (0, 5, 130), (1, 9, 9))])
+        for sizes in ON_MATRIX_UNITS:
+            yield replace(_ssd("", default_tuning(can), sizes, "prefill", long), allowed=HALVES.result)
     for step, batch in batches.items():
         yield _scan(can, step, batch)
     for (name, tuning), groups in product(reductions(can).items(), (1, 4)):

@@ -1,13 +1,16 @@
 """State space models as dispatches."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
+from ...kernels.gemm_config import matrix_units
 from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import GroupNorm, SelectiveScan, Ssd
-from ..state_space import BLOCK_FLOATS, MOST_TOKENS, spread
+from ..state_space import BLOCK_FLOATS, MOST_TOKENS, ChunksOnMatrixUnits, spread
 from ..values import CachedTensor, JoinedVectors, Operand
 from .chunked import Stage, chunked
 from .context import Lowering
@@ -33,6 +36,9 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     else:
         operands["xbc"] = op.xbc
     operands["parameters"] = JoinedVectors(names, lengths)
+    if chunks := _chunks_on_matrix_units(to, op):
+        _ssd_on_matrix_units(to, node, op, chunks, own, operands)
+        return
     if shape := chunk_shape(Form(heads, columns, size, removes=False), to.shape, to.target):
         inputs = Stage(("recurrence/chunk_inputs/ssd", "lib/softplus"), own, operands, 3 * heads * 4)
         output = Stage(("recurrence/chunk_output/skip",), own, operands, heads * 4)
@@ -62,6 +68,52 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
         groups=to.shape.max_segments * heads * (size // rows),
         fixed_bytes=4 * sum(lengths),
         row_flops=heads * size * columns * 6,
+        context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * columns),
+    )
+
+
+def _chunks_on_matrix_units(to: Lowering, op: Ssd) -> ChunksOnMatrixUnits | None:
+    """The way of a prompt's chunks, where the device computes them on matrix units and the step has whole ones."""
+    if not (to.can.fragment and to.tuning.state_space_on_matrix_units) or op.conv:
+        return None
+    heads, size, columns = op.state.shape
+    found = ChunksOnMatrixUnits(heads, size, columns, op.groups, to.can.fragment, to.can.subgroup_size)
+    long = not to.shape.row_each and to.shape.rows >= found.tokens
+    return found if long and found.fits(to.can) else None
+
+
+def _ssd_on_matrix_units(
+    to: Lowering,
+    node: Node,
+    op: Ssd,
+    chunks: ChunksOnMatrixUnits,
+    own: Mapping[str, Constant],
+    operands: Mapping[str, Operand],
+) -> None:
+    """Two dispatches: what all heads of a group share, then heads from chunk to chunk."""
+    heads, size, columns, side, lanes = chunks.heads, chunks.size, chunks.columns, chunks.side, chunks.lanes
+    constants: dict[str, Constant] = {"H": heads, "P": size, "N": columns, **own, **matrix_units(side, lanes)}
+    halves, floats = chunks.scratch(to.shape)
+    shared: dict[str, Operand] = {"segments": to.segments, "halves": halves, "floats": floats}
+    to.emit(
+        node,
+        op.state.name,
+        ("ssm/ssd_scores", "lib/lanes/plain"),
+        {**constants, "SHARE": chunks.share, "WG": 4 * lanes},
+        {"xbc": op.xbc, **shared},
+        groups=chunks.slots(to.shape) * op.groups * 4,
+        fixed_bytes=0,
+        row_flops=2 * chunks.tokens * op.groups * columns,
+    )
+    to.emit(
+        node,
+        op.state.name,
+        ("ssm/ssd_matrix", "lib/lanes/plain"),
+        {**constants, "WG": 8 * lanes},
+        {**operands, **shared, "state": to.memory.states[op.state.name], "y": op.y},
+        groups=to.shape.max_segments * heads * (size // (2 * side)),
+        fixed_bytes=3 * heads * 4,
+        row_flops=2 * heads * size * (2 * columns + chunks.tokens),
         context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * columns),
     )
 

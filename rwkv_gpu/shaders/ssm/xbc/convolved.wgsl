@@ -2,7 +2,6 @@
 //
 // Several workgroups read the same channels of that state, and one of them replaces it: a step writes another state than
 // the one that it reads.
-// needs kernel: projected
 @group(0) @binding(1) var<storage, read_write> past: array<vec4f>;      // [states, PAST, ROW4], the oldest first
 
 const TAPS_AT = 3u * H;                 // in the parameters: [4 ROW4, PAST + 1], then the bias [4 ROW4]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import click
 
-from .proof import few_option, prove, refused
+from .proof import few_option, program, prove, refused
 from .variants import FAMILIES
 
 COMPILER = "73e22d93-e6ce-47f3-b5bf-f0664f39c1b0", "228b4687-5a6a-4730-900c-9702b2203f54"  # IDxcCompiler3
@@ -145,8 +145,8 @@ def check(dxc: Dxc, text: str, family: str) -> str:
 @click.option("--destructors", default=2, help="Of interfaces, in builds for Linux before DXC 1.7; 0 in later ones.")
 @few_option
 def main(folder: Path, families: tuple[str, ...], library: Path, destructors: int, few: bool) -> None:
-    dxc = Dxc(library, destructors)
-    prove(folder, families or ("dx12-fxc", "dx12-dxc"), partial(check, dxc), few)
+    programs = [program("naga"), library, Path(__file__)]
+    prove(folder, families or ("dx12-fxc", "dx12-dxc"), partial(check, Dxc(library, destructors)), programs, few)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from rwkv_gpu.gpu.adapters import list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import Linked
 
+from .proof import kept_lines
+
 MARK = "== shader "
 END = "== end"
 REFUSED = "REFUSED "
@@ -52,8 +54,7 @@ class Driver:
 def compile_all(python: Path, files: Sequence[Path], driver: Driver, kept: Path) -> list[Compiled]:
     """Every shader, compiled once: what `kept` holds is not compiled again."""
     path = kept / f"{driver.name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    known = _read(path)
+    known = {line["shader"]: Compiled("", line["statistics"], line["refusal"]) for line in kept_lines(path)}
     digests = {file: _digest(file) for file in files}
     missing = [file for file in files if digests[file] not in known]
     with path.open("a", encoding="utf-8") as sink:
@@ -110,13 +111,6 @@ def _found(file: Path, output: str, driver: Driver) -> Compiled:
     if not refusal and not statistics:
         refusal = "the driver gave no statistics"
     return Compiled(name_of(file), statistics, refusal)
-
-
-def _read(path: Path) -> dict[str, Compiled]:
-    if not path.exists():
-        return {}
-    lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-    return {line["shader"]: Compiled("", line["statistics"], line["refusal"]) for line in lines}
 
 
 def _digest(file: Path) -> str:

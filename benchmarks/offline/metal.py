@@ -15,9 +15,9 @@ from pathlib import Path
 
 import click
 
-from .metal_cpp import NotCompiled, check_types, msl_of
+from .metal_cpp import CLANG, STAND_IN, NotCompiled, check_types, msl_of
 from .metal_run import prove_by_running
-from .proof import few_option, prove
+from .proof import few_option, program, prove
 from .variants import FAMILIES
 
 
@@ -40,7 +40,7 @@ def main(folder: Path, families: tuple[str, ...], runs: bool, ops: tuple[str, ..
     if runs:
         prove_by_running(folder, ops, few)
     else:
-        prove(folder, families or ("apple",), check, few)
+        prove(folder, families or ("apple",), check, [program("naga"), program(CLANG), *STAND_IN], few)
 
 
 if __name__ == "__main__":

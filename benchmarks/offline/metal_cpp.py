@@ -16,6 +16,7 @@ from pathlib import Path
 from rwkv_gpu.gpu.shader import Linked
 
 HERE = Path(__file__).parent / "metal_cpu"
+STAND_IN = (HERE / "metal_stdlib", HERE / "simd" / "simd.h", Path(__file__))
 BUFFERS = 31  # of a stage
 THREADGROUP_BYTES = 32 << 10
 CLANG = shutil.which("clang++") or "clang++-14"

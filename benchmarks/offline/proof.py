@@ -1,12 +1,20 @@
-"""What the proofs share: a check of every shader of some families, in parallel, and the verdict."""
+"""What the proofs share: a check of every shader of some families, in parallel, and the verdict.
 
-import itertools
+A verdict is kept by the digest of the shader, and of the programs that gave it: a proof that was interrupted goes on.
+`make offline-tools` removes all that is kept.
+"""
+
+import hashlib
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 import click
 
@@ -45,15 +53,55 @@ def _pairs(name: str) -> set[tuple[str, str]]:
     return {(kernel, part) for part in parts} | {(kernel, "")}
 
 
-def prove(folder: Path, families: Sequence[str], check: Check, few: bool = False, show: int = 10) -> None:
+def kept_lines(path: Path) -> list[dict[str, Any]]:
+    """What earlier runs have left in a file; a last line that is cut short is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    whole, _, rest = path.read_text(encoding="utf-8").rpartition("\n")
+    if rest:
+        path.write_text(whole + "\n" * bool(whole), encoding="utf-8")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+class Kept:
+    """Verdicts of earlier runs, in a file of a line each."""
+
+    def __init__(self, path: Path, programs: Sequence[Path]) -> None:
+        self._programs = "".join(hashlib.sha256(program.read_bytes()).hexdigest() for program in programs)
+        self._known = {line["shader"]: line["complaint"] for line in kept_lines(path)}
+        self._path = path
+        self._lock = Lock()
+
+    def checked(self, check: Check, text: str, family: str) -> str:
+        """What is wrong with a shader, by an earlier run or by this one."""
+        name = hashlib.sha256("\0".join([self._programs, family, text.partition("\n")[2]]).encode()).hexdigest()[:32]
+        if name not in self._known:
+            self._known[name] = complaint = check(text, family)
+            with self._lock, self._path.open("a", encoding="utf-8") as sink:
+                sink.write(json.dumps({"shader": name, "complaint": complaint}) + "\n")
+        return self._known[name]
+
+
+def program(name: str) -> Path:
+    """A program on the path."""
+    found = shutil.which(name)
+    if found is None:
+        raise click.ClickException(f"there is no {name} on the path; run `make offline-tools`")
+    return Path(found)
+
+
+def prove(
+    folder: Path, families: Sequence[str], check: Check, programs: Sequence[Path], few: bool = False, show: int = 10
+) -> None:
     """Runs the check over all shaders, says how many pass, and ends with 1 if any does not."""
     failures = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for family in families:
             every = texts(folder, family)
             shaders = covering(every) if few else every
-            said = dict(zip(shaders, pool.map(check, shaders.values(), itertools.repeat(family)), strict=True))
-            bad = {name: words for name, words in said.items() if words}
+            kept = Kept(folder.parent / "verdicts" / f"{family}.jsonl", programs)
+            found = pool.map(lambda text, family=family, kept=kept: kept.checked(check, text, family), shaders.values())
+            bad = {name: words for name, words in zip(shaders, found, strict=True) if words}
             failures += len(bad)
             click.echo(f"{family}: {len(shaders) - len(bad)} of {len(shaders)} shaders pass, of {len(every)}")
             for name, words in list(bad.items())[:show]:

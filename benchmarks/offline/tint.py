@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from .proof import few_option, prove, refused
+from .proof import few_option, program, prove, refused
 from .variants import FAMILIES
 
 
@@ -30,7 +30,7 @@ def check(text: str, family: str) -> str:
 @click.argument("families", nargs=-1, type=click.Choice(list(FAMILIES)))
 @few_option
 def main(folder: Path, families: tuple[str, ...], few: bool) -> None:
-    prove(folder, families or ("webgpu",), check, few)
+    prove(folder, families or ("webgpu",), check, [program("tint"), Path(__file__)], few)
 
 
 if __name__ == "__main__":

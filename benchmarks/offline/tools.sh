@@ -6,6 +6,7 @@
 set -eu
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 mkdir -p "$folder/bin"
+rm -rf "$folder/verdicts" "$folder/compiled"  # of the compilers before
 "$(dirname "$0")/../debian_packages.sh" "$folder/root" \
     dawn-tools mesa-drm-shim mesa-vulkan-drivers libvulkan1 vulkan-validationlayers spirv-tools
 library=$folder/root/usr/lib/x86_64-linux-gnu

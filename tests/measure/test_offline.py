@@ -1,8 +1,10 @@
 """The proofs on GPUs that are not at hand: which shaders they take, and that a complaint is one."""
 
+import pytest
+
 from benchmarks.offline import amd, intel, variants
 from benchmarks.offline.mesa import Driver, compile_all
-from benchmarks.offline.proof import covering, refused
+from benchmarks.offline.proof import covering, prove, refused
 from benchmarks.offline.variants import FAMILIES, ShaderCollector, record, texts
 from rwkv_gpu.measure.cases import dense
 
@@ -40,6 +42,29 @@ def test_models_give_the_shaders_of_their_steps_in_true_sizes_and_in_those_of_th
     for shaders in (variants.shaders_of, variants.shaders_of_sizes):
         names = {linked.name.partition(".")[0] for linked in shaders(FAMILIES["amd"])}
         assert {"rwkv/time_mix_decode", "linear/gemv", "dense/embed_norm"} <= names
+
+
+def test_a_proof_that_was_interrupted_goes_on_and_starts_anew_with_another_compiler(tmp_path):
+    (tmp_path / "shaders" / "webgpu").mkdir(parents=True)
+    for number, text in enumerate(("one", "two")):
+        (tmp_path / "shaders" / "webgpu" / f"{number:04}.wgsl").write_text(f"// kernel.{number}\n{text}\n")
+    compiler, asked = tmp_path / "compiler", []
+
+    def check(text: str, family: str) -> str:  # noqa: ARG001
+        asked.append(text.splitlines()[1])
+        return "no" if asked[-1] == "two" else ""
+
+    for version, expected in (("1", ["one", "two"]), ("1", []), ("2", ["one", "two"])):
+        compiler.write_text(version)
+        with pytest.raises(SystemExit, match="1"):
+            prove(tmp_path / "shaders", ["webgpu"], check, [compiler])
+        assert sorted(asked) == expected
+        asked.clear()
+    [kept] = (tmp_path / "verdicts").glob("*")
+    kept.write_text(kept.read_text()[:-3])  # as if the machine had gone off
+    with pytest.raises(SystemExit, match="1"):
+        prove(tmp_path / "shaders", ["webgpu"], check, [compiler])
+    assert len(asked) == 1
 
 
 def test_what_a_compiler_says_is_a_complaint_only_where_it_fails():

@@ -42,10 +42,14 @@ def driver(gpu: str, wave: int) -> Driver:
 
 
 def cell(every: Sequence[Compiled]) -> str:
-    """Most registers, fewest waves, and most scratch memory of some shaders."""
+    """Most registers, fewest waves, most registers that are spilled, and most scratch memory of some shaders."""
     most = {key: max(one.statistics[key] for one in every) for key in KEPT}
     waves = min(one.statistics["Subgroups per SIMD"] for one in every)
-    scratch = f" / **{most['Scratch size']}**" if most["Scratch size"] else ""
+    scratch = (
+        f" / **{most['Spilled VGPRs']}, {most['Scratch size']}**"
+        if most["Spilled VGPRs"] or most["Scratch size"]
+        else ""
+    )
     return f"{most['VGPRs']} / {waves}{scratch}"
 
 

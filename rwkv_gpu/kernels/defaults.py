@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ..gpu.device import Capabilities
+from .amd import is_amd, within_registers
 from .expert_config import ExpertConfig, expert_gemm_lane, expert_gemm_matrix, expert_gemv, expert_gemv_int
 from .gemm_config import (
     FILL,
@@ -312,7 +313,7 @@ def hardware(can: Capabilities) -> Tuning:
     if can.integer_dot:
         packed += [*ladder[1:4], (32, ladder[4][1]), (MANY, dotted)]
     norms = min(1024, can.max_invocations)
-    return Tuning(
+    tuning = Tuning(
         norms,
         128,
         "subgroup",
@@ -335,6 +336,7 @@ def hardware(can: Capabilities) -> Tuning:
         linear_sized=sized,
         linear_packed=tuple(packed),
     )
+    return within_registers(tuning) if is_amd(can) else tuning
 
 
 def _mixtures(can: Capabilities) -> tuple[tuple[float, ExpertConfig], ...]:

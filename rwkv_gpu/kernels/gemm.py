@@ -180,7 +180,7 @@ SKINNY_GEMM = GemmKernel(
 def _tile_trials(can: Capabilities) -> dict[str, GemmConfig]:
     every = {
         "tile": TILE,
-        "tile_split": replace(TILE, fill=200),
+        "tile_split": replace(TILE, wg=128, fill=200),  # each lane has half of the sums
         "wide_tile": WIDE_TILE,
         "tile_f16": TILE_F16,
         "wide_tile_f16": replace(WIDE_TILE, tile="f16"),

@@ -46,6 +46,9 @@ class Tuning:
     attention_on_matrix_units: bool = False  # of prompts, over keys and values in float16
     state_space_on_matrix_units: bool = False  # prompts of Mamba-2 by chunks
     attention_lanes: int = 64  # of a workgroup that attends
+    rolls_loops: bool = (
+        False  # whether attention hides where loops end from a compiler that would unroll them beyond its registers
+    )
     attention_run: int = 256  # positions that it sees at least, in decode
     attention_groups: int = 4096  # workgroups that decode is cut into at most, for so many keep any device busy
     latent_run: int = 32  # positions of latents that a workgroup on matrix units sees at least, in decode
@@ -71,6 +74,7 @@ class Tuning:
     chunk_rows_per_lane: int = 1  # of these, those of a lane
     chunk_lanes_per_row: int = 4  # lanes that share them, within a subgroup
     chunks_without_removal: bool = False  # whether recurrences that only add, those of RWKV-6 and Mamba-2, do so, too
+    sampling_lanes: int = 1024  # of a workgroup that looks for the token of a single row, at most
     lora_fusion_rows: int = 0  # rows of a step up to which they compute the second halves of LoRAs, too
     fuses_routing: bool = False  # whether products of each choice rank experts themselves, or another dispatch
     merged_rows: int = 0  # rows of a step up to which products of several formats share a dispatch

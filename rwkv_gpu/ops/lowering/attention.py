@@ -160,6 +160,7 @@ def _own_keys(to: Lowering, partition: AttentionPartition, *queries: str) -> Att
     """Every lane has keys of its own."""
     constants: dict[str, Constant] = {
         "SHARED": partition.shared, "ROWS": partition.rows, "KEYS": PAGE, "WG": to.tuning.attention_lanes,
+        "ROLLED": int(to.tuning.rolls_loops),
     }  # fmt: skip
     return AttentionKernel("attention/attention", queries, constants, {})
 

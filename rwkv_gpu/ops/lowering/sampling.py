@@ -132,4 +132,4 @@ def _block_lanes(to: Lowering, rows: int) -> tuple[str, int]:
         return to.tuning.reduce, to.tuning.row_lanes
     if rows > 1 or to.can.software or to.can.max_workgroup_memory < ROOMY:
         return to.tuning.reduce, _lanes(to)
-    return to.tuning.reduce, min(SPAN, 1 << (to.can.max_invocations.bit_length() - 1))
+    return to.tuning.reduce, min(SPAN, to.tuning.sampling_lanes, 1 << (to.can.max_invocations.bit_length() - 1))

@@ -96,7 +96,8 @@ fn score(block: Block, base: u32, count: u32, row: u32, lane: u32) {
             s[i] = vec4f();
         }
         let key = row + j * KV * N8;
-        for (var c = 0u; c < N8; c++) {
+        let end = select(N8, min(N8, count * N8), ROLLED == 1u);     // the same; compilers do not know, and do not unroll
+        for (var c = 0u; c < end; c++) {
             let k = key8(key + c);
             for (var i = 0u; i < Q4; i++) {
                 let at = i * 4u * N4 + 2u * c;

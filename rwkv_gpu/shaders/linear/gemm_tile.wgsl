@@ -1,7 +1,7 @@
-// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, LANES_ALONG_M lanes along m; a lane for 8 of both
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, LANES_ALONG_M lanes along m; a lane for 8 rows m and 8 or 4 rows t
 //
 // 32 columns at a time: half of the lanes decode W into workgroup memory while the others turn x, column by column, so that
-// a lane's four rows lie together. What is multiplied next is on its way meanwhile. A lane's sums are four 4 x 4 tiles, as
+// a lane's four rows lie together. What is multiplied next is on its way meanwhile. A lane's sums are four 4 x 4 tiles, or two, as
 // products of a column of W with a row of x; with Tile = f16 its factors are rounded, and summed in float32.
 // needs format: floats, fours_of, run_raw, scale_of
 // needs linear/table: store
@@ -18,7 +18,8 @@ const SQUARES = TB * 2u / HALF;         // 4 x 4 of x that a lane turns
 const W4 = R / 4u + GAP;                // vec4s between columns; with a gap they lie in different banks
 const X4 = TB / 4u + GAP;
 const_assert R == 8u * LANES_ALONG_M;
-const_assert TB == 8u * DOWN;
+const WIDE = TB == 8u * DOWN;             // whether a lane has 8 rows t
+const_assert WIDE || TB == 4u * DOWN;
 const_assert R * PARTS % HALF == 0u;
 const_assert TB * 2u % HALF == 0u;
 const_assert LANES_ALONG_M % 8u == 0u && DOWN % 4u == 0u;
@@ -84,16 +85,20 @@ fn run(group: u32, lane: u32) {
                 let c = factors(k + 2u, m, t);
                 let d = factors(k + 3u, m, t);
                 sums00 = outer(outer(outer(outer(sums00, a.w0, a.x0), b.w0, b.x0), c.w0, c.x0), d.w0, d.x0);
-                sums01 = outer(outer(outer(outer(sums01, a.w0, a.x1), b.w0, b.x1), c.w0, c.x1), d.w0, d.x1);
                 sums10 = outer(outer(outer(outer(sums10, a.w1, a.x0), b.w1, b.x0), c.w1, c.x0), d.w1, d.x0);
-                sums11 = outer(outer(outer(outer(sums11, a.w1, a.x1), b.w1, b.x1), c.w1, c.x1), d.w1, d.x1);
+                if WIDE {
+                    sums01 = outer(outer(outer(outer(sums01, a.w0, a.x1), b.w0, b.x1), c.w0, c.x1), d.w0, d.x1);
+                    sums11 = outer(outer(outer(outer(sums11, a.w1, a.x1), b.w1, b.x1), c.w1, c.x1), d.w1, d.x1);
+                }
             }
         }
     }
     put(matrix, row0 + 4u * m, t0 + 4u * t, sums00);
-    put(matrix, row0 + 4u * m, t0 + 4u * (t + DOWN), sums01);
     put(matrix, row0 + 4u * (m + LANES_ALONG_M), t0 + 4u * t, sums10);
-    put(matrix, row0 + 4u * (m + LANES_ALONG_M), t0 + 4u * (t + DOWN), sums11);
+    if WIDE {
+        put(matrix, row0 + 4u * m, t0 + 4u * (t + DOWN), sums01);
+        put(matrix, row0 + 4u * (m + LANES_ALONG_M), t0 + 4u * (t + DOWN), sums11);
+    }
 }
 
 fn run_of(matrix: Matrix, row: u32, chunk: u32, chunks: u32) -> u32 {
@@ -111,7 +116,7 @@ struct Factors {
 fn factors(k: u32, m: u32, t: u32) -> Factors {
     return Factors(
         rows_of(4u * (k * W4 + m)), rows_of(4u * (k * W4 + m + LANES_ALONG_M)),
-        x_tile[k * X4 + t], x_tile[k * X4 + t + DOWN],
+        x_tile[k * X4 + t], x_tile[k * X4 + t + select(0u, DOWN, WIDE)],
     );
 }
 

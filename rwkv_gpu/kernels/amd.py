@@ -1,0 +1,69 @@
+"""Constants for AMD's compiler of shaders, Mesa's ACO, where it would spill registers with those of other GPUs.
+
+It unrolls loops whose ends it knows and loads all that they read at once, and a workgroup of 1,024 lanes has 64 or 96
+registers for each. What it makes of every kernel is in profiles/amd-offline.md. No such GPU was at hand to time them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ..gpu.device import Capabilities
+from .gemm_config import MANY, GemmConfig
+from .tuning import Tuning
+
+Bound = TypeVar("Bound")
+LANES = 512  # of a workgroup
+
+
+@dataclass(frozen=True)
+class Spilling:
+    """A kernel, which of its configurations spill, and what they become."""
+
+    kernel: str
+    spills: Callable[[GemmConfig], bool]
+    instead: Callable[[GemmConfig], GemmConfig]
+
+
+def _half_the_lanes(config: GemmConfig) -> GemmConfig:
+    """In twice as many workgroups."""
+    return replace(config, wg=LANES, max_workgroups=min(MANY, 2 * config.max_workgroups))
+
+
+SPILLING = (
+    Spilling("linear/gemv_int", lambda c: c.wg > LANES, _half_the_lanes),
+    # With two rows of W the loop over a row of x is too long to be unrolled.
+    Spilling("linear/skinny_gemm", lambda c: c.r == 1, lambda c: replace(c, r=2, wg=min(LANES, c.wg))),
+    Spilling("linear/gemv", lambda c: c.r * c.tb >= 16, lambda c: replace(c, r=2)),  # rows of F32
+    Spilling("linear/gemm_int8", lambda c: c.prefetch_depth > 1, lambda c: replace(c, prefetch_depth=1)),
+    Spilling("linear/gemm_tile", lambda c: c.wg == 64, lambda c: replace(c, wg=128)),  # half the sums for each lane
+)
+
+
+def is_amd(can: Capabilities) -> bool:
+    """Whether a compiler chooses between subgroups of 32 and of 64 lanes, as AMD's alone does."""
+    return can.subgroup and can.subgroup_size == 0 and can.subgroup_width == 32
+
+
+def within_registers(tuning: Tuning) -> Tuning:
+    """The same without what spills."""
+    return replace(
+        tuning,
+        row_lanes=min(LANES, tuning.row_lanes),
+        sampling_lanes=LANES,
+        linear=_replaced(tuning.linear),
+        linear_short=_replaced(tuning.linear_short),
+        linear_packed=_replaced(tuning.linear_packed),
+        linear_sized=_replaced(tuning.linear_sized),
+        rolls_loops=True,
+    )
+
+
+def _replaced(ladder: tuple[tuple[Bound, GemmConfig], ...]) -> tuple[tuple[Bound, GemmConfig], ...]:
+    return tuple((bound, instead_of(config)) for bound, config in ladder)
+
+
+def instead_of(config: GemmConfig) -> GemmConfig:
+    """A configuration that does not spill; itself, where it does not."""
+    rule = next((rule for rule in SPILLING if rule.kernel == config.kernel and rule.spills(config)), None)
+    return rule.instead(config) if rule else config

@@ -1,0 +1,44 @@
+"""Constants for AMD's compiler: none with which it spills registers, and those of others are as they were."""
+
+from dataclasses import replace
+
+import pytest
+
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.amd import LANES, instead_of
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuned import runs
+
+H200 = LIMITS["h200"]
+AMD = replace(H200, subgroup_size=0, max_workgroup_memory=64 << 10)
+INTEL = replace(H200, subgroup_size=0, subgroup_width=8)
+
+
+def configs(can):
+    """All of products, with the formats that they are for."""
+    tuning = default_tuning(can)
+    return [config for _, config in (*tuning.linear, *tuning.linear_packed, *tuning.linear_sized)]
+
+
+def test_nothing_that_amd_is_given_has_a_form_that_spills_less():
+    assert all(instead_of(config) == config for config in configs(AMD))
+    assert any(instead_of(config) != config for config in configs(H200))
+    tuning = default_tuning(AMD)
+    assert runs(tuning, AMD)
+    assert max(tuning.row_lanes, tuning.sampling_lanes) <= LANES
+    assert tuning.rolls_loops
+
+
+@pytest.mark.parametrize("can", [H200, INTEL, LIMITS["apple"]], ids=["h200", "intel", "apple"])
+def test_other_makes_keep_their_constants(can):
+    tuning = default_tuning(can)
+    assert not tuning.rolls_loops
+    assert tuning.sampling_lanes == tuning.row_lanes == 1024
+
+
+def test_a_tile_of_a_workgroup_of_twice_the_lanes_is_as_large():
+    for before in configs(H200):
+        after = instead_of(before)
+        if before.kernel == "linear/gemm_tile":
+            assert (after.r, after.tb, after.lanes_per_row) == (before.r, before.tb, before.lanes_per_row)
+            assert after.tb in (4 * after.wg // after.lanes_per_row, 8 * after.wg // after.lanes_per_row)

@@ -11,23 +11,29 @@ from dataclasses import replace
 
 import numpy as np
 
-from rwkv_gpu.builtin.help import Help, load
+from rwkv_gpu.builtin.help import Help, read
+from rwkv_gpu.builtin.retriever import quantised
 from rwkv_gpu.builtin.search import Search
 
-from . import apart, evaluate
+from . import apart, evaluate, retriever
 from .conversation import WEIGHTS, conversation
 
 TALKS = 1500
 JUDGED = 3  # how often a question of tests/help_questions.txt counts
 STEPS, RATE, DECAY = 4000, 0.3, 1e-3
+EPOCHS = 10  # of the retriever
 
 
 def halves() -> tuple[Help, list[str]]:
-    """A search with every second question that each passage answers, and the other questions."""
-    whole = load()
+    """A search and a retriever with every second question that each passage answers, and the other questions."""
+    whole, everyday = read()
     kept = [replace(passage, asked=passage.asked[::2]) for passage in whole.passages]
     asked = [question for passage in whole.passages if passage.weight == 1.0 for question in passage.asked[1::2]]
-    return Help(Search(kept, whole.search.synonyms, whole.search.small_talk), whole.everyday), asked
+    learnt = retriever.examples()
+    others = set(asked) | {text for n, text in enumerate(whole.small_talk) if n % 2}
+    weights = retriever.train(learnt, [one for one in learnt.known if one.text not in others], EPOCHS)
+    trained = quantised(learnt.names, *weights)
+    return Help(Search(kept, whole.synonyms, whole.small_talk), everyday, trained), asked
 
 
 def small_talk() -> set[str]:
@@ -40,6 +46,11 @@ def small_talk() -> set[str]:
     return {question for question in found if not apart.near(question)}
 
 
+def signs_of(half: Help, question: str) -> list[float]:
+    asked = half.search.read(question, half.everyday)
+    return half.signs(question, asked, half.search.found(asked))
+
+
 def main() -> None:
     half, about = halves()
     talk = sorted(small_talk())
@@ -48,7 +59,7 @@ def main() -> None:
     for one in (one for asked in evaluate.helped() for one in asked[:1]):
         (about if one.section.startswith("product") else talk).extend([one.question] * JUDGED)
     groups = ((1, about), (0, talk))
-    rows = [(half.signs(one, half.search.read(one, half.everyday)), label) for label, group in groups for one in group]
+    rows = [(signs_of(half, one), label) for label, group in groups for one in group]
     rows = [(signs, label) for signs, label in rows if signs]
     x, y = np.array([signs for signs, _ in rows], float), np.array([label for _, label in rows], float)
     size = np.abs(x).mean(0)

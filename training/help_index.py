@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SYNONYMS = Path(__file__).with_name("synonyms.txt")
 FORMS = Path(__file__).with_name("help_forms.txt")
 PHRASINGS = Path(__file__).with_name("help_phrasings.txt")
+WORDINGS = Path(__file__).with_name("help_wordings.txt")
 SMALL_TALK = Path(__file__).with_name("small_talk.txt")
 MODELS = Path(__file__).with_name("help_models.txt")
 EVERYDAY = Path(__file__).with_name("everyday.txt")
@@ -42,7 +43,7 @@ def synonyms() -> str:
 def forms() -> dict[str, list[str]]:
     """How people ask for each entry of docs/questions.md. Questions that the search is judged by are left out."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in (FORMS, PHRASINGS):
+    for path in (FORMS, PHRASINGS, WORDINGS):
         for block in re.split(r"^= ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
             title, *lines = block.strip().splitlines()
             lines = [line for line in lines if not line.startswith("+ ")]

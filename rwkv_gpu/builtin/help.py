@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import problems, rates, sums
+from . import retriever as trained
 from .decline import decline
 from .greeting import greeting
-from .search import Passage, Search
+from .retriever import ELSEWHERE, SMALL_TALK, SUM, Retriever
+from .search import Passage, Ranking, Search
 from .words import words
 
 INDEX = Path(__file__).with_name("help.tsv")
@@ -22,12 +24,16 @@ SURE, MAYBE = 0.5, -1.5  # log odds from which on a question is taken to be abou
 CERTAIN = 2.0  # the same for one whose best passage is not quite its answer
 UNKNOWN = -1.5  # what a word says for the program that neither the documentation nor small talk has
 RARE = 1e-4  # how often a word is met at least, in small talk and in questions about the program
-WEAK, FAIR = 0.5, 1.0  # a lower score than the first is no answer; one below the second is only called the nearest
-PROMISING = 0.85  # a lower score is no answer where the question may be small talk
-STRONG = 1.5  # with this score, what seems to be small talk may be about the program
-# Other passages are quoted, too, with this share of the best score: if it is fair, if it is not, if it is strong.
-NEAR, NEARLY, VERY_NEAR = 0.75, 0.65, 0.88
+WEAK, FAIR = 0.75, 1.25  # a lower score than the first is no answer; one below the second is only called the nearest
+PROMISING = 1.1  # a lower score is no answer where the question may be small talk
+STRONG = 1.5  # with this score of the search, what seems to be small talk may be about the program
+NEAR, MOST = 0.6, 3  # passages with this share of the best score are quoted, too; so many in all
 NAMED, BESIDE = 0.2, 2  # what a name counts in a question that has more other words than the second
+CLEAR = 2.5  # with this score, a passage is named beside what does not exist
+GUESS = 3.0  # what the retriever's probability counts, beside the search's score
+LEAST = 0.05  # the probability from which on a passage is considered that the search does not find
+CALCULATES, SURELY = 0.4, 0.7  # the probability of a sum from which on it is one, with a number and without
+SHARE = 0.01  # what is added to probabilities, so that none is certain
 LONG = 40  # words; what is longer is a text and no question
 AROUND = 0.5  # what a word counts in the sentences around the one that asks
 ARCHITECTURES = "{architectures}"  # stands in a passage for how many are supported, and the best known of them
@@ -91,12 +97,18 @@ def with_passages(question: str, passages: Iterable[str]) -> str:
 class Help:
     """The passages, and how often each word is met in small talk."""
 
-    def __init__(self, search: Search, everyday: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, search: Search, everyday: Mapping[str, float] | None = None, retriever: Retriever | None = None
+    ) -> None:
         self.passages = search.passages
+        self.retriever = retriever
         self.search = search
         self.everyday = everyday or {}  # the share of questions in small talk that have a word
         every = {name for passage in self.passages for name in passage.asked}
         self._called = {name for name in every if _SHORT_NAME.fullmatch(name)}
+        known = retriever.names if retriever else ()
+        first = {passage.asked[0]: number for number, passage in enumerate(self.passages) if passage.asked}
+        self._titles = {name: first[name] for name in known if name in first}
         self._names = {
             name
             for passage in self.passages
@@ -115,6 +127,8 @@ class Help:
             return Found(answer=sums.BEYOND, sure=True)
         if problems.problem(question):
             return Found(answer=sums.BEYOND, sure=True) if problems.beyond(question) else Found()
+        if self.guess(question).get(SUM, 0.0) >= (CALCULATES if re.search(r"\d", question) else SURELY):
+            return Found(answer=sums.BEYOND, sure=True)
         found = self._quoted(question, before)
         if not found.sure and problems.beyond(question):
             return Found(answer=sums.BEYOND, sure=True)
@@ -126,30 +140,55 @@ class Help:
             return Found()
         named = _named(question)
         for name in named - self._names:
-            return Found(
-                answer=f"There is no `{name}` in this version: neither the docs nor --help have it.", sure=True
-            )
+            return Found(answer=self._absent(name), sure=True)
         named |= self._called.intersection(_plain_name(word.strip("`'\"?!.,;:()")) for word in question.split())
         asked = self._read(question)
-        certainty = self._certainty(question, asked)
+        found = self.search.found(asked)
+        certainty = self._certainty(question, asked, found)
         if before and self._goes_on(question, asked, certainty):
             first = self.search.read(before, self.everyday)
-            if self._certainty(before, first) >= SURE:
+            if self._certainty(before, first, self.search.found(first)) >= SURE:
                 asked = dict.fromkeys(first, 0.5) | asked
-                certainty = self._certainty(question, asked)
-        ranked = self._with_names(self.search.ranked(asked), named, question)
-        if not ranked or (certainty < MAYBE and ranked[0][0] < STRONG):
+                found = self.search.found(asked)
+                certainty = self._certainty(question, asked, found)
+        ranked = self._with_names(self.ranked(found.ranked, self.guess(question)), named, question)
+        if not ranked or (certainty < MAYBE and max(found.ranked, default=(0.0, 0))[0] < STRONG):
             return Found()
-        fair = ranked[0][0] >= FAIR
+        score, best = ranked[0]
+        fair = score >= FAIR
         sure = certainty >= (SURE if fair else CERTAIN)
-        sure |= ranked[0][0] >= STRONG and not named.isdisjoint(self.passages[ranked[0][1]].asked)
-        if ranked[0][0] < WEAK:
+        sure |= score >= STRONG and not named.isdisjoint(self.passages[best].asked)
+        if score < WEAK:
             return Found(answer=NOTHING, sure=True) if sure else Found()
-        if certainty < SURE and ranked[0][0] < PROMISING:
+        if certainty < SURE and score < PROMISING:
             return Found()
-        near, most = (NEARLY, 3) if not fair else (NEAR if ranked[0][0] < STRONG else VERY_NEAR, 2)
-        passages = self._texts(ranked, near, most)
+        passages = self._texts(ranked, NEAR, MOST)
         return Found(passages, (FROM if fair or not sure else NEAREST) + ALSO.join(passages), sure)
+
+    def _absent(self, name: str) -> str:
+        """That an option or a command does not exist, and what comes nearest to its name."""
+        plain = name.removeprefix("rwkv-gpu ").strip("-/").replace("-", " ")
+        near = self.ranked(self.search.ranked(self.search.read(plain, self.everyday)), self.guess(plain))
+        more = f" {NEAREST}{self.passages[near[0][1]].text}" if near and near[0][0] >= CLEAR else ""
+        return f"There is no `{name}` in this version: neither the docs nor --help have it.{more}"
+
+    def guess(self, question: str) -> dict[str, float]:
+        """What the retriever takes a question for: names with their probabilities."""
+        return self.retriever.guess(question) if self.retriever else {}
+
+    def ranked(self, found: list[tuple[float, int]], guess: Mapping[str, float]) -> list[tuple[float, int]]:
+        """What the search found and what the retriever guesses, by the sum of their scores."""
+        scores = {number: score for score, number in found}
+        for name, share in guess.items():
+            if share >= LEAST and name in self._titles:
+                scores.setdefault(self._titles[name], 0.0)
+        both = ((score + GUESS * guess.get(self._name(number), 0.0), number) for number, score in scores.items())
+        return sorted(both, key=lambda one: (-one[0], one[1]))
+
+    def _name(self, number: int) -> str:
+        """What the retriever calls a passage."""
+        asked = self.passages[number].asked
+        return asked[0] if asked and asked[0] in self._titles else ELSEWHERE
 
     def _read(self, question: str) -> dict[str, float]:
         """The words of a question. Where it has several sentences, those around the one that asks count half."""
@@ -162,7 +201,7 @@ class Help:
             asks[-1], self.everyday
         )
 
-    def best(self, question: str, near: float = NEAR, most: int = 3) -> tuple[str, ...]:
+    def best(self, question: str, near: float = 0.75, most: int = MOST) -> tuple[str, ...]:
         """The passages that fit a question best, whatever it is about."""
         return self._texts(self.search.ranked(self.search.read(question, self.everyday)), near, most)
 
@@ -181,22 +220,21 @@ class Help:
     def _with_names(self, ranked: list[tuple[float, int]], named: set[str], question: str) -> list[tuple[float, int]]:
         """Passages that explain what is named come first, as strong answers: where little else is asked."""
         beside = set(words(question)).difference(*(words(name) for name in named)) if named else set()
-        more = STRONG if len(beside) <= BESIDE else NAMED
+        more = GUESS + STRONG if len(beside) <= BESIDE else NAMED
         scored = [(score + more * bool(named.intersection(self.passages[n].asked)), n) for score, n in ranked]
         return sorted(scored, key=lambda found: (-found[0], found[1]))
 
-    def _certainty(self, question: str, asked: Mapping[str, float]) -> float:
+    def _certainty(self, question: str, asked: Mapping[str, float], found: Ranking) -> float:
         """How sure it is that a question is about the program, as log odds."""
-        signs = self.signs(question, asked)
+        signs = self.signs(question, asked, found)
         if not signs:
             return -math.inf
         return sum(weight * sign for weight, sign in zip(CERTAINTY, signs, strict=True))
 
-    def signs(self, question: str, asked: Mapping[str, float]) -> list[float]:
+    def signs(self, question: str, asked: Mapping[str, float], found: Ranking) -> list[float]:
         """What speaks for a question about the program, or against it; `training.certainty` finds the weights."""
-        ranked = self.search.ranked(asked)
         content = [word for word in asked if word[0] != "~"]
-        if not ranked or not content:
+        if not found.ranked or not content:
             return []
         evidence = [self._evidence(word) for word in content]
         forms = [
@@ -205,9 +243,20 @@ class Help:
             bool(_IT.search(question)),
             bool(_THING.search(question)),
         ]
-        small_talk = self.search.small_talk_nearness(asked)
-        score = ranked[0][0]
-        return [sum(evidence), max(evidence), score, max(0.0, score - 1), len(content), *forms, small_talk, 1.0]
+        score = found.ranked[0][0]
+        guessed = self.guess(question).get(SMALL_TALK, 0.5)
+        against = math.log((1 - guessed + SHARE) / (guessed + SHARE))
+        return [
+            sum(evidence),
+            max(evidence),
+            score,
+            max(0.0, score - 1),
+            len(content),
+            *forms,
+            found.small_talk,
+            against,
+            1.0,
+        ]
 
     def _evidence(self, word: str) -> float:
         """How much a word speaks for a question about the program, and against small talk."""
@@ -217,18 +266,24 @@ class Help:
         return max(-3.0, min(3.0, math.log((here + RARE) / (self.everyday.get(word, 0.0) + RARE))))
 
 
-CERTAINTY = (0.52, 0.8, 0.0, 1.84, 0.25, -1.61, -1.16, 3.04, 1.39, -2.96, -1.53)  # of `signs`; the last is the constant
+# The weights of `signs`; the last is the constant.
+CERTAINTY = (0.41, 0.69, -0.65, 2.04, 0.27, -0.81, -1.07, 2.57, 2.03, -2.5, 0.46, -1.95)
 
 
 @functools.cache
 def load(architectures: Collection[str] = (), path: Path = INDEX) -> Help:
+    """The help of this version, where these architectures are supported."""
+    search, everyday = read(architectures, path)
+    return Help(search, everyday, trained.load())
+
+
+def read(architectures: Collection[str] = (), path: Path = INDEX) -> tuple[Search, dict[str, float]]:
     """From the index: lines of everyday words, of synonyms, of small talk; then passages and families of models."""
     everyday, synonyms, small_talk, *lines = path.read_text(encoding="utf-8").splitlines()
     counts = (part.split(":") for part in everyday.split())
     passages = [_passage(line.split("\t"), architectures) for line in lines]
-    return Help(
-        Search(passages, _groups(synonyms), small_talk.split("|")), {word: int(count) / 1e6 for word, count in counts}
-    )
+    search = Search(passages, _groups(synonyms), small_talk.split("|"))
+    return search, {word: int(count) / 1e6 for word, count in counts}
 
 
 def _groups(line: str) -> dict[str, frozenset[str]]:

@@ -31,6 +31,14 @@ class Passage:
     text: str
 
 
+@dataclass(frozen=True)
+class Ranking:
+    """What is found for a question."""
+
+    ranked: list[tuple[float, int]]  # scores and numbers of passages, the best first
+    small_talk: float  # how near the nearest questions of small talk are
+
+
 class Search:
     """The words of all passages, with what each word says about a passage. The constants are the best of a few
     for the questions of tests/help_questions.txt."""
@@ -88,15 +96,16 @@ class Search:
         joined = [first + second for first, second in pairwise(found) if first + second in self._with]
         return dict.fromkeys(found + joined, 1.0)
 
-    def small_talk_nearness(self, asked: Mapping[str, float]) -> float:
-        """How near the nearest questions of small talk are."""
-        return self._nearness(asked).get(SMALL_TALK, 0.0)
-
     def ranked(self, asked: Mapping[str, float]) -> list[tuple[float, int]]:
         """Scores and numbers of passages that share words with a question, the best first."""
+        return self.found(asked).ranked
+
+    def found(self, asked: Mapping[str, float]) -> Ranking:
+        """The passages that share words with a question, and how near small talk is."""
         near, covered = self._nearness(asked), self._coverage(asked)
         scores = ((near.get(n, 0.0) + covered.get(n, 0.0)) * self.passages[n].weight for n in covered)
-        return sorted(zip(scores, covered, strict=True), key=lambda found: (-found[0], found[1]))
+        ranked = sorted(zip(scores, covered, strict=True), key=lambda found: (-found[0], found[1]))
+        return Ranking(ranked, near.get(SMALL_TALK, 0.0))
 
     def _add(self, passage: int, question: Mapping[str, float]) -> None:
         weights = self._weights(question)

@@ -31,7 +31,7 @@ _FRAME = re.compile(
     r"|how much is|how much are|how much does|how much|calculate"
     r"|compute|evaluate|solve|work out|figure out|tell me"
     r"|can you|could you|do you know|do|give me|i need|the (?:result|answer|value) of"
-    r"|result of|answer to|for me|sum|math|maths)\b)+"
+    r"|result of|answer to|for me|sum(?! of)|math|maths)\b)+"
 )
 _TAIL = re.compile(
     r"(?:\s|[=?.,]|(?<!\d)!|\b(?:equal|equals|make|makes|is|be|please|pls|for me|thanks|thank you|exactly|what"

@@ -101,8 +101,7 @@ LATENT_WRITE = Kernel(
 )
 LATENT_QUERIES = Hole("queries", ("attention/latent/single_rows", "attention/latent/segments"))
 # What becomes of the sums over latents: there are no windows, sinks and gates.
-LATENT_RESULT = (
-    RESULT.only("whole", "partial"),
+LATENT_REST = (
     REACH.only("window"),
     SINK.only("none").maybe(),
     GATE.only("none").maybe(),
@@ -114,7 +113,8 @@ LATENT_ATTENTION = Kernel(
     (
         LATENT_QUERIES,
         Hole("latent read", ("attention/latent/read_f16", "attention/latent/read_f32")),
-        *LATENT_RESULT,
+        RESULT.only("whole", "partial"),
+        *LATENT_REST,
         PLAIN,
     ),
     ("attention/eight", *LATENT_BLOCKS),
@@ -123,7 +123,7 @@ LATENT_ATTENTION = Kernel(
 LATENT_ATTENTION_MATRIX = Kernel(
     "attention/latent_attention_matrix",
     "latent_attention",
-    (LATENT_QUERIES, *LATENT_RESULT, PLAIN),
+    (LATENT_QUERIES, RESULT, *LATENT_REST, PLAIN),
     LATENT_BLOCKS,
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,

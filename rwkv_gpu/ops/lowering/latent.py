@@ -6,11 +6,17 @@ from ...gpu.shader import Constant
 from ...kernels.gemm_config import matrix_units
 from ..attention_partition import AttentionPartition
 from ..graph import Node
-from ..latent_partition import LatentPartition, decode_partition, matrix_partition, prompt_partition
+from ..latent_partition import (
+    LatentPartition,
+    decode_partition,
+    matrix_decode_partition,
+    matrix_prompt_partition,
+    prompt_partition,
+)
 from ..nodes import AttendLatent, WriteLatent
 from ..values import Operand, Value
 from ..vocabulary import PAGE, Cache
-from .attention import BLOCKS, PLAIN_ANSWER, reduce_runs, rope_operand
+from .attention import BLOCKS, PLAIN_ANSWER, none_done, reduce_runs, rope_operand
 from .context import Lowering
 
 
@@ -22,9 +28,9 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         blocks = node.rows * -(-heads // partition.queries)
     else:  # each sequence may end in a block that is not full
         blocks = node.rows * heads // partition.queries + min(to.shape.max_segments, node.rows)
-    split = partition.runs > 1
     found = Value((node.rows, heads * partition.runs * (op.cache.latent + 4)))
     queries: dict[str, Operand] = {"places": to.places(op.cache)} if to.shape.decode else {"segments": to.segments}
+    result, written = _result(node, op, partition, found)
     kernel, parts, constants = _kernel(to, op, partition)
     to.emit(
         node,
@@ -37,10 +43,10 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
                 else ("attention/latent/segments", *BLOCKS)
             ),
             *parts,
-            f"attention/result/{'partial' if split else 'whole'}",
+            f"attention/result/{result}",
             "attention/partition",
             "attention/reach/window",
-            *(() if split else PLAIN_ANSWER.parts),
+            *(() if result == "partial" else PLAIN_ANSWER.parts),
             "lib/lanes/plain",
         ),
         partition.constants
@@ -52,28 +58,36 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
             "r": op.r,
             "keys": keys,
             "pages": to.page_tables(op.cache),
-            "y": found if split else op.y,
             **queries,
+            **written,
         },
         groups=blocks * partition.runs,
         fixed_bytes=0,
         context_cost=ContextCost(0, _position_bytes(to, op.cache), 2 * heads * (op.cache.size + op.cache.latent), 0),
     )
-    if split:
+    if result == "partial":
         size, grain, runs = op.cache.latent, partition.grain, partition.runs
         reduce_runs(to, node, op.cache, AttentionPartition(heads, 1, size, 0, 1, 1, grain, runs), found, op.y)
 
 
 def _partition(to: Lowering, node: Node, op: AttendLatent) -> LatentPartition:
-    heads, caches = op.how.heads, to.memory.caches
-    if caches.format_of(op.cache).name == "f16":
-        rows = node.rows if to.shape.decode else 0
-        on_matrix_units = matrix_partition(heads, op.cache, to.tuning, to.can, rows, caches.max_pages)
-        if on_matrix_units:
-            return on_matrix_units
+    heads, caches, tuning, can = op.how.heads, to.memory.caches, to.tuning, to.can
+    halves = caches.format_of(op.cache).name == "f16"
     if to.shape.decode:
-        return decode_partition(heads, op.cache, node.rows, caches.max_pages, to.tuning, to.can)
-    return prompt_partition(heads, op.cache, to.tuning, to.can)
+        step = node.rows, caches.max_pages, tuning, can
+        units = matrix_decode_partition(heads, op.cache, *step) if halves else None
+        return units or decode_partition(heads, op.cache, *step)
+    units = matrix_prompt_partition(heads, op.cache, tuning, can) if halves else None
+    return units or prompt_partition(heads, op.cache, tuning, can)
+
+
+def _result(node: Node, op: AttendLatent, partition: LatentPartition, found: Value) -> tuple[str, dict[str, Operand]]:
+    """The part that says what becomes of what a workgroup has found, and what it writes to."""
+    if partition.runs == 1:
+        return "whole", {"y": op.y}
+    if partition.joins:
+        return "last_workgroup", {"y": op.y, "found": found, "done": none_done(node.rows)}
+    return "partial", {"y": found}
 
 
 def _kernel(
@@ -82,7 +96,8 @@ def _kernel(
     """The kernel of a partition, its parts and constants."""
     if partition.width_parts:
         units = matrix_units(to.can.fragment, to.can.subgroup_size)
-        return "attention/latent_attention_matrix", (), units | {"PREFETCH": to.tuning.latent_prefetch}
+        own: dict[str, Constant] = {"PREFETCH": to.tuning.latent_prefetch, "SHARED": partition.heads}
+        return "attention/latent_attention_matrix", (), units | own
     read = f"attention/latent/read_{to.memory.caches.format_of(op.cache).name}"
     return "attention/latent_attention", (read, "attention/eight"), {"KEYS": partition.keys, "CHUNK": partition.chunk}
 

@@ -5,9 +5,9 @@
 // queries and the width, and lanes add up what parts of the width have found. For the sum over latents, subgroups share out
 // the columns. A query's sums are relative to a reference score, which is replaced only where scores grow past it by GROWTH,
 // as float16 holds exponentials up to there: only then are sums scaled.
-// needs attention/partition: cut_of
+// needs attention/partition: cut_of, runs_of
 // needs queries: block_of
-// needs result: write
+// needs result: finish, write
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
@@ -29,6 +29,7 @@ const STRIDE = max(WIDTH4, N4 + KEYS4) + 2u;                // vec4s between lat
 const LOADS = (KEYS * WIDTH4 + WG - 1u) / WG;               // vec4s of a block that a lane copies
 const PER_QUERY = WG / Q;                   // lanes
 const FOURS = (KEYS4 + PER_QUERY - 1u) / PER_QUERY;         // vec4s of a query's scores that such a lane has
+const AT_ONCE = min(RUNS, 16u);             // runs that a lane reads side by side, where it joins them
 const LOWEST = -1e38;                       // the score of what is not seen
 const GROWTH = 8.0;                         // as a power of two
 const LOG2E = 1.4426950408889634;
@@ -42,12 +43,13 @@ const_assert SUBGROUP % PER_QUERY == 0u;
 var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at first, then latents; exponentials behind their first N
 var<workgroup> sums_tile: array<f32, SUBGROUPS * S * S>;        // of each subgroup [query, key] or [query, column]
 var<workgroup> fades: array<f32, Q>;
-var<workgroup> found: array<vec2f, Q>;      // the reference as a power of e, and the sum of exponentials
+var<workgroup> tops: array<vec2f, Q>;       // the reference as a power of e, and the sum of exponentials
 var<workgroup> grown: atomic<u32>;
 var<workgroup> grows: u32;
 var<workgroup> extent: vec2u;               // the first position, a multiple of KEYS, and the end
 
 var<private> block: Block;
+var<private> run_count: u32;                // of the row
 var<private> subgroup: u32;
 var<private> subgroup_lane: u32;
 
@@ -62,6 +64,7 @@ fn run(group: u32, lane: u32) {
     if here.x >= here.y {
         return;
     }
+    run_count = runs_of(position_of(block.count - 1u));
     subgroup = lane / SUBGROUP;
     subgroup_lane = lane % SUBGROUP;
     let query = lane / PER_QUERY;
@@ -228,7 +231,7 @@ fn run(group: u32, lane: u32) {
         sum += subgroupShuffleXor(sum, far);
     }
     if lane % PER_QUERY == 0u {
-        found[query] = vec2f(reference / LOG2E, sum);
+        tops[query] = vec2f(reference / LOG2E, sum);
     }
     let place = subgroup * S * S;
     coopStoreT(y0, &sums_tile[place], S);
@@ -244,6 +247,7 @@ fn run(group: u32, lane: u32) {
     if COLUMNS_S > 5u { coopStoreT(y5, &sums_tile[place], S); put(number, 0u, 5u, lane); }
     if COLUMNS_S > 6u { coopStoreT(y6, &sums_tile[place], S); put(number, 0u, 6u, lane); }
     if COLUMNS_S > 7u { coopStoreT(y7, &sums_tile[place], S); put(number, 0u, 7u, lane); }
+    finish(block.first, lane);
 }
 
 // The position of the row of a query.
@@ -325,7 +329,7 @@ fn put(number: u32, tile: u32, i: u32, lane: u32) {
         let column = of_subgroup * COLUMNS_S + i;
         if query < block.count && column < N / S {
             let x = vec4f(sums_tile[4u * e], sums_tile[4u * e + 1u], sums_tile[4u * e + 2u], sums_tile[4u * e + 3u]);
-            write(block.first + query, number, column * S / 4u + e % (S / 4u), x, found[query]);
+            write(block.first + query, number, column * S / 4u + e % (S / 4u), x, tops[query]);
         }
     }
     workgroupBarrier();

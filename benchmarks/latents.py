@@ -39,7 +39,7 @@ def ways(device: Device, prompt: bool) -> Iterator[tuple[str, Tuning]]:
     if device.capabilities.fragment:
         yield "without matrix units", replace(default, attention_on_matrix_units=False)
         yield "nothing loaded ahead", replace(default, latent_prefetch=1 - default.latent_prefetch)
-        for run, groups in () if prompt else ((32, 256), (64, 128), (64, 256), (128, 128), (32, 1)):
+        for run, groups in () if prompt else ((32, 256), (64, 128), (128, 128)):
             name = f"runs of {run}, {groups} groups"
             yield name, replace(default, latent_run=run, latent_groups=groups)
     elif not prompt:

@@ -52,7 +52,7 @@ class OpenDevice:
 
     @property
     def available(self) -> int | None:
-        """Bytes that it can still give; None where nobody says."""
+        """Bytes that it can still give; None if that is not known."""
         return host_available() if self.gpu is None else device_available(self.gpu)
 
     @property

@@ -2,7 +2,7 @@
 
 `cut` calls the model's functions over shapes alone and lists their calls of the vocabulary. A call belongs to the part
 of its layer. From what the calls read and write follows which values cross from one part to another, and which weights,
-states and caches each part uses: whoever runs a part needs no more of the model than these.
+states and caches each part uses: the runner of a part needs no more of the model.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Which adapter a process of Ray's runs on.
 
-Ray numbers the GPUs that it knows, and gives each process its numbers. Of a resource that somebody named, such as
+Ray numbers the GPUs that it knows, and gives each process its numbers. Of a custom resource, such as
 `wgpu`, it only counts how much is left: then processes of one machine agree by locks on files. The system opens a lock
 when its process ends, however it ends.
 """
@@ -36,7 +36,7 @@ def claim(
 ) -> Claim:
     """The adapter for an actor to which Ray has given GPUs of these numbers, or so much of `wgpu`.
 
-    Where Ray has given it neither, it takes the adapter that is wanted, whoever else uses it.
+    Where Ray has given it neither, it takes the adapter that is wanted, even if others use it.
     """
     if wanted.lower() == CPU or not (numbers or amount):
         return Claim(wanted)

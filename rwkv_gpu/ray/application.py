@@ -12,7 +12,7 @@ from .routing import ConversationRouter
 from .settings import Settings
 
 FRONT_REQUESTS = 4096  # that a front passes on at a time
-STATS_SECONDS = 2.0  # between two times that a replica says which conversations it has
+STATS_SECONDS = 2.0  # between two reports of a replica about the conversations that it has
 HASTE = 0.2  # seconds between two looks whether a replica has drained
 GRACE = 10.0  # seconds to write what is left to the store, after the time to drain
 
@@ -53,7 +53,7 @@ def application(settings: Settings) -> Any:
 
 
 def resource_of(device: str, cluster: dict[str, float]) -> str:
-    """What Ray should count for a replica: adapters by our own name where somebody named them so, else its GPUs."""
+    """What Ray should count for a replica: `wgpu` where the cluster has that resource, else its GPUs."""
     if device.lower() == "cpu":
         return "none"
     return "wgpu" if "wgpu" in cluster else "GPU"

@@ -94,7 +94,7 @@ class Response:
         self._gateway.remember_stream(message["headers"], headers[REPLICA].decode())
 
     async def cut_off(self) -> None:
-        """The replica is lost: a stream says so, any other response ends before its end."""
+        """The replica is lost: a stream gets an error, any other response is cut off."""
         if not self._is_stream:
             raise ConnectionError("the replica of this response was lost")
         await self._send({"type": "http.response.body", "body": LOST, "more_body": True})

@@ -24,8 +24,8 @@ from .ask import Ask, stream_beginning
 from .routing import BEGINNINGS, SPEED
 from .settings import Settings
 
-MOST_SAID = 512  # conversations that a replica says it has
-WAITING = 64  # messages of a response that nobody has fetched yet
+MOST_REPORTED = 512  # conversations that a replica reports to routers
+WAITING = 64  # messages of a response that wait to be fetched
 TO_STORE = 8.0  # seconds to write states when it ends: within those that Ray gives it after the time to drain
 PROMPT, ANSWER = 64, 16  # tokens of the turn by which speed is measured
 Message = dict[str, Any]
@@ -101,13 +101,13 @@ class Replica:
         for one in beginnings:
             self._conversations[one] = None
             self._conversations.move_to_end(one)
-        while len(self._conversations) > MOST_SAID:
+        while len(self._conversations) > MOST_REPORTED:
             self._conversations.popitem(last=False)
 
     # ---------------------------------------------------------------- several models
 
     async def _use(self, name: str) -> None:
-        """Has Ray know that this model is here. What is wrong with it, the server says."""
+        """Tells Ray that this model is here. The server reports what is wrong with it."""
         with suppress(ApiError):
             await self._models(self._service.catalogue.find(name).name)
 
@@ -174,7 +174,7 @@ def loader(service: Service) -> Callable[[str], Awaitable[Loaded]]:
 
 
 def turns_per_second(llm: LLM) -> float:
-    """How fast a short turn is, alone: the second one, since the first compiles shaders."""
+    """How fast a short turn is on an idle replica: the second one, since the first compiles shaders."""
     seconds = 1.0
     for token in (0, 1):
         began = time.perf_counter()

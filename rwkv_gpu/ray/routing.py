@@ -1,8 +1,8 @@
 """Chooses the replica of a request, as a request router of Ray Serve. The policy is that of the router of one machine.
 
 The session first, then the longest beginning of the conversation that a replica is known to have, then the shorter wait
-of two drawn ones, by measured speed. It knows beginnings from what it sent itself, and from what replicas say of
-themselves, so that several fronts, or one that was started again, send a conversation where it is.
+of two drawn ones, by measured speed. It knows beginnings from what it sent itself, and from what replicas
+report, so that several fronts, or one that was started again, send a conversation where it is.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from rwkv_gpu.server.replicas.policy import Load, home_of_session, ranked
 
 from .ask import Ask
 
-SPEED, BEGINNINGS = "speed", "beginnings"  # what replicas say of themselves
+SPEED, BEGINNINGS = "speed", "beginnings"  # what replicas report
 
 
 class ConversationRouter(RequestRouter):  # type: ignore[misc]
@@ -26,18 +26,18 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]
         """Ray calls it once."""
         self._affinity: Affinity[str] = Affinity()
         self._draw = Random()
-        self._heard: dict[str, Any] = {}  # by replica: what it said last
+        self._reports: dict[str, Any] = {}  # by replica: the beginnings that it reported last
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Replicas have come, gone, or said something of themselves."""
+        """Replicas have come, gone, or reported what they have."""
         names = {one.replica_id.unique_id for one in replicas}
-        for name in self._heard.keys() - names:
+        for name in self._reports.keys() - names:
             self._forget(name)
         for one in replicas:
-            name, said = one.replica_id.unique_id, one.routing_stats.get(BEGINNINGS, ())
-            if said != self._heard.get(name, ()):
-                self._affinity.learn(said, name)
-            self._heard[name] = said
+            name, report = one.replica_id.unique_id, one.routing_stats.get(BEGINNINGS, ())
+            if report != self._reports.get(name, ()):
+                self._affinity.learn(report, name)
+            self._reports[name] = report
         super().update_replicas(replicas)
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
@@ -46,7 +46,7 @@ class ConversationRouter(RequestRouter):  # type: ignore[misc]
         self._forget(replica_id.unique_id)
 
     def _forget(self, name: str) -> None:
-        self._heard.pop(name, None)
+        self._reports.pop(name, None)
         self._affinity.forget(name)
 
     async def choose_replicas(

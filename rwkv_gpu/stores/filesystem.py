@@ -13,14 +13,14 @@ from .bounded import Tidying
 from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
 
 SUFFIX = ".state"
-STAMP = struct.Struct("<d")  # when a value was stored: not every filesystem says so
+STAMP = struct.Struct("<d")  # when a value was stored: not every filesystem knows
 # Here a reader may see half of a file, and `mv` puts a whole one in its place. Object stores show whole files only.
 RENAMES = frozenset({"file", "local", "sftp", "ssh", "smb"})
 TIMES = ("mtime", "LastModified", "last_modified", "created", "updated")  # what filesystems call it
 
 
 class FilesystemStore:
-    """A file for each value. Those that were stored first go first, since few filesystems note when a file is read."""
+    """A file for each value. Those stored first go first, since few filesystems record when a file is read."""
 
     def __init__(self, url: str, max_bytes: int = DEFAULT_BYTES, max_age: float = DEFAULT_AGE, **options: Any) -> None:
         """`options` go to the filesystem: credentials, or the address of a server."""

@@ -31,7 +31,7 @@ class Owner:
 
 
 class RayStore:
-    """Values of a named actor. It is made by whoever comes first, with their bounds, and stays until the cluster ends.
+    """Values of a named actor. The first process makes it, with its bounds, and it stays until the cluster ends.
 
     It uses the cluster that this process has joined by `ray.init`.
     """

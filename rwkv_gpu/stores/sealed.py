@@ -17,7 +17,7 @@ class SealedStore:
         self._secret = secret
 
     def key(self, *parts: bytes) -> str:
-        """The key of some parts. Without the secret nobody can tell which texts are stored."""
+        """The key of some parts. Without the secret it does not show which texts are stored."""
         digest = hmac.new(self._secret, b"key", sha256)
         for part in parts:
             digest.update(len(part).to_bytes(8, "little") + part)

@@ -16,7 +16,7 @@ PATIENCE = 2.0  # seconds for a connection and for each answer
 class ValkeyStore:
     """Values of a server by its URL, such as valkey://localhost:6379/0. The server forgets them by age.
 
-    Those that were not used for longest go first. The server may have a `maxmemory` and a policy of its own beside it.
+    Those that were not used for longest go first. The server may have a `maxmemory` and a policy of its own as well.
     """
 
     def __init__(

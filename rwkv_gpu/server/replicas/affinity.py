@@ -38,7 +38,7 @@ class Affinity(Generic[Name]):
             self._replicas.popitem(last=False)
 
     def learn(self, beginnings: Iterable[Beginning], replica: Name) -> None:
-        """A replica says that it has these; what is known of them already is newer."""
+        """A replica reports that it has these; what is known of them already is newer."""
         self.remember([one for one in beginnings if one not in self._replicas], replica)
 
     def forget(self, replica: Name) -> None:
@@ -50,7 +50,7 @@ class Affinity(Generic[Name]):
 def beginnings_of(session: str, body: Mapping[str, Any]) -> list[Beginning]:
     """The digests of the beginnings of a request, the longest last. A session that the client names is all of them.
 
-    A conversation has one for each message from the first question on: a system message alone is shared by many.
+    A conversation has one for each message from the first question on: many conversations share a system message.
     """
     if session:
         return [digest(b"", session.encode())]

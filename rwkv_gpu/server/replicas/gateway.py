@@ -125,7 +125,7 @@ def below_root(scope: Scope) -> dict[str, Any]:
 
 
 def incoming(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Incoming:
-    """The request with its conversation. What is wrong with the body, the replica says."""
+    """The request with its conversation. If the body is wrong, the replica reports that."""
     if scope["path"].startswith(STREAMS):
         return Incoming(scope, body, stream=scope["path"].removeprefix(STREAMS))
     session = headers.get(b"x-session-id", b"")

@@ -1,4 +1,4 @@
-"""What all replicas say together: metrics, slots and health."""
+"""Pages about all replicas: metrics, slots and health."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ def merged_metrics(pages: Mapping[str, str]) -> str:
 
 
 def merged_slots(lists: Mapping[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """The requests of all replicas, numbered anew."""
+    """The requests of all replicas, with new numbers."""
     slots = [{**slot, "replica": name} for name, found in lists.items() for slot in found]
     return [{**slot, "id": number} for number, slot in enumerate(slots)]
 

@@ -23,7 +23,7 @@ class Load(Generic[Name]):
 
     name: Name
     running: int  # requests that it has
-    speed: float = 1.0  # how fast it is beside the others, as measured
+    speed: float = 1.0  # relative to the others, as measured
 
     @property
     def wait(self) -> float:

@@ -125,7 +125,7 @@ class Router(Gateway[int]):
         return await Upstream.ask(replica.port, scope["method"], target, self._headers(scope), request.body)
 
     def _headers(self, scope: Scope) -> Headers:
-        """The headers of a request, with the address of its client in place of what it says itself."""
+        """The headers of a request, with the address that its client really has."""
         client = scope.get("client")
         own = [(name, value) for name, value in scope["headers"] if name.lower() not in (FORWARDED, ROUTER_KEY)]
         return [*own, (FORWARDED, (client[0] if client else "").encode("latin-1")), (ROUTER_KEY, self._key)]

@@ -112,7 +112,7 @@ class Supervisor:
 
 
 def serve_replica(pipe: "Connection[Any, Any]", runner: Runner, listener: Any) -> None:
-    """Serves in the process of a replica, until its supervisor says so or has gone."""
+    """Serves in the process of a replica, until its supervisor ends it or is gone."""
 
     def obey() -> None:
         try:

@@ -13,7 +13,7 @@ OF_CONNECTION = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade expect".split()
 )
 FORWARDED = b"x-forwarded-for"  # the address of the client
-ROUTER_KEY = b"x-router-key"  # shows a replica that the router itself says so
+ROUTER_KEY = b"x-router-key"  # proves to a replica that the router has set that address
 
 
 class ReplicaLost(Exception):

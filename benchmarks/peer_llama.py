@@ -137,6 +137,29 @@ class Peer:
         lib.llama_synchronize(self.context)
         self.depth = depth
 
+    def turn(self, kept: list, asked: list) -> float:
+        """Seconds to the logits of a prompt, where a sequence holds `kept`, as a slot of llama-server does.
+
+        What both begin with is not computed again, if the memory can be cut there; else all is. That a server may have
+        stored states on the way is left out.
+        """
+        self.open({"depth": 0, "tokens": max(len(kept), len(asked)), "batch": 1, "chunk": FILL})
+        memory = lib.llama_get_memory(self.context)
+        lib.llama_memory_clear(memory, False)
+        for step in prompt(kept, 0, 0, FILL):
+            self.step(step)
+        lib.llama_synchronize(self.context)
+        self.depth = None
+        same = next((i for i, pair in enumerate(zip(kept, asked)) if len(set(pair)) > 1), min(len(kept), len(asked)))  # noqa: B905
+        begin = time.perf_counter()
+        if same < len(kept) and not lib.llama_memory_seq_rm(memory, 0, same, -1):
+            lib.llama_memory_clear(memory, False)
+            same = 0
+        for step in prompt(asked[same:], 0, same, FILL):
+            self.step(step)
+        lib.llama_synchronize(self.context)
+        return time.perf_counter() - begin
+
     def step(self, step: Step) -> None:
         status = lib.llama_decode(self.context, step.batch)
         if status:
@@ -152,7 +175,8 @@ def main() -> None:
     print(json.dumps({"devices": devices()}), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
-        print(json.dumps({"seconds": peer.run(asked["work"], asked["ids"])}), flush=True)
+        seconds = peer.turn(**asked["turn"]) if "turn" in asked else peer.run(asked["work"], asked["ids"])
+        print(json.dumps({"seconds": seconds}), flush=True)
 
 
 if __name__ == "__main__":

@@ -100,10 +100,18 @@ class Peer:
         self.run(begun(work))
 
     def run(self, work: Workload) -> float:
-        assert self._process.stdin is not None
         ids = [[int(i) for i in row] for row in work.ids()]
+        return self._asked({"work": dataclasses.asdict(work), "ids": ids})
+
+    def turn(self, kept: list[int], asked: list[int]) -> float:
+        """Seconds to the first token of a prompt, where it holds what was computed before."""
+        return self._asked({"turn": {"kept": kept, "asked": asked}})
+
+    def _asked(self, question: dict) -> float:
+        """The seconds that it answers."""
+        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps({"work": dataclasses.asdict(work), "ids": ids}) + "\n")
+            self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise Ended(self._reason()) from None

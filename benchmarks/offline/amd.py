@@ -19,8 +19,9 @@ from .tables import files_of, remarks, table
 
 GPUS = {
     "polaris10": (64,), "vega10": (64,), "navi21": (64, 32), "navi31": (64, 32), "strix1": (64, 32),
-    "gfx1201": (64, 32),
+    "gfx1151": (64, 32), "gfx1201": (64, 32),
 }  # fmt: skip
+STAND_INS = {"gfx1151": ("gfx1151", "strix1")}  # of the kernel's driver, and the entry there (strix_halo.py)
 WITHOUT_F16 = ("polaris10",)  # such a device is given no shader that wants it
 STATISTIC = re.compile(r"^([\w .-]+): (\d+)$", re.MULTILINE)
 KEPT = "VGPRs", "Spilled VGPRs", "Scratch size", "LDS size", "Subgroups per SIMD"
@@ -34,8 +35,9 @@ def statistics_of(output: str) -> dict[str, int]:
 
 def driver(gpu: str, wave: int) -> Driver:
     """RADV for a GPU that is not there."""
+    shim, entry = STAND_INS.get(gpu, ("amdgpu", gpu))
     environment = {
-        "DRIVER": "radeon", "SHIM": "amdgpu", "AMDGPU_GPU_ID": gpu, "RADV_DEBUG": "shaderstats,nocache",
+        "DRIVER": "radeon", "SHIM": shim, "AMDGPU_GPU_ID": entry, "RADV_DEBUG": "shaderstats,nocache",
         "RADV_PERFTEST": "cswave32" if wave == 32 else "",
     }  # fmt: skip
     return Driver(f"amd-{gpu}-{wave}", environment, statistics_of)
@@ -45,12 +47,8 @@ def cell(every: Sequence[Compiled]) -> str:
     """Most registers, fewest waves, most registers that are spilled, and most scratch memory of some shaders."""
     most = {key: max(one.statistics[key] for one in every) for key in KEPT}
     waves = min(one.statistics["Subgroups per SIMD"] for one in every)
-    scratch = (
-        f" / **{most['Spilled VGPRs']}, {most['Scratch size']}**"
-        if most["Spilled VGPRs"] or most["Scratch size"]
-        else ""
-    )
-    return f"{most['VGPRs']} / {waves}{scratch}"
+    spilled, scratch = most["Spilled VGPRs"], most["Scratch size"]
+    return f"{most['VGPRs']} / {waves}" + f" / **{spilled}, {scratch}**" * bool(spilled or scratch)
 
 
 @click.command()

@@ -10,6 +10,7 @@ rm -rf "$folder/verdicts" "$folder/compiled"  # of the compilers before
 "$(dirname "$0")/../debian_packages.sh" "$folder/root" \
     dawn-tools mesa-drm-shim mesa-vulkan-drivers libvulkan1 vulkan-validationlayers spirv-tools
 library=$folder/root/usr/lib/x86_64-linux-gnu
+python3 "$(dirname "$0")/strix_halo.py" "$library"
 
 # A program of sid, by sid's loader.
 cat >"$folder/bin/tint" <<END

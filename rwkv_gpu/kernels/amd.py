@@ -33,7 +33,11 @@ def _half_the_lanes(config: GemmConfig) -> GemmConfig:
 SPILLING = (
     Spilling("linear/gemv_int", lambda c: c.wg > LANES, _half_the_lanes),
     # With two rows of W the loop over a row of x is too long to be unrolled.
-    Spilling("linear/skinny_gemm", lambda c: c.r == 1, lambda c: replace(c, r=2, wg=min(LANES, c.wg))),
+    Spilling(
+        "linear/skinny_gemm",
+        lambda c: c.r == 1 or c.wg > LANES,
+        lambda c: replace(c, r=max(2, c.r), wg=min(LANES, c.wg)),
+    ),
     Spilling("linear/gemv", lambda c: c.r * c.tb >= 16, lambda c: replace(c, r=2)),  # rows of F32
     Spilling("linear/gemm_int8", lambda c: c.prefetch_depth > 1, lambda c: replace(c, prefetch_depth=1)),
     Spilling("linear/gemm_tile", lambda c: c.wg == 64, lambda c: replace(c, wg=128)),  # half the sums for each lane

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.offline import amd, intel, variants
+from benchmarks.offline import amd, intel, strix_halo, variants
 from benchmarks.offline.mesa import Driver, compile_all
 from benchmarks.offline.proof import covering, prove, refused
 from benchmarks.offline.variants import FAMILIES, ShaderCollector, record, texts
@@ -93,6 +93,17 @@ def test_what_mesa_says_of_a_shader_is_kept_and_a_process_that_ends_is_a_refusal
         assert [one.statistics for one in compiled] == [{"VGPRs": 7}, {}, {"VGPRs": 7}]
         assert {one.kernel for one in compiled} == {"a + b"}
     assert runs.read_text().count("run") == 2
+
+
+def test_the_stand_in_for_strix_halo_differs_from_that_of_strix_point_in_its_device_alone(tmp_path):
+    (tmp_path / "libamdgpu_noop_drm_shim.so").write_bytes(b"before" + strix_halo.STRIX1 + b"after")
+    strix_halo.main(tmp_path)
+    made = (tmp_path / "libgfx1151_noop_drm_shim.so").read_bytes()
+    assert made == b"before" + strix_halo.STRIX_HALO + b"after"
+    assert amd.driver("gfx1151", 64).environment["SHIM"] == "gfx1151"
+    (tmp_path / "libamdgpu_noop_drm_shim.so").write_bytes(b"another Mesa")
+    with pytest.raises(SystemExit, match="strix1"):
+        strix_halo.main(tmp_path)
 
 
 def test_statistics_of_drivers_are_read():

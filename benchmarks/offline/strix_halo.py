@@ -1,0 +1,27 @@
+"""Mesa's stand-in for AMD's kernel driver that says it has a Strix Halo (gfx1151), which Mesa's own does not know.
+
+    python benchmarks/offline/strix_halo.py FOLDER
+
+Copies libamdgpu_noop_drm_shim.so of a folder to libgfx1151_noop_drm_shim.so. There the entry of strix1 (gfx1150), of
+the same family, has the device and the revision of Strix Halo, by which Mesa tells the two apart. The rest of the
+entry, as the number of compute units, stays that of strix1: Mesa's compiler does not ask for it.
+"""
+
+import struct
+import sys
+from pathlib import Path
+
+GC_11_5 = 150  # the family, of amdgpu_drm.h
+STRIX1 = struct.pack("<5I", 0x150E, 1, 0x11, 0xD1, GC_11_5)  # device, chip, revision, that on the bus, family
+STRIX_HALO = struct.pack("<5I", 0x1586, 1, 0xC1, 0xD1, GC_11_5)
+
+
+def main(folder: Path) -> None:
+    library = (folder / "libamdgpu_noop_drm_shim.so").read_bytes()
+    if library.count(STRIX1) != 1:
+        sys.exit(f"{folder}: Mesa's stand-in has no strix1 that looks as it did in Mesa 26.2")
+    (folder / "libgfx1151_noop_drm_shim.so").write_bytes(library.replace(STRIX1, STRIX_HALO))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

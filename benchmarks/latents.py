@@ -39,9 +39,11 @@ def ways(device: Device, prompt: bool) -> Iterator[tuple[str, Tuning]]:
     if device.capabilities.fragment:
         yield "without matrix units", replace(default, attention_on_matrix_units=False)
         yield "nothing loaded ahead", replace(default, latent_prefetch=1 - default.latent_prefetch)
-        for run, groups in () if prompt else ((32, 256), (64, 128), (128, 128)):
-            name = f"runs of {run}, {groups} groups"
-            yield name, replace(default, latent_run=run, latent_groups=groups)
+        for tiles, run, groups in (
+            ((1, 32, 128),) if prompt else ((1, 32, 256), (1, 64, 384), (2, 32, 256), (2, 128, 128))
+        ):
+            name = f"{tiles} query tiles, runs of {run}, {groups} groups"
+            yield name, replace(default, latent_tiles=tiles, latent_run=run, latent_groups=groups)
     elif not prompt:
         for run, groups in ((32, 256), (64, 512), (64, 256)):
             name = f"runs of {run}, {groups} groups"
@@ -128,11 +130,11 @@ def compare(bench: Bench, depths: list[int], rounds: int) -> None:
             best[name][depth] = min(best[name][depth], bench.seconds(by_depth[depth], depth, warm))
     looks = 2 * bench.heads * (2 * LATENT + ROTARY)
     rows = [bench.batch * bench.each * (depth + (bench.each + 1) / 2) for depth in depths]
-    print(f"{'depth':32}" + "".join(f"{depth:10,}" for depth in depths))
-    print(f"{'at 4,300 GB/s, read once':32}" + "".join(f"{1e6 * n / bench.each * 1152 / 4.3e12:10.1f}" for n in rows))
-    print(f"{'at 400 TFLOP/s':32}" + "".join(f"{1e6 * n * looks / 4e14:10.1f}" for n in rows))
+    print(f"{'depth':40}" + "".join(f"{depth:10,}" for depth in depths))
+    print(f"{'at 4,300 GB/s, read once':40}" + "".join(f"{1e6 * n / bench.each * 1152 / 4.3e12:10.1f}" for n in rows))
+    print(f"{'at 400 TFLOP/s':40}" + "".join(f"{1e6 * n * looks / 4e14:10.1f}" for n in rows))
     for name, by_depth in best.items():
-        print(f"{name:32}" + "".join(f"{1e6 * one:10.1f}" for one in by_depth.values()), flush=True)
+        print(f"{name:40}" + "".join(f"{1e6 * one:10.1f}" for one in by_depth.values()), flush=True)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def _lanes(queries: int, tuning: Tuning, can: Capabilities) -> int:
 
 def matrix_prompt_partition(heads: int, cache: Cache, tuning: Tuning, can: Capabilities) -> LatentPartition | None:
     """For a plan whose sequences have many rows, on matrix units; None where they do not serve."""
-    return _on_matrix_units(heads, cache, 2, tuning, can)
+    return _on_matrix_units(heads, cache, tuning.latent_tiles, tuning, can)
 
 
 def matrix_decode_partition(
@@ -90,7 +90,7 @@ def matrix_decode_partition(
 
     A short context has few runs, which the last workgroup joins. One workgroup would take too long to join many.
     """
-    whole = _on_matrix_units(heads, cache, 1 if heads <= can.fragment else 2, tuning, can)
+    whole = _on_matrix_units(heads, cache, 1 if heads <= can.fragment else tuning.latent_tiles, tuning, can)
     if whole is None:
         return None
     joins = (

@@ -118,16 +118,9 @@ def test_latent_attention_on_matrix_units_equals_the_reference(fast_device, name
     steps = history(case, length, step)
     for _, inputs in steps:
         inputs["q"] *= 3
-    for groups, least in ((1, 16), (8, 64), (64, 16)) if step == 1 else ((1, 16),):
-        assert_same(
-            case,
-            fast_device,
-            steps,
-            latent_groups=groups,
-            latent_run=least,
-            latent_prefetch=prefetch,
-            last_workgroup_joins=case.context == 512,
-        )
+    for groups, least, tiles in ((1, 16, 2), (8, 64, 1), (64, 16, 2)) if step == 1 else ((1, 16, 2 - prefetch),):
+        how = {"latent_groups": groups, "latent_run": least, "latent_tiles": tiles, "latent_prefetch": prefetch}
+        assert_same(case, fast_device, steps, **how, last_workgroup_joins=case.context == 512)
 
 
 @pytest.mark.parametrize(("length", "step"), [(150, 20), (131, 1)])

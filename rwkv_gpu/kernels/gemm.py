@@ -372,20 +372,19 @@ def _skinny_matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
     """One, two and four fragments along both sides, and columns that are cut into parts."""
     tiles = {
         "skinny_matrix": MatrixTile(1, 1, 1, 1, 4, columns=64),
-        "skinny_matrix_ahead": MatrixTile(2, 2, 1, 1, 3, columns=32, prefetch_depth=2),
+        "skinny_matrix_ahead": MatrixTile(2, 2, 1, 1, 3, columns=64, prefetch_depth=2),
         "skinny_matrix_wide": MatrixTile(4, 1, 1, 1, 2, columns=128),
         "skinny_matrix_high": MatrixTile(1, 4, 1, 1, 2, columns=64),
     }
     every = {name: skinny_gemm_matrix(can.fragment, can.subgroup_size, tile) for name, tile in tiles.items()}
-    copied = {"skinny_matrix_copied": replace(every["skinny_matrix_ahead"], copies=True)}
-    return {**every, **copied, "skinny_matrix_split": replace(every["skinny_matrix"], fill=200)}
+    return {**every, "skinny_matrix_split": replace(every["skinny_matrix"], fill=200)}
 
 
 def _skinny_matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
     for least, most, tiles in SKINNY_MATRIX_TILES:
         if can.fragment and least < rows <= most:
-            for tile, fill, copies in product(tiles, (0, 264), (False, True)):
-                config = skinny_gemm_matrix(can.fragment, can.subgroup_size, tile, fill=fill, copies=copies)
+            for tile, fill in product(tiles, (0, 264)):
+                config = skinny_gemm_matrix(can.fragment, can.subgroup_size, tile, fill=fill)
                 if config.runs_on(can):
                     yield config
 

@@ -318,13 +318,10 @@ def gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile = MatrixTil
     )
 
 
-def skinny_gemm_matrix(
-    fragment: int, subgroup_width: int, tile: MatrixTile, *, fill: int = 0, copies: bool = False
-) -> GemmConfig:
+def skinny_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile, *, fill: int = 0) -> GemmConfig:
     """Few rows of x on matrix units; subgroups share out columns alone, and each stages W for itself."""
     assert tile.along_m == tile.along_t == 1, "its subgroups have all rows"
-    config = gemm_matrix(fragment, subgroup_width, tile, fill=fill)
-    return replace(config, kernel="linear/skinny_gemm_matrix", copies=copies)
+    return replace(gemm_matrix(fragment, subgroup_width, tile, fill=fill), kernel="linear/skinny_gemm_matrix")
 
 
 def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:
@@ -355,8 +352,7 @@ def matrix_tile_bytes(config: "MatrixConfig") -> int:
 
 def skinny_matrix_tile(config: GemmConfig) -> dict[str, Constant]:
     """What skinny_gemm_matrix is specialised by."""
-    own = {"AT_ONCE": _fragments_at_once(config, _own_staged_bytes(config)), "COPIES": int(config.copies)}
-    return {**matrix_tile(config), **own}
+    return {**matrix_tile(config), "AT_ONCE": _fragments_at_once(config, _own_staged_bytes(config))}
 
 
 def skinny_matrix_bytes(config: GemmConfig) -> int:
@@ -366,8 +362,7 @@ def skinny_matrix_bytes(config: GemmConfig) -> int:
 
 
 def _own_staged_bytes(config: GemmConfig) -> int:
-    x = config.tb * config.columns if config.copies else 4
-    return 2 * _along_k(config) * (config.r * (config.columns + 8) + x)
+    return 2 * _along_k(config) * config.r * (config.columns + 8)
 
 
 def _fragments_at_once(config: "MatrixConfig", staged: int) -> int:

@@ -85,11 +85,17 @@ def rounded_rows(widths: Mapping[int, int], rows: int, fragment: int = 0) -> Qua
     With the side of a fragment, as fragments of so many rows, by columns.
     """
     starts, end = {}, 0
-    padded = -(-rows // fragment) * fragment if fragment else rows
+    padded = fragments_of(rows, fragment) * fragment if fragment else rows
     for start, width in widths.items():
         starts[start] = end
         end += padded * (-(-width // MATRIX_STEP) * MATRIX_STEP // 4) + rows
     return Quantised(Value((rows, -(-2 * end // rows))), starts, 0, by_rows=not fragment)
+
+
+def fragments_of(rows: int, fragment: int) -> int:
+    """How many so high hold as many rows: one, two or fours, as products take them."""
+    least = -(-rows // fragment)
+    return least if least <= 2 else -(-least // 4) * 4
 
 
 def x_start(op: Gemm, index: int) -> int:

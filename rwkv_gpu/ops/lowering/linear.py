@@ -20,7 +20,7 @@ from ..gemm import (
 )
 from ..graph import Node
 from ..nodes import Gemm, NormPrologue, Quantise, TokenShiftPrologue
-from ..quantising import quantise_for, x_start
+from ..quantising import fragments_of, quantise_for, x_start
 from ..values import JoinedVectors, Operand, Quantised, RowStatistics, UniformTable, Value
 from ..vocabulary import NUMBER, NUMBERS, LayerNorm
 from .context import Lowering
@@ -104,7 +104,8 @@ def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) 
 
 def rounded_constants(to: Lowering, out: Quantised, rows: int) -> dict[str, Constant]:
     """What a kernel is specialised by that writes so many rows as float16."""
-    return {"ROUNDED_ROWS": rows, "S": to.can.fragment, "BY_ROWS": int(out.by_rows)}
+    side = to.can.fragment
+    return {"ROUNDED_ROWS": rows, "S": side, "FRAGMENTS": 0 if out.by_rows else fragments_of(rows, side)}
 
 
 def _bound(to: Lowering, op: Gemm) -> list[Bound]:
@@ -226,6 +227,8 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     if config.fragment:
         constants["W_EXPONENT"] = w_exponent(shards[0])
         linked.append(decoded_weights(shards[0]))
+    if config.kernel == "linear/skinny_gemm_matrix":
+        constants["FRAGMENTS"] = fragments_of(node.rows, config.fragment)
     if config.kernel == "linear/gemv_single_pass":
         constants["WIDTH"] = bound.widths[0]
     operands = dict(bound.operands)

@@ -1,8 +1,11 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units, for few rows of x
 //
-// Its subgroups share out the columns, COLUMNS at a time, and none waits for another before the end: each decodes its own
-// R x COLUMNS weights into workgroup memory as float16. Fragments of x are loaded from where `round_rows` put them, or, where
-// it COPIES, from workgroup memory. DEPTH steps are on their way in registers. Beyond the end of a row, W is zero.
+// Its subgroups share out the columns, COLUMNS at a time: each decodes its own R x COLUMNS weights into workgroup memory as
+// float16, and loads fragments of x from where `round_rows` put them. Their sums meet in the end. DEPTH steps are on their way
+// in registers. Beyond the end of a row, W is zero.
+//
+// Of 64 columns, as two chunks of 32, fours of both alternate, as those of x do: so neighbouring lanes, which decode these
+// two, write side by side.
 // needs decoded weights: four_weights
 // needs format: fours_of, run_raw, scale_of
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
@@ -19,16 +22,16 @@ const RUNS = 32u / RUN;                         // that a chunk has
 const STRIDE = COLUMNS / 4u + 2u;               // vec4s of a row: 16 bytes more than its columns, against bank conflicts
 const LOADS = R * CHUNKS / SUBGROUP;            // chunks that a lane decodes of a step
 const FRAGMENT4 = S * S / 4u;                   // vec4s
-const X_LOADS = COPIES * TB * COLUMNS / 4u / SUBGROUP;  // vec4s of x that a lane copies of a step
 const W_SCALE = f32(1u << W_EXPONENT);
+// FRAGMENTS: of S columns of x, one for each S rows.
 const_assert R == FM * S;
 const_assert TB == FT * S;
 const_assert LOADS * SUBGROUP == R * CHUNKS;
+const_assert COLUMNS % 64u == 0u;
 
 alias Chunk = array<Raw, RUNS>;
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K>;
-var<workgroup> x_tile: array<vec4<f16>, max(1u, COPIES * TB * COLUMNS / 4u * ALONG_K)>;
 var<workgroup> bounds: vec2u;                   // steps, from and to
 
 var<private> matrix: Matrix;
@@ -62,15 +65,10 @@ fn multiply(here: vec2u, lane: u32) {
     var c01 = Sums(); var c11 = Sums(); var c21 = Sums(); var c31 = Sums();
     var c02 = Sums(); var c12 = Sums(); var c22 = Sums(); var c32 = Sums();
     var c03 = Sums(); var c13 = Sums(); var c23 = Sums(); var c33 = Sums();
-    let own_x = subgroup * (TB * COLUMNS / 4u);
     var raw: array<Chunk, LOADS * DEPTH>;
-    var fours: array<vec4<f16>, max(1u, X_LOADS * DEPTH)>;
     for (var a = 0u; a < DEPTH; a++) {
         for (var n = 0u; n < LOADS; n++) {
             raw[a * LOADS + n] = chunk_at(n * SUBGROUP + line, here.x + a * ALONG_K + subgroup, here.y);
-        }
-        for (var n = 0u; n < X_LOADS; n++) {
-            fours[a * X_LOADS + n] = x_at(n * SUBGROUP + line, here.x + a * ALONG_K + subgroup);
         }
     }
     for (var first = here.x; first < here.y; first += DEPTH * ALONG_K) {
@@ -79,44 +77,38 @@ fn multiply(here: vec2u, lane: u32) {
             for (var n = 0u; n < LOADS; n++) {
                 decode(raw[a * LOADS + n], n * SUBGROUP + line, at, here.y, tile);
             }
-            for (var n = 0u; n < X_LOADS; n++) {
-                x_tile[own_x + n * SUBGROUP + line] = fours[a * X_LOADS + n];
-            }
             for (var n = 0u; n < LOADS; n++) {
                 raw[a * LOADS + n] = chunk_at(n * SUBGROUP + line, at + DEPTH * ALONG_K, here.y);
             }
-            for (var n = 0u; n < X_LOADS; n++) {
-                fours[a * X_LOADS + n] = x_at(n * SUBGROUP + line, at + DEPTH * ALONG_K);
-            }
-            subgroupBarrier();
+            workgroupBarrier();
             for (var k = 0u; k < COLUMNS / S; k++) {
                 let w0 = tile + k * (S / 4u);
                 let a0 = coopLoadT<Left>(&w_tile[w0], STRIDE);
                 let a1 = coopLoadT<Left>(&w_tile[w0 + min(1u, FM - 1u) * S * STRIDE], STRIDE);
                 let a2 = coopLoadT<Left>(&w_tile[w0 + min(2u, FM - 1u) * S * STRIDE], STRIDE);
                 let a3 = coopLoadT<Left>(&w_tile[w0 + min(3u, FM - 1u) * S * STRIDE], STRIDE);
-                let b0 = x_fragment(own_x, at, k, 0u);
+                let b0 = coopLoad<Right>(&x[x_place(at, k, 0u, here.y)], S / 4u);
                 c00 = coopMultiplyAdd(a0, b0, c00);
                 if FM > 1u { c10 = coopMultiplyAdd(a1, b0, c10); }
                 if FM > 2u { c20 = coopMultiplyAdd(a2, b0, c20); c30 = coopMultiplyAdd(a3, b0, c30); }
                 if FT > 1u {
-                    let b1 = x_fragment(own_x, at, k, 1u);
+                    let b1 = coopLoad<Right>(&x[x_place(at, k, 1u, here.y)], S / 4u);
                     c01 = coopMultiplyAdd(a0, b1, c01);
                     if FM > 1u { c11 = coopMultiplyAdd(a1, b1, c11); }
                     if FM > 2u { c21 = coopMultiplyAdd(a2, b1, c21); c31 = coopMultiplyAdd(a3, b1, c31); }
                 }
                 if FT > 2u {
-                    let b2 = x_fragment(own_x, at, k, 2u);
+                    let b2 = coopLoad<Right>(&x[x_place(at, k, 2u, here.y)], S / 4u);
                     c02 = coopMultiplyAdd(a0, b2, c02);
                     if FM > 1u { c12 = coopMultiplyAdd(a1, b2, c12); }
                     if FM > 2u { c22 = coopMultiplyAdd(a2, b2, c22); c32 = coopMultiplyAdd(a3, b2, c32); }
-                    let b3 = x_fragment(own_x, at, k, 3u);
+                    let b3 = coopLoad<Right>(&x[x_place(at, k, 3u, here.y)], S / 4u);
                     c03 = coopMultiplyAdd(a0, b3, c03);
                     if FM > 1u { c13 = coopMultiplyAdd(a1, b3, c13); }
                     if FM > 2u { c23 = coopMultiplyAdd(a2, b3, c23); c33 = coopMultiplyAdd(a3, b3, c33); }
                 }
             }
-            subgroupBarrier();
+            workgroupBarrier();
         }
     }
     coopStore(c00, &y_tile[fragment_at(subgroup, 0u, 0u)], S); finish_one(0u, 0u, lane);
@@ -138,12 +130,17 @@ fn multiply(here: vec2u, lane: u32) {
     finish_all(lane);
 }
 
-// The first run of a chunk. Neighbouring lanes have neighbouring chunks of a row; beyond the end all have the last one.
+// The first run of what a lane decodes: of a row, the chunks of 64 columns by neighbouring lanes. Beyond the end it is the last.
 fn run_at(e: u32, at: u32, end: u32) -> u32 {
     let chunks = (matrix.k + 31u) / 32u;
-    let row = min(row0 + e / CHUNKS, matrix.rows - 1u);
-    return (row * chunks + min(min(at, end - 1u) * CHUNKS + e % CHUNKS, chunks - 1u)) * RUNS;
+    let row = row0 + e / 2u % R;
+    let chunk = min(at, end - 1u) * CHUNKS + chunk_of(e);
+    let near = select(min(chunk, chunks - 1u), chunk, matrix.k % COLUMNS == 0u);
+    return (select(min(row, matrix.rows - 1u), row, matrix.rows % R == 0u) * chunks + near) * RUNS;
 }
+
+// Which chunk of a step.
+fn chunk_of(e: u32) -> u32 { return e / (2u * R) * 2u + e % 2u; }
 
 fn chunk_at(e: u32, at: u32, end: u32) -> Chunk {
     let first = run_at(e, at, end);
@@ -157,42 +154,30 @@ fn chunk_at(e: u32, at: u32, end: u32) -> Chunk {
 fn decode(chunk: Chunk, e: u32, at: u32, end: u32, tile: u32) {
     var own = chunk;
     let first = run_at(e, at, end);
-    let inside = at < end && (at * CHUNKS + e % CHUNKS) * 32u < matrix.k;
-    let place = tile + e / CHUNKS * STRIDE + e % CHUNKS * 8u;
+    let inside = at < end && (matrix.k % COLUMNS == 0u || (at * CHUNKS + chunk_of(e)) * 32u < matrix.k);
+    let place = tile + e / 2u % R * STRIDE + e / (2u * R) * 16u + e % 2u;
     for (var p = 0u; p < RUNS; p++) {
         let scale = select(vec2f(), scale_of(own[p], first + p) * W_SCALE, inside);
         var q = fours_of(own[p], first + p);
         for (var n = 0u; n < RUN / 4u; n++) {
-            w_tile[place + p * (RUN / 4u) + n] = four_weights(q[n], scale);
+            w_tile[place + 2u * (p * (RUN / 4u) + n)] = four_weights(q[n], scale);
         }
     }
 }
 
-// Fragment j of S columns k of a step.
-fn x_fragment(own: u32, at: u32, k: u32, j: u32) -> Right {
-    if COPIES == 1u {
-        return coopLoad<Right>(&x_tile[own + (k * FT + j) * FRAGMENT4], S / 4u);
-    }
-    return coopLoad<Right>(&x[x_place(at * (COLUMNS / S) + k, j)], S / 4u);
+// Fragment j of columns k of a step; beyond the end the last one, which then meets zeros, or is not put anywhere.
+fn x_place(at: u32, k: u32, j: u32, end: u32) -> u32 {
+    let column = min(at, end - 1u) * (COLUMNS / S) + k;
+    let near = select(min(column, columns_of_x() - 1u), column, matrix.k % COLUMNS == 0u);
+    return matrix.x + (near * FRAGMENTS + t0 / S + min(j, FRAGMENTS - 1u)) * FRAGMENT4;
 }
 
-// Vec4 e of what a subgroup copies of a step: its fragments, one after the other.
-fn x_at(e: u32, at: u32) -> vec4<f16> {
-    let fragment = e / FRAGMENT4;
-    return x[x_place(at * (COLUMNS / S) + fragment / FT, fragment % FT) + e % FRAGMENT4];
-}
-
-// Fragment j of S columns k of x; beyond the end the last one, which then meets zeros, or is not put anywhere.
-fn x_place(k: u32, j: u32) -> u32 {
-    let fragments = (table.rows + S - 1u) / S;
-    let columns = (matrix.k + 63u) / 64u * (64u / S);
-    return matrix.x + (min(k, columns - 1u) * fragments + min(t0 / S + j, fragments - 1u)) * FRAGMENT4;
-}
+// Fragments side by side, of x padded to whole 64 columns.
+fn columns_of_x() -> u32 { return (matrix.k + 63u) / 64u * (64u / S); }
 
 fn put(m: u32, t: u32, first: f32, second: f32) {
     if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
-        let fragments = (table.rows + S - 1u) / S;
-        let exponents = matrix.x + (matrix.k + 63u) / 64u * (64u / S) * fragments * FRAGMENT4;
+        let exponents = matrix.x + columns_of_x() * FRAGMENTS * FRAGMENT4;
         let scale = ldexp(1.0, i32(x[exponents + t0 + t].x) - i32(W_EXPONENT));
         store(matrix, t0 + t, row0 + m, scale * first, scale * second);
     }

@@ -1,5 +1,6 @@
 """The options of `rwkv-gpu serve`, and the file that can have them."""
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,9 +33,20 @@ class Models(click.Option):
     group = "Models"
 
 
+class Seconds(click.FloatRange):
+    """A time. NaN is in every range that is asked by comparisons, and a server would wait so long."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, which is finite."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is no time; give a number of seconds", param, ctx)
+        return number
+
+
 def seconds(*names: str, default: float, text: str, cls: type[click.Option] = Requests) -> Callable[[Command], Command]:
     """An option that is a time."""
-    kind = click.FloatRange(0)
+    kind = Seconds(0)
     return click.option(*names, cls=cls, type=kind, default=default, show_default=True, metavar="SECONDS", help=text)
 
 
@@ -57,7 +69,7 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="Models that are loaded at a time. Default: as many as fit in memory.",
     ),
     click.option(
-        "--keep-alive", cls=Models, type=click.FloatRange(0), metavar="SECONDS",
+        "--keep-alive", cls=Models, type=Seconds(0), metavar="SECONDS",
         help="Unload a model that had no requests for so long. Default: only when memory is short.",
     ),
     click.option(
@@ -130,7 +142,7 @@ def _read_config(ctx: click.Context, path: str | None) -> None:
         return
     try:
         given = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{path} is no TOML: {error}") from None
     ctx.default_map = {**(ctx.default_map or {}), **by_parameter(ctx.command, given, path)}
 

@@ -164,6 +164,8 @@ NO_ADAPTERS = Adapters(())
 
 def adapters_of(specs: Any, model: GGUFFile) -> Adapters:
     """Those of `load`: paths, or pairs of a path and a scale."""
+    if specs is not None and not isinstance(specs, str | Path | list | tuple):
+        raise BadInput(f"lora is {specs!r}; it must be a path, or a list of paths or of pairs of a path and a scale")
     several = [specs] if isinstance(specs, str | Path) else list(specs or ())
     read = []
     for spec in several:

@@ -123,7 +123,9 @@ def first_layers(shares: Sequence[float], layers: int) -> list[int]:
     """Where parts begin that have these shares of the layers, and one layer each at least."""
     if len(shares) > layers:
         raise BadInput(f"the model has {layers} layers, too few for {len(shares)} devices; name fewer devices")
-    ends = [round(layers * sum(shares[: i + 1]) / sum(shares)) for i in range(len(shares))]
+    most = max(shares)  # the sum of the largest floats is no number
+    sums = [*itertools.accumulate(share / most for share in shares)]
+    ends = [round(layers * one / sums[-1]) for one in sums]
     starts = [0]
     for number, end in enumerate(ends[:-1], 1):
         starts.append(min(max(end, starts[-1] + 1), layers - (len(shares) - number)))

@@ -264,7 +264,7 @@ def _written(message: Mapping[str, Any]) -> str:
         if isinstance(arguments, str):
             try:
                 arguments = json.loads(arguments)
-            except ValueError:
+            except (ValueError, RecursionError):
                 arguments = {}
         written = json.dumps({"name": function.get("name"), "arguments": arguments}, ensure_ascii=False)
         parts.append(f"<tool_call>\n{written}\n</tool_call>")

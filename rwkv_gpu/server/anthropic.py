@@ -136,7 +136,7 @@ def _choice(choice: Any) -> Json:
     )
     if kind == "tool":
         return {"tool_choice": {"type": "function", "function": {"name": choice.get("name")}}, **parallel}
-    if kind not in CHOICES:
+    if not isinstance(kind, str) or kind not in CHOICES:
         raise ApiError(400, f"tool_choice is {choice!r}; its type must be auto, any, tool or none", param="tool_choice")
     return {"tool_choice": CHOICES[kind], **parallel}
 

@@ -27,8 +27,9 @@ class DirectoryStore:
         self._tidying = Tidying(max_bytes, max_age)
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreDown(f"{self._path}: cannot be used as a store: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise StoreDown(f"{self._path}: cannot be used as a store: {reason}") from None
 
     def secret(self) -> bytes:
         """The key of all who may read this directory, made at first use. Only its owner can read it."""

@@ -66,9 +66,11 @@ def _text(content: Any, where: str, *, optional: bool) -> str | None:
 def _check_calls(calls: Any, where: str) -> list[dict[str, Any]]:
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise BadInput(f"{where} must be a list of tool calls")
-    for call in calls:
-        function = call.get("function")
-        if isinstance(function, dict) and isinstance(function.get("arguments"), str):
+    for i, call in enumerate(calls):
+        function = call.get("function", call)
+        if not isinstance(function, dict):
+            raise BadInput(f"{where}[{i}].function is a {type(function).__name__}; it must have a name and arguments")
+        if isinstance(function.get("arguments"), str):
             function["arguments"] = _arguments(function["arguments"], where)
     return calls
 

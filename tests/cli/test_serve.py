@@ -82,6 +82,9 @@ def test_a_file_has_the_options_under_their_names_and_the_command_line_wins(tmp_
         ("[server]\nport = 1", "server"),
         ("port = ", "TOML"),
         ("port = 'x'", "port"),
+        ("timeout = nan", "no time"),
+        ("keep-alive = inf", "no time"),
+        ("a = " + "[" * 3000 + "]" * 3000, "TOML"),
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path, text, said):

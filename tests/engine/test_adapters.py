@@ -137,6 +137,12 @@ def test_any_number_of_scales_has_prefixes_of_its_own(tmp_path):
     assert engine.accept(Request([1, 2], SamplingParams(lora={"one": 1.0}))).family == 0  # as it was loaded
 
 
+@pytest.mark.parametrize("specs", [5, {"a": 1.0}, [5], [("a",)], [("a", "b")], [("a", True)]])
+def test_what_is_no_path_and_no_scale_is_refused(specs):
+    with GGUFFile.open(golden("tiny-llama.gguf")) as file, pytest.raises(BadInput, match="lora"):
+        adapters_of(specs, file)
+
+
 def test_a_request_that_names_no_loaded_adapter_is_refused(tmp_path):
     engine = Engine(adapted("llama", write(tmp_path, "llama", "one")))
     with pytest.raises(BadInput, match="lora names 'two'; loaded: one"):

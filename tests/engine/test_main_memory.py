@@ -98,7 +98,7 @@ def test_what_cannot_be_is_refused_in_a_line():
     bare.adapter = "this GPU"
     with pytest.raises(UnsupportedDevice, match="this GPU cannot read main memory"):
         place(bare, parameters, Offload(gpu_layers=3), 0, None)
-    for size in ("8X", "", "-1G", 0, True, 1.5, None):
+    for size in ("8X", "", "-1G", 0, True, 1.5, None, "9" * 400 + "T", "0." + "1" * 400):
         with pytest.raises(BadInput, match="gpu_memory"):
             memory_size(size)
     assert memory_size("8G") == memory_size(" 8GiB ") == memory_size("8192mb") == 8 << 30

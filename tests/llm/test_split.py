@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
-from rwkv_gpu.engine.split_layout import device_names, first_layers
+from rwkv_gpu.engine.split_layout import device_names, first_layers, shares_of
 from rwkv_gpu.errors import BadInput, NoAdapter, OutOfMemory
 from tests.engine.test_adapters import write
 from tests.golden_files import OWN
@@ -128,6 +128,11 @@ def test_every_part_has_a_layer_and_shares_are_kept_to_half_a_layer(layers):
         assert min(sizes) >= 1
         exact = layers * shares[0] / sum(shares)
         assert abs(sizes[0] - min(max(exact, 1), layers - 1)) <= 0.5
+
+
+@pytest.mark.parametrize("split", ["1e308,1e308", "5e-324,1e308", "5e-324,5e-324"])
+def test_any_shares_that_are_numbers_are_shares(split):
+    assert first_layers(shares_of(split, 2), 4) in ([0, 1], [0, 2])
 
 
 def test_a_model_is_split_only_where_one_device_is_too_small_and_then_in_balance(monkeypatch):

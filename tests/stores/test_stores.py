@@ -178,6 +178,8 @@ def test_a_store_that_is_down_says_so(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StoreDown):
         DirectoryStore(tmp_path / "file")
+    with pytest.raises(StoreDown, match="null"):
+        DirectoryStore("a\0b")
     store = DirectoryStore(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     with pytest.raises(StoreDown):

@@ -83,16 +83,32 @@ def ssd(heads: int, size: int, columns: int) -> Shape:
     return Shape(weights, (heads, size, columns), widths, says)
 
 
+def wkv6(heads: int, size: int) -> Shape:
+    """Of RWKV-6."""
+    wide = heads * size
+
+    def says(g: Any, w: Any, state: State, /, **x: Any) -> Any:
+        return g.wkv6(x["r"], x["w"], x["k"], x["v"], x["gate"], state, vectors=w["vectors"], eps=64e-5)
+
+    return Shape(
+        {"vectors": normal(3, wide)}, (heads, size, size), dict.fromkeys(("r", "w", "k", "v", "gate"), wide), says
+    )
+
+
 SHAPES = {
     "RWKV-7 2.9B, 40 heads of 64": time_mix(40, 64),
     "Qwen3.5, 32 value heads of 128": delta_rule(32, 16, 128),
     "Mamba-2 2.7B, 80 heads of 64 by 128": ssd(80, 64, 128),
+    "Falcon-H1 3B, 32 heads of 128 by 256": ssd(32, 128, 256),
+    "RWKV-6 3B, 40 heads of 64": wkv6(40, 64),
 }
 
 
 def ways(tuning: Tuning) -> Iterator[tuple[str, Tuning]]:
-    """Token by token, and by chunks."""
-    yield "token by token", replace(tuning, chunk_tokens=0)
+    """Token by token, on matrix units where a device has them, and by chunks."""
+    plain = replace(tuning, state_space_on_matrix_units=False)
+    yield "token by token", replace(plain, chunk_tokens=0)
+    yield "on matrix units", replace(tuning, chunk_tokens=0)
     for tokens, rows, each, lanes in (
         (8, 16, 1, 4),
         (8, 16, 1, 16),
@@ -101,11 +117,11 @@ def ways(tuning: Tuning) -> Iterator[tuple[str, Tuning]]:
         (16, 16, 2, 16),
         (16, 8, 1, 16),
     ):
-        chunked = replace(
-            tuning, chunk_tokens=tokens, chunk_state_rows=rows, chunk_rows_per_lane=each, chunk_lanes_per_row=lanes,
+        by_chunks = replace(
+            plain, chunk_tokens=tokens, chunk_state_rows=rows, chunk_rows_per_lane=each, chunk_lanes_per_row=lanes,
             chunks_without_removal=True, chunk_least_rows=1,
         )  # fmt: skip
-        yield f"chunks of {tokens}, {rows} rows of S, {each} for {lanes} lanes", chunked
+        yield f"chunks of {tokens}, {rows} rows of S, {each} for {lanes} lanes", by_chunks
 
 
 def recorded(device: Device, shape: Shape, rows: int, tuning: Tuning) -> Plan:
@@ -124,11 +140,16 @@ def recorded(device: Device, shape: Shape, rows: int, tuning: Tuning) -> Plan:
     return recorder.finish(outputs)
 
 
-def measure(device: Device, name: str, rows: int) -> None:
+def measure(device: Device, name: str, rows: int, *, few: bool) -> None:
     """Prints a line for each way, and one for each of its dispatches."""
     shape = SHAPES[name]
-    plans = {way: recorded(device, shape, rows, tuning) for way, tuning in ways(tuning_for(device))}
-    plans = {way: plan for i, (way, plan) in enumerate(plans.items()) if not i or kinds(plan) != {"recurrence"}}
+    every = list(ways(tuning_for(device)))
+    chosen = every[:-5] if few else every
+    plans: dict[str, Plan] = {}
+    for way, tuning in chosen:
+        plan = recorded(device, shape, rows, tuning)
+        if chunked(plan) or kinds(plan) not in map(kinds, plans.values()):
+            plans[way] = plan
     inputs = {key: 1 / (1 + np.exp(-normal(rows, width))) for key, width in shape.widths.items()}
     given = inputs | Batch.of([(0, 0, [0] * rows)]).arrays()
     laps: dict[str, list[float]] = {way: [] for way in plans}
@@ -152,25 +173,32 @@ def kind(name: str) -> str:
 
 
 def kinds(plan: Plan) -> set[str]:
-    """The kernels of a plan that is token by token whatever the tuning says."""
-    found = {kind(dispatch.name) for dispatch in plan.dispatches} - {"copy_rows"}
-    return found if any("chunk" in one for one in found) else {"recurrence"}
+    """The kernels of a plan."""
+    return {kind(dispatch.name) for dispatch in plan.dispatches}
+
+
+def chunked(plan: Plan) -> bool:
+    """Whether it is by chunks of tokens, whose sizes the tuning says."""
+    return any("chunk" in one for one in kinds(plan))
 
 
 @click.command()
 @click.option("--rows", default="512,2048", help="Rows of a prompt's step, separated by commas.")
+@click.option("--only", default="", help="Shapes whose name has this.")
+@click.option("--few", is_flag=True, help="Only the first kind of chunks.")
+@click.option("--matrix-units", is_flag=True)
 @click.option("--device", "wanted", default="auto", help="As --device of rwkv-gpu.")
-def main(rows: str, wanted: str) -> None:
+def main(rows: str, only: str, few: bool, matrix_units: bool, wanted: str) -> None:
     """Times recurrences of prompts, by shape, rows and way."""
     adapter = choose(list_adapters(), wanted).adapter
     if adapter is None:
         sys.exit("no GPU")
     try:
-        with Device(adapter) as device:
+        with Device(adapter, matrix_units=matrix_units) as device:
             print(adapter)
-            for name in SHAPES:
+            for name in (name for name in SHAPES if only in name):
                 for count in map(int, rows.split(",")):
-                    measure(device, name, count)
+                    measure(device, name, count, few=few)
     except RwkvGpuError as error:
         sys.exit(str(error))
 

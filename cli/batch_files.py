@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.replace_file import put_in_place
 
 from .texts import lines_of, read_text
 
@@ -68,7 +69,7 @@ class Output:
             return
         try:
             answered = answered_in(Path(path), frozenset(ids)) if os.path.isfile(path) else frozenset()
-            with open(path, "a" if seekable(path) else "w", encoding="utf-8") as file:
+            with open(path, "a" if seekable(path) else "w", encoding="utf-8", newline="\n") as file:
                 yield cls(file, answered)
         except OSError as error:
             if isinstance(error, BrokenPipeError):
@@ -109,7 +110,7 @@ def replace(path: Path, data: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         os.chmod(name, stat.S_IMODE(path.stat().st_mode))
-        os.replace(name, path)
+        put_in_place(name, path)
     except BaseException:
         os.unlink(name)
         raise

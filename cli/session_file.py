@@ -18,6 +18,7 @@ class SessionFile:
     """A file that this chat has opened and locked; `close` unlocks it.
 
     The lock lies on the file itself. Each save replaces the file, and the new one is locked before it takes its place.
+    Windows replaces no file that is open: there it lies on a file beside it, which `close` removes.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,7 +28,9 @@ class SessionFile:
         self._held: int | None = None  # a descriptor with the lock
         try:
             _try_folder(Path(os.path.realpath(self.path)).parent)
-            if self.path.exists() and not WINDOWS:  # which has no such locks, and replaces no file that is open
+            if WINDOWS:
+                self._held = _locked(_beside(self.path), name, os.O_CREAT)
+            elif self.path.exists():
                 self._held = _locked(self.path, name)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
@@ -57,14 +60,18 @@ class SessionFile:
             for handle in held:
                 os.close(handle)
             raise
-        self.close()
-        self._held = held[0] if held else None
+        if not WINDOWS:
+            self.close()
+            self._held = held[0] if held else None
         self._stamp = _stamp(self.path)
 
     def close(self) -> None:
         """Unlocks it."""
         if self._held is not None:
             os.close(self._held)
+            if WINDOWS:
+                with suppress(OSError):  # another chat has opened it meanwhile
+                    os.unlink(_beside(self.path))
         self._held = None
 
     def remove(self) -> None:
@@ -90,10 +97,16 @@ def _try_folder(folder: Path) -> None:
     os.unlink(trial)
 
 
-def _locked(path: Path, name: str) -> int:
+def _beside(path: Path) -> Path:
+    """What is locked where a file itself cannot be: the same one by whatever links lead to it."""
+    target = Path(os.path.realpath(path))
+    return target.with_name(f".{target.name}.lock")
+
+
+def _locked(path: Path, name: str, flags: int = 0) -> int:
     """A descriptor that locks the file of this name, which another chat may be replacing just now."""
     while True:
-        handle = os.open(path, os.O_RDWR)
+        handle = os.open(path, os.O_RDWR | flags, 0o600)
         if not lock(handle):
             os.close(handle)
             raise BadInput(f"{name}: another chat has it open; leave that one first, or give another file")

@@ -33,7 +33,7 @@ def write_text(path: Path, text: str) -> None:
     """Writes a file, and the folders above it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise BadInput(f"cannot write {path}: {error.strerror}") from None
 

@@ -5,9 +5,11 @@ leaves the old file.
 """
 
 import contextlib
+import importlib
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +17,9 @@ from typing import BinaryIO
 from .errors import BadInput, printable
 
 WINDOWS = os.name == "nt"  # there no open file can be renamed, replaced or deleted
+PAUSES = (0.01, 0.03, 0.1, 0.3, 0.6)  # seconds between tries there: scanners open what is new, for a moment
+LOCKED_AT = 1 << 30  # the byte that a lock is on there: a locked byte cannot be read by others
+ABANDONED = 3600.0  # seconds after which nobody writes an unfinished file any more
 UNFINISHED = ".saving-"  # after the name of the file, in the name of one that is being written
 
 
@@ -32,8 +37,8 @@ def replace_file(
     """Puts what `write` writes in the place of a file, if `check` can read it back (else it raises `Unreadable`).
 
     BadInput says why it failed. `before_replace` gets the descriptor of the new file, which is locked for this process,
-    just before it takes its place; a duplicate of the descriptor keeps the lock. Windows has no such lock, and the file
-    must be closed there, so it is not called.
+    just before it takes its place; a duplicate of the descriptor keeps the lock. On Windows the file must be closed
+    before, so it is not called.
     """
     target, refused = _target(path), f"{printable(os.fspath(path))}: cannot be written"
     try:
@@ -54,7 +59,7 @@ def replace_file(
                 file.close()
             elif before_replace is not None:
                 before_replace(handle)
-            os.replace(name, target)
+            put_in_place(name, target)
         _sync_folder(target.parent)
     except OSError as error:
         raise BadInput(f"{refused}: {error.strerror}; the old file is as it was") from None
@@ -83,16 +88,47 @@ def replace_text(path: Path, text: str) -> None:
     replace_file(path, write=write, check=check)
 
 
+def put_in_place(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Renames a closed file over another. Where Windows refuses, as somebody has one of them open, it tries again."""
+    for pause in PAUSES if WINDOWS else ():
+        try:
+            os.replace(source, target)
+        except PermissionError:
+            time.sleep(pause)
+        else:
+            return
+    os.replace(source, target)
+
+
 def lock(handle: int) -> bool:
-    """Locks an open file for this process; False where another one has it. Windows and some disks have no such lock."""
+    """Locks an open file for this process; False where another one has it. Some disks have no such lock."""
     try:
         import fcntl
-
+    except ImportError:
+        return _lock_byte(handle)
+    try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except (ImportError, OSError):
+    except OSError:
         return True
+    return True
+
+
+def _lock_byte(handle: int) -> bool:
+    """The same on Windows, which locks bytes, from where a file stands."""
+    try:
+        msvcrt = importlib.import_module("msvcrt")
+    except ImportError:
+        return True
+    at = os.lseek(handle, 0, os.SEEK_CUR)
+    try:
+        os.lseek(handle, LOCKED_AT, os.SEEK_SET)
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+    except OSError:
+        return False
+    finally:
+        os.lseek(handle, at, os.SEEK_SET)
     return True
 
 
@@ -124,14 +160,17 @@ def _keep_mode(handle: int, target: Path) -> None:
 
 def _remove_unfinished(target: Path) -> None:
     """Removes what killed processes left of this file. What is still being written is locked, and stays."""
-    if WINDOWS:
-        return
     prefix = _prefix(target)
     for entry in os.scandir(target.parent):
         if entry.name.startswith(prefix) and entry.is_file(follow_symlinks=False):
-            with contextlib.suppress(OSError), open(entry.path, "r+b") as file:
-                if lock(file.fileno()):
-                    os.unlink(entry.path)
+            with contextlib.suppress(OSError):
+                if WINDOWS:  # which deletes no open file, and unlocks it just before it is renamed
+                    if time.time() - entry.stat().st_mtime > ABANDONED:
+                        os.unlink(entry.path)
+                    continue
+                with open(entry.path, "r+b") as file:
+                    if lock(file.fileno()):
+                        os.unlink(entry.path)
 
 
 def _sync_folder(folder: Path) -> None:

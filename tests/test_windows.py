@@ -3,6 +3,7 @@
 import io
 import os
 import select
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 
 import rwkv_gpu
 from rwkv_gpu import replace_file
-from rwkv_gpu.cli import keyboard, session_file
+from rwkv_gpu.cli import batch_files, keyboard, session_file
 from rwkv_gpu.cli.main import write_any_text
 from rwkv_gpu.cli.terminal import Bursts
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.server.run import listen
+from rwkv_gpu.stores import directory
 
 ROOT = Path(__file__).resolve().parent.parent
 LACKING = ["termios", "fcntl", "resource", "pwd", "grp", "tty", "pty"]  # modules that Python has only on POSIX
@@ -74,6 +78,110 @@ def test_a_chat_is_saved_where_no_open_file_can_be_replaced(monkeypatch, tmp_pat
                 file.save([llm.chat(template="rwkv-world")], 0)
             file.close()
         assert len(session_file.SessionFile(path).load(llm)[0]) == 1
+
+
+@pytest.fixture
+def windows_files(monkeypatch):
+    """Files as Windows has them: no open one is replaced or deleted, and locks are of bytes."""
+    monkeypatch.setattr(os, "replace", refuse_open_files(os.replace))
+    unlink = os.unlink
+    refusing = refuse_open_files(lambda path, _: unlink(path))
+    monkeypatch.setattr(os, "unlink", lambda path, **_: refusing(path, path))
+    for module in (replace_file, session_file):
+        monkeypatch.setattr(module, "WINDOWS", True)
+    monkeypatch.setattr(replace_file, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(directory, "GONE", (FileNotFoundError, PermissionError))
+
+
+class ByteLocks:
+    """The locks of `msvcrt`, for descriptors of this process."""
+
+    LK_NBLCK = 2
+
+    def __init__(self) -> None:
+        self.taken: dict[tuple[int, int], int] = {}
+
+    def locking(self, handle: int, mode: int, nbytes: int) -> None:
+        assert (mode, nbytes) == (self.LK_NBLCK, 1)
+        place = os.fstat(handle).st_ino, os.lseek(handle, 0, os.SEEK_CUR)
+        if self.taken.setdefault(place, handle) != handle:
+            raise OSError(36, "Resource deadlock avoided")
+
+
+def test_a_byte_is_locked_where_files_cannot_be_and_what_is_read_is_not_it(monkeypatch, tmp_path):
+    locks = ByteLocks()
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # its import fails
+    monkeypatch.setitem(sys.modules, "msvcrt", locks)
+    (tmp_path / "file").write_bytes(b"text")
+    with open(tmp_path / "file", "r+b") as first, open(tmp_path / "file", "r+b") as second:
+        first.seek(2)
+        assert replace_file.lock(first.fileno())
+        assert not replace_file.lock(second.fileno())
+        assert first.read() == b"xt"
+    assert [at for _, at in locks.taken] == [replace_file.LOCKED_AT]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
+@pytest.mark.usefixtures("windows_files")
+def test_two_chats_do_not_have_one_file_where_no_open_file_can_be_replaced(tmp_path):
+    path = str(tmp_path / "chat.session")
+    first = session_file.SessionFile(path)
+    with pytest.raises(BadInput, match="another chat has it open"):
+        session_file.SessionFile(path)
+    first.close()
+    session_file.SessionFile(path).close()
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
+@pytest.mark.usefixtures("windows_files")
+def test_a_file_that_somebody_reads_for_a_moment_is_replaced_after_it(monkeypatch, tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text("old")
+    reader = path.open()
+    monkeypatch.setattr(replace_file.time, "sleep", lambda _: reader.close())
+    batch_files.replace(path, b"new")
+    assert path.read_text() == "new"
+    with path.open(), pytest.raises(PermissionError):
+        batch_files.replace(path, b"newer")
+    assert [one.name for one in tmp_path.iterdir()] == ["results.jsonl"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
+@pytest.mark.usefixtures("windows_files")
+def test_what_a_killed_process_left_is_removed_once_nobody_can_be_writing_it(tmp_path):
+    path, left = tmp_path / "file", tmp_path / f".file{replace_file.UNFINISHED}abc"
+    left.write_text("half")
+    replace_file.replace_text(path, "new")
+    assert left.exists()
+    os.utime(left, (0, 0))
+    replace_file.replace_text(path, "newer")
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
+@pytest.mark.usefixtures("windows_files")
+def test_a_store_keeps_a_value_that_somebody_reads_and_takes_one_that_is_replaced_as_none(monkeypatch, tmp_path):
+    store = directory.DirectoryStore(tmp_path, max_bytes=64, max_age=1000)
+    store.put("a", b"1" * 40)
+    with open(tmp_path / "a.state", "rb"):
+        store.put("b", b"2" * 40)  # too much for both, and the first is being read
+        assert store.get(["a", "b"]) == [b"1" * 40, b"2" * 40]
+
+    def refuse(*_):
+        raise PermissionError(13, "The process cannot access the file")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    assert store.get(["b"]) == [None]
+
+
+def test_a_port_is_of_one_server_alone(monkeypatch):
+    """SO_REUSEADDR shares it there."""
+    options = []
+    monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
+    monkeypatch.setattr(socket.socket, "setsockopt", lambda _, *option: options.append(option))
+    listen("127.0.0.1", 0).close()
+    assert options == [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 
 
 def test_a_console_without_term_has_the_editor_on_windows():

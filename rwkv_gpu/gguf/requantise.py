@@ -3,7 +3,6 @@
 Metadata is copied byte by byte. Tensors are read, quantised and written some rows at a time.
 """
 
-import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadInput
+from ..replace_file import put_in_place
 from .cursor import Cursor
 from .file import GGUFFile
 from .formats import Format
@@ -56,7 +56,7 @@ def requantise(
                     done += tensor.nbytes
                     if progress is not None:
                         progress(done, total, tensor.name)
-            os.replace(part, target)
+            put_in_place(part, target)
         except OSError as error:
             raise BadInput(f"{target}: cannot be written: {error.strerror}") from None
         finally:

@@ -7,7 +7,6 @@ name. A download that was cut off goes on where it stopped, in the same run and 
 import hashlib
 import http.client
 import json
-import os
 import shutil
 import time
 import urllib.error
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import BadInput
+from ..replace_file import put_in_place
 
 ENDPOINT = "https://huggingface.co"
 PATIENCE = 15.0  # seconds without a byte
@@ -85,7 +85,7 @@ class Repository:
             raise BadInput(
                 f"{file.path} arrived damaged: its SHA-256 is {digest}, expected {file.sha256}; download it again"
             )
-        os.replace(part, target)
+        put_in_place(part, target)
 
     def _fill(self, file: RemoteFile, path: Path, progress: Progress) -> str:
         """Appends to a part until it has all bytes of the file; returns their SHA-256."""

@@ -95,7 +95,9 @@ def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there; port 0 takes a free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Windows takes SO_REUSEADDR to mean that another server may have the same port at the same time.
+    option = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+    listener.setsockopt(socket.SOL_SOCKET, option, 1)
     try:
         listener.bind((host, port))
     except (OSError, OverflowError) as error:

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..replace_file import WINDOWS, put_in_place
 from .bounded import Tidying
 from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
 
 SUFFIX = ".state"
 KEY = "key"  # the file of the secret
 KEY_BYTES = 32
+# What opening or deleting a file raises that another process has removed; on Windows, too, one that it is replacing or
+# reading.
+GONE = (FileNotFoundError, PermissionError) if WINDOWS else (FileNotFoundError,)
 
 
 class DirectoryStore:
@@ -58,7 +62,7 @@ class DirectoryStore:
             value = path.read_bytes()
             with suppress(OSError):
                 os.utime(path)
-        except FileNotFoundError:
+        except GONE:
             return None
         except OSError as error:
             raise StoreDown(f"{path}: cannot be read: {error.strerror}") from None
@@ -72,7 +76,7 @@ class DirectoryStore:
         try:
             try:
                 made.write_bytes(value)
-                os.replace(made, self._path / f"{key}{SUFFIX}")
+                put_in_place(made, self._path / f"{key}{SUFFIX}")
             except BaseException:
                 made.unlink(missing_ok=True)
                 raise
@@ -86,8 +90,9 @@ class DirectoryStore:
             return
         found = []
         for path in self._path.glob(f"*{SUFFIX}"):
-            with suppress(FileNotFoundError):  # another process was faster
+            with suppress(*GONE):  # another process was faster
                 about = path.stat()
                 found.append((about.st_mtime, about.st_size, path))
         for path in self._tidying.outdated(found):
-            path.unlink(missing_ok=True)
+            with suppress(*GONE):
+                path.unlink()

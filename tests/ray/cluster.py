@@ -38,6 +38,7 @@ class App:
 
     port: int
     folder: Path
+    before: frozenset[str] = frozenset()  # the replicas that the last deployment replaces
 
     def run(self, deployments: dict[str, Any] | None = None, **args: Any) -> None:
         """Deploys it by a file of Ray's. A second time it replaces all replicas, one after the other."""
@@ -52,6 +53,7 @@ class App:
                 }
             ],
         }
+        self.before = frozenset(self.names() if self.states() else ())
         path = self.folder / f"{secrets.token_hex(4)}.json"  # which is YAML, too
         path.write_text(json.dumps(config))
         found = subprocess.run(
@@ -60,9 +62,9 @@ class App:
         assert found.returncode == 0, found.stderr
 
     def wait(self, replicas: int) -> None:
-        """Until so many replicas run, and nothing else."""
+        """Until so many replicas run, all of the last deployment, and nothing else."""
         end = time.monotonic() + PATIENCE
-        while self.states() != {"RUNNING": replicas}:
+        while self.states() != {"RUNNING": replicas} or (self.before and self.names() & self.before):
             assert time.monotonic() < end, self.states()
             time.sleep(0.2)
 

@@ -5,7 +5,8 @@
 A model is a file, or the name of a synthetic one. The model is measured whole on each device, where it fits, and then
 split. A device that has a share of the layers is expected to take that share of the time that all of them take on it.
 Each token is the one that was sampled before, as in an answer: once with steps submitted ahead as the engine does, and
-once where each step waits for the one before. Devices of one name are taken to be alike, and the first is measured.
+once where each step waits for the one before. Chunks of a prompt go through the devices one behind the other, so that
+those may reach more than one device. Devices of one name are taken to be alike, and the first is measured.
 """
 
 import statistics
@@ -20,7 +21,7 @@ import click
 import numpy as np
 
 from rwkv_gpu.cli.bench import runner_for
-from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD
+from rwkv_gpu.engine.cache.config import DEFAULT_CHUNK, DEFAULT_LOOK_AHEAD
 from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.engine.split import SplitRunner
 from rwkv_gpu.engine.split_layout import choices_of, device_names
@@ -46,9 +47,12 @@ class Token:
 
 
 def answer(work: Workload) -> Iterator[Batch]:
-    """The steps of a workload, each with the token that was sampled before."""
+    """The steps of a workload; of an answer each has the token that was sampled before."""
     first, *rest = work.steps()
     yield first
+    if work.kind == "pp":
+        yield from rest
+        return
     for step in rest:
         yield replace(step, ids=np.array([FROM_SLOT | segment.slot for segment in step.segments], np.uint32))
 
@@ -122,10 +126,12 @@ def report(
 @click.option("--split", required=True, help="Shares of the layers, such as 1,1.")
 @click.option("-n", "--tokens", default=64, show_default=True, type=click.IntRange(2))
 @click.option("-d", "--depth", default="0", show_default=True, help="Tokens before; one or several, such as 0,4096.")
+@click.option("-p", "--prompt", default=0, help="Tokens of a prompt, which is measured as well.")
 @click.option("-r", "--repeats", default=3, show_default=True, type=click.IntRange(1))
-def main(model: str, device: str, split: str, tokens: int, depth: str, repeats: int) -> None:
+def main(model: str, device: str, split: str, tokens: int, depth: str, prompt: int, repeats: int) -> None:
     names = device_names(device)
     works = [Workload("tg", tokens, one, 1, 1) for one in map(int, depth.split(","))]
+    works += [Workload("pp", prompt, 0, 1, min(prompt, DEFAULT_CHUNK))] if prompt else []
     if len(names) < 2:
         raise BadInput("name several devices, such as 0,1")
     with ExitStack() as opened:

@@ -1,5 +1,6 @@
 """One server on several devices: conversations stay, a killed replica costs only its running answers and comes back."""
 
+import asyncio
 import http.client
 import json
 import re
@@ -283,6 +284,29 @@ def test_a_conversation_moves_only_where_its_replica_has_much_more_to_do():
     assert one.choose(asked(chat("a", "b", "c")), set()).number == 1  # where it was last
     one.lost(one.replicas[1])
     assert one.choose(asked(chat("a", "b", "c", "d")), set()).number == 0
+
+
+def test_requests_of_one_moment_are_spread_and_counted_until_they_end(monkeypatch):
+    one, chosen = router(0, 0, 0), []
+
+    async def answer(_self: Router, _request: Incoming, replica: Replica, _send: Any) -> bool:
+        chosen.append(replica.number)
+        await asyncio.sleep(0.01)
+        return True
+
+    async def receive() -> Any:
+        await asyncio.sleep(60)
+
+    async def send(_: Any) -> None: ...
+
+    async def ask_all() -> None:
+        each = (one.pass_on(asked([b"%d" % number]), receive, send) for number in range(9))
+        await asyncio.gather(*each)
+
+    monkeypatch.setattr(Router, "_answer", answer)
+    asyncio.run(ask_all())
+    assert sorted(chosen) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert [replica.running for replica in one.replicas] == [0, 0, 0]
 
 
 def test_health_is_ok_while_one_replica_is():

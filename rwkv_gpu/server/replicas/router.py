@@ -68,41 +68,41 @@ class Router(Gateway[int]):
             while True:
                 replica = self.choose(request, tried)
                 tried.add(replica.number)
-                answering = asyncio.ensure_future(self._answer(request, replica, send))
-                await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
-                if not answering.done():
-                    answering.cancel()
-                    with contextlib.suppress(asyncio.CancelledError, ReplicaLost):
-                        await answering
-                    return
-                if answering.result():
-                    return
+                replica.running += 1  # before anything else runs: requests of one moment are spread
+                try:
+                    answering = asyncio.ensure_future(self._answer(request, replica, send))
+                    await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
+                    if not answering.done():
+                        answering.cancel()
+                        with contextlib.suppress(asyncio.CancelledError, ReplicaLost):
+                            await answering
+                        return
+                    if answering.result():
+                        return
+                finally:
+                    replica.running -= 1
         finally:
             gone.cancel()
 
     async def _answer(self, request: Incoming, replica: Replica, send: Send) -> bool:
         """Passes a response on; false where the replica went before it began, so that another may answer."""
-        replica.running += 1
         try:
+            upstream = await self._ask(request, replica)
+        except ReplicaLost:
+            return False
+        with contextlib.closing(upstream):
+            self.remember_stream(upstream.headers, replica.number)
+            headers = [*passed_on(upstream.headers), (REPLICA, str(replica.number).encode())]
+            await send({"type": "http.response.start", "status": upstream.status, "headers": headers})
             try:
-                upstream = await self._ask(request, replica)
+                async for piece in upstream.body():
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
             except ReplicaLost:
-                return False
-            with contextlib.closing(upstream):
-                self.remember_stream(upstream.headers, replica.number)
-                headers = [*passed_on(upstream.headers), (REPLICA, str(replica.number).encode())]
-                await send({"type": "http.response.start", "status": upstream.status, "headers": headers})
-                try:
-                    async for piece in upstream.body():
-                        await send({"type": "http.response.body", "body": piece, "more_body": True})
-                except ReplicaLost:
-                    if (b"content-type", EVENT_STREAM) not in headers:
-                        raise  # the connection is closed before its end
-                    await send({"type": "http.response.body", "body": LOST, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
-                return True
-        finally:
-            replica.running -= 1
+                if (b"content-type", EVENT_STREAM) not in headers:
+                    raise  # the connection is closed before its end
+                await send({"type": "http.response.body", "body": LOST, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+            return True
 
     async def pages(self, request: Incoming) -> Sequence[Page]:
         """The responses of all replicas; one that is lost meanwhile is down."""

@@ -99,9 +99,16 @@ fn prepare(segment: Segment, row: u32, tokens: u32, first: u32, lane: u32) {
     let head = first / P;
     let b = H * P4 + head / (H / G) * N4;
     let leads = first % (H / G * P) == 0u;      // the first workgroup of those that share B and C
-    for (var i = lane; i < tokens * N4; i += WG) {
-        block_b[i] = xbc_at(segment, row + i / N4, b + i % N4, leads);
-        block_c[i] = xbc_at(segment, row + i / N4, b + G * N4 + i % N4, leads);
+    let items = tokens * N4;
+    for (var i = lane; i < 2u * items; i += WG) {       // B, then C
+        let of_c = i >= items;
+        let e = select(i, i - items, of_c);
+        let value = xbc_at(segment, row + e / N4, b + select(0u, G * N4, of_c) + e % N4, leads);
+        if of_c {
+            block_c[e] = value;
+        } else {
+            block_b[e] = value;
+        }
     }
     for (var i = lane; i < tokens * SLICE4; i += WG) {
         block_x[i] = xbc_at(segment, row + i / SLICE4, first / 4u + i % SLICE4, true);

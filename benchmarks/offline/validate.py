@@ -2,8 +2,9 @@
 
     python -m benchmarks.offline.validate FOLDER --python build/offline/bin/python-sid [PART]...
 
-Runs parts of what the project does on Mesa's software Vulkan: every kernel once, every family of models once, and the
-engine. Messages go to FOLDER, one file for each part. First it checks that the layers find a race (validation_control).
+Runs parts of what the project does on Mesa's software Vulkan: every kernel with each of its parts, every family of
+models once, and the engine. Messages go to FOLDER, one file for each part. First it checks that the layers find a race
+(validation_control).
 """
 
 import os
@@ -18,7 +19,8 @@ import click
 TESTS = ("-m", "pytest", "-q", "--device", "llvmpipe")
 PARTS = {
     "control": ("-m", "benchmarks.offline.validation_control"),
-    "kernels": ("-m", "rwkv_gpu.cli.main", "doctor", "--device", "llvmpipe", "--quick"),
+    "kernels": ("-m", "benchmarks.offline.every_kernel", "llvmpipe"),
+    "kernels-once": ("-m", "benchmarks.offline.every_kernel", "llvmpipe", "--few"),
     "models": ("-m", "benchmarks.offline.every_model", "llvmpipe"),
     "engine": (*TESTS, "tests/engine/test_engine.py", "tests/engine/test_device_sampling.py"),
     "tests": (*TESTS, "tests/gpu", "tests/kernels", "tests/ops", "tests/models", "tests/engine"),

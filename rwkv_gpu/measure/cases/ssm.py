@@ -23,16 +23,17 @@ CHANNELS, COLUMNS = 150, 16
 def cases(can: Capabilities) -> Iterator[Trial]:
     """All of them."""
     prefill = Batch.of([(slot, start, [0] * count) for slot, start, count in RAGGED])
+    by_token = replace(default_tuning(can), state_space_on_matrix_units=False)
     batches = {"prefill": prefill, "decode": decode_batch(4)}
     for sizes, (step, batch) in product(HEADS, batches.items()):
-        yield _ssd("", default_tuning(can), sizes, step, batch)
+        yield _ssd("", by_token, sizes, step, batch)
     for name, tuning in in_chunks(can).items():
         yield _ssd(name, tuning, HEADS[0], "prefill", prefill)
     yield _convolved(can)
     if can.fragment:
         long = Batch.of([(slot, start, [0] * count) for slot, start, count in ((3, 0, 70), (0, 5, 130), (1, 9, 9))])
         for sizes in ON_MATRIX_UNITS:
-            yield replace(_ssd("", default_tuning(can), sizes, "prefill", long), allowed=HALVES.result)
+            yield replace(_ssd("matrix units", default_tuning(can), sizes, "prefill", long), allowed=HALVES.result)
     for step, batch in batches.items():
         yield _scan(can, step, batch)
     for (name, tuning), groups in product(reductions(can).items(), (1, 4)):

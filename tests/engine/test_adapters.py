@@ -137,6 +137,26 @@ def test_any_number_of_scales_has_prefixes_of_its_own(tmp_path):
     assert engine.accept(Request([1, 2], SamplingParams(lora={"one": 1.0}))).family == 0  # as it was loaded
 
 
+def test_what_a_state_was_computed_with_is_told_apart_by_scales_and_by_every_factor(tmp_path):
+    one, other = (write(tmp_path, "llama", name, seed=seed) for seed, name in enumerate(("one", "other")))
+    narrow = write(tmp_path, "llama", "narrow", rank=2)
+    with GGUFFile.open(golden("tiny-llama.gguf")) as file:
+        specs = (
+            [],
+            [one],
+            [(one, 0.5)],
+            [(one, 0.0)],
+            [other],
+            [narrow],
+            [one, other],
+            [other, one],
+            [one, (other, 2.0)],
+        )
+        digests = [adapters_of(spec, file).digest() for spec in specs]
+        assert adapters_of([(one, 1.0)], file).digest() == digests[1]
+    assert len(set(digests)) == len(specs)
+
+
 @pytest.mark.parametrize("specs", [5, {"a": 1.0}, [5], [("a",)], [("a", "b")], [("a", True)]])
 def test_what_is_no_path_and_no_scale_is_refused(specs):
     with GGUFFile.open(golden("tiny-llama.gguf")) as file, pytest.raises(BadInput, match="lora"):

@@ -6,7 +6,7 @@ from gguf import GGUFWriter
 
 import rwkv_gpu
 from rwkv_gpu.engine.engine import Engine
-from rwkv_gpu.engine.initial_state import read_initial_state
+from rwkv_gpu.engine.initial_state import digest_of, read_initial_state
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.engine.sampling import SamplingParams
@@ -100,3 +100,11 @@ def test_a_state_that_does_not_fit_is_refused_in_one_line(tmp_path):
     refused(r"has the shape \[2, 2\]", arrays={"blk.0.wkv": np.ones((2, 2), np.float32)})
     refused("no such state", arrays={"blk.0.nothing": np.ones((2, 2), np.float32)})
     refused("'llama' attends", name="tiny-llama.gguf", arrays=good, arch="llama")
+
+
+def test_initial_states_are_told_apart_by_every_number():
+    """A stored state belongs to the initial state that its text began with."""
+    zeros, other = ({name: np.zeros((2, 3), np.float32) for name in "ab"} for _ in range(2))
+    other["b"][1, 2] = 1e-6
+    assert len({digest_of(None), digest_of(zeros), digest_of(other)}) == 3
+    assert digest_of(zeros) == digest_of({name: array.copy() for name, array in zeros.items()})

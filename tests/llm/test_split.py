@@ -1,15 +1,22 @@
 """One model over several devices, as users of the library and of the command line see it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
-from rwkv_gpu.engine.split_layout import device_names, first_layers, shares_of
+from rwkv_gpu.engine.cache.config import DEFAULT_CONTEXT
+from rwkv_gpu.engine.fit import SHARE
+from rwkv_gpu.engine.split_layout import Layout, choices_of, device_names, first_layers, lay_out, shares_of
 from rwkv_gpu.errors import BadInput, NoAdapter, OutOfMemory
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.models.registry import load_model
 from tests.engine.test_adapters import write
+from tests.gguf.parts import take_apart
+from tests.gguf.writer import U32
 from tests.golden_files import OWN
 
 PROMPT = list(range(5, 25))
@@ -100,7 +107,6 @@ def test_the_command_line_refuses_a_split_in_one_line_with_exit_code_2():
 
 
 def test_a_hardware_gpu_is_named_once(monkeypatch):
-    from dataclasses import replace
 
     from rwkv_gpu.engine.split_layout import choices_of
     from rwkv_gpu.gpu import adapters
@@ -133,6 +139,43 @@ def test_every_part_has_a_layer_and_shares_are_kept_to_half_a_layer(layers):
 @pytest.mark.parametrize("split", ["1e308,1e308", "5e-324,1e308", "5e-324,5e-324"])
 def test_any_shares_that_are_numbers_are_shares(split):
     assert first_layers(shares_of(split, 2), 4) in ([0, 1], [0, 2])
+
+
+@pytest.fixture
+def laid_out(monkeypatch, tmp_path):
+    """Two parts in main memory with so much of it free, of a model that was trained on a long context."""
+    parts = take_apart((OWN / "tiny-llama.gguf").read_bytes())
+    parts.set("llama.context_length", U32, 1 << 20)
+    path = tmp_path / "long.gguf"
+    path.write_bytes(parts.built())
+
+    def make(available: int, **options) -> Layout:
+        monkeypatch.setattr("rwkv_gpu.engine.split_layout.host_available", lambda: available)
+        with GGUFFile.open(path) as file:
+            return lay_out(file, load_model(file), choices_of(["cpu", "cpu"]), [1, 1], lambda _: None, **options)
+
+    return make
+
+
+def test_parts_in_one_memory_share_it(laid_out):
+    first, second = laid_out(10**9, context=4096).fits
+    assert second.available == first.available - first.needed
+    enough = first.needed + second.needed
+    assert laid_out(enough, context=4096).fitting
+    assert not laid_out(enough - 1, context=4096).fitting
+
+
+def test_the_default_context_is_what_is_left_for_pages_by_all_parts_of_a_memory(laid_out):
+    least = laid_out(1 << 40, context=DEFAULT_CONTEXT)
+    weights, before = sum(one.weights for one in least.fits), 0
+    for times in (2, 4, 8):
+        available = times * least.needed + 4 * weights
+        layout = laid_out(available)
+        pages = sum(one.needed for one in layout.fits) - weights
+        assert pages <= SHARE * available - weights
+        assert layout.options["context"] > before
+        before = layout.options["context"]
+    assert before > DEFAULT_CONTEXT
 
 
 def test_a_model_is_split_only_where_one_device_is_too_small_and_then_in_balance(monkeypatch):

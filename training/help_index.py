@@ -71,8 +71,9 @@ def questions(text: str) -> Iterator[Row]:
     asked, vocabularies = forms(), vocabulary()
     for title, more, answer in re.findall(r"^### (.+)\n(?:<!-- also: (.*) -->\n)?(.+)$", text, re.MULTILINE):
         named = re.findall(r"(?<![\w./-])(?:--[a-z][\w-]*|/[a-z]+)", answer[:30])
+        others = re.findall(r"/[a-z]+", " ".join(re.findall(r"\(or (/[^)]*)\)", answer)))  # Type /exit (or /quit)
         text = f"{answer} {ARCHITECTURES}." if title == SUPPORTED else answer
-        yield 1.0, [title, *named[:1], *asked[title]], f"{more} {vocabularies.get(title, '')}", text
+        yield 1.0, [title, *named[:1], *others, *asked[title]], f"{more} {vocabularies.get(title, '')}", text
 
 
 def commands(text: str) -> Iterator[Row]:

@@ -56,6 +56,8 @@ _PHRASES = (
     (rf"\b(?:the )?factorial of {_N}", r"fact(\1)"),
     (rf"{_N} ?!", r"fact(\1)"),
     (rf"\b(?:the )?(?:square of {_N})", r"(\1)^2"),
+    (rf"\b(?:the )?cube of {_N}", r"(\1)^3"),
+    (rf"{_N} to the (\d+)(?:st|nd|rd|th)\b(?: power)?", r"(\1)^(\2)"),
     (rf"{_N} squared\b", r"(\1)^2"),
     (rf"{_N} cubed\b", r"(\1)^3"),
     (rf"{_N} ?(?:%|percent|per cent) of {_N}", r"(\1)/100*(\2)"),

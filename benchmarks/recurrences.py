@@ -108,7 +108,7 @@ def ways(tuning: Tuning) -> Iterator[tuple[str, Tuning]]:
     """Token by token, on matrix units where a device has them, and by chunks."""
     plain = replace(tuning, state_space_on_matrix_units=False)
     yield "token by token", replace(plain, chunk_tokens=0)
-    yield "on matrix units", replace(tuning, chunk_tokens=0)
+    yield "on matrix units", replace(tuning, chunk_tokens=0, state_space_on_matrix_units=True)
     for tokens, rows, each, lanes in (
         (8, 16, 1, 4),
         (8, 16, 1, 16),
@@ -119,7 +119,7 @@ def ways(tuning: Tuning) -> Iterator[tuple[str, Tuning]]:
     ):
         by_chunks = replace(
             plain, chunk_tokens=tokens, chunk_state_rows=rows, chunk_rows_per_lane=each, chunk_lanes_per_row=lanes,
-            chunks_without_removal=True, chunk_least_rows=1,
+            chunks_without_removal=True, state_space_chunks=True, chunk_least_rows=1,
         )  # fmt: skip
         yield f"chunks of {tokens}, {rows} rows of S, {each} for {lanes} lanes", by_chunks
 

@@ -62,7 +62,6 @@ def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
         experts=(*tuning.experts[:-1], (MANY, experts)),
         experts_short=tuning.experts_short and (*tuning.experts_short[:-1], (MANY, experts)),
         attention_on_matrix_units=True,
-        state_space_on_matrix_units=True,
     )
 
 
@@ -130,7 +129,7 @@ def reductions(can: Capabilities) -> dict[str, Tuning]:
 
 def in_chunks(can: Capabilities) -> dict[str, Tuning]:
     """Ways to compute the recurrences of prompts by chunks of tokens, for trials."""
-    floats = replace(default_tuning(can), state_space_on_matrix_units=False)
+    floats = replace(default_tuning(can), state_space_on_matrix_units=False, state_space_chunks=True)
     chunked = replace(floats, chunk_tokens=16, chunk_least_rows=1, chunks_without_removal=True)
     ways = {
         "chunks": chunked,
@@ -330,6 +329,7 @@ def hardware(can: Capabilities) -> Tuning:
         state_rows_per_lane=2,
         chunk_tokens=8,
         chunk_least_rows=128,
+        chunks_without_removal=True,
         lora_fusion_rows=32,
         fuses_routing=True,
         merged_rows=2,

@@ -74,7 +74,8 @@ class Tuning:
     chunk_state_rows: int = 16  # rows of a state that a workgroup takes from chunk to chunk
     chunk_rows_per_lane: int = 1  # of these, those of a lane
     chunk_lanes_per_row: int = 4  # lanes that share them, within a subgroup
-    chunks_without_removal: bool = False  # whether recurrences that only add, those of RWKV-6 and Mamba-2, do so, too
+    chunks_without_removal: bool = False  # whether recurrences that only add, as that of RWKV-6, do so, too
+    state_space_chunks: bool = False  # whether that of Mamba-2, which has one decay for a whole head, does so, too
     sampling_lanes: int = 1024  # of a workgroup that looks for the token of a single row, at most
     lora_fusion_rows: int = 0  # rows of a step up to which they compute the second halves of LoRAs, too
     fuses_routing: bool = False  # whether products of each choice rank experts themselves, or another dispatch

@@ -92,6 +92,7 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
             tuner.number("chunk_rows_per_lane", "rows of such a state for a lane", (1, 2, 4), prompt)
             tuner.number("chunk_lanes_per_row", "lanes that share such rows", (4, 8, 16), prompt)
             tuner.switch("chunks_without_removal", "recurrences that only add by chunks", prompt)
+            tuner.switch("state_space_chunks", "those of Mamba-2 by chunks", prompt)
         if runner.device.capabilities.fragment:
             tuner.switch("state_space_on_matrix_units", "prompts of Mamba-2 on matrix units", prompt)
     if runner.model.states and tuner.tuning.state_lanes_per_row:

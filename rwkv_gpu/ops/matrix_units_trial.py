@@ -27,7 +27,7 @@ from .batch import Batch
 from .memory import Caches, Scratch
 from .recorder import Recorder
 from .reference import Reference
-from .vocabulary import PAGE, Attention, Cache, Gating, LatentAttention, Rope, State, StateSpace, Weight
+from .vocabulary import PAGE, Attention, Cache, Gating, LatentAttention, Rope, Weight
 
 Array = npt.NDArray[np.float32]
 REPEATS = 3
@@ -51,7 +51,7 @@ class Wrong:
 
 def wrong_answers(device: Device) -> Iterator[Wrong]:
     """All that a device with matrix units computes wrongly."""
-    every = _products, _batches, _experts, _attention, _latents, _state_space
+    every = _products, _batches, _experts, _attention, _latents
     for what, computed, expected in itertools.chain(*(trial(device) for trial in every)):
         scale = np.abs(expected).max(axis=-1, keepdims=True)
         off = float((np.abs(computed - expected) / scale).max())
@@ -201,40 +201,6 @@ def _latents(device: Device) -> Iterator[tuple[str, Array, Array]]:
         for _ in range(REPEATS):
             plan.run(batch.rows, x | batch.arrays(), len(batch.segments))
             yield "attention over latents", plan.read("y", batch.rows), np.asarray(expected)
-
-
-def _state_space(device: Device) -> Iterator[tuple[str, Array, Array]]:
-    """Mamba-2 over prompts of two sequences, which go on."""
-    heads, size, columns = 3, 32, 128
-    rng = np.random.default_rng(4)
-    arrays = {"bias": rng.standard_normal(heads, np.float32), "d": rng.standard_normal(heads, np.float32)}
-    arrays["a"] = -np.abs(rng.standard_normal(heads, np.float32))
-    how = StateSpace(*(Weight(name, (heads,)) for name in ("bias", "a", "d")))
-    state, inner = State("ssm", (heads, size, columns)), heads * size
-    weights, scratch = upload_weights(device, arrays), Scratch(device)
-    for segments in ([(0, 0, 130), (1, 0, 40)], [(1, 40, 75), (0, 130, 50)]):
-        batch = Batch.of([(slot, start, [0] * count) for slot, start, count in segments])
-        x = {
-            "xbc": rng.standard_normal((batch.rows, inner + 2 * columns), np.float32),
-            "projected": rng.standard_normal((batch.rows, inner + heads), np.float32),
-        }
-        before = rng.standard_normal((2, *state.shape), np.float32)
-        held = device.upload(before, "states")
-        recorder = Recorder(
-            device, weights, batch.rows, scratch, default_tuning(device.capabilities),
-            states={"ssm": Slice(held, 0, held.nbytes)}, max_segments=2, single=False,
-        )  # fmt: skip
-        given = [recorder.input(name, np.float32, array.shape) for name, array in x.items()]
-        plan = recorder.finish({"y": recorder.ssd(given[0], given[1], how, state, groups=1)})
-        after = before.copy()
-        reference = Reference(arrays, {"ssm": after}, batch)
-        expected = np.asarray(reference.ssd(x["xbc"], x["projected"], how, state, groups=1))
-        for _ in range(REPEATS):
-            device.write(held, before)
-            plan.run(batch.rows, x | batch.arrays(), len(batch.segments))
-            yield "Mamba-2", plan.read("y", batch.rows).reshape(1, -1), expected.reshape(1, -1)  # gates make rows small
-            got = np.frombuffer(device.read(held), np.float32).reshape(before.shape)
-            yield "a state of Mamba-2", got, after
 
 
 def main(index: str) -> int:

@@ -21,7 +21,7 @@ def tuned(device: Device, **how: int) -> Tuning:
     return replace(
         default_tuning(device.capabilities),
         **{"chunk_tokens": 8, "chunk_least_rows": 1, "chunks_without_removal": True, **how},
-        state_space_on_matrix_units=False,
+        state_space_chunks=True,
     )
 
 

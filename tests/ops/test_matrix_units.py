@@ -1,5 +1,7 @@
 """What a device with matrix units computes with them: prompts, batches, and nothing where few sequences decode."""
 
+from dataclasses import replace
+
 import pytest
 
 from rwkv_gpu.gguf.file import GGUFFile
@@ -31,8 +33,12 @@ def test_prompts_are_read_on_matrix_units(name, expected):
 
 @pytest.mark.parametrize("name", ["mamba2-2.7b", "falcon-h1-3.1b", "granite4-h-tiny-7b", "nemotron3-nano-32b"])
 def test_prompts_of_mamba2_are_read_on_matrix_units_but_not_token_by_token(name):
+    tuning = replace(tuning_with_matrix_units(), state_space_on_matrix_units=True)
     with open_synthetic(name) as file:
-        prompt, batch = kernels_of(file, 512, prefill=True), kernels_of(file, 16, prefill=False)
+        prompt, batch = (
+            {row.kernel.partition(".")[0] for row in record_step(file, WITH_MATRIX_UNITS, tuning, step).dispatches}
+            for step in (Step(512, prefill=True), Step(16))
+        )
     assert {"ssm/ssd_scores", "ssm/ssd_matrix"} <= prompt
     assert "ssm/ssd" in batch
     assert "ssm/ssd" not in prompt

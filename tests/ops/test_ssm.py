@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import State, StateSpace
 from tests.ops.test_recurrent import RAGGED, TOLERANCE, Arrays, Case, batch_of, named, normal, part
@@ -98,12 +99,14 @@ def test_a_selective_scan_is_what_the_paper_says():
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_recurrence_equals_the_reference_over_ragged_segments(device, name):
-    made, inputs = CASES[name]
-    case = Case(made.says, made.weights, list(made.states.values()))
-    if device.capabilities.fragment:
-        case.tolerance = HALVED
+    case, inputs = CASES[name]
     batch = batch_of(RAGGED)
-    case.assert_same(device, [(batch, inputs(batch.rows))])
+    by_token = replace(default_tuning(device.capabilities), state_space_on_matrix_units=False)
+    case.assert_same(device, [(batch, inputs(batch.rows))], tuning=by_token)
+
+
+def on_units(device):
+    return replace(default_tuning(device.capabilities), state_space_on_matrix_units=True)
 
 
 @pytest.mark.parametrize("sizes", [(4, 2, 64, 128), (2, 1, 32, 256)])
@@ -119,8 +122,9 @@ def test_chunks_on_matrix_units_keep_states_on_the_way_and_rows_of_any_size(fast
     inputs["xbc"] *= 10.0 ** np.random.default_rng(0).integers(-3, 4, (batch.rows, 1))
     slots = case.slots()
     [want], want_after = case.on_cpu(slots, [(batch, inputs)])
-    [got], after = case.on_gpu(fast_device, slots, [(batch, inputs)], rows=256)
-    plan, _, _ = case.record(fast_device, inputs, 256)
+    tuning = on_units(fast_device)
+    [got], after = case.on_gpu(fast_device, slots, [(batch, inputs)], rows=256, tuning=tuning)
+    plan, _, _ = case.record(fast_device, inputs, 256, tuning)
     assert {dispatch.name.rpartition(" ")[2] for dispatch in plan.dispatches} == {"ssd_scores", "ssd_matrix"}
     mine, theirs = (each["y"].reshape(batch.rows, heads, size) for each in (got, want))
     so_far = np.maximum.accumulate(abs(theirs).max(-1, keepdims=True), 0)  # what a state has seen sets its precision
@@ -137,8 +141,9 @@ def test_a_sequence_of_nan_touches_no_other_on_matrix_units(fast_device):
     sick = {key: array.copy() for key, array in given.items()}
     for array in sick.values():
         array[70:79] = np.nan
-    [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, given)], rows=128)
-    [ill], after_ill = case.on_gpu(fast_device, slots, [(batch, sick)], rows=128)
+    tuning = on_units(fast_device)
+    [healthy], after_healthy = case.on_gpu(fast_device, slots, [(batch, given)], rows=128, tuning=tuning)
+    [ill], after_ill = case.on_gpu(fast_device, slots, [(batch, sick)], rows=128, tuning=tuning)
     assert np.array_equal(np.delete(ill["y"], range(70, 79), 0), np.delete(healthy["y"], range(70, 79), 0))
     assert np.array_equal(np.delete(after_ill["ssm"], 2, 0), np.delete(after_healthy["ssm"], 2, 0))
 

@@ -32,8 +32,9 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     yield _convolved(can)
     if can.fragment:
         long = Batch.of([(slot, start, [0] * count) for slot, start, count in ((3, 0, 70), (0, 5, 130), (1, 9, 9))])
+        on_units = replace(default_tuning(can), state_space_on_matrix_units=True)
         for sizes in ON_MATRIX_UNITS:
-            yield replace(_ssd("matrix units", default_tuning(can), sizes, "prefill", long), allowed=HALVES.result)
+            yield replace(_ssd("matrix units", on_units, sizes, "prefill", long), allowed=HALVES.result)
     for step, batch in batches.items():
         yield _scan(can, step, batch)
     for (name, tuning), groups in product(reductions(can).items(), (1, 4)):

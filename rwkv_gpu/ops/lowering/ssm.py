@@ -39,7 +39,8 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     if chunks := _chunks_on_matrix_units(to, op):
         _ssd_on_matrix_units(to, node, op, chunks, own, operands)
         return
-    if shape := chunk_shape(Form(heads, columns, size, removes=False), to.shape, to.target):
+    form = Form(heads, columns, size, removes=False)
+    if to.tuning.state_space_chunks and (shape := chunk_shape(form, to.shape, to.target)):
         inputs = Stage(("recurrence/chunk_inputs/ssd", "lib/softplus"), own, operands, 3 * heads * 4)
         output = Stage(("recurrence/chunk_output/skip",), own, operands, heads * 4)
         chunked(to, node, op.state, op.y, shape, inputs, output)

@@ -85,10 +85,17 @@ fn run(group: u32, lane: u32) {
         let t0 = subgroup % 4u * S;
         let p0 = subgroup / 4u * S4;
         var sum = Sums();
-        for (var k = 0u; k < N4; k += S4) {
-            let before = coopLoadT<Left>(&state_tile[4u * p0 * STATE_APART + k], STATE_APART);
-            let c = coopLoad<Right>(&halves[slot * 2u * HALVES4 + t0 * N4 + k], N4);
-            sum = coopMultiplyAdd(before, c, sum);
+        let c_at = slot * 2u * HALVES4 + t0 * N4;
+        let state_at = 4u * p0 * STATE_APART;
+        for (var k = 0u; k < N4; k += S) {          // four fragments on their way at a time
+            let c0 = coopLoad<Right>(&halves[c_at + k], N4);
+            let c1 = coopLoad<Right>(&halves[c_at + k + S4], N4);
+            let c2 = coopLoad<Right>(&halves[c_at + k + 2u * S4], N4);
+            let c3 = coopLoad<Right>(&halves[c_at + k + 3u * S4], N4);
+            sum = coopMultiplyAdd(coopLoadT<Left>(&state_tile[state_at + k], STATE_APART), c0, sum);
+            sum = coopMultiplyAdd(coopLoadT<Left>(&state_tile[state_at + k + S4], STATE_APART), c1, sum);
+            sum = coopMultiplyAdd(coopLoadT<Left>(&state_tile[state_at + k + 2u * S4], STATE_APART), c2, sum);
+            sum = coopMultiplyAdd(coopLoadT<Left>(&state_tile[state_at + k + 3u * S4], STATE_APART), c3, sum);
         }
         coopStore(sum, &sums[subgroup * S * S], S);
         workgroupBarrier();
@@ -116,12 +123,16 @@ fn run(group: u32, lane: u32) {
         // S
         for (var f = 0u; f < FRAGMENTS; f++) {
             let own = subgroup + 8u * f;
-            sum = Sums();
-            for (var i = 0u; i < LENGTH; i += S) {
-                let b = coopLoad<Left>(&halves[(slot * 2u + 1u) * HALVES4 + i * N4 + own / 2u * S4], N4);
-                let x = coopLoadT<Right>(&x_left[i * X_APART + own % 2u * S4], X_APART);
-                sum = coopMultiplyAdd(b, x, sum);
-            }
+            let b_at = (slot * 2u + 1u) * HALVES4 + own / 2u * S4;
+            let x_at = own % 2u * S4;
+            let b0 = coopLoad<Left>(&halves[b_at], N4);
+            let b1 = coopLoad<Left>(&halves[b_at + S * N4], N4);
+            let b2 = coopLoad<Left>(&halves[b_at + 2u * S * N4], N4);
+            let b3 = coopLoad<Left>(&halves[b_at + 3u * S * N4], N4);
+            sum = coopMultiplyAdd(b0, coopLoadT<Right>(&x_left[x_at], X_APART), Sums());
+            sum = coopMultiplyAdd(b1, coopLoadT<Right>(&x_left[x_at + S * X_APART], X_APART), sum);
+            sum = coopMultiplyAdd(b2, coopLoadT<Right>(&x_left[x_at + 2u * S * X_APART], X_APART), sum);
+            sum = coopMultiplyAdd(b3, coopLoadT<Right>(&x_left[x_at + 3u * S * X_APART], X_APART), sum);
             coopStore(sum, &sums[subgroup * S * S], S);
             workgroupBarrier();
             for (var n = 0u; n < EACH; n++) {

@@ -321,6 +321,8 @@ def gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile = MatrixTil
 def skinny_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile, *, fill: int = 0) -> GemmConfig:
     """Few rows of x on matrix units; subgroups share out columns alone, and each stages W for itself."""
     assert tile.along_m == tile.along_t == 1, "its subgroups have all rows"
+    least = subgroup_width * 32 // (fragment * tile.columns)  # so that each lane has a chunk to decode
+    tile = replace(tile, fragments_of_w=max(tile.fragments_of_w, least))
     return replace(gemm_matrix(fragment, subgroup_width, tile, fill=fill), kernel="linear/skinny_gemm_matrix")
 
 
@@ -358,11 +360,11 @@ def skinny_matrix_tile(config: GemmConfig) -> dict[str, Constant]:
 def skinny_matrix_bytes(config: GemmConfig) -> int:
     """The memory of its workgroup: a step of W for each subgroup, sums on their way out, the bounds of its columns."""
     staged = _own_staged_bytes(config)
-    return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 8
+    return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 16
 
 
 def _own_staged_bytes(config: GemmConfig) -> int:
-    return 2 * _along_k(config) * config.r * (config.columns + 8)
+    return 2 * config.prefetch_depth * _along_k(config) * (config.r + config.tb) * (config.columns + 8)
 
 
 def _fragments_at_once(config: "MatrixConfig", staged: int) -> int:

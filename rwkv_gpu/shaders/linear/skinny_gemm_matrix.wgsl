@@ -1,8 +1,8 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units, for few rows of x
 //
-// Its subgroups share out the columns, COLUMNS at a time: each decodes its own R x COLUMNS weights into workgroup memory as
-// float16, and loads fragments of x from where `round_rows` put them. Their sums meet in the end. DEPTH steps are on their way
-// in registers. Beyond the end of a row, W is zero.
+// Its subgroups share out the columns, COLUMNS at a time. Each decodes its own R x COLUMNS weights into workgroup memory as
+// float16, and copies x there, as `round_rows` wrote it; their sums meet in the end. DEPTH steps are on their way in registers.
+// With two, tiles are there twice, so that one barrier a step is enough. Beyond the end of a row, W is zero.
 //
 // Of 64 columns, as two chunks of 32, fours of both alternate, as those of x do: so neighbouring lanes, which decode these
 // two, write side by side.
@@ -14,25 +14,30 @@
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
-@group(0) @binding(2) var<storage, read> x: array<vec4<f16>>;   // of each x: [K / S, T / S] fragments [S, S], then [T] exponents
+@group(0) @binding(2) var<storage, read> x: array<vec4<f16>>;   // of each x: [K / 64, T, 16], then [T] exponents
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
 const CHUNKS = COLUMNS / 32u;                   // of 32 columns, that lanes decode
 const RUNS = 32u / RUN;                         // that a chunk has
 const STRIDE = COLUMNS / 4u + 2u;               // vec4s of a row: 16 bytes more than its columns, against bank conflicts
 const LOADS = R * CHUNKS / SUBGROUP;            // chunks that a lane decodes of a step
-const FRAGMENT4 = S * S / 4u;                   // vec4s
+const X_LOADS = TB * COLUMNS / 8u / SUBGROUP;   // pairs of vec4s of x that it copies
+const X_ROWS = FRAGMENTS * S;
 const W_SCALE = f32(1u << W_EXPONENT);
-// FRAGMENTS: of S columns of x, one for each S rows.
+// FRAGMENTS: so many times S rows has each x.
 const_assert R == FM * S;
 const_assert TB == FT * S;
 const_assert LOADS * SUBGROUP == R * CHUNKS;
+const_assert X_LOADS * SUBGROUP * 8u == TB * COLUMNS;
 const_assert COLUMNS % 64u == 0u;
+const_assert DEPTH <= 2u;
 
 alias Chunk = array<Raw, RUNS>;
 
-var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K>;
-var<workgroup> bounds: vec2u;                   // steps, from and to
+var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K * DEPTH>;
+var<workgroup> x_tile: array<vec4<f16>, TB * STRIDE * ALONG_K * DEPTH>;
+// Steps, from and to. Of 16 bytes: NVIDIA lays variables side by side, and loads fragments as if tiles lay at multiples of 16.
+var<workgroup> bounds: vec4u;
 
 var<private> matrix: Matrix;
 var<private> row0: u32;
@@ -47,10 +52,10 @@ fn run(group: u32, lane: u32) {
     if lane == 0u {
         let steps = (matrix.k + COLUMNS - 1u) / COLUMNS;
         let on = t0 < step.rows && part < table.parts;
-        bounds = select(vec2u(), vec2u(part * steps / table.parts, (part + 1u) * steps / table.parts), on);
+        bounds = select(vec4u(), vec4u(part * steps / table.parts, (part + 1u) * steps / table.parts, 0u, 0u), on);
     }
     // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
-    let here = workgroupUniformLoad(&bounds);
+    let here = workgroupUniformLoad(&bounds).xy;
     if here.x >= here.y {
         return;
     }
@@ -60,55 +65,74 @@ fn run(group: u32, lane: u32) {
 fn multiply(here: vec2u, lane: u32) {
     let subgroup = lane / SUBGROUP;
     let line = lane % SUBGROUP;
-    let tile = subgroup * R * STRIDE;
     var c00 = Sums(); var c10 = Sums(); var c20 = Sums(); var c30 = Sums();
     var c01 = Sums(); var c11 = Sums(); var c21 = Sums(); var c31 = Sums();
     var c02 = Sums(); var c12 = Sums(); var c22 = Sums(); var c32 = Sums();
     var c03 = Sums(); var c13 = Sums(); var c23 = Sums(); var c33 = Sums();
     var raw: array<Chunk, LOADS * DEPTH>;
+    var fours: array<vec4<f16>, 2u * X_LOADS * DEPTH>;
     for (var a = 0u; a < DEPTH; a++) {
         for (var n = 0u; n < LOADS; n++) {
             raw[a * LOADS + n] = chunk_at(n * SUBGROUP + line, here.x + a * ALONG_K + subgroup, here.y);
+        }
+        for (var n = 0u; n < X_LOADS; n++) {
+            let place = x_place(n * SUBGROUP + line, here.x + a * ALONG_K + subgroup, here.y);
+            fours[2u * (a * X_LOADS + n)] = x[place];
+            fours[2u * (a * X_LOADS + n) + 1u] = x[place + 1u];
         }
     }
     for (var first = here.x; first < here.y; first += DEPTH * ALONG_K) {
         for (var a = 0u; a < DEPTH; a++) {
             let at = first + a * ALONG_K + subgroup;
+            let tile = (a * ALONG_K + subgroup) * R * STRIDE;
+            let x_rows = (a * ALONG_K + subgroup) * TB * STRIDE;
             for (var n = 0u; n < LOADS; n++) {
                 decode(raw[a * LOADS + n], n * SUBGROUP + line, at, here.y, tile);
             }
             for (var n = 0u; n < LOADS; n++) {
                 raw[a * LOADS + n] = chunk_at(n * SUBGROUP + line, at + DEPTH * ALONG_K, here.y);
             }
+            for (var n = 0u; n < X_LOADS; n++) {
+                let e = n * SUBGROUP + line;
+                let to = x_rows + e / 8u % TB * STRIDE + e / (8u * TB) * 16u + e % 8u * 2u;
+                x_tile[to] = fours[2u * (a * X_LOADS + n)];
+                x_tile[to + 1u] = fours[2u * (a * X_LOADS + n) + 1u];
+                let place = x_place(e, at + DEPTH * ALONG_K, here.y);
+                fours[2u * (a * X_LOADS + n)] = x[place];
+                fours[2u * (a * X_LOADS + n) + 1u] = x[place + 1u];
+            }
             workgroupBarrier();
             for (var k = 0u; k < COLUMNS / S; k++) {
                 let w0 = tile + k * (S / 4u);
+                let x0 = x_rows + k * (S / 4u);
                 let a0 = coopLoadT<Left>(&w_tile[w0], STRIDE);
                 let a1 = coopLoadT<Left>(&w_tile[w0 + min(1u, FM - 1u) * S * STRIDE], STRIDE);
                 let a2 = coopLoadT<Left>(&w_tile[w0 + min(2u, FM - 1u) * S * STRIDE], STRIDE);
                 let a3 = coopLoadT<Left>(&w_tile[w0 + min(3u, FM - 1u) * S * STRIDE], STRIDE);
-                let b0 = coopLoad<Right>(&x[x_place(at, k, 0u, here.y)], S / 4u);
+                let b0 = coopLoad<Right>(&x_tile[x0], STRIDE);
                 c00 = coopMultiplyAdd(a0, b0, c00);
                 if FM > 1u { c10 = coopMultiplyAdd(a1, b0, c10); }
                 if FM > 2u { c20 = coopMultiplyAdd(a2, b0, c20); c30 = coopMultiplyAdd(a3, b0, c30); }
                 if FT > 1u {
-                    let b1 = coopLoad<Right>(&x[x_place(at, k, 1u, here.y)], S / 4u);
+                    let b1 = coopLoad<Right>(&x_tile[x0 + S * STRIDE], STRIDE);
                     c01 = coopMultiplyAdd(a0, b1, c01);
                     if FM > 1u { c11 = coopMultiplyAdd(a1, b1, c11); }
                     if FM > 2u { c21 = coopMultiplyAdd(a2, b1, c21); c31 = coopMultiplyAdd(a3, b1, c31); }
                 }
                 if FT > 2u {
-                    let b2 = coopLoad<Right>(&x[x_place(at, k, 2u, here.y)], S / 4u);
+                    let b2 = coopLoad<Right>(&x_tile[x0 + 2u * S * STRIDE], STRIDE);
                     c02 = coopMultiplyAdd(a0, b2, c02);
                     if FM > 1u { c12 = coopMultiplyAdd(a1, b2, c12); }
                     if FM > 2u { c22 = coopMultiplyAdd(a2, b2, c22); c32 = coopMultiplyAdd(a3, b2, c32); }
-                    let b3 = coopLoad<Right>(&x[x_place(at, k, 3u, here.y)], S / 4u);
+                    let b3 = coopLoad<Right>(&x_tile[x0 + 3u * S * STRIDE], STRIDE);
                     c03 = coopMultiplyAdd(a0, b3, c03);
                     if FM > 1u { c13 = coopMultiplyAdd(a1, b3, c13); }
                     if FM > 2u { c23 = coopMultiplyAdd(a2, b3, c23); c33 = coopMultiplyAdd(a3, b3, c33); }
                 }
             }
-            workgroupBarrier();
+            if DEPTH == 1u {
+                workgroupBarrier();
+            }
         }
     }
     coopStore(c00, &y_tile[fragment_at(subgroup, 0u, 0u)], S); finish_one(0u, 0u, lane);
@@ -165,19 +189,19 @@ fn decode(chunk: Chunk, e: u32, at: u32, end: u32, tile: u32) {
     }
 }
 
-// Fragment j of columns k of a step; beyond the end the last one, which then meets zeros, or is not put anywhere.
-fn x_place(at: u32, k: u32, j: u32, end: u32) -> u32 {
-    let column = min(at, end - 1u) * (COLUMNS / S) + k;
-    let near = select(min(column, columns_of_x() - 1u), column, matrix.k % COLUMNS == 0u);
-    return matrix.x + (near * FRAGMENTS + t0 / S + min(j, FRAGMENTS - 1u)) * FRAGMENT4;
+// The first of a pair that a lane copies: of 64 columns, rows one after the other. Beyond the end it is the last, which then
+// meets zeros, or is not put anywhere.
+fn x_place(e: u32, at: u32, end: u32) -> u32 {
+    let steps = (matrix.k + 63u) / 64u;
+    let own = min(at, end - 1u) * (COLUMNS / 64u) + e / (8u * TB);
+    let near = select(min(own, steps - 1u), own, matrix.k % COLUMNS == 0u);
+    let t = t0 + e / 8u % TB;
+    return matrix.x + (near * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 16u + e % 8u * 2u;
 }
-
-// Fragments side by side, of x padded to whole 64 columns.
-fn columns_of_x() -> u32 { return (matrix.k + 63u) / 64u * (64u / S); }
 
 fn put(m: u32, t: u32, first: f32, second: f32) {
     if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
-        let exponents = matrix.x + columns_of_x() * FRAGMENTS * FRAGMENT4;
+        let exponents = matrix.x + (matrix.k + 63u) / 64u * 16u * X_ROWS;
         let scale = ldexp(1.0, i32(x[exponents + t0 + t].x) - i32(W_EXPONENT));
         store(matrix, t0 + t, row0 + m, scale * first, scale * second);
     }

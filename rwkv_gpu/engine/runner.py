@@ -468,7 +468,8 @@ class HostRunner:
         if self._factors:
             scales = with_adapters(batch, self.adapters).adapters
             adapted = partial(AdaptedOps, factors=self._factors, scales=scales)
-        with self._blas.sized(batch.rows * self._matrix):
+        # What becomes infinite or NaN is seen in the logits: numpy need not warn of it as well.
+        with self._blas.sized(batch.rows * self._matrix), np.errstate(all="ignore"):
             if self._part is not None:
                 return self._part.run(reference, function, batch.ids, arrived, adapted)
             return getattr(self.model, function)(adapted(reference), batch.ids), {}

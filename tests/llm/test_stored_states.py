@@ -3,11 +3,13 @@
 import shutil
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.llm.exchange import Exchange
 from rwkv_gpu.llm.fetch_rule import FetchRule, Rate
 from rwkv_gpu.stores import MemoryStore, StoreDown
 from tests.engine.test_adapters import write
@@ -73,6 +75,18 @@ def test_another_process_goes_on_and_says_the_same(path):
     assert none == 0
     assert text == expected
     assert reused > 100
+
+
+@pytest.mark.parametrize("rewinds", [True, False])
+def test_what_is_stored_of_a_turn_is_all_of_it_and_its_question(rewinds):
+    """In one state where a beginning can be cut off it; a recurrent model has two."""
+    kept = []
+    engine = SimpleNamespace(rewinds=rewinds, export=lambda ids: (len(ids), {}))
+    states = SimpleNamespace(
+        lacks=lambda ids: True, keep=lambda ids, state, beginnings: kept.append((len(ids), list(beginnings)))
+    )
+    Exchange(engine, states, lambda job: None, time.monotonic)._keep_all([*range(100)], (100, 60))
+    assert sorted(kept) == ([(100, [60])] if rewinds else [(60, []), (100, [])])
 
 
 def test_a_directory_has_a_key_of_its_own(tmp_path):

@@ -165,6 +165,25 @@ def in_order(arrivals, seats=1):
     return asyncio.run(run())
 
 
+def test_a_request_takes_a_seat_for_each_of_its_answers():
+    async def run():
+        queue = Queue(4, 100, 1 << 30)
+        three, two, many = (queue.enter() for _ in range(3))
+        await queue.wait(three, 1, 3)
+        assert queue.running == 3
+        waits = asyncio.create_task(queue.wait(two, 1, 2))
+        await asyncio.sleep(0)
+        assert not waits.done()
+        queue.leave(three)
+        await waits
+        assert queue.running == 2
+        queue.leave(two)
+        await queue.wait(many, 1, 9)  # more than there are: all of them
+        assert queue.running == 4
+
+    asyncio.run(run())
+
+
 def test_short_prompts_pass_long_ones():
     assert in_order([("long", 50_000, 0), ("short", 10, 0), ("shorter", 5, 0)])[-1] == "long"
 

@@ -30,6 +30,7 @@ from rwkv_gpu.server.replicas.policy import SLACK
 from rwkv_gpu.server.replicas.router import Replica, Router
 from rwkv_gpu.server.replicas.run import ReplicaRunner
 from rwkv_gpu.server.replicas.supervisor import serve_replica
+from rwkv_gpu.server.replicas.upstream import FORWARDED, ROUTER_KEY
 from rwkv_gpu.server.run import Runner, listen
 from rwkv_gpu.server.service import Service
 from tests.server.serving import MODEL, Served, events
@@ -284,6 +285,21 @@ def test_a_conversation_moves_only_where_its_replica_has_much_more_to_do():
     assert one.choose(asked(chat("a", "b", "c")), set()).number == 1  # where it was last
     one.lost(one.replicas[1])
     assert one.choose(asked(chat("a", "b", "c", "d")), set()).number == 0
+
+
+def test_a_replica_that_was_started_again_has_no_conversations():
+    one = router(1, 0)
+    assert one.choose(asked(chat("a")), set()).number == 1
+    one.lost(one.replicas[1])
+    one.replicas[1].port, one.replicas[1].is_ready = 1, True
+    one.replicas[0].running, one.replicas[1].running = 0, 1
+    assert one.choose(asked(chat("a", "b")), set()).number == 0
+
+
+def test_no_client_says_for_the_router_where_it_comes_from():
+    forged = [(FORWARDED, b"10.0.0.1"), (FORWARDED.upper(), b"10.0.0.2"), (ROUTER_KEY, b"guess"), (b"accept", b"*/*")]
+    headers = router(0)._headers({"headers": forged, "client": ("192.0.2.7", 5)})
+    assert sorted(headers) == sorted([(b"accept", b"*/*"), (FORWARDED, b"192.0.2.7"), (ROUTER_KEY, b"")])
 
 
 def test_requests_of_one_moment_are_spread_and_counted_until_they_end(monkeypatch):

@@ -1,0 +1,49 @@
+"""Messages, as they are checked before a template reads them."""
+
+import pytest
+
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.text.messages import check_messages
+
+
+def asked(**more: object) -> list[dict[str, object]]:
+    return [{"role": "user", "content": "hi", **more}]
+
+
+def test_parts_of_text_are_joined_by_lines():
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert check_messages(asked(content=parts))[0]["content"] == "one\ntwo"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        None, 5, {"text": "hi"}, ["hi"], [{"type": "text"}], [{"type": "text", "text": 5}], [{"text": "hi"}],
+        [{"type": "image_url", "text": "hi"}], [{"type": ["text"], "text": "hi"}],
+        [{"type": "text", "text": "a"}, None],
+    ],
+)  # fmt: skip
+def test_content_that_is_no_text_is_refused(content):
+    with pytest.raises(BadInput, match=r"messages\[0\]\.content"):
+        check_messages(asked(content=content))
+
+
+@pytest.mark.parametrize(
+    "calls", ["x", {}, ["x"], [None], [{"function": "f"}], [{"function": None}], [{"function": []}]]
+)
+def test_calls_that_are_none_are_refused(calls):
+    with pytest.raises(BadInput, match="tool_calls"):
+        check_messages([{"role": "assistant", "content": "", "tool_calls": calls}])
+
+
+def test_arguments_become_objects_where_they_can():
+    def arguments(text: str) -> object:
+        call = {"id": "1", "function": {"name": "f", "arguments": text}}
+        return check_messages([{"role": "assistant", "tool_calls": [call]}])[0]["tool_calls"][0]["function"][
+            "arguments"
+        ]
+
+    assert arguments('{"a": 1}') == {"a": 1}
+    assert arguments("") == {}
+    for text in ("{", "[" * 100_000, "nothing"):
+        assert arguments(text) == text

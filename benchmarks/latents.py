@@ -39,11 +39,8 @@ def ways(device: Device, prompt: bool) -> Iterator[tuple[str, Tuning]]:
     if device.capabilities.fragment:
         yield "without matrix units", replace(default, attention_on_matrix_units=False)
         yield "nothing loaded ahead", replace(default, latent_prefetch=1 - default.latent_prefetch)
-        for tiles, run, groups in (
-            ((1, 32, 128),) if prompt else ((1, 32, 256), (1, 64, 384), (2, 32, 256), (2, 128, 128))
-        ):
-            name = f"{tiles} query tiles, runs of {run}, {groups} groups"
-            yield name, replace(default, latent_tiles=tiles, latent_run=run, latent_groups=groups)
+        for run, groups in () if prompt else ((32, 256), (64, 128), (128, 128)):
+            yield f"runs of {run}, {groups} groups", replace(default, latent_run=run, latent_groups=groups)
     elif not prompt:
         for run, groups in ((32, 256), (64, 512), (64, 256)):
             name = f"runs of {run}, {groups} groups"

@@ -123,7 +123,7 @@ LATENT_ATTENTION = Kernel(
 LATENT_ATTENTION_MATRIX = Kernel(
     "attention/latent_attention_matrix",
     "latent_attention",
-    (LATENT_QUERIES, RESULT, *LATENT_REST, PLAIN),
+    (LATENT_QUERIES, RESULT.only("whole", "partial"), *LATENT_REST, PLAIN),
     LATENT_BLOCKS,
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,

@@ -53,7 +53,6 @@ class Tuning:
     attention_groups: int = 4096  # workgroups that decode is cut into at most, for so many keep any device busy
     latent_run: int = 32  # positions of latents that a workgroup on matrix units sees at least, in decode
     latent_groups: int = 128  # workgroups that decode over latents is cut into there at most
-    latent_tiles: int = 2  # query tiles of such a workgroup at most, each of as many queries as a fragment has rows
     latent_prefetch: int = 1  # blocks of latents that such a workgroup loads ahead: none or one
     decode_lanes_per_key: int = (
         0  # lanes that share a key in decode, within a subgroup; with none, each lane has keys of its own

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
 from ..kernels.tuning import Tuning
-from .attention_partition import JOINED_BUFFERS, NO_WINDOW, SHORT_RUNS
+from .attention_partition import NO_WINDOW, SHORT_RUNS
 from .vocabulary import PAGE, Cache
 
 PROMPT_QUERIES, DECODE_QUERIES = 16, 20  # of a workgroup at most; 20 heads are those of GLM-4.7-Flash
@@ -18,7 +18,6 @@ DECODE_CHUNKS = 24, 16, 8  # the same: few workgroups run, and each waits for ev
 DECODE_KEYS = 32
 DECODE_BYTES = 24 << 10  # of a workgroup there, so that processors have room for several
 QUERY_FRAGMENTS, SUM_FRAGMENTS = 9, 8  # of a subgroup on matrix units: more do not stay in registers
-JOINED_PAGES, JOINED_RUN = 8, 128  # of a context whose runs the last workgroup joins, and positions of such a run
 LANES_PER_QUERIES = 16  # lanes that 4 queries have at least
 
 
@@ -34,7 +33,6 @@ class LatentPartition:
     lanes: int
     grain: int = PAGE  # a run of the context is a multiple of so many positions
     runs: int = 1  # at most
-    joins: bool = False  # whether the last workgroup of a row joins its runs
     width_parts: int = 0  # subgroups that share out the width of a query tile on matrix units; 0 without those
 
     @property
@@ -80,7 +78,7 @@ def _lanes(queries: int, tuning: Tuning, can: Capabilities) -> int:
 
 def matrix_prompt_partition(heads: int, cache: Cache, tuning: Tuning, can: Capabilities) -> LatentPartition | None:
     """For a plan whose sequences have many rows, on matrix units; None where they do not serve."""
-    return _on_matrix_units(heads, cache, tuning.latent_tiles, tuning, can)
+    return _on_matrix_units(heads, cache, 2, tuning, can)
 
 
 def matrix_decode_partition(
@@ -88,23 +86,16 @@ def matrix_decode_partition(
 ) -> LatentPartition | None:
     """For a plan whose sequences have one row, and so many pages at most, on matrix units.
 
-    A short context has few runs, which the last workgroup joins. One workgroup would take too long to join many.
+    There the last workgroup never joins runs: on an H200 it then read what was not written yet.
     """
-    whole = _on_matrix_units(heads, cache, 1 if heads <= can.fragment else tuning.latent_tiles, tuning, can)
-    if whole is None:
-        return None
-    joins = (
-        pages <= JOINED_PAGES
-        and heads <= whole.queries
-        and (tuning.last_workgroup_joins and can.coherent and can.max_storage_buffers >= JOINED_BUFFERS)
-    )
-    least = max(tuning.latent_run, JOINED_RUN if joins else 0)
-    grain = -(-least // whole.keys) * whole.keys
-    blocks = rows * -(-heads // whole.queries)
-    runs = max(1, min(MOST_RUNS, tuning.latent_groups // blocks, -(-pages * PAGE // grain)))
-    if runs == 1 or (pages <= SHORT_RUNS and not joins):
+    whole = _on_matrix_units(heads, cache, 1 if heads <= can.fragment else 2, tuning, can)
+    if whole is None or pages <= SHORT_RUNS:
         return whole
-    return replace(whole, grain=grain, runs=runs, joins=joins)
+    grain = -(-tuning.latent_run // whole.keys) * whole.keys
+    blocks = rows * -(-heads // whole.queries)
+    return replace(
+        whole, grain=grain, runs=max(1, min(MOST_RUNS, tuning.latent_groups // blocks, -(-pages * PAGE // grain)))
+    )
 
 
 def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: Capabilities) -> LatentPartition | None:
@@ -130,8 +121,7 @@ def matrix_bytes(cache: Cache, side: int, tiles: int, subgroups: int) -> int:
     """Of workgroup memory there: latents, a fragment of sums for each subgroup, and what is known of each query."""
     keys = 2 * side
     stride = max(cache.size, cache.latent + keys) + 8
-    runs = 4 + 8 * tiles * side * JOINED_PAGES * PAGE // JOINED_RUN  # what the last workgroup knows of them
-    return 2 * keys * stride + 4 * subgroups * side * side + 12 * tiles * side + 32 + runs
+    return 2 * keys * stride + 4 * subgroups * side * side + 12 * tiles * side + 32
 
 
 def latent_bytes(queries: int, keys: int, chunk: int) -> int:

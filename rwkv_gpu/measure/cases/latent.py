@@ -26,8 +26,6 @@ ROPES: dict[str, Rope | None] = {
     "no rope": None,
 }
 
-SHORT = {"short context": (300, 1)}  # whose runs the last workgroup may join
-
 
 def cases(can: Capabilities) -> Iterator[Trial]:
     """Each rotation, in both kinds of cache; each way to norm a latent; each kernel of experts on heads."""
@@ -43,9 +41,6 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         plain = replace(tuning, attention_on_matrix_units=False)
         for step in STEPS:
             yield _attention("no matrix units", plain, "f16", step, "neighbours")
-        for joins in (False, True):
-            name = "runs joined by the last" if joins else "runs joined by a dispatch"
-            yield _attention(name, replace(tuning, last_workgroup_joins=joins), "f16", "short context", "neighbours")
     for name, (_, config) in expert_trials(can).items():
         own = replace(default_tuning(can), experts=((MANY, config),), experts_short=())
         yield _by_head(name, own, config.tolerance.result)
@@ -53,7 +48,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
 
 def _attention(name: str, tuning: Tuning, kind: KVType, step: str, rotation: str) -> Trial:
     """Six heads over latents of 48 dims, of which 16 rotate."""
-    (start, count), heads = (STEPS | SHORT)[step], 6
+    (start, count), heads = STEPS[step], 6
     dtype, pages = KV_FORMATS[kind].dtype, -(-(start + count) // PAGE)
     order = np.random.default_rng(1).permutation(pages + 2)[:pages].tolist()
     latents = normal(pages + 2, PAGE, 1, 48, seed=1).astype(dtype)

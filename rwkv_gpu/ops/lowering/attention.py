@@ -185,7 +185,7 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
     found = Value((node.rows, partition.heads * partition.runs * (partition.size + 4)))
     operands: dict[str, Operand] = {"y": found if split else op.y}
     if partition.joins:
-        operands = {"y": op.y, "found": found, "done": none_done(node.rows * partition.heads // partition.shared)}
+        operands = {"y": op.y, "found": found, "done": _none_done(node.rows, partition)}
     few = min(to.shape.max_segments, node.rows)
     blocks = (node.rows - few) // partition.rows + few  # sequences may each end in a block that is not full
     result = "last_workgroup" if partition.joins else "partial" if split else "whole"
@@ -221,8 +221,9 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
         reduce_runs(to, node, op.cache, partition, found, op.y, _answer(op))
 
 
-def none_done(count: int) -> CachedTensor:
+def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:
     """Counts of workgroups, which every dispatch leaves as it found them."""
+    count = rows * partition.heads // partition.shared
     return CachedTensor(("none done", count), lambda: np.zeros(count, np.uint32))
 
 

@@ -16,7 +16,7 @@ from ..latent_partition import (
 from ..nodes import AttendLatent, WriteLatent
 from ..values import Operand, Value
 from ..vocabulary import PAGE, Cache
-from .attention import BLOCKS, PLAIN_ANSWER, none_done, reduce_runs, rope_operand
+from .attention import BLOCKS, PLAIN_ANSWER, reduce_runs, rope_operand
 from .context import Lowering
 
 
@@ -30,7 +30,7 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         blocks = node.rows * heads // partition.queries + min(to.shape.max_segments, node.rows)
     found = Value((node.rows, heads * partition.runs * (op.cache.latent + 4)))
     queries: dict[str, Operand] = {"places": to.places(op.cache)} if to.shape.decode else {"segments": to.segments}
-    result, written = _result(node, op, partition, found)
+    result, written = _result(op, partition, found)
     kernel, parts, constants = _kernel(to, op, partition)
     to.emit(
         node,
@@ -81,12 +81,10 @@ def _partition(to: Lowering, node: Node, op: AttendLatent) -> LatentPartition:
     return units or prompt_partition(heads, op.cache, tuning, can)
 
 
-def _result(node: Node, op: AttendLatent, partition: LatentPartition, found: Value) -> tuple[str, dict[str, Operand]]:
+def _result(op: AttendLatent, partition: LatentPartition, found: Value) -> tuple[str, dict[str, Operand]]:
     """The part that says what becomes of what a workgroup has found, and what it writes to."""
     if partition.runs == 1:
         return "whole", {"y": op.y}
-    if partition.joins:
-        return "last_workgroup", {"y": op.y, "found": found, "done": none_done(node.rows)}
     return "partial", {"y": found}
 
 
@@ -96,8 +94,7 @@ def _kernel(
     """The kernel of a partition, its parts and constants."""
     if partition.width_parts:
         units = matrix_units(to.can.fragment, to.can.subgroup_size)
-        own: dict[str, Constant] = {"PREFETCH": to.tuning.latent_prefetch, "SHARED": partition.heads}
-        return "attention/latent_attention_matrix", (), units | own
+        return "attention/latent_attention_matrix", (), units | {"PREFETCH": to.tuning.latent_prefetch}
     read = f"attention/latent/read_{to.memory.caches.format_of(op.cache).name}"
     return "attention/latent_attention", (read, "attention/eight"), {"KEYS": partition.keys, "CHUNK": partition.chunk}
 

@@ -5,9 +5,9 @@
 // queries and the width, and lanes add up what parts of the width have found. For the sum over latents, subgroups share out
 // the columns. A query's sums are relative to a reference score, which is replaced only where scores grow past it by GROWTH,
 // as float16 holds exponentials up to there: only then are sums scaled.
-// needs attention/partition: cut_of, runs_of
+// needs attention/partition: cut_of
 // needs queries: block_of
-// needs result: finish, write
+// needs result: write
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
@@ -27,9 +27,10 @@ const WIDTH_S = WIDTH / S / WIDTH_PARTS;    // fragments of a query that a subgr
 const COLUMNS_S = (N / S + SUBGROUPS - 1u) / SUBGROUPS;     // fragments of a latent that it sums up
 const STRIDE = max(WIDTH4, N4 + KEYS4) + 2u;                // vec4s between latents in workgroup memory
 const LOADS = (KEYS * WIDTH4 + WG - 1u) / WG;               // vec4s of a block that a lane copies
+const BATCH = 18u;                          // of these, those of which all are on their way at once
+const AHEAD = PREFETCH > 0u && LOADS <= BATCH;              // whether those of the next block are loaded meanwhile
 const PER_QUERY = WG / Q;                   // lanes
 const FOURS = (KEYS4 + PER_QUERY - 1u) / PER_QUERY;         // vec4s of a query's scores that such a lane has
-const AT_ONCE = min(RUNS, 16u);             // runs that a lane reads side by side, where it joins them
 const LOWEST = -1e38;                       // the score of what is not seen
 const GROWTH = 8.0;                         // as a power of two
 const LOG2E = 1.4426950408889634;
@@ -40,6 +41,20 @@ const_assert WIDTH_S <= 9u && QUERY_TILES * COLUMNS_S <= 8u;
 const_assert PAGE % KEYS == 0u && GRAIN % KEYS == 0u;
 const_assert SUBGROUP % PER_QUERY == 0u;
 
+struct Six {
+    a: vec4f, b: vec4f, c: vec4f,
+    d: vec4f, e: vec4f, f: vec4f,
+}
+
+struct Latents {
+    a0: vec4<f16>, a1: vec4<f16>, a2: vec4<f16>,
+    a3: vec4<f16>, a4: vec4<f16>, a5: vec4<f16>,
+    a6: vec4<f16>, a7: vec4<f16>, a8: vec4<f16>,
+    a9: vec4<f16>, a10: vec4<f16>, a11: vec4<f16>,
+    a12: vec4<f16>, a13: vec4<f16>, a14: vec4<f16>,
+    a15: vec4<f16>, a16: vec4<f16>, a17: vec4<f16>,
+}
+
 var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at first, then latents; exponentials behind their first N
 var<workgroup> sums_tile: array<f32, SUBGROUPS * S * S>;        // of each subgroup [query, key] or [query, column]
 var<workgroup> fades: array<f32, Q>;
@@ -49,7 +64,6 @@ var<workgroup> grows: u32;
 var<workgroup> extent: vec2u;               // the first position, a multiple of KEYS, and the end
 
 var<private> block: Block;
-var<private> run_count: u32;                // of the row
 var<private> subgroup: u32;
 var<private> subgroup_lane: u32;
 
@@ -64,7 +78,6 @@ fn run(group: u32, lane: u32) {
     if here.x >= here.y {
         return;
     }
-    run_count = runs_of(position_of(block.count - 1u));
     subgroup = lane / SUBGROUP;
     subgroup_lane = lane % SUBGROUP;
     let query = lane / PER_QUERY;
@@ -72,9 +85,9 @@ fn run(group: u32, lane: u32) {
     let scale = take_query(query, lane % PER_QUERY);
     let first = subgroup / QUERY_TILES * WIDTH_S * S / 4u;       // of the width
     let at = subgroup % QUERY_TILES * S * STRIDE + first;
-    var next: array<vec4<f16>, LOADS>;
-    if PREFETCH > 0u {
-        next = latents_from(here.x, here.y, lane);
+    var next = Latents();
+    if AHEAD {
+        next = latents_from(here.x, here.y, 0u, lane);
     }
     workgroupBarrier();
     var q0 = coopLoadT<Left>(&kv_tile[at], STRIDE);
@@ -106,19 +119,17 @@ fn run(group: u32, lane: u32) {
     var reference = LOWEST;
     var sum = 0.0;
     for (var base = here.x; base < here.y; base += KEYS) {
-        if PREFETCH == 0u {
-            next = latents_from(base, here.y, lane);
-        }
         workgroupBarrier();
-        for (var n = 0u; n < LOADS; n++) {
-            let e = n * WG + lane;
-            if e < KEYS * WIDTH4 {
-                kv_tile[e / WIDTH4 * STRIDE + e % WIDTH4] = next[n];
+        if AHEAD {
+            put_down(next, 0u, lane);
+        } else {
+            for (var batch = 0u; batch < LOADS; batch += BATCH) {
+                put_down(latents_from(base, here.y, batch, lane), batch, lane);
             }
         }
         workgroupBarrier();
-        if PREFETCH > 0u {
-            next = latents_from(min(base + KEYS, (here.y - 1u) / KEYS * KEYS), here.y, lane);
+        if AHEAD {
+            next = latents_from(min(base + KEYS, (here.y - 1u) / KEYS * KEYS), here.y, 0u, lane);
         }
         var s0 = Sums();    // by the first S keys
         var s1 = Sums();    // by the rest
@@ -247,7 +258,6 @@ fn run(group: u32, lane: u32) {
     if COLUMNS_S > 5u { coopStoreT(y5, &sums_tile[place], S); put(number, 0u, 5u, lane); }
     if COLUMNS_S > 6u { coopStoreT(y6, &sums_tile[place], S); put(number, 0u, 6u, lane); }
     if COLUMNS_S > 7u { coopStoreT(y7, &sums_tile[place], S); put(number, 0u, 7u, lane); }
-    finish(block.first, lane);
 }
 
 // The position of the row of a query.
@@ -257,47 +267,97 @@ fn position_of(query: u32) -> u32 { return block.position + (block.first % H + q
 fn take_query(query: u32, part: u32) -> f32 {
     let number = block.first + min(query, block.count - 1u);
     var most = 1e-30;
-    for (var c = part; c < WIDTH4; c += PER_QUERY) {
-        let sizes = abs(query4(number, c));
+    for (var c = part; c < WIDTH4; c += 6u * PER_QUERY) {
+        let x = six_from(number, c);
+        let sizes = max(max(max(abs(x.a), abs(x.b)), max(abs(x.c), abs(x.d))), max(abs(x.e), abs(x.f)));
         most = max(most, max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)));
     }
     for (var far = 1u; far < PER_QUERY; far *= 2u) {
         most = max(most, subgroupShuffleXor(most, far));
     }
     let exponent = frexp(most).exp;
-    for (var c = part; c < WIDTH4; c += PER_QUERY) {
-        kv_tile[query * STRIDE + c] = vec4<f16>(query4(number, c) * ldexp(1.0, -exponent));
+    let smaller = ldexp(1.0, -exponent);
+    for (var c = part; c < WIDTH4; c += 6u * PER_QUERY) {
+        let x = six_from(number, c);
+        let at = query * STRIDE + c;
+        kv_tile[at] = vec4<f16>(x.a * smaller);
+        if c + 1u * PER_QUERY < WIDTH4 { kv_tile[at + 1u * PER_QUERY] = vec4<f16>(x.b * smaller); }
+        if c + 2u * PER_QUERY < WIDTH4 { kv_tile[at + 2u * PER_QUERY] = vec4<f16>(x.c * smaller); }
+        if c + 3u * PER_QUERY < WIDTH4 { kv_tile[at + 3u * PER_QUERY] = vec4<f16>(x.d * smaller); }
+        if c + 4u * PER_QUERY < WIDTH4 { kv_tile[at + 4u * PER_QUERY] = vec4<f16>(x.e * smaller); }
+        if c + 5u * PER_QUERY < WIDTH4 { kv_tile[at + 5u * PER_QUERY] = vec4<f16>(x.f * smaller); }
     }
     return ldexp(SCALE * LOG2E, exponent);
 }
 
-// A vec4 of a query: of what looks at latents, then of what was rotated.
-fn query4(number: u32, column: u32) -> vec4f {
-    if column < N4 {
-        return q[number * N4 + column];
-    }
-    return r[number * (WIDTH4 - N4) + column - N4];
+// Six vec4s of a query that are on their way at once.
+fn six_from(number: u32, c: u32) -> Six {
+    return Six(
+        query4(number, c), query4(number, c + PER_QUERY), query4(number, c + 2u * PER_QUERY),
+        query4(number, c + 3u * PER_QUERY), query4(number, c + 4u * PER_QUERY), query4(number, c + 5u * PER_QUERY),
+    );
 }
 
-// What a lane copies of the KEYS latents from `base` on: zeros beyond the end, as what lies there may be no number.
-fn latents_from(base: u32, end: u32, lane: u32) -> array<vec4<f16>, LOADS> {
+// A vec4 of a query: of what looks at latents, then of what was rotated; zeros beyond.
+fn query4(number: u32, column: u32) -> vec4f {
+    let latent = q[number * N4 + min(column, N4 - 1u)];
+    let rotated = r[number * (WIDTH4 - N4) + clamp(column, N4, WIDTH4 - 1u) - N4];
+    return select(select(vec4f(), rotated, column < WIDTH4), latent, column < N4);
+}
+
+// What a lane copies of the KEYS latents from `base` on. Each vec4 has a name: in a loop, each load would wait for the last.
+fn latents_from(base: u32, end: u32, batch: u32, lane: u32) -> Latents {
     let start = (pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * WIDTH4;
-    var fours: array<vec4<f16>, LOADS>;
-    for (var n = 0u; n < LOADS; n++) {
-        let e = min(n * WG + lane, KEYS * WIDTH4 - 1u);
-        fours[n] = select(keys[start + e], vec4<f16>(), base + e / WIDTH4 >= end);
+    let seen = (end - base) * WIDTH4;
+    return Latents(
+        latent_at(batch + 0u, start, seen, lane), latent_at(batch + 1u, start, seen, lane),
+        latent_at(batch + 2u, start, seen, lane), latent_at(batch + 3u, start, seen, lane),
+        latent_at(batch + 4u, start, seen, lane), latent_at(batch + 5u, start, seen, lane),
+        latent_at(batch + 6u, start, seen, lane), latent_at(batch + 7u, start, seen, lane),
+        latent_at(batch + 8u, start, seen, lane), latent_at(batch + 9u, start, seen, lane),
+        latent_at(batch + 10u, start, seen, lane), latent_at(batch + 11u, start, seen, lane),
+        latent_at(batch + 12u, start, seen, lane), latent_at(batch + 13u, start, seen, lane),
+        latent_at(batch + 14u, start, seen, lane), latent_at(batch + 15u, start, seen, lane),
+        latent_at(batch + 16u, start, seen, lane), latent_at(batch + 17u, start, seen, lane),
+    );
+}
+
+// Zeros beyond the end, as what lies there may be no number.
+fn latent_at(n: u32, start: u32, seen: u32, lane: u32) -> vec4<f16> {
+    let e = min(n * WG + lane, KEYS * WIDTH4 - 1u);
+    if n >= LOADS {
+        return vec4<f16>();
     }
-    return fours;
+    return select(vec4<f16>(), keys[start + e], e < seen);
+}
+
+fn put_down(x: Latents, batch: u32, lane: u32) {
+    put4(batch + 0u, x.a0, lane); put4(batch + 1u, x.a1, lane); put4(batch + 2u, x.a2, lane);
+    put4(batch + 3u, x.a3, lane); put4(batch + 4u, x.a4, lane); put4(batch + 5u, x.a5, lane);
+    put4(batch + 6u, x.a6, lane); put4(batch + 7u, x.a7, lane); put4(batch + 8u, x.a8, lane);
+    put4(batch + 9u, x.a9, lane); put4(batch + 10u, x.a10, lane); put4(batch + 11u, x.a11, lane);
+    put4(batch + 12u, x.a12, lane); put4(batch + 13u, x.a13, lane); put4(batch + 14u, x.a14, lane);
+    put4(batch + 15u, x.a15, lane); put4(batch + 16u, x.a16, lane); put4(batch + 17u, x.a17, lane);
+}
+
+fn put4(n: u32, x: vec4<f16>, lane: u32) {
+    let e = n * WG + lane;
+    if n < LOADS && e < KEYS * WIDTH4 {
+        kv_tile[e / WIDTH4 * STRIDE + e % WIDTH4] = x;
+    }
 }
 
 // Four scores of a query by one fragment of keys: the sum over parts of the width.
 fn scores_at(query: u32, four: u32) -> vec4f {
-    var sum = vec4f();
-    for (var part = 0u; part < WIDTH_PARTS; part++) {
-        let at = ((part * QUERY_TILES + query / S) * S + query % S) * S + 4u * four;
-        sum += vec4f(sums_tile[at], sums_tile[at + 1u], sums_tile[at + 2u], sums_tile[at + 3u]);
-    }
+    var sum = scores_of(0u, query, four);
+    if WIDTH_PARTS > 1u { sum += scores_of(1u, query, four); }
+    if WIDTH_PARTS > 2u { sum += scores_of(2u, query, four) + scores_of(3u, query, four); }
     return sum;
+}
+
+fn scores_of(part: u32, query: u32, four: u32) -> vec4f {
+    let at = ((part * QUERY_TILES + query / S) * S + query % S) * S + 4u * four;
+    return vec4f(sums_tile[at], sums_tile[at + 1u], sums_tile[at + 2u], sums_tile[at + 3u]);
 }
 
 // Scores of keys from position `first` on, as far as a row sees them.

@@ -1,0 +1,45 @@
+"""The last events of a stream, as they are kept for a client that comes back."""
+
+import asyncio
+
+import pytest
+
+from rwkv_gpu.server import streams
+from rwkv_gpu.server.errors import ApiError
+from rwkv_gpu.server.streams import Recording
+
+
+def read(recording: Recording, after: int) -> list[bytes]:
+    """The events after one, of a stream that has ended."""
+
+    async def all_of_it() -> list[bytes]:
+        return [piece async for piece in recording.read(after)]
+
+    return b"".join(asyncio.run(all_of_it())).split(b"\n\n")[:-1]
+
+
+def recorded(count: int) -> Recording:
+    recording = Recording(b"", lambda: None)
+    for number in range(1, count + 1):
+        recording.add(b"data: %d\n\n" % number)
+    recording.end()
+    return recording
+
+
+def test_a_client_gets_all_events_after_the_last_that_it_has_seen_and_none_twice(monkeypatch):
+    monkeypatch.setattr(streams, "MOST_BYTES", 200)
+    recording = recorded(50)
+    first = recording.events[0][0]
+    assert 1 < first < 50
+    for after in range(first - 1, 51):
+        expected = [b"id: %d\ndata: %d" % (number, number) for number in range(after + 1, 51)]
+        assert read(recording, after) == expected
+
+
+def test_a_gap_is_said_however_small_it_is(monkeypatch):
+    monkeypatch.setattr(streams, "MOST_BYTES", 200)
+    recording = recorded(50)
+    for after in range(recording.events[0][0] - 1):
+        with pytest.raises(ApiError, match="no longer kept") as failure:
+            read(recording, after)
+        assert failure.value.status == 410

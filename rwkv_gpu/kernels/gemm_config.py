@@ -349,7 +349,7 @@ def matrix_tile(config: "MatrixConfig") -> dict[str, Constant]:
 def matrix_tile_bytes(config: "MatrixConfig") -> int:
     """The memory of a workgroup: a step of W and of x, sums on their way out, and the bounds of its columns."""
     staged = _staged_bytes(config)
-    return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 8
+    return staged + _fragments_at_once(config, staged) * _fragment_bytes(config) + 16
 
 
 def skinny_matrix_tile(config: GemmConfig) -> dict[str, Constant]:

@@ -14,7 +14,7 @@ fn run(group: u32, lane: u32) {
     tile = tile_at(group / BLOCKS, group % BLOCKS, lane);
     m0 = group % BLOCKS * OUTS;
     if lane == 0u {
-        bounds = vec2u(0u, select((K + COLUMNS - 1u) / COLUMNS, 0u, tile.count == 0u));
+        bounds = vec4u(0u, select((K + COLUMNS - 1u) / COLUMNS, 0u, tile.count == 0u), 0u, 0u);
     }
     multiply(lane);
 }

@@ -9,7 +9,7 @@ const_assert OWN4 * 4u % S == 0u;
 
 fn multiply(lane: u32) {
     // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
-    let here = workgroupUniformLoad(&bounds);
+    let here = workgroupUniformLoad(&bounds).xy;
     if here.x >= here.y {
         return;
     }

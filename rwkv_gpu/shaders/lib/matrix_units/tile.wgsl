@@ -22,7 +22,8 @@ const W_SCALE = f32(1u << W_EXPONENT);
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * (C4 / BLOCK4)>;
 var<workgroup> x_tile: array<vec4<f16>, TB * STRIDE * (C4 / BLOCK4)>;
-var<workgroup> bounds: vec2u;           // steps, from and to
+// Steps, from and to. Of 16 bytes: NVIDIA lays variables side by side, and loads fragments as if tiles lay at multiples of 16.
+var<workgroup> bounds: vec4u;
 
 // Neighbouring lanes have neighbouring runs of a row.
 fn raw_at(e: u32, at: u32) -> Raw { return run_raw(run_at(e, at)); }

@@ -43,10 +43,16 @@ def results_on_ray(
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
         reach(cluster.address)
+    except OSError as error:
+        raise BadInput(f"--ray {cluster.address}: there is no cluster: {error}; start one by `ray start`") from None
+    try:
         ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise BadInput(f"--ray {cluster.address}: there is no cluster: {reason}; start one by `ray start`") from None
+        raise BadInput(
+            f"--ray {cluster.address}: {reason}; if the cluster has a token, set RAY_AUTH_MODE=token and copy "
+            "~/.ray/auth_token from its first machine"
+        ) from None
     try:
         # The built-in model lies elsewhere on another machine.
         name = BUILTIN if model == ModelName.path(BUILTIN) else model

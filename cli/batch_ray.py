@@ -34,8 +34,8 @@ def results_on_ray(
     A line is a task of its own, so that its result is here as soon as it is known: what was written is never computed
     again, whatever is killed.
     """
-    check_extra("data")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # this process shows a bar and a summary
+    check_extra("data")
     import ray
 
     from rwkv_gpu.ray.lines import results

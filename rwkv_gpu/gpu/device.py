@@ -82,6 +82,7 @@ class Capabilities:
     max_invocations: int
     max_workgroups: int
     offset_alignment: int
+    latents_on_matrix_units: bool = True  # whether the driver was not seen to get attention over latents wrong there
 
 
 class Buffer:

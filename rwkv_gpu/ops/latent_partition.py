@@ -101,7 +101,8 @@ def matrix_decode_partition(
 def _on_matrix_units(heads: int, cache: Cache, tiles: int, tuning: Tuning, can: Capabilities) -> LatentPartition | None:
     """Workgroups of so many query tiles, whose width as many subgroups share out as there may be."""
     side, size, latent = can.fragment, cache.size, cache.latent
-    if not (tuning.attention_on_matrix_units and side and can.subgroup_size):
+    wanted = tuning.attention_on_matrix_units and can.latents_on_matrix_units
+    if not (wanted and side and can.subgroup_size):
         return None
     for parts in (4, 2, 1) if size % side == latent % side == PAGE % (2 * side) == 0 else ():
         subgroups = tiles * parts

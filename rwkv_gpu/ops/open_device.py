@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import BadInput, NoMatrixUnits
@@ -17,7 +18,8 @@ from ..kernels.tuned import file_name, matrix_units_library
 from ..replace_file import replace_text
 
 TRIAL_SECONDS = 300.0
-RIGHT = "right"
+RIGHT, RIGHT_BUT_LATENTS = "right", "right, but not attention over latents"
+LATENTS_WRONG = 3  # the exit status of the trial, `ops/matrix_units_trial.py`, then
 
 
 def open_device(
@@ -35,8 +37,11 @@ def open_device(
     """
     if matrix_units == "on" or (matrix_units == "auto" and not portable and wants_matrix_units(adapter, folder)):
         try:
-            require_matrix_units(adapter, folder)
-            return Device(adapter, portable=portable, checked=checked, matrix_units=True)
+            verdict = require_matrix_units(adapter, folder)
+            device = Device(adapter, portable=portable, checked=checked, matrix_units=True)
+            if verdict == RIGHT_BUT_LATENTS:
+                device.capabilities = replace(device.capabilities, latents_on_matrix_units=False)
+            return device
         except NoMatrixUnits as error:
             if matrix_units == "on":
                 raise
@@ -50,8 +55,8 @@ def wants_matrix_units(adapter: Adapter, folder: Path | None) -> bool:
     return library != "" and library == library_digest()
 
 
-def require_matrix_units(adapter: Adapter, folder: Path | None) -> None:
-    """Raises `NoMatrixUnits` where an adapter has none, or its driver computes wrongly with them.
+def require_matrix_units(adapter: Adapter, folder: Path | None) -> str:
+    """The verdict on a driver; raises `NoMatrixUnits` where there are none, or more than latents is wrong.
 
     A driver is tried once, in a process of its own; the verdict is kept by adapter, driver, library and kernels.
     """
@@ -60,8 +65,9 @@ def require_matrix_units(adapter: Adapter, folder: Path | None) -> None:
     if verdict is None:
         verdict = _tried(adapter)
         _keep(adapter, folder, verdict)
-    if verdict != RIGHT:
+    if verdict not in (RIGHT, RIGHT_BUT_LATENTS):
         raise NoMatrixUnits(f"matrix units stay off on {adapter}: {verdict}")
+    return verdict
 
 
 def library_digest() -> str:
@@ -79,6 +85,8 @@ def _tried(adapter: Adapter) -> str:
         return f"trying them took more than {TRIAL_SECONDS:.0f} s"
     if done.returncode == 0:
         return RIGHT
+    if done.returncode == LATENTS_WRONG:
+        return RIGHT_BUT_LATENTS
     if done.returncode < 0:
         return f"the driver crashed (signal {-done.returncode})"
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines()

@@ -9,11 +9,14 @@ import pytest
 
 from rwkv_gpu.errors import NoMatrixUnits
 from rwkv_gpu.gpu.adapters import Adapter
+from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuned import Tuned, save
 from rwkv_gpu.ops import matrix_units_trial
 from rwkv_gpu.ops import open_device as module
+from rwkv_gpu.ops.latent_partition import matrix_decode_partition
 from rwkv_gpu.ops.open_device import RIGHT, library_digest, open_device, require_matrix_units, wants_matrix_units
-from tests.ops.matrix_plans import tuning_with_matrix_units
+from rwkv_gpu.ops.vocabulary import Cache
+from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
 
 ADAPTER = Adapter(0, "a GPU", "Vulkan", "DiscreteGPU", "1.0")
 
@@ -87,6 +90,21 @@ def test_a_driver_that_is_wrong_or_crashes_is_not_used_again(opened, trial, tmp_
     assert trial.count == 1
 
 
+def test_a_driver_that_gets_only_latents_wrong_has_everything_else_on_matrix_units(
+    opened, trial, tmp_path, monkeypatch
+):
+    """Also when the verdict is read again; then attention over latents has its plain kernel."""
+    monkeypatch.setattr(module, "Device", lambda *_args, **_how: SimpleNamespace(capabilities=WITH_MATRIX_UNITS))
+    cache, tuning = Cache("kv", 1, 576, 512), default_tuning(WITH_MATRIX_UNITS)
+    for code, on_units in ((module.LATENTS_WRONG, False), (module.LATENTS_WRONG, False), (0, True)):
+        folder = tmp_path / str(code)
+        folder.mkdir(exist_ok=True)
+        trial.code, trial.output = code, "attention over latents is off by 40%\n"
+        can = open_device(ADAPTER, "on", folder).capabilities
+        assert (matrix_decode_partition(20, cache, 1, 512, tuning, can) is not None) == on_units
+    assert trial.count == 2 and opened == []
+
+
 @pytest.mark.usefixtures("opened")
 def test_a_trial_that_hangs_is_a_no(monkeypatch, tmp_path):
     def hang(*_args, **how):
@@ -155,4 +173,7 @@ def test_a_trial_notices_what_a_driver_gets_wrong(monkeypatch, what, spoil):
     for name in TRIED:
         answers = [(name, computed, expected)] if name == what else []
         monkeypatch.setattr(matrix_units_trial, name, lambda _device, answers=answers: iter(answers))
-    assert [wrong.what for wrong in matrix_units_trial.wrong_answers(None)] == ([what] if spoil else [])
+    found = [*matrix_units_trial.wrong_answers(None), *matrix_units_trial.wrong_latents(None)]
+    assert [wrong.what for wrong in found] == ([what] if spoil else [])
+    others = [wrong.what for wrong in matrix_units_trial.wrong_answers(None)]
+    assert others == ([what] if spoil and what != "_latents" else [])

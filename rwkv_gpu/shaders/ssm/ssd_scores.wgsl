@@ -15,17 +15,18 @@ const APART = N4 + 2u;                  // of rows in workgroup memory, so that 
 const OWN = N4 / SHARE;
 
 var<workgroup> rows: array<vec4<f16>, 5u * S * APART>;  // C of S tokens, then B of all
-var<workgroup> extent: vec2u;                           // the first row of the chunk, and its tokens
+// The first row of the chunk, and its tokens. Of 16 bytes: NVIDIA loads fragments as if tiles lay at multiples of that.
+var<workgroup> extent: vec4u;
 
 fn run(group: u32, lane: u32) {
     let slot = group / (4u * G);
     let own_group = group / 4u % G;
     let tile = group % 4u;
     if lane == 0u {
-        extent = extent_of(slot);
+        extent = vec4u(extent_of(slot), 0u, 0u);
     }
     // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
-    let here = workgroupUniformLoad(&extent);
+    let here = workgroupUniformLoad(&extent).xy;
     if here.y == 0u {
         return;
     }

@@ -1,10 +1,18 @@
 """The constants that a device starts from, before anybody has tuned it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..gpu.device import Capabilities
 from .amd import is_amd, within_registers
-from .expert_config import ExpertConfig, expert_gemm_lane, expert_gemm_matrix, expert_gemv, expert_gemv_int
+from .expert_config import (
+    ExpertConfig,
+    ExpertMatrixTile,
+    expert_gemm_lane,
+    expert_gemm_matrix,
+    expert_gemv,
+    expert_gemv_int,
+)
 from .gemm_config import (
     FILL,
     INT8_TILE,
@@ -52,17 +60,41 @@ def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
         few = (*batches_on_matrix_units(can), *few)
     short = tuning.linear_short and (*tuning.linear_short[:-1], (MANY, many))
     packed = tuning.linear_packed and (*tuning.linear_packed[:-1], (MANY, many))
-    experts = expert_gemm_matrix(can.fragment, can.subgroup_size)
+    every = [(most, expert_gemm_matrix(can.fragment, can.subgroup_size, tile)) for most, tile in EXPERT_TILES]
+    if can.software or not all(config.runs_on(can) for _, config in every):
+        every = [(MANY, expert_gemm_matrix(can.fragment, can.subgroup_size, SMALL_EXPERT_TILE))]
     return replace(
         tuning,
         linear=(*tuning.linear[:-1], (MANY, many)),
         linear_short=short,
         linear_packed=packed,
         linear_sized=(*few, *rest),
-        experts=(*tuning.experts[:-1], (MANY, experts)),
-        experts_short=tuning.experts_short and (*tuning.experts_short[:-1], (MANY, experts)),
+        experts=(*few_choices(tuning.experts, can), *every),
+        experts_short=tuning.experts_short and (*few_choices(tuning.experts_short, can), *every),
         attention_on_matrix_units=True,
     )
+
+
+def few_choices(
+    ladder: tuple[tuple[float, ExpertConfig], ...], can: Capabilities
+) -> Iterator[tuple[float, ExpertConfig]]:
+    """What of a ladder stays where the rest is done on matrix units."""
+    for most, config in ladder[:-1]:
+        if can.software or most <= FEW_CHOICES:
+            yield most, config
+        elif config.kernel == "moe/expert_gemv_int":
+            yield FEW_CHOICES, config
+
+
+FEW_CHOICES = 3  # of an expert, on average, up to which matrix units gain nothing
+# Up to so many choices of an expert: the tile. It has room for more, as experts are not chosen evenly.
+EXPERT_TILES = (
+    (12, ExpertMatrixTile(1, 1, 4)),
+    (20, ExpertMatrixTile(2, 2, 4, 2)),
+    (40, ExpertMatrixTile(1, 4, 4)),
+    (MANY, ExpertMatrixTile(2, 4, 4, 2)),
+)
+SMALL_EXPERT_TILE = ExpertMatrixTile(2, 2, 4)  # where workgroups have 32 KiB
 
 
 def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
@@ -318,6 +350,7 @@ def hardware(can: Capabilities) -> Tuning:
         "subgroup",
         ladder,
         experts=_mixtures(can),
+        heads=_heads(can),
         attention_run=32,
         attention_groups=512,
         decode_lanes_per_key=16,
@@ -339,6 +372,16 @@ def hardware(can: Capabilities) -> Tuning:
     return within_registers(tuning) if is_amd(can) else tuning
 
 
+def _heads(can: Capabilities) -> tuple[tuple[float, ExpertConfig], ...]:
+    """Kernels for products by head of few rows, whose matrices are small."""
+    if not can.integer_dot:
+        return ()
+    [one] = [config for _, config in _mixtures(can)[2:3]]
+    lanes, summing = min(8, can.subgroup_width), (min(16, can.subgroup_width), 1)
+    few = expert_gemv_int(min(256, can.max_invocations), lanes, 2, subgroup_width=can.subgroup_width, summing=summing)
+    return (1.5, one), (24, few)
+
+
 def _mixtures(can: Capabilities) -> tuple[tuple[float, ExpertConfig], ...]:
     """Kernels for products with experts: with x as integers, where that is fast and W is such, for few choices."""
     wide = min(64, 2 * can.subgroup_width)
@@ -347,7 +390,7 @@ def _mixtures(can: Capabilities) -> tuple[tuple[float, ExpertConfig], ...]:
     if not can.integer_dot:
         return every
     lanes, lanes_per_row = min(512, can.max_invocations), min(16, can.subgroup_width)
-    ways = ((0.1, 2, (can.subgroup_width, 1)), (0.25, 2, (lanes_per_row, 1)), (1.5, 4, (lanes_per_row, 2)))
+    ways = ((0.1, 2, (can.subgroup_width, 1)), (0.25, 2, (lanes_per_row, 1)), (5, 4, (lanes_per_row, 2)))
     integers = (
         (most, expert_gemv_int(lanes, lanes_per_row, r, subgroup_width=can.subgroup_width, summing=summing))
         for most, r, summing in ways

@@ -6,7 +6,7 @@ from typing import cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
-from .gemm_config import GemmConfig, MatrixTile, matrix_tile
+from .gemm_config import GemmConfig, matrix_units
 from .kernel import Kernel, Tolerance
 
 STAGED_FLOATS = 2304  # of x in the workgroup memory of expert_gemv, where lanes do not want more
@@ -27,10 +27,8 @@ class ExpertConfig:
     )
     sum_r: int = 0  # rows that they share there
     fragment: int = 0  # side of the matrices that matrix units multiply, where expert_gemm_matrix has them do it
-    fragments_of_w: int = 2  # that a subgroup has there, along its rows
-    fragments_of_x: int = 2
+    fragments_of_w: int = 1  # that a subgroup has there, along its rows
     columns: int = 64  # that expert_gemm_matrix stages at a time
-    prefetch_depth: int = 1  # steps of so many columns that it loads ahead
 
     @property
     def summing(self) -> "ExpertConfig":
@@ -79,7 +77,7 @@ class ExpertConfig:
         """What the kernel is specialised by."""
         own: dict[str, Constant] = {"LANES_PER_ROW": self.lanes_per_row, "SUBGROUP": self.subgroup_width}
         if self.fragment:
-            own = matrix_tile(self)
+            own = expert_tile(self)
         return {"WG": self.wg, "R": self.r, "TB": self.tb, **(own if self.norms or self.fragment else {})}
 
     @property
@@ -142,20 +140,43 @@ def expert_gemm_lane(r: int, tb: int) -> ExpertConfig:
     return ExpertConfig("moe/expert_gemm_lane", 8, r, tb)
 
 
-EXPERT_MATRIX_TILE = MatrixTile(2, 2, along_m=4, along_t=1)
+@dataclass(frozen=True)
+class ExpertMatrixTile:
+    """How subgroups share a tile on matrix units: each has fragments of W and multiplies them by all of x."""
+
+    fragments_of_w: int = 2  # that a subgroup has, along its rows
+    fragments_of_x: int = 4
+    along_m: int = 4  # subgroups that share out rows of W
+    along_k: int = 1  # columns of a step: their sums meet in the end
+    columns: int = 64  # of a step
 
 
-def expert_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile = EXPERT_MATRIX_TILE) -> ExpertConfig:
-    """Tiles on matrix units; x is rounded once for all."""
+def expert_gemm_matrix(fragment: int, subgroup_width: int, tile: ExpertMatrixTile) -> ExpertConfig:
+    """Tiles on matrix units, whose W is decoded once for all choices of an expert; x is rounded before."""
     return ExpertConfig(
         "moe/expert_gemm_matrix",
-        wg=subgroup_width * tile.along_m * tile.along_t * tile.along_k,
+        wg=subgroup_width * tile.along_m * tile.along_k,
         r=tile.fragments_of_w * fragment * tile.along_m,
-        tb=tile.fragments_of_x * fragment * tile.along_t,
+        tb=tile.fragments_of_x * fragment,
         subgroup_width=subgroup_width,
         fragment=fragment,
         fragments_of_w=tile.fragments_of_w,
-        fragments_of_x=tile.fragments_of_x,
         columns=tile.columns,
-        prefetch_depth=tile.prefetch_depth,
     )
+
+
+def expert_tile(config: ExpertConfig) -> dict[str, Constant]:
+    """What a kernel of tiles on matrix units is specialised by."""
+    return {
+        **matrix_units(config.fragment, config.subgroup_width),
+        "FM": config.fragments_of_w,
+        "ALONG_K": config.wg // config.subgroup_width * config.fragments_of_w * config.fragment // config.r,
+        "COLUMNS": config.columns,
+    }
+
+
+def expert_tile_bytes(config: ExpertConfig) -> int:
+    """The memory of a workgroup: a step of W and of x, sums on their way out, and the number of fragments of x."""
+    steps = 2 * (config.columns + 8) * (config.r + config.tb)
+    sums = 4 * config.wg // config.subgroup_width * config.fragments_of_w * config.fragment**2
+    return steps + sums + 16

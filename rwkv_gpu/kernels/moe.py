@@ -1,22 +1,22 @@
 """Mixtures of experts: routing, products with the chosen experts, and their sum."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 
 from ..gpu.device import LEAST_SUBGROUP, Capabilities
 from .expert_config import (
-    EXPERT_MATRIX_TILE,
     EXPERT_TILE,
     ExpertConfig,
     ExpertKernel,
+    ExpertMatrixTile,
     expert_gemm_lane,
     expert_gemm_matrix,
     expert_gemv,
     expert_gemv_int,
+    expert_tile_bytes,
 )
-from .gemm_config import F16, INT16, MANY, GemmConfig, gemv_int, matrix_tile_bytes
-from .gemv import STAGED
+from .gemm_config import F16, INT16, MANY, GemmConfig, gemv_int
+from .gemv import STAGED, STAGING
 from .kernel import CLOSE, SAME, Hole, Kernel, Needs, Tolerance
 from .parts import (
     DECODED_WEIGHTS,
@@ -37,6 +37,10 @@ INT_WAYS = ((256, 16, 2), (512, 16, 2), (512, 16, 4), (1024, 16, 2))  # of exper
 TWICE_F16 = Tolerance(2 * F16.terms, 2 * F16.result, f"twice, in gate and up and in down: {F16.reason}")
 TWICE = Tolerance(2 * INT16.terms, 2 * INT16.result, f"twice, in gate and up and in down: {INT16.reason}")
 
+AS_FLOATS = "formats/mxfp4_floats"  # in place of "formats/mxfp4", where floats are multiplied
+FLOATS = Hole("format", (*(part for part in FORMAT.parts if part != "formats/mxfp4"), AS_FLOATS))
+BYTES_FORMAT = Hole("format", tuple(part for part in PACKED_FORMAT.parts if part != "formats/mxfp4"))
+STAGED_FORMAT = Hole("format", (*BYTES_FORMAT.parts, AS_FLOATS))
 CHOICES = Hole("choices", tuple(f"moe/choices/{part}" for part in ("each", "ranked", "sorted", "heads")))
 RESULT = Hole("result", ("moe/result/glu", "moe/result/gated", "moe/result/plain"))
 VEC4S = WORDS.only("vec4s").maybe()
@@ -88,7 +92,7 @@ def _sum(config: ExpertConfig) -> str:
 EXPERT_GEMV = ExpertKernel(
     name="moe/expert_gemv",
     op="experts",
-    holes=(FORMAT, VEC4S, CHOICES, *ROUTED, *WRITING, NORM, PLAIN_ROWS, SUM, PLAIN),
+    holes=(FLOATS, VEC4S, CHOICES, *ROUTED, *WRITING, NORM, PLAIN_ROWS, SUM, PLAIN),
     shared=(*MATRICES, *TILES, "moe/shares", "moe/stage", "lib/sum/across_subgroups", "lib/sum/squares"),
     tolerance=CLOSE,
     trials=_gemv_trials,
@@ -128,17 +132,18 @@ EXPERT_GEMV_INT = ExpertKernel(
     name="moe/expert_gemv_int",
     op="experts",
     holes=(
-        PACKED_FORMAT,
+        STAGED_FORMAT,
         VEC4S,
         CHOICES.only("each", "ranked", "heads"),
         *ROUTED,
         *WRITING,
         NORM,
+        STAGING,
         ROWS.only("vec4"),
         SUM.only("subgroup"),
         PLAIN,
     ),
-    shared=(*MATRICES, *TILES, *STAGED, "moe/shares", "linear/staging/integers", "lib/sum/squares"),
+    shared=(*MATRICES, *TILES, *STAGED, "moe/shares", "lib/sum/squares"),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=TWICE,
     trials=_int_trials,
@@ -180,6 +185,28 @@ EXPERT_GEMM_TILE = ExpertKernel(
     workgroup_bytes=lambda c: 32 * (c.r + c.tb) * 4,
 )
 
+
+def _matrix_trials(can: Capabilities) -> dict[str, ExpertConfig]:
+    """Every number of fragments, columns that subgroups share out or not, and both ways to stage."""
+    tiles = {
+        "expert_gemm_matrix": ExpertMatrixTile(2, 4, 2, 2),
+        "expert_gemm_matrix_ahead": ExpertMatrixTile(1, 2, 2, columns=128),
+        "expert_gemm_matrix_high": ExpertMatrixTile(4, 1, 1, 2),
+    }
+    return {name: expert_gemm_matrix(can.fragment, can.subgroup_size, tile) for name, tile in tiles.items()}
+
+
+def _matrix_candidates(can: Capabilities) -> Iterator[ExpertConfig]:
+    yield from (expert_gemm_matrix(can.fragment, can.subgroup_size, tile) for tile in MATRIX_TILES)
+
+
+MATRIX_TILES = (  # that `tune` tries, for few choices of an expert and for many
+    ExpertMatrixTile(1, 1, 4),
+    ExpertMatrixTile(2, 2, 4),
+    ExpertMatrixTile(2, 2, 4, 2),
+    ExpertMatrixTile(1, 4, 8),
+    ExpertMatrixTile(2, 4, 4, 2),
+)
 EXPERT_GEMM_MATRIX = ExpertKernel(
     name="moe/expert_gemm_matrix",
     op="experts",
@@ -188,34 +215,31 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
         VEC4S,
         CHOICES.only("sorted", "heads"),
         *WRITING,
-        DECODED_WEIGHTS,
-        Hole("fragments of a subgroup", ("lib/matrix_units/fragments",)),
+        DECODED_WEIGHTS.maybe(),
+        Hole("decoded run", ("moe/weights_of_fours", "lib/matrix_units/of_e2m1")),
         PLAIN,
     ),
-    shared=(*MATRICES, *TILES, "lib/matrix_units/tile", "lib/matrix_units/sums"),
+    shared=(*MATRICES, *TILES, "moe/matrix_fragments", "moe/matrix_tile"),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=TWICE_F16,
-    trials=lambda can: {"expert_gemm_matrix": expert_gemm_matrix(can.fragment, can.subgroup_size)},
-    candidates=lambda can: (
-        expert_gemm_matrix(can.fragment, can.subgroup_size, replace(EXPERT_MATRIX_TILE, along_k=along))
-        for along in (1, 2)
-    ),
+    trials=_matrix_trials,
+    candidates=_matrix_candidates,
     block=lambda c: c.r,
-    links=lambda _: ("lib/matrix_units/tile", "lib/matrix_units/fragments", "lib/matrix_units/sums"),
-    workgroup_bytes=matrix_tile_bytes,
+    links=lambda _: ("moe/matrix_fragments", "moe/matrix_tile"),
+    workgroup_bytes=expert_tile_bytes,
 )
 
 EXPERT_SUM_GEMV = Kernel(
     "moe/expert_sum_gemv",
     "experts",
-    (FORMAT, VEC4S, PLAIN_RESIDUAL, BIAS, SHARES, NORM.only("no_norm"), PLAIN_ROWS, SUM, PLAIN),
+    (FLOATS, VEC4S, PLAIN_RESIDUAL, BIAS, SHARES, NORM.only("no_norm"), PLAIN_ROWS, SUM, PLAIN),
     (*MATRICES, "moe/chosen", "moe/stage", "lib/sum/across_subgroups", "lib/sum/squares"),
     tolerance=CLOSE,
 )
 EXPERT_SUM_GEMV_INT = Kernel(
     "moe/expert_sum_gemv_int",
     "experts",
-    (PACKED_FORMAT, VEC4S, PLAIN_RESIDUAL, BIAS, SHARES, ROWS.only("vec4"), SUM.only("subgroup"), PLAIN),
+    (BYTES_FORMAT, VEC4S, PLAIN_RESIDUAL, BIAS, SHARES, ROWS.only("vec4"), SUM.only("subgroup"), PLAIN),
     (*MATRICES, *STAGED, "linear/staging/integers", "moe/chosen", "lib/sum/squares"),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=TWICE,

@@ -26,6 +26,7 @@ LADDERS = {
     "linear_packed": GemmConfig,
     "experts": ExpertConfig,
     "experts_short": ExpertConfig,
+    "heads": ExpertConfig,
 }
 
 

@@ -43,6 +43,7 @@ class Tuning:
     experts_short: tuple[
         tuple[float, ExpertConfig], ...
     ] = ()  # as linear_short; of equal tb, so that one sort serves all
+    heads: tuple[tuple[float, ExpertConfig], ...] = ()  # of products by head, up to so many rows of x; else as experts
     attention_on_matrix_units: bool = False  # of prompts, over keys and values in float16
     state_space_on_matrix_units: bool = False  # prompts of Mamba-2 by chunks
     attention_lanes: int = 64  # of a workgroup that attends
@@ -136,9 +137,16 @@ class Tuning:
             else own
         )
 
-    def expert_config(self, choices: float, run: int = 32, integers: bool = False) -> ExpertConfig:
-        """The shape for so many choices for each expert, on average; `integers` where x may become such."""
+    def expert_config(
+        self, choices: float, run: int = 32, integers: bool = False, *, heads: bool = False
+    ) -> ExpertConfig:
+        """The shape for so many choices for each expert, on average; `integers` where x may become such.
+
+        Heads are experts that every row chooses.
+        """
         ladder = self.experts_short if run < 32 and self.experts_short else self.experts
+        if heads:
+            ladder = (*self.heads, *ladder)
         able = (
             shape for bound, shape in ladder if choices <= bound and (integers or shape.kernel != "moe/expert_gemv_int")
         )

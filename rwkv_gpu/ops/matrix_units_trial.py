@@ -124,8 +124,9 @@ def _random_blocks(fmt: Format, out: int, width: int, rng: np.random.Generator) 
 
 
 def _experts(device: Device) -> Iterator[tuple[str, Array, Array]]:
+    """As many choices of an expert as each tile that the device starts from has room for, and some more."""
     rng = np.random.default_rng(1)
-    experts, inner, width, used, count = 4, 64, 128, 2, 90
+    experts, inner, width, used = 4, 64, 128, 2
 
     def normal(*shape: int) -> npt.NDArray[np.float16]:
         found: npt.NDArray[np.float16] = (rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float16)
@@ -138,21 +139,25 @@ def _experts(device: Device) -> Iterator[tuple[str, Array, Array]]:
         "down": normal(experts, width, inner),
     }
     weights = {name: Weight(name, array.shape) for name, array in arrays.items()}
-    x = rng.standard_normal((count, width), np.float32)
 
     def mixture(g: Recorder | Reference, x: object) -> object:
         routing = g.route(x, weights["router"], Gating(used, normalise=True))  # type: ignore[arg-type]
         h = g.expert_glu(x, weights["gate"], weights["up"], routing, "silu")  # type: ignore[arg-type]
         return g.expert_sum(h, weights["down"], routing)  # type: ignore[arg-type]
 
-    recorder = Recorder(
-        device, upload_weights(device, arrays), count, Scratch(device), default_tuning(device.capabilities)
-    )
-    plan = recorder.finish({"y": mixture(recorder, recorder.input("x", np.float32, x.shape))})  # type: ignore[dict-item]
-    expected = mixture(Reference({name: array.astype(np.float32) for name, array in arrays.items()}), x)
-    for _ in range(REPEATS):
-        plan.run(count, {"x": x})
-        yield "a mixture of experts", plan.read("y", count), np.asarray(expected)
+    reference = Reference({name: array.astype(np.float32) for name, array in arrays.items()})
+    uploaded, tuning = upload_weights(device, arrays), default_tuning(device.capabilities)
+    tiles = {config: most for most, config in tuning.experts if config.fragment}
+    for config, most in tiles.items():
+        count = int(min(most, config.tb + 13)) * experts // used
+        x = rng.standard_normal((count, width), np.float32)
+        recorder = Recorder(device, uploaded, count, Scratch(device), tuning)
+        y = mixture(recorder, recorder.input("x", np.float32, x.shape))
+        plan = recorder.finish({"y": y})  # type: ignore[dict-item]
+        expected = mixture(reference, x)
+        for _ in range(REPEATS):
+            plan.run(count, {"x": x})
+            yield f"a mixture of experts, {config.tb} choices a tile", plan.read("y", count), np.asarray(expected)
 
 
 def _attention(device: Device) -> Iterator[tuple[str, Array, Array]]:

@@ -19,6 +19,8 @@ from .values import UniformTable, Value
 from .vocabulary import Weight
 
 SPARE = 4096  # of workgroup memory, for chunks that fill a row up, and sums
+# Of MXFP4: what decodes it into floats, and what that does not want.
+AS_FLOATS = {"formats/mxfp4": "formats/mxfp4_floats", "formats/packed": "", "formats/signed": "", "formats/e2m1": ""}
 LOGITS_OF_A_LANE = 16  # logits that a lane has in registers, where every subgroup ranks by itself
 
 
@@ -82,16 +84,29 @@ class Matrices:
         """What reads rows of x."""
         return "lib/rows/scalar" if self.width % 4 else "lib/rows/vec4"
 
-    def quantised(self, rows: int, lanes_per_row: int = 1) -> Staged:
-        """So many rows of x as integers, by lanes that share them."""
-        return Staged(-(-rows * self.width // (32 * lanes_per_row)) * lanes_per_row, "int16")
+    def staged(self, rows: int, lanes_per_row: int = 1) -> Staged:
+        """So many rows of x whole, by lanes that share them: as integers, but as floats where these need less work."""
+        form = "f32" if self.floats and rows == 1 else "int16"
+        return Staged(-(-rows * self.width // (32 * lanes_per_row)) * lanes_per_row, form)
+
+    @property
+    def floats(self) -> bool:
+        """Whether floats are made of W with less work than bytes."""
+        return AS_FLOATS.keys() <= set(self.shards[0].parts)
+
+    def format_parts(self, *, floats: bool) -> tuple[str, ...]:
+        """What decodes W for kernels that multiply floats, or integers."""
+        if not (floats and self.floats):
+            return self.parts
+        made = (AS_FLOATS.get(part, part) for part in self.shards[0].parts)
+        return (*filter(None, made), "moe/matrices")
 
     def staging(self, config: ExpertConfig, rows: int) -> tuple[tuple[str, ...], dict[str, Constant]]:
         """What keeps so many rows of x in workgroup memory, and how much at a time."""
         if config.kernel == "moe/expert_gemv":
             runs = -(-self.width // self.shards[0].run)
             return (), {"STAGED": config.staged(self.shards[0].run, rows * runs)}
-        staged = self.quantised(rows, config.lanes_per_row)
+        staged = self.staged(rows, config.lanes_per_row)
         return staged.parts, staged.constants
 
     def bytes_read(self, rows: int, used: int) -> int:
@@ -123,12 +138,14 @@ def complete(op: ExpertProducts, target: Target) -> tuple[Matrices, ...]:
     return (both,) if one_buffer and both.slice.nbytes <= target.can.max_binding else ()
 
 
-def expert_config(matrices: Matrices, choices: int, target: Target, rows: int = 1) -> ExpertConfig:
+def expert_config(
+    matrices: Matrices, choices: int, target: Target, rows: int = 1, *, heads: bool = False
+) -> ExpertConfig:
     """The kernel for so many choices, each with as many rows of x at a time."""
     shard = matrices.shards[0]
     room = target.can.max_workgroup_memory - SPARE
-    integers = shard.packed and matrices.width % 32 == 0 and matrices.quantised(rows).nbytes <= room
-    return target.tuning.expert_config(choices / matrices.experts, shard.run, integers)
+    integers = shard.packed and matrices.width % 32 == 0 and matrices.staged(rows).nbytes <= room
+    return target.tuning.expert_config(choices / matrices.experts, shard.run, integers, heads=heads)
 
 
 def products_config(op: ExpertProducts, rows: int, target: Target) -> tuple[ExpertConfig, tuple[Matrices, ...]]:
@@ -139,10 +156,14 @@ def products_config(op: ExpertProducts, rows: int, target: Target) -> tuple[Expe
 
 
 def sums_at_once(op: ExpertSum, rows: int, target: Target) -> ExpertConfig | None:
-    """The kernel that computes the products of a row with their shares and sum, where there is one."""
+    """The kernel that computes the products of a row with their shares and sum, where there is one.
+
+    Several whole rows of floats have no room in workgroup memory.
+    """
     every, used = matrices_of(op.down, target), op.routing.experts.shape[1]
     config = expert_config(every[0], rows * used, target, used)
-    return config if config.sums and len(every) == 1 else None
+    fits = not (every[0].floats and config.kernel == "moe/expert_gemv_int")
+    return config if config.sums and len(every) == 1 and fits else None
 
 
 def tile_of(op: ExpertProducts | ExpertSum, rows: int, target: Target) -> int:

@@ -348,7 +348,7 @@ def test_rows_and_experts(device, tuning, rows, experts, used):
     bench.check(products(*halves(bench, experts)), **given(rows, experts, used))
 
 
-@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q8_0", "F16"])
+@pytest.mark.parametrize("name", ["Q4_K", "Q6_K", "Q8_0", "F16", "MXFP4"])
 def test_runs_of_16_and_32_in_every_kernel(device, tuning, name):
     bench = Bench(device, tuning, 5)
     gate, up = bench.together((3, 37, 256), BY_NAME[name], BY_NAME[name])
@@ -455,6 +455,18 @@ def test_shards_of_whole_experts(device, either, rows):
     gate, up = (bench.in_shards((7, 33, 64), BY_NAME["F16"], count) for count in (3, 2))
     down = bench.in_shards((7, 27, 64), BY_NAME["F16"], 4)
     bench.check(products(gate, up, down), **given(rows, 7, 2))
+
+
+def test_choices_of_more_experts_than_a_workgroup_has_lanes(fast_device):
+    """The sort gives each lane several experts, most of which nobody chose."""
+    tuning = replace(default_tuning(fast_device.capabilities), experts=((MANY, expert_gemv(32, 8, 2, 4)),))
+    bench = Bench(fast_device, tuning, 17)
+    [up] = bench.together((600, 3, 32), F32)
+    given = choices(17, 600, 2)
+    given["experts"][3:9] = 599, 0
+    bench.check(
+        lambda g, x, experts, shares: {"y": g.expert_linear(x, up, Routing(experts, shares))}, x=normal(17, 32), **given
+    )
 
 
 def test_all_rows_to_one_expert(device, either):

@@ -26,7 +26,8 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     known = set()
     for name, (kernel, config) in expert_trials(can).items():
         [hole] = [hole for hole in kernel.holes if hole.name == FORMAT.name]
-        formats = [fmt for fmt in BY_NAME.values() if f"formats/{fmt.shader}" in hole.parts]
+        named = {part.removesuffix("_floats") for part in hole.parts}
+        formats = [fmt for fmt in BY_NAME.values() if f"formats/{fmt.shader}" in named]
         every = kernel.name not in known
         known.add(kernel.name)
         for fmt in formats:

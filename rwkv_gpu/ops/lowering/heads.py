@@ -8,26 +8,34 @@ from ..quantising import rounded_rows
 from ..values import Operand
 from ..vocabulary import NUMBER, NUMBERS
 from .context import Lowering
-from .linear import decoded_weights, round_rows, w_exponent
+from .linear import round_rows, w_exponent
+from .moe import decoded_parts
 
 
 def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
     heads, out, width = op.weight.shape
     stride = op.x.shape[1] // heads
     for matrices in matrices_of(op.weight, to.target):
-        config = expert_config(matrices, node.rows * heads, to.target)
+        config = expert_config(matrices, node.rows * heads, to.target, heads=True)
         x: Operand = op.x
         constants: dict[str, Constant] = {
             **matrices.constants, **NUMBERS, **config.constants, "E": heads, "USED": heads, "INPUT_USES": 1,
             "INPUT_STRIDE": stride, "THEN": NUMBER["none"],
         }  # fmt: skip
-        parts = [*matrices.parts, *config.parts, "moe/choices/heads", "moe/tiles", "moe/write", "moe/result/plain"]
+        parts = [
+            *matrices.format_parts(floats=config.norms),
+            *config.parts,
+            "moe/choices/heads",
+            "moe/tiles",
+            "moe/write",
+            "moe/result/plain",
+        ]
         parts += ["moe/bias/none", "moe/input/plain", "lib/activation"]
         if config.fragment:
             found = rounded_rows({0: width}, node.rows * heads)
             round_rows(to, node, Quantise(op.x, ((0, width),), found), node.rows * heads, gap=stride - width)
             x = found.value
-            parts.append(decoded_weights(matrices.shards[0]))
+            parts += decoded_parts(matrices.shards[0])
             constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "ROUNDED_ROWS": node.rows * heads}
         else:
             parts.append("lib/rows/scalar" if stride % 4 else matrices.rows)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...gpu.shader import Constant
+from ...gpu.weights import Shard
 from ..graph import Node
 from ..moe import SPARE, Matrices, expert_config, matrices_of, products_config, sorting, sums_at_once, tile_of
 from ..nodes import ExpertProducts, ExpertSum, Quantise, Route, SortChoices
@@ -14,7 +15,7 @@ from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, SWIGLU_ALPHA, SWIGLU_LIMIT,
 from .context import Lowering
 from .linear import decoded_weights, round_rows, w_exponent
 
-SORT_LANES = 256  # of the one workgroup that sorts
+SORT_LANES = 256, 1024  # of the one workgroup that sorts: few choices, and more than these can look at by fours
 MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other
 
 
@@ -62,8 +63,10 @@ def route(to: Lowering, node: Node, op: Route) -> None:
 
 
 def sort_choices(to: Lowering, node: Node, op: SortChoices) -> None:
+    few, many = SORT_LANES
+    lanes = few if op.order.shape[0] <= 4 * few else min(many, to.can.max_invocations)
     constants: dict[str, Constant] = {
-        "E": op.experts, "USED": op.routing.experts.shape[1], "TB": op.tile, "WG": SORT_LANES
+        "E": op.experts, "USED": op.routing.experts.shape[1], "TB": op.tile, "WG": lanes
     }  # fmt: skip
     operands: dict[str, Operand] = {"experts": op.routing.experts, "order": op.order, "tiles": op.tiles}
     to.emit(node, "", ("moe/expert_sort",), constants, operands, groups=1)
@@ -120,6 +123,13 @@ def _on_matrix_units(to: Lowering, node: Node, matrices: Matrices, used: int) ->
     return expert_config(matrices, node.rows * used, to.target).fragment > 0
 
 
+def decoded_parts(shard: Shard) -> tuple[str, ...]:
+    """The parts that make float16 of weights for tiles on matrix units."""
+    if "formats/mxfp4" in shard.parts:
+        return ("lib/matrix_units/of_e2m1",)
+    return decoded_weights(shard), "moe/weights_of_fours"
+
+
 def _rows_of(to: Lowering, node: Node, matrices: Matrices, x: Value, used: int, rows: int) -> Value:
     """So many rows of x as the kernel reads them: as they are, or as float16."""
     if not _on_matrix_units(to, node, matrices, used):
@@ -149,9 +159,17 @@ def _by_choice(
         constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "ROUNDED_ROWS": choices // input_uses}
     constants |= {"USED": used, "INPUT_USES": input_uses, "INPUT_STRIDE": matrices.width}
     rows = () if config.fragment else (matrices.rows,)
-    parts = [*matrices.parts, *rows, "moe/tiles", "moe/write", *result.parts, "lib/activation", *config.parts]
+    parts = [
+        *matrices.format_parts(floats=config.norms),
+        *rows,
+        "moe/tiles",
+        "moe/write",
+        *result.parts,
+        "lib/activation",
+        *config.parts,
+    ]
     if config.fragment:
-        parts.append(decoded_weights(matrices.shards[0]))
+        parts += decoded_parts(matrices.shards[0])
     if norm is not None:
         operands |= {"gain": to.gain(norm)}
         constants["EPS"] = float(norm.eps)
@@ -207,7 +225,7 @@ def _sum_at_once(to: Lowering, node: Node, op: ExpertSum) -> None:
         (
             *kernel,
             "moe/chosen",
-            *matrices.parts,
+            *matrices.format_parts(floats=gemv),
             matrices.rows,
             _residual(op),
             _share(op),

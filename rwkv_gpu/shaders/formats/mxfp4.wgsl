@@ -1,5 +1,5 @@
 // MXFP4: weight = 2^(e - 128) · 2 e2m1(n).      x: 16 bytes a run, byte j = n[j] | n[j+16] << 4; y: e as byte a run
-// needs formats/e2m1: doubled
+// needs formats/e2m1: sizes, with_signs
 // needs formats/packed: byte_of, in_order
 // needs words: word_at
 const RUN = 32u;
@@ -19,5 +19,6 @@ fn scale_of(raw: Raw, i: u32) -> vec2f {
 }
 
 fn packed_of(raw: Raw, _i: u32) -> array<u32, 8> {
-    return in_order(doubled(raw.x), doubled(raw.x >> vec4u(4u)));
+    let size = sizes(raw.x);
+    return in_order(with_signs(size, raw.x), with_signs(size >> vec4u(4u), raw.x >> vec4u(4u)));
 }

@@ -1,6 +1,6 @@
 // NVFP4: weight = e · 2 e2m1(n), e = half of a float of 4 bits of exponent and 3 of mantissa, with bias 7.
 // x: two words a run, byte j = n[j] | n[j+8] << 4; y: e as byte a run
-// needs formats/e2m1: doubled
+// needs formats/e2m1: sizes, with_signs
 // needs formats/packed: byte_of
 // needs words: word_at
 const RUN = 16u;
@@ -22,6 +22,7 @@ fn scale_of(raw: Raw, i: u32) -> vec2f {
 }
 
 fn packed_of(raw: Raw, _i: u32) -> array<u32, 4> {
-    let q = doubled(vec4u(raw.x, raw.x >> vec2u(4u)));
+    let size = sizes(vec4u(raw.x, 0u, 0u)).xy;
+    let q = with_signs(vec4u(size, size >> vec2u(4u)), vec4u(raw.x, raw.x >> vec2u(4u)));
     return array<u32, 4>(q.x, q.y, q.z, q.w);
 }

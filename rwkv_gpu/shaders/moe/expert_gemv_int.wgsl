@@ -1,14 +1,15 @@
-// y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup stages the x of a choice n as integers, LANES_PER_ROW lanes have R rows of W_e
+// y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup stages the x of a choice n, LANES_PER_ROW lanes have R rows of W_e
 //
 // As `linear/gemv_int`: a lane takes every LANES_PER_ROW-th chunk of 32 columns, and loads the next while it multiplies.
+// x becomes integers, but stays floats where W becomes floats with less work than integers.
 // needs choices: tile_at
 // needs format: run_raw
 // needs lib/sum/squares: add_squares, squares_of
-// needs linear/staging/integers: part_of, product, stage
 // needs moe/matrices: row_runs
 // needs moe/tiles: input_of
 // needs moe/write: write
 // needs norm: root
+// needs staging: part_of, product, stage
 // needs sum: group_sum
 const PARTS = 32u / RUN;
 const FOURS = RUN / 4u;

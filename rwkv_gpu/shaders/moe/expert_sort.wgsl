@@ -4,9 +4,10 @@
 @group(0) @binding(2) var<storage, read_write> order: array<u32>;       // [T * USED]
 @group(0) @binding(3) var<storage, read_write> tiles: array<vec4u>;     // [tiles] expert, first place in order, count
 
-var<workgroup> counts: array<atomic<u32>, E>;
-var<workgroup> places: array<atomic<u32>, E>;   // the next free one in order
-var<workgroup> tile_total: u32;
+const EACH = (E + WG - 1u) / WG;
+
+var<workgroup> counts: array<atomic<u32>, E>;   // choices of an expert; then the next free place in order
+var<workgroup> ends: array<vec2u, E>;           // choices, and tiles, of all experts up to one
 
 @compute @workgroup_size(WG)
 fn main(@builtin(local_invocation_index) lane: u32) {
@@ -20,28 +21,39 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     }
     workgroupBarrier();
     for (var e = lane; e < E; e += WG) {
-        var first = 0u;
-        var tile = 0u;
-        for (var before = 0u; before < e; before++) {
-            let count = atomicLoad(&counts[before]);
-            first += count;
-            tile += tiles_of(count);
-        }
         let count = atomicLoad(&counts[e]);
-        atomicStore(&places[e], first);
+        ends[e] = vec2u(count, tiles_of(count));
+    }
+    workgroupBarrier();
+    var sums: array<vec2u, EACH>;
+    for (var by = 1u; by < E; by *= 2u) {
+        for (var i = 0u; i < EACH; i++) {
+            let e = min(i * WG + lane, E - 1u);
+            sums[i] = ends[e] + select(vec2u(), ends[e - min(by, e)], e >= by);
+        }
+        workgroupBarrier();
+        for (var i = 0u; i < EACH; i++) {
+            if i * WG + lane < E {
+                ends[i * WG + lane] = sums[i];
+            }
+        }
+        workgroupBarrier();
+    }
+    for (var e = lane; e < E; e += WG) {
+        let count = atomicLoad(&counts[e]);
+        let first = ends[e].x - count;
+        var tile = ends[e].y - tiles_of(count);
         for (var at = 0u; at < count; at += TB) {
             tiles[tile] = vec4u(e, first + at, min(TB, count - at), 0u);
             tile++;
         }
-        if e == E - 1u {
-            tile_total = tile;
-        }
+        atomicStore(&counts[e], first);
     }
     workgroupBarrier();
     for (var n = lane; n < choices; n += WG) {
-        order[atomicAdd(&places[expert_of(n)], 1u)] = n;
+        order[atomicAdd(&counts[expert_of(n)], 1u)] = n;
     }
-    for (var tile = tile_total + lane; tile < arrayLength(&tiles); tile += WG) {
+    for (var tile = ends[E - 1u].y + lane; tile < arrayLength(&tiles); tile += WG) {
         tiles[tile] = vec4u();
     }
 }

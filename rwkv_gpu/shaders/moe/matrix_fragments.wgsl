@@ -1,0 +1,146 @@
+// The sums of a tile of R rows of W by `live` fragments of x, by subgroups that have FM fragments of W each
+//
+// Subgroups share out rows of W, and the columns of a step; the next step is loaded meanwhile. Each fragment has a name, as
+// drivers keep arrays of fragments in memory. Those beyond FM and `live` are never computed.
+// needs format: run_raw
+// needs moe/expert_gemm_matrix: put, w_run, x_row
+// needs moe/matrix_tile: copy_down, here, put_down, unit_of, x_here
+const ALONG_M = R / (FM * S);           // subgroups that share out rows
+const OWN4 = C4 / ALONG_K;              // vectors of a step that a subgroup multiplies
+const STEPS = (K + COLUMNS - 1u) / COLUMNS;
+const_assert FM == 1u || FM == 2u || FM == 4u;
+const_assert TB <= 4u * S;
+const_assert WG == SUBGROUP * ALONG_M * ALONG_K;
+const_assert OWN4 * 4u % S == 0u;
+
+var<workgroup> live: vec4u;     // fragments of x that have choices; 16 bytes, so that tiles beside it lie at multiples of that
+var<workgroup> y_tile: array<f32, FM * S * S * ALONG_M * ALONG_K>;
+
+fn multiply(lane: u32) {
+    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+    let count = min(workgroupUniformLoad(&live).x, TB / S);
+    if count == 0u {
+        return;
+    }
+    let subgroup = lane / SUBGROUP;
+    let from4 = subgroup / ALONG_M * OWN4;
+    let own_m = subgroup % ALONG_M * FM * S;
+    var c00 = Sums(); var c10 = Sums(); var c20 = Sums(); var c30 = Sums();
+    var c01 = Sums(); var c11 = Sums(); var c21 = Sums(); var c31 = Sums();
+    var c02 = Sums(); var c12 = Sums(); var c22 = Sums(); var c32 = Sums();
+    var c03 = Sums(); var c13 = Sums(); var c23 = Sums(); var c33 = Sums();
+    var w_from: array<u32, W_LOADS>;
+    var x_from: array<u32, X_LOADS>;
+    for (var n = 0u; n < W_LOADS; n++) {
+        w_from[n] = w_run((n * WG + lane) / UNITS) + unit_of(n * WG + lane) * PARTS;
+    }
+    for (var n = 0u; n < X_LOADS; n++) {
+        x_from[n] = x_row((n * WG + lane) / C4) * PADDED4 + (n * WG + lane) % C4;
+    }
+    var raw: array<Raw, W_LOADS * PARTS>;
+    var fours: array<vec4<f16>, X_LOADS>;
+    for (var n = 0u; n < W_LOADS; n++) {
+        for (var p = 0u; p < PARTS; p++) {
+            raw[n * PARTS + p] = run_raw(w_from[n] + here(0u, n * WG + lane) + p);
+        }
+    }
+    for (var n = 0u; n < X_LOADS; n++) {
+        if n * WG / C4 < count * S {
+            fours[n] = x[x_from[n] + x_here(0u, n * WG + lane)];
+        }
+    }
+    for (var s = 0u; s < STEPS; s++) {
+        workgroupBarrier();
+        for (var n = 0u; n < W_LOADS; n++) {
+            for (var p = 0u; p < PARTS; p++) {
+                put_down(raw[n * PARTS + p], w_from[n] + here(s, n * WG + lane) + p, s, n * WG + lane, p);
+            }
+        }
+        for (var n = 0u; n < X_LOADS; n++) {
+            if n * WG / C4 < count * S {
+                copy_down(fours[n], n * WG + lane);
+            }
+        }
+        workgroupBarrier();
+        let next = min(s + 1u, STEPS - 1u);
+        for (var n = 0u; n < W_LOADS; n++) {
+            for (var p = 0u; p < PARTS; p++) {
+                raw[n * PARTS + p] = run_raw(w_from[n] + here(next, n * WG + lane) + p);
+            }
+        }
+        for (var n = 0u; n < X_LOADS; n++) {
+            if n * WG / C4 < count * S {
+                fours[n] = x[x_from[n] + x_here(next, n * WG + lane)];
+            }
+        }
+        for (var k = 0u; k < OWN4; k += S / 4u) {
+            let w0 = own_m * STRIDE + from4 + k;
+            let x0 = from4 + k;
+            let a0 = coopLoadT<Left>(&w_step[w0], STRIDE);
+            let a1 = coopLoadT<Left>(&w_step[w0 + min(1u, FM - 1u) * S * STRIDE], STRIDE);
+            let a2 = coopLoadT<Left>(&w_step[w0 + min(2u, FM - 1u) * S * STRIDE], STRIDE);
+            let a3 = coopLoadT<Left>(&w_step[w0 + min(3u, FM - 1u) * S * STRIDE], STRIDE);
+            let b0 = coopLoad<Right>(&x_step[x0], STRIDE);
+            c00 = coopMultiplyAdd(a0, b0, c00);
+            if FM > 1u { c10 = coopMultiplyAdd(a1, b0, c10); }
+            if FM > 2u { c20 = coopMultiplyAdd(a2, b0, c20); c30 = coopMultiplyAdd(a3, b0, c30); }
+            if count > 1u {
+                let b1 = coopLoad<Right>(&x_step[x0 + S * STRIDE], STRIDE);
+                c01 = coopMultiplyAdd(a0, b1, c01);
+                if FM > 1u { c11 = coopMultiplyAdd(a1, b1, c11); }
+                if FM > 2u { c21 = coopMultiplyAdd(a2, b1, c21); c31 = coopMultiplyAdd(a3, b1, c31); }
+            }
+            if count > 2u {
+                let b2 = coopLoad<Right>(&x_step[x0 + 2u * S * STRIDE], STRIDE);
+                c02 = coopMultiplyAdd(a0, b2, c02);
+                if FM > 1u { c12 = coopMultiplyAdd(a1, b2, c12); }
+                if FM > 2u { c22 = coopMultiplyAdd(a2, b2, c22); c32 = coopMultiplyAdd(a3, b2, c32); }
+            }
+            if count > 3u {
+                let b3 = coopLoad<Right>(&x_step[x0 + 3u * S * STRIDE], STRIDE);
+                c03 = coopMultiplyAdd(a0, b3, c03);
+                if FM > 1u { c13 = coopMultiplyAdd(a1, b3, c13); }
+                if FM > 2u { c23 = coopMultiplyAdd(a2, b3, c23); c33 = coopMultiplyAdd(a3, b3, c33); }
+            }
+        }
+    }
+    let place = subgroup * FM * S * S;
+    coopStore(c00, &y_tile[place], S);
+    if FM > 1u { coopStore(c10, &y_tile[place + S * S], S); }
+    if FM > 2u { coopStore(c20, &y_tile[place + 2u * S * S], S); coopStore(c30, &y_tile[place + 3u * S * S], S); }
+    put_fragments(0u, lane);
+    if count > 1u {
+        coopStore(c01, &y_tile[place], S);
+        if FM > 1u { coopStore(c11, &y_tile[place + S * S], S); }
+        if FM > 2u { coopStore(c21, &y_tile[place + 2u * S * S], S); coopStore(c31, &y_tile[place + 3u * S * S], S); }
+        put_fragments(1u, lane);
+    }
+    if count > 2u {
+        coopStore(c02, &y_tile[place], S);
+        if FM > 1u { coopStore(c12, &y_tile[place + S * S], S); }
+        if FM > 2u { coopStore(c22, &y_tile[place + 2u * S * S], S); coopStore(c32, &y_tile[place + 3u * S * S], S); }
+        put_fragments(2u, lane);
+    }
+    if count > 3u {
+        coopStore(c03, &y_tile[place], S);
+        if FM > 1u { coopStore(c13, &y_tile[place + S * S], S); }
+        if FM > 2u { coopStore(c23, &y_tile[place + 2u * S * S], S); coopStore(c33, &y_tile[place + 3u * S * S], S); }
+        put_fragments(3u, lane);
+    }
+}
+
+// The sums of all rows with one fragment of x, from workgroup memory, where they are [t, m].
+fn put_fragments(j: u32, lane: u32) {
+    workgroupBarrier();
+    for (var n = lane; n < R / MATRICES * S; n += WG) {
+        let m = n % (R / MATRICES) * MATRICES;
+        let t = n / (R / MATRICES);
+        var sums = vec2f();
+        for (var k = 0u; k < ALONG_K; k++) {
+            let at = (k * R / S + m / S) * S * S + t * S + m % S;
+            sums += vec2f(y_tile[at], y_tile[at + MATRICES - 1u]);
+        }
+        put(m, j * S + t, sums.x, sums.y);
+    }
+    workgroupBarrier();
+}

@@ -1,0 +1,57 @@
+// What of a tile lies in workgroup memory: COLUMNS columns of W and x at a time, as float16
+//
+// x is as `round_rows` wrote it, of each four columns 0, 2, 1, 3, and W is decoded in that order. Rows are 16 bytes
+// longer than their columns, so that neighbours lie in different banks. Beyond the end of a row, W is zero.
+// needs decoded run: weights_of
+// needs format: scale_of
+enable wgpu_cooperative_matrix;
+
+@group(0) @binding(2) var<storage, read> x: array<vec4<f16>>;   // [T, K / 4] rows, then [T] exponents
+
+const C4 = COLUMNS / 4u;
+const UNITS = COLUMNS / 32u;            // of a row in a step: a lane decodes 32 weights
+const PARTS = 32u / RUN;
+const CHUNKS = (K + 31u) / 32u;
+const PADDED4 = (K + 63u) / 64u * 16u;
+const W_LOADS = R * UNITS / WG;
+const X_LOADS = (TB * C4 + WG - 1u) / WG;
+const STRIDE = C4 + 2u;
+const W_SCALE = f32(1u << W_EXPONENT);
+const_assert COLUMNS % 64u == 0u;
+const_assert R * UNITS % WG == 0u;
+const_assert W_LOADS == 1u || WG / UNITS % MATRICES == 0u;      // rows of a lane are all of one matrix
+
+var<workgroup> w_step: array<vec4<f16>, R * STRIDE>;
+var<workgroup> x_step: array<vec4<f16>, TB * STRIDE>;
+
+// How many runs after the first of a lane those of step s are; beyond the end, those of the last step.
+fn here(s: u32, e: u32) -> u32 {
+    return select(min(s * UNITS, CHUNKS - 1u - unit_of(e)), s * UNITS, CHUNKS % UNITS == 0u) * PARTS;
+}
+
+// The first unit of a lane in a row.
+fn unit_of(e: u32) -> u32 { return min(e % UNITS, CHUNKS - 1u); }
+
+fn x_here(s: u32, e: u32) -> u32 {
+    let own = e % C4;
+    return select(min(s * C4, PADDED4 - 1u - own), s * C4, PADDED4 % C4 == 0u);
+}
+
+fn put_down(raw: Raw, i: u32, s: u32, e: u32, p: u32) {
+    let inside = CHUNKS % UNITS == 0u || s * UNITS + e % UNITS < CHUNKS;
+    let scale = select(vec2f(), scale_of(raw, i) * W_SCALE, inside);
+    var weights = weights_of(raw, i, scale);
+    let place = e / UNITS * STRIDE + e % UNITS * 8u + p * (RUN / 4u);
+    for (var n = 0u; n < RUN / 4u; n++) {
+        w_step[place + n] = weights[n];
+    }
+}
+
+fn copy_down(values: vec4<f16>, e: u32) {
+    if TB * C4 % WG == 0u || e < TB * C4 {
+        x_step[e / C4 * STRIDE + e % C4] = values;
+    }
+}
+
+// What sums of row t are multiplied by.
+fn scale_at(t: u32) -> f32 { return ldexp(1.0, i32(x[ROUNDED_ROWS * PADDED4 + t].x) - i32(W_EXPONENT)); }

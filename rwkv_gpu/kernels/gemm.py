@@ -380,20 +380,7 @@ def _skinny_matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
     return {**every, "skinny_matrix_split": replace(every["skinny_matrix"], fill=200)}
 
 
-def _skinny_matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
-    for least, most, tiles in SKINNY_MATRIX_TILES:
-        if can.fragment and least < rows <= most:
-            for tile, fill in product(tiles, (0, 264)):
-                config = skinny_gemm_matrix(can.fragment, can.subgroup_size, tile, fill=fill)
-                if config.runs_on(can):
-                    yield config
-
-
-SKINNY_MATRIX_TILES = (  # that `tune` tries by so many rows of x: more than, up to
-    (4, 16, tuple(MatrixTile(f, 1, 1, 1, k, columns=64) for f, k in ((1, 4), (1, 8), (2, 4), (2, 8), (4, 4)))),
-    (16, 32, tuple(MatrixTile(f, 2, 1, 1, k, columns=64) for f, k in ((1, 4), (1, 8), (2, 4), (2, 8), (4, 4)))),
-    (32, 64, tuple(MatrixTile(f, 4, 1, 1, k, columns=64) for f, k in ((1, 4), (1, 8), (2, 4), (2, 8)))),
-)
+# No `candidates`: until it has been seen to be right and faster on a GPU, neither defaults nor `tune` choose it.
 SKINNY_GEMM_MATRIX = GemmKernel(
     name="linear/skinny_gemm_matrix",
     op="linear",
@@ -411,7 +398,6 @@ SKINNY_GEMM_MATRIX = GemmKernel(
     needs=Needs(f16=True, matrix_units=True),
     tolerance=F16,
     trials=_skinny_matrix_trials,
-    candidates=_skinny_matrix_candidates,
     constants=skinny_matrix_tile,
     workgroup_bytes=skinny_matrix_bytes,
     block=lambda c: c.r,

@@ -47,3 +47,12 @@ def test_arguments_become_objects_where_they_can():
     assert arguments("") == {}
     for text in ("{", "[" * 100_000, "nothing"):
         assert arguments(text) == text
+
+
+@pytest.mark.parametrize("depth", [40, 5_000])
+def test_what_is_nested_too_deep_is_refused_before_a_template_reads_it(depth):
+    nested: object = "x"
+    for _ in range(depth):
+        nested = [nested]
+    with pytest.raises(BadInput, match="deep"):
+        check_messages(asked(metadata=nested))

@@ -6,7 +6,7 @@ import pytest
 
 from rwkv_gpu.server import streams
 from rwkv_gpu.server.errors import ApiError
-from rwkv_gpu.server.streams import Recording
+from rwkv_gpu.server.streams import Recording, Streams
 
 
 def read(recording: Recording, after: int) -> list[bytes]:
@@ -43,3 +43,23 @@ def test_a_gap_is_said_however_small_it_is(monkeypatch):
         with pytest.raises(ApiError, match="no longer kept") as failure:
             read(recording, after)
         assert failure.value.status == 410
+
+
+def test_streams_that_can_be_resumed_are_bounded_and_those_that_have_ended_make_room(monkeypatch):
+    monkeypatch.setattr(streams, "MOST_STREAMS", 2)
+
+    async def run() -> None:
+        stopped: list[int] = []
+        kept = Streams()
+        first, second = (kept.open(b"", lambda n=n: stopped.append(n)) for n in range(2))
+        with pytest.raises(ApiError, match="2 streams") as failure:
+            kept.open(b"", lambda: None)
+        assert failure.value.status == 429
+        second.end()
+        third = kept.open(b"", lambda: None)
+        assert (len(kept), stopped) == (2, [1])
+        assert kept.find(first.id, b"") is first
+        for one in (first, third):
+            kept.drop(one)
+
+    asyncio.run(run())

@@ -25,8 +25,8 @@ BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 EACH_WAY = tuple(BY_NAME[name] for name in ("F32", "F16", "Q4_K", "Q6_K", "IQ2_S"))
 KINDS = [name for name, kernel in KERNEL_OF.items() if not kernel.integers_only]
 FIRST = {kernel.name: name for name, kernel in reversed(KERNEL_OF.items())}  # configuration of each kernel
-# Two of floats, of which the last serves decoding, and two of integers.
-IN_EVERY_FORMAT = [FIRST[f"linear/{name}"] for name in ("gemm_tile", "gemv_single_pass", "gemv_int", "gemm_int8")]
+# Two of floats, of which the last serves decoding, and two of integers; tiles, slow to compile, decode as gemv does.
+IN_EVERY_FORMAT = [FIRST[f"linear/{name}"] for name in ("gemv", "gemv_single_pass", "gemv_int", "gemm_int8")]
 
 
 def formats(kind: str) -> list[Format]:

@@ -20,16 +20,19 @@ fn rounded(values: vec4f, most: f32) -> vec4u {
 
 fn sum_of_four(bits: vec4u) -> f32 { return f32(bitcast<i32>(bits.x + bits.y + bits.z + bits.w)); }
 
-// The words of four lanes beside each other, for the first of them. WGSL lets a write to a component of a vector write the
-// others, too: so one lane writes the whole.
-fn of_four(word: u32) -> vec4u {
-    let pair = vec2u(word, subgroupShuffleXor(word, 1u));
-    return vec4u(pair, subgroupShuffleXor(pair, 2u));
-}
-
 // The lowest bytes, and what is left, as they have a sign.
 fn bytes_of(v: vec4u) -> u32 {
     return (v.x & 255u) | ((v.y & 255u) << 8u) | ((v.z & 255u) << 16u) | (v.w << 24u);
 }
 
 fn rest_of(v: vec4u) -> vec4u { return (v + vec4u(128u)) >> vec4u(8u); }
+
+// Of four lanes beside each other, the first gets their low words and the second their high ones, so that one lane writes a
+// whole vector: WGSL lets a write to a component write the others, too. Lanes exchange what the other needs, as a
+// processor does one shuffle at a time.
+fn words_of_four(low: u32, high: u32, lane: u32) -> vec4u {
+    let odd = lane % 2u == 1u;
+    let other = subgroupShuffleXor(select(high, low, odd), 1u);
+    let pair = select(vec2u(low, other), vec2u(other, high), odd);
+    return vec4u(pair, subgroupShuffleXor(pair, 2u));
+}

@@ -3,7 +3,7 @@
 // A chunk is two vec4s for each byte of an integer, the lowest first, and one of its scale and the sum of each run. They are
 // an odd number, so that neighbours are in different banks.
 // needs format: scale_of
-// needs lib/quantise: bytes_of, most_of, of_four, rest_of, rounded, sum_of_four
+// needs lib/quantise: bytes_of, most_of, rest_of, rounded, sum_of_four, words_of_four
 // needs linear/staging/integer_products: bytes_of_run, product_of
 // needs norm: gained
 // needs rows: x4
@@ -41,16 +41,16 @@ fn stage(start: u32, width: u32, lane: u32) -> f32 {
 
 fn put(values: vec4f, e: u32, valid: bool) {
     let most = most_of(values);
-    var bits = rounded(values, most);
+    let bits = rounded(values, most);
     let sum = group_sum(sum_of_four(bits), FOURS);
-    let next = subgroupShuffleXor(sum, 4u);     // of the second run, where a chunk has two
+    var next = sum;
+    if FOURS == 4u {
+        next = subgroupShuffleXor(sum, 4u);     // of the second run
+    }
     let chunk = e / 8u;
-    for (var b = 0u; b < BYTES; b++) {
-        let words = of_four(bytes_of(bits));
-        if valid && e % 4u == 0u {
-            staged[place(chunk, b, e / 4u % 2u)] = words;
-        }
-        bits = rest_of(bits);
+    let words = words_of_four(bytes_of(bits), bytes_of(rest_of(bits)), e);
+    if valid && e % 4u < BYTES {
+        staged[place(chunk, e % 4u, e / 4u % 2u)] = words;
     }
     if valid && e % 8u == 0u {
         let scale = most / LARGEST;

@@ -204,4 +204,4 @@ def test_the_report_of_a_device_that_does_not_open_holds_the_error(fast_device, 
     assert isinstance(CliRunner().invoke(cli, arguments).exception, DeviceError | SystemExit)
     system, adapter, error = lines_of(path.read_text(encoding="utf-8"))
     assert (system["kind"], adapter["kind"]) == ("system", "adapter")
-    assert error == {"kind": "error", "type": "DeviceError", "message": "Parent device is lost; try another"}
+    assert error == {"kind": "error", "type": "DeviceError", "message": r"Parent device is lost;\ntry another"}

@@ -42,7 +42,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         for step in STEPS:
             yield _attention("no matrix units", plain, "f16", step, "neighbours")
     for name, (_, config) in expert_trials(can).items():
-        own = replace(default_tuning(can), experts=((MANY, config),), experts_short=())
+        own = replace(default_tuning(can), experts=((MANY, config),), experts_short=(), heads=())
         yield _by_head(name, own, config.tolerance.result)
 
 

@@ -38,6 +38,7 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         for fmt in FLOATS:
             yield _loras("lanes share rows", tuning, step, batches[step], fmt.name)
     yield from _quantised(can, batches)
+    yield from _rounded(can, batches)
 
 
 def _shift(name: str, tuning: Tuning, step: str, batch: Batch) -> Trial:
@@ -95,6 +96,23 @@ def _loras(name: str, tuning: Tuning, step: str, batch: Batch, format_name: str)
     return Trial(
         "time_mix", f"{step} with LoRAs, {format_name}", name, tuning, says, inputs, weights, CLOSE.result, past
     )
+
+
+def _rounded(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
+    """A token shift that writes what a product on matrix units reads as float16."""
+    config = next((config for _, config in gemm_trials(can).values() if config.fragment), None)
+    if config is None:
+        return
+    shift = State("shift", (192,))
+    tuning = replace(default_tuning(can).only(config), fuses_token_shift=False)
+    weights = {"w": normal(192) + 1, "b": normal(192, seed=1), "mix": normal(2, 192, seed=2)}
+    stored = {n: Stored.of(a) for n, a in weights.items()} | {"m": Stored.random(BY_NAME["Q8_0"], 70, 192)}
+    yield Trial(
+        "norm_shift_mix", "rounded", "", tuning,
+        lambda g, w, x: g.linear(g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], shift)[1], w["m"]),
+        {"x": normal(4, 192, seed=3)}, stored, 10 * config.tolerance.result,
+        Past(batches["decode"], {"shift": normal(4, 192)}),
+    )  # fmt: skip
 
 
 def _quantised(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:

@@ -83,6 +83,7 @@ class Capabilities:
     max_workgroups: int
     offset_alignment: int
     latents_on_matrix_units: bool = True  # whether the driver was not seen to get attention over latents wrong there
+    state_space_on_matrix_units: bool = True  # the same of Mamba-2's prompts
 
 
 class Buffer:

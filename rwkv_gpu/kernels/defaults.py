@@ -43,7 +43,7 @@ def default_tuning(can: Capabilities) -> Tuning:
 
 
 def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
-    """The same with products of many rows, of many choices, and attention of prompts on matrix units."""
+    """The same with products of many rows, of many choices, attention and Mamba-2 of prompts on matrix units."""
     fill, short_fill = (0, 0) if can.software else (MATRIX_FILL, SHORT_MATRIX_FILL)
     many = gemm_matrix(can.fragment, can.subgroup_size, WHOLE_TILE, fill=fill)
     if not many.runs_on(can):
@@ -72,6 +72,7 @@ def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
         experts=(*few_choices(tuning.experts, can), *every),
         experts_short=tuning.experts_short and (*few_choices(tuning.experts_short, can), *every),
         attention_on_matrix_units=True,
+        state_space_on_matrix_units=True,
     )
 
 

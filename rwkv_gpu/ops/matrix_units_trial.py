@@ -2,10 +2,10 @@
 
     python -m rwkv_gpu.ops.matrix_units_trial INDEX      the index of an adapter, as `rwkv-gpu devices` lists them
 
-It ends with 0 where all answers are right, with 3 where only attention over latents is wrong, and else with 1. A line
-says what was wrong. Sizes go beyond one tile in every direction, rows differ by twelve orders of magnitude, and
-everything is computed several times: staging through workgroup memory is formally a race in naga 29, which marks no
-pointer of cooperative matrices as NonPrivate.
+It ends with 0 where all answers are right. Where only kernels with a verdict of their own are wrong, it ends with
+`PARTLY_RIGHT` and a bit for each of them, else with 1. Lines say what was wrong. Sizes go beyond one tile in every
+direction, rows differ by twelve orders of magnitude, and everything is computed several times: staging through
+workgroup memory is formally a race in naga 29, which marks no pointer of cooperative matrices as NonPrivate.
 """
 
 import itertools
@@ -26,13 +26,13 @@ from ..kernels.defaults import default_tuning
 from ..kernels.gemm_config import MANY, gemm_matrix
 from .batch import Batch
 from .memory import Caches, Scratch
+from .open_device import APART, PARTLY_RIGHT
 from .recorder import Recorder
 from .reference import Reference
-from .vocabulary import PAGE, Attention, Cache, Gating, LatentAttention, Rope, Weight
+from .vocabulary import PAGE, Attention, Cache, Gating, LatentAttention, Rope, State, StateSpace, Weight
 
 Array = npt.NDArray[np.float32]
 REPEATS = 3
-LATENTS_WRONG = 3  # the exit status where only these are
 # Of the largest result. Factors are rounded by 1/2048; a wrong layout or a lost fragment is off by its whole.
 TOLERANCE = 4e-3
 
@@ -52,13 +52,14 @@ class Wrong:
 
 
 def wrong_answers(device: Device) -> Iterator[Wrong]:
-    """All that a device with matrix units computes wrongly, apart from attention over latents."""
+    """All that a device with matrix units computes wrongly, apart from what has a verdict of its own."""
     yield from _wrong(_products(device), _batches(device), _experts(device), _attention(device))
 
 
-def wrong_latents(device: Device) -> Iterator[Wrong]:
-    """What it computes wrongly of attention over latents, which can do without matrix units on its own."""
-    yield from _wrong(_latents(device))
+def wrong_apart(device: Device, name: str) -> Iterator[Wrong]:
+    """What it computes wrongly of kernels that can do without matrix units on their own: one of `APART`."""
+    trials = {"latents_on_matrix_units": _latents, "state_space_on_matrix_units": _state_space}
+    yield from _wrong(trials[name](device))
 
 
 def _wrong(*trials: Iterator[tuple[str, Array, Array]]) -> Iterator[Wrong]:
@@ -218,14 +219,49 @@ def _latents(device: Device) -> Iterator[tuple[str, Array, Array]]:
             yield "attention over latents", plan.read("y", batch.rows), np.asarray(expected)
 
 
+def _state_space(device: Device) -> Iterator[tuple[str, Array, Array]]:
+    """Mamba-2 over prompts of two sequences, which go on: what rows give, and the states behind them."""
+    heads, size, columns = 3, 32, 128
+    rng = np.random.default_rng(5)
+    arrays = {"bias": rng.standard_normal(heads, np.float32), "d": rng.standard_normal(heads, np.float32)}
+    arrays["a"] = -np.abs(rng.standard_normal(heads, np.float32))
+    how = StateSpace(*(Weight(name, (heads,)) for name in ("bias", "a", "d")))
+    state, inner = State("ssm", (heads, size, columns)), heads * size
+    weights, scratch = upload_weights(device, arrays), Scratch(device)
+    for segments in ([(0, 0, 130), (1, 0, 40)], [(1, 40, 75), (0, 130, 50)]):
+        batch = Batch.of([(slot, start, [0] * count) for slot, start, count in segments])
+        widths = {"xbc": inner + 2 * columns, "projected": inner + heads}
+        x = {name: rng.standard_normal((batch.rows, width), np.float32) for name, width in widths.items()}
+        before = rng.standard_normal((2, *state.shape), np.float32)
+        held = device.upload(before, "states")
+        recorder = Recorder(
+            device, weights, batch.rows, scratch, default_tuning(device.capabilities),
+            states={"ssm": Slice(held, 0, held.nbytes)}, max_segments=2, single=False,
+        )  # fmt: skip
+        given = [recorder.input(name, np.float32, array.shape) for name, array in x.items()]
+        plan = recorder.finish({"y": recorder.ssd(given[0], given[1], how, state, groups=1)})
+        after = before.copy()
+        expected = Reference(arrays, {"ssm": after}, batch).ssd(x["xbc"], x["projected"], how, state, groups=1)
+        for _ in range(REPEATS):
+            device.write(held, before)
+            plan.run(batch.rows, x | batch.arrays(), len(batch.segments))
+            rows = plan.read("y", batch.rows), np.asarray(expected)
+            computed, wanted = (array.reshape(1, -1) for array in rows)  # gates make single rows small
+            yield "Mamba-2 by chunks", computed, wanted
+            yield "a state of Mamba-2", np.frombuffer(device.read(held), np.float32).reshape(before.shape), after
+
+
 def main(index: str) -> int:
     """The exit status of the trial."""
     with Device(list_adapters()[int(index)], matrix_units=True) as device:
-        found = next(wrong_answers(device), None)
-        latents = None if found else next(wrong_latents(device), None)
-    if found or latents:
-        print(found or latents)
-    return 1 if found else LATENTS_WRONG if latents else 0
+        if found := next(wrong_answers(device), None):
+            print(found)
+            return 1
+        apart = {name: next(wrong_apart(device, name), None) for name in APART}
+    for wrong in filter(None, apart.values()):
+        print(wrong)
+    bits = sum(1 << bit for bit, wrong in enumerate(apart.values()) if wrong)
+    return PARTLY_RIGHT + bits if bits else 0
 
 
 if __name__ == "__main__":

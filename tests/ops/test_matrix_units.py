@@ -1,7 +1,5 @@
 """What a device with matrix units computes with them: prompts, batches, and nothing where few sequences decode."""
 
-from dataclasses import replace
-
 import pytest
 
 from rwkv_gpu.gguf.file import GGUFFile
@@ -33,7 +31,7 @@ def test_prompts_are_read_on_matrix_units(name, expected):
 
 @pytest.mark.parametrize("name", ["mamba2-2.7b", "falcon-h1-3.1b", "granite4-h-tiny-7b", "nemotron3-nano-32b"])
 def test_prompts_of_mamba2_are_read_on_matrix_units_but_not_token_by_token(name):
-    tuning = replace(tuning_with_matrix_units(), state_space_on_matrix_units=True)
+    tuning = tuning_with_matrix_units()
     with open_synthetic(name) as file:
         prompt, batch = (
             {row.kernel.partition(".")[0] for row in record_step(file, WITH_MATRIX_UNITS, tuning, step).dispatches}

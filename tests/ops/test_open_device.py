@@ -1,6 +1,7 @@
 """Matrix units are used where the user wants them and a trial saw them right, and nowhere else."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,8 +10,9 @@ import pytest
 
 from rwkv_gpu.errors import NoMatrixUnits
 from rwkv_gpu.gpu.adapters import Adapter
-from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuned import Tuned, save
+from rwkv_gpu.measure.plans import Step, record_step
+from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.ops import matrix_units_trial
 from rwkv_gpu.ops import open_device as module
 from rwkv_gpu.ops.latent_partition import matrix_decode_partition
@@ -18,6 +20,7 @@ from rwkv_gpu.ops.open_device import RIGHT, library_digest, open_device, require
 from rwkv_gpu.ops.vocabulary import Cache
 from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
 
+LATENTS, STATE_SPACE = module.APART
 ADAPTER = Adapter(0, "a GPU", "Vulkan", "DiscreteGPU", "1.0")
 
 
@@ -90,19 +93,26 @@ def test_a_driver_that_is_wrong_or_crashes_is_not_used_again(opened, trial, tmp_
     assert trial.count == 1
 
 
-def test_a_driver_that_gets_only_latents_wrong_has_everything_else_on_matrix_units(
-    opened, trial, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("bits", "wrong"), [(1, {LATENTS}), (2, {STATE_SPACE}), (3, {LATENTS, STATE_SPACE}), (-64, set())]
+)
+def test_a_driver_that_gets_only_a_kernel_apart_wrong_has_all_else_on_matrix_units(
+    opened, trial, tmp_path, monkeypatch, bits, wrong
 ):
-    """Also when the verdict is read again; then attention over latents has its plain kernel."""
+    """Also when the verdict is read again; the wrong one has its plain kernel."""
     monkeypatch.setattr(module, "Device", lambda *_args, **_how: SimpleNamespace(capabilities=WITH_MATRIX_UNITS))
-    cache, tuning = Cache("kv", 1, 576, 512), default_tuning(WITH_MATRIX_UNITS)
-    for code, on_units in ((module.LATENTS_WRONG, False), (module.LATENTS_WRONG, False), (0, True)):
-        folder = tmp_path / str(code)
-        folder.mkdir(exist_ok=True)
-        trial.code, trial.output = code, "attention over latents is off by 40%\n"
-        can = open_device(ADAPTER, "on", folder).capabilities
-        assert (matrix_decode_partition(20, cache, 1, 512, tuning, can) is not None) == on_units
-    assert trial.count == 2 and opened == []
+    trial.code, trial.output = module.PARTLY_RIGHT + bits, "attention over latents is off by 40%\n"
+    for _ in range(2):
+        can = open_device(ADAPTER, "on", tmp_path).capabilities
+        assert (
+            matrix_decode_partition(20, Cache("kv", 1, 576, 512), 1, 512, tuning_with_matrix_units(), can) is None
+        ) == (LATENTS in wrong)
+        with open_synthetic("mamba2-2.7b") as file:
+            step = record_step(file, can, tuning_with_matrix_units(), Step(64, prefill=True))
+        kernels = {row.kernel.partition(".")[0] for row in step.dispatches}
+        assert ("ssm/ssd_matrix" in kernels) == (STATE_SPACE not in wrong)
+        assert "linear/gemm_matrix" in kernels
+    assert trial.count == 1 and opened == []
 
 
 @pytest.mark.usefixtures("opened")
@@ -160,20 +170,22 @@ def not_a_number(y):
     y[0, 0] = np.nan
 
 
-TRIED = "_products", "_batches", "_experts", "_attention", "_latents"
+TRIED = ["_products", "_batches", "_experts", "_attention"]
+TRIED_APART = ["_latents", "_state_space"]
 
 
 @pytest.mark.parametrize("spoil", [lost, rounded_too_far, not_a_number, None])
-@pytest.mark.parametrize("what", TRIED)
-def test_a_trial_notices_what_a_driver_gets_wrong(monkeypatch, what, spoil):
+@pytest.mark.parametrize("what", TRIED + TRIED_APART)
+def test_a_trial_notices_what_a_driver_gets_wrong(monkeypatch, capsys, what, spoil):
     expected = np.random.default_rng(0).standard_normal((40, 50)).astype(np.float32)
     computed = expected * np.float32(1 + 1e-4)
     if spoil:
         spoil(computed)
-    for name in TRIED:
+    for name in TRIED + TRIED_APART:
         answers = [(name, computed, expected)] if name == what else []
         monkeypatch.setattr(matrix_units_trial, name, lambda _device, answers=answers: iter(answers))
-    found = [*matrix_units_trial.wrong_answers(None), *matrix_units_trial.wrong_latents(None)]
-    assert [wrong.what for wrong in found] == ([what] if spoil else [])
-    others = [wrong.what for wrong in matrix_units_trial.wrong_answers(None)]
-    assert others == ([what] if spoil and what != "_latents" else [])
+    monkeypatch.setattr(matrix_units_trial, "Device", lambda *_args, **_how: nullcontext())
+    monkeypatch.setattr(matrix_units_trial, "list_adapters", lambda: [None])
+    wrong = module.PARTLY_RIGHT + (1 << TRIED_APART.index(what)) if what in TRIED_APART else 1
+    assert matrix_units_trial.main("0") == (wrong if spoil else 0)
+    assert capsys.readouterr().out.startswith(what if spoil else "")

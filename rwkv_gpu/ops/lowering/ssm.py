@@ -75,7 +75,8 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
 
 def _chunks_on_matrix_units(to: Lowering, op: Ssd) -> ChunksOnMatrixUnits | None:
     """The way of a prompt's chunks, where the device computes them on matrix units and the step has whole ones."""
-    if not (to.can.fragment and to.tuning.state_space_on_matrix_units) or op.conv:
+    wanted = to.tuning.state_space_on_matrix_units and to.can.state_space_on_matrix_units
+    if not (to.can.fragment and wanted) or op.conv:
         return None
     heads, size, columns = op.state.shape
     found = ChunksOnMatrixUnits(heads, size, columns, op.groups, to.can.fragment, to.can.subgroup_size)

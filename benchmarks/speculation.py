@@ -25,6 +25,8 @@ from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.models.registry import load_model
 
+from . import verifying
+
 
 class Known:
     """Drafts what will be sampled, where it is lucky."""
@@ -80,7 +82,11 @@ def generate(
 @click.option("--depths", default="0")
 @click.option("--batches", default="1")
 @click.option("-n", "count", default=128)
-def main(model: str, wanted: str, right: str, drafts: int, depths: str, batches: str, count: int) -> None:
+@click.option("--steps", default="", help="Rows of steps to measure before, as benchmarks.verifying does.")
+@click.option("--detail", default="", help="Of these, rows whose dispatches are listed.")
+def main(
+    model: str, wanted: str, right: str, drafts: int, depths: str, batches: str, count: int, steps: str, detail: str
+) -> None:
     """Prints a line for each, of a file or a synthetic MODEL."""
     adapters = list_adapters()
     adapter = choose(adapters, wanted).adapter or next(a for a in adapters if a.backend == "Vulkan")
@@ -94,16 +100,22 @@ def main(model: str, wanted: str, right: str, drafts: int, depths: str, batches:
             Device(adapter), file, loaded, slots=slots, context=context, drafts=drafts, cache_bytes=0,
             tokens=None if context is None else context * slots,
         )  # fmt: skip
+    if steps:
+        verifying.decode(runner, count)
+    for rows in map(int, filter(None, steps.split(","))):
+        detailed = str(rows) in detail.split(",")
+        verifying.measure(runner, rows, 0, together=True, seconds=0.25, detail=detailed)
     for depth in map(int, depths.split(",")):
         for batch in map(int, batches.split(",")):
             prompts = [np.random.default_rng(n).integers(3, 250, depth + 8).tolist() for n in range(batch)]
             generate(runner, prompts, count, None)  # compiles
-            answers, plain, _ = generate(runner, prompts, count, None)
+            answers, _, _ = generate(runner, prompts, count, None)  # binds the steps that share a submit
+            plain = min(generate(runner, prompts, count, None)[1] for _ in range(3))
             print(f"{model} depth {depth} batch {batch}: {1 / plain:.1f} tok/s without drafts", flush=True)
             for share in map(float, right.split(",")):
                 for always in (True, False):
                     best = float("inf")
-                    for _ in range(2):
+                    for _ in range(3):
                         speculator = Speculator(drafts, Known(answers, share), lookup=False)  # type: ignore[arg-type]
                         speculator.gate = Always() if always else SpeculationGate()
                         found, seconds, engine = generate(runner, prompts, count, speculator)

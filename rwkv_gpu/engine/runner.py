@@ -212,7 +212,7 @@ class GpuRunner:
         self.page_and_state_bytes = config.each(model.caches, model.states)
         self.context = config.context if caches else None
         self.sampler_state = GpuSamplerState(device, config.slots, model.vocabulary)
-        self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit, encodes_ahead=share is not None)
+        self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit)
         self._scratch = Scratch(device)
         self.compile_seconds = 0.0
         self._plans: dict[tuple[int, int, bool, int, Output], Plan] = {}
@@ -234,7 +234,8 @@ class GpuRunner:
     def submit(self, batch: Batch, sampling: SamplingInputs, arrived: Arrays = NOTHING) -> PendingStep:
         single, rows = batch.single, len(batch.outputs)
         how = sampling.how
-        plan = self.plan_for(batch, how if single or how == "masked" else "any")
+        answers = single or rows == batch.rows  # steps with prompts are recorded once, for all that rows may ask
+        plan = self.plan_for(batch, how if answers or how == "masked" else "any")
         inputs = self._adapted(batch).arrays() | arrived
         inputs["draws"] = sampling.rows
         if sampling.masks is not None:

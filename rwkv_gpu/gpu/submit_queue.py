@@ -52,13 +52,10 @@ class StepGroup:
 class SubmitQueue:
     """Decides how many steps go into a submit, by how long they take, and owns them until their results are read."""
 
-    def __init__(
-        self, device: Device, look_ahead: int, layers_per_submit: int = 0, *, encodes_ahead: bool = False
-    ) -> None:
+    def __init__(self, device: Device, look_ahead: int, layers_per_submit: int = 0) -> None:
         self.trace: Trace | None = None  # to see when steps begin and end
         self._device = device
         self.layers_per_submit = layers_per_submit
-        self._encodes_ahead = encodes_ahead  # where no step is submitted before the one before is done
         self._filling: StepGroup | None = None
         self._landings: list[native.Landing] = []  # all, also those nobody waits for: their callbacks may yet be called
         self._free: list[native.Landing] = []
@@ -140,7 +137,7 @@ class SubmitQueue:
         device.flush()
         if group.landing is None or device.closed:  # wgpu would end the process when results are read
             raise DeviceLost(CLOSED)
-        if self._encodes_ahead:
+        if self._under_way == group.steps:  # nobody submits before this one is done: the host is free until then
             group.plan.encode_ahead()
         try:
             data = group.landing.take(group.index)

@@ -167,3 +167,19 @@ def test_steps_of_two_plans_are_submitted_in_the_order_in_which_they_came(runner
     assert pending[-1].group.submitted and single.group is not pending[-1].group
     assert said(pending) == alone[:2]
     assert said([single]) == [alone[2][:1]]
+
+
+def test_a_step_that_everybody_waits_for_encodes_the_next_one_meanwhile(runner, monkeypatch):
+    alone = said(submitted(runner, range(4)))
+    encoded = []
+    encode = Plan.encode
+    monkeypatch.setattr(Plan, "encode", lambda plan, *rest: (encoded.append(plan), encode(plan, *rest))[1])
+    begin(runner, 7, busy=False)
+    assert [said(submitted(runner, range(at, at + 1)))[0] for at in range(4)] == alone
+    assert encoded, "nothing else was under way"
+    encoded.clear()
+    begin(runner, 7, busy=False)
+    pending = submitted(runner, range(4))
+    assert said(pending[:2]) == alone[:2]
+    assert not encoded, "other steps were under way"
+    assert said(pending[2:]) == alone[2:]

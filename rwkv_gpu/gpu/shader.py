@@ -6,8 +6,10 @@ the kernel, and one part for each hole that the kernel leaves open.
 
 import functools
 import hashlib
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -165,14 +167,25 @@ class PipelineCache:
             pipeline = self._pipelines[linked.source] = self._compile(linked)
         return pipeline
 
+    def compile(self, every: Iterable[Linked]) -> None:
+        """Compiles those that are not there yet, side by side: naga and drivers take a core each for seconds."""
+        lacking = {linked.source: linked for linked in every if linked.source not in self._pipelines}
+        longest_first = sorted(lacking.values(), key=lambda linked: len(linked.source), reverse=True)
+        if len(lacking) < 2:
+            return  # whoever asks for it compiles it
+        for linked in longest_first:  # layouts are shared, so that one thread makes them
+            self._layout(linked)
+        with ThreadPoolExecutor(min(len(lacking), os.cpu_count() or 1), "rwkv-gpu-compile") as pool:
+            compiled = list(pool.map(self._compile, longest_first))
+        self._pipelines.update(zip((linked.source for linked in longest_first), compiled, strict=True))
+
     def clear(self) -> None:
         """Forgets every pipeline: those that plans hold live on with them."""
         self._pipelines.clear()
 
     def _compile(self, linked: Linked) -> Pipeline:
-        bindings = linked.bindings()
         try:
-            group_layout, layout = self._layout(tuple((number, binding.access) for number, binding in bindings.items()))
+            group_layout, layout = self._layout(linked)
             module = native.create_module(self._device, linked.source, linked.name, self._checked)
             stage = {"module": module, "entry_point": "main"}
             handle = self._device.create_compute_pipeline(layout=layout, compute=stage, label=linked.name)
@@ -180,9 +193,10 @@ class PipelineCache:
             if "device is lost" in str(error):
                 raise native.translate(str(error), f"compiling {linked.name}") from None
             raise ShaderError(describe(linked, str(error))) from None
-        return Pipeline(linked.name, handle, group_layout, bindings)
+        return Pipeline(linked.name, handle, group_layout, linked.bindings())
 
-    def _layout(self, accesses: tuple[tuple[int, str], ...]) -> tuple[Any, Any]:
+    def _layout(self, linked: Linked) -> tuple[Any, Any]:
+        accesses = tuple((number, binding.access) for number, binding in linked.bindings().items())
         if accesses not in self._layouts:
             kinds = {"uniform": "uniform", "read": "read-only-storage", "read_write": "storage"}
             entries = [

@@ -1,11 +1,14 @@
 """Linking, and errors that point where a reader can look."""
 
+import os
+import threading
+
 import pytest
 
 from rwkv_gpu.errors import ShaderError
 from rwkv_gpu.gpu import shader
 from rwkv_gpu.gpu.device import STORAGE, Device
-from rwkv_gpu.gpu.shader import Binding, Linked, Struct, link
+from rwkv_gpu.gpu.shader import Binding, Linked, Pipeline, PipelineCache, Struct, link
 
 
 def linked(*texts: tuple[str, str]) -> Linked:
@@ -78,6 +81,35 @@ def test_pipelines_are_cached_by_content(device):
     first = device.pipeline(link("dense/map_binary", parts, {"D": 5, "WG": 64, "Z": 5, "FIRST": 0}))
     assert device.pipeline(link("dense/map_binary", parts, {"FIRST": 0, "Z": 5, "WG": 64, "D": 5})) is first
     assert device.pipeline(link("dense/map_binary", parts, {"D": 6, "WG": 64, "Z": 6, "FIRST": 0})) is not first
+
+
+def sums(*widths: int) -> list[Linked]:
+    parts = ["dense/binary/add", "lib/lanes/plain", "lib/step"]
+    return [link("dense/map_binary", parts, {"D": width, "WG": 64, "Z": width, "FIRST": 0}) for width in widths]
+
+
+def test_shaders_of_a_plan_compile_side_by_side(fast_device, monkeypatch):
+    """Each waits until the other is being compiled, too."""
+    both, compile_one = threading.Barrier(2), PipelineCache._compile
+
+    def meet(self: PipelineCache, linked: Linked) -> Pipeline:
+        both.wait(60)
+        return compile_one(self, linked)
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(PipelineCache, "_compile", meet)
+    every = sums(1001, 1002, 1001)
+    fast_device.pipelines.compile(every)
+    monkeypatch.setattr(PipelineCache, "_compile", None)  # whoever compiles now fails
+    assert [fast_device.pipeline(one).name for one in every] == [one.name for one in every]
+    fast_device.pipelines.compile(every)
+    assert not [thread.name for thread in threading.enumerate() if "compile" in thread.name]
+
+
+def test_of_shaders_that_compile_side_by_side_the_wrong_one_is_named(device):
+    wrong = [linked(("good.wgsl", OUT_OF_BOUNDS)), linked(("bad.wgsl", OUT_OF_BOUNDS.replace("7u", "nothing")))]
+    with pytest.raises(ShaderError, match=r"bad\.wgsl:4"):
+        device.pipelines.compile(wrong)
 
 
 def test_bindings_are_read_from_the_text():

@@ -35,7 +35,7 @@ def linked_by_trials(device: Device, monkeypatch: pytest.MonkeyPatch, claims: di
     def compiled(self: PipelineCache, linked: Linked) -> Pipeline:
         every.append(linked)
         bindings = linked.bindings()
-        group, _ = self._layout(tuple((number, binding.access) for number, binding in bindings.items()))
+        group, _ = self._layout(linked)
         return Pipeline(linked.name, SimpleNamespace(_internal=None), group, bindings)
 
     can = replace(device.capabilities, **claims)

@@ -393,8 +393,15 @@ class GpuPendingRows:
         return arrays
 
 
+# A step cannot be interrupted. So many multiplications take a tenth of a second on one core; fewer rows make numpy slow.
+STEP, LEAST_ROWS = 1 << 30, 64
+
+
 class HostRunner:
-    """Steps in numpy: the same model, or one part of it, through the reference interpreter."""
+    """Steps in numpy: the same model, or one part of it, through the reference interpreter.
+
+    A chunk has fewer rows than `chunk_size` where its step would take long.
+    """
 
     asynchronous = False  # what is submitted is done at once
     ahead = 0
@@ -414,13 +421,15 @@ class HostRunner:
         self._part = None if share is None else share.part
         self.contents = contents = share.part if share is not None else model
         self._factors, values = factors_of(adapters, model, self._part)
+        sizes = [math.prod(weight.shape[-2:]) for weight in contents.weights if len(weight.shape) > 1]
+        if share is None:  # the rows of a part's step are those of the whole
+            chunk_size = min(chunk_size, max(LEAST_ROWS, options.get("slots", 1), STEP // max(1, sum(sizes))))
         self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         self.model = model
         self.vocabulary = model.vocabulary
         self.slots = config.slots
         self.chunk_size = chunk_size
         self._blas = Blas()
-        sizes = [math.prod(weight.shape[-2:]) for weight in contents.weights if len(weight.shape) > 1]
         self._matrix = sum(sizes) // max(1, len(sizes))  # numbers of a matrix, on average
         self._weights: Mapping[str, npt.NDArray[Any]] = {
             **host_weights(file, parameters_of(file, contents)),

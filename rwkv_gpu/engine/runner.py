@@ -393,7 +393,7 @@ class GpuPendingRows:
         return arrays
 
 
-# A step cannot be interrupted. So many multiplications take a tenth of a second on one core; fewer rows make numpy slow.
+# A step cannot be interrupted: so many multiplications take a tenth of a second on one core. Fewer rows are slow.
 STEP, LEAST_ROWS = 1 << 30, 64
 
 

@@ -49,7 +49,10 @@ def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
     if not many.runs_on(can):
         many = gemm_matrix(can.fragment, can.subgroup_size, HALF_TILE, fill=fill)
     # Few columns of floats, as second halves of LoRAs have, are too few for tiles that go through 64 at a time.
+    # A matrix of few rows has few tiles, each of which goes through all columns: more workgroups share these out.
     rest = (
+        (Size(MANY, out=1024, packed=True, more_than=32), replace(many, fill=fill)),
+        (Size(MANY, out=2048, width=4096, packed=True, more_than=32), replace(many, fill=fill // 2)),
         (Size(MANY, out=3072, width=4096, packed=True, more_than=32), replace(many, fill=0)),
         (Size(MANY, out=3072, packed=True, more_than=32), replace(many, fill=short_fill)),
         (Size(MANY, packed=True, more_than=32), many),

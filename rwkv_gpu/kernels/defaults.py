@@ -26,6 +26,7 @@ from .gemm_config import (
     gemv,
     gemv_int,
     skinny_gemm,
+    skinny_gemm_matrix,
 )
 from .tuning import Size, Tuning, expert_ladder
 
@@ -104,23 +105,23 @@ SMALL_EXPERT_TILE = ExpertMatrixTile(2, 2, 4)  # where workgroups have 32 KiB
 def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
     """Of formats of small integers by 9 to 64 rows."""
     found = []
-    for more_than, rows, out, width, least, tile, fill in BATCHES:
-        config = gemm_matrix(can.fragment, can.subgroup_size, tile, fill=fill)
+    for more_than, rows, out, width, least, kernel, tile, fill in BATCHES:
+        config = kernel(can.fragment, can.subgroup_size, tile, fill=fill)
         if config.runs_on(can):
             found.append((Size(rows, out, width, packed=True, more_than=more_than, least=least), config))
     return found
 
 
 # More than so many rows of x and up to so many, by matrices of up to so many rows and columns, and of so many at least:
-# the tile, and how many workgroups are wanted. Short matrices have few blocks of rows, so that more subgroups share out
-# their columns. Up to 16 rows, what is rounded and added up apart costs a model 2,560 wide more than it gains.
+# the kernel, its tile, and how many workgroups are wanted. Short matrices have few blocks of rows, so that more
+# subgroups share out their columns. Up to 16 rows, what is rounded and added up apart costs a model 2,560 wide more
+# than it gains.
 BATCHES = (
-    (8, 16, 5120, MANY, 4096, MatrixTile(1, 1, 1, 1, 8, columns=512), 0),
-    (8, 16, MANY, MANY, 4096, MatrixTile(2, 1, 1, 1, 8, columns=256), 0),
-    (16, 32, 5120, 8192, 0, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
-    (16, 32, 5120, MANY, 0, MatrixTile(2, 2, 1, 1, 8, columns=256), 264),
-    (16, 32, MANY, MANY, 0, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
-    (32, 64, MANY, MANY, 0, MatrixTile(2, 4, 1, 1, 4, columns=128), 0),
+    (8, 16, MANY, MANY, 4096, skinny_gemm_matrix, MatrixTile(1, 1, 1, 1, 4, columns=64), 0),
+    (16, 32, 5120, 8192, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
+    (16, 32, 5120, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 264),
+    (16, 32, MANY, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
+    (32, 64, MANY, MANY, 0, gemm_matrix, MatrixTile(2, 4, 1, 1, 4, columns=128), 0),
 )
 
 

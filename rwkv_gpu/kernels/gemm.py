@@ -374,13 +374,27 @@ def _skinny_matrix_trials(can: Capabilities) -> dict[str, GemmConfig]:
         "skinny_matrix": MatrixTile(1, 1, 1, 1, 4, columns=64),
         "skinny_matrix_ahead": MatrixTile(2, 2, 1, 1, 3, columns=64, prefetch_depth=2),
         "skinny_matrix_wide": MatrixTile(4, 1, 1, 1, 2, columns=128),
+        "skinny_matrix_rows": MatrixTile(1, 1, 4, 1, 1, columns=128),
         "skinny_matrix_high": MatrixTile(1, 4, 1, 1, 2, columns=64),
     }
     every = {name: skinny_gemm_matrix(can.fragment, can.subgroup_size, tile) for name, tile in tiles.items()}
     return {**every, "skinny_matrix_split": replace(every["skinny_matrix"], fill=200)}
 
 
-# No `candidates`: until it has been seen to be right and faster on a GPU, neither defaults nor `tune` choose it.
+def _skinny_matrix_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
+    for most, tiles in SKINNY_MATRIX_TILES:
+        if can.fragment and 4 < rows <= most:
+            for tile in tiles:
+                config = skinny_gemm_matrix(can.fragment, can.subgroup_size, tile)
+                if config.runs_on(can):
+                    yield config
+            return
+
+
+SKINNY_MATRIX_TILES = (  # that `tune` tries by so many rows of x
+    (16, (MatrixTile(1, 1, 1, 1, 4), MatrixTile(2, 1, 1, 1, 6), MatrixTile(1, 1, 4, 1, 1, columns=128))),
+    (32, (MatrixTile(2, 2, 1, 1, 4), MatrixTile(1, 2, 4, 1, 1, columns=128))),
+)
 SKINNY_GEMM_MATRIX = GemmKernel(
     name="linear/skinny_gemm_matrix",
     op="linear",
@@ -398,6 +412,7 @@ SKINNY_GEMM_MATRIX = GemmKernel(
     needs=Needs(f16=True, matrix_units=True),
     tolerance=F16,
     trials=_skinny_matrix_trials,
+    candidates=_skinny_matrix_candidates,
     constants=skinny_matrix_tile,
     workgroup_bytes=skinny_matrix_bytes,
     block=lambda c: c.r,

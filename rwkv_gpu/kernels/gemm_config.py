@@ -319,8 +319,8 @@ def gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile = MatrixTil
 
 
 def skinny_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile, *, fill: int = 0) -> GemmConfig:
-    """Few rows of x on matrix units; subgroups share out columns alone, and each stages W for itself."""
-    assert tile.along_m == tile.along_t == 1, "its subgroups have all rows"
+    """Few rows of x on matrix units; subgroups share out rows of W and columns, and each stages W for itself."""
+    assert tile.along_t == 1, "its subgroups have all rows of x"
     least = subgroup_width * 32 // (fragment * tile.columns)  # so that each lane has a chunk to decode
     tile = replace(tile, fragments_of_w=max(tile.fragments_of_w, least))
     return replace(gemm_matrix(fragment, subgroup_width, tile, fill=fill), kernel="linear/skinny_gemm_matrix")

@@ -1,8 +1,9 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units, for few rows of x
 //
-// Its subgroups share out the columns, COLUMNS at a time. Each decodes its own R x COLUMNS weights into workgroup memory as
-// float16, and copies x there, as `round_rows` wrote it; their sums meet in the end. DEPTH steps are on their way in registers.
-// With two, tiles are there twice, so that one barrier a step is enough. Beyond the end of a row, W is zero.
+// Its subgroups share out rows of W and columns, COLUMNS at a time. Each decodes its own OWN x COLUMNS weights into workgroup
+// memory as float16; those of the same columns copy x there together, as `round_rows` wrote it. Sums of unlike columns meet
+// in the end. DEPTH steps are on their way in registers. With two, tiles are there twice, so that one barrier a step is
+// enough. Beyond the end of a row, W is zero.
 //
 // Of 64 columns, as two chunks of 32, fours of both alternate, as those of x do: so neighbouring lanes, which decode these
 // two, write side by side.
@@ -20,15 +21,16 @@ enable wgpu_cooperative_matrix;
 const CHUNKS = COLUMNS / 32u;                   // of 32 columns, that lanes decode
 const RUNS = 32u / RUN;                         // that a chunk has
 const STRIDE = COLUMNS / 4u + 2u;               // vec4s of a row: 16 bytes more than its columns, against bank conflicts
-const LOADS = R * CHUNKS / SUBGROUP;            // chunks that a lane decodes of a step
-const X_LOADS = TB * COLUMNS / 8u / SUBGROUP;   // pairs of vec4s of x that it copies
+const OWN = FM * S;                             // rows of W of a subgroup
+const LOADS = OWN * CHUNKS / SUBGROUP;          // chunks that a lane decodes of a step
+const X_LANES = SUBGROUP * ALONG_M;             // that copy x of the same columns
+const X_LOADS = TB * COLUMNS / 8u / X_LANES;    // pairs of vec4s of x that a lane copies
 const X_ROWS = FRAGMENTS * S;
 const W_SCALE = f32(1u << W_EXPONENT);
 // FRAGMENTS: so many times S rows has each x.
-const_assert R == FM * S;
 const_assert TB == FT * S;
-const_assert LOADS * SUBGROUP == R * CHUNKS;
-const_assert X_LOADS * SUBGROUP * 8u == TB * COLUMNS;
+const_assert LOADS * SUBGROUP == OWN * CHUNKS;
+const_assert X_LOADS * X_LANES * 8u == TB * COLUMNS;
 const_assert COLUMNS % 64u == 0u;
 const_assert DEPTH <= 2u;
 
@@ -36,7 +38,7 @@ alias Chunk = array<Raw, RUNS>;
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K * DEPTH>;
 var<workgroup> x_tile: array<vec4<f16>, TB * STRIDE * ALONG_K * DEPTH>;
-// Steps, from and to. Of 16 bytes: NVIDIA lays variables side by side, and loads fragments as if tiles lay at multiples of 16.
+// Steps, from and to. Of 16 bytes: behind 8, products were wrong on an H200, whose loads of fragments want multiples of 16.
 var<workgroup> bounds: vec4u;
 
 var<private> matrix: Matrix;
@@ -65,6 +67,9 @@ fn run(group: u32, lane: u32) {
 fn multiply(here: vec2u, lane: u32) {
     let subgroup = lane / SUBGROUP;
     let line = lane % SUBGROUP;
+    let slot = subgroup / ALONG_M;              // of the columns of a step
+    let x_line = lane % X_LANES;
+    let own0 = row0 + subgroup % ALONG_M * OWN;
     var c00 = Sums(); var c10 = Sums(); var c20 = Sums(); var c30 = Sums();
     var c01 = Sums(); var c11 = Sums(); var c21 = Sums(); var c31 = Sums();
     var c02 = Sums(); var c12 = Sums(); var c22 = Sums(); var c32 = Sums();
@@ -73,27 +78,27 @@ fn multiply(here: vec2u, lane: u32) {
     var fours: array<vec4<f16>, 2u * X_LOADS * DEPTH>;
     for (var a = 0u; a < DEPTH; a++) {
         for (var n = 0u; n < LOADS; n++) {
-            raw[a * LOADS + n] = chunk_at(n * SUBGROUP + line, here.x + a * ALONG_K + subgroup, here.y);
+            raw[a * LOADS + n] = chunk_at(n * SUBGROUP + line, own0, here.x + a * ALONG_K + slot, here.y);
         }
         for (var n = 0u; n < X_LOADS; n++) {
-            let place = x_place(n * SUBGROUP + line, here.x + a * ALONG_K + subgroup, here.y);
+            let place = x_place(n * X_LANES + x_line, here.x + a * ALONG_K + slot, here.y);
             fours[2u * (a * X_LOADS + n)] = x[place];
             fours[2u * (a * X_LOADS + n) + 1u] = x[place + 1u];
         }
     }
     for (var first = here.x; first < here.y; first += DEPTH * ALONG_K) {
         for (var a = 0u; a < DEPTH; a++) {
-            let at = first + a * ALONG_K + subgroup;
-            let tile = (a * ALONG_K + subgroup) * R * STRIDE;
-            let x_rows = (a * ALONG_K + subgroup) * TB * STRIDE;
+            let at = first + a * ALONG_K + slot;
+            let tile = (a * ALONG_K * ALONG_M + subgroup) * OWN * STRIDE;
+            let x_rows = (a * ALONG_K + slot) * TB * STRIDE;
             for (var n = 0u; n < LOADS; n++) {
-                decode(raw[a * LOADS + n], n * SUBGROUP + line, at, here.y, tile);
+                decode(raw[a * LOADS + n], n * SUBGROUP + line, own0, at, here.y, tile);
             }
             for (var n = 0u; n < LOADS; n++) {
-                raw[a * LOADS + n] = chunk_at(n * SUBGROUP + line, at + DEPTH * ALONG_K, here.y);
+                raw[a * LOADS + n] = chunk_at(n * SUBGROUP + line, own0, at + DEPTH * ALONG_K, here.y);
             }
             for (var n = 0u; n < X_LOADS; n++) {
-                let e = n * SUBGROUP + line;
+                let e = n * X_LANES + x_line;
                 let to = x_rows + e / 8u % TB * STRIDE + e / (8u * TB) * 16u + e % 8u * 2u;
                 x_tile[to] = fours[2u * (a * X_LOADS + n)];
                 x_tile[to + 1u] = fours[2u * (a * X_LOADS + n) + 1u];
@@ -154,20 +159,23 @@ fn multiply(here: vec2u, lane: u32) {
     finish_all(lane);
 }
 
-// The first run of what a lane decodes: of a row, the chunks of 64 columns by neighbouring lanes. Beyond the end it is the last.
-fn run_at(e: u32, at: u32, end: u32) -> u32 {
+// Which row, and which chunk of a step, a lane decodes. Sixteen lanes have eight rows of the same 64 columns, so that they
+// write to different banks; the next sixteen have the same rows further on, as far as a step goes.
+fn row_of(e: u32) -> u32 { return e / 2u % 8u + e / (8u * CHUNKS) * 8u; }
+
+fn chunk_of(e: u32) -> u32 { return e / 16u % (CHUNKS / 2u) * 2u + e % 2u; }
+
+// The first run of what a lane decodes. Beyond the end it is the last.
+fn run_at(e: u32, own0: u32, at: u32, end: u32) -> u32 {
     let chunks = (matrix.k + 31u) / 32u;
-    let row = row0 + e / 2u % R;
+    let row = own0 + row_of(e);
     let chunk = min(at, end - 1u) * CHUNKS + chunk_of(e);
     let near = select(min(chunk, chunks - 1u), chunk, matrix.k % COLUMNS == 0u);
     return (select(min(row, matrix.rows - 1u), row, matrix.rows % R == 0u) * chunks + near) * RUNS;
 }
 
-// Which chunk of a step.
-fn chunk_of(e: u32) -> u32 { return e / (2u * R) * 2u + e % 2u; }
-
-fn chunk_at(e: u32, at: u32, end: u32) -> Chunk {
-    let first = run_at(e, at, end);
+fn chunk_at(e: u32, own0: u32, at: u32, end: u32) -> Chunk {
+    let first = run_at(e, own0, at, end);
     var chunk: Chunk;
     for (var p = 0u; p < RUNS; p++) {
         chunk[p] = run_raw(first + p);
@@ -175,11 +183,11 @@ fn chunk_at(e: u32, at: u32, end: u32) -> Chunk {
     return chunk;
 }
 
-fn decode(chunk: Chunk, e: u32, at: u32, end: u32, tile: u32) {
+fn decode(chunk: Chunk, e: u32, own0: u32, at: u32, end: u32, tile: u32) {
     var own = chunk;
-    let first = run_at(e, at, end);
+    let first = run_at(e, own0, at, end);
     let inside = at < end && (matrix.k % COLUMNS == 0u || (at * CHUNKS + chunk_of(e)) * 32u < matrix.k);
-    let place = tile + e / 2u % R * STRIDE + e / (2u * R) * 16u + e % 2u;
+    let place = tile + row_of(e) * STRIDE + chunk_of(e) / 2u * 16u + e % 2u;
     for (var p = 0u; p < RUNS; p++) {
         let scale = select(vec2f(), scale_of(own[p], first + p) * W_SCALE, inside);
         var q = fours_of(own[p], first + p);

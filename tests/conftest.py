@@ -15,7 +15,7 @@ from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
 from rwkv_gpu.kernels.defaults import default_tuning
-from tests.process import give_back_freed_memory, peak
+from tests.process import alive_on_gpus, give_back_freed_memory, peak
 
 # fast is what users get; checked keeps naga's bounds checks, so an index out of bounds shows as a wrong
 # number; portable pretends to the WebGPU defaults, so the plain variants are tested wherever tests run.
@@ -78,13 +78,27 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 TESTS = itertools.count()
+ALIVE = pytest.StashKey[dict[str, int]]()
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Gives freed memory back now and then: a file with many models would keep a gigabyte of it until its end."""
     if next(TESTS) % 25 == 0:
         give_back_freed_memory()
+    if nextitem is None or nextitem.getparent(pytest.Module) is not item.getparent(pytest.Module):
+        check_nothing_is_left_on_gpus(item)
+
+
+def check_nothing_is_left_on_gpus(item: pytest.Item) -> None:
+    """A GPU or commands for it that nobody let go fail the last test of their file."""
+    alive, before = alive_on_gpus(), item.config.stash.get(ALIVE, {})
+    if alive != before:
+        getattr(item, "funcargs", {}).clear()  # pytest would keep what its fixtures gave for a moment longer
+        gc.collect()
+        alive = item.config.stash[ALIVE] = alive_on_gpus()
+    if not item.session.testsfailed:  # a traceback keeps what its frames refer to
+        assert alive.items() <= before.items(), f"left on GPUs: {alive}"
 
 
 @pytest.fixture(scope="session", autouse=True)

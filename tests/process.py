@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+import wgpu
+
 
 def descriptors() -> int:
     """Open files of this process, where the system tells."""
@@ -23,6 +25,14 @@ def give_back_freed_memory() -> None:
     """Has the allocator return what is free. glibc's keeps it in arenas: a software GPU leaves it hundreds of MB."""
     with contextlib.suppress(OSError, AttributeError):  # there is no such function elsewhere
         ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def alive_on_gpus() -> dict[str, int]:
+    """Devices that wgpu-native has not freed, and commands that keep a device's memory though nobody refers to it."""
+    if not hasattr(wgpu.diagnostics, "wgpu_native_counts"):  # no GPU was looked for yet
+        return {}
+    counts = wgpu.diagnostics.wgpu_native_counts.get_dict()
+    return {kind: counts[kind]["count"] for kind in ("Device", "CommandBuffer") if counts[kind]["count"]}
 
 
 def resident() -> int:

@@ -2,12 +2,13 @@
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
 import rwkv_gpu
 from tests.golden_files import golden
-from tests.process import descriptors, resident
+from tests.process import alive_on_gpus, descriptors, resident
 from tests.soak import KINDS, soak
 
 LOADS = 50
@@ -28,30 +29,36 @@ def test_requests_of_all_kinds_leave_nothing_behind_on_a_device(adapter):
     assert wrong == []
 
 
-def used_after(loads: int, device: str) -> tuple[int, int, int]:
+def used_after(loads: int, name: str, **options: Any) -> tuple[int, int, int]:
     """Memory, descriptors and objects of Python after so many models more."""
     for _ in range(loads):
-        with rwkv_gpu.load(golden("tiny-rwkv7.gguf"), device=device) as llm:
+        with rwkv_gpu.load(golden(f"{name}.gguf"), **options) as llm:
             llm.generate("The sea", max_tokens=3)
         del llm
         gc.collect()
+        assert alive_on_gpus() == {}
     return resident(), descriptors(), len(gc.get_objects())
 
 
-def check_flat(loads: int, device: str, *, warm: int) -> None:
-    memory, files, objects = used_after(warm, device)  # what is made once is made
-    more_memory, more_files, more_objects = used_after(loads, device)
+def check_flat(loads: int, name: str, *, warm: int, **options: Any) -> None:
+    memory, files, objects = used_after(warm, name, **options)  # what is made once is made
+    more_memory, more_files, more_objects = used_after(loads, name, **options)
     assert more_files <= files
     assert more_objects <= objects + 100
     assert more_memory <= memory + GROWTH
 
 
 def test_loading_and_closing_50_models_keeps_memory_flat():
-    check_flat(LOADS, "cpu", warm=4)
+    check_flat(LOADS, "tiny-rwkv7", warm=4, device="cpu")
 
 
-def test_loading_and_closing_models_on_a_device_keeps_memory_flat(adapter):
-    check_flat(4, adapter.name, warm=3)
+@pytest.mark.parametrize("name", ["tiny-llama", "tiny-granitehybrid"])
+def test_loading_and_closing_models_on_a_device_keeps_memory_flat(adapter, name):
+    check_flat(4, name, warm=3, device=adapter.name)
+
+
+def test_loading_and_closing_models_on_two_devices_keeps_memory_flat(adapter):
+    check_flat(4, "tiny-granitehybrid", warm=3, device=[adapter.name] * 2, split=[1, 1])
 
 
 def test_a_closed_model_gives_its_device_back_without_the_collector(adapter):

@@ -128,6 +128,7 @@ class Device:
         self._staging: Any = None
         self._reading = threading.Lock()
         self._deferred: Callable[[], None] | None = None
+        self.unsubmitted: set[native.Encoded] = set()  # `close` submits them: else they would never be freed
         self.pipelines = PipelineCache(self.handle, checked)
         self.capabilities = self._capabilities()
         if self.capabilities.subgroup:
@@ -155,9 +156,12 @@ class Device:
 
     def close(self) -> None:
         """Frees everything on the device; whatever still uses it gets `DeviceLost`."""
+        if self.closed:
+            return
         self.closed = True
         self._deferred = None
-        native.destroy(self.handle)
+        native.destroy(self.handle, list(self.unsubmitted))
+        self.unsubmitted.clear()
         self._usage = Counter()  # what buffers give back later is no part of it
 
     def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False, host: bool = False) -> Buffer:

@@ -99,7 +99,10 @@ def create_module(device: Any, code: str, label: str, checked: bool) -> Any:
 
 
 class Encoded:
-    """A command buffer by its handle, given back with this object."""
+    """A command buffer by its handle, given back with this object if it was submitted.
+
+    wgpu-native never frees one that was not, nor its device and all that lies there: see `Device.unsubmitted`.
+    """
 
     def __init__(self, handle: Any) -> None:
         self._internal = handle
@@ -233,10 +236,23 @@ def write_timestamp(compute_pass: Any, queries: Any, index: int) -> None:
     lib.wgpuComputePassEncoderWriteTimestamp(compute_pass._internal, queries._internal, index)
 
 
-def destroy(device: Any) -> None:
-    """Ends a device. What the driver holds for it comes back with the last reference, without the garbage collector."""
+def destroy(device: Any, unsubmitted: Sequence[Encoded] = ()) -> None:
+    """Ends a device. What the driver holds for it comes back with the last reference, without the garbage collector.
+
+    Command buffers would keep all of it for ever, so they are submitted first.
+    """
+    if unsubmitted and not _is_lost(device):  # wgpu-native ends the process when a lost device is submitted to
+        submit(device.queue, unsubmitted)
     device.destroy()
     device._queue = device._device = None  # the queue refers to the device, and the device to itself
+
+
+def _is_lost(device: Any) -> bool:
+    try:
+        device.create_command_encoder()
+    except wgpu.GPUError:
+        return True
+    return False
 
 
 def wait(device: Any) -> None:

@@ -17,6 +17,7 @@ from .shader import Pipeline
 
 Grid = tuple[int, int, int]
 Part = tuple[Any, int, int]  # a buffer, where in it, bytes
+ENCODED_AHEAD = 64  # rows of a step at most that is encoded ahead: longer ones compute for far longer than they encode
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,7 @@ class Plan:
             encoded = None
             if steps == 1 and not stamps:
                 encoded, self._encoded = self._encoded, None
+                device.unsubmitted.discard(encoded)
             return native.run(device.handle, self.step.buffer.handle, data, each, copies, stamps, landing, encoded)
         device.write(self.step.buffer, data)
         encode = self.encode if native.CAN_REPLAY else self.encode_public
@@ -237,8 +239,9 @@ class Plan:
 
     def encode_ahead(self) -> None:
         """Encodes the dispatches of the next step, if that is one of a submit: worth it while the GPU computes."""
-        if self._encoded is None and native.CAN_REPLAY:
+        if self._encoded is None and native.CAN_REPLAY and self.rows <= ENCODED_AHEAD:
             self._encoded = self.encode()
+            self.device.unsubmitted.add(self._encoded)
 
     def encode(
         self,

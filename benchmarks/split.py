@@ -7,6 +7,8 @@ split. A device that has a share of the layers is expected to take that share of
 Each token is the one that was sampled before, as in an answer: once with steps submitted ahead as the engine does, and
 once where each step waits for the one before. Chunks of a prompt go through the devices one behind the other, so that
 those may reach more than one device. Devices of one name are taken to be alike, and the first is measured.
+With `--timeline` it shows in µs what the host does for a step of each part, how long the device computes, and how much
+longer its result takes ("beyond": to begin, to wake the host).
 """
 
 import statistics
@@ -34,6 +36,8 @@ from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.sampling import FROM_SLOT
 
+from .split_timeline import Timeline
+
 AIM = 0.7  # of what the same layers reach on one device
 
 
@@ -44,6 +48,7 @@ class Token:
     ahead: float  # with steps submitted ahead
     alone: float  # where each step waits for the one before
     host: float  # of these, CPU time of the host
+    passes: tuple[float, ...]  # with steps submitted ahead, in their order
 
 
 def answer(work: Workload) -> Iterator[Batch]:
@@ -79,8 +84,25 @@ def measure(runner: Runner, works: Sequence[Workload], repeats: int) -> list[Tok
         passes = [[seconds_a_token(runner, work, ahead) for ahead in both] for _ in range(repeats + 1)]
         ahead, alone = zip(*passes[1:], strict=True)
         middle = statistics.median
-        found.append(Token(middle(t for t, _ in ahead), middle(t for t, _ in alone), middle(cpu for _, cpu in alone)))
+        found.append(
+            Token(
+                middle(t for t, _ in ahead),
+                middle(t for t, _ in alone),
+                middle(cpu for _, cpu in alone),
+                tuple(t for t, _ in ahead),
+            )
+        )
     return found
+
+
+def timelines(runner: SplitRunner, work: Workload) -> Iterator[str]:
+    """Where the time of a step goes, with steps submitted ahead and where each waits."""
+    for ahead in (1, 0):
+        timeline = Timeline(runner, len(work.steps()))
+        with timeline.watch():
+            rate, _ = seconds_a_token(runner, work, ahead)
+        yield f"{work.name}: {1 / rate:.2f} tok/s with {ahead} ahead, watched"
+        yield from timeline.lines()
 
 
 def whole(file: GGUFFile, works: list[Workload], device: str, repeats: int) -> list[Token] | None:
@@ -101,7 +123,7 @@ def report(
     def line(what: str, token: Token) -> str:
         return (
             f"{work.name}: {what}: {1 / token.ahead:.2f} tok/s, {1 / token.alone:.2f} where each step waits; "
-            f"{1e6 * token.host:.0f} µs of CPU a token"
+            f"{1e6 * token.host:.0f} µs of CPU a token; passes {', '.join(f'{1 / one:.0f}' for one in token.passes)}"
         )
 
     for name, token in dict(zip(names, alone, strict=True)).items():
@@ -128,7 +150,10 @@ def report(
 @click.option("-d", "--depth", default="0", show_default=True, help="Tokens before; one or several, such as 0,4096.")
 @click.option("-p", "--prompt", default=0, help="Tokens of a prompt, which is measured as well.")
 @click.option("-r", "--repeats", default=3, show_default=True, type=click.IntRange(1))
-def main(model: str, device: str, split: str, tokens: int, depth: str, prompt: int, repeats: int) -> None:
+@click.option("--timeline", is_flag=True, help="Show what the host does for each part, and when.")
+def main(
+    model: str, device: str, split: str, tokens: int, depth: str, prompt: int, repeats: int, *, timeline: bool
+) -> None:
     names = device_names(device)
     works = [Workload("tg", tokens, one, 1, 1) for one in map(int, depth.split(","))]
     works += [Workload("pp", prompt, 0, 1, min(prompt, DEFAULT_CHUNK))] if prompt else []
@@ -144,6 +169,9 @@ def main(model: str, device: str, split: str, tokens: int, depth: str, prompt: i
         for number, (work, token) in enumerate(zip(works, measure(runner, works, repeats), strict=True)):
             each = [None if (tokens_of := by_kind[kind]) is None else tokens_of[number] for kind in kinds]
             for line in report(work, kinds, each, layers, token):
+                click.echo(line)
+        for work in works if timeline else ():
+            for line in timelines(runner, work):
                 click.echo(line)
 
 

@@ -15,7 +15,7 @@ from ..gpu.device import Buffer, Device
 from ..gpu.expert_cache import expert_caches
 from ..gpu.loader import Progress, host_weights, load_weights
 from ..gpu.plan import Plan, Slice
-from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
+from ..gpu.submit_queue import ReadyStep, StepGroup, SubmitQueue, most_steps
 from ..gpu.weight_slots import assign_slots
 from ..gpu.weights import BY_NAME, ExpertCache, upload_tensor
 from ..kernels.tuning import Tuning
@@ -27,7 +27,7 @@ from ..ops.memory import MAX_SEGMENTS, Scratch
 from ..ops.parts import Crossing, Part
 from ..ops.reference import Reference
 from ..ops.sampler_state import GpuSamplerState, HostSamplerState
-from ..ops.sampling import Drawing
+from ..ops.sampling import FROM_SLOT, Drawing
 from ..ops.vocabulary import Cache, Choosing
 from .adapters import NO_ADAPTERS, Adapters
 from .blas import Blas
@@ -68,17 +68,27 @@ class PendingRows(Protocol):
         """The values by name, [T, ...] each; asked for once."""
 
 
+class ReadyPart(Protocol):
+    """A step of a part that is ready but for its late inputs."""
+
+    def forward(self, late: Arrays) -> PendingRows:
+        """Sets it going; it gives the values which leave the part."""
+
+    def sample(self, late: Arrays) -> PendingStep:
+        """Sets it going; it is of the last part, which samples."""
+
+    def discard(self) -> None:
+        """Forgets it: it will not begin."""
+
+
 class PartRunner(Protocol):
     """Runs a part of a model, on a GPU or in numpy. Batches are placed; `arrived` has what other parts computed."""
 
     compile_seconds: float
     asynchronous: bool  # whether it computes while the host goes on
 
-    def forward(self, batch: Batch, arrived: Arrays) -> PendingRows:
-        """Sets a step going that gives the values which leave this part."""
-
-    def submit(self, batch: Batch, sampling: SamplingInputs, arrived: Arrays) -> PendingStep:
-        """Sets a step of the last part going, which samples."""
+    def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
+        """Does ahead what can be done before late inputs are known: what arrives, and ids that are to be sampled."""
 
     def run(self, batch: Batch, what: Output, arrived: Arrays) -> Logits:
         """A step of the last part that gives logits, or the input of the head."""
@@ -221,30 +231,38 @@ class GpuRunner:
         """The batch with a place for all that it writes; what a plan can run."""
         return self.store.prepare(batch)
 
-    def forward(self, batch: Batch, arrived: Arrays) -> PendingRows:
-        """Sets a step of this part going, for those that come after it."""
-        assert self._part is not None, "a whole model has no parts to come"
-        plan = self.plan_for(batch, "crossing")
-        inputs = self._adapted(batch).arrays() | arrived
-        leaves = self._part.leaves
-        outputs = [(crossing.name, batch.rows) for crossing in leaves]
-        group, step = self.queue.add(plan, (batch.rows, len(batch.segments), 0), inputs, outputs, at_once=True)
-        return GpuPendingRows(group, step, leaves, batch.rows)
+    def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
+        """A step of this part, ready but for what arrives, and the ids that are to be sampled."""
+        part = self._part
+        assert part is not None, "a whole model waits for no other part"
+        what: Output = "crossing"
+        inputs, outputs = self._adapted(batch).arrays(), [(one.name, batch.rows) for one in part.leaves]
+        if part.last:
+            what, inputs, outputs = self._sampled(batch, sampling)
+        plan, late = self.plan_for(batch, what), [one.name for one in part.arrives]
+        if (batch.ids & FROM_SLOT).any() and plan.reads("ids"):
+            late.append("ids")
+        counts = batch.rows, len(batch.segments), len(batch.outputs) if part.last else 0
+        step = self.queue.ready(plan, counts, inputs, outputs, late)
+        return GpuReadyPart(step, part, batch.rows, counts[2], sampling.logits)
 
-    def submit(self, batch: Batch, sampling: SamplingInputs, arrived: Arrays = NOTHING) -> PendingStep:
-        single, rows = batch.single, len(batch.outputs)
-        how = sampling.how
-        answers = single or rows == batch.rows  # steps with prompts are recorded once, for all that rows may ask
-        plan = self.plan_for(batch, how if answers or how == "masked" else "any")
-        inputs = self._adapted(batch).arrays() | arrived
-        inputs["draws"] = sampling.rows
+    def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
+        how, inputs, outputs = self._sampled(batch, sampling)
+        counts = batch.rows, len(batch.segments), len(batch.outputs)
+        at_once = sampling.logits or not batch.single
+        group, step = self.queue.add(self.plan_for(batch, how), counts, inputs, outputs, at_once=at_once)
+        return GpuPendingStep(group, step, len(batch.outputs), sampling.logits)
+
+    def _sampled(self, batch: Batch, sampling: SamplingInputs) -> tuple[Output, Arrays, list[tuple[str, int]]]:
+        """Of a step that samples: how, what it reads, and what is read back."""
+        how, rows = sampling.how, len(batch.outputs)
+        inputs = self._adapted(batch).arrays() | {"draws": sampling.rows}
         if sampling.masks is not None:
             inputs["masks"] = sampling.masks
         # One row at least, so that there is something to wait for.
-        outputs = [("chosen", max(1, rows)), ("logits", rows)] if sampling.logits else [("chosen", max(1, rows))]
-        counts = batch.rows, len(batch.segments), rows
-        group, step = self.queue.add(plan, counts, inputs, outputs, at_once=sampling.logits or not single)
-        return GpuPendingStep(group, step, rows, sampling.logits)
+        outputs = [("chosen", max(1, rows))] + [("logits", rows)] * sampling.logits
+        answers = batch.single or rows == batch.rows  # steps with prompts are recorded once, for all that rows may ask
+        return how if answers or how == "masked" else "any", inputs, outputs
 
     @property
     def ahead(self) -> int:
@@ -376,6 +394,26 @@ class GpuPendingStep:
 
 
 @dataclass(slots=True)
+class GpuReadyPart:
+    """A step of a part of a model that is ready but for its late inputs."""
+
+    step: ReadyStep
+    part: Part
+    rows: int
+    outputs: int
+    logits: bool
+
+    def forward(self, late: Arrays) -> PendingRows:
+        return GpuPendingRows(self.step.begin(late), 0, self.part.leaves, self.rows)
+
+    def sample(self, late: Arrays) -> PendingStep:
+        return GpuPendingStep(self.step.begin(late), 0, self.outputs, self.logits)
+
+    def discard(self) -> None:
+        self.step.discard()
+
+
+@dataclass(slots=True)
 class GpuPendingRows:
     """Values that leave a part, on their way back from the GPU."""
 
@@ -446,6 +484,10 @@ class HostRunner:
     def prepare(self, batch: Batch) -> Batch:
         return self.store.prepare(batch)
 
+    def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
+        """A step of this part, which has nothing to do ahead."""
+        return HostReadyPart(self, batch, sampling)
+
     def forward(self, batch: Batch, arrived: Arrays) -> PendingRows:
         """A step of this part, for those that come after it."""
         return HostPendingRows(self._compute(self._reference(batch), "forward", arrived)[1])
@@ -506,6 +548,24 @@ class HostRunner:
 
     def close(self) -> None:
         self._weights, self._states = {}, {}
+
+
+@dataclass(frozen=True)
+class HostReadyPart:
+    """A step of a part in numpy, to be computed once its late inputs are known."""
+
+    runner: HostRunner
+    batch: Batch
+    sampling: SamplingInputs
+
+    def forward(self, late: Arrays) -> PendingRows:
+        return self.runner.forward(self.batch, late)
+
+    def sample(self, late: Arrays) -> PendingStep:
+        return self.runner.submit(self.batch, self.sampling, late)
+
+    def discard(self) -> None:
+        """Nothing was done for it."""
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from ..models.registry import Model
 from ..ops.adapted import AdaptedOps
 from ..ops.batch import Batch
 from ..ops.cut import cut
 from ..ops.parts import Part
-from ..ops.sampling import FROM_SLOT, Reason
+from ..ops.sampling import DRAW, FROM_SLOT, Reason
 from .adapters import NO_ADAPTERS, Adapters
 from .cache.config import CacheConfig, CacheOptions
 from .cache.kv import PageTables
@@ -28,6 +29,7 @@ from .runner import (
     Output,
     PartRunner,
     PendingRows,
+    ReadyPart,
     Share,
     StateArrays,
     fitted,
@@ -37,6 +39,7 @@ from .runner import (
 from .sampling_params import SamplingParams
 from .step_result import PendingStep, SamplingInputs, StepResult
 
+NOT_SAMPLED = SamplingInputs(np.zeros(0, DRAW))
 MakePart = Callable[[Share], PartRunner]  # a GpuRunner or HostRunner with this share
 
 
@@ -56,6 +59,7 @@ class SplitStep:
         self.sampled = (batch.ids & FROM_SLOT).astype(bool)  # rows whose token the step before has yet to sample
         self.batch = replace(batch, ids=batch.ids.copy()) if self.sampled.any() else batch
         self.sampling = sampling
+        self.ready: dict[int, ReadyPart] = {}  # by the number of the part, until that begins
         self.first: PendingRows | None = None  # what the first part gives, once that is under way
         self.result: StepResult | None = None
         self.error: Exception | None = None
@@ -64,6 +68,38 @@ class SplitStep:
     def has_begun(self) -> bool:
         """Whether its first part is under way, or was refused."""
         return self.first is not None or self.error is not None
+
+    @property
+    def tokens(self) -> Arrays:
+        """The ids, if they were not known from the start."""
+        return {"ids": self.batch.ids} if self.sampled.any() else NOTHING
+
+    def know(self, sampled: npt.NDArray[np.uint32]) -> None:
+        """Takes the tokens that the step before has sampled, by slot."""
+        ids = self.batch.ids  # changed in place: also those of `arrays`
+        ids[self.sampled] = sampled[ids[self.sampled] ^ FROM_SLOT]
+
+    def prepare(self, number: int) -> None:
+        """Does for a part what can be done before its late inputs are known."""
+        if number not in self.ready and self.error is None:
+            try:
+                self.ready[number] = self._runner.parts[number].ready(self.batch, self.sampling)
+            except Exception as error:  # noqa: BLE001  it is raised where the step is waited for
+                self.fail(error)
+
+    def take(self, number: int) -> ReadyPart:
+        """A part of the step that is to begin now."""
+        self.prepare(number)
+        if self.error is not None:
+            raise self.error
+        return self.ready.pop(number)
+
+    def fail(self, error: Exception) -> None:
+        """Ends the step."""
+        self.error = error
+        for part in self.ready.values():
+            part.discard()
+        self.ready.clear()
 
     def wait(self) -> StepResult:
         while self.result is None and self.error is None:
@@ -79,8 +115,9 @@ class SplitRunner:
 
     A token needs all parts one after the other, and the first of them needs the token before. The host brings the rows
     from part to part and the token from the last part to the first: two waits for a token of two parts. All else is
-    ready by then: the next step is prepared while the one before is under way, and begins as soon as its token is
-    known. A step whose tokens are known, as in a prompt, begins at once: then two devices work at a time.
+    done by then. While a device computes a step, its commands of the next one are encoded and their inputs uploaded, so
+    a wait is followed by one short upload and one submit. A step whose tokens are known, as in a prompt, begins at
+    once: then two devices work at a time.
     """
 
     def __init__(
@@ -134,23 +171,37 @@ class SplitRunner:
         step = SplitStep(self, batch, sampling)
         self._under_way.append(step)
         self._begin_known()
-        if not step.has_begun:
-            step.batch.arrays()  # what kernels read, ready when its tokens are known
+        if len(self._under_way) == 2 and not step.has_begun:
+            step.prepare(0)
         return step
 
     def complete_first(self) -> None:
         """Takes the earliest step through all parts, and begins the next one."""
         step = self._under_way.popleft()
-        if step.first is not None:
+        if step.first is not None and step.error is None:
             try:
-                arrived = self._forward(step.batch, step.first)
-                step.result = self.parts[-1].submit(step.batch, step.sampling, arrived).wait()
-                for draw, row in zip(step.sampling.rows, step.result.rows, strict=False):
-                    if row.reason != Reason.SKIPPED:
-                        self._sampled[draw["slot"]] = 0 if row.reason else row.token
+                step.result = self._advance(step, step.first)
             except Exception as error:  # noqa: BLE001  it is raised where the step is waited for
-                step.error = error
+                step.fail(error)
         self._begin_known()
+
+    def _advance(self, step: SplitStep, first: PendingRows) -> StepResult:
+        """The result of a step whose first part is under way."""
+        arrived, following = first.wait(), self._under_way[0] if self._under_way else None
+        last = len(self.parts) - 1
+        for number in range(1, last):
+            rows = step.take(number).forward(arrived | step.tokens)
+            if following is not None:
+                following.prepare(number)
+            arrived = arrived | rows.wait()
+        sampled = step.take(last).sample(arrived | step.tokens)
+        if following is not None:
+            following.prepare(last)
+        result = sampled.wait()
+        for draw, row in zip(step.sampling.rows, result.rows, strict=False):
+            if row.reason != Reason.SKIPPED:
+                self._sampled[draw["slot"]] = 0 if row.reason else row.token
+        return result
 
     def _begin_known(self) -> None:
         """Sets the first part going with all steps whose tokens are known, in their order."""
@@ -159,12 +210,11 @@ class SplitRunner:
                 continue
             if number and step.sampled.any():
                 return
-            ids = step.batch.ids
-            ids[step.sampled] = self._sampled[ids[step.sampled] ^ FROM_SLOT]  # in place: also those of `arrays`
+            step.know(self._sampled)
             try:
-                step.first = self.parts[0].forward(step.batch, NOTHING)
+                step.first = step.take(0).forward(step.tokens)
             except Exception as error:  # noqa: BLE001  it is raised where the step is waited for
-                step.error = error
+                step.fail(error)
 
     def step(self, batch: Batch) -> Logits:
         return self._run(batch, "logits")
@@ -174,8 +224,9 @@ class SplitRunner:
 
     def _run(self, batch: Batch, what: Output) -> Logits:
         self._finish()
-        batch = self.prepare(batch)
-        arrived = self._forward(batch, self.parts[0].forward(batch, NOTHING))
+        batch, arrived = self.prepare(batch), NOTHING
+        for part in self.parts[:-1]:
+            arrived = arrived | part.ready(batch, NOT_SAMPLED).forward(arrived).wait()
         return self.parts[-1].run(batch, what, arrived)
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
@@ -207,13 +258,6 @@ class SplitRunner:
         """Completes all steps under way: what comes next reads or writes what they do."""
         while self._under_way:
             self.complete_first()
-
-    def _forward(self, batch: Batch, first: PendingRows) -> Arrays:
-        """What arrives at the last part, from the first on."""
-        arrived = first.wait()
-        for part in self.parts[1:-1]:
-            arrived = arrived | part.forward(batch, arrived).wait()
-        return arrived
 
     def _copy_pages(self, copies: Sequence[Copy], window: int = 0) -> None:
         self._finish()

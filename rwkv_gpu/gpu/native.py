@@ -361,13 +361,16 @@ class Landing:
         # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
         lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Read, 0, self.expected, self._info)
 
-    def take(self, index: int) -> bytes:
-        """The bytes, once the submit of that number is done."""
-        handle, nbytes = self.buffer._internal, self.expected
+    def wait(self, index: int) -> None:
+        """Blocks until the submit of that number is done."""
         with Captured("reading results back"):
             if not self._arrival.status:
                 # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
                 lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", index))
+
+    def take(self) -> bytes:
+        """The bytes, which are there after `wait`."""
+        handle, nbytes = self.buffer._internal, self.expected
         if not self._arrival.came():
             raise DeviceLost("the GPU was lost while reading results back; start again")
         try:

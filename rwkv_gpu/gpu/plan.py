@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -80,6 +80,7 @@ class StepBuffer:
             self._places[name] = end, nbytes
             end = -(-(end + nbytes) // align) * align
         self.steps = steps  # that one submit may have
+        self.fills = 0  # steps that were filled in so far
         self._apart = end
         self.buffer = device.buffer(steps * end, "step", uniform=True)
         self._host = np.zeros((steps, end), np.uint8)
@@ -94,6 +95,11 @@ class StepBuffer:
             for host in self._host
         ]
 
+    @property
+    def names(self) -> Iterable[str]:
+        """The inputs."""
+        return self._places
+
     def slice(self, name: str) -> Slice:
         """Where an input lies on the device."""
         offset, nbytes = self._places[name]
@@ -104,13 +110,22 @@ class StepBuffer:
         return Slice(self.buffer, self.HEADER if picked else 0, self.HEADER, self._apart)
 
     def fill(
-        self, step: int, rows: int, inputs: Mapping[str, npt.ArrayLike], segments: int = 0, outputs: int = 0
+        self,
+        step: int,
+        rows: int,
+        inputs: Mapping[str, npt.ArrayLike],
+        segments: int = 0,
+        outputs: int = 0,
+        late: Collection[str] = (),
     ) -> None:
-        """The counts of a step and those inputs that the plan reads, on the host."""
+        """The counts of a step and those inputs that the plan reads, on the host; `late` ones come later."""
+        self.fills += 1
         header = self._headers[step]
         header[0, :3] = rows, segments, outputs
         header[1, :3] = outputs, segments, outputs
         for name, view in self._views[step].items():
+            if name in late:
+                continue
             values = np.asarray(inputs[name])
             view[tuple(map(slice, values.shape))] = values  # rows, and pages, may be fewer
 
@@ -184,6 +199,16 @@ class Plan:
         """The commands of the first step of a submit."""
         return self._bound[0][1]
 
+    def reads(self, name: str) -> bool:
+        """Whether a dispatch reads this input."""
+        return name in self._read
+
+    @cached_property
+    def _read(self) -> frozenset[str]:
+        bound = {(one.buffer, one.offset) for dispatch in self.dispatches for one in dispatch.bound.values()}
+        places = {name: self.step.slice(name) for name in self.step.names}
+        return frozenset(name for name, one in places.items() if (one.buffer, one.offset) in bound)
+
     def run(
         self,
         rows: int,
@@ -227,12 +252,8 @@ class Plan:
                 device.unsubmitted.discard(encoded)
             return native.run(device.handle, self.step.buffer.handle, data, each, copies, stamps, landing, encoded)
         device.write(self.step.buffer, data)
-        encode = self.encode if native.CAN_REPLAY else self.encode_public
-        cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
-        *earlier, final = itertools.pairwise([*cuts, len(self.dispatches)])
-        for first, last in earlier:
-            device.submit([encode(first, last, stamps)])
-        index = device.submit([encode(*final, stamps, copies, steps)])
+        for commands in self.encode_steps(steps, layers_per_submit, stamps, copies):
+            index = device.submit([commands])
         if landing is not None:
             landing.map()
         return index
@@ -242,6 +263,21 @@ class Plan:
         if self._encoded is None and native.CAN_REPLAY and self.rows <= ENCODED_AHEAD:
             self._encoded = self.encode()
             self.device.unsubmitted.add(self._encoded)
+
+    def encode_steps(
+        self,
+        steps: int,
+        layers_per_submit: int,
+        stamps: Mapping[str, Any] | None,
+        copies: "Sequence[native.Copy]",
+    ) -> Iterator[Any]:
+        """The command buffers of so many steps, each to be submitted once: one, or one for some layers each."""
+        encode = self.encode if native.CAN_REPLAY else self.encode_public
+        cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
+        *earlier, final = itertools.pairwise([*cuts, len(self.dispatches)])
+        for first, last in earlier:
+            yield encode(first, last, stamps)
+        yield encode(*final, stamps, copies, steps)
 
     def encode(
         self,

@@ -2,13 +2,16 @@
 
 Every submit leaves a fast GPU idle for 25 to 80 µs, so short steps share one. Results come back through a ring of
 mappable buffers, each waited for by the number of its own submit: the GPU goes on with what was submitted later.
+A step that waits for values of another device is made ready before: see `ReadyStep`.
 """
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy.typing as npt
 import wgpu
 
 from ..errors import DeviceLost
@@ -29,7 +32,7 @@ def most_steps(look_ahead: int) -> int:
 class StepGroup:
     """Steps of one plan that share a submit, and their results."""
 
-    __slots__ = ("data", "ends", "index", "landing", "parts", "plan", "queue", "steps", "submitted")
+    __slots__ = ("commands", "data", "ends", "index", "landing", "parts", "plan", "queue", "steps", "submitted")
 
     def __init__(self, queue: "SubmitQueue", plan: Plan) -> None:
         self.queue = queue
@@ -40,6 +43,7 @@ class StepGroup:
         self.submitted = 0.0  # when; 0 until then
         self.index = 0  # of its submit
         self.landing: native.Landing | None = None
+        self.commands: Commands | None = None  # where they were encoded before
         self.data: bytes | None = None
 
     def wait(self, step: int) -> bytes:
@@ -49,6 +53,63 @@ class StepGroup:
         return self.data[self.ends[step] : self.ends[step + 1]]
 
 
+@dataclass(frozen=True)
+class Commands:
+    """The command buffers of a step of a plan, with copies of its results at the end."""
+
+    plan: Plan
+    parts: Sequence[Part]  # the results
+    landing: native.Landing  # where they are copied to
+    encoded: Sequence[Any]
+    stamps: Mapping[str, Any] | None
+
+    def suit(self, plan: Plan, parts: Sequence[Part]) -> bool:
+        """Whether such a step has these commands."""
+        return self.plan is plan and self.parts == parts
+
+
+class ReadyStep:
+    """A step that waits for some of its inputs only: its commands are encoded, and its other inputs are uploaded."""
+
+    def __init__(
+        self,
+        queue: "SubmitQueue",
+        counts: tuple[int, int, int],
+        inputs: Mapping[str, Any],
+        late: Collection[str],
+        commands: Commands,
+    ) -> None:
+        self.queue = queue
+        self.commands = commands
+        self._counts = counts
+        self._inputs = inputs
+        self._late = late
+        self._filled = -1  # which fill of the plan's inputs is this step's
+        self.upload({})
+
+    def upload(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Queues what the step reads: all but late inputs, or these alone if the rest is there."""
+        plan = self.commands.plan
+        inputs, device = plan.step, plan.device
+        if self._filled == inputs.fills:
+            for name in self._late:
+                device.write(inputs.buffer, values[name], inputs.slice(name).offset)
+            return
+        rows, segments, outputs = self._counts
+        late = () if values else self._late
+        inputs.fill(0, rows, {**self._inputs, **values}, segments, outputs, late=late)
+        self._filled = inputs.fills
+        device.write(inputs.buffer, inputs.filled(1))
+
+    def begin(self, values: Mapping[str, npt.NDArray[Any]]) -> StepGroup:
+        """Submits the step, now that its late inputs are known."""
+        return self.queue.begin(self, values)
+
+    def discard(self) -> None:
+        """Gives back what a step has that will not begin."""
+        self.queue.discard(self)
+
+
 class SubmitQueue:
     """Decides how many steps go into a submit, by how long they take, and owns them until their results are read."""
 
@@ -56,6 +117,8 @@ class SubmitQueue:
         self.trace: Trace | None = None  # to see when steps begin and end
         self._device = device
         self.layers_per_submit = layers_per_submit
+        self._ready: ReadyStep | None = None  # that did not begin yet
+        self._spare: Commands | None = None  # of the step to come, if that is like the one before
         self._filling: StepGroup | None = None
         self._landings: list[native.Landing] = []  # all, also those nobody waits for: their callbacks may yet be called
         self._free: list[native.Landing] = []
@@ -121,10 +184,7 @@ class SubmitQueue:
         nbytes = group.ends[-1]
         landing = self._landing(nbytes)
         landing.expected = nbytes
-        copies, at = [], 0
-        for source, offset, size in group.parts:
-            copies.append((source, offset, landing.buffer, at, size))
-            at += size
+        copies = _copies(group.parts, landing)
         stamps = None if self.trace is None else self.trace.next()
         begun = time.perf_counter()
         group.index = group.plan.run_steps(group.steps, self.layers_per_submit, stamps, copies, landing)
@@ -138,9 +198,10 @@ class SubmitQueue:
         if group.landing is None or device.closed:  # wgpu would end the process when results are read
             raise DeviceLost(CLOSED)
         if self._under_way == group.steps:  # nobody submits before this one is done: the host is free until then
-            group.plan.encode_ahead()
+            self._encode_ahead(group)
         try:
-            data = group.landing.take(group.index)
+            group.landing.wait(group.index)
+            data = group.landing.take()
         finally:
             self._under_way -= group.steps
         self._free.append(group.landing)
@@ -148,6 +209,76 @@ class SubmitQueue:
         self.measured((now - max(group.submitted, self._arrived)) / group.steps)
         self._arrived = now
         return data
+
+    def ready(
+        self,
+        plan: Plan,
+        counts: tuple[int, int, int],
+        inputs: Mapping[str, Any],
+        outputs: Sequence[tuple[str, int]],
+        late: Collection[str],
+    ) -> ReadyStep:
+        """Makes a step ready whose `late` inputs are not known yet; arguments as those of `add`."""
+        if self._ready is not None:
+            self._ready.discard()
+        parts = [plan.part(name, count) for name, count in outputs]
+        if self._spare is not None and not self._spare.suit(plan, parts):
+            self.forget_spare()
+        commands, self._spare = self._spare or self._encode(plan, parts), None
+        self._ready = ReadyStep(self, counts, inputs, late, commands)
+        return self._ready
+
+    def begin(self, ready: ReadyStep, values: Mapping[str, npt.NDArray[Any]]) -> StepGroup:
+        """Submits a step that was made ready."""
+        device, commands = self._device, ready.commands
+        assert ready is self._ready, "another step was made ready since"
+        if device.closed:  # wgpu would end the process when buffers are written
+            raise DeviceLost(CLOSED)
+        device.flush()
+        self._ready = None
+        group = StepGroup(self, commands.plan)
+        group.steps, group.ends, group.commands = 1, [0, sum(nbytes for *_, nbytes in commands.parts)], commands
+        group.landing, group.submitted = commands.landing, time.perf_counter()
+        ready.upload(values)
+        for encoded in commands.encoded:
+            group.index = device.submit([encoded])
+        commands.landing.map()
+        self._under_way += 1
+        return group
+
+    def discard(self, ready: ReadyStep) -> None:
+        """Forgets a step that was made ready."""
+        if ready is self._ready:
+            self._ready = None
+            self._drop(ready.commands)
+
+    def _encode_ahead(self, group: StepGroup) -> None:
+        """Encodes the next step on the guess that it is like this one, unless it is ready."""
+        if group.commands is None:
+            group.plan.encode_ahead()
+        elif self._ready is None and self._spare is None:
+            self._spare = self._encode(group.plan, group.commands.parts)
+
+    def forget_spare(self) -> None:
+        """Gives back commands that were encoded for a step which may never come."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            self._drop(spare)
+
+    def _encode(self, plan: Plan, parts: Sequence[Part]) -> Commands:
+        """The commands of a step of a plan."""
+        nbytes = sum(size for *_, size in parts)
+        landing = self._landing(nbytes)
+        landing.expected = nbytes
+        stamps = None if self.trace is None or self.layers_per_submit else self.trace.next()
+        encoded = [*plan.encode_steps(1, self.layers_per_submit, stamps, _copies(parts, landing))]
+        return Commands(plan, parts, landing, encoded, stamps)
+
+    def _drop(self, commands: Commands) -> None:
+        """Gives back what commands have that will not be submitted."""
+        self._free.append(commands.landing)
+        if self.trace is not None and commands.stamps is not None:
+            self.trace.give_back()
 
     def measured(self, seconds: float) -> None:
         """A step was seen to take so long."""
@@ -165,3 +296,12 @@ class SubmitQueue:
             handle: Any = self._device.handle.create_buffer(size=size, usage=usage)
         self._landings.append(native.Landing(self._device.handle, handle, size))
         return self._landings[-1]
+
+
+def _copies(parts: Sequence[Part], landing: native.Landing) -> list[native.Copy]:
+    """Results one behind the other into a buffer of the ring."""
+    copies, at = [], 0
+    for source, offset, size in parts:
+        copies.append((source, offset, landing.buffer, at, size))
+        at += size
+    return copies

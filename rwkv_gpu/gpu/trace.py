@@ -36,6 +36,10 @@ class Trace:
             "end_of_pass_write_index": at + 1,
         }
 
+    def give_back(self) -> None:
+        """The pass that was told last is not submitted."""
+        self._count -= 1
+
     def spans(self) -> npt.NDArray[np.float64]:
         """Begin and end of each step in seconds since the first began. [steps, 2]"""
         count, device = 2 * self._count, self._device

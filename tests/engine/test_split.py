@@ -16,6 +16,7 @@ from rwkv_gpu.engine.split import SplitRunner, parts_of
 from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.errors import DeviceError
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
@@ -136,6 +137,11 @@ class Log(HostRunner):
     events: list[tuple[Any, ...]]
     refuses = False
 
+    def ready(self, batch: Batch, sampling: Any) -> Any:
+        assert self._part is not None
+        self.events.append((f"ready {self._part.number}", batch.segments[0].start))
+        return super().ready(batch, sampling)
+
     def forward(self, batch: Batch, arrived: Any) -> Any:
         if self.refuses:
             raise DeviceError("refused")
@@ -163,6 +169,11 @@ def logged() -> Iterator[tuple[SplitRunner, list[tuple[Any, ...]]]]:
         runner.close()
 
 
+def begun(events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Which parts of which steps began, in order."""
+    return [event for event in events if not event[0].startswith("ready")]
+
+
 def ask(runner: SplitRunner, start: int, ids: list[int]) -> Any:
     draws = SamplingInputs(np.array([draw_row(SamplingParams(temperature=0.0), 0, 0)], DRAW))
     return runner.submit(runner.prepare(Batch.of([(0, start, ids)])), draws)
@@ -171,26 +182,76 @@ def ask(runner: SplitRunner, start: int, ids: list[int]) -> Any:
 def test_chunks_of_a_prompt_are_in_the_first_part_before_the_one_before_has_left_the_last(logged):
     runner, events = logged
     steps = [ask(runner, at, IDS[at : at + 8]) for at in (0, 8)]
-    assert events == [("first", 0), ("first", 8)]
+    assert begun(events) == [("first", 0), ("first", 8)]
     for step in steps:
         step.wait()
-    assert events[2:] == [("last", 0), ("last", 8)]
+    assert begun(events)[2:] == [("last", 0), ("last", 8)]
 
 
 def test_a_step_begins_where_the_token_before_is_known_and_before_that_is_given_out(logged):
     runner, events = logged
     first, second = ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
-    assert events == [("first", 0)]
+    assert begun(events) == [("first", 0)]
     first.wait()
-    assert events[1:] == [("last", 0), ("first", len(IDS))]
+    assert begun(events)[1:] == [("last", 0), ("first", len(IDS))]
     second.wait()
+
+
+def test_a_step_is_made_ready_for_each_part_before_the_result_of_the_step_before_is_known(logged):
+    runner, events = logged
+    first, second = ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
+    next_step = len(IDS)
+    assert events == [("ready 0", 0), ("first", 0), ("ready 0", next_step)]
+    first.wait()
+    assert events[3:] == [("ready 1", 0), ("last", 0), ("ready 1", next_step), ("first", next_step)]
+    second.wait()
+    assert events[7:] == [("last", next_step)]
+
+
+@pytest.mark.parametrize("name", ["tiny-rwkv7", "tiny-qwen3moe"])
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_between_a_result_and_the_next_submit_nothing_is_encoded(name, ahead, adapter, monkeypatch):
+    events: list[str] = []
+
+    def noted(owner: Any, what: str) -> None:
+        before = getattr(owner, what)
+        monkeypatch.setattr(owner, what, lambda *args, **more: (before(*args, **more), events.append(what))[0])
+
+    with split(name, [0, 1], [adapter, adapter], look_ahead=1) as runner:
+        ask(runner, 0, IDS[:8]).wait()
+        ask(runner, 8, [FROM_SLOT]).wait()  # another plan than that of the prompt
+        for owner, what in ((native, "encode"), (native, "submit"), (native.Landing, "take")):
+            noted(owner, what)
+        flights = deque[Any]()
+        for at in range(9, 15):
+            flights.append(ask(runner, at, [FROM_SLOT]))
+            while len(flights) > (ahead if at < 14 else 0):
+                flights.popleft().wait()
+    begin = events.index("take")
+    while "take" in events[begin + 1 :]:
+        submit = events.index("submit", begin)
+        assert events[begin:submit] == ["take"]
+        begin = events.index("take", submit)
+    assert events.count("take") == 12
+
+
+def test_commands_that_were_encoded_for_another_step_are_not_submitted(adapter):
+    with opened("tiny-rwkv7") as file:
+        wanted = decoded(HostRunner(file, load_model(file), **OPTIONS), 5, 0)
+    with split("tiny-rwkv7", [0, 1], [adapter, adapter], look_ahead=1) as runner:
+        assert decoded(runner, 5, 1) == wanted
+        for slot in (0, 1):
+            runner.store.forget(slot)
+        prefill(runner, IDS)  # steps of more rows, whose logits are read
+        runner.store.forget(0)
+        assert decoded(runner, 5, 0) == wanted
 
 
 def test_what_reads_a_sequence_waits_for_its_steps(logged):
     runner, events = logged
     ask(runner, 0, IDS), ask(runner, len(IDS), [FROM_SLOT])
     ahead = runner.read_state(0)
-    assert [what for what, _ in events] == ["first", "last", "first", "last"]
+    assert [what for what, _ in begun(events)] == ["first", "last", "first", "last"]
     runner.store.forget(0)
     token = ask(runner, 0, IDS).wait().rows[0].token
     ask(runner, len(IDS), [token]).wait()

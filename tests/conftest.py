@@ -86,6 +86,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Gives freed memory back now and then: a file with many models would keep a gigabyte of it until its end."""
     if next(TESTS) % 25 == 0:
         give_back_freed_memory()
+    if "loses_gpu" in item.keywords:
+        item.config.stash[ALIVE] = alive_on_gpus()
     if nextitem is None or nextitem.getparent(pytest.Module) is not item.getparent(pytest.Module):
         check_nothing_is_left_on_gpus(item)
 

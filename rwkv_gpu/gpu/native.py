@@ -249,7 +249,7 @@ def destroy(device: Any, unsubmitted: Sequence[Encoded] = ()) -> None:
 
 def _is_lost(device: Any) -> bool:
     try:
-        device.create_command_encoder()
+        device.create_buffer(size=16, usage=wgpu.BufferUsage.COPY_DST)
     except wgpu.GPUError:
         return True
     return False

@@ -87,6 +87,7 @@ def test_every_error_of_a_device_is_one_line_with_a_remedy(adapter):
             Trace(device, 4)
 
 
+@pytest.mark.loses_gpu
 def test_a_lost_device_says_so(adapter):
     device = Device(adapter)
     buffer = device.buffer(64, "test")
@@ -101,6 +102,17 @@ def test_a_lost_device_says_so(adapter):
         device.pipeline(
             link("dense/map_binary", ["dense/binary/add", "lib/lanes/plain", "lib/step"], {"D": 1, "WG": 64})
         )
+
+
+@pytest.mark.loses_gpu
+def test_a_lost_device_closes_though_commands_were_encoded_ahead(adapter):
+    """wgpu-native ends the process where they are submitted then."""
+    device = Device(adapter)
+    source, target = device.buffer(64, "test"), device.buffer(64, "test")
+    device.unsubmitted.add(native.encode(device.handle, (), [(source.handle, 0, target.handle, 0, 64)]))
+    device.handle.destroy()
+    device.close()
+    assert device.closed
 
 
 def test_portable_mode_pretends_to_the_webgpu_defaults(adapter):

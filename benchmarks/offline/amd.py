@@ -1,9 +1,11 @@
 """AMD's GPUs by their own compiler: Mesa's RADV makes machine code of the shaders, and says what it takes.
 
     python -m benchmarks.offline.amd FOLDER --python build/offline/bin/python-sid [--gpus navi31] [--few] [--sizes]
+        [--matrix-units]
 
 FOLDER is what `benchmarks.offline.variants` wrote; `mesa.py` says how it works. RADV compiles compute shaders for waves
-of 64 lanes. With RADV_PERFTEST=cswave32 it compiles them for waves of 32, on GPUs that have such.
+of 64 lanes. With RADV_PERFTEST=cswave32 it compiles them for waves of 32, on GPUs that have such; kernels on matrix
+units have waves of 64 always.
 """
 
 import re
@@ -21,6 +23,7 @@ GPUS = {
     "polaris10": (64,), "vega10": (64,), "navi21": (64, 32), "navi31": (64, 32), "strix1": (64, 32),
     "gfx1151": (64, 32), "gfx1201": (64, 32),
 }  # fmt: skip
+MATRIX_UNITS = "navi31", "strix1", "gfx1151", "gfx1201"  # 16x16x16 of float16 with sums in float32, says RADV
 STAND_INS = {"gfx1151": ("gfx1151", "strix1")}  # of the kernel's driver, and the entry there (strix_halo.py)
 WITHOUT_F16 = ("polaris10",)  # such a device is given no shader that wants it
 STATISTIC = re.compile(r"^([\w .-]+): (\d+)$", re.MULTILINE)
@@ -56,11 +59,15 @@ def cell(every: Sequence[Compiled]) -> str:
 @click.option("--python", required=True, type=click.Path(exists=True, path_type=Path), help="With sid's drivers.")
 @click.option("--gpus", default=",".join(GPUS), show_default=True)
 @click.option("--sizes", is_flag=True, help="The shaders of well-known models, in their true sizes.")
+@click.option("--matrix-units", is_flag=True, help="The shaders of a device that has them in use.")
 @few_option
-def main(folder: Path, python: Path, gpus: str, sizes: bool, few: bool) -> None:
-    every, columns = files_of(folder, "amd-sizes" if sizes else "amd", few), {}
+def main(folder: Path, python: Path, gpus: str, sizes: bool, matrix_units: bool, few: bool) -> None:
+    every = files_of(folder, "amd" + "-matrix-units" * matrix_units + "-sizes" * sizes, few)
+    columns = {}
     for gpu in gpus.split(","):
-        for wave in GPUS[gpu]:
+        if matrix_units and gpu not in MATRIX_UNITS:
+            continue
+        for wave in GPUS[gpu][:1] if matrix_units else GPUS[gpu]:
             files = [file for file in every if gpu not in WITHOUT_F16 or "enable f16;" not in file.read_text("utf-8")]
             columns[f"{gpu}, {wave}"] = compile_all(python, files, driver(gpu, wave), folder.parent / "compiled")
     click.echo(f"{table(columns, cell)}\n\n{remarks(columns, 'Scratch size', 'bytes of scratch memory')}")

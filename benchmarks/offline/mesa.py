@@ -26,6 +26,7 @@ from .proof import kept_lines
 MARK = "== shader "
 END = "== end"
 REFUSED = "REFUSED "
+MATRIX_UNITS = "enable wgpu_cooperative_matrix;"
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ def compile_inside() -> None:
     """Compiles the files that standard input names, in the process of Debian sid's."""
     files = sys.stdin.read().splitlines()
     [adapter] = [adapter for adapter in list_adapters() if adapter.backend == "Vulkan"]
-    with Device(adapter) as device:
+    units = any(MATRIX_UNITS in Path(path).read_text(encoding="utf-8") for path in files)
+    with Device(adapter, matrix_units=units) as device:
         for path in map(Path, files):
             text = path.read_text(encoding="utf-8")
             print(f"{MARK}{path.stem}", file=sys.stderr, flush=True)

@@ -18,16 +18,17 @@ cat >"$folder/bin/tint" <<END
 exec $library/ld-linux-x86-64.so.2 --library-path $library $folder/root/usr/bin/tint "\$@"
 END
 
-# Python with sid's Vulkan drivers: DRIVER=radeon|lvp|intel, and for a GPU that is not there SHIM=amdgpu (AMDGPU_GPU_ID) or
-# SHIM=intel (INTEL_STUB_GPU_PLATFORM).
+# Python with sid's Vulkan drivers: DRIVER=radeon|lvp|intel, or the ICD of another driver: ICD=FILE. For a GPU that is not there SHIM=amdgpu (AMDGPU_GPU_ID)
+# or SHIM=intel (INTEL_STUB_GPU_PLATFORM). Processes that it starts by sys.executable have the same.
 cat >"$folder/bin/python-sid" <<END
 #!/bin/sh
-printf '{"ICD": {"api_version": "1.4.300", "library_path": "%s"}, "file_format_version": "1.0.1"}' \\
+[ -n "\${ICD:-}" ] || printf '{"ICD": {"api_version": "1.4.300", "library_path": "%s"}, "file_format_version": "1.0.1"}' \\
     $library/libvulkan_\${DRIVER:-lvp}.so >$folder/\${DRIVER:-lvp}.json
-export VK_DRIVER_FILES=$folder/\${DRIVER:-lvp}.json VK_ICD_FILENAMES=$folder/\${DRIVER:-lvp}.json
+icd=\${ICD:-$folder/\${DRIVER:-lvp}.json}
+export VK_DRIVER_FILES=\$icd VK_ICD_FILENAMES=\$icd
 export VK_ADD_LAYER_PATH=$folder/root/usr/share/vulkan/explicit_layer.d
 python=\${PYTHON:-.venv/bin/python}
-exec $library/ld-linux-x86-64.so.2 \${SHIM:+--preload $library/lib\${SHIM}_noop_drm_shim.so} --argv0 "\$python" \\
+exec $library/ld-linux-x86-64.so.2 \${SHIM:+--preload $library/lib\${SHIM}_noop_drm_shim.so} --argv0 "\$(readlink -f "\$0")" \\
     --library-path $library:/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu "\$(readlink -f "\$python")" "\$@"
 END
 chmod +x "$folder/bin/tint" "$folder/bin/python-sid"

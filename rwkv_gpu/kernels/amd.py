@@ -45,8 +45,9 @@ SPILLING = (
 
 
 def is_amd(can: Capabilities) -> bool:
-    """Whether a compiler chooses between subgroups of 32 and of 64 lanes, as AMD's alone does."""
-    return can.subgroup and can.subgroup_size == 0 and can.subgroup_width == 32
+    """Whether a compiler chooses between subgroups of 32 and of 64 lanes, as AMD's does; 64 with matrix units."""
+    size = 64 if can.fragment else 0
+    return can.subgroup and can.subgroup_size == size and can.subgroup_width == 32
 
 
 def within_registers(tuning: Tuning) -> Tuning:

@@ -10,6 +10,7 @@ from .gemm_config import GemmConfig, matrix_units
 from .kernel import Kernel, Tolerance
 
 STAGED_FLOATS = 2304  # of x in the workgroup memory of expert_gemv, where lanes do not want more
+DECODED = 32  # weights of a tile on matrix units that a lane decodes at a time, and all lanes as many
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,12 @@ class ExpertConfig:
 
     def runs_on(self, can: Capabilities) -> bool:
         """Whether a device has all that it asks for."""
+        width = self.subgroup_width
+        whole = not self.fragment or self.r * self.columns // DECODED % self.wg == 0
         return (
             1 <= self.wg <= can.max_invocations
-            and self.subgroup_width <= can.subgroup_width
+            and whole
+            and (width == can.subgroup_size if self.fragment else width <= can.subgroup_width)
             and self.entry.needs.met(can)
             and self.workgroup_bytes <= can.max_workgroup_memory
         )

@@ -118,11 +118,12 @@ class GemmConfig:
     def runs_on(self, can: Capabilities) -> bool:
         """Whether a device has all that it asks for."""
         lanes = {"one_subgroup": self.wg == can.subgroup_size, "subgroup": can.subgroup}.get(self.lanes, True)
+        width = self.subgroup_width
         return (
             1 <= self.wg <= can.max_invocations
             and self.wg % self.lanes_per_row == 0
             and lanes
-            and self.subgroup_width <= can.subgroup_width
+            and (width == can.subgroup_size if self.fragment else width <= can.subgroup_width)
             and self.entry.needs.met(can)
             and self.workgroup_bytes <= can.max_workgroup_memory
             and (self.tile != "f16" or can.f16)

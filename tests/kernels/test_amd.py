@@ -11,6 +11,7 @@ from rwkv_gpu.kernels.tuned import runs
 
 H200 = LIMITS["h200"]
 AMD = replace(H200, subgroup_size=0, max_workgroup_memory=64 << 10)
+AMD_UNITS = replace(AMD, subgroup_size=64, fragment=16)  # as one that has matrix units in use
 INTEL = replace(H200, subgroup_size=0, subgroup_width=8)
 
 
@@ -20,16 +21,20 @@ def configs(can):
     return [config for _, config in (*tuning.linear, *tuning.linear_packed, *tuning.linear_sized)]
 
 
-def test_nothing_that_amd_is_given_has_a_form_that_spills_less():
-    assert all(instead_of(config) == config for config in configs(AMD))
+@pytest.mark.parametrize("can", [AMD, AMD_UNITS], ids=["plain", "with matrix units"])
+def test_nothing_that_amd_is_given_has_a_form_that_spills_less(can):
+    assert all(instead_of(config) == config for config in configs(can))
     assert any(instead_of(config) != config for config in configs(H200))
-    tuning = default_tuning(AMD)
-    assert runs(tuning, AMD)
+    tuning = default_tuning(can)
+    assert runs(tuning, can)
     assert max(tuning.row_lanes, tuning.sampling_lanes) <= LANES
     assert tuning.rolls_loops
 
 
-@pytest.mark.parametrize("can", [H200, INTEL, LIMITS["apple"]], ids=["h200", "intel", "apple"])
+OTHERS = {"h200": H200, "h200 with matrix units": replace(H200, fragment=16), "intel": INTEL, "apple": LIMITS["apple"]}
+
+
+@pytest.mark.parametrize("can", OTHERS.values(), ids=OTHERS)
 def test_other_makes_keep_their_constants(can):
     tuning = default_tuning(can)
     assert not tuning.rolls_loops

@@ -1,8 +1,12 @@
 """The proofs on GPUs that are not at hand: which shaders they take, and that a complaint is one."""
 
-import pytest
+import subprocess
+from types import SimpleNamespace
 
-from benchmarks.offline import amd, intel, strix_halo, variants
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.offline import amd, intel, strix_halo, validate, variants, watched_tests
 from benchmarks.offline.mesa import Driver, compile_all
 from benchmarks.offline.proof import covering, prove, refused
 from benchmarks.offline.variants import FAMILIES, ShaderCollector, record, texts
@@ -113,3 +117,80 @@ def test_statistics_of_drivers_are_read():
     anv = "SIMD8 shader: 9661 instructions. 1 loops. 817572 cycles. 566:595 spills:fills, 549 sends\n"
     assert intel.statistics_of(anv) == {"lanes": 8, "instructions": 9661, "spills": 566, "fills": 595}
     assert intel.statistics_of("SIMD16 CS compile failed: Failure to register allocate.") == {}
+
+
+RADV = "VGPRs: 96\nSpilled VGPRs: 0\nScratch size: 0\nLDS size: 0\nSubgroups per SIMD: 16\n"
+
+
+def test_matrix_units_are_asked_of_gpus_that_have_them_and_with_the_waves_that_they_have(tmp_path):
+    (tmp_path / "shaders" / "amd-matrix-units").mkdir(parents=True)
+    (tmp_path / "shaders" / "amd-matrix-units" / "0000.wgsl").write_text("// a.x\ntext\n")
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nread file\nprintf '== shader 0000\\n{RADV}== end\\n'\n")
+    python.chmod(0o755)
+    options = [str(tmp_path / "shaders"), "--python", str(python), "--matrix-units", "--gpus", "navi21,navi31"]
+    found = CliRunner().invoke(amd.main, options)
+    assert found.exit_code == 0, found.output
+    assert "| kernel | shaders | navi31, 64 |\n" in found.output
+    assert "| `a` | 1 | 96 / 16 |" in found.output
+
+
+def test_what_several_processes_say_into_a_pipe_is_all_collected(tmp_path):
+    pipe, log = tmp_path / "pipe", tmp_path / "log"
+    with validate.collected(pipe, log):
+        for number in range(3):
+            subprocess.run(["sh", "-c", f"echo said {number} >{pipe}"], check=True)
+    assert log.read_text() == "said 0\nsaid 1\nsaid 2\n"
+    assert not pipe.exists()
+
+
+LAYERS = """#!/bin/sh
+pipe=$(sed -n 's/.*log_filename = //p' $VK_LAYER_SETTINGS_PATH/vk_layer_settings.txt)
+say() { echo "Validation $1: [ $2 ] | MessageID = 0x1" >$pipe; }
+say Information CURRENT-VALIDATION-ENABLED
+case "$*" in *control*) say Error SYNC-HAZARD-WRITE-AFTER-WRITE;; *test_wrong*) say Error SYNC-HAZARD;;
+    *test_known*) say Error VUID-StandaloneSpirv-None-10684;; *test_failing*) [ -e $FIXED ] || exit 1;; esac
+"""
+
+
+def test_tests_under_the_layers_go_on_with_those_that_were_not_right(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text(LAYERS)
+    python.chmod(0o755)
+    monkeypatch.setenv("FIXED", str(tmp_path / "fixed"))
+    names = ["tests/test_right.py", "tests/test_known.py", "tests/test_failing.py"]
+    monkeypatch.setattr(validate, "test_files", lambda: names)
+    command = [str(tmp_path / "found"), "suite", "--python", str(python)]
+    first = CliRunner().invoke(validate.main, command)
+    assert first.exit_code == 1
+    assert "not right: tests/test_failing.py: ended with 1; 1 instances of Vulkan; no message" in first.output
+    (tmp_path / "fixed").touch()
+    second = CliRunner().invoke(validate.main, command)
+    assert second.exit_code == 0, second.output
+    assert "of 3, tests/test_failing.py" in second.output
+    assert "of 3, tests/test_right.py" not in second.output
+    assert "3 files of tests: ended with 0; 3 instances of Vulkan; 1 × VUID-StandaloneSpirv-None-10684" in second.output
+    names.append("tests/test_wrong.py")
+    assert CliRunner().invoke(validate.main, command).exit_code == 1
+
+
+def test_layers_that_find_no_race_in_the_control_prove_nothing(tmp_path):
+    found = CliRunner().invoke(validate.main, [str(tmp_path / "found"), "suite", "--python", "/bin/true"])
+    assert found.exit_code == 1
+    assert "did not find the race" in found.output
+
+
+def test_under_the_layers_a_test_has_as_many_cases_in_each_mode_as_asked():
+    def item(name: str, **parameters: str) -> SimpleNamespace:
+        return SimpleNamespace(nodeid=name, callspec=SimpleNamespace(params=parameters))
+
+    items = [item(f"a[{mode}-{n}]", device=mode, n=str(n)) for mode in ("fast", "portable") for n in range(3)]
+    items += [SimpleNamespace(nodeid="b"), item("c[0]", n="0"), item("c[1]", n="1")]
+    left_out: list[object] = []
+    config = SimpleNamespace(
+        getoption=lambda name: {"--cases": 1}[name],
+        hook=SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items)),
+    )
+    watched_tests.pytest_collection_modifyitems(config, items)
+    assert [one.nodeid for one in items] == ["a[fast-0]", "a[portable-0]", "b", "c[0]"]
+    assert len(left_out) == 5

@@ -253,7 +253,7 @@ def load(
                 raise
         info = _info(gguf, runner, name, sequences, matrix_units=any(gpu.capabilities.fragment > 0 for gpu in gpus))
         model_file = ModelFile(gguf.paths, info.fingerprint, digest_folder)
-        help = partial(load_help, tuple(MODELS)) if os.path.samefile(file_path, builtin_model()) else None
+        help = partial(load_help, tuple(MODELS)) if _is_builtin(file_path) else None
         form = f"{info.architecture} {runner.cache_config.kind} {adapters.digest()} {digest_of(initial)}"
         compact = None if kv in ("q8", "q4") else Compact(model.caches)
         states = None if exchange is None else exchange(model_file, form, compact)
@@ -268,6 +268,12 @@ def _file_of(path: str | os.PathLike[str] | None, file: str | None, hub: Hub) ->
     if isinstance(path, str) and (file is not None or is_hub_name(path)):
         return hub.find(path, file)
     return builtin_model() if path is None else validate.path("path", path)
+
+
+def _is_builtin(path: Path) -> bool:
+    """Whether a file is that of the built-in model, by whatever name; an install may lack that one."""
+    own = builtin_model()
+    return own.exists() and path.samefile(own)
 
 
 def _own_options(others: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

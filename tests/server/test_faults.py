@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from tests.server.bystander import BYSTANDER, TEXT, bystander
-from tests.server.serving import serving
+from tests.server.serving import load, serving
 
 HI = [{"role": "user", "content": "Hi"}]
 CHAT = "/v1/chat/completions"
@@ -100,6 +100,27 @@ def test_many_different_schemas_are_answered(alone, count):
         form = schema({"type": "object", "properties": {f"a{n}": {"type": "integer"}}, "required": [f"a{n}"]})
         body = {"messages": HI, "max_tokens": 1, **form}
         assert alone.request("POST", CHAT, body)[0] == 200
+
+
+LOOPS = (
+    "{% set n = times|default(1) %}{% for i in range(n) %}{% for j in range(n) %}{{ 'a' * n }}{% endfor %}{% endfor %}"
+    "{{ messages[0].content }}"
+)
+
+
+def load_looping(path, progress):
+    llm = load(path, progress)
+    llm._metadata = {**llm._metadata, "tokenizer.chat_template": LOOPS}
+    return llm
+
+
+@pytest.mark.parametrize("kwargs", [{"times": 10**9}, {"times": 3000}])
+def test_kwargs_that_have_the_template_of_a_model_loop_are_refused_beside_a_bystander(kwargs):
+    with serving(load=load_looping) as server, bystander(server):
+        body = {"messages": HI, "max_tokens": 2, "chat_template_kwargs": kwargs}
+        status, _, answer = server.request("POST", CHAT, body)
+        assert status == 400 and "template" in answer["error"]["message"]
+        assert server.request("POST", CHAT, {**body, "chat_template_kwargs": {"times": 2}})[0] == 200
 
 
 def test_texts_with_halves_of_characters_are_answered(alone):

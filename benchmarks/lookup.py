@@ -9,7 +9,11 @@ tokens per step are the most that drafts can gain.
 """
 
 import rwkv_gpu
+from rwkv_gpu.engine.speculation.acceptance import kind_of
+from rwkv_gpu.engine.speculation.costs import StepCosts
 from rwkv_gpu.engine.speculation.drafting import Drafting
+from rwkv_gpu.engine.speculation.lookup import NgramIndex
+from rwkv_gpu.engine.speculation.widths import best_widths
 
 ARTICLE = """The harbour bridge was closed on Monday morning after engineers found cracks in two of the steel cables on
 the northern side. The city council said that the bridge would stay closed for at least three weeks while the
@@ -55,16 +59,19 @@ MOST = 7  # tokens of a draft, as by default
 
 
 def steps(prompt: list[int], answer: list[int]) -> tuple[int, int, int]:
-    """Steps of decode that the answer takes, tokens drafted, and of these accepted."""
-    drafting, text, done, count = Drafting(MOST), list(prompt), 0, 0
+    """Steps of decode that the answer takes, tokens drafted, and of these accepted. A row more costs little."""
+    drafting, costs, text, done, count = Drafting(MOST), StepCosts(), list(prompt), 0, 0
+    index = NgramIndex()
     while done < len(answer):
-        draft = drafting.index.draft(text, width) if (width := drafting.width()) else []
-        rest = answer[done:]
+        found, run = index.find(text, MOST)
+        drafting.kind = kind_of(run)
+        chance = drafting.chance(drafting.kind)
+        [width] = best_widths([(chance, len(found))], 1, 1 + MOST, costs.of, 1 / costs.of(1))
+        draft, rest = found[:width], answer[done:]
         right = next(
             (i for i, (a, b) in enumerate(zip(draft, rest, strict=False)) if a != b), min(len(draft), len(rest))
         )
-        if draft:
-            drafting.verified(len(draft), right)
+        drafting.verified(len(draft), right, costs.extra(1 + len(draft), 1))
         new = rest[: right + 1]  # the step samples one token more than was right
         text += new
         done += len(new)

@@ -8,6 +8,7 @@ The text of a synthetic model means nothing, so drafts are its own answer with m
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -17,7 +18,6 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.sequence import TokenSequence
-from rwkv_gpu.engine.speculation.gate import SpeculationGate
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import choose, list_adapters
@@ -46,12 +46,6 @@ class Known:
 
     def release(self, sequence: TokenSequence) -> None: ...
     def close(self) -> None: ...
-
-
-class Always(SpeculationGate):
-    """On, whatever is measured."""
-
-    def stepped(self, running: object, tokens: int, seconds: float) -> None: ...
 
 
 def generate(
@@ -116,8 +110,8 @@ def main(
                 for always in (True, False):
                     best = float("inf")
                     for _ in range(3):
-                        speculator = Speculator(drafts, Known(answers, share), lookup=False)  # type: ignore[arg-type]
-                        speculator.gate = Always() if always else SpeculationGate()
+                        known: Any = Known(answers, share)
+                        speculator = Speculator(drafts, known, lookup=False, always=always)
                         found, seconds, engine = generate(runner, prompts, count, speculator)
                         best = min(best, seconds)
                     same = sum(a == b for a, b in zip(found.values(), answers.values(), strict=True))

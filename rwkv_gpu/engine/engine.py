@@ -303,6 +303,7 @@ class Engine:
                 batch = replace(batch, adapters=self._adapters(chunks))
             sampling = [chunk for chunk in chunks if chunk.samples]
             pending = self._runner.submit(batch, self._sampling_inputs(sampling))
+            self._drafts.submitted(chunks)
         except Exception as error:  # noqa: BLE001  it ends the requests of the step, and is told by their last updates
             self._fail([chunk.sequence for chunk in chunks] or self._slots.running, error)
             return False

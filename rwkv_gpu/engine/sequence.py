@@ -110,7 +110,7 @@ class TokenSequence:
         self.cut += count
         if self.on_host:
             self.sampler.restart(self.length - self.prompt, self.ids)
-        if self.drafting is not None:
+        if self.drafting is not None and self.drafting.index is not None:
             self.drafting.index = NgramIndex()
 
     def rows(self, start: int, end: int) -> Sequence[int]:

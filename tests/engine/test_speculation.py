@@ -8,8 +8,6 @@ from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import Runner, prefill
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.engine.speculation.draft_model import DraftModel
-from rwkv_gpu.engine.speculation.drafting import MOST_REST, Drafting
-from rwkv_gpu.engine.speculation.gate import WINDOW, SpeculationGate
 from rwkv_gpu.engine.speculation.lookup import NgramIndex
 from rwkv_gpu.engine.speculation.speculator import Speculator
 from rwkv_gpu.ops.batch import Batch
@@ -37,12 +35,6 @@ class Known:
 
     def release(self, sequence): ...
     def close(self): ...
-
-
-class Always(SpeculationGate):
-    """Drafts on, whatever is measured."""
-
-    def stepped(self, running, tokens, seconds): ...
 
 
 class Even:
@@ -75,9 +67,7 @@ def answers(
 
 
 def speculator(model, *, lookup: bool = False, most: int = DRAFTS) -> Speculator:
-    made = Speculator(most, model, lookup=lookup)
-    made.gate = Always()
-    return made
+    return Speculator(most, model, lookup=lookup, always=True)
 
 
 def asked(vocabulary: int) -> list[Request]:
@@ -91,7 +81,7 @@ def asked(vocabulary: int) -> list[Request]:
         SamplingParams(seed=5, max_tokens=18),
         SamplingParams(seed=6, presence_penalty=0.7, mirostat_tau=3.0, max_tokens=16),
     ]
-    grammars = {5: Even(11, vocabulary), 6: Even(30, vocabulary)}
+    grammars = {5: Even(13, vocabulary), 6: Even(30, vocabulary)}
     return [Request(ids_of(3 + 7 * n, n), params, grammars.get(n)) for n, params in enumerate(how)]
 
 
@@ -191,10 +181,10 @@ def test_sampled_tokens_have_the_distribution_of_the_model():
 def test_a_lookup_drafts_what_followed_the_longest_equal_run():
     index = NgramIndex()
     text = [1, 2, 3, 4, 9, 2, 3, 5, 6, 7, 1, 2, 3]
-    assert index.draft(text, 4) == [4, 9, 2, 3], "1 2 3 is longer than 2 3"
-    assert index.draft([*text, 5], 3) == [6, 7, 1]
-    assert index.draft([*text, 5, 8], 3) == [], "5 8 is new"
-    assert index.draft([*text, 5, 8, 5, 8], 5) == [5, 8, 5, 8, 5], "what reaches the end goes on with itself"
+    assert index.find(text, 4) == ([4, 9, 2, 3], 3), "1 2 3 is longer than 2 3"
+    assert index.find([*text, 5], 3) == ([6, 7, 1], 3)
+    assert index.find([*text, 5, 8], 3) == ([], 0), "5 8 is new"
+    assert index.find([*text, 5, 8, 5, 8], 5) == ([5, 8, 5, 8, 5], 2), "what reaches the end goes on with itself"
 
 
 def test_a_lookup_is_right_where_a_text_repeats_itself():
@@ -219,36 +209,3 @@ def test_a_request_may_ask_for_fewer_drafts_or_none():
         )
         drive(engine)
         assert max(widths) == most
-
-
-def test_drafts_are_on_where_they_give_more_tokens_a_second():
-    for tokens_a_step, on in ((3, True), (1, False)):
-        gate, ways = SpeculationGate(), []
-        for _ in range(2000):
-            ways.append(gate.on)
-            gate.stepped("a", tokens_a_step if gate.on else 1, 1.5 if gate.on else 1.0)
-        assert ways[0], "drafts are tried first"
-        late = ways[500:]
-        assert np.mean(late) > 0.9 if on else np.mean(late) < 0.1
-        assert len(set(late)) == 2, "the other way is tried again now and then"
-    gate.stepped("b", 1, 1e9)
-    assert gate._steps == 0, "a step in which something began tells nothing"
-    assert WINDOW > 4
-
-
-def test_a_sequence_whose_drafts_are_wrong_drafts_less_and_then_rests():
-    drafting = Drafting(8)
-    widths = []
-    for _ in range(3):
-        widths.append(drafting.width())
-        drafting.verified(widths[-1], widths[-1])
-    assert widths == [3, 7, 8]
-    drafting.verified(8, 2)
-    assert drafting.width() == 3
-    for _ in range(20):
-        if width := drafting.width():
-            drafting.verified(width, 0)
-    rests = 0
-    while not drafting.width():
-        rests += 1
-    assert 0 < rests <= MOST_REST

@@ -1,49 +1,68 @@
-"""Whether drafting pays at the moment. Tokens a second are measured with drafts and without, in turns."""
+"""Whether drafts are made at the moment: where they give more tokens a second than steps that are submitted ahead."""
 
-from collections.abc import Hashable
+from collections.abc import Sequence
 
-WINDOW = 12  # steps of a measurement
-LEAST, MOST = 48, 768  # tokens between two trials of the other way
+from .costs import StepCosts
+from .drafting import Drafting
+
+FIRST = 8  # steps with drafts before the other way is measured
+BLIND = 100  # steps without drafts that may go by until one is measured
+MARGIN = 1.05  # drafts begin where they are so many times faster, and end where they are slower
+TRIAL = 6  # steps of a trial of drafts that nobody can watch
+LEAST, MOST = 64, 1024  # tokens without drafts between two trials
 
 
 class SpeculationGate:
-    """Drafts are on where they give more tokens a second.
+    """Compares what steps with drafts give, and what they take, with steps without.
 
-    A trial of the other way costs little: it lasts WINDOW steps, and comes more rarely the more often it has lost.
+    Drafts by lookup are watched while they are off, which costs the GPU nothing. A draft model must be tried: for some
+    steps, and more rarely the more often it has lost.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, always: bool = False) -> None:
         self.on = True
-        self.rates: dict[bool, float] = {}  # tokens a second, with drafts and without
-        self._running: Hashable = None  # what runs: a change begins a new measurement
-        self._steps = self._tokens = 0
-        self._seconds = 0.0
-        self._since_trial = 0  # tokens
+        self.always = always
+        self._unmeasured = 0  # steps without drafts before anybody knew what they take
+        self._trial = 0  # steps that are left of it
+        self._tried = False  # whether drafts are on by a trial
         self._patience = LEAST
-        self._trial = False
+        self._rest = 0  # tokens without drafts since the last trial
 
-    def stepped(self, running: Hashable, tokens: int, seconds: float) -> None:
-        """A step of these sequences gave so many tokens and took so long; None is a step that tells nothing."""
-        if running is None or running != self._running:
-            self._running, self._steps, self._tokens, self._seconds = running, 0, 0, 0.0
+    def decide(self, drafting: Sequence[Drafting], sequences: int, costs: StepCosts, *, watched: bool) -> None:
+        """Drafts on or off, before a step of so many sequences. `watched` says that all drafts can be."""
+        if self.always or not drafting:
             return
-        self._steps += 1
-        self._tokens += tokens
-        self._seconds += seconds
-        self._since_trial += tokens
-        if self._steps >= WINDOW and self._tokens:
-            self.rates[self.on] = self._tokens / max(self._seconds, 1e-9)
-            self._running = None  # the first step of the next measurement may still be of the way before
-            self._choose()
-
-    def _choose(self) -> None:
-        other = self.rates.get(not self.on)
-        if other is None or (not self._trial and self._since_trial >= self._patience):
-            self.on, self._trial, self._since_trial = not self.on, True, 0
+        undrafted = costs.without(sequences)
+        if undrafted is None and self._unmeasured < BLIND:  # steps with drafts come first, then those without
+            self.on = costs.waited.count < FIRST
+            self._unmeasured += not self.on
             return
-        better = self.rates[self.on] >= other
+        if undrafted is None:  # texts are too short to measure
+            undrafted = costs.of(sequences)
         if self._trial:
-            self._patience = LEAST if better else min(MOST, 2 * self._patience)
-        self._trial = False
-        if not better:
-            self.on = not self.on
+            self._trial -= 1
+            return
+        faster = drafted_rate(drafting, sequences, costs) * undrafted / sequences
+        if self.on:
+            if self._tried:
+                self._patience = LEAST if faster >= 1 else min(MOST, 2 * self._patience)
+                self._tried = False
+            self.on = faster >= 1
+            self._rest = 0
+        elif faster > MARGIN:
+            self.on = True
+        elif not watched:
+            self._rest += sequences
+            if self._rest >= self._patience:
+                self.on, self._trial, self._tried = True, TRIAL, True
+
+    def rate(self, drafting: Sequence[Drafting], sequences: int, costs: StepCosts) -> float:
+        """Tokens a second of the better way."""
+        undrafted = costs.without(sequences) or costs.of(sequences)
+        return max(sequences / undrafted, drafted_rate(drafting, sequences, costs))
+
+
+def drafted_rate(drafting: Sequence[Drafting], sequences: int, costs: StepCosts) -> float:
+    """Tokens a second of steps with drafts, as they were of late. Sequences without give a token each."""
+    tokens = sequences + sum(one.tokens - 1 for one in drafting)
+    return tokens / (costs.of(sequences) * (1 + sum(one.extra for one in drafting)))

@@ -23,19 +23,19 @@ class NgramIndex:
                 del places[:-RECENT]
         self._indexed = max(self._indexed, len(ids))
 
-    def draft(self, ids: Sequence[int], most: int) -> list[int]:
-        """Up to so many tokens that may follow; none where the last two tokens are new together."""
+    def find(self, ids: Sequence[int], most: int) -> tuple[list[int], int]:
+        """Up to so many tokens that may follow, and how long a run they followed; none after two new neighbours."""
         self.extend(ids)
         if len(ids) <= SHORTEST:
-            return []
+            return [], 0
         last = len(ids) - 1
         places = self._places[ids[-2], ids[-1]]
         earlier = [place for place in places[-RECENT - 1 :] if place < last]
         if not earlier:
-            return []
-        place = max(reversed(earlier), key=lambda place: _run(ids, place))
+            return [], 0
+        run, place = max((_run(ids, place), place) for place in earlier)
         period = last - place  # where the run reaches the end of the text, it goes on with itself
-        return [ids[place + 1 + i % period] for i in range(most)]
+        return [ids[place + 1 + i % period] for i in range(most)], run
 
 
 def _run(ids: Sequence[int], place: int) -> int:

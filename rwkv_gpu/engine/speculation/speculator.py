@@ -7,19 +7,25 @@ Rows are right as long as the draft has the sampled tokens. So the answer is tha
 from collections.abc import Sequence
 
 from ..sequence import TokenSequence
+from .acceptance import MODEL, Acceptance, kind_of
+from .costs import StepCosts
 from .draft_model import DraftModel
 from .drafting import Drafting
 from .gate import SpeculationGate
+from .lookup import NgramIndex
+from .widths import best_widths
 
 
 class Speculator:
     """Drafts for the sequences of an engine: by a model, or by looking up what followed before."""
 
-    def __init__(self, most: int, model: DraftModel | None, *, lookup: bool) -> None:
+    def __init__(self, most: int, model: DraftModel | None, *, lookup: bool, always: bool = False) -> None:
+        """With `always` drafts are as long as they can be, whatever they cost."""
         self.most = most  # tokens of a draft
-        self.gate = SpeculationGate()
+        self.gate = SpeculationGate(always=always)
         self._model = model
         self._lookup = lookup
+        self._acceptance = Acceptance()
 
     def drafting_for(self, sequence: TokenSequence) -> Drafting | None:
         """What is known of the drafts of a new sequence; None where it wants none. Any thread may call it."""
@@ -27,31 +33,65 @@ class Speculator:
         most = self.most if asked is None else min(asked, self.most)
         if not most:
             return None
-        drafting = Drafting(most)
+        drafting = Drafting(most, self._acceptance)
         if self._lookup:
+            drafting.index = NgramIndex()
             drafting.index.extend(sequence.ids)
         return drafting
 
-    def draft(self, sequences: Sequence[TokenSequence], rows: int) -> None:
-        """Gives those that decode a draft each. A step has so many rows."""
-        ready = [sequence for sequence in sequences if sequence.drafting and can_draft(sequence)]
-        if not ready:
-            return
-        most = (rows - len(sequences)) // len(ready)
-        wanted: list[tuple[TokenSequence, int]] = []
+    @property
+    def watched(self) -> bool:
+        """Whether drafts can be watched while none are made."""
+        return self._model is None
+
+    def draft(self, sequences: Sequence[TokenSequence], rows: int, costs: StepCosts) -> None:
+        """Gives those that decode a draft each, as long as it pays. A step has so many rows."""
+        ready = [sequence for sequence in sequences if can_draft(sequence)]
+        found: list[tuple[TokenSequence, int]] = []  # who may have a draft, of how many tokens
         for sequence in ready:
-            assert sequence.drafting is not None
-            width = min(most, sequence.room)
-            width = min(width, sequence.drafting.width()) if width > 0 else 0
-            if width > 0 and self._lookup:
-                sequence.draft = sequence.drafting.index.draft(sequence.ids, width)
-            if width > 0 and not sequence.draft:
+            drafting = sequence.drafting
+            assert drafting is not None
+            most, run = min(drafting.most, sequence.room), 0
+            if drafting.index is not None and most > 0:
+                sequence.draft, run = drafting.index.find(sequence.ids, most)
+            drafting.kind = kind_of(run) if sequence.draft else MODEL
+            if most > 0 and (sequence.draft or self._model is not None):
+                found.append((sequence, most))
+        wanted: list[tuple[TokenSequence, int]] = []
+        for (sequence, _), width in zip(found, self._widths(found, sequences, rows, costs), strict=True):
+            if width and not sequence.draft:
                 wanted.append((sequence, width))
+            del sequence.draft[width:]
         if self._model is not None and wanted:
             for sequence, draft in self._model.draft(wanted).items():
                 size = sequence.sampler.vocab_size
                 known = next((i for i, token in enumerate(draft) if token >= size), len(draft))
                 sequence.draft = draft[:known]
+
+    def planned(
+        self, sequences: Sequence[TokenSequence], costs: StepCosts, chance: float, most: int
+    ) -> tuple[int, float]:
+        """How long a draft would be beside such sequences, and what it would add to the step."""
+        rows = len(sequences)
+        [width] = best_widths([(chance, most)], rows, rows + most, costs.of, self._rate(sequences, costs))
+        return width, costs.extra(rows + width, rows)
+
+    def _widths(
+        self,
+        found: Sequence[tuple[TokenSequence, int]],
+        sequences: Sequence[TokenSequence],
+        rows: int,
+        costs: StepCosts,
+    ) -> list[int]:
+        if self.gate.always:
+            each = (rows - len(sequences)) // max(1, len(found))
+            return [max(0, min(each, most)) for _, most in found]
+        chances = [(one.drafting.chance(one.drafting.kind), most) for one, most in found if one.drafting]
+        return best_widths(chances, len(sequences), rows, costs.of, self._rate(sequences, costs))
+
+    def _rate(self, sequences: Sequence[TokenSequence], costs: StepCosts) -> float:
+        drafting = [one.drafting for one in sequences if one.drafting is not None]
+        return self.gate.rate(drafting, len(sequences), costs)
 
     def release(self, sequence: TokenSequence) -> None:
         """A sequence has ended, or begins anew."""

@@ -1,37 +1,56 @@
-"""Drafts in the steps of an engine: who gets them, which were right, and whether they pay."""
+"""Drafts in the steps of an engine: who gets them, which were right, and what steps take."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import partial
+
+import numpy as np
 
 from ..device_sampling import samples_on_device
 from ..runner import Runner
+from ..scheduler import ScheduledChunk
 from ..sequence import TokenSequence
 from ..slots import Slots
+from .costs import StepCosts
 from .speculator import Speculator
+
+WINDOW = 16  # steps without drafts of a measurement: their results come several at a time
 
 
 class VerifiedSteps:
-    """Steps that may verify drafts. Without a speculator it only counts tokens."""
+    """Steps that may verify drafts. Without a speculator it does nothing."""
 
     def __init__(self, runner: Runner, slots: Slots, speculator: Speculator | None) -> None:
         self._runner = runner
         self._slots = slots
         self._speculator = speculator
+        self._costs = {False: StepCosts(), True: StepCosts()}  # True: where the host samples or follows a grammar
+        self._rows = 0  # of the step that was submitted last
+        self._extra = 0.0  # what each draft adds to it, by what it takes without
         self._generated = 0  # tokens, of all requests since the last measurement
+        self._running: Hashable = None  # who is measured, and how: a change begins a new measurement
         self._stepped = 0.0  # when the last step ended, by a clock that stands still while shaders are compiled
+        self._window: list[tuple[int, float]] = []  # tokens, and when they were known
         self.drafted = self.accepted = 0  # tokens that were drafted, and those that were right
+
+    @property
+    def costs(self) -> StepCosts:
+        """What steps of those that run take."""
+        return self._costs[any(one.on_host or one.request.grammar is not None for one in self._slots.running)]
 
     def draft(self, ready: Sequence[TokenSequence], *, wanted: bool) -> None:
         """Gives sequences that decode tokens to verify, where that pays."""
         speculator = self._speculator
         if speculator is None:
             return
+        drafting = [one.drafting for one in ready if one.drafting is not None]
+        speculator.gate.decide(drafting, len(ready), self.costs, watched=speculator.watched)
         for sequence in ready:
             sequence.draft = []
             if sequence.drafting is not None:
                 self._turn(sequence, speculator.gate.on)
         if wanted and speculator.gate.on:
-            speculator.draft(ready, self._runner.chunk_size)
+            speculator.draft(ready, self._runner.chunk_size, self.costs)
 
     def _turn(self, sequence: TokenSequence, on: bool) -> None:
         """Drafting on or off. Rows of one sequence are sampled one after the other where a grammar or penalties ask."""
@@ -45,28 +64,60 @@ class VerifiedSteps:
         if not on:
             self._runner.remember(sequence.slot, sequence.ids, sequence.request.params)
 
+    def submitted(self, chunks: Sequence[ScheduledChunk]) -> None:
+        """A step of these was submitted."""
+        self._rows = sum(chunk.end - chunk.start for chunk in chunks)
+        drafting = sum(chunk.sequence.drafting is not None for chunk in chunks)
+        self._extra = self.costs.extra(self._rows, len(chunks)) / drafting if drafting else 0.0
+
     def settle(self, sequence: TokenSequence, right: int) -> None:
         """Of the rows of its last step so many were right; what the others have written is forgotten."""
         self._generated += right
         drafted, sequence.draft, sequence.rows_right = len(sequence.draft), [], 0
-        if not drafted:
+        drafting, speculator = sequence.drafting, self._speculator
+        if drafting is None or speculator is None or not right:
             return
-        assert sequence.drafting is not None
-        sequence.drafting.verified(drafted, right - 1)
+        if not drafting.on and not drafted:
+            drafting.watch(sequence.ids, partial(speculator.planned, self._slots.running, self.costs))
+            return
+        drafting.verified(drafted, right - 1, self._extra)
         self.drafted += drafted
         self.accepted += right - 1
         if sequence.slot >= 0 and right <= drafted:
             sequence.fed = self._runner.store.truncate(sequence.slot, sequence.fed - (1 + drafted - right))
 
     def measure(self) -> None:
-        """Tells the gate how long a step took, where all that runs decodes."""
-        tokens, self._generated = self._generated, 0
-        if self._speculator is None:
+        """Learns how long a step took, where all that runs decodes."""
+        speculator = self._speculator
+        if speculator is None:
             return
-        now = time.perf_counter() - self._runner.compile_seconds
-        seconds, self._stepped = now - self._stepped, now
+        rows, self._rows = self._rows, 0
+        tokens, self._generated = self._generated, 0
         running = self._slots.running
         decodes = all(len(sequence.ids) - sequence.fed <= 1 for sequence in running)
         drafts = any(sequence.drafting for sequence in running)
-        known = tuple(sequence.id for sequence in running) if decodes and drafts else None
-        self._speculator.gate.stepped(known, tokens, seconds)
+        on = speculator.gate.on
+        known = (on, *(sequence.id for sequence in running)) if decodes and drafts else None
+        if known == self._running and not rows and not tokens:
+            return  # nothing was computed: the host was waited for
+        now = time.perf_counter() - self._runner.compile_seconds
+        seconds, self._stepped = now - self._stepped, now
+        if known is None or known != self._running:
+            self._running, self._window = known, []
+        elif on and rows:
+            self.costs.measured(rows, seconds, ahead=False)
+        elif not on:
+            self._measure_ahead(len(running), tokens, now)
+
+    def _measure_ahead(self, sequences: int, tokens: int, now: float) -> None:
+        """Steps that are submitted ahead: the slope of when tokens are known, of so many that portions do not count."""
+        if not self._window and not tokens:
+            return
+        self._window.append((tokens + (self._window[-1][0] if self._window else 0), now))
+        if len(self._window) <= WINDOW:
+            return
+        counts, times = np.array(self._window).T
+        self._window = []
+        if np.ptp(counts):
+            slope = float(np.polyfit(counts, times - times[0], 1)[0])
+            self.costs.measured(sequences, max(0.0, slope * sequences), ahead=True)

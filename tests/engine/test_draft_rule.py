@@ -1,0 +1,177 @@
+"""When drafts are made and how long they are: by what steps take and how often drafts are right. Pure: no model."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.speculation.acceptance import CHANCES, MODEL, Acceptance, kind_of
+from rwkv_gpu.engine.speculation.costs import GUESS, MOST_FADED, StepCosts
+from rwkv_gpu.engine.speculation.drafting import Drafting
+from rwkv_gpu.engine.speculation.gate import SpeculationGate
+from rwkv_gpu.engine.speculation.lookup import NgramIndex
+from rwkv_gpu.engine.speculation.verified_steps import WINDOW
+from rwkv_gpu.engine.speculation.widths import best_widths
+
+MOST = 7
+# Seconds of a step that is submitted ahead, and of one that is waited for, by rows: where drafts gain little or much.
+DEVICES = {
+    "slow to answer": (1.2, {1: 2.4, 2: 2.7, 4: 4.0, 8: 5.5}),
+    "quick to answer": (1.2, {1: 1.5, 2: 1.7, 4: 2.3, 8: 3.2}),
+    "rows for nothing": (1.0, {1: 1.1, 2: 1.12, 4: 1.15, 8: 1.2}),
+    "every row as dear": (1.0, {1: 1.0, 2: 1.9, 4: 3.5, 8: 6.5}),
+}
+
+
+def bucket(rows: int) -> int:
+    return 1 << (rows - 1).bit_length()
+
+
+def run(
+    device: str, right: float, tokens: int, gate: SpeculationGate, costs: StepCosts, known: Acceptance, seed: int = 0
+) -> tuple[float, float]:
+    """Tokens a second of one answer whose drafts are of a model, and the share of steps without; times vary by 5%."""
+    ahead, waited = DEVICES[device]
+    random = np.random.default_rng(seed)
+    drafting = Drafting(MOST, known)
+    drafting.kind = MODEL
+    seconds, done, without, steps = 0.0, 0, 0, 0
+    while done < tokens:
+        steps += 1
+        gate.decide([drafting], 1, costs, watched=False)
+        varies = 1 + 0.05 * random.standard_normal()
+        if not gate.on:
+            seconds += ahead * varies
+            done += 1
+            without += 1
+            if not without % WINDOW:
+                costs.measured(1, ahead * varies, ahead=True)
+            continue
+        rate = gate.rate([drafting], 1, costs)
+        [width] = best_widths([(drafting.chance(MODEL), MOST)], 1, 64, costs.of, rate)
+        accepted = sum(itertools.takewhile(bool, random.random(width) < right))
+        took = waited[bucket(width + 1)] * varies
+        seconds += took
+        done += accepted + 1
+        costs.measured(width + 1, took, ahead=False)
+        drafting.verified(width, accepted, costs.extra(width + 1, 1))
+    return done / seconds, without / steps
+
+
+def best(device: str, right: float) -> float:
+    """Tokens a second of the best way: without drafts, or with drafts of one length."""
+    ahead, waited = DEVICES[device]
+    drafts = (sum(right**n for n in range(width + 1)) / waited[bucket(width + 1)] for width in range(MOST + 1))
+    return max(1 / ahead, *drafts)
+
+
+@pytest.mark.parametrize("right", [1.0, 0.8, 0.7, 0.5, 0.2, 0.0])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_long_answer_comes_nearly_as_fast_as_by_the_best_way(device, right):
+    rates = [run(device, right, 4000, SpeculationGate(), StepCosts(), Acceptance(), seed)[0] for seed in range(3)]
+    assert np.mean(rates) > 0.92 * best(device, right)
+    assert min(rates) > 0.98 / DEVICES[device][0], "nothing is lost where drafts are useless"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_was_learned_serves_the_next_answers(device):
+    """Short answers lose what learning takes once, and not each."""
+    for right in (1.0, 0.0):
+        gate, costs, known = SpeculationGate(), StepCosts(), Acceptance()
+        rates = [run(device, right, 200, gate, costs, known, seed)[0] for seed in range(12)]
+        assert np.mean(rates[3:]) > 0.92 * best(device, right)
+
+
+def test_drafts_come_back_where_they_gain_again():
+    gate, costs, known = SpeculationGate(), StepCosts(), Acceptance()
+    assert run("quick to answer", 0.0, 3000, gate, costs, known)[1] > 0.9
+    assert run("quick to answer", 1.0, 6000, gate, costs, known)[1] < 0.5
+
+
+def test_a_draft_is_as_long_as_its_tokens_pay():
+    def seconds(rows):
+        return 1 + 0.1 * (rows - 1)
+
+    assert best_widths([(0.5, 9)], 1, 64, seconds, 1.0) == [3], "0.5, 0.25, 0.125 are above 0.1, 0.0625 is not"
+    assert best_widths([(0.5, 9)], 1, 64, seconds, 3.0) == [1], "time is dearer"
+    assert best_widths([(0.5, 2)], 1, 64, seconds, 1.0) == [2]
+    assert best_widths([(0.5, 9), (0.9, 3), (0.05, 9)], 3, 64, seconds, 1.0) == [3, 3, 0]
+    assert best_widths([(0.5, 9), (0.9, 3)], 2, 5, seconds, 1.0) == [0, 3], "the likeliest, where there is little room"
+    assert best_widths([], 2, 64, seconds, 1.0) == []
+    assert best_widths([(0.9, 9)], 4, 4, seconds, 1.0) == [0]
+
+
+def test_rows_of_a_plan_that_is_paid_for_are_used():
+    """A step of 5 rows takes what one of 8 takes."""
+    assert best_widths([(0.8, 9)], 1, 64, lambda rows: float(bucket(rows)) ** 0.3, 1.0) == [7]
+
+
+def test_unknown_costs_lie_between_those_that_are_known():
+    costs = StepCosts()
+    assert costs.of(8) / costs.of(1) == pytest.approx(1 + 7 * GUESS), "little, so that drafts are tried"
+    for _ in range(2):  # the first is dropped
+        costs.measured(1, 1.0, ahead=False)
+        costs.measured(5, 3.0, ahead=False)
+    assert costs.of(8) == costs.of(6) == pytest.approx(3.0, rel=0.01)
+    assert costs.of(2) == pytest.approx(1 + 2 / 7, rel=0.01)
+    assert 3 < costs.of(16) < 4.5
+    assert costs.without(1) is None
+    costs.measured(8, 1000.0, ahead=False)
+    assert costs.of(8) < 5, "one that took long for another reason"
+
+
+def test_what_is_not_measured_for_long_seems_cheaper_but_not_for_nothing():
+    costs = StepCosts()
+    for _ in range(2):
+        costs.measured(8, 1.0, ahead=False)
+    for _ in range(50_000):
+        costs.measured(1, 1.0, ahead=True)
+    assert costs.of(8) == pytest.approx(MOST_FADED, rel=0.01)
+    assert costs.without(1) == pytest.approx(1.0)
+
+
+def test_chances_follow_what_was_right_by_kind():
+    drafting = Drafting(MOST)
+    assert [kind_of(run) for run in (2, 3, 4, 8, 15, 16, 32)] == [0, 0, 1, 2, 2, 3, 3]
+    assert drafting.chance(2) == CHANCES[2]
+    drafting.kind = 2
+    for _ in range(30):
+        drafting.verified(3, 0, 0.2)
+    assert drafting.chance(2) < 0.15
+    assert drafting.chance(0) == CHANCES[0], "another kind"
+    assert Drafting(MOST, drafting.all).chance(2) < 0.2, "of another sequence"
+    for _ in range(60):
+        drafting.verified(7, 7, 0.2)
+    assert drafting.chance(2) > 0.9
+    assert drafting.tokens == pytest.approx(8, abs=1.5)
+
+
+def test_drafts_by_lookup_are_watched_while_none_are_made():
+    """What steps with drafts would have given is what they give: the same text, replayed by both ways."""
+    random = np.random.default_rng(0)
+    phrase = random.integers(0, 50, 12).tolist()
+    text = list(itertools.chain.from_iterable([*phrase, int(random.integers(50, 90))] for _ in range(40)))
+    watched, made = Drafting(MOST), Drafting(MOST)
+    watched.index, made.index = NgramIndex(), NgramIndex()
+    widths = []
+
+    def planned(_chance, most):
+        widths.append(min(4, most))
+        return widths[-1], 0.1 * widths[-1]
+
+    for end in range(1, len(text) + 1):
+        watched.watch(text[:end], planned)
+    done = 1
+    while done < len(text):
+        found, run = made.index.find(text[:done], MOST)
+        draft, made.kind = found[:4], kind_of(run)
+        right = sum(itertools.takewhile(bool, (a == b for a, b in zip(draft, text[done:], strict=False))))
+        made.verified(len(draft), right, 0.1 * len(draft))
+        done += right + 1
+    assert widths
+    assert watched.drafted == 0, "nobody made them"
+    assert watched.tokens == pytest.approx(made.tokens, rel=0.05)
+    assert watched.extra == pytest.approx(made.extra, rel=0.05)
+    assert [watched.chance(kind) for kind in range(4)] == pytest.approx(
+        [made.chance(kind) for kind in range(4)], rel=0.05
+    )

@@ -8,6 +8,7 @@ the code `engine_lost`, the others go on, requests that come meanwhile are answe
 """
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -40,24 +41,32 @@ class Streamed:
     tokens: int
     end: str  # done, engine_lost or cut
     replica: str
+    first: float  # seconds to the first token
+    gaps: tuple[float, ...]  # seconds from what came to what came next
 
 
 async def stream(port: int, number: int, tokens: int) -> Streamed:
     """One stream, read to its end."""
     body = {"prompt": f"{PROMPT}{number}", "max_tokens": tokens, "temperature": 1.0, "seed": number, "stream": True}
+    begin = time.perf_counter()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     text = json.dumps(body)
     head = (
         f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
     )
     writer.write((head + text).encode())
-    data = b""
+    pieces, times = [], []
     while piece := await reader.read(1 << 16):
-        data += piece
+        pieces.append(piece)
+        times.append(time.perf_counter())
     writer.close()
+    data = b"".join(pieces)
+    events = [at for at, piece in zip(times, pieces, strict=True) if b'data: {"id"' in piece]
     replica = data.partition(b"x-replica: ")[2][:8].split(b"\r\n")[0].decode()
     end = "engine_lost" if b'"engine_lost"' in data else "done" if b"[DONE]" in data else "cut"
-    return Streamed(max(0, data.count(b'data: {"id"') - 1), end, replica)
+    first = (events or [begin])[0] - begin
+    gaps = tuple(late - early for early, late in itertools.pairwise(events))
+    return Streamed(max(0, data.count(b'data: {"id"') - 1), end, replica, first, gaps)
 
 
 async def all_streams(port: int, count: int, tokens: int) -> tuple[list[Streamed], float]:
@@ -65,6 +74,24 @@ async def all_streams(port: int, count: int, tokens: int) -> tuple[list[Streamed
     begin = time.perf_counter()
     found = await asyncio.gather(*(stream(port, number, tokens) for number in range(count)))
     return found, time.perf_counter() - begin
+
+
+def cpu_seconds(process: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def round_line(found: list[Streamed], seconds: float, spent: dict[str, float]) -> str:
+    """What a round took: from a token to the next, to the first one, and the CPU time of each process for a token."""
+    tokens = sum(one.tokens for one in found)
+    gaps = [1e3 * gap for one in found for gap in one.gaps]
+    firsts = sorted(1e3 * one.first for one in found)
+    cpu = ", ".join(f"{name} {1e6 * one / tokens:.0f}" for name, one in spent.items())
+    return (
+        f"  {tokens / seconds:,.0f} tok/s in {seconds:.2f} s; to the next token {median(gaps):.1f} ms, to the first "
+        f"{median(firsts):.0f} ({firsts[-1]:.0f} at most); µs of CPU a token: {cpu}"
+    )
 
 
 def health(port: int) -> dict[str, Any]:
@@ -157,8 +184,14 @@ def main(model: str, devices: tuple[str, ...], streams: int, tokens: int, rounds
         for number, device in enumerate(devices):
             with serving(path, device, streams, port) as server:
                 took = []
+                processes = {"router" if number else "server": server.pid, "client": os.getpid()}
+                for one, process in enumerate(replicas(server.pid)):
+                    processes[f"replica {one}"] = process
                 for _ in range(rounds + 1):  # the first compiles
+                    before = {name: cpu_seconds(process) for name, process in processes.items()}
                     found, seconds = asyncio.run(all_streams(port, streams, tokens))
+                    spent = {name: cpu_seconds(process) - before[name] for name, process in processes.items()}
+                    print(round_line(found, seconds, spent), flush=True)
                     took.append((sum(one.tokens for one in found) / seconds, seconds))
                 rates.append(median(rate for rate, _ in took[1:]))
                 each = Counter(one.replica for one in found)

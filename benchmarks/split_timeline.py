@@ -79,9 +79,7 @@ class Timeline:
         for part in range(len(self._parts)):
             mine = [event for event in self.events if event.part == part]
             waits = [event for event in mine if event.what == "wait"]
-            spent = {
-                what: sum(e.end - e.begin for e in mine if e.what == what) / max(1, len(waits)) for _, what in WATCHED
-            }
+            spent = {what: _of_a_step([e for e in mine if e.what == what], len(waits)) for _, what in WATCHED}
             submits = [event for event in mine if event.what == "submit"]
             under_way = [wait.end - submit.end for submit, wait in zip(submits, waits, strict=False)]
             gpu = statistics.median(self.gpu[part])
@@ -98,3 +96,8 @@ class Timeline:
             if event.begin >= start > 0:
                 at, took = 1e6 * (event.begin - start), 1e6 * (event.end - event.begin)
                 yield f"{at:8.0f} {took:7.0f}  part {event.part} {event.what}"
+
+
+def _of_a_step(events: list[Event], steps: int) -> float:
+    """Seconds that such calls take in a step, where most take the same."""
+    return statistics.median(e.end - e.begin for e in events) * len(events) / max(1, steps) if events else 0.0

@@ -129,6 +129,15 @@ class StepBuffer:
             values = np.asarray(inputs[name])
             view[tuple(map(slice, values.shape))] = values  # rows, and pages, may be fewer
 
+    def fill_late(self, inputs: Mapping[str, npt.NDArray[Any]]) -> tuple[int, npt.NDArray[np.uint8]]:
+        """More inputs of the first step: from where on they lie, and all bytes from the first to the last of them."""
+        begin, end = self._apart, 0
+        for name, values in inputs.items():
+            self._views[0][name][: len(values)] = values
+            offset, nbytes = self._places[name]
+            begin, end = min(begin, offset), max(end, offset + -(-nbytes * len(values) // len(self._views[0][name])))
+        return begin, self._host[0, begin:end]
+
     def filled(self, steps: int) -> npt.NDArray[np.uint8]:
         """What is to be uploaded of the first steps."""
         return self._host[:steps]

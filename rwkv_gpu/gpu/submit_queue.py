@@ -92,8 +92,9 @@ class ReadyStep:
         plan = self.commands.plan
         inputs, device = plan.step, plan.device
         if self._filled == inputs.fills:
-            for name in self._late:
-                device.write(inputs.buffer, values[name], inputs.slice(name).offset)
+            if self._late:  # in one piece: values that cross lie one behind the other
+                at, data = inputs.fill_late({name: values[name] for name in self._late})
+                device.write(inputs.buffer, data, at)
             return
         rows, segments, outputs = self._counts
         late = () if values else self._late

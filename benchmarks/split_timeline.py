@@ -34,6 +34,7 @@ class Timeline:
 
     def __init__(self, runner: SplitRunner, steps: int) -> None:
         self.events: list[Event] = []
+        self._steps = steps
         self._parts = [part for part in runner.parts if isinstance(part, GpuRunner)]
         self._number: dict[Any, int] = {}
         for number, part in enumerate(self._parts):
@@ -48,6 +49,7 @@ class Timeline:
         before = [(owner, name, getattr(owner, name)) for owner, name in WATCHED]
         for part, trace in zip(self._parts, self._traces, strict=True):
             part.queue.trace = trace
+            part.queue.forget_spares()
         for owner, name, function in before:
             setattr(owner, name, self._noted(function, name))
         try:
@@ -56,9 +58,9 @@ class Timeline:
             for owner, name, function in before:
                 setattr(owner, name, function)
         for part, trace in zip(self._parts, self._traces, strict=True):
-            part.queue.forget_spare()
+            part.queue.forget_spares()
             part.queue.trace = None
-            self.gpu.append([float(end - begin) for begin, end in trace.spans()])
+            self.gpu.append([float(end - begin) for begin, end in trace.spans(self._steps)])
 
     def _noted(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         def run(of: Any, *args: Any, **more: Any) -> Any:

@@ -128,7 +128,7 @@ class Device:
         self._staging: Any = None
         self._reading = threading.Lock()
         self._deferred: Callable[[], None] | None = None
-        self.unsubmitted: set[native.Encoded] = set()  # `close` submits them: else they would never be freed
+        self.unsubmitted: set[Any] = set()  # `close` submits them: else they would never be freed
         self.pipelines = PipelineCache(self.handle, checked)
         self.capabilities = self._capabilities()
         if self.capabilities.subgroup:

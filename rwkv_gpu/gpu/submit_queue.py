@@ -17,10 +17,11 @@ import wgpu
 from ..errors import DeviceLost
 from . import native
 from .device import Device
-from .plan import Part, Plan
+from .plan import ENCODED_AHEAD, Part, Plan
 from .trace import Trace
 
 PORTION = 0.008  # seconds of work that are submitted at a time: tokens become known in such portions
+MOST_SPARES = 16  # steps that are encoded for later: wgpu-native frees no commands that were not submitted
 CLOSED = "the GPU was closed while steps were under way; load the model again"
 
 
@@ -61,7 +62,6 @@ class Commands:
     parts: Sequence[Part]  # the results
     landing: native.Landing  # where they are copied to
     encoded: Sequence[Any]
-    stamps: Mapping[str, Any] | None
 
     def suit(self, plan: Plan, parts: Sequence[Part]) -> bool:
         """Whether such a step has these commands."""
@@ -119,7 +119,7 @@ class SubmitQueue:
         self._device = device
         self.layers_per_submit = layers_per_submit
         self._ready: ReadyStep | None = None  # that did not begin yet
-        self._spare: Commands | None = None  # of the step to come, if that is like the one before
+        self._spares: list[Commands] = []  # of steps to come that are like steps before
         self._filling: StepGroup | None = None
         self._landings: list[native.Landing] = []  # all, also those nobody waits for: their callbacks may yet be called
         self._free: list[native.Landing] = []
@@ -223,10 +223,10 @@ class SubmitQueue:
         if self._ready is not None:
             self._ready.discard()
         parts = [plan.part(name, count) for name, count in outputs]
-        if self._spare is not None and not self._spare.suit(plan, parts):
-            self.forget_spare()
-        commands, self._spare = self._spare or self._encode(plan, parts), None
-        self._ready = ReadyStep(self, counts, inputs, late, commands)
+        spare = next((one for one in self._spares if one.suit(plan, parts)), None)
+        if spare is not None:
+            self._spares.remove(spare)
+        self._ready = ReadyStep(self, counts, inputs, late, spare or self._encode(plan, parts))
         return self._ready
 
     def begin(self, ready: ReadyStep, values: Mapping[str, npt.NDArray[Any]]) -> StepGroup:
@@ -241,6 +241,7 @@ class SubmitQueue:
         group.steps, group.ends, group.commands = 1, [0, sum(nbytes for *_, nbytes in commands.parts)], commands
         group.landing, group.submitted = commands.landing, time.perf_counter()
         ready.upload(values)
+        device.unsubmitted.difference_update(commands.encoded)
         for encoded in commands.encoded:
             group.index = device.submit([encoded])
         commands.landing.map()
@@ -251,20 +252,21 @@ class SubmitQueue:
         """Forgets a step that was made ready."""
         if ready is self._ready:
             self._ready = None
-            self._drop(ready.commands)
+            self._spares.append(ready.commands)
 
     def _encode_ahead(self, group: StepGroup) -> None:
         """Encodes the next step on the guess that it is like this one, unless it is ready."""
         if group.commands is None:
             group.plan.encode_ahead()
-        elif self._ready is None and self._spare is None:
-            self._spare = self._encode(group.plan, group.commands.parts)
+            return
+        plan, parts = group.plan, group.commands.parts
+        guessed = self._ready is not None or any(one.suit(plan, parts) for one in self._spares)
+        if not guessed and plan.rows <= ENCODED_AHEAD and len(self._spares) < MOST_SPARES:
+            self._spares.append(self._encode(plan, parts))
 
-    def forget_spare(self) -> None:
-        """Gives back commands that were encoded for a step which may never come."""
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            self._drop(spare)
+    def forget_spares(self) -> None:
+        """Forgets what was encoded for steps to come, as something about them has changed."""
+        self._spares.clear()
 
     def _encode(self, plan: Plan, parts: Sequence[Part]) -> Commands:
         """The commands of a step of a plan."""
@@ -273,13 +275,8 @@ class SubmitQueue:
         landing.expected = nbytes
         stamps = None if self.trace is None or self.layers_per_submit else self.trace.next()
         encoded = [*plan.encode_steps(1, self.layers_per_submit, stamps, _copies(parts, landing))]
-        return Commands(plan, parts, landing, encoded, stamps)
-
-    def _drop(self, commands: Commands) -> None:
-        """Gives back what commands have that will not be submitted."""
-        self._free.append(commands.landing)
-        if self.trace is not None and commands.stamps is not None:
-            self.trace.give_back()
+        self._device.unsubmitted.update(encoded)
+        return Commands(plan, parts, landing, encoded)
 
     def measured(self, seconds: float) -> None:
         """A step was seen to take so long."""

@@ -36,13 +36,9 @@ class Trace:
             "end_of_pass_write_index": at + 1,
         }
 
-    def give_back(self) -> None:
-        """The pass that was told last is not submitted."""
-        self._count -= 1
-
-    def spans(self) -> npt.NDArray[np.float64]:
-        """Begin and end of each step in seconds since the first began. [steps, 2]"""
-        count, device = 2 * self._count, self._device
+    def spans(self, steps: int | None = None) -> npt.NDArray[np.float64]:
+        """Begin and end of each step, or of the first ones, in seconds since the first began. [steps, 2]"""
+        count, device = 2 * (self._count if steps is None else steps), self._device
         with native.typed_errors("tracing"):
             usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
             resolved = device.handle.create_buffer(size=8 * count, usage=usage)

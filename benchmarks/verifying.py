@@ -78,7 +78,9 @@ def measure(runner: GpuRunner, rows: int, depth: int, *, together: bool, seconds
     placements = runner.store.place(chunks)
     fed = [(chunk.slot, chunk.start, [7] * (chunk.end - chunk.start)) for chunk in chunks]
     batch = Batch.of(fed, wanted=[chunk.samples for chunk in chunks], placements=placements)
-    plan = runner.plan_for(batch, "plain")
+    shares = together and rows > 1 and not runner.model.states
+    batch = batch.apart() if shares else batch
+    plan = runner.plan_for(batch, "plain", shared_pages=shares)
     draws = np.array([draw_row(SamplingParams(temperature=0), 0, 0)] * rows)
     inputs = batch.arrays() | {"draws": draws}
     counts = len(batch.segments), len(batch.outputs)

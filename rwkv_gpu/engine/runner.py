@@ -221,11 +221,12 @@ class GpuRunner:
         self.store = store_of(model, config, self._caches, self.copy_pages) if share is None else share.store
         self.page_and_state_bytes = config.each(model.caches, model.states)
         self.context = config.context if caches else None
+        self._reads_apart = share is None and not model.states  # whether rows of a sequence are computed as in decode
         self.sampler_state = GpuSamplerState(device, config.slots, model.vocabulary)
         self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit)
         self._scratch = Scratch(device)
         self.compile_seconds = 0.0
-        self._plans: dict[tuple[int, int, bool, int, Output], Plan] = {}
+        self._plans: dict[tuple[int, int, bool, int, bool, Output], Plan] = {}
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch with a place for all that it writes; what a plan can run."""
@@ -247,10 +248,14 @@ class GpuRunner:
         return GpuReadyPart(step, part, batch.rows, counts[2], sampling.logits)
 
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
-        how, inputs, outputs = self._sampled(batch, sampling)
-        counts = batch.rows, len(batch.segments), len(batch.outputs)
         at_once = sampling.logits or not batch.single
-        group, step = self.queue.add(self.plan_for(batch, how), counts, inputs, outputs, at_once=at_once)
+        every = len(batch.outputs) == batch.rows <= MAX_SEGMENTS
+        verifies = every and not batch.single and self._reads_apart
+        batch = batch.apart() if verifies else batch
+        how, inputs, outputs = self._sampled(batch, sampling)
+        plan = self.plan_for(batch, how, shared_pages=verifies)
+        counts = batch.rows, len(batch.segments), len(batch.outputs)
+        group, step = self.queue.add(plan, counts, inputs, outputs, at_once=at_once)
         return GpuPendingStep(group, step, len(batch.outputs), sampling.logits)
 
     def _sampled(self, batch: Batch, sampling: SamplingInputs) -> tuple[Output, Arrays, list[tuple[str, int]]]:
@@ -297,13 +302,13 @@ class GpuRunner:
     def _adapted(self, batch: Batch) -> Batch:
         return with_adapters(batch, self.adapters) if self._factors else batch
 
-    def plan_for(self, batch: Batch, what: Output = "logits") -> Plan:
-        """The smallest plan that takes the batch, recorded at its first use."""
+    def plan_for(self, batch: Batch, what: Output = "logits", *, shared_pages: bool = False) -> Plan:
+        """The smallest plan that takes the batch, recorded at its first use. See `Recorder` for `shared_pages`."""
         rows = bucket(batch.rows, self.chunk_size)
         outputs = 1 if what == "crossing" else bucket(len(batch.outputs), rows)
         attends = self.context is not None
         single = batch.single and (attends or self.tuning.state_lanes_per_row > 0)  # whether such a plan is another
-        key = rows, outputs, single, self._caches.plan_pages(batch) if attends else 0, what
+        key = rows, outputs, single, self._caches.plan_pages(batch) if attends else 0, shared_pages, what
         plan = self._plans.get(key)
         if plan is None:
             began = time.perf_counter()
@@ -316,7 +321,7 @@ class GpuRunner:
         self.tuning = tuning
         self._plans.clear()
 
-    def _record(self, rows: int, outputs: int, single: bool, pages: int, what: Output) -> Plan:
+    def _record(self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output) -> Plan:
         states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in self._states.items()}
         from ..ops.recorder import Recorder  # with all passes: a model in numpy starts sooner without
 
@@ -327,10 +332,11 @@ class GpuRunner:
             self._scratch,
             self.tuning,
             states,
-            max_segments=min(rows, self.slots, MAX_SEGMENTS),
+            max_segments=min(rows, rows if shared_pages else self.slots, MAX_SEGMENTS),
             max_outputs=outputs,
             caches=self._caches.placed(pages),
             single=single,
+            shared_pages=shared_pages,
             sampler_state=None if what in ("logits", "hidden", "crossing") else self.sampler_state,
             slots=self._slots,
         )

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -127,6 +127,18 @@ class Batch:
     def single(self) -> bool:
         """Whether every sequence has one row, as in decode."""
         return self.rows == len(self.segments)
+
+    def apart(self) -> "Batch":
+        """The same rows, each as a segment of its own that lies in the same pages; for models without a state.
+
+        A row then finds its pages by its own number, and sees what rows before it write, once that is written.
+        """
+        rows = [
+            segment._replace(first=segment.first + i, count=1, start=segment.start + i)
+            for segment in self.segments
+            for i in range(segment.count)
+        ]
+        return replace(self, segments=tuple(rows))
 
     def placed(
         self, pages: Mapping[int, Sequence[int]] | None = None, states: Mapping[int, tuple[int, int]] | None = None

@@ -90,6 +90,7 @@ class StepShape:
     decode: bool  # whether every sequence has one row
     max_segments: int  # sequences
     max_outputs: int  # picked rows
+    shared_pages: bool = False  # whether rows may look back at what other rows of the step write
 
     @property
     def one_row(self) -> bool:

@@ -25,7 +25,8 @@ class Recorder(Tracer):
     """The whole vocabulary, recorded for steps of up to `rows` rows.
 
     The rows of a step belong to at most `max_segments` sequences, and at most `max_outputs` of them are picked. In a
-    plan that is `single` every sequence of a step has one row. `without` names passes that are left out. `slots` are
+    plan that is `single` every sequence of a step has one row; with `shared_pages` several of these may be one that
+    lies in the same pages, a position further each. `without` names passes that are left out. `slots` are
     what steps of many rows copy weights in main memory to.
     """
 
@@ -44,9 +45,11 @@ class Recorder(Tracer):
         sampler_state: GpuSamplerState | None = None,
         without: Collection[str] = (),
         slots: Mapping[Buffer, Buffer] | None = None,
+        shared_pages: bool = False,
     ) -> None:
         segments = min(rows, MAX_SEGMENTS) if max_segments is None else max_segments
-        super().__init__(weights, StepShape(rows, single, segments, segments if max_outputs is None else max_outputs))
+        outputs = segments if max_outputs is None else max_outputs
+        super().__init__(weights, StepShape(rows, single, segments, outputs, shared_pages))
         self.device = device
         self.scratch = scratch
         self.tuning = tuning

@@ -10,7 +10,7 @@ from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.engine.speculation.draft_model import DraftModel
 from rwkv_gpu.engine.speculation.lookup import NgramIndex
 from rwkv_gpu.engine.speculation.speculator import Speculator
-from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.batch import Batch, Segment
 from tests.engine.test_engine import drive, ids_of, small, tokens
 
 KINDS = ("rwkv7", "llama", "falcon-h1", "gemma3", "qwen35", "mamba2", "deepseek2")
@@ -100,7 +100,7 @@ def test_drafts_change_no_answer(name, mistakes):
     assert runner.store.free == small(f"tiny-{name}.gguf", slots=4, drafts=DRAFTS).store.free
 
 
-@pytest.mark.parametrize("name", ["rwkv7", "llama", "falcon-h1"])
+@pytest.mark.parametrize("name", ["rwkv7", "llama", "falcon-h1", "olmo2"])
 def test_on_the_gpu_as_well(adapter, name):
     """Kernels of several rows round otherwise, so a sampled token might differ: these are greedy."""
     requests = [Request(ids_of(3 + 7 * n, n), SamplingParams(temperature=0, max_tokens=12)) for n in range(2)]
@@ -110,7 +110,24 @@ def test_on_the_gpu_as_well(adapter, name):
     found, engine = answers(runner, requests, speculator(Known(known, 0.3), most=3))
     assert found == expected
     assert 0 < engine.accepted < engine.drafted
+    apart = [plan for (*_, shared_pages, _), plan in runner._plans.items() if shared_pages]
+    assert bool(apart) == (not runner.model.states), "rows of transformers attend as in decode"
+    for plan in apart:
+        written = [dispatch.name.endswith("kv_write") for dispatch in plan.dispatches]
+        assert sum(written) == len(runner.model.caches), "after the keys and values of all rows are written"
     runner.close()
+
+
+def test_rows_apart_lie_where_they_lay_together():
+    segments = (Segment(0, 3, 1, 62, (7, 9), None, ((128, (4, 5)),)), Segment(3, 1, 0, 5, (2,)))
+    together = Batch(np.arange(4, dtype=np.uint32), segments, (0, 1, 2, 3))
+    apart = together.apart()
+    assert apart.single
+    assert apart.outputs == together.outputs
+    for window in (0, 128):
+        assert apart.places(window).tolist() == together.places(window).tolist()
+    assert [one.start for one in apart.segments] == [62, 63, 64, 5]
+    assert [one.slot for one in apart.segments] == [1, 1, 1, 0]
 
 
 def test_few_rows_over_a_long_context_are_split_into_runs_as_decode_is(adapter):

@@ -1,12 +1,13 @@
 """Attention as dispatches: queries, keys and values rotated, K and V written to pages, and every row's look back.
 
 In a step of one row for each sequence one kernel rotates, writes and attends. A long context is split into runs that a
-second one reduces. In any other step rows of a sequence see each other, so a kernel of its own writes K and V first.
+second one reduces. In any other step rows of a sequence see each other, so a kernel of its own writes K and V first: a
+step that verifies drafts then attends as in decode, row by row.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -70,11 +71,28 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     max_pages = to.memory.caches.max_pages
     if to.shape.decode:
         partition = decode_partition(op.cache, op.how, node.rows, max_pages, to.tuning, to.can)
+        if to.shape.shared_pages and not op.cached:
+            _write_keys(to, node, op, partition)
+            op = replace(op, cached=True)
+            rotated, constants, parts = _rotated(to, op)
         own = _own_keys(to, partition, "attention/queries/rotate_here", "attention/block")
         kernel = _shared_keys(to, partition, fmt) if partition.lanes_per_key else own
         _attend(to, node, op, partition, kernel.extended(parts, constants, rotated | pages))
         return
     partition = prompt_partition(op.cache, op.how, node.rows, max_pages, to.tuning)
+    q = _write_keys(to, node, op, partition)
+    if partition.runs == 1 and _on_matrix_units(to, op):
+        _attend_on_matrix_units(to, node, op, partition, {**pages, "q": q})
+        return
+    kernel = _own_keys(to, partition, "attention/queries/rotated", *BLOCKS)
+    more: dict[str, Operand] = {"q": q, "segments": to.segments}
+    _attend(to, node, op, partition, kernel.extended(("attention/eight",), {}, more | pages))
+
+
+def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartition) -> Value:
+    """Keys and values to their pages before any row looks back; gives the rotated queries. [T, H N]"""
+    keys, values = to.memory.caches.places[op.cache.name]
+    rotated, constants, parts = _rotated(to, op)
     lanes = to.tuning.map_lanes
     q = Value((node.rows, op.how.heads * op.cache.size))
     heads = op.how.heads + (0 if op.cached else op.cache.heads)
@@ -84,17 +102,12 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
         op.cache.name,
         ("attention/kv_write", *parts, "lib/lanes/plain"),
         partition.sizes | constants | {"WG": lanes},
-        rotated | pages | {"q": q},
+        {**rotated, "keys": keys, "values": values, "q": q},
         groups=-(-items // lanes),
         fixed_bytes=0,
         row_bytes=_position_bytes(to, op),
     )
-    if partition.runs == 1 and _on_matrix_units(to, op):
-        _attend_on_matrix_units(to, node, op, partition, {**pages, "q": q})
-        return
-    kernel = _own_keys(to, partition, "attention/queries/rotated", *BLOCKS)
-    more: dict[str, Operand] = {"q": q, "segments": to.segments}
-    _attend(to, node, op, partition, kernel.extended(("attention/eight",), {}, more | pages))
+    return q
 
 
 def _on_matrix_units(to: Lowering, op: Attend) -> bool:

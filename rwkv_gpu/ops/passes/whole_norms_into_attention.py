@@ -16,7 +16,8 @@
 The norms give new values, which are copied into a stack with v. Attention reads the stack that the product has written
 instead, and finds both norms while it stages its heads.
 
-Condition: every sequence has one row; nothing else reads the norms; q, k and v lie in one stack before them.
+Condition: every sequence has one row, and none sees what another one writes; nothing else reads the norms; q, k and v
+lie in one stack before them.
 """
 
 from dataclasses import replace
@@ -31,7 +32,7 @@ from ..vocabulary import Rms
 def run(graph: Graph, _target: Target) -> int:
     """The norms and the copies are gone."""
     fired = 0
-    for node in list(graph.nodes) if graph.shape.decode else []:
+    for node in list(graph.nodes) if graph.shape.decode and not graph.shape.shared_pages else []:
         if isinstance(node.op, Attend) and not node.op.cached and node.op.how.norms is None:
             fired += _fuse(graph, node, node.op)
     return fired

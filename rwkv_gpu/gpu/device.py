@@ -3,7 +3,7 @@
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -245,6 +245,10 @@ class Device:
     def pipeline(self, linked: Linked) -> Pipeline:
         """The compiled shader, from the cache where it was compiled before."""
         return self.pipelines.get(linked)
+
+    def compile(self, every: Iterable[Linked]) -> None:
+        """Those that a plan asks for next, side by side."""
+        self.pipelines.compile(every)
 
     def memory(self) -> Mapping[str, int]:
         """Allocated bytes by purpose."""

@@ -1,9 +1,11 @@
 """Devices that are only numbers: plans are recorded for them and read, but never run. They need no GPU."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 from .device import PORTABLE_LIMITS, Buffer, Capabilities, Device
+from .shader import Linked
 
 # What a device has that offers the default WebGPU limits and no features.
 DEFAULT = Capabilities(
@@ -72,6 +74,9 @@ class VirtualDevice(Device):
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def compile(self, every: Iterable[Linked]) -> None:
+        """Nothing is compiled."""
 
     def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False, host: bool = False) -> Buffer:  # noqa: ARG002
         """A buffer that is only a number."""

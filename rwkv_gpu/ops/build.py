@@ -35,7 +35,7 @@ def build(
     if not device.capabilities.software and any(life.overlapping for life in lives.values()):
         steps = 1
     inputs = {name: (value.dtype, value.shape) for name, value in graph.inputs.items()}
-    device.pipelines.compile(one.linked for one in dispatches)
+    device.compile(one.linked for one in dispatches)
     step_buffer = StepBuffer(device, inputs, graph.shape.rows, steps)
     own: dict[Unplaced, Slice] = {outputs[name]: _results(device, outputs[name], steps) for name in each}
     lives = {value: life for value, life in lives.items() if value not in own}

@@ -21,6 +21,7 @@ SYNONYMS = Path(__file__).with_name("synonyms.txt")
 FORMS = Path(__file__).with_name("help_forms.txt")
 PHRASINGS = Path(__file__).with_name("help_phrasings.txt")
 WORDINGS = Path(__file__).with_name("help_wordings.txt")
+VOICES = Path(__file__).with_name("help_voices.txt")
 SMALL_TALK = Path(__file__).with_name("small_talk.txt")
 MODELS = Path(__file__).with_name("help_models.txt")
 EVERYDAY = Path(__file__).with_name("everyday.txt")
@@ -43,7 +44,7 @@ def synonyms() -> str:
 def forms() -> dict[str, list[str]]:
     """How people ask for each entry of docs/questions.md. Questions that the search is judged by are left out."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in (FORMS, PHRASINGS, WORDINGS):
+    for path in (FORMS, PHRASINGS, WORDINGS, VOICES):
         for block in re.split(r"^= ", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
             title, *lines = block.strip().splitlines()
             lines = [line for line in lines if not line.startswith("+ ")]
@@ -143,8 +144,9 @@ def pages(text: str) -> Iterator[Row]:
 
 def _table(heading: str, block: str) -> Iterator[Row]:
     lines = block.splitlines()
+    heads = _cells(lines[0])
     for line in lines[2:]:
-        cells = [_plain(cell) for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+        cells = _cells(line)
         if (
             len(cells) < 2
             or not cells[0]
@@ -154,9 +156,17 @@ def _table(heading: str, block: str) -> Iterator[Row]:
             or _REFERS.match(_sentence(cells[0]))
         ):
             continue
-        told = _sentence(": ".join(cell for cell in cells if cell))
+        if len(cells) > 3:  # too many to be understood without what they are called
+            parts = (f"{head} {cell}".strip() for head, cell in zip(heads[1:], cells[1:], strict=False) if cell)
+            told = _sentence(f"{cells[0]}: {'; '.join(parts)}")
+        else:
+            told = _sentence(": ".join(cell for cell in cells if cell))
         if LENGTHS[0] <= len(told) <= LENGTHS[1]:
             yield 0.8, [cells[0], *re.findall(r"^`(/[a-z]+)", cells[0])], f"{heading} {told}", told
+
+
+def _cells(line: str) -> list[str]:
+    return [_plain(cell) for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
 
 
 def other_names(text: str) -> Iterator[Row]:

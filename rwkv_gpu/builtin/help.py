@@ -5,9 +5,10 @@ supported comes from the registry, through `load`.
 """
 
 import functools
+import itertools
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +29,15 @@ WEAK, FAIR = 0.75, 1.25  # a lower score than the first is no answer; one below 
 PROMISING = 1.1  # a lower score is no answer where the question may be small talk
 STRONG = 1.5  # with this score of the search, what seems to be small talk may be about the program
 NEAR, MOST = 0.6, 3  # passages with this share of the best score are quoted, too; so many in all
+WIDE = 0.3  # the share where the retriever is not certain
+GLANCE = 650  # characters of all that is quoted
+KNOWN, UNCLEAR = 0.85, 0.5  # its probability from which on it is certain; below the second it is said what is answered
 NAMED, BESIDE = 0.2, 2  # what a name counts in a question that has more other words than the second
 CLEAR = 2.5  # with this score, a passage is named beside what does not exist
 GUESS = 3.0  # what the retriever's probability counts, beside the search's score
 LEAST = 0.05  # the probability from which on a passage is considered that the search does not find
 CALCULATES, SURELY = 0.5, 0.7  # the probability of a sum from which on it is one, with a number and without
+AGAIN = 1.0  # what a passage loses that answered the question before
 SHARE = 0.01  # what is added to probabilities, so that none is certain
 LONG = 40  # words; what is longer is a text and no question
 AROUND = 0.5  # what a word counts in the sentences around the one that asks
@@ -43,6 +48,7 @@ GET = "`rwkv-gpu pull hf.co/OWNER/NAME:Q4_K_M` gets one from Hugging Face."
 FROM = "From the docs: "
 NEAREST = "The nearest that I find in the docs: "
 ALSO = " Also: "
+MEAN = ' If you mean "{}": '
 NOTHING = (
     "I do not know: I find nothing about that in the docs. See docs/questions.md; `rwkv-gpu --help` lists the "
     "commands, /help those of the chat."
@@ -56,9 +62,11 @@ _SENTENCE = re.compile(r"(?<=[.!?;]) +|\n+")
 _QUESTION = re.compile(
     r"(?i)\W*(?:but |and |so |ok |now )*(?:how|what|which|where|when|why|who|can|could|is|are|does|do|will|should)\b"
 )
-_AND = re.compile(r"(?i)\W*(and|but|what about|how about)\b")
-_ASKS = re.compile(r"(?i)\W*(?:and |but )?(then|why|when|how|where|which|can|could|is|does|will)\b")
-_MEANS = re.compile(r"(?i)\b(it|that|this|one|them|those)\b")
+# It begins as a question that goes on with the one before it: and from Python? only the code? over http?
+_GOES_ON = re.compile(
+    r"(?i)\W*(and|but|then|also|even|only|just|what about|how about|what if|from|over|in|on|with|without|for|by|via)\b"
+)
+_MEANS = re.compile(r"(?i)\b(it|its|that|this|one|them|they|those|there|back|again|rest)\b")
 _NAMED = re.compile(
     r"(?<!\S)`?(--[a-z][\w-]+|/[a-z]+)`?(?=[\s?!.,]|$)"
     r"|does `?(rwkv-gpu [a-z-]+)`? (?:do|mean)\b"
@@ -142,16 +150,14 @@ class Help:
         for name in named - self._names:
             return Found(answer=self._absent(name), sure=True)
         named |= self._called.intersection(_plain_name(word.strip("`'\"?!.,;:()")) for word in question.split())
+        shown: tuple[int, ...] = ()
         asked = self._read(question)
+        if before and self._goes_on(question, asked):
+            asked, shown = self._together(asked, before)
         found = self.search.found(asked)
+        guess = self.guess(f"{question} {before}" if shown else question)
         certainty = self._certainty(question, asked, found)
-        if before and self._goes_on(question, asked, certainty):
-            first = self.search.read(before, self.everyday)
-            if self._certainty(before, first, self.search.found(first)) >= SURE:
-                asked = dict.fromkeys(first, 0.5) | asked
-                found = self.search.found(asked)
-                certainty = self._certainty(question, asked, found)
-        ranked = self._with_names(self.ranked(found.ranked, self.guess(question)), named, question)
+        ranked = self._with_names(self.ranked(found.ranked, guess, shown), named, question)
         if not ranked or (certainty < MAYBE and max(found.ranked, default=(0.0, 0))[0] < STRONG):
             return Found()
         score, best = ranked[0]
@@ -162,8 +168,31 @@ class Help:
             return Found(answer=NOTHING, sure=True) if sure else Found()
         if certainty < SURE and score < PROMISING:
             return Found()
-        passages = self._texts(ranked, NEAR, MOST)
-        return Found(passages, (FROM if fair or not sure else NEAREST) + ALSO.join(passages), sure)
+        known = 1.0 if named.intersection(self.passages[best].asked) else max(guess.values(), default=1.0)
+        quoted = self._best(ranked, NEAR if known >= KNOWN else WIDE, MOST)
+        said = self._said(quoted, known)
+        return Found(tuple(self.passages[n].text for n in quoted), (FROM if fair or not sure else NEAREST) + said, sure)
+
+    def _together(self, asked: dict[str, float], before: str) -> tuple[dict[str, float], tuple[int, ...]]:
+        """The words of a question and of the one before it, if that was about the program, and what was quoted then."""
+        first = self.search.read(before, self.everyday)
+        found = self.search.found(first)
+        if self._certainty(before, first, found) < SURE:
+            return asked, ()
+        shown = self._best(self.ranked(found.ranked, self.guess(before)), NEAR, MOST)
+        return {word: AROUND for word in first if word[0] != "~"} | asked, shown
+
+    def _said(self, quoted: Sequence[int], known: float) -> str:
+        """Passages as an answer. Where it is not certain what was asked, each has the question that it answers."""
+        said = ""
+        for number in quoted:
+            text, name = self.passages[number].text, self._name(number).replace('"', "'")
+            names = name != ELSEWHERE
+            if said:
+                said += MEAN.format(name) + text if names and known < KNOWN else ALSO + text
+            else:
+                said = f'"{name}" {text}' if names and known < UNCLEAR else text
+        return said
 
     def _absent(self, name: str) -> str:
         """That an option or a command does not exist, and what comes nearest to its name."""
@@ -176,13 +205,18 @@ class Help:
         """What the retriever takes a question for: names with their probabilities."""
         return self.retriever.guess(question) if self.retriever else {}
 
-    def ranked(self, found: list[tuple[float, int]], guess: Mapping[str, float]) -> list[tuple[float, int]]:
-        """What the search found and what the retriever guesses, by the sum of their scores."""
+    def ranked(
+        self, found: list[tuple[float, int]], guess: Mapping[str, float], shown: Collection[int] = ()
+    ) -> list[tuple[float, int]]:
+        """What the search found and what the retriever guesses, by the sum of their scores; less what was `shown`."""
         scores = {number: score for score, number in found}
         for name, share in guess.items():
             if share >= LEAST and name in self._titles:
                 scores.setdefault(self._titles[name], 0.0)
-        both = ((score + GUESS * guess.get(self._name(number), 0.0), number) for number, score in scores.items())
+        both = (
+            (score + GUESS * guess.get(self._name(number), 0.0) - AGAIN * (number in shown), number)
+            for number, score in scores.items()
+        )
         return sorted(both, key=lambda one: (-one[0], one[1]))
 
     def _name(self, number: int) -> str:
@@ -206,16 +240,20 @@ class Help:
         return self._texts(self.search.ranked(self.search.read(question, self.everyday)), near, most)
 
     def _texts(self, ranked: list[tuple[float, int]], near: float, most: int) -> tuple[str, ...]:
-        return tuple(self.passages[number].text for score, number in ranked[:most] if score >= near * ranked[0][0])
+        return tuple(self.passages[number].text for number in self._best(ranked, near, most))
 
-    def _goes_on(self, question: str, asked: Mapping[str, float], certainty: float) -> bool:
-        """Whether a question is one only together with the question before it: and from Python?"""
+    def _best(self, ranked: list[tuple[float, int]], near: float, most: int) -> tuple[int, ...]:
+        """The passages that are quoted: those with nearly the best score, and no more than can be read at a glance."""
+        near_best = [number for score, number in ranked[:most] if score >= near * ranked[0][0]]
+        lengths = itertools.accumulate(len(self.passages[number].text) for number in near_best)
+        return tuple(n for n, length in zip(near_best, lengths, strict=True) if n == near_best[0] or length <= GLANCE)
+
+    def _goes_on(self, question: str, asked: Mapping[str, float]) -> bool:
+        """Whether a question may be one together with the question before it: and from Python?"""
         content = [word for word in asked if word[0] != "~"]
         if len(content) > 3 or any(word[0] in "-/" for word in content):
             return False
-        if content and _AND.match(question):
-            return True
-        return certainty < SURE and bool(_ASKS.match(question) and _MEANS.search(question))
+        return bool(_MEANS.search(question)) or (bool(content) and bool(_GOES_ON.match(question)))
 
     def _with_names(self, ranked: list[tuple[float, int]], named: set[str], question: str) -> list[tuple[float, int]]:
         """Passages that explain what is named come first, as strong answers: where little else is asked."""
@@ -267,7 +305,7 @@ class Help:
 
 
 # The weights of `signs`; the last is the constant.
-CERTAINTY = (0.41, 0.69, -0.65, 2.04, 0.27, -0.81, -1.07, 2.57, 2.03, -2.5, 0.46, -1.95)
+CERTAINTY = (0.42, 0.69, -0.59, 2.07, 0.29, -1.07, -1.23, 2.37, 2.07, -2.56, 0.38, -1.96)
 
 
 @functools.cache

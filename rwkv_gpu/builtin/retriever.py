@@ -21,7 +21,7 @@ from .words import terms
 Floats = npt.NDArray[np.float32]
 WEIGHTS = Path(__file__).with_name("retriever.npz")
 ROWS = 3 << 12  # of the table, which pieces are hashed to
-SHARP = 10.0  # what a cosine is multiplied by, before the softmax
+SHARP = 15.0  # what a cosine is multiplied by, before the softmax
 LETTERS = (3, 4, 5)  # how many are a piece
 # What a question may be about besides the entries of docs/questions.md.
 ELSEWHERE, SMALL_TALK, SUM = "(elsewhere)", "(small talk)", "(sum)"

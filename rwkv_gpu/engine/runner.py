@@ -437,15 +437,8 @@ class GpuPendingRows:
         return arrays
 
 
-# A step cannot be interrupted: so many multiplications take a tenth of a second on one core. Fewer rows are slow.
-STEP, LEAST_ROWS = 1 << 30, 64
-
-
 class HostRunner:
-    """Steps in numpy: the same model, or one part of it, through the reference interpreter.
-
-    A chunk has fewer rows than `chunk_size` where its step would take long.
-    """
+    """Steps in numpy: the same model, or one part of it, through the reference interpreter."""
 
     asynchronous = False  # what is submitted is done at once
     ahead = 0
@@ -465,15 +458,13 @@ class HostRunner:
         self._part = None if share is None else share.part
         self.contents = contents = share.part if share is not None else model
         self._factors, values = factors_of(adapters, model, self._part)
-        sizes = [math.prod(weight.shape[-2:]) for weight in contents.weights if len(weight.shape) > 1]
-        if share is None:  # the rows of a part's step are those of the whole
-            chunk_size = min(chunk_size, max(LEAST_ROWS, options.get("slots", 1), STEP // max(1, sum(sizes))))
         self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
         self.model = model
         self.vocabulary = model.vocabulary
         self.slots = config.slots
         self.chunk_size = chunk_size
         self._blas = Blas()
+        sizes = matrix_sizes(contents)
         self._matrix = sum(sizes) // max(1, len(sizes))  # numbers of a matrix, on average
         self._weights: Mapping[str, npt.NDArray[Any]] = {
             **host_weights(file, parameters_of(file, contents)),
@@ -554,6 +545,20 @@ class HostRunner:
 
     def close(self) -> None:
         self._weights, self._states = {}, {}
+
+
+# A step cannot be interrupted: so many multiplications take a tenth of a second on one core. Fewer rows are slow.
+STEP, LEAST_ROWS = 1 << 30, 64
+
+
+def rows_on_host(model: Model, chunk_size: int, slots: int) -> int:
+    """The rows of a step in numpy, of `chunk_size` at most, so that it is soon done."""
+    return min(chunk_size, max(LEAST_ROWS, slots, STEP // max(1, sum(matrix_sizes(model)))))
+
+
+def matrix_sizes(contents: Contents) -> list[int]:
+    """Numbers of each matrix; of a stack of them, of one."""
+    return [math.prod(weight.shape[-2:]) for weight in contents.weights if len(weight.shape) > 1]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from ..engine.engine import Engine
 from ..engine.fit import with_context
 from ..engine.initial_state import digest_of, read_initial_state
 from ..engine.offload import MOST_LAYERS, Offload
-from ..engine.runner import GpuRunner, HostRunner, Runner
+from ..engine.runner import GpuRunner, HostRunner, Runner, rows_on_host
 from ..engine.split_layout import choices_of, device_names, shares_of
 from ..engine.state_file import fingerprint
 from ..errors import BadInput
@@ -223,7 +223,8 @@ def load(
             gpus, name = [], "cpu"
             refuse_cpu(matrix_units)
             options |= with_context(None, gguf, model, **options)
-            runner = HostRunner(gguf, model, chunk_size=chunk or DEFAULT_CHUNK, adapters=adapters, **options)
+            rows = rows_on_host(model, chunk or DEFAULT_CHUNK, options.get("slots", 1))
+            runner = HostRunner(gguf, model, chunk_size=rows, adapters=adapters, **options)
             speculator = drafts.speculator(runner, None)
             if progress is not None:
                 progress(gguf.nbytes, gguf.nbytes)

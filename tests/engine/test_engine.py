@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rwkv_gpu.builtin import builtin_model
+import rwkv_gpu
 from rwkv_gpu.engine import runner as runners
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.request import Request, Update
-from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner, prefill
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner, Runner, prefill, rows_on_host
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.engine.split import SplitRunner, parts_of
 from rwkv_gpu.errors import BadFile, BadInput, BadNumbers, ContextFull, DeviceLost, OutOfMemory
@@ -148,26 +148,22 @@ def test_no_step_has_more_rows_than_the_runner_takes(runner):
 
 
 def test_a_step_in_numpy_is_short_however_long_the_prompt_is(monkeypatch):
-    """Ctrl-C waits for the step that runs. Of a model as large as the built-in one, 512 rows took a second and more."""
-    runner = small("tiny-rwkv7.gguf", chunk_size=512)
-    numbers = sum(math.prod(weight.shape[-2:]) for weight in runner.model.weights if len(weight.shape) > 1)
-    assert runner.chunk_size == 512, "what is done soon is not cut"
+    """Ctrl-C waits for the step that runs. Of the built-in model, 512 rows took a second and more."""
+    model = small("tiny-rwkv7.gguf").model
+    numbers = sum(math.prod(weight.shape[-2:]) for weight in model.weights if len(weight.shape) > 1)
+    assert rows_on_host(model, 512, 1) == 512, "what is done soon is not cut"
     monkeypatch.setattr(runners, "STEP", 100 * numbers + 1)
-    for asked, slots, rows in ((512, 4, 100), (80, 4, 80), (512, 200, 200)):
-        assert small("tiny-rwkv7.gguf", chunk_size=asked, slots=slots).chunk_size == rows
-    engine = Engine(runner := small("tiny-rwkv7.gguf", chunk_size=512))
-    counting = Counting(runner)
-    engine.add(Request(ids_of(450), SamplingParams(max_tokens=1)))
-    drive(engine)
-    assert counting.rows == [100] * 4 + [50]
+    assert [rows_on_host(model, *asked) for asked in ((512, 4), (80, 4), (512, 200))] == [100, 80, 200]
     monkeypatch.setattr(runners, "STEP", 1)
-    assert small("tiny-rwkv7.gguf", chunk_size=512).chunk_size == runners.LEAST_ROWS, "numpy is slow on few rows"
+    assert rows_on_host(model, 512, 1) == runners.LEAST_ROWS, "numpy is slow on few rows"
 
 
 def test_the_built_in_model_reads_a_prompt_in_steps_of_a_fraction_of_a_second():
-    with GGUFFile.open(builtin_model()) as file:
-        runner = HostRunner(file, load_model(file), chunk_size=512)
-    assert runners.LEAST_ROWS <= runner.chunk_size <= 128
+    with rwkv_gpu.load(device="cpu") as llm:
+        assert runners.LEAST_ROWS <= llm.info.chunk_size <= 128
+        read = []
+        llm.generate("The sea. " * 200, max_tokens=1, on_prompt=lambda done, total: read.append(done))
+    assert max(np.diff([0, *read])) <= 128
 
 
 def test_what_a_model_cannot_take_is_refused_with_the_numbers():

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import rwkv_gpu
-from rwkv_gpu.engine.engine import Activity
+from rwkv_gpu.engine.engine import Activity, Engine
 from rwkv_gpu.engine.request import Request, Update
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.gguf.file import GGUFFile
@@ -65,6 +65,7 @@ def serve(path: str, device: str, sequences: int, connection: Connection) -> Non
     llm = rwkv_gpu.load(path, device=given, sequences=sequences)
     if device == "pretend":
         pretend(llm)
+    llm.begin_work(Engine.warm_up).result()
     driver = SendingDriver(llm._driver._engine, connection)
     connection.send(llm.info)
     senders: dict[int, Sender] = {}

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from rwkv_gpu.server.config import ServerConfig
     from rwkv_gpu.server.service import Service
 
-# Seconds that a thread may keep the interpreter from others. Each call of a driver gives it up for a moment, and a step
-# has some: by the 5 ms of Python, a thread that reads a long prompt would add so much to each of them.
-SWITCH = 0.0005
-
 
 @click.command("serve", cls=Page, epilog="Example: rwkv-gpu serve model.gguf --port 8080")
 @click.argument("models", nargs=-1, metavar="[MODEL.gguf]...", envvar="RWKV_GPU_MODELS", type=FileName())
@@ -105,6 +101,7 @@ class Setup:
             folder=folder,
             most_loaded=options["max_models"],
             keep_alive=options["keep_alive"],
+            warmup=options["warmup"],
         )
         return Service(self.config, catalogue)
 

@@ -73,6 +73,10 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="Unload a model that had no requests for so long. Default: only when memory is short.",
     ),
     click.option(
+        "--warmup/--no-warmup", cls=Models, default=True, show_default=True,
+        help="Get a loaded model ready for requests of all sizes while nobody asks. Else the first of each size waits.",
+    ),
+    click.option(
         "--store", cls=Models, metavar="DIR|URL",
         help="Keep the states of conversations here, so that other servers, and this one after a restart, go on with "
         "them: a directory, valkey://HOST:PORT, or any URL of fsspec, such as s3://BUCKET/STATES.",

@@ -1,7 +1,7 @@
 """Many requests at a time through one model: each step mixes prompts and answers of all. Knows token ids only."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -89,6 +89,13 @@ class Engine:
         if slots.waiting or self._in_flight or slots.updated:
             return True
         return any(not sequence.paused for sequence in slots.running)
+
+    def warm_up(self) -> Generator[None]:
+        """Gets ready, in pieces, what requests of all sizes would wait for; while some run it gives way to them."""
+        for _ in self._runner.warm_up():
+            yield
+            while self.busy:
+                yield
 
     @property
     def activity(self) -> Activity:

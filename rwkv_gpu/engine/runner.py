@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol, Unpack, cast
@@ -50,6 +50,7 @@ Output = Literal["logits", "hidden", "crossing"] | Choosing
 StateArrays = Mapping[str, npt.NDArray[Any]]
 Arrays = dict[str, npt.NDArray[Any]]
 NOTHING: Arrays = {}
+SAMPLED = ("plain", "any", "masked")  # of `Output`: how tokens are chosen
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,9 @@ class Runner(Protocol):
 
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
         """Sets a step going that samples, and that may feed what was sampled before. The batch is a placed one."""
+
+    def warm_up(self) -> Iterator[None]:
+        """Gets ready, in pieces, what the first requests would wait for."""
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
         """What penalties look back on, before the first draw of a sequence that has them."""
@@ -306,6 +310,8 @@ class GpuRunner:
         """The smallest plan that takes the batch, recorded at its first use. See `Recorder` for `shared_pages`."""
         rows = bucket(batch.rows, self.chunk_size)
         outputs = 1 if what == "crossing" else bucket(len(batch.outputs), rows)
+        if what in SAMPLED:
+            outputs = outputs_for(rows, outputs, self.slots)
         attends = self.context is not None
         single = batch.single and (attends or self.tuning.state_lanes_per_row > 0)  # whether such a plan is another
         key = rows, outputs, single, self._caches.plan_pages(batch) if attends else 0, shared_pages, what
@@ -315,6 +321,15 @@ class GpuRunner:
             plan = self._plans[key] = self._record(*key)
             self.compile_seconds += time.perf_counter() - began
         return plan
+
+    def warm_up(self) -> Iterator[None]:
+        """Records a plan at a time that requests will need, so that none of them waits for it."""
+        for batch in common_steps(self.slots, self.chunk_size):
+            for what in ("any", "plain") if batch.single else ("any",):
+                recorded = len(self._plans)
+                self.plan_for(batch, what)
+                if len(self._plans) > recorded:
+                    yield
 
     def retune(self, tuning: Tuning) -> None:
         """Other constants for the plans to come; those that are recorded are forgotten."""
@@ -496,6 +511,10 @@ class HostRunner:
         chosen = SampledRow.rows(words.tobytes(), len(words))
         return CompletedStep(StepResult(chosen, logits if sampling.logits else None))
 
+    def warm_up(self) -> Iterator[None]:
+        """There is nothing to get ready."""
+        return iter(())
+
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
         if penalises(params):
             self.sampler_state.remember(slot, ids, window(params), params.penalty_decay)
@@ -651,6 +670,27 @@ def _as_stored(array: npt.NDArray[Any], cache: Cache, config: CacheConfig) -> np
 def bucket(count: int, most: int) -> int:
     """The power of two that `count` fits in, but never more than `most`."""
     return min(most, 1 << max(0, count - 1).bit_length())
+
+
+def outputs_for(rows: int, outputs: int, sequences: int) -> int:
+    """Output rows of a plan. With prompts 1, 8, 64 ...: few sizes, as all wait while a plan is recorded."""
+    if outputs == rows:
+        return outputs
+    coarse = 1 << 3 * math.ceil((outputs - 1).bit_length() / 3)
+    return max(outputs, min(coarse, bucket(sequences, rows)))
+
+
+def common_steps(sequences: int, rows: int) -> Iterator[Batch]:
+    """Steps of each size that requests come to: a prompt, answers, and prompts beside answers."""
+    sizes = [1 << n for n in range(max(0, rows - 1).bit_length())] + [rows]
+    for size in sizes[:0:-1]:
+        yield Batch.of([(0, 0, [0] * size)])
+    for size in sizes:
+        yield Batch.of([(slot, 1, [0]) for slot in range(min(size, sequences))])
+    for several in (2, 9, 65):  # see `outputs_for`
+        for size in sizes[::-1]:
+            if several < size and several <= sequences:
+                yield Batch.of([(slot, 0, [0] * (1 if slot else size - several + 1)) for slot in range(several)])
 
 
 def prefill(

@@ -5,7 +5,7 @@ for all parts, so stored prefixes, forks, saved states and preemption work as on
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -161,6 +161,10 @@ class SplitRunner:
     def prepare(self, batch: Batch) -> Batch:
         """The batch with a place for all that it writes."""
         return self.store.prepare(batch)
+
+    def warm_up(self) -> Iterator[None]:
+        """Nothing: parts record their plans when they are needed."""
+        return iter(())
 
     @property
     def ahead(self) -> int:

@@ -5,10 +5,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from rwkv_gpu.errors import OutOfMemory, RwkvGpuError
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.errors import Closed, OutOfMemory, RwkvGpuError
 from rwkv_gpu.llm import LLM
 
 from .call import Call
@@ -58,6 +61,16 @@ class ServedModel:
         return "failed" if self.error is not None else "unloaded"
 
 
+def _warm(model: ServedModel, done: "Future[None]") -> None:
+    """A model is ready for requests of all sizes, or could not be made so: then each gets ready what it needs."""
+    error = done.exception()
+    fields = {"model": model.name}
+    if error is None:
+        LOG.info("model warm", extra={"fields": fields})
+    elif not isinstance(error, Closed):
+        LOG.warning("model not warm", extra={"fields": {**fields, "error": str(error)}})
+
+
 class Catalogue:
     """Finds models by name, loads them at first use, and unloads idle ones. All its methods run in one event loop."""
 
@@ -69,6 +82,7 @@ class Catalogue:
         folder: Path | None = None,
         most_loaded: int | None = None,
         keep_alive: float | None = None,
+        warmup: bool = False,
     ) -> None:
         self._named = list(models)
         self._found: dict[str, ServedModel] = {}  # in the folder
@@ -76,6 +90,7 @@ class Catalogue:
         self._folder = folder
         self._read_at = -FRESH  # when the folder was read last
         self._most_loaded = most_loaded  # models at a time
+        self._warmup = warmup  # whether a model gets ready for requests of all sizes once it is loaded
         self._keep_alive = keep_alive  # seconds that an idle model stays loaded; None is as long as there is room
 
     @property
@@ -169,6 +184,8 @@ class Catalogue:
         finally:
             model.loading = None
         model.error = None
+        if self._warmup:
+            model.llm.begin_work(Engine.warm_up).add_done_callback(partial(_warm, model))
         seconds = round(time.monotonic() - began, 3)
         LOG.info("model ready", extra={"fields": {"model": model.name, "seconds": seconds}})
         return model.llm

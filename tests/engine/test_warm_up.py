@@ -1,0 +1,54 @@
+"""A model that got ready waits for no plan, whatever mix of prompts and answers comes."""
+
+import itertools
+
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.runner import bucket, common_steps, outputs_for
+from tests.golden_files import OWN
+
+
+def test_a_warm_model_records_nothing_for_requests(adapter):
+    path = OWN / "tiny-rwkv7.gguf"
+    with rwkv_gpu.load(path, device=str(adapter.index), sequences=2, chunk_size=4) as llm:
+        llm.begin_work(Engine.warm_up).result()
+        engine = llm._driver._engine
+        before = engine.compile_seconds
+        prompts = ["hello world", "a", "the sea is wide and"]
+        assert llm.generate_batch(prompts, max_tokens=5, temperature=0.9, top_p=0.9, seed=1)
+        assert llm.generate_batch(prompts[::-1], max_tokens=5, temperature=0.9, seed=1)
+        assert engine.compile_seconds == before > 0
+
+
+@pytest.mark.parametrize(("sequences", "rows"), [(1, 512), (2, 4), (8, 8), (16, 8), (12, 100), (64, 512), (100, 256)])
+def test_the_common_steps_have_all_sizes_of_plans(sequences, rows):
+    """Of any mix of prompts and answers."""
+
+    def plan(count: int, outputs: int) -> tuple[int, int]:
+        size = bucket(count, rows)
+        return size, outputs_for(size, bucket(outputs, size), sequences)
+
+    warm = {(plan(step.rows, len(step.outputs)), step.single) for step in common_steps(sequences, rows)}
+    for count, outputs in itertools.product(range(1, rows + 1), range(1, min(sequences, rows) + 1)):
+        if outputs <= count:
+            assert (plan(count, outputs), outputs == count) in warm
+    assert len(warm) <= 10 + 2 * 10 + 10
+
+
+def test_warming_up_gives_way_to_requests():
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device="cpu", sequences=2) as llm:
+        engine, pieces = llm._driver._engine, []
+
+        def slowly():
+            while len(pieces) < 100:
+                pieces.append(engine.busy)
+                yield
+
+        engine._runner.warm_up = slowly
+        answer = llm.stream("hello", max_tokens=50)
+        done = llm.begin_work(Engine.warm_up)
+        assert len(answer.wait().tokens) == 50
+        done.result()
+    assert pieces.count(True) <= 1, "only the first piece may begin while a request runs"

@@ -63,7 +63,7 @@ RECURRENCE = Kernel(
         TILE,
         PLAIN,
     ),
-    ("lib/activation", "lib/softplus", "recurrence/delta_tensors"),
+    ("lib/activation", "lib/softplus", "recurrence/delta_tensors", "conv/row"),
     core=("recurrence/walk", "recurrence/sums"),
     tolerance=CLOSE,
 )

@@ -9,6 +9,7 @@ SSD = Kernel(
     "ssm/ssd",
     "ssd",
     (Hole("xbc", ("ssm/xbc/plain", "ssm/xbc/convolved")), SUM, PLAIN),
+    shared=("conv/row",),
     core=("lib/softplus",),
     tolerance=CLOSE,
     part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups

@@ -91,7 +91,7 @@ def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
         "vectors": JoinedVectors(tuple(names), tuple(lengths)),
     }  # fmt: skip
     tensors = (
-        "recurrence/qkv/convolved" if op.conv else "recurrence/qkv/mixed",
+        *(("recurrence/qkv/convolved", "conv/row") if op.conv else ("recurrence/qkv/mixed",)),
         "recurrence/decay/by_channel" if by_channel else "recurrence/decay/by_head",
         "recurrence/delta_tensors",
         "lib/softplus",

@@ -60,7 +60,7 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
         op.state.name,
         (
             "ssm/ssd",
-            "ssm/xbc/convolved" if op.conv else "ssm/xbc/plain",
+            *(("ssm/xbc/convolved", "conv/row") if op.conv else ("ssm/xbc/plain",)),
             "lib/sum/subgroup" if to.can.subgroup_width > 1 else "lib/sum/single_lane",
             "lib/lanes/plain",
         ),

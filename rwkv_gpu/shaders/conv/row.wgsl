@@ -1,0 +1,31 @@
+// silu of a convolution, four channels of one row for each sequence: over the rows before, which are a state of their own.
+//
+// Several workgroups may read the same channels of that state, and one of them replaces it: a step writes another state than
+// the one that it reads.
+// Whoever calls it binds that state as `past`.
+// needs xbc or qkv: tap_at
+
+// `here` is the row before the convolution, `own` says whether this workgroup replaces what it reads.
+fn convolved(segment: Segment, c: u32, here: vec4f, bias: vec4f, own: bool) -> vec4f {
+    var sum = bias + here * taps_of(c, PAST);
+    for (var i = 0u; i < PAST; i++) {
+        var before = vec4f();
+        if segment.start > 0u {
+            before = past[(segment.source * PAST + i) * ROW4 + c];
+        }
+        sum += before * taps_of(c, i);
+        if own && i > 0u {
+            past[(segment.written * PAST + i - 1u) * ROW4 + c] = before;
+        }
+    }
+    if own {
+        past[(segment.written * PAST + PAST - 1u) * ROW4 + c] = here;
+    }
+    return sum / (1.0 + exp(-sum));
+}
+
+// A tap of four channels.
+fn taps_of(c: u32, i: u32) -> vec4f {
+    let at = 4u * c * (PAST + 1u) + i;
+    return vec4f(tap_at(at), tap_at(at + PAST + 1u), tap_at(at + 2u * (PAST + 1u)), tap_at(at + 3u * (PAST + 1u)));
+}

@@ -120,6 +120,10 @@ def _even_lanes(config: GemmConfig, count: int) -> int:
 
 
 def _fitted(config: GemmConfig, widths: Sequence[int]) -> GemmConfig:
-    """The config with as many lanes for a row of W as divide its chunks, so that all have the same work."""
+    """The config with as many lanes for a row of W as divide its chunks, so that all have the same work.
+
+    With less than a fourth of those wanted, few workgroups would have all rows: then some lanes wait instead.
+    """
     lanes = math.gcd(config.lanes_per_row, *(-(-width // 32) for width in widths))
-    return replace(config, lanes_per_row=lanes if lanes >= LEAST_LANES else config.lanes_per_row)
+    fits = lanes >= LEAST_LANES and 4 * lanes >= config.lanes_per_row
+    return replace(config, lanes_per_row=lanes if fits else config.lanes_per_row)

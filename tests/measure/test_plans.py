@@ -112,3 +112,11 @@ def test_more_sequences_than_a_step_can_have_are_refused():
 if __name__ == "__main__":
     for model in MODELS:
         (FOLDER / f"{model}.txt").write_text(text(model), encoding="utf-8")
+
+
+def test_a_product_of_few_rows_whose_width_lanes_do_not_divide_keeps_a_device_busy():
+    """Of RWKV-6 3B: 280 chunks by 64 lanes a row."""
+    with open_synthetic("rwkv6-3b") as file:
+        step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
+    [groups] = {row.workgroups for row in step.dispatches if row.name.startswith("channel_mix_value")}
+    assert groups >= 100

@@ -164,6 +164,14 @@ class Graph:
         start = self.nodes.index(first) + 1
         return itertools.takewhile(lambda node: node is not last, self.nodes[start:])
 
+    def move_before(self, node: Node, other: Node) -> None:
+        """Lets a node run just before another."""
+        self.nodes.remove(node)
+        at = self.nodes.index(other)
+        before = self.nodes[at - 1].order if at else other.order - 2
+        node.order = (before + other.order) / 2
+        self.nodes.insert(at, node)
+
     def touches(self, node: Node, state: State | Cache) -> bool:
         """Whether a node reads or replaces a state."""
         return state in node.op.states_read or state in node.op.states_written

@@ -99,6 +99,12 @@ def gated_attention(g, w, _, x):
     return {"y": g.mul(g.attention(q, k, v, KV, HOW), gate)}
 
 
+def late_gate(g, w, _, x):
+    q, k, v = g.linears([x] * 3, [w["q"], w["k"], w["v"]])
+    attended = g.attention(q, k, v, KV, HOW)
+    return {"y": g.linear(g.linear(x, w["gate"]), w["output"], add=attended)}
+
+
 def two_products(g, w, _, x):
     norm = Rms(w["gain"], 1e-6)
     return {"a": g.linear(x, w["a"], norm=norm), "b": g.linear(x, w["b"], norm=norm)}
@@ -232,6 +238,9 @@ EXAMPLES = {
         decode=False,
         config=lambda _: TILE,
         exact=True,
+    ),
+    "products_side_by_side": Example(
+        late_gate, {**vectors("gain"), **HEADS, "gate": SQUARE, "output": SQUARE}, caches=(KV,), exact=True
     ),
     "lora_into_time_mix": Example(
         loras,

@@ -12,7 +12,10 @@ from rwkv_gpu.gpu.device import Buffer, Device
 from rwkv_gpu.gpu.plan import Slice
 from rwkv_gpu.gpu.virtual import LIMITS, VirtualDevice
 from rwkv_gpu.gpu.weights import BY_NAME, DeviceWeight, Weights, align, as_shard, layout, upload_together
+from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.gemm_config import MatrixTile, gemm_matrix, skinny_gemm_matrix
+from rwkv_gpu.measure.plans import Step, record_step
+from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.measure.trials import Stored
 from rwkv_gpu.ops import passes
 from rwkv_gpu.ops.batch import Batch
@@ -207,3 +210,12 @@ def test_the_pass_that_gives_kernels_cannot_be_left_out():
     recorder.without = REQUIRED
     with pytest.raises(BadInput, match="cannot be left out"):
         recorder.dispatches([])
+
+
+def test_a_mixer_beside_attention_does_not_wait_for_it():
+    with open_synthetic("falcon-h1-3.1b") as file:
+        graph = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(16)).graph
+    kinds = [line.split(" = ")[1] for line in graph.splitlines() if line.startswith("blk.1 ")]
+    mixer = next(i for i, line in enumerate(kinds) if "[ssm_in]" in line)
+    assert mixer < next(i for i, line in enumerate(kinds) if line.startswith("attend("))
+    assert mixer == next(i for i, line in enumerate(kinds) if "[attn_v]" in line) + 1

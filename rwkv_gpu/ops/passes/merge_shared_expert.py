@@ -2,20 +2,20 @@
 
     before
         %0 = gemm(x)  [first]
-        %1 = gemm(%0, x)  [last]
-        %2 = gemm(x)  [router]
-        %3, %4, %5 = expert_products(x, %2)  [gate up]  +route
-        %6 = expert_sum(%3, %4, %5, %1)  [down]
+        %1 = gemm(x)  [router]
+        %2 = gemm(%0, x)  [last]
+        %3, %4, %5 = expert_products(x, %1)  [gate up]  +route
+        %6 = expert_sum(%3, %4, %5, %2)  [down]
 
     after
         %0 = gemm(x)  [first]
-        %2 = gemm(x)  [router]
-        %3, %4, %5 = expert_products(x, %2)  [gate up]  +route
-        %1 = gemm(%0, x)  [last]  +gemv  +merge
-        %6 = expert_sum(%3, %4, %5, %1)  [down]
+        %1 = gemm(x)  [router]
+        %3, %4, %5 = expert_products(x, %1)  [gate up]  +route
+        %2 = gemm(%0, x)  [last]  +gemv  +merge
+        %6 = expert_sum(%3, %4, %5, %2)  [down]
 
-The sum over experts is the first that needs it. Then the other product of the shared expert and that of the router are
-neighbours and read the same row: `merge_gemms` puts them into one dispatch.
+The sum over experts is the first that needs it. The product before it and that of the router, which read the same row,
+have a dispatch of their own: `merge_gemms`.
 
 Condition: steps of one row. One dispatch computes the first products with experts, and workgroups of the last product
 can have as many lanes.

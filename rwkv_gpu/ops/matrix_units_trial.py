@@ -10,8 +10,9 @@ workgroup memory is formally a race in naga 29, which marks no pointer of cooper
 
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from ..gguf.formats import FORMATS, Format
 from ..gguf.planes import dequantise_rows
 from ..gpu.adapters import list_adapters
-from ..gpu.device import Device
+from ..gpu.device import Buffer, Device
 from ..gpu.plan import Slice
 from ..gpu.weights import Weights, upload_tensor, upload_weights
 from ..kernels.defaults import default_tuning
@@ -27,8 +28,9 @@ from ..kernels.gemm_config import MANY, gemm_matrix
 from .batch import Batch
 from .memory import Caches, Scratch
 from .open_device import APART, PARTLY_RIGHT
-from .recorder import Recorder
+from .recorder import Recorder, finish_together
 from .reference import Reference
+from .values import Value
 from .vocabulary import PAGE, Attention, Cache, Gating, LatentAttention, Rope, State, StateSpace, Weight
 
 Array = npt.NDArray[np.float32]
@@ -51,6 +53,20 @@ class Wrong:
         return f"{self.what} {'is not a number' if np.isnan(self.off) else f'is off by {self.off:.0%}'}"
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A recorded step, and what it must give. `state` is a buffer with what stands in it before and after."""
+
+    what: str
+    recorder: Recorder
+    y: Value
+    count: int  # rows
+    inputs: Mapping[str, npt.NDArray[Any]]
+    expected: Array
+    segments: int = 0
+    state: tuple[Buffer, Array, Array] | None = None
+
+
 def wrong_answers(device: Device) -> Iterator[Wrong]:
     """All that a device with matrix units computes wrongly, apart from what has a verdict of its own."""
     yield from _wrong(_products(device), _batches(device), _experts(device), _attention(device))
@@ -62,15 +78,33 @@ def wrong_apart(device: Device, name: str) -> Iterator[Wrong]:
     yield from _wrong(trials[name](device))
 
 
-def _wrong(*trials: Iterator[tuple[str, Array, Array]]) -> Iterator[Wrong]:
-    for what, computed, expected in itertools.chain(*trials):
+def _wrong(*trials: Iterator[Trial]) -> Iterator[Wrong]:
+    for what, computed, expected in _answers(list(itertools.chain(*trials))):
         scale = np.abs(expected).max(axis=-1, keepdims=True)
         off = float((np.abs(computed - expected) / scale).max())
         if not off < TOLERANCE:
             yield Wrong(what, off)
 
 
-def _products(device: Device) -> Iterator[tuple[str, Array, Array]]:
+def _answers(trials: Sequence[Trial]) -> Iterator[tuple[str, Array, Array]]:
+    """What a device gives, in order: each may go on from the one before. Their shaders compile side by side."""
+    plans = finish_together([(one.recorder, {"y": one.y}) for one in trials])
+    for one, plan in zip(trials, plans, strict=True):
+        for _ in range(REPEATS):
+            if one.state:
+                plan.device.write(one.state[0], one.state[1])
+            plan.run(one.count, one.inputs, one.segments)
+            yield one.what, plan.read("y", one.count).reshape(one.expected.shape), one.expected
+            if one.state:
+                buffer, _, after = one.state
+                yield (
+                    f"the state of {one.what}",
+                    np.frombuffer(plan.device.read(buffer), np.float32).reshape(after.shape),
+                    after,
+                )
+
+
+def _products(device: Device) -> Iterator[Trial]:
     """Whole products and some that are cut along their columns."""
     can, rng = device.capabilities, np.random.default_rng(0)
     formats = {fmt.name: fmt for fmt in FORMATS.values()}
@@ -85,13 +119,10 @@ def _products(device: Device) -> Iterator[tuple[str, Array, Array]]:
                 tuning = default_tuning(can).only(gemm_matrix(can.fragment, can.subgroup_size, fill=fill))
                 recorder = Recorder(device, weights, count, Scratch(device), tuning)
                 y = recorder.linear(recorder.input("x", np.float32, x.shape), Weight("w", w.shape))
-                plan = recorder.finish({"y": y})
-                for _ in range(REPEATS):
-                    plan.run(count, {"x": x})
-                    yield f"a product of {name}", plan.read("y", count), x @ w.T
+                yield Trial(f"a product of {name}", recorder, y, count, {"x": x}, x @ w.T)
 
 
-def _batches(device: Device) -> Iterator[tuple[str, Array, Array]]:
+def _batches(device: Device) -> Iterator[Trial]:
     """Products of as many rows as batches have, each by the kernel that it starts from."""
     rng, fmt = np.random.default_rng(3), next(fmt for fmt in FORMATS.values() if fmt.name == "Q4_K")
     out, width = 200, 1280
@@ -106,10 +137,7 @@ def _batches(device: Device) -> Iterator[tuple[str, Array, Array]]:
         tuning = default_tuning(device.capabilities).only(config)
         recorder = Recorder(device, weights, count, Scratch(device), tuning)
         y = recorder.linear(recorder.input("x", np.float32, x.shape), Weight("w", w.shape))
-        plan = recorder.finish({"y": y})
-        for _ in range(REPEATS):
-            plan.run(count, {"x": x})
-            yield f"a product of {count} rows", plan.read("y", count), x @ w.T
+        yield Trial(f"a product of {count} rows", recorder, y, count, {"x": x}, x @ w.T)
 
 
 def _random_blocks(fmt: Format, out: int, width: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
@@ -124,7 +152,7 @@ def _random_blocks(fmt: Format, out: int, width: int, rng: np.random.Generator) 
     return raw
 
 
-def _experts(device: Device) -> Iterator[tuple[str, Array, Array]]:
+def _experts(device: Device) -> Iterator[Trial]:
     """As many choices of an expert as each tile that the device starts from has room for, and some more."""
     rng = np.random.default_rng(1)
     experts, inner, width, used = 4, 64, 128, 2
@@ -154,14 +182,11 @@ def _experts(device: Device) -> Iterator[tuple[str, Array, Array]]:
         x = rng.standard_normal((count, width), np.float32)
         recorder = Recorder(device, uploaded, count, Scratch(device), tuning)
         y = mixture(recorder, recorder.input("x", np.float32, x.shape))
-        plan = recorder.finish({"y": y})  # type: ignore[dict-item]
-        expected = mixture(reference, x)
-        for _ in range(REPEATS):
-            plan.run(count, {"x": x})
-            yield f"a mixture of experts, {config.tb} choices a tile", plan.read("y", count), np.asarray(expected)
+        what, expected = f"a mixture of experts, {config.tb} choices a tile", np.asarray(mixture(reference, x))
+        yield Trial(what, recorder, y, count, {"x": x}, expected)  # type: ignore[arg-type]
 
 
-def _attention(device: Device) -> Iterator[tuple[str, Array, Array]]:
+def _attention(device: Device) -> Iterator[Trial]:
     """Two prompts over several pages, one of which goes on."""
     heads, kv_heads, size, pages = 8, 2, 64, 4
     rng = np.random.default_rng(2)
@@ -182,15 +207,13 @@ def _attention(device: Device) -> Iterator[tuple[str, Array, Array]]:
             max_segments=2, caches=caches, single=False,
         )  # fmt: skip
         given = [recorder.input(name, np.float32, array.shape) for name, array in x.items()]
-        plan = recorder.finish({"y": recorder.attention(given[0], given[1], given[2], cache, how)})
+        y = recorder.attention(given[0], given[1], given[2], cache, how)
         reference = Reference({}, {}, batch, {"kv": stored})
-        expected = reference.attention(x["q"], x["k"], x["v"], cache, how)
-        for _ in range(REPEATS):
-            plan.run(batch.rows, x | batch.arrays(), len(batch.segments))
-            yield "attention", plan.read("y", batch.rows), np.asarray(expected)
+        expected = np.asarray(reference.attention(x["q"], x["k"], x["v"], cache, how))
+        yield Trial("attention", recorder, y, batch.rows, x | batch.arrays(), expected, len(batch.segments))
 
 
-def _latents(device: Device) -> Iterator[tuple[str, Array, Array]]:
+def _latents(device: Device) -> Iterator[Trial]:
     """Two prompts over several pages, and a row of each: as many fragments as GLM-4.7-Flash has."""
     rng, side, pages = np.random.default_rng(4), device.capabilities.fragment, 4
     heads, latent, rotary = side + 4, 32 * side, 4 * side
@@ -211,15 +234,14 @@ def _latents(device: Device) -> Iterator[tuple[str, Array, Array]]:
             max_segments=2, caches=caches, single=batch.single,
         )  # fmt: skip
         given = [recorder.input(name, np.float32, array.shape) for name, array in x.items()]
-        plan = recorder.finish({"y": recorder.latent_attention(given[0], given[1], given[2], cache, how)})
+        y = recorder.latent_attention(given[0], given[1], given[2], cache, how)
         reference = Reference(arrays, {}, batch, {"kv": (stored,)})
-        expected = reference.latent_attention(x["q"], x["q_rope"], x["z"], cache, how)
-        for _ in range(REPEATS):
-            plan.run(batch.rows, x | batch.arrays(), len(batch.segments))
-            yield "attention over latents", plan.read("y", batch.rows), np.asarray(expected)
+        expected = np.asarray(reference.latent_attention(x["q"], x["q_rope"], x["z"], cache, how))
+        what, inputs = "attention over latents", x | batch.arrays()
+        yield Trial(what, recorder, y, batch.rows, inputs, expected, len(batch.segments))
 
 
-def _state_space(device: Device) -> Iterator[tuple[str, Array, Array]]:
+def _state_space(device: Device) -> Iterator[Trial]:
     """Mamba-2 over prompts of two sequences, which go on: what rows give, and the states behind them."""
     heads, size, columns = 3, 32, 128
     rng = np.random.default_rng(5)
@@ -239,16 +261,15 @@ def _state_space(device: Device) -> Iterator[tuple[str, Array, Array]]:
             states={"ssm": Slice(held, 0, held.nbytes)}, max_segments=2, single=False,
         )  # fmt: skip
         given = [recorder.input(name, np.float32, array.shape) for name, array in x.items()]
-        plan = recorder.finish({"y": recorder.ssd(given[0], given[1], how, state, groups=1)})
-        after = before.copy()
-        expected = Reference(arrays, {"ssm": after}, batch).ssd(x["xbc"], x["projected"], how, state, groups=1)
-        for _ in range(REPEATS):
-            device.write(held, before)
-            plan.run(batch.rows, x | batch.arrays(), len(batch.segments))
-            rows = plan.read("y", batch.rows), np.asarray(expected)
-            computed, wanted = (array.reshape(1, -1) for array in rows)  # gates make single rows small
-            yield "Mamba-2 by chunks", computed, wanted
-            yield "a state of Mamba-2", np.frombuffer(device.read(held), np.float32).reshape(before.shape), after
+        y, after = recorder.ssd(given[0], given[1], how, state, groups=1), before.copy()
+        expected = np.asarray(
+            Reference(arrays, {"ssm": after}, batch).ssd(x["xbc"], x["projected"], how, state, groups=1)
+        )
+        yield Trial(
+            "Mamba-2 by chunks", recorder, y, batch.rows, x | batch.arrays(),
+            expected.reshape(1, -1),  # gates make single rows small
+            len(batch.segments), (held, before, after),
+        )  # fmt: skip
 
 
 def main(index: str) -> int:

@@ -82,3 +82,14 @@ class Recorder(Tracer):
     def scratch_bytes(self, outputs: Sequence[Value]) -> int:
         """The memory that intermediates take."""
         return scratch_bytes(self.dispatches(outputs), outputs)
+
+
+def finish_together(recorded: Sequence[tuple[Recorder, Mapping[str, Value]]]) -> list[Plan]:
+    """The plans of recorders of one device, each with its outputs. The shaders of all compile side by side."""
+    lowered = [recorder.dispatches(outputs.values()) for recorder, outputs in recorded]
+    for recorder, _ in recorded[:1]:
+        recorder.device.pipelines.compile(one.linked for dispatches in lowered for one in dispatches)
+    return [
+        build(recorder.device, recorder.weights, recorder.scratch, recorder.graph, dispatches, outputs)
+        for (recorder, outputs), dispatches in zip(recorded, lowered, strict=True)
+    ]

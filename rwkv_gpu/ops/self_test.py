@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ..gguf.formats import FORMATS
 from ..gpu.device import Device
+from ..gpu.plan import Plan
 from ..gpu.weights import Weights, upload_tensor
 from ..kernels.defaults import default_tuning, on_matrix_units
 from ..kernels.expert_config import ExpertConfig
@@ -14,10 +16,12 @@ from ..kernels.gemm_config import MANY, GemmConfig, SelfTest, gemv
 from ..kernels.tuned import Tuned
 from ..kernels.tuning import Tuning
 from .memory import Scratch
-from .recorder import Recorder
+from .recorder import Recorder, finish_together
+from .values import Value
 from .vocabulary import Weight
 
 FLOATS = gemv(64, 16, 2, 1)  # what every device gets right
+OUT, WIDTH = 74, 2048
 SCALES = {"Q4_K": (0, (0.01, 0.05)), "Q6_K": (208, (0.01,))}  # of a block: where they lie, and what they are
 
 
@@ -40,7 +44,7 @@ def integers_work(device: Device, tuning: Tuning) -> bool:
         tried = config.tried_at_start
         if tried and (how := tried.entry.self_test):
             kinds.setdefault((tried.kernel, how.kind(tried)), (tried, how))
-    return not kinds or all(_integers_agree(device, list(kinds.values()), name) for name in SCALES)
+    return not kinds or _integers_agree(device, list(kinds.values()))
 
 
 def without_integers(tuning: Tuning) -> Tuning:
@@ -65,31 +69,45 @@ def _of_floats(ladder: tuple[tuple[float, ExpertConfig], ...]) -> tuple[tuple[fl
     return (*kept, *((bound, config.of_floats) for bound, config in ladder[-1:]))
 
 
-def _integers_agree(device: Device, tests: Sequence[tuple[GemmConfig, SelfTest]], name: str) -> bool:
+def _integers_agree(device: Device, tests: Sequence[tuple[GemmConfig, SelfTest]]) -> bool:
     """Over gate and up in pairs, or one matrix where the kernel has no pairs, with rows that fill no workgroup."""
-    rng = np.random.default_rng(0)
-    fmt = next(fmt for fmt in FORMATS.values() if fmt.name == name)
-    raw = rng.integers(0, 256, (74, fmt.row_bytes(2048)), np.uint8)
-    at, scales = SCALES[name]
-    blocks = raw.reshape(-1, fmt.nbytes)
-    blocks[:, at : at + 2 * len(scales)] = np.array(scales, np.float16).view(np.uint8)
-    weights = Weights(device)
-    weights.add("w", upload_tensor(device, fmt, raw, (74, 2048)))
-    x = rng.standard_normal((max(how.rows for _, how in tests), 2048), dtype=np.float32) / 64
-    for config, how in tests:
-        pairs = how.pairs(config)
-        floats, integers = (_products(device, weights, one, x[: how.rows], pairs) for one in (FLOATS, config))
+    trials = [(name, config, how) for name in SCALES for config, how in tests]
+    tensors = {name: _random_matrix(device, name) for name in SCALES}
+    recorded = [
+        _recorded(device, tensors[name], config, how.rows, how.pairs(own))
+        for name, own, how in trials
+        for config in (FLOATS, own)
+    ]
+    answers = iter(_answer(plan) for plan in finish_together(recorded))
+    for (_, config, _), floats, integers in zip(trials, answers, answers, strict=False):
         off = np.abs(floats - integers).max()
         if not (np.isfinite(integers).all() and off < config.tolerance.gated * np.abs(floats).max()):
             return False
     return True
 
 
-def _products(device: Device, weights: Weights, config: GemmConfig, x: np.ndarray, pairs: bool) -> np.ndarray:
+def _random_matrix(device: Device, name: str) -> Weights:
+    """A matrix of random blocks with small scales."""
+    fmt = next(fmt for fmt in FORMATS.values() if fmt.name == name)
+    raw = np.random.default_rng(0).integers(0, 256, (OUT, fmt.row_bytes(WIDTH)), np.uint8)
+    at, scales = SCALES[name]
+    blocks = raw.reshape(-1, fmt.nbytes)
+    blocks[:, at : at + 2 * len(scales)] = np.array(scales, np.float16).view(np.uint8)
+    weights = Weights(device)
+    weights.add("w", upload_tensor(device, fmt, raw, (OUT, WIDTH)))
+    return weights
+
+
+def _recorded(
+    device: Device, weights: Weights, config: GemmConfig, rows: int, pairs: bool
+) -> tuple[Recorder, dict[str, Value]]:
     tuning = default_tuning(device.capabilities).only(config)
-    recorder = Recorder(device, weights, len(x), Scratch(device), tuning)
-    rows, weight = recorder.input("x", np.float32, x.shape), Weight("w", weights["w"].shape)
-    y = recorder.glu(rows, weight, "silu") if pairs else recorder.linear(rows, weight)
-    plan = recorder.finish({"y": y})
-    plan.run(len(x), {"x": x})
-    return plan.read("y", len(x))
+    recorder = Recorder(device, weights, rows, Scratch(device), tuning)
+    x, weight = recorder.input("x", np.float32, (rows, WIDTH)), Weight("w", (OUT, WIDTH))
+    return recorder, {"y": recorder.glu(x, weight, "silu") if pairs else recorder.linear(x, weight)}
+
+
+def _answer(plan: Plan) -> npt.NDArray[np.float32]:
+    x = np.random.default_rng(1).standard_normal((plan.rows, WIDTH), dtype=np.float32) / 64
+    plan.run(plan.rows, {"x": x})
+    return plan.read("y", plan.rows)

@@ -184,6 +184,7 @@ def test_a_trial_notices_what_a_driver_gets_wrong(monkeypatch, capsys, what, spo
     for name in TRIED + TRIED_APART:
         answers = [(name, computed, expected)] if name == what else []
         monkeypatch.setattr(matrix_units_trial, name, lambda _device, answers=answers: iter(answers))
+    monkeypatch.setattr(matrix_units_trial, "_answers", iter)
     monkeypatch.setattr(matrix_units_trial, "Device", lambda *_args, **_how: nullcontext())
     monkeypatch.setattr(matrix_units_trial, "list_adapters", lambda: [None])
     wrong = module.PARTLY_RIGHT + (1 << TRIED_APART.index(what)) if what in TRIED_APART else 1

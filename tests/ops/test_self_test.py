@@ -48,7 +48,7 @@ def test_every_configuration_that_the_registry_has_tried_at_start_is_tried_and_l
     tunings += [replace(plain, **{name: ((4, one), (MANY, EXPERT_TILE))}) for name in EXPERTS for one in mixtures]
     tunings += [replace(plain, **{name: ((MANY, one),)}) for name in EXPERTS for one in mixtures]
     tried: list = []
-    monkeypatch.setattr(self_test, "_integers_agree", lambda _, tests, name: tried.extend(tests))
+    monkeypatch.setattr(self_test, "_integers_agree", lambda _, tests: tried.extend(tests))
     for tuning in tunings:
         tried.clear()
         left = tuning_for(device, SimpleNamespace(tuning=tuning))
@@ -84,7 +84,7 @@ def test_rows_as_integers_are_used_only_where_they_agree_with_floats(fast_device
     tuned = SimpleNamespace(tuning=integers)
     assert integers_work(fast_device, integers)
     assert tuning_for(fast_device, tuned) == integers
-    products = self_test._products
+    answer = self_test._answer
     answers = iter(range(100))
-    monkeypatch.setattr(self_test, "_products", lambda *given: products(*given) * (1 + 0.01 * next(answers)))
+    monkeypatch.setattr(self_test, "_answer", lambda plan: answer(plan) * (1 + 0.01 * next(answers)))
     assert tuning_for(fast_device, tuned) == plain

@@ -67,6 +67,7 @@ class Watched:
     instances: int = 0  # of Vulkan that were watched
     messages: dict[str, int] = field(default_factory=dict)
     kernels: tuple[str, ...] = ()  # that tests compiled
+    seconds: float = 0.0  # of CPU
 
     @property
     def unknown(self) -> dict[str, int]:
@@ -78,7 +79,8 @@ class Watched:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} × {name}" for name, count in self.messages.items()) or "no message"
-        return f"{self.name}: ended with {self.status}; {self.instances} instances of Vulkan; {counts}"
+        spent = f"{self.instances} instances of Vulkan, {self.seconds:.0f} s"
+        return f"{self.name}: ended with {self.status}; {spent}; {counts}"
 
 
 def watched(name: str, command: Sequence[str], folder: Path, python: Path, icd: str = "") -> Watched:
@@ -92,10 +94,13 @@ def watched(name: str, command: Sequence[str], folder: Path, python: Path, icd: 
         "PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "GALLIVM_PERF": "nopt",
         "ICD": icd,
     }  # fmt: skip
+    before = os.times()
     with collected(pipe, log):
         status = subprocess.run([str(python), *command], env=environment, check=False).returncode
     found = Counter(MESSAGE.findall(log.read_text(encoding="utf-8", errors="replace")))
-    return Watched(name, status, found.pop(ENABLED, 0), dict(found))
+    after = os.times()
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
+    return Watched(name, status, found.pop(ENABLED, 0), dict(found), seconds=round(seconds, 1))
 
 
 @contextmanager
@@ -160,7 +165,8 @@ def summed_up(name: str, runs: Sequence[Watched]) -> Watched:
     messages = sum((Counter(one.messages) for one in runs), Counter[str]())
     status = max((one.status for one in runs if not one.right), default=0)
     kernels = {kernel for one in runs for kernel in one.kernels}
-    return Watched(name, status, sum(one.instances for one in runs), dict(messages), tuple(sorted(kernels)))
+    seconds = sum(one.seconds for one in runs)
+    return Watched(name, status, sum(one.instances for one in runs), dict(messages), tuple(sorted(kernels)), seconds)
 
 
 @click.command()

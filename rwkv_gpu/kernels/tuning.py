@@ -60,6 +60,7 @@ class Tuning:
     )
     decode_lanes: int = 128  # of a workgroup of such lanes
     decode_prefetch: int = 2  # keys that such a lane loads at a time
+    decode_prefetched: int = MANY  # numbers of these keys, at most: a lane has 40 of a key in heads of 80
     last_workgroup_joins: bool = (
         False  # whether the last workgroup joins the runs, where the device allows it, or another dispatch
     )

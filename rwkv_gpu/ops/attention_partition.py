@@ -96,6 +96,7 @@ def decode_partition(
             lanes_per_key == cache.size // 8 <= tuning.decode_lanes_per_key // 2
         ):  # a small head has as much on its way by half the lanes
             lanes, prefetch_depth = max(can.subgroup_width, lanes // 2), 2 * prefetch_depth
+        prefetch_depth = max(1, min(prefetch_depth, tuning.decode_prefetched * lanes_per_key // cache.size))
     else:
         shared, lanes_per_key = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size)), 0
         grain = -(-tuning.attention_run // PAGE) * PAGE

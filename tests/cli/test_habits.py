@@ -15,6 +15,7 @@ from tests.golden_files import OWN
 
 MODEL = str(OWN / "tiny-rwkv7.gguf")
 LLAMA = str(OWN / "tiny-llama.gguf")
+LICENSE = str(OWN.parents[1] / "LICENSE")  # a short text
 GREEDY = ["--temp", "0", "--device", "cpu"]
 
 
@@ -73,7 +74,7 @@ def test_a_first_argument_that_looks_like_a_model_is_one(tmp_path):
         ["tokenize", "hello"],
         ["embed", "the sea", "--device", "cpu"],
         ["generate", "-p", "hello", "-n", 3, "--device", "cpu"],
-        ["perplexity", __file__, "--device", "cpu"],
+        ["perplexity", LICENSE, "--device", "cpu"],
         ["bench", "-p", 4, "-n", 2, "-r", 1, "-o", "json", "--device", "cpu"],
     ],
     ids=lambda arguments: arguments[0],
@@ -211,7 +212,7 @@ COMMANDS = [
     ["chat", "hello", "--device", "cpu"],
     ["tokenize", "the sea and the land"],
     ["embed", "a", "b", "--device", "cpu"],
-    ["perplexity", __file__, "--device", "cpu"],
+    ["perplexity", LICENSE, "--device", "cpu"],
     ["fit", "--device", "cpu"],
     ["completion", "bash"],
     ["devices"],

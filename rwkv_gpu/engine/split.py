@@ -57,7 +57,8 @@ class SplitStep:
     def __init__(self, runner: "SplitRunner", batch: Batch, sampling: SamplingInputs) -> None:
         self._runner = runner
         self.sampled = (batch.ids & FROM_SLOT).astype(bool)  # rows whose token the step before has yet to sample
-        self.batch = replace(batch, ids=batch.ids.copy()) if self.sampled.any() else batch
+        self.is_sampled = bool(self.sampled.any())
+        self.batch = replace(batch, ids=batch.ids.copy()) if self.is_sampled else batch
         self.sampling = sampling
         self.ready: dict[int, ReadyPart] = {}  # by the number of the part, until that begins
         self.first: PendingRows | None = None  # what the first part gives, once that is under way
@@ -72,12 +73,13 @@ class SplitStep:
     @property
     def tokens(self) -> Arrays:
         """The ids, if they were not known from the start."""
-        return {"ids": self.batch.ids} if self.sampled.any() else NOTHING
+        return {"ids": self.batch.ids} if self.is_sampled else NOTHING
 
     def know(self, sampled: npt.NDArray[np.uint32]) -> None:
         """Takes the tokens that the step before has sampled, by slot."""
-        ids = self.batch.ids  # changed in place: also those of `arrays`
-        ids[self.sampled] = sampled[ids[self.sampled] ^ FROM_SLOT]
+        if self.is_sampled:
+            ids = self.batch.ids  # changed in place: also those of `arrays`
+            ids[self.sampled] = sampled[ids[self.sampled] ^ FROM_SLOT]
 
     def prepare(self, number: int) -> None:
         """Does for a part what can be done before its late inputs are known."""
@@ -212,7 +214,7 @@ class SplitRunner:
         for number, step in enumerate(self._under_way):
             if step.has_begun:
                 continue
-            if number and step.sampled.any():
+            if number and step.is_sampled:
                 return
             step.know(self._sampled)
             try:

@@ -361,9 +361,12 @@ class Landing:
         # H: WGPUFuture f(WGPUBuffer, WGPUMapMode, size_t offset, size_t size, WGPUBufferMapCallbackInfo)
         lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Read, 0, self.expected, self._info)
 
-    def wait(self, index: int) -> None:
-        """Blocks until the submit of that number is done."""
+    def wait(self, index: int, spin: float = 0.0) -> None:
+        """Waits until the submit of that number is done: for `spin` seconds by asking again and again, then blocked."""
         with Captured("reading results back"):
+            end = time.perf_counter() + spin if spin else 0.0
+            while spin and not self._arrival.status and time.perf_counter() < end:
+                lib.wgpuDevicePoll(self._device, False, NULL)
             if not self._arrival.status:
                 # H: WGPUBool f(WGPUDevice, WGPUBool wait, WGPUSubmissionIndex const *)
                 lib.wgpuDevicePoll(self._device, True, ffi.new("WGPUSubmissionIndex *", index))

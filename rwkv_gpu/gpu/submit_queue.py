@@ -21,6 +21,7 @@ from .plan import ENCODED_AHEAD, Part, Plan
 from .trace import Trace
 
 PORTION = 0.008  # seconds of work that are submitted at a time: tokens become known in such portions
+SPIN = 0.005  # seconds: of steps that take longer, waking up late is a small part
 MOST_SPARES = 16  # steps that are encoded for later: wgpu-native frees no commands that were not submitted
 CLOSED = "the GPU was closed while steps were under way; load the model again"
 
@@ -94,7 +95,7 @@ class ReadyStep:
         if self._filled == inputs.fills:
             if self._late:  # in one piece: values that cross lie one behind the other
                 at, data = inputs.fill_late({name: values[name] for name in self._late})
-                device.write(inputs.buffer, data, at)
+                native.write(device.queue, inputs.buffer.handle, at, data)
             return
         rows, segments, outputs = self._counts
         late = () if values else self._late
@@ -201,7 +202,7 @@ class SubmitQueue:
         if self._under_way == group.steps:  # nobody submits before this one is done: the host is free until then
             self._encode_ahead(group)
         try:
-            group.landing.wait(group.index)
+            group.landing.wait(group.index, self._spin(group))
             data = group.landing.take()
         finally:
             self._under_way -= group.steps
@@ -236,15 +237,16 @@ class SubmitQueue:
         if device.closed:  # wgpu would end the process when buffers are written
             raise DeviceLost(CLOSED)
         device.flush()
+        ready.upload(values)
+        for encoded in commands.encoded:
+            index = device.submit([encoded])
+        commands.landing.map()
+        # All else is done while the GPU computes.
+        device.unsubmitted.difference_update(commands.encoded)
         self._ready = None
         group = StepGroup(self, commands.plan)
         group.steps, group.ends, group.commands = 1, [0, sum(nbytes for *_, nbytes in commands.parts)], commands
-        group.landing, group.submitted = commands.landing, time.perf_counter()
-        ready.upload(values)
-        device.unsubmitted.difference_update(commands.encoded)
-        for encoded in commands.encoded:
-            group.index = device.submit([encoded])
-        commands.landing.map()
+        group.landing, group.index, group.submitted = commands.landing, index, time.perf_counter()
         self._under_way += 1
         return group
 
@@ -253,6 +255,14 @@ class SubmitQueue:
         if ready is self._ready:
             self._ready = None
             self._spares.append(ready.commands)
+
+    def _spin(self, group: StepGroup) -> float:
+        """Seconds to ask again and again for results, where another device waits for them, before the thread sleeps.
+
+        A thread that sleeps wakes up 100 to 250 µs late, and its processor is slow for a while.
+        """
+        alone = group.commands is not None and self._under_way == group.steps and not self._device.capabilities.software
+        return SPIN if alone and self._step_seconds < SPIN else 0.0
 
     def _encode_ahead(self, group: StepGroup) -> None:
         """Encodes the next step on the guess that it is like this one, unless it is ready."""

@@ -229,17 +229,18 @@ EXPERT_GEMM_MATRIX = ExpertKernel(
     workgroup_bytes=expert_tile_bytes,
 )
 
+RESIDUAL = Hole("residual", (*PLAIN_RESIDUAL.parts, "moe/residual/shared"))
 EXPERT_SUM_GEMV = Kernel(
     "moe/expert_sum_gemv",
     "experts",
-    (FLOATS, VEC4S, PLAIN_RESIDUAL, BIAS, SHARES, NORM.only("no_norm"), PLAIN_ROWS, SUM, PLAIN),
+    (FLOATS, VEC4S, RESIDUAL, BIAS, SHARES, NORM.only("no_norm"), PLAIN_ROWS, SUM, PLAIN),
     (*MATRICES, "moe/chosen", "moe/stage", "lib/sum/across_subgroups", "lib/sum/squares"),
     tolerance=CLOSE,
 )
 EXPERT_SUM_GEMV_INT = Kernel(
     "moe/expert_sum_gemv_int",
     "experts",
-    (BYTES_FORMAT, VEC4S, PLAIN_RESIDUAL, BIAS, SHARES, ROWS.only("vec4"), SUM.only("subgroup"), PLAIN),
+    (BYTES_FORMAT, VEC4S, RESIDUAL, BIAS, SHARES, ROWS.only("vec4"), SUM.only("subgroup"), PLAIN),
     (*MATRICES, *STAGED, "linear/staging/integers", "moe/chosen", "lib/sum/squares"),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=TWICE,
@@ -247,7 +248,7 @@ EXPERT_SUM_GEMV_INT = Kernel(
 CACHE_LOOKUP = Kernel("moe/cache_lookup", "fetch_experts", (), tolerance=SAME)
 CACHE_FILL = Kernel("moe/cache_fill", "fetch_experts", (PLAIN,), tolerance=SAME)
 EXPERT_SORT = Kernel("moe/expert_sort", "experts", (), tolerance=SAME)
-EXPERT_GATHER = Kernel("moe/expert_gather", "experts", (PLAIN_RESIDUAL, SHARES, PLAIN), tolerance=CLOSE)
+EXPERT_GATHER = Kernel("moe/expert_gather", "experts", (RESIDUAL, SHARES, PLAIN), tolerance=CLOSE)
 ROUTE = Kernel("moe/route", "route", (GATING, ANSWER, LANES), ("moe/shares",), tolerance=CLOSE)
 ROUTE_RANK = Kernel(
     "moe/route_rank", "route", (GATING, CHOOSING, GROUPS, ANSWER, LANES), ("moe/shares",), tolerance=CLOSE

@@ -68,6 +68,7 @@ PLAIN = Hole("lanes", ("lib/lanes/plain",))
 SUM = Hole("sum", ("lib/sum/single_lane", "lib/sum/subgroup"))
 
 PART_NEEDS: dict[str, Needs] = {
+    "moe/residual/shared": Needs(buffers=9),  # with what is bound beside it
     "attention/gate/each": Needs(buffers=12),  # as the pass that puts it there asks for
     "lib/lanes/subgroup": Needs(subgroup=True),
     "lib/lanes/one_subgroup": Needs(subgroup=True),

@@ -125,6 +125,13 @@ def mixture_with_a_shared_expert(g, w, _, x):
     return {"y": g.expert_sum(inner, w["down"], routing, add=shared)}
 
 
+def mixture_with_a_gated_shared_expert(g, w, _, x):
+    shared, gate = g.linear(g.linear(x, w["first"]), w["last"]), g.linear(x, w["shared_gate"], then="sigmoid")
+    routing = g.route(x, w["router"], Gating(2, normalise=True))
+    inner = g.expert_glu(x, w["gate"], w["up"], routing, "silu")
+    return {"y": g.expert_sum(inner, w["down"], routing, add=g.scale_rows(shared, gate, add=x))}
+
+
 def mixture(g, w, _, x):
     routing = g.route(x, w["router"], Gating(2, normalise=True))
     return {"y": g.expert_sum(g.expert_glu(x, w["gate"], w["up"], routing, "silu"), w["down"], routing)}
@@ -256,6 +263,10 @@ EXAMPLES = {
     ),
     "route_into_experts": Example(mixture, EXPERTS),
     "sort_once": Example(mixture, EXPERTS, 32, change={"experts": ((MANY, expert_gemv(32, 8, 2, 4)),)}, exact=True),
+    "gate_into_expert_sum": Example(
+        mixture_with_a_gated_shared_expert,
+        {**EXPERTS, "first": ("F32", (32, D)), "last": ("F32", (D, 32)), "shared_gate": ("F32", (1, D))},
+    ),
     "merge_shared_expert": Example(
         mixture_with_a_shared_expert, {**EXPERTS, "first": ("F32", (32, D)), "last": ("F32", (D, 32))}
     ),

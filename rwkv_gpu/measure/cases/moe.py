@@ -70,7 +70,11 @@ def _experts(gate: Format, up: Format, width: int = 256) -> dict[str, Stored]:
     vectors |= {"gate_bias": normal(1280, seed=3), "up_bias": normal(1280, seed=4), "down_bias": normal(650, seed=5)}
     both = Stored.random(gate, 5, 512, width, seed=6)
     made = {name: Stored.of(vector) for name, vector in vectors.items()}
-    return weights | made | {"both": both, "router": Stored.of(normal(5, width, seed=7))}
+    return (
+        weights
+        | made
+        | {"both": both, "router": Stored.of(normal(5, width, seed=7)), "one": Stored.of(normal(1, width))}
+    )
 
 
 def _inputs(width: int = 256, rows: int = 9) -> dict[str, Array]:
@@ -148,7 +152,8 @@ def _scaled(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array)
 def _ungated(g: Any, w: Any, x: Array, experts: Array, shares: Array, add: Array) -> Any:
     routing = Routing(experts, shares)
     inner = g.expert_linear(x, w["up"], routing, then="relu2", bias=w["up_bias"])
-    return g.expert_sum(inner, w["down"], routing, add=add)
+    gate = g.linear(x, w["one"], then="sigmoid")  # of a shared expert
+    return g.expert_sum(inner, w["down"], routing, add=g.scale_rows(add, gate, add=add))
 
 
 def _ranked(what: str) -> Any:

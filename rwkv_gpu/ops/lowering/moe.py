@@ -312,8 +312,11 @@ def _shares(op: ExpertSum) -> dict[str, Operand]:
 
 
 def _residual(op: ExpertSum) -> str:
+    if op.gate is not None:
+        return "moe/residual/shared"
     return "linear/epilogue/no_residual" if op.add is None else "linear/epilogue/residual"
 
 
 def _added(op: ExpertSum) -> dict[str, Operand]:
-    return {} if op.add is None else {"residual": op.add}
+    found = {"residual": op.add, "shared_rows": op.shared, "shared_gates": op.gate}
+    return {name: value for name, value in found.items() if value is not None}

@@ -115,7 +115,7 @@ class ExpertProducts(Op):
 
 @dataclass(frozen=True)
 class ExpertSum(Op):
-    """y[t] = (sum over j of shares[t, j] · (D_e h[t, j] + b_e)) + add[t], e = experts[t, j]"""
+    """y[t] = (sum over j of shares[t, j] · (D_e h[t, j] + b_e)) + add[t] + gate[t] · shared[t], e = experts[t, j]"""
 
     h: Value
     down: Weight
@@ -125,14 +125,15 @@ class ExpertSum(Op):
     bias: Weight | None = None  # [E · M]
     weighted: bool = True  # whether answers are multiplied by shares
     sorted: SortChoices | None = None
+    shared: Value | None = None  # what a shared expert answers, where something is added, too
+    gate: Value | None = None  # [T, 1], of it
 
     @property
     def reads(self) -> tuple[Value, ...]:
         read = [self.h, self.routing.experts]
         if self.weighted:
             read.append(self.routing.shares)
-        if self.add is not None:
-            read.append(self.add)
+        read += [value for value in (self.add, self.shared, self.gate) if value is not None]
         return (*read, *(self.sorted.writes if self.sorted else ()))
 
     @property
@@ -142,3 +143,7 @@ class ExpertSum(Op):
     @property
     def label(self) -> str:
         return self.down.name
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        return ("gate",) * (self.gate is not None)

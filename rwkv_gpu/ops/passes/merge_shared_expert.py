@@ -35,15 +35,19 @@ def run(graph: Graph, target: Target) -> int:
     """The product stands behind those with experts."""
     fired = 0
     for first, node in pairwise(list(graph.nodes)) if graph.shape.one_row else ():
-        if not isinstance(node.op, ExpertSum) or node.op.add is None or graph.is_output(node.op.add):
+        op = node.op
+        if not isinstance(op, ExpertSum):
             continue
-        last = graph.writer(node.op.add)
-        if last is None or last.layer != node.layer or graph.readers(node.op.add) != [node]:
+        answer = op.add if op.shared is None else op.shared
+        if answer is None or graph.is_output(answer):
             continue
-        op = _merged(last, first, target)
-        if op:
+        last = graph.writer(answer)
+        if last is None or last.layer != node.layer or graph.readers(answer) != [node]:
+            continue
+        merged = _merged(last, first, target)
+        if merged:
             graph.remove(last)
-            graph.insert_before(node, op)
+            graph.insert_before(node, merged)
             fired += 1
     return fired
 

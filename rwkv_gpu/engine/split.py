@@ -4,6 +4,7 @@ Each device has the weights, states and pages of its layers only. Which pages an
 for all parts, so stored prefixes, forks, saved states and preemption work as on one device.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,9 +23,11 @@ from .adapters import NO_ADAPTERS, Adapters
 from .cache.config import CacheConfig, CacheOptions
 from .cache.kv import PageTables
 from .cache.pager import Copy
+from .clocks import Clocks
 from .runner import (
     NOTHING,
     Arrays,
+    GpuRunner,
     Logits,
     Output,
     PartRunner,
@@ -62,6 +65,7 @@ class SplitStep:
         self.sampling = sampling
         self.ready: dict[int, ReadyPart] = {}  # by the number of the part, until that begins
         self.first: PendingRows | None = None  # what the first part gives, once that is under way
+        self.begun = 0.0  # when its last part began
         self.result: StepResult | None = None
         self.error: Exception | None = None
 
@@ -151,6 +155,8 @@ class SplitRunner:
         try:
             for part, one in zip(parts, make, strict=True):
                 self.parts.append(one(Share(part, tables, self.store)))
+            gpus = [part.device if isinstance(part, GpuRunner) else None for part in self.parts]
+            self._clocks = Clocks.of(gpus)
         except BaseException:
             self.close()
             raise
@@ -194,16 +200,17 @@ class SplitRunner:
     def _advance(self, step: SplitStep, first: PendingRows) -> StepResult:
         """The result of a step whose first part is under way."""
         arrived, following = first.wait(), self._under_way[0] if self._under_way else None
+        self._ended(step, 0)
         last = len(self.parts) - 1
         for number in range(1, last):
             rows = step.take(number).forward(arrived | step.tokens)
-            if following is not None:
-                following.prepare(number)
+            self._begun(step, number, following)
             arrived = arrived | rows.wait()
+            self._ended(step, number)
         sampled = step.take(last).sample(arrived | step.tokens)
-        if following is not None:
-            following.prepare(last)
+        self._begun(step, last, following)
         result = sampled.wait()
+        self._ended(step, last)
         for draw, row in zip(step.sampling.rows, result.rows, strict=False):
             if row.reason != Reason.SKIPPED:
                 self._sampled[draw["slot"]] = 0 if row.reason else row.token
@@ -218,9 +225,24 @@ class SplitRunner:
                 return
             step.know(self._sampled)
             try:
+                if self._clocks is not None and step.batch.single and not number:
+                    self._clocks.token()
                 step.first = step.take(0).forward(step.tokens)
+                self._begun(step, 0)
             except Exception as error:  # noqa: BLE001  it is raised where the step is waited for
                 step.fail(error)
+
+    def _begun(self, step: SplitStep, number: int, following: SplitStep | None = None) -> None:
+        """A part of a step is under way: what can be done while its device computes."""
+        step.begun = time.perf_counter()
+        if self._clocks is not None and step.batch.single:
+            self._clocks.began(number)
+        if following is not None:
+            following.prepare(number)
+
+    def _ended(self, step: SplitStep, number: int) -> None:
+        if self._clocks is not None and step.batch.single:
+            self._clocks.ended(number, time.perf_counter() - step.begun)
 
     def step(self, batch: Batch) -> Logits:
         return self._run(batch, "logits")

@@ -13,9 +13,10 @@ from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.errors import DeviceLost
 from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
-from rwkv_gpu.gpu.submit_queue import PORTION, SubmitQueue
+from rwkv_gpu.gpu.submit_queue import PORTION, SPIN, SubmitQueue
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.sampling import DRAW, FROM_SLOT
@@ -183,3 +184,20 @@ def test_a_step_that_everybody_waits_for_encodes_the_next_one_meanwhile(runner, 
     assert said(pending[:2]) == alone[:2]
     assert not encoded, "other steps were under way"
     assert said(pending[2:]) == alone[2:]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "software", "spins"), [(1e-3, False, True), (2 * SPIN, False, False), (1e-3, True, False)]
+)
+def test_only_short_steps_of_a_gpu_that_others_wait_for_are_asked_for_without_sleep(
+    runner, monkeypatch, seconds, software, spins
+):
+    waits: list[float] = []
+    wait = native.Landing.wait
+    monkeypatch.setattr(native.Landing, "wait", lambda *args: (waits.append(args[2]), wait(*args)))
+    runner.device.capabilities = replace(runner.device.capabilities, software=software)
+    runner.queue.measured(seconds)
+    plan = runner.plan_for(Batch.of([(0, 0, [5])]), "logits")
+    inputs = runner.prepare(Batch.of([(0, 0, [5])])).arrays()
+    runner.queue.ready(plan, (1, 1, 1), inputs, [("logits", 1)], []).begin({}).wait(0)
+    assert [one > 0 for one in waits] == [spins]

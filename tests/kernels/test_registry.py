@@ -14,7 +14,13 @@ from rwkv_gpu.kernels.parts import PART_NEEDS
 from rwkv_gpu.kernels.registry import KERNELS, expert_trials, gemm_trials, link, variants
 
 SHADERS = shader.resources.files("rwkv_gpu.shaders")
-OUTSIDE = {"lib/step", "probes/lanes", "probes/subgroup"}  # linked to every kernel; probes that `Device` runs by itself
+# Linked to every kernel; probes that `Device` and others run by themselves.
+OUTSIDE = {
+    "lib/step",
+    "probes/busy_loop",
+    "probes/lanes",
+    "probes/subgroup",
+}
 ADD = ["dense/binary/add", "lib/lanes/plain"]
 
 

@@ -1,0 +1,76 @@
+"""Keeps the clocks of GPUs up while they wait for each other.
+
+In a model over several devices each computes for a part of the time only. NVIDIA's driver takes such a GPU to be half
+idle: after a pause it raises the clocks from 345 to 1,980 MHz over tens of seconds instead of a quarter of a second,
+and decode has a third of its speed meanwhile. So a GPU that waits runs a loop of one lane for a part of its wait.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..gpu.busy_loop import BusyLoop
+from ..gpu.device import Device
+
+NVIDIA = 0x10DE
+PAUSE = 0.25  # seconds after which clocks may have fallen
+RAISING = 1.0  # seconds that it takes them to rise, at most
+SHARE = 0.5  # of the time of another device: more could be in the way of the next step
+SLOWER = 1.12  # times the best of late: clocks have fallen
+FORGETS = 1.001  # the best of late grows by that with each token, as contexts do
+
+
+class Loop(Protocol):
+    """A busy loop of a device."""
+
+    def calibrate(self) -> None: ...
+    def work(self, seconds: float) -> None: ...
+
+
+class Clocks:
+    """Decides when a waiting device is kept busy, and for how long. Asked once for each token."""
+
+    def __init__(self, loops: Sequence[Loop], now: Callable[[], float] = time.perf_counter) -> None:
+        self._loops = loops
+        self._now = now
+        self._began = self._last = -1e9  # seconds: of this run of tokens, of the last token
+        self._is_raising = False
+        self._best = 0.0
+        self._seconds = [0.0] * len(loops)  # of the last token, by device
+        self._works = False
+
+    @classmethod
+    def of(cls, devices: Sequence[Device | None]) -> "Clocks | None":
+        """For these devices; None if their driver is not known to lower clocks so."""
+        gpus = [one for one in devices if one is not None and one.adapter.kind == "DiscreteGPU"]
+        if len(gpus) < len(devices) or any(one.adapter.handle.info["vendor_id"] != NVIDIA for one in gpus):
+            return None
+        return cls([BusyLoop(one) for one in gpus])
+
+    def token(self) -> None:
+        """The next token is about to begin; all devices are idle."""
+        now, total = self._now(), sum(self._seconds)
+        if now - self._last > PAUSE:
+            self._began, self._is_raising, total = now, True, 0.0
+            self._calibrate()
+        elif self._is_raising and now - self._began > RAISING:
+            self._is_raising, self._best = False, total
+            self._calibrate()
+        self._last = now
+        self._best = min(self._best * FORGETS, total)
+        self._works = total > 0 and (self._is_raising or total > SLOWER * self._best)
+
+    def began(self, device: int) -> None:
+        """A device has begun its part: what it computes after that falls into its wait."""
+        if self._works:
+            others = [seconds for number, seconds in enumerate(self._seconds) if number != device]
+            self._loops[device].work(SHARE * sum(others) / len(others))
+
+    def ended(self, device: int, seconds: float) -> None:
+        """A device has given its results after so long."""
+        self._seconds[device] = seconds
+
+    def _calibrate(self) -> None:
+        for loop in self._loops:
+            loop.calibrate()
+        self._seconds = [0.0] * len(self._loops)

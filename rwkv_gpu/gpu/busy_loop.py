@@ -1,0 +1,54 @@
+"""A kernel of one lane that works for about as long as it is told, so that a driver takes its GPU to be busy."""
+
+import time
+
+import numpy as np
+
+from . import native
+from .device import Device
+from .shader import link
+
+FIRST = 10_000  # rounds that are tried first
+LONG = 0.0005  # seconds: shorter work cannot be timed well
+MOST = 1 << 20  # rounds; a tenth of a second where clocks are lowest
+
+
+class BusyLoop:
+    """The kernel, and how many rounds of it a second has at the clocks of the moment."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        pipeline = device.pipeline(link("probes/busy_loop"))
+        self._state = device.buffer(16, "probe")
+        entries = [{"binding": 0, "resource": {"buffer": self._state.handle, "offset": 0, "size": 16}}]
+        with native.typed_errors("binding a busy loop"):
+            group = device.handle.create_bind_group(layout=pipeline.layout, entries=entries)
+        self._kept = pipeline, group  # the program has raw handles
+        self._program = native.program([(pipeline.handle, group, (1, 1, 1))])
+        self._rounds = 0
+        self._rate = 0.0  # rounds a second
+
+    def calibrate(self) -> None:
+        """Times the kernel; the device is idle."""
+        rounds, seconds = FIRST, 0.0
+        while seconds < LONG and rounds < MOST:
+            self._set(rounds)
+            begin = time.perf_counter()
+            self._submit()
+            native.wait(self._device.handle)
+            seconds = time.perf_counter() - begin
+            self._rate, rounds = rounds / seconds, rounds * 4
+
+    def work(self, seconds: float) -> None:
+        """Submits about so much work."""
+        rounds = min(MOST, int(seconds * self._rate))
+        if abs(rounds - self._rounds) > self._rounds // 4:
+            self._set(rounds)
+        self._submit()
+
+    def _set(self, rounds: int) -> None:
+        self._rounds = rounds
+        self._device.write(self._state, np.array([rounds], np.uint32))
+
+    def _submit(self) -> None:
+        self._device.submit([native.encode(self._device.handle, [self._program])])

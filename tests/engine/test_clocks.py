@@ -1,0 +1,109 @@
+"""GPUs that wait for each other are kept busy while their clocks are low, and left alone after."""
+
+import pytest
+
+from rwkv_gpu.engine.clocks import PAUSE, RAISING, SHARE, Clocks
+from rwkv_gpu.engine.runner import GpuRunner, HostRunner
+from rwkv_gpu.gpu.busy_loop import BusyLoop
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.models.registry import load_model
+
+from .test_split import OPTIONS, decoded, opened, split
+
+
+class Counted:
+    """A loop that counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.calibrated = 0
+        self.worked: list[float] = []
+
+    def calibrate(self) -> None:
+        self.calibrated += 1
+
+    def work(self, seconds: float) -> None:
+        self.worked.append(seconds)
+
+
+class Decoding:
+    """Tokens of two devices, by a clock of its own."""
+
+    def __init__(self) -> None:
+        self.loops = [Counted(), Counted()]
+        self.now = 100.0
+        self.clocks = Clocks(self.loops, lambda: self.now)
+
+    def token(self, *seconds: float) -> int:
+        """A token that takes the devices so long; how many of them were kept busy."""
+        before = sum(len(loop.worked) for loop in self.loops)
+        self.clocks.token()
+        for number, one in enumerate(seconds):
+            self.clocks.began(number)
+            self.now += one
+            self.clocks.ended(number, one)
+        return sum(len(loop.worked) for loop in self.loops) - before
+
+
+@pytest.fixture
+def decoding() -> Decoding:
+    return Decoding()
+
+
+def until_raised(decoding: Decoding) -> None:
+    end = decoding.now + 1.5 * RAISING
+    while decoding.now < end:
+        decoding.token(0.001, 0.002)
+
+
+def test_after_a_pause_devices_are_kept_busy_for_a_share_of_what_the_other_takes(decoding):
+    assert decoding.token(0.001, 0.002) == 0  # nothing is known yet
+    assert decoding.token(0.001, 0.002) == 2
+    assert [loop.worked for loop in decoding.loops] == [[SHARE * 0.002], [SHARE * 0.001]]
+    assert [loop.calibrated for loop in decoding.loops] == [1, 1]
+
+
+def test_devices_whose_clocks_are_up_are_left_alone(decoding):
+    until_raised(decoding)
+    assert [loop.calibrated for loop in decoding.loops] == [2, 2]
+    assert sum(decoding.token(0.001, 0.002) for _ in range(50)) == 0
+
+
+def test_where_steps_become_slower_devices_are_kept_busy_until_they_are_not(decoding):
+    until_raised(decoding)
+    decoding.token(0.001, 0.0025)
+    assert decoding.token(0.001, 0.002) == 2
+    assert decoding.token(0.001, 0.002) == 0
+
+
+def test_steps_that_grow_with_the_context_are_no_sign_of_low_clocks(decoding):
+    until_raised(decoding)
+    assert sum(decoding.token(0.001, 0.002 * 1.001**n) for n in range(500)) == 0
+
+
+def test_after_a_pause_all_begins_anew(decoding):
+    until_raised(decoding)
+    decoding.now += 2 * PAUSE
+    decoding.token(0.001, 0.002)
+    assert [loop.calibrated for loop in decoding.loops] == [3, 3]
+    assert decoding.token(0.001, 0.002) == 2
+
+
+def test_devices_in_software_and_numpy_have_no_clocks_to_keep(adapter):
+    with Device(adapter) as device:
+        assert Clocks.of([device, device]) is None
+        assert Clocks.of([device, None]) is None
+
+
+def test_tokens_are_the_same_while_devices_are_kept_busy(adapter, monkeypatch):
+    with opened("tiny-rwkv7") as file:
+        wanted = decoded(HostRunner(file, load_model(file), **OPTIONS), 5, 0)
+    with split("tiny-rwkv7", [0, 1], [adapter, adapter], look_ahead=1) as runner:
+        gpus = [part.device for part in runner.parts if isinstance(part, GpuRunner)]
+        worked: list[float] = []
+        loops = [BusyLoop(gpu) for gpu in gpus]
+        for loop in loops:
+            work = loop.work
+            monkeypatch.setattr(loop, "work", lambda seconds, work=work: (worked.append(seconds), work(seconds)))
+        runner._clocks = Clocks(loops, lambda: 100.0)
+        assert decoded(runner, 5, 1) == wanted
+    assert len(worked) >= 4

@@ -175,6 +175,9 @@ def in_chunks(can: Capabilities) -> dict[str, Tuning]:
     return ways | {"chunks, a lane a row": replace(chunked, reduce="workgroup", row_lanes=64)}
 
 
+FEW_BYTES = 48 << 10  # of workgroup memory
+
+
 def few_rows(subgroup_width: int) -> list[tuple[Size, GemmConfig]]:
     """Of formats of small integers by 2 to 32 rows, where 48 KiB of memory hold whole rows of 5,120 columns."""
     found = []
@@ -189,6 +192,8 @@ def few_rows(subgroup_width: int) -> list[tuple[Size, GemmConfig]]:
             max_workgroups=most,
             copies=how == "copied",
         )
+        while shape.workgroup_bytes > FEW_BYTES:  # many short subgroups have a sum each
+            shape = replace(shape, staged=shape.staged - 1)
         found.append((Size(rows, out, width, packed=True, run=run), shape))
     return found
 
@@ -263,7 +268,7 @@ def hardware(can: Capabilities) -> Tuning:
         )
         way = next(way for way in ways if way.wg <= max(256, can.max_invocations))
         packed.append((1, way))
-        if can.max_invocations >= 1024 and can.max_workgroup_memory >= 48 << 10:
+        if can.max_invocations >= 1024 and can.max_workgroup_memory >= FEW_BYTES:
             # Matrices of 768 columns or rows keep what the next would lose by: 7% of a step of RWKV-7 0.1B.
             narrow.append((Size(1, out=3072, width=768, packed=True, run=32), once(512, 16, 5)))
             narrow.append((Size(1, out=1024, width=3072, packed=True, run=32), once(256, 32, 3)))

@@ -10,16 +10,20 @@ from itertools import product
 
 import pytest
 
+from benchmarks.offline.variants import FAMILIES
 from rwkv_gpu.gpu.virtual import LIMITS
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.tuned import runs
 from rwkv_gpu.measure.plans import Step, dispatches_of
 from rwkv_gpu.measure.quants import QUANTS
 from rwkv_gpu.measure.shapes import SHAPES, Shape
 from rwkv_gpu.measure.synthetic import noise, opened
 from tests.const_asserts import broken_asserts
+from tests.measure.test_metal_traps import threadgroup_bytes
 
 PLAIN = LIMITS["h200"]
 UNITS = replace(PLAIN, fragment=16)  # with matrix units
+OTHERS = ("qwen3-30b-a3b", "rwkv7-0.4b", "phi4-14.7b")  # a mixture of experts, a recurrence, and 5,120 columns
 LAYERS = 6  # of these, every kind of layer is one
 UNCUT = ("gemma-4-e4b-7.5b",)  # whose last 18 layers share keys and values of the first
 SOME = ((PLAIN, 1), (PLAIN, 2), (UNITS, 16), (UNITS, 512))
@@ -47,6 +51,8 @@ def faults(name: str, shape: Shape, steps, quant: str = "q4_k_m") -> list[str]:
                     continue
                 if broken := broken_asserts(source):
                     found.append(f"{rows} rows, {dispatch.name}: {', '.join(broken)}")
+                elif not can.fragment and (nbytes := threadgroup_bytes(source)) > can.max_workgroup_memory:
+                    found.append(f"{rows} rows, {dispatch.name}: {nbytes} bytes of workgroup memory")
                 else:
                     seen.add(source)
     return found
@@ -55,6 +61,14 @@ def faults(name: str, shape: Shape, steps, quant: str = "q4_k_m") -> list[str]:
 @pytest.mark.parametrize("name", [name for name in SHAPES if name not in UNCUT])
 def test_the_constants_of_every_dispatch_on_an_h200_fit_together(name):
     assert faults(name, cut(name), SOME) == []
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if not family.startswith("nvidia")])
+def test_what_other_families_of_gpus_start_from_runs_there_and_its_constants_fit_together(family):
+    can = FAMILIES[family]
+    assert runs(default_tuning(can), can)
+    for name in OTHERS:
+        assert faults(name, cut(name), [(can, rows) for rows in (1, 4, 512)]) == []
 
 
 @pytest.mark.parametrize("subgroup", [8, 16, 32, 64])

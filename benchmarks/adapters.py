@@ -1,0 +1,91 @@
+"""Decode with LoRA adapters that a batch mixes, and without any: tokens a second of a synthetic model.
+
+    python -m benchmarks.adapters llama-8b-q4_k_m --device 0 --adapters 4 --rank 16 --batch 16
+
+Factors are random and small. `attention` adapts q, k, v and the output, `all` every matrix that can be adapted. Both
+ways run in turns, each with a model of its own on the device.
+"""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import numpy as np
+
+from rwkv_gpu.engine.adapters import NOT_PRODUCTS, Adapter, Adapters
+from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.adapters import choose, list_adapters
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.measure.bench import on_gpu
+from rwkv_gpu.measure.synthetic import open_synthetic
+from rwkv_gpu.measure.workload import Workload
+from rwkv_gpu.models.registry import load_model
+
+ATTENTION = re.compile(r"blk\.\d+\.(attn_(q|k|v|output|qkv)|time_mix_(receptance|key|value|output))\.weight")
+
+
+def random_adapter(number: int, file: GGUFFile, wanted: str, rank: int) -> Adapter:
+    """An adapter for the matrices of a file."""
+    random = np.random.default_rng(number)
+    factors = {}
+    for name, tensor in file.tensors.items():
+        fits = ATTENTION.fullmatch(name) if wanted == "attention" else name.startswith("blk.")
+        if not fits or len(tensor.shape) != 2 or min(tensor.shape) < 64 or any(part in name for part in NOT_PRODUCTS):
+            continue
+        if re.search(r"time_mix_[wagv][12]|ssm_", name):  # LoRAs of the model itself
+            continue
+        rows, columns = tensor.shape
+        a, b = (0.01 * random.standard_normal(shape, np.float32) for shape in ((rank, columns), (rows, rank)))
+        factors[name] = a, b
+    return Adapter(f"adapter{number}", 1.0, rank, factors)
+
+
+@click.command()
+@click.argument("model")
+@click.option("--device", "wanted", default="auto")
+@click.option("--adapters", "count", default=4)
+@click.option("--rank", default=16)
+@click.option("--batch", default=16)
+@click.option("--tokens", default=32, help="Of each sequence in a pass.")
+@click.option("--passes", default=3)
+@click.option("--matrices", default="attention,all")
+def main(model: str, wanted: str, count: int, rank: int, batch: int, tokens: int, passes: int, matrices: str) -> None:
+    """Prints a line for each, of a file or a synthetic MODEL."""
+    listed = list_adapters()
+    adapter = choose(listed, wanted).adapter or next(a for a in listed if a.backend == "Vulkan")
+    work = Workload("tg", tokens, 0, batch, batch)
+    runners: dict[str, GpuRunner] = {}
+    for kind in ("none", *matrices.split(",")):
+        with GGUFFile.open(model) if Path(model).exists() else open_synthetic(model) as file:
+            some = [] if kind == "none" else [random_adapter(n, file, kind, rank) for n in range(count)]
+            file.adapted = Adapters(some).names  # as `load` does
+            loaded = load_model(file)
+            runners[kind] = GpuRunner(
+                Device(adapter), file, loaded, slots=batch, context=min(256, loaded.context or 256), cache_bytes=0,
+                adapters=Adapters(some),
+            )  # fmt: skip
+            matrix_count = len({name for one in some for name in one.factors})
+            print(
+                f"{kind}: {matrix_count} matrices adapted, {count if some else 0} adapters of rank {rank}", flush=True
+            )
+    rates: dict[str, list[float]] = {kind: [] for kind in runners}
+    for number in range(passes + 1):
+        for kind, runner in runners.items():
+            steps = work.steps()
+            if kind != "none":  # each row wants one adapter
+                scales = np.repeat(np.eye(count, dtype=np.float32), rank, axis=1)
+                steps = [replace(step, adapters=scales[np.arange(batch) % count]) for step in steps]
+            seconds = on_gpu(runner, work, steps).seconds
+            if number:
+                rates[kind].append(work.total / seconds)
+    best = {kind: max(each) for kind, each in rates.items()}
+    for kind, rate in best.items():
+        print(f"{model} by {batch}, {kind}: {rate:,.1f} tok/s, {1 - rate / best['none']:+.1%} lost", flush=True)
+    for runner in runners.values():
+        runner.close()
+
+
+if __name__ == "__main__":
+    main()

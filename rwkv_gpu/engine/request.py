@@ -26,6 +26,9 @@ class Grammar(Protocol):
         """Takes note of a token that was sampled."""
 
 
+PIECE = 1 << 14  # ids of a prompt that are looked at before other threads may go on
+
+
 @dataclass(frozen=True)
 class Request:
     """A prompt to continue, and how."""
@@ -38,7 +41,13 @@ class Request:
 
     def check(self, vocabulary: int, context: int | None) -> list[int]:
         """The ids as plain numbers; refuses a prompt that the model cannot take."""
-        ids = [int(token) for token in self.ids]
+        ids: list[int] = []
+        # In pieces, so that other threads get on while millions of ids are looked at.
+        for start in range(0, len(self.ids), PIECE):
+            piece: Sequence[int] = self.ids[start : start + PIECE]
+            if set(map(type, piece)) != {int}:
+                piece = [int(token) for token in piece]
+            ids += piece
         if not ids:
             raise BadInput("the prompt has no tokens; give at least one")
         if context is not None and len(ids) > context:
@@ -46,9 +55,10 @@ class Request:
                 f"a prompt of {len(ids):,} tokens does not fit the context of {context:,}; "
                 "shorten it, or load the model with a larger context"
             )
-        # A loop and not `min` and `max`, which hold the interpreter until millions of ids are looked at.
-        for at, token in enumerate(ids):
-            if not 0 <= token < vocabulary:
+        for start in range(0, len(ids), PIECE):
+            piece = ids[start : start + PIECE]
+            if min(piece) < 0 or max(piece) >= vocabulary:
+                at, token = next((i, token) for i, token in enumerate(ids) if not 0 <= token < vocabulary)
                 raise BadInput(f"token id {token} at place {at} is not in the vocabulary of {vocabulary:,}")
         return ids
 

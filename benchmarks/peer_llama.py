@@ -73,12 +73,31 @@ def decode(ids: list, start: int) -> list:
     return [Step([(id, start + at, s, True) for s, id in enumerate(each)]) for at, each in enumerate(zip(*ids))]  # noqa: B905
 
 
+class Override(ctypes.Structure):
+    """llama_model_tensor_buft_override: where tensors lie whose name matches."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p))
+
+
+EXPERTS = rb"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # of llama.cpp's --cpu-moe
+
+
+def on_the_host(pattern: bytes) -> ctypes.Array:
+    """Tensors of that name in main memory, computed by the processor; the list ends with zeros."""
+    ggml = importlib.import_module("llama_cpp._ggml").libggml
+    ggml.ggml_backend_cpu_buffer_type.restype = ctypes.c_void_p
+    return (Override * 2)(Override(pattern, ggml.ggml_backend_cpu_buffer_type()), Override(None, None))
+
+
 class Peer:
     """A model that llama.cpp has loaded, and a context that is made anew where a workload needs another."""
 
-    def __init__(self, path: str, threads: int) -> None:
+    def __init__(self, path: str, threads: int, cpu_moe: bool = False) -> None:
         params = lib.llama_model_default_params()
         params.n_gpu_layers = 999
+        if cpu_moe:
+            self.overrides = on_the_host(EXPERTS)
+            params.tensor_buft_overrides = ctypes.cast(self.overrides, ctypes.c_void_p)
         self.model = lib.llama_model_load_from_file(path.encode(), params)
         if not self.model:
             raise SystemExit(f"llama.cpp cannot load {path}")
@@ -171,7 +190,7 @@ def main() -> None:
     quiet = lib.llama_log_callback(lambda *_: None)
     lib.llama_log_set(quiet, ctypes.c_void_p(0))
     lib.llama_backend_init()
-    peer = Peer(path, threads)
+    peer = Peer(path, threads, "--cpu-moe" in sys.argv[3:])
     print(json.dumps({"devices": devices()}), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)

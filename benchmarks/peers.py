@@ -20,6 +20,7 @@ import click
 
 from rwkv_gpu.cli.bench import runner_for
 from rwkv_gpu.cli.options import device_option, numbers
+from rwkv_gpu.engine.offload import Offload
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.matrix_units import CHOICES, MatrixUnits
@@ -158,6 +159,7 @@ def heading(names: Sequence[str]) -> str:
     default=("auto",),
     help="As of the command line; given twice, we are compared with ourselves, too.",
 )
+@click.option("--cpu-moe", is_flag=True, help="Experts in main memory: ours read by the GPU, llama.cpp's by the CPU.")
 @device_option
 def main(
     model: str,
@@ -174,6 +176,7 @@ def main(
     patience: float,
     seconds: float,
     units: Sequence[MatrixUnits],
+    cpu_moe: bool,
     device: str,
 ) -> None:
     """Measures MODEL, a file or a synthetic name, by us and by every peer."""
@@ -181,11 +184,14 @@ def main(
     works = asked(tests, chunk_size) if tests else workloads(prompt, tokens, depth, batch, chunk_size)
     with ExitStack() as stack:
         path = stack.enter_context(as_file(model))
-        peers = [Peer(spec, path, threads, patience) for spec in specs]  # load while we do
+        peers = [Peer(spec, path, threads, patience, cpu_moe=cpu_moe) for spec in specs]  # load while we do
         for peer in peers:
             stack.callback(peer.close)
         file = stack.enter_context(GGUFFile.open(path))
-        runners = [stack.enter_context(runner_for(file, works, device, matrix_units=each)) for each in units]
+        offload = Offload.of(cpu_moe=cpu_moe)
+        runners = [
+            stack.enter_context(runner_for(file, works, device, matrix_units=each, offload=offload)) for each in units
+        ]
         place = runners[0].device.adapter if isinstance(runners[0], GpuRunner) else "numpy"
         click.echo(f"{Path(path).stem}\n\nrwkv-gpu: {place}")
         ours = ["rwkv-gpu"] if len(units) == 1 else [f"rwkv-gpu, matrix units {each}" for each in units]

@@ -80,12 +80,12 @@ class Spec:
 class Peer:
     """llama.cpp in a process of its own."""
 
-    def __init__(self, spec: Spec, model: str, threads: int, patience: float) -> None:
+    def __init__(self, spec: Spec, model: str, threads: int, patience: float, *, cpu_moe: bool = False) -> None:
         self.name = spec.name
         self._patience = patience
         environment = os.environ | ({"PYTHONPATH": spec.folder} if spec.folder else {})
         self._process = subprocess.Popen(
-            [spec.python, str(SCRIPT), model, str(threads)],
+            [spec.python, str(SCRIPT), model, str(threads), *["--cpu-moe"] * cpu_moe],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
 

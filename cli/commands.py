@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rwkv_gpu import RwkvGpuError, __version__
+from rwkv_gpu import ContextFull, RwkvGpuError, __version__
 
 from .page import name_environment, variable_in_use
 from .signals import Signals
@@ -70,10 +70,17 @@ class Commands(click.Group):
             with in_one_line():
                 return super().invoke(ctx)
         except RwkvGpuError as error:
-            click.echo(f"rwkv-gpu: {error}", err=True)
+            click.echo(f"rwkv-gpu: {with_options(error)}", err=True)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def with_options(error: RwkvGpuError) -> str:
+    """An error with what helps on the command line: where the context is full, the library names its own arguments."""
+    if not isinstance(error, ContextFull):
+        return str(error)
+    return f"{str(error).partition(';')[0]}; shorten the text, or give a larger --context"
 
 
 class OneLine(click.ClickException):

@@ -305,14 +305,16 @@ def test_an_answer_that_is_no_quotation_cannot_begin_as_one():
 
 def quoted(answer: str) -> set[str]:
     """The passages of an answer."""
-    parts = re.split(' Also: | If you mean "[^"]+": ', answer.removeprefix(help.FROM))
+    parts = re.split(' Also: |\n- If you mean "[^"]+": ', answer.removeprefix(help.FROM))
     return {re.sub(r'^"[^"]+" ', "", part) for part in parts}
 
 
 def test_what_may_have_been_meant_is_named_where_it_is_not_certain():
     """Each further passage has the question that it answers before it; what is certain is said alone."""
     answers = [HELP.find(question).answer for question in ("how long", "is it good for students")]
-    assert all(re.search('^(From the docs|The nearest[^:]+): "[^"]+" .+ If you mean "[^"]+": ', one) for one in answers)
+    assert all(
+        re.search('^(From the docs|The nearest[^:]+): "[^"]+" .+\n- If you mean "[^"]+": ', one) for one in answers
+    )
     names = {heading.replace('"', "'") for heading, _ in HEADINGS}
     assert all(set(re.findall('(?:docs:|mean) "([^"]+)"', one)) <= names for one in answers)
     assert all(quoted(one.replace(help.NEAREST, "")) <= TEXTS for one in answers)

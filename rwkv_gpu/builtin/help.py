@@ -48,7 +48,7 @@ GET = "`rwkv-gpu pull hf.co/OWNER/NAME:Q4_K_M` gets one from Hugging Face."
 FROM = "From the docs: "
 NEAREST = "The nearest that I find in the docs: "
 ALSO = " Also: "
-MEAN = ' If you mean "{}": '
+MEAN = '\n- If you mean "{}": '
 NOTHING = (
     "I do not know: I find nothing about that in the docs. See docs/questions.md; `rwkv-gpu --help` lists the "
     "commands, /help those of the chat."

@@ -88,6 +88,18 @@ def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers():
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "command", [("generate", "-p", "word " * 100), ("chat", "word " * 100, "--template", "chatml")], ids=lambda c: c[0]
+)
+def test_what_is_too_long_for_the_context_names_the_option_that_helps(command):
+    """The library's own remedies are arguments that the command line does not have."""
+    model = str(OWN / "tiny-llama.gguf")
+    done = CliRunner().invoke(cli, [command[0], model, "--device", "cpu", "-c", "64", *command[1:]])
+    assert done.exit_code == 2
+    assert done.stderr.endswith("; shorten the text, or give a larger --context\n")
+    assert done.stderr.count("\n") == 1
+
+
 def test_an_answer_keeps_to_a_form(tmp_path):
     number = {"type": "integer", "minimum": 0, "maximum": 99}
     whole = {"type": "object", "properties": {"n": number}, "required": ["n"], "additionalProperties": False}

@@ -12,7 +12,7 @@ from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.trace import Trace
 
 WATCHED: tuple[tuple[Any, str], ...] = (
-    (native, "encode"),
+    (native, "record"),
     (native, "write"),
     (native, "submit"),
     (native.Landing, "wait"),
@@ -76,7 +76,7 @@ class Timeline:
     def lines(self, tokens: int = 2) -> Iterator[str]:
         """A table of µs a step by part, then what happened in the last tokens."""
         yield (
-            "| µs a step | " + " | ".join(("encode", "write", "submit", "GPU", "beyond", "read", "to the next")) + " |"
+            "| µs a step | " + " | ".join(("record", "write", "submit", "GPU", "beyond", "read", "to the next")) + " |"
         )
         for part in range(len(self._parts)):
             mine = [event for event in self.events if event.part == part]
@@ -89,7 +89,7 @@ class Timeline:
             takes = [event.end for event in mine if event.what == "take"]
             following = [next((begin for begin in begins if begin > end), end) - end for end in takes]
             beyond = statistics.median(under_way) - gpu
-            each = spent["encode"], spent["write"], spent["submit"], gpu, beyond, spent["take"]
+            each = spent["record"], spent["write"], spent["submit"], gpu, beyond, spent["take"]
             cells = " | ".join(f"{1e6 * one:.0f}" for one in (*each, statistics.median(following)))
             yield f"| part {part} | {cells} |"
         last = [event.end for event in self.events if event.what == "take" and event.part == len(self._parts) - 1]

@@ -124,6 +124,29 @@ def program(dispatches: Iterable[tuple[Any, Any, tuple[int, int, int]]]) -> list
     return [(pipeline._internal, group._internal, *grid) for pipeline, group, grid in dispatches]
 
 
+class Recording:
+    """Commands that were recorded. wgpu checks and translates them in `finish`, which any thread may call."""
+
+    def __init__(self, encoder: Any) -> None:
+        self._internal = encoder
+
+    def finish(self) -> Encoded:
+        """The command buffer; asked for once."""
+        with Captured("encoding a step"):
+            return Encoded(_finished(self._internal))
+
+
+def record(
+    device: Any,
+    steps: Sequence[Iterable[Command]],
+    copies: Sequence[Copy] = (),
+    stamps: Mapping[str, Any] | None = None,
+) -> Recording:
+    """One pass over all steps, and copies behind it."""
+    with Captured("encoding a step"):
+        return Recording(_recorded(device._internal, steps, copies, stamps))
+
+
 def encode(
     device: Any,
     steps: Sequence[Iterable[Command]],
@@ -131,14 +154,20 @@ def encode(
     stamps: Mapping[str, Any] | None = None,
 ) -> Encoded:
     """A command buffer of one pass over all steps, and copies behind it."""
-    with Captured("encoding a step"):
-        return Encoded(_encode(device._internal, steps, copies, stamps))
+    return record(device, steps, copies, stamps).finish()
 
 
 def _encode(
     device: Any, steps: Sequence[Iterable[Command]], copies: Sequence[Copy], stamps: Mapping[str, Any] | None
 ) -> Any:
-    """The handle of such a command buffer, in as few calls as there can be; without steps, of the copies alone."""
+    """The handle of such a command buffer."""
+    return _finished(_recorded(device, steps, copies, stamps))
+
+
+def _recorded(
+    device: Any, steps: Sequence[Iterable[Command]], copies: Sequence[Copy], stamps: Mapping[str, Any] | None
+) -> Any:
+    """The handle of an encoder, in as few calls as there can be; without steps, of the copies alone."""
     # H: WGPUCommandEncoder f(WGPUDevice, WGPUCommandEncoderDescriptor const *)
     encoder = lib.wgpuDeviceCreateCommandEncoder(device, NULL)
     if steps:
@@ -154,6 +183,11 @@ def _encode(
         lib.wgpuCommandEncoderCopyBufferToBuffer(
             encoder, source._internal, source_at, target._internal, target_at, nbytes
         )
+    return encoder
+
+
+def _finished(encoder: Any) -> Any:
+    """The handle of the command buffer of an encoder."""
     # H: WGPUCommandBuffer f(WGPUCommandEncoder, WGPUCommandBufferDescriptor const *)
     encoded = lib.wgpuCommandEncoderFinish(encoder, NULL)
     # H: void f(WGPUCommandEncoder)

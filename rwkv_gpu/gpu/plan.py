@@ -274,19 +274,34 @@ class Plan:
             self.device.unsubmitted.add(self._encoded)
 
     def encode_steps(
-        self,
-        steps: int,
-        layers_per_submit: int,
-        stamps: Mapping[str, Any] | None,
-        copies: "Sequence[native.Copy]",
+        self, steps: int, layers_per_submit: int, stamps: Mapping[str, Any] | None, copies: "Sequence[native.Copy]"
     ) -> Iterator[Any]:
         """The command buffers of so many steps, each to be submitted once: one, or one for some layers each."""
-        encode = self.encode if native.CAN_REPLAY else self.encode_public
+        for one in self.record_steps(steps, layers_per_submit, stamps, copies):
+            yield one.finish() if isinstance(one, native.Recording) else one
+
+    def record_steps(
+        self, steps: int, layers_per_submit: int, stamps: Mapping[str, Any] | None, copies: "Sequence[native.Copy]"
+    ) -> Iterator[Any]:
+        """The same as recordings, which another thread may finish; or finished, where the fallback must be used."""
+        record = self.record if native.CAN_REPLAY else self.encode_public
         cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
         *earlier, final = itertools.pairwise([*cuts, len(self.dispatches)])
         for first, last in earlier:
-            yield encode(first, last, stamps)
-        yield encode(*final, stamps, copies, steps)
+            yield record(first, last, stamps)
+        yield record(*final, stamps, copies, steps)
+
+    def record(
+        self,
+        first: int = 0,
+        last: int | None = None,
+        stamps: Mapping[str, Any] | None = None,
+        copies: "Sequence[native.Copy]" = (),
+        steps: int = 1,
+    ) -> "native.Recording":
+        """What `encode` encodes, before wgpu checks and translates it."""
+        each = [commands[first:last] for _, commands in self._bound[:steps]]
+        return native.record(self.device.handle, each, copies, stamps)
 
     def encode(
         self,
@@ -300,8 +315,7 @@ class Plan:
 
         No checks and no allocation by dispatch; wgpu checks the whole at its end.
         """
-        each = [commands[first:last] for _, commands in self._bound[:steps]]
-        return native.encode(self.device.handle, each, copies, stamps)
+        return self.record(first, last, stamps, copies, steps).finish()
 
     def encode_public(
         self,

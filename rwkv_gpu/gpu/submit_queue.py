@@ -7,7 +7,8 @@ A step that waits for values of another device is made ready before: see `ReadyS
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +63,7 @@ class Commands:
     plan: Plan
     parts: Sequence[Part]  # the results
     landing: native.Landing  # where they are copied to
-    encoded: Sequence[Any]
+    encoded: Sequence[Callable[[], Any]]  # each gives a command buffer, maybe once another thread has finished it
 
     def suit(self, plan: Plan, parts: Sequence[Part]) -> bool:
         """Whether such a step has these commands."""
@@ -119,6 +120,7 @@ class SubmitQueue:
         self.trace: Trace | None = None  # to see when steps begin and end
         self._device = device
         self.layers_per_submit = layers_per_submit
+        self.finisher: Executor | None = None  # a thread beside, which finishes commands that are encoded ahead
         self._ready: ReadyStep | None = None  # that did not begin yet
         self._spares: list[Commands] = []  # of steps to come that are like steps before
         self._filling: StepGroup | None = None
@@ -237,12 +239,13 @@ class SubmitQueue:
         if device.closed:  # wgpu would end the process when buffers are written
             raise DeviceLost(CLOSED)
         device.flush()
+        encoded = [finished() for finished in commands.encoded]
         ready.upload(values)
-        for encoded in commands.encoded:
-            index = device.submit([encoded])
+        for one in encoded:
+            index = device.submit([one])
         commands.landing.map()
         # All else is done while the GPU computes.
-        device.unsubmitted.difference_update(commands.encoded)
+        device.unsubmitted.difference_update(encoded)
         self._ready = None
         group = StepGroup(self, commands.plan)
         group.steps, group.ends, group.commands = 1, [0, sum(nbytes for *_, nbytes in commands.parts)], commands
@@ -284,9 +287,21 @@ class SubmitQueue:
         landing = self._landing(nbytes)
         landing.expected = nbytes
         stamps = None if self.trace is None or self.layers_per_submit else self.trace.next()
-        encoded = [*plan.encode_steps(1, self.layers_per_submit, stamps, _copies(parts, landing))]
-        self._device.unsubmitted.update(encoded)
-        return Commands(plan, parts, landing, encoded)
+        recorded = plan.record_steps(1, self.layers_per_submit, stamps, _copies(parts, landing))
+        return Commands(plan, parts, landing, [self._finish(one) for one in recorded])
+
+    def _finish(self, recorded: Any) -> Callable[[], Any]:
+        """Has recorded commands finished, by another thread if there is one; gives a function that waits for them."""
+
+        def finish() -> Any:
+            encoded = recorded.finish() if isinstance(recorded, native.Recording) else recorded
+            self._device.unsubmitted.add(encoded)
+            return encoded
+
+        if self.finisher is not None:
+            return self.finisher.submit(finish).result
+        encoded = finish()
+        return lambda: encoded
 
     def measured(self, seconds: float) -> None:
         """A step was seen to take so long."""

@@ -1,7 +1,6 @@
 """After requests of all kinds, and after many models, all is as at the start: the short form of `tests.soak`."""
 
 import gc
-import weakref
 from typing import Any
 
 import pytest
@@ -61,15 +60,17 @@ def test_loading_and_closing_models_on_two_devices_keeps_memory_flat(adapter):
     check_flat(4, "tiny-granitehybrid", warm=3, device=[adapter.name] * 2, split=[1, 1])
 
 
-def test_a_closed_model_gives_its_device_back_without_the_collector(adapter):
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_closed_model_gives_its_devices_back_without_the_collector(adapter, devices):
     """Else a program that loads one model after another grows until the collector comes by, which may be late."""
+    split = {"split": [1] * devices} if devices > 1 else {}
     gc.collect()
     gc.disable()
     try:
-        with rwkv_gpu.load(golden("tiny-llama.gguf"), device=adapter.name) as llm:
+        with rwkv_gpu.load(golden("tiny-llama.gguf"), device=[adapter.name] * devices, **split) as llm:
             llm.generate("The sea", max_tokens=2)
-            handle = weakref.ref(llm._driver.call(lambda engine: engine._runner.device.handle))
+            assert alive_on_gpus()["Device"] == devices
         del llm
-        assert handle() is None
+        assert alive_on_gpus() == {}
     finally:
         gc.enable()

@@ -287,6 +287,7 @@ class SplitRunner:
         self._finisher.shutdown()
         for part in self.parts:
             part.close()
+        self.parts.clear()  # the store refers to this runner: devices would stay until the collector came by
 
     def _finish(self) -> None:
         """Completes all steps under way: what comes next reads or writes what they do."""

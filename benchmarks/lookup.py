@@ -8,10 +8,16 @@ and not of a model. A step of several rows costs more than one of a single row, 
 tokens per step are the most that drafts can gain.
 """
 
+import itertools
+from typing import NamedTuple
+
+import click
+
 import rwkv_gpu
 from rwkv_gpu.engine.speculation.acceptance import kind_of
 from rwkv_gpu.engine.speculation.costs import StepCosts
 from rwkv_gpu.engine.speculation.drafting import Drafting
+from rwkv_gpu.engine.speculation.gate import SpeculationGate
 from rwkv_gpu.engine.speculation.lookup import NgramIndex
 from rwkv_gpu.engine.speculation.widths import best_widths
 
@@ -79,15 +85,75 @@ def steps(prompt: list[int], answer: list[int]) -> tuple[int, int, int]:
     return count, drafting.drafted, drafting.accepted
 
 
-def main() -> None:
+class Steps(NamedTuple):
+    """Milliseconds of steps on some device, as `benchmarks.verifying` tells them."""
+
+    ahead: float  # of one row, submitted ahead
+    waited: tuple[float, ...]  # of 1, 2, 4 and 8 rows
+
+    def of(self, rows: int) -> float:
+        """Of a step that is waited for."""
+        return self.waited[(rows - 1).bit_length()]
+
+
+def times_faster(prompt: list[int], answer: list[int], device: Steps) -> float:
+    """How many times sooner the answer comes than without drafts, by an engine that knows the device already."""
+    gate, costs = SpeculationGate(), StepCosts()
+    for _ in range(2):  # the first is dropped
+        costs.measured(1, device.ahead, ahead=True)
+        for rows in (1, 2, 4, 8):
+            costs.measured(rows, device.of(rows), ahead=False)
+    drafting, text, done, took = Drafting(MOST, index=NgramIndex()), list(prompt), 0, 0.0
+
+    def planned(chance: float, length: int) -> tuple[int, float]:
+        [width] = best_widths([(chance, length)], 1, 1 + MOST, costs.of, gate.rate([drafting], 1, costs))
+        return width, costs.extra(1 + width, 1)
+
+    assert drafting.index is not None
+    while done < len(answer):
+        gate.decide([drafting], 1, costs, watched=True)
+        right = 0
+        if gate.on:
+            found, run = drafting.index.find(text, MOST)
+            drafting.kind = kind_of(run)
+            draft = found[: planned(drafting.chance(drafting.kind), len(found))[0]] if found else []
+            right = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(draft, answer[done:])))  # noqa: B905
+            took += device.of(1 + len(draft))
+            drafting.verified(len(draft), right, costs.extra(1 + len(draft), 1))
+        else:
+            took += device.ahead
+        new = answer[done : done + right + 1]
+        text += new
+        done += len(new)
+        if not gate.on:
+            drafting.watch(text, planned)
+    return len(answer) * device.ahead / took
+
+
+def read_steps(text: str) -> Steps:
+    """1.13:1.6,2.8,3.3,4.4"""
+    ahead, _, waited = text.partition(":")
+    return Steps(float(ahead), tuple(map(float, waited.split(","))))
+
+
+@click.command()
+@click.option(
+    "--steps", "devices", type=read_steps, multiple=True, metavar="MS:MS,MS,MS,MS",
+    help="What steps take: of a row submitted ahead, and of 1, 2, 4, 8 that are waited for. Adds a column each.",
+)  # fmt: skip
+def main(devices: tuple[Steps, ...]) -> None:
     """Prints a row for each kind of text."""
     with rwkv_gpu.load(device="cpu", sequences=1) as llm:
-        print("| text | tokens | steps | tokens per step | drafted | accepted |\n|---|--:|--:|--:|--:|--:|")
+        heads = ["text", "tokens", "steps", "tokens per step", "drafted", "accepted"]
+        heads += [f"times faster by {one.ahead} ms" for one in devices]
+        print(f"| {' | '.join(heads)} |\n|---|{'--:|' * (len(heads) - 1)}")
         for name, (prompt, answer) in TASKS.items():
             ids = llm.tokenize(prompt), llm.tokenize(answer)
             count, drafted, accepted = steps(*ids)
             share = f"{accepted / drafted:.0%}" if drafted else ""
-            print(f"| {name} | {len(ids[1])} | {count} | {len(ids[1]) / count:.2f} | {drafted} | {share} |")
+            cells = [name, len(ids[1]), count, f"{len(ids[1]) / count:.2f}", drafted, share]
+            cells += [f"{times_faster(*ids, one):.2f}" for one in devices]
+            print(f"| {' | '.join(map(str, cells))} |")
 
 
 if __name__ == "__main__":

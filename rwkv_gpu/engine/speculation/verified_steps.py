@@ -1,7 +1,7 @@
 """Drafts in the steps of an engine: who gets them, which were right, and what steps take."""
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -25,10 +25,11 @@ class VerifiedSteps:
         self._slots = slots
         self._speculator = speculator
         self._costs = {False: StepCosts(), True: StepCosts()}  # True: where the host samples or follows a grammar
-        self._rows = 0  # of the step that was submitted last
+        self._rows = self._sequences = 0  # of the step that was submitted last
+        self._decodes = False  # whether all of its rows are sampled
         self._extra = 0.0  # what each draft adds to it, by what it takes without
         self._generated = 0  # tokens, of all requests since the last measurement
-        self._running: Hashable = None  # who is measured, and how: a change begins a new measurement
+        self._kind: tuple[bool, int] | None = None  # of steps that are measured: a change begins a new measurement
         self._stepped = 0.0  # when the last step ended, by a clock that stands still while shaders are compiled
         self._window: list[tuple[int, float]] = []  # tokens, and when they were known
         self.drafted = self.accepted = 0  # tokens that were drafted, and those that were right
@@ -66,7 +67,8 @@ class VerifiedSteps:
 
     def submitted(self, chunks: Sequence[ScheduledChunk]) -> None:
         """A step of these was submitted."""
-        self._rows = sum(chunk.end - chunk.start for chunk in chunks)
+        self._rows, self._sequences = sum(chunk.end - chunk.start for chunk in chunks), len(chunks)
+        self._decodes = all(chunk.samples == chunk.end - chunk.start for chunk in chunks)
         drafting = sum(chunk.sequence.drafting is not None for chunk in chunks)
         self._extra = self.costs.extra(self._rows, len(chunks)) / drafting if drafting else 0.0
 
@@ -87,27 +89,24 @@ class VerifiedSteps:
             sequence.fed = self._runner.store.truncate(sequence.slot, sequence.fed - (1 + drafted - right))
 
     def measure(self) -> None:
-        """Learns how long a step took, where all that runs decodes."""
+        """Learns how long a step took that had no prompt."""
         speculator = self._speculator
         if speculator is None:
             return
-        rows, self._rows = self._rows, 0
         tokens, self._generated = self._generated, 0
-        running = self._slots.running
-        decodes = all(len(sequence.ids) - sequence.fed <= 1 for sequence in running)
-        drafts = any(sequence.drafting for sequence in running)
-        on = speculator.gate.on
-        known = (on, *(sequence.id for sequence in running)) if decodes and drafts else None
-        if known == self._running and not rows and not tokens:
+        rows, self._rows = self._rows, 0
+        if not rows and not tokens:
             return  # nothing was computed: the host was waited for
         now = time.perf_counter() - self._runner.compile_seconds
         seconds, self._stepped = now - self._stepped, now
-        if known is None or known != self._running:
-            self._running, self._window = known, []
+        on = speculator.gate.on
+        kind = (on, self._sequences) if self._decodes else None
+        if kind is None or kind != self._kind:
+            self._kind, self._window = kind, []
         elif on and rows:
             self.costs.measured(rows, seconds, ahead=False)
         elif not on:
-            self._measure_ahead(len(running), tokens, now)
+            self._measure_ahead(self._sequences, tokens, now)
 
     def _measure_ahead(self, sequences: int, tokens: int, now: float) -> None:
         """Steps that are submitted ahead: the slope of when tokens are known, of so many that portions do not count."""

@@ -120,12 +120,13 @@ class PrefixCache:
             same[0].wanted |= wanted
             self._use(same[0])
             return
-        within = [self._found[key] for key in self._index.within(mine)]
+        within, shorter = self._index.within(mine), None
         if self._store.rewinds:
-            for entry in within:  # the new one has all of it
+            for entry in [self._found[key] for key in within]:  # the new one has all of it
                 self._forget(entry)
                 wanted = wanted or entry.wanted
-        shorter = within[0] if within and not self._store.rewinds else None
+        else:  # the longest alone: to find all of a long talk means to compare millions of ids with each
+            shorter = next((self._found[key] for key in within), None)
         new = self._found[mine] = Entry(mine, handle, wanted, shorter)
         self._index.add(mine)
         for entry in longer:

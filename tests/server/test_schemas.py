@@ -64,7 +64,17 @@ def operations():
 
 
 def published(vendor):
-    return yaml.load(specs.load_spec_path(vendor, "official").read_bytes(), yaml.CSafeLoader)
+    document = yaml.load(specs.load_spec_path(vendor, "official").read_bytes(), yaml.CSafeLoader)
+    if vendor == "openai":
+        amend(document["components"]["schemas"]["CreateCompletionResponse"]["properties"]["choices"]["items"])
+    return document
+
+
+def amend(choice):
+    """Of a prompt that is echoed, OpenAI's servers give null for the first token; its document does not say so."""
+    for one in choice["properties"]["logprobs"]["anyOf"]:
+        for name in {"token_logprobs", "top_logprobs"} & one.get("properties", {}).keys():
+            one["properties"][name]["items"] = {"anyOf": [one["properties"][name]["items"], {"type": "null"}]}
 
 
 def read(document, root):

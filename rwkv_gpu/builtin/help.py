@@ -41,6 +41,7 @@ AGAIN = 1.0  # what a passage loses that answered the question before
 SHARE = 0.01  # what is added to probabilities, so that none is certain
 LONG = 40  # words; what is longer is a text and no question
 AROUND = 0.5  # what a word counts in the sentences around the one that asks
+BEFORE = 0.7  # the same in the question before it
 ARCHITECTURES = "{architectures}"  # stands in a passage for how many are supported, and the best known of them
 WELL_KNOWN = ("llama", "qwen2", "qwen3", "gemma3", "phi3", "deepseek2", "gpt-oss", "rwkv7", "mamba2")
 
@@ -66,7 +67,7 @@ _QUESTION = re.compile(
 _GOES_ON = re.compile(
     r"(?i)\W*(and|but|then|also|even|only|just|what about|how about|what if|from|over|in|on|with|without|for|by|via)\b"
 )
-_MEANS = re.compile(r"(?i)\b(it|its|that|this|one|them|they|those|there|back|again|rest)\b")
+_MEANS = re.compile(r"(?i)\b(it|its|that|this|one|them|they|those|there(?=\W*$)|back|again|rest)\b")
 _NAMED = re.compile(
     r"(?<!\S)`?(--[a-z][\w-]+|/[a-z]+)`?(?=[\s?!.,]|$)"
     r"|does `?(rwkv-gpu [a-z-]+)`? (?:do|mean)\b"
@@ -180,7 +181,7 @@ class Help:
         if self._certainty(before, first, found) < SURE:
             return asked, ()
         shown = self._best(self.ranked(found.ranked, self.guess(before)), NEAR, MOST)
-        return {word: AROUND for word in first if word[0] != "~"} | asked, shown
+        return {word: BEFORE for word in first if word[0] != "~"} | asked, shown
 
     def _said(self, quoted: Sequence[int], known: float) -> str:
         """Passages as an answer. Where it is not certain what was asked, each has the question that it answers."""

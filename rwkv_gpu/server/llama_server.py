@@ -115,7 +115,8 @@ async def _answer(service: Service, call: Call, name: str | None, fields: Json, 
     if stream:
         return Stream(_events(running, served.name, asked))
     await running.wait()
-    return Whole(_whole(running, served.name, asked))
+    each = [_ended(running, index, served.name, asked) for index in range(len(running.answers.each))]
+    return Whole(each[0] if len(each) == 1 else each)  # of several prompts a list, as llama-server gives it
 
 
 def _settings(fields: Json) -> Json:
@@ -133,14 +134,13 @@ def _settings(fields: Json) -> Json:
     return asked
 
 
-def _whole(running: Running, model: str, asked: Json) -> Json:
-    """The answer at its end."""
-    [answer] = running.answers.each
-    [(request, reader)] = running.prepared.requests
+def _ended(running: Running, index: int, model: str, asked: Json) -> Json:
+    """An answer at its end."""
+    answer, (request, reader) = running.answers.each[index], running.prepared.requests[index]
     done, stats = answer.completion, answer.completion.stats
     kind = "limit" if done.finish_reason == "length" else "word" if reader.stopped is not None else "eos"
     return {
-        "index": 0, "content": done.text, "tokens": [*done.tokens], "id_slot": 0, "stop": True, "model": model,
+        "index": index, "content": done.text, "tokens": [*done.tokens], "id_slot": 0, "stop": True, "model": model,
         "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
         "generation_settings": asked, "has_new_line": "\n" in done.text,
         "truncated": False, "stop_type": kind, "stopping_word": reader.stopped or "",
@@ -159,8 +159,9 @@ def _timings(stats: Stats) -> Json:
 
 async def _events(running: Running, model: str, asked: Json) -> AsyncGenerator[bytes]:
     async for news in running:
-        for _, one in news:
+        for index, one in news:
             if isinstance(one, Event) and (one.text or one.token is not None):
                 tokens = [] if one.token is None else [one.token]
-                yield event({"index": 0, "content": one.text, "tokens": tokens, "stop": False, "id_slot": 0})
-    yield event({**_whole(running, model, asked), "content": "", "tokens": []})
+                yield event({"index": index, "content": one.text, "tokens": tokens, "stop": False, "id_slot": 0})
+    for index in range(len(running.answers.each)):
+        yield event({**_ended(running, index, model, asked), "content": "", "tokens": []})

@@ -226,6 +226,19 @@ def test_llama_server_completions(llama):
     assert word["stop_type"] == "word" and word["stopping_word"] == whole["content"][2:4]
 
 
+def test_several_prompts_of_llama_servers_completion_have_an_answer_each(llama):
+    body = {"n_predict": 6, "temperature": 0}
+    alone = [llama.post("/completion", {**body, "prompt": prompt})["content"] for prompt in ("hello", "a b c")]
+    found = llama.post("/completion", {**body, "prompt": ["hello", "a b c"]})
+    assert [(one["index"], one["content"]) for one in found] == [*enumerate(alone)]
+    chunks = events(llama.request("POST", "/completion", {**body, "prompt": ["hello", "a b c"], "stream": True})[2])
+    for index, text in enumerate(alone):
+        mine = [one for one in chunks if one["index"] == index]
+        assert "".join(one["content"] for one in mine) == text
+        assert [one["stop"] for one in mine] == [False] * (len(mine) - 1) + [True]
+    assert llama.post("/completion", {**body, "prompt": ["hello"]})["content"] == alone[0]
+
+
 def test_scales_of_adapters_that_are_not_there_are_refused_by_name(llama):
     for path, body in (
         ("/completion", {"prompt": "hello"}),

@@ -64,15 +64,16 @@ class Search:
             for word in bag:
                 self._with[word].append(number)
         self._asked_with: Counter[str] = Counter()  # passages whose questions have a word or a pair
-        for asked in read:
-            self._asked_with.update({feature for question in asked for feature in features(question)})
+        found = [[features(question) for question in asked] for asked in read]
+        for every in found:
+            self._asked_with.update(set[str]().union(*every))
         self._worth = {feature: self._weight(feature) for feature in self._asked_with}
         self._postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
-        for number, questions in enumerate(read):
-            for question in questions:
-                self._add(number, dict.fromkeys(question, 1.0))
+        for number, every in enumerate(found):
+            for one in every:
+                self._add(number, one)
         for said in small_talk:
-            self._add(SMALL_TALK, dict.fromkeys(terms(said), 1.0))
+            self._add(SMALL_TALK, features(terms(said)))
         self._by_letter: dict[str, list[str]] = defaultdict(list)
         for word in self._with:
             if len(word) > 4 and word.isalpha():
@@ -107,17 +108,17 @@ class Search:
         ranked = sorted(zip(scores, covered, strict=True), key=lambda found: (-found[0], found[1]))
         return Ranking(ranked, near.get(SMALL_TALK, 0.0))
 
-    def _add(self, passage: int, question: Mapping[str, float]) -> None:
-        weights = self._weights(question)
+    def _add(self, passage: int, found: Mapping[str, float]) -> None:
+        weights = self._weights(found)
         size = math.hypot(*weights.values()) or 1.0
         for feature, weight in weights.items():
             self._postings[feature].append((len(self._questions), weight / size))
         self._questions.append(passage)
 
-    def _weights(self, question: Mapping[str, float]) -> dict[str, float]:
+    def _weights(self, found: Mapping[str, float]) -> dict[str, float]:
         """The rarer a word or pair in questions, the more. Half of what is asked is half of its weight."""
         worth = self._worth
-        return {f: (worth[f] if f in worth else self._weight(f)) * share for f, share in features(question).items()}
+        return {f: (worth[f] if f in worth else self._weight(f)) * share for f, share in found.items()}
 
     def _weight(self, feature: str) -> float:
         """What a word or a pair weighs."""
@@ -127,7 +128,7 @@ class Search:
 
     def _nearness(self, asked: Mapping[str, float]) -> dict[int, float]:
         """How near the nearest questions of passages are."""
-        weights = self._weights(asked)
+        weights = self._weights(features(asked))
         size = math.hypot(*weights.values()) or 1.0
         cosines: dict[int, float] = defaultdict(float)
         for feature, weight in weights.items():

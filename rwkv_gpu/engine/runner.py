@@ -15,7 +15,8 @@ from ..gpu.device import Buffer, Device
 from ..gpu.expert_cache import expert_caches
 from ..gpu.loader import Progress, host_weights, load_weights
 from ..gpu.plan import Plan, Slice
-from ..gpu.submit_queue import ReadyStep, StepGroup, SubmitQueue, most_steps
+from ..gpu.ready_step import ReadyStep
+from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
 from ..gpu.weight_slots import assign_slots
 from ..gpu.weights import BY_NAME, ExpertCache, upload_tensor
 from ..kernels.tuning import Tuning
@@ -249,7 +250,7 @@ class GpuRunner:
             late.append("ids")
         counts = batch.rows, len(batch.segments), len(batch.outputs) if part.last else 0
         step = self.queue.ready(plan, counts, inputs, outputs, late)
-        return GpuReadyPart(step, part, batch.rows, counts[2], sampling.logits)
+        return GpuReadyPart(self.queue, step, part, batch.rows, counts[2], sampling.logits)
 
     def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
         at_once = sampling.logits or not batch.single
@@ -418,6 +419,7 @@ class GpuPendingStep:
 class GpuReadyPart:
     """A step of a part of a model that is ready but for its late inputs."""
 
+    queue: SubmitQueue
     step: ReadyStep
     part: Part
     rows: int
@@ -425,13 +427,13 @@ class GpuReadyPart:
     logits: bool
 
     def forward(self, late: Arrays) -> PendingRows:
-        return GpuPendingRows(self.step.begin(late), 0, self.part.leaves, self.rows)
+        return GpuPendingRows(self.queue.begin(self.step, late), 0, self.part.leaves, self.rows)
 
     def sample(self, late: Arrays) -> PendingStep:
-        return GpuPendingStep(self.step.begin(late), 0, self.outputs, self.logits)
+        return GpuPendingStep(self.queue.begin(self.step, late), 0, self.outputs, self.logits)
 
     def discard(self) -> None:
-        self.step.discard()
+        self.queue.discard(self.step)
 
 
 @dataclass(slots=True)

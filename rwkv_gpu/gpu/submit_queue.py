@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from ..errors import DeviceLost
 from . import native
 from .device import Device
 from .plan import ENCODED_AHEAD, Part, Plan
+from .ready_step import Commands, ReadyStep
 from .trace import Trace
 
 PORTION = 0.008  # seconds of work that are submitted at a time: tokens become known in such portions
@@ -54,63 +54,6 @@ class StepGroup:
         if self.data is None:
             self.data = self.queue.collect(self)
         return self.data[self.ends[step] : self.ends[step + 1]]
-
-
-@dataclass(frozen=True)
-class Commands:
-    """The command buffers of a step of a plan, with copies of its results at the end."""
-
-    plan: Plan
-    parts: Sequence[Part]  # the results
-    landing: native.Landing  # where they are copied to
-    encoded: Sequence[Callable[[], Any]]  # each gives a command buffer, maybe once another thread has finished it
-
-    def suit(self, plan: Plan, parts: Sequence[Part]) -> bool:
-        """Whether such a step has these commands."""
-        return self.plan is plan and self.parts == parts
-
-
-class ReadyStep:
-    """A step that waits for some of its inputs only: its commands are encoded, and its other inputs are uploaded."""
-
-    def __init__(
-        self,
-        queue: "SubmitQueue",
-        counts: tuple[int, int, int],
-        inputs: Mapping[str, Any],
-        late: Collection[str],
-        commands: Commands,
-    ) -> None:
-        self.queue = queue
-        self.commands = commands
-        self._counts = counts
-        self._inputs = inputs
-        self._late = late
-        self._filled = -1  # which fill of the plan's inputs is this step's
-        self.upload({})
-
-    def upload(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Queues what the step reads: all but late inputs, or these alone if the rest is there."""
-        plan = self.commands.plan
-        inputs, device = plan.step, plan.device
-        if self._filled == inputs.fills:
-            if self._late:  # in one piece: values that cross lie one behind the other
-                at, data = inputs.fill_late({name: values[name] for name in self._late})
-                native.write(device.queue, inputs.buffer.handle, at, data)
-            return
-        rows, segments, outputs = self._counts
-        late = () if values else self._late
-        inputs.fill(0, rows, {**self._inputs, **values}, segments, outputs, late=late)
-        self._filled = inputs.fills
-        device.write(inputs.buffer, inputs.filled(1))
-
-    def begin(self, values: Mapping[str, npt.NDArray[Any]]) -> StepGroup:
-        """Submits the step, now that its late inputs are known."""
-        return self.queue.begin(self, values)
-
-    def discard(self) -> None:
-        """Gives back what a step has that will not begin."""
-        self.queue.discard(self)
 
 
 class SubmitQueue:
@@ -224,12 +167,12 @@ class SubmitQueue:
     ) -> ReadyStep:
         """Makes a step ready whose `late` inputs are not known yet; arguments as those of `add`."""
         if self._ready is not None:
-            self._ready.discard()
+            self.discard(self._ready)
         parts = [plan.part(name, count) for name, count in outputs]
         spare = next((one for one in self._spares if one.suit(plan, parts)), None)
         if spare is not None:
             self._spares.remove(spare)
-        self._ready = ReadyStep(self, counts, inputs, late, spare or self._encode(plan, parts))
+        self._ready = ReadyStep(counts, inputs, late, spare or self._encode(plan, parts))
         return self._ready
 
     def begin(self, ready: ReadyStep, values: Mapping[str, npt.NDArray[Any]]) -> StepGroup:

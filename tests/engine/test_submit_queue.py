@@ -199,5 +199,6 @@ def test_only_short_steps_of_a_gpu_that_others_wait_for_are_asked_for_without_sl
     runner.queue.measured(seconds)
     plan = runner.plan_for(Batch.of([(0, 0, [5])]), "logits")
     inputs = runner.prepare(Batch.of([(0, 0, [5])])).arrays()
-    runner.queue.ready(plan, (1, 1, 1), inputs, [("logits", 1)], []).begin({}).wait(0)
+    ready = runner.queue.ready(plan, (1, 1, 1), inputs, [("logits", 1)], [])
+    runner.queue.begin(ready, {}).wait(0)
     assert [one > 0 for one in waits] == [spins]

@@ -26,8 +26,8 @@ MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True
 SHARE = {"checked": 6, "portable": 3}
 FEW = 6  # cases of a test that run in every mode
 
-MOST_PIPELINES = 100  # of all devices together, some 7 MB each on a software GPU; a test needs few at a time
-MOST_MEMORY = 3 << 30  # bytes of a test process: 2.4 GB was the most, 4.4 of two together; less is wanted
+MOST_PIPELINES = 50  # of all devices together, some 7 MB each on a software GPU; a test needs few at a time
+MOST_MEMORY = 5 << 29  # bytes of a test process; less is wanted
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -98,7 +98,7 @@ offline-subgroups: .venv/.dev
 validate: .venv/.dev
 	@$(BIN)/python -m benchmarks.offline.validate $(OFFLINE)/validation --python $(OFFLINE)/bin/python-sid $(ARGS)
 
-# Steps of every synthetic model, in every quantisation, as an H200 would run them: their constants fit together.
+# Steps of every synthetic model, in every quantisation as an H200 would run them, and for other GPUs: their constants fit together.
 .PHONY: plans
 plans: .venv/.dev
 	$(BIN)/python -m tests.measure.test_constants

@@ -184,6 +184,11 @@ def other_names(text: str) -> Iterator[Row]:
         )
 
 
+def _named(text: str) -> set[str]:
+    """The long options that a text names."""
+    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
+
+
 def _plain(text: str) -> str:
     """Without what only a page shows: links, bold, breaks."""
     text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text).replace("**", "").replace("\\|", "|")
@@ -204,8 +209,9 @@ def rows() -> Iterator[Row]:
     seen: set[str] = set()
     every = [*questions(read("docs/questions.md")), *commands(read("docs/cli.md"))]
     every += other_names(read("docs/comparison.md"))
-    for page in PAGES:
-        every += pages(read(page))
+    ours = _named(read("docs/cli.md"))
+    for page in PAGES:  # what names options of other programs, such as the benchmarks, is no help with ours
+        every += (row for row in pages(read(page)) if _named(row[3]) <= ours)
     for row in every:
         if row[3] not in seen:
             seen.add(row[3])

@@ -120,7 +120,11 @@ BATCHES = (
     (8, 16, MANY, MANY, 4096, skinny_gemm_matrix, MatrixTile(1, 1, 1, 1, 4, columns=64), 0),
     (16, 32, 5120, 8192, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
     (16, 32, 5120, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 264),
+    (16, 32, 20480, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
+    (16, 32, MANY, MANY, 4096, skinny_gemm_matrix, MatrixTile(1, 2, 4, 1, 1, columns=64), 0),
     (16, 32, MANY, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
+    (32, 64, 20480, MANY, 0, gemm_matrix, MatrixTile(2, 4, 1, 1, 4, columns=128), 0),
+    (32, 64, MANY, MANY, 4096, skinny_gemm_matrix, MatrixTile(1, 4, 4, 1, 1, columns=64), 0),
     (32, 64, MANY, MANY, 0, gemm_matrix, MatrixTile(2, 4, 1, 1, 4, columns=128), 0),
 )
 

@@ -36,11 +36,13 @@ def record_chain(device: Device, length: int) -> Plan:
     return recorder.finish({"x": x})
 
 
-def per_dispatch(encode, length: int) -> float:
+def per_dispatch(gpu: Device, encode, length: int) -> float:
     """Microseconds for each dispatch of one encode."""
     start = time.perf_counter()
-    encode()
-    return (time.perf_counter() - start) / length * 1e6
+    encoded = encode()
+    elapsed = time.perf_counter() - start
+    gpu.unsubmitted.add(encoded)
+    return elapsed / length * 1e6
 
 
 def replay_only(plan: Plan, length: int) -> float:
@@ -51,7 +53,7 @@ def replay_only(plan: Plan, length: int) -> float:
     native.replay(compute, plan.program)
     elapsed = time.perf_counter() - start
     compute.end()
-    encoder.finish()
+    plan.device.unsubmitted.add(encoder.finish())
     return elapsed / length * 1e6
 
 
@@ -70,13 +72,14 @@ def main(device: str, dispatches: int, repeats: int) -> None:
         plan.run(1, {"x": np.ones((1, 64))})
         times: dict[str, list[float]] = {"raw handles": [], "public API": [], "raw handles, before finish": []}
         for _ in range(repeats):
-            times["raw handles"].append(per_dispatch(plan.encode, dispatches))
-            times["public API"].append(per_dispatch(plan.encode_public, dispatches))
+            times["raw handles"].append(per_dispatch(gpu, plan.encode, dispatches))
+            times["public API"].append(per_dispatch(gpu, plan.encode_public, dispatches))
             times["raw handles, before finish"].append(replay_only(plan, dispatches))
         tracemalloc.start()
-        plan.encode()
+        encoded = plan.encode()
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
+        gpu.unsubmitted.add(encoded)
         plan.device.read(plan.outputs["x"].place.buffer, 4)
     print(f"{adapter}, {dispatches} dispatches, {repeats} alternating repeats")
     for name, values in times.items():

@@ -1,5 +1,6 @@
 """The proofs on GPUs that are not at hand: which shaders they take, and that a complaint is one."""
 
+import re
 import subprocess
 from types import SimpleNamespace
 
@@ -163,13 +164,17 @@ def test_tests_under_the_layers_go_on_with_those_that_were_not_right(tmp_path, m
     command = [str(tmp_path / "found"), "suite", "--python", str(python)]
     first = CliRunner().invoke(validate.main, command)
     assert first.exit_code == 1
-    assert "not right: tests/test_failing.py: ended with 1; 1 instances of Vulkan, 0 s; no message" in first.output
+    assert re.search(
+        r"not right: tests/test_failing.py: ended with 1; 1 instances of Vulkan, -?\d+ s; no message", first.output
+    )
     (tmp_path / "fixed").touch()
     second = CliRunner().invoke(validate.main, command)
     assert second.exit_code == 0, second.output
     assert "of 3, tests/test_failing.py" in second.output
     assert "of 3, tests/test_right.py" not in second.output
-    assert "3 files of tests: ended with 0; 3 instances of Vulkan, 0 s; 1 × VUID-Standalone" in second.output
+    assert re.search(
+        "3 files of tests: ended with 0; 3 instances of Vulkan, -?[0-9]+ s; 1 × VUID-Standalone", second.output
+    )
     names.append("tests/test_wrong.py")
     assert CliRunner().invoke(validate.main, command).exit_code == 1
 

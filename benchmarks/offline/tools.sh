@@ -19,7 +19,7 @@ exec $library/ld-linux-x86-64.so.2 --library-path $library $folder/root/usr/bin/
 END
 
 # Python with sid's Vulkan drivers: DRIVER=radeon|lvp|intel, or the ICD of another driver: ICD=FILE. For a GPU that is not there SHIM=amdgpu (AMDGPU_GPU_ID)
-# or SHIM=intel (INTEL_STUB_GPU_PLATFORM). Processes that it starts by sys.executable have the same.
+# or SHIM=intel (INTEL_STUB_GPU_PLATFORM).
 cat >"$folder/bin/python-sid" <<END
 #!/bin/sh
 [ -n "\${ICD:-}" ] || printf '{"ICD": {"api_version": "1.4.300", "library_path": "%s"}, "file_format_version": "1.0.1"}' \\
@@ -28,7 +28,7 @@ icd=\${ICD:-$folder/\${DRIVER:-lvp}.json}
 export VK_DRIVER_FILES=\$icd VK_ICD_FILENAMES=\$icd
 export VK_ADD_LAYER_PATH=$folder/root/usr/share/vulkan/explicit_layer.d
 python=\${PYTHON:-.venv/bin/python}
-exec $library/ld-linux-x86-64.so.2 \${SHIM:+--preload $library/lib\${SHIM}_noop_drm_shim.so} --argv0 "\$(readlink -f "\$0")" \\
+exec $library/ld-linux-x86-64.so.2 \${SHIM:+--preload $library/lib\${SHIM}_noop_drm_shim.so} --argv0 "\$python" \\
     --library-path $library:/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu "\$(readlink -f "\$python")" "\$@"
 END
 chmod +x "$folder/bin/tint" "$folder/bin/python-sid"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ..gguf.file import GGUFFile
 from ..gpu.device import Buffer, Device
 from ..gpu.expert_cache import expert_caches
-from ..gpu.loader import Progress, host_weights, load_weights
+from ..gpu.loader import Progress, load_weights
 from ..gpu.plan import Plan, Slice
 from ..gpu.ready_step import ReadyStep
 from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
@@ -26,14 +26,12 @@ from ..ops.batch import Batch
 from ..ops.kv_format import KV_FORMATS
 from ..ops.memory import MAX_SEGMENTS, Scratch
 from ..ops.parts import Crossing, Part
-from ..ops.reference import Reference
-from ..ops.sampler_state import GpuSamplerState, HostSamplerState
-from ..ops.sampling import FROM_SLOT, Drawing
+from ..ops.sampler_state import GpuSamplerState
+from ..ops.sampling import FROM_SLOT
 from ..ops.vocabulary import Cache, Choosing
 from .adapters import NO_ADAPTERS, Adapters
-from .blas import Blas
 from .cache.config import CacheConfig, CacheOptions, check_bindings
-from .cache.kv import GpuKVCache, HostKVCache, PagedKVCache, PageTables, names
+from .cache.kv import GpuKVCache, PagedKVCache, PageTables, names
 from .cache.pager import Copy
 from .cache.states import StatePages
 from .cache.store import CopyPages, SequenceStore
@@ -43,7 +41,7 @@ from .offload import ON_GPU, Offload
 from .parameters import parameters_of
 from .placement import Placement, cached_experts
 from .sampling_params import SamplingParams
-from .step_result import CompletedStep, PendingStep, SamplingInputs, StepResult
+from .step_result import PendingStep, SamplingInputs, StepResult
 
 Logits = npt.NDArray[np.float32]
 # What a plan gives: logits, the input of the head, values for other parts, or how tokens are chosen where they are.
@@ -452,162 +450,6 @@ class GpuPendingRows:
             arrays[crossing.name] = np.frombuffer(data, crossing.dtype, math.prod(shape), at).reshape(shape)
             at += arrays[crossing.name].nbytes
         return arrays
-
-
-class HostRunner:
-    """Steps in numpy: the same model, or one part of it, through the reference interpreter."""
-
-    asynchronous = False  # what is submitted is done at once
-    ahead = 0
-    compile_seconds = 0.0
-
-    def __init__(
-        self,
-        file: GGUFFile,
-        model: Model,
-        *,
-        chunk_size: int = 512,
-        adapters: Adapters = NO_ADAPTERS,
-        share: Share | None = None,
-        **options: Unpack[CacheOptions],
-    ) -> None:
-        self.adapters = adapters
-        self._part = None if share is None else share.part
-        self.contents = contents = share.part if share is not None else model
-        self._factors, values = factors_of(adapters, model, self._part)
-        self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
-        self.model = model
-        self.vocabulary = model.vocabulary
-        self.slots = config.slots
-        self.chunk_size = chunk_size
-        self._blas = Blas()
-        sizes = matrix_sizes(contents)
-        self._matrix = sum(sizes) // max(1, len(sizes))  # numbers of a matrix, on average
-        self._weights: Mapping[str, npt.NDArray[Any]] = {
-            **host_weights(file, parameters_of(file, contents)),
-            **values,
-        }
-        self._states = {state.name: np.zeros((config.states, *state.shape), np.float32) for state in contents.states}
-        self.sampler_state = HostSamplerState(config.slots, model.vocabulary)
-        self._caches = HostKVCache(contents.caches, config, None if share is None else share.tables)
-        self.copy_pages: CopyPages = self._caches.copy_pages
-        self.store = store_of(model, config, self._caches, self.copy_pages) if share is None else share.store
-        self.page_and_state_bytes = config.each(model.caches, model.states)
-        self.context = config.context if model.caches else None
-
-    def prepare(self, batch: Batch) -> Batch:
-        return self.store.prepare(batch)
-
-    def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
-        """A step of this part, which has nothing to do ahead."""
-        return HostReadyPart(self, batch, sampling)
-
-    def forward(self, batch: Batch, arrived: Arrays) -> PendingRows:
-        """A step of this part, for those that come after it."""
-        return HostPendingRows(self._compute(self._reference(batch), "forward", arrived)[1])
-
-    def submit(self, batch: Batch, sampling: SamplingInputs, arrived: Arrays = NOTHING) -> PendingStep:
-        reference = self._reference(batch, Drawing(self.sampler_state, sampling.rows, sampling.masks))
-        logits, _ = self._compute(reference, "forward", arrived)
-        words = reference.sample(logits, how=sampling.how)
-        chosen = SampledRow.rows(words.tobytes(), len(words))
-        return CompletedStep(StepResult(chosen, logits if sampling.logits else None))
-
-    def warm_up(self) -> Iterator[None]:
-        """There is nothing to get ready."""
-        return iter(())
-
-    def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
-        if penalises(params):
-            self.sampler_state.remember(slot, ids, window(params), params.penalty_decay)
-
-    def step(self, batch: Batch) -> Logits:
-        return self.run(self.prepare(batch), "logits")
-
-    def hidden(self, batch: Batch) -> Logits:
-        return self.run(self.prepare(batch), "hidden")
-
-    def run(self, batch: Batch, what: Output, arrived: Arrays = NOTHING) -> Logits:
-        """A step of a placed batch that gives logits, or the input of the head."""
-        rows, _ = self._compute(self._reference(batch), "hidden" if what == "hidden" else "forward", arrived)
-        return rows
-
-    def _compute(self, reference: Reference, function: str, arrived: Arrays) -> tuple[Logits, Arrays]:
-        """What a function of the model gives, and what leaves this part."""
-        batch, adapted = reference.batch, unadapted
-        if self._factors:
-            scales = with_adapters(batch, self.adapters).adapters
-            adapted = partial(AdaptedOps, factors=self._factors, scales=scales)
-        # What becomes infinite or NaN is seen in the logits: numpy need not warn of it as well.
-        with self._blas.sized(batch.rows * self._matrix), np.errstate(all="ignore"):
-            if self._part is not None:
-                return self._part.run(reference, function, batch.ids, arrived, adapted)
-            return getattr(self.model, function)(adapted(reference), batch.ids), {}
-
-    def _reference(self, placed: Batch, drawing: Drawing | None = None) -> Reference:
-        return Reference(self._weights, self._states, placed, self._caches.arrays, drawing, self.cache_config.context)
-
-    def fitted(self, length: int, states: StateArrays) -> StateArrays | None:
-        return fitted(self.model, self.cache_config, length, states)
-
-    def read_state(self, slot: int) -> StateArrays:
-        arrays = {name: array[self.store.state(slot)].copy() for name, array in self._states.items()}
-        return arrays | self._caches.read(slot)
-
-    def write_state(self, slot: int, length: int, states: StateArrays) -> None:
-        self.store.begin(slot, length)
-        self.put_state(slot, states)
-
-    def put_state(self, slot: int, states: StateArrays) -> None:
-        """The state of a sequence that has its place."""
-        for name, array in self._states.items():
-            array[self.store.state(slot)] = states[name]
-        self._caches.write(slot, states)
-
-    def close(self) -> None:
-        self._weights, self._states = {}, {}
-
-
-# A step cannot be interrupted: so many multiplications take a tenth of a second on one core. Fewer rows are slow.
-STEP, LEAST_ROWS = 1 << 30, 64
-
-
-def rows_on_host(model: Model, chunk_size: int, slots: int) -> int:
-    """The rows of a step in numpy, of `chunk_size` at most, so that it is soon done."""
-    return min(chunk_size, max(LEAST_ROWS, slots, STEP // max(1, sum(matrix_sizes(model)))))
-
-
-def matrix_sizes(contents: Contents) -> list[int]:
-    """Numbers of each matrix; of a stack of them, of one."""
-    return [math.prod(weight.shape[-2:]) for weight in contents.weights if len(weight.shape) > 1]
-
-
-@dataclass(frozen=True)
-class HostReadyPart:
-    """A step of a part in numpy, to be computed once its late inputs are known."""
-
-    runner: HostRunner
-    batch: Batch
-    sampling: SamplingInputs
-
-    def forward(self, late: Arrays) -> PendingRows:
-        return self.runner.forward(self.batch, late)
-
-    def sample(self, late: Arrays) -> PendingStep:
-        return self.runner.submit(self.batch, self.sampling, late)
-
-    def discard(self) -> None:
-        """Nothing was done for it."""
-
-
-@dataclass(frozen=True)
-class HostPendingRows:
-    """Values that leave a part, computed at once."""
-
-    arrays: Arrays
-
-    def wait(self) -> Arrays:
-        return self.arrays
 
 
 def unadapted(g: Any) -> Any:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.runner import GpuRunner, HostRunner, Runner
+from ..engine.host_runner import HostRunner
+from ..engine.runner import GpuRunner, Runner
 from ..engine.speculation.draft_model import DraftModel
 from ..engine.speculation.speculator import Speculator
 from ..errors import BadInput

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.request import Request
-from rwkv_gpu.engine.runner import HostRunner
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model

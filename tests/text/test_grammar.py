@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.request import Request
-from rwkv_gpu.engine.runner import HostRunner
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.errors import BadGrammar, BadInput, MissingExtra
 from rwkv_gpu.gguf.file import GGUFFile

@@ -16,7 +16,7 @@ class Commands:
 
     plan: Plan
     parts: Sequence[Part]  # the results
-    landing: native.Landing  # where they are copied to
+    landing: "native.Landing"  # where they are copied to
     encoded: Sequence[Callable[[], Any]]  # each gives a command buffer, maybe once another thread has finished it
 
     def suit(self, plan: Plan, parts: Sequence[Part]) -> bool:

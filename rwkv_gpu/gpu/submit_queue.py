@@ -264,7 +264,7 @@ class SubmitQueue:
         return self._landings[-1]
 
 
-def _copies(parts: Sequence[Part], landing: native.Landing) -> list[native.Copy]:
+def _copies(parts: Sequence[Part], landing: "native.Landing") -> "list[native.Copy]":
     """Results one behind the other into a buffer of the ring."""
     copies, at = [], 0
     for source, offset, size in parts:

@@ -303,19 +303,12 @@ class Plan:
         each = [commands[first:last] for _, commands in self._bound[:steps]]
         return native.record(self.device.handle, each, copies, stamps)
 
-    def encode(
-        self,
-        first: int = 0,
-        last: int | None = None,
-        stamps: Mapping[str, Any] | None = None,
-        copies: "Sequence[native.Copy]" = (),
-        steps: int = 1,
-    ) -> Any:
+    def encode(self, first: int = 0, last: int | None = None) -> Any:
         """A command buffer of the dispatches: one compute pass, replayed through raw handles.
 
         No checks and no allocation by dispatch; wgpu checks the whole at its end.
         """
-        return self.record(first, last, stamps, copies, steps).finish()
+        return self.record(first, last).finish()
 
     def encode_public(
         self,

@@ -31,8 +31,8 @@ test-clients: .venv/.dev
 	$(BIN)/uv venv --quiet --allow-existing build/aiperf
 	$(UV) build/aiperf aiperf
 	npm install --prefix tests/clients --no-audit --no-fund --no-package-lock --silent
-	$(BIN)/pytest --slow --durations=10 tests/clients tests/server $(ARGS)
-	PYTHONPATH=build/openai-1 $(BIN)/pytest tests/clients/test_openai_python.py  # the major before
+	$(BIN)/pytest --slow --timeout 3600 --durations=10 tests/clients tests/server $(ARGS)
+	PYTHONPATH=build/openai-1 $(BIN)/pytest --timeout 3600 tests/clients/test_openai_python.py  # the major before
 
 # The application on a Ray cluster of this machine: replicas are killed, replaced, and come and go.
 test-ray: .venv/.dev

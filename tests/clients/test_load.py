@@ -27,7 +27,7 @@ def tokenizer(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not AIPERF.exists(), reason="make test-clients installs it")
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("streams", [1, 16, 64])
 def test_a_load_tool_gets_every_token(tokenizer, tmp_path, streams):
     requests = 2 * streams + 4
@@ -43,7 +43,7 @@ def test_a_load_tool_gets_every_token(tokenizer, tmp_path, streams):
         command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
         for field in (f"max_tokens:{TOKENS}", "temperature:0"):
             command += ["--extra-inputs", field]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-2000:]
     found = json.loads((tmp_path / "found" / "profile_export_aiperf.json").read_text())
     assert found["completed_request_count"]["avg"] == found["request_count"]["avg"] == requests

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.server.gate import until
-from tests.server.serving import Served, events
+from tests.server.serving import PATIENCE, Served, events
 
 TEXT = "/v1/completions"
 BYSTANDER = {"prompt": "The sea", "max_tokens": 30, "temperature": 0, "stream": True}
@@ -44,7 +44,7 @@ def bystander(server: Served, *, model: str | None = None, **headers: str) -> It
         until(lambda: len(texts) > seen or bool(failed))  # one at least after the fault
     finally:
         over.set()
-        thread.join(30)
+        thread.join(PATIENCE)
     if failed:
         raise failed[0]
     assert len({*texts}) == 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.server.serving import Served
+from tests.server.serving import PATIENCE, Served
 
 
 class Gate:
@@ -45,7 +45,7 @@ def gate(server: Served) -> Iterator[Gate]:
         del engine.step
 
 
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     """Waits until something is so."""
     end = time.monotonic() + seconds
     while not condition():

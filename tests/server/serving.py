@@ -18,6 +18,7 @@ from tests.golden_files import OWN
 
 MODEL = OWN / "quiet-rwkv7.gguf"
 LLAMA = OWN / "tiny-llama.gguf"
+PATIENCE = 280.0  # seconds that a test waits for what must come, on a machine however slow
 
 
 class Served:
@@ -40,7 +41,7 @@ class Served:
         """The engine of the first model."""
         return self.llm._driver._engine
 
-    def connect(self, timeout: float = 60) -> http.client.HTTPConnection:
+    def connect(self, timeout: float = PATIENCE) -> http.client.HTTPConnection:
         """A connection; localhost is how the client calls the server."""
         return http.client.HTTPConnection("localhost", self.port, timeout=timeout)
 
@@ -81,7 +82,7 @@ class Served:
         async def call() -> Any:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(call(), self.runner._loop).result(30)  # type: ignore[arg-type]
+        return asyncio.run_coroutine_threadsafe(call(), self.runner._loop).result(PATIENCE)  # type: ignore[arg-type]
 
 
 def events(content: bytes) -> list[Any]:
@@ -119,7 +120,7 @@ def serving(
 
     thread = threading.Thread(target=run, name="server")
     thread.start()
-    assert ready.wait(60)
+    assert ready.wait(PATIENCE)
     try:
         if failed:
             raise failed[0]
@@ -127,5 +128,5 @@ def serving(
     finally:
         if not runner.service.draining:  # a second signal would end the tests
             runner.signal()
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive()

@@ -20,7 +20,7 @@ from typing import Any
 
 from rwkv_gpu.server.catalogue import ServedModel
 from tests.server.gate import until
-from tests.server.serving import LLAMA, MODEL, Served, serving
+from tests.server.serving import LLAMA, MODEL, PATIENCE, Served, serving
 from tests.soak import PREFIXES, Standing
 
 MOST_GROWTH = 0.02  # of resident memory, from the end of the warm-up to the end
@@ -87,7 +87,7 @@ async def ask(port: int, kind: Kind, rng: random.Random, steady: set[bytes]) -> 
             await asyncio.sleep(rng.random() / 5)
             return "broken off"
         writer.write(sent)
-        answer = await asyncio.wait_for(reader.read(), 300)
+        answer = await asyncio.wait_for(reader.read(), PATIENCE)
     finally:
         writer.close()
     status = int(answer.split(b" ", 2)[1])
@@ -129,7 +129,7 @@ def clients_of(server: Served, options: argparse.Namespace, seconds: float, seed
     command = [sys.executable, "-m", "tests.server.soak", "--client", str(server.port), "--seconds", str(seconds)]
     command += ["--clients", str(options.clients), "--pause", str(options.pause), "--seed", str(seed)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    until(lambda: not server.service._calls, seconds=90)  # a head that was cut waits for its rest
+    until(lambda: not server.service._calls)  # a head that was cut waits for its rest
     return Counter(json.loads(done.stdout))
 
 

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from rwkv_gpu.server.config import ServerConfig
 from rwkv_gpu.server.run import Runner, listen
 from rwkv_gpu.server.service import Service
 from rwkv_gpu.stores import MemoryStore, StoreDown
-from tests.server.serving import MODEL, Served
+from tests.server.serving import MODEL, PATIENCE, Served
 
 KEY = b"a key that nobody guesses"
 QUESTION = [{"role": "user", "content": "Tell me all that you know about foxes and owls, in many words. " * 6}]
@@ -48,7 +47,7 @@ def test_a_drained_server_leaves_all_its_conversations_in_the_store():
     runner, listener, ready = Runner(Service(config, catalogue)), listen("127.0.0.1", 0), threading.Event()
     thread = threading.Thread(target=runner.run, args=(listener, ready.set))
     thread.start()
-    assert ready.wait(60)
+    assert ready.wait(PATIENCE)
     served = Served(runner, listener.getsockname()[1])
     ended = [{"role": "user", "content": "Another talk, about bears and their long winters in the woods. " * 6}]
     assert served.request("POST", "/v1/chat/completions", {"messages": ended, "max_tokens": 4})[0] == 200
@@ -57,11 +56,10 @@ def test_a_drained_server_leaves_all_its_conversations_in_the_store():
     response = connection.getresponse()
     response.read(200)
     store.down = False
-    began = time.monotonic()
     runner.signal()
     assert b"shutting_down" in response.read()
-    thread.join(30)
-    assert not thread.is_alive() and time.monotonic() - began < 10
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
     connection.close()
     with opened(store) as llm:
         for messages in (QUESTION, ended):

@@ -3,13 +3,12 @@
 import json
 import logging
 import threading
-import time
 
 import pytest
 
 from rwkv_gpu.errors import DeviceLost, OutOfMemory
 from tests.server.gate import gate, until
-from tests.server.serving import Served, events, serving
+from tests.server.serving import PATIENCE, Served, events, serving
 
 ASK = {"prompt": "The sea", "max_tokens": 8, "temperature": 0}
 LONG = {**ASK, "max_tokens": 400, "logit_bias": {"0": -1000}, "stream": True}
@@ -24,7 +23,7 @@ def streamed(server: Served, body: dict) -> tuple[threading.Thread, list]:
 
 
 def test_after_a_signal_streams_end_new_requests_are_refused_and_health_says_so():
-    with serving(drain=20) as server:
+    with serving(drain=PATIENCE) as server:
         with gate(server) as held:
             thread, found = streamed(server, {**ASK, "stream": True})
             until(lambda: server.engine.busy)
@@ -35,7 +34,7 @@ def test_after_a_signal_streams_end_new_requests_are_refused_and_health_says_so(
             assert (status, answer["error"]["code"]) == (503, "shutting_down")
             assert "retry-after" in headers
             held.open = True
-            thread.join(20)
+            thread.join(PATIENCE)
         assert found[-1] == "[DONE]"
         assert len(found) > 8
 
@@ -46,7 +45,7 @@ def test_streams_that_do_not_end_in_time_get_an_error_event():
         until(lambda: server.engine.busy)
         held.allow(3)
         server.runner.signal()
-        thread.join(20)
+        thread.join(PATIENCE)
         assert found[-2]["error"]["code"] == "shutting_down"
         assert found[-1] == "[DONE]"
 
@@ -54,15 +53,13 @@ def test_streams_that_do_not_end_in_time_get_an_error_event():
 def test_a_second_signal_does_not_wait(monkeypatch):
     ended = []
     monkeypatch.setattr("rwkv_gpu.server.run.os._exit", ended.append)
-    with serving(drain=60) as server, gate(server) as held:
+    with serving(drain=3600) as server, gate(server) as held:
         thread, found = streamed(server, LONG)
         until(lambda: server.engine.busy)
         held.allow(3)
-        began = time.monotonic()
         server.runner.signal()
         server.runner.signal()
-        thread.join(20)
-        assert time.monotonic() - began < 30  # not the 60 of the drain, however slow the machine is
+        thread.join(PATIENCE)
         assert found[-2]["error"]["code"] == "shutting_down"
     until(lambda: ended == [1])
 
@@ -87,7 +84,7 @@ def test_a_lost_device_ends_streams_with_an_event_and_the_model_is_loaded_anew(c
             server.engine._runner.submit = lost
             held.open = True
             for thread, found in streams:
-                thread.join(20)
+                thread.join(PATIENCE)
                 assert found[-2]["error"]["code"] == "engine_lost"
                 assert "text" in found[0]["choices"][0]
         until(lambda: server.service.catalogue.models[0].llm not in (None, first))
@@ -130,7 +127,7 @@ def test_memory_that_runs_out_ends_those_requests_and_no_others():
             runner.submit = full
             held.allow(1)
             held.open = True
-            thread.join(20)
+            thread.join(PATIENCE)
         assert found[-2]["error"]["code"] == "engine_lost"
         assert server.post("/v1/completions", ASK)["choices"][0]["text"] == text
 

@@ -10,7 +10,7 @@ import pytest
 from rwkv_gpu.server.errors import ApiError
 from rwkv_gpu.server.queue import Queue
 from tests.server.gate import gate, until
-from tests.server.serving import Served, events, serving
+from tests.server.serving import PATIENCE, Served, events, serving
 
 LONG = {"prompt": "The sea", "max_tokens": 400, "temperature": 0, "stop_ids": [], "logit_bias": {"0": -1000}}
 SHORT = {"prompt": "The sea", "max_tokens": 8, "temperature": 0}
@@ -244,7 +244,7 @@ def test_a_stream_is_read_again_after_its_end_and_by_two_at_once():
             second.start()
             held.open = True
             first = asked.read()
-            second.join(20)
+            second.join(PATIENCE)
         assert found == [first]
         assert server.get(path) == first
         assert server.get(f"{path}?after=2") in first

@@ -8,7 +8,7 @@ import pytest
 from rwkv_gpu.errors import OutOfMemory
 from rwkv_gpu.server.catalogue import ServedModel
 from tests.server.gate import gate, until
-from tests.server.serving import LLAMA, MODEL, load, serving
+from tests.server.serving import LLAMA, MODEL, PATIENCE, load, serving
 
 ASK = {"prompt": "The sea", "max_tokens": 3, "temperature": 0}
 
@@ -51,7 +51,7 @@ def test_many_who_wait_for_a_model_load_it_once():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE)
         assert answers == [200] * 6
         assert loads.count(str(LLAMA)) == 1
 
@@ -87,7 +87,7 @@ def test_a_model_in_use_is_not_unloaded():
             assert (status, refused["error"]["code"]) == (503, "model_load_failed")
             assert "retry-after" in headers
             held.open = True
-            thread.join(20)
+            thread.join(PATIENCE)
         assert answer[0]["choices"][0]["text"]
         assert asked(server, "b")[0] == 200
         assert states(server) == {"a": "unloaded", "b": "ready", "c": "unloaded"}

@@ -19,7 +19,7 @@ from rwkv_gpu.errors import DeviceLost, OutOfMemory
 from rwkv_gpu.server.catalogue import ServedModel
 from tests.server.bystander import BYSTANDER, TEXT, bystander, told
 from tests.server.gate import until
-from tests.server.serving import LLAMA, MODEL, Served, serving
+from tests.server.serving import LLAMA, MODEL, PATIENCE, Served, serving
 from tests.server.test_edge import raw
 
 ASK = {"prompt": "The sea", "max_tokens": 2, "temperature": 0}
@@ -28,7 +28,7 @@ KEYS = {"x_api_key": "first-key"}
 
 def begin(port: int, body: dict = BYSTANDER) -> http.client.HTTPConnection:
     """A request that is sent."""
-    connection = http.client.HTTPConnection("localhost", port, timeout=250)
+    connection = http.client.HTTPConnection("localhost", port, timeout=PATIENCE)
     connection.request("POST", TEXT, json.dumps(body), {"connection": "close"})
     return connection
 
@@ -218,7 +218,7 @@ def test_a_thousand_connections_harm_nobody_who_runs(idle, slow, running):
         texts = {told(answer(one).read()) for one in asked}
         assert len(texts) == 1 and (texts == {alone} or running > 8)  # sums of large batches round otherwise
         opened.close()
-        until(lambda: not server.service._calls and not server.engine._slots.sequences, seconds=60)
+        until(lambda: not server.service._calls and not server.engine._slots.sequences)
 
 
 # ------------------------------------------------------------ processes
@@ -228,7 +228,7 @@ def test_a_thousand_connections_harm_nobody_who_runs(idle, slow, running):
 def process(tmp_path, port: int = 0):
     """`rwkv-gpu serve` as a process: its handle and port."""
     code = "from rwkv_gpu.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "serve", str(MODEL), "--device", "cpu", "--port", str(port), "--drain", "60"]
+    command = [sys.executable, "-c", code, "serve", str(MODEL), "--device", "cpu", "--port", str(port), "--drain=3600"]
     environment = {**os.environ, "RWKV_GPU_CACHE": str(tmp_path)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as running:
         try:
@@ -246,7 +246,7 @@ def test_streams_end_unchanged_after_sigterm_under_load(tmp_path):
         responses = [ask(port, {**BYSTANDER, "max_tokens": 200}) for _ in range(6)]
         server.send_signal(signal.SIGTERM)
         assert {told(response.read()) for response in responses} == {alone}
-        assert server.wait(30) == 0
+        assert server.wait(PATIENCE) == 0
 
 
 def test_after_kill_9_it_starts_clean_on_the_same_port(tmp_path):
@@ -254,7 +254,7 @@ def test_after_kill_9_it_starts_clean_on_the_same_port(tmp_path):
         alone = told(ask(port, BYSTANDER).read())
         streams = [ask(port, {**BYSTANDER, "max_tokens": 3000, "logit_bias": {"0": -1000}}) for _ in range(3)]
         server.kill()
-        server.wait(10)
+        server.wait(PATIENCE)
         for stream in streams:
             with stream, contextlib.suppress(http.client.IncompleteRead, ConnectionError):
                 stream.read()

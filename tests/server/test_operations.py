@@ -8,7 +8,7 @@ import pytest
 from rwkv_gpu.errors import BadFile
 from rwkv_gpu.server.catalogue import ServedModel
 from tests.server.gate import gate, until
-from tests.server.serving import MODEL, serving
+from tests.server.serving import MODEL, PATIENCE, serving
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health"])
@@ -80,5 +80,5 @@ def test_slots_show_requests_without_their_text():
             assert "confidential" not in json.dumps(slots)
             held.open = True
             for thread in threads:
-                thread.join(20)
+                thread.join(PATIENCE)
         until(lambda: server.get("/slots") == [])

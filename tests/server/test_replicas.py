@@ -33,7 +33,8 @@ from rwkv_gpu.server.replicas.supervisor import serve_replica
 from rwkv_gpu.server.replicas.upstream import FORWARDED, ROUTER_KEY
 from rwkv_gpu.server.run import Runner, listen
 from rwkv_gpu.server.service import Service
-from tests.server.serving import MODEL, Served, events
+from tests.server.gate import until
+from tests.server.serving import MODEL, PATIENCE, Served, events
 
 CONFIG = ServerConfig(port=0, drain=1.0, sequences=2, api_keys=("key",))
 KEY = {"authorization": "Bearer key"}
@@ -61,10 +62,7 @@ class ServedReplicas(Served):
         self.runner.supervisor.processes[number].kill()  # type: ignore[attr-defined]
 
     def wait_ready(self) -> None:
-        end = time.monotonic() + 60
-        while not all(one.is_ready for one in self.replicas):
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        until(lambda: all(one.is_ready for one in self.replicas))
 
     def chat(self, *messages: str, **more: Any) -> tuple[int, Any]:
         """The replica, and the body, of an answer to messages of user and assistant in turn."""
@@ -83,10 +81,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedReplicas]
     served = ServedReplicas(runner, listener.getsockname()[1])
     thread = threading.Thread(target=runner.run, args=(listener, ready.set))
     thread.start()
-    assert ready.wait(60)
+    assert ready.wait(PATIENCE)
     yield served
     runner.signal()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert not any(process.is_alive() for process in runner.supervisor.processes.values())
 
@@ -196,10 +194,7 @@ def test_a_client_that_goes_away_ends_its_request(server):
     assert server.get("/slots", **KEY)
     response.close()
     connection.close()
-    end = time.monotonic() + 10
-    while server.get("/slots", **KEY):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: not server.get("/slots", **KEY))
 
 
 def test_metrics_slots_and_health_are_those_of_all(server):
@@ -345,11 +340,11 @@ CLIENT = "127.0.0.1" if sys.platform == "darwin" else "127.0.0.2"
 
 def logged_client(port: int, log: Path) -> str:
     """The client that the log has for a request from `CLIENT` that claims to come from elsewhere."""
-    connection = http.client.HTTPConnection("localhost", port, timeout=30, source_address=(CLIENT, 0))
+    connection = http.client.HTTPConnection("localhost", port, timeout=PATIENCE, source_address=(CLIENT, 0))
     connection.request("GET", "/v1/models", headers={"X-Forwarded-For": "9.9.9.9", "X-Router-Key": "guess"})
     connection.getresponse().read()
     connection.close()
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while not (lines := [line for line in log.read_text().splitlines() if "/v1/models" in line]):
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -371,7 +366,7 @@ def test_the_command_serves_two_devices_and_drains(tmp_path):
     command = [sys.executable, "-m", "rwkv_gpu.cli.main", "serve", str(MODEL), "--device", "cpu,cpu", "--port", "0"]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, stderr=log)
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while "serving on" not in (text := (tmp_path / "log").read_text()):
         assert time.monotonic() < end and process.poll() is None, text
         time.sleep(0.05)
@@ -379,7 +374,7 @@ def test_the_command_serves_two_devices_and_drains(tmp_path):
     port = re.search(r"serving on \S+:(\d+)/", text)[1]  # type: ignore[index]
     assert logged_client(int(port), tmp_path / "log") == CLIENT
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_a_device_that_is_not_there_is_an_error_in_one_line():
@@ -394,7 +389,7 @@ def test_a_device_that_is_not_there_is_an_error_in_one_line():
         "--port",
         "0",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert "no device named like 'nosuchgpu'" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

@@ -19,6 +19,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from tests.server.gate import until
+from tests.server.serving import PATIENCE
 
 pytestmark = pytest.mark.filterwarnings("default")
 CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance]
@@ -153,7 +154,7 @@ def test_made_up_requests_are_answered_as_the_published_schemas_say(server, oper
         case.body = answerable(name, case.body, ended.total())
         if isinstance(case.path_parameters, dict) and ended.total() % 2:
             case.path_parameters = {"model": "quiet"}
-        response = case.call(base_url=f"http://localhost:{server.port}{root}", timeout=60)
+        response = case.call(base_url=f"http://localhost:{server.port}{root}", timeout=PATIENCE)
         ended[response.status_code] += 1
         case.validate_response(response, checks=CHECKS)
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,17 +138,19 @@ def _memory() -> str | None:
     return "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
-def covering(can: Capabilities, every: Iterable[Trial], few: bool = False) -> list[tuple[Trial, frozenset[str]]]:
+def covering(
+    can: Capabilities, every: Iterable[Trial], few: bool = False, kernels: Collection[str] = KERNELS
+) -> list[tuple[Trial, frozenset[str]]]:
     """Trials that run every kernel with each of its parts, or `few` with any, with the names of the shaders of each.
 
-    Each time the one with the most that is new.
+    Each time the one with the most that is new. Only the kernels matter that are among `kernels`.
     """
     named = []
     for trial in every:
         device = ShaderCollector(can)
         trials._recorded(device, trial)
         named.append((trial, frozenset(linked.name for linked in device.linked.values())))
-    parts = [frozenset[tuple[str, str]]().union(*map(_parts, names)) for _, names in named]
+    parts = [frozenset(part for name in names for part in _parts(name) if part[0] in kernels) for _, names in named]
     chosen: list[tuple[Trial, frozenset[str]]] = []
     seen: set[tuple[str, str]] = set()
     for wanted in ([_kernels(one) for one in parts], *([] if few else [parts])):

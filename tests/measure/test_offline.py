@@ -2,21 +2,29 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.offline import amd, intel, strix_halo, validate, variants, watched_tests
+from benchmarks.offline import amd, every_kernel, intel, proof, strix_halo, validate, variants, watched_tests
+from benchmarks.offline.every_kernel import ON_MATRIX_UNITS
 from benchmarks.offline.mesa import Driver, compile_all
-from benchmarks.offline.proof import covering, prove, refused
+from benchmarks.offline.metal_run import covering
+from benchmarks.offline.proof import prove, refused
 from benchmarks.offline.variants import FAMILIES, ShaderCollector, record, texts
-from rwkv_gpu.measure.cases import dense
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.gemm_config import F16
+from rwkv_gpu.measure.cases import cases, dense, quick
+
+UNITS = FAMILIES["nvidia-matrix-units"]
 
 
 def test_few_shaders_have_every_kernel_with_every_part():
     every = {"0 a.x.y": "0", "1 a.x": "1", "2 b.x": "2", "3 a.z.y": "3", "4 b": "4"}
-    assert set(covering(every).values()) == {"0", "3", "2"}
+    assert set(proof.covering(every).values()) == {"0", "3", "2"}
 
 
 def test_a_device_that_is_not_there_is_given_what_its_capabilities_ask_for(tmp_path):
@@ -199,3 +207,27 @@ def test_under_the_layers_a_test_has_as_many_cases_in_each_mode_as_asked():
     watched_tests.pytest_collection_modifyitems(config, items)
     assert [one.nodeid for one in items] == ["a[fast-0]", "a[portable-0]", "b", "c[0]"]
     assert len(left_out) == 5
+
+
+def test_the_kernels_on_matrix_units_are_run_on_a_device_that_has_them_in_use(monkeypatch):
+    opened: list[bool] = []
+
+    @contextmanager
+    def device(_: object, matrix_units: bool) -> Iterator[SimpleNamespace]:
+        opened.append(matrix_units)
+        yield SimpleNamespace(capabilities=UNITS, pipelines=[])
+
+    monkeypatch.setattr(every_kernel, "Device", device)
+    monkeypatch.setattr(every_kernel, "find", lambda _: SimpleNamespace(adapter=None))
+    monkeypatch.setattr(every_kernel, "trials_of", lambda can: quick(cases(can, default_tuning(can))))
+    monkeypatch.setattr(every_kernel.trials, "run", lambda *_: SimpleNamespace(right=True))
+    found = CliRunner().invoke(every_kernel.main, ["some", "--matrix-units", "--few"])
+    assert found.exit_code == 0, found.output
+    assert opened == [True]
+    assert found.output.endswith("0 wrong; not run: none\n")
+
+
+def test_a_trial_that_rounding_to_float16_would_fail_is_given_no_matrix_units():
+    """Else the doctor calls a sound device wrong."""
+    trials = quick(cases(UNITS, default_tuning(UNITS)))
+    assert covering(UNITS, (trial for trial in trials if trial.allowed < F16.result), kernels=ON_MATRIX_UNITS) == []

@@ -1,5 +1,6 @@
 """What happens when in a split step: what the host does for each part, and how long its device computes."""
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from rwkv_gpu.gpu.trace import Trace
 
 WATCHED: tuple[tuple[Any, str], ...] = (
     (native, "record"),
-    (native, "write"),
+    (native.Upload, "write"),
     (native, "submit"),
     (native.Landing, "wait"),
     (native.Landing, "take"),
@@ -68,7 +69,7 @@ class Timeline:
             try:
                 return function(of, *args, **more)
             finally:
-                part = self._number[id(of._device if isinstance(of, native.Landing) else of)]
+                part = self._number[id(of._device if isinstance(of, native.Landing | native.Upload) else of)]
                 self.events.append(Event(part, name, begin, time.perf_counter()))
 
         return run
@@ -76,20 +77,24 @@ class Timeline:
     def lines(self, tokens: int = 2) -> Iterator[str]:
         """A table of µs a step by part, then what happened in the last tokens."""
         yield (
-            "| µs a step | " + " | ".join(("record", "write", "submit", "GPU", "beyond", "read", "to the next")) + " |"
+            "| µs a step | "
+            + " | ".join(("record", "write", "first submit", "others", "GPU", "beyond", "read", "to the next"))
+            + " |"
         )
         for part in range(len(self._parts)):
             mine = [event for event in self.events if event.part == part]
             waits = [event for event in mine if event.what == "wait"]
-            spent = {what: _of_a_step([e for e in mine if e.what == what], len(waits)) for _, what in WATCHED}
-            submits = [event for event in mine if event.what == "submit"]
-            under_way = [wait.end - submit.end for submit, wait in zip(submits, waits, strict=False)]
+            steps = [_between(mine, *two) for two in itertools.pairwise(waits)]
+            spent = {what: _spent([[e for e in step if e.what == what] for step in steps]) for _, what in WATCHED}
+            submits = [[event for event in step if event.what == "submit"] for step in steps]
+            first, others = _spent([step[:1] for step in submits]), _spent([step[1:] for step in submits])
+            under_way = [step[-1].end - submitted[0].end for step, submitted in zip(steps, submits, strict=True)]
             gpu = statistics.median(self.gpu[part])
             begins = sorted(event.begin for event in self.events if event.what == "write")
             takes = [event.end for event in mine if event.what == "take"]
             following = [next((begin for begin in begins if begin > end), end) - end for end in takes]
             beyond = statistics.median(under_way) - gpu
-            each = spent["record"], spent["write"], spent["submit"], gpu, beyond, spent["take"]
+            each = spent["record"], spent["write"], first, others, gpu, beyond, spent["take"]
             cells = " | ".join(f"{1e6 * one:.0f}" for one in (*each, statistics.median(following)))
             yield f"| part {part} | {cells} |"
         last = [event.end for event in self.events if event.what == "take" and event.part == len(self._parts) - 1]
@@ -100,6 +105,11 @@ class Timeline:
                 yield f"{at:8.0f} {took:7.0f}  part {event.part} {event.what}"
 
 
-def _of_a_step(events: list[Event], steps: int) -> float:
-    """Seconds that such calls take in a step, where most take the same."""
-    return statistics.median(e.end - e.begin for e in events) * len(events) / max(1, steps) if events else 0.0
+def _between(events: list[Event], wait: Event, next_wait: Event) -> list[Event]:
+    """What happens after a wait, up to the end of the next one."""
+    return [event for event in events if wait.end <= event.begin <= next_wait.begin]
+
+
+def _spent(steps: list[list[Event]]) -> float:
+    """Seconds that such calls take in a step."""
+    return statistics.median(sum(event.end - event.begin for event in step) for step in steps)

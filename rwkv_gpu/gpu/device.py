@@ -129,6 +129,7 @@ class Device:
         self._reading = threading.Lock()
         self._deferred: Callable[[], None] | None = None
         self.unsubmitted: set[Any] = set()  # `close` submits them: else they would never be freed
+        self.uploads: list[native.Upload] = []  # that these may read
         self.pipelines = PipelineCache(self.handle, checked)
         self.capabilities = self._capabilities()
         if self.capabilities.subgroup:
@@ -160,8 +161,9 @@ class Device:
             return
         self.closed = True
         self._deferred = None
-        native.destroy(self.handle, list(self.unsubmitted))
+        native.destroy(self.handle, list(self.unsubmitted), self.uploads)
         self.unsubmitted.clear()
+        self.uploads.clear()
         self._usage = Counter()  # what buffers give back later is no part of it
 
     def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False, host: bool = False) -> Buffer:

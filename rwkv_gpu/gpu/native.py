@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import wgpu
 from wgpu.backends.wgpu_native import _api as api
 from wgpu.backends.wgpu_native._ffi import ffi, lib, lib_path
@@ -21,6 +23,7 @@ from ..errors import DeviceError, DeviceLost, OutOfMemory
 logging.getLogger("wgpu").addHandler(logging.NullHandler())
 
 NULL = ffi.NULL
+NO_STAMP = lib.WGPU_QUERY_SET_INDEX_UNDEFINED
 PATIENCE = 60.0  # seconds for a callback that another thread is about to call
 
 
@@ -141,10 +144,11 @@ def record(
     steps: Sequence[Iterable[Command]],
     copies: Sequence[Copy] = (),
     stamps: Mapping[str, Any] | None = None,
+    before: Sequence[Copy] = (),
 ) -> Recording:
-    """One pass over all steps, and copies behind it."""
+    """One pass over all steps, copies `before` it and behind it."""
     with Captured("encoding a step"):
-        return Recording(_recorded(device._internal, steps, copies, stamps))
+        return Recording(_recorded(device._internal, steps, copies, stamps, before))
 
 
 def encode(
@@ -165,11 +169,16 @@ def _encode(
 
 
 def _recorded(
-    device: Any, steps: Sequence[Iterable[Command]], copies: Sequence[Copy], stamps: Mapping[str, Any] | None
+    device: Any,
+    steps: Sequence[Iterable[Command]],
+    copies: Sequence[Copy],
+    stamps: Mapping[str, Any] | None,
+    before: Sequence[Copy] = (),
 ) -> Any:
     """The handle of an encoder, in as few calls as there can be; without steps, of the copies alone."""
     # H: WGPUCommandEncoder f(WGPUDevice, WGPUCommandEncoderDescriptor const *)
     encoder = lib.wgpuDeviceCreateCommandEncoder(device, NULL)
+    _copy(encoder, before)
     if steps:
         # H: WGPUComputePassEncoder f(WGPUCommandEncoder, WGPUComputePassDescriptor const *)
         compute = lib.wgpuCommandEncoderBeginComputePass(encoder, _stamped(stamps) if stamps else NULL)
@@ -178,12 +187,16 @@ def _recorded(
         # H: void f(WGPUComputePassEncoder)
         lib.wgpuComputePassEncoderEnd(compute)
         lib.wgpuComputePassEncoderRelease(compute)
+    _copy(encoder, copies)
+    return encoder
+
+
+def _copy(encoder: Any, copies: Sequence[Copy]) -> None:
     for source, source_at, target, target_at, nbytes in copies:
         # H: void f(WGPUCommandEncoder, WGPUBuffer, uint64_t, WGPUBuffer, uint64_t, uint64_t size)
         lib.wgpuCommandEncoderCopyBufferToBuffer(
             encoder, source._internal, source_at, target._internal, target_at, nbytes
         )
-    return encoder
 
 
 def _finished(encoder: Any) -> Any:
@@ -230,8 +243,8 @@ def _stamped(stamps: Mapping[str, Any]) -> Any:
     writes = api.new_struct_p(
         "WGPUPassTimestampWrites *",
         querySet=stamps["query_set"]._internal,
-        beginningOfPassWriteIndex=stamps["beginning_of_pass_write_index"],
-        endOfPassWriteIndex=stamps["end_of_pass_write_index"],
+        beginningOfPassWriteIndex=stamps.get("beginning_of_pass_write_index", NO_STAMP),
+        endOfPassWriteIndex=stamps.get("end_of_pass_write_index", NO_STAMP),
     )
     return api.new_struct_p("WGPUComputePassDescriptor *", timestampWrites=writes)
 
@@ -270,12 +283,14 @@ def write_timestamp(compute_pass: Any, queries: Any, index: int) -> None:
     lib.wgpuComputePassEncoderWriteTimestamp(compute_pass._internal, queries._internal, index)
 
 
-def destroy(device: Any, unsubmitted: Sequence[Encoded] = ()) -> None:
+def destroy(device: Any, unsubmitted: Sequence[Encoded] = (), uploads: "Sequence[Upload]" = ()) -> None:
     """Ends a device. What the driver holds for it comes back with the last reference, without the garbage collector.
 
-    Command buffers would keep all of it for ever, so they are submitted first.
+    Command buffers would keep all of it for ever, so they are submitted first; what they read must be unmapped.
     """
     if unsubmitted and not _is_lost(device):  # wgpu-native ends the process when a lost device is submitted to
+        for upload in uploads:
+            upload.unmap()
         submit(device.queue, unsubmitted)
     device.destroy()
     device._queue = device._device = None  # the queue refers to the device, and the device to itself
@@ -414,3 +429,44 @@ class Landing:
             return bytes(ffi.buffer(lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes))
         finally:
             lib.wgpuBufferUnmap(handle)
+
+
+class Upload:
+    """A mappable buffer that the host writes inputs into, and that commands copy them from. It is created mapped.
+
+    A write into it is a copy in memory. wgpu's own write makes a buffer and a command buffer for each.
+    """
+
+    def __init__(self, device: Any, buffer: Any, nbytes: int) -> None:
+        self.buffer = buffer
+        self.nbytes = nbytes
+        self._device = device._internal
+        self._memory: npt.NDArray[np.uint8] | None = None  # while it is mapped, from the first write on
+        self._arrival = Arrival()
+        self._arrival.status = lib.WGPUMapAsyncStatus_Success
+        self._info = self._arrival.info()
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the host may write into it."""
+        return bool(self._arrival.status == lib.WGPUMapAsyncStatus_Success)
+
+    def write(self, at: int, data: npt.NDArray[np.uint8]) -> None:
+        """Puts bytes there."""
+        if self._memory is None:
+            # H: void * f(WGPUBuffer, size_t offset, size_t size)
+            pointer = lib.wgpuBufferGetMappedRange(self.buffer._internal, 0, self.nbytes)
+            self._memory = np.frombuffer(ffi.buffer(pointer, self.nbytes), np.uint8)
+        self._memory[at : at + len(data)] = data
+
+    def unmap(self) -> None:
+        """Hands it to the device: commands that read it may be submitted."""
+        if self.is_mapped:
+            self._memory, self._arrival.status = None, 0
+            lib.wgpuBufferUnmap(self.buffer._internal)
+
+    def map(self) -> None:
+        """Asks to write into it again, once the device has done what was submitted so far."""
+        with Captured("making room to upload"):
+            self._arrival.expect()
+            lib.wgpuBufferMapAsync(self.buffer._internal, lib.WGPUMapMode_Write, 0, self.nbytes, self._info)

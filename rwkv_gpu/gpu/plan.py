@@ -17,6 +17,7 @@ from .shader import Pipeline
 
 Grid = tuple[int, int, int]
 Part = tuple[Any, int, int]  # a buffer, where in it, bytes
+EDGE = 1  # layers at either end of a step that have a command buffer of their own, if it has several
 ENCODED_AHEAD = 64  # rows of a step at most that is encoded ahead: longer ones compute for far longer than they encode
 
 
@@ -80,7 +81,6 @@ class StepBuffer:
             self._places[name] = end, nbytes
             end = -(-(end + nbytes) // align) * align
         self.steps = steps  # that one submit may have
-        self.fills = 0  # steps that were filled in so far
         self._apart = end
         self.buffer = device.buffer(steps * end, "step", uniform=True)
         self._host = np.zeros((steps, end), np.uint8)
@@ -118,8 +118,7 @@ class StepBuffer:
         outputs: int = 0,
         late: Collection[str] = (),
     ) -> None:
-        """The counts of a step and those inputs that the plan reads, on the host; `late` ones come later."""
-        self.fills += 1
+        """The counts of a step and those inputs that the plan reads, on the host; `late` ones come later: `place`."""
         header = self._headers[step]
         header[0, :3] = rows, segments, outputs
         header[1, :3] = outputs, segments, outputs
@@ -129,14 +128,10 @@ class StepBuffer:
             values = np.asarray(inputs[name])
             view[tuple(map(slice, values.shape))] = values  # rows, and pages, may be fewer
 
-    def fill_late(self, inputs: Mapping[str, npt.NDArray[Any]]) -> tuple[int, npt.NDArray[np.uint8]]:
-        """More inputs of the first step: from where on they lie, and all bytes from the first to the last of them."""
-        begin, end = self._apart, 0
-        for name, values in inputs.items():
-            self._views[0][name][: len(values)] = values
-            offset, nbytes = self._places[name]
-            begin, end = min(begin, offset), max(end, offset + -(-nbytes * len(values) // len(self._views[0][name])))
-        return begin, self._host[0, begin:end]
+    def place(self, name: str, values: npt.NDArray[Any]) -> tuple[int, npt.NDArray[np.uint8]]:
+        """Where the first rows of an input lie in a step, and their bytes."""
+        dtype = self._views[0][name].dtype
+        return self._places[name][0], np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8)
 
     def filled(self, steps: int) -> npt.NDArray[np.uint8]:
         """What is to be uploaded of the first steps."""
@@ -277,19 +272,39 @@ class Plan:
         self, steps: int, layers_per_submit: int, stamps: Mapping[str, Any] | None, copies: "Sequence[native.Copy]"
     ) -> Iterator[Any]:
         """The command buffers of so many steps, each to be submitted once: one, or one for some layers each."""
-        for one in self.record_steps(steps, layers_per_submit, stamps, copies):
+        for one in self.record_pieces(self.cuts(layers_per_submit), stamps, copies, steps=steps):
             yield one.finish() if isinstance(one, native.Recording) else one
 
-    def record_steps(
-        self, steps: int, layers_per_submit: int, stamps: Mapping[str, Any] | None, copies: "Sequence[native.Copy]"
+    def record_pieces(
+        self,
+        cuts: Sequence[int],
+        stamps: Mapping[str, Any] | None,
+        copies: "Sequence[native.Copy]",
+        before: "Sequence[native.Copy]" = (),
+        steps: int = 1,
     ) -> Iterator[Any]:
-        """The same as recordings, which another thread may finish; or finished, where the fallback must be used."""
+        """The same, cut before these dispatches, as recordings, which another thread may finish.
+
+        The first has copies `before` its dispatches. Where the fallback must be used, all are finished.
+        """
         record = self.record if native.CAN_REPLAY else self.encode_public
-        cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
-        *earlier, final = itertools.pairwise([*cuts, len(self.dispatches)])
-        for first, last in earlier:
-            yield record(first, last, stamps)
-        yield record(*final, stamps, copies, steps)
+        ends = [*cuts, len(self.dispatches)]
+        for first, last in itertools.pairwise(ends):
+            is_first, is_last = first == ends[0], last == ends[-1]
+            marks = _marks(stamps, is_first, is_last) if stamps else None
+            yield record(first, last, marks, copies if is_last else (), steps, before if is_first else ())
+
+    def cuts(self, layers_per_submit: int) -> list[int]:
+        """The dispatches that a command buffer begins with where each has so many layers; 0 is all."""
+        return [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
+
+    def edges(self) -> list[int]:
+        """The same where the first layers have a command buffer of their own, and the last ones have.
+
+        wgpu and the driver take longer to submit many dispatches, and to let go what was done. The device begins with
+        the first layers while the rest is submitted. That is let go while the device computes the last layers.
+        """
+        return [0, self.splits[EDGE], self.splits[-EDGE]] if len(self.splits) > 2 * EDGE else [0]
 
     def record(
         self,
@@ -298,10 +313,11 @@ class Plan:
         stamps: Mapping[str, Any] | None = None,
         copies: "Sequence[native.Copy]" = (),
         steps: int = 1,
+        before: "Sequence[native.Copy]" = (),
     ) -> "native.Recording":
         """What `encode` encodes, before wgpu checks and translates it."""
         each = [commands[first:last] for _, commands in self._bound[:steps]]
-        return native.record(self.device.handle, each, copies, stamps)
+        return native.record(self.device.handle, each, copies, stamps, before)
 
     def encode(self, first: int = 0, last: int | None = None) -> Any:
         """A command buffer of the dispatches: one compute pass, replayed through raw handles.
@@ -317,9 +333,12 @@ class Plan:
         stamps: Mapping[str, Any] | None = None,
         copies: "Sequence[native.Copy]" = (),
         steps: int = 1,
+        before: "Sequence[native.Copy]" = (),
     ) -> Any:
         """The same commands through wgpu-py's public API: the fallback, and what `encode` is held against."""
         encoder = self.device.handle.create_command_encoder()
+        for copy in before:
+            encoder.copy_buffer_to_buffer(*copy)
         compute = encoder.begin_compute_pass(timestamp_writes=stamps)
         for groups, _ in self._bound[:steps]:
             for dispatch, group in zip(self.dispatches[first:last], groups[first:last], strict=True):
@@ -327,8 +346,8 @@ class Plan:
                 compute.set_bind_group(0, group)
                 compute.dispatch_workgroups(*dispatch.grid)
         compute.end()
-        for source, source_at, target, target_at, nbytes in copies:
-            encoder.copy_buffer_to_buffer(source, source_at, target, target_at, nbytes)
+        for copy in copies:
+            encoder.copy_buffer_to_buffer(*copy)
         return encoder.finish()
 
     def cost(self, rows: int, outputs: int, spans: Sequence[Span]) -> tuple[int, int]:
@@ -347,6 +366,16 @@ class Plan:
         output = self.outputs[name]
         data = self.device.read(output.place.buffer, rows * output.row_bytes, output.place.offset)
         return np.frombuffer(data, output.dtype).reshape(rows, *output.shape[1:])
+
+
+def _marks(stamps: Mapping[str, Any], is_first: bool, is_last: bool) -> Mapping[str, Any] | None:
+    """Of a step's stamps, those that one of its passes writes: when the first begins, when the last ends."""
+    marks = dict(stamps)
+    if not is_first:
+        del marks["beginning_of_pass_write_index"]
+    if not is_last:
+        del marks["end_of_pass_write_index"]
+    return marks if is_first or is_last else None
 
 
 def _bind_group(device: Device, dispatch: Dispatch, step: int) -> Any:

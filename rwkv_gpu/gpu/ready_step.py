@@ -12,12 +12,13 @@ from .plan import Part, Plan
 
 @dataclass(frozen=True)
 class Commands:
-    """The command buffers of a step of a plan, with copies of its results at the end."""
+    """The command buffers of a step of a plan, with copies of its inputs at the begin and of its results at the end."""
 
     plan: Plan
     parts: Sequence[Part]  # the results
     landing: "native.Landing"  # where they are copied to
-    encoded: Sequence[Callable[[], Any]]  # each gives a command buffer, maybe once another thread has finished it
+    upload: "native.Upload"  # where its inputs are copied from
+    encoded: Callable[[], Sequence[Any]]  # gives the command buffers, maybe once another thread has finished them
 
     def suit(self, plan: Plan, parts: Sequence[Part]) -> bool:
         """Whether such a step has these commands."""
@@ -25,7 +26,7 @@ class Commands:
 
 
 class ReadyStep:
-    """A step that waits for some of its inputs only: its commands are encoded, and its other inputs are uploaded."""
+    """A step that waits for some of its inputs only: its commands are encoded, and its other inputs are in place."""
 
     def __init__(
         self,
@@ -35,23 +36,13 @@ class ReadyStep:
         commands: Commands,
     ) -> None:
         self.commands = commands
-        self._counts = counts
-        self._inputs = inputs
         self._late = late
-        self._filled = -1  # which fill of the plan's inputs is this step's
-        self.upload({})
+        rows, segments, outputs = counts
+        step = commands.plan.step
+        step.fill(0, rows, inputs, segments, outputs, late=late)
+        commands.upload.write(0, step.filled(1)[0])
 
-    def upload(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Queues what the step reads: all but late inputs, or these alone if the rest is there."""
-        plan = self.commands.plan
-        inputs, device = plan.step, plan.device
-        if self._filled == inputs.fills:
-            if self._late:  # in one piece: values that cross lie one behind the other
-                at, data = inputs.fill_late({name: values[name] for name in self._late})
-                native.write(device.queue, inputs.buffer.handle, at, data)
-            return
-        rows, segments, outputs = self._counts
-        late = () if values else self._late
-        inputs.fill(0, rows, {**self._inputs, **values}, segments, outputs, late=late)
-        self._filled = inputs.fills
-        device.write(inputs.buffer, inputs.filled(1))
+    def complete(self, values: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Puts the late inputs in place."""
+        for name in self._late:
+            self.commands.upload.write(*self.commands.plan.step.place(name, values[name]))

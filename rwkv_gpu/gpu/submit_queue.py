@@ -69,6 +69,7 @@ class SubmitQueue:
         self._filling: StepGroup | None = None
         self._landings: list[native.Landing] = []  # all, also those nobody waits for: their callbacks may yet be called
         self._free: list[native.Landing] = []
+        self._uploads: list[native.Upload] = []  # that no step to come needs; some are under way
         self._step_seconds = math.inf
         self._arrived = 0.0  # when results came in last
         self._under_way = 0  # steps
@@ -182,14 +183,17 @@ class SubmitQueue:
         if device.closed:  # wgpu would end the process when buffers are written
             raise DeviceLost(CLOSED)
         device.flush()
-        encoded = [finished() for finished in commands.encoded]
-        ready.upload(values)
-        for one in encoded:
+        self._ready = None
+        encoded = commands.encoded()
+        ready.complete(values)
+        commands.upload.unmap()
+        index = device.submit(encoded[:1])
+        commands.upload.map()
+        for one in encoded[1:]:  # the GPU has begun
             index = device.submit([one])
         commands.landing.map()
-        # All else is done while the GPU computes.
         device.unsubmitted.difference_update(encoded)
-        self._ready = None
+        self._uploads.append(commands.upload)
         group = StepGroup(self, commands.plan)
         group.steps, group.ends, group.commands = 1, [0, sum(nbytes for *_, nbytes in commands.parts)], commands
         group.landing, group.index, group.submitted = commands.landing, index, time.perf_counter()
@@ -227,18 +231,20 @@ class SubmitQueue:
     def _encode(self, plan: Plan, parts: Sequence[Part]) -> Commands:
         """The commands of a step of a plan."""
         nbytes = sum(size for *_, size in parts)
-        landing = self._landing(nbytes)
-        landing.expected = nbytes
-        stamps = None if self.trace is None or self.layers_per_submit else self.trace.next()
-        recorded = plan.record_steps(1, self.layers_per_submit, stamps, _copies(parts, landing))
-        return Commands(plan, parts, landing, [self._finish(one) for one in recorded])
+        landing, inputs = self._landing(nbytes), plan.step.filled(1).nbytes
+        landing.expected, upload = nbytes, self._upload(inputs)
+        stamps = None if self.trace is None else self.trace.next()
+        cuts = plan.cuts(self.layers_per_submit) if self.layers_per_submit else plan.edges()
+        before = [(upload.buffer, 0, plan.step.buffer.handle, 0, inputs)]
+        recorded = plan.record_pieces(cuts, stamps, _copies(parts, landing), before)
+        return Commands(plan, parts, landing, upload, self._finish([*recorded]))
 
-    def _finish(self, recorded: Any) -> Callable[[], Any]:
+    def _finish(self, recorded: Sequence[Any]) -> Callable[[], Sequence[Any]]:
         """Has recorded commands finished, by another thread if there is one; gives a function that waits for them."""
 
-        def finish() -> Any:
-            encoded = recorded.finish() if isinstance(recorded, native.Recording) else recorded
-            self._device.unsubmitted.add(encoded)
+        def finish() -> Sequence[Any]:
+            encoded = [one.finish() if isinstance(one, native.Recording) else one for one in recorded]
+            self._device.unsubmitted.update(encoded)
             return encoded
 
         if self.finisher is not None:
@@ -262,6 +268,17 @@ class SubmitQueue:
             handle: Any = self._device.handle.create_buffer(size=size, usage=usage)
         self._landings.append(native.Landing(self._device.handle, handle, size))
         return self._landings[-1]
+
+    def _upload(self, nbytes: int) -> "native.Upload":
+        """A buffer that is large enough, and that the host may write into: one that is free, or a new one."""
+        for at, upload in enumerate(self._uploads):
+            if upload.nbytes >= nbytes and upload.is_mapped:
+                return self._uploads.pop(at)
+        with native.typed_errors("making room to upload"):
+            usage = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
+            handle: Any = self._device.handle.create_buffer(size=nbytes, usage=usage, mapped_at_creation=True)
+        self._device.uploads.append(native.Upload(self._device.handle, handle, nbytes))
+        return self._device.uploads[-1]
 
 
 def _copies(parts: Sequence[Part], landing: "native.Landing") -> "list[native.Copy]":

@@ -1,6 +1,7 @@
 """Steps that go to the GPU together give what each would give alone, and whoever looks in between finds them done."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.plan import Plan
+from rwkv_gpu.gpu.ready_step import ReadyStep
 from rwkv_gpu.gpu.submit_queue import PORTION, SPIN, SubmitQueue
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
@@ -26,13 +28,15 @@ STEPS = 10
 PARAMS = SamplingParams(temperature=1.0, top_p=0.9, presence_penalty=0.5, seed=7)
 
 
+def made(adapter, file: GGUFFile) -> GpuRunner:
+    options = {"slots": 2, "chunk_size": 2, "context": 256, "look_ahead": STEPS}
+    return GpuRunner(Device(adapter), file, load_model(file), **options)
+
+
 @pytest.fixture(params=["tiny-rwkv7.gguf", "tiny-llama.gguf"])
 def runner(request, adapter) -> Iterator[GpuRunner]:
-    with GGUFFile.open(golden(request.param)) as file:
-        options = {"slots": 2, "chunk_size": 2, "context": 256, "look_ahead": STEPS}
-        made = GpuRunner(Device(adapter), file, load_model(file), **options)
-    yield made
-    made.close()
+    with GGUFFile.open(golden(request.param)) as file, closing(made(adapter, file)) as opened:
+        yield opened
 
 
 def submitted(runner: GpuRunner, steps: range) -> list:
@@ -202,3 +206,43 @@ def test_only_short_steps_of_a_gpu_that_others_wait_for_are_asked_for_without_sl
     ready = runner.queue.ready(plan, (1, 1, 1), inputs, [("logits", 1)], [])
     runner.queue.begin(ready, {}).wait(0)
     assert [one > 0 for one in waits] == [spins]
+
+
+def ready_and_wanted(runner: GpuRunner) -> tuple[ReadyStep, Batch, np.ndarray]:
+    """A step that waits for its ids, and the logits that these give at once."""
+    batch = runner.prepare(Batch.of([(0, 0, [5, 9])]))
+    wanted = runner.run(batch, "logits")
+    plan = runner.plan_for(batch, "logits")
+    return runner.queue.ready(plan, (2, 1, 1), batch.arrays(), [("logits", 1)], ["ids"]), batch, wanted
+
+
+def begun(runner: GpuRunner, ready: ReadyStep, batch: Batch) -> np.ndarray:
+    """The logits of such a step."""
+    data = runner.queue.begin(ready, {"ids": batch.ids}).wait(0)
+    return np.frombuffer(data, np.float32).reshape(1, -1)
+
+
+def test_a_step_that_is_ready_keeps_its_inputs_while_its_plan_runs_another(adapter):
+    with GGUFFile.open(golden("tiny-llama.gguf")) as file, closing(made(adapter, file)) as runner:
+        ready, batch, wanted = ready_and_wanted(runner)
+        runner.step(Batch.of([(1, 0, [11, 12])]))
+        assert np.array_equal(begun(runner, ready, batch), wanted)
+
+
+def test_the_first_layers_of_a_step_that_is_ready_are_submitted_alone_and_so_are_the_last(adapter, monkeypatch):
+    with GGUFFile.open(golden("tiny-smollm3.gguf")) as file, closing(made(adapter, file)) as runner:
+        ready, batch, wanted = ready_and_wanted(runner)
+        submitted: list[int] = []
+        submit = native.submit
+        monkeypatch.setattr(native, "submit", lambda queue, each: (submitted.append(len(each)), submit(queue, each))[1])
+        logits = begun(runner, ready, batch)
+        monkeypatch.undo()
+    assert submitted == [1, 1, 1]
+    assert np.array_equal(logits, wanted)
+
+
+def test_memory_that_inputs_are_written_to_is_used_again(runner):
+    for _ in range(6):
+        ready, batch, _ = ready_and_wanted(runner)
+        begun(runner, ready, batch)
+    assert len(runner.device.uploads) <= 3

@@ -24,5 +24,14 @@ class ContextCost:
             flops += self.pair_flops * sum(min(start + row + 1, far) for row in range(count))
         return nbytes, flops
 
+    def __add__(self, other: "ContextCost") -> "ContextCost":
+        """Of both. One of them at most looks back over a window."""
+        return ContextCost(
+            self.sequence_bytes + other.sequence_bytes,
+            self.position_bytes + other.position_bytes,
+            self.pair_flops + other.pair_flops,
+            self.window or other.window,
+        )
+
 
 NO_CONTEXT_COST = ContextCost()

@@ -76,7 +76,7 @@ def merged(one: UnplacedDispatch, other: UnplacedDispatch, can: Capabilities) ->
         row_bytes=first.row_bytes + second.row_bytes,
         row_flops=first.row_flops + second.row_flops,
         picked=first.picked,
-        context_cost=first.context_cost,
+        context_cost=first.context_cost + second.context_cost,
         shared_bytes=shared,
     )
 

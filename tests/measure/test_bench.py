@@ -30,6 +30,8 @@ def test_the_cost_of_looking_back_is_what_counting_gives(window):
         rows = [range(max(0, p - window + 1) if window else 0, p + 1) for p in range(start, start + count)]
         seen = {position for row in rows for position in row}
         assert context_cost.cost([(start, count)]) == (7 + 3 * len(seen), 2 * sum(map(len, rows)))
+        both = ContextCost(sequence_bytes=5) + context_cost  # of a merged dispatch
+        assert both.cost([(start, count)]) == (12 + 3 * len(seen), 2 * sum(map(len, rows)))
 
 
 def test_workloads_are_every_combination_but_those_of_nothing():

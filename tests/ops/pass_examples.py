@@ -22,6 +22,7 @@ from rwkv_gpu.ops.vocabulary import (
     Rms,
     Rope,
     State,
+    StateSpace,
 )
 
 D = 64
@@ -108,6 +109,14 @@ def late_gate(g, w, _, x):
 def two_products(g, w, _, x):
     norm = Rms(w["gain"], 1e-6)
     return {"a": g.linear(x, w["a"], norm=norm), "b": g.linear(x, w["b"], norm=norm)}
+
+
+def parallel(g, w, s, x):
+    q, k, v = g.linears([x] * 3, [w["q"], w["k"], w["v"]])
+    xbc, projected = g.linears([x] * 2, [w["xbc"], w["z"]])
+    attended = g.linear(g.attention(q, k, v, KV, HOW), w["output"], add=x)
+    how = StateSpace(w["bias"], w["rate"], w["skip"])
+    return {"y": g.linear(g.ssd(xbc, projected, how, s["ssm"], groups=1), w["out"], add=attended)}
 
 
 def loras(g, w, s, x):
@@ -248,6 +257,20 @@ EXAMPLES = {
     ),
     "products_side_by_side": Example(
         late_gate, {**vectors("gain"), **HEADS, "gate": SQUARE, "output": SQUARE}, caches=(KV,), exact=True
+    ),
+    "merge_state_space": Example(
+        parallel,
+        {
+            **vectors("gain"),
+            **HEADS,
+            "output": SQUARE,
+            "xbc": ("F32", (96, D)),
+            "z": ("F32", (34, D)),
+            **vectors("bias", "rate", "skip", width=2),
+            "out": ("F32", (D, 32)),
+        },
+        states=(State("ssm", (2, 16, 32)),),
+        caches=(KV,),
     ),
     "lora_into_time_mix": Example(
         loras,

@@ -219,3 +219,14 @@ def test_a_mixer_beside_attention_does_not_wait_for_it():
     mixer = next(i for i, line in enumerate(kinds) if "[ssm_in]" in line)
     assert mixer < next(i for i, line in enumerate(kinds) if line.startswith("attend("))
     assert mixer == next(i for i, line in enumerate(kinds) if "[attn_v]" in line) + 1
+
+
+def test_a_state_space_shares_the_dispatch_of_attention_beside_it():
+    """Six dispatches a layer of one row; of several rows both are dispatches that follow each other."""
+    with open_synthetic("falcon-h1-3.1b-q4_k_m") as file:
+        steps = [record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(rows)) for rows in (1, 4)]
+    layers = [[one for one in step.dispatches if one.layer == 1] for step in steps]
+    assert len(layers[0]) == 6
+    assert [one.name for one in layers[0] if "ssd" in one.name] == ["ssm ssd & kv attention_decode"]
+    names = [one.name.partition(" ")[2] for one in layers[1]]
+    assert names.index("ssd") == names.index("attention_decode") + 1

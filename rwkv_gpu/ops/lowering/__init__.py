@@ -82,7 +82,7 @@ def lower(graph: Graph, target: Target, memory: Memory) -> list[UnplacedDispatch
     for node in graph.nodes:
         first = len(to.dispatches)
         LOWERINGS[type(node.op)](to, node, node.op)
-        if isinstance(node.op, Gemm | WriteLatent) and node.op.merges and first:
+        if isinstance(node.op, Gemm | Ssd | WriteLatent) and node.op.merges and first:
             own, to.dispatches[first:] = to.dispatches[first:], []
             for dispatch in own:
                 both = merged(to.dispatches[-1], dispatch, target.can)

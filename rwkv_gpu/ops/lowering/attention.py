@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ...kernels.gemm_config import matrix_units
-from ..attention_partition import AttentionPartition, decode_partition, prompt_partition
+from ..attention_partition import AttentionPartition, decode_bytes, decode_partition, prompt_partition
 from ..graph import Node
 from ..kv_format import KVFormat
 from ..nodes import Attend
@@ -228,10 +228,18 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
         groups=blocks * partition.heads // partition.shared * partition.runs,
         fixed_bytes=0,
         row_bytes=nbytes if to.shape.decode else 0,
+        shared_bytes=_workgroup_bytes(to, partition),
         context_cost=ContextCost(0, nbytes, 4 * partition.heads * partition.size, partition.window),
     )
     if split and not partition.joins:
         reduce_runs(to, node, op.cache, partition, found, op.y, _answer(op))
+
+
+def _workgroup_bytes(to: Lowering, partition: AttentionPartition) -> int | None:
+    """Of memory at most, where lanes share keys."""
+    if not partition.lanes_per_key:
+        return None
+    return decode_bytes(partition.shared, partition.size, partition.lanes // to.can.subgroup_width)
 
 
 def _none_done(rows: int, partition: AttentionPartition) -> CachedTensor:

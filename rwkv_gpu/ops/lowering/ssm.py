@@ -1,10 +1,12 @@
 """State space models as dispatches."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from ...gpu.cost import ContextCost
+from ...gpu.merge import lanes as workgroup_lanes
 from ...gpu.shader import Constant
 from ...kernels.gemm_config import matrix_units
 from ..chunked import Form, chunk_shape
@@ -47,6 +49,8 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
         return
     assert not to.can.software or node.rows <= SOFTWARE_ROWS, f"over {SOFTWARE_ROWS} rows"
     lanes_per_row, rows, unroll = spread(size, columns, to.target)
+    if op.merges:  # with workgroups of as many lanes as those before have
+        rows = math.gcd(size, int(workgroup_lanes(to.dispatches[-1].linked)) // lanes_per_row)
     lanes = rows * lanes_per_row
     block = 1 if to.shape.row_each else min(MOST_TOKENS, lanes, max(1, BLOCK_FLOATS // (2 * (rows + columns + 1))))
     constants: dict[str, Constant] = {
@@ -70,6 +74,7 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
         fixed_bytes=4 * sum(lengths),
         row_flops=heads * size * columns * 6,
         context_cost=ContextCost(sequence_bytes=2 * 4 * heads * size * columns),
+        shared_bytes=8 * block * (columns + rows + 1),
     )
 
 

@@ -19,6 +19,7 @@ class Ssd(Op):
     groups: int
     y: Value
     conv: Conv1d | None = None  # of `projected`, which it computes itself; xbc is not made then
+    merges: bool = False  # with the attention before it, where one dispatch can hold both
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -42,7 +43,7 @@ class Ssd(Op):
 
     @property
     def fused(self) -> tuple[str, ...]:
-        return ("conv1d",) if self.conv else ()
+        return ("conv1d",) * (self.conv is not None) + ("merge",) * self.merges
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ Condition: one row for each sequence. What the product reads is there, and nothi
 import itertools
 
 from ..gemm import gemm_op
-from ..graph import Graph, Node
+from ..graph import Graph, Node, Op
 from ..nodes import Gemm
 from ..target import Target
 
@@ -37,7 +37,7 @@ def run(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same f
         if op is None or first is None:
             continue
         passed = _passed(graph, first, node, op)
-        if passed and not any(_holds_up(other, op) for other in passed):
+        if passed and not any(holds_up(other, op) for other in passed):
             graph.move_before(node, passed[0])
             fired += 1
     return fired
@@ -61,8 +61,8 @@ def _alike(one: Node, node: Node, op: Gemm) -> bool:
     return other is not None and same and other.products[0].x is op.products[0].x
 
 
-def _holds_up(other: Node, op: Gemm) -> bool:
-    """Whether a product cannot go before a node."""
+def holds_up(other: Node, op: Op) -> bool:
+    """Whether an op cannot go before a node."""
     made, needed = {value.root for value in other.op.writes}, {value.root for value in op.reads}
     states = {*op.states_read, *op.states_written} & {*other.op.states_read, *other.op.states_written}
     return bool(made & needed or states)

@@ -76,13 +76,17 @@ def seconds_a_token(runner: Runner, work: Workload, ahead: int) -> tuple[float, 
     return (time.perf_counter() - begin) / work.tokens, (time.thread_time() - host) / work.tokens
 
 
-def measure(runner: Runner, works: Sequence[Workload], repeats: int) -> list[Token]:
-    """All workloads, in turns with and without steps ahead; the first pass of each compiles."""
+def measure(runner: Runner, works: Sequence[Workload], repeats: int, warm: float = 0.0) -> list[Token]:
+    """All workloads, in turns with and without steps ahead, after passes of `warm` seconds, and one at least."""
     found = []
     for work in works:
         both = DEFAULT_LOOK_AHEAD, 0
-        passes = [[seconds_a_token(runner, work, ahead) for ahead in both] for _ in range(repeats + 1)]
-        ahead, alone = zip(*passes[1:], strict=True)
+        seconds_a_token(runner, work, DEFAULT_LOOK_AHEAD)  # compiles
+        end = time.perf_counter() + warm
+        while time.perf_counter() < end:
+            seconds_a_token(runner, work, DEFAULT_LOOK_AHEAD)
+        passes = [[seconds_a_token(runner, work, ahead) for ahead in both] for _ in range(repeats)]
+        ahead, alone = zip(*passes, strict=True)
         middle = statistics.median
         found.append(
             Token(
@@ -105,11 +109,11 @@ def timelines(runner: SplitRunner, work: Workload) -> Iterator[str]:
         yield from timeline.lines()
 
 
-def whole(file: GGUFFile, works: list[Workload], device: str, repeats: int) -> list[Token] | None:
+def whole(file: GGUFFile, works: list[Workload], device: str, repeats: int, warm: float) -> list[Token] | None:
     """With all layers on one device; None where they do not fit."""
     try:
         with runner_for(file, works, device) as runner:
-            return measure(runner, works, repeats)
+            return measure(runner, works, repeats, warm)
     except OutOfMemory as error:
         click.echo(f"{device}: {error}", err=True)
         return None
@@ -150,9 +154,10 @@ def report(
 @click.option("-d", "--depth", default="0", show_default=True, help="Tokens before; one or several, such as 0,4096.")
 @click.option("-p", "--prompt", default=0, help="Tokens of a prompt, which is measured as well.")
 @click.option("-r", "--repeats", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--warm", default=2.0, show_default=True, help="Seconds that it decodes before: clocks rise.")
 @click.option("--timeline", is_flag=True, help="Show what the host does for each part, and when.")
 def main(
-    model: str, device: str, split: str, tokens: int, depth: str, prompt: int, repeats: int, *, timeline: bool
+    model: str, device: str, split: str, tokens: int, depth: str, prompt: int, repeats: int, warm: float, timeline: bool
 ) -> None:
     names = device_names(device)
     works = [Workload("tg", tokens, one, 1, 1) for one in map(int, depth.split(","))]
@@ -162,11 +167,11 @@ def main(
     with ExitStack() as opened:
         file = opened.enter_context(closing(GGUFFile.open(model)) if Path(model).is_file() else open_synthetic(model))
         kinds = [str(choice.adapter.name if choice.adapter else "cpu") for choice in choices_of(names)]
-        by_kind = {kind: whole(file, works, names[kinds.index(kind)], repeats) for kind in dict.fromkeys(kinds)}
+        by_kind = {kind: whole(file, works, names[kinds.index(kind)], repeats, warm) for kind in dict.fromkeys(kinds)}
         runner = opened.enter_context(runner_for(file, works, device, split=split))
         assert isinstance(runner, SplitRunner)
         layers = [len(part.layers) for part in runner.layout]
-        for number, (work, token) in enumerate(zip(works, measure(runner, works, repeats), strict=True)):
+        for number, (work, token) in enumerate(zip(works, measure(runner, works, repeats, warm), strict=True)):
             each = [None if (tokens_of := by_kind[kind]) is None else tokens_of[number] for kind in kinds]
             for line in report(work, kinds, each, layers, token):
                 click.echo(line)

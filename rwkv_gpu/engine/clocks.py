@@ -5,6 +5,7 @@ idle: after a pause it raises the clocks from 345 to 1,980 MHz over tens of seco
 and decode has a third of its speed meanwhile. So a GPU that waits runs a loop of one lane for a part of its wait.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -14,8 +15,10 @@ from ..gpu.device import Device
 
 NVIDIA = 0x10DE
 PAUSE = 0.25  # seconds after which clocks may have fallen
-RAISING = 1.0  # seconds that it takes them to rise, at most
-SHARE = 0.5  # of the time of another device: more could be in the way of the next step
+RAISING = 0.5  # seconds that it takes them to rise, at least
+AGAIN = 0.1  # seconds after which a loop is timed again: it is soon over where clocks have risen
+FASTER = 0.97  # of the time of a token that much before: clocks are rising
+SHARE = 0.8  # of the time of another device: more could be in the way of the next step
 SLOWER = 1.12  # times the best of late: clocks have fallen
 FORGETS = 1.001  # the best of late grows by that with each token, as contexts do
 
@@ -33,8 +36,9 @@ class Clocks:
     def __init__(self, loops: Sequence[Loop], now: Callable[[], float] = time.perf_counter) -> None:
         self._loops = loops
         self._now = now
-        self._began = self._last = -1e9  # seconds: of this run of tokens, of the last token
+        self._last = -1e9  # seconds: of the last token
         self._is_raising = False
+        self._until = self._calibrated = self._before = 0.0  # seconds: of raising, of the last timing, a token's then
         self._best = 0.0
         self._seconds = [0.0] * len(loops)  # of the last token, by device
         self._works = False
@@ -51,11 +55,13 @@ class Clocks:
         """The next token is about to begin; all devices are idle."""
         now, total = self._now(), sum(self._seconds)
         if now - self._last > PAUSE:
-            self._began, self._is_raising, total = now, True, 0.0
-            self._calibrate()
-        elif self._is_raising and now - self._began > RAISING:
-            self._is_raising, self._best = False, total
-            self._calibrate()
+            self._is_raising, self._until, total = True, now + RAISING, 0.0
+            self._seconds = [0.0] * len(self._loops)
+            self._calibrate(now, math.inf)
+        elif self._is_raising and now > self._calibrated + AGAIN:
+            if now > self._until and total > FASTER * self._before:
+                self._is_raising, self._best = False, total
+            self._calibrate(now, total)
         self._last = now
         self._best = min(self._best * FORGETS, total)
         self._works = total > 0 and (self._is_raising or total > SLOWER * self._best)
@@ -70,7 +76,7 @@ class Clocks:
         """A device has given its results after so long."""
         self._seconds[device] = seconds
 
-    def _calibrate(self) -> None:
+    def _calibrate(self, now: float, total: float) -> None:
         for loop in self._loops:
             loop.calibrate()
-        self._seconds = [0.0] * len(self._loops)
+        self._calibrated, self._before = now, total

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from ..models.registry import Model
 from ..ops.adapted import AdaptedOps
@@ -43,6 +42,7 @@ from .runner import (
 from .sampling_params import SamplingParams
 from .step_result import PendingStep, SamplingInputs, StepResult
 
+SKIPPED = int(Reason.SKIPPED)
 NOT_SAMPLED = SamplingInputs(np.zeros(0, DRAW))
 MakePart = Callable[[Share], PartRunner]  # a GpuRunner or HostRunner with this share
 
@@ -60,12 +60,18 @@ class SplitStep:
 
     def __init__(self, runner: "SplitRunner", batch: Batch, sampling: SamplingInputs) -> None:
         self._runner = runner
-        self.sampled = (batch.ids & FROM_SLOT).astype(bool)  # rows whose token the step before has yet to sample
-        self.is_sampled = bool(self.sampled.any())
+        # Rows whose token the step before has yet to sample, with their slots. In lists: single numbers of numpy's
+        # arrays take long, and all devices wait while they are read.
+        self.sampled = [(row, one ^ FROM_SLOT) for row, one in enumerate(batch.ids.tolist()) if one & FROM_SLOT]
+        self.is_sampled = bool(self.sampled)
         self.batch = replace(batch, ids=batch.ids.copy()) if self.is_sampled else batch
         self.sampling = sampling
+        self.slots: Sequence[int] = sampling.rows["slot"].tolist()  # of the rows that it samples
         self.ready: dict[int, ReadyPart] = {}  # by the number of the part, until that begins
         self.first: PendingRows | None = None  # what the first part gives, once that is under way
+        self.later: list[
+            PendingRows | PendingStep
+        ] = []  # what further parts give: freed with the step, as that takes long
         self.begun = 0.0  # when its last part began
         self.result: StepResult | None = None
         self.error: Exception | None = None
@@ -80,11 +86,10 @@ class SplitStep:
         """The ids, if they were not known from the start."""
         return {"ids": self.batch.ids} if self.is_sampled else NOTHING
 
-    def know(self, sampled: npt.NDArray[np.uint32]) -> None:
+    def know(self, sampled: Sequence[int]) -> None:
         """Takes the tokens that the step before has sampled, by slot."""
-        if self.is_sampled:
-            ids = self.batch.ids  # changed in place: also those of `arrays`
-            ids[self.sampled] = sampled[ids[self.sampled] ^ FROM_SLOT]
+        for row, slot in self.sampled:
+            self.batch.ids[row] = sampled[slot]  # changed in place: also those of `arrays`
 
     def prepare(self, number: int) -> None:
         """Does for a part what can be done before its late inputs are known."""
@@ -151,7 +156,7 @@ class SplitRunner:
         tables = PageTables.of(model.caches, config)
         self.store = store_of(model, config, tables, self._copy_pages)
         self._under_way: deque[SplitStep] = deque()  # in the order of the steps
-        self._sampled = np.zeros(config.slots, np.uint32)  # what each slot sampled last
+        self._sampled = [0] * config.slots  # what each slot sampled last
         self.parts: list[PartRunner] = []
         self._finisher = ThreadPoolExecutor(1, "finish-commands")  # its thread starts with the first command
         try:
@@ -209,16 +214,18 @@ class SplitRunner:
         last = len(self.parts) - 1
         for number in range(1, last):
             rows = step.take(number).forward(arrived | step.tokens)
+            step.later.append(rows)
             self._begun(step, number, following)
             arrived = arrived | rows.wait()
             self._ended(step, number)
         sampled = step.take(last).sample(arrived | step.tokens)
+        step.later.append(sampled)
         self._begun(step, last, following)
         result = sampled.wait()
         self._ended(step, last)
-        for draw, row in zip(step.sampling.rows, result.rows, strict=False):
-            if row.reason != Reason.SKIPPED:
-                self._sampled[draw["slot"]] = 0 if row.reason else row.token
+        for slot, (token, _, reason) in zip(step.slots, result.rows, strict=False):
+            if reason != SKIPPED:
+                self._sampled[slot] = 0 if reason else token
         return result
 
     def _begin_known(self) -> None:

@@ -24,6 +24,7 @@ logging.getLogger("wgpu").addHandler(logging.NullHandler())
 
 NULL = ffi.NULL
 NO_STAMP = lib.WGPU_QUERY_SET_INDEX_UNDEFINED
+NO_MEMORY = np.zeros(0, np.uint8)
 PATIENCE = 60.0  # seconds for a callback that another thread is about to call
 
 
@@ -441,7 +442,7 @@ class Upload:
         self.buffer = buffer
         self.nbytes = nbytes
         self._device = device._internal
-        self._memory: npt.NDArray[np.uint8] | None = None  # while it is mapped, from the first write on
+        self._memory = NO_MEMORY
         self._arrival = Arrival()
         self._arrival.status = lib.WGPUMapAsyncStatus_Success
         self._info = self._arrival.info()
@@ -451,18 +452,20 @@ class Upload:
         """Whether the host may write into it."""
         return bool(self._arrival.status == lib.WGPUMapAsyncStatus_Success)
 
+    def open(self) -> None:
+        """Finds its memory, once it is mapped."""
+        # H: void * f(WGPUBuffer, size_t offset, size_t size)
+        pointer = lib.wgpuBufferGetMappedRange(self.buffer._internal, 0, self.nbytes)
+        self._memory = np.frombuffer(ffi.buffer(pointer, self.nbytes), np.uint8)
+
     def write(self, at: int, data: npt.NDArray[np.uint8]) -> None:
-        """Puts bytes there."""
-        if self._memory is None:
-            # H: void * f(WGPUBuffer, size_t offset, size_t size)
-            pointer = lib.wgpuBufferGetMappedRange(self.buffer._internal, 0, self.nbytes)
-            self._memory = np.frombuffer(ffi.buffer(pointer, self.nbytes), np.uint8)
+        """Puts bytes there, while it is open: a copy that lets no other thread in."""
         self._memory[at : at + len(data)] = data
 
     def unmap(self) -> None:
         """Hands it to the device: commands that read it may be submitted."""
         if self.is_mapped:
-            self._memory, self._arrival.status = None, 0
+            self._memory, self._arrival.status = NO_MEMORY, 0
             lib.wgpuBufferUnmap(self.buffer._internal)
 
     def map(self) -> None:

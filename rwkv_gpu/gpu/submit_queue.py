@@ -242,15 +242,21 @@ class SubmitQueue:
     def _finish(self, recorded: Sequence[Any]) -> Callable[[], Sequence[Any]]:
         """Has recorded commands finished, by another thread if there is one; gives a function that waits for them."""
 
-        def finish() -> Sequence[Any]:
-            encoded = [one.finish() if isinstance(one, native.Recording) else one for one in recorded]
-            self._device.unsubmitted.update(encoded)
-            return encoded
+        finished: list[Any] = []
 
-        if self.finisher is not None:
-            return self.finisher.submit(finish).result
-        encoded = finish()
-        return lambda: encoded
+        def finish() -> Sequence[Any]:
+            encoded = []
+            for one in recorded:
+                encoded.append(one.finish() if isinstance(one, native.Recording) else one)
+                self._device.unsubmitted.add(encoded[-1])
+            finished.extend(encoded)
+            return finished
+
+        if self.finisher is None:
+            finish()
+            return lambda: finished
+        future = self.finisher.submit(finish)
+        return lambda: finished or future.result()  # which takes its time even where it need not wait
 
     def measured(self, seconds: float) -> None:
         """A step was seen to take so long."""
@@ -271,14 +277,17 @@ class SubmitQueue:
 
     def _upload(self, nbytes: int) -> "native.Upload":
         """A buffer that is large enough, and that the host may write into: one that is free, or a new one."""
-        for at, upload in enumerate(self._uploads):
-            if upload.nbytes >= nbytes and upload.is_mapped:
-                return self._uploads.pop(at)
-        with native.typed_errors("making room to upload"):
-            usage = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
-            handle: Any = self._device.handle.create_buffer(size=nbytes, usage=usage, mapped_at_creation=True)
-        self._device.uploads.append(native.Upload(self._device.handle, handle, nbytes))
-        return self._device.uploads[-1]
+        upload = next((one for one in self._uploads if one.nbytes >= nbytes and one.is_mapped), None)
+        if upload is not None:
+            self._uploads.remove(upload)
+        else:
+            with native.typed_errors("making room to upload"):
+                usage = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
+                handle: Any = self._device.handle.create_buffer(size=nbytes, usage=usage, mapped_at_creation=True)
+            upload = native.Upload(self._device.handle, handle, nbytes)
+            self._device.uploads.append(upload)
+        upload.open()
+        return upload
 
 
 def _copies(parts: Sequence[Part], landing: "native.Landing") -> "list[native.Copy]":

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rwkv_gpu.engine.clocks import PAUSE, RAISING, SHARE, Clocks
+from rwkv_gpu.engine.clocks import AGAIN, PAUSE, RAISING, SHARE, Clocks
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gpu.busy_loop import BusyLoop
@@ -51,7 +51,7 @@ def decoding() -> Decoding:
 
 
 def until_raised(decoding: Decoding) -> None:
-    end = decoding.now + 1.5 * RAISING
+    end = decoding.now + RAISING + 2 * AGAIN
     while decoding.now < end:
         decoding.token(0.001, 0.002)
 
@@ -65,8 +65,20 @@ def test_after_a_pause_devices_are_kept_busy_for_a_share_of_what_the_other_takes
 
 def test_devices_whose_clocks_are_up_are_left_alone(decoding):
     until_raised(decoding)
-    assert [loop.calibrated for loop in decoding.loops] == [2, 2]
-    assert sum(decoding.token(0.001, 0.002) for _ in range(50)) == 0
+    timed = [loop.calibrated for loop in decoding.loops]
+    assert sum(decoding.token(0.001, 0.002) for _ in range(200)) == 0
+    assert [loop.calibrated for loop in decoding.loops] == timed
+
+
+def test_devices_are_kept_busy_for_as_long_as_their_clocks_rise(decoding):
+    begin, seconds = decoding.now, 0.02
+    decoding.token(0.001, seconds)
+    while decoding.now < begin + 4 * RAISING:
+        assert decoding.token(0.001, seconds) == 2
+        seconds = 0.02 * 0.9 ** ((decoding.now - begin) / AGAIN)
+    assert all(loop.calibrated > 4 * RAISING / AGAIN * 0.8 for loop in decoding.loops), "loops are soon over otherwise"
+    until_raised(decoding)
+    assert decoding.token(0.001, seconds) == 0
 
 
 def test_where_steps_become_slower_devices_are_kept_busy_until_they_are_not(decoding):
@@ -83,9 +95,10 @@ def test_steps_that_grow_with_the_context_are_no_sign_of_low_clocks(decoding):
 
 def test_after_a_pause_all_begins_anew(decoding):
     until_raised(decoding)
+    timed = decoding.loops[0].calibrated
     decoding.now += 2 * PAUSE
     decoding.token(0.001, 0.002)
-    assert [loop.calibrated for loop in decoding.loops] == [3, 3]
+    assert [loop.calibrated for loop in decoding.loops] == [timed + 1, timed + 1]
     assert decoding.token(0.001, 0.002) == 2
 
 

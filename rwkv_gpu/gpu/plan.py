@@ -17,7 +17,7 @@ from .shader import Pipeline
 
 Grid = tuple[int, int, int]
 Part = tuple[Any, int, int]  # a buffer, where in it, bytes
-EDGE = 1  # layers at either end of a step that have a command buffer of their own, if it has several
+HEAD, TAIL = 2, 1  # first and last layers of a step that have a command buffer of their own, where it has more
 ENCODED_AHEAD = 64  # rows of a step at most that is encoded ahead: longer ones compute for far longer than they encode
 
 
@@ -304,7 +304,7 @@ class Plan:
         wgpu and the driver take longer to submit many dispatches, and to let go what was done. The device begins with
         the first layers while the rest is submitted. That is let go while the device computes the last layers.
         """
-        return [0, self.splits[EDGE], self.splits[-EDGE]] if len(self.splits) > 2 * EDGE else [0]
+        return [0, self.splits[HEAD], self.splits[-TAIL]] if len(self.splits) > HEAD + TAIL else [0]
 
     def record(
         self,

@@ -187,10 +187,9 @@ class SubmitQueue:
         encoded = commands.encoded()
         ready.complete(values)
         commands.upload.unmap()
-        index = device.submit(encoded[:1])
-        commands.upload.map()
-        for one in encoded[1:]:  # the GPU has begun
+        for one in encoded:  # the GPU begins with the first
             index = device.submit([one])
+        commands.upload.map()
         commands.landing.map()
         device.unsubmitted.difference_update(encoded)
         self._uploads.append(commands.upload)

@@ -1,10 +1,11 @@
 """A soak of the server: requests of all APIs for an hour, of which 10% are broken off. Then all is as at the start.
 
-    python -m tests.server.soak [--seconds 3600] [--clients 16] [--pause 0.5] [--seed 0]
+    python -m tests.server.soak [--seconds 3600] [--warm-up 300] [--clients 16] [--pause 0.5] [--seed 0]
 
 The server runs in this process and the clients in another one, so that the memory measured is the server's. Prints how
 requests ended, and ends with 1 where a page, a state, a slot, a file descriptor or a thread is missing, memory has
-grown by 2%, a greedy stream had another text, or a request ended in a way that its kind does not know.
+grown by 2%, a greedy stream had another text, or a request ended in a way that its kind does not know. Each minute it
+prints the memory, and how many requests had come.
 """
 
 import argparse
@@ -19,10 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rwkv_gpu.server.catalogue import ServedModel
+from tests.process import resident
 from tests.server.gate import until
 from tests.server.serving import LLAMA, MODEL, PATIENCE, Served, serving
 from tests.soak import PREFIXES, Standing
 
+READ_EACH = 60.0  # seconds
 MOST_GROWTH = 0.02  # of resident memory, from the end of the warm-up to the end
 BROKEN_OFF = 0.1  # of all requests, at a random moment
 HI = [{"role": "user", "content": "Hi"}]
@@ -128,9 +131,17 @@ def clients_of(server: Served, options: argparse.Namespace, seconds: float, seed
     """Has another process ask."""
     command = [sys.executable, "-m", "tests.server.soak", "--client", str(server.port), "--seconds", str(seconds)]
     command += ["--clients", str(options.clients), "--pause", str(options.pause), "--seed", str(seed)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as asking:
+        while True:
+            try:
+                found, _ = asking.communicate(timeout=READ_EACH)
+                break
+            except subprocess.TimeoutExpired:
+                requests = server.service.metrics.requests.total()
+                print(f"{resident() / 1e6:8.1f} MB after {requests:,} requests", flush=True)
+    assert asking.returncode == 0
     until(lambda: not server.service._calls)  # a head that was cut waits for its rest
-    return Counter(json.loads(done.stdout))
+    return Counter(json.loads(found))
 
 
 def standing(server: Served) -> list[Standing]:
@@ -143,9 +154,9 @@ def soak(options: argparse.Namespace) -> tuple[Counter[str], list[str], float]:
     """How requests ended, what is wrong afterwards, and how much memory has grown."""
     with serving(ServedModel("quiet", str(MODEL)), ServedModel("tiny", str(LLAMA)), max_queue=8) as server:
         server.post("/v1/completions", {"model": "tiny", "prompt": "a", "max_tokens": 1})
-        ended = clients_of(server, options, options.seconds / 6, options.seed)
+        ended = clients_of(server, options, options.warm_up, options.seed)
         before = standing(server)
-        ended += clients_of(server, options, options.seconds * 5 / 6, options.seed + 1)
+        ended += clients_of(server, options, options.seconds - options.warm_up, options.seed + 1)
         after = standing(server)
         wrong = [line for one, was in zip(after, before, strict=True) for line in one.lost(was)]
         queues = server.service._queues.values()
@@ -159,6 +170,7 @@ def main() -> None:
     """Soaks a server, and prints what is left."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--warm-up", type=float, default=300, help="of these seconds: until memory is read first")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--pause", type=float, default=0.5, help="seconds between two requests of a client")
     parser.add_argument("--seed", type=int, default=0)

@@ -3,12 +3,16 @@
 MODEL is a file, or the name of a synthetic model such as rwkv7-2.9b. The same loaded model answers in turns through
 the library (asyncio, in this process) and over HTTP (clients in another process). Prints tokens a second of all streams
 together, time to first token, and time from a token to the next one.
+
+All streams begin at once, unless `--steady` has each ask again soon after its answer ends, for so many seconds. Then
+answers have lengths from 1 token to twice `--tokens`, and requests arrive spread; the first of a stream is not timed.
 """
 
 import argparse
 import asyncio
 import contextlib
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -36,6 +40,8 @@ from .timeline import BEGAN, Steps, TimedService
 
 PROMPT = "Once upon a time, number "
 MOST_WARM_UP = 6  # rounds
+MOST_PAUSE = 0.03  # seconds; without pauses, requests of a steady load would come right after a step's end
+END = b"0\r\n\r\n"  # of a response in chunks
 
 
 @dataclass
@@ -50,10 +56,28 @@ class Times:
     next: list[float] = field(default_factory=list)
 
     def add(self, began: float, arrived: list[float]) -> None:
-        """A stream."""
+        """An answer."""
         self.tokens += len(arrived)
         self.first.append(arrived[0] - began)
         self.next += np.diff(arrived).tolist()
+
+
+@dataclass(frozen=True)
+class Load:
+    """What clients ask for: so many streams at a time, of one answer each or of one after the other."""
+
+    streams: int
+    tokens: int  # of an answer; about so many in a steady load
+    seconds: float = 0.0  # of a steady load
+
+    def answers(self, stream: int) -> Iterator[tuple[int, float]]:
+        """Of each answer of a stream until the time is over: its tokens, and the seconds of the pause before it."""
+        if not self.seconds:
+            yield self.tokens, 0.0
+            return
+        rng, end = random.Random(stream), time.perf_counter() + self.seconds
+        while time.perf_counter() < end:
+            yield rng.randint(1, 2 * self.tokens), rng.random() * MOST_PAUSE
 
 
 @dataclass(frozen=True)
@@ -85,12 +109,15 @@ def main() -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--steady", type=float, default=0.0, metavar="SECONDS", help="a steady load for so long a round"
+    )
     parser.add_argument("--own-process", action="store_true", help="the engine in a process of its own: HTTP alone")
     parser.add_argument("--timeline", action="store_true", help="where the time to a first token goes")
     parser.add_argument("--client", type=int, metavar="PORT", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
-        times = asyncio.run(over_http(options.client, options.streams[0], options.tokens))
+        times = asyncio.run(over_http(options.client, Load(options.streams[0], options.tokens, options.steady)))
         print(json.dumps(vars(times)))
         return
     with model_file(options.model) as path:
@@ -155,21 +182,19 @@ def serving(
 def compare(service: TimedService, steps: Steps, port: int, streams: int, options: argparse.Namespace) -> None:
     """Two lines of the table, from rounds in turns. Rounds that warm up go on until none records a plan."""
     rounds: dict[str, list[tuple[Times, float]]] = {"HTTP": []} if options.own_process else {"library": [], "HTTP": []}
-    warm = 0
+    warm, load = 0, Load(streams, options.tokens, options.steady)
     while len(rounds["HTTP"]) < warm + options.rounds:
         recorded = 0.0
         for name, found in rounds.items():
             before = time.process_time()
             steps.clear()
-            if name == "HTTP":
-                times = run_clients(port, streams, options.tokens)
-            else:
-                times = asyncio.run(in_library(steps.llm, streams, options.tokens))
+            times = run_clients(port, load) if name == "HTTP" else asyncio.run(in_library(steps.llm, load))
             found.append((times, time.process_time() - before))
             recorded += steps.recorded
             if options.timeline:
                 print(f"{'':9}{name:8} {steps.report(times.began)}", flush=True)
-        if warm == 0 or (recorded and warm < MOST_WARM_UP and len(rounds["HTTP"]) == warm + 1):
+        begins = warm == 0 and not load.seconds  # a steady load does not time its first answers
+        if begins or (recorded and warm < MOST_WARM_UP and len(rounds["HTTP"]) == warm + 1):
             warm += 1
             service.marks.clear()
     for name, found in rounds.items():
@@ -188,42 +213,52 @@ def compare(service: TimedService, steps: Steps, port: int, streams: int, option
         print(f"{'':9}ms after a request began, p50 (p99): {service.report()}", flush=True)
 
 
-async def in_library(llm: rwkv_gpu.LLM, streams: int, tokens: int) -> Times:
+Ask = Callable[[int, int, Times], Awaitable[None]]  # one answer: the number of its stream, and its tokens
+
+
+async def in_library(llm: rwkv_gpu.LLM, load: Load) -> Times:
     """So many streams at a time by `astream`."""
 
-    async def one(n: int, times: Times) -> None:
+    async def one(n: int, tokens: int, times: Times) -> None:
         began = time.perf_counter()
         events = llm.astream(f"{PROMPT}{n}", max_tokens=tokens, temperature=1.0, seed=n)
         arrived = [time.perf_counter() async for event in events if event.text]
         times.add(began, arrived)
 
-    return await timed(one, streams)
+    return await timed(one, load)
 
 
-async def timed(one: Callable[[int, Times], Awaitable[None]], streams: int) -> Times:
-    """So many streams that begin together, after one that wakes the device."""
-    before, times = Times(), Times()
-    await one(streams, before)
-    times.before = before.tokens
+async def timed(one: Ask, load: Load) -> Times:
+    """All streams, after one that wakes the device."""
+    before, times, apart = Times(), Times(), Times()
+    await one(load.streams, load.tokens, before)
+
+    async def stream(n: int) -> None:
+        for number, (tokens, pause) in enumerate(load.answers(n)):
+            await asyncio.sleep(pause)
+            await one(n, tokens, apart if load.seconds and not number else times)
+
     times.began = time.perf_counter()
-    await asyncio.gather(*(one(n, times) for n in range(streams)))
+    await asyncio.gather(*(stream(n) for n in range(load.streams)))
     times.wall = time.perf_counter() - times.began
+    times.tokens += apart.tokens
+    times.before = before.tokens
     return times
 
 
-def run_clients(port: int, streams: int, tokens: int) -> Times:
+def run_clients(port: int, load: Load) -> Times:
     """The same by another process, over HTTP."""
-    command = [sys.executable, "-m", "benchmarks.serving", "--client", str(port)]
-    command += ["--streams", str(streams), "--tokens", str(tokens)]
+    command = [sys.executable, "-m", "benchmarks.serving", "--client", str(port), "--steady", str(load.seconds)]
+    command += ["--streams", str(load.streams), "--tokens", str(load.tokens)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return Times(**json.loads(done.stdout))
 
 
-async def over_http(port: int, streams: int, tokens: int) -> Times:
+async def over_http(port: int, load: Load) -> Times:
     """So many streams at a time, by connections that are open before, as clients keep them."""
-    connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(streams + 1)]
+    connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(load.streams + 1)]
 
-    async def one(n: int, times: Times) -> None:
+    async def one(n: int, tokens: int, times: Times) -> None:
         reader, writer = connections[n]
         body = json.dumps(
             {"prompt": f"{PROMPT}{n}", "max_tokens": tokens, "temperature": 1.0, "seed": n, "stream": True}
@@ -231,13 +266,19 @@ async def over_http(port: int, streams: int, tokens: int) -> Times:
         began, arrived = time.perf_counter(), []
         head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
         head += f"{BEGAN.decode()}: {began}\r\n"
-        writer.write(f"{head}connection: close\r\n\r\n{body}".encode())
-        while data := await reader.read(1 << 16):
+        writer.write(f"{head}\r\n{body}".encode())
+        data = b""
+        while not data.endswith(END):
+            data = await reader.read(1 << 16)
+            assert data, "the server closed the connection"
             arrived += [time.perf_counter()] * data.count(b'data: {"id"')
-        writer.close()
         times.add(began, arrived[:-1])  # the last says why it ended
 
-    return await timed(one, streams)
+    try:
+        return await timed(one, load)
+    finally:
+        for _, writer in connections:
+            writer.close()
 
 
 if __name__ == "__main__":

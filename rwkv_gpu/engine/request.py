@@ -1,7 +1,7 @@
 """What the engine is asked, and what it answers: requests in, updates out. Knows token ids only."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ class Grammar(Protocol):
         """Takes note of a token that was sampled."""
 
 
+DEFAULT = SamplingParams()
 PIECE = 1 << 14  # ids of a prompt that are looked at before other threads may go on
 
 
@@ -34,7 +35,7 @@ class Request:
     """A prompt to continue, and how."""
 
     ids: Sequence[int]  # at least one
-    params: SamplingParams = field(default_factory=SamplingParams)
+    params: SamplingParams = DEFAULT
     grammar: Grammar | None = None
     keep: bool = False  # leave what makes a continuation of prompt and answer cost its new tokens only
     marks: Sequence[int] = ()  # with `keep`: lengths of the prompt at which it may be continued otherwise

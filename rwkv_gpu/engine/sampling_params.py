@@ -27,7 +27,8 @@ class Span:
     def __contains__(self, value: object) -> bool:
         if value is None:
             return self.optional
-        if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real):
+        plain = type(value) is int or (type(value) is float and not self.whole)  # asking numbers.py takes 2 µs
+        if not plain and (isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real)):
             return False
         number: Any = value
         return bool(self.low <= number <= self.high) and not (self.above and number == self.low)
@@ -109,6 +110,8 @@ class SamplingParams:
     def __post_init__(self) -> None:
         for name, span in SPANS.items():
             value = getattr(self, name)
+            if value is DEFAULTS[name]:
+                continue
             if value not in span:
                 raise BadInput(f"{name} is {value!r}; it must be {span}")
             if value is not None:
@@ -119,6 +122,14 @@ class SamplingParams:
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         object.__setattr__(self, "lora", _adapters(self.lora))
         object.__setattr__(self, "logits_processors", _processors(self.logits_processors))
+
+    def ending_at(self, ids: frozenset[int]) -> "SamplingParams":
+        """The same with more stop ids. All else was checked, so it is not checked again."""
+        if ids <= self.stop_ids:
+            return self
+        more = object.__new__(SamplingParams)
+        more.__dict__.update(self.__dict__, stop_ids=self.stop_ids | ids)
+        return more
 
     def __repr__(self) -> str:
         """The fields that differ from their defaults."""
@@ -140,6 +151,9 @@ class SamplingParams:
             for token in getattr(self, name):
                 if token >= size:
                     raise BadInput(f"{name} names token {token}; the vocabulary has 0 to {size - 1}")
+
+
+DEFAULTS = {one.name: one.default for one in fields(SamplingParams)}  # the checks know them
 
 
 def _listed(value: Any) -> list[Any]:

@@ -4,7 +4,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -145,7 +144,7 @@ class OpenModel:
         left = budget(params, len(ids), self.context)
         grammar = None if shape is None else self._grammars.grammar(shape, budget=left, wait=wait)
         ends = self.tokenizer.stop_ids | (frozenset() if grammar is None else grammar.stop_ids)
-        request = Request(ids, replace(params, stop_ids=params.stop_ids | ends), grammar)
+        request = Request(ids, params.ending_at(ends), grammar)
         return request, Reader(self.tokenizer, Ends(params.stop), closing=closing(self.tokenizer, shape))
 
     @cached_property

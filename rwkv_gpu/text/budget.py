@@ -63,6 +63,11 @@ class Budget:
 
     def weigh(self, value: object) -> tuple[int, int]:
         """The bytes of a value, as text or in memory, and how deep it nests."""
+        if type(value) is str:  # most values are
+            weight = sys.getsizeof(value)
+            if weight > self._largest:
+                self.allow(weight)
+            return weight, 0
         if isinstance(value, str):
             weight, depth = sys.getsizeof(value), 0
         elif isinstance(value, int):

@@ -12,7 +12,7 @@ DEPTH = 32
 
 def plain(value: object, where: str, depth: int = DEPTH) -> Any:
     """A copy of `value` in JSON's own types. BadInput says where that cannot be."""
-    if value is None or isinstance(value, bool):
+    if value is None or type(value) is str or isinstance(value, bool):
         return value
     for kind in (str, int, float):
         if isinstance(value, kind):

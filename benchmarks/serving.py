@@ -164,7 +164,7 @@ def serving(
 
     ready = threading.Event()
     config = ServerConfig(port=0, sequences=sequences, drain=1)
-    service = TimedService(config, Catalogue([ServedModel("m", str(path))], load))
+    service = TimedService(config, Catalogue([ServedModel("m", str(path))], load, own_process=True))
     runner = Runner(service)
     listener = listen("127.0.0.1", 0)
     thread = threading.Thread(target=runner.run, args=(listener, ready.set))

@@ -102,6 +102,7 @@ class Setup:
             most_loaded=options["max_models"],
             keep_alive=options["keep_alive"],
             warmup=options["warmup"],
+            own_process=True,
         )
         return Service(self.config, catalogue)
 

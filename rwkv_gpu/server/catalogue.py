@@ -14,6 +14,7 @@ from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.errors import Closed, OutOfMemory, RwkvGpuError
 from rwkv_gpu.llm import LLM
 
+from . import collector
 from .call import Call
 from .errors import ApiError
 from .folder import models_of
@@ -83,6 +84,7 @@ class Catalogue:
         most_loaded: int | None = None,
         keep_alive: float | None = None,
         warmup: bool = False,
+        own_process: bool = False,
     ) -> None:
         self._named = list(models)
         self._found: dict[str, ServedModel] = {}  # in the folder
@@ -91,6 +93,7 @@ class Catalogue:
         self._read_at = -FRESH  # when the folder was read last
         self._most_loaded = most_loaded  # models at a time
         self._warmup = warmup  # whether a model gets ready for requests of all sizes once it is loaded
+        self._own_process = own_process  # whether the process is for serving alone, so that its collector may be set
         self._keep_alive = keep_alive  # seconds that an idle model stays loaded; None is as long as there is room
 
     @property
@@ -161,13 +164,18 @@ class Catalogue:
 
     async def unload(self, model: ServedModel) -> bool:
         """Gives the memory of a model back; false where it is in use, or not loaded."""
-        llm = model.llm
-        if llm is None or model.leases:
+        if model.llm is None or model.leases:
             return False
-        model.llm = None
+        llm, model.llm = model.llm, None
         LOG.info("model unloaded", extra={"fields": {"model": model.name}})
         await asyncio.to_thread(llm.close)
+        del llm  # so that the collector finds it
+        await self._collect()
         return True
+
+    async def _collect(self) -> None:
+        if self._own_process:
+            await asyncio.to_thread(collector.pass_over_what_is_left)
 
     async def _loading(self, model: ServedModel) -> LLM:
         began = time.monotonic()
@@ -185,7 +193,11 @@ class Catalogue:
             model.loading = None
         model.error = None
         if self._warmup:
-            model.llm.begin_work(Engine.warm_up).add_done_callback(partial(_warm, model))
+            warm = model.llm.begin_work(Engine.warm_up)
+            warm.add_done_callback(partial(_warm, model))
+            if self._own_process:
+                warm.add_done_callback(lambda _: collector.pass_over_what_is_left())
+        await self._collect()
         seconds = round(time.monotonic() - began, 3)
         LOG.info("model ready", extra={"fields": {"model": model.name, "seconds": seconds}})
         return model.llm

@@ -79,3 +79,18 @@ def test_what_is_given_loosely_is_kept_strictly():
     assert dict(params.logit_bias) == {3: 1.0}
     assert type(params.top_k) is int
     hash(params)
+
+
+def test_more_stop_ids_change_nothing_else():
+    given = SamplingParams(temperature=0.5, stop=("a",), stop_ids=(1,), logit_bias={2: 1.0}, seed=3, lora={"b": 1})
+    assert given.ending_at(frozenset({4})) == dataclasses.replace(given, stop_ids={1, 4})
+    assert given.ending_at(frozenset({1})) is given
+
+
+def test_a_value_that_equals_the_default_is_of_its_type():
+    """The checks pass over what is the default itself, not over what is only equal to it."""
+    given = SamplingParams(temperature=1, top_k=np.int64(0), min_p=np.float32(0))
+    assert [type(value) for value in (given.temperature, given.top_k, given.min_p)] == [float, int, float]
+    for settings in ({"temperature": True}, {"top_k": 0.0}, {"top_k": False}):
+        with pytest.raises(BadInput):
+            SamplingParams(**settings)

@@ -1,11 +1,14 @@
 """Several models: found by name, loaded at their first use, unloaded when memory is short."""
 
+import gc
 import shutil
 import threading
+import weakref
 
 import pytest
 
 from rwkv_gpu.errors import OutOfMemory
+from rwkv_gpu.server import collector
 from rwkv_gpu.server.catalogue import ServedModel
 from tests.server.gate import gate, until
 from tests.server.serving import LLAMA, MODEL, PATIENCE, load, serving
@@ -143,3 +146,21 @@ def test_a_model_without_a_chat_template_says_so_and_has_props():
         assert status == 400
         assert "--template" in answer["error"]["message"]
         assert server.get("/props")["chat_template"] is None
+
+
+def test_the_collector_passes_over_a_loaded_model_and_finds_a_closed_one():
+    gc.collect()
+    before, llms = gc.get_freeze_count(), []
+
+    def loaded(path, progress):
+        llms.append(weakref.ref(llm := load(path, progress)))
+        llm.itself = llm  # only the collector frees what refers to itself
+        return llm
+
+    try:
+        with serving(*three(), load=loaded, catalogue={"most_loaded": 1, "own_process": True}) as server:
+            assert gc.get_freeze_count() > before
+            assert asked(server, "b")[0] == 200
+            assert [one() is None for one in llms] == [True, False]
+    finally:
+        collector.pass_over_what_is_left()

@@ -1,6 +1,7 @@
 """Trains the retriever of the built-in help: rwkv_gpu/builtin/retriever.npz.
 
     python -m training.retriever             # a few minutes on a CPU
+    python -m training.retriever --warm      # goes on from the weights that there are, in a quarter of the time
     python -m training.retriever --held-out  # leaves out every fifth wording, and measures with these
 
 Each known question is an example of its entry, changed in each epoch as people type: words left out, misspelt,
@@ -12,6 +13,7 @@ import random
 import re
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rwkv_gpu.builtin import help, retriever
-from rwkv_gpu.builtin.retriever import ELSEWHERE, SMALL_TALK, SUM, pieces
+from rwkv_gpu.builtin.retriever import ELSEWHERE, SMALL_TALK, SUM, Retriever, pieces
 from rwkv_gpu.builtin.search import Search
 from rwkv_gpu.builtin.words import stem
 
@@ -28,6 +30,8 @@ from .grammar import expand
 
 SUMS = Path(__file__).with_name("calculations.txt")
 SIZE, BATCH, RATE = 64, 256, 0.01
+WARM = 0.003  # the rate where weights were learnt before
+SPREAD, LEARNT = 0.1, 0.3  # how large weights are before training and after it
 NO_SUM = -1  # in place of the number of a name: any but SUM
 SHORT = 3  # words; shorter questions are never held out
 BEFORE = (
@@ -158,12 +162,25 @@ def through(gradient: Floats, direction: Floats, length: Floats) -> Floats:
     return (gradient - direction * (gradient * direction).sum(1, keepdims=True)) / length
 
 
-def train(of: Examples, known: list[Example], epochs: int) -> tuple[Floats, Floats]:
+def start(names: Sequence[str], last: Retriever | None) -> tuple[Floats, Floats]:
+    """The table and the vectors of answers to begin with: random ones, or those of the last training."""
+    normal = np.random.default_rng(0)
+    table = normal.normal(0, SPREAD, (retriever.ROWS, SIZE)).astype(np.float32)
+    answers = normal.normal(0, SPREAD, (len(names), SIZE)).astype(np.float32)
+    if last:
+        table = last.table.astype(np.float32)
+        table *= LEARNT / np.sqrt((table**2).mean())
+        known = dict(zip(last.names, unit(last.answers.astype(np.float32))[0], strict=True))
+        answers = np.stack([known.get(name, one) for name, one in zip(names, answers, strict=True)])
+    return table, answers
+
+
+def train(of: Examples, known: list[Example], epochs: int, last: Retriever | None = None) -> tuple[Floats, Floats]:
     """The table and the vectors of answers: softmax over cosines, Adam with a rate that falls to zero."""
-    rng, normal = random.Random(0), np.random.default_rng(0)
+    rng = random.Random(0)
     synonyms = {word: sorted(others) for word, others in help.read()[0].synonyms.items()}
-    table = Adam(normal.normal(0, 0.1, (retriever.ROWS, SIZE)).astype(np.float32))
-    answers = Adam(normal.normal(0, 0.1, (len(of.names), SIZE)).astype(np.float32))
+    table, answers = map(Adam, start(of.names, last))
+    highest = WARM if last else RATE
     steps = [part for _ in range(epochs) for part in batches(known, rng)]
     for done, batch in enumerate(steps):
         batch = [replace(one, text=typed(one.text, synonyms, rng)) if rng.random() < 0.85 else one for one in batch]
@@ -184,7 +201,7 @@ def train(of: Examples, known: list[Example], epochs: int) -> tuple[Floats, Floa
         which, first = np.unique(every[order], return_index=True)
         whole = np.zeros_like(table.values)
         whole[which] = np.add.reduceat(gradient[order], first, axis=0)
-        rate = RATE * (1 - done / len(steps))
+        rate = highest * (1 - done / len(steps))
         table.step(whole, rate)
         answers.step(through(shares.T @ asked, answer, answer_length), rate)
     return table.values, answers.values
@@ -234,16 +251,19 @@ def held_out(of: Examples, epochs: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--held-out", action="store_true")
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--warm", action="store_true", help="go on from the weights that there are")
+    parser.add_argument("--epochs", type=int, help="times that each question is seen: 20, or 5 with --warm")
     args = parser.parse_args()
-    start = time.perf_counter()
+    epochs = args.epochs or (5 if args.warm else 20)
+    last = retriever.load() if args.warm else None
+    begun = time.perf_counter()
     of = examples()
     print(f"{len(of.known)} questions of {len(of.names)} kinds")
     if args.held_out:
-        held_out(of, args.epochs)
+        held_out(of, epochs)
     else:
-        retriever.save(retriever.WEIGHTS, retriever.quantised(of.names, *train(of, of.known, args.epochs)))
-    print(f"in {time.perf_counter() - start:.0f} s")
+        retriever.save(retriever.WEIGHTS, retriever.quantised(of.names, *train(of, of.known, epochs, last)))
+    print(f"in {time.perf_counter() - begun:.0f} s")
 
 
 if __name__ == "__main__":

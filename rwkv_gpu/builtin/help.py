@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import problems, rates, sums
+from . import problems, rates, reports, sums
 from . import retriever as trained
 from .decline import decline
 from .greeting import greeting
@@ -38,17 +38,23 @@ GUESS = 3.0  # what the retriever's probability counts, beside the search's scor
 LEAST = 0.05  # the probability from which on a passage is considered that the search does not find
 CALCULATES, SURELY = 0.5, 0.7  # the probability of a sum from which on it is one, with a number and without
 AGAIN = 1.0  # what a passage loses that answered the question before
+REPORTED = (2.0, 1.0)  # what a symptom counts for the entries that help with it, the best first
+SYMPTOM = 1.5  # what it counts for a question about the program
 SHARE = 0.01  # what is added to probabilities, so that none is certain
 LONG = 40  # words; what is longer is a text and no question
 AROUND = 0.5  # what a word counts in the sentences around the one that asks
 BEFORE = 0.7  # the same in the question before it
 ARCHITECTURES = "{architectures}"  # stands in a passage for how many are supported, and the best known of them
+UNNAMED = "?"  # stands for an architecture whose name is not known
 WELL_KNOWN = ("llama", "qwen2", "qwen3", "gemma3", "phi3", "deepseek2", "gpt-oss", "rwkv7", "mamba2")
 
 GET = "`rwkv-gpu pull hf.co/OWNER/NAME:Q4_K_M` gets one from Hugging Face."
 FROM = "From the docs: "
 NEAREST = "The nearest that I find in the docs: "
 ALSO = " Also: "
+ABSENT = "There is no "
+UNMENTIONED = 'The docs and --help do not mention "{}". '
+IS_SUPPORTED, PLANNED = "Is my model supported?", "What is planned?"  # entries for what is not mentioned
 MEAN = '\n- If you mean "{}": '
 NOTHING = (
     "I do not know: I find nothing about that in the docs. See docs/questions.md; `rwkv-gpu --help` lists the "
@@ -116,8 +122,8 @@ class Help:
         every = {name for passage in self.passages for name in passage.asked}
         self._called = {name for name in every if _SHORT_NAME.fullmatch(name)}
         known = retriever.names if retriever else ()
-        first = {passage.asked[0]: number for number, passage in enumerate(self.passages) if passage.asked}
-        self._titles = {name: first[name] for name in known if name in first}
+        self._first = {passage.asked[0]: number for number, passage in enumerate(self.passages) if passage.asked}
+        self._titles = {name: self._first[name] for name in known if name in self._first}
         self._names = {
             name
             for passage in self.passages
@@ -138,10 +144,32 @@ class Help:
             return Found(answer=sums.BEYOND, sure=True) if problems.beyond(question) else Found()
         if self.guess(question).get(SUM, 0.0) >= (CALCULATES if re.search(r"\d", question) else SURELY):
             return Found(answer=sums.BEYOND, sure=True)
-        found = self._quoted(question, before)
+        question = reports.plain(question)
+        wish = reports.wish(question)
+        found = self._wished(wish) if wish else self._quoted(question, before)
         if not found.sure and problems.beyond(question):
             return Found(answer=sums.BEYOND, sure=True)
         return found
+
+    def _wished(self, wish: str) -> Found:
+        """What there is of what a title wishes for. A name that the documentation does not have is said to be none."""
+        unknown = self._unknown(wish)
+        if unknown and reports.names_model(wish):
+            return Found(answer=UNMENTIONED.format(unknown) + self.passages[self._first[IS_SUPPORTED]].text, sure=True)
+        found = self._quoted(f"does it have {wish}", "")
+        if not unknown or found.answer.startswith(ABSENT):
+            return found
+        text = found.passages[0] if found.passages else self.passages[self._first[PLANNED]].text
+        return Found(found.passages[:1], UNMENTIONED.format(unknown) + NEAREST + text, sure=True)
+
+    def _unknown(self, text: str) -> str:
+        """The first name in a text that neither the documentation nor everyday language has."""
+        for word in re.findall(r"[\w+-]*\w", text):
+            longest = max(re.split("[-_+]", word), key=len)
+            stems = [stem for stem in self.search.read(longest, self.everyday) if stem[0] != "~"]
+            if len(longest) > 2 and stems and not any(self.search.knows(s) or s in self.everyday for s in stems):
+                return str(word)
+        return ""
 
     def _quoted(self, question: str, before: str) -> Found:
         """The passages that answer a question about the program."""
@@ -157,8 +185,10 @@ class Help:
             asked, shown = self._together(asked, before)
         found = self.search.found(asked)
         guess = self.guess(f"{question} {before}" if shown else question)
-        certainty = self._certainty(question, asked, found)
+        reported = reports.symptoms(question)
+        certainty = self._certainty(question, asked, found) + (SYMPTOM if reported else 0.0)
         ranked = self._with_names(self.ranked(found.ranked, guess, shown), named, question)
+        ranked = self._with_reported(ranked, reported)
         if not ranked or (certainty < MAYBE and max(found.ranked, default=(0.0, 0))[0] < STRONG):
             return Found()
         score, best = ranked[0]
@@ -200,7 +230,7 @@ class Help:
         plain = name.removeprefix("rwkv-gpu ").strip("-/").replace("-", " ")
         near = self.ranked(self.search.ranked(self.search.read(plain, self.everyday)), self.guess(plain))
         more = f" {NEAREST}{self.passages[near[0][1]].text}" if near and near[0][0] >= CLEAR else ""
-        return f"There is no `{name}` in this version: neither the docs nor --help have it.{more}"
+        return f"{ABSENT}`{name}` in this version: neither the docs nor --help have it.{more}"
 
     def guess(self, question: str) -> dict[str, float]:
         """What the retriever takes a question for: names with their probabilities."""
@@ -262,6 +292,14 @@ class Help:
         more = GUESS + STRONG if len(beside) <= BESIDE else NAMED
         scored = [(score + more * bool(named.intersection(self.passages[n].asked)), n) for score, n in ranked]
         return sorted(scored, key=lambda found: (-found[0], found[1]))
+
+    def _with_reported(self, ranked: list[tuple[float, int]], headings: Sequence[str]) -> list[tuple[float, int]]:
+        """The entries that help with what is reported come before others that are not certain."""
+        scores = {number: score for score, number in ranked}
+        for heading, more in zip(headings, REPORTED, strict=False):
+            number = self._first[heading]
+            scores[number] = scores.get(number, 0.0) + more
+        return sorted(((score, number) for number, score in scores.items()), key=lambda one: (-one[0], one[1]))
 
     def _certainty(self, question: str, asked: Mapping[str, float], found: Ranking) -> float:
         """How sure it is that a question is about the program, as log odds."""
@@ -353,6 +391,8 @@ def _family(names: list[str], needs: list[str], architectures: Collection[str]) 
         text = f"No, it does not run {names[0]}: only language models in GGUF files that generate text are supported."
     elif not missing:
         text = f"Yes, it runs {names[0]}: GGUF files of the architecture {' or '.join(there)} are supported. {GET}"
+    elif needs == [UNNAMED]:
+        text = f"No, {names[0]} is not among the supported models: docs/models.md lists them."
     elif not there:
         text = (
             f"No, it does not run {names[0]}: the architecture {' or '.join(missing)} is not supported in this version."
@@ -363,4 +403,5 @@ def _family(names: list[str], needs: list[str], architectures: Collection[str]) 
         )
     forms = ("{}", "does {} work", "can I run {}", "is {} supported", "{} support")
     asked = tuple(form.format(name) for name in names for form in forms)
-    return Passage(1.0, asked, frozenset(words("model models run load architecture compatible")), text)
+    also = frozenset(words("model models run load architecture compatible"))
+    return Passage(1.0, asked, also, text, frozenset(words(" ".join(names))))

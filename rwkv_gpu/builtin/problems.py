@@ -64,6 +64,13 @@ _RELATIONS = _any(
 )
 _CONVERTS = re.compile(rf"\bhow (?:many|much) {_UNIT} (?:is|are|in|make|has|have|does?|per)\b|\bconvert \d")
 _CLOCK = re.compile(r"\b\d{1,2}(?::\d\d| ?[ap]\.?m\b| o'?clock)")
+# A number of seconds as a date; a time of day some minutes later.
+_TIMES = _any(
+    r"\b(?:timestamp|epoch|unix time)\b.*\d{6,}",
+    r"\d{6,}.*\b(?:timestamp|epoch|unix time)\b",
+    r"\b(?:past|o'?clock|[ap]\.?m\.?|noon|midnight|\d:\d\d)\b.*"
+    r"\b(?:plus|minus|and|after|before|later|earlier)\b.*\b(?:minutes?|hours?)\b",
+)
 _SIZED = _any(
     rf"\bhow (?:many|long|(?:big|large) is)\b.*{_SIZE}.*{_SIZE}",
     rf"{_SIZE}.*{_SIZE}.*\bhow (?:many (?!layers)|long|(?:big|large) is)\b",
@@ -90,7 +97,7 @@ _MATHS = re.compile(
     r"\b(?:solve|equation|derivative|integral|integrate|logarithm|log|sin|sine|cos|cosine|tan|tangent|cube root"
     r"|hypotenuse|prime number|prime factors?|factori[sz]e|average of|mean of|median|modulo|percent|percentage|radius"
     r"|circumference|area of|volume of|binary|hexadecimal|roman numerals?|square root|root of|factorial|interest"
-    r"|probability|celsius|fahrenheit|(?:kilo)?met(?:er|re)s|miles|inches|feet|pounds|kilos?|kg|km|euros?"
+    r"|probability|in decimal|in octal|celsius|fahrenheit|(?:kilo)?met(?:er|re)s|miles|inches|feet|pounds|kilos?|kg|km|euros?"
     r"|dollars?|ounces|gallons"
     r"|lit(?:er|re)s|how many (?:seconds|minutes|hours|days|weeks|months))\b|[\d)] ?[*/^+] ?[\d(]|\bx\b.*=|=.*\bx\b"
     r"|\d (?:plus|minus|times|multiplied by|divided by) \d|\b(?:sum|product|difference) (?:of|between) \d"
@@ -144,7 +151,7 @@ def calculation(question: str) -> bool:
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", in_figures(re.sub(r"\bone\b", " ", question.lower())))
     named = _NAMES.sub(" ", text)
     numbers = len(_NUMBER.findall(named))
-    if len(_CLOCK.findall(named)) > 1 and "how long" in named:
+    if (len(_CLOCK.findall(named)) > 1 and "how long" in named) or _TIMES.search(text):
         return True
     if numbers and named == text and _CONVERTS.search(named):
         return True

@@ -29,6 +29,7 @@ class Passage:
     asked: tuple[str, ...]  # questions that it answers, or the names of what it explains
     also: frozenset[str]  # other words for it
     text: str
+    needs: frozenset[str] = frozenset()  # words, one of which a question must have; none where any question will do
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,9 @@ class Search:
     def found(self, asked: Mapping[str, float]) -> Ranking:
         """The passages that share words with a question, and how near small talk is."""
         near, covered = self._nearness(asked), self._coverage(asked)
-        scores = ((near.get(n, 0.0) + covered.get(n, 0.0)) * self.passages[n].weight for n in covered)
-        ranked = sorted(zip(scores, covered, strict=True), key=lambda found: (-found[0], found[1]))
+        meant = [n for n in covered if not self.passages[n].needs or not self.passages[n].needs.isdisjoint(asked)]
+        scores = ((near.get(n, 0.0) + covered[n]) * self.passages[n].weight for n in meant)
+        ranked = sorted(zip(scores, meant, strict=True), key=lambda found: (-found[0], found[1]))
         return Ranking(ranked, near.get(SMALL_TALK, 0.0))
 
     def _add(self, passage: int, found: Mapping[str, float]) -> None:

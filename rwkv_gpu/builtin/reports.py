@@ -1,0 +1,90 @@
+"""Reads what is written like the title of a report rather than as a question: a symptom, or a wish.
+
+`symptoms.txt` has the symptoms, by their words. A wish, such as "add support for X", is read as the question whether X
+is there.
+"""
+
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+RULES = Path(__file__).with_name("symptoms.txt")
+MOST = 2  # entries that a report leads to
+
+_TAG = re.compile(
+    r"(?i)^\W*(?:(?:misc\.?|eval|compile) )?"
+    r"(?:bugs?|feature(?: requests?)?|feat|fr|enhancement|question|requests?|issue|usage"
+    r"|help(?: wanted)?|rfc|discussion)"
+    r"\s*[\]):]+[\]:)\s-]*"
+)
+_MORE = r"(?:(?:for|of|the|an?|support|supporting|native|official|full|better|basic|option|ability|possibility|to)\b )*"
+_WISHES = (
+    rf"(?:please |pls |could you |can you |plz )*(?:add|implement|support|integrate|enable)\b {_MORE}(.+)",
+    r"(?:please |pls )*(?:allow|provide|introduce) (?:users? )?(?:to |for )?(.+)",
+    r"(?:new )?model request:? (.+)",
+    rf"(?:any )?(?:plans?|chance|hope) (?:for|to|of) {_MORE}(.+)",
+    r"(?:is|are) (.+) support\b.*",
+    r"(?:when (?:will|is|are) )?(.{2,60}?) (?:support|integration|compatibility)"
+    r"(?: when| please| pls| request| planned)?",
+)
+_WISH = tuple(re.compile(rf"(?i)\W*{wish}[\s?.!]*$") for wish in _WISHES)
+_MODEL = re.compile(r"(?i)\b(?:models?|arch(?:itecture)?s?|\d+(?:\.\d+)?[bm]|a\d+b|instruct|gguf|moe)\b|\w+/\w+")
+_ASKS = re.compile(r"(?i)\W*(?:how|what|where|which|who|can|could|does|do|is|are|will|should|i want|tell)\b")
+_WHY = re.compile(r"(?i)\b(?:why|what (?:now|can i do|should i do|do i do|to do|is wrong|does it mean)|help)\b|\bbut\b")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Expressions that are all found in a report, and one that is not."""
+
+    heading: str  # the entry of docs/questions.md that helps
+    found: tuple[re.Pattern[str], ...]
+    never: re.Pattern[str] | None
+
+    def match(self, text: str) -> bool:
+        if self.never and self.never.search(text):
+            return False
+        return all(pattern.search(text) for pattern in self.found)
+
+
+def plain(text: str) -> str:
+    """A title without tags at its beginning, such as [Bug] or Feature request:."""
+    while (rest := _TAG.sub("", text, count=1)) != text and rest:
+        text = rest
+    return text
+
+
+def wish(text: str) -> str:
+    """What a title wishes for; nothing where it is another one."""
+    if _ASKS.match(text) and not re.match(r"(?i)\W*(?:can|could) you (?:add|support|implement)|\W*is .+ support", text):
+        return ""
+    found = next((match for pattern in _WISH if (match := pattern.match(text))), None)
+    return found[1].rstrip(" ?.!") if found else ""
+
+
+def names_model(wish: str) -> bool:
+    """Whether what is wished for seems to be a model."""
+    return _MODEL.search(wish) is not None
+
+
+def symptoms(text: str) -> list[str]:
+    """The headings of the entries that help with what is reported, the best first."""
+    if _ASKS.match(text) and not _WHY.search(text):
+        return []
+    low = text.lower().replace("\u2019", "'")
+    return list(dict.fromkeys(rule.heading for rule in rules() if rule.match(low)))[:MOST]
+
+
+@functools.cache
+def rules() -> tuple[Rule, ...]:
+    """The rules of symptoms.txt."""
+    found, heading = [], ""
+    for line in RULES.read_text(encoding="utf-8").splitlines():
+        if line.startswith("= "):
+            heading = line[2:]
+        elif line and not line.startswith("# "):
+            asks, _, never = line.partition(" ! ")
+            patterns = tuple(re.compile(part) for part in asks.rstrip("& ").split(" & "))
+            found.append(Rule(heading, patterns, re.compile(never) if never else None))
+    return tuple(found)

@@ -1,4 +1,4 @@
-"""Titles of reports, as users write them in place of questions: the built-in help reads symptoms and wishes."""
+"""Titles of reports, as users write them in place of questions: the built-in help reads symptoms and feature requests."""
 
 import re
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_nearly_every_title_of_a_report_gets_a_right_answer():
 def test_what_is_said_in_small_talk_is_no_report():
     talk = HELP.search.small_talk
     assert len(talk) > 1000
-    assert not [said for said in talk if reports.symptoms(said) or reports.wish(said)]
+    assert not [said for said in talk if reports.symptoms(said) or reports.requested(said)]
 
 
 def test_a_question_how_to_do_something_is_no_symptom():
@@ -45,7 +45,7 @@ def test_a_tag_before_a_title_says_nothing(title):
 
 
 @pytest.mark.parametrize(
-    ("title", "wish"),
+    ("title", "request"),
     [
         ("Add support for Zyphra", "Zyphra"),
         ("please add dark mode", "dark mode"),
@@ -57,8 +57,8 @@ def test_a_tag_before_a_title_says_nothing(title):
         ("hello", ""),
     ],
 )
-def test_what_a_title_wishes_for_is_found(title, wish):
-    assert reports.wish(title) == wish
+def test_what_a_title_requests_is_found(title, request):
+    assert reports.requested(title) == request
 
 
 @pytest.mark.parametrize("title", ["Support for Zyphroid", "Add Zyphroid integration", "Zyphroid-7B support"])
@@ -75,5 +75,5 @@ def test_a_family_of_models_is_never_the_answer_without_its_name():
     """`X support` is near to the questions of every family."""
     families = [passage for passage in HELP.passages if passage.needs]
     assert len(families) > 60
-    for wished in ("Zyphroid support", "is Zyphroid supported", "does Zyphroid work", "can I run Zyphroid"):
-        assert not re.search("(Yes|No), it (runs|does not run)", HELP.find(wished).answer), wished
+    for requested in ("Zyphroid support", "is Zyphroid supported", "does Zyphroid work", "can I run Zyphroid"):
+        assert not re.search("(Yes|No), it (runs|does not run)", HELP.find(requested).answer), requested

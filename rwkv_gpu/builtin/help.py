@@ -145,18 +145,18 @@ class Help:
         if self.guess(question).get(SUM, 0.0) >= (CALCULATES if re.search(r"\d", question) else SURELY):
             return Found(answer=sums.BEYOND, sure=True)
         question = reports.plain(question)
-        wish = reports.wish(question)
-        found = self._wished(wish) if wish else self._quoted(question, before)
+        request = reports.requested(question)
+        found = self._requested(request) if request else self._quoted(question, before)
         if not found.sure and problems.beyond(question):
             return Found(answer=sums.BEYOND, sure=True)
         return found
 
-    def _wished(self, wish: str) -> Found:
-        """What there is of what a title wishes for. A name that the documentation does not have is said to be none."""
-        unknown = self._unknown(wish)
-        if unknown and reports.names_model(wish):
+    def _requested(self, request: str) -> Found:
+        """What there is of what a title requests. A name that the documentation does not have is said to be none."""
+        unknown = self._unknown(request)
+        if unknown and reports.names_model(request):
             return Found(answer=UNMENTIONED.format(unknown) + self.passages[self._first[IS_SUPPORTED]].text, sure=True)
-        found = self._quoted(f"does it have {wish}", "")
+        found = self._quoted(f"does it have {request}", "")
         if not unknown or found.answer.startswith(ABSENT):
             return found
         text = found.passages[0] if found.passages else self.passages[self._first[PLANNED]].text

@@ -1,6 +1,6 @@
-"""Reads what is written like the title of a report rather than as a question: a symptom, or a wish.
+"""Reads what is written like the title of a report rather than as a question: a symptom, or a feature request.
 
-`symptoms.txt` has the symptoms, by their words. A wish, such as "add support for X", is read as the question whether X
+`symptoms.txt` has the symptoms, by their words. A feature request, such as "add support for X", is read as the question whether X
 is there.
 """
 
@@ -19,7 +19,7 @@ _TAG = re.compile(
     r"\s*[\]):]+[\]:)\s-]*"
 )
 _MORE = r"(?:(?:for|of|the|an?|support|supporting|native|official|full|better|basic|option|ability|possibility|to)\b )*"
-_WISHES = (
+_REQUESTS = (
     rf"(?:please |pls |could you |can you |plz )*(?:add|implement|support|integrate|enable)\b {_MORE}(.+)",
     r"(?:please |pls )*(?:allow|provide|introduce) (?:users? )?(?:to |for )?(.+)",
     r"(?:new )?model request:? (.+)",
@@ -28,7 +28,7 @@ _WISHES = (
     r"(?:when (?:will|is|are) )?(.{2,60}?) (?:support|integration|compatibility)"
     r"(?: when| please| pls| request| planned)?",
 )
-_WISH = tuple(re.compile(rf"(?i)\W*{wish}[\s?.!]*$") for wish in _WISHES)
+_REQUEST = tuple(re.compile(rf"(?i)\W*{request}[\s?.!]*$") for request in _REQUESTS)
 _MODEL = re.compile(r"(?i)\b(?:models?|arch(?:itecture)?s?|\d+(?:\.\d+)?[bm]|a\d+b|instruct|gguf|moe)\b|\w+/\w+")
 _ASKS = re.compile(r"(?i)\W*(?:how|what|where|which|who|can|could|does|do|is|are|will|should|i want|tell)\b")
 _WHY = re.compile(r"(?i)\b(?:why|what (?:now|can i do|should i do|do i do|to do|is wrong|does it mean)|help)\b|\bbut\b")
@@ -55,17 +55,17 @@ def plain(text: str) -> str:
     return text
 
 
-def wish(text: str) -> str:
-    """What a title wishes for; nothing where it is another one."""
+def requested(text: str) -> str:
+    """What a title asks to have; nothing where it is none."""
     if _ASKS.match(text) and not re.match(r"(?i)\W*(?:can|could) you (?:add|support|implement)|\W*is .+ support", text):
         return ""
-    found = next((match for pattern in _WISH if (match := pattern.match(text))), None)
+    found = next((match for pattern in _REQUEST if (match := pattern.match(text))), None)
     return found[1].rstrip(" ?.!") if found else ""
 
 
-def names_model(wish: str) -> bool:
-    """Whether what is wished for seems to be a model."""
-    return _MODEL.search(wish) is not None
+def names_model(request: str) -> bool:
+    """Whether what is requested seems to be a model."""
+    return _MODEL.search(request) is not None
 
 
 def symptoms(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Titles of reports, as users write them in place of questions: the built-in help reads symptoms and feature requests."""
+"""Titles of reports, as users write them in place of questions: symptoms and feature requests."""
 
 import re
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_a_tag_before_a_title_says_nothing(title):
 
 
 @pytest.mark.parametrize(
-    ("title", "request"),
+    ("title", "asked"),
     [
         ("Add support for Zyphra", "Zyphra"),
         ("please add dark mode", "dark mode"),
@@ -57,8 +57,8 @@ def test_a_tag_before_a_title_says_nothing(title):
         ("hello", ""),
     ],
 )
-def test_what_a_title_requests_is_found(title, request):
-    assert reports.requested(title) == request
+def test_what_a_title_requests_is_found(title, asked):
+    assert reports.requested(title) == asked
 
 
 @pytest.mark.parametrize("title", ["Support for Zyphroid", "Add Zyphroid integration", "Zyphroid-7B support"])

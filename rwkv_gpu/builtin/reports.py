@@ -1,7 +1,7 @@
 """Reads what is written like the title of a report rather than as a question: a symptom, or a feature request.
 
-`symptoms.txt` has the symptoms, by their words. A feature request, such as "add support for X", is read as the question whether X
-is there.
+`symptoms.txt` has the symptoms, by their words. A feature request, such as "add support for X", is read as the
+question whether X is there.
 """
 
 import functools

@@ -87,6 +87,9 @@ class PartRunner(Protocol):
     compile_seconds: float
     asynchronous: bool  # whether it computes while the host goes on
 
+    def warm_up(self) -> Iterator[None]:
+        """Gets ready, in pieces, what the first requests would wait for."""
+
     def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
         """Does ahead what can be done before late inputs are known: what arrives, and ids that are to be sampled."""
 
@@ -322,13 +325,19 @@ class GpuRunner:
         return plan
 
     def warm_up(self) -> Iterator[None]:
-        """Records a plan at a time that requests will need, so that none of them waits for it."""
-        for batch in common_steps(self.slots, self.chunk_size):
-            for what in ("any", "plain") if batch.single else ("any",):
-                recorded = len(self._plans)
-                self.plan_for(batch, what)
-                if len(self._plans) > recorded:
-                    yield
+        """Records a plan at a time that requests will need, so that none of them waits for it. Grammars come last."""
+        answers: tuple[Output, ...] = ("any", "plain")
+        prompts: tuple[Output, ...] = ("any",)
+        grammars: tuple[Output, ...] = ("masked",)
+        if self._part is not None and not self._part.last:
+            answers, prompts, grammars = ("crossing",), ("crossing",), ()
+        for with_prompt, single in ((prompts, answers), (grammars, grammars)):
+            for batch in common_steps(self.slots, self.chunk_size):
+                for what in single if batch.single else with_prompt:
+                    recorded = len(self._plans)
+                    self.plan_for(batch, what)
+                    if len(self._plans) > recorded:
+                        yield
 
     def retune(self, tuning: Tuning) -> None:
         """Other constants for the plans to come; those that are recorded are forgotten."""

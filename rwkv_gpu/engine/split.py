@@ -181,8 +181,9 @@ class SplitRunner:
         return self.store.prepare(batch)
 
     def warm_up(self) -> Iterator[None]:
-        """Nothing: parts record their plans when they are needed."""
-        return iter(())
+        """Has the parts record their plans, one at a time."""
+        for part in self.parts:
+            yield from part.warm_up()
 
     @property
     def ahead(self) -> int:

@@ -10,15 +10,19 @@ from rwkv_gpu.engine.runner import bucket, common_steps, outputs_for
 from tests.golden_files import OWN
 
 
-def test_a_warm_model_records_nothing_for_requests(adapter):
-    path = OWN / "tiny-rwkv7.gguf"
-    with rwkv_gpu.load(path, device=str(adapter.index), sequences=2, chunk_size=4) as llm:
+@pytest.mark.parametrize("devices", [["gpu"], ["gpu", "cpu"], ["cpu", "gpu"]], ids="-".join)
+def test_a_warm_model_records_nothing_for_requests(adapter, devices):
+    """A whole one, and one that is split: of each part that is on a GPU."""
+    device = [adapter.index if one == "gpu" else one for one in devices]
+    options = {"split": (1, 1)} if device[1:] else {}
+    with rwkv_gpu.load(OWN / "tiny-rwkv7.gguf", device=device, sequences=2, chunk_size=4, **options) as llm:
         llm.begin_work(Engine.warm_up).result()
         engine = llm._driver._engine
         before = engine.compile_seconds
         prompts = ["hello world", "a", "the sea is wide and"]
         assert llm.generate_batch(prompts, max_tokens=5, temperature=0.9, top_p=0.9, seed=1)
         assert llm.generate_batch(prompts[::-1], max_tokens=5, temperature=0.9, seed=1)
+        assert llm.generate_batch(prompts, max_tokens=5, temperature=0.9, seed=1, regex="[a-z ]{3,9}")
         assert engine.compile_seconds == before > 0
 
 

@@ -1,7 +1,7 @@
 """What Metal does otherwise than Vulkan, read off the shaders' texts: nothing is compiled, no GPU is needed.
 
 wgpu has Metal compile with fast maths and without naga's bounding of loops. An Apple GPU has 32 KiB of threadgroup
-memory, 31 buffers a stage and SIMD groups of 32 lanes.
+memory, 31 buffers a stage, SIMD groups of 32 lanes, and argument buffers whose limits depend on a tier.
 """
 
 import re
@@ -19,11 +19,13 @@ from tests.kernels.test_registry import shader_files
 APPLE = FAMILIES["apple"]
 SIMD = 32  # lanes of a SIMD group
 BUFFERS = 31  # of a stage; naga takes one for the lengths of the others
+UNIFORM_BYTES = 64 << 10  # of a buffer in the constant address space
 TANH_LIMIT = 44.0  # beyond it Metal's fast tanh is infinity over infinity
 TEXTS = {name: shader.COMMENT.sub("", shader._read(name)) for name in sorted(shader_files())}
 
 LOOP = re.compile(r"\b(?:for|while|loop)\b[^{]*")
 COUNTED = re.compile(r"for \(var (\w+) = [^;]+; ([^;]+); (\w+) ?(?:\+\+|--|[-+*/]=|>>=|<<=)[^;{]*\) $")
+FIELD = re.compile(r"(\w+): ((?:[^,<>\n]|<(?:[^<>]|<[^<>]*>)*>)+)")  # of a structure: commas in brackets belong to it
 BOUNDED = re.compile(r"[<>]")
 
 
@@ -100,6 +102,24 @@ def test_every_shader_keeps_to_the_buffers_of_a_stage(given):
     assert APPLE.max_storage_buffers < BUFFERS
 
 
+@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if "@binding" in text])
+def test_every_binding_is_one_buffer_and_needs_no_argument_buffer(name):
+    """wgpu makes argument buffers of arrays of bindings: how many they hold, and of what, differs by their tier."""
+    text = TEXTS[name]
+    assert "binding_array" not in text
+    assert len(shader.BINDING.findall(text)) == text.count("@binding"), "buffers of group 0, no textures or samplers"
+
+
+def test_every_uniform_fits_the_constant_memory_of_an_argument(given):
+    sizes = {}
+    for linked in given.values():
+        names = Constants(linked.source)
+        for kind in re.findall(r"var<uniform> \w+: (.+?);", shader.COMMENT.sub("", linked.source)):
+            sizes[linked.name, kind] = names.nbytes(kind)
+    assert min(sizes.values()) > 0
+    assert {name: size for name, size in sizes.items() if size > UNIFORM_BYTES} == {}
+
+
 def test_every_shader_keeps_to_threadgroup_memory(given):
     sizes = {linked.name: threadgroup_bytes(linked.source) for linked in given.values()}
     assert max(sizes.values()) > 16 << 10, "some use more than WebGPU promises"
@@ -130,8 +150,8 @@ class Constants(dict):
         self.texts = dict(re.findall(r"^const (\w+)(?:: [\w<>, ]+)? = (.+?);", source, re.MULTILINE | re.DOTALL))
         self.aliases = dict(re.findall(r"^alias (\w+) = (.+?);", source, re.MULTILINE))
         self.structs = {
-            name: dict(re.findall(r"(\w+): ([^\n]+?),?\n", fields))
-            for name, fields in re.findall(r"^struct (\w+) \{\n(.*?)\}", source, re.MULTILINE | re.DOTALL)
+            name: dict(FIELD.findall(fields))
+            for name, fields in re.findall(r"^struct (\w+) \{(.*?)\}", source, re.MULTILINE | re.DOTALL)
         }
         self.shared = re.findall(r"^var<workgroup> \w+: (.+?);", source, re.MULTILINE)
 

@@ -6,7 +6,11 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 import wgpu
+
+NEEDS_POSIX = "needs signals, pipes, shells or permissions of POSIX"
+posix = pytest.mark.skipif(os.name == "nt", reason=NEEDS_POSIX)
 
 
 def descriptors() -> int:

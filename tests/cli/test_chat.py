@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
 from tests.golden_files import OWN
+from tests.process import posix
 
 MODEL = OWN / "tiny-rwkv7.gguf"
 
@@ -90,7 +91,8 @@ def test_a_session_of_another_model_is_refused_and_left_alone(tmp_path):
 @pytest.mark.parametrize("name", ["nodir/a.chat", ".", "/proc/a.chat", "a" * 300, "pipe"])
 def test_what_cannot_be_saved_is_told_before_the_model_is_loaded(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    os.mkfifo("pipe")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo("pipe")
     result = run("no-such-model.gguf", "--session", name)
     assert result.exit_code == 2
     assert "give another file" in result.stderr or "cannot be read" in result.stderr or "no-such" in result.stderr
@@ -133,6 +135,7 @@ def test_the_digest_of_the_model_is_kept_in_the_cache(tmp_path, monkeypatch):
     assert hashlib.sha256(MODEL.read_bytes()).hexdigest() in entry.read_text()
 
 
+@posix
 def test_a_reader_who_goes_away_is_not_spoken_of():
     command = f"echo hello | {sys.executable} -m rwkv_gpu.cli.main chat {MODEL} --device cpu -n 400 | head -c 5"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)

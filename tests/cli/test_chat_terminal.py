@@ -288,7 +288,7 @@ def test_a_dumb_terminal_gets_plain_text(tmp_path):
         chat.close()
 
 
-@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("kind", ["SIGTERM", "SIGHUP"])
 @pytest.mark.parametrize("answering", [False, True])
 def test_a_signal_saves_the_session_and_ends(tmp_path, kind, answering):
     chat = open_chat(tmp_path, "--session talk.chat --delay 0.02")
@@ -297,8 +297,9 @@ def test_a_signal_saves_the_session_and_ends(tmp_path, kind, answering):
         chat.wait("you said a")
         if not answering:
             chat.wait("answer")
-        os.kill(chat.pid(), kind)
-        assert chat.left(seconds=5) == 128 + kind
+        number = getattr(signal, kind)
+        os.kill(chat.pid(), number)
+        assert chat.left(seconds=5) == 128 + number
         assert "you said a" in (tmp_path / "talk.chat").read_text()
     finally:
         chat.close()

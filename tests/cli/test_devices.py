@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from rwkv_gpu import __version__
 from rwkv_gpu.cli.commands import cli
+from tests.process import posix
 
 
 def run(*arguments: str):
@@ -62,6 +63,7 @@ def test_the_command_is_quiet_and_runs_as_a_process():
     json.loads(done.stdout)
 
 
+@posix
 def test_a_closed_pipe_is_quiet():
     script = f"{sys.executable} -m rwkv_gpu.cli.main devices | true"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)

@@ -12,6 +12,7 @@ import rwkv_gpu
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.cli.commands import cli
 from tests.golden_files import OWN
+from tests.process import posix
 
 MODEL = str(OWN / "tiny-rwkv7.gguf")
 LLAMA = str(OWN / "tiny-llama.gguf")
@@ -219,6 +220,7 @@ COMMANDS = [
 ]
 
 
+@posix
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
 def test_a_closed_pipe_ends_with_141_and_a_full_disk_with_2(arguments):
     process = [sys.executable, "-m", "rwkv_gpu.cli.main", *arguments]
@@ -238,6 +240,7 @@ def test_a_closed_pipe_ends_with_141_and_a_full_disk_with_2(arguments):
     assert done.stderr.count(b"\n") == 1
 
 
+@posix
 def test_a_closed_pipe_of_standard_error_ends_with_141_too():
     process = [sys.executable, "-m", "rwkv_gpu.cli.main", "chat", "hello", "-n", "3", "--device", "cpu"]
     read, write = os.pipe()
@@ -247,7 +250,7 @@ def test_a_closed_pipe_of_standard_error_ends_with_141_too():
     assert done.returncode == 141
 
 
-@pytest.mark.skipif(os.name == "nt", reason="a shell closes them")
+@posix
 @pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("command", ["generate -p hello -n 5 --device cpu", "chat hello --device cpu", "embed a"])
 def test_standard_files_that_are_closed_are_as_if_empty(command, closing):
@@ -257,6 +260,7 @@ def test_standard_files_that_are_closed_are_as_if_empty(command, closing):
     assert b"Traceback" not in done.stderr
 
 
+@posix
 def test_what_is_written_to_a_closed_standard_error_is_not_in_the_results(tmp_path):
     """The next file to be opened would get the number 2, and with it what a native library prints there."""
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"

@@ -20,6 +20,7 @@ from rwkv_gpu.cli.commands import cli
 from rwkv_gpu.cli.serve_options import store_of
 from rwkv_gpu.errors import BadInput
 from tests.golden_files import OWN
+from tests.process import posix
 
 pytest.importorskip("starlette", reason="the extra `server` is not installed")
 
@@ -49,6 +50,7 @@ def asked(url: str, body: object = None) -> dict[str, object]:
         return json.load(response)
 
 
+@posix
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_a_signal_and_exits_with_0(number):
     with serving(MODEL) as (process, url):

@@ -12,8 +12,9 @@ import rwkv_gpu
 from benchmarks import signals as script
 from rwkv_gpu.cli.commands import COMMANDS
 from tests.golden_files import OWN
-from tests.process import patience
+from tests.process import patience, posix
 
+pytestmark = posix
 MODEL = str(OWN / "tiny-rwkv7.gguf")
 MAIN = [sys.executable, "-m", "rwkv_gpu.cli.main"]
 GRACE = 1.0

@@ -21,6 +21,7 @@ from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
 from tests.golden_files import golden
+from tests.process import posix
 
 MODEL = ModelId("quick", "whole")
 ARRAYS = {"wkv": np.arange(24, dtype=np.float32).reshape(2, 3, 4), "shift": np.full(5, np.nan, np.float32)}
@@ -93,6 +94,7 @@ def test_a_missing_file_or_folder_is_one_line(tmp_path):
         state_file.save(tmp_path / "no" / "folder", MODEL, ARRAYS, {})
 
 
+@posix
 def test_a_folder_a_device_a_pipe_and_a_name_that_cannot_be_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, "/dev/zero", tmp_path / "pipe", tmp_path / "a\0b", tmp_path / ("x" * 300), ""):
@@ -198,6 +200,7 @@ def child(path, what):
     return process
 
 
+@posix
 @pytest.mark.parametrize(("what", "says"), [("limit", "File too large"), ("misread", "reading it back fails")])
 def test_a_disk_that_is_full_or_lies_leaves_the_old_file(tmp_path, what, says):
     with child(tmp_path / "s", what) as process:
@@ -221,7 +224,7 @@ def test_a_kill_in_the_middle_of_saving_leaves_a_whole_file(tmp_path):
     assert os.listdir(tmp_path) == ["s"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows renames over no open file")
+@posix  # Windows renames over no open file
 def test_who_has_the_old_file_open_reads_it_to_its_end(tmp_path):
     """What is saved is another file, put in its place: not one byte of the old one changes."""
     state_file.save(tmp_path / "s", MODEL, ARRAYS, {"who": "old"})
@@ -241,6 +244,7 @@ def test_what_another_is_still_writing_is_left_alone(tmp_path):
     assert os.listdir(tmp_path) == ["s"]
 
 
+@posix
 def test_a_link_leads_to_the_file_that_is_replaced_and_permissions_stay(tmp_path):
     state_file.save(tmp_path / "s", MODEL, ARRAYS, {})
     assert (tmp_path / "s").stat().st_mode & 0o777 == 0o600

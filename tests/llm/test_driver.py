@@ -18,6 +18,7 @@ from rwkv_gpu.llm.driver import Driver
 from rwkv_gpu.llm.generation import Generation
 from rwkv_gpu.llm.reader import Ends, Reader
 from rwkv_gpu.text.stream import Detokenizer
+from tests.process import posix
 
 
 class Letters:
@@ -145,6 +146,7 @@ def interruptible():
     signal.signal(signal.SIGINT, before)
 
 
+@posix
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_reaches_who_waits_at_once_and_ends_that_answer_only(driven):
     engine = Alphabet(pause=1.5)
@@ -161,6 +163,7 @@ def test_an_interrupt_reaches_who_waits_at_once_and_ends_that_answer_only(driven
     until(lambda: not engine.busy)
 
 
+@posix
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_reaches_who_waits_for_work_and_closes_it(driven):
     driver, ended = driven(Alphabet()), threading.Event()

@@ -18,6 +18,7 @@ from benchmarks.offline.variants import FAMILIES, ShaderCollector, record, texts
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.gemm_config import F16
 from rwkv_gpu.measure.cases import cases, dense, quick
+from tests.process import posix
 
 UNITS = FAMILIES["nvidia-matrix-units"]
 
@@ -80,12 +81,14 @@ def test_a_proof_that_was_interrupted_goes_on_and_starts_anew_with_another_compi
     assert len(asked) == 1
 
 
+@posix
 def test_what_a_compiler_says_is_a_complaint_only_where_it_fails():
     assert refused(["sh", "-c", "echo fine >&2"]) == ""
     assert refused(["sh", "-c", "echo no >&2; exit 1"]) == "no"
     assert refused(["sh", "-c", "exit 3"]) == "ended with 3"
 
 
+@posix
 def test_what_mesa_says_of_a_shader_is_kept_and_a_process_that_ends_is_a_refusal(tmp_path):
     """The second of three shaders ends the process; another goes on with the third, and nothing is compiled twice."""
     files = []
@@ -131,6 +134,7 @@ def test_statistics_of_drivers_are_read():
 RADV = "VGPRs: 96\nSpilled VGPRs: 0\nScratch size: 0\nLDS size: 0\nSubgroups per SIMD: 16\n"
 
 
+@posix
 def test_matrix_units_are_asked_of_gpus_that_have_them_and_with_the_waves_that_they_have(tmp_path):
     (tmp_path / "shaders" / "amd-matrix-units").mkdir(parents=True)
     (tmp_path / "shaders" / "amd-matrix-units" / "0000.wgsl").write_text("// a.x\ntext\n")
@@ -144,6 +148,7 @@ def test_matrix_units_are_asked_of_gpus_that_have_them_and_with_the_waves_that_t
     assert "| `a` | 1 | 96 / 16 |" in found.output
 
 
+@posix
 def test_what_several_processes_say_into_a_pipe_is_all_collected(tmp_path):
     pipe, log = tmp_path / "pipe", tmp_path / "log"
     with validate.collected(pipe, log):
@@ -162,6 +167,7 @@ case "$*" in *control*) say Error SYNC-HAZARD-WRITE-AFTER-WRITE;; *test_wrong*) 
 """
 
 
+@posix
 def test_tests_under_the_layers_go_on_with_those_that_were_not_right(tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.write_text(LAYERS)
@@ -187,6 +193,7 @@ def test_tests_under_the_layers_go_on_with_those_that_were_not_right(tmp_path, m
     assert CliRunner().invoke(validate.main, command).exit_code == 1
 
 
+@posix
 def test_layers_that_find_no_race_in_the_control_prove_nothing(tmp_path):
     found = CliRunner().invoke(validate.main, [str(tmp_path / "found"), "suite", "--python", "/bin/true"])
     assert found.exit_code == 1

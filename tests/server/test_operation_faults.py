@@ -5,7 +5,6 @@ import gzip
 import http.client
 import json
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -17,6 +16,7 @@ import pytest
 
 from rwkv_gpu.errors import DeviceLost, OutOfMemory
 from rwkv_gpu.server.catalogue import ServedModel
+from tests.process import posix
 from tests.server.bystander import BYSTANDER, TEXT, bystander, told
 from tests.server.gate import until
 from tests.server.serving import LLAMA, MODEL, PATIENCE, Served, serving
@@ -198,6 +198,7 @@ def slow_reader(server: Served, stack: contextlib.ExitStack) -> None:
 @pytest.mark.parametrize(("idle", "slow", "running"), [(200, 1, 4), pytest.param(1000, 8, 64, marks=pytest.mark.slow)])
 def test_a_thousand_connections_harm_nobody_who_runs(idle, slow, running):
     """Idle ones, slowloris and slow readers, while so many streams run, all of which have the same text."""
+    resource = pytest.importorskip("resource", reason="Windows limits no open files")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 4 * (idle + running):
         pytest.skip("too few open files are allowed")
@@ -240,6 +241,7 @@ def process(tmp_path, port: int = 0):
             running.kill()
 
 
+@posix
 def test_streams_end_unchanged_after_sigterm_under_load(tmp_path):
     with process(tmp_path) as (server, port):
         alone = told(ask(port, {**BYSTANDER, "max_tokens": 200}).read())

@@ -33,6 +33,7 @@ from rwkv_gpu.server.replicas.supervisor import serve_replica
 from rwkv_gpu.server.replicas.upstream import FORWARDED, ROUTER_KEY
 from rwkv_gpu.server.run import Runner, listen
 from rwkv_gpu.server.service import Service
+from tests.process import posix
 from tests.server.gate import until
 from tests.server.serving import MODEL, PATIENCE, Served, events
 
@@ -362,6 +363,7 @@ def test_only_the_router_says_who_the_client_is():
     assert client(said) == client(said, (b"x-router-key", b"")) == client(said, (b"x-router-key", b"no")) == "10.0.0.1"
 
 
+@posix
 def test_the_command_serves_two_devices_and_drains(tmp_path):
     command = [sys.executable, "-m", "rwkv_gpu.cli.main", "serve", str(MODEL), "--device", "cpu,cpu", "--port", "0"]
     with (tmp_path / "log").open("w") as log:

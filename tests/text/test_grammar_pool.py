@@ -19,7 +19,7 @@ from rwkv_gpu.text.grammar_pool import PROCESSES, Limits
 from rwkv_gpu.text.grammar_worker import LARGE
 from rwkv_gpu.text.tokenizer import load_tokenizer
 from tests.golden_files import golden
-from tests.process import resident
+from tests.process import posix, resident
 
 SMALL = Form.of(regex="[ab]{1,40}")
 DEEP = 5000  # rules that name each other in a row
@@ -223,7 +223,7 @@ elif sys.argv[2] == "sleep":
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="looks at processes by signal 0")
+@posix
 @pytest.mark.parametrize("end", ["exit", "sleep", "fork"])
 def test_no_process_outlives_the_program_that_started_it(end):
     program = [sys.executable, "-W", "error", "-c", PROGRAM, str(golden("tiny-rwkv7.gguf")), end]

@@ -27,6 +27,7 @@ RESULT = Hole("result", tuple(f"attention/result/{part}" for part in ("whole", "
 # Heads of q, k and v as the matrices leave them, and what becomes of them.
 HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vectors", "attention/cache/blocks"
 TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE
+RUNS = "attention/partition", "attention/run_sums"  # what joins runs
 SCORES = REACH, CAP, SINK  # what becomes of scores
 
 ATTENTION = Kernel(
@@ -81,7 +82,7 @@ SPLIT_REDUCE = Kernel(
     "attention/split_reduce",
     "attention",
     (REACH, SINK, GATE, PLAIN),
-    ("attention/partition", "attention/vectors"),
+    (*RUNS, "attention/vectors"),
     tolerance=CLOSE,
 )
 

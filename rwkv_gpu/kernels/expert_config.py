@@ -82,6 +82,11 @@ class ExpertConfig:
         return {"WG": self.wg, "R": self.r, "TB": self.tb, **(own if self.norms or self.fragment else {})}
 
     @property
+    def gathers_row(self) -> bool:
+        """Whether a workgroup may make the row of x that it reads, before it does."""
+        return self.kernel == "moe/expert_gemv_int"
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """What it links, whatever it multiplies."""
         return ("lib/lanes/plain", *self.entry.links(self))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from ..gpu.device import LEAST_SUBGROUP, Capabilities
+from .attention import REACH, RUNS
 from .expert_config import (
     EXPERT_TILE,
     ExpertConfig,
@@ -139,11 +140,13 @@ EXPERT_GEMV_INT = ExpertKernel(
         *WRITING,
         NORM,
         STAGING,
-        ROWS.only("vec4"),
+        Hole("row", ("moe/rows/plain", "moe/rows/joined_runs")),
+        ROWS.only("vec4").maybe(),
+        REACH.only("window").maybe(),  # of runs
         SUM.only("subgroup"),
         PLAIN,
     ),
-    shared=(*MATRICES, *TILES, *STAGED, "moe/shares", "lib/sum/squares"),
+    shared=(*MATRICES, *TILES, *STAGED, *RUNS, "moe/shares", "lib/sum/squares"),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=TWICE,
     trials=_int_trials,

@@ -84,6 +84,12 @@ class Matrices:
         """What reads rows of x."""
         return "lib/rows/scalar" if self.width % 4 else "lib/rows/vec4"
 
+    def reading(self, config: ExpertConfig) -> tuple[str, ...]:
+        """What reads rows of x for a kernel: nothing where tiles on matrix units do it themselves."""
+        if config.fragment:
+            return ()
+        return (self.rows, "moe/rows/plain") if config.gathers_row else (self.rows,)
+
     def staged(self, rows: int, lanes_per_row: int = 1) -> Staged:
         """So many rows of x whole, by lanes that share them: as integers, but as floats where these need less work."""
         form = "f32" if self.floats and rows == 1 else "int16"

@@ -39,6 +39,7 @@ class Example:
     decode: bool = True  # whether each row is of a sequence of its own
     states: tuple[State, ...] = ()
     caches: tuple[Cache, ...] = ()
+    max_pages: int = 1  # of a sequence; it uses one
     ids: bool = False  # whether x are token ids
     config: Callable[[Capabilities], GemmConfig] | None = None  # of all products
     change: Mapping[str, Any] = field(default_factory=dict)  # of the tuning
@@ -87,6 +88,12 @@ def latents(g, w, _, x):
     q, z = g.linears([x, x], [w["q"], w["z"]])  # of two heads, whose last 16 dims turn
     how = LatentAttention(2, Rope("normal", 16, 1e4), 0.2, w["norm"], 1e-6)
     return {"y": g.latent_attention(g.head_linear(q, w["k_up"]), q, z, LATENTS, how)}
+
+
+def latents_read_by_head(g, w, _, x):
+    q, z = g.linears([x, x], [w["q"], w["z"]])
+    how = LatentAttention(2, None, 0.2, w["norm"], 1e-6)
+    return {"y": g.head_linear(g.latent_attention(g.linear(x, w["k"]), q, z, LATENTS, how), w["v_up"])}
 
 
 def normed_heads(g, w, _, x):
@@ -306,6 +313,19 @@ EXAMPLES = {
             "k_up": ("F32", (2, 32, 24)),
         },
         caches=(LATENTS,),
+    ),
+    "runs_into_heads": Example(
+        latents_read_by_head,
+        {
+            **vectors("gain"),
+            **vectors("norm", width=32),
+            "q": ("F32", (80, D)),
+            "z": ("F32", (48, D)),
+            "k": SQUARE,
+            "v_up": ("Q8_0", (2, 16, 32)),
+        },
+        caches=(LATENTS,),
+        max_pages=8,
     ),
     "choose_kernels": Example(two_products, {**vectors("gain"), "a": SQUARE, "b": PACKED}, 20, False, config=integers),
     "quantise_once": Example(

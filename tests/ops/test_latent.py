@@ -18,7 +18,7 @@ from rwkv_gpu.ops.paged import rotate
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import Cache, LatentAttention, Rope, Weight, Yarn
-from tests.ops.test_attention import Case, assert_same, history, normal
+from tests.ops.test_attention import Case, OnGpu, assert_same, history, normal
 from tests.recording import ABLE, POISON
 
 ROPE = Rope("normal", 16, 10000.0)
@@ -135,6 +135,36 @@ def test_sequences_look_at_their_own_latents_only(fast_device, single):
     counts = dict.fromkeys(lengths, 1) if single else {0: 3, 2: 1, 4: 17}
     batch = case.batch([(slot, lengths[slot], count) for slot, count in counts.items()])
     assert_same(case, fast_device, [*before, (batch, case.inputs(batch.rows, seed=9))], attention_run=64)
+
+
+class ReadByHead(Latent):
+    """What heads find goes through a matrix of each head."""
+
+    def weights(self):
+        return {**super().weights(), "v_up": V_UP.values.reshape(V_UP.shape)}
+
+    def says(self, g, w, q, q_rope, z):
+        return g.head_linear(super().says(g, w, q, q_rope, z), w["v_up"])
+
+
+V_UP = Stored.random(BY_NAME["Q8_0"], 5, 24, 32)
+
+
+@pytest.mark.parametrize("length", [70, 331, 600])
+def test_a_product_by_head_joins_the_runs_of_one_row(fast_device, length):
+    """Of contexts of one run, of as many as lanes share, and of more."""
+    if not fast_device.capabilities.subgroup:
+        pytest.skip("this device has no subgroups")
+    case = ReadByHead()
+    steps = history(case, length, 1)
+    expected, _ = case.on_cpu(steps)
+    gpu = OnGpu(case, fast_device)
+    gpu.tuning = replace(hardware(replace(fast_device.capabilities, software=False)), attention_run=32)
+    tensors = {"norm": (BY_NAME["F32"], Stored.of(case.weights()["norm"]).raw, (32,))}
+    gpu.weights = upload_together(fast_device, tensors | {"v_up": (V_UP.format, V_UP.raw, V_UP.shape)})
+    gpu.step(*steps[0])
+    for spare in (0, 3):  # a plan of one row joins runs there
+        np.testing.assert_allclose(gpu.step(*steps[1], spare=spare), expected[1], rtol=1e-3, atol=1e-3)
 
 
 def test_workgroups_have_room_on_every_device():

@@ -50,7 +50,13 @@ def traced(example: Example) -> Recorder:
         for name, pair in kv(example).items()
     }
     recorder = Recorder(
-        device, weights, example.rows, Scratch(device), tuning, single=example.decode, caches=Caches(pages, "f32", 1)
+        device,
+        weights,
+        example.rows,
+        Scratch(device),
+        tuning,
+        single=example.decode,
+        caches=Caches(pages, "f32", example.max_pages),
     )
     recorder.graph.outputs = tuple(says(example, recorder).values())
     return recorder
@@ -175,7 +181,7 @@ def run(device, example, tensors, tuning, without):
     recorder = Recorder(
         device, upload_together(device, tensors), example.rows, scratch, tuning,
         {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in states.items()},
-        single=example.decode, without=without, caches=Caches(pages, "f32", 1),
+        single=example.decode, without=without, caches=Caches(pages, "f32", example.max_pages),
     )  # fmt: skip
     plan, batch = recorder.finish(says(example, recorder)), batch_of(example)
     inputs = {"x": example.x(), **batch.arrays()}

@@ -29,6 +29,7 @@ MOST_FRAGMENTS = 8  # of a head there
 LEAST_COLUMNS = 16  # vec4s of a head that a workgroup joins the runs of
 REDUCING_GROUPS = 128  # workgroups that joining runs is spread over, where heads are long enough
 LOG2E = math.log2(math.e)
+JOINING = "attention/partition", "attention/run_sums"  # parts that join runs
 BLOCKS = "attention/block", "attention/blocks_of_segments"  # parts that find the queries of a workgroup in a prompt
 
 
@@ -270,11 +271,18 @@ def reduce_runs(
     lanes = max(to.tuning.map_lanes, 1 << (columns - 1).bit_length())
     parts = min(lanes // columns, partition.runs)
     heads = lanes // (columns * parts)
-    constants: dict[str, Constant] = {"HEADS": heads, "PARTS": parts, "COLUMNS": columns, "WG": lanes}
+    constants: dict[str, Constant] = {"HEADS": heads, "RUN_LANES": parts, "COLUMNS": columns, "WG": lanes}
     to.emit(
         node,
         cache.name,
-        ("attention/split_reduce", "attention/partition", partition.reach, *sink.parts, "lib/lanes/plain"),
+        (
+            "attention/split_reduce",
+            "attention/partition",
+            "attention/run_sums",
+            partition.reach,
+            *sink.parts,
+            "lib/lanes/plain",
+        ),
         {**partition.split, "H": partition.heads, "N": partition.size, **constants, **sink.constants},
         {"x": found, "places": to.places(cache), "y": y, **sink.operands},
         groups=-(-node.rows * partition.heads // heads) * slices,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +19,15 @@ from ..values import Operand, Value
 from ..vocabulary import Cache, LayerNorm, Rms, Weight
 
 
+@dataclass(frozen=True)
+class Runs:
+    """What attention has found in each run of the context."""
+
+    found: Value  # [T, H, runs, N + 4]
+    cache: Cache
+    constants: Mapping[str, Constant]  # how the context is cut
+
+
 class Lowering:
     """Collects the dispatches of a graph. Knows shaders by name, and no op."""
 
@@ -30,6 +40,7 @@ class Lowering:
         self.weights = target.weights
         self.memory = memory
         self.dispatches: list[UnplacedDispatch] = []
+        self.runs: dict[Value, Runs] = {}  # left for the reader of a value to join
 
     def emit(
         self,

@@ -17,7 +17,7 @@ from ..nodes import AttendLatent, WriteLatent
 from ..values import Operand, Value
 from ..vocabulary import PAGE, Cache
 from .attention import BLOCKS, PLAIN_ANSWER, reduce_runs, rope_operand
-from .context import Lowering
+from .context import Lowering, Runs
 
 
 def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
@@ -65,7 +65,9 @@ def attend(to: Lowering, node: Node, op: AttendLatent) -> None:
         fixed_bytes=0,
         context_cost=ContextCost(0, _position_bytes(to, op.cache), 2 * heads * (op.cache.size + op.cache.latent), 0),
     )
-    if result == "partial":
+    if result == "partial" and op.leaves_runs:
+        to.runs[op.y] = Runs(found, op.cache, partition.split)
+    elif result == "partial":
         size, grain, runs = op.cache.latent, partition.grain, partition.runs
         reduce_runs(to, node, op.cache, AttentionPartition(heads, 1, size, 0, 1, 1, grain, runs), found, op.y)
 

@@ -158,10 +158,9 @@ def _by_choice(
     if config.fragment:
         constants |= {"W_EXPONENT": w_exponent(matrices.shards[0]), "ROUNDED_ROWS": choices // input_uses}
     constants |= {"USED": used, "INPUT_USES": input_uses, "INPUT_STRIDE": matrices.width}
-    rows = () if config.fragment else (matrices.rows,)
     parts = [
         *matrices.format_parts(floats=config.norms),
-        *rows,
+        *matrices.reading(config),
         "moe/tiles",
         "moe/write",
         *result.parts,

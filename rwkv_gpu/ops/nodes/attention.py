@@ -77,6 +77,7 @@ class AttendLatent(Op):
     cache: Cache
     how: LatentAttention
     y: Value
+    leaves_runs: bool = False  # where the context is cut into some; who reads y then joins them
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -98,6 +99,11 @@ class HeadLinear(Op):
     x: Value
     weight: Weight  # [H, M, K]
     y: Value
+    joins_runs: bool = False  # that attention over latents has left
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        return ("runs",) * self.joins_runs
 
     @property
     def reads(self) -> tuple[Value, ...]:

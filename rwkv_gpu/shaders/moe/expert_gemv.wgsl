@@ -13,7 +13,7 @@
 // needs norm: root
 const LANES = WG / LANES_PER_ROW;    // that have rows to themselves, each with those beside it
 const SUMS = R * TB;
-const ALL = RUNS;
+const ALL = ROW_RUNS;
 
 fn run(group: u32, lane: u32) {
     let tile = tile_at(group / BLOCKS, group % BLOCKS, lane);
@@ -30,7 +30,7 @@ fn run(group: u32, lane: u32) {
         squares[t] = 0.0;
     }
     var raw = raws(tile.expert, m0, lane % LANES_PER_ROW);
-    for (var base = 0u; base < RUNS; base += STAGED) {
+    for (var base = 0u; base < ROW_RUNS; base += STAGED) {
         if base > 0u {
             workgroupBarrier();         // what was staged has been read by all
         }
@@ -38,9 +38,9 @@ fn run(group: u32, lane: u32) {
             squares[t] += stage(t, input_of(tile, t), base, lane);
         }
         workgroupBarrier();
-        for (var r = base + lane % LANES_PER_ROW; r < min(base + STAGED, RUNS); r += LANES_PER_ROW) {
+        for (var r = base + lane % LANES_PER_ROW; r < min(base + STAGED, ROW_RUNS); r += LANES_PER_ROW) {
             var next = raw;
-            if r + LANES_PER_ROW < RUNS {
+            if r + LANES_PER_ROW < ROW_RUNS {
                 next = raws(tile.expert, m0, r + LANES_PER_ROW);
             }
             var fours: array<array<Four, FOURS>, R>;
@@ -103,7 +103,7 @@ fn run(group: u32, lane: u32) {
 fn raws(expert: u32, m0: u32, r: u32) -> array<Raw, R> {
     var raw: array<Raw, R>;
     for (var j = 0u; j < R; j++) {
-        raw[j] = run_raw(row_runs(expert, m0, j) + min(r, RUNS - 1u));
+        raw[j] = run_raw(row_runs(expert, m0, j) + min(r, ROW_RUNS - 1u));
     }
     return raw;
 }

@@ -9,6 +9,7 @@
 // needs moe/tiles: input_of
 // needs moe/write: write
 // needs norm: root
+// needs row: gather_row
 // needs staging: part_of, product, stage
 // needs sum: group_sum
 const PARTS = 32u / RUN;
@@ -29,6 +30,7 @@ fn run(group: u32, lane: u32) {
     let line = lane % LANES_PER_ROW;
     let m0 = (group % BLOCKS * LANES + lane / LANES_PER_ROW) * OUTS;
     var raw = raws(tile.expert, m0, line);
+    gather_row(input_of(tile, 0u), lane);
     let squares = stage(input_of(tile, 0u), K, lane);
     add_squares(squares, 0u, lane);
     workgroupBarrier();

@@ -12,7 +12,7 @@
 const LANES = WG / LANES_PER_ROW;
 const MATRICES = 1u;
 const SUMS = R;
-const ALL = USED * RUNS;
+const ALL = USED * ROW_RUNS;
 
 fn run(group: u32, lane: u32) {
     let t = group / BLOCKS;
@@ -51,7 +51,7 @@ fn run(group: u32, lane: u32) {
                     dots[j] += dot(floats(fours[j][k]), values);
                 }
             }
-            let weight = weights[c / RUNS];
+            let weight = weights[c / ROW_RUNS];
             for (var j = 0u; j < R; j++) {
                 let scale = scale_of(raw[j], run_of(m0, j, c));
                 acc[j] += weight * (scale.x * dots[j] + scale.y * dot(sums, vec4f(1.0)));
@@ -71,7 +71,7 @@ fn run(group: u32, lane: u32) {
 }
 
 // A run of all products, by its number.
-fn run_of(m0: u32, j: u32, c: u32) -> u32 { return row_runs(chosen[c / RUNS], m0, j) + c % RUNS; }
+fn run_of(m0: u32, j: u32, c: u32) -> u32 { return row_runs(chosen[c / ROW_RUNS], m0, j) + c % ROW_RUNS; }
 
 fn raws(m0: u32, c: u32) -> array<Raw, R> {
     var raw: array<Raw, R>;
@@ -82,4 +82,4 @@ fn raws(m0: u32, c: u32) -> array<Raw, R> {
 }
 
 // Where run c of all that a row of y reads lies: the row of x, and the run of that.
-fn start_of(start: u32, c: u32) -> vec2u { return vec2u(start + c / RUNS * K, c % RUNS); }
+fn start_of(start: u32, c: u32) -> vec2u { return vec2u(start + c / ROW_RUNS * K, c % ROW_RUNS); }

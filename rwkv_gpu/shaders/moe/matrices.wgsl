@@ -10,7 +10,7 @@ struct Shard {
 
 var<private> plane: vec4u;
 
-const RUNS = (K + RUN - 1u) / RUN;
+const ROW_RUNS = (K + RUN - 1u) / RUN;
 const OUTS = R / MATRICES;                      // rows of y for a workgroup, or for a lane
 const_assert R % MATRICES == 0u;
 const BLOCKS = (M + LANES * OUTS - 1u) / (LANES * OUTS);
@@ -19,5 +19,5 @@ const BLOCKS = (M + LANES * OUTS - 1u) / (LANES * OUTS);
 // EXPERT_ROWS; where they hold both matrices, those of the second begin at SECOND.
 fn row_runs(expert: u32, m0: u32, j: u32) -> u32 {
     plane = shard.planes[j % MATRICES];
-    return (expert * EXPERT_ROWS + j % MATRICES * SECOND + min(m0 + j / MATRICES, M - 1u)) * RUNS;
+    return (expert * EXPERT_ROWS + j % MATRICES * SECOND + min(m0 + j / MATRICES, M - 1u)) * ROW_RUNS;
 }

@@ -44,6 +44,19 @@ def cases(can: Capabilities) -> Iterator[Trial]:
     for name, (_, config) in expert_trials(can).items():
         own = replace(default_tuning(can), experts=((MANY, config),), experts_short=(), heads=())
         yield _by_head(name, own, config.tolerance.result)
+        if config.gathers_row:
+            yield _joined(name, replace(own, attention_run=64), config.tolerance.result)
+
+
+def _joined(name: str, tuning: Tuning, allowed: float) -> Trial:
+    """One row far into its context, whose runs the product by head behind attention joins."""
+    attends = _attention(name, tuning, "f32", "long decode", "no rope")
+
+    def says(g: Any, w: Any, **inputs: Any) -> Any:
+        return g.head_linear(attends.says(g, w, **inputs), w["v_up"])
+
+    weights = {**attends.weights, "v_up": Stored.random(BY_NAME["Q8_0"], 6, 24, 32)}
+    return replace(attends, op="head_linear", what="long decode", says=says, weights=weights, allowed=allowed)
 
 
 def _attention(name: str, tuning: Tuning, kind: KVType, step: str, rotation: str) -> Trial:

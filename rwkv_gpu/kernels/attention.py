@@ -71,7 +71,7 @@ ATTENTION_MATRIX = Kernel(
     "attention/attention_matrix",
     "attention",
     (*SCORES, PLAIN),
-    ("attention/block", "attention/blocks", "attention/blocks_of_segments", "attention/vectors"),
+    ("attention/block", "attention/blocks", "attention/blocks_of_segments", "attention/softmax", "attention/vectors"),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,
 )
@@ -125,7 +125,7 @@ LATENT_ATTENTION_MATRIX = Kernel(
     "attention/latent_attention_matrix",
     "latent_attention",
     (LATENT_QUERIES, RESULT.only("whole", "partial"), *LATENT_REST, PLAIN),
-    LATENT_BLOCKS,
+    ("attention/softmax", *LATENT_BLOCKS),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,
 )

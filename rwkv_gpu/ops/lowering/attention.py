@@ -148,6 +148,7 @@ def _attend_on_matrix_units(
         op.cache.name,
         (
             "attention/attention_matrix",
+            "attention/softmax",
             "attention/blocks",
             *BLOCKS,
             *scores.parts,

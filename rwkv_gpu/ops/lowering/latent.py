@@ -96,7 +96,11 @@ def _kernel(
     """The kernel of a partition, its parts and constants."""
     if partition.width_parts:
         units = matrix_units(to.can.fragment, to.can.subgroup_size)
-        return "attention/latent_attention_matrix", (), units | {"PREFETCH": to.tuning.latent_prefetch}
+        return (
+            "attention/latent_attention_matrix",
+            ("attention/softmax",),
+            units | {"PREFETCH": to.tuning.latent_prefetch},
+        )
     read = f"attention/latent/read_{to.memory.caches.format_of(op.cache).name}"
     return "attention/latent_attention", (read, "attention/eight"), {"KEYS": partition.keys, "CHUNK": partition.chunk}
 

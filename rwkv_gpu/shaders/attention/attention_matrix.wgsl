@@ -1,9 +1,9 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      a workgroup for ROWS rows t, SHARED heads h of one KV head, on matrix units
 //
 // A subgroup has S queries, a query tile: S rows of a head. KEYS positions at a time: scores by fragments, exponentials by lanes,
-// then the sum over V by fragments. A query's sums are relative to a reference score, which is replaced only where scores grow
-// past it by GROWTH, as float16 holds exponentials up to there: only then are sums scaled.
+// then the sum over V by fragments.
 // needs attention/blocks: block_of
+// needs attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs cap: capped
 // needs reach: first_seen, sees
 // needs sink: sink_of
@@ -26,9 +26,6 @@ const PARTS = SUBGROUP / S;                 // lanes that share a query
 const STRIDE = N4 + 2u;                     // vec4s between keys in workgroup memory
 const P_STRIDE = KEYS / 4u + 2u;
 const LOADS = KEYS * N4 / WG;               // vec4s of a block that a lane copies
-const LOWEST = -1e38;                       // the score of what is not seen
-const GROWTH = 8.0;                         // as a power of two
-const LOG2E = 1.4426950408889634;
 
 const_assert N % S == 0u && DIMS_S <= 8u;
 const_assert PAGE % KEYS == 0u;
@@ -47,8 +44,6 @@ var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;            // queries a
 var<workgroup> scores: array<f32, TILES * KEYS * S>;                // of each tile [key, query]
 var<workgroup> weights: array<vec4<f16>, TILES * S * P_STRIDE>;     // of each tile [query, key / 4]
 var<workgroup> fades: array<f32, TILES * S>;
-var<workgroup> grown: atomic<u32>;
-var<workgroup> grows: u32;
 var<workgroup> extent: Extent;
 
 var<private> block: Block;
@@ -99,8 +94,7 @@ fn run(group: u32, lane: u32) {
     var y6 = Sums();
     var y7 = Sums();
     let position = block.position + row;
-    var reference = LOWEST;
-    var sum = 0.0;
+    var softmax = nothing_seen();
     for (var base = here.start; base < here.end; base += KEYS) {
         let start = ((pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * KV + head) * N4;
         workgroupBarrier();
@@ -136,29 +130,19 @@ fn run(group: u32, lane: u32) {
         for (var far = S; far < SUBGROUP; far *= 2u) {
             top = max(top, subgroupShuffleXor(top, far));
         }
-        var fade = 1.0;
-        if top > reference + GROWTH {
-            fade = exp2(max(reference - top, -200.0));
-            reference = top;
-            atomicStore(&grown, 1u);
-        }
-        sum *= fade;
+        let block_end = base + KEYS;
+        softmax = further(softmax, top, block_end);
         for (var j = tile_lane / S; j < KEYS / 4u; j += PARTS) {
-            var w = vec4f();
+            var own = vec4f();
             for (var n = 0u; n < 4u; n++) {
-                let s = score_at(4u * j + n, query, base, position, scale);
-                w[n] = select(exp2(s - reference), 0.0, s <= LOWEST);
+                own[n] = score_at(4u * j + n, query, base, position, scale);
             }
-            let rounded = vec4<f16>(w);
+            let rounded = exponentials(own, softmax.reference);
             weights[(tile * S + query) * P_STRIDE + j] = rounded;
-            sum += dot(vec4f(rounded), vec4f(1.0));
+            softmax.sum += sum_of(rounded);
         }
-        fades[tile * S + query] = fade;
-        workgroupBarrier();
-        if lane == 0u {
-            grows = atomicExchange(&grown, 0u);
-        }
-        if workgroupUniformLoad(&grows) == 1u {
+        fades[tile * S + query] = softmax.fade;
+        if workgroupUniformLoad(&grown) == block_end && base > here.start {
             y0 = faded(y0);
             if DIMS_S > 1u { y1 = faded(y1); }
             if DIMS_S > 2u { y2 = faded(y2); }
@@ -181,10 +165,11 @@ fn run(group: u32, lane: u32) {
             if DIMS_S > 7u { y7 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[from_key + 7u * S / 4u], STRIDE), y7); }
         }
     }
+    var sum = softmax.sum;
     for (var far = S; far < SUBGROUP; far *= 2u) {
         sum += subgroupShuffleXor(sum, far);
     }
-    fades[tile * S + query] = 1.0 / (sum + sink_of(own_head, reference / LOG2E));
+    fades[tile * S + query] = 1.0 / (sum + sink_of(own_head, softmax.reference / LOG2E));
     coopStore(y0, &scores[tile * KEYS * S], S);
     write(own_head, 0u);
     if DIMS_S > 1u {

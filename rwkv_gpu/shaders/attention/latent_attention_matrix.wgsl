@@ -3,9 +3,9 @@
 // All heads look at the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. KEYS latents
 // at a time lie in workgroup memory, where they are keys and values. For scores, subgroups share out the query tiles of S
 // queries and the width, and lanes add up what parts of the width have found. For the sum over latents, subgroups share out
-// the columns. A query's sums are relative to a reference score, which is replaced only where scores grow past it by GROWTH,
-// as float16 holds exponentials up to there: only then are sums scaled.
+// the columns.
 // needs attention/partition: cut_of
+// needs attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs queries: block_of
 // needs result: write
 enable wgpu_cooperative_matrix;
@@ -31,9 +31,6 @@ const BATCH = 18u;                          // of these, those of which all are 
 const AHEAD = PREFETCH > 0u && LOADS <= BATCH;              // whether those of the next block are loaded meanwhile
 const PER_QUERY = WG / Q;                   // lanes
 const FOURS = (KEYS4 + PER_QUERY - 1u) / PER_QUERY;         // vec4s of a query's scores that such a lane has
-const LOWEST = -1e38;                       // the score of what is not seen
-const GROWTH = 8.0;                         // as a power of two
-const LOG2E = 1.4426950408889634;
 
 const_assert QUERY_TILES == 1u || QUERY_TILES == 2u;
 const_assert N % S == 0u && WIDTH % (S * WIDTH_PARTS) == 0u;
@@ -59,8 +56,6 @@ var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at fi
 var<workgroup> sums_tile: array<f32, SUBGROUPS * S * S>;        // of each subgroup [query, key] or [query, column]
 var<workgroup> fades: array<f32, Q>;
 var<workgroup> tops: array<vec2f, Q>;       // the reference as a power of e, and the sum of exponentials
-var<workgroup> grown: atomic<u32>;
-var<workgroup> grows: u32;
 var<workgroup> extent: vec2u;               // the first position, a multiple of KEYS, and the end
 
 var<private> block: Block;
@@ -116,8 +111,7 @@ fn run(group: u32, lane: u32) {
     var y5 = Sums();
     var y6 = Sums();
     var y7 = Sums();
-    var reference = LOWEST;
-    var sum = 0.0;
+    var softmax = nothing_seen();
     for (var base = here.x; base < here.y; base += KEYS) {
         workgroupBarrier();
         if AHEAD {
@@ -178,29 +172,20 @@ fn run(group: u32, lane: u32) {
         for (var far = 1u; far < PER_QUERY; far *= 2u) {
             top = max(top, subgroupShuffleXor(top, far));
         }
-        var fade = 1.0;
-        if top > reference + GROWTH {
-            fade = exp2(max(reference - top, -200.0));
-            reference = top;
-            atomicStore(&grown, 1u);
-        }
-        sum *= fade;
+        let block_end = base + KEYS;
+        softmax = further(softmax, top, block_end);
         for (var n = 0u; n < FOURS; n++) {
             let four = n * PER_QUERY + lane % PER_QUERY;
-            let rounded = vec4<f16>(select(exp2(own[n] - reference), vec4f(), own[n] <= vec4f(LOWEST)));
+            let rounded = exponentials(own[n], softmax.reference);
             if four < KEYS4 {
                 kv_tile[query * STRIDE + N4 + four] = rounded;
-                sum += dot(vec4f(rounded), vec4f(1.0));
+                softmax.sum += sum_of(rounded);
             }
         }
         if lane % PER_QUERY == 0u {
-            fades[query] = fade;
+            fades[query] = softmax.fade;
         }
-        workgroupBarrier();
-        if lane == 0u {
-            grows = atomicExchange(&grown, 0u);
-        }
-        if workgroupUniformLoad(&grows) == 1u && base > here.x {
+        if workgroupUniformLoad(&grown) == block_end && base > here.x {
             y0 = faded(y0, 0u);
             if COLUMNS_S > 1u { y1 = faded(y1, 0u); }
             if COLUMNS_S > 2u { y2 = faded(y2, 0u); }
@@ -238,11 +223,12 @@ fn run(group: u32, lane: u32) {
             if COLUMNS_S > 7u { y7 = coopMultiplyAdd(p0, coopLoadT<Right>(&kv_tile[key + column_of(7u)], STRIDE), y7); }
         }
     }
+    var sum = softmax.sum;
     for (var far = 1u; far < PER_QUERY; far *= 2u) {
         sum += subgroupShuffleXor(sum, far);
     }
     if lane % PER_QUERY == 0u {
-        tops[query] = vec2f(reference / LOG2E, sum);
+        tops[query] = vec2f(softmax.reference / LOG2E, sum);
     }
     let place = subgroup * S * S;
     coopStoreT(y0, &sums_tile[place], S);

@@ -1,0 +1,33 @@
+// A running softmax whose exponentials are float16, as matrix units multiply them; scores are powers of two. All is relative
+// to a reference score, which is replaced only where scores grow past it by GROWTH, as float16 holds exponentials up to
+// there: only then are the sums of before scaled.
+const LOWEST = -1e38;                       // the score of what is not seen
+const GROWTH = 8.0;                         // as a power of two
+const LOG2E = 1.4426950408889634;
+
+// Of a query, by the lanes that share it.
+struct Softmax {
+    reference: f32,
+    sum: f32,           // of exponentials, as far as this lane has them
+    fade: f32,          // what the sums of before are multiplied by
+}
+
+var<workgroup> grown: u32;                  // the last block of keys, none of which is 0, at which a reference was replaced
+
+fn nothing_seen() -> Softmax { return Softmax(LOWEST, 0.0, 1.0); }
+
+// With a further block of keys, whose largest score that is.
+fn further(before: Softmax, top: f32, block: u32) -> Softmax {
+    if top <= before.reference + GROWTH {
+        return Softmax(before.reference, before.sum, 1.0);
+    }
+    grown = block;
+    let fade = exp2(max(before.reference - top, -200.0));
+    return Softmax(top, before.sum * fade, fade);
+}
+
+fn exponentials(scores: vec4f, reference: f32) -> vec4<f16> {
+    return vec4<f16>(select(exp2(scores - reference), vec4f(), scores <= vec4f(LOWEST)));
+}
+
+fn sum_of(weights: vec4<f16>) -> f32 { return dot(vec4f(weights), vec4f(1.0)); }

@@ -38,7 +38,7 @@ GUESS = 3.0  # what the retriever's probability counts, beside the search's scor
 LEAST = 0.05  # the probability from which on a passage is considered that the search does not find
 CALCULATES, SURELY = 0.5, 0.7  # the probability of a sum from which on it is one, with a number and without
 AGAIN = 1.0  # what a passage loses that answered the question before
-REPORTED = (2.0, 1.0)  # what a symptom counts for the entries that help with it, the best first
+REPORTED = 2.0  # what a symptom counts for the entry that helps with it
 SYMPTOM = 1.5  # what it counts for a question about the program
 SHARE = 0.01  # what is added to probabilities, so that none is certain
 LONG = 40  # words; what is longer is a text and no question
@@ -293,12 +293,12 @@ class Help:
         scored = [(score + more * bool(named.intersection(self.passages[n].asked)), n) for score, n in ranked]
         return sorted(scored, key=lambda found: (-found[0], found[1]))
 
-    def _with_reported(self, ranked: list[tuple[float, int]], headings: Sequence[str]) -> list[tuple[float, int]]:
+    def _with_reported(self, ranked: list[tuple[float, int]], reported: Mapping[str, float]) -> list[tuple[float, int]]:
         """The entries that help with what is reported come before others that are not certain."""
         scores = {number: score for score, number in ranked}
-        for heading, more in zip(headings, REPORTED, strict=False):
+        for heading, share in reported.items():
             number = self._first[heading]
-            scores[number] = scores.get(number, 0.0) + more
+            scores[number] = scores.get(number, 0.0) + REPORTED * share
         return sorted(((score, number) for number, score in scores.items()), key=lambda one: (-one[0], one[1]))
 
     def _certainty(self, question: str, asked: Mapping[str, float], found: Ranking) -> float:

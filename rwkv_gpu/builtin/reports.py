@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RULES = Path(__file__).with_name("symptoms.txt")
-MOST = 2  # entries that a report leads to
+SHARES = (1.0, 0.5)  # what the entries count that a report leads to, the best first
+GENERAL = 0.5  # what an entry counts that helps with failures of any kind
 
 _TAG = re.compile(
     r"(?i)^\W*(?:(?:misc\.?|eval|compile) )?"
@@ -30,6 +31,7 @@ _REQUESTS = (
 )
 _REQUEST = tuple(re.compile(rf"(?i)\W*{request}[\s?.!]*$") for request in _REQUESTS)
 _MODEL = re.compile(r"(?i)\b(?:models?|arch(?:itecture)?s?|\d+(?:\.\d+)?[bm]|a\d+b|instruct|gguf|moe)\b|\w+/\w+")
+_SHORTENED = re.compile(r"\b(ca|do|does|did|is|are|was|wo|could|would|has|have)n ?t\b")  # cant, dont
 _ASKS = re.compile(r"(?i)\W*(?:how|what|where|which|who|can|could|does|do|is|are|will|should|i want|tell)\b")
 _WHY = re.compile(r"(?i)\b(?:why|what (?:now|can i do|should i do|do i do|to do|is wrong|does it mean)|help)\b|\bbut\b")
 
@@ -41,6 +43,7 @@ class Rule:
     heading: str  # the entry of docs/questions.md that helps
     found: tuple[re.Pattern[str], ...]
     never: re.Pattern[str] | None
+    general: bool = False  # for failures of any kind
 
     def match(self, text: str) -> bool:
         if self.never and self.never.search(text):
@@ -68,23 +71,28 @@ def names_model(request: str) -> bool:
     return _MODEL.search(request) is not None
 
 
-def symptoms(text: str) -> list[str]:
-    """The headings of the entries that help with what is reported, the best first."""
+def symptoms(text: str) -> dict[str, float]:
+    """The headings of the entries that help with what is reported, and what each counts."""
     if _ASKS.match(text) and not _WHY.search(text):
-        return []
-    low = text.lower().replace("\u2019", "'")
-    return list(dict.fromkeys(rule.heading for rule in rules() if rule.match(low)))[:MOST]
+        return {}
+    low = _SHORTENED.sub(r"\1n't", text.lower().replace("\u2019", "'"))
+    found: dict[str, bool] = {}
+    for rule in rules():
+        if rule.heading not in found and rule.match(low):
+            found[rule.heading] = rule.general
+    each = zip(found.items(), SHARES, strict=False)
+    return {heading: share * (GENERAL if general else 1.0) for (heading, general), share in each}
 
 
 @functools.cache
 def rules() -> tuple[Rule, ...]:
     """The rules of symptoms.txt."""
-    found, heading = [], ""
+    found, heading, general = [], "", False
     for line in RULES.read_text(encoding="utf-8").splitlines():
-        if line.startswith("= "):
-            heading = line[2:]
+        if line.startswith(("= ", "~ ")):
+            heading, general = line[2:], line[0] == "~"
         elif line and not line.startswith("# "):
             asks, _, never = line.partition(" ! ")
             patterns = tuple(re.compile(part) for part in asks.rstrip("& ").split(" & "))
-            found.append(Rule(heading, patterns, re.compile(never) if never else None))
+            found.append(Rule(heading, patterns, re.compile(never) if never else None, general))
     return tuple(found)

@@ -23,7 +23,6 @@ from ..errors import DeviceError, DeviceLost, OutOfMemory
 logging.getLogger("wgpu").addHandler(logging.NullHandler())
 
 NULL = ffi.NULL
-NO_STAMP = lib.WGPU_QUERY_SET_INDEX_UNDEFINED
 NO_MEMORY = np.zeros(0, np.uint8)
 PATIENCE = 60.0  # seconds for a callback that another thread is about to call
 
@@ -244,8 +243,8 @@ def _stamped(stamps: Mapping[str, Any]) -> Any:
     writes = api.new_struct_p(
         "WGPUPassTimestampWrites *",
         querySet=stamps["query_set"]._internal,
-        beginningOfPassWriteIndex=stamps.get("beginning_of_pass_write_index", NO_STAMP),
-        endOfPassWriteIndex=stamps.get("end_of_pass_write_index", NO_STAMP),
+        beginningOfPassWriteIndex=stamps["beginning_of_pass_write_index"],
+        endOfPassWriteIndex=stamps["end_of_pass_write_index"],
     )
     return api.new_struct_p("WGPUComputePassDescriptor *", timestampWrites=writes)
 

@@ -17,7 +17,6 @@ from .shader import Pipeline
 
 Grid = tuple[int, int, int]
 Part = tuple[Any, int, int]  # a buffer, where in it, bytes
-HEAD, TAIL = 2, 1  # first and last layers of a step that have a command buffer of their own, where it has more
 ENCODED_AHEAD = 64  # rows of a step at most that is encoded ahead: longer ones compute for far longer than they encode
 
 
@@ -272,39 +271,27 @@ class Plan:
         self, steps: int, layers_per_submit: int, stamps: Mapping[str, Any] | None, copies: "Sequence[native.Copy]"
     ) -> Iterator[Any]:
         """The command buffers of so many steps, each to be submitted once: one, or one for some layers each."""
-        for one in self.record_pieces(self.cuts(layers_per_submit), stamps, copies, steps=steps):
+        for one in self.record_steps(steps, layers_per_submit, stamps, copies):
             yield one.finish() if isinstance(one, native.Recording) else one
 
-    def record_pieces(
+    def record_steps(
         self,
-        cuts: Sequence[int],
+        steps: int,
+        layers_per_submit: int,
         stamps: Mapping[str, Any] | None,
         copies: "Sequence[native.Copy]",
         before: "Sequence[native.Copy]" = (),
-        steps: int = 1,
     ) -> Iterator[Any]:
-        """The same, cut before these dispatches, as recordings, which another thread may finish.
+        """The same as recordings, which another thread may finish; or finished, where the fallback must be used.
 
-        The first has copies `before` its dispatches. Where the fallback must be used, all are finished.
+        Copies `before` stand at the begin of the first.
         """
         record = self.record if native.CAN_REPLAY else self.encode_public
-        ends = [*cuts, len(self.dispatches)]
-        for first, last in itertools.pairwise(ends):
-            is_first, is_last = first == ends[0], last == ends[-1]
-            marks = _marks(stamps, is_first, is_last) if stamps else None
-            yield record(first, last, marks, copies if is_last else (), steps, before if is_first else ())
-
-    def cuts(self, layers_per_submit: int) -> list[int]:
-        """The dispatches that a command buffer begins with where each has so many layers; 0 is all."""
-        return [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
-
-    def edges(self) -> list[int]:
-        """The same where the first layers have a command buffer of their own, and the last ones have.
-
-        wgpu and the driver take longer to submit many dispatches, and to let go what was done. The device begins with
-        the first layers while the rest is submitted. That is let go while the device computes the last layers.
-        """
-        return [0, self.splits[HEAD], self.splits[-TAIL]] if len(self.splits) > HEAD + TAIL else [0]
+        cuts = [0, *self.splits[layers_per_submit::layers_per_submit]] if layers_per_submit else [0]
+        *earlier, final = itertools.pairwise([*cuts, len(self.dispatches)])
+        for first, last in earlier:
+            yield record(first, last, stamps, before=() if first else before)
+        yield record(*final, stamps, copies, steps, () if earlier else before)
 
     def record(
         self,
@@ -366,16 +353,6 @@ class Plan:
         output = self.outputs[name]
         data = self.device.read(output.place.buffer, rows * output.row_bytes, output.place.offset)
         return np.frombuffer(data, output.dtype).reshape(rows, *output.shape[1:])
-
-
-def _marks(stamps: Mapping[str, Any], is_first: bool, is_last: bool) -> Mapping[str, Any] | None:
-    """Of a step's stamps, those that one of its passes writes: when the first begins, when the last ends."""
-    marks = dict(stamps)
-    if not is_first:
-        del marks["beginning_of_pass_write_index"]
-    if not is_last:
-        del marks["end_of_pass_write_index"]
-    return marks if is_first or is_last else None
 
 
 def _bind_group(device: Device, dispatch: Dispatch, step: int) -> Any:

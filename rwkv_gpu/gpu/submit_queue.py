@@ -24,6 +24,7 @@ from .trace import Trace
 PORTION = 0.008  # seconds of work that are submitted at a time: tokens become known in such portions
 SPIN = 0.005  # seconds: of steps that take longer, waking up late is a small part
 MOST_SPARES = 16  # steps that are encoded for later: wgpu-native frees no commands that were not submitted
+RECORDED = 3  # times recording its commands: of steps that take less, another thread finishes them
 CLOSED = "the GPU was closed while steps were under way; load the model again"
 
 
@@ -187,7 +188,7 @@ class SubmitQueue:
         encoded = commands.encoded()
         ready.complete(values)
         commands.upload.unmap()
-        for one in encoded:  # the GPU begins with the first
+        for one in encoded:
             index = device.submit([one])
         commands.upload.map()
         commands.landing.map()
@@ -232,15 +233,19 @@ class SubmitQueue:
         nbytes = sum(size for *_, size in parts)
         landing, inputs = self._landing(nbytes), plan.step.filled(1).nbytes
         landing.expected, upload = nbytes, self._upload(inputs)
-        stamps = None if self.trace is None else self.trace.next()
-        cuts = plan.cuts(self.layers_per_submit) if self.layers_per_submit else plan.edges()
+        stamps = None if self.trace is None or self.layers_per_submit else self.trace.next()
         before = [(upload.buffer, 0, plan.step.buffer.handle, 0, inputs)]
-        recorded = plan.record_pieces(cuts, stamps, _copies(parts, landing), before)
-        return Commands(plan, parts, landing, upload, self._finish([*recorded]))
+        begun = time.perf_counter()
+        recorded = [*plan.record_steps(1, self.layers_per_submit, stamps, _copies(parts, landing), before)]
+        seconds = time.perf_counter() - begun
+        return Commands(plan, parts, landing, upload, self._finish(recorded, seconds))
 
-    def _finish(self, recorded: Sequence[Any]) -> Callable[[], Sequence[Any]]:
-        """Has recorded commands finished, by another thread if there is one; gives a function that waits for them."""
+    def _finish(self, recorded: Sequence[Any], seconds: float) -> Callable[[], Sequence[Any]]:
+        """Has commands finished that took so long to record; gives a function that waits for them.
 
+        Another thread does it where this one has no time: finishing takes as long as recording. It costs this thread
+        some time as well.
+        """
         finished: list[Any] = []
 
         def finish() -> Sequence[Any]:
@@ -251,7 +256,7 @@ class SubmitQueue:
             finished.extend(encoded)
             return finished
 
-        if self.finisher is None:
+        if self.finisher is None or RECORDED * seconds < self._step_seconds:
             finish()
             return lambda: finished
         future = self.finisher.submit(finish)

@@ -1,6 +1,8 @@
 """Steps that go to the GPU together give what each would give alone, and whoever looks in between finds them done."""
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
@@ -229,16 +231,23 @@ def test_a_step_that_is_ready_keeps_its_inputs_while_its_plan_runs_another(adapt
         assert np.array_equal(begun(runner, ready, batch), wanted)
 
 
-def test_the_first_layers_of_a_step_that_is_ready_are_submitted_alone_and_so_are_the_last(adapter, monkeypatch):
-    with GGUFFile.open(golden("tiny-smollm3.gguf")) as file, closing(made(adapter, file)) as runner:
+@pytest.mark.parametrize(("seconds", "threads"), [(1e-6, 2), (60.0, 1)])
+def test_commands_are_finished_by_another_thread_where_recording_takes_as_long_as_a_step(
+    adapter, monkeypatch, seconds, threads
+):
+    found: set[int] = set()
+    finish = native.Recording.finish
+    monkeypatch.setattr(native.Recording, "finish", lambda one: (found.add(threading.get_ident()), finish(one))[1])
+    with (
+        GGUFFile.open(golden("tiny-llama.gguf")) as file,
+        ThreadPoolExecutor(1) as finisher,
+        closing(made(adapter, file)) as runner,
+    ):
+        runner.queue.finisher = finisher
+        runner.queue.measured(seconds)
         ready, batch, wanted = ready_and_wanted(runner)
-        submitted: list[int] = []
-        submit = native.submit
-        monkeypatch.setattr(native, "submit", lambda queue, each: (submitted.append(len(each)), submit(queue, each))[1])
-        logits = begun(runner, ready, batch)
-        monkeypatch.undo()
-    assert submitted == [1, 1, 1]
-    assert np.array_equal(logits, wanted)
+        assert np.array_equal(begun(runner, ready, batch), wanted)
+    assert len(found | {threading.get_ident()}) == threads
 
 
 def test_memory_that_inputs_are_written_to_is_used_again(runner):

@@ -1,6 +1,6 @@
 """Attention in decode by every way to spread it: µs of a layer, looking back and joining, by how far it looks back.
 
-    python -m benchmarks.attention [--device NAME] [--heads 32/8/128,16/8/128] [--batch 1,16] [--depths 0,512,4096]
+    python -m benchmarks.attention [--device NAME] [--heads 32/8/128,16/8/128] [--batch 1,16] [--kv f16,q8]
 
 Heads are those of queries, of keys, and their size: those by themselves are of Llama 8B, Qwen3 0.6B, Qwen3-30B-A3B
 and TinyLlama. There are LAYERS layers of keys and values. Times are the GPU's own, the best of several replays.
@@ -9,6 +9,7 @@ and TinyLlama. There are LAYERS layers of keys and values. Times are the GPU's o
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import click
 import numpy as np
@@ -23,12 +24,14 @@ from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.batch import Batch
+from rwkv_gpu.ops.kv_format import KV_FORMATS, KVType
 from rwkv_gpu.ops.memory import Caches, Scratch
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope
 
 LAYERS = 8
 WARM = 20  # replays before one is timed
+DIFFERENT = 16  # pages that are not copies of another
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,9 @@ class Heads:
         """32/8/128"""
         return cls(*map(int, text.split("/")))
 
-    @property
-    def position_bytes(self) -> int:
-        """Of a key and a value as halves."""
-        return 4 * self.keys * self.size
+    def position_bytes(self, kind: KVType) -> int:
+        """Of a key and a value."""
+        return 2 * self.keys * KV_FORMATS[kind].nbytes(self.size)
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,9 @@ WAYS = (
     *(Way(groups=groups) for groups in (512, 1024, 2048)),
     Way(lanes_per_key=8, prefetch_depth=2),
     Way(lanes=256, run=128),
+    *(Way(lanes=lanes, prefetch_depth=8) for lanes in (64, 256)),
+    Way(lanes=64, prefetch_depth=2),
+    Way(lanes_per_key=8, prefetch_depth=4),
 )
 
 
@@ -103,19 +108,26 @@ def ways(device: Device) -> Iterator[tuple[str, Tuning]]:
 class Bench:
     """Layers of some heads over pages of so many sequences."""
 
-    def __init__(self, device: Device, heads: Heads, batch: int, context: int) -> None:
+    def __init__(self, device: Device, heads: Heads, batch: int, context: int, kind: KVType = "f16") -> None:
         self.device, self.heads, self.batch = device, heads, batch
         self.pages = context // PAGE
-        nbytes = batch * context * heads.position_bytes // 2
-        buffers = [[device.buffer(nbytes, "kv") for _ in range(2)] for _ in range(LAYERS)]
-        places = {f"kv{i}": (Slice(k, 0, nbytes), Slice(v, 0, nbytes)) for i, (k, v) in enumerate(buffers)}
-        self.caches = Caches(places, "f16", self.pages)
+        self.position_bytes = heads.position_bytes(kind)
+        pages = [_random_pages(heads, kind, batch * self.pages, seed) for seed in (0, 1)]
+        buffers = [[device.upload(each, "kv") for each in pages] for _ in range(LAYERS)]
+        places = {f"kv{i}": (Slice(k, 0, k.nbytes), Slice(v, 0, v.nbytes)) for i, (k, v) in enumerate(buffers)}
+        self.caches = Caches(places, kind, self.pages)
 
     @property
     def rows(self) -> dict[str, tuple[int, int]]:
         """The shapes of what a layer is given."""
         widths = {"q": self.heads.queries, "k": self.heads.keys, "v": self.heads.keys}
         return {name: (self.batch, count * self.heads.size) for name, count in widths.items()}
+
+    def close(self) -> None:
+        """Frees the pages."""
+        for stored in self.caches.places.values():
+            for each in stored:
+                each.buffer.free()
 
     def record(self, tuning: Tuning, pages: int) -> Plan:
         """All layers, of a plan for sequences of so many pages."""
@@ -150,36 +162,46 @@ class Bench:
         return lap(plan, self.batch, inputs, self.batch) / LAYERS
 
 
+def _random_pages(heads: Heads, kind: KVType, count: int, seed: int) -> npt.NDArray[Any]:
+    """Keys or values of so many pages, few of which differ."""
+    x = np.random.default_rng(seed).standard_normal((DIFFERENT, PAGE, heads.keys, heads.size), np.float32)
+    return KV_FORMATS[kind].store(x)[np.arange(count) % DIFFERENT].ravel()
+
+
 @click.command()
 @click.option("--device", default="auto")
 @click.option("--heads", default="32/8/128,16/8/128,32/4/128,32/4/64")
 @click.option("--batch", default="1,16")
 @click.option("--depths", default="0,64,512,4096")
+@click.option("--kv", default="f16", help="How keys and values are stored: f16, f32, q8, q4.")
 @click.option("--rounds", default=4)
-@click.option("--only", default="", help="ways whose name has this")
-def main(device: str, heads: str, batch: str, depths: str, rounds: int, only: str) -> None:
+@click.option("--only", default="", help="Ways whose name has one of these.")
+def main(device: str, heads: str, batch: str, depths: str, kv: str, rounds: int, only: str) -> None:
     adapters = list_adapters()
     adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
     depth = [int(one) for one in depths.split(",")]
     with Device(adapter) as gpu:
         print(adapter)
-        for one, count in itertools.product(map(Heads.parse, heads.split(",")), map(int, batch.split(","))):
-            print(f"\n{one}, batch {count}: µs of a layer by depth")
-            compare(Bench(gpu, one, count, -(-(max(depth) + 1) // PAGE) * PAGE), depth, rounds, only)
+        several = itertools.product(map(Heads.parse, heads.split(",")), map(int, batch.split(",")), kv.split(","))
+        for one, count, kind in several:
+            print(f"\n{one}, batch {count}, {kind}: µs of a layer by depth")
+            bench = Bench(gpu, one, count, -(-(max(depth) + 1) // PAGE) * PAGE, cast(KVType, kind))
+            compare(bench, depth, rounds, only.split(","))
+            bench.close()
 
 
-def compare(bench: Bench, depths: list[int], rounds: int, only: str) -> None:
+def compare(bench: Bench, depths: list[int], rounds: int, only: list[str]) -> None:
     """A line for each way: the best of rounds that take all in turns, with everything compiled before."""
     plans = {
         name: {depth: bench.record(tuning, bench.plan_pages(depth)) for depth in depths}
         for name, tuning in ways(bench.device)
-        if only in name
+        if any(part in name for part in only)
     }
     best = {name: dict.fromkeys(depths, 1.0) for name in plans}
     for _, depth in itertools.product(range(rounds), depths):
         for name, by_depth in plans.items():
             best[name][depth] = min(best[name][depth], bench.seconds(by_depth[depth], depth))
-    bound = [bench.batch * (depth + 1) * bench.heads.position_bytes / 4.3e12 for depth in depths]
+    bound = [bench.batch * (depth + 1) * bench.position_bytes / 4.3e12 for depth in depths]
     for name, seconds in {"depth": [d / 1e6 for d in depths], "at 4,300 GB/s": bound}.items():
         print(f"{name:72}" + "".join(f"{1e6 * one:9.1f}" for one in seconds))
     for name, by_depth in sorted(best.items(), key=lambda item: sum(item[1].values())):

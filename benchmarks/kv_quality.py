@@ -5,8 +5,7 @@
 The text is one that the model itself writes with float32, so any model has a text that it predicts. Runs in numpy.
 
 Keys of trained models have some dims that are many times larger than the others, and random weights have none. With
-`--outliers 8` keys are stored as if every 32nd dim were 8 times larger. Each format is measured twice then: as it is,
-and with keys rotated by a Hadamard matrix before they are stored, which spreads large dims over the others.
+`--outliers 8` keys are stored as if every 32nd dim were 8 times larger.
 """
 
 from collections.abc import Iterator
@@ -37,47 +36,33 @@ def perplexity(found: npt.NDArray[np.float64], ids: list[int]) -> float:
 
 
 class Scaled(KVFormat):
-    """A format whose keys have large dims, and may be rotated. The reference stores and loads keys, then values."""
+    """A format whose keys have large dims. The reference stores and loads keys, then values."""
 
-    def __init__(self, one: KVFormat, outliers: float, rotated: bool) -> None:
+    def __init__(self, one: KVFormat, outliers: float) -> None:
         super().__init__(one.name, one.bits, one.dtype)
-        object.__setattr__(self, "changes", (outliers, rotated))
+        object.__setattr__(self, "outliers", outliers)
         object.__setattr__(self, "turns", [0, 0])  # stored, loaded
 
-    def _change(self, size: int, way: int) -> npt.NDArray[np.float32] | None:
-        """What a key is multiplied by before it is stored, [N, N]; None for a value."""
+    def _scales(self, size: int, way: int) -> npt.NDArray[np.float32]:
+        """What the dims of a head are multiplied by before they are stored, [N]"""
         self.turns[way] += 1
-        if not self.turns[way] % 2:
-            return None
-        outliers, rotated = self.changes
         scales = np.ones(size, np.float32)
-        scales[::32] = outliers
-        return np.diag(scales) @ hadamard(size) if rotated else np.diag(scales)
+        scales[::32] = self.outliers if self.turns[way] % 2 else 1
+        return scales
 
     def store(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        change = self._change(x.shape[-1], 0)
-        return super().store(x if change is None else x @ change)
+        return super().store(x * self._scales(x.shape[-1], 0))
 
     def load(self, stored: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-        change = self._change(size, 1)
-        x = super().load(stored, size)
-        return x if change is None else x @ np.linalg.inv(change).astype(np.float32)
-
-
-def hadamard(size: int) -> npt.NDArray[np.float32]:
-    """A rotation whose numbers all have one size; for a power of two."""
-    h = np.ones((1, 1), np.float32)
-    while len(h) < size:
-        h = np.block([[h, h], [h, -h]])
-    return (h / np.sqrt(size)).astype(np.float32)
+        return super().load(stored, size) / self._scales(size, 1)
 
 
 @contextmanager
-def changed(kind: KVType, outliers: float, rotated: bool) -> Iterator[None]:
+def changed(kind: KVType, outliers: float) -> Iterator[None]:
     """Has a format store keys so."""
     plain = KV_FORMATS[kind]
     if outliers != 1:
-        KV_FORMATS[kind] = Scaled(plain, outliers, rotated)
+        KV_FORMATS[kind] = Scaled(plain, outliers)
     try:
         yield
     finally:
@@ -97,12 +82,10 @@ def main(files: tuple[str, ...], outliers: float, tokens: int) -> None:
             exact, name = log_probabilities(llm, ids), llm.info.name
         print(f"| {name} | f32 | {perplexity(exact, ids):.3f} | |")
         for kind in KINDS:
-            for rotated in (False, True)[: 2 if outliers != 1 else 1]:
-                with changed(kind, outliers, rotated), rwkv_gpu.load(path, kv=kind, context=512, device="cpu") as llm:
-                    found = log_probabilities(llm, ids)
-                apart = float((np.exp(exact) * (exact - found)).sum(axis=1).mean())
-                how = f"{kind}, rotated" if rotated else kind
-                print(f"| {name} | {how} | {perplexity(found, ids):.3f} | {apart:.1e} |", flush=True)
+            with changed(kind, outliers), rwkv_gpu.load(path, kv=kind, context=512, device="cpu") as llm:
+                found = log_probabilities(llm, ids)
+            apart = float((np.exp(exact) * (exact - found)).sum(axis=1).mean())
+            print(f"| {name} | {kind} | {perplexity(found, ids):.3f} | {apart:.1e} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,14 +19,16 @@ CAP = Hole("cap", ("attention/cap/none", "attention/cap/tanh"))
 GATE = Hole("gate", ("attention/gate/none", "attention/gate/each"))
 SINK = Hole("sink", ("attention/sink/none", "attention/sink/logit"))
 READ = Hole("read", tuple(f"attention/cache/read_{kind}" for kind in ("f16", "f32", "blocks")))
-WRITE = Hole("write", tuple(f"attention/cache/write_{kind}" for kind in ("f16", "f32", "blocks")))
-WORDS = Hole("words", ("attention/cache/words_of_four", "attention/cache/words_of_one"))
+WRITE = Hole("write", tuple(f"attention/cache/write_{kind}" for kind in ("f16", "f32", "blocks", "rotated")))
+WORDS = Hole("words", tuple(f"attention/cache/words_of_{count}" for count in ("four", "two", "one")))
+PUT = Hole("put", ("attention/cache/put_one", "attention/cache/put_two")).maybe()  # of blocks
 BITS = Hole("bits", ("attention/cache/bits_q8", "attention/cache/bits_q4")).maybe()
-STORED = WORDS, BITS  # how keys and values lie in memory
+ROTATION_OF_BLOCKS = Hole("rotation", ("attention/cache/as_they_are", "attention/cache/hadamard"))
+STORED = WORDS, BITS, ROTATION_OF_BLOCKS  # how keys and values lie in memory
 RESULT = Hole("result", tuple(f"attention/result/{part}" for part in ("whole", "partial", "last_workgroup")))
 # Heads of q, k and v as the matrices leave them, and what becomes of them.
 HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vectors", "attention/cache/blocks"
-TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE
+TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE, PUT
 RUNS = "attention/partition", "attention/run_sums"  # what joins runs
 SCORES = REACH, CAP, SINK  # what becomes of scores
 
@@ -52,6 +54,7 @@ ATTENTION_DECODE = Kernel(
     "attention",
     (
         Hole("pack", tuple(f"attention/pack/pack_{count}" for count in (2, 3, 4))),
+        Hole("scores", ("attention/scores/floats", "attention/scores/integers")),
         Hole("raw", tuple(f"attention/cache/raw_{kind}" for kind in ("f16", "f32", "blocks"))),
         *STORED,
         *TAKES,

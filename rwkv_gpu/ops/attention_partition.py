@@ -97,6 +97,7 @@ def decode_partition(
         ):  # a small head has as much on its way by half the lanes
             lanes, prefetch_depth = max(can.subgroup_width, lanes // 2), 2 * prefetch_depth
         prefetch_depth = max(1, min(prefetch_depth, tuning.decode_prefetched * lanes_per_key // cache.size))
+        prefetch_depth = 1 << (prefetch_depth.bit_length() - 1)  # lanes of a key divide them among themselves
     else:
         shared, lanes_per_key = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size)), 0
         grain = -(-tuning.attention_run // PAGE) * PAGE

@@ -1,7 +1,7 @@
 """How keys and values are stored: as floats, or in blocks of 32 dims of a head with a scale each.
 
-A head in blocks is a row of words: its quants in order, then the scales as float16, two to a word. GPU kernels
-(`shaders/attention/cache/`) and numpy have the same words.
+Blocks of 4 bits are rotated by a Hadamard matrix first. A head in blocks is a row of words: its quants in order, then
+the scales as float16, two to a word. GPU kernels (`shaders/attention/cache/`) and numpy have the same words.
 """
 
 from dataclasses import dataclass
@@ -17,6 +17,17 @@ KVType = Literal["f16", "f32", "q8", "q4"]
 BLOCK = 32  # dims of a head that share a scale
 
 
+def hadamard(size: int) -> npt.NDArray[np.float32]:
+    """A rotation whose numbers all have one size, its own inverse; for a power of two. [N, N]"""
+    h = np.ones((1, 1), np.float32)
+    while len(h) < size:
+        h = np.block([[h, h], [h, -h]])
+    return h * np.float32(size**-0.5)
+
+
+HADAMARD = hadamard(BLOCK)
+
+
 @dataclass(frozen=True)
 class KVFormat:
     """One of them."""
@@ -30,6 +41,11 @@ class KVFormat:
         """Whether it has blocks with scales."""
         return self.bits < 16
 
+    @property
+    def rotated(self) -> bool:
+        """Whether blocks are rotated before they are stored, so that a large dim is spread over all of its block."""
+        return self.bits < 8
+
     def width(self, size: int) -> int:
         """Numbers or words that an array has for a head of so many dims."""
         return size * self.bits // 32 + -(-size // (2 * BLOCK)) if self.quantised else size
@@ -40,11 +56,15 @@ class KVFormat:
 
     def store(self, x: Array) -> Array:
         """Heads [..., N] as they are stored, [..., width]"""
-        return _quantise(x, self.bits) if self.quantised else x.astype(self.dtype)
+        return _quantise(self._turned(x), self.bits) if self.quantised else x.astype(self.dtype)
 
     def load(self, stored: Array, size: int) -> Array:
         """Heads [..., N] as float32."""
-        return _dequantise(stored, size, self.bits) if self.quantised else stored.astype(np.float32)
+        return self._turned(_dequantise(stored, size, self.bits)) if self.quantised else stored.astype(np.float32)
+
+    def _turned(self, x: Array) -> Array:
+        """Blocks rotated, or rotated back."""
+        return (x.reshape(*x.shape[:-1], -1, BLOCK) @ HADAMARD).reshape(x.shape) if self.rotated else x
 
 
 KV_FORMATS: dict[KVType, KVFormat] = {

@@ -189,7 +189,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "size"), [("q8", 64), ("q4", 96)])
+@pytest.mark.parametrize(("kind", "size"), [("q8", 128), ("q4", 96)])
 def test_keys_and_values_in_blocks(fast_device, kind, size):
     """In a prompt, in decode by lanes that have keys of their own, and by lanes that share them."""
     case = Case(heads=4, kv_heads=2, size=size, rope=Rope("neox", size, 1e4), kind=kind, context=256, normed=size > 64)
@@ -331,6 +331,9 @@ SHARING = {
     "seventeen heads": (Case(heads=17, kv_heads=1, size=80, rope=Rope("neox", 80, 1e4)), 70, 8, 8, 1),
     "small heads": (Case(heads=4, kv_heads=1, size=32, rope=Rope("neox", 32, 1e4), kind="f16"), 70, 8, 16, 2),
     "a window": (Case(window=100), 300, 8, 32, 2),
+    "as many keys at a time as lanes": (Case(heads=4, kv_heads=1, kind="q8", normed=True), 200, 4, 8, 4),
+    "more keys at a time than lanes": (Case(heads=4, kv_heads=1, kind="q4"), 200, 2, 8, 8),
+    "blocks of positions longer than pages": (Case(window=150), 300, 2, 64, 8),
     "joined at once": (Case(kind="f16"), 300, 8, 32, 2),
     "a window of one": (Case(window=1), 66, 4, 8, 1),
 }

@@ -26,6 +26,7 @@ SIZES: tuple[tuple[KVType, int, int], ...] = (
     ("f16", 128, 8),
     ("f16", 256, 6),
     ("q8", 64, 6),
+    ("q8", 128, 8),
     ("q4", 128, 8),
 )  # cache, head, query heads
 

@@ -189,7 +189,13 @@ def _shared_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat) -> 
         "RUN_PAGES": partition.run_pages(caches.max_pages), "WG": partition.lanes,
     }  # fmt: skip
     raw = "blocks" if fmt.quantised else fmt.name
-    parts = (f"attention/pack/pack_{partition.pack}", f"attention/cache/raw_{raw}", "lib/sum/subgroup")
+    scores = "integers" if fmt.quantised and to.can.integer_dot else "floats"
+    parts = (
+        f"attention/pack/pack_{partition.pack}",
+        f"attention/scores/{scores}",
+        f"attention/cache/raw_{raw}",
+        "lib/sum/subgroup",
+    )
     return AttentionKernel("attention/attention_decode", parts, constants, {})
 
 
@@ -212,7 +218,7 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
         op.cache.name,
         (
             kernel.kernel,
-            *dict.fromkeys((*kernel.parts, *scores.parts, *sink.parts, *_stored(fmt, "read"))),
+            *dict.fromkeys((*kernel.parts, *scores.parts, *sink.parts, *_stored(fmt, partition.size, "read"))),
             partition.reach,
             "attention/partition",
             f"attention/result/{result}",
@@ -290,12 +296,17 @@ def reduce_runs(
     )
 
 
-def _stored(fmt: KVFormat, way: str) -> tuple[str, ...]:
+def _stored(fmt: KVFormat, size: int, way: str) -> tuple[str, ...]:
     """The parts that read or write a cache."""
     if not fmt.quantised:
-        return f"attention/cache/{way}_{fmt.name}", "attention/cache/words_of_four"
-    blocks = "attention/cache/blocks", f"attention/cache/bits_{fmt.name}"
-    return f"attention/cache/{way}_blocks", "attention/cache/words_of_one", *blocks
+        return f"attention/cache/{way}_{fmt.name}", "attention/cache/words_of_four", "attention/cache/as_they_are"
+    count = "two" if fmt.bits == 8 and fmt.width(size) % 2 == 0 else "one"
+    parts = [f"words_of_{count}", "blocks", f"bits_{fmt.name}", "hadamard" if fmt.rotated else "as_they_are"]
+    if way == "write":
+        parts += ["write_rotated" if fmt.rotated else "write_blocks", f"put_{count}"]
+    else:
+        parts.append("read_blocks")
+    return tuple(f"attention/cache/{part}" for part in parts)
 
 
 def _position_bytes(to: Lowering, op: Attend) -> int:
@@ -331,7 +342,7 @@ def _rotated(to: Lowering, op: Attend) -> tuple[dict[str, Operand], dict[str, Co
     if how.temperature:
         warm = how.temperature
         constants |= {"TEMPERATURE": float(warm.scale), "PERIOD": warm.period, "SHIFT": warm.shift}
-    stored = _stored(to.memory.caches.format_of(op.cache), "write")
+    stored = _stored(to.memory.caches.format_of(op.cache), op.cache.size, "write")
     return operands, constants, (*(f"attention/{part}" for part in parts), *stored)
 
 

@@ -8,6 +8,7 @@
 // needs reach: sees
 // needs read: key8, value4
 // needs result: write
+// needs rotation: rotated
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
 
@@ -58,6 +59,7 @@ fn run(group: u32, lane: u32) {
         sums[lane] = vec4f();
     }
     workgroupBarrier();
+    rotate(lane);
     var acc: array<vec4f, Q * COLUMNS>;
     for (var i = 0u; i < Q * COLUMNS; i++) {
         acc[i] = vec4f();
@@ -79,6 +81,7 @@ fn run(group: u32, lane: u32) {
         }
         workgroupBarrier();
     }
+    rotate(lane);   // back
     for (var i = lane; i < block.count * SHARED * N4; i += WG) {
         let query = i / N4;
         let top = most[query / 4u][query % 4u];
@@ -86,6 +89,24 @@ fn run(group: u32, lane: u32) {
         let t = block.first + query / SHARED;
         write(t * H + heads * SHARED + query % SHARED, number, i % N4, queries[i], vec2f(top, sum));
     }
+}
+
+// Queries as keys are stored, and sums of values back from it.
+fn rotate(lane: u32) {
+    if !ROTATED {
+        return;
+    }
+    for (var block = lane; block < Q * N / 32u; block += WG) {
+        var x: array<vec4f, 8>;
+        for (var n = 0u; n < 8u; n++) {
+            x[n] = queries[8u * block + n];
+        }
+        x = rotated(x);
+        for (var n = 0u; n < 8u; n++) {
+            queries[8u * block + n] = x[n];
+        }
+    }
+    workgroupBarrier();
 }
 
 // Scores of `count` keys from `base` on, whose first lies at `row`; a lane takes every WG-th.

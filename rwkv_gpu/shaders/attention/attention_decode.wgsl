@@ -3,17 +3,22 @@
 // LANES_PER_KEY lanes share a key, so that they read it side by side. Groups of them take PREFETCH keys each at a time and keep a running
 // softmax of their own: nobody waits for anybody, and what comes next is loaded meanwhile. They meet once, at the end. The
 // row's own key and value are not read back from their page: the first group of the last run starts from them.
+//
+// A group has SIDES sides. A lane of side s loads key j ^ s as its number j. So one shuffle for each number sums the scores of
+// key s in the lanes of side s, and each side does the exponentials of its own keys alone.
 // needs attention/heads: value_at
 // needs attention/partition: cut_of, runs_of
 // needs attention/turns: turn_of
 // needs cap: capped
 // needs head norm: norm_start, root_of, weight_after, weight_before
 // needs lib/step: apart
-// needs pack: Each, Pack, heads_of, outer, scaled, shuffled, store_sums
+// needs pack: Each, Pack, heads_of, largest_of_each, outer, scaled, shuffled, store_sums
 // needs query scale: query_scale
-// needs raw: eight_of, half_of, own8, raw_key, raw_value, write_own
+// needs raw: eight_of, half_of, own8, raw_key, raw_value, rotate_own, scale_of, write_own
 // needs result: finish, write
 // needs rope: is_second, pair_of, partner_of
+// needs rotation: rotated
+// needs scores: query_of, score_of, unit_of
 // needs sum: group_sum
 // needs value norm: value_scale
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
@@ -25,6 +30,11 @@ const SHARES = H / SHARED;                      // workgroups for all heads
 const CHUNKS = N8 / LANES_PER_KEY;                       // 8 dims each, that a lane has of a head
 const RAWS = PREFETCH * CHUNKS;
 const GROUPS = WG / LANES_PER_KEY;
+const SIDES = min(PREFETCH, LANES_PER_KEY);
+const SIDE_LANES = LANES_PER_KEY / SIDES;
+const SIDE_KEYS = PREFETCH / SIDES;
+const BLOCK = GROUPS * PREFETCH;                // positions that a workgroup sees at a time
+const PAGED = PAGE % BLOCK == 0u;               // whether they lie in one page
 const PACKS = (SHARED + PACK - 1u) / PACK;      // of heads; what is left over stays zero
 const QUERIES = PACKS * PACK;
 const COLUMNS = 2u * CHUNKS;                    // vec4s that a lane has of a head
@@ -39,6 +49,7 @@ const HIDDEN = -2e38;                           // a score that counts for nothi
 const_assert N8 % LANES_PER_KEY == 0u;
 const_assert SUBGROUP % LANES_PER_KEY == 0u;
 const_assert WG % SUBGROUP == 0u;
+const_assert countOneBits(PREFETCH) == 1u;
 
 alias Scores = Each;
 
@@ -63,6 +74,7 @@ struct Place {
     end: u32,       // behind the last that lies in the pages
     group: u32,
     column: u32,    // its first 8 dims; the next are LANES_PER_KEY further on
+    side: u32,
 }
 
 fn run(group: u32, lane: u32) {
@@ -79,14 +91,15 @@ fn run(group: u32, lane: u32) {
     }
     run_count = runs_of(position);
     let last = OWN_KEYS && cut.end > position;
-    let at = Place(t, share * SHARED / (H / KV), cut.start, min(cut.end, select(position + 1u, position, OWN_KEYS)), lane / LANES_PER_KEY, lane % LANES_PER_KEY);
+    let at = Place(t, share * SHARED / (H / KV), cut.start, min(cut.end, select(position + 1u, position, OWN_KEYS)), lane / LANES_PER_KEY, lane % LANES_PER_KEY, lane % LANES_PER_KEY / SIDE_LANES);
     stage(at, share, position, lane);
     workgroupBarrier();
     var keys_raw: array<Raw, RAWS>;
     var values_raw: array<Raw, RAWS>;
-    if at.first < at.end {
-        keys_raw = keys_from(at, at.first);
-        values_raw = values_from(at, at.first);
+    let begin = select(at.first, at.first / BLOCK * BLOCK, PAGED);
+    if begin < at.end {
+        keys_raw = keys_from(at, begin);
+        values_raw = values_from(at, begin);
     }
     turn_heads(query_scale(position), share * SHARED, at.head, lane);
     if OWN_KEYS {
@@ -96,6 +109,24 @@ fn run(group: u32, lane: u32) {
         }
     }
     workgroupBarrier();
+    if ROTATED {
+        for (var block = lane; block < QUERIES * N / 32u; block += WG) {
+            var x: array<vec4f, 8>;
+            for (var n = 0u; n < 8u; n++) {
+                x[n] = turned[8u * block + n];
+            }
+            x = rotated(x);
+            for (var n = 0u; n < 8u; n++) {
+                turned[8u * block + n] = x[n];
+            }
+        }
+        if OWN_KEYS {
+            for (var block = lane; block < N / 16u; block += WG) {
+                rotate_own(block);
+            }
+        }
+        workgroupBarrier();
+    }
     var q: array<Pack, PACKS * COLUMNS>;
     var acc: array<Pack, PACKS * COLUMNS>;
     var top: array<Each, PACKS>;
@@ -114,77 +145,105 @@ fn run(group: u32, lane: u32) {
             var score = Each(0.0);
             for (var c = 0u; c < CHUNKS; c++) {
                 let i = vec4_of(at, 2u * c);
-                let key = eight_of(own8(i));
-                let value = eight_of(own8(N4 + i));
+                let own_key = own8(i);
+                let own_value = own8(N4 + i);
+                let key = eight_of(own_key);
+                let value = eight_of(own_value);
                 let n = p * COLUMNS + 2u * c;
-                score += key.low * q[n] + key.high * q[n + 1u];
-                acc[n] = outer(acc[n], value.low, Each(mine));
-                acc[n + 1u] = outer(acc[n + 1u], value.high, Each(mine));
+                let weight = Each(mine * scale_of(own_value, i / 2u));
+                score += (key.low * q[n] + key.high * q[n + 1u]) * scale_of(own_key, i / 2u);
+                acc[n] = outer(acc[n], value.low, weight);
+                acc[n + 1u] = outer(acc[n + 1u], value.high, weight);
             }
             top[p] = select(Each(LOWEST), capped(over_lanes(score, 1u, LANES_PER_KEY)), at.group == 0u);
-            total[p] = Each(mine);
+            total[p] = Each(select(0.0, mine, at.side == 0u));
         }
         if share * SHARED % (H / KV) == 0u {    // of the workgroups with this head of K and V the first
             for (var c = lane; c < N8; c += WG) {
-                write_own((places[t].y * KV + at.head) * N8 + c);
+                write_own(places[t].y * KV + at.head, c);
             }
         }
     }
-    for (var base = at.first; base < at.end; base += GROUPS * PREFETCH) {
-        let more = base + GROUPS * PREFETCH < at.end;
-        var scores: array<Each, PREFETCH * PACKS>;
+    var queries: array<Query, PACKS * CHUNKS>;
+    var units: array<Each, PACKS>;
+    for (var p = 0u; p < PACKS; p++) {
+        var largest = Each(0.0);
+        for (var c = 0u; c < COLUMNS; c++) {
+            largest = max(largest, largest_of_each(q[p * COLUMNS + c]));
+        }
+        units[p] = unit_of(most_of_lanes(largest, 1u, LANES_PER_KEY));
+        for (var c = 0u; c < CHUNKS; c++) {
+            let n = p * COLUMNS + 2u * c;
+            queries[p * CHUNKS + c] = query_of(q[n], q[n + 1u], units[p]);
+        }
+    }
+    for (var base = begin; base < at.end; base += BLOCK) {
+        let more = base + BLOCK < at.end;
+        var parts: array<Each, PREFETCH * PACKS>;   // of scores, by number
         for (var a = 0u; a < PREFETCH; a++) {
             for (var p = 0u; p < PACKS; p++) {
-                scores[a * PACKS + p] = Each(0.0);
+                parts[a * PACKS + p] = Each(0.0);
             }
             for (var c = 0u; c < CHUNKS; c++) {
-                let key = eight_of(keys_raw[a * CHUNKS + c]);
                 for (var p = 0u; p < PACKS; p++) {
-                    let n = p * COLUMNS + 2u * c;
-                    scores[a * PACKS + p] += key.low * q[n] + key.high * q[n + 1u];
+                    parts[a * PACKS + p] += score_of(keys_raw[a * CHUNKS + c], queries[p * CHUNKS + c], at.column + c * LANES_PER_KEY);
                 }
             }
         }
         if more {
-            keys_raw = keys_from(at, base + GROUPS * PREFETCH);
+            keys_raw = keys_from(at, base + BLOCK);
         }
+        var weights: array<Each, SIDE_KEYS * PACKS>;    // of the keys of a side
         for (var p = 0u; p < PACKS; p++) {
             var most = top[p];
-            for (var a = 0u; a < PREFETCH; a++) {
-                let score = capped(over_lanes(scores[a * PACKS + p], 1u, LANES_PER_KEY));
-                let seen = base + a * GROUPS + at.group < at.end;
-                scores[a * PACKS + p] = select(Each(HIDDEN), score, seen);
-                most = max(most, scores[a * PACKS + p]);
+            for (var k = 0u; k < SIDE_KEYS; k++) {
+                var score = parts[k * SIDES * PACKS + p];
+                for (var r = 1u; r < SIDES; r++) {
+                    score += subgroupShuffleXor(parts[(k * SIDES + r) * PACKS + p], r * SIDE_LANES);
+                }
+                score = capped(over_lanes(score, 1u, SIDE_LANES) * units[p]);
+                let position = base + (k * SIDES + at.side) * GROUPS + at.group;
+                weights[k * PACKS + p] = select(Each(HIDDEN), score, position >= at.first && position < at.end);
+                most = max(most, weights[k * PACKS + p]);
             }
-            let fade = exp(top[p] - most);
-            top[p] = most;
-            total[p] *= fade;
-            for (var c = 0u; c < COLUMNS; c++) {
-                acc[p * COLUMNS + c] = scaled(acc[p * COLUMNS + c], fade);
+            most = most_of_lanes(most, SIDE_LANES, LANES_PER_KEY);
+            if any(most > top[p]) {
+                let fade = exp(top[p] - most);
+                top[p] = most;
+                total[p] *= fade;
+                for (var c = 0u; c < COLUMNS; c++) {
+                    acc[p * COLUMNS + c] = scaled(acc[p * COLUMNS + c], fade);
+                }
             }
-            for (var a = 0u; a < PREFETCH; a++) {
-                scores[a * PACKS + p] = exp(scores[a * PACKS + p] - most);
-                total[p] += scores[a * PACKS + p];
+            for (var k = 0u; k < SIDE_KEYS; k++) {
+                weights[k * PACKS + p] = exp(weights[k * PACKS + p] - most);
+                total[p] += weights[k * PACKS + p];
             }
         }
         for (var a = 0u; a < PREFETCH; a++) {
-            for (var c = 0u; c < CHUNKS; c++) {
-                let value = eight_of(values_raw[a * CHUNKS + c]);
-                for (var p = 0u; p < PACKS; p++) {
+            for (var p = 0u; p < PACKS; p++) {
+                var weight = weights[a / SIDES * PACKS + p];
+                if a % SIDES > 0u {
+                    weight = subgroupShuffleXor(weight, a % SIDES * SIDE_LANES);
+                }
+                for (var c = 0u; c < CHUNKS; c++) {
+                    let raw = values_raw[a * CHUNKS + c];
+                    let value = eight_of(raw);
+                    let each = weight * scale_of(raw, at.column + c * LANES_PER_KEY);
                     let n = p * COLUMNS + 2u * c;
-                    acc[n] = outer(acc[n], value.low, scores[a * PACKS + p]);
-                    acc[n + 1u] = outer(acc[n + 1u], value.high, scores[a * PACKS + p]);
+                    acc[n] = outer(acc[n], value.low, each);
+                    acc[n + 1u] = outer(acc[n + 1u], value.high, each);
                 }
             }
         }
         if more {
-            values_raw = values_from(at, base + GROUPS * PREFETCH);
+            values_raw = values_from(at, base + BLOCK);
         }
     }
     for (var p = 0u; p < PACKS; p++) {
-        let most = most_of_groups(top[p]);
+        let most = most_of_lanes(top[p], LANES_PER_KEY, SUBGROUP);
         let fade = exp(top[p] - most);
-        let sum = over_lanes(total[p] * fade, LANES_PER_KEY, SUBGROUP);
+        let sum = over_lanes(total[p] * fade, SIDE_LANES, SUBGROUP);
         let first = (lane / SUBGROUP * PACKS + p) * PACK;
         if lane % SUBGROUP == 0u {
             for (var j = 0u; j < PACK; j++) {
@@ -200,6 +259,19 @@ fn run(group: u32, lane: u32) {
         }
     }
     workgroupBarrier();
+    if ROTATED {    // back
+        for (var block = lane; block < SUBGROUPS * QUERIES * N / 32u; block += WG) {
+            var x: array<vec4f, 8>;
+            for (var n = 0u; n < 8u; n++) {
+                x[n] = sums[8u * block + n];
+            }
+            x = rotated(x);
+            for (var n = 0u; n < 8u; n++) {
+                sums[8u * block + n] = x[n];
+            }
+        }
+        workgroupBarrier();
+    }
     for (var i = lane; i < SHARED * N4; i += WG) {
         join(t * H + share * SHARED, number, i / N4, i % N4);
     }
@@ -299,19 +371,27 @@ fn root(head: u32) -> f32 {
 // The vec4 of a head that is number c of the lane's.
 fn vec4_of(at: Place, c: u32) -> u32 { return 2u * (at.column + c / 2u * LANES_PER_KEY) + c % 2u; }
 
-// Where the lane's key number a from a position on lies; beyond the end, the last.
-fn row_of(at: Place, base: u32, a: u32) -> u32 {
-    let position = min(base + a * GROUPS + at.group, at.end - 1u);
+// Which head of the cache the lane's number a of a block of positions is, that begins at `base`, at `first` of its page; beyond the end, the last.
+fn head_of(at: Place, base: u32, first: u32, a: u32) -> u32 {
+    let position = min(base + (a ^ at.side) * GROUPS + at.group, at.end - 1u);
+    if PAGED {
+        return first + (position - base) * KV;
+    }
     let page = run_pages[position / PAGE - at.first / PAGE];
-    return ((page * PAGE + position % PAGE) * KV + at.head) * N8 + at.column;
+    return (page * PAGE + position % PAGE) * KV + at.head;
+}
+
+fn first_of(at: Place, base: u32) -> u32 {
+    return (run_pages[base / PAGE - at.first / PAGE] * PAGE + base % PAGE) * KV + at.head;
 }
 
 fn keys_from(at: Place, base: u32) -> array<Raw, RAWS> {
     var found: array<Raw, RAWS>;
+    let first = first_of(at, base);
     for (var a = 0u; a < PREFETCH; a++) {
-        let row = row_of(at, base, a);
+        let head = head_of(at, base, first, a);
         for (var c = 0u; c < CHUNKS; c++) {
-            found[a * CHUNKS + c] = raw_key(row + c * LANES_PER_KEY);
+            found[a * CHUNKS + c] = raw_key(head, at.column + c * LANES_PER_KEY);
         }
     }
     return found;
@@ -319,10 +399,11 @@ fn keys_from(at: Place, base: u32) -> array<Raw, RAWS> {
 
 fn values_from(at: Place, base: u32) -> array<Raw, RAWS> {
     var found: array<Raw, RAWS>;
+    let first = first_of(at, base);
     for (var a = 0u; a < PREFETCH; a++) {
-        let row = row_of(at, base, a);
+        let head = head_of(at, base, first, a);
         for (var c = 0u; c < CHUNKS; c++) {
-            found[a * CHUNKS + c] = raw_value(row + c * LANES_PER_KEY);
+            found[a * CHUNKS + c] = raw_value(head, at.column + c * LANES_PER_KEY);
         }
     }
     return found;
@@ -337,9 +418,9 @@ fn over_lanes(v: Each, near: u32, far: u32) -> Each {
     return sum;
 }
 
-fn most_of_groups(v: Each) -> Each {
+fn most_of_lanes(v: Each, near: u32, far: u32) -> Each {
     var most = v;
-    for (var d = LANES_PER_KEY; d < SUBGROUP; d *= 2u) {
+    for (var d = near; d < far; d *= 2u) {
         most = max(most, subgroupShuffleXor(most, d));
     }
     return most;

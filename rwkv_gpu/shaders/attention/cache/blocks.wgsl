@@ -1,4 +1,5 @@
 // A head in blocks of 32 dims: its quants, then the scales as halves, two to a word.
+// needs attention/eight: Eight
 // needs bits: scale_for
 const EIGHTS = N / 8u;                          // of a head; a block has four
 const SCALES = EIGHTS * WORDS_8;                // words of a head before its scales
@@ -6,13 +7,13 @@ const HEAD_WORDS = SCALES + (EIGHTS + 7u) / 8u;
 
 const_assert N % 32u == 0u;
 
-// The first word of 8 dims, and the word of their scale.
-fn quants_at(i: u32) -> u32 { return i / EIGHTS * HEAD_WORDS + i % EIGHTS * WORDS_8; }
+// The first word of 8 dims, number c of a head, and the word of their scale.
+fn quants_at(head: u32, c: u32) -> u32 { return head * HEAD_WORDS + c * WORDS_8; }
 
-fn scale_at(i: u32) -> u32 { return i / EIGHTS * HEAD_WORDS + SCALES + i % EIGHTS / 8u; }
+fn scale_at(head: u32, c: u32) -> u32 { return head * HEAD_WORDS + SCALES + c / 8u; }
 
 // The scale of 8 dims from the word that has it.
-fn scale_in(word: u32, i: u32) -> f32 { return unpack2x16float(word)[i % EIGHTS / 4u % 2u]; }
+fn scale_in(word: u32, c: u32) -> f32 { return unpack2x16float(word >> (c / 4u % 2u * 16u)).x; }
 
 // As it is stored.
 fn rounded_scale(largest: f32) -> f32 { return unpack2x16float(pack2x16float(vec2f(scale_for(largest), 0.0))).x; }
@@ -23,4 +24,24 @@ fn larger(a: f32, b: f32) -> f32 { return select(a, b, abs(b) > abs(a)); }
 fn largest_of(x: Eight) -> f32 {
     let low = larger(larger(x.low.x, x.low.y), larger(x.low.z, x.low.w));
     return larger(low, larger(larger(x.high.x, x.high.y), larger(x.high.z, x.high.w)));
+}
+
+// The scale of 32 dims.
+fn scale_of_block(x: array<vec4f, 8>) -> f32 {
+    var largest = 0.0;
+    for (var n = 0u; n < 8u; n++) {
+        largest = larger(largest, larger(larger(x[n].x, x[n].y), larger(x[n].z, x[n].w)));
+    }
+    return rounded_scale(largest);
+}
+
+// The eight of them that has this number.
+fn eight_in(x: array<vec4f, 8>, number: u32) -> Eight {
+    var found = Eight(x[0], x[1]);
+    for (var n = 1u; n < 4u; n++) {
+        if n == number {
+            found = Eight(x[2u * n], x[2u * n + 1u]);
+        }
+    }
+    return found;
 }

@@ -1,32 +1,45 @@
 // 8 dims of a key or a value as they lie: quants, and the scale of their block.
-// needs attention/cache/blocks: larger, quants_at, rounded_scale, scale_at, scale_in
+// needs attention/cache/blocks: larger, rounded_scale, scale_at, scale_in
 // needs attention/eight: Eight
-// needs bits: decoded, encoded
+// needs bits: encoded, quants_of
+// needs put: put_key_quants, put_key_word, put_value_quants, put_value_word
+// needs rotation: rotated
+// needs words: key_quants, key_word, value_quants, value_word
 alias Half = vec4f;     // 4 dims, not yet quantised
 
 struct Raw {
     words: vec2u,
-    scale: f32,
+    scales: u32,    // of two blocks: nothing waits for a scale before it is multiplied by
 }
 
-fn raw_key(i: u32) -> Raw {
-    let at = quants_at(i);
-    return Raw(vec2u(keys[at], keys[at + WORDS_8 - 1u]), scale_in(keys[scale_at(i)], i));
-}
+fn raw_key(head: u32, c: u32) -> Raw { return Raw(key_quants(head, c), key_word(scale_at(head, c))); }
 
-fn raw_value(i: u32) -> Raw {
-    let at = quants_at(i);
-    return Raw(vec2u(values[at], values[at + WORDS_8 - 1u]), scale_in(values[scale_at(i)], i));
-}
+fn raw_value(head: u32, c: u32) -> Raw { return Raw(value_quants(head, c), value_word(scale_at(head, c))); }
 
-fn eight_of(raw: Raw) -> Eight { return decoded(raw.words.x, raw.words.y, raw.scale); }
+// Without their scale.
+fn eight_of(raw: Raw) -> Eight { return quants_of(raw.words.x, raw.words.y); }
+
+// Of 8 dims that are number c of a head.
+fn scale_of(raw: Raw, c: u32) -> f32 { return scale_in(raw.scales, c); }
 
 fn half_of(x: vec4f) -> Half { return x; }
+
+// A block of `own` as it is stored.
+fn rotate_own(block: u32) {
+    var x: array<vec4f, 8>;
+    for (var n = 0u; n < 8u; n++) {
+        x[n] = own[8u * block + n];
+    }
+    x = rotated(x);
+    for (var n = 0u; n < 8u; n++) {
+        own[8u * block + n] = x[n];
+    }
+}
 
 // 8 dims of the row's own key or value: vec4s i and i + 1 of `own`.
 fn own8(i: u32) -> Raw {
     let d = own_scale(i / 8u);
-    return Raw(encoded(Eight(own[i], own[i + 1u]), d), d);
+    return Raw(encoded(Eight(own[i], own[i + 1u]), d), pack2x16float(vec2f(d)));
 }
 
 // The scale of a block of `own`.
@@ -39,21 +52,18 @@ fn own_scale(block: u32) -> f32 {
     return rounded_scale(largest);
 }
 
-// The row's own key and value to the place of 8 dims.
-fn write_own(i: u32) {
-    let c = i % EIGHTS;
+// The row's own key and value, 8 dims.
+fn write_own(head: u32, c: u32) {
     let key = own8(2u * c);
     let value = own8(N / 4u + 2u * c);
-    for (var n = 0u; n < WORDS_8; n++) {
-        keys[quants_at(i) + n] = key.words[n];
-        values[quants_at(i) + n] = value.words[n];
-    }
+    put_key_quants(head, c, key.words);
+    put_value_quants(head, c, value.words);
     if c % 8u == 0u {
         var after = vec2f();
         if c + 4u < EIGHTS {
             after = vec2f(own_scale(c / 4u + 1u), own_scale(N / 32u + c / 4u + 1u));
         }
-        keys[scale_at(i)] = pack2x16float(vec2f(key.scale, after.x));
-        values[scale_at(i)] = pack2x16float(vec2f(value.scale, after.y));
+        put_key_word(scale_at(head, c), pack2x16float(vec2f(scale_of(key, c), after.x)));
+        put_value_word(scale_at(head, c), pack2x16float(vec2f(scale_of(value, c), after.y)));
     }
 }

@@ -1,28 +1,23 @@
 // Keys and values in blocks. A lane has 8 dims and finds the scale of its block by itself: no lane waits for another.
-// needs attention/cache/blocks: larger, largest_of, quants_at, rounded_scale, scale_at
+// needs attention/cache/blocks: larger, largest_of, rounded_scale, scale_at
 // needs attention/heads: own_value8, turned8
 // needs bits: encoded
+// needs put: put_key_quants, put_key_word, put_value_quants, put_value_word
 fn put_key(i: u32, t: u32, head: u32, x: Eight) {
     let c = i % EIGHTS;
     let d = key_scale(t, head, c / 4u);
-    let words = encoded(x, d);
-    for (var n = 0u; n < WORDS_8; n++) {
-        keys[quants_at(i) + n] = words[n];
-    }
+    put_key_quants(i / EIGHTS, c, encoded(x, d));
     if c % 8u == 0u {
-        keys[scale_at(i)] = pack2x16float(vec2f(d, key_scale(t, head, c / 4u + 1u)));
+        put_key_word(scale_at(i / EIGHTS, c), pack2x16float(vec2f(d, key_scale(t, head, c / 4u + 1u))));
     }
 }
 
 fn put_value(i: u32, t: u32, head: u32, x: Eight) {
     let c = i % EIGHTS;
     let d = own_value_scale(t, head, c / 4u);
-    let words = encoded(x, d);
-    for (var n = 0u; n < WORDS_8; n++) {
-        values[quants_at(i) + n] = words[n];
-    }
+    put_value_quants(i / EIGHTS, c, encoded(x, d));
     if c % 8u == 0u {
-        values[scale_at(i)] = pack2x16float(vec2f(d, own_value_scale(t, head, c / 4u + 1u)));
+        put_value_word(scale_at(i / EIGHTS, c), pack2x16float(vec2f(d, own_value_scale(t, head, c / 4u + 1u))));
     }
 }
 

@@ -15,6 +15,10 @@ fn shuffled(x: Pack, far: u32) -> Pack {
     return Pack(subgroupShuffleXor(x[0], far), subgroupShuffleXor(x[1], far), subgroupShuffleXor(x[2], far));
 }
 
+fn largest_of_each(x: Pack) -> Each { return Each(largest(x[0]), largest(x[1]), largest(x[2])); }
+
+fn largest(x: vec4f) -> f32 { return max(max(abs(x.x), abs(x.y)), max(abs(x.z), abs(x.w))); }
+
 fn store_sums(x: Pack, i: u32) {
     sums[i] = x[0];
     sums[i + N4] = x[1];

@@ -20,6 +20,10 @@ fn shuffled(x: Pack, far: u32) -> Pack {
     );
 }
 
+fn largest_of_each(x: Pack) -> Each { return Each(largest(x[0]), largest(x[1]), largest(x[2]), largest(x[3])); }
+
+fn largest(x: vec4f) -> f32 { return max(max(abs(x.x), abs(x.y)), max(abs(x.z), abs(x.w))); }
+
 fn store_sums(x: Pack, i: u32) {
     sums[i] = x[0];
     sums[i + N4] = x[1];

@@ -1,0 +1,55 @@
+// Keys and values in blocks that are rotated. A lane has 8 dims and makes the whole block by itself: no lane waits for another.
+// needs attention/cache/blocks: eight_in, scale_at, scale_of_block
+// needs attention/heads: own_value8, turned8
+// needs bits: encoded
+// needs put: put_key_quants, put_key_word, put_value_quants, put_value_word
+// needs rotation: rotated
+fn put_key(i: u32, t: u32, head: u32, _x: Eight) {
+    let c = i % EIGHTS;
+    var scales = vec2f();
+    for (var n = 0u; n < select(1u, 2u, c % 8u == 0u); n++) {   // the first lane of a word of scales makes both
+        let block = block_of_8(t, head, c / 4u + n, true);
+        scales[n] = scale_of_block(block);
+        if n == 0u {
+            put_key_quants(i / EIGHTS, c, encoded(eight_in(block, c % 4u), scales[n]));
+        }
+    }
+    if c % 8u == 0u {
+        put_key_word(scale_at(i / EIGHTS, c), pack2x16float(scales));
+    }
+}
+
+fn put_value(i: u32, t: u32, head: u32, _x: Eight) {
+    let c = i % EIGHTS;
+    var scales = vec2f();
+    for (var n = 0u; n < select(1u, 2u, c % 8u == 0u); n++) {
+        let block = block_of_8(t, head, c / 4u + n, false);
+        scales[n] = scale_of_block(block);
+        if n == 0u {
+            put_value_quants(i / EIGHTS, c, encoded(eight_in(block, c % 4u), scales[n]));
+        }
+    }
+    if c % 8u == 0u {
+        put_value_word(scale_at(i / EIGHTS, c), pack2x16float(scales));
+    }
+}
+
+// A block of a row's key or value as it is stored; zeros behind the last. Loops end where no compiler knows, so that none unrolls them.
+fn block_of_8(t: u32, head: u32, block: u32, is_key: bool) -> array<vec4f, 8> {
+    var x: array<vec4f, 8>;
+    for (var c = 4u * block; c < min(4u * block + 4u, EIGHTS); c++) {
+        var eight: Eight;
+        if is_key {
+            eight = turned8(t, H + head, c);
+        } else {
+            eight = own_value8(t, head, c);
+        }
+        for (var n = 0u; n < 4u; n++) {
+            if n == c % 4u {
+                x[2u * n] = eight.low;
+                x[2u * n + 1u] = eight.high;
+            }
+        }
+    }
+    return rotated(x);
+}

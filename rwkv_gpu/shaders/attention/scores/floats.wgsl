@@ -1,0 +1,17 @@
+// Scores by keys as floats.
+// needs pack: Each
+// needs raw: eight_of, scale_of
+struct Query {
+    low: Pack,
+    high: Pack,
+}
+
+fn query_of(low: Pack, high: Pack, _unit: Each) -> Query { return Query(low, high); }
+
+fn unit_of(_largest: Each) -> Each { return Each(1.0); }
+
+// The part of 8 dims of a key, which are number c of a head.
+fn score_of(raw: Raw, q: Query, c: u32) -> Each {
+    let key = eight_of(raw);
+    return (key.low * q.low + key.high * q.high) * scale_of(raw, c);
+}

@@ -68,7 +68,7 @@ class Way:
         return replace(
             tuning, decode_lanes_per_key=self.lanes_per_key, decode_lanes=self.lanes,
             decode_prefetch=self.prefetch_depth, last_workgroup_joins=self.joins,
-            attention_run=self.run, attention_groups=self.groups,
+            attention_run=self.run, attention_groups=4096, decode_groups=self.groups,
         )  # fmt: skip
 
     def __str__(self) -> str:

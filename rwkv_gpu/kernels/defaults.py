@@ -366,7 +366,7 @@ def hardware(can: Capabilities) -> Tuning:
         experts=_mixtures(can),
         heads=_heads(can),
         attention_run=32,
-        attention_groups=320,
+        attention_groups=512,
         decode_lanes_per_key=16,
         decode_prefetch=4,
         last_workgroup_joins=True,

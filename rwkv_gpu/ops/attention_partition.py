@@ -91,7 +91,7 @@ def decode_partition(
     shares = _sharing_keys(sharing, cache.size, tuning, can)
     if shares is not None:
         shared, lanes_per_key, lanes = shares
-        grain = tuning.attention_run
+        grain, groups = tuning.attention_run, min(tuning.attention_groups, tuning.decode_groups)
         if (
             lanes_per_key == cache.size // 8 <= tuning.decode_lanes_per_key // 2
         ):  # a small head has as much on its way by half the lanes
@@ -100,8 +100,8 @@ def decode_partition(
         prefetch_depth = 1 << (prefetch_depth.bit_length() - 1)  # lanes of a key divide them among themselves
     else:
         shared, lanes_per_key = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size)), 0
-        grain = -(-tuning.attention_run // PAGE) * PAGE
-    wanted = min(MOST_RUNS, max(4, tuning.attention_groups * shared // (rows * how.heads)))
+        grain, groups = -(-tuning.attention_run // PAGE) * PAGE, tuning.attention_groups
+    wanted = min(MOST_RUNS, max(4, groups * shared // (rows * how.heads)))
     runs = min(wanted, -(-pages * PAGE // grain))
     joins = (
         lanes_per_key > 0 and tuning.last_workgroup_joins and can.coherent and can.max_storage_buffers >= JOINED_BUFFERS

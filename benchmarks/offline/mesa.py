@@ -39,8 +39,8 @@ class Compiled:
 
     @property
     def kernel(self) -> str:
-        """Without its parts; of a merged dispatch, both kernels."""
-        return " + ".join(part.strip().split(".")[0] for part in self.name.split(" + "))
+        """Without its parts; of a merged dispatch, the first."""
+        return self.name.partition(".")[0]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +22,7 @@ from rwkv_gpu.measure.cases import cases, dense, quick
 from tests.process import posix
 
 UNITS = FAMILIES["nvidia-matrix-units"]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_few_shaders_have_every_kernel_with_every_part():
@@ -238,3 +240,22 @@ def test_a_trial_that_rounding_to_float16_would_fail_is_given_no_matrix_units():
     """Else the doctor calls a sound device wrong."""
     trials = quick(cases(UNITS, default_tuning(UNITS)))
     assert covering(UNITS, (trial for trial in trials if trial.allowed < F16.result), kernels=ON_MATRIX_UNITS) == []
+
+
+def rows_of_devices() -> list[list[str]]:
+    """The cells of the table of what was proved."""
+    text = (ROOT / "docs" / "devices.md").read_text(encoding="utf-8").partition("## What was proved")[2]
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def test_what_was_proved_of_a_device_has_a_date_and_a_command_that_is_there():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    rows = rows_of_devices()
+    assert len(rows) > 10
+    for family, compiled_by, run_by, compared_with, date, command in rows:
+        assert all((family, compiled_by, run_by, compared_with)), family
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d|every change", date), family
+        commands = re.findall(r"`(\w[\w-]*) ([\w-]+)", command)
+        assert commands, family
+        assert {name for program, name in commands if program == "make"} <= targets, family

@@ -1,9 +1,10 @@
 """The chat format of a model: how messages become its prompt, where its answers end, and which part is reasoning."""
 
 import itertools
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from ..builtin.help import Found, Help
@@ -12,7 +13,7 @@ from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput, BadTemplate
 from ..text.grammar import Form, Grammars
 from ..text.grammar_pool import Pool
-from ..text.messages import check_messages
+from ..text.messages import check_messages, plain
 from ..text.template import ChatTemplate
 from ..text.thinking import marks_of, opens_thinking
 from ..text.tokenizer import Tokenizer
@@ -28,6 +29,7 @@ CHANNEL = "<|channel|>"
 EFFORT = "reasoning_effort"  # a variable of templates whose models always reason
 RESERVED = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}  # variables of templates
 TAIL = 64  # bytes at the end of a prompt that show whether it has opened or closed its reasoning
+SYSTEMS = 16  # messages of the system whose tokens are remembered
 LEAST_SHARED = 64  # tokens of the system: fewer are not worth a step of their own
 
 
@@ -101,6 +103,7 @@ class ChatFormat:
         special = [token for token in (marks if end else marks[:1]) if not tokenizer.piece(token)]
         self.stop_ids = frozenset(special[:1])  # of an end such as <|im_end|>\n, its first token
         self._ends = () if special or not end else (end.rstrip() or end,)
+        self._system_ids = lru_cache(SYSTEMS)(partial(_system_ids, template, tokenizer))  # many chats have the same
         self._thought_ends = (between,) if between and not special else ()
 
     def prompt(
@@ -133,12 +136,12 @@ class ChatFormat:
             if not think and EFFORT in self.template.source:  # which cannot be switched off
                 variables.setdefault(EFFORT, "low")
         given = None if tools is None else tools.given
-        whole = self.template.render(messages, add_generation_prompt=True, tools=given, **variables)
-        pieces = [self.template.render(messages, add_generation_prompt=False, tools=given, **variables), whole]
-        if not whole.startswith(pieces[0]):
+        whole, before = self.template.prompt(messages, tools=given, **variables)
+        pieces = [before, whole]
+        if not whole.startswith(before):
             pieces = [whole]
         else:
-            pieces[1] = whole[len(pieces[0]) :]
+            pieces[1] = whole[len(before) :]
         if begun:
             if self._marks.channels:
                 raise BadInput("answers of this model have channels, so that none can be continued; ask for a new one")
@@ -166,11 +169,7 @@ class ChatFormat:
         first = list(itertools.takewhile(lambda message: message.get("role") == "system", messages))
         if not first or len(first) == len(messages):
             return 0
-        try:
-            text = self.template.render(first, add_generation_prompt=False, tools=tools, **variables)
-        except (BadInput, BadTemplate):
-            return 0
-        alone = self.tokenizer.encode(as_bytes(text), parse=True)
+        alone = self._system_ids(json.dumps(plain([first, tools, variables], "the messages")))
         pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(alone, transcript.ids, strict=False))
         count = sum(1 for _ in pairs)
         return count if count >= LEAST_SHARED else 0
@@ -240,6 +239,16 @@ class ChatFormat:
     def tool_form(self) -> ToolForm:
         """How this model writes calls of tools."""
         return form_of(self.template.source + CHANNEL * self._marks.channels) if self.template.knows_tools else GENERIC
+
+
+def _system_ids(template: ChatTemplate, tokenizer: Tokenizer, described: str) -> tuple[int, ...]:
+    """The tokens of the system's messages alone, given as JSON; none where they are not rendered alone."""
+    messages, tools, variables = json.loads(described)
+    try:
+        text = template.render(messages, add_generation_prompt=False, tools=tools, **variables)
+    except (BadInput, BadTemplate):
+        return ()
+    return tuple(tokenizer.encode(as_bytes(text), parse=True))
 
 
 def _without_beginning(messages: Sequence[Mapping[str, object]]) -> tuple[Sequence[Mapping[str, object]], str]:

@@ -23,6 +23,7 @@ from jinja2.utils import Namespace
 from rwkv_gpu.text import growth
 from rwkv_gpu.text.budget import STEP, Budget, Exceeded, Limits
 from rwkv_gpu.text.instrument import Generation, Instrument
+from rwkv_gpu.text.opening import mark_opening
 
 
 def _names(text: str) -> frozenset[str]:
@@ -82,6 +83,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         )
         self.limits = limits
         self.budget = Budget(limits)
+        self.marks_opening = False  # whether it could be found, once a template is prepared
         filters = {**self.filters, "tojson": growth.tojson, "safe": str, "e": _escape, "escape": _escape}
         self.filters = {name: _guard_filter(name, filters[name]) for name in sorted(FILTERS)}
         self.filters |= {" made": _made, " concat": _concat, " step": _stepped}
@@ -89,9 +91,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.tests = {name: _guard_test(tests[name]) for name in sorted(TESTS)}
         self.globals = {"range": safe_range, "dict": dict, "namespace": Notes, "raise_exception": _raise_exception}
 
-    def prepare(self, source: str) -> nodes.Template:
-        """The parsed template with the budget in it."""
-        tree: nodes.Template = Instrument().visit(self.parse(source))
+    def prepare(self, source: str, mark: str) -> nodes.Template:
+        """The parsed template with the budget in it, and with a mark before what opens an answer."""
+        parsed = self.parse(source)
+        self.marks_opening = mark_opening(parsed, mark)
+        tree: nodes.Template = Instrument().visit(parsed)
         return tree.set_environment(self)  # type: ignore[return-value]  # it returns itself
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # noqa: ARG002  jinja2's signature

@@ -4,6 +4,7 @@ A prompt may begin with the text of the BOS token: tokenize it with `parse`, and
 """
 
 import re
+import secrets
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +56,7 @@ class ChatTemplate:
         self._limits = limits or Limits()
         self._clock = clock
         self._constants = {"bos_token": bos, "eos_token": eos}
+        self._mark = f"\ue000{secrets.token_hex(8)}"  # which no message has
         self._lock = threading.Lock()  # the sandbox holds the budget of one run
         self._sandbox = Sandbox(self._limits)
         self._sandbox.globals["strftime_now"] = self._strftime
@@ -86,6 +88,30 @@ class ChatTemplate:
         **variables: object,
     ) -> str:
         """The prompt for these messages. `variables` are what a template may ask for, such as enable_thinking."""
+        return "".join(self._parts(messages, tools, variables, add_generation_prompt=add_generation_prompt))
+
+    def prompt(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        **variables: object,
+    ) -> tuple[str, str]:
+        """The prompt for these messages, and what it is without that which opens the answer."""
+        before, opening = self._parts(messages, tools, variables, add_generation_prompt=True)
+        if self._sandbox.marks_opening:
+            return before + opening, before
+        return before, self.render(messages, add_generation_prompt=False, tools=tools, **variables)
+
+    def _parts(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]] | None,
+        variables: Mapping[str, object],
+        *,
+        add_generation_prompt: bool,
+    ) -> tuple[str, str]:
+        """The prompt in two parts, before and after the mark of what opens the answer, where that was found."""
         given: dict[str, Any] = {
             **self._constants,
             **plain(variables, "the variables"),
@@ -131,14 +157,15 @@ class ChatTemplate:
         between, shown, _ = rest.partition(second)
         return between if shown else ""
 
-    def _run(self, given: dict[str, Any]) -> str:
+    def _run(self, given: dict[str, Any]) -> tuple[str, str]:
         size = 0
         pieces = []
         for piece in self._template.generate(given):
             size += len(piece)
             self._sandbox.budget.allow(size)
             pieces.append(piece)
-        return "".join(pieces)
+        before, _, opening = "".join(pieces).partition(self._mark)
+        return before, opening
 
     def _compile(self) -> Template:
         if len(self.source) > self._limits.source:
@@ -149,7 +176,7 @@ class ChatTemplate:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SyntaxWarning)  # Python's, on code that jinja2 wrote
-                code = self._sandbox.compile(self._sandbox.prepare(self.source), filename="<template>")
+                code = self._sandbox.compile(self._sandbox.prepare(self.source, self._mark), filename="<template>")
         except _COMPILE_FAULTS as fault:
             raise self._fault(fault) from None
         return Template.from_code(self._sandbox, code, self._sandbox.make_globals(None))

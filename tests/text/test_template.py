@@ -320,3 +320,30 @@ def test_a_template_that_names_tools_and_leaves_them_out_does_not_know_them():
     other = "{{ xml_tools | tojson if xml_tools }}{% set n = tools | length if tools else 0 %}"
     assert not ChatTemplate(other + chat).knows_tools
     assert not ChatTemplate(chat).knows_tools
+
+
+ALL = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+IF = "{% if add_generation_prompt %}"
+OPENINGS = {  # whether what opens an answer is found
+    **dict.fromkeys(BUILT_IN, None),
+    f"{ALL}{IF}A:{{% endif %}}": True,
+    f"{ALL}{IF}A:{{{{ mood }}}}{{% if mood %}}!{{% endif %}}{{%- endif -%}}": True,
+    f"{ALL}{{% if add_generation_prompt and messages %}}A:{{% endif %}}": False,
+    f"{ALL}{IF}A:{{% else %}}end{{% endif %}}": False,
+    f"{ALL}{IF}A:{{% elif mood %}}end{{% endif %}}": False,
+    f"{ALL}{IF}A:{{% endif %}} and more": False,
+    f"{IF}B{{% endif %}}{ALL}{IF}A:{{% endif %}}": False,
+    f"{{% set add_generation_prompt = false %}}{ALL}{IF}A:{{% endif %}}": False,
+    "{{ messages[0].content }}": False,
+}
+
+
+@pytest.mark.parametrize("source", OPENINGS)
+def test_a_prompt_and_the_same_without_what_opens_the_answer_are_what_two_runs_give(source):
+    template = ChatTemplate(source, bos="<s>", eos="</s>")
+    hostile = [*PLAIN, {"role": "assistant", "content": "\ue000"}, {"role": "user", "content": IF}]
+    for messages in (PLAIN, hostile):
+        for mood in ("", "\ue000glad"):
+            runs = [template.render(messages, add_generation_prompt=wanted, mood=mood) for wanted in (True, False)]
+            assert [*template.prompt(messages, mood=mood)] == runs
+    assert OPENINGS[source] in (None, template._sandbox.marks_opening)

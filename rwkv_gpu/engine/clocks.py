@@ -41,6 +41,7 @@ class Clocks:
         self._until = self._calibrated = self._before = 0.0  # seconds: of raising, of the last timing, a token's then
         self._best = 0.0
         self._seconds = [0.0] * len(loops)  # of the last token, by device
+        self._shorter = [0.0] * len(loops)  # of the last two: one that took long is no reason for a long loop
         self._works = False
 
     @classmethod
@@ -69,11 +70,12 @@ class Clocks:
     def began(self, device: int) -> None:
         """A device has begun its part: what it computes after that falls into its wait."""
         if self._works:
-            others = [seconds for number, seconds in enumerate(self._seconds) if number != device]
+            others = [seconds for number, seconds in enumerate(self._shorter) if number != device]
             self._loops[device].work(SHARE * sum(others) / len(others))
 
     def ended(self, device: int, seconds: float) -> None:
         """A device has given its results after so long."""
+        self._shorter[device] = min(seconds, self._seconds[device] or seconds)
         self._seconds[device] = seconds
 
     def _calibrate(self, now: float, total: float) -> None:

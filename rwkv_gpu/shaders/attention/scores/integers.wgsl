@@ -13,20 +13,24 @@ fn unit_of(largest: Each) -> Each { return max(largest, Each(1e-30)) / LARGEST; 
 
 fn query_of(low: Pack, high: Pack, unit: Each) -> Query {
     var q: Query;
+    let scale = 1.0 / unit;
     for (var j = 0u; j < PACK; j++) {
-        let x = in_byte_order(low[j] / unit[j], high[j] / unit[j]);
-        let first = vec4i(round(x.low));
-        let second = vec4i(round(x.high));
-        let coarse = (first + 128) >> vec4u(8u);
-        let coarse2 = (second + 128) >> vec4u(8u);
-        q.bytes[j] = vec4u(packed_bytes(coarse), packed_bytes(coarse2), packed_bytes(first - coarse * 256), packed_bytes(second - coarse2 * 256));
-        q.start[j] = -QUANT_OFFSET * (dot(first, vec4i(1)) + dot(second, vec4i(1)));
+        let x = in_byte_order(low[j] * scale[j], high[j] * scale[j]);
+        let first = integers(x.low);
+        let second = integers(x.high);
+        q.bytes[j] = vec4u(bytes((first + 128u) >> vec4u(8u)), bytes((second + 128u) >> vec4u(8u)), bytes(first), bytes(second));
+        let sum = (first & vec4u(0xffffffu)) + (second & vec4u(0xffffffu));
+        q.start[j] = -QUANT_OFFSET * i32(sum.x + sum.y + sum.z + sum.w - 8u * 0x400000u);
     }
     return q;
 }
 
-fn packed_bytes(x: vec4i) -> u32 {
-    let b = vec4u(x) & vec4u(255u);
+// x rounded, plus 0x4b400000: a float of 1.5 · 2^23 has no bits for fractions. Below 24 bits it is an integer plus 2^22.
+fn integers(x: vec4f) -> vec4u { return bitcast<vec4u>(x + 12582912.0); }
+
+// The last byte of each: of a fine one, what is left of an integer when 256 times the coarse one is taken away.
+fn bytes(x: vec4u) -> u32 {
+    let b = x & vec4u(255u);
     return b.x | (b.y << 8u) | (b.z << 16u) | (b.w << 24u);
 }
 

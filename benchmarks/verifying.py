@@ -10,9 +10,11 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
+import numpy.typing as npt
 
 from rwkv_gpu.engine.device_sampling import draw_row
 from rwkv_gpu.engine.runner import GpuRunner
@@ -39,16 +41,16 @@ def chunks_of(rows: int, start: int, *, together: bool) -> list[ScheduledChunk]:
     return [ScheduledChunk(slot, start, start + 1, 1, None) for slot in range(rows)]  # type: ignore[arg-type]
 
 
-def step(runner: GpuRunner, chunks: Sequence[ScheduledChunk]) -> list[float]:
-    """Seconds of each of the parts of a step."""
+def step(runner: GpuRunner, chunks: Sequence[ScheduledChunk], draws: npt.NDArray[Any]) -> list[float]:
+    """Seconds of each of the parts of a step; `draws` says how each slot is sampled, as an engine knows it."""
     marks = [time.perf_counter()]
     placements = runner.store.place(chunks)
     fed = [(chunk.slot, chunk.start, [7] * (chunk.end - chunk.start)) for chunk in chunks]
     batch = Batch.of(fed, wanted=[chunk.samples for chunk in chunks], placements=placements)
-    slots = [chunk.slot for chunk in chunks for _ in range(chunk.samples)]
-    draws = np.array([draw_row(SamplingParams(temperature=0), 0, slot) for slot in slots])
+    rows = draws[[chunk.slot for chunk in chunks for _ in range(chunk.samples)]]
+    rows["number"] = range(len(rows))
     marks.append(time.perf_counter())
-    pending = runner.submit(batch, SamplingInputs(draws))
+    pending = runner.submit(batch, SamplingInputs(rows))
     runner.device.flush()
     marks.append(time.perf_counter())
     pending.wait()
@@ -56,13 +58,14 @@ def step(runner: GpuRunner, chunks: Sequence[ScheduledChunk]) -> list[float]:
     return [end - begin for begin, end in itertools.pairwise(marks)]
 
 
-def decode(runner: GpuRunner, tokens: int = 128) -> None:
-    """Prints tokens a second of one sequence whose steps are submitted ahead."""
+def decode(runner: GpuRunner, tokens: int = 128) -> float:
+    """Prints tokens a second of one sequence whose steps are submitted ahead; gives seconds a token."""
     work = Workload("tg", tokens, 0, 1, 1)
     steps = work.steps()
     on_gpu(runner, work, steps)
     best = min(on_gpu(runner, work, steps).seconds for _ in range(4))
     print(f"  without drafts, submitted ahead: {tokens / best:.1f} tok/s, {best / tokens * 1e3:.2f} ms", flush=True)
+    return best / tokens
 
 
 def measure(runner: GpuRunner, rows: int, depth: int, *, together: bool, seconds: float, detail: bool) -> None:
@@ -70,10 +73,11 @@ def measure(runner: GpuRunner, rows: int, depth: int, *, together: bool, seconds
     for slot in range(runner.slots):
         runner.store.begin(slot, depth)
     chunks = chunks_of(rows, depth, together=together)
-    end, parts = time.perf_counter() + seconds, [step(runner, chunks)]
+    every = np.array([draw_row(SamplingParams(temperature=0), 0, slot) for slot in range(runner.slots)])
+    end, parts = time.perf_counter() + seconds, [step(runner, chunks, every)]
     end += sum(parts[0])  # compiling
     while time.perf_counter() < end:
-        parts.append(step(runner, chunks))
+        parts.append(step(runner, chunks, every))
     kept = parts[len(parts) // 2 :]
     placements = runner.store.place(chunks)
     fed = [(chunk.slot, chunk.start, [7] * (chunk.end - chunk.start)) for chunk in chunks]
@@ -81,8 +85,7 @@ def measure(runner: GpuRunner, rows: int, depth: int, *, together: bool, seconds
     shares = together and rows > 1 and not runner.model.states
     batch = batch.apart() if shares else batch
     plan = runner.plan_for(batch, "plain", shared_pages=shares)
-    draws = np.array([draw_row(SamplingParams(temperature=0), 0, 0)] * rows)
-    inputs = batch.arrays() | {"draws": draws}
+    inputs = batch.arrays() | {"draws": every[[0] * rows]}
     counts = len(batch.segments), len(batch.outputs)
     gpu = statistics.median(lap(plan, batch.rows, inputs, *counts) for _ in range(9))
     each = [statistics.median(times) * 1e3 for times in zip(*kept, strict=True)]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ops.batch import Batch
-from ...ops.sampling import FROM_SLOT
+from ...ops.sampling import DRAW, FROM_SLOT
 from ..device_sampling import draw_row
 from ..runner import Runner
 from ..sampling_params import SamplingParams
@@ -29,6 +29,7 @@ class DraftSlot:
     fed: list[int] = field(default_factory=list)  # tokens that it has seen
     sequence: TokenSequence | None = None
     checked: int = 0  # of these tokens, those that are known to be the sequence's
+    draw: npt.NDArray[Any] | None = None  # how the sequence is sampled
 
 
 class DraftModel:
@@ -77,7 +78,7 @@ class DraftModel:
             if not free:
                 return None
             slot = max(free, key=lambda one: _common(one.fed, sequence.ids, 0))
-            slot.sequence, slot.checked = sequence, 0
+            slot.sequence, slot.checked, slot.draw = sequence, 0, None
         common = min(_common(slot.fed, sequence.ids, slot.checked), len(sequence.ids) - 1)
         if common < len(slot.fed):
             common = self._runner.store.truncate(slot.slot, common)
@@ -120,8 +121,8 @@ class DraftModel:
         placements = self._runner.store.place(chunks)
         rows = [(chunk.slot, chunk.start, ids) for chunk, (_, ids) in zip(chunks, feed, strict=True)]
         batch = Batch.of(rows, wanted=[chunk.samples for chunk in chunks], placements=placements)
-        draws = [_draw(slot, number) for slot, _ in feed]
-        pending = self._runner.submit(batch, SamplingInputs(np.array(draws[: len(batch.outputs)], draws[0].dtype)))
+        draws = np.array([_draw(slot, number) for slot, _ in feed[: len(batch.outputs)]], DRAW)
+        pending = self._runner.submit(batch, SamplingInputs(draws))
         for slot, ids in feed:
             slot.fed.extend(ids)
         return pending
@@ -137,12 +138,13 @@ def _draw(slot: DraftSlot, number: int) -> npt.NDArray[Any]:
     """How the draft model samples: as the sequence does, but for what depends on the tokens before."""
     sequence = slot.sequence
     assert sequence is not None
-    own = sequence.request.params
-    params = SamplingParams(temperature=own.temperature, top_k=own.top_k, top_p=own.top_p, min_p=own.min_p)
-    row = draw_row(params, sequence.sampler.seed, slot.slot)
-    row["tokens"] = len(sequence.ids) + number
-    row["number"] = sequence.length - sequence.prompt + number
-    return row
+    if slot.draw is None:
+        own = sequence.request.params
+        params = SamplingParams(temperature=own.temperature, top_k=own.top_k, top_p=own.top_p, min_p=own.min_p)
+        slot.draw = draw_row(params, sequence.sampler.seed, slot.slot)
+    slot.draw["tokens"] = len(sequence.ids) + number
+    slot.draw["number"] = sequence.length - sequence.prompt + number
+    return slot.draw.copy()
 
 
 def _common(fed: Sequence[int], ids: Sequence[int], start: int) -> int:

@@ -10,6 +10,7 @@ FUNCTIONS = {
     "min": min,
     "max": max,
     "u32": int,
+    "countOneBits": int.bit_count,
     "select": lambda no, yes, which: yes if which else no,
     "true": True,
     "false": False,

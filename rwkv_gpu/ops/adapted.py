@@ -51,12 +51,12 @@ class AdaptedOps:
         factors = self._factors.get(weight.name)
         if factors is None:
             return g.linear(x, weight, then=then, bias=bias, add=add, norm=norm, scale=scale)
-        low = g.mul(g.linear(x, factors.a, norm=norm), self._scales)
+        low = g.linear(x, factors.a, norm=norm)
         if then == "none":
-            return g.linear(
-                x, weight, bias=bias, norm=norm, scale=scale, add=g.linear(low, factors.b, add=add, scale=scale)
-            )
-        y = g.activate(g.linear(x, weight, bias=bias, norm=norm, add=g.linear(low, factors.b)), then)
+            y = g.linear(x, weight, bias=bias, add=add, norm=norm, scale=scale)
+            return g.linear(g.mul(low, self._scales), factors.b, add=y, scale=scale)
+        y = g.linear(x, weight, bias=bias, norm=norm)
+        y = g.activate(g.linear(g.mul(low, self._scales), factors.b, add=y), then)
         y = y if scale == 1.0 else g.scale(y, scale)
         return y if add is None else g.add(y, add)
 
@@ -69,12 +69,22 @@ class AdaptedOps:
         bias: Sequence[Weight | None] | None = None,
         norm: AnyNorm | None = None,
     ) -> tuple[Any, ...]:
-        if not any(weight.name in self._factors for weight in weights):
-            ys: tuple[Any, ...] = self._ops.linears(xs, weights, then=then, bias=bias, norm=norm)
+        g = self._ops
+        thens: Sequence[Activation] = then or ["none"] * len(weights)
+        adapted = {i: self._factors[w.name] for i, w in enumerate(weights) if w.name in self._factors}
+        if not adapted:
+            ys: tuple[Any, ...] = g.linears(xs, weights, then=then, bias=bias, norm=norm)
             return ys
-        none: Sequence[Activation] = ["none"] * len(weights)
-        rows = zip(xs, weights, then or none, bias or [None] * len(weights), strict=True)
-        return tuple(self.linear(x, w, then=t, bias=b, norm=norm) for x, w, t, b in rows)
+        # First all that needs only x: the products of the model stay merged, and A x is computed beside them.
+        lows = g.linears([xs[i] for i in adapted], [factors.a for factors in adapted.values()], norm=norm)
+        plain: list[Activation] = ["none" if i in adapted else one for i, one in enumerate(thens)]
+        found = list(g.linears(xs, weights, then=plain, bias=bias, norm=norm))
+        scaled = [g.mul(low, self._scales) for low in lows]
+        for (i, factors), low in zip(adapted.items(), scaled, strict=True):
+            found[i] = g.linear(low, factors.b, add=found[i])
+        return tuple(
+            g.activate(y, thens[i]) if i in adapted and thens[i] != "none" else y for i, y in enumerate(found)
+        )
 
 
 def adapted_rows(weight: Weight) -> tuple[str, int, int]:

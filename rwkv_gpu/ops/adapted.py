@@ -82,9 +82,7 @@ class AdaptedOps:
         scaled = [g.mul(low, self._scales) for low in lows]
         for (i, factors), low in zip(adapted.items(), scaled, strict=True):
             found[i] = g.linear(low, factors.b, add=found[i])
-        return tuple(
-            g.activate(y, thens[i]) if i in adapted and thens[i] != "none" else y for i, y in enumerate(found)
-        )
+        return tuple(g.activate(y, thens[i]) if i in adapted and thens[i] != "none" else y for i, y in enumerate(found))
 
 
 def adapted_rows(weight: Weight) -> tuple[str, int, int]:

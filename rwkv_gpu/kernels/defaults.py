@@ -27,6 +27,7 @@ from .gemm_config import (
     gemv_int,
     skinny_gemm,
     skinny_gemm_matrix,
+    stationary_gemm,
 )
 from .tuning import Size, Tuning, expert_ladder
 
@@ -105,6 +106,12 @@ SMALL_EXPERT_TILE = ExpertMatrixTile(2, 2, 4)  # where workgroups have 32 KiB
 def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
     """Of formats of small integers by 9 to 64 rows."""
     found = []
+    if not is_amd(can):  # a kernel that keeps x in registers has not run there
+        for subgroups in (16, 8):
+            config = stationary_gemm(can.fragment, can.subgroup_size, subgroups, max_workgroups=STATIONARY_WORKGROUPS)
+            if config.runs_on(can):
+                found.append((Size(can.fragment, packed=True, more_than=8, least=STATIONARY_LEAST), config))
+                break
     for more_than, rows, out, width, least, kernel, tile, fill in BATCHES:
         config = kernel(can.fragment, can.subgroup_size, tile, fill=fill)
         if config.runs_on(can):
@@ -112,12 +119,24 @@ def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
     return found
 
 
+# One workgroup for each multiprocessor of an H200, by matrices of so many rows and columns at least: smaller ones gain
+# less than what is rounded and added up apart costs.
+STATIONARY_WORKGROUPS, STATIONARY_LEAST = 132, 3072
 # More than so many rows of x and up to so many, by matrices of up to so many rows and columns, and of so many at least:
 # the kernel, its tile, and how many workgroups are wanted. Short matrices have few blocks of rows, so that more
 # subgroups share out their columns. Up to 16 rows, what is rounded and added up apart costs a model 2,560 wide more
 # than it gains.
 BATCHES = (
-    (8, 16, MANY, MANY, 4096, skinny_gemm_matrix, MatrixTile(1, 1, 1, 1, 4, columns=64), 0),
+    (
+        8,
+        16,
+        MANY,
+        MANY,
+        4096,
+        skinny_gemm_matrix,
+        MatrixTile(1, 1, 1, 1, 4, columns=64),
+        0,
+    ),  # what stationary_gemm leaves
     (16, 32, 5120, 8192, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
     (16, 32, 5120, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 264),
     (16, 32, 20480, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),

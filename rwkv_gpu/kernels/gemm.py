@@ -25,6 +25,9 @@ from .gemm_config import (
     skinny_gemm_matrix,
     skinny_matrix_bytes,
     skinny_matrix_tile,
+    stationary_bytes,
+    stationary_gemm,
+    stationary_tile,
 )
 from .gemv import UNWORDED, activations
 from .kernel import Hole, Kernel, Needs
@@ -419,6 +422,35 @@ SKINNY_GEMM_MATRIX = GemmKernel(
     links=lambda _: ("lib/matrix_units/sums",),
     fuses_norm=True,
     reads_quantised=lambda _: True,
+)
+
+
+def _stationary_trials(can: Capabilities) -> dict[str, GemmConfig]:
+    """Subgroups that keep few and many columns, which rows have in whole or in parts, some of them beyond the end."""
+    every = {"stationary": (4, 256, 3), "stationary_short": (2, 128, 2), "stationary_wide": (3, 256, 1)}
+    return {
+        name: stationary_gemm(can.fragment, can.subgroup_size, subgroups, columns, max_workgroups=most)
+        for name, (subgroups, columns, most) in every.items()
+    }
+
+
+def _stationary_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
+    if can.fragment and 4 < rows <= can.fragment:
+        for subgroups, columns, most in ((16, 256, 132), (8, 256, 264), (16, 128, 132)):
+            config = stationary_gemm(can.fragment, can.subgroup_size, subgroups, columns, max_workgroups=most)
+            if config.runs_on(can):
+                yield config
+
+
+STATIONARY_GEMM = replace(
+    SKINNY_GEMM_MATRIX,
+    name="linear/stationary_gemm",
+    shared=(*DECODING, *PRODUCT),
+    trials=_stationary_trials,
+    candidates=_stationary_candidates,
+    constants=stationary_tile,
+    workgroup_bytes=stationary_bytes,
+    links=lambda _: (),
 )
 
 SPLITK_REDUCE = Kernel(

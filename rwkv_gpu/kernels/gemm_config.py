@@ -4,7 +4,7 @@ What follows from these constants, such as workgroup memory, differs from kernel
 entry of the registry, and a configuration asks that.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
@@ -15,6 +15,7 @@ from .kernel import EXACT, Kernel, Tolerance
 PART = 256  # columns that a part of a product has at least
 FILL = 600  # workgroups that are enough for the last ones to matter little
 MANY = 1 << 30
+HELD_STEP = 128  # columns of x that a subgroup of stationary_gemm keeps, or twice as many
 SUMS_WITHIN = 32 << 10  # bytes of workgroup memory that a tile on matrix units may have for its sums to leave at once
 BYTES = {"int16": 2, "int8": 1}  # of an integer that x becomes
 PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
@@ -81,9 +82,11 @@ class GemmConfig:
         lanes_per_row = min(self.lanes_per_row, self.subgroup_width)
         return replace(self, kernel="linear/gemv_int", lanes_per_row=lanes_per_row, prefetch_depth=1)
 
-    def cuts(self, groups: int, width: int) -> int:
+    def cuts(self, groups: int, widths: Sequence[int]) -> int:
         """How many parts columns are cut into, where workgroups for whole columns are so many."""
-        return max(1, min(-(-self.fill // groups), width // PART))
+        if self.kernel == "linear/stationary_gemm":  # whose subgroups keep no more columns
+            return -(-max(widths) // (self.wg // self.subgroup_width * self.columns))
+        return max(1, min(-(-self.fill // groups), min(widths) // PART))
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -325,6 +328,35 @@ def skinny_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile, *, 
     least = subgroup_width * 32 // (fragment * tile.columns)  # so that each lane has a chunk to decode
     tile = replace(tile, fragments_of_w=max(tile.fragments_of_w, least))
     return replace(gemm_matrix(fragment, subgroup_width, tile, fill=fill), kernel="linear/skinny_gemm_matrix")
+
+
+def stationary_gemm(
+    fragment: int, subgroup_width: int, subgroups: int, columns: int = 256, *, max_workgroups: int = MANY
+) -> GemmConfig:
+    """Few rows of x on matrix units: each subgroup keeps so many columns of x, as 16 fragments at most."""
+    tile = MatrixTile(1, 1, 1, 1, subgroups, columns=min(columns, 16 * fragment))
+    config = gemm_matrix(fragment, subgroup_width, tile)
+    return replace(config, kernel="linear/stationary_gemm", max_workgroups=max_workgroups)
+
+
+def held(config: GemmConfig, widths: Sequence[int]) -> GemmConfig:
+    """Such a config for matrices of some widths: subgroups and columns of each, so that few are in vain."""
+    most, steps = config.wg // config.subgroup_width, -(-max(widths) // HELD_STEP)
+    steps = -(-steps // config.cuts(1, widths))
+    every = range(1, config.columns // HELD_STEP + 1)
+    _, own = min((-(-steps // own) * own - steps, own) for own in every if steps <= most * own)
+    return replace(config, wg=-(-steps // own) * config.subgroup_width, columns=own * HELD_STEP)
+
+
+def stationary_tile(config: GemmConfig) -> dict[str, Constant]:
+    """What stationary_gemm is specialised by."""
+    return {**matrix_units(config.fragment, config.subgroup_width), "BLOCKS": config.columns // HELD_STEP}
+
+
+def stationary_bytes(config: GemmConfig) -> int:
+    """The memory of its workgroup: 32 columns and sums of each subgroup, with gaps, scales of x, bounds."""
+    side, subgroups = config.fragment, config.wg // config.subgroup_width
+    return subgroups * side * (80 + 4 * (side + 4)) + 4 * side + 16
 
 
 def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:

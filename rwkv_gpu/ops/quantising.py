@@ -14,6 +14,7 @@ from .vocabulary import Rms
 
 CHUNK = 32  # columns that share a scale
 MATRIX_STEP = 64  # columns that matrix units go through at a time
+X_BY_FRAGMENTS = "linear/skinny_gemm_matrix", "linear/stationary_gemm"  # whose x lies by columns
 BUFFERS = 9  # that is bound by what writes integers beside floats
 
 
@@ -66,7 +67,7 @@ def quantise_for(op: Gemm, rows: int) -> Quantise:
     x = op.products[0].x if len(op.products) == 1 else op.products[0].x.root
     widths = {x_start(op, i): one.weight.shape[1] for i, one in enumerate(op.products)}
     if op.config.activations == "f16":
-        side = op.config.fragment if op.config.kernel == "linear/skinny_gemm_matrix" else 0
+        side = op.config.fragment if op.config.kernel in X_BY_FRAGMENTS else 0
         rounded = rounded_rows(widths, rows, side)
         return Quantise(x, tuple(widths.items()), rounded, norm if isinstance(norm, Rms) else None)
     size = BYTES[op.config.activations]

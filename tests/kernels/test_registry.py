@@ -74,7 +74,7 @@ exp exp2 f16 f32 fma for frexp group i32 if inverseSqrt ldexp log mat2x4f mat3x4
 ptr return round select sin sqrt storageBarrier subgroupAdd subgroupBroadcast subgroupBroadcastFirst
 subgroupExclusiveAdd
 subgroupMax subgroupMin subgroupShuffle subgroupShuffleXor switch tanh transpose u32 unpack2x16float unpack4xI8
-while workgroupBarrier workgroupUniformLoad workgroup_size
+subgroupBarrier while workgroupBarrier workgroupUniformLoad workgroup_size
 """.split()  # noqa: SIM905 - a list of so many words is no easier to read
 )
 
@@ -138,7 +138,7 @@ def test_a_kernel_that_multiplies_integers_is_tried_at_start_to_a_tolerance(kern
 
 def test_what_tiles_of_fragments_stand_beside_takes_multiples_of_16_bytes():
     """NVIDIA lays workgroup variables side by side, and loads fragments as if each began at such a multiple."""
-    parts = ("linear/gemm_matrix", "linear/skinny_gemm_matrix", "moe/expert_gemm_matrix", "tile", "fragments", "sums")
-    for name in parts:
+    kernels = "linear/gemm_matrix", "linear/skinny_gemm_matrix", "linear/stationary_gemm", "moe/expert_gemm_matrix"
+    for name in (*kernels, "tile", "fragments", "sums"):
         text = code(name if "/" in name else f"lib/matrix_units/{name}")
         assert not re.findall(r"var<workgroup> \w+: (?!array<|vec4)", text), name

@@ -20,7 +20,7 @@ from ..gemm import (
 )
 from ..graph import Node
 from ..nodes import Gemm, NormPrologue, Quantise, TokenShiftPrologue
-from ..quantising import fragments_of, quantise_for, x_start
+from ..quantising import X_BY_FRAGMENTS, fragments_of, quantise_for, x_start
 from ..values import JoinedVectors, Operand, Quantised, RowStatistics, UniformTable, Value
 from ..vocabulary import NUMBER, NUMBERS, LayerNorm
 from .context import Lowering
@@ -55,7 +55,7 @@ def gemm(to: Lowering, node: Node, op: Gemm) -> None:
         op = replace(op, prologue=None, quantised_x=wanted.out)
     for bound in _bound(to, op):
         blocks = sum(-(-one.shard.rows // config.block) for one in bound.placed)
-        parts = config.cuts(-(-node.rows // config.tb) * blocks, min(bound.widths))
+        parts = config.cuts(-(-node.rows // config.tb) * blocks, bound.widths)
         if parts == 1:
             _dispatch(to, node, op, bound)
         else:
@@ -208,7 +208,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     assert config.workgroup_bytes <= to.can.max_workgroup_memory, f"{config} wants too much memory"
     t_blocks = -(-node.rows // config.tb)
     owned = owned_blocks(config, node.rows, shards[0].rows) if op.quantises else 1
-    each = blocks_of(shards, bound.widths, config.block * owned, max(1, config.max_workgroups // t_blocks))
+    each = blocks_of(shards, bound.widths, config.block * owned, max(1, config.max_workgroups // (t_blocks * parts)))
     few = config.kernel == "linear/skinny_gemm" or bool(config.fragment and config.tb <= FEW_ROWS)
     table = Table.of(bound.placed, each, t_blocks, node.rows, parts, few)
     format_parts, words = _format(to, shards[0], config.kernel, bound.operands["w"])
@@ -227,7 +227,7 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     if config.fragment:
         constants["W_EXPONENT"] = w_exponent(shards[0])
         linked.append(decoded_weights(shards[0]))
-    if config.kernel == "linear/skinny_gemm_matrix":
+    if config.kernel in X_BY_FRAGMENTS:
         constants["FRAGMENTS"] = fragments_of(node.rows, config.fragment)
     if config.kernel == "linear/gemv_single_pass":
         constants["WIDTH"] = bound.widths[0]

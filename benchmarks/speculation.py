@@ -114,10 +114,11 @@ def main(
             generate(engine, prompts, count)  # compiles
             found, _ = generate(engine, prompts, count)  # binds the steps that share a submit
             answers = dict(zip(map(tuple, prompts), found.values(), strict=True))
-            plain = min(generate(engine, prompts, count)[1] for _ in range(3))
+            plain = whole = min(generate(engine, prompts, count)[1] for _ in range(3))
             if not depth and batch == 1:
                 plain = min(plain, ahead)  # without the first and last steps of an answer, as `bench` measures
-            print(f"{model} depth {depth} batch {batch}: {1 / plain:.1f} tok/s without drafts", flush=True)
+            told = f"{1 / plain:.1f} tok/s without drafts, whole answers {1 / whole:.1f}"
+            print(f"{model} depth {depth} batch {batch}: {told}", flush=True)
             for share in map(float, right.split(",")):
                 for way in ways.split(","):
                     known: Any = Known(answers, share)

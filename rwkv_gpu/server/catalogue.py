@@ -192,15 +192,15 @@ class Catalogue:
         finally:
             model.loading = None
         model.error = None
+        llm, seconds = model.llm, round(time.monotonic() - began, 3)
+        LOG.info("model ready", extra={"fields": {"model": model.name, "seconds": seconds}})
         if self._warmup:
-            warm = model.llm.begin_work(Engine.warm_up)
+            warm = llm.begin_work(Engine.warm_up)
             warm.add_done_callback(partial(_warm, model))
             if self._own_process:
                 warm.add_done_callback(lambda _: collector.pass_over_what_is_left())
         await self._collect()
-        seconds = round(time.monotonic() - began, 3)
-        LOG.info("model ready", extra={"fields": {"model": model.name, "seconds": seconds}})
-        return model.llm
+        return llm
 
     async def _make_room_and_load(self, model: ServedModel) -> LLM:
         """Loads a model; where memory is short, idle ones are unloaded, the one that was not used for longest first."""

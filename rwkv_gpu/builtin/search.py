@@ -6,7 +6,7 @@ A passage has questions that it answers. Its score is the sum of two parts: how 
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
@@ -56,7 +56,7 @@ class Search:
         for passage, questions in zip(passages, read, strict=True):
             bag = Counter[str]()
             for question in questions:
-                bag.update(dict.fromkeys(question, 1.0))
+                bag.update(iter(dict.fromkeys(question)))  # each word once, counted in C
             bag.update(dict.fromkeys(terms(passage.text), TEXT))
             bag.update(dict.fromkeys(passage.also, ALSO))
             self._bags.append(bag)
@@ -110,11 +110,12 @@ class Search:
         ranked = sorted(zip(scores, meant, strict=True), key=lambda found: (-found[0], found[1]))
         return Ranking(ranked, near.get(SMALL_TALK, 0.0))
 
-    def _add(self, passage: int, found: Mapping[str, float]) -> None:
-        weights = self._weights(found)
-        size = math.hypot(*weights.values()) or 1.0
-        for feature, weight in weights.items():
-            self._postings[feature].append((len(self._questions), weight / size))
+    def _add(self, passage: int, found: Collection[str]) -> None:
+        worth, postings, number = self._worth, self._postings, len(self._questions)
+        weights = [worth[feature] if feature in worth else self._weight(feature) for feature in found]
+        size = math.hypot(*weights) or 1.0
+        for feature, weight in zip(found, weights, strict=True):
+            postings[feature].append((number, weight / size))
         self._questions.append(passage)
 
     def _weights(self, found: Mapping[str, float]) -> dict[str, float]:

@@ -16,7 +16,7 @@ GENERAL = 0.5  # what an entry counts that helps with failures of any kind
 _TAG = re.compile(
     r"(?i)^\W*(?:(?:misc\.?|eval|compile) )?"
     r"(?:bugs?|feature(?: requests?)?|feat|fr|enhancement|question|requests?|issue|usage"
-    r"|help(?: wanted)?|rfc|discussion)"
+    r"|help(?: wanted)?|rfc|discussion|suggestions?|ideas?|proposal)"
     r"\s*[\]):]+[\]:)\s-]*"
 )
 _MORE = r"(?:(?:for|of|the|an?|support|supporting|native|official|full|better|basic|option|ability|possibility|to)\b )*"

@@ -163,6 +163,16 @@ def test_states_of_one_text_are_an_interval_apart_at_least():
     assert lengths(engine.prefixes) == [2 * CHUNK, 4 * CHUNK]
 
 
+@pytest.mark.parametrize("same", [0, 1, 2, 63, 64, 65, 127, 128, 191, 192, 193, 448, 1000])
+def test_what_two_texts_share_is_counted_to_the_token(same):
+    """In tokens of several bytes, of which some are the same where the token is not."""
+    beginning = key_of([(n << 20) + 5 for n in range(same)])
+    for rest, other in [([], [7]), ([256], [257]), ([1 << 20], [2 << 20]), ([3] * 200, [4] + [3] * 500)]:
+        a, b = beginning + key_of(rest), beginning + key_of(other)
+        assert shared(a, b) == shared(b, a) == same
+        assert shared(a, a) == same + len(rest)
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), max_size=20), st.lists(st.integers(0, 2), max_size=7)

@@ -3,7 +3,8 @@
 // All heads look at the same latents, so a query is any head of any row: a block of queries is Q neighbours [t, h]. KEYS latents
 // at a time lie in workgroup memory, where they are keys and values. For scores, subgroups share out the query tiles of S
 // queries and the width, and lanes add up what parts of the width have found. For the sum over latents, subgroups share out
-// the columns.
+// the columns. The next block is on its way meanwhile. Its loads must stay where they stand: `keys` is not written, but of a
+// buffer that may be, a compiler does not move them past a barrier, to where they are used.
 // needs attention/partition: cut_of
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs queries: block_of
@@ -12,7 +13,7 @@ enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> r: array<vec4f>;               // [T, H, R / 4]
-@group(0) @binding(5) var<storage, read> keys: array<vec4<f16>>;        // [pages, PAGE, WIDTH / 4]
+@group(0) @binding(5) var<storage, read_write> keys: array<vec4<f16>>;        // [pages, PAGE, WIDTH / 4]
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
 
@@ -56,7 +57,7 @@ var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at fi
 var<workgroup> sums_tile: array<f32, SUBGROUPS * S * S>;        // of each subgroup [query, key] or [query, column]
 var<workgroup> fades: array<f32, Q>;
 var<workgroup> tops: array<vec2f, Q>;       // the reference as a power of e, and the sum of exponentials
-var<workgroup> extent: vec2u;               // the first position, a multiple of KEYS, and the end
+var<workgroup> extent: vec3u;               // the first position, a multiple of KEYS, the end, and the queries
 
 var<private> block: Block;
 var<private> subgroup: u32;
@@ -67,7 +68,7 @@ fn run(group: u32, lane: u32) {
     let number = group % RUNS;
     if lane == 0u {
         let cut = cut_of(block.position, position_of(max(block.count, 1u) - 1u), number);
-        extent = select(vec2u(), vec2u(cut.start / KEYS * KEYS, cut.end), block.count > 0u && cut.start < cut.end);
+        extent = select(vec3u(), vec3u(cut.start / KEYS * KEYS, cut.end, block.count), block.count > 0u && cut.start < cut.end);
     }
     let here = workgroupUniformLoad(&extent);
     if here.x >= here.y {
@@ -77,13 +78,12 @@ fn run(group: u32, lane: u32) {
     subgroup_lane = lane % SUBGROUP;
     let query = lane / PER_QUERY;
     let position = position_of(query);
+    let last = (here.y - 1u) / KEYS * KEYS;                     // where the last block begins
+    var next = latents_from(start_of(here.x), 0u, lane);
+    var following = start_of(min(here.x + KEYS, last));
     let scale = take_query(query, lane % PER_QUERY);
     let first = subgroup / QUERY_TILES * WIDTH_S * S / 4u;       // of the width
     let at = subgroup % QUERY_TILES * S * STRIDE + first;
-    var next = Latents();
-    if AHEAD {
-        next = latents_from(here.x, here.y, 0u, lane);
-    }
     workgroupBarrier();
     var q0 = coopLoadT<Left>(&kv_tile[at], STRIDE);
     var q1 = Left();
@@ -114,16 +114,18 @@ fn run(group: u32, lane: u32) {
     var softmax = nothing_seen();
     for (var base = here.x; base < here.y; base += KEYS) {
         workgroupBarrier();
+        let seen4 = (here.y - base) * WIDTH4;
         if AHEAD {
-            put_down(next, 0u, lane);
+            put_down(next, seen4, 0u, lane);
         } else {
             for (var batch = 0u; batch < LOADS; batch += BATCH) {
-                put_down(latents_from(base, here.y, batch, lane), batch, lane);
+                put_down(latents_from(start_of(base), batch, lane), seen4, batch, lane);
             }
         }
         workgroupBarrier();
         if AHEAD {
-            next = latents_from(min(base + KEYS, (here.y - 1u) / KEYS * KEYS), here.y, 0u, lane);
+            next = latents_from(following, 0u, lane);
+            following = start_of(min(base + 2u * KEYS, last));
         }
         var s0 = Sums();    // by the first S keys
         var s1 = Sums();    // by the rest
@@ -231,20 +233,40 @@ fn run(group: u32, lane: u32) {
         tops[query] = vec2f(softmax.reference / LOG2E, sum);
     }
     let place = subgroup * S * S;
-    coopStoreT(y0, &sums_tile[place], S);
-    put(number, 0u, 0u, lane);
-    if COLUMNS_S > 1u { coopStoreT(y1, &sums_tile[place], S); put(number, 0u, 1u, lane); }
-    if COLUMNS_S > 2u { coopStoreT(y2, &sums_tile[place], S); put(number, 0u, 2u, lane); }
-    if COLUMNS_S > 3u { coopStoreT(y3, &sums_tile[place], S); put(number, 0u, 3u, lane); }
+    workgroupBarrier();
+    // A whole query tile of a run goes to memory as it is, the others by way of workgroup memory.
+    if RUNS > 1u && here.z >= S {
+        let out = run_place(0u, number);
+        coopStoreT(y0, &y[out + column_of(0u)], RUNS * (N4 + 1u));
+        if COLUMNS_S > 1u { coopStoreT(y1, &y[out + column_of(1u)], RUNS * (N4 + 1u)); }
+        if COLUMNS_S > 2u { coopStoreT(y2, &y[out + column_of(2u)], RUNS * (N4 + 1u)); }
+        if COLUMNS_S > 3u { coopStoreT(y3, &y[out + column_of(3u)], RUNS * (N4 + 1u)); }
+        if COLUMNS_S > 4u { coopStoreT(y4, &y[out + column_of(4u)], RUNS * (N4 + 1u)); }
+        if COLUMNS_S > 5u { coopStoreT(y5, &y[out + column_of(5u)], RUNS * (N4 + 1u)); }
+        if COLUMNS_S > 6u { coopStoreT(y6, &y[out + column_of(6u)], RUNS * (N4 + 1u)); }
+        if COLUMNS_S > 7u { coopStoreT(y7, &y[out + column_of(7u)], RUNS * (N4 + 1u)); }
+        if subgroup_lane < S && subgroup == 0u {
+            y[run_place(subgroup_lane, number) + N4] = vec4f(tops[subgroup_lane], 0.0, 0.0);
+        }
+    } else {
+        coopStoreT(y0, &sums_tile[place], S);
+        put(number, 0u, 0u, lane);
+        if COLUMNS_S > 1u { coopStoreT(y1, &sums_tile[place], S); put(number, 0u, 1u, lane); }
+        if COLUMNS_S > 2u { coopStoreT(y2, &sums_tile[place], S); put(number, 0u, 2u, lane); }
+        if COLUMNS_S > 3u { coopStoreT(y3, &sums_tile[place], S); put(number, 0u, 3u, lane); }
+        if COLUMNS_S > 4u { coopStoreT(y4, &sums_tile[place], S); put(number, 0u, 4u, lane); }
+        if COLUMNS_S > 5u { coopStoreT(y5, &sums_tile[place], S); put(number, 0u, 5u, lane); }
+        if COLUMNS_S > 6u { coopStoreT(y6, &sums_tile[place], S); put(number, 0u, 6u, lane); }
+        if COLUMNS_S > 7u { coopStoreT(y7, &sums_tile[place], S); put(number, 0u, 7u, lane); }
+    }
     if QUERY_TILES > 1u { coopStoreT(y4, &sums_tile[place], S); put(number, 1u, 0u, lane); }
     if QUERY_TILES > 1u && COLUMNS_S > 1u { coopStoreT(y5, &sums_tile[place], S); put(number, 1u, 1u, lane); }
     if QUERY_TILES > 1u && COLUMNS_S > 2u { coopStoreT(y6, &sums_tile[place], S); put(number, 1u, 2u, lane); }
     if QUERY_TILES > 1u && COLUMNS_S > 3u { coopStoreT(y7, &sums_tile[place], S); put(number, 1u, 3u, lane); }
-    if COLUMNS_S > 4u { coopStoreT(y4, &sums_tile[place], S); put(number, 0u, 4u, lane); }
-    if COLUMNS_S > 5u { coopStoreT(y5, &sums_tile[place], S); put(number, 0u, 5u, lane); }
-    if COLUMNS_S > 6u { coopStoreT(y6, &sums_tile[place], S); put(number, 0u, 6u, lane); }
-    if COLUMNS_S > 7u { coopStoreT(y7, &sums_tile[place], S); put(number, 0u, 7u, lane); }
 }
+
+// Where a query's part of a run begins.
+fn run_place(query: u32, number: u32) -> u32 { return ((block.first + query) * RUNS + number) * (N4 + 1u); }
 
 // The position of the row of a query.
 fn position_of(query: u32) -> u32 { return block.position + (block.first % H + query) / H; }
@@ -252,26 +274,23 @@ fn position_of(query: u32) -> u32 { return block.position + (block.first % H + q
 // Puts a query down as float16, by lanes that share it, and gives what its scores are multiplied by, to be powers of 2.
 fn take_query(query: u32, part: u32) -> f32 {
     let number = block.first + min(query, block.count - 1u);
-    var most = 1e-30;
-    for (var c = part; c < WIDTH4; c += 6u * PER_QUERY) {
-        let x = six_from(number, c);
-        let sizes = max(max(max(abs(x.a), abs(x.b)), max(abs(x.c), abs(x.d))), max(abs(x.e), abs(x.f)));
-        most = max(most, max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)));
+    let x = six_from(number, part);
+    let y = six_from(number, part + 6u * PER_QUERY);
+    let z = six_from(number, part + 12u * PER_QUERY);
+    var most = max(max(1e-30, most_of(x)), max(most_of(y), most_of(z)));
+    for (var c = part + 18u * PER_QUERY; c < WIDTH4; c += 6u * PER_QUERY) {
+        most = max(most, most_of(six_from(number, c)));
     }
     for (var far = 1u; far < PER_QUERY; far *= 2u) {
         most = max(most, subgroupShuffleXor(most, far));
     }
     let exponent = frexp(most).exp;
     let smaller = ldexp(1.0, -exponent);
-    for (var c = part; c < WIDTH4; c += 6u * PER_QUERY) {
-        let x = six_from(number, c);
-        let at = query * STRIDE + c;
-        kv_tile[at] = vec4<f16>(x.a * smaller);
-        if c + 1u * PER_QUERY < WIDTH4 { kv_tile[at + 1u * PER_QUERY] = vec4<f16>(x.b * smaller); }
-        if c + 2u * PER_QUERY < WIDTH4 { kv_tile[at + 2u * PER_QUERY] = vec4<f16>(x.c * smaller); }
-        if c + 3u * PER_QUERY < WIDTH4 { kv_tile[at + 3u * PER_QUERY] = vec4<f16>(x.d * smaller); }
-        if c + 4u * PER_QUERY < WIDTH4 { kv_tile[at + 4u * PER_QUERY] = vec4<f16>(x.e * smaller); }
-        if c + 5u * PER_QUERY < WIDTH4 { kv_tile[at + 5u * PER_QUERY] = vec4<f16>(x.f * smaller); }
+    put_six(query, part, x, smaller);
+    put_six(query, part + 6u * PER_QUERY, y, smaller);
+    put_six(query, part + 12u * PER_QUERY, z, smaller);
+    for (var c = part + 18u * PER_QUERY; c < WIDTH4; c += 6u * PER_QUERY) {
+        put_six(query, c, six_from(number, c), smaller);
     }
     return ldexp(SCALE * LOG2E, exponent);
 }
@@ -284,6 +303,21 @@ fn six_from(number: u32, c: u32) -> Six {
     );
 }
 
+fn most_of(x: Six) -> f32 {
+    let sizes = max(max(max(abs(x.a), abs(x.b)), max(abs(x.c), abs(x.d))), max(abs(x.e), abs(x.f)));
+    return max(max(sizes.x, sizes.y), max(sizes.z, sizes.w));
+}
+
+fn put_six(query: u32, c: u32, x: Six, smaller: f32) {
+    let at = query * STRIDE + c;
+    if c < WIDTH4 { kv_tile[at] = vec4<f16>(x.a * smaller); }
+    if c + 1u * PER_QUERY < WIDTH4 { kv_tile[at + 1u * PER_QUERY] = vec4<f16>(x.b * smaller); }
+    if c + 2u * PER_QUERY < WIDTH4 { kv_tile[at + 2u * PER_QUERY] = vec4<f16>(x.c * smaller); }
+    if c + 3u * PER_QUERY < WIDTH4 { kv_tile[at + 3u * PER_QUERY] = vec4<f16>(x.d * smaller); }
+    if c + 4u * PER_QUERY < WIDTH4 { kv_tile[at + 4u * PER_QUERY] = vec4<f16>(x.e * smaller); }
+    if c + 5u * PER_QUERY < WIDTH4 { kv_tile[at + 5u * PER_QUERY] = vec4<f16>(x.f * smaller); }
+}
+
 // A vec4 of a query: of what looks at latents, then of what was rotated; zeros beyond.
 fn query4(number: u32, column: u32) -> vec4f {
     let latent = q[number * N4 + min(column, N4 - 1u)];
@@ -291,45 +325,46 @@ fn query4(number: u32, column: u32) -> vec4f {
     return select(select(vec4f(), rotated, column < WIDTH4), latent, column < N4);
 }
 
-// What a lane copies of the KEYS latents from `base` on. Each vec4 has a name: in a loop, each load would wait for the last.
-fn latents_from(base: u32, end: u32, batch: u32, lane: u32) -> Latents {
-    let start = (pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * WIDTH4;
-    let seen = (end - base) * WIDTH4;
+// Where the latents of positions from `base` on begin.
+fn start_of(base: u32) -> u32 { return (pages[block.segment * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * WIDTH4; }
+
+// What a lane copies of the KEYS latents from there on. Each vec4 has a name: in a loop, each load would wait for the last.
+// Nothing is done with them yet, as that would wait for them, too.
+fn latents_from(start: u32, batch: u32, lane: u32) -> Latents {
     return Latents(
-        latent_at(batch + 0u, start, seen, lane), latent_at(batch + 1u, start, seen, lane),
-        latent_at(batch + 2u, start, seen, lane), latent_at(batch + 3u, start, seen, lane),
-        latent_at(batch + 4u, start, seen, lane), latent_at(batch + 5u, start, seen, lane),
-        latent_at(batch + 6u, start, seen, lane), latent_at(batch + 7u, start, seen, lane),
-        latent_at(batch + 8u, start, seen, lane), latent_at(batch + 9u, start, seen, lane),
-        latent_at(batch + 10u, start, seen, lane), latent_at(batch + 11u, start, seen, lane),
-        latent_at(batch + 12u, start, seen, lane), latent_at(batch + 13u, start, seen, lane),
-        latent_at(batch + 14u, start, seen, lane), latent_at(batch + 15u, start, seen, lane),
-        latent_at(batch + 16u, start, seen, lane), latent_at(batch + 17u, start, seen, lane),
+        latent_at(batch + 0u, start, lane), latent_at(batch + 1u, start, lane), latent_at(batch + 2u, start, lane),
+        latent_at(batch + 3u, start, lane), latent_at(batch + 4u, start, lane), latent_at(batch + 5u, start, lane),
+        latent_at(batch + 6u, start, lane), latent_at(batch + 7u, start, lane), latent_at(batch + 8u, start, lane),
+        latent_at(batch + 9u, start, lane), latent_at(batch + 10u, start, lane), latent_at(batch + 11u, start, lane),
+        latent_at(batch + 12u, start, lane), latent_at(batch + 13u, start, lane), latent_at(batch + 14u, start, lane),
+        latent_at(batch + 15u, start, lane), latent_at(batch + 16u, start, lane), latent_at(batch + 17u, start, lane),
     );
 }
 
-// Zeros beyond the end, as what lies there may be no number.
-fn latent_at(n: u32, start: u32, seen: u32, lane: u32) -> vec4<f16> {
-    let e = min(n * WG + lane, KEYS * WIDTH4 - 1u);
+fn latent_at(n: u32, start: u32, lane: u32) -> vec4<f16> {
     if n >= LOADS {
         return vec4<f16>();
     }
-    return select(vec4<f16>(), keys[start + e], e < seen);
+    return keys[start + min(n * WG + lane, KEYS * WIDTH4 - 1u)];
 }
 
-fn put_down(x: Latents, batch: u32, lane: u32) {
-    put4(batch + 0u, x.a0, lane); put4(batch + 1u, x.a1, lane); put4(batch + 2u, x.a2, lane);
-    put4(batch + 3u, x.a3, lane); put4(batch + 4u, x.a4, lane); put4(batch + 5u, x.a5, lane);
-    put4(batch + 6u, x.a6, lane); put4(batch + 7u, x.a7, lane); put4(batch + 8u, x.a8, lane);
-    put4(batch + 9u, x.a9, lane); put4(batch + 10u, x.a10, lane); put4(batch + 11u, x.a11, lane);
-    put4(batch + 12u, x.a12, lane); put4(batch + 13u, x.a13, lane); put4(batch + 14u, x.a14, lane);
-    put4(batch + 15u, x.a15, lane); put4(batch + 16u, x.a16, lane); put4(batch + 17u, x.a17, lane);
+// The first `seen` vec4s of a block to workgroup memory, and zeros beyond: what lies there may be no number.
+fn put_down(x: Latents, seen: u32, batch: u32, lane: u32) {
+    put4(batch + 0u, x.a0, seen, lane); put4(batch + 1u, x.a1, seen, lane);
+    put4(batch + 2u, x.a2, seen, lane); put4(batch + 3u, x.a3, seen, lane);
+    put4(batch + 4u, x.a4, seen, lane); put4(batch + 5u, x.a5, seen, lane);
+    put4(batch + 6u, x.a6, seen, lane); put4(batch + 7u, x.a7, seen, lane);
+    put4(batch + 8u, x.a8, seen, lane); put4(batch + 9u, x.a9, seen, lane);
+    put4(batch + 10u, x.a10, seen, lane); put4(batch + 11u, x.a11, seen, lane);
+    put4(batch + 12u, x.a12, seen, lane); put4(batch + 13u, x.a13, seen, lane);
+    put4(batch + 14u, x.a14, seen, lane); put4(batch + 15u, x.a15, seen, lane);
+    put4(batch + 16u, x.a16, seen, lane); put4(batch + 17u, x.a17, seen, lane);
 }
 
-fn put4(n: u32, x: vec4<f16>, lane: u32) {
+fn put4(n: u32, x: vec4<f16>, seen: u32, lane: u32) {
     let e = n * WG + lane;
     if n < LOADS && e < KEYS * WIDTH4 {
-        kv_tile[e / WIDTH4 * STRIDE + e % WIDTH4] = x;
+        kv_tile[e / WIDTH4 * STRIDE + e % WIDTH4] = select(vec4<f16>(), x, e < seen);
     }
 }
 

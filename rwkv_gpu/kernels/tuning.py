@@ -59,7 +59,7 @@ class Tuning:
         0  # lanes that share a key in decode, within a subgroup; with none, each lane has keys of its own
     )
     decode_lanes: int = 128  # of a workgroup of such lanes
-    decode_groups: int = 320  # workgroups of them that decode is cut into at most: all run at once, and few are to join
+    decode_groups: int = 392  # workgroups of them that decode is cut into at most: three for each processor of an H200
     decode_prefetch: int = 2  # keys that such a lane loads at a time
     decode_prefetched: int = MANY  # numbers of these keys, at most: a lane has 40 of a key in heads of 80
     last_workgroup_joins: bool = (

@@ -85,7 +85,7 @@ def tune(runner: GpuRunner, file: GGUFFile, limits: Limits, say: Say) -> Found:
             tuner.number("decode_lanes_per_key", "lanes that share a key", (8, 16), far)
             tuner.number("decode_prefetch", "keys that they ask for at a time", (2, 4, 8), far)
             tuner.number("decode_lanes", "lanes that attend in decode", (64, 128, 256), far)
-            tuner.number("decode_groups", "workgroups that attend in decode", (128, 264, 320, 392, 512), far)
+            tuner.number("decode_groups", "workgroups that attend in decode", (128, 264, 392, 512), far)
     if runner.model.states:
         tuner.number("chunk_tokens", "tokens that a recurrence computes at once", (0, 8, 16), prompt)
         if tuner.tuning.chunk_tokens:

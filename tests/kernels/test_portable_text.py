@@ -64,3 +64,18 @@ def test_lanes_write_whole_vectors_of_workgroup_memory(path):
 def test_a_write_to_a_component_is_found():
     text = "    tile[at][row % 4u] = x;\n    tile[at + W4[i]] = v;\n    tile[k].x = x;\n    let y = tile[at][0];\n"
     assert len(components_written(text, {"tile"})) == 2
+
+
+MATRICES = {name for code in CODE.values() for name in re.findall(r"^alias (\w+) = mat", code, re.MULTILINE)}
+STRUCTURE = re.compile(r"^struct (\w+) \{(.*?)\}", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, code in CODE.items() if STRUCTURE.search(code)], ids=lambda path: path.stem
+)
+def test_no_structure_has_a_matrix_in_it(path):
+    """DXC crashes where a function has an array of such structures."""
+    held = {
+        name: kind for _, fields in STRUCTURE.findall(CODE[path]) for name, kind in re.findall(r"(\w+): (\w+)", fields)
+    }
+    assert {name: kind for name, kind in held.items() if kind in MATRICES or kind.startswith("mat")} == {}

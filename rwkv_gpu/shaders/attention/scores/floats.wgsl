@@ -1,10 +1,7 @@
 // Scores by keys as floats.
 // needs pack: Each
 // needs raw: eight_of, scale_of
-struct Query {
-    low: Pack,
-    high: Pack,
-}
+alias Query = array<Pack, 2>;    // the lower 4 of 8 dims and the upper; DirectX's compiler crashes at matrices in a local structure
 
 fn query_of(low: Pack, high: Pack, _unit: Each) -> Query { return Query(low, high); }
 
@@ -13,5 +10,5 @@ fn unit_of(_largest: Each) -> Each { return Each(1.0); }
 // The part of 8 dims of a key, which are number c of a head.
 fn score_of(raw: Raw, q: Query, c: u32) -> Each {
     let key = eight_of(raw);
-    return (key.low * q.low + key.high * q.high) * scale_of(raw, c);
+    return (key.low * q[0] + key.high * q[1]) * scale_of(raw, c);
 }

@@ -64,7 +64,7 @@ class SubmitQueue:
         self.trace: Trace | None = None  # to see when steps begin and end
         self._device = device
         self.layers_per_submit = layers_per_submit
-        self.finisher: Executor | None = None  # a thread beside, which finishes commands that are encoded ahead
+        self.finisher: Executor | None = None  # another thread, which finishes commands that are encoded ahead
         self._ready: ReadyStep | None = None  # that did not begin yet
         self._spares: list[Commands] = []  # of steps to come that are like steps before
         self._filling: StepGroup | None = None

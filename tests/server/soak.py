@@ -152,7 +152,8 @@ def standing(server: Served) -> list[Standing]:
 
 def soak(options: argparse.Namespace) -> tuple[Counter[str], list[str], float]:
     """How requests ended, what is wrong afterwards, and how much memory has grown."""
-    with serving(ServedModel("quiet", str(MODEL)), ServedModel("tiny", str(LLAMA)), max_queue=8) as server:
+    models = ServedModel("quiet", str(MODEL)), ServedModel("tiny", str(LLAMA))
+    with serving(*models, catalogue={"own_process": True}, max_queue=8) as server:
         server.post("/v1/completions", {"model": "tiny", "prompt": "a", "max_tokens": 1})
         ended = clients_of(server, options, options.warm_up, options.seed)
         before = standing(server)

@@ -94,3 +94,17 @@ def test_decode_plans_are_for_the_tokens_in_use_and_not_for_the_whole_context(op
     caches = GpuKVCache(SimpleNamespace(buffer=lambda *_: None), model.caches, config)
     assert caches.plan_pages(Batch.of([(0, tokens - 1, [5])])) == pages
     assert caches.plan_pages(Batch.of([(0, 0, [5, 6])])) == 512
+
+
+@pytest.mark.parametrize("name", ["falcon-h1-3.1b-q4_k_m", "llama-8b-q4_k_m"])
+def test_by_default_there_is_room_for_the_pages_of_a_whole_talk_beside_states(name):
+    """A talk of 20,000 tokens of Falcon-H1 has 622 MiB of pages; its states take 130 MiB each."""
+    with open_synthetic(name) as file:
+        model = load_model(file)
+    config = CacheConfig.of(model, context=20_000)
+    pages, state = config.each(model.caches, model.states)
+    assert config.cache_bytes >= config.max_pages * pages + 4 * state
+    own = CacheConfig.of(model, context=20_000, cache_bytes=300 << 20)
+    assert own.cache_bytes == 300 << 20
+    short = CacheConfig.of(model, context=512)
+    assert short.checkpoints == config.checkpoints, "pages take no states"

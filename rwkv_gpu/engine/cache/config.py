@@ -1,7 +1,7 @@
 """How much memory sequences get: what one may have, how many there may be, and what is kept for those to come."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 import numpy as np
@@ -75,10 +75,9 @@ class CacheConfig:
         if not isinstance(kv, str) or kv not in KV_FORMATS:
             raise BadInput(f"kv is {kv!r}; known: {', '.join(KV_FORMATS)}")
         state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
-        if cache_bytes is None:
-            cache_bytes = max(DEFAULT_CACHE, LEAST_CHECKPOINTS * state_bytes)
-        if cache_bytes < 0:
-            raise BadInput(f"cache_bytes is {cache_bytes:,}; it must be at least 0")
+        room = max(DEFAULT_CACHE, LEAST_CHECKPOINTS * state_bytes) if cache_bytes is None else cache_bytes
+        if room < 0:
+            raise BadInput(f"cache_bytes is {room:,}; it must be at least 0")
         if look_ahead < 0:
             raise BadInput(f"look_ahead is {look_ahead}; it must be at least 0")
         if checkpoint_interval < 1:
@@ -93,9 +92,14 @@ class CacheConfig:
             raise BadInput(
                 f"there is room for {tokens:,} tokens in all; it must be at least the context of {context:,}"
             )
-        checkpoints = min(MOST_CHECKPOINTS, cache_bytes // state_bytes) if state_bytes else 0
-        options = look_ahead, checkpoints, cache_bytes, checkpoint_interval, chunk_size, drafts, initial, rewind
-        return cls(context, slots, kv, tokens or 0, *options)
+        checkpoints = min(MOST_CHECKPOINTS, room // state_bytes) if state_bytes else 0
+        options = look_ahead, checkpoints, room, checkpoint_interval, chunk_size, drafts, initial, rewind
+        config = cls(context, slots, kv, tokens or 0, *options)
+        if cache_bytes is not None:
+            return config
+        # Pages are allocated in any case: those of a whole talk may stay, or a long one is computed anew at every turn.
+        page_bytes, _ = config.each(model.caches, model.states)
+        return replace(config, cache_bytes=room + config.max_pages * page_bytes)
 
     @property
     def max_pages(self) -> int:

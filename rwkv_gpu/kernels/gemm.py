@@ -445,6 +445,7 @@ def _stationary_candidates(can: Capabilities, rows: int, _precision: str) -> Ite
 STATIONARY_GEMM = replace(
     SKINNY_GEMM_MATRIX,
     name="linear/stationary_gemm",
+    holes=tuple(TABLE.only("constant") if hole is TABLE else hole for hole in SKINNY_GEMM_MATRIX.holes),
     shared=(*DECODING, *PRODUCT),
     trials=_stationary_trials,
     candidates=_stationary_candidates,

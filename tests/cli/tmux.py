@@ -27,7 +27,15 @@ class Terminal:
         lines = [f"export {name}='{value}'" for name, value in env.items()]
         script.write_text(
             "\n".join(
-                [*lines, "trap : INT", "stty -a > before", command, "echo left $?", "stty -a > after", "exec cat"]
+                [
+                    *lines,
+                    "trap : INT",
+                    "stty -a > before",
+                    command,
+                    "code=$?; echo; echo left $code",
+                    "stty -a > after",
+                    "exec cat",
+                ]
             )
         )
         window = ["-x", str(width), "-y", str(height), "-c", str(folder)]

@@ -136,7 +136,7 @@ BATCHES = (
         skinny_gemm_matrix,
         MatrixTile(1, 1, 1, 1, 4, columns=64),
         0,
-    ),  # what stationary_gemm leaves
+    ),  # where stationary_gemm is not used
     (16, 32, 5120, 8192, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
     (16, 32, 5120, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 264),
     (16, 32, 20480, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),

@@ -19,6 +19,7 @@ from .gemm_config import (
     SelfTest,
     gemm_int8,
     gemm_matrix,
+    held_columns,
     matrix_tile,
     matrix_tile_bytes,
     skinny_gemm,
@@ -451,6 +452,7 @@ STATIONARY_GEMM = replace(
     candidates=_stationary_candidates,
     constants=stationary_tile,
     workgroup_bytes=stationary_bytes,
+    most_columns=held_columns,
     links=lambda _: (),
 )
 

@@ -84,9 +84,8 @@ class GemmConfig:
 
     def cuts(self, groups: int, widths: Sequence[int]) -> int:
         """How many parts columns are cut into, where workgroups for whole columns are so many."""
-        if self.kernel == "linear/stationary_gemm":  # whose subgroups keep no more columns
-            return -(-max(widths) // (self.wg // self.subgroup_width * self.columns))
-        return max(1, min(-(-self.fill // groups), min(widths) // PART))
+        least = -(-max(widths) // self.entry.most_columns(self))
+        return max(least, min(-(-self.fill // groups), min(widths) // PART))
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -179,6 +178,7 @@ class GemmKernel(Kernel):
     workgroup_bytes: Callable[[GemmConfig], int]
     block: Callable[[GemmConfig], int]  # rows of W for a workgroup
     links: Callable[[GemmConfig], tuple[str, ...]]
+    most_columns: Callable[[GemmConfig], int] = lambda _: MANY  # of W that a workgroup can multiply
     fuses_norm: bool = False
     reads_quantised: Callable[[GemmConfig], bool] = lambda _: False
     integers_only: bool = False
@@ -346,6 +346,11 @@ def held(config: GemmConfig, widths: Sequence[int]) -> GemmConfig:
     every = range(1, config.columns // HELD_STEP + 1)
     _, own = min((-(-steps // own) * own - steps, own) for own in every if steps <= most * own)
     return replace(config, wg=-(-steps // own) * config.subgroup_width, columns=own * HELD_STEP)
+
+
+def held_columns(config: GemmConfig) -> int:
+    """Of x, by all subgroups of a workgroup of stationary_gemm."""
+    return config.wg // config.subgroup_width * config.columns
 
 
 def stationary_tile(config: GemmConfig) -> dict[str, Constant]:

@@ -4,34 +4,39 @@
 // needs bits: encoded
 // needs put: put_key_quants, put_key_word, put_value_quants, put_value_word
 // needs rotation: rotated
+struct Stored {
+    quants: vec2u,
+    scales: vec2f,      // the first lane of a word of scales makes both
+}
+
 fn put_key(i: u32, t: u32, head: u32, _x: Eight) {
     let c = i % EIGHTS;
-    var scales = vec2f();
-    for (var n = 0u; n < select(1u, 2u, c % 8u == 0u); n++) {   // the first lane of a word of scales makes both
-        let block = block_of_8(t, head, c / 4u + n, true);
-        scales[n] = scale_of_block(block);
-        if n == 0u {
-            put_key_quants(i / EIGHTS, c, encoded(eight_in(block, c % 4u), scales[n]));
-        }
-    }
+    let stored = stored_at(t, head, c, true);
+    put_key_quants(i / EIGHTS, c, stored.quants);
     if c % 8u == 0u {
-        put_key_word(scale_at(i / EIGHTS, c), pack2x16float(scales));
+        put_key_word(scale_at(i / EIGHTS, c), pack2x16float(stored.scales));
     }
 }
 
 fn put_value(i: u32, t: u32, head: u32, _x: Eight) {
     let c = i % EIGHTS;
-    var scales = vec2f();
+    let stored = stored_at(t, head, c, false);
+    put_value_quants(i / EIGHTS, c, stored.quants);
+    if c % 8u == 0u {
+        put_value_word(scale_at(i / EIGHTS, c), pack2x16float(stored.scales));
+    }
+}
+
+fn stored_at(t: u32, head: u32, c: u32, is_key: bool) -> Stored {
+    var stored: Stored;
     for (var n = 0u; n < select(1u, 2u, c % 8u == 0u); n++) {
-        let block = block_of_8(t, head, c / 4u + n, false);
-        scales[n] = scale_of_block(block);
+        let block = block_of_8(t, head, c / 4u + n, is_key);
+        stored.scales[n] = scale_of_block(block);
         if n == 0u {
-            put_value_quants(i / EIGHTS, c, encoded(eight_in(block, c % 4u), scales[n]));
+            stored.quants = encoded(eight_in(block, c % 4u), stored.scales[n]);
         }
     }
-    if c % 8u == 0u {
-        put_value_word(scale_at(i / EIGHTS, c), pack2x16float(scales));
-    }
+    return stored;
 }
 
 // A block of a row's key or value as it is stored; zeros behind the last. Loops end where no compiler knows, so that none unrolls them.

@@ -1,7 +1,9 @@
 """Our server and llama.cpp's beside each other: the same file, the same load, in turns.
 
     python -m benchmarks.servers MODEL --peer "llama-server --threads 2" [--device cpu] [--streams 1 8] [--tokens 64]
+    python -m benchmarks.servers rwkv7-0.4b --peer "llama-server -ngl 99" --device 0 --streams 1 16 64 --wait 15
 
+MODEL is a file, or the name of a synthetic model.
 Both are started as their users start them, with as many sequences as streams. Each round asks one of them for so many
 streams at a time, then the other. Prints requests and tokens a second, time to first token, and time for each further
 token. Debian has llama-server in the package llama.cpp (`debian_packages.sh FOLDER llama.cpp` unpacks it).
@@ -15,6 +17,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -24,7 +27,10 @@ from statistics import median
 
 import numpy as np
 
+from .serving import model_file
+
 CONTEXT = 1024  # tokens that llama-server reserves for each sequence
+LAST_WORDS = 1000  # characters that a server said before it failed
 PATIENCE = 120  # seconds until a server must be ready
 
 
@@ -47,15 +53,24 @@ def main() -> None:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--own", default="", help="options of our server, as --peer has those of the other")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds until ours is ready for all sizes")
     options = parser.parse_args()
+    with model_file(options.model) as path:
+        compare(str(path.resolve()), options)
+
+
+def compare(path: str, options: argparse.Namespace) -> None:
+    """Starts both servers, and asks them in turns."""
     most = max(options.streams)
-    ours = [sys.executable, "-m", "rwkv_gpu.cli.main", "serve", options.model, "--device", options.device]
-    ours += ["--sequences", str(most)]
-    peer = [*shlex.split(options.peer), "-m", options.model, "-np", str(most), "-c", str(CONTEXT * most)]
+    ours = [sys.executable, "-m", "rwkv_gpu.cli.main", "serve", path, "--device", options.device]
+    ours += ["--sequences", str(most), *shlex.split(options.own)]
+    peer = [*shlex.split(options.peer), "-m", path, "-np", str(most), "-c", str(CONTEXT * most)]
     peer += ["-ngl", "0"] if options.device == "cpu" else []
     print("streams                 req/s    tok/s  TTFT p50  p99 ms  ITL p50  p99 ms")
     with serving(ours) as own, serving(peer) as other:
         ports = {"rwkv-gpu": own, "llama-server": other}
+        time.sleep(options.wait)
         for streams in options.streams:
             rounds: dict[str, list[Round]] = {name: [] for name in ports}
             for number in range(options.rounds + 1):
@@ -81,17 +96,20 @@ def serving(command: list[str]) -> Iterator[int]:
     """A server until the block ends; gives its port once it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + PATIENCE
-        while not is_ready(port):
-            if process.poll() is not None or time.monotonic() > end:
-                sys.exit(f"{shlex.join(command)} does not serve")
-            time.sleep(0.1)
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen([*command, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=log)
+        try:
+            end = time.monotonic() + PATIENCE
+            while not is_ready(port):
+                if process.poll() is not None or time.monotonic() > end:
+                    log.seek(0)
+                    said = log.read().decode(errors="replace")
+                    sys.exit(f"{shlex.join(command)} does not serve:\n{said[-LAST_WORDS:]}")
+                time.sleep(0.1)
+            yield port
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def is_ready(port: int) -> bool:

@@ -1,6 +1,7 @@
 """`rwkv-gpu serve`: serves models over HTTP."""
 
 import ipaddress
+import re
 import secrets
 import signal
 import ssl
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rwkv_gpu.server.catalogue import Load, Progress, ServedModel
     from rwkv_gpu.server.config import ServerConfig
     from rwkv_gpu.server.service import Service
+
+ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send it; a page of a file has null
 
 
 @click.command("serve", cls=Page, epilog="Example: rwkv-gpu serve model.gguf --port 8080")
@@ -132,6 +135,9 @@ def config_of(keys: tuple[str, ...], options: dict[str, Any]) -> "ServerConfig":
     """The settings of the server."""
     from rwkv_gpu.server.config import ServerConfig
 
+    for origin in options["cors"]:
+        if not ORIGIN.fullmatch(origin):
+            raise BadInput(f"--cors {origin} is no origin; give one such as https://example.com, without a path, or *")
     names = ServerConfig.__dataclass_fields__.keys()
     given = {name: value for name, value in options.items() if name in names}
     return ServerConfig(**given, api_keys=keys, version=rwkv_gpu.__version__)

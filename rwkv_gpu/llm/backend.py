@@ -30,6 +30,10 @@ class Backend(Protocol):
     _recent: deque[Transcript]  # of answered requests, so that prompts that go on from them keep their ids
 
     @property
+    def has_chat_format(self) -> bool:
+        """Whether `chat_format` is compiled already."""
+
+    @property
     def chat_format(self) -> ChatFormat:
         """The chat format of the model's own template."""
 

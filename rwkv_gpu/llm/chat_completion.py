@@ -2,7 +2,6 @@
 
 import itertools
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ from ..text.tool_calls import GENERIC, ToolForm
 from .answer import PromptProgress
 from .completion import TALKING, Completion, Event, Stats, form, sampling, seeded
 from .tools import Calling, Tools
+from .unique import unique
 from .validate import truth
 
 Json = dict[str, Any]
@@ -97,7 +97,7 @@ class Reply:
     tokenizer: Tokenizer
     model: str
     tool_form: ToolForm = GENERIC
-    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    id: str = field(default_factory=lambda: f"chatcmpl-{unique()}")
     created: int = field(default_factory=lambda: int(time.time()))
     calling: dict[int, Calling] = field(default_factory=dict)  # of each answer in a stream, where there are tools
 

@@ -11,6 +11,7 @@ from ..builtin.help import Found, Help
 from ..engine.request import Grammar, Request
 from ..engine.sampling_params import SamplingParams
 from ..errors import BadInput, BadTemplate
+from ..text.budget import Exceeded, Limits
 from ..text.grammar import Form, Grammars
 from ..text.grammar_pool import Pool
 from ..text.messages import check_messages, plain
@@ -27,7 +28,7 @@ from .validate import truth
 
 CHANNEL = "<|channel|>"
 EFFORT = "reasoning_effort"  # a variable of templates whose models always reason
-RESERVED = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"}  # variables of templates
+RESERVED = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "limits"}  # variables of templates
 TAIL = 64  # bytes at the end of a prompt that show whether it has opened or closed its reasoning
 SYSTEMS = 16  # messages of the system whose tokens are remembered
 LEAST_SHARED = 64  # tokens of the system: fewer are not worth a step of their own
@@ -115,12 +116,16 @@ class ChatFormat:
         *,
         continues: bool = False,
         tools: Tools | None = None,
+        limits: Limits | None = None,
     ) -> ChatPrompt:
         """The prompt for these messages. It reuses the ids of the `known` transcript that agrees with it furthest.
 
         `think` asks the template for reasoning (True) or for none (False); `variables` are others that it may ask for.
         With `continues`, the last message is the beginning of the answer. `tools` are what the model may call.
+        Raises `Exceeded` where the template takes more than `limits`.
         """
+        if limits is not None and self._help is not None:
+            raise Exceeded("looks passages up")
         messages, begun = check_messages(messages), ""
         if tools is not None and not self.template.knows_tools:
             messages, tools = told_in_words(messages, tools), None
@@ -136,7 +141,7 @@ class ChatFormat:
             if not think and EFFORT in self.template.source:  # which cannot be switched off
                 variables.setdefault(EFFORT, "low")
         given = None if tools is None else tools.given
-        whole, before = self.template.prompt(messages, tools=given, **variables)
+        whole, before = self.template.prompt(messages, tools=given, limits=limits, **variables)
         pieces = [before, whole]
         if not whole.startswith(before):
             pieces = [whole]
@@ -152,7 +157,7 @@ class ChatFormat:
         nearest = max(known, key=lambda transcript: transcript.common(text).nbytes, default=Transcript())
         transcript = nearest.prompt(self.tokenizer, pieces)
         message_tokens = transcript.common(as_bytes(pieces[0])).ids
-        system_tokens = self._system_tokens(messages, transcript, given, variables)
+        system_tokens = self._system_tokens(messages, transcript, given, variables, limits)
         opening = self._marks.opening
         open_thoughts = whole[whole.rindex(opening) :] if opens_thinking(whole, opening) else ""
         repeats = not self._marks.channels
@@ -164,12 +169,13 @@ class ChatFormat:
         transcript: Transcript,
         tools: Sequence[Mapping[str, Any]] | None,
         variables: Mapping[str, Any],
+        limits: Limits | None,
     ) -> int:
         """Tokens of the system's messages, which other chats may share; 0 if they are few, or not rendered alone."""
         first = list(itertools.takewhile(lambda message: message.get("role") == "system", messages))
         if not first or len(first) == len(messages):
             return 0
-        alone = self._system_ids(json.dumps(plain([first, tools, variables], "the messages")))
+        alone = self._system_ids(json.dumps(plain([first, tools, variables], "the messages")), limits)
         pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(alone, transcript.ids, strict=False))
         count = sum(1 for _ in pairs)
         return count if count >= LEAST_SHARED else 0
@@ -241,11 +247,11 @@ class ChatFormat:
         return form_of(self.template.source + CHANNEL * self._marks.channels) if self.template.knows_tools else GENERIC
 
 
-def _system_ids(template: ChatTemplate, tokenizer: Tokenizer, described: str) -> tuple[int, ...]:
+def _system_ids(template: ChatTemplate, tokenizer: Tokenizer, described: str, limits: Limits | None) -> tuple[int, ...]:
     """The tokens of the system's messages alone, given as JSON; none where they are not rendered alone."""
     messages, tools, variables = json.loads(described)
     try:
-        text = template.render(messages, add_generation_prompt=False, tools=tools, **variables)
+        text = template.render(messages, add_generation_prompt=False, tools=tools, limits=limits, **variables)
     except (BadInput, BadTemplate):
         return ()
     return tuple(tokenizer.encode(as_bytes(text), parse=True))

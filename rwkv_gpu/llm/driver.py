@@ -22,6 +22,7 @@ from .exchange import Exchange, StateExchange
 from .jobs import Job, Work
 
 T = TypeVar("T")
+GATHERING = 0.01  # seconds that a step waits at most for requests that come together
 MOST_REQUESTS = 4096  # that run or wait at a time
 # Windows does not interrupt who waits without end; elsewhere a signal does.
 PATIENCE = 0.1 if os.name == "nt" else None
@@ -58,6 +59,8 @@ class Driver:
         self._works: deque[Work] = deque()
         self._updates: deque[Update] = deque()  # of the last step, not yet passed on
         self._wake: SimpleQueue[None] = SimpleQueue()  # an item for each new job: the thread sleeps on it
+        self._expects = False  # whether more requests come at this moment
+        self._stepped = threading.Event()  # a step since the last `wake`
         self._numbers: dict[Listener, int] = {}  # of the requests that run or wait; 0 until the engine has it
         self._listeners: dict[int, Listener] = {}  # by number
         self._gate = threading.RLock()  # no job is put after the last one; the collector may come by and close
@@ -84,8 +87,11 @@ class Driver:
         if not self.here:
             raise Forked
 
-    def submit(self, request: Request, listener: Listener) -> None:
-        """Adds a request to those that run; the listener gets all that happens to it. Raises where it is refused."""
+    def submit(self, request: Request, listener: Listener, *, wake: bool = True) -> None:
+        """Adds a request to those that run; the listener gets all that happens to it. Raises where it is refused.
+
+        Without `wake`, the thread expects more until `wake`: who submits several at a time fills a step with them.
+        """
         self.check_process()
         sequence = self._engine.accept(request)
         # Only states with the adapters of the load are exchanged.
@@ -116,7 +122,20 @@ class Driver:
                 )
             self._check_open()
             self._numbers[listener] = 0
-            self._put(Job(add, fail))
+            self._expects = not wake
+            self._put(Job(add, fail), wake=wake)
+
+    def wake(self, patience: float = 0.0) -> None:
+        """Has the thread begin with what was submitted without waking it.
+
+        With `patience` more is to come, and the caller waits so many seconds for a step with what is there: who goes on
+        computing keeps the interpreter's lock from the thread, which needs it many times for a step.
+        """
+        self._expects = patience > 0
+        self._stepped.clear()
+        self._wake.put(None)
+        if patience:
+            self._stepped.wait(patience)
 
     def cancel(self, listener: Listener, tokens: int = 0) -> None:
         """Ends a request after so many of its new tokens. Harmless where it has ended."""
@@ -201,9 +220,10 @@ class Driver:
         if self._end is not None:
             raise self._end.with_traceback(None)
 
-    def _put(self, job: Job) -> None:
+    def _put(self, job: Job, *, wake: bool = True) -> None:
         self._jobs.append(job)
-        self._wake.put(None)
+        if wake:
+            self._wake.put(None)
 
     # ---------------------------------------------------------------- on the thread
 
@@ -225,6 +245,11 @@ class Driver:
             due = None if self._exchange is None else self._exchange.due
             with suppress(Empty):
                 self._wake.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
+        elif self._expects:
+            try:
+                self._wake.get(timeout=GATHERING)
+            except Empty:
+                self._expects = False
         while not self._wake.empty():
             self._wake.get()
         while self._jobs:
@@ -252,6 +277,7 @@ class Driver:
                 self._updates.extend(self._engine.step())
         except Exception as error:  # noqa: BLE001  it goes to all who wait
             self._stop(error)
+        self._stepped.set()
 
     def _pass_on(self) -> None:
         """Gives the updates of a step to their listeners. What goes wrong with one of them ends its request."""

@@ -35,6 +35,7 @@ class Reading:
         on_end: Callable[[Completion], None] | None = None,
         owner: object = None,
         most_unread: int | None = MOST_UNREAD,
+        wake: bool = True,
     ) -> None:
         called("on_prompt", on_prompt)
         self._driver = driver
@@ -46,7 +47,7 @@ class Reading:
         self._ending = threading.Lock()
         self._put = put  # where the driver puts things; it does not know this object, which may so be dropped
         answer = Answer(reader, len(request.ids), put, driver.clock, most_unread)
-        driver.submit(request, answer)
+        driver.submit(request, answer, wake=wake)
         self._answer = answer
 
     @property

@@ -130,7 +130,7 @@ def load(
     memory and speed. `chunk_size` is how many tokens of a prompt go in one step;
     `sequences` is how many requests run at a time, the others wait; `max_requests` is how many may run and wait, and
     more get `QueueFull`; `cache_bytes` is how much is kept of sequences that have ended, for those that begin alike (by
-    default 256 MiB, or four states of a recurrent model where these are larger, and the pages of one whole context);
+    default 256 MiB and the pages of one whole context; larger states have room for 16 within 1 GiB, or for four);
     `checkpoint_interval` is how many tokens, at least, lie between two states that are stored on the way through a text
     (models with a recurrent state), so that a changed text is computed again from the last of them that fits;
     `look_ahead` is how many steps may be begun before the tokens of the first

@@ -118,6 +118,11 @@ class OpenModel:
 
     # ------------------------------------------------------------ chat formats
 
+    @property
+    def has_chat_format(self) -> bool:
+        """Whether `chat_format` is compiled already."""
+        return "chat_format" in self.__dict__
+
     @cached_property
     def chat_format(self) -> ChatFormat:
         """The chat format of the model's own template."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from ..engine.engine import Engine
 from ..errors import BadInput
+from ..text.budget import Exceeded, Limits
 from . import measures, replies, validate
 from .chat_completion import Json, in_turns
 from .completion import seeded
@@ -88,17 +89,29 @@ class OpenAIMethods(OpenModel):
         """The chunks for asyncio; of several answers, one after the other."""
         return replies.achunks(replies.ask(self, AsyncGeneration, messages, think, fields))
 
-    def prepare_completion(self, prompt: Prompts, **fields: Any) -> Prepared:
-        """Checks and tokenises what `create_completion` takes, and starts nothing: for those who queue requests."""
-        return _prepare(self, prompt, fields, wait=True)
+    def prepare_completion(self, prompt: Prompts, *, limits: Limits | None = None, **fields: Any) -> Prepared:
+        """Checks and tokenises what `create_completion` takes, and starts nothing: for those who queue requests.
 
-    def prepare_chat_completion(self, messages: Messages, *, think: bool | None = None, **fields: Any) -> Prepared:
+        With `limits`, it raises `Exceeded` where that takes more: an event loop may try it so.
+        """
+        return _prepare(self, prompt, fields, wait=True, quick=limits is not None)
+
+    def prepare_chat_completion(
+        self, messages: Messages, *, think: bool | None = None, limits: Limits | None = None, **fields: Any
+    ) -> Prepared:
         """Checks and tokenises what `create_chat_completion` takes, and starts nothing."""
-        return replies.prepare(self, messages, think, fields)
+        return replies.prepare(self, messages, think, fields, limits=limits)
 
     def start(self, prepared: Prepared, reading: Callable[..., R], **more: Any) -> list[R]:
         """Asks for prepared answers; each is read by a `reading`, which gets `more`."""
         return prepared.start(partial(self._read, reading, **more))
+
+    def wake(self, patience: float = 0.0) -> None:
+        """Has the engine begin with what was started with `wake=False`.
+
+        With `patience` more is to come; it waits so many seconds for a step with what is there.
+        """
+        self._driver.wake(patience)
 
     def create_embedding(
         self,
@@ -160,11 +173,13 @@ def _complete(
     return prepared.reply, prepared.start(partial(llm._read, reading))
 
 
-def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait: bool) -> Prepared:
-    """n answers to each prompt, ready to be started."""
+def _prepare(llm: OpenModel, prompt: Prompts, given: Mapping[str, Any], *, wait: bool, quick: bool = False) -> Prepared:
+    """n answers to each prompt, ready to be started. `quick` raises `Exceeded` where that takes long."""
     fields = TextFields.read(given)
     fields.params.check_vocabulary(llm.vocab_size)
     prompts = prompts_of("prompt", prompt)
+    if quick and (fields.form or fields.n * len(prompts) > replies.FEW):
+        raise Exceeded("compiles a form, or has many answers")
     texts = [
         one if isinstance(one, str) else llm.tokenizer.decode(validate.token_ids("prompt", one)) for one in prompts
     ]

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from ..engine.engine import Engine
 from ..engine.request import Request
+from ..text.budget import Exceeded, Limits
 from .backend import Backend
 from .chat_completion import Json, Reply, RequestFields, in_turns
 from .chat_format import ChatPrompt
@@ -17,6 +18,7 @@ from .reader import Reader
 from .text_completion import TextReply
 
 R = TypeVar("R", bound=Reading)
+FEW = 4  # answers that take no time to prepare
 
 
 @dataclass(frozen=True)
@@ -89,14 +91,20 @@ def prepare(
     given: Mapping[str, Any],
     *,
     wait: bool = True,
+    limits: Limits | None = None,
 ) -> Prepared:
-    """Answers to messages. Earlier answers among them keep their token ids. `wait` waits until a form is compiled."""
+    """Answers to messages. Earlier answers among them keep their token ids. `wait` waits until a form is compiled.
+
+    Raises `Exceeded` where that takes more than `limits`, where they are given: any form and any tools do.
+    """
     fields = RequestFields.read(given)
     fields.params.check_vocabulary(llm.vocab_size)
+    if limits is not None and (fields.form or fields.tools or fields.n > FEW or not llm.has_chat_format):
+        raise Exceeded("compiles a form or a template, or has many answers")
     chat_format = llm.chat_format
     tools = fields.tools
     asked = chat_format.prompt(
-        messages, [*llm._recent], think, fields.variables, continues=fields.continues, tools=tools
+        messages, [*llm._recent], think, fields.variables, continues=fields.continues, tools=tools, limits=limits
     )
     found = tools.grammar(chat_format.tool_form, llm.tokenizer) if tools is not None else None
     shape, after = found or (fields.form, "")

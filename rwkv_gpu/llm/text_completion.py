@@ -1,7 +1,6 @@
 """Completions of texts in the shape of OpenAI's API: dicts that its clients understand. Knows no engine."""
 
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from .chat_completion import Json, common_fields, settings_of, usage
 from .completion import Completion, Event, Settings, Stats, form, sampling
 from .measures import Score
 from .transcript import as_bytes
+from .unique import unique
 from .validate import truth
 
 DEFAULTS: Settings = {"temperature": 1.0, "max_tokens": 16}  # OpenAI's own
@@ -65,7 +65,7 @@ class TextReply:
     prompts: Sequence[str]  # their texts, for `echo`
     ids: Sequence[Sequence[int]] = ()  # their tokens
     scores: Sequence[Sequence[Score]] = ()  # of each prompt, where they were asked for
-    id: str = field(default_factory=lambda: f"cmpl-{uuid.uuid4().hex}")
+    id: str = field(default_factory=lambda: f"cmpl-{unique()}")
     created: int = field(default_factory=lambda: int(time.time()))
 
     def silent(self) -> Json:

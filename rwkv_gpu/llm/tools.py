@@ -2,7 +2,6 @@
 
 import json
 import re
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from ..text.grammar import Form
 from ..text.messages import plain
 from ..text.tokenizer import Tokenizer
 from ..text.tool_calls import Piece, ToolForm, ToolParser
+from .unique import unique
 from .validate import truth
 
 MOST = 128  # tools, as in OpenAI's API
@@ -232,7 +232,7 @@ class Calling:
             self._text.append(piece)
             yield {"content": piece}
         elif len(self._calls) < self._most:
-            call = {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function"}
+            call = {"id": f"call_{unique(24)}", "type": "function"}
             index = len(self._calls)
             self._calls.append({**call, "function": {"name": piece.name, "arguments": piece.arguments}})
             yield {"tool_calls": [{"index": index, **call, "function": {"name": piece.name, "arguments": ""}}]}

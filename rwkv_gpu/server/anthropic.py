@@ -1,7 +1,6 @@
 """Anthropic's API: messages, whole and streamed, with tools and thinking; and the count of tokens."""
 
 import json
-import uuid
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.replies import Prepared
+from rwkv_gpu.llm.unique import unique
 
 from .call import Call, Family, Json, Response, Stream, Whole, dumps
 from .chunks import chunks_of
@@ -67,8 +67,8 @@ async def messages(service: Service, call: Call) -> Response:
     if "max_tokens" not in fields:
         raise ApiError(400, "max_tokens is missing; it bounds the answer", param="max_tokens")
     served, asked = service.catalogue.find(name), request_of(fields)
-    running = await service.begin(call, name, lambda llm: llm.prepare_chat_completion(**asked))
-    id, stops = f"msg_{uuid.uuid4().hex[:24]}", asked.get("stop", [])
+    running = await service.begin(call, name, lambda llm, **more: llm.prepare_chat_completion(**asked, **more))
+    id, stops = f"msg_{unique(24)}", asked.get("stop", [])
     if stream:
         return Stream(_events(running, id, served.name, stops))
     await running.wait()

@@ -19,13 +19,14 @@ class Disconnected(Exception):
     """The client went away."""
 
 
-async def read_json(receive: Receive, headers: dict[bytes, bytes], most: int) -> Json:
-    """The JSON object of a body."""
+async def read_json(receive: Receive, headers: dict[bytes, bytes], most: int) -> tuple[Json, int]:
+    """The JSON object of a body, and its bytes."""
     encoding = headers.get(b"content-encoding", b"identity").strip().lower()
     if encoding not in (b"identity", b""):
         raise ApiError(415, "compressed bodies are not taken; send the JSON as it is")
     body = await read(receive, headers, most)
-    return await asyncio.to_thread(parse, body) if len(body) > OFF_LOOP else parse(body)
+    parsed = await asyncio.to_thread(parse, body) if len(body) > OFF_LOOP else parse(body)
+    return parsed, len(body)
 
 
 async def read(receive: Receive, headers: dict[bytes, bytes], most: int) -> bytes:
@@ -36,7 +37,8 @@ async def read(receive: Receive, headers: dict[bytes, bytes], most: int) -> byte
     pieces, size = [], 0
     while True:
         try:
-            message = await asyncio.wait_for(receive(), PATIENCE)
+            async with asyncio.timeout(PATIENCE):  # no wait_for: before Python 3.12 it makes a task of each piece
+                message = await receive()
         except TimeoutError:
             raise ApiError(408, f"no more of the body came for {PATIENCE:g} seconds") from None
         if message["type"] == "http.disconnect":

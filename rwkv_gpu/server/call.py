@@ -26,6 +26,7 @@ class Call:
     headers: dict[bytes, bytes]
     began: float = field(default_factory=time.monotonic)
     body: Json = field(default_factory=dict)
+    body_bytes: int = 0
     notes: Json = field(default_factory=dict)  # fields of the log line: model, tokens, ...
     ignored: list[str] = field(default_factory=list)  # fields of the body that have no effect here
     task: asyncio.Task[None] | None = None  # that answers it

@@ -5,11 +5,12 @@ import ipaddress
 import logging
 import re
 import time
-import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
+
+from rwkv_gpu.llm.unique import unique
 
 from .body import Receive
 from .call import Call, Family, Scope, Send, send_error
@@ -149,7 +150,7 @@ class Edge:
 def _request_id(headers: dict[bytes, bytes]) -> str:
     """The one that the client sent, or a new one."""
     sent = headers.get(b"x-request-id", b"")
-    return sent.decode("ascii", "replace") if REQUEST_ID.fullmatch(sent) else f"req_{uuid.uuid4().hex}"
+    return sent.decode("ascii", "replace") if REQUEST_ID.fullmatch(sent) else f"req_{unique()}"
 
 
 def _owner(headers: dict[bytes, bytes]) -> bytes:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
 from . import body
 from .body import Receive
@@ -27,7 +27,8 @@ class Endpoint:
         call: Call = scope["rwkv_gpu.call"]
         try:
             if self._takes_body:
-                call.body = await body.read_json(receive, call.headers, self._service.config.max_body)
+                most = self._service.config.max_body
+                call.body, call.body_bytes = await body.read_json(receive, call.headers, most)
             else:
                 await body.read(receive, call.headers, self._service.config.max_body)
         except body.Disconnected:
@@ -44,18 +45,24 @@ class Endpoint:
                 call.close()
 
     async def _answer(self, call: Call, receive: Receive, send: Send) -> None:
-        """Runs the handler to its end, or until the client goes away."""
-        work = call.task = asyncio.create_task(self._respond(call, send))
-        gone = asyncio.create_task(_disconnected(receive))
+        """Runs the handler to its end, or until the client goes away.
+
+        It runs in the connection's task. In one of its own it would begin after all requests that came with it.
+        """
+        task = call.task = asyncio.current_task()
+        assert task is not None
+        watch = asyncio.create_task(_cancel_when_gone(receive, task))
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
+            await self._respond(call, send)
+        except asyncio.CancelledError:
+            if not watch.done() and call.ended is None:
+                raise  # the server ends the connection
+            if call.ended is None:
                 call.notes["outcome"] = "disconnected"
         finally:
-            for task in (work, gone):
-                task.cancel()
-            with suppress(asyncio.CancelledError):
-                await work
+            watch.cancel()
+            while task.cancelling():
+                task.uncancel()
 
     async def _respond(self, call: Call, send: Send) -> None:
         try:
@@ -122,6 +129,7 @@ class Endpoint:
         return known
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _cancel_when_gone(receive: Receive, task: "asyncio.Task[None]") -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    task.cancel()

@@ -41,7 +41,7 @@ async def completion(service: Service, call: Call) -> Response:
     name, prompt = model_name(fields), fields.pop("prompt", None)
     if prompt is None:
         raise ApiError(400, "prompt is missing; give a text or token ids", param="prompt")
-    return await _answer(service, call, name, fields, lambda llm, asked: llm.prepare_completion(prompt, **asked))
+    return await _answer(service, call, name, fields, lambda llm, **asked: llm.prepare_completion(prompt, **asked))
 
 
 async def infill(service: Service, call: Call) -> Response:
@@ -53,7 +53,7 @@ async def infill(service: Service, call: Call) -> Response:
         if not isinstance(text, str):
             raise ApiError(400, f"{key} is a {type(text).__name__}; it must be a string", param=key)
 
-    def prepare(llm: LLM, asked: Json) -> Prepared:
+    def prepare(llm: LLM, **asked: Any) -> Prepared:
         before, between, after = (_single(llm, texts) for texts in INFILL)
         ids = [before, *llm.tokenize(prefix), between, *llm.tokenize(suffix), after, *llm.tokenize(extra)]
         return llm.prepare_completion(ids, **asked)
@@ -111,7 +111,7 @@ async def apply_template(service: Service, call: Call) -> Response:
 async def _answer(service: Service, call: Call, name: str | None, fields: Json, prepare: Any) -> Response:
     stream, asked = wants_stream(fields), _settings(fields)
     served = service.catalogue.find(name)
-    running = await service.begin(call, name, lambda llm: prepare(llm, asked))
+    running = await service.begin(call, name, partial(prepare, **asked))
     if stream:
         return Stream(_events(running, served.name, asked))
     await running.wait()

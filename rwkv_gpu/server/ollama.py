@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.chat_completion import Reply
 from rwkv_gpu.llm.completion import Completion, Event
 from rwkv_gpu.llm.replies import Prepared
@@ -148,7 +147,9 @@ async def chat(service: Service, call: Call) -> Response:
     asked = {**_settings(fields), "messages": messages}
     if fields.get("tools"):
         asked["tools"] = fields["tools"]
-    return await _answer(service, call, fields, name, lambda llm: llm.prepare_chat_completion(**asked), _chat_line)
+    return await _answer(
+        service, call, fields, name, lambda llm, **more: llm.prepare_chat_completion(**asked, **more), _chat_line
+    )
 
 
 async def generate(service: Service, call: Call) -> Response:
@@ -168,13 +169,18 @@ async def generate(service: Service, call: Call) -> Response:
         if think:
             raise ApiError(400, "think needs the chat template, which raw leaves out; give one of them", param="think")
         return await _answer(
-            service, call, fields, name, lambda llm: llm.prepare_completion(prompt, **asked), _text_line
+            service, call, fields, name, lambda llm, **more: llm.prepare_completion(prompt, **asked, **more), _text_line
         )
     messages = [{"role": "user", "content": prompt}]
     if fields.get("system"):
         messages.insert(0, {"role": "system", "content": fields["system"]})
     return await _answer(
-        service, call, fields, name, lambda llm: llm.prepare_chat_completion(messages, **asked), _text_line
+        service,
+        call,
+        fields,
+        name,
+        lambda llm, **more: llm.prepare_chat_completion(messages, **asked, **more),
+        _text_line,
     )
 
 
@@ -271,7 +277,7 @@ def _text_line(model: str, delta: Json) -> Json:
 
 
 async def _answer(
-    service: Service, call: Call, fields: Json, name: str | None, prepare: Callable[[LLM], Prepared], line: Line
+    service: Service, call: Call, fields: Json, name: str | None, prepare: Callable[..., Prepared], line: Line
 ) -> Response:
     stream = fields.get("stream", True)
     if not isinstance(stream, bool):

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from rwkv_gpu.llm import LLM
 from rwkv_gpu.llm.answer import PromptProgress
@@ -74,7 +75,7 @@ async def chat_completions(service: Service, call: Call) -> Response:
         fields["chat_template_kwargs"] = {**variables}
         think = fields["chat_template_kwargs"].pop("enable_thinking", None)
 
-    def prepare(llm: LLM, **given: object) -> Prepared:
+    def prepare(llm: LLM, **given: Any) -> Prepared:
         return llm.prepare_chat_completion(messages, think=think, **given)
 
     return await _answer(service, call, fields, prepare)

@@ -1,8 +1,9 @@
 """The output of the Responses API: items of reasoning, text and calls, and the events by which they are written."""
 
-import uuid
 from dataclasses import dataclass, field
 from typing import Any
+
+from rwkv_gpu.llm.unique import unique
 
 from .call import Json
 
@@ -72,7 +73,7 @@ class Output:
 
     def _begin(self, kind: str, **more: Any) -> list[Event]:
         prefix, fields = _KINDS[kind]
-        self._open = {"id": f"{prefix}_{uuid.uuid4().hex}", "type": kind, "status": "in_progress", **fields, **more}
+        self._open = {"id": f"{prefix}_{unique()}", "type": kind, "status": "in_progress", **fields, **more}
         events: list[Event] = [("output_item.added", {"output_index": len(self.items), "item": {**self._open}})]
         if kind == MESSAGE:
             events.append(("content_part.added", {**self._place, "part": text_part("")}))

@@ -1,10 +1,11 @@
 """OpenAI's Responses API over chats, whole and streamed. Nothing is stored: each request brings all of its input."""
 
 import time
-import uuid
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from functools import partial
+
+from rwkv_gpu.llm.unique import unique
 
 from .answers import Answer
 from .call import Call, Family, Json, Response, Stream, Whole, dumps
@@ -53,8 +54,8 @@ async def responses(service: Service, call: Call) -> Response:
     name, stream = model_name(fields), wants_stream(fields)
     asked = request_of(fields)
     served = service.catalogue.find(name)
-    running = await service.begin(call, name, lambda llm: llm.prepare_chat_completion(**asked))
-    made = Made(call.body, served.name, f"resp_{uuid.uuid4().hex}")
+    running = await service.begin(call, name, lambda llm, **more: llm.prepare_chat_completion(**asked, **more))
+    made = Made(call.body, served.name, f"resp_{unique()}")
     if stream:
         return Stream(_events(running, made))
     output = Output()

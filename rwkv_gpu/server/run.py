@@ -83,6 +83,8 @@ class Runner:
     async def _drain(self) -> None:
         """Lets requests end, and has the store take the states of all conversations, within the time to drain."""
         seconds, began = self.service.config.drain, time.monotonic()
+        fields = {"requests": self.service.unfinished, "seconds": seconds}
+        self.service.log.info("shutting down; a second signal ends all at once", extra={"fields": fields})
         stores = self.service.catalogue.has_store
         await self.service.drained(seconds * (1 - TO_STORE) if stores else seconds)
         self.service.end_all()

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -15,6 +16,7 @@ from rwkv_gpu.llm import LLM, measures
 from rwkv_gpu.llm.completion import Event
 from rwkv_gpu.llm.measures import Floats
 from rwkv_gpu.llm.replies import Prepared
+from rwkv_gpu.text.budget import Exceeded, Limits
 
 from .answers import Answers, Inbox, News
 from .call import Call
@@ -27,6 +29,9 @@ from .streams import Streams
 
 T = TypeVar("T")
 THREADS = 4  # that render, tokenise and compile for requests
+HANDOVER = 0.003  # seconds that the event loop waits for a full step, at most
+SHORT = 2048  # bytes of a body that is prepared in the event loop, within 1 ms
+QUICK = Limits(value=1 << 14, work=1 << 20, seconds=0.002)  # that its template may use there
 LONG = 2048  # tokens of a prompt that takes so long to check that it is done on a thread
 
 
@@ -108,15 +113,18 @@ class Service:
         self.metrics = Metrics(self._gauges)
         self.running: dict[Call, Running] = {}  # that have their seats
         self._calls: set[Call] = set()  # requests that are being answered
+        self._begun: dict[LLM, int] = {}  # prompt tokens that engines were given since they were last woken
+        self._fresh = False  # whether one was given some in this pass of the loop
 
-    async def begin(self, call: Call, model: str | None, prepare: Callable[[LLM], Prepared]) -> Running:
+    async def begin(self, call: Call, model: str | None, prepare: Callable[..., Prepared]) -> Running:
         """Starts the answers to a request, from the name of its model; they end with the call.
 
-        `prepare` checks and tokenises, on a thread: it calls `llm.prepare_chat_completion` or `llm.prepare_completion`.
+        `prepare` checks and tokenises: it calls `llm.prepare_chat_completion` or `llm.prepare_completion`, to which it
+        gives on what it gets beside the model.
         """
         ticket = self._ticket(call, model)
         served, llm = await self.use(call, model)
-        prepared = await self.work(lambda: prepare(llm))
+        prepared = await self._prepared(call, partial(prepare, llm))
         await self._turn(call, ticket, llm, prepared.prompts, len(prepared.requests))
         if prepared.scoring:
             prepared = prepared.scored([await self._compute(served, llm, pieces) for pieces in prepared.scoring])
@@ -128,13 +136,44 @@ class Service:
         call.stop = running.answers.close
         try:
             if prepared.prompt_tokens < LONG:
-                llm.start(prepared, running.answers.read)
+                llm.start(prepared, running.answers.read, wake=False)
+                self._wake_soon(llm, prepared.prompt_tokens)
             else:
                 await self.work(lambda: llm.start(prepared, running.answers.read))
         except (DeviceLost, Closed):
             self.lost(served, llm)
             raise
         return running
+
+    def _wake_soon(self, llm: LLM, tokens: int) -> None:
+        """Wakes an engine: at once where its first step is full, else after the requests that came together.
+
+        An engine that sleeps would begin with the first of them alone, and all others would wait for that step.
+        """
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._wake)
+        self._fresh = True
+        self._begun[llm] = self._begun.get(llm, 0) + tokens
+        if self._begun[llm] >= llm.info.chunk_size:
+            self._begun[llm] = 0
+            llm.wake(HANDOVER)
+
+    def _wake(self) -> None:
+        """Wakes the engines once the loop has read all sockets and no request was among it."""
+        if self._fresh:
+            self._fresh = False
+            asyncio.get_running_loop().call_soon(self._wake)
+            return
+        for llm in self._begun:
+            llm.wake()
+        self._begun.clear()
+
+    async def _prepared(self, call: Call, prepare: Callable[..., Prepared]) -> Prepared:
+        """Prepares a short request at once, as handing it over would take longer; any other on a thread."""
+        if call.body_bytes <= SHORT:
+            with suppress(Exceeded):
+                return prepare(limits=QUICK)
+        return await self.work(prepare)
 
     @property
     def asked(self) -> list[Call]:
@@ -247,6 +286,11 @@ class Service:
         end = asyncio.get_running_loop().time() + seconds
         while self._calls and asyncio.get_running_loop().time() < end:
             await asyncio.sleep(0.02)
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that the server waits for when it shuts down."""
+        return len(self._calls)
 
     def end_all(self) -> None:
         """Ends what still runs: each stream gets an error event."""

@@ -85,29 +85,35 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, object]] | None = None,
+        limits: Limits | None = None,
         **variables: object,
     ) -> str:
-        """The prompt for these messages. `variables` are what a template may ask for, such as enable_thinking."""
-        return "".join(self._parts(messages, tools, variables, add_generation_prompt=add_generation_prompt))
+        """The prompt for these messages. `variables` are what a template may ask for, such as enable_thinking.
+
+        Raises `Exceeded` where that takes more than `limits`, or another thread renders.
+        """
+        return "".join(self._parts(messages, tools, variables, limits, add_generation_prompt=add_generation_prompt))
 
     def prompt(
         self,
         messages: Sequence[Mapping[str, object]],
         *,
         tools: Sequence[Mapping[str, object]] | None = None,
+        limits: Limits | None = None,
         **variables: object,
     ) -> tuple[str, str]:
         """The prompt for these messages, and what it is without that which opens the answer."""
-        before, opening = self._parts(messages, tools, variables, add_generation_prompt=True)
+        before, opening = self._parts(messages, tools, variables, limits, add_generation_prompt=True)
         if self._sandbox.marks_opening:
             return before + opening, before
-        return before, self.render(messages, add_generation_prompt=False, tools=tools, **variables)
+        return before, self.render(messages, add_generation_prompt=False, tools=tools, limits=limits, **variables)
 
     def _parts(
         self,
         messages: Sequence[Mapping[str, object]],
         tools: Sequence[Mapping[str, object]] | None,
         variables: Mapping[str, object],
+        limits: Limits | None,
         *,
         add_generation_prompt: bool,
     ) -> tuple[str, str]:
@@ -119,16 +125,20 @@ class ChatTemplate:
             "tools": plain(tools, "tools"),
             "add_generation_prompt": add_generation_prompt,
         }
-        with self._lock:
-            try:
-                self._sandbox.budget = Budget(self._limits, given)
-                return self._run(given)
-            except Refused as refusal:
-                raise BadInput(f"the chat template refuses these messages: {refusal}") from None
-            except (Exceeded, MemoryError, *_FAULTS) as fault:
-                raise self._fault(fault) from None
-            finally:
-                self._sandbox.budget = Budget(self._limits)
+        if not self._lock.acquire(blocking=limits is None):
+            raise Exceeded("is rendered by another thread")
+        try:
+            self._sandbox.budget = Budget(limits or self._limits, given)
+            return self._run(given)
+        except Refused as refusal:
+            raise BadInput(f"the chat template refuses these messages: {refusal}") from None
+        except (Exceeded, MemoryError, *_FAULTS) as fault:
+            if limits is not None and isinstance(fault, Exceeded):
+                raise
+            raise self._fault(fault) from None
+        finally:
+            self._sandbox.budget = Budget(self._limits)
+            self._lock.release()
 
     @cached_property
     def knows_tools(self) -> bool:

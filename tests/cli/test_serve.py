@@ -138,6 +138,13 @@ def test_after_kill_9_it_starts_again_on_the_same_port():
         assert again == url
 
 
+@pytest.mark.parametrize("origin", ["example.com", "https://example.com/", "https://a.b/c"])
+def test_an_origin_that_no_browser_sends_is_refused(origin):
+    result = CliRunner().invoke(cli, ["serve", MODEL, "--cors", origin])
+    assert result.exit_code == 2
+    assert "https://example.com, without a path" in result.output
+
+
 def test_an_address_that_others_reach_needs_a_key():
     result = CliRunner().invoke(cli, ["serve", MODEL, "--host", "0.0.0.0"])
     assert result.exit_code == 2

@@ -128,6 +128,39 @@ def test_calls_from_many_threads_share_steps_and_one_thread_drives(driven):
     assert engine.steps < 8 * 10
 
 
+def test_what_is_submitted_without_waking_begins_in_one_step(driven):
+    engine = Alphabet()
+    driver = driven(engine)
+    answers = [asked(driver, 1, wake=False) for _ in range(3)]
+    time.sleep(0.02)
+    assert not engine.steps
+    driver.wake()
+    assert [answer.wait().text for answer in answers] == ["a"] * 3
+    assert engine.steps == 1
+
+
+def test_requests_that_run_do_not_wait_for_a_wake_that_never_comes(driven):
+    engine = Alphabet(pause=0.001)
+    driver = driven(engine)
+    running = asked(driver, 1000)
+    until(lambda: engine.steps)
+    assert asked(driver, 3, wake=False).wait().text == "abc"
+    assert not driver._expects
+    running.close()
+
+
+def test_who_says_that_more_come_gets_a_step_with_what_is_there(driven):
+    engine = Alphabet()
+    driver = driven(engine)
+    first = [asked(driver, 1, wake=False) for _ in range(2)]
+    driver.wake(patience=60)
+    assert engine.steps == 1
+    later = asked(driver, 1, wake=False)
+    driver.wake()
+    assert [answer.wait().text for answer in (*first, later)] == ["a"] * 3
+    assert engine.steps == 2
+
+
 def test_nothing_runs_while_nothing_is_asked(driven):
     engine = Alphabet()
     driver = driven(engine)

@@ -39,7 +39,8 @@ def test_after_a_signal_streams_end_new_requests_are_refused_and_health_says_so(
         assert len(found) > 8
 
 
-def test_streams_that_do_not_end_in_time_get_an_error_event():
+def test_streams_that_do_not_end_in_time_get_an_error_event(caplog):
+    caplog.set_level(logging.INFO)
     with serving(drain=0.2) as server, gate(server) as held:
         thread, found = streamed(server, LONG)
         until(lambda: server.engine.busy)
@@ -48,6 +49,8 @@ def test_streams_that_do_not_end_in_time_get_an_error_event():
         thread.join(PATIENCE)
         assert found[-2]["error"]["code"] == "shutting_down"
         assert found[-1] == "[DONE]"
+    [said] = [record for record in caplog.records if "shutting down" in record.getMessage()]
+    assert said.fields == {"requests": 1, "seconds": 0.2}
 
 
 def test_a_second_signal_does_not_wait(monkeypatch):

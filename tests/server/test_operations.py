@@ -73,9 +73,14 @@ def test_slots_show_requests_without_their_text():
             for thread in threads:
                 thread.start()
             until(lambda: len(server.get("/slots")) == 4)
-            held.allow(3)
-            states = ["generating", "generating", "prompt", "queued"]
-            until(lambda: sorted(slot["state"] for slot in server.get("/slots")) == states)
+
+            def is_half_way() -> bool:  # how many prompts a step has depends on when they came
+                if {"generating", "queued"} <= {slot["state"] for slot in server.get("/slots")}:
+                    return True
+                held.allow(1)
+                return False
+
+            until(is_half_way)
             slots = server.get("/slots")
             assert "confidential" not in json.dumps(slots)
             held.open = True

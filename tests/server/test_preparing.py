@@ -1,0 +1,84 @@
+"""Short requests are prepared in the event loop, others on threads; those that come together begin together."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+import rwkv_gpu
+from rwkv_gpu.server import service
+from rwkv_gpu.server.service import QUICK, SHORT
+from tests.server.gate import until
+from tests.server.serving import load, serving
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+HI = [{"role": "user", "content": "Hi"}]
+SLOW = "{% for i in range(times or 1) %}{{ i }}{% endfor %}"
+CASES = {
+    "a short text": (TEXT, {"prompt": "a"}, True),
+    "a short chat": (CHAT, {"messages": HI}, True),
+    "a long text": (TEXT, {"prompt": "a" * SHORT}, False),
+    "a long chat": (CHAT, {"messages": [{"role": "user", "content": "a" * SHORT}]}, False),
+    "many answers": (TEXT, {"prompt": "a", "n": 5}, False),
+    "a form": (TEXT, {"prompt": "a", "regex": "[a-z]"}, False),
+    "a schema": (CHAT, {"messages": HI, "response_format": {"type": "json_object"}}, False),
+    "a template that takes its time": (CHAT, {"messages": HI, "chat_template_kwargs": {"times": 20_000}}, False),
+}
+
+
+def load_slow(path: str, progress) -> rwkv_gpu.LLM:
+    llm = load(path, progress)
+    llm._metadata = {**llm._metadata, "tokenizer.chat_template": SLOW}
+    return llm
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_only_what_is_short_is_prepared_in_the_event_loop(monkeypatch, case):
+    monkeypatch.setattr(service, "QUICK", replace(QUICK, seconds=60))  # its other limits count, not the machine's speed
+    path, body, in_loop = CASES[case]
+    with serving(load=load_slow) as server:
+        _ = server.llm.chat_format  # the first chat would compile it
+        on = []
+        work = server.service.work
+
+        async def working(function):
+            on.append(function)
+            return await work(function)
+
+        server.service.work = working
+        status, _, _ = server.request("POST", path, {**body, "max_tokens": 1})
+        assert status in (200, 400)  # a prompt of 20,000 numbers does not fit
+        assert bool(on) != in_loop
+
+
+def test_a_template_is_not_compiled_in_the_event_loop():
+    with serving() as server:
+        threads = []
+        of = type(server.llm)._format
+
+        def compiling(*given):
+            threads.append(threading.current_thread().name)
+            return of(server.llm, *given)
+
+        server.llm._format = compiling
+        server.post(CHAT, {"messages": HI, "max_tokens": 1})
+    assert threads and all(name.startswith("rwkv-gpu-request") for name in threads)
+
+
+def test_an_engine_is_woken_once_for_requests_that_come_together_or_when_a_step_is_full():
+    with serving() as server:
+        llm, woken = server.llm, []
+        llm.wake = lambda patience=0.0: woken.append("now")
+
+        def begin(*tokens):
+            for one in tokens:
+                server.service._wake_soon(llm, one)
+            woken.append("after")
+
+        server.on_loop(lambda: begin(3, 4))
+        until(lambda: not server.service._begun)
+        assert woken == ["after", "now"]
+        woken.clear()
+        server.on_loop(lambda: begin(llm.info.chunk_size))
+        until(lambda: not server.service._begun)
+        assert woken == ["now", "after", "now"]  # the last says that no more come

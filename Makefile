@@ -5,7 +5,7 @@ PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 
-.PHONY: chat test test-clients test-page test-ray soak soak-server lint format bench fuzz mutants store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-metal offline-amd offline-intel offline-subgroups validate
+.PHONY: chat test test-clients test-page test-ray soak soak-server lint format bench fuzz mutants store-mutants docs clean offline-tools offline-shaders offline-tint offline-dxc offline-fxc offline-metal offline-amd offline-intel offline-subgroups validate
 
 chat: .venv/.run
 	@$(BIN)/rwkv-gpu chat $(ARGS)
@@ -73,6 +73,10 @@ offline-tint: .venv/.dev
 offline-dxc: .venv/.dev
 	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.dxc $(OFFLINE)/shaders $(ARGS) \
 		--library $(OFFLINE)/libdxcompiler.so
+
+offline-fxc: .venv/.dev
+	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.fxc $(OFFLINE)/shaders $(ARGS) \
+		--library $(OFFLINE)/fxc/d3dcompiler_47.dll
 
 offline-metal: .venv/.dev
 	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.metal $(OFFLINE)/shaders $(ARGS)

@@ -47,6 +47,14 @@ def covering(shaders: Mapping[str, str]) -> dict[str, str]:
     return chosen
 
 
+def smallest(shaders: Mapping[str, str]) -> dict[str, str]:
+    """One shader of each kernel, the shortest; of merged dispatches their first kernel counts. The shortest first."""
+    found: dict[str, str] = {}
+    for name in sorted(shaders, key=lambda name: len(shaders[name])):
+        found.setdefault(name.partition(" ")[2].partition(".")[0], name)
+    return {name: shaders[name] for name in found.values()}
+
+
 def _pairs(name: str) -> set[tuple[str, str]]:
     """A kernel with each of its parts; `name` is a number and what `link` calls a shader, or two that are merged."""
     kernel, *parts = name.partition(" ")[2].split(".")
@@ -91,14 +99,20 @@ def program(name: str) -> Path:
 
 
 def prove(
-    folder: Path, families: Sequence[str], check: Check, programs: Sequence[Path], few: bool = False, show: int = 10
+    folder: Path,
+    families: Sequence[str],
+    check: Check,
+    programs: Sequence[Path],
+    few: bool = False,
+    one_each: bool = False,
+    show: int = 10,
 ) -> None:
     """Runs the check over all shaders, says how many pass, and ends with 1 if any does not."""
     failures = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for family in families:
             every = texts(folder, family)
-            shaders = covering(every) if few else every
+            shaders = smallest(every) if one_each else covering(every) if few else every
             kept = Kept(folder.parent / "verdicts" / f"{family}.jsonl", programs)
             found = pool.map(lambda text, family=family, kept=kept: kept.checked(check, text, family), shaders.values())
             bad = {name: words for name, words in zip(shaders, found, strict=True) if words}

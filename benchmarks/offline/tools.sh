@@ -28,8 +28,10 @@ icd=\${ICD:-$folder/\${DRIVER:-lvp}.json}
 export VK_DRIVER_FILES=\$icd VK_ICD_FILENAMES=\$icd
 export VK_ADD_LAYER_PATH=$folder/root/usr/share/vulkan/explicit_layer.d
 python=\${PYTHON:-.venv/bin/python}
+real=\$(readlink -f "\$python")
+own=\$(dirname "\$(dirname "\$real")")/lib  # its libpython, which the system's need not be
 exec $library/ld-linux-x86-64.so.2 \${SHIM:+--preload $library/lib\${SHIM}_noop_drm_shim.so} --argv0 "\$python" \\
-    --library-path $library:/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu "\$(readlink -f "\$python")" "\$@"
+    --library-path $library:\$own:/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu "\$real" "\$@"
 END
 chmod +x "$folder/bin/tint" "$folder/bin/python-sid"
 
@@ -38,3 +40,4 @@ tar xzf "$folder"/dxc/compushady-*.tar.gz -C "$folder/dxc" --strip-components=3 
 mv "$folder"/dxc/libdxcompiler_x86_64.so* "$folder/libdxcompiler.so"
 cargo install --quiet naga-cli --version '^29' --root "$folder"  # of the version of wgpu-native
 "$(dirname "$0")/intel_shim.sh" "$library" "$folder/mesa"
+"$(dirname "$0")/fxc_tools.sh" "$folder"

@@ -4,10 +4,12 @@
 
 Runs parts of what the project does on Mesa's software Vulkan: kernels, every family of models once, or all tests. First
 it checks that the layers find a race (validation_control). FOLDER gets the messages. Tests run by files, each in a
-process of its own: what was right is kept in FOLDER/suite, and a run that was interrupted goes on. With --cases each
-test has so many cases in each mode of the device.
+process of its own: what was right is kept in FOLDER/suite, and a run that was interrupted goes on. A file runs again
+once its text has changed, or a shader that it compiled, or `rwkv_gpu/gpu`. With --cases each test has so many cases in
+each mode of the device.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -27,6 +29,7 @@ from rwkv_gpu.kernels.registry import KERNELS
 from .proof import kept_lines
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "rwkv_gpu"
 PARTS = {
     "control": ("-m", "benchmarks.offline.validation_control"),
     "kernels": ("-m", "benchmarks.offline.every_kernel", "llvmpipe"),
@@ -66,8 +69,9 @@ class Watched:
     status: int
     instances: int = 0  # of Vulkan that were watched
     messages: dict[str, int] = field(default_factory=dict)
-    kernels: tuple[str, ...] = ()  # that tests compiled
+    shaders: tuple[str, ...] = ()  # files, kernels and parts of them, that tests compiled
     seconds: float = 0.0  # of CPU
+    digest: str = ""  # of the texts that it came of
 
     @property
     def unknown(self) -> dict[str, int]:
@@ -137,12 +141,12 @@ def test_files() -> list[str]:
 
 
 def suite(folder: Path, python: Path, icd: str, cases: int) -> list[Watched]:
-    """Every file of tests; not again what an earlier run found right."""
+    """Every file of tests; not again what an earlier run found right, where nothing of it has changed since."""
     path = folder / f"{cases or 'all'}-cases.jsonl"
     known = {one.name: one for one in (Watched(**line) for line in kept_lines(path))}
     every = test_files()
     for number, name in enumerate(every, 1):
-        if name in known and known[name].right:
+        if name in known and known[name].right and known[name].digest == digest_of(name, known[name].shaders):
             continue
         known[name] = of_file(name, folder / name.replace("/", "."), python, icd, cases)
         click.echo(f"{number} of {len(every)}, {known[name]}")
@@ -153,20 +157,28 @@ def suite(folder: Path, python: Path, icd: str, cases: int) -> list[Watched]:
 
 def of_file(name: str, folder: Path, python: Path, icd: str, cases: int) -> Watched:
     """The tests of a file."""
-    kernels = folder / "kernels.txt"
-    kernels.unlink(missing_ok=True)
-    options = ("-p", PLUGIN, "--cases", str(cases), "--kernels-to", str(kernels), "--timeout", str(LIMIT_S))
+    listed = folder / "shaders.txt"
+    listed.unlink(missing_ok=True)
+    options = ("-p", PLUGIN, "--cases", str(cases), "--shaders-to", str(listed), "--timeout", str(LIMIT_S))
     found = watched(name, (*PYTEST, *options, name), folder, python, icd)
-    return replace(found, kernels=tuple(kernels.read_text().split()) if kernels.exists() else ())
+    shaders = tuple(listed.read_text().split()) if listed.exists() else ()
+    return replace(found, shaders=shaders, digest=digest_of(name, shaders))
+
+
+def digest_of(name: str, shaders: Sequence[str]) -> str:
+    """Of what a file of tests gives a GPU: its own text, those of the shaders, and what speaks with the driver."""
+    own = [ROOT / name, ROOT / "tests" / "conftest.py", *sorted((PACKAGE / "gpu").glob("*.py"))]
+    paths = own + [PACKAGE / "shaders" / shader for shader in shaders]
+    return hashlib.sha256(b"\0".join(path.read_bytes() if path.exists() else b"" for path in paths)).hexdigest()[:32]
 
 
 def summed_up(name: str, runs: Sequence[Watched]) -> Watched:
     """Of many runs: the highest status, and the sums."""
     messages = sum((Counter(one.messages) for one in runs), Counter[str]())
     status = max((one.status for one in runs if not one.right), default=0)
-    kernels = {kernel for one in runs for kernel in one.kernels}
+    shaders = {shader for one in runs for shader in one.shaders}
     seconds = sum(one.seconds for one in runs)
-    return Watched(name, status, sum(one.instances for one in runs), dict(messages), tuple(sorted(kernels)), seconds)
+    return Watched(name, status, sum(one.instances for one in runs), dict(messages), tuple(sorted(shaders)), seconds)
 
 
 @click.command()
@@ -187,7 +199,8 @@ def main(folder: Path, parts: tuple[str, ...], python: Path, icd: str, cases: in
                 if not one.right:
                     click.echo(f"not right: {one}")
             found = summed_up(f"{len(runs)} files of tests", runs)
-            click.echo(f"kernels that no test compiled: {', '.join(sorted(set(KERNELS) - set(found.kernels)))}")
+            kernels = {shader.removesuffix(".wgsl") for shader in found.shaders}
+            click.echo(f"kernels that no test compiled: {', '.join(sorted(set(KERNELS) - kernels)) or 'none'}")
         else:
             found = watched(part, PARTS[part], folder / part, python, icd)
         failed |= not found.right or not found.instances

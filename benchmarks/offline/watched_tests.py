@@ -1,24 +1,22 @@
-"""A plugin of pytest for tests under the validation layers: few cases of each test, and which kernels were compiled.
+"""A plugin of pytest for tests under the validation layers: few cases of each test, and which shaders were compiled.
 
-    python -m pytest -p benchmarks.offline.watched_tests --cases 2 --kernels-to FILE TESTS
+    python -m pytest -p benchmarks.offline.watched_tests --cases 2 --shaders-to FILE TESTS
 
-FILE gets the names of all kernels that devices of this process compiled, a line each.
+FILE gets the files, a line each, of all that devices of this process compiled: kernels, and parts of them.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rwkv_gpu.gpu import native
-from rwkv_gpu.kernels.registry import KERNELS
+from rwkv_gpu.gpu.shader import Linked, Pipeline, PipelineCache
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cases", type=int, default=0, help="cases of a test in each mode of the device; 0 is all")
-    parser.addoption("--kernels-to", type=Path, help="a file for the names of kernels that were compiled")
+    parser.addoption("--shaders-to", type=Path, help="a file for the names of shaders that were compiled")
 
 
 @pytest.hookimpl(trylast=True)
@@ -37,17 +35,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session", autouse=True)
-def kernels_compiled(pytestconfig: pytest.Config) -> Iterator[None]:
+def shaders_compiled(pytestconfig: pytest.Config) -> Iterator[None]:
     """Writes at the end what was compiled."""
-    create, names = native.create_module, set[str]()
+    compile_one, names = PipelineCache._compile, set[str]()
 
-    def noted(device: Any, source: str, name: str, checked: bool) -> Any:
-        names.update(part.strip().partition(".")[0] for part in name.replace("&", "+").split("+"))
-        return create(device, source, name, checked)
+    def noted(self: PipelineCache, linked: Linked) -> Pipeline:
+        names.update(file for file, _ in linked.origins if file.endswith(".wgsl"))
+        return compile_one(self, linked)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "create_module", noted)
+        patch.setattr(PipelineCache, "_compile", noted)
         yield
-    path = pytestconfig.getoption("--kernels-to")
+    path = pytestconfig.getoption("--shaders-to")
     if path is not None:
-        path.write_text("".join(f"{name}\n" for name in sorted(names & set(KERNELS))), encoding="utf-8")
+        path.write_text("".join(f"{name}\n" for name in sorted(names)), encoding="utf-8")

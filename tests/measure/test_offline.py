@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.offline import amd, every_kernel, intel, proof, strix_halo, validate, variants, watched_tests
+from benchmarks.offline import amd, every_kernel, fxc, intel, proof, strix_halo, validate, variants, watched_tests
 from benchmarks.offline.every_kernel import ON_MATRIX_UNITS
 from benchmarks.offline.mesa import Driver, compile_all
 from benchmarks.offline.metal_run import covering
@@ -28,6 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_few_shaders_have_every_kernel_with_every_part():
     every = {"0 a.x.y": "0", "1 a.x": "1", "2 b.x": "2", "3 a.z.y": "3", "4 b": "4"}
     assert set(proof.covering(every).values()) == {"0", "3", "2"}
+    sizes = {"0 a.x": "long", "1 a.y & b.x": "one", "2 b.x": "of b", "3 c": "c"}
+    assert list(proof.smallest(sizes)) == ["3 c", "1 a.y & b.x", "2 b.x"]
 
 
 def test_a_device_that_is_not_there_is_given_what_its_capabilities_ask_for(tmp_path):
@@ -88,6 +90,43 @@ def test_what_a_compiler_says_is_a_complaint_only_where_it_fails():
     assert refused(["sh", "-c", "echo fine >&2"]) == ""
     assert refused(["sh", "-c", "echo no >&2; exit 1"]) == "no"
     assert refused(["sh", "-c", "exit 3"]) == "ended with 3"
+
+
+FXC = """#!/bin/sh
+echo started >>$RUNS
+while read name; do
+ case $(cat "${name#Z:}") in
+  *wrong*) echo REFUSED 0; echo 'shader(1,2): warning X1: odd'; echo 'shader(1,2): error X2: no';;
+  *ends*) exit 3;;
+  *) echo OK 12; echo 'shader(1,2): warning X1: odd';; esac
+ echo '== end'
+done
+"""
+
+
+@posix
+def test_one_process_of_fxc_takes_many_shaders_and_warnings_are_no_complaints(tmp_path, monkeypatch):
+    """One that ends is a complaint, and the next shader has a process of its own."""
+    monkeypatch.setenv("RUNS", str(tmp_path / "runs"))
+    (tmp_path / "fxc").write_text(FXC)
+    (tmp_path / "fxc").chmod(0o755)
+    compiler = fxc.Fxc(tmp_path / "fxc")
+    assert compiler.compile("fine") == ""
+    assert compiler.compile("wrong") == "shader(1,2): error X2: no"
+    assert compiler.compile("ends").startswith("FXC ended")
+    assert compiler.compile("fine") == ""
+    compiler.close()
+    assert (tmp_path / "runs").read_text().count("started") == 2
+
+
+def test_fxc_is_given_what_wgpu_writes_of_a_trusted_shader():
+    checked = """    uint2 loop_bound_5 = uint2(4294967295u, 4294967295u);
+    while(true) {
+        if (all(loop_bound_5 == uint2(0u, 0u))) { break; }
+        loop_bound_5 -= uint2(loop_bound_5.y == 0u, 1u);
+        sums[min(uint(of[min(uint((2u * i)), 7u)]), 63u)] = min(uint(x), 7u);
+"""
+    assert fxc.trusted(checked) == "    while(true) {\n        sums[of[(2u * i)]] = min(uint(x), 7u);\n"
 
 
 @posix
@@ -166,6 +205,8 @@ say() { echo "Validation $1: [ $2 ] | MessageID = 0x1" >$pipe; }
 say Information CURRENT-VALIDATION-ENABLED
 case "$*" in *control*) say Error SYNC-HAZARD-WRITE-AFTER-WRITE;; *test_wrong*) say Error SYNC-HAZARD;;
     *test_known*) say Error VUID-StandaloneSpirv-None-10684;; *test_failing*) [ -e $FIXED ] || exit 1;; esac
+shader=dense/$(basename "$(for name; do :; done; echo $name)" .py | sed s/test_//).wgsl
+while [ $# -gt 1 ]; do [ "$1" != --shaders-to ] || echo $shader >$2; shift; done
 """
 
 
@@ -193,6 +234,34 @@ def test_tests_under_the_layers_go_on_with_those_that_were_not_right(tmp_path, m
     )
     names.append("tests/test_wrong.py")
     assert CliRunner().invoke(validate.main, command).exit_code == 1
+
+
+@posix
+@pytest.mark.parametrize("changed", ["tests/test_b.py", "package/shaders/dense/b.wgsl", "package/gpu/native.py"])
+def test_a_file_of_tests_runs_under_the_layers_again_once_what_it_gives_a_gpu_has_changed(
+    tmp_path, monkeypatch, changed
+):
+    python = tmp_path / "python"
+    python.write_text(LAYERS)
+    python.chmod(0o755)
+    names = ["tests/test_a.py", "tests/test_b.py"]
+    for name in (*names, "package/shaders/dense/a.wgsl", "package/shaders/dense/b.wgsl", "package/gpu/native.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("before")
+    monkeypatch.setattr(validate, "test_files", lambda: names)
+    monkeypatch.setattr(validate, "ROOT", tmp_path)
+    monkeypatch.setattr(validate, "PACKAGE", tmp_path / "package")
+
+    def ran() -> list[str]:
+        found = CliRunner().invoke(validate.main, [str(tmp_path / "found"), "suite", "--python", str(python)])
+        assert found.exit_code == 0, found.output
+        return re.findall(r"^\d of 2, (\S+):", found.output, re.MULTILINE)
+
+    assert ran() == names
+    assert ran() == []
+    (tmp_path / changed).write_text("after")
+    assert ran() == (names if changed == "package/gpu/native.py" else names[1:])
+    assert ran() == []
 
 
 @posix

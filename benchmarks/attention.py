@@ -1,9 +1,11 @@
 """Attention in decode by every way to spread it: µs of a layer, looking back and joining, by how far it looks back.
 
-    python -m benchmarks.attention [--device NAME] [--heads 32/8/128,16/8/128] [--batch 1,16] [--kv f16,q8]
+    python -m benchmarks.attention [--device NAME] [--matrix-units] [--heads 32/8/128,16/8/128] [--batch 1] [--kv f16]
 
 Heads are those of queries, of keys, and their size: those by themselves are of Llama 8B, Qwen3 0.6B, Qwen3-30B-A3B
-and TinyLlama. There are LAYERS layers of keys and values. Times are the GPU's own, the best of several replays.
+and TinyLlama; 64/8/64 are of gpt-oss, 40/10/128 of Phi-4. There are LAYERS layers of keys and values; the answer of
+one is the query of the next. Times are the GPU's own, the best of several replays. Where the answers of a way differ
+from those of the first by more than FAR, its line says so.
 """
 
 import itertools
@@ -22,16 +24,19 @@ from rwkv_gpu.gpu.plan import Plan, Slice
 from rwkv_gpu.gpu.profile import lap
 from rwkv_gpu.gpu.weights import Weights
 from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.gemm_config import MANY
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.batch import Batch
 from rwkv_gpu.ops.kv_format import KV_FORMATS, KVType
 from rwkv_gpu.ops.memory import Caches, Scratch
-from rwkv_gpu.ops.recorder import Recorder
+from rwkv_gpu.ops.recorder import Recorder, finish_together
+from rwkv_gpu.ops.values import Value
 from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope
 
 LAYERS = 8
 WARM = 20  # replays before one is timed
 DIFFERENT = 16  # pages that are not copies of another
+FAR = 0.02  # relative to the largest
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,30 @@ class Way:
         return f"{whole}, {self.groups} groups, {ends}"
 
 
+@dataclass(frozen=True)
+class UnitsWay:
+    """On matrix units: subgroups of a workgroup, and the most workgroups."""
+
+    subgroups: int = 4
+    groups: int = 264
+
+    def applied(self, tuning: Tuning) -> Tuning:
+        """The constants that make it."""
+        return replace(
+            tuning, decode_matrix_least=1, decode_matrix_sharing=1, decode_matrix_size=MANY,
+            decode_matrix_subgroups=self.subgroups, decode_matrix_groups=self.groups,
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"matrix units, {self.subgroups} subgroups, {self.groups} groups"
+
+
+UNITS = (
+    *(UnitsWay(4, groups) for groups in (132, 264, 396, 528)),
+    *(UnitsWay(8, groups) for groups in (132, 264)),
+    *(UnitsWay(2, groups) for groups in (264, 528, 1056)),
+    *(UnitsWay(1, groups) for groups in (1056, 2112)),
+)
 WAYS = (
     Way(joins=False),
     *(Way(lanes=lanes) for lanes in (64, 256)),
@@ -95,6 +124,8 @@ def ways(device: Device) -> Iterator[tuple[str, Tuning]]:
     """Constants beside those in use."""
     default = default_tuning(device.capabilities)
     yield "as it is", default
+    for units in UNITS if device.capabilities.fragment else ():
+        yield str(units), units.applied(default)
     for run in (64, 256):
         yield f"own keys, runs of {run}", replace(default, decode_lanes_per_key=0, attention_run=run)
     for way in WAYS:
@@ -108,8 +139,10 @@ def ways(device: Device) -> Iterator[tuple[str, Tuning]]:
 class Bench:
     """Layers of some heads over pages of so many sequences."""
 
-    def __init__(self, device: Device, heads: Heads, batch: int, context: int, kind: KVType = "f16") -> None:
-        self.device, self.heads, self.batch = device, heads, batch
+    def __init__(
+        self, device: Device, heads: Heads, batch: int, context: int, kind: KVType = "f16", window: int = 0
+    ) -> None:
+        self.device, self.heads, self.batch, self.window = device, heads, batch, window
         self.pages = context // PAGE
         self.position_bytes = heads.position_bytes(kind)
         pages = [_random_pages(heads, kind, batch * self.pages, seed) for seed in (0, 1)]
@@ -129,17 +162,18 @@ class Bench:
             for each in stored:
                 each.buffer.free()
 
-    def record(self, tuning: Tuning, pages: int) -> Plan:
+    def record(self, tuning: Tuning, pages: int) -> tuple[Recorder, dict[str, Value]]:
         """All layers, of a plan for sequences of so many pages."""
         heads, device = self.heads, self.device
         g = Recorder(
             device, Weights(device), self.batch, Scratch(device), tuning,
             max_segments=self.batch, caches=replace(self.caches, max_pages=pages), single=True,
         )  # fmt: skip
-        given = [g.input(name, np.float32, shape) for name, shape in self.rows.items()]
-        how = Attention(heads.queries, Rope("neox", heads.size, 1e6), heads.size**-0.5)
-        ys = [g.attention(*given, Cache(f"kv{i}", heads.keys, heads.size), how) for i in range(LAYERS)]
-        return g.finish({f"y{i}": y for i, y in enumerate(ys)})
+        y, *given = (g.input(name, np.float32, shape) for name, shape in self.rows.items())
+        how = Attention(heads.queries, Rope("neox", heads.size, 1e6), heads.size**-0.5, self.window)
+        for i in range(LAYERS):
+            y = g.attention(y, *given, Cache(f"kv{i}", heads.keys, heads.size), how)
+        return g, {"y": y}
 
     def plan_pages(self, depth: int) -> int:
         """Of the plan that an engine would take."""
@@ -174,38 +208,45 @@ def _random_pages(heads: Heads, kind: KVType, count: int, seed: int) -> npt.NDAr
 @click.option("--batch", default="1,16")
 @click.option("--depths", default="0,64,512,4096")
 @click.option("--kv", default="f16", help="How keys and values are stored: f16, f32, q8, q4.")
+@click.option("--window", default=0)
+@click.option("--matrix-units", is_flag=True)
 @click.option("--rounds", default=4)
 @click.option("--only", default="", help="Ways whose name has one of these.")
-def main(device: str, heads: str, batch: str, depths: str, kv: str, rounds: int, only: str) -> None:
+def main(
+    device: str, heads: str, batch: str, depths: str, kv: str, window: int, matrix_units: bool, rounds: int, only: str
+) -> None:
     adapters = list_adapters()
     adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
     depth = [int(one) for one in depths.split(",")]
-    with Device(adapter) as gpu:
+    with Device(adapter, matrix_units=matrix_units) as gpu:
         print(adapter)
         several = itertools.product(map(Heads.parse, heads.split(",")), map(int, batch.split(",")), kv.split(","))
         for one, count, kind in several:
             print(f"\n{one}, batch {count}, {kind}: µs of a layer by depth")
-            bench = Bench(gpu, one, count, -(-(max(depth) + 1) // PAGE) * PAGE, cast(KVType, kind))
+            bench = Bench(gpu, one, count, -(-(max(depth) + 1) // PAGE) * PAGE, cast(KVType, kind), window)
             compare(bench, depth, rounds, only.split(","))
             bench.close()
 
 
 def compare(bench: Bench, depths: list[int], rounds: int, only: list[str]) -> None:
     """A line for each way: the best of rounds that take all in turns, with everything compiled before."""
-    plans = {
-        name: {depth: bench.record(tuning, bench.plan_pages(depth)) for depth in depths}
-        for name, tuning in ways(bench.device)
-        if any(part in name for part in only)
-    }
-    best = {name: dict.fromkeys(depths, 1.0) for name in plans}
-    for _, depth in itertools.product(range(rounds), depths):
-        for name, by_depth in plans.items():
-            best[name][depth] = min(best[name][depth], bench.seconds(by_depth[depth], depth))
-    bound = [bench.batch * (depth + 1) * bench.position_bytes / 4.3e12 for depth in depths]
+    several = [one for one in ways(bench.device) if any(part in one[0] for part in only)]
+    recorded = [bench.record(tuning, bench.plan_pages(depth)) for _, tuning in several for depth in depths]
+    plans = dict(zip(itertools.product((name for name, _ in several), depths), finish_together(recorded), strict=True))
+    best = dict.fromkeys(plans, 1.0)
+    for _, depth, (name, _) in itertools.product(range(rounds), depths, several):
+        best[name, depth] = min(best[name, depth], bench.seconds(plans[name, depth], depth))
+    first = {depth: plans[several[0][0], depth].read("y", bench.batch) for depth in depths}
+    seen = [min(depth + 1, bench.window or depth + 1) for depth in depths]
+    bound = [bench.batch * each * bench.position_bytes / 4.3e12 for each in seen]
     for name, seconds in {"depth": [d / 1e6 for d in depths], "at 4,300 GB/s": bound}.items():
         print(f"{name:72}" + "".join(f"{1e6 * one:9.1f}" for one in seconds))
-    for name, by_depth in sorted(best.items(), key=lambda item: sum(item[1].values())):
-        print(f"{name:72}" + "".join(f"{1e6 * one:9.1f}" for one in by_depth.values()), flush=True)
+    for name, _ in sorted(several, key=lambda one: sum(best[one[0], depth] for depth in depths)):
+        off = max(
+            float(np.abs(plans[name, d].read("y", bench.batch) - y).max() / np.abs(y).max()) for d, y in first.items()
+        )
+        times = "".join(f"{1e6 * best[name, depth]:9.1f}" for depth in depths)
+        print(f"{name:72}{times}" + ("" if off < FAR else f"  off by {off:.0%}"), flush=True)
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ class RemoteDriver:
     def check_process(self) -> None:
         """It is here."""
 
-    def submit(self, request: Request, listener: Listener) -> None:
+    def submit(self, request: Request, listener: Listener, *, wake: bool = True) -> None:  # noqa: ARG002
         with self._sending:
             self._next += 1
             self._listeners[self._next], self._keys[listener] = listener, self._next
@@ -119,6 +119,9 @@ class RemoteDriver:
 
     def resume(self, listener: Listener) -> None:
         """Nobody is paused."""
+
+    def wake(self, patience: float = 0.0) -> None:
+        """It is woken by each request."""
 
     def close(self, patience: float | None = None) -> None:  # noqa: ARG002
         self._connection.close()

@@ -5,6 +5,7 @@ prompt in pieces of `chunk` tokens with the logits of the last one, or a token a
 each step. Batches are laid out before the clock starts: what is timed is llama.cpp's alone.
 """
 
+import argparse
 import ctypes
 import importlib
 import importlib.util
@@ -16,6 +17,8 @@ import types
 FILL = 512  # tokens of a step on the way to a depth
 FILLER = 3  # the token that came before
 CPU = 0  # of ggml's kinds of devices
+KV_TYPES = {"f16": 1, "q8": 8, "q4": 2}  # of ggml's types: f16, q8_0, q4_0
+FLASH = 1  # LLAMA_FLASH_ATTN_TYPE_ENABLED
 
 
 def low_level():
@@ -92,15 +95,19 @@ def on_the_host(pattern: bytes) -> ctypes.Array:
 class Peer:
     """A model that llama.cpp has loaded, and a context that is made anew where a workload needs another."""
 
-    def __init__(self, path: str, threads: int, cpu_moe: bool = False) -> None:
+    def __init__(self, path: str, threads: int, cpu_moe: bool = False, kv: str = "f16", lora: str = "") -> None:
         params = lib.llama_model_default_params()
         params.n_gpu_layers = 999
+        self.kv = KV_TYPES[kv]
         if cpu_moe:
             self.overrides = on_the_host(EXPERTS)
             params.tensor_buft_overrides = ctypes.cast(self.overrides, ctypes.c_void_p)
         self.model = lib.llama_model_load_from_file(path.encode(), params)
         if not self.model:
             raise SystemExit(f"llama.cpp cannot load {path}")
+        self.adapter = lib.llama_adapter_lora_init(self.model, lora.encode()) if lora else None
+        if lora and not self.adapter:
+            raise SystemExit(f"llama.cpp cannot load {lora}")
         self.threads = threads
         self.shape = None  # sequences, tokens of a step, positions of a sequence
         self.context = None
@@ -118,11 +125,19 @@ class Peer:
         params.n_seq_max = work["batch"]
         params.n_ctx = work["batch"] * length
         params.n_batch = params.n_ubatch = shape[1]
+        params.type_k = params.type_v = self.kv
+        if self.kv != KV_TYPES["f16"]:
+            params.flash_attn_type = FLASH  # without it, values cannot be quantised
         if self.threads:
             params.n_threads = params.n_threads_batch = self.threads
         self.context = lib.llama_init_from_model(self.model, params)
         if not self.context:
             raise SystemExit("llama.cpp cannot make a context")
+        if self.adapter:
+            adapters = (lib.llama_adapter_lora_p_ctypes * 1)(ctypes.cast(self.adapter, lib.llama_adapter_lora_p_ctypes))
+            lora = adapters, 1, (ctypes.c_float * 1)(1.0)
+            if lib.llama_set_adapters_lora(self.context, *lora):
+                raise SystemExit("llama.cpp cannot add the adapter")
         self.shape, self.depth = shape, None
 
     def run(self, work: dict, ids: list) -> float:
@@ -186,11 +201,17 @@ class Peer:
 
 
 def main() -> None:
-    path, threads = sys.argv[1], int(sys.argv[2])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path")
+    parser.add_argument("threads", type=int)
+    parser.add_argument("--cpu-moe", action="store_true")
+    parser.add_argument("--kv", default="f16")
+    parser.add_argument("--lora", default="")
+    asked_for = parser.parse_args()
     quiet = lib.llama_log_callback(lambda *_: None)
     lib.llama_log_set(quiet, ctypes.c_void_p(0))
     lib.llama_backend_init()
-    peer = Peer(path, threads, "--cpu-moe" in sys.argv[3:])
+    peer = Peer(**vars(asked_for))
     print(json.dumps({"devices": devices()}), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)

@@ -20,12 +20,14 @@ import click
 
 from rwkv_gpu.cli.bench import runner_for
 from rwkv_gpu.cli.options import device_option, numbers
+from rwkv_gpu.engine.adapters import adapters_of
 from rwkv_gpu.engine.offload import Offload
 from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.matrix_units import CHOICES, MatrixUnits
 from rwkv_gpu.measure.synthetic import named, noise, write
 from rwkv_gpu.measure.workload import Workload, workloads
+from rwkv_gpu.ops.kv_format import KVType
 
 from .sides import Ended, Ours, Peer, Side, Spec
 
@@ -160,6 +162,9 @@ def heading(names: Sequence[str]) -> str:
     help="As of the command line; given twice, we are compared with ourselves, too.",
 )
 @click.option("--cpu-moe", is_flag=True, help="Experts in main memory: ours read by the GPU, llama.cpp's by the CPU.")
+@click.option("--gpu-memory", help="What ours may take on the GPU, such as 8G; the rest stays in main memory.")
+@click.option("--kv", type=click.Choice(["f16", "q8", "q4"]), default="f16", help="Of both: q8_0 and q4_0 there.")
+@click.option("--lora", help="A LoRA adapter in a GGUF file, for all sequences of both.")
 @device_option
 def main(
     model: str,
@@ -177,6 +182,9 @@ def main(
     seconds: float,
     units: Sequence[MatrixUnits],
     cpu_moe: bool,
+    gpu_memory: str | None,
+    kv: KVType,
+    lora: str | None,
     device: str,
 ) -> None:
     """Measures MODEL, a file or a synthetic name, by us and by every peer."""
@@ -184,13 +192,19 @@ def main(
     works = asked(tests, chunk_size) if tests else workloads(prompt, tokens, depth, batch, chunk_size)
     with ExitStack() as stack:
         path = stack.enter_context(as_file(model))
-        peers = [Peer(spec, path, threads, patience, cpu_moe=cpu_moe) for spec in specs]  # load while we do
+        options = ["--cpu-moe"] * cpu_moe + ["--kv", kv] + (["--lora", lora] if lora else [])
+        peers = [Peer(spec, path, threads, patience, options) for spec in specs]  # load while we do
         for peer in peers:
             stack.callback(peer.close)
         file = stack.enter_context(GGUFFile.open(path))
-        offload = Offload.of(cpu_moe=cpu_moe)
+        offload = Offload.of(cpu_moe=cpu_moe, gpu_memory=gpu_memory)
+        adapters = adapters_of(lora, file)
+        file.adapted = adapters.names
         runners = [
-            stack.enter_context(runner_for(file, works, device, matrix_units=each, offload=offload)) for each in units
+            stack.enter_context(
+                runner_for(file, works, device, matrix_units=each, offload=offload, kv=kv, adapters=adapters)
+            )
+            for each in units
         ]
         place = runners[0].device.adapter if isinstance(runners[0], GpuRunner) else "numpy"
         click.echo(f"{Path(path).stem}\n\nrwkv-gpu: {place}")

@@ -5,6 +5,7 @@ import json
 import os
 import select
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -80,12 +81,12 @@ class Spec:
 class Peer:
     """llama.cpp in a process of its own."""
 
-    def __init__(self, spec: Spec, model: str, threads: int, patience: float, *, cpu_moe: bool = False) -> None:
+    def __init__(self, spec: Spec, model: str, threads: int, patience: float, options: Sequence[str] = ()) -> None:
         self.name = spec.name
         self._patience = patience
         environment = os.environ | ({"PYTHONPATH": spec.folder} if spec.folder else {})
         self._process = subprocess.Popen(
-            [spec.python, str(SCRIPT), model, str(threads), *["--cpu-moe"] * cpu_moe],
+            [spec.python, str(SCRIPT), model, str(threads), *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
 

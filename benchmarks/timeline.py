@@ -39,11 +39,11 @@ class TimedService(Service):
         super().__init__(*given)
         self.marks: list[list[float]] = []  # of each request, from its beginning at the client through all stages
 
-    async def begin(self, call: Call, model: str | None, prepare: Callable[[LLM], Prepared]) -> Running:
+    async def begin(self, call: Call, model: str | None, prepare: Callable[..., Prepared]) -> Running:
         marks = [float(call.headers.get(BEGAN, b"nan")), time.perf_counter()]
 
-        def timed(llm: LLM) -> Prepared:
-            prepared = prepare(llm)
+        def timed(llm: LLM, **more: Any) -> Prepared:
+            prepared = prepare(llm, **more)
             marks.append(time.perf_counter())
             return prepared
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from rwkv_gpu.engine.adapters import adapters_of
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.adapters import find
 from rwkv_gpu.gpu.device import Capabilities, Device
@@ -20,7 +21,7 @@ from rwkv_gpu.ops.self_test import tuning_for
 from .bench import opened
 from .folders import tuned_folder
 from .model_name import ModelName
-from .options import context_option, device_option, json_option, kv_option, synthetic_option
+from .options import context_option, device_option, json_option, kv_option, lora_option, synthetic_option
 from .page import Page
 from .sizes import sized
 
@@ -35,6 +36,7 @@ from .sizes import sized
 @click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass, by its name; can be repeated.")
 @click.option("--limits", type=click.Choice(list(LIMITS)), help="Plan for these capabilities; needs no GPU.")
 @click.option("--graph", is_flag=True, help="Print the graph after all passes instead of the dispatches.")
+@lora_option
 @kv_option
 @context_option
 @device_option
@@ -47,6 +49,7 @@ def command(
     without: tuple[str, ...],
     limits: str | None,
     graph: bool,
+    lora: Sequence[tuple[str, float]] | None,
     kv: KVType,
     context: int | None,
     device: str,
@@ -62,7 +65,7 @@ def command(
         raise BadInput(f"there is no pass '{unknown[0]}'; known: {', '.join(NAMES)}")
     can, tuning = _target(device, limits)
     with opened(ModelName.path(model), synthetic) as file:
-        step = record_step(file, can, tuning, Step(rows, prefill, kv, context), without)
+        step = record_step(file, can, tuning, Step(rows, prefill, kv, context), without, adapters_of(lora, file))
     if as_json:
         click.echo(json.dumps(step.as_data(), indent=2))
     elif graph:

@@ -23,7 +23,7 @@ MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True
 
 # Of a test's many cases one in so many runs in the modes that users do not get; compiling with bounds checks takes
 # three times as long, and all cases run in poisoned memory, where what lies out of bounds shows as well.
-SHARE = {"checked": 6, "portable": 3}
+SHARE = {"checked": 6, "portable": 5}
 FEW = 6  # cases of a test that run in every mode
 
 MOST_PIPELINES = 50  # of all devices together, some 7 MB each on a software GPU; a test needs few at a time

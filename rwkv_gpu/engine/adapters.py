@@ -19,6 +19,7 @@ from ..ops.vocabulary import Weight
 
 Array = npt.NDArray[np.float32]
 ENDS = ".lora_a", ".lora_b"
+FOURS = 4  # columns that kernels read at once
 MOST_SCALE = 1000.0
 MOST_ALPHA = 1e6
 # Tensors that are no factors of a product with the rows of a step.
@@ -31,7 +32,7 @@ class Adapter:
 
     name: str
     scale: float  # by default
-    rank: int
+    rank: int  # columns that it has, as many as any of its factors, in whole fours
     factors: Mapping[str, tuple[Array, Array]]  # A [r, K], B [M, r] with alpha / r in it
 
     @classmethod
@@ -51,7 +52,8 @@ class Adapter:
             if odd or not names:
                 raise BadFile(f"{path}: {f'tensor {odd[0]!r} is' if odd else 'has'} no factor of a LoRA adapter")
             factors = {name: _pair(path, file, name, model, alpha) for name in names}
-        return cls(path.stem, scale, max(len(a) for a, _ in factors.values()), factors)
+        rank = max(len(a) for a, _ in factors.values())
+        return cls(path.stem, scale, -(-rank // FOURS) * FOURS, factors)
 
 
 def kind_of(file: GGUFFile) -> str:

@@ -18,7 +18,7 @@ from ..gpu.plan import Plan, Slice
 from ..gpu.ready_step import ReadyStep
 from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
 from ..gpu.weight_slots import assign_slots
-from ..gpu.weights import BY_NAME, ExpertCache, upload_tensor
+from ..gpu.weights import BY_NAME, ExpertCache, Weights, upload_together
 from ..kernels.tuning import Tuning
 from ..models.registry import Contents, Model
 from ..ops.adapted import AdaptedOps, LowRank
@@ -208,9 +208,7 @@ class GpuRunner:
             tuning = tuning_for(device)
         self.tuning = tuning
         self.weights = load_weights(device, file, placement.parameters, progress)
-        for name, array in values.items():
-            raw = array.view(np.uint8)
-            self.weights.add(name, upload_tensor(device, BY_NAME["F32"], raw, array.shape))
+        upload_factors(device, self.weights, values)
         self._slots = assign_slots(device, self.weights, placement.parameters)
         self.expert_caches: list[ExpertCache] = []
         if placement.slots:
@@ -464,6 +462,17 @@ class GpuPendingRows:
 def unadapted(g: Any) -> Any:
     """The vocabulary of a model without adapters."""
     return g
+
+
+def upload_factors(device: Device, weights: Weights, values: Arrays) -> None:
+    """Factors of adapters to the device; those of one block lie together, so that one dispatch can read several."""
+    blocks: dict[str, Arrays] = {}
+    for name, array in values.items():
+        blocks.setdefault(".".join(name.split(".")[:2]), {})[name] = array
+    for block in blocks.values():
+        tensors = {name: (BY_NAME["F32"], array.view(np.uint8), array.shape) for name, array in block.items()}
+        for name, weight in upload_together(device, tensors).items():
+            weights.add(name, weight)
 
 
 def factors_of(adapters: Adapters, model: Model, part: Part | None) -> tuple[dict[str, LowRank], Arrays]:

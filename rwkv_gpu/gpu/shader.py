@@ -66,8 +66,7 @@ class Linked:
 
     def bindings(self) -> dict[int, Binding]:
         """The declared bindings by number."""
-        found = BINDING.findall(_code(self.source))
-        return {int(number): Binding(name, access or kind) for number, kind, access, name in sorted(found)}
+        return _bindings(self.source)
 
 
 @dataclass(frozen=True)
@@ -87,17 +86,26 @@ def link(
 
     `core` are parts that belong to the kernel itself, so that its name does not list them.
     """
-    texts = [(f"{name}.wgsl", _read(name)) for name in (kernel, *core, *parts)]
-    needs_f16 = any(map(_needs_f16, (kernel, *core, *parts))) or "f16" in (constants or {}).values()
+    parts_of = (kernel, *core, *parts)
+    needs_f16 = any(map(_needs_f16, parts_of)) or "f16" in (constants or {}).values()
+    declared = "".join(_declare(name, value) for name, value in sorted((constants or {}).items()))
+    name = ".".join([kernel, *(part.rpartition("/")[2] for part in parts)])
+    return _joined(name, tuple((f"{one}.wgsl", _read(one)) for one in parts_of), needs_f16, declared)
+
+
+@functools.lru_cache(1024)  # the layers of a model have most shaders in common
+def _joined(name: str, texts: tuple[tuple[str, str], ...], needs_f16: bool, declared: str) -> Linked:
     # What a part enables must stand before everything; its own line stays, empty, so that lines keep their numbers.
     enabled = {line for _, text in texts for line in ENABLE.findall(text)} | ({"enable f16;\n"} if needs_f16 else set())
-    texts = [(file, ENABLE.sub("\n", text)) for file, text in texts]
-    prelude = "".join(sorted(enabled))
-    prelude += "".join(_declare(name, value) for name, value in sorted((constants or {}).items()))
-    texts.insert(0, (PRELUDE, prelude))
-    name = ".".join([kernel, *(part.rpartition("/")[2] for part in parts)])
-    origins = tuple((file, text.count("\n")) for file, text in texts)
-    return Linked(name, "".join(text for _, text in texts), origins)
+    prelude = "".join(sorted(enabled)) + declared
+    whole = ((PRELUDE, prelude), *((file, ENABLE.sub("\n", text)) for file, text in texts))
+    return Linked(name, "".join(text for _, text in whole), tuple((file, text.count("\n")) for file, text in whole))
+
+
+@functools.lru_cache(1024)
+def _bindings(source: str) -> dict[int, Binding]:
+    found = BINDING.findall(_code(source))
+    return {int(number): Binding(name, access or kind) for number, kind, access, name in sorted(found)}
 
 
 def _declare(name: str, value: Constant) -> str:

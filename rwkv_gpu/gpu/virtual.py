@@ -3,6 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
+
+import numpy.typing as npt
 
 from .device import PORTABLE_LIMITS, Buffer, Capabilities, Device
 from .shader import Linked
@@ -77,6 +80,9 @@ class VirtualDevice(Device):
 
     def compile(self, every: Iterable[Linked]) -> None:
         """Nothing is compiled."""
+
+    def write(self, buffer: Buffer, data: npt.NDArray[Any], offset: int = 0) -> None:
+        """Nothing is written."""
 
     def buffer(self, nbytes: int, purpose: str, *, uniform: bool = False, host: bool = False) -> Buffer:  # noqa: ARG002
         """A buffer that is only a number."""

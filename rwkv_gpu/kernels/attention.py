@@ -30,6 +30,7 @@ RESULT = Hole("result", tuple(f"attention/result/{part}" for part in ("whole", "
 HEADS = "attention/heads", "attention/eight", "attention/turns", "attention/vectors", "attention/cache/blocks"
 TAKES = HEAD_NORM, VALUE_NORM, ROPE, QUERY_SCALE, SOURCE, WRITE, PUT
 RUNS = "attention/partition", "attention/run_sums"  # what joins runs
+RUN_COUNT = Hole("run count", ("attention/partition", "attention/every_run"))
 SCORES = REACH, CAP, SINK  # what becomes of scores
 
 ATTENTION = Kernel(
@@ -74,7 +75,24 @@ ATTENTION_MATRIX = Kernel(
     "attention/attention_matrix",
     "attention",
     (*SCORES, PLAIN),
-    ("attention/block", "attention/blocks", "attention/blocks_of_segments", "attention/softmax", "attention/vectors"),
+    (
+        *("attention/block", "attention/blocks", "attention/blocks_of_segments"),
+        *("attention/partition", "attention/softmax", "attention/vectors"),
+    ),
+    needs=Needs(f16=True, matrix_units=True),
+    tolerance=HALF_PAGES,
+)
+ATTENTION_DECODE_MATRIX = Kernel(
+    "attention/attention_decode_matrix",
+    "attention",
+    (
+        *SCORES[:2],
+        SINK.maybe(),
+        GATE.maybe(),
+        RESULT.only("whole", "partial"),
+        PLAIN,
+    ),
+    ("attention/partition", "attention/softmax", "attention/vectors"),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,
 )
@@ -84,8 +102,8 @@ KV_WRITE = Kernel(
 SPLIT_REDUCE = Kernel(
     "attention/split_reduce",
     "attention",
-    (REACH, SINK, GATE, PLAIN),
-    (*RUNS, "attention/vectors"),
+    (RUN_COUNT, REACH, SINK, GATE, PLAIN),
+    ("attention/run_sums", "attention/vectors"),
     tolerance=CLOSE,
 )
 

@@ -77,6 +77,7 @@ def on_matrix_units(tuning: Tuning, can: Capabilities) -> Tuning:
         experts=(*few_choices(tuning.experts, can), *every),
         experts_short=tuning.experts_short and (*few_choices(tuning.experts_short, can), *every),
         attention_on_matrix_units=True,
+        decode_matrix_least=0 if can.software or is_amd(can) else DECODE_LEAST,
         state_space_on_matrix_units=True,
     )
 
@@ -92,6 +93,7 @@ def few_choices(
             yield FEW_CHOICES, config
 
 
+DECODE_LEAST = 2048  # positions of all sequences, from which decode attends on matrix units: not tried on AMD
 FEW_CHOICES = 3  # of an expert, on average, up to which matrix units gain nothing
 # Up to so many choices of an expert: the tile. It has room for more, as experts are not chosen evenly.
 EXPERT_TILES = (
@@ -110,7 +112,9 @@ def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
         for subgroups in (16, 8):
             config = stationary_gemm(can.fragment, can.subgroup_size, subgroups, max_workgroups=STATIONARY_WORKGROUPS)
             if config.runs_on(can):
-                found.append((Size(can.fragment, packed=True, more_than=8, least=STATIONARY_LEAST), config))
+                for least, floats in ((STATIONARY_LEAST, False), (STATIONARY_LEAST_OF_FLOATS, True)):
+                    size = Size(can.fragment, packed=True, more_than=8, least=least, floats=floats)
+                    found.append((size, config))
                 break
     for more_than, rows, out, width, least, kernel, tile, fill in BATCHES:
         config = kernel(can.fragment, can.subgroup_size, tile, fill=fill)
@@ -120,8 +124,9 @@ def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
 
 
 # One workgroup for each multiprocessor of an H200, by matrices of so many rows and columns at least: a model 2,880 wide
-# gains 9%, one of 2,560 loses 3%, as what is rounded and added up apart costs more.
-STATIONARY_WORKGROUPS, STATIONARY_LEAST = 132, 2816
+# gains 9%, one of 2,560 loses 3% where x is integers anyway, as what is rounded and added up apart costs more. Where x
+# is not, Mamba-2 2.7B gains 42%, LFM2 1.2B and RWKV-6 3B 21%, TinyLlama 1.1B 19% and Falcon-H1 3B 18%.
+STATIONARY_WORKGROUPS, STATIONARY_LEAST, STATIONARY_LEAST_OF_FLOATS = 132, 2816, 2048
 # More than so many rows of x and up to so many, by matrices of up to so many rows and columns, and of so many at least:
 # the kernel, its tile, and how many workgroups are wanted. Short matrices have few blocks of rows, so that more
 # subgroups share out their columns. Up to 16 rows, what is rounded and added up apart costs a model 2,560 wide more
@@ -397,6 +402,7 @@ def hardware(can: Capabilities) -> Tuning:
         chunk_least_rows=128,
         chunks_without_removal=True,
         lora_fusion_rows=32,
+        quantising_recurrences=4096,  # 2,560 columns are rounded as fast by the product: RWKV-6 3B would lose 1%
         fuses_routing=True,
         merged_rows=2,
         linear_sized=sized,
@@ -415,6 +421,11 @@ def _heads(can: Capabilities) -> tuple[tuple[float, ExpertConfig], ...]:
     return (1.5, one), (24, few)
 
 
+# Of the first products with experts: two for each multiprocessor of an H200, each of which has several blocks of rows.
+# Those of a layer of Qwen3-30B-A3B and of GLM-4.7-Flash take a fourth less by 16 rows than with one for each block.
+EXPERT_WORKGROUPS = 264
+
+
 def _mixtures(can: Capabilities) -> tuple[tuple[float, ExpertConfig], ...]:
     """Kernels for products with experts: with x as integers, where that is fast and W is such, for few choices."""
     wide = min(64, 2 * can.subgroup_width)
@@ -423,9 +434,18 @@ def _mixtures(can: Capabilities) -> tuple[tuple[float, ExpertConfig], ...]:
     if not can.integer_dot:
         return every
     lanes, lanes_per_row = min(512, can.max_invocations), min(16, can.subgroup_width)
-    ways = ((0.1, 2, (can.subgroup_width, 1)), (0.25, 2, (lanes_per_row, 1)), (5, 4, (lanes_per_row, 2)))
+    ways = (
+        (0.1, 2, (can.subgroup_width, 1), MANY),
+        (0.25, 2, (lanes_per_row, 1), MANY),
+        (5, 4, (lanes_per_row, 2), EXPERT_WORKGROUPS),
+    )
     integers = (
-        (most, expert_gemv_int(lanes, lanes_per_row, r, subgroup_width=can.subgroup_width, summing=summing))
-        for most, r, summing in ways
+        (
+            most,
+            expert_gemv_int(
+                lanes, lanes_per_row, r, subgroup_width=can.subgroup_width, summing=summing, max_workgroups=groups
+            ),
+        )
+        for most, r, summing, groups in ways
     )
     return *integers, *every

@@ -6,7 +6,7 @@ from typing import cast
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
-from .gemm_config import GemmConfig, matrix_units
+from .gemm_config import MANY, GemmConfig, matrix_units
 from .kernel import Kernel, Tolerance
 
 STAGED_FLOATS = 2304  # of x in the workgroup memory of expert_gemv, where lanes do not want more
@@ -30,6 +30,7 @@ class ExpertConfig:
     fragment: int = 0  # side of the matrices that matrix units multiply, where expert_gemm_matrix has them do it
     fragments_of_w: int = 1  # that a subgroup has there, along its rows
     columns: int = 64  # that expert_gemm_matrix stages at a time
+    max_workgroups: int = MANY  # of expert_gemv_int, which then go through several blocks of rows
 
     @property
     def summing(self) -> "ExpertConfig":
@@ -39,7 +40,9 @@ class ExpertConfig:
     @property
     def of_floats(self) -> "ExpertConfig":
         """The same where x does not become integers."""
-        return replace(self, kernel="moe/expert_gemv") if self.kernel == "moe/expert_gemv_int" else self
+        if self.kernel != "moe/expert_gemv_int":
+            return self
+        return replace(self, kernel="moe/expert_gemv", max_workgroups=MANY)
 
     @property
     def entry(self) -> "ExpertKernel":
@@ -52,6 +55,10 @@ class ExpertConfig:
     def block(self) -> int:
         """Rows of an expert's matrices for a workgroup."""
         return self.entry.block(self)
+
+    def shares(self, tiles: int, blocks: int) -> int:
+        """Workgroups for each tile of choices, where rows make so many blocks: as many, or fewer that have several."""
+        return max(1, min(blocks, self.max_workgroups // tiles))
 
     @property
     def norms(self) -> bool:
@@ -138,10 +145,18 @@ def expert_gemv(
 
 
 def expert_gemv_int(
-    wg: int, lanes_per_row: int, r: int, *, subgroup_width: int, summing: tuple[int, int] = (0, 0)
+    wg: int,
+    lanes_per_row: int,
+    r: int,
+    *,
+    subgroup_width: int,
+    summing: tuple[int, int] = (0, 0),
+    max_workgroups: int = MANY,
 ) -> ExpertConfig:
     """Workgroups stage the x of one choice as integers; `summing` as above."""
-    return ExpertConfig("moe/expert_gemv_int", wg, r, 1, lanes_per_row, subgroup_width, *summing)
+    return ExpertConfig(
+        "moe/expert_gemv_int", wg, r, 1, lanes_per_row, subgroup_width, *summing, max_workgroups=max_workgroups
+    )
 
 
 def expert_gemm_lane(r: int, tb: int) -> ExpertConfig:

@@ -33,6 +33,7 @@ from .gemm_config import (
 from .gemv import UNWORDED, activations
 from .kernel import Hole, Kernel, Needs
 from .parts import (
+    ADAPTERS_UP,
     BIAS,
     DECODED_WEIGHTS,
     DECODING,
@@ -48,6 +49,7 @@ from .parts import (
     PROLOGUE,
     QUANTISING,
     RESIDUAL,
+    ROW_BIAS,
     ROWS,
     STATISTICS,
     SUM,
@@ -136,8 +138,8 @@ SKINNY_GEMM = GemmKernel(
         PACKED_FORMAT,
         WORDS,
         TABLE.only("constant"),
-        EPILOGUE.only("rows", "gated_pairs", "quantise"),
-        BIAS,
+        EPILOGUE.only("rows", "scaled_rows", "gated_pairs", "quantise"),
+        ROW_BIAS,
         RESIDUAL,
         NORM.maybe(),
         ROWS.but("scalar").maybe(),
@@ -213,7 +215,7 @@ GEMM_TILE = GemmKernel(
         FORMAT,
         WORDS.only("vec4s").maybe(),
         TABLE,
-        EPILOGUE.only("rows", "gated_pairs", "partial_sums"),
+        EPILOGUE.only("rows", "scaled_rows", "gated_pairs", "partial_sums"),
         BIAS,
         RESIDUAL,
         PLAIN_ROWS,
@@ -252,7 +254,7 @@ GEMM_INT8 = GemmKernel(
         PACKED_FORMAT,
         WORDS.only("vec4s").maybe(),
         TABLE,
-        EPILOGUE.only("rows", "gated_pairs", "partial_sums"),
+        EPILOGUE.only("rows", "scaled_rows", "gated_pairs", "partial_sums"),
         BIAS,
         RESIDUAL,
         PLAIN,
@@ -351,7 +353,7 @@ GEMM_MATRIX = GemmKernel(
         FORMAT,
         WORDS.only("vec4s").maybe(),
         TABLE,
-        EPILOGUE.only("rows", "gated_pairs", "partial_sums"),
+        EPILOGUE.only("rows", "scaled_rows", "gated_pairs", "partial_sums"),
         BIAS,
         RESIDUAL,
         DECODED_WEIGHTS,
@@ -406,8 +408,8 @@ SKINNY_GEMM_MATRIX = GemmKernel(
         FORMAT,
         WORDS.only("vec4s").maybe(),
         TABLE,
-        EPILOGUE.only("rows", "gated_pairs", "partial_sums"),
-        BIAS,
+        EPILOGUE.only("rows", "scaled_rows", "gated_pairs", "partial_sums"),
+        ROW_BIAS,
         RESIDUAL,
         DECODED_WEIGHTS,
         PLAIN,
@@ -459,8 +461,9 @@ STATIONARY_GEMM = replace(
 SPLITK_REDUCE = Kernel(
     "linear/splitk_reduce",
     "linear",
-    (EPILOGUE.only("rows", "gated_pairs"), BIAS, RESIDUAL, TABLE, PLAIN),
+    (EPILOGUE.only("rows", "scaled_rows", "gated_pairs"), ROW_BIAS, RESIDUAL, TABLE, PLAIN),
     PRODUCT,
+    part_needs={ADAPTERS_UP: Needs(matrix_units=True)},  # of few rows, only kernels on matrix units cut columns
 )
 QUANTISE_ROWS = Kernel(
     "linear/quantise_rows",

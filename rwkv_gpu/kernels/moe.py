@@ -113,6 +113,7 @@ def _int_trials(can: Capabilities) -> dict[str, ExpertConfig]:
         "expert_gemv_int_part_of_subgroup": expert_gemv_int(
             4 * size, size, 4, subgroup_width=size, summing=(size // 2, 1)
         ),
+        "expert_gemv_int_few_workgroups": expert_gemv_int(2 * size, size, 2, subgroup_width=size, max_workgroups=1),
     }
 
 

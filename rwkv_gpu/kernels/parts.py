@@ -45,16 +45,19 @@ PROLOGUE = "linear/prologue/single_row", "linear/row_statistics/merge"
 # What becomes of its sums.
 EPILOGUE = Hole(
     "epilogue",
-    tuple(f"linear/epilogue/{part}" for part in ("rows", "gated_pairs", "partial_sums", "quantise")),
+    tuple(f"linear/epilogue/{part}" for part in ("rows", "scaled_rows", "gated_pairs", "partial_sums", "quantise")),
 )
-BIAS = Hole("bias", ("linear/epilogue/no_bias", "linear/epilogue/bias"), optional=True)  # only of `rows`
+ADAPTERS_UP = "adapters/up"  # a bias, and what LoRA adapters add to each row; of kernels of few rows
+# Only of `rows`.
+BIAS = Hole("bias", ("linear/epilogue/no_bias", "linear/epilogue/bias"), optional=True)
+ROW_BIAS = Hole(BIAS.name, (*BIAS.parts, ADAPTERS_UP), optional=True)
 RESIDUAL = Hole(
     "residual",
     tuple(
         f"linear/epilogue/{part}"
         for part in ("no_residual", "residual", "residual_save_state", "residual_save_state_rows")
     ),
-    optional=True,  # only of `rows`
+    optional=True,  # only of `rows` and `scaled_rows`
 )
 PLAIN_RESIDUAL = Hole("residual", RESIDUAL.only("no_residual", "residual").parts)
 EMIT = Hole("emitted statistics", ("linear/row_statistics/no_emit", "linear/row_statistics/emit"))
@@ -70,6 +73,7 @@ SUM = Hole("sum", ("lib/sum/single_lane", "lib/sum/subgroup"))
 PART_NEEDS: dict[str, Needs] = {
     "moe/residual/shared": Needs(buffers=9),  # with what is bound beside it
     "attention/gate/each": Needs(buffers=12),  # as the pass that puts it there asks for
+    "attention/every_run": Needs(f16=True, matrix_units=True),
     "lib/lanes/subgroup": Needs(subgroup=True),
     "lib/lanes/one_subgroup": Needs(subgroup=True),
     "lib/sum/subgroup": Needs(lanes=2),
@@ -88,6 +92,8 @@ PART_NEEDS: dict[str, Needs] = {
     "rwkv/shift_output/quantise": Needs(lanes=8, buffers=9),
     "rwkv/shift_output/round": Needs(f16=True, matrix_units=True, buffers=9),
     "rwkv/decode/quantise": Needs(lanes=8, buffers=9),
+    "recurrence/y/quantise": Needs(lanes=8, buffers=10),
+    "ssm/output/quantise": Needs(lanes=8, buffers=9),
     "recurrence/qkv/convolved": Needs(buffers=9),
     "recurrence/tile/four_rows": Needs(subgroup=True),
     "sampling/subtotal_subgroup": Needs(subgroup=True),

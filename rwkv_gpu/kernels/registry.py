@@ -18,7 +18,7 @@ from ..errors import ShaderError
 from ..gpu import shader
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant, Linked
-from . import attention, conv, dense, gemm, gemv, moe, rwkv, sampling, ssm
+from . import adapters, attention, conv, dense, gemm, gemv, moe, rwkv, sampling, ssm
 from .expert_config import ExpertConfig, ExpertKernel
 from .gemm_config import GemmConfig, GemmKernel
 from .kernel import Kernel
@@ -26,7 +26,7 @@ from .parts import PART_NEEDS
 
 KERNELS: Mapping[str, Kernel] = {
     one.name: one
-    for module in (dense, gemv, gemm, moe, conv, rwkv, ssm, attention, sampling)
+    for module in (adapters, dense, gemv, gemm, moe, conv, rwkv, ssm, attention, sampling)
     for one in vars(module).values()
     if isinstance(one, Kernel)
 }
@@ -38,6 +38,11 @@ def link(kernel: str, parts: Sequence[str] = (), constants: Mapping[str, Constan
         raise ShaderError(f"there is no kernel '{kernel}'")
     KERNELS[kernel].check(parts)
     return shader.link(kernel, [*parts, "lib/step"], constants, KERNELS[kernel].core)
+
+
+def takes(kernel: str, part: str) -> bool:
+    """Whether a kernel has a hole for a part."""
+    return any(part in hole.parts for hole in KERNELS[kernel].holes)
 
 
 def variants(can: Capabilities) -> Iterator[tuple[str, str]]:

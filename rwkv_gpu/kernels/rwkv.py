@@ -9,6 +9,9 @@ TILE = Hole("tile", ("recurrence/tile/one_row", "recurrence/tile/four_rows"))
 VALUE = Hole("value", ("rwkv/value/own", "rwkv/value/first_layer"))
 GATE = Hole("gate", ("rwkv/gate/none", "rwkv/gate/gate"))
 
+LORA_WEIGHTS = Hole("weights", ("rwkv/decode/f32_weights", "rwkv/decode/f16_weights"), optional=True)
+LANE_ALONE = {"lib/sum/single_lane": Needs(most_lanes=1)}  # a lane for a row is for devices without subgroups
+
 NORM_SHIFT_MIX = Kernel(
     "rwkv/norm_shift_mix",
     "norm_shift_mix",
@@ -25,7 +28,7 @@ TIME_MIX = Kernel(
         TILE,
         PLAIN,
     ),
-    core=("recurrence/walk", "recurrence/sums", "recurrence/output/group_norm", "rwkv/mixed"),
+    core=("recurrence/walk", "recurrence/sums", "recurrence/output/group_norm", "recurrence/y/floats", "rwkv/mixed"),
     tolerance=CLOSE,
 )
 TIME_MIX_DECODE = Kernel(
@@ -34,7 +37,7 @@ TIME_MIX_DECODE = Kernel(
     (
         Hole("rows", ("rwkv/decode/single_row", "rwkv/decode/several_rows")),
         Hole("gates", ("rwkv/decode/gates", "rwkv/decode/lora_gates")),
-        Hole("weights", ("rwkv/decode/f32_weights", "rwkv/decode/f16_weights"), optional=True),  # of LoRAs
+        LORA_WEIGHTS,
         FLOAT_FORMAT.maybe(),
         Hole("value", ("rwkv/decode/own_value", "rwkv/decode/first_layer_value")),
         Hole("output", ("rwkv/decode/floats", "rwkv/decode/quantise")),
@@ -43,10 +46,16 @@ TIME_MIX_DECODE = Kernel(
     ),
     ("formats/halves", "formats/runs", *QUANTISING, "lib/activation"),
     tolerance=CLOSE,
-    part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups
+    part_needs=LANE_ALONE,
 )
 LERP = Kernel("rwkv/lerp", "lerp", (Hole("amount", ("rwkv/amount/constant", "rwkv/amount/low_rank")), PLAIN))
-DECAY = Hole("decay", ("recurrence/decay/given", "recurrence/decay/by_head", "recurrence/decay/by_channel"))
+LERP_DECODE = Kernel(
+    "rwkv/lerp_decode",
+    "lerp",
+    (Hole("before", ("rwkv/before/row", "rwkv/before/state")), SUM, PLAIN),
+    part_needs=LANE_ALONE,
+)
+DECAY = Hole("decay", tuple(f"recurrence/decay/{part}" for part in ("given", "by_head", "by_channel", "low_rank")))
 BONUS = Hole("bonus", ("recurrence/bonus/none", "recurrence/bonus/first"))
 OUTPUT = Hole("output", tuple(f"recurrence/output/{part}" for part in ("group_norm", "gated_rms", "gated")))
 RECURRENCE = Kernel(
@@ -58,12 +67,24 @@ RECURRENCE = Kernel(
         Hole("step", ("recurrence/step/added", "recurrence/step/delta_rule")),
         Hole("qkv", ("recurrence/qkv/mixed", "recurrence/qkv/convolved"), optional=True),  # of delta nets
         BONUS.maybe(),  # of wkv6
+        LORA_WEIGHTS,  # of its decay
+        FLOAT_FORMAT.maybe(),
         OUTPUT,
+        Hole("y", ("recurrence/y/floats", "recurrence/y/quantise")),
         ROW_SUM,
         TILE,
         PLAIN,
     ),
-    ("lib/activation", "lib/softplus", "recurrence/delta_tensors", "conv/row"),
+    (
+        "lib/activation",
+        "lib/softplus",
+        "recurrence/delta_tensors",
+        "conv/row",
+        "formats/halves",
+        "formats/runs",
+        "lib/sum/subgroup",
+        *QUANTISING,
+    ),
     core=("recurrence/walk", "recurrence/sums"),
     tolerance=CLOSE,
 )
@@ -102,6 +123,6 @@ CHUNK_OUTPUT = Kernel(
         PLAIN,
     ),
     ("rwkv/mixed", "lib/activation"),
-    core=("recurrence/chunk", "recurrence/sums"),
+    core=("recurrence/chunk", "recurrence/sums", "recurrence/y/floats"),
     tolerance=CLOSE,
 )

@@ -1,15 +1,20 @@
 """State space models: Mamba-2's recurrence, Mamba's selective scan, and a norm by groups of columns."""
 
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
-from .parts import LANES, PLAIN, SUM
+from .parts import LANES, PLAIN, QUANTISING, SUM
 
 ON_MATRIX_UNITS = Needs(f16=True, matrix_units=True)
 
 SSD = Kernel(
     "ssm/ssd",
     "ssd",
-    (Hole("xbc", ("ssm/xbc/plain", "ssm/xbc/convolved")), SUM, PLAIN),
-    shared=("conv/row",),
+    (
+        Hole("xbc", ("ssm/xbc/plain", "ssm/xbc/convolved")),
+        Hole("output", ("ssm/output/floats", "ssm/output/quantise")),
+        SUM,
+        PLAIN,
+    ),
+    shared=("conv/row", *QUANTISING),
     core=("lib/softplus",),
     tolerance=CLOSE,
     part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups

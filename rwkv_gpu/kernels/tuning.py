@@ -28,6 +28,7 @@ class Size:
     run: int = 0  # that so many weights at least share a scale
     more_than: int = 0  # rows of x
     least: int = 0  # rows and columns of W
+    floats: bool = False  # whether only of x that nothing writes as integers on the way
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Tuning:
     ] = ()  # as linear_short; of equal tb, so that one sort serves all
     heads: tuple[tuple[float, ExpertConfig], ...] = ()  # of products by head, up to so many rows of x; else as experts
     attention_on_matrix_units: bool = False  # of prompts, over keys and values in float16
+    attention_matrix_groups: int = 264  # workgroups that attention of a short prompt is cut into there at most
     state_space_on_matrix_units: bool = False  # prompts of Mamba-2 by chunks
     attention_lanes: int = 64  # of a workgroup that attends
     rolls_loops: bool = (
@@ -52,6 +54,11 @@ class Tuning:
     )
     attention_run: int = 256  # positions that it sees at least, in decode
     attention_groups: int = 4096  # workgroups that decode is cut into at most, for so many keep any device busy
+    decode_matrix_least: int = 0  # positions of all sequences, from which decode attends on matrix units; 0 is never
+    decode_matrix_sharing: int = 4  # heads of queries for one of keys, from which it does
+    decode_matrix_size: int = 64  # of a head, up to which it does
+    decode_matrix_subgroups: int = 1  # of a workgroup there; Mesa's software driver gets several wrong where one waits
+    decode_matrix_groups: int = 2112  # workgroups that decode is cut into there at most
     latent_run: int = 32  # positions of latents that a workgroup on matrix units sees at least, in decode
     latent_groups: int = 128  # workgroups that decode over latents is cut into there at most
     latent_prefetch: int = 1  # blocks of latents that such a workgroup loads ahead: none or one
@@ -80,6 +87,8 @@ class Tuning:
     state_space_chunks: bool = False  # whether that of Mamba-2, which has one decay for a whole head, does so, too
     sampling_lanes: int = 1024  # of a workgroup that looks for the token of a single row, at most
     lora_fusion_rows: int = 0  # rows of a step up to which they compute the second halves of LoRAs, too
+    quantising_recurrences: int = 0  # columns from which other recurrences write integers for the product after them
+    adapter_rows: int = 64  # rows of a step up to which products add what LoRA adapters give
     fuses_routing: bool = False  # whether products of each choice rank experts themselves, or another dispatch
     merged_rows: int = 0  # rows of a step up to which products of several formats share a dispatch
     # what is better for smaller matrices: the first that fits
@@ -111,6 +120,7 @@ class Tuning:
             format_fits = packed >= size.packed and run >= size.run
             able = rounded or not shape.copies or width > 32 * shape.staged
             fits = size.least <= min(out, width) and out <= size.out and width <= size.width
+            fits = fits and not (size.floats and rounded)
             if size.more_than < rows <= size.rows and fits and format_fits and able:
                 return shape
         for bound, shape in self.linear_packed if packed else ():

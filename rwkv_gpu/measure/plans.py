@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.adapters import NO_ADAPTERS, Adapters
 from ..engine.cache.config import CacheConfig
 from ..engine.parameters import parameters_of
+from ..engine.runner import upload_factors
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..gpu.cost import Span
@@ -17,6 +19,7 @@ from ..gpu.plan import Slice
 from ..gpu.virtual import VirtualDevice
 from ..kernels.tuning import Tuning
 from ..models.registry import load_model
+from ..ops.adapted import AdaptedOps
 from ..ops.dispatch import UnplacedDispatch
 from ..ops.graph import Graph
 from ..ops.kv_format import KVType
@@ -90,19 +93,24 @@ class RecordedStep:
 
 
 def record_step(
-    file: GGUFFile, can: Capabilities, tuning: Tuning, step: Step, without: Collection[str] = ()
+    file: GGUFFile,
+    can: Capabilities,
+    tuning: Tuning,
+    step: Step,
+    without: Collection[str] = (),
+    adapters: Adapters = NO_ADAPTERS,
 ) -> RecordedStep:
     """The step as a device with these capabilities would run it."""
     if not step.prefill and step.rows > MAX_SEGMENTS:
         raise BadInput(f"a step has {MAX_SEGMENTS} sequences at most; more rows are of a prompt: --prefill")
-    dispatches, recorder = dispatches_of(file, can, tuning, step, without)
+    dispatches, recorder = dispatches_of(file, can, tuning, step, without, adapters)
     rows = tuple(_row(one, recorder.graph, step) for one in dispatches)
     total = len(rows), sum(row.nbytes for row in rows)
     passes = []
     for one in PASSES:
         saved, fired = (0, 0), recorder.fired.get(one.name, 0)
         if fired and one.name not in REQUIRED:
-            other, own = dispatches_of(file, can, tuning, step, {*without, one.name})
+            other, own = dispatches_of(file, can, tuning, step, {*without, one.name}, adapters)
             moved = sum(_row(dispatch, own.graph, step).nbytes for dispatch in other)
             saved = len(other) - total[0], moved - total[1]
         passes.append(PassRow(one.name, one.about, fired, *saved, left_out=one.name in without))
@@ -110,9 +118,15 @@ def record_step(
 
 
 def dispatches_of(
-    file: GGUFFile, can: Capabilities, tuning: Tuning, step: Step, without: Collection[str] = ()
+    file: GGUFFile,
+    can: Capabilities,
+    tuning: Tuning,
+    step: Step,
+    without: Collection[str] = (),
+    adapters: Adapters = NO_ADAPTERS,
 ) -> tuple[Sequence[UnplacedDispatch], Recorder]:
     """The dispatches of a step that ends with a token for each sequence, over buffers that are only numbers."""
+    file.adapted = adapters.names
     device, model = VirtualDevice(can), load_model(file)
     sequences = 1 if step.prefill else step.rows
     config = CacheConfig.of(model, slots=sequences, kv=step.kv, context=step.context)
@@ -131,7 +145,11 @@ def dispatches_of(
         caches=Caches(caches, config.kind, config.max_pages, config.context, config.windows(model.caches)),
         single=not step.prefill, sampler_state=GpuSamplerState(device, sequences, model.vocabulary), without=without,
     )  # fmt: skip
-    logits = model.forward(recorder, recorder.input("ids", np.uint32, (step.rows,)))
+    factors, values = adapters.factors(model)
+    upload_factors(device, weights, values)
+    scales = recorder.input("adapters", np.float32, (step.rows, adapters.rank)) if factors else None
+    ops = AdaptedOps(recorder, factors, scales) if factors else recorder
+    logits = model.forward(ops, recorder.input("ids", np.uint32, (step.rows,)))
     chosen = recorder.sample(logits, how="any" if step.prefill else "plain")
     return recorder.dispatches([logits, chosen]), recorder
 

@@ -102,7 +102,7 @@ class Gemma4(Layered):
 def sharing_attention(g: Ops[Tensor], p: SharingAttention, x: Tensor) -> Tensor:
     """x + norm(W_o attention(W_q h, W_k h, W_v h)), h = norm(x)"""
     q, *kv = g.linears([x] * len(p.matrices), p.matrices, norm=p.norm)
-    k, v = (kv[0], kv[-1]) if kv else (None, None)
+    k, v = kv or (None, None)
     return output(g, p.output, g.attention(q, k, v, p.cache, p.how), x)
 
 
@@ -197,9 +197,12 @@ def _take_attention(source: DenseFile, i: int, rope: Rope, window: int, cache: C
         tensors.skip(*(f"{at}_{name}.weight" for name in ("k", "v", "k_norm")))
     elif f"{at}_v.weight" not in tensors:
         del rows["v"]
+    matrices = [tensors.take(f"{at}_{name}.weight", count, hyper.width) for name, count in rows.items()]
+    if "k" in rows and "v" not in rows:
+        matrices.append(matrices[-1])  # twice, which takes less time than a copy of what it gives
     return SharingAttention(
         norm=_norm(source, "attn_norm", i),
-        matrices=tuple(tensors.take(f"{at}_{name}.weight", count, hyper.width) for name, count in rows.items()),
+        matrices=tuple(matrices),
         output=Output(
             tensors.take(f"{at}_output.weight", hyper.width, heads * size),
             norm=_norm(source, "post_attention_norm", i),

@@ -51,14 +51,11 @@ class AdaptedOps:
         factors = self._factors.get(weight.name)
         if factors is None:
             return g.linear(x, weight, then=then, bias=bias, add=add, norm=norm, scale=scale)
-        low = g.linear(x, factors.a, norm=norm)
-        if then == "none":
-            y = g.linear(x, weight, bias=bias, add=add, norm=norm, scale=scale)
-            return g.linear(g.mul(low, self._scales), factors.b, add=y, scale=scale)
-        y = g.linear(x, weight, bias=bias, norm=norm)
-        y = g.activate(g.linear(g.mul(low, self._scales), factors.b, add=y), then)
-        y = y if scale == 1.0 else g.scale(y, scale)
-        return y if add is None else g.add(y, add)
+        lows = g.adapter_down([x], [factors.a], self._scales, norm=norm)
+        plain = then == "none"  # then the sum of products is all
+        y = g.linear(x, weight, bias=bias, norm=norm, add=add if plain else None, scale=scale if plain else 1.0)
+        [y] = g.adapter_up([y], lows, [factors.b], then=[then], scale=scale, add=None if plain else add)
+        return y
 
     def linears(
         self,
@@ -73,16 +70,15 @@ class AdaptedOps:
         thens: Sequence[Activation] = then or ["none"] * len(weights)
         adapted = {i: self._factors[w.name] for i, w in enumerate(weights) if w.name in self._factors}
         if not adapted:
-            ys: tuple[Any, ...] = g.linears(xs, weights, then=then, bias=bias, norm=norm)
-            return ys
-        # First all that needs only x: the products of the model stay merged, and A x is computed beside them.
-        lows = g.linears([xs[i] for i in adapted], [factors.a for factors in adapted.values()], norm=norm)
-        plain: list[Activation] = ["none" if i in adapted else one for i, one in enumerate(thens)]
-        found = list(g.linears(xs, weights, then=plain, bias=bias, norm=norm))
-        scaled = [g.mul(low, self._scales) for low in lows]
-        for (i, factors), low in zip(adapted.items(), scaled, strict=True):
-            found[i] = g.linear(low, factors.b, add=found[i])
-        return tuple(g.activate(y, thens[i]) if i in adapted and thens[i] != "none" else y for i, y in enumerate(found))
+            plain: tuple[Any, ...] = g.linears(xs, weights, then=then, bias=bias, norm=norm)
+            return plain
+        # First all that needs only x, and the products of the model stay merged.
+        found = g.adapter_down([xs[i] for i in adapted], [one.a for one in adapted.values()], self._scales, norm=norm)
+        lows = dict(zip(adapted, found, strict=True))
+        factors_b = [adapted[i].b if i in adapted else None for i in range(len(xs))]
+        ys: tuple[Any, ...] = g.linears(xs, weights, bias=bias, norm=norm)
+        ys = g.adapter_up(ys, [lows.get(i) for i in range(len(xs))], factors_b, then=thens)
+        return ys
 
 
 def adapted_rows(weight: Weight) -> tuple[str, int, int]:

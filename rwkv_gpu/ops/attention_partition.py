@@ -1,6 +1,6 @@
 """How attention is partitioned over workgroups: heads, rows, runs of the context, and the lanes that share a key."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..gpu.device import Capabilities
 from ..gpu.shader import Constant
@@ -15,6 +15,8 @@ MOST_RUNS = 64  # of a context, in decode
 DRAFT_ROWS = 16  # of a step that verifies drafts
 SPLIT_PAGES = 16  # of a context that is worth splitting there
 SHORT_RUNS = 2  # that are not worth a dispatch that reduces them
+MOST_FRAGMENTS = 8  # of a head on matrix units
+MOST_LOADS = 16  # of keys that a lane has on their way there
 JOINED_BUFFERS = 10  # that a kernel binds which attends and reduces
 
 
@@ -62,6 +64,15 @@ class AttentionPartition:
         return min(most, run // PAGE + 2)
 
 
+@dataclass(frozen=True)
+class MatrixDecodePartition:
+    """The same for decode on matrix units."""
+
+    partition: AttentionPartition
+    queries: int  # rows of a fragment that lanes look at: the heads of a workgroup, rounded up to a power of two
+    key_tiles: int  # fragments of keys that a subgroup sees at a time
+
+
 def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning) -> AttentionPartition:
     """For a plan whose sequences have several rows: all queries that a workgroup has room for.
 
@@ -80,6 +91,13 @@ def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning
     return AttentionPartition(
         how.heads, cache.heads, cache.size, how.window or how.chunk, shared, most // shared, chunked=how.chunk > 0
     )
+
+
+def in_runs(partition: AttentionPartition, groups: int, grain: int, pages: int, tuning: Tuning) -> AttentionPartition:
+    """For a prompt on matrix units: where few workgroups have all its rows, the context in runs as in decode."""
+    most = min(partition.window or NO_WINDOW, pages * PAGE)
+    runs = min(MOST_RUNS, tuning.attention_matrix_groups // groups, -(-most // grain))
+    return replace(partition, grain=grain, runs=runs) if runs > SHORT_RUNS else partition
 
 
 def decode_partition(
@@ -101,7 +119,7 @@ def decode_partition(
     else:
         shared, lanes_per_key = _divisor(sharing, min(MOST_QUERIES, QUERY_FLOATS // cache.size)), 0
         grain, groups = -(-tuning.attention_run // PAGE) * PAGE, tuning.attention_groups
-    wanted = min(MOST_RUNS, max(4, groups * shared // (rows * how.heads)))
+    wanted = min(MOST_RUNS, max(1, groups * shared // (rows * how.heads)))
     runs = min(wanted, -(-pages * PAGE // grain))
     joins = (
         lanes_per_key > 0 and tuning.last_workgroup_joins and can.coherent and can.max_storage_buffers >= JOINED_BUFFERS
@@ -123,6 +141,50 @@ def decode_partition(
         how.chunk > 0,
         joins,
     )
+
+
+def matrix_decode_partition(
+    cache: Cache, how: Attention, rows: int, pages: int, tuning: Tuning, can: Capabilities
+) -> MatrixDecodePartition | None:
+    """For a plan whose sequences have one row, on matrix units: the heads of a KV head are rows of a fragment.
+
+    None where that does not serve.
+    """
+    side, lanes, size, sharing = can.fragment, can.subgroup_size, cache.size, how.heads // cache.heads
+    reach, most = how.window or how.chunk, pages * PAGE
+    wanted = (
+        0 < tuning.decode_matrix_least <= rows * most
+        and tuning.decode_matrix_sharing <= sharing
+        and size <= tuning.decode_matrix_size
+    )
+    if not wanted or not side or not lanes or size % side or size > MOST_FRAGMENTS * side:
+        return None
+    shared = _divisor(sharing, side)
+    queries = max(side // 2, 1 << (shared - 1).bit_length())
+    loads = side * size // (4 * lanes)  # of a fragment of keys
+    if loads > MOST_LOADS or side * size % (4 * lanes) or size // 4 % (lanes // queries):
+        return None
+    key_tiles = next(n for n in (4, 2, 1) if n == 1 or n * loads <= MOST_LOADS)
+    subgroups = tuning.decode_matrix_subgroups
+    while subgroups > 1 and matrix_decode_bytes(size, side, key_tiles, queries, subgroups) > can.max_workgroup_memory:
+        subgroups //= 2
+    grain = subgroups * key_tiles * side
+    wanted_runs = max(1, tuning.decode_matrix_groups * shared // (rows * how.heads))
+    runs = min(MOST_RUNS, wanted_runs, -(-min(reach or most, most) // (2 * grain)))
+    return MatrixDecodePartition(
+        AttentionPartition(
+            how.heads, cache.heads, size, reach, shared, 1, grain, runs, lanes=subgroups * can.subgroup_size,
+            chunked=how.chunk > 0,
+        ),
+        queries,
+        key_tiles,
+    )  # fmt: skip
+
+
+def matrix_decode_bytes(size: int, side: int, key_tiles: int, queries: int, subgroups: int) -> int:
+    """Of workgroup memory there: keys or values, scores, exponentials, and what is known of each query."""
+    keys = key_tiles * side
+    return subgroups * (2 * keys * (size + 8) + 4 * side * (keys + 4) + 2 * side * (keys + 8) + 12 * queries) + 16
 
 
 def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int, int] | None:

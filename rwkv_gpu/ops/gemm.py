@@ -30,6 +30,8 @@ def shards_of(op: Gemm, target: Target) -> list[Shard]:
 
 def result_of(op: Gemm) -> str:
     """The part that says what becomes of sums, without activation quantisation."""
+    if op.by is not None:
+        return "scaled_rows"
     return "gated_pairs" if op.pairs else "rows"
 
 
@@ -62,7 +64,8 @@ def whole(op: Gemm, target: Target) -> bool:
 
 def buffers_of(op: Gemm, rows: int, target: Target) -> int:
     """The storage buffers that its dispatch binds."""
-    count = 3 + any(one.bias for one in op.products) + (op.add is not None)
+    count = 3 + (op.by is not None) + (op.add is not None)
+    count += 3 if op.adapters else any(one.bias for one in op.products)
     if op.saves:
         count += 2 + (rows > 1)
     if isinstance(op.prologue, TokenShiftPrologue):

@@ -11,7 +11,7 @@ workgroup memory is formally a race in naga 29, which marks no pointer of cooper
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -187,7 +187,7 @@ def _experts(device: Device) -> Iterator[Trial]:
 
 
 def _attention(device: Device) -> Iterator[Trial]:
-    """Two prompts over several pages, one of which goes on."""
+    """Two prompts over several pages, which go on, at last by a row each."""
     heads, kv_heads, size, pages = 8, 2, 64, 4
     rng = np.random.default_rng(2)
     cache, how = Cache("kv", kv_heads, size), Attention(heads, Rope("neox", size, 1e4), size**-0.5)
@@ -198,13 +198,13 @@ def _attention(device: Device) -> Iterator[Trial]:
     caches = Caches({"kv": (keys, values)}, "f16", pages)
     tables = {slot: list(range(slot * pages, (slot + 1) * pages)) for slot in range(2)}
     scratch = Scratch(device)
-    for steps in ([(0, 0, 130), (1, 0, 40)], [(1, 40, 75), (0, 130, 50)]):
+    tuning = replace(default_tuning(device.capabilities), decode_matrix_least=1, decode_matrix_sharing=1)
+    for steps in ([(0, 0, 130), (1, 0, 40)], [(1, 40, 75), (0, 130, 50)], [(0, 180, 1), (1, 115, 1)]):
         batch = Batch.of([(slot, start, [0] * count) for slot, start, count in steps]).placed(tables)
         widths = {"q": heads, "k": kv_heads, "v": kv_heads}
         x = {name: rng.standard_normal((batch.rows, n * size), np.float32) for name, n in widths.items()}
         recorder = Recorder(
-            device, Weights(device), batch.rows, scratch, default_tuning(device.capabilities),
-            max_segments=2, caches=caches, single=False,
+            device, Weights(device), batch.rows, scratch, tuning, max_segments=2, caches=caches, single=batch.single,
         )  # fmt: skip
         given = [recorder.input(name, np.float32, array.shape) for name, array in x.items()]
         y = recorder.attention(given[0], given[1], given[2], cache, how)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from ..kernels.gemm_config import BYTES
 from .gemm import fit, owned_blocks, whole
 from .graph import Graph, Node
-from .nodes import Gemm, NormPrologue, Quantise, TimeMix, TokenShift
+from .nodes import GatedDeltaRule, Gemm, NormPrologue, Quantise, Ssd, TimeMix, TokenShift, Wkv6
 from .rwkv import takes_one_row
+from .state_space import spread
 from .target import Target
 from .values import Quantised, Value
 from .vocabulary import Rms
@@ -16,6 +17,9 @@ CHUNK = 32  # columns that share a scale
 MATRIX_STEP = 64  # columns that matrix units go through at a time
 X_BY_FRAGMENTS = "linear/skinny_gemm_matrix", "linear/stationary_gemm"  # whose x lies by columns
 BUFFERS = 9  # that is bound by what writes integers beside floats
+RECURRENCE_BUFFERS = 10  # where that is a recurrence
+
+Recurrence = TimeMix | Ssd | GatedDeltaRule | Wkv6
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ def can_quantise(graph: Graph, node: Node, target: Target) -> Quantisable | None
     if isinstance(op, TokenShift) and not op.quantises:
         widths = {y.offset // 4: y.shape[1] for y in op.ys}
         found = Quantisable(widths, rounds=all(width % MATRIX_STEP == 0 for width in widths.values()))
-    elif isinstance(op, TimeMix) and not op.quantises and takes_one_row(op, graph.shape, target):
+    elif isinstance(op, Recurrence) and not op.quantises and _has_whole_heads(op, graph, target):
         found = Quantisable({0: op.y.shape[1]})
     elif isinstance(op, Gemm) and not op.quantises and _has_whole_chunks(op, node.rows, target):
         assert op.config is not None
@@ -45,10 +49,24 @@ def can_quantise(graph: Graph, node: Node, target: Target) -> Quantisable | None
     return found if all(width % CHUNK == 0 for width in found.widths.values()) else None
 
 
+def _has_whole_heads(op: Recurrence, graph: Graph, target: Target) -> bool:
+    """Whether each workgroup of a recurrence, where each sequence has one row, has whole chunks of its answer."""
+    if isinstance(op, TimeMix):
+        return takes_one_row(op, graph.shape, target)
+    can = target.can
+    if not graph.shape.row_each or can.max_storage_buffers < RECURRENCE_BUFFERS or can.subgroup_width * 4 < CHUNK:
+        return False
+    if op.y.shape[1] < target.tuning.quantising_recurrences:
+        return False
+    rows = spread(op.state.shape[1], op.state.shape[2], target)[1] if isinstance(op, Ssd) else op.state.shape[1]
+    return rows % CHUNK == 0
+
+
 def _has_whole_chunks(op: Gemm, rows: int, target: Target) -> bool:
     """Whether each workgroup of a product has whole chunks of the columns that it writes."""
     [product, *others] = op.products
-    plain = not (others or op.prologue or op.pairs or op.saves or op.merges or product.bias or op.add is not None)
+    plain = not (others or op.prologue or op.pairs or op.saves or op.merges or product.bias)
+    plain = plain and op.add is None and op.by is None and op.adapters is None
     if op.config is None or not plain or not whole(op, target):
         return False
     config, _ = fit(op, op.config, target)

@@ -156,6 +156,28 @@ class Reference:
         rows = zip(xs, weights, thens, biases, strict=True)
         return tuple(self.linear(x, w, then=t, bias=b, norm=norm) for x, w, t, b in rows)
 
+    def adapter_down(
+        self, xs: Sequence[Array], factors: Sequence[Weight], scales: Array, *, norm: AnyNorm | None = None
+    ) -> tuple[Array, ...]:
+        return tuple(self.linear(x, a, norm=norm) * scales for x, a in zip(xs, factors, strict=True))
+
+    def adapter_up(
+        self,
+        xs: Sequence[Array],
+        lows: Sequence[Array | None],
+        factors: Sequence[Weight | None],
+        *,
+        then: Sequence[Activation],
+        scale: float = 1.0,
+        add: Array | None = None,
+    ) -> tuple[Array, ...]:
+        ys = []
+        for x, low, b, how in zip(xs, lows, factors, then, strict=True):
+            more = np.float32(0) if low is None or b is None else self.linear(low, b)
+            y = x + more * np.float32(scale) if how == "none" else ACTIVATIONS[how](x + more) * np.float32(scale)
+            ys.append(y if add is None else y + add)
+        return tuple(ys)
+
     def glu(self, x: Array, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Array:
         both = self.linear(x, weight, norm=norm)
         y: Array = ACTIVATIONS[then](both[:, 0::2]) * both[:, 1::2]

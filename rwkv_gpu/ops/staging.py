@@ -90,7 +90,13 @@ def _takes_single_pass(config: GemmConfig, shards: Sequence[Shard], widths: Sequ
     one_width = len(set(widths)) == 1 and widths[0] % 32 == 0
     packed = all(shard.packed and shard.run == 32 for shard in shards)
     blocks = sum(-(-shard.rows // config.block) for shard in shards)
-    return config.prefetch_depth > 1 and result == "rows" and one_width and packed and blocks <= config.max_workgroups
+    return (
+        config.prefetch_depth > 1
+        and result != "gated_pairs"
+        and one_width
+        and packed
+        and blocks <= config.max_workgroups
+    )
 
 
 def _single_pass(config: GemmConfig, width: int) -> GemmConfig:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,9 @@ import numpy.typing as npt
 from ..gpu.weights import Weights
 from .graph import Graph, Op, StepShape
 from .nodes import (
+    Adapted,
+    AdapterDown,
+    AdapterUp,
     Attend,
     AttendLatent,
     ByRow,
@@ -168,6 +172,37 @@ class Tracer:
         for members in groups:
             self._append(Gemm(tuple(Product(xs[i], weights[i], ys[i], thens[i], biases[i]) for i in members)))
         return tuple(ys[i] for i in range(len(weights)))
+
+    def adapter_down(
+        self, xs: Sequence[Value], factors: Sequence[Weight], scales: Value, *, norm: AnyNorm | None = None
+    ) -> tuple[Value, ...]:
+        normed = {x: self._normed(x, norm) for x in dict.fromkeys(xs)}
+        lows: dict[int, Value] = {}
+        groups: dict[object, list[int]] = {}  # those of one width whose inputs share a buffer
+        for index, x in enumerate(xs):
+            groups.setdefault((normed[x].root, x.shape[1]), []).append(index)
+        for members in groups.values():
+            _, (*parts, columns) = stack(self.rows, [scales.shape[1]] * len(members) + [4])
+            inputs, own = tuple(normed[xs[i]] for i in members), tuple(factors[i] for i in members)
+            self._append(AdapterDown(inputs, own, scales, tuple(parts), columns))
+            lows.update(zip(members, parts, strict=True))
+        return tuple(lows[i] for i in range(len(xs)))
+
+    def adapter_up(
+        self,
+        xs: Sequence[Value],
+        lows: Sequence[Value | None],
+        factors: Sequence[Weight | None],
+        *,
+        then: Sequence[Activation],
+        scale: float = 1.0,
+        add: Value | None = None,
+    ) -> tuple[Value, ...]:
+        # They lie as what they are added to: kernels want some products in one stack.
+        stacks = {x.root: Value(x.root.shape, size=x.root.size) for x in xs if x.base is not None}
+        ys = [replace(x, base=stacks[x.root]) if x.base is not None else Value(x.shape) for x in xs]
+        self._append(AdapterUp(tuple(map(Adapted, xs, ys, lows, factors, then)), scale, add))
+        return tuple(ys)
 
     def glu(self, x: Value, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Value:
         y = Value((self.rows, weight.shape[0] // 2))

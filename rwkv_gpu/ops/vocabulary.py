@@ -334,6 +334,23 @@ class Ops(Protocol[Tensor]):
     ) -> tuple[Tensor, ...]:
         """y_i[t] = then_i(W_i norm(x_i[t]) + bias_i), all at once where the formats agree"""
 
+    def adapter_down(
+        self, xs: Sequence[Tensor], factors: Sequence[Weight], scales: Tensor, *, norm: AnyNorm | None = None
+    ) -> tuple[Tensor, ...]:
+        """low_i[t] = s[t] · (A_i norm(x_i[t])), by element: what LoRA adapters make of x"""
+
+    def adapter_up(
+        self,
+        xs: Sequence[Tensor],
+        lows: Sequence[Tensor | None],
+        factors: Sequence[Weight | None],
+        *,
+        then: Sequence[Activation],
+        scale: float = 1.0,
+        add: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """y_i = scale · then_i(x_i + B_i low_i) + add; where then_i is none, x_i is scaled already"""
+
     def glu(self, x: Tensor, weight: Weight, then: Activation, *, norm: AnyNorm | None = None) -> Tensor:
         """y[t] = then(G h[t]) · (U h[t]), h = norm(x), where the rows of G and U alternate in W"""
 

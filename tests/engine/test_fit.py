@@ -108,3 +108,17 @@ def test_by_default_there_is_room_for_the_pages_of_a_whole_talk_beside_states(na
     assert own.cache_bytes == 300 << 20
     short = CacheConfig.of(model, context=512)
     assert short.checkpoints == config.checkpoints, "pages take no states"
+
+
+@pytest.mark.parametrize(
+    ("name", "states"),
+    [
+        ("rwkv7-0.4b-q4_k_m", 41),
+        ("granite4-h-tiny-7b-q4_k_m", 16),
+        ("falcon-h1-3.1b-q4_k_m", 7),
+        ("mamba2-2.7b-q4_k_m", 6),
+    ],
+)
+def test_a_talk_has_room_for_16_states_by_default_as_far_as_a_gibibyte_goes(name, states):
+    with open_synthetic(name) as file:
+        assert CacheConfig.of(load_model(file)).checkpoints == states

@@ -1,7 +1,7 @@
 """What naga and drivers make of WGSL, seen in its text: Apple's and Microsoft's compilers are not where tests run."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,13 @@ ALIASES = {
     for path, code in CODE.items()
     for name in re.findall(r"^alias (\w+) = vec", code, re.MULTILINE)
 }
-SHARED = re.compile(r"var<workgroup>\s+(\w+)\s*:\s*array<(?:vec[234]|Column)")
+SHARED = re.compile(r"var<workgroup>\s+(\w+)\s*:\s*((?:array<)*)(\w+)")
+SCALARS = {"f32", "f16", "u32", "i32", "bool", "atomic"}
+STRUCTURES = {
+    (path.relative_to(SHADERS).parts[0], name)
+    for path, code in CODE.items()
+    for name in re.findall(r"^struct (\w+)", code, re.MULTILINE)
+}
 WRITTEN = re.compile(r"^\s*(\w+)([\[.][^=;]*?)\s*[-+*|]?=(?!=)", re.MULTILINE)
 
 
@@ -29,18 +35,20 @@ def test_no_alias_of_a_vector_is_made_from_nothing(path):
     assert made & near - structs == set()
 
 
-def shared_vectors() -> Iterator[tuple[str, str]]:
-    """Arrays of vectors in workgroup memory, by the folder of shaders that they are linked with."""
-    for path, code in CODE.items():
-        for name in SHARED.findall(code):
-            yield path.relative_to(SHADERS).parts[0], name
+def shared_vectors(path: Path) -> Iterator[tuple[str, str, int]]:
+    """Vectors, matrices and arrays of them in workgroup memory that a file declares: name, type, steps to one of them.
+
+    A type with a name of its own is taken for one of them, unless it is a structure.
+    """
+    folder = path.relative_to(SHADERS).parts[0]
+    for name, arrays, kind in SHARED.findall(CODE[path]):
+        if kind not in SCALARS and STRUCTURES.isdisjoint({(folder, kind), ("lib", kind)}):
+            yield name, kind, arrays.count("<")
 
 
-def components_written(code: str, names: set[str]) -> list[str]:
-    """Statements that write a component of an element of such arrays."""
-    return [
-        name + place for name, place in WRITTEN.findall(code) if name in names and place[0] == "[" and steps(place) > 1
-    ]
+def components_written(code: str, names: Mapping[str, int]) -> list[str]:
+    """Statements that write a part of such a vector or matrix."""
+    return [name + place for name, place in WRITTEN.findall(code) if name in names and steps(place) > names[name]]
 
 
 def steps(place: str) -> int:
@@ -56,14 +64,24 @@ def steps(place: str) -> int:
 def test_lanes_write_whole_vectors_of_workgroup_memory(path):
     """WGSL lets a write to a component touch the whole vector: what a neighbour writes meanwhile may be lost."""
     folder = path.relative_to(SHADERS).parts[0]
-    names = {name for where, name in shared_vectors() if where == folder}
+    others = {name: steps for other in CODE if folder in other.parts for name, _, steps in shared_vectors(other)}
+    own = set(re.findall(r"\bvar(?:<\w+>)?\s+(\w+)", CODE[path]))  # of the same name, perhaps scalars
+    names = {name: steps for name, steps in others.items() if name not in own}
+    names |= {name: steps for name, _, steps in shared_vectors(path)}
     if path != SHADERS / "moe/groups/best.wgsl":  # a lane has the whole vec4 there
         assert components_written(CODE[path], names) == []
 
 
 def test_a_write_to_a_component_is_found():
     text = "    tile[at][row % 4u] = x;\n    tile[at + W4[i]] = v;\n    tile[k].x = x;\n    let y = tile[at][0];\n"
-    assert len(components_written(text, {"tile"})) == 2
+    assert len(components_written(text, {"tile": 1})) == 2
+    assert len(components_written("    one = v;\n    one.x = x;\n    one[1] += x;\n", {"one": 0})) == 2
+
+
+def test_vectors_matrices_and_what_has_a_name_of_its_own_are_all_looked_at():
+    kinds = {kind for path in CODE for _, kind, _ in shared_vectors(path)}
+    assert {"vec4f", "vec4u", "vec4", "Column", "Tile", "Half"} <= kinds
+    assert "Extent" not in kinds
 
 
 MATRICES = {name for code in CODE.values() for name in re.findall(r"^alias (\w+) = mat", code, re.MULTILINE)}
@@ -79,3 +97,30 @@ def test_no_structure_has_a_matrix_in_it(path):
         name: kind for _, fields in STRUCTURE.findall(CODE[path]) for name, kind in re.findall(r"(\w+): (\w+)", fields)
     }
     assert {name: kind for name, kind in held.items() if kind in MATRICES or kind.startswith("mat")} == {}
+
+
+DECIDES = "Block", "Tile", "Matrix"  # of a workgroup, whether it has work
+RANKED = SHADERS / "moe" / "choices" / "ranked.wgsl"  # wants subgroups, which FXC has not
+
+
+@pytest.mark.parametrize("path", [path for path in CODE if path != RANKED], ids=lambda p: str(p.relative_to(SHADERS)))
+def test_what_decides_whether_a_workgroup_goes_on_comes_of_functions_with_one_return(path):
+    """FXC takes the value of others for one that lanes may not share, and refuses barriers after it."""
+    for name, kind, start in functions(CODE[path]):
+        if kind in DECIDES:
+            assert len(re.findall(r"\breturn\b", inside(CODE[path], start))) == 1, name
+
+
+def functions(code: str) -> list[tuple[str, str, int]]:
+    """Name, type of the result, and where the body begins."""
+    found = re.finditer(r"^fn (\w+)\([^{]*\)\s*->\s*([^{]+?)\s*\{", code, re.MULTILINE)
+    return [(one[1], one[2], one.end()) for one in found]
+
+
+def inside(code: str, start: int) -> str:
+    """A block without its last bracket."""
+    depth, end = 1, start
+    while depth:
+        depth += {"{": 1, "}": -1}.get(code[end], 0)
+        end += 1
+    return code[start : end - 1]

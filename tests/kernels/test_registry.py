@@ -66,7 +66,7 @@ DECLARED = re.compile(r"\b(?:fn|struct|alias)\s+(\w+)")
 CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 BUILTIN = frozenset(
     """
-abs any array arrayLength atomic atomicAdd atomicExchange atomicLoad atomicMax atomicStore
+abs all any array arrayLength atomic atomicAdd atomicExchange atomicLoad atomicMax atomicStore
 binding bitcast bool builtin ceil
 clamp const_assert coopLoad coopLoadT coopMultiplyAdd coopStore coopStoreT cos countLeadingZeros countOneBits dot
 dot4I8Packed
@@ -74,7 +74,7 @@ exp exp2 f16 f32 fma for frexp group i32 if inverseSqrt ldexp log mat2x4f mat3x4
 ptr return round select sin sqrt storageBarrier subgroupAdd subgroupBroadcast subgroupBroadcastFirst
 subgroupExclusiveAdd
 subgroupMax subgroupMin subgroupShuffle subgroupShuffleXor switch tanh transpose u32 unpack2x16float unpack4xI8
-subgroupBarrier while workgroupBarrier workgroupUniformLoad workgroup_size
+subgroupAny subgroupBarrier while workgroupBarrier workgroupUniformLoad workgroup_size
 """.split()  # noqa: SIM905 - a list of so many words is no easier to read
 )
 

@@ -77,6 +77,13 @@ def queries_and_keys(g, w, _, x):
     return {"q": q, "k": k}
 
 
+def adapted(g, w, _, x):
+    lows = g.adapter_down([x, x], [w["q.a"], w["v.a"]], g.linear(x, w["s"]))
+    ys = g.linears([x, x], [w["q"], w["v"]])
+    q, v = g.adapter_up(ys, lows, [w["q.b"], w["v.b"]], then=["none", "none"])
+    return {"q": q, "v": v}
+
+
 KV = Cache("kv", 2, 16)
 HOW = Attention(4, Rope("neox", 16, 1e4), 0.25)
 
@@ -158,6 +165,44 @@ def scaled_norm(g, w, _, x):
     return {"y": g.scale(y, 0.3)}
 
 
+def channel_mix(g, w, _, x):
+    k, r = g.linears([x, x], [w["key"], w["receptance"]], then=["relu2", "sigmoid"])
+    return {"y": g.scale_rows(g.linear(k, w["value"], scale=0.5), r, add=x)}
+
+
+def wkv6_time_mix(g, w, s, x):
+    """A whole time mix of RWKV-6, as its model says it."""
+    how = {"mix": w["first"], "state": s["previous"], "rows": True}
+    first, xx, before = g.norm_shift_mix(x, w["gain"], w["shift"], 1e-5, **how)
+    low = g.linear(first, w["down"], then="tanh")
+    xw, xk, xv, xr, xg = g.lerp(xx, before, w["mix"], low=low, up=w["up"])
+    names = ("receptance", "key", "value", "gate", "decay1")
+    then = ("none", "none", "none", "silu", "tanh")
+    r, k, v, gate, low = g.linears([xr, xk, xv, xg, xw], [w[name] for name in names], then=list(then))
+    decay = g.linear(low, w["decay2"], then="decay6", bias=w["bias"])
+    y = g.wkv6(r, decay, k, v, gate, s["wkv"], vectors=w["vectors"], eps=64e-5)
+    return {"y": g.linear(y, w["output"], add=x)}
+
+
+def read_after_ssd(g, w, s, x):
+    xbc, projected = g.linears([x] * 2, [w["xbc"], w["z"]])
+    how = StateSpace(w["bias"], w["rate"], w["skip"])
+    return {"y": g.linear(g.ssd(xbc, projected, how, s["state"], groups=1), w["out"])}
+
+
+def read_after_wkv6(g, w, s, x):
+    names = ("r", "k", "v", "gate", "decay")
+    r, k, v, gate, decay = g.linears([x] * 5, [w[name] for name in names], then=["none"] * 3 + ["silu", "decay6"])
+    y = g.wkv6(r, decay, k, v, gate, s["state"], vectors=w["vectors"], eps=64e-5)
+    return {"y": g.linear(y, w["out"])}
+
+
+def read_after_delta_rule(g, w, s, x):
+    qkv, beta, decay = g.linears([x] * 3, [w["qkv"], w["beta"], w["decay"]])
+    how = DeltaRule(2, False, w["bias"], w["rate"], w["norm"], 1e-6, "silu")
+    return {"y": g.linear(g.gated_delta_rule([qkv], beta, decay, x, how, s["state"]), w["out"])}
+
+
 def three_formats(g, w, _, x):
     q, k, v = g.linears([x] * 3, [w["q"], w["k"], w["v"]])
     return {"q": q, "k": k, "v": v}
@@ -209,7 +254,16 @@ def integers(_: Capabilities) -> GemmConfig:
 
 
 HEADS = {"q": ("F32", (D, D)), "k": ("F32", (32, D)), "v": ("F32", (32, D))}
+ADAPTED = {
+    **vectors("gain"),
+    **dict.fromkeys(("q", "v"), ("F32", (D, D))),
+    **dict.fromkeys(("s", "q.a", "v.a"), ("F32", (8, D))),
+    **dict.fromkeys(("q.b", "v.b"), ("F32", (D, 8))),
+}
+
 EXAMPLES = {
+    "adapters_into_products": Example(adapted, ADAPTED, rows=4),
+    "adapters_as_products": Example(adapted, ADAPTED, rows=4, change={"adapter_rows": 0}),
     "norm_into_embedding": Example(embedding, {**SHIFT, "embedding": ("F32", (32, D))}, rows=4, decode=False, ids=True),
     "scale_into_norm": Example(scaled_norm, {"down": SQUARE, **vectors("gain")}, rows=4, decode=False),
     "convolution_into_recurrence": Example(
@@ -224,6 +278,11 @@ EXAMPLES = {
         },
         rows=4,
         states=(State("past", (3, D)), State("delta", (2, 16, 16))),
+    ),
+    "scale_into_product": Example(
+        channel_mix,
+        {**vectors("gain"), "key": ("F16", (96, D)), "receptance": SQUARE, "value": ("F16", (D, 96))},
+        rows=3,
     ),
     "whole_norms_into_attention": Example(
         normed_heads,
@@ -349,5 +408,63 @@ EXAMPLES = {
         {**SHIFT, "mix": ("F32", (1, D)), "key": PACKED, "value": PACKED, "output": PACKED},
         states=(*PREVIOUS, State("next", (D,))),
         config=lambda _: gemv_int(16, 8, 2, subgroup_width=8, max_workgroups=MANY),
+    ),
+}
+WKV6 = Example(
+    wkv6_time_mix,
+    {
+        **SHIFT,
+        "first": ("F32", (1, D)),
+        "mix": ("F32", (5, D)),
+        "up": ("F32", (5 * D * 8,)),
+        "down": ("F32", (40, D)),
+        **dict.fromkeys(("receptance", "key", "value", "gate", "output"), SQUARE),
+        "decay1": ("F16", (32, D)),
+        "decay2": ("F32", (D, 32)),
+        "vectors": ("F32", (3, D)),
+        **vectors("bias"),
+    },
+    rows=3,
+    states=(*PREVIOUS, State("wkv", (4, 16, 16))),
+)
+TWO_HEADS = {
+    "rows": 3,
+    "states": (State("state", (2, 32, 32)),),
+    "config": integers,
+    "change": {"quantising_recurrences": 0},
+}
+READ_AS_INTEGERS = {
+    "ssd": Example(
+        read_after_ssd,
+        {
+            **vectors("gain"),
+            "xbc": ("F32", (D + 64, D)),
+            "z": ("F32", (D + 2, D)),
+            **vectors("bias", "rate", "skip", width=2),
+            "out": PACKED,
+        },
+        **TWO_HEADS,
+    ),
+    "wkv6": Example(
+        read_after_wkv6,
+        {
+            **vectors("gain"),
+            **dict.fromkeys(("r", "k", "v", "gate", "decay"), ("F32", (D, D))),
+            "vectors": ("F32", (3, D)),
+            "out": PACKED,
+        },
+        **TWO_HEADS,
+    ),
+    "delta rule": Example(
+        read_after_delta_rule,
+        {
+            **vectors("gain"),
+            "qkv": ("F32", (3 * D, D)),
+            **dict.fromkeys(("beta", "decay"), ("F32", (2, D))),
+            **vectors("bias", "rate", width=2),
+            **vectors("norm", width=32),
+            "out": PACKED,
+        },
+        **TWO_HEADS,
     ),
 }

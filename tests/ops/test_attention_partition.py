@@ -6,7 +6,14 @@ from dataclasses import replace
 import pytest
 
 from rwkv_gpu.kernels.defaults import hardware
-from rwkv_gpu.ops.attention_partition import LANE_FLOATS, decode_bytes, decode_partition
+from rwkv_gpu.ops.attention_partition import (
+    LANE_FLOATS,
+    MOST_LOADS,
+    decode_bytes,
+    decode_partition,
+    matrix_decode_bytes,
+    matrix_decode_partition,
+)
 from rwkv_gpu.ops.vocabulary import PAGE, Attention, Cache, Rope
 
 REACHES, MEMORIES = (8, 16, 32), (16 << 10, 32 << 10, 48 << 10)
@@ -28,6 +35,30 @@ def test_heads_keys_and_runs_are_cut_whole(fast_device, subgroup_width, memory):
         longest = -(-pages * PAGE // (spread.runs * spread.grain)) * spread.grain
         assert longest * spread.runs >= pages * PAGE
         assert spread.run_pages(pages) >= min(pages, longest // PAGE + 1)
+
+
+@pytest.mark.parametrize(("side", "lanes"), [(8, 8), (8, 32), (16, 32), (16, 64)])
+def test_on_matrix_units_heads_are_rows_of_a_fragment_and_runs_end_with_blocks(fast_device, side, lanes):
+    can = replace(fast_device.capabilities, fragment=side, subgroup_size=lanes, max_workgroup_memory=32 << 10)
+    tuning = replace(hardware(can), decode_matrix_least=1, decode_matrix_sharing=1, decode_matrix_size=256)
+    found = 0
+    for size, sharing, rows, window in itertools.product(
+        (24, 64, 80, 128, 256), (1, 5, 8, 17, 32), (1, 16), (0, 1, 128)
+    ):
+        how = Attention(4 * sharing, Rope("neox", size, 10000.0), size**-0.5, window)
+        units = matrix_decode_partition(Cache("kv", 4, size), how, rows, 500, tuning, can)
+        if units is None:
+            assert size != 64
+            continue
+        found += 1
+        spread, keys = units.partition, units.key_tiles * side
+        assert sharing % spread.shared == 0 and spread.shared <= units.queries <= side
+        assert PAGE % keys == 0 and spread.grain == spread.lanes // lanes * keys
+        assert keys * size // (4 * lanes) <= MOST_LOADS
+        nbytes = matrix_decode_bytes(size, side, units.key_tiles, units.queries, spread.lanes // lanes)
+        assert nbytes <= can.max_workgroup_memory
+        assert window == 0 or (spread.runs - 1) * 2 * spread.grain < window, "runs of a window are worth joining"
+    assert found
 
 
 HEADS = [(4, 128, 4, 16, 128, 4), (8, 64, 4, 8, 64, 8), (2, 128, 2, 16, 128, 4)]

@@ -124,8 +124,11 @@ def check_decoding(device: Device, tuning: Tuning, fmt: Format) -> None:
     bench = Bench(device, tuning, 3)
     w, b = bench.matrix("w", fmt, (37, 512)), bench.matrix("b", BY_NAME["F32"], (37,))
 
+    # Kernels of few rows compile a shader for each activation: with one format they meet all.
+    activations = ACTIVATIONS if fmt.name in ("F32", "Q4_K") else ACTIVATIONS[:2]
+
     def says(g, x, add):
-        return {then: g.linear(x, w, then=then, bias=b, add=add) for then in ACTIVATIONS}
+        return {then: g.linear(x, w, then=then, bias=b, add=add) for then in activations}
 
     bench.check(says, x=small(bench.values["w"], 3), add=normal(3, 37))
 
@@ -209,18 +212,21 @@ def test_a_plan_of_one_row(device, tuning, outs):
 
 
 def test_long_rows_of_odd_length(fast_device):
-    """(17, 4095, 4097) in F16: no tile, run or word divides anything."""
+    """(17, 255, 4097) in F16: no tile, run or word divides anything."""
     for name, shape in gemm_configs(fast_device).items():
         if shape.integers or name not in FIRST.values():
             continue
         bench = Bench(fast_device, Tuning(8, 64, "workgroup", ((MANY, shape),)), 17)
-        w = bench.matrix("w", BY_NAME["F16"], (4095, 4097))
+        w = bench.matrix("w", BY_NAME["F16"], (255, 4097))
         bench.check(lambda g, x, w=w: {"y": g.linear(x, w)}, x=normal(17, 4097))
 
 
 @pytest.mark.parametrize(("tuning", "then"), by_kind(*ACTIVATIONS), indirect=["tuning"])
-def test_epilogues(device, tuning, then):
-    for with_bias, with_add in itertools.product((False, True), repeat=2):
+def test_epilogues(device, request, tuning, then):
+    ways = list(itertools.product((False, True), repeat=2))  # each a shader
+    if request.node.callspec.params["tuning"] not in FIRST.values():
+        ways = [ways[0], ways[-1]]
+    for with_bias, with_add in ways:
         bench = Bench(device, tuning, 3)
         w, b = bench.matrix("w", BY_NAME["F32"], (20, 32)), bench.matrix("b", BY_NAME["F32"], (20,))
         bench.check(

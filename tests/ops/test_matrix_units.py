@@ -64,6 +64,35 @@ def test_batches_decode_on_matrix_units(name, rows):
     assert ATTENTION not in found
 
 
+def attending(file: GGUFFile, rows: int, context: int, kv: str = "f16") -> set[str]:
+    """The kernels that attend in decode."""
+    step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(rows, kv=kv, context=context))
+    return {row.kernel.partition(".")[0] for row in step.dispatches if "attention_decode" in row.kernel}
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_heads_that_lanes_would_read_several_times_attend_on_matrix_units_in_long_contexts(rows):
+    with open_synthetic("tinyllama-1.1b-q4_k_m") as file:  # eight heads of 64 numbers share keys
+        assert attending(file, rows, 4096) == {"attention/attention_decode_matrix"}
+        assert attending(file, rows, 4096, "q8") == attending(file, 1, 512) == {"attention/attention_decode"}
+    with open_synthetic("llama-8b-q4_k_m") as file:  # four heads of 128
+        assert attending(file, rows, 4096) == {"attention/attention_decode"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "context", "split"), [(64, 32768, True), (128, 32768, True), (512, 32768, False), (64, 512, False)]
+)
+def test_a_question_far_into_a_conversation_attends_in_runs_that_are_joined(rows, context, split):
+    """Else few workgroups walk through the whole context: 64 rows of Llama 8B have 32 of them."""
+    with open_synthetic("llama-8b-q4_k_m") as file:
+        step = record_step(
+            file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(rows, prefill=True, context=context)
+        )
+    kernels = [row.kernel for row in step.dispatches]
+    assert any(kernel.startswith(ATTENTION) for kernel in kernels)
+    assert any("split_reduce.every_run" in kernel for kernel in kernels) == split
+
+
 @pytest.mark.parametrize("rows", [1, 4, 8])
 def test_few_sequences_decode_without_them(rows):
     with open_synthetic("rwkv7-0.4b-q4_k_m") as file:

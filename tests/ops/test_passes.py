@@ -25,7 +25,7 @@ from rwkv_gpu.ops.passes import NAMES, PASSES, REQUIRED
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import PAGE, Weight
-from tests.ops.pass_examples import EXAMPLES, Example
+from tests.ops.pass_examples import EXAMPLES, READ_AS_INTEGERS, WKV6, Example
 
 SLOTS = 40
 # Norms by parts and rows as integers of two bytes round otherwise; of the largest result.
@@ -122,6 +122,25 @@ def test_a_token_shift_rounds_rows_for_matrix_units(fast_device, kernel, decode)
     config = kernel(can.fragment, can.subgroup_size, MatrixTile(1, 2, 1, 1, 2, columns=64))
     example = replace(EXAMPLES["quantise_in_producer"], config=lambda _: config, decode=decode)
     check_with_and_without(fast_device, "quantise_in_producer", example)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("name", ["token_shift_into_products", "lora_into_time_mix"])
+def test_a_time_mix_of_rwkv6_is_the_same_with_a_pass_and_without(fast_device, name, rows):
+    check_with_and_without(fast_device, name, replace(WKV6, rows=rows))
+
+
+@pytest.mark.parametrize("kind", READ_AS_INTEGERS)
+def test_a_recurrence_writes_the_integers_that_a_product_reads(fast_device, kind):
+    if fast_device.capabilities.max_storage_buffers < 10:
+        pytest.skip("this device binds too few buffers")
+    check_with_and_without(fast_device, "quantise_in_producer", READ_AS_INTEGERS[kind])
+
+
+def test_a_layer_of_rwkv6_takes_seven_dispatches_at_one_row():
+    with open_synthetic("rwkv6-3b-q4_k_m") as file:
+        step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
+    assert sum(one.layer == 1 for one in step.dispatches) == 7
 
 
 def check_with_and_without(fast_device: Device, name: str, example: Example) -> None:

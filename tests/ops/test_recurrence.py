@@ -181,8 +181,8 @@ def test_a_decode_step_that_convolves_equals_the_reference(device, kind):
 # ---------------------------------------------------------------- the row before, and mixing with it
 
 
-def mix_case() -> Case:
-    weights = {"mix": normal(3, 96), "up": normal(3 * 96 * 5, seed=1)}
+def mix_case(rank: int = 5) -> Case:
+    weights = {"mix": normal(3, 96), "up": normal(3 * 96 * rank, seed=1)}
 
     def says(g, w, s, /, x, low=None):
         before = g.shift(x, s["shift"])
@@ -190,7 +190,7 @@ def mix_case() -> Case:
         return {"before": before, **{f"y{i}": y for i, y in enumerate(g.lerp(x, before, w["mix"], **how))}}
 
     case = Case(says, weights, [State("shift", (1, 96))])
-    case.tolerance = 1e-5  # a sum of five products
+    case.tolerance = 1e-5  # a sum of few products
     return case
 
 
@@ -199,3 +199,13 @@ def test_rows_are_mixed_with_those_before_as_in_the_reference(device, low):
     batch = batch_of(RAGGED)
     inputs = {"x": normal(batch.rows, 96, seed=2)} | ({"low": normal(batch.rows, 15, seed=3)} if low else {})
     mix_case().assert_same(device, [(batch, inputs)])
+
+
+@pytest.mark.parametrize("rank", [5, 12, 40])
+def test_one_row_of_each_sequence_is_mixed_as_in_the_reference(device, rank):
+    """Lanes share rows of whole vec4s, fewer and more than there are lanes."""
+    batch = batch_of([(slot, slot, 1) for slot in (2, 0, 4, 1, 3)])
+    inputs = {"x": normal(5, 96, seed=2), "low": normal(5, 3 * rank, seed=3)}
+    case = mix_case(rank)
+    case.single = True
+    case.assert_same(device, [(batch, inputs)])

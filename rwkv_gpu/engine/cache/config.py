@@ -16,6 +16,8 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_SEQUENCES = 4
 DEFAULT_CACHE = 256 << 20  # bytes kept of sequences that have ended
 LEAST_CHECKPOINTS = 4  # states that fit into these, by default: a chat leaves up to three in a turn
+USUAL_CHECKPOINTS = 16  # the same, as far as they take no more than USUAL_STATES: a long talk goes on near any edit
+USUAL_STATES = 1 << 30  # bytes
 MOST_CHECKPOINTS = 64  # states among these
 DEFAULT_CHECKPOINT_INTERVAL = 512  # tokens between two states that are stored on the way through a text
 DEFAULT_CHUNK = 512  # rows of a step
@@ -75,7 +77,7 @@ class CacheConfig:
         if not isinstance(kv, str) or kv not in KV_FORMATS:
             raise BadInput(f"kv is {kv!r}; known: {', '.join(KV_FORMATS)}")
         state_bytes = sum(4 * int(np.prod(state.shape)) for state in model.states)
-        room = max(DEFAULT_CACHE, LEAST_CHECKPOINTS * state_bytes) if cache_bytes is None else cache_bytes
+        room = _default_cache(state_bytes) if cache_bytes is None else cache_bytes
         if room < 0:
             raise BadInput(f"cache_bytes is {room:,}; it must be at least 0")
         if look_ahead < 0:
@@ -180,6 +182,12 @@ class CacheConfig:
         """Bytes of all layers."""
         pages = sum(len(cache.stored) * self.nbytes(cache) for cache in caches)
         return pages + sum(self.state_bytes(state) for state in states)
+
+
+def _default_cache(state_bytes: int) -> int:
+    """Bytes kept of sequences that have ended, beside the pages of one context."""
+    usual = min(USUAL_CHECKPOINTS * state_bytes, USUAL_STATES)
+    return max(DEFAULT_CACHE, LEAST_CHECKPOINTS * state_bytes, usual)
 
 
 def check_bindings(device: Device, model: Contents, config: CacheConfig) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from ...gpu.device import Capabilities
 from ...kernels.tuning import Tuning
 from ..trials import Trial
-from . import attention, conv, dense, latent, linear, main_memory, moe, recurrence, rwkv, sampling, ssm
+from . import adapters, attention, conv, dense, latent, linear, main_memory, moe, recurrence, rwkv, sampling, ssm
 
 CHOSEN = linear.CHOSEN
 
@@ -14,6 +14,7 @@ def cases(can: Capabilities, used: Tuning) -> Iterator[Trial]:
     """All of them, the simplest first."""
     yield from dense.cases(can)
     yield from linear.cases(can)
+    yield from adapters.cases(can)
     yield from conv.cases(can)
     yield from rwkv.cases(can)
     yield from ssm.cases(can)

@@ -9,6 +9,7 @@ import numpy as np
 from ...gpu.device import Capabilities
 from ...kernels.attention import BLOCK_PAGES, HALF_PAGES
 from ...kernels.defaults import default_tuning
+from ...kernels.gemm_config import MANY
 from ...kernels.kernel import CLOSE
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
@@ -30,6 +31,7 @@ SIZES: tuple[tuple[KVType, int, int], ...] = (
     ("q4", 128, 8),
 )  # cache, head, query heads
 
+UNITS = "matrix units"
 CACHED = "turned norms, cached"
 Option = Callable[[Attention, Mapping[str, Weight]], Attention]
 OPTIONS: dict[str, Option] = {
@@ -50,39 +52,49 @@ def cases(can: Capabilities) -> Iterator[Trial]:
         ways["shared keys"] = replace(shared, last_workgroup_joins=False)
         if can.coherent:
             ways["shared keys, last workgroup joins"] = replace(shared, last_workgroup_joins=True)
+    if can.fragment:
+        ways[UNITS] = replace(plain, decode_matrix_least=1, decode_matrix_sharing=1, decode_matrix_size=MANY)
     for name, tuning in ways.items():
         for kind, size, heads in SIZES:
             for step, (start, count) in STEPS.items():
-                if count == 1 or name == "own keys":
+                if (count == 1 and (kind == "f16" or name != UNITS)) or name == "own keys":
                     for normed in (False, True):
                         yield _trial(name, tuning, kind, size, heads, step, start, count, normed)
         for step, (start, count) in STEPS.items():
             if count == 1:
-                yield _surrounded(name, tuning, step, start)
+                yield _surrounded(name, tuning, step, start, on_units=name == UNITS)
         for what, option in OPTIONS.items():
             for step, (start, count) in STEPS.items():
                 if count == 1 or name == "own keys":
                     yield _trial(name, tuning, "f16", 64, 6, step, start, count, True, what, option)
+    if can.fragment:
+        yield _trial(UNITS, plain, "f16", 64, 6, "few rows in runs", 700, 30, True)
 
 
-def _surrounded(name: str, tuning: Tuning, step: str, start: int) -> Trial:
-    """Decode with norms over all heads of q and k before it, and gates after it: attention does both on the way."""
+def _surrounded(name: str, tuning: Tuning, step: str, start: int, *, on_units: bool) -> Trial:
+    """Decode with norms over all heads of q and k before it, and gates after it: attention does both on the way.
+
+    On matrix units it does not norm.
+    """
+    kind: KVType = "f16" if on_units else "f32"
     width, heads, size, pages = 64, 6, 32, -(-(start + 1) // PAGE)
     cache, how = Cache("kv", 2, size), Attention(heads, Rope("neox", size, 10000.0), size**-0.5)
     rows = {"q": heads * size, "k": 2 * size, "v": 2 * size, "gate": heads * size}
     matrices = {n: Stored.of(normal(m, width, seed=i) / 8) for i, (n, m) in enumerate(rows.items())}
     norms = {f"{n}_norm": Stored.of(1 + normal(rows[n], seed=9) / 4) for n in "qk"}
-    past = [normal(pages + 2, PAGE, 2, size, seed=i) for i in (1, 2)]
+    past = [KV_FORMATS[kind].store(normal(pages + 2, PAGE, 2, size, seed=i)) for i in (1, 2)]
     order = np.random.default_rng(1).permutation(pages + 2)[:pages].tolist()
 
     def says(g: Any, w: Any, x: Any) -> Any:
         q, k, v, gate = g.linears([x] * 4, [w[n] for n in rows], then=["none", "none", "none", "sigmoid"])
-        q, k = (g.rms_norm(y, w[f"{n}_norm"], 1e-6) for n, y in (("q", q), ("k", k)))
+        if not on_units:
+            q, k = (g.rms_norm(y, w[f"{n}_norm"], 1e-6) for n, y in (("q", q), ("k", k)))
         return g.mul(g.attention(q, k, v, cache, how), gate)
 
     return Trial(
-        "attention", f"{step}, normed whole, gated", name, tuning, says, {"x": normal(1, width)}, matrices | norms,
-        CLOSE.result, Past(Batch.of([(0, start, [0])]).placed({0: order}), {}, {"kv": (past[0], past[1])}, "f32"),
+        "attention", f"{step}, {'normed whole, ' * (not on_units)}gated", name, tuning, says, {"x": normal(1, width)},
+        matrices | norms, (CLOSE if kind == "f32" else HALF_PAGES).result,
+        Past(Batch.of([(0, start, [0])]).placed({0: order}), {}, {"kv": (past[0], past[1])}, kind),
     )  # fmt: skip
 
 

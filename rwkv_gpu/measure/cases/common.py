@@ -1,10 +1,15 @@
 """Numbers and formats that all trials draw from."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 
 from ...gguf.formats import FORMATS
+from ...gpu.device import Capabilities
+from ...kernels.registry import gemm_trials
 from ...ops.batch import Batch
-from ..trials import Array
+from ..trials import Array, Stored, Trial
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 F32 = BY_NAME["F32"]
@@ -14,6 +19,18 @@ SOME = ("F16", "Q4_K", "Q6_K")  # floats, and runs of 32 and of 16
 def normal(*shape: int, seed: int = 0) -> Array:
     """Normally distributed numbers, the same each time."""
     return np.random.default_rng([seed, *shape]).standard_normal(shape, np.float32)
+
+
+def read_as_integers(trial: Trial, width: int, can: Capabilities) -> Iterator[Trial]:
+    """The same, but a product reads what it gives as integers, which whoever makes that may write."""
+    config = next((config for _, config in gemm_trials(can).values() if config.reads_quantised), None)
+    if config is not None:
+        yield replace(
+            trial, what=f"{trial.what}, quantised", tuning=replace(trial.tuning.only(config), quantising_recurrences=0),
+            says=lambda g, w, /, **x: g.linear(trial.says(g, w, **x), w["m"]),
+            weights={**trial.weights, "m": Stored.random(BY_NAME["Q8_0"], 70, width)},
+            allowed=10 * config.tolerance.result,
+        )  # fmt: skip
 
 
 def decode_batch(sequences: int) -> Batch:

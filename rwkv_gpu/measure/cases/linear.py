@@ -11,11 +11,12 @@ from ...kernels.defaults import default_tuning, reductions
 from ...kernels.gemm_config import BYTES, INT8, INT16, MANY, GemmConfig, GemmKernel, gemv
 from ...kernels.gemv import GEMV_INT, GEMV_SINGLE_PASS
 from ...kernels.kernel import CLOSE, EXACT
-from ...kernels.parts import FORMAT
-from ...kernels.registry import gemm_trials
+from ...kernels.parts import ADAPTERS_UP, FORMAT
+from ...kernels.registry import gemm_trials, takes
 from ...kernels.tuning import Size, Tuning
 from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, State
 from ..trials import Past, Stored, Trial
+from .adapters import factors, mixed_scales
 from .common import BY_NAME, F32, SOME, decode_batch, normal
 
 CHOSEN = "as chosen"  # the variant of what is timed that the device would use
@@ -74,7 +75,10 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
     """Bias, activation and residual; gate and up in pairs; rows that no vec4s fill."""
     tuning, rows, fmt = _only(can, config), _rows(config), _one_format(kernel)
     allowed = max(MORE * config.tolerance.result, CLOSE.result)
-    for then, count in (*((then, rows) for then in ACTIVATIONS), ("none", 1)):
+    adds = takes(kernel.name, ADAPTERS_UP)
+    if adds:
+        yield _adapted(name, replace(tuning, adapter_rows=MANY), fmt, rows, allowed)
+    for then, count in (*((then, rows) for then in ACTIVATIONS if then != "none" or not adds), ("none", 1)):
         w = {"w": Stored.random(fmt, 70, 512), "b": Stored.of(normal(70))}
         x = {"x": normal(count, 512) / 8, "add": normal(count, 70, seed=1)}
         yield Trial(
@@ -87,12 +91,30 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
             "glu", f"{count} rows", name, tuning, lambda g, w, x: g.glu(x, w["w"], "silu"), {"x": normal(count, 512)},
             w, allowed,
         )  # fmt: skip
+    w = {"w": Stored.random(fmt, 70, 512)}
+    x = {"x": normal(rows, 512) / 8, "by": normal(rows, 70, seed=1), "add": normal(rows, 70, seed=2)}
+    yield Trial(
+        "linear", "scaled by another row, add", name, tuning,
+        lambda g, w, x, by, add: g.scale_rows(g.linear(x, w["w"], scale=0.5), by, add=add), x, w, allowed,
+    )  # fmt: skip
     if F32 in formats_of(kernel):
         w = {"w": Stored.random(F32, 90, 90)}
         yield Trial(
             "linear", "rows of 90", name, tuning, lambda g, w, x: g.linear(x, w["w"]), {"x": normal(rows, 90)}, w,
             _tolerance(config, F32),
         )  # fmt: skip
+
+
+def _adapted(name: str, tuning: Tuning, fmt: Format, rows: int, allowed: float) -> Trial:
+    """Bias, what adapters give to some rows, and residual."""
+    w = {"w": Stored.random(fmt, 70, 512), "b": Stored.of(normal(70)), **factors("w", 70, 512)}
+    x: dict[str, Any] = {"x": normal(rows, 512) / 8, "scales": mixed_scales(rows), "add": normal(rows, 70, seed=1)}
+
+    def says(g: Any, w: Mapping[str, Any], x: Any, scales: Any, add: Any) -> Any:
+        lows = g.adapter_down([x], [w["w.a"]], scales)
+        return g.adapter_up([g.linear(x, w["w"], bias=w["b"], add=add)], lows, [w["w.b"]], then=["none"])[0]
+
+    return Trial("adapter_up", f"bias, add, {rows} rows", name, tuning, says, x, w, allowed)
 
 
 def _one_format(kernel: GemmKernel) -> Format:

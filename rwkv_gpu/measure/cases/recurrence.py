@@ -1,18 +1,21 @@
 """Trials of recurrences other than RWKV-7's over ragged segments, in prefill and in decode."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
 from ...gpu.device import Capabilities
-from ...kernels.defaults import in_chunks, reductions
+from ...kernels.defaults import default_tuning, in_chunks, reductions
+from ...kernels.gemm_config import gemv
 from ...kernels.kernel import CLOSE, EXACT
+from ...kernels.parts import FLOATS
 from ...kernels.tuning import Tuning
 from ...ops.batch import Batch
 from ...ops.vocabulary import DeltaRule, State
 from ..trials import Past, Stored, Trial
-from .common import decode_batch, normal
+from .common import BY_NAME, F32, decode_batch, normal, read_as_integers
 
 RAGGED = ((3, 0, 33), (0, 5, 1), (1, 9, 17), (2, 1, 2))  # slot, start, tokens
 HEADS, KEY_HEADS = 4, 2
@@ -28,16 +31,21 @@ def cases(can: Capabilities) -> Iterator[Trial]:
             yield from _delta_rules(name, tuning, step, batch, size)
         if step == "decode":
             yield _convolved(name, tuning)
+            for fmt in FLOATS:
+                yield _decay_lora(name, replace(tuning, lora_fusion_rows=4), batch, fmt.name)
     for name, tuning in in_chunks(can).items():
         yield from _delta_rules(name, tuning, "prefill", prefill, 128)
         yield from _wkv6(name, tuning, "prefill", prefill)
     yield from _mixes(can, batches)
+    tuning = next(iter(reductions(can).values()))
+    for trial in (*_wkv6("", tuning, "decode", batches["decode"]), _convolved("", tuning)):
+        yield from read_as_integers(trial, HEADS * 32, can)
 
 
 def _mixes(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
     """What mixes a row with the one before it."""
-    tuning, width, rank, shift = next(iter(reductions(can).values())), 96, 5, State("shift", (1, 96))
-    weights = {"mix": Stored.of(normal(3, width)), "up": Stored.of(normal(3 * width * rank, seed=1))}
+    tuning, width, shift = next(iter(reductions(can).values())), 96, State("shift", (1, 96))
+    weights = {"mix": Stored.of(normal(3, width))}
     for step, batch in batches.items():
         x = {"x": normal(batch.rows, width, seed=2)}
         past = Past(batch, {"shift": normal(4, 1, width, seed=3)})
@@ -53,11 +61,36 @@ def _mixes(can: Capabilities, batches: dict[str, Batch]) -> Iterator[Trial]:
             weights,
             EXACT.result,
         )
-        yield Trial(
-            "lerp", f"{step}, by rows", "", tuning,
-            lambda g, w, x, before, low: g.lerp(x, before, w["mix"], low=low, up=w["up"])[2],
-            both | {"low": normal(batch.rows, 3 * rank, seed=5)}, weights, EXACT.result,
-        )  # fmt: skip
+        for rank in (5, 12):  # of rows that are whole vec4s or not
+            yield Trial(
+                "lerp", f"{step}, by rows of {rank}", "", tuning,
+                lambda g, w, x, before, low: g.lerp(x, before, w["mix"], low=low, up=w["up"])[2],
+                both | {"low": normal(batch.rows, 3 * rank, seed=5)},
+                weights | {"up": Stored.of(normal(3 * width * rank, seed=1))}, EXACT.result, past,
+            )  # fmt: skip
+    yield _mixes_in_decode(can)
+
+
+def _mixes_in_decode(can: Capabilities) -> Trial:
+    """A token shift whose row before is read from the state, by a product and by what mixes rows again."""
+    batch, width = decode_batch(1), 512
+    weights = {"w": normal(width) + 1, "b": normal(width, seed=1), "mix": normal(1, width, seed=2)}
+    weights |= {"mixes": normal(2, width, seed=3), "up": normal(2 * width * 8, seed=4) / 8}
+    stored = {n: Stored.of(a) for n, a in weights.items()} | {"down": Stored.random(F32, 16, width)}
+    stored["last"] = Stored.random(F32, width, width, seed=1)
+
+    def says(g, w, /, x):  # type: ignore[no-untyped-def]
+        shift = State("previous", (width,))
+        first, xx, before = g.norm_shift_mix(x, w["w"], w["b"], 1e-5, w["mix"], shift, rows=True)
+        low = g.linear(first, w["down"], then="tanh")
+        one, two = g.lerp(xx, before, w["mixes"], low=low, up=w["up"])
+        return g.linear(g.mul(one, two), w["last"], add=x)
+
+    tuning = replace(default_tuning(can).only(gemv(64, 8, 2, 2)), fuses_token_shift=True, token_shift_rows=2)
+    past = Past(batch, {"previous": normal(1, width)})
+    return Trial(
+        "lerp", "within a token shift", "", tuning, says, {"x": normal(1, width, seed=5)}, stored, CLOSE.result, past
+    )
 
 
 def _wkv6(name: str, tuning: Tuning, step: str, batch: Batch) -> Iterator[Trial]:
@@ -77,6 +110,23 @@ def _wkv6(name: str, tuning: Tuning, step: str, batch: Batch) -> Iterator[Trial]
             {("w_" if n == "w" else n): array for n, array in inputs.items()},
             weights, CLOSE.result, Past(batch, {"wkv": normal(4, *wkv.shape)}),
         )  # fmt: skip
+
+
+def _decay_lora(name: str, tuning: Tuning, batch: Batch, format_name: str) -> Trial:
+    """Decode whose decay the recurrence makes from the first half of a LoRA."""
+    size, rank = 32, 36
+    wkv, wide = State("wkv", (HEADS, size, size)), HEADS * size
+    inputs = {n: normal(batch.rows, wide, seed=i) for i, n in enumerate(("r", "k", "v", "gate"))}
+    inputs["low"] = normal(batch.rows, rank, seed=9) / 8
+    stored = {"vectors": Stored.of(normal(3, wide)), "bias": Stored.of(normal(wide, seed=4))}
+    stored["up"] = Stored.random(BY_NAME[format_name], wide, rank)
+
+    def says(g, w, /, r, k, v, gate, low):  # type: ignore[no-untyped-def]
+        decay = g.linear(low, w["up"], then="decay6", bias=w["bias"])
+        return g.wkv6(r, decay, k, v, gate, wkv, vectors=w["vectors"], eps=64e-5)
+
+    past = Past(batch, {"wkv": normal(4, *wkv.shape)})
+    return Trial("wkv6", f"decode with a LoRA, {format_name}", name, tuning, says, inputs, stored, CLOSE.result, past)
 
 
 def _delta_rules(name: str, tuning: Tuning, step: str, batch: Batch, size: int) -> Iterator[Trial]:

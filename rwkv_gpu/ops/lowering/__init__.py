@@ -7,6 +7,7 @@ from ..dispatch import UnplacedDispatch, merged
 from ..graph import Graph, Op
 from ..memory import Memory
 from ..nodes import (
+    AdapterDown,
     Attend,
     AttendLatent,
     ByRow,
@@ -39,10 +40,25 @@ from ..nodes import (
     WriteLatent,
 )
 from ..target import Target
-from . import attention, conv, dense, expert_cache, heads, latent, linear, moe, recurrence, rwkv, sampling, ssm
+from . import (
+    adapters,
+    attention,
+    conv,
+    dense,
+    expert_cache,
+    heads,
+    latent,
+    linear,
+    moe,
+    recurrence,
+    rwkv,
+    sampling,
+    ssm,
+)
 from .context import Lowering
 
 LOWERINGS: dict[type[Op], Callable[..., Any]] = {
+    AdapterDown: adapters.down,
     Attend: attention.attend,
     AttendLatent: latent.attend,
     WriteLatent: latent.write,

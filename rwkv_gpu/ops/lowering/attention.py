@@ -15,7 +15,16 @@ import numpy.typing as npt
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ...kernels.gemm_config import matrix_units
-from ..attention_partition import AttentionPartition, decode_bytes, decode_partition, prompt_partition
+from ..attention_partition import (
+    MOST_FRAGMENTS,
+    AttentionPartition,
+    MatrixDecodePartition,
+    decode_bytes,
+    decode_partition,
+    in_runs,
+    matrix_decode_partition,
+    prompt_partition,
+)
 from ..graph import Node
 from ..kv_format import KVFormat
 from ..nodes import Attend
@@ -25,7 +34,7 @@ from ..vocabulary import PAGE, Cache, HeadNorms, Rope, Weight
 from .context import Lowering
 
 QUERY_TILES = 4  # subgroups of a workgroup on matrix units
-MOST_FRAGMENTS = 8  # of a head there
+RUN_FRAGMENTS = 16  # of keys that a run has at least there
 LEAST_COLUMNS = 16  # vec4s of a head that a workgroup joins the runs of
 REDUCING_GROUPS = 128  # workgroups that joining runs is spread over, where heads are long enough
 LOG2E = math.log2(math.e)
@@ -71,6 +80,11 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     rotated, constants, parts = _rotated(to, op)
     max_pages = to.memory.caches.max_pages
     if to.shape.decode:
+        units = _decode_units(to, node, op)
+        if units is not None:
+            q = _write_keys(to, node, op, units.partition)
+            _decode_on_matrix_units(to, node, op, units, {**pages, "q": q})
+            return
         partition = decode_partition(op.cache, op.how, node.rows, max_pages, to.tuning, to.can)
         if to.shape.shared_pages and not op.cached:
             _write_keys(to, node, op, partition)
@@ -88,6 +102,60 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     kernel = _own_keys(to, partition, "attention/queries/rotated", *BLOCKS)
     more: dict[str, Operand] = {"q": q, "segments": to.segments}
     _attend(to, node, op, partition, kernel.extended(("attention/eight",), {}, more | pages))
+
+
+def _decode_units(to: Lowering, node: Node, op: Attend) -> MatrixDecodePartition | None:
+    """How the rows of a step attend on matrix units, where that serves."""
+    if op.whole_norms or to.memory.caches.format_of(op.cache).name != "f16":
+        return None
+    return matrix_decode_partition(op.cache, op.how, node.rows, to.memory.caches.max_pages, to.tuning, to.can)
+
+
+def _decode_on_matrix_units(
+    to: Lowering, node: Node, op: Attend, units: MatrixDecodePartition, operands: Mapping[str, Operand]
+) -> None:
+    """The heads of each row over its pages, and where these were split into runs, the runs reduced."""
+    partition, split = units.partition, units.partition.runs > 1
+    found = Value((node.rows, partition.heads * partition.runs * (partition.size + 4)))
+    own: dict[str, Constant] = {
+        "SHARED": partition.shared, "QUERIES": units.queries, "KEY_TILES": units.key_tiles, "WG": partition.lanes,
+        "MAX_PAGES": to.memory.caches.max_pages,
+    }  # fmt: skip
+    scores, answer = _scores(op, LOG2E), Extra() if split else _answer(op)
+    to.emit(
+        node,
+        op.cache.name,
+        (
+            "attention/attention_decode_matrix",
+            "attention/softmax",
+            *scores.parts,
+            *answer.parts,
+            partition.reach,
+            "attention/partition",
+            f"attention/result/{'partial' if split else 'whole'}",
+            "lib/lanes/plain",
+        ),
+        {
+            **partition.sizes,
+            **partition.split,
+            **own,
+            **scores.constants,
+            **answer.constants,
+            **matrix_units(to.can.fragment, to.can.subgroup_size),
+        },
+        {
+            **operands,
+            **answer.operands,
+            "y": found if split else op.y,
+            "places": to.places(op.cache),
+            "pages": to.page_tables(op.cache),
+        },
+        groups=node.rows * partition.heads // partition.shared * partition.runs,
+        fixed_bytes=0,
+        context_cost=ContextCost(0, _position_bytes(to, op), 4 * partition.heads * partition.size, partition.window),
+    )
+    if split:
+        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(op))
 
 
 def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartition) -> Value:
@@ -139,6 +207,9 @@ def _attend_on_matrix_units(
     rows = side * QUERY_TILES // shared
     few = min(to.shape.max_segments, node.rows)
     blocks = (node.rows - few) // rows + few
+    groups = blocks * partition.heads // shared
+    partition = in_runs(partition, groups, RUN_FRAGMENTS * side, to.memory.caches.max_pages, to.tuning)
+    found = Value((node.rows, partition.heads * partition.runs * (partition.size + 4)))
     own: dict[str, Constant] = {
         "SHARED": shared, "ROWS": rows, "WG": QUERY_TILES * lanes, "MAX_PAGES": to.memory.caches.max_pages,
     }  # fmt: skip
@@ -150,6 +221,7 @@ def _attend_on_matrix_units(
             "attention/attention_matrix",
             "attention/softmax",
             "attention/blocks",
+            "attention/partition",
             *BLOCKS,
             *scores.parts,
             *sink.parts,
@@ -164,11 +236,19 @@ def _attend_on_matrix_units(
             **sink.constants,
             **matrix_units(side, lanes),
         },
-        {**operands, **sink.operands, "y": op.y, "segments": to.segments, "pages": to.page_tables(op.cache)},
-        groups=blocks * partition.heads // shared,
+        {
+            **operands,
+            **sink.operands,
+            "y": found if partition.runs > 1 else op.y,
+            "segments": to.segments,
+            "pages": to.page_tables(op.cache),
+        },
+        groups=groups * partition.runs,
         fixed_bytes=0,
         context_cost=ContextCost(0, _position_bytes(to, op), 4 * partition.heads * partition.size, partition.window),
     )
+    if partition.runs > 1:
+        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(op), "attention/every_run")
 
 
 def _own_keys(to: Lowering, partition: AttentionPartition, *queries: str) -> AttentionKernel:
@@ -264,8 +344,9 @@ def reduce_runs(
     found: Value,
     y: Value,
     sink: Extra = PLAIN_ANSWER,
+    run_count: str = "attention/partition",
 ) -> None:
-    """The runs of each head, by as many lanes for each vec4 as a workgroup has.
+    """The runs of each head, by as many lanes for each vec4 as a workgroup has; `run_count` knows how many they are.
 
     Workgroups share a head where a device would have few of them otherwise.
     """
@@ -284,7 +365,7 @@ def reduce_runs(
         cache.name,
         (
             "attention/split_reduce",
-            "attention/partition",
+            run_count,
             "attention/run_sums",
             partition.reach,
             *sink.parts,

@@ -22,7 +22,7 @@ def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:
         operands: dict[str, Operand] = {"x": op.x}
         constants: dict[str, Constant] = {
             **matrices.constants, **NUMBERS, **config.constants, "E": heads, "USED": heads, "INPUT_USES": 1,
-            "INPUT_STRIDE": stride, "THEN": NUMBER["none"],
+            "INPUT_STRIDE": stride, "THEN": NUMBER["none"], "SHARES": -(-out // config.block),
         }  # fmt: skip
         parts = [
             *matrices.format_parts(floats=config.norms),

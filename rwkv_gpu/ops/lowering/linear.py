@@ -8,6 +8,7 @@ from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ...gpu.weights import Shard
 from ...kernels.gemm_config import GemmConfig
+from ...kernels.parts import ADAPTERS_UP
 from ..gemm import (
     DIRECT_WORDS,
     DIRECT_WORDS_BUFFERS,
@@ -23,6 +24,7 @@ from ..nodes import Gemm, NormPrologue, Quantise, TokenShiftPrologue
 from ..quantising import X_BY_FRAGMENTS, fragments_of, quantise_for, x_start
 from ..values import JoinedVectors, Operand, Quantised, RowStatistics, UniformTable, Value
 from ..vocabulary import NUMBER, NUMBERS, LayerNorm
+from . import adapters
 from .context import Lowering
 from .table import Placed, Table
 
@@ -113,17 +115,21 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
     operands: dict[str, Operand] = {}
     if op.add is not None:
         operands["residual"] = op.add
+    if op.by is not None:
+        operands["by"] = op.by
     if op.saves:
         state = to.memory.states[op.saves.state.name]
         operands |= {"normed_row": op.saves.normed, "shift_state": state, "segment": to.segments}
     if op.quantises:
         operands["quantised"] = op.quantises.value
+    if op.adapters:
+        operands |= adapters.up_operands(to, op)
     if len(op.products) > 1:
         return [_several(to, op, operands)]
     [product] = op.products
     (out, width), x = product.weight.shape, _x_of(op, 0)
     operands |= {"x": op.quantised_x.value if op.quantised_x else product.x, "y": product.y}
-    if product.bias is not None:
+    if product.bias is not None and not op.adapters:
         operands["bias"] = to.vector(product.bias)
     pair = 2 if op.pairs else 1
     return [
@@ -143,7 +149,7 @@ def _several(to: Lowering, op: Gemm, operands: Mapping[str, Operand]) -> Bound:
     end = max(shard.slice.offset + shard.slice.nbytes for shard in shards)
     outs = [one.weight.shape[0] for one in op.products]
     biases: dict[str, Operand] = {}
-    if any(one.bias for one in op.products):
+    if any(one.bias for one in op.products) and not op.adapters:
         names = tuple(one.bias.name if one.bias else None for one in op.products)
         biases["bias"] = JoinedVectors(names, tuple(outs))
     bias_at = itertools.accumulate(outs, initial=0)
@@ -194,7 +200,7 @@ def _split_k(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int) -> No
         node,
         bound.name,
         ("linear/splitk_reduce", "lib/lanes/plain", *table.parts, *_epilogue(op, bound, node.rows)),
-        {"WG": lanes} | table.constants | _epilogue_constants(op),
+        {"WG": lanes} | table.constants | _epilogue_constants(to, op),
         operands | table.operands,
         groups=table.blocks * node.rows,
     )
@@ -214,7 +220,8 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     format_parts, words = _format(to, shards[0], config.kernel, bound.operands["w"])
     epilogue = ["linear/epilogue/partial_sums"] if parts > 1 else _epilogue(op, bound, node.rows)
     linked = [*format_parts, *table.parts, *epilogue, *config.parts]
-    constants = config.constants | table.constants | _epilogue_constants(op)
+    constants = config.constants | table.constants
+    constants |= _epilogue_constants(to, op if parts == 1 else replace(op, adapters=None))
     if op.quantises:
         linked += [part for part in STORES_QUANTISED if part not in linked]
         constants |= op.quantises.constants | {"OWNED": owned}
@@ -289,14 +296,16 @@ def _epilogue(op: Gemm, bound: Bound, rows: int) -> list[str]:
     residual = "residual" if op.add is not None else "no_residual"
     if op.saves:
         residual = "residual_save_state" if rows == 1 else "residual_save_state_rows"
-    bias = "bias" if "bias" in bound.operands else "no_bias"
-    return [*parts, f"linear/epilogue/{bias}", f"linear/epilogue/{residual}"]
+    if op.by is not None:
+        return [*parts, f"linear/epilogue/{residual}"]
+    bias = "linear/epilogue/bias" if "bias" in bound.operands else "linear/epilogue/no_bias"
+    return [*parts, ADAPTERS_UP if op.adapters else bias, f"linear/epilogue/{residual}"]
 
 
-def _epilogue_constants(op: Gemm) -> dict[str, Constant]:
+def _epilogue_constants(to: Lowering, op: Gemm) -> dict[str, Constant]:
     """What an epilogue is specialised by. Of gate and up the compiler knows the activation: others cost registers."""
     own: dict[str, Constant] = {"THEN": NUMBER[op.products[0].then]} if op.pairs else {"SCALE": float(op.scale)}
-    return NUMBERS | own
+    return NUMBERS | own | (adapters.up_constants(to, op) if op.adapters else {})
 
 
 Prologue = tuple[list[str], dict[str, Constant], dict[str, Operand]]

@@ -194,13 +194,15 @@ def _by_choice(
         operands |= {"order": op.sorted.order, "tiles": op.sorted.tiles}
         tiles = op.sorted.tiles.shape[0]
         parts.append("moe/choices/sorted")
+    blocks = -(-matrices.out // (config.block // matrices.count))
+    shares = blocks if matrices.floats else config.shares(tiles, blocks)  # floats would lose 7% by several blocks
     to.emit(
         node,
         matrices.name,
         (config.kernel, *parts),
-        constants,
+        constants | {"SHARES": shares},
         operands | {"w": matrices.slice, "shard": matrices.table},
-        groups=tiles * -(-matrices.out // (config.block // matrices.count)),
+        groups=tiles * shares,
         fixed_bytes=matrices.bytes_read(node.rows, used),
         row_flops=matrices.flops(used),
         shared_bytes=config.workgroup_bytes + 4 * matrices.width * config.norms + SPARE,  # a whole x at most is staged

@@ -7,18 +7,24 @@ from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ..chunked import Form, chunk_shape
 from ..graph import Node
-from ..nodes import GatedDeltaRule, Lerp, Wkv6
-from ..rwkv import prompt_spread
-from ..values import JoinedVectors, Operand
-from ..vocabulary import ACTIVATIONS, NUMBERS
+from ..nodes import GatedDeltaRule, Gemm, Lerp, Wkv6
+from ..rwkv import FLOATS_IN_16_BYTES, prompt_spread
+from ..values import JoinedVectors, Operand, Value
+from ..vocabulary import ACTIVATIONS, NUMBER, NUMBERS, State
 from .chunked import Stage, chunked
 from .context import Lowering
+from .linear import STORES_QUANTISED
 from .rwkv import BLOCK_FLOATS, SOFTWARE_ROWS
 
 LERP_ROWS = 4  # that a lane mixes, so that it loads the matrices once for all
+LANES_PER_NUMBER = 8  # that share a short row of a matrix there, 16 bytes each
 
 
 def lerp(to: Lowering, node: Node, op: Lerp) -> None:
+    if to.shape.row_each and op.mixes_few_rows:
+        _lerp_decode(to, node, op)
+        return
+    assert isinstance(op.before, Value)
     mixes, width = op.mix.shape
     lanes, rows = to.tuning.map_lanes, min(LERP_ROWS, node.rows)
     across = -(-width // lanes)  # workgroups of a row
@@ -29,7 +35,7 @@ def lerp(to: Lowering, node: Node, op: Lerp) -> None:
     part, fixed = "rwkv/amount/constant", mixes * width
     if op.low is not None and op.up is not None:
         part = "rwkv/amount/low_rank"
-        constants["RANK"] = op.low.shape[1] // mixes
+        constants["RANK"] = op.rank
         operands |= {"low": op.low, "up": to.vector(op.up)}
         fixed += op.up.shape[0]
     groups = -(-node.rows // rows) * across
@@ -41,6 +47,42 @@ def lerp(to: Lowering, node: Node, op: Lerp) -> None:
         operands,
         groups=groups,
         fixed_bytes=4 * fixed,
+    )
+
+
+def _lerp_decode(to: Lowering, node: Node, op: Lerp) -> None:
+    """For one row of each sequence: lanes share the rows of U."""
+    assert op.low is not None
+    assert op.up is not None
+    mixes, width = op.mix.shape
+    each = min(LANES_PER_NUMBER, to.can.subgroup_width, op.rank // 4 & -(op.rank // 4))
+    lanes, rows = to.tuning.map_lanes, min(LERP_ROWS, node.rows)
+    constants: dict[str, Constant] = {
+        "D": width, "MIXES": mixes, "RANK": op.rank, "ROWS": rows, "LANES_PER_NUMBER": each, "WG": lanes,
+        "SUBGROUP": to.can.subgroup_width,
+    }  # fmt: skip
+    operands: dict[str, Operand] = {
+        "x": op.x, "mix": to.vector(op.mix), "y": op.ys[0].root, "low": op.low, "up": to.vector(op.up),
+    }  # fmt: skip
+    if isinstance(op.before, State):
+        before = "rwkv/before/state"
+        operands |= {"shift_state": to.memory.states[op.before.name], "segments": to.segments}
+    else:
+        before = "rwkv/before/row"
+        operands["before"] = op.before
+    to.emit(
+        node,
+        op.label,
+        (
+            "rwkv/lerp_decode",
+            before,
+            f"lib/sum/{'subgroup' if to.can.subgroup_width > 1 else 'single_lane'}",
+            "lib/lanes/plain",
+        ),
+        constants,
+        operands,
+        groups=-(-node.rows // rows) * -(-mixes * width // (lanes // each)),
+        fixed_bytes=4 * (mixes * width + op.up.shape[0]),
     )
 
 
@@ -64,8 +106,30 @@ def wkv6(to: Lowering, node: Node, op: Wkv6) -> None:
         output = Stage(("recurrence/chunk_output/first", *parts), norm | key_heads, {"rkvg": op.rkvg, **vectors}, fixed)
         chunked(to, node, op.state, op.y, shape, inputs, output)
         return
-    parts = ("recurrence/inputs/wkv6", "recurrence/decay/given", "recurrence/step/added", *parts)
+    decay: tuple[str, ...] = ("recurrence/decay/given",)
+    if op.lora:
+        del operands["decays"]
+        decay, own_constants, own_operands = _decay_lora(to, op.lora)
+        constants |= own_constants
+        operands |= own_operands
+    parts = ("recurrence/inputs/wkv6", *decay, "recurrence/step/added", *parts)
     _recurrence(to, node, op, parts, constants | norm, {**operands, **vectors, "y": op.y}, fixed)
+
+
+def _decay_lora(to: Lowering, lora: Gemm) -> tuple[tuple[str, ...], dict[str, Constant], dict[str, Operand]]:
+    """What computes the decay of the one token that a sequence has, from the first half of its LoRA."""
+    [product] = lora.products
+    [shard] = to.weights[product.weight.name].shards
+    fours = FLOATS_IN_16_BYTES[to.weights[product.weight.name].format.name]
+    weights = {1: "rwkv/decode/f32_weights", 2: "rwkv/decode/f16_weights"}[fours]
+    rank = product.weight.shape[1]
+    constants: dict[str, Constant] = {
+        "RANK": rank, "PIECES": -(-rank // 32) * 8 // fours, "THEN": NUMBER[product.then], **NUMBERS,
+    }  # fmt: skip
+    operands: dict[str, Operand] = {"low": product.x, "w": shard.slice}
+    assert product.bias is not None, "a decay has a bias"
+    operands["bias"] = to.vector(product.bias)
+    return ("recurrence/decay/low_rank", *shard.parts, weights, "lib/activation"), constants, operands
 
 
 def gated_delta_rule(to: Lowering, node: Node, op: GatedDeltaRule) -> None:
@@ -131,7 +195,14 @@ def _recurrence(
     own: dict[str, Constant] = {
         "H": heads, "N": size, "BLOCK": min(BLOCK_FLOATS // size, lanes), "SPLIT": split, "WG": lanes,
     }  # fmt: skip
+    operands = {**operands, "segments": to.segments, "state": to.memory.states[op.state.name]}
+    y: tuple[str, ...] = ("recurrence/y/floats",)
+    if op.quantises:
+        y = ("recurrence/y/quantise", *STORES_QUANTISED)
+        own |= op.quantises.constants
+        operands["quantised"] = op.quantises.value
     shared = (
+        *y,
         "recurrence/row_sum/subgroup" if split > 1 else "recurrence/row_sum/lane",
         {1: "recurrence/tile/one_row", 4: "recurrence/tile/four_rows"}[rows],
         "lib/lanes/plain",
@@ -141,7 +212,7 @@ def _recurrence(
         op.state.name,
         ("recurrence/recurrence", *parts, *shared),
         {**constants, **own},
-        {**operands, "segments": to.segments, "state": to.memory.states[op.state.name]},
+        operands,
         groups=to.shape.max_segments * heads,
         fixed_bytes=fixed_bytes,
         row_flops=heads * size * size * 8,

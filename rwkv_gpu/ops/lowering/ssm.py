@@ -16,6 +16,7 @@ from ..state_space import BLOCK_FLOATS, MOST_TOKENS, ChunksOnMatrixUnits, spread
 from ..values import CachedTensor, JoinedVectors, Operand
 from .chunked import Stage, chunked
 from .context import Lowering
+from .linear import STORES_QUANTISED
 from .rwkv import SOFTWARE_ROWS
 
 SCAN_LANES = 64  # channels of a workgroup: few, so that narrow models fill a device, too
@@ -59,11 +60,17 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
         "SUBGROUP": to.can.subgroup_width,
     }  # fmt: skip
     operands |= {"segments": to.segments, "state": to.memory.states[op.state.name], "y": op.y}
+    written: tuple[str, ...] = ("ssm/output/floats",)
+    if op.quantises:
+        written = ("ssm/output/quantise", *STORES_QUANTISED[:2])  # the sum is there anyway
+        constants |= op.quantises.constants
+        operands["quantised"] = op.quantises.value
     to.emit(
         node,
         op.state.name,
         (
             "ssm/ssd",
+            *written,
             *(("ssm/xbc/convolved", "conv/row") if op.conv else ("ssm/xbc/plain",)),
             "lib/sum/subgroup" if to.can.subgroup_width > 1 else "lib/sum/single_lane",
             "lib/lanes/plain",

@@ -3,6 +3,7 @@
 Fields with a default of None at the end of an op are what passes fill in.
 """
 
+from .adapters import Adapted, AdapterDown, AdapterSums, AdapterUp
 from .attention import Attend, AttendLatent, HeadLinear, WriteLatent
 from .conv import Conv1d
 from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
@@ -14,6 +15,10 @@ from .sampling import Sample
 from .ssm import GroupNorm, SelectiveScan, Ssd
 
 __all__ = [
+    "Adapted",
+    "AdapterDown",
+    "AdapterSums",
+    "AdapterUp",
     "Attend",
     "AttendLatent",
     "ByRow",

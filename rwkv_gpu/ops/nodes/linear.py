@@ -6,6 +6,7 @@ from ...kernels.gemm_config import GemmConfig
 from ..graph import Op
 from ..values import Quantised, RowStatistics, Value
 from ..vocabulary import Activation, Cache, LayerNorm, Rms, State, Weight
+from .adapters import AdapterSums
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,11 @@ class Product:
 
 @dataclass(frozen=True)
 class Gemm(Op):
-    """y_i = scale · then_i(W_i x_i + bias_i) + add: matrices of one format and one buffer, and x in one stack"""
+    """y_i = scale · then_i(W_i x_i + bias_i) · by + add: matrices of one format and one buffer, and x in one stack"""
 
     products: tuple[Product, ...]
     add: Value | None = None  # to the result of the only product
+    by: Value | None = None  # what that is multiplied by before, by element; there is no bias then
     pairs: bool = False  # y = then(G x) · (U x), where the rows of G and U alternate in the only W
     scale: float = 1.0  # of the result of the only product
     config: GemmConfig | None = None
@@ -63,16 +65,21 @@ class Gemm(Op):
     saves: SaveState | None = None
     emits: RowStatistics | None = None  # of y
     merges: bool = False  # with the Gemm before it, where one dispatch can hold both
+    adapters: AdapterSums | None = None  # what is added to W_i x_i + bias_i
 
     @property
     def reads(self) -> tuple[Value, ...]:
         read = list(self._x)
         if self.add is not None:
             read.append(self.add)
+        if self.by is not None:
+            read.append(self.by)
         if self.saves:
             read.append(self.saves.normed)
         if self.prologue and self.prologue.statistics:
             read.append(self.prologue.statistics.value)
+        if self.adapters:
+            read += [*filter(None, self.adapters.lows), self.adapters.columns]
         return tuple(read)
 
     @property
@@ -116,8 +123,10 @@ class Gemm(Op):
             "store_normed": isinstance(self.prologue, TokenShiftPrologue) and self.prologue.store is not None,
             "quantised_x": self.quantised_x is not None,
             "quantise": self.quantises is not None,
+            "scaled": self.by is not None,
             "save_state": self.saves is not None,
             "row_statistics": self.emits is not None,
+            "adapters": self.adapters is not None,
             "merge": self.merges,
         }
         return tuple(name for name, there in found.items() if there)

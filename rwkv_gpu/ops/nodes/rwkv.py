@@ -6,6 +6,7 @@ from ..graph import ReplacesState
 from ..values import Quantised, Value
 from ..vocabulary import LayerNorm, Mixed, State, Weight
 from .linear import Gemm
+from .recurrence import MayHaveLora
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class TokenShift(ReplacesState):
 
 
 @dataclass(frozen=True)
-class TimeMix(ReplacesState):
+class TimeMix(MayHaveLora):
     """The recurrence of RWKV-7 by head; `lora` computes w, a and the gates on the way"""
 
     x: Mixed[Value]
@@ -63,15 +64,3 @@ class TimeMix(ReplacesState):
         gates = self.lora.reads if self.lora else tuple(gate for gate in self.gates if gate is not None)
         first = () if self.x.v_first is None else (self.x.v_first,)
         return (self.x.r, self.x.k, self.x.v, *gates, *first)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y, self.quantises.value) if self.quantises else (self.y,)
-
-    @property
-    def label(self) -> str:
-        return self.lora.label if self.lora else ""
-
-    @property
-    def fused(self) -> tuple[str, ...]:
-        return ("lora",) * (self.lora is not None) + ("quantise",) * (self.quantises is not None)

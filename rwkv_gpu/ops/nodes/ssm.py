@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from ..graph import Op, ReplacesState
-from ..values import Value
+from ..values import Quantised, Value
 from ..vocabulary import State, StateSpace, Weight
 from .conv import Conv1d
+from .recurrence import MayQuantise
 
 
 @dataclass(frozen=True)
-class Ssd(Op):
+class Ssd(MayQuantise):
     """Mamba-2's recurrence by head, gated; S [P, N]"""
 
     xbc: Value  # [T, H · P + 2 · G · N]
@@ -20,14 +21,11 @@ class Ssd(Op):
     y: Value
     conv: Conv1d | None = None  # of `projected`, which it computes itself; xbc is not made then
     merges: bool = False  # with the attention before it, where one dispatch can hold both
+    quantises: Quantised | None = None
 
     @property
     def reads(self) -> tuple[Value, ...]:
         return (self.projected,) if self.conv else (self.xbc, self.projected)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
 
     @property
     def states_read(self) -> tuple[State, ...]:
@@ -43,7 +41,11 @@ class Ssd(Op):
 
     @property
     def fused(self) -> tuple[str, ...]:
-        return ("conv1d",) * (self.conv is not None) + ("merge",) * self.merges
+        return (
+            ("conv1d",) * (self.conv is not None)
+            + ("merge",) * self.merges
+            + ("quantise",) * (self.quantises is not None)
+        )
 
 
 @dataclass(frozen=True)

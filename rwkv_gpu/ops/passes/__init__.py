@@ -8,6 +8,8 @@ from ...errors import BadInput
 from ..graph import Graph
 from ..target import Target
 from . import (
+    adapters_as_products,
+    adapters_into_products,
     choose_kernels,
     convolution_into_recurrence,
     convolution_into_stack,
@@ -27,6 +29,7 @@ from . import (
     row_statistics,
     runs_into_heads,
     scale_into_norm,
+    scale_into_product,
     share_norms,
     sort_once,
     token_shift_into_products,
@@ -51,7 +54,10 @@ PASSES = tuple(
     _pass(module)
     for module in (
         norm_into_embedding,
+        adapters_into_products,
+        adapters_as_products,
         scale_into_norm,
+        scale_into_product,
         whole_norms_into_attention,
         gate_into_attention,
         convolution_into_stack,
@@ -76,7 +82,7 @@ PASSES = tuple(
     )
 )
 NAMES = tuple(one.name for one in PASSES)
-REQUIRED = ("choose_kernels",)  # lowering needs what they do
+REQUIRED = ("choose_kernels", "adapters_as_products")  # lowering needs what they do
 
 
 def run_passes(graph: Graph, target: Target, without: Collection[str] = ()) -> dict[str, int]:

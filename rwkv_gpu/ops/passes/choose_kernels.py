@@ -17,9 +17,11 @@ Condition: none. A kernel that copies quantised rows is chosen only if whatever 
 from dataclasses import replace
 
 from ..gemm import choose, gemm_op
-from ..graph import Graph
+from ..graph import Graph, Node
+from ..nodes import AdapterDown
 from ..quantising import can_quantise
 from ..target import Target
+from ..values import Value
 
 
 def run(graph: Graph, target: Target) -> int:
@@ -31,11 +33,12 @@ def run(graph: Graph, target: Target) -> int:
             continue
         x = gemm.products[0].x
         producer = None if gemm.prologue else graph.writer(x)
-        free = (
-            producer is not None
-            and can_quantise(graph, producer, target) is not None
-            and graph.readers(x)[0] is node  # whoever reads it first decides how it is quantised
-        )
+        free = producer is not None and can_quantise(graph, producer, target) is not None and _first(graph, x) is node
         graph.replace(node, replace(gemm, config=choose(gemm, node.rows, target, quantised_for_free=free)))
         fired += 1
     return fired
+
+
+def _first(graph: Graph, x: Value) -> Node:
+    """The first product that reads x: it decides how x is quantised. Adapters read it as it is."""
+    return next(node for node in graph.readers(x) if not isinstance(node.op, AdapterDown))

@@ -12,7 +12,7 @@
         %11 = time_mix(%0, %1, %2, %3, %4, %5, %6, x)  [w2 a2 gate2 v_gate2]  state wkv  +lora
 
 A head needs only its own channels of w, a and the gates, and the matrices are narrow. So each workgroup of the time mix
-computes them, while it waits for its state.
+computes them, while it waits for its state. RWKV-6 has w alone.
 
 Condition: each sequence has one row and there are few; one product makes all of w, a and the gates, and only the time
 mix reads them; the matrices are floats, and narrow enough to stay in registers.
@@ -22,9 +22,10 @@ from dataclasses import replace
 
 from ..gemm import gemm_op, whole
 from ..graph import Graph, Node
-from ..nodes import Gemm, TimeMix
+from ..nodes import Gemm, TimeMix, Wkv6
 from ..rwkv import FLOATS_IN_16_BYTES, FusedLora, decode_spread, takes_one_row
 from ..target import Target
+from ..values import Value
 
 WIDEST = 512  # columns of such a matrix
 MOST_LOADS = 24 * 512  # of 16 bytes by a workgroup at once: more do not stay in registers
@@ -34,26 +35,36 @@ def run(graph: Graph, target: Target) -> int:
     """The product is gone; the time mix holds it."""
     fired = 0
     for node in list(graph.nodes):
-        if isinstance(node.op, TimeMix) and takes_one_row(node.op, graph.shape, target):
-            producer = graph.writer(node.op.x.w)
-            lora = gemm_op(producer)
-            if producer and lora and _fits(graph, target, node, node.op, lora):
-                graph.replace(node, replace(node.op, lora=lora))
-                graph.remove(producer)
-                fired += 1
+        op = node.op
+        if isinstance(op, TimeMix) and takes_one_row(op, graph.shape, target):
+            gates = {gate for gate in op.gates if gate is not None}
+        elif isinstance(op, Wkv6) and graph.shape.row_each and op.lora is None:
+            gates = {op.w}
+        else:
+            continue
+        producer = graph.writer(next(iter(gates)))
+        lora = gemm_op(producer)
+        if producer and lora and _fits(graph, target, node, gates, lora):
+            graph.replace(node, replace(op, lora=lora))
+            graph.remove(producer)
+            fired += 1
     return fired
 
 
-def _fits(graph: Graph, target: Target, node: Node, op: TimeMix, lora: Gemm) -> bool:
-    made = {one.y for one in lora.products}
-    if made != {gate for gate in op.gates if gate is not None} or graph.readers(op.x.w) != [node]:
+def _fits(graph: Graph, target: Target, node: Node, gates: set[Value], lora: Gemm) -> bool:
+    some = next(iter(gates))
+    if {one.y for one in lora.products} != gates or graph.readers(some) != [node]:
         return False
-    if graph.is_output(op.x.w) or lora.prologue or lora.add is not None or not whole(lora, target):
+    if graph.is_output(some) or lora.prologue or lora.add is not None or not whole(lora, target):
         return False
     weights = [one.weight for one in lora.products]
     floats = target.weights[weights[0].name].format.name in FLOATS_IN_16_BYTES
     narrow = all(weight.shape[1] <= WIDEST and weight.shape[1] % 4 == 0 for weight in weights)
     if not (floats and narrow and node.rows <= target.tuning.lora_fusion_rows):
         return False
+    op = node.op
+    if isinstance(op, Wkv6):
+        return lora.products[0].bias is not None
+    assert isinstance(op, TimeMix)
     size, (lanes_per_row, _) = op.state.shape[1], decode_spread(op.state.shape[1], target)
     return size * lanes_per_row * FusedLora.of(op, lora, target).loads(lanes_per_row) <= MOST_LOADS

@@ -19,7 +19,7 @@ from dataclasses import replace
 from ..gemm import choose, gemm_op, norms_whole_rows
 from ..graph import Graph, Node, Op
 from ..moe import products_config
-from ..nodes import ExpertProducts, Norm, NormPrologue
+from ..nodes import AdapterDown, ExpertProducts, Norm, NormPrologue
 from ..target import Target
 from ..vocabulary import Rms
 
@@ -46,6 +46,8 @@ def _fused(reader: Node, norm: Norm, graph: Graph, target: Target) -> Op | None:
     """The reader with the norm in it, if it can do that."""
     if isinstance(reader.op, ExpertProducts):
         return _into_experts(reader, reader.op, norm, target)
+    if isinstance(reader.op, AdapterDown):
+        return _into_adapters(reader.op, norm)
     gemm = gemm_op(reader)
     if gemm is None or gemm.prologue or any(one.x is not norm.y for one in gemm.products):
         return None
@@ -60,6 +62,11 @@ def _fused(reader: Node, norm: Norm, graph: Graph, target: Target) -> Op | None:
     alone = graph.shape.one_row and target.tuning.fuses_token_shift and not gemm.pairs
     alone = alone and norm.how.bias is not None  # which the kernel binds
     return fused if alone and norms_whole_rows(fused, reader.rows, config, target) else None
+
+
+def _into_adapters(op: AdapterDown, norm: Norm) -> Op | None:
+    able = op.whole and all(x is norm.y for x in op.xs)
+    return replace(op, xs=(norm.x,) * len(op.xs), norm=norm.how) if able and isinstance(norm.how, Rms) else None
 
 
 def _into_experts(reader: Node, op: ExpertProducts, norm: Norm, target: Target) -> Op | None:

@@ -9,7 +9,7 @@
         %0, %1 = token_shift(x)  [gain]  state previous  +quantise
         %2 = gemm(%1)  [key]  +gemm_int8  +quantised_x
 
-Condition: a token shift makes x, or a time mix of one row for each sequence, or a product of `skinny_gemm` whose
+Condition: a token shift makes x, or a recurrence of one row for each sequence, or a product of `skinny_gemm` whose
 workgroups have whole chunks of 32 neighbours. x is wanted as integers and not normed in between, there are several
 rows, and the device can bind a buffer more. A token shift, which sees whole rows, writes float16 for matrix units, too.
 """
@@ -17,9 +17,9 @@ rows, and the device can bind a buffer more. A token shift, which sees whole row
 from dataclasses import replace
 
 from ..gemm import gemm_op
-from ..graph import Graph, Node
-from ..nodes import Gemm, Quantise, TimeMix, TokenShift
-from ..quantising import can_quantise
+from ..graph import Graph, Node, Op
+from ..nodes import Quantise, TokenShift
+from ..quantising import Recurrence, can_quantise
 from ..target import Target
 from ..values import Quantised
 
@@ -47,7 +47,7 @@ def _fuse(graph: Graph, target: Target, node: Node, op: Quantise) -> bool:
     return True
 
 
-def _quantising(node: Node, out: Quantised) -> TokenShift | TimeMix | Gemm:
+def _quantising(node: Node, out: Quantised) -> Op:
     op = node.op
-    assert isinstance(op, TokenShift | TimeMix) or gemm_op(node)
-    return replace(op, quantises=out)  # type: ignore[return-value, call-arg]
+    assert isinstance(op, TokenShift | Recurrence) or gemm_op(node)
+    return replace(op, quantises=out)  # type: ignore[call-arg]

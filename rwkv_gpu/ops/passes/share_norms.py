@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..graph import Graph, Node, Op
-from ..nodes import ExpertProducts, Gemm, Norm
+from ..nodes import AdapterDown, ExpertProducts, Gemm, Norm
 from ..target import Target
 from ..values import Value
 
@@ -43,12 +43,14 @@ def run(graph: Graph, _target: Target) -> int:
 
 
 def _reads_norms(node: Node) -> bool:
-    return isinstance(node.op, Gemm | ExpertProducts | Norm)
+    return isinstance(node.op, AdapterDown | Gemm | ExpertProducts | Norm)
 
 
 def reading(op: Op, old: Value, new: Value) -> Op:
     """The same op, with another value in the place of an x."""
     if isinstance(op, Gemm):
         return replace(op, products=tuple(replace(one, x=new if one.x is old else one.x) for one in op.products))
+    if isinstance(op, AdapterDown):
+        return replace(op, xs=tuple(new if x is old else x for x in op.xs))
     assert isinstance(op, ExpertProducts | Norm)
     return replace(op, x=new)

@@ -10,17 +10,18 @@
         %4 = gemm(%2, x, %5)  [output]  writes previous  +save_state
 
 Few rows are normed faster by every workgroup that reads them than by a dispatch of their own. The first product also
-stores the normed row. The state may change only when all have read it, so a later product saves it.
+stores the normed row. The state may change only when all have read it, so a later product saves it. What mixes the
+row with the one before it once more (RWKV-6) reads the row that is stored and the state.
 
-Condition: each sequence has one row and there are few; every reader is a product whose kernel sees whole rows; a later
-product adds x; and between them nobody else reads or writes the state.
+Condition: each sequence has one row and there are few; every reader is a product whose kernel sees whole rows, or mixes
+what is stored by then; a later product adds x; and between them nobody else reads or writes the state.
 """
 
 from dataclasses import replace
 
 from ..gemm import choose, gemm_op, norms_whole_rows, shards_of
 from ..graph import Graph, Node
-from ..nodes import Gemm, SaveState, TokenShift, TokenShiftPrologue
+from ..nodes import Gemm, Lerp, SaveState, TokenShift, TokenShiftPrologue
 from ..target import Target
 from ..values import Value
 
@@ -47,7 +48,7 @@ def _fuse(graph: Graph, target: Target, node: Node, op: TokenShift) -> bool:
     if not readers or graph.is_output(op.ys[0]):
         return False
     normed = Value(op.x.shape)
-    fused = [_with_prologue(reader, op, normed if i == 0 else None, target) for i, reader in enumerate(readers)]
+    fused = [_reading_x(reader, op, normed, i == 0, target) for i, reader in enumerate(readers)]
     saver = _saver(graph, node, op, readers)
     if saver is None or None in fused:
         return False
@@ -60,12 +61,20 @@ def _fuse(graph: Graph, target: Target, node: Node, op: TokenShift) -> bool:
     return True
 
 
+def _reading_x(reader: Node, op: TokenShift, normed: Value, first: bool, target: Target) -> Gemm | Lerp | None:
+    """What a reader becomes, if it can do without what the token shift makes."""
+    if isinstance(reader.op, Lerp) and not first:
+        same = (reader.op.x, reader.op.before) == op.ys[op.mix.shape[0] :]
+        return replace(reader.op, x=normed, before=op.state) if same and reader.op.mixes_few_rows else None
+    return _with_prologue(reader, op, normed if first else None, target)
+
+
 def _with_prologue(reader: Node, op: TokenShift, store: Value | None, target: Target) -> Gemm | None:
     """The product with the token shift in its prologue, if its kernel can do that."""
-    gemm = gemm_op(reader)
-    if gemm is None or gemm.prologue or gemm.pairs or any(one.x not in op.ys for one in gemm.products):
+    gemm, mixed = gemm_op(reader), op.ys[: op.mix.shape[0]]
+    if gemm is None or gemm.prologue or gemm.pairs or any(one.x not in mixed for one in gemm.products):
         return None
-    mixes = tuple(op.ys.index(one.x) for one in gemm.products)
+    mixes = tuple(mixed.index(one.x) for one in gemm.products)
     fused = replace(gemm, prologue=TokenShiftPrologue(op.x, op.norm, op.mix, op.state, mixes, store))
     config = choose(gemm, reader.rows, target)
     groups = sum(-(-shard.rows // config.block) for shard in shards_of(gemm, target))

@@ -1,11 +1,13 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      a workgroup for ROWS rows t, SHARED heads h of one KV head, on matrix units
 //
 // A subgroup has S queries, a query tile: S rows of a head. KEYS positions at a time: scores by fragments, exponentials by lanes,
-// then the sum over V by fragments.
+// then the sum over V by fragments. Where few workgroups have all queries, each sees one of RUNS runs of the context, and leaves
+// its sum as it is, with the maximum and the sum of exponentials behind it.
 // needs attention/blocks: block_of
+// needs attention/partition: cut_of
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs cap: capped
-// needs reach: first_seen, sees
+// needs reach: sees
 // needs sink: sink_of
 enable wgpu_cooperative_matrix;
 
@@ -14,7 +16,7 @@ enable wgpu_cooperative_matrix;
 @group(0) @binding(5) var<storage, read> keys: array<vec4<f16>>;        // [pages, PAGE, KV, N / 4]
 @group(0) @binding(6) var<storage, read> values: array<vec4<f16>>;      // [pages, PAGE, KV, N / 4]
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
-@group(0) @binding(8) var<storage, read_write> y: array<f32>;           // [T, H, N]
+@group(0) @binding(8) var<storage, read_write> y: array<f32>;           // [T, H, N], of runs [T, H, RUNS, N + 4]
 
 const N4 = N / 4u;
 const DIMS_S = N / S;                       // fragments of a head
@@ -26,6 +28,8 @@ const PARTS = SUBGROUP / S;                 // lanes that share a query
 const STRIDE = N4 + 2u;                     // vec4s between keys in workgroup memory
 const P_STRIDE = KEYS / 4u + 2u;
 const LOADS = KEYS * N4 / WG;               // vec4s of a block that a lane copies
+
+const WIDTH = select(N, N + 4u, RUNS > 1u);     // floats of a head in y
 
 const_assert N % S == 0u && DIMS_S <= 8u;
 const_assert PAGE % KEYS == 0u;
@@ -45,27 +49,32 @@ var<workgroup> scores: array<f32, TILES * KEYS * S>;                // of each t
 var<workgroup> weights: array<vec4<f16>, TILES * S * P_STRIDE>;     // of each tile [query, key / 4]
 var<workgroup> fades: array<f32, TILES * S>;
 var<workgroup> extent: Extent;
+var<workgroup> grown: u32;                  // the end of the last block of keys at which a reference was replaced
 
 var<private> block: Block;
+var<private> number: u32;       // of the run
 var<private> tile: u32;
 var<private> tile_lane: u32;
 
 fn run(group: u32, lane: u32) {
-    block = block_of(group / GROUPS);
-    let heads = group % GROUPS;
+    block = block_of(group / RUNS / GROUPS);
+    number = group % RUNS;
+    let heads = group / RUNS % GROUPS;
     let head = heads * SHARED / SHARE;      // of keys
     if lane == 0u {
-        extent = Extent(first_seen(block.position) / KEYS * KEYS, select(0u, block.position + block.count, block.count > 0u));
+        let cut = cut_of(block.position, block.position + max(block.count, 1u) - 1u, number);
+        extent = Extent(cut.start / KEYS * KEYS, select(0u, cut.end, block.count > 0u));
     }
     let here = workgroupUniformLoad(&extent);
-    if here.start >= here.end {
-        return;
-    }
     tile = lane / SUBGROUP;
     tile_lane = lane % SUBGROUP;
     let query = tile_lane % S;
     let row = tile / SHARED * S + query;    // of the block
     let own_head = heads * SHARED + tile % SHARED;
+    if here.start >= here.end {
+        leave(row, own_head, LOWEST, 0.0);
+        return;
+    }
     let scale = take_queries(row, own_head);
     let at = tile * S * STRIDE;
     var q0 = Left();
@@ -131,7 +140,10 @@ fn run(group: u32, lane: u32) {
             top = max(top, subgroupShuffleXor(top, far));
         }
         let block_end = base + KEYS;
-        softmax = further(softmax, top, block_end);
+        softmax = further(softmax, top);
+        if softmax.fade < 1.0 {
+            grown = block_end;
+        }
         for (var j = tile_lane / S; j < KEYS / 4u; j += PARTS) {
             var own = vec4f();
             for (var n = 0u; n < 4u; n++) {
@@ -169,7 +181,8 @@ fn run(group: u32, lane: u32) {
     for (var far = S; far < SUBGROUP; far *= 2u) {
         sum += subgroupShuffleXor(sum, far);
     }
-    fades[tile * S + query] = 1.0 / (sum + sink_of(own_head, softmax.reference / LOG2E));
+    fades[tile * S + query] = select(1.0 / (sum + sink_of(own_head, softmax.reference / LOG2E)), 1.0, RUNS > 1u);
+    leave(row, own_head, softmax.reference / LOG2E, sum);
     coopStore(y0, &scores[tile * KEYS * S], S);
     write(own_head, 0u);
     if DIMS_S > 1u {
@@ -246,8 +259,19 @@ fn write(head: u32, i: u32) {
         let query = e / S;
         let row = tile / SHARED * S + query;
         if row < block.count {
-            y[((block.first + row) * H + head) * N + i * S + e % S] = scores[place + e % S * S + query] * fades[tile * S + query];
+            y[place_of(row, head) + i * S + e % S] = scores[place + e % S * S + query] * fades[tile * S + query];
         }
     }
     workgroupBarrier();
+}
+
+// Where the answer to a query begins in y.
+fn place_of(row: u32, head: u32) -> u32 { return (((block.first + row) * H + head) * RUNS + number) * WIDTH; }
+
+// What the other runs are to be joined by: of a run alone, nothing.
+fn leave(row: u32, head: u32, top: f32, sum: f32) {
+    if RUNS > 1u && tile_lane < S && row < block.count {
+        y[place_of(row, head) + N] = top;
+        y[place_of(row, head) + N + 1u] = sum;
+    }
 }

@@ -58,6 +58,7 @@ var<workgroup> sums_tile: array<f32, SUBGROUPS * S * S>;        // of each subgr
 var<workgroup> fades: array<f32, Q>;
 var<workgroup> tops: array<vec2f, Q>;       // the reference as a power of e, and the sum of exponentials
 var<workgroup> extent: vec3u;               // the first position, a multiple of KEYS, the end, and the queries
+var<workgroup> grown: u32;                  // the end of the last block of keys at which a reference was replaced
 
 var<private> block: Block;
 var<private> subgroup: u32;
@@ -175,7 +176,10 @@ fn run(group: u32, lane: u32) {
             top = max(top, subgroupShuffleXor(top, far));
         }
         let block_end = base + KEYS;
-        softmax = further(softmax, top, block_end);
+        softmax = further(softmax, top);
+        if softmax.fade < 1.0 {
+            grown = block_end;
+        }
         for (var n = 0u; n < FOURS; n++) {
             let four = n * PER_QUERY + lane % PER_QUERY;
             let rounded = exponentials(own[n], softmax.reference);

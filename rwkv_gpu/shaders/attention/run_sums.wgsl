@@ -35,7 +35,7 @@ fn sum_runs(lane: u32, head: u32, column: u32, part: u32, runs: u32) {
         for (var a = 0u; a < RUNS_AT_ONCE; a++) {
             let weight = select(0.0, exp(scale[a].x - most), first + a * RUN_LANES < runs);
             sum += weight * scale[a].y;
-            total += weight * value[a];
+            total += select(vec4f(), weight * value[a], scale[a].y > 0.0);   // what saw nothing has no value
         }
         top = most;
     }

@@ -9,19 +9,16 @@ const LOG2E = 1.4426950408889634;
 struct Softmax {
     reference: f32,
     sum: f32,           // of exponentials, as far as this lane has them
-    fade: f32,          // what the sums of before are multiplied by
+    fade: f32,          // what the sums of before are multiplied by; less than 1 where the reference was replaced
 }
-
-var<workgroup> grown: u32;                  // the last block of keys, none of which is 0, at which a reference was replaced
 
 fn nothing_seen() -> Softmax { return Softmax(LOWEST, 0.0, 1.0); }
 
 // With a further block of keys, whose largest score that is.
-fn further(before: Softmax, top: f32, block: u32) -> Softmax {
+fn further(before: Softmax, top: f32) -> Softmax {
     if top <= before.reference + GROWTH {
         return Softmax(before.reference, before.sum, 1.0);
     }
-    grown = block;
     let fade = exp2(max(before.reference - top, -200.0));
     return Softmax(top, before.sum * fade, fade);
 }

@@ -1,6 +1,7 @@
 // y[n, m] = result(W_e[m, :] · x[n, :])      a workgroup stages the x of a choice n, LANES_PER_ROW lanes have R rows of W_e
 //
 // As `linear/gemv_int`: a lane takes every LANES_PER_ROW-th chunk of 32 columns, and loads the next while it multiplies.
+// With fewer than BLOCKS, the SHARES workgroups of a choice go through several blocks of rows with the x that they stage once.
 // x becomes integers, but stays floats where W becomes floats with less work than integers.
 // needs choices: tile_at
 // needs format: run_raw
@@ -23,41 +24,49 @@ const_assert STAGED % LANES_PER_ROW == 0u;
 const_assert OUTS <= LANES_PER_ROW;
 
 fn run(group: u32, lane: u32) {
-    let tile = tile_at(group / BLOCKS, group % BLOCKS, lane);
+    let tile = tile_at(group / SHARES, group % SHARES, lane);
     if tile.count == 0u {
         return;
     }
     let line = lane % LANES_PER_ROW;
-    let m0 = (group % BLOCKS * LANES + lane / LANES_PER_ROW) * OUTS;
+    var m0 = first_row(group % SHARES, lane);
     var raw = raws(tile.expert, m0, line);
     gather_row(input_of(tile, 0u), lane);
     let squares = stage(input_of(tile, 0u), K, lane);
     add_squares(squares, 0u, lane);
     workgroupBarrier();
-    var sums: array<f32, R>;
-    for (var j = 0u; j < R; j++) {
-        sums[j] = 0.0;
-    }
-    for (var chunk = line; chunk < STAGED; chunk += LANES_PER_ROW) {
-        let next = raws(tile.expert, m0, chunk + LANES_PER_ROW);
-        for (var p = 0u; p < PARTS; p++) {
-            let part = part_of(chunk, p);
-            for (var j = 0u; j < R; j++) {
-                sums[j] = product(sums[j], part, raw[j * PARTS + p], run_of(tile.expert, m0, j, chunk) + p);
+    let scale = root(squares_of(0u), K);
+    for (var block = group % SHARES; block < BLOCKS; block += SHARES) {
+        let next_m0 = first_row(block + SHARES, lane);
+        var sums: array<f32, R>;
+        for (var j = 0u; j < R; j++) {
+            sums[j] = 0.0;
+        }
+        for (var chunk = line; chunk < STAGED; chunk += LANES_PER_ROW) {
+            let ends = SHARES < BLOCKS && chunk + LANES_PER_ROW >= STAGED;
+            let next = raws(tile.expert, select(m0, next_m0, ends), select(chunk + LANES_PER_ROW, line, ends));
+            for (var p = 0u; p < PARTS; p++) {
+                let part = part_of(chunk, p);
+                for (var j = 0u; j < R; j++) {
+                    sums[j] = product(sums[j], part, raw[j * PARTS + p], run_of(tile.expert, m0, j, chunk) + p);
+                }
+            }
+            raw = next;
+        }
+        for (var j = 0u; j < R; j += MATRICES) {      // a lane for each output
+            let one = scale * group_sum(sums[j], LANES_PER_ROW);
+            let second = scale * group_sum(sums[j + MATRICES - 1u], LANES_PER_ROW);
+            let m = m0 + j / MATRICES;
+            if line == j / MATRICES && m < M {
+                write(tile, 0u, m, one, second);
             }
         }
-        raw = next;
-    }
-    let scale = root(squares_of(0u), K);
-    for (var j = 0u; j < R; j += MATRICES) {      // a lane for each output
-        let one = scale * group_sum(sums[j], LANES_PER_ROW);
-        let second = scale * group_sum(sums[j + MATRICES - 1u], LANES_PER_ROW);
-        let m = m0 + j / MATRICES;
-        if line == j / MATRICES && m < M {
-            write(tile, 0u, m, one, second);
-        }
+        m0 = next_m0;
     }
 }
+
+// Of those that a lane has of a block; beyond the last block, rows that are loaded for nothing.
+fn first_row(block: u32, lane: u32) -> u32 { return (block * LANES + lane / LANES_PER_ROW) * OUTS; }
 
 // The first run of a chunk of row j from m0 on; beyond the end that of the last, which meets zeros.
 fn run_of(expert: u32, m0: u32, j: u32, chunk: u32) -> u32 {

@@ -158,18 +158,21 @@ fn vector_of(at: Place, e: u32) -> vec4f {
     let which = e / N4;
     let d = at.head * N4 + e % N4;
     let token = at.token * D4 + d;
+    var found = vec4f();    // returned once: FXC misses a return where a case has two
     switch which {
-        case OF_R: { return rkv[R + token]; }
-        case OF_K: { return rkv[K + token]; }
-        case OF_V: { return rkv[V + token]; }
-        case OF_FIRST: { return first_of(token); }
+        case OF_R: { found = rkv[R + token]; }
+        case OF_K: { found = rkv[K + token]; }
+        case OF_V: { found = rkv[V + token]; }
+        case OF_FIRST: { found = first_of(token); }
         default: {
             if which >= OF_GATES {
-                return gates_from(which - OF_GATES, d, token);
+                found = gates_from(which - OF_GATES, d, token);
+            } else {
+                found = vectors[(which - OF_K_K) * D4 + d];
             }
-            return vectors[(which - OF_K_K) * D4 + d];
         }
     }
+    return found;
 }
 
 fn channel(which: u32, n: u32) -> f32 { return head[which * N4 + n / 4u][n % 4u]; }

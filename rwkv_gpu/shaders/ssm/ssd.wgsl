@@ -5,6 +5,7 @@
 // needs lib/step: kept_state
 // needs sum: group_sum
 // needs lib/softplus: softplus
+// needs output: collect_output, quantise_output
 // needs xbc: xbc_at
 @group(0) @binding(2) var<storage, read> projected: array<f32>;         // [T, STRIDE], z [H, P] first and dt [H] last
 @group(0) @binding(3) var<storage, read> parameters: array<f32>;        // the bias of dt, A and D, [H] each; maybe of a convolution, too
@@ -70,7 +71,9 @@ fn run(group: u32, lane: u32) {
             }
             let out = group_sum(dot(sums, vec4f(1.0)), LANES_PER_ROW);
             if part == 0u {
-                y[(segment.first + done + token) * H * P + first + own] = fma(skip, x, out) * block_gate[at];
+                let value = fma(skip, x, out) * block_gate[at];
+                y[(segment.first + done + token) * H * P + first + own] = value;
+                collect_output(own, value);
             }
             if done + token < segment.kept {
                 let kept = (kept_state(segment, done + token) * H * P + first + own) * N4 + part;
@@ -83,6 +86,7 @@ fn run(group: u32, lane: u32) {
     for (var c = 0u; c < COLUMNS; c++) {
         state[written + c * LANES_PER_ROW] = s[c];
     }
+    quantise_output(segment.first, first, lane);
 }
 
 // Four numbers of S, a token on; gives their part of S C.

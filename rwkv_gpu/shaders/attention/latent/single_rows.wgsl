@@ -6,9 +6,10 @@ const SPLITS = (H + Q - 1u) / Q;
 
 fn block_of(index: u32) -> Block {
     let t = index / SPLITS;
-    if t >= step.rows {
-        return Block();
-    }
     let head = index % SPLITS * Q;
-    return Block(t * H + head, min(Q, H - head), places[t].x, t);
+    var found = Block();
+    if t < step.rows {
+        found = Block(t * H + head, min(Q, H - head), places[t].x, t);
+    }
+    return found;
 }

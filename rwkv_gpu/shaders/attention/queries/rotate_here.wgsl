@@ -2,10 +2,11 @@
 // needs attention/heads: turned8, write_kv
 // needs attention/block: Block
 fn block_of(index: u32) -> Block {
-    if index >= step.rows {
-        return Block();
+    var found = Block();
+    if index < step.rows {
+        found = Block(index, 1u, places[index].x, index);
     }
-    return Block(index, 1u, places[index].x, index);
+    return found;
 }
 
 fn prepare(block: Block, heads: u32, head: u32, last: bool, lane: u32) {

@@ -3,8 +3,9 @@
 // As `of_bytes`, of q + 128.
 fn four_weights(four: Four, scale: vec2f) -> vec4<f16> {
     let bytes = four ^ 0x80808080u;
-    let even = vec2<f16>(unpack2x16float((bytes & 0x00ff00ffu) | 0x64006400u));
-    let odd = vec2<f16>(unpack2x16float(((bytes >> 8u) & 0x00ff00ffu) | 0x64006400u));
+    let exponent = 0x64006400u | (step.rows >> 31u);
+    let even = vec2<f16>(unpack2x16float((bytes & 0x00ff00ffu) | exponent));
+    let odd = vec2<f16>(unpack2x16float(((bytes >> 8u) & 0x00ff00ffu) | exponent));
     let q = vec4<f16>(even, odd) - vec4<f16>(f16(1152.0));
     return fma(vec4<f16>(f16(scale.x)), q, vec4<f16>(f16(scale.y)));
 }

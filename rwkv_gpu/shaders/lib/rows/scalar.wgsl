@@ -3,8 +3,10 @@
 
 fn x4(start: u32, k: u32, width: u32) -> vec4f {
     var values = vec4f();
-    for (var j = 0u; j < 4u && k + j < width; j++) {
-        values[j] = x[start + k + j];
+    for (var j = 0u; j < 4u; j++) {     // FXC must know its end, as it has no vec4 that is written by index
+        if k + j < width {
+            values[j] = x[start + k + j];
+        }
     }
     return values;
 }

@@ -9,7 +9,7 @@ var<private> stored: f32;       // what a lane has stored last
 // Bias, residual and what becomes of a state, which need not wait for the sum.
 fn epilogue_inputs(matrix: Matrix, t: u32, row: u32) -> vec3f {
     let i = y_at(matrix, t, row);
-    return vec3f(bias_at(matrix.bias + row), residual_at(i), state_value(i));
+    return vec3f(bias_at(matrix.bias + row, t), residual_at(i), state_value(i));
 }
 
 fn store_with(matrix: Matrix, t: u32, row: u32, dot: f32, _second: f32, epilogue_inputs: vec3f) {

@@ -15,10 +15,11 @@ fn matrix_of(block: u32) -> Matrix {
 }
 
 fn next_of(found: Matrix, is: bool, next: Matrix, block: u32) -> Matrix {
+    var either = found;
     if is && block >= next.block {
-        return next;
+        either = next;
     }
-    return found;
+    return either;
 }
 
 // Rows of x in this step.

@@ -2,10 +2,11 @@
 // needs moe/tiles: Tile, tile_here
 fn tile_at(n: u32, _block: u32, _lane: u32) -> Tile {
     let first = n / E * TB;
-    if first >= step.rows {
-        return Tile();
+    var found = Tile();
+    if first < step.rows {
+        found = tile_here(n % E, n % E * step.bucket + first, min(TB, step.rows - first));
     }
-    return tile_here(n % E, n % E * step.bucket + first, min(TB, step.rows - first));
+    return found;
 }
 
 fn choice_at(place: u32) -> u32 { return place % step.bucket * E + place / step.bucket; }

@@ -17,8 +17,8 @@ fn keep_groups(lane: u32) {
     }
     workgroupBarrier();
     for (var f = lane; f < FOURS; f += WG) {
-        for (var j = 0u; j < 4u && 4u * f + j < E; j++) {
-            if better_groups((4u * f + j) / GROUP) >= GROUPS_USED {
+        for (var j = 0u; j < 4u; j++) {
+            if 4u * f + j < E && better_groups((4u * f + j) / GROUP) >= GROUPS_USED {
                 orders[f][j] = -3.4e38;
             }
         }

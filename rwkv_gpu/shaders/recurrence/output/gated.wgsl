@@ -1,6 +1,7 @@
 // y = (S r) · gate
 // needs inputs: gate_of
 // needs recurrence/walk: item_place, y4
+// needs y: write_y
 fn last_of(block: Block, i: u32) -> vec4f {
     if i >= block.tokens * N4 {
         return vec4f();
@@ -14,6 +15,6 @@ fn conclude(first: vec4f, block: Block, lane: u32) {
         if i != lane {
             last = last_of(block, i);
         }
-        y[item_place(block, i)] = y4(i) * last;
+        write_y(block, i, y4(i) * last);
     }
 }

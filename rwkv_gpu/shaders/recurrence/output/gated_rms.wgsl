@@ -2,6 +2,7 @@
 // needs lib/activation: activation
 // needs recurrence/sums: token_sum_of_squares
 // needs recurrence/walk: item_place, y4
+// needs y: write_y
 @group(0) @binding(8) var<storage, read> gate: array<vec4f>;            // [T, H, N / 4]
 
 var<workgroup> token_deviation: array<f32, BLOCK>;  // 1 / that of S r
@@ -32,6 +33,6 @@ fn conclude(first: vec4f, block: Block, lane: u32) {
         if i != lane {
             last = last_of(block, i);
         }
-        y[item_place(block, i)] = y4(i) * token_deviation[i / N4] * last;
+        write_y(block, i, y4(i) * token_deviation[i / N4] * last);
     }
 }

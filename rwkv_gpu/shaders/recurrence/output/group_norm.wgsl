@@ -2,6 +2,7 @@
 // needs gate: gate_of
 // needs kernel: with_bonus
 // needs recurrence/walk: item_place, y4
+// needs y: write_y
 // needs recurrence/sums: token_sum, token_sum_of_squares
 @group(0) @binding(3) var<storage, read> vectors: array<vec4f>;         // [D / 4] each, weight and bias of the norm from GAIN on
 
@@ -30,7 +31,7 @@ fn last_of(block: Block, i: u32) -> Last {
 fn conclude(first: Last, block: Block, lane: u32) {
     if NORMED == 0u {
         for (var i = lane; i < block.tokens * N4; i += WG) {
-            y[item_place(block, i)] = with_bonus(i / N4, i, y4(i)) * gate_of(item_place(block, i));
+            write_y(block, i, with_bonus(i / N4, i, y4(i)) * gate_of(item_place(block, i)));
         }
         return;
     }
@@ -58,6 +59,6 @@ fn conclude(first: Last, block: Block, lane: u32) {
             last = last_of(block, i);
         }
         let normed = (y4(i) - token_mean[token]) * token_deviation[token] * last.weight + last.bias;
-        y[item_place(block, i)] = with_bonus(token, i, normed) * last.gate;
+        write_y(block, i, with_bonus(token, i, normed) * last.gate);
     }
 }

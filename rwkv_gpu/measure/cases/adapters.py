@@ -1,0 +1,55 @@
+"""Trials of LoRA adapters beside products: rows that mix them, in every way to reduce; as products of their own."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...gpu.device import Capabilities
+from ...kernels.defaults import default_tuning, reductions
+from ...kernels.kernel import CLOSE
+from ...ops.vocabulary import Rms
+from ..trials import Stored, Trial
+from .common import F32, normal
+
+COLUMNS = 12  # three adapters of four
+
+
+def cases(can: Capabilities) -> Iterator[Trial]:
+    """Of q and v, in a dispatch with k that has none; so few rows that every device has a kernel which adds to each."""
+    inputs = {"x": normal(4, 256), "scales": mixed_scales(4)}
+    weights = {"gain": Stored.of(1 + normal(256) / 4)}
+    for i, name in enumerate("qkv"):
+        weights[name] = Stored.random(F32, 64, 256, seed=i)
+        weights |= factors(name, 64, 256)
+    for (way, tuning), normed in product(reductions(can).items(), (True, False)):
+        yield Trial(
+            "adapter_down", f"{'normed, ' * normed}{way}", "fused", tuning,
+            lambda g, w, x, scales, normed=normed: _queries(g, w, x, scales, normed), inputs, weights, CLOSE.result,
+        )  # fmt: skip
+    yield Trial(
+        "adapter_down", "as products", "products", replace(default_tuning(can), adapter_rows=0),
+        lambda g, w, x, scales: _queries(g, w, x, scales, True), inputs, weights, CLOSE.result,
+    )  # fmt: skip
+
+
+def factors(name: str, rows: int, width: int) -> dict[str, Stored]:
+    """A and B for a matrix."""
+    return {f"{name}.a": Stored.of(normal(COLUMNS, width) / 16), f"{name}.b": Stored.of(normal(rows, COLUMNS, seed=1))}
+
+
+def mixed_scales(rows: int) -> npt.NDArray[np.float32]:
+    """What each row wants of each column: nothing, two adapters that are no neighbours, or one."""
+    wanted = np.array([[0, 0, 0], [1, 0, -1], [0, 0.5, 0], [0, 0, 2]], np.float32)
+    return np.repeat(wanted[np.arange(rows) % len(wanted)], COLUMNS // 3, axis=1)
+
+
+def _queries(g: Any, w: Mapping[str, Any], x: Any, scales: Any, normed: bool) -> Any:
+    norm = Rms(w["gain"], 1e-6) if normed else None
+    lows = g.adapter_down([x, x], [w["q.a"], w["v.a"]], scales, norm=norm)
+    ys = g.linears([x, x, x], [w["q"], w["k"], w["v"]], norm=norm)
+    q, k, v = g.adapter_up(ys, [lows[0], None, lows[1]], [w["q.b"], None, w["v.b"]], then=["none", "none", "silu"])
+    return g.add(g.mul(q, k), v)

@@ -1,0 +1,34 @@
+"""Where the factors of adapters lie on the device, as kernels bind them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..gguf.planes import plane_row_bytes
+from ..gpu.plan import Slice
+from .target import Target
+from .vocabulary import Weight
+
+FOURS = 16  # bytes that kernels read at once
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Some factors of one width, in one binding."""
+
+    slice: Slice
+    starts: tuple[int, ...]  # of each, in vec4s
+    stride: int  # of a row, in vec4s
+
+
+def together(factors: Sequence[Weight], target: Target) -> Factors | None:
+    """The factors as one binding of whole vec4s, where they lie so."""
+    shards = target.shards(factors)
+    fmt, width = target.weights[factors[0].name].format, factors[0].shape[1]
+    start = min(shard.slice.offset for shard in shards)
+    nbytes = max(shard.slice.offset + shard.slice.nbytes for shard in shards) - start
+    one_buffer = len(shards) == len(factors) and len({shard.slice.buffer for shard in shards}) == 1
+    if not one_buffer or nbytes > target.can.max_binding or width % 4 or fmt.name != "F32":
+        return None
+    [row_bytes] = plane_row_bytes(fmt, width)
+    starts = tuple((shard.slice.offset - start) // FOURS for shard in shards)
+    return Factors(Slice(shards[0].slice.buffer, start, nbytes), starts, row_bytes // FOURS)

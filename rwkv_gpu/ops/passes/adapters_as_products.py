@@ -1,0 +1,71 @@
+"""LoRA adapters of many rows are products of their own.
+
+    before
+        %0 = gemm(x)  [s]
+        %1, %2 = adapter_down(x, %0)  [q.a v.a]
+        %3, %4 = gemm(x)  [q v]
+        %5, %6 = adapter_up(%3, %1, %4, %2)  [q.b v.b]
+
+    after
+        %0 = gemm(x)  [s]
+        %7, %8 = gemm(x)  [q.a v.a]
+        %1 = map(%7, %0)  [mul]
+        %2 = map(%8, %0)  [mul]
+        %3, %4 = gemm(x)  [q v]
+        %5 = gemm(%1, %3)  [q.b]
+        %6 = gemm(%2, %4)  [v.b]
+
+Condition: none; it takes what `adapters_into_products` has left. Cannot be left out.
+"""
+
+from ..graph import Graph, Node
+from ..nodes import Adapted, AdapterDown, AdapterUp, Copy, Gemm, Map, Product
+from ..target import Target
+from ..tracer import MATRICES
+from ..values import Value, stack
+
+
+def run(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same for every device
+    """Each factor becomes a product."""
+    fired = 0
+    for node in list(graph.nodes):
+        if isinstance(node.op, AdapterDown) and not node.op.whole:
+            _down(graph, node, node.op)
+        elif isinstance(node.op, AdapterUp):
+            for one in node.op.products:
+                _up(graph, node, node.op, one)
+        else:
+            continue
+        graph.remove(node)
+        fired += 1
+    return fired
+
+
+def _down(graph: Graph, node: Node, op: AdapterDown) -> None:
+    rows, width = op.scales.shape
+    for at in range(0, len(op.xs), MATRICES):
+        xs, factors, lows = op.xs[at : at + MATRICES], op.factors[at : at + MATRICES], op.lows[at : at + MATRICES]
+        _, found = stack(rows, [width] * len(xs))
+        graph.insert_before(node, Gemm(tuple(map(Product, xs, factors, found))))
+        for one, low in zip(found, lows, strict=True):
+            graph.insert_before(node, Map("mul", (one, op.scales), low))
+
+
+def _up(graph: Graph, node: Node, op: AdapterUp, one: Adapted) -> None:
+    """Of one matrix; what comes after the sum are ops by element, the last of which makes y."""
+    steps: list[tuple[str, tuple[Value, ...], float]] = []
+    if one.then != "none":
+        steps = [(one.then, (), 0.0)] + [("scale", (), op.scale)] * (op.scale != 1.0)
+    if op.add is not None:
+        steps.append(("add", (op.add,), 0.0))
+    y = one.y if not steps else Value(one.x.shape)
+    if one.low is None or one.factor is None:
+        if not steps:
+            graph.insert_before(node, Copy(one.x, y))
+        y = one.x
+    else:
+        scale = op.scale if one.then == "none" else 1.0
+        graph.insert_before(node, Gemm((Product(one.low, one.factor, y),), add=one.x, scale=scale))
+    for n, (f, more, number) in enumerate(steps, 1):
+        x, y = y, one.y if n == len(steps) else Value(one.x.shape)
+        graph.insert_before(node, Map(f, (x, *more), y, number))

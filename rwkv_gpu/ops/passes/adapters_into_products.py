@@ -1,0 +1,92 @@
+"""Products of few rows add what LoRA adapters give to each row.
+
+    before
+        %0 = gemm(x)  [s]
+        %1, %2 = adapter_down(x, %0)  [q.a v.a]
+        %3, %4 = gemm(x)  [q v]
+        %5, %6 = adapter_up(%3, %1, %4, %2)  [q.b v.b]
+
+    after
+        %0 = gemm(x)  [s]
+        %1, %2, %7 = adapter_down(x, %0)  [q.a v.a]
+        %5, %6 = gemm(x, %1, %2, %7)  [q v]  +adapters
+
+One dispatch makes A x of all matrices that read one x, only for rows that have such an adapter. The kernel of the
+product adds B (A x) in the place of a bias, over the columns that a row has. So no matrix costs dispatches of its own.
+
+Condition: at most `Tuning.adapter_rows` rows, of whole vec4s; the kernel is one of few rows; nothing else reads the
+product; and the device binds all of it.
+"""
+
+from dataclasses import replace
+
+from ...kernels.parts import ADAPTERS_UP
+from ...kernels.registry import takes
+from ..factors import together
+from ..gemm import buffers_of, choose, gemm_op
+from ..graph import Graph, Node
+from ..nodes import AdapterDown, AdapterSums, AdapterUp, Gemm
+from ..target import Target
+
+
+def run(graph: Graph, target: Target) -> int:
+    """The sums are gone: products make them."""
+    fired = 0
+    for node in list(graph.nodes):
+        if isinstance(node.op, AdapterUp) and node.rows <= target.tuning.adapter_rows:
+            fired += _fuse(graph, target, node, node.op)
+    return fired
+
+
+def _fuse(graph: Graph, target: Target, node: Node, op: AdapterUp) -> bool:
+    downs = {graph.writer(one.low) for one in op.products if one.low is not None}
+    makers = dict.fromkeys(graph.writer(one.x) for one in op.products)
+    if len(downs) != 1:
+        return False
+    [down] = downs
+    if down is None or not isinstance(down.op, AdapterDown) or not _in_one_dispatch(graph, down.op, node, target):
+        return False
+    fused: dict[Node, Gemm] = {}
+    for maker in makers:
+        gemm = _adding(graph, node, op, maker, down.op, target)
+        if maker is None or gemm is None:
+            return False
+        fused[maker] = gemm
+    graph.remove(node)
+    graph.replace(down, replace(down.op, whole=True))
+    for maker, gemm in fused.items():
+        graph.replace(maker, gemm)
+    return True
+
+
+def _in_one_dispatch(graph: Graph, op: AdapterDown, up: Node, target: Target) -> bool:
+    alone = all(reader is up for low in op.lows for reader in graph.readers(low))
+    return alone and together(op.factors, target) is not None
+
+
+def _adding(
+    graph: Graph, up: Node, op: AdapterUp, maker: Node | None, down: AdapterDown, target: Target
+) -> Gemm | None:
+    """The product that makes what is adapted, with all that comes after it."""
+    gemm = gemm_op(maker)
+    adapted = {one.x: one for one in op.products}
+    if gemm is None or gemm.pairs or any(one.y not in adapted for one in gemm.products):
+        return None
+    if any(reader is not up for one in gemm.products for reader in graph.readers(one.y)):
+        return None
+    own = [adapted[one.y] for one in gemm.products]
+    after = tuple(replace(one, y=then.y, then=then.then) for one, then in zip(gemm.products, own, strict=True))
+    fused = replace(gemm, products=after, add=op.add if gemm.add is None else gemm.add, scale=op.scale)
+    factors = [one.factor for one in own if one.factor]
+    if not factors:
+        return fused
+    sums = AdapterSums(tuple(one.low for one in own), tuple(one.factor for one in own), down.columns)
+    fused = replace(fused, adapters=sums)
+    fits = buffers_of(fused, up.rows, target) <= target.can.max_storage_buffers and _kernel_adds(gemm, up.rows, target)
+    return fused if fits and together(factors, target) else None
+
+
+def _kernel_adds(gemm: Gemm, rows: int, target: Target) -> bool:
+    """Whether each kernel that may be chosen later can add to a row what is its own."""
+    chosen = (choose(gemm, rows, target, quantised_for_free=free) for free in (False, True))
+    return all(takes(config.kernel, ADAPTERS_UP) for config in chosen)

@@ -1,0 +1,333 @@
+// y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      in decode, on matrix units: a workgroup for row t, SHARED heads h of one KV head, a run of the context
+//
+// The heads are rows of fragments, so that each key is read once for all of them; rows beyond the heads are computed and not
+// looked at. A subgroup takes KEYS positions at a time through workgroup memory of its own, with a running softmax of its
+// own: subgroups meet once, at the end. What comes next is on its way in registers meanwhile. Its loads must stay where they
+// stand: keys and values are not written, but of a buffer that may be, a compiler does not move them to where they are used.
+// needs attention/partition: cut_of
+// needs attention/softmax: exponentials, further, nothing_seen, sum_of
+// needs cap: capped
+// needs result: write
+enable wgpu_cooperative_matrix;
+
+@group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4], rotated
+@group(0) @binding(4) var<storage, read> places: array<vec2u>;          // [T] of position, row of all pages
+@group(0) @binding(5) var<storage, read_write> keys: array<vec4<f16>>;     // [pages, PAGE, KV, N / 4]
+@group(0) @binding(6) var<storage, read_write> values: array<vec4<f16>>;   // [pages, PAGE, KV, N / 4]
+@group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
+@group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
+
+const N4 = N / 4u;
+const DIMS_S = N / S;                       // fragments of a head
+const KEYS = KEY_TILES * S;
+const SHARES = H / SHARED;                  // workgroups for all heads
+const SUBGROUPS = WG / SUBGROUP;
+const BLOCK = SUBGROUPS * KEYS;             // positions that a workgroup sees at a time
+const PARTS = SUBGROUP / QUERIES;           // lanes that share a query
+const FOURS = KEYS / 4u / PARTS;            // vec4s of a query's scores that such a lane has
+const LOADS = KEYS * N4 / SUBGROUP;         // of a lane
+const STRIDE = N4 + 2u;                     // vec4s between keys in workgroup memory
+const SCORES_STRIDE = KEYS / 4u + 1u;       // between queries there
+const WEIGHTS_STRIDE = KEYS / 4u + 2u;
+
+const_assert N % S == 0u && DIMS_S <= 8u;
+const_assert SHARED <= QUERIES && QUERIES <= S && SUBGROUP % QUERIES == 0u;
+const_assert KEYS % (4u * PARTS) == 0u && N4 % PARTS == 0u;
+const_assert KEYS * N4 % SUBGROUP == 0u && LOADS <= 16u;
+const_assert PAGE % KEYS == 0u && GRAIN % KEYS == 0u;
+
+alias Scores = vec4f;
+
+// What a lane loads of the keys or the values of a block. Each has a name: in a loop, a load would wait for the one before.
+struct Rows {
+    a0: vec4<f16>, a1: vec4<f16>, a2: vec4<f16>, a3: vec4<f16>,
+    a4: vec4<f16>, a5: vec4<f16>, a6: vec4<f16>, a7: vec4<f16>,
+    a8: vec4<f16>, a9: vec4<f16>, a10: vec4<f16>, a11: vec4<f16>,
+    a12: vec4<f16>, a13: vec4<f16>, a14: vec4<f16>, a15: vec4<f16>,
+}
+
+var<workgroup> kv_tile: array<vec4<f16>, SUBGROUPS * KEYS * STRIDE>;        // of each subgroup queries at first, then keys and values in turn
+var<workgroup> scores: array<vec4f, SUBGROUPS * S * SCORES_STRIDE>;         // of each subgroup [query, key], or [query, dim]
+var<workgroup> weights: array<vec4<f16>, SUBGROUPS * S * WEIGHTS_STRIDE>;   // of each subgroup [query, key]
+var<workgroup> fades: array<f32, SUBGROUPS * QUERIES>;
+var<workgroup> tops: array<vec2f, SUBGROUPS * QUERIES>;     // the reference as a power of 2, and the sum of exponentials
+var<workgroup> extent: vec4u;               // the first position, a multiple of KEYS; the end; the first that is seen
+
+var<private> row: u32;
+var<private> kv_head: u32;
+var<private> subgroup: u32;
+var<private> line: u32;         // of the subgroup
+var<private> own_tile: u32;     // where the subgroup's parts of the above begin
+var<private> own_scores: u32;
+
+fn run(group: u32, lane: u32) {
+    row = group / (SHARES * RUNS);
+    let share = group % SHARES;             // neighbours read neighbouring memory
+    let number = group / SHARES % RUNS;
+    if lane == 0u {
+        extent = vec4u();
+        if row < step.rows {
+            let position = places[row].x;
+            let cut = cut_of(position, position, number);
+            extent = vec4u(cut.start / KEYS * KEYS, cut.end, cut.start, 0u);
+        }
+    }
+    let here = workgroupUniformLoad(&extent);
+    if here.z >= here.y {
+        return;
+    }
+    kv_head = share * SHARED / (H / KV);
+    subgroup = lane / SUBGROUP;
+    line = lane % SUBGROUP;
+    own_tile = subgroup * KEYS * STRIDE;
+    own_scores = subgroup * S * SCORES_STRIDE;
+    let own_weights = subgroup * S * WEIGHTS_STRIDE;
+    let query = line / PARTS;
+    let last = (here.y - 1u) / KEYS * KEYS;     // where the last block begins
+    let first = start_of(min(here.x + subgroup * KEYS, last));
+    var key_rows = keys_from(first);
+    var value_rows = values_from(first);
+    var following = start_of(min(here.x + BLOCK + subgroup * KEYS, last));
+    let scale = take_query(query, row * H + share * SHARED + min(query, SHARED - 1u));
+    subgroupBarrier();
+    let q0 = coopLoadT<Left>(&kv_tile[own_tile], STRIDE);
+    var q1 = Left();
+    var q2 = Left();
+    var q3 = Left();
+    var q4 = Left();
+    var q5 = Left();
+    var q6 = Left();
+    var q7 = Left();
+    if DIMS_S > 1u { q1 = coopLoadT<Left>(&kv_tile[own_tile + 1u * S / 4u], STRIDE); }
+    if DIMS_S > 2u { q2 = coopLoadT<Left>(&kv_tile[own_tile + 2u * S / 4u], STRIDE); }
+    if DIMS_S > 3u { q3 = coopLoadT<Left>(&kv_tile[own_tile + 3u * S / 4u], STRIDE); }
+    if DIMS_S > 4u { q4 = coopLoadT<Left>(&kv_tile[own_tile + 4u * S / 4u], STRIDE); }
+    if DIMS_S > 5u { q5 = coopLoadT<Left>(&kv_tile[own_tile + 5u * S / 4u], STRIDE); }
+    if DIMS_S > 6u { q6 = coopLoadT<Left>(&kv_tile[own_tile + 6u * S / 4u], STRIDE); }
+    if DIMS_S > 7u { q7 = coopLoadT<Left>(&kv_tile[own_tile + 7u * S / 4u], STRIDE); }
+    var y0 = Sums();
+    var y1 = Sums();
+    var y2 = Sums();
+    var y3 = Sums();
+    var y4 = Sums();
+    var y5 = Sums();
+    var y6 = Sums();
+    var y7 = Sums();
+    var softmax = nothing_seen();
+    for (var base = here.x; base < here.y; base += BLOCK) {
+        let own = base + subgroup * KEYS;
+        let more = base + BLOCK < here.y;
+        subgroupBarrier();
+        put_down(key_rows);
+        subgroupBarrier();
+        if more {
+            key_rows = keys_from(following);
+        }
+        for (var k = 0u; k < KEY_TILES; k++) {
+            let at = own_tile + k * S * STRIDE;
+            var s = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[at], STRIDE), Sums());
+            if DIMS_S > 1u { s = coopMultiplyAdd(q1, coopLoad<Right>(&kv_tile[at + 1u * S / 4u], STRIDE), s); }
+            if DIMS_S > 2u { s = coopMultiplyAdd(q2, coopLoad<Right>(&kv_tile[at + 2u * S / 4u], STRIDE), s); }
+            if DIMS_S > 3u { s = coopMultiplyAdd(q3, coopLoad<Right>(&kv_tile[at + 3u * S / 4u], STRIDE), s); }
+            if DIMS_S > 4u { s = coopMultiplyAdd(q4, coopLoad<Right>(&kv_tile[at + 4u * S / 4u], STRIDE), s); }
+            if DIMS_S > 5u { s = coopMultiplyAdd(q5, coopLoad<Right>(&kv_tile[at + 5u * S / 4u], STRIDE), s); }
+            if DIMS_S > 6u { s = coopMultiplyAdd(q6, coopLoad<Right>(&kv_tile[at + 6u * S / 4u], STRIDE), s); }
+            if DIMS_S > 7u { s = coopMultiplyAdd(q7, coopLoad<Right>(&kv_tile[at + 7u * S / 4u], STRIDE), s); }
+            coopStoreT(s, &scores[own_scores + k * S / 4u], SCORES_STRIDE);
+        }
+        subgroupBarrier();
+        if own < here.z || own + KEYS > here.y {
+            value_rows = within(value_rows, own, here);
+        }
+        put_down(value_rows);
+        // Exponentials, by the lanes of a query.
+        var found: array<vec4f, FOURS>;
+        var top = LOWEST;
+        for (var n = 0u; n < FOURS; n++) {
+            let four = n * PARTS + line % PARTS;
+            let at = vec4u(own + 4u * four) + vec4u(0u, 1u, 2u, 3u);
+            let score = capped(scale * scores[own_scores + query * SCORES_STRIDE + four]);
+            found[n] = select(vec4f(LOWEST), score, (at >= vec4u(here.z)) & (at < vec4u(here.y)));
+            top = max(top, max(max(found[n].x, found[n].y), max(found[n].z, found[n].w)));
+        }
+        for (var far = 1u; far < PARTS; far *= 2u) {
+            top = max(top, subgroupShuffleXor(top, far));
+        }
+        softmax = further(softmax, top);
+        for (var n = 0u; n < FOURS; n++) {
+            let rounded = exponentials(found[n], softmax.reference);
+            weights[own_weights + query * WEIGHTS_STRIDE + n * PARTS + line % PARTS] = rounded;
+            softmax.sum += sum_of(rounded);
+        }
+        if more {
+            value_rows = values_from(following);
+            following = start_of(min(base + 2u * BLOCK + subgroup * KEYS, last));
+        }
+        // Subgroups come here each at its own time, and wait within: Mesa's software driver wants one in a workgroup.
+        if subgroupAny(softmax.fade < 1.0) && base > here.x {
+            fades[subgroup * QUERIES + query] = softmax.fade;
+            y0 = faded(y0);
+            if DIMS_S > 1u { y1 = faded(y1); }
+            if DIMS_S > 2u { y2 = faded(y2); }
+            if DIMS_S > 3u { y3 = faded(y3); }
+            if DIMS_S > 4u { y4 = faded(y4); }
+            if DIMS_S > 5u { y5 = faded(y5); }
+            if DIMS_S > 6u { y6 = faded(y6); }
+            if DIMS_S > 7u { y7 = faded(y7); }
+        }
+        subgroupBarrier();
+        for (var k = 0u; k < KEY_TILES; k++) {
+            let w = coopLoadT<Left>(&weights[own_weights + k * S / 4u], WEIGHTS_STRIDE);
+            let at = own_tile + k * S * STRIDE;
+            y0 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at], STRIDE), y0);
+            if DIMS_S > 1u { y1 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 1u * S / 4u], STRIDE), y1); }
+            if DIMS_S > 2u { y2 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 2u * S / 4u], STRIDE), y2); }
+            if DIMS_S > 3u { y3 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 3u * S / 4u], STRIDE), y3); }
+            if DIMS_S > 4u { y4 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 4u * S / 4u], STRIDE), y4); }
+            if DIMS_S > 5u { y5 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 5u * S / 4u], STRIDE), y5); }
+            if DIMS_S > 6u { y6 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 6u * S / 4u], STRIDE), y6); }
+            if DIMS_S > 7u { y7 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 7u * S / 4u], STRIDE), y7); }
+        }
+    }
+    var sum = softmax.sum;
+    for (var far = 1u; far < PARTS; far *= 2u) {
+        sum += subgroupShuffleXor(sum, far);
+    }
+    if line % PARTS == 0u {
+        tops[subgroup * QUERIES + query] = vec2f(softmax.reference, sum);
+    }
+    let heads = row * H + share * SHARED;
+    coopStoreT(y0, &scores[own_scores], SCORES_STRIDE);
+    put_out(heads, number, 0u, lane);
+    if DIMS_S > 1u { coopStoreT(y1, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 1u, lane); }
+    if DIMS_S > 2u { coopStoreT(y2, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 2u, lane); }
+    if DIMS_S > 3u { coopStoreT(y3, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 3u, lane); }
+    if DIMS_S > 4u { coopStoreT(y4, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 4u, lane); }
+    if DIMS_S > 5u { coopStoreT(y5, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 5u, lane); }
+    if DIMS_S > 6u { coopStoreT(y6, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 6u, lane); }
+    if DIMS_S > 7u { coopStoreT(y7, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 7u, lane); }
+}
+
+// Puts a query down as float16, by lanes that share it, and gives what its scores are multiplied by, to be powers of 2.
+fn take_query(query: u32, head: u32) -> f32 {
+    var own: array<vec4f, N4 / PARTS>;
+    for (var n = 0u; n < N4 / PARTS; n++) {
+        own[n] = q[head * N4 + n * PARTS + line % PARTS];
+    }
+    var most = 1e-30;
+    for (var n = 0u; n < N4 / PARTS; n++) {
+        let sizes = abs(own[n]);
+        most = max(most, max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)));
+    }
+    for (var far = 1u; far < PARTS; far *= 2u) {
+        most = max(most, subgroupShuffleXor(most, far));
+    }
+    let exponent = frexp(most).exp;
+    let smaller = ldexp(1.0, -exponent);
+    for (var n = 0u; n < N4 / PARTS; n++) {
+        kv_tile[own_tile + query * STRIDE + n * PARTS + line % PARTS] = vec4<f16>(own[n] * smaller);
+    }
+    return ldexp(LOG2E, exponent);
+}
+
+// The place among all heads of keys of position `base`.
+fn start_of(base: u32) -> u32 { return (pages[row * MAX_PAGES + base / PAGE] * PAGE + base % PAGE) * KV + kv_head; }
+
+fn keys_from(start: u32) -> Rows {
+    return Rows(
+        key_at(start, 0u), key_at(start, 1u), key_at(start, 2u), key_at(start, 3u),
+        key_at(start, 4u), key_at(start, 5u), key_at(start, 6u), key_at(start, 7u),
+        key_at(start, 8u), key_at(start, 9u), key_at(start, 10u), key_at(start, 11u),
+        key_at(start, 12u), key_at(start, 13u), key_at(start, 14u), key_at(start, 15u),
+    );
+}
+
+fn values_from(start: u32) -> Rows {
+    return Rows(
+        value_at(start, 0u), value_at(start, 1u), value_at(start, 2u), value_at(start, 3u),
+        value_at(start, 4u), value_at(start, 5u), value_at(start, 6u), value_at(start, 7u),
+        value_at(start, 8u), value_at(start, 9u), value_at(start, 10u), value_at(start, 11u),
+        value_at(start, 12u), value_at(start, 13u), value_at(start, 14u), value_at(start, 15u),
+    );
+}
+
+fn key_at(start: u32, n: u32) -> vec4<f16> {
+    if n >= LOADS {
+        return vec4<f16>();
+    }
+    let e = n * SUBGROUP + line;
+    return keys[(start + e / N4 * KV) * N4 + e % N4];
+}
+
+fn value_at(start: u32, n: u32) -> vec4<f16> {
+    if n >= LOADS {
+        return vec4<f16>();
+    }
+    let e = n * SUBGROUP + line;
+    return values[(start + e / N4 * KV) * N4 + e % N4];
+}
+
+fn put_down(x: Rows) {
+    put(x.a0, 0u); put(x.a1, 1u); put(x.a2, 2u); put(x.a3, 3u);
+    put(x.a4, 4u); put(x.a5, 5u); put(x.a6, 6u); put(x.a7, 7u);
+    put(x.a8, 8u); put(x.a9, 9u); put(x.a10, 10u); put(x.a11, 11u);
+    put(x.a12, 12u); put(x.a13, 13u); put(x.a14, 14u); put(x.a15, 15u);
+}
+
+fn put(x: vec4<f16>, n: u32) {
+    let e = n * SUBGROUP + line;
+    if n < LOADS {
+        kv_tile[own_tile + e / N4 * STRIDE + e % N4] = x;
+    }
+}
+
+// Zeros where a value of the block is not seen: what a page has there may be no number, and would not vanish by a weight of 0.
+fn within(x: Rows, own: u32, here: vec4u) -> Rows {
+    return Rows(
+        seen(x.a0, 0u, own, here), seen(x.a1, 1u, own, here), seen(x.a2, 2u, own, here), seen(x.a3, 3u, own, here),
+        seen(x.a4, 4u, own, here), seen(x.a5, 5u, own, here), seen(x.a6, 6u, own, here), seen(x.a7, 7u, own, here),
+        seen(x.a8, 8u, own, here), seen(x.a9, 9u, own, here), seen(x.a10, 10u, own, here), seen(x.a11, 11u, own, here),
+        seen(x.a12, 12u, own, here), seen(x.a13, 13u, own, here), seen(x.a14, 14u, own, here), seen(x.a15, 15u, own, here),
+    );
+}
+
+fn seen(x: vec4<f16>, n: u32, own: u32, here: vec4u) -> vec4<f16> {
+    let position = own + (n * SUBGROUP + line) / N4;
+    if position >= here.z && position < here.y {
+        return x;
+    }
+    return vec4<f16>();
+}
+
+// Sums [query, dim] relative to new references.
+fn faded(sums: Sums) -> Sums {
+    subgroupBarrier();
+    coopStoreT(sums, &scores[own_scores], SCORES_STRIDE);
+    subgroupBarrier();
+    for (var e = line; e < QUERIES * S / 4u; e += SUBGROUP) {
+        scores[own_scores + e / (S / 4u) * SCORES_STRIDE + e % (S / 4u)] *= fades[subgroup * QUERIES + e / (S / 4u)];
+    }
+    subgroupBarrier();
+    return coopLoadT<Sums>(&scores[own_scores], SCORES_STRIDE);
+}
+
+// Fragment i of each head, of all subgroups, from workgroup memory to y.
+fn put_out(first: u32, number: u32, i: u32, lane: u32) {
+    workgroupBarrier();
+    for (var e = lane; e < SHARED * S / 4u; e += WG) {
+        let head = e / (S / 4u);
+        var most = tops[head].x;
+        for (var s = 1u; s < SUBGROUPS; s++) {
+            most = max(most, tops[s * QUERIES + head].x);
+        }
+        var sum = 0.0;
+        var x = vec4f();
+        for (var s = 0u; s < SUBGROUPS; s++) {
+            let fade = exp2(tops[s * QUERIES + head].x - most);
+            sum += fade * tops[s * QUERIES + head].y;
+            x += fade * scores[(s * S + head) * SCORES_STRIDE + e % (S / 4u)];
+        }
+        write(first + head, number, i * S / 4u + e % (S / 4u), x, vec2f(most / LOG2E, sum));
+    }
+    workgroupBarrier();
+}

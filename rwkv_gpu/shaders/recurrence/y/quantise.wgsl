@@ -1,0 +1,11 @@
+// y is integers as well, where each sequence has one row: heads are whole chunks of 32 columns.
+// needs kernel: item_place
+// needs lib/store_quantised: store_quantised
+@group(0) @binding(10) var<storage, read_write> quantised: array<u32>;
+
+const_assert N % 32u == 0u;
+
+fn write_y(block: Block, i: u32, value: vec4f) {
+    y[item_place(block, i)] = value;
+    store_quantised(value, 0u, block.row + i / N4, block.head * N4 + i % N4, D4 / 8u, 1.0, true);
+}

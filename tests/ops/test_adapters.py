@@ -1,0 +1,70 @@
+"""LoRA adapters in steps of few rows: what they cost in dispatches, and that rows which mix them are right."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rwkv_gpu.engine.adapters import Adapter, Adapters
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.measure.plans import Step, record_step
+from rwkv_gpu.measure.synthetic import open_synthetic
+from rwkv_gpu.ops.batch import Batch
+from tests.engine.test_adapters import adapted, write
+
+QUERIES, ALL = ("attn_q", "attn_v"), ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+# In a layer: a dispatch for each x that adapters read, and one that multiplies gate and up, which are two matrices.
+MORE = {"queries": (QUERIES, 1), "all": (ALL, 5)}
+
+
+def adapters_for(file: GGUFFile, names: tuple[str, ...], count: int = 4) -> Adapters:
+    """Adapters of zeros for matrices by name."""
+    factors = {
+        name: (np.zeros((16, tensor.shape[1]), np.float32), np.zeros((tensor.shape[0], 16), np.float32))
+        for name, tensor in file.tensors.items()
+        if name.removesuffix(".weight").rpartition(".")[2] in names
+    }
+    return Adapters([Adapter(f"a{n}", 1.0, 16, factors) for n in range(count)])
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize("what", MORE)
+def test_adapters_cost_a_dispatch_for_each_x_that_they_read(what, rows):
+    names, more = MORE[what]
+    can, steps = LIMITS["h200"], []
+    for some in ((), names):
+        with open_synthetic("llama-8b-q4_k_m") as file:
+            adapters = adapters_for(file, some) if some else Adapters(())
+            steps.append(record_step(file, can, default_tuning(can), Step(rows), adapters=adapters))
+    layers = [[one for one in step.dispatches if one.layer == 1] for step in steps]
+    assert len(layers[1]) - len(layers[0]) == more
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("rows", [1, 4, 16, 64, 200])
+def test_every_step_with_adapters_can_be_recorded(limits, rows):
+    """Devices that bind few buffers, and steps of many rows, have products for them."""
+    can = LIMITS[limits]
+    with open_synthetic("qwen3-0.6b-q4_k_m") as file:
+        step = Step(rows, prefill=rows > 64)
+        found = record_step(file, can, default_tuning(can), step, adapters=adapters_for(file, ALL, 1))
+    assert sum("lora_a" in one.name for one in found.dispatches)
+
+
+@pytest.mark.parametrize("model", ["llama", "rwkv7"])
+def test_rows_of_a_step_have_adapters_of_their_own_on_the_gpu(adapter, model, tmp_path):
+    """None, one of another rank, the other, and both: as numpy has it, row by row."""
+    specs = [write(tmp_path, model, name, rank=rank, seed=rank) for name, rank in (("first", 4), ("second", 7))]
+    logits = []
+    for where in (adapter, None):
+        runner = adapted(model, specs, where)
+        sets = ({}, {"first": 1.0}, {"second": -0.5}, {"first": 0.3, "second": 0.7})
+        scales = np.stack([runner.adapters.scales(one) for one in sets])
+        batch = Batch.of([(slot, 0, [slot + 5]) for slot in range(4)])
+        logits.append(runner.step(replace(batch, adapters=scales)))
+        if where is not None:
+            runner.close()
+    np.testing.assert_allclose(*logits, rtol=4e-3, atol=4e-3)  # float32 sums in another order, over the layers
+    assert all(np.abs(one - logits[0][0]).max() > 0.1 for one in logits[0][1:])

@@ -33,6 +33,7 @@ def test_a_wheel_holds_every_shader_and_no_cli_package(wheel):
     assert {
         "rwkv_gpu/builtin/builtin.gguf",
         "rwkv_gpu/builtin/help.tsv",
+        "rwkv_gpu/builtin/pages.tsv",
         "rwkv_gpu/builtin/decline.txt",
         "rwkv_gpu/builtin/retriever.npz",
         "rwkv_gpu/py.typed",

@@ -1,4 +1,4 @@
-"""Finds the weights of the signs of a question about the program: `CERTAINTY` in rwkv_gpu/builtin/help.py.
+"""Finds the weights of the signs of a question about the program: `CERTAINTY` in rwkv_gpu/builtin/certainty.py.
 
     python -m training.certainty
 
@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from rwkv_gpu.builtin.help import Help, read
+from rwkv_gpu.builtin.help import Help
+from rwkv_gpu.builtin.index import read
 from rwkv_gpu.builtin.retriever import quantised
 from rwkv_gpu.builtin.search import Search
 

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from rwkv_gpu.builtin.help import ARCHITECTURES, INDEX
+from rwkv_gpu.builtin.index import ARCHITECTURES, INDEX
+from rwkv_gpu.builtin.pages import SENTENCES
 from rwkv_gpu.builtin.words import words
 
 from . import apart
@@ -26,10 +27,18 @@ SMALL_TALK = Path(__file__).with_name("small_talk.txt")
 MODELS = Path(__file__).with_name("help_models.txt")
 EVERYDAY = Path(__file__).with_name("everyday.txt")
 PAGES = ("docs/chat.md", "docs/devices.md", "docs/troubleshooting.md", "docs/models.md", "docs/server.md")
+MORE_PAGES = (  # where a sentence is looked for that nothing else has
+    *("README.md", "docs/library.md", "docs/sampling.md", "docs/scale.md", "docs/cluster.md", "docs/tuning.md"),
+    *("docs/matrix-units.md", "docs/chunk-size.md", "docs/comparison.md"),
+)
 _REFERS = re.compile(
     r"(It|They|So|Those|These|This|That|What|One|Where|Each|Every one|All|Both|There|On the host|Without|Part)\b"
 )  # to what stands before
+_QUOTABLE = re.compile(
+    r"^(?!.*\b(?:took|measured|tok/s|\d (?:ms|s)\b)).*[a-z]{3}.*[.!]$"
+)  # no figures of a measurement
 LENGTHS = (30, 260)  # characters of a passage
+LONGEST = 400  # of two sentences of a page
 SUPPORTED = "Which models are supported?"  # the entry that names the architectures
 Row = tuple[float, list[str], str, str]  # weight, questions, other words, text
 
@@ -79,7 +88,7 @@ def questions(text: str) -> Iterator[Row]:
 
 def commands(text: str) -> Iterator[Row]:
     """What `--help` says: every command, and every option with the commands that have it."""
-    options: dict[tuple[str, str], list[str]] = defaultdict(list)
+    options: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, page in re.findall(r"^## rwkv-gpu (\S+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
         usage, _, rest = page.partition("Options:")
         says = _sentence(" ".join(line.strip() for line in usage.strip().split("\n\n")[1].splitlines()))
@@ -91,21 +100,36 @@ def commands(text: str) -> Iterator[Row]:
             "",
             f"`rwkv-gpu {name}`: {says}{shown}",
         )
-        for flags, told in _options(rest):
-            options[flags, told].append(name)
-    for (flags, told), names in options.items():
+        for flags, told, default in _options(rest):
+            options[flags, told][default].append(name)
+    for (flags, told), defaults in options.items():
         shown = ", ".join(f"`{flag}`" for flag in re.findall(r"-[\w-]+", flags))
+        names = [name for each in defaults.values() for name in each]
         where = f" of `rwkv-gpu {names[0]}`" if len(set(names) - {"run"}) == 1 else ""
         yield (
             0.8,
             [*re.findall(r"(?<!\S)-[\w-]+", flags.replace("/", " "))],
             f"{told} {' '.join(names)}",
-            f"{shown}{where}: {_sentence(told)}",
+            f"{shown}{where}: {told}{_default(defaults)}",
         )
 
 
-def _options(text: str) -> Iterator[tuple[str, str]]:
-    """The flags of each option, and what it does."""
+def _default(defaults: dict[str, list[str]]) -> str:
+    """What an option is without being given, where `--help` says it; by commands where they differ."""
+    if len(defaults) == 1:
+        (default,) = defaults
+        return f" The default is `{default}`." if default else ""
+    each = (f"`{default}` with {_listed(names)}" for default, names in defaults.items() if default)
+    return f" The default is {'; '.join(each)}."
+
+
+def _listed(names: list[str]) -> str:
+    shown = [f"`{name}`" for name in names]
+    return " and ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
+
+
+def _options(text: str) -> Iterator[tuple[str, str, str]]:
+    """The flags of each option, what it does within which bounds, and its default."""
     for block in re.split(r"\n(?= {6}-| {4}\w)", text.split("Example:")[0]):
         lines = [line for line in block.splitlines() if line.strip()]
         if not lines or not lines[0].startswith("      -"):
@@ -113,10 +137,17 @@ def _options(text: str) -> Iterator[tuple[str, str]]:
         head, _, told = lines[0].strip().partition("  ")
         told = " ".join([told.strip(), *(line.strip() for line in lines[1:])])
         default = re.search(r"default: ([^;\]]+)", told)
+        least, most = re.search(r"([\d.]+)<=x|x>=([\d.]+)", told), re.search(r"x<=([\d.]+)", told)
         told = re.sub(r"\s*\[(?:env var|default|required|[\d.x<>=-]+).*?\]$", "", told).strip()
         if "--help" in head or not told:
             continue
-        yield head, _sentence(told) + (f" The default is {default[1].strip()}." if default else "")
+        bounds = f" At least {least[1] or least[2]}, at most {most[1]}." if least and most else ""
+        choices, unit = re.search(r" \[(\w+\|[\w|]+)\]$", head), re.search(r" (SECONDS|BYTES)$", head)
+        bounds += f" One of {choices[1].replace('|', ', ')}." if choices else ""
+        bounds += f" In {unit[1].lower()}." if unit else ""
+        takes = re.search(r" ([A-Z]+)\|([A-Z]+)$", head)
+        bounds += f" Takes {takes[1]} or {takes[2]}." if takes else ""
+        yield head, _sentence(told) + bounds, default[1].strip() if default else ""
 
 
 def pages(text: str) -> Iterator[Row]:
@@ -234,5 +265,53 @@ def index() -> str:
     return "".join(line + "\n" for line in lines)
 
 
+def sentences() -> str:
+    """The text of the second index: the sentences of all pages, each with its page and heading."""
+    lines: dict[str, str] = {}
+    for page in PAGES + MORE_PAGES:
+        for heading, text in _stated((ROOT / page).read_text(encoding="utf-8")):
+            lines.setdefault(text, f"{page}\t{heading}\t{text}\n")
+    cli = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for heading, text in [*_stated(cli.partition("\n## ")[0]), *_told_of_commands(cli)]:
+        lines.setdefault(text, f"docs/cli.md\t{heading}\t{text}\n")
+    return "".join(lines.values())
+
+
+def _told_of_commands(text: str) -> Iterator[tuple[str, str]]:
+    """What `--help` says of each command, before its options."""
+    for name, page in re.findall(r"^## rwkv-gpu (\S+)\n(.*?)(?=^ +Options:)", text, re.MULTILINE | re.DOTALL):
+        for paragraph in page.split("\n\n")[1:]:
+            for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`])", _plain(paragraph)):
+                if not sentence.startswith("Usage:") and len(sentence) >= LENGTHS[0]:
+                    yield f"rwkv-gpu {name}", f"`rwkv-gpu {name}`: {sentence}"
+
+
+def _stated(page: str) -> Iterator[tuple[str, str]]:
+    """Headings and what stands below them: rows of tables, commands with comments, sentences.
+
+    A sentence that refers to the one before it has that one before it.
+    """
+    heading = ""
+    for block in re.split(r"\n\s*\n", re.sub(r"^```\w*$|<!--.*?-->", "", page, flags=re.MULTILINE | re.DOTALL)):
+        title = re.match(r"#+ (.+)", block)
+        if title:
+            heading = _plain(title[1])
+        elif block.startswith("|"):
+            yield from ((heading, text) for _, _, _, text in _table(heading, block))
+        elif re.match(r" {4}", block):
+            for command, says in re.findall(r"^ {4}(\S.*?) {2,}# (.+)$", block, re.MULTILINE):
+                yield heading, f"`{command}`: {_sentence(says)}"
+        else:
+            before = ""
+            for part in re.split(r"\n- ", block.removeprefix("- ")):
+                for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z`])", _plain(part)):
+                    text = f"{before} {sentence}" if before and _REFERS.match(sentence) else sentence
+                    before = sentence
+                    alone = text is sentence and _REFERS.match(sentence)
+                    if LENGTHS[0] <= len(text) <= LONGEST and _QUOTABLE.search(text) and not alone:
+                        yield heading, text
+
+
 if __name__ == "__main__":
+    SENTENCES.write_text(sentences(), encoding="utf-8")
     INDEX.write_text(index(), encoding="utf-8")

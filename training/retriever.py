@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rwkv_gpu.builtin import help, retriever
+from rwkv_gpu.builtin import help, index, retriever
 from rwkv_gpu.builtin.retriever import ELSEWHERE, SMALL_TALK, SUM, Retriever, pieces
 from rwkv_gpu.builtin.search import Search
 from rwkv_gpu.builtin.words import stem
@@ -62,7 +62,7 @@ class Examples:
 
 def examples() -> Examples:
     """All known questions, of entries, of other passages, of small talk and of sums."""
-    search, _ = help.read()
+    search, _ = index.read()
     forms, also = help_index.forms(), help_index.vocabulary()
     entries = [passage for passage in search.passages if passage.weight == 1.0 and passage.asked[0] in forms]
     names = (*(passage.asked[0] for passage in entries), ELSEWHERE, SMALL_TALK, SUM)
@@ -178,7 +178,7 @@ def start(names: Sequence[str], last: Retriever | None) -> tuple[Floats, Floats]
 def train(of: Examples, known: list[Example], epochs: int, last: Retriever | None = None) -> tuple[Floats, Floats]:
     """The table and the vectors of answers: softmax over cosines, Adam with a rate that falls to zero."""
     rng = random.Random(0)
-    synonyms = {word: sorted(others) for word, others in help.read()[0].synonyms.items()}
+    synonyms = {word: sorted(others) for word, others in index.read()[0].synonyms.items()}
     table, answers = map(Adam, start(of.names, last))
     highest = WARM if last else RATE
     steps = [part for _ in range(epochs) for part in batches(known, rng)]
@@ -231,7 +231,7 @@ def held_out(of: Examples, epochs: int) -> None:
     left = [one for one in of.known if one.text in texts]
     known = [one for one in of.known if one.text not in texts]
     trained = retriever.quantised(of.names, *train(of, known, epochs))
-    search, everyday = help.read()
+    search, everyday = index.read()
     kept = [
         replace(passage, asked=tuple(asked for asked in passage.asked if asked not in texts))
         for passage in search.passages

@@ -6,25 +6,29 @@ supported comes from the registry, through `load`.
 
 import functools
 import itertools
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import problems, rates, reports, sums
+from . import certainty as odds_of
+from . import problems, rates, reading, reports, sums
 from . import retriever as trained
+from .certainty import certainty
 from .decline import decline
 from .greeting import greeting
+from .index import INDEX, read
+from .naming import SHORT_NAME, SIGNS, asks_default, plain_name
+from .naming import named as asked_by_name
+from .pages import Pages, Sentence, has, identifiers
+from .pages import read as read_pages
+from .reference import OPTION, Reference
 from .retriever import ELSEWHERE, SMALL_TALK, SUM, Retriever
-from .search import Passage, Ranking, Search
+from .search import Ranking, Search
 from .words import words
 
-INDEX = Path(__file__).with_name("help.tsv")
 SURE, MAYBE = 0.5, -1.5  # log odds from which on a question is taken to be about the program, or may be
 CERTAIN = 2.0  # the same for one whose best passage is not quite its answer
-UNKNOWN = -1.5  # what a word says for the program that neither the documentation nor small talk has
-RARE = 1e-4  # how often a word is met at least, in small talk and in questions about the program
 WEAK, FAIR = 0.75, 1.25  # a lower score than the first is no answer; one below the second is only called the nearest
 PROMISING = 1.1  # a lower score is no answer where the question may be small talk
 STRONG = 1.5  # with this score of the search, what seems to be small talk may be about the program
@@ -38,20 +42,18 @@ GUESS = 3.0  # what the retriever's probability counts, beside the search's scor
 LEAST = 0.05  # the probability from which on a passage is considered that the search does not find
 CALCULATES, SURELY = 0.5, 0.7  # the probability of a sum from which on it is one, with a number and without
 AGAIN = 1.0  # what a passage loses that answered the question before
+COMMAND = 0.35  # what it counts that a passage is on the command that is named
 REPORTED = 2.0  # what a symptom counts for the entry that helps with it
 SYMPTOM = 1.5  # what it counts for a question about the program
-SHARE = 0.01  # what is added to probabilities, so that none is certain
+ENOUGH = 0.75  # the share of a question that a sentence of a page has at least, where nothing else is found
+VAGUE = 0.7  # a lower probability lets a sentence of a page be added that has more of the question
 LONG = 40  # words; what is longer is a text and no question
-AROUND = 0.5  # what a word counts in the sentences around the one that asks
-BEFORE = 0.7  # the same in the question before it
-ARCHITECTURES = "{architectures}"  # stands in a passage for how many are supported, and the best known of them
-UNNAMED = "?"  # stands for an architecture whose name is not known
-WELL_KNOWN = ("llama", "qwen2", "qwen3", "gemma3", "phi3", "deepseek2", "gpt-oss", "rwkv7", "mamba2")
+BEFORE = 0.7  # what a word of the question before counts
 
-GET = "`rwkv-gpu pull hf.co/OWNER/NAME:Q4_K_M` gets one from Hugging Face."
 FROM = "From the docs: "
 NEAREST = "The nearest that I find in the docs: "
 ALSO = " Also: "
+ELSEWHERE_SAID = "\nIn {}: "
 ABSENT = "There is no "
 UNMENTIONED = 'The docs and --help do not mention "{}". '
 IS_SUPPORTED, PLANNED = "Is my model supported?", "What is planned?"  # entries for what is not mentioned
@@ -61,27 +63,6 @@ NOTHING = (
     "commands, /help those of the chat."
 )
 
-_YOU = re.compile(r"(?i)\b(you|your|u|ur|yourself)\b")
-_IT = re.compile(r"(?i)\b(can|does|will|is|do i|could|would|should|how|where|why|make|let|tell)\b.*\b(it|this)\b \w")
-_THING = re.compile(r"(?i)\w\.(txt|md|json|csv|pdf|docx?|py|gguf)\b|\d ?(gb|gigs?|tok)\b|\b(llms?|the model|rwkv)\b")
-_I = re.compile(r"(?i)\W*(i|my|we|im|i'm)\b")
-_SENTENCE = re.compile(r"(?<=[.!?;]) +|\n+")
-_QUESTION = re.compile(
-    r"(?i)\W*(?:but |and |so |ok |now )*(?:how|what|which|where|when|why|who|can|could|is|are|does|do|will|should)\b"
-)
-# It begins as a question that goes on with the one before it: and from Python? only the code? over http?
-_GOES_ON = re.compile(
-    r"(?i)\W*(and|but|then|also|even|only|just|what about|how about|what if|from|over|in|on|with|without|for|by|via)\b"
-)
-_MEANS = re.compile(r"(?i)\b(it|its|that|this|one|them|they|those|there(?=\W*$)|back|again|rest)\b")
-_NAMED = re.compile(
-    r"(?<!\S)`?(--[a-z][\w-]+|/[a-z]+)`?(?=[\s?!.,]|$)"
-    r"|does `?(rwkv-gpu [a-z-]+)`? (?:do|mean)\b"
-    r"|(?:explain|command|what is) `?(rwkv-gpu [a-z-]+)`?(?=\W*$| for\W*$)"
-)
-_PATH = re.compile(r"\b(?:under|below|at|in|on|to|path|prefix|folder|route|endpoint|location) `?/[a-z]+")  # no command
-_SHORT_NAME = re.compile(r"-[a-z]{1,4}|--[a-z-]+|(?:ollama|num|repeat)-[a-z-]+")  # they need no other word to be meant
-
 
 @dataclass(frozen=True)
 class Found:
@@ -90,18 +71,6 @@ class Found:
     passages: tuple[str, ...] = ()  # that stand with the question in the prompt
     answer: str = ""  # a quotation, a result, a refusal; none where the model answers by itself
     sure: bool = False  # it is the answer; else the model chooses between it and one of its own
-
-
-def _named(question: str) -> set[str]:
-    """The options and commands that are asked for by their names."""
-    text = _PATH.sub(" ", question.lower())
-    found = (next(part for part in match.groups() if part) for match in _NAMED.finditer(text))
-    return {_plain_name(name) for name in found}
-
-
-def _plain_name(name: str) -> str:
-    """An option's name as the index has it: num_ctx is num-ctx."""
-    return name.lower().partition("=")[0].replace("_", "-")
 
 
 def with_passages(question: str, passages: Iterable[str]) -> str:
@@ -120,7 +89,7 @@ class Help:
         self.search = search
         self.everyday = everyday or {}  # the share of questions in small talk that have a word
         every = {name for passage in self.passages for name in passage.asked}
-        self._called = {name for name in every if _SHORT_NAME.fullmatch(name)}
+        self._called = {name for name in every if SHORT_NAME.fullmatch(name)}
         known = retriever.names if retriever else ()
         self._first = {passage.asked[0]: number for number, passage in enumerate(self.passages) if passage.asked}
         self._titles = {name: self._first[name] for name in known if name in self._first}
@@ -146,7 +115,11 @@ class Help:
             return Found(answer=sums.BEYOND, sure=True)
         question = reports.plain(question)
         request = reports.requested(question)
+        asks = reports.asks_whether(question)
         found = self._requested(request) if request else self._quoted(question, before)
+        unknown = self._unknown(asks) if asks and found.passages else ""
+        if unknown:
+            found = Found(found.passages[:1], UNMENTIONED.format(unknown) + NEAREST + found.passages[0], found.sure)
         if not found.sure and problems.beyond(question):
             return Found(answer=sums.BEYOND, sure=True)
         return found
@@ -166,7 +139,7 @@ class Help:
         """The first name in a text that neither the documentation nor everyday language has."""
         for word in re.findall(r"[\w+-]*\w", text):
             longest = max(re.split("[-_+]", word), key=len)
-            stems = [stem for stem in self.search.read(longest, self.everyday) if stem[0] != "~"]
+            stems = [stem for stem in self._words(longest) if stem[0] != "~"]
             if len(longest) > 2 and stems and not any(self.search.knows(s) or s in self.everyday for s in stems):
                 return str(word)
         return ""
@@ -175,40 +148,85 @@ class Help:
         """The passages that answer a question about the program."""
         if len(question.split()) > LONG:
             return Found()
-        named = _named(question)
+        named = asked_by_name(question)
         for name in named - self._names:
             return Found(answer=self._absent(name), sure=True)
-        named |= self._called.intersection(_plain_name(word.strip("`'\"?!.,;:()")) for word in question.split())
+        named |= self._called.intersection(plain_name(word.strip(SIGNS)) for word in question.split())
         shown: tuple[int, ...] = ()
-        asked = self._read(question)
-        if before and self._goes_on(question, asked):
+        asked = reading.asked(question, self._words)
+        if asks_default(question):
+            asked["default"] = 1.0
+        if before and reading.goes_on(question, asked):
             asked, shown = self._together(asked, before)
         found = self.search.found(asked)
         guess = self.guess(f"{question} {before}" if shown else question)
         reported = reports.symptoms(question)
-        certainty = self._certainty(question, asked, found) + (SYMPTOM if reported else 0.0)
+        odds = certainty(self.signs(question, asked, found)) + (SYMPTOM if reported else 0.0)
         ranked = self._with_names(self.ranked(found.ranked, guess, shown), named, question)
-        ranked = self._with_reported(ranked, reported)
-        if not ranked or (certainty < MAYBE and max(found.ranked, default=(0.0, 0))[0] < STRONG):
+        ranked = self._with_reported(self._with_commands(ranked, question), reported)
+        if not ranked or (odds < MAYBE and max(found.ranked, default=(0.0, 0))[0] < STRONG):
             return Found()
         score, best = ranked[0]
         fair = score >= FAIR
-        sure = certainty >= (SURE if fair else CERTAIN)
+        sure = odds >= (SURE if fair else CERTAIN)
         sure |= score >= STRONG and not named.isdisjoint(self.passages[best].asked)
         if score < WEAK:
-            return Found(answer=NOTHING, sure=True) if sure else Found()
-        if certainty < SURE and score < PROMISING:
+            return Found(answer=self._nothing(asked), sure=True) if sure else Found()
+        if odds < SURE and score < PROMISING:
             return Found()
         known = 1.0 if named.intersection(self.passages[best].asked) else max(guess.values(), default=1.0)
         quoted = self._best(ranked, NEAR if known >= KNOWN else WIDE, MOST)
+        exact = self._exact(question, best, known) if sure and not reported else ()
+        texts = self._texts(dict.fromkeys((*exact, best)) if exact else quoted)
+        if exact:
+            return Found(texts, FROM + ALSO.join(texts), sure)
         said = self._said(quoted, known)
-        return Found(tuple(self.passages[n].text for n in quoted), (FROM if fair or not sure else NEAREST) + said, sure)
+        sentence = self._missing(question, asked, [said, *texts], known) if sure else None
+        if sentence:
+            said = self._said(quoted[: MOST - 1], known) + ELSEWHERE_SAID.format(sentence.page) + sentence.text
+        return Found(texts, (FROM if fair or not sure else NEAREST) + said, sure)
+
+    def _exact(self, question: str, best: int, known: float) -> tuple[int, ...]:
+        """The passages of `--help` that answer a question about a default, a bound or a difference."""
+        return self._reference.asked(question) or (self._compared(question, best) if known < KNOWN else ())
+
+    def _missing(
+        self, question: str, asked: Mapping[str, float], quoted: Sequence[str], known: float
+    ) -> Sentence | None:
+        """The sentence of a page on what the quoted texts lack: a name that is asked for, or rare words."""
+        for name in identifiers(question):
+            if not any(has(text, name) for text in quoted) and (found := self._pages.naming(name, asked)):
+                return found
+        return self._pages.missing(asked, quoted, self.everyday, known < VAGUE)
+
+    def _nothing(self, asked: Mapping[str, float]) -> str:
+        """What is said where no passage fits: a sentence of a page that does, or else where to look."""
+        share, sentence = self._pages.best(asked)
+        return ELSEWHERE_SAID.format(sentence.page).lstrip() + sentence.text if share >= ENOUGH else NOTHING
+
+    @functools.cached_property
+    def _pages(self) -> Pages:
+        options = (Sentence("docs/cli.md", "", passage.text) for passage in self.passages if passage.weight == OPTION)
+        return Pages([*read_pages(), *options], self.search.synonyms)
+
+    def _compared(self, question: str, best: int) -> tuple[int, ...]:
+        """The passages on what is compared, unless the best passage is on all of it."""
+        names, found = self._reference.compared(question)
+        title, text = set(re.findall(r"[\w/-]+", self._name(best).lower())), self.passages[best].text
+        both = (title.issuperset(names) and "differen" in self._name(best)) or all(
+            f"`rwkv-gpu {name}" in text or f"`{name}" in text for name in names
+        )
+        return () if both else found[:MOST]
+
+    @functools.cached_property
+    def _reference(self) -> Reference:
+        return Reference(self.search)
 
     def _together(self, asked: dict[str, float], before: str) -> tuple[dict[str, float], tuple[int, ...]]:
         """The words of a question and of the one before it, if that was about the program, and what was quoted then."""
-        first = self.search.read(before, self.everyday)
+        first = self._words(before)
         found = self.search.found(first)
-        if self._certainty(before, first, found) < SURE:
+        if certainty(self.signs(before, first, found)) < SURE:
             return asked, ()
         shown = self._best(self.ranked(found.ranked, self.guess(before)), NEAR, MOST)
         return {word: BEFORE for word in first if word[0] != "~"} | asked, shown
@@ -228,7 +246,7 @@ class Help:
     def _absent(self, name: str) -> str:
         """That an option or a command does not exist, and what comes nearest to its name."""
         plain = name.removeprefix("rwkv-gpu ").strip("-/").replace("-", " ")
-        near = self.ranked(self.search.ranked(self.search.read(plain, self.everyday)), self.guess(plain))
+        near = self.ranked(self.search.ranked(self._words(plain)), self.guess(plain))
         more = f" {NEAREST}{self.passages[near[0][1]].text}" if near and near[0][0] >= CLEAR else ""
         return f"{ABSENT}`{name}` in this version: neither the docs nor --help have it.{more}"
 
@@ -255,23 +273,16 @@ class Help:
         asked = self.passages[number].asked
         return asked[0] if asked and asked[0] in self._titles else ELSEWHERE
 
-    def _read(self, question: str) -> dict[str, float]:
-        """The words of a question. Where it has several sentences, those around the one that asks count half."""
-        sentences = [part for part in _SENTENCE.split(question) if len(part.split()) > 2]
-        if len(sentences) < 2:
-            return self.search.read(question, self.everyday)
-        asks = [part for part in sentences if part.endswith("?") or _QUESTION.match(part)] or sentences
-        around = " ".join(part for part in sentences if part != asks[-1])
-        return dict.fromkeys(self.search.read(around, self.everyday), AROUND) | self.search.read(
-            asks[-1], self.everyday
-        )
+    def _words(self, question: str) -> dict[str, float]:
+        return self.search.read(question, self.everyday)
 
     def best(self, question: str, near: float = 0.75, most: int = MOST) -> tuple[str, ...]:
         """The passages that fit a question best, whatever it is about."""
-        return self._texts(self.search.ranked(self.search.read(question, self.everyday)), near, most)
+        ranked = self.search.ranked(self._words(question))
+        return self._texts(self._best(ranked, near, most))
 
-    def _texts(self, ranked: list[tuple[float, int]], near: float, most: int) -> tuple[str, ...]:
-        return tuple(self.passages[number].text for number in self._best(ranked, near, most))
+    def _texts(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self.passages[number].text for number in numbers)
 
     def _best(self, ranked: list[tuple[float, int]], near: float, most: int) -> tuple[int, ...]:
         """The passages that are quoted: those with nearly the best score, and no more than can be read at a glance."""
@@ -279,19 +290,17 @@ class Help:
         lengths = itertools.accumulate(len(self.passages[number].text) for number in near_best)
         return tuple(n for n, length in zip(near_best, lengths, strict=True) if n == near_best[0] or length <= GLANCE)
 
-    def _goes_on(self, question: str, asked: Mapping[str, float]) -> bool:
-        """Whether a question may be one together with the question before it: and from Python?"""
-        content = [word for word in asked if word[0] != "~"]
-        if len(content) > 3 or any(word[0] in "-/" for word in content):
-            return False
-        return bool(_MEANS.search(question)) or (bool(content) and bool(_GOES_ON.match(question)))
-
     def _with_names(self, ranked: list[tuple[float, int]], named: set[str], question: str) -> list[tuple[float, int]]:
         """Passages that explain what is named come first, as strong answers: where little else is asked."""
         beside = set(words(question)).difference(*(words(name) for name in named)) if named else set()
         more = GUESS + STRONG if len(beside) <= BESIDE else NAMED
         scored = [(score + more * bool(named.intersection(self.passages[n].asked)), n) for score, n in ranked]
         return sorted(scored, key=lambda found: (-found[0], found[1]))
+
+    def _with_commands(self, ranked: list[tuple[float, int]], question: str) -> list[tuple[float, int]]:
+        """Passages on the commands that are named come before others that are as near."""
+        on = self._reference.of_commands(question)
+        return sorted(((score + COMMAND * (n in on), n) for score, n in ranked), key=lambda one: (-one[0], one[1]))
 
     def _with_reported(self, ranked: list[tuple[float, int]], reported: Mapping[str, float]) -> list[tuple[float, int]]:
         """The entries that help with what is reported come before others that are not certain."""
@@ -301,50 +310,10 @@ class Help:
             scores[number] = scores.get(number, 0.0) + REPORTED * share
         return sorted(((score, number) for number, score in scores.items()), key=lambda one: (-one[0], one[1]))
 
-    def _certainty(self, question: str, asked: Mapping[str, float], found: Ranking) -> float:
-        """How sure it is that a question is about the program, as log odds."""
-        signs = self.signs(question, asked, found)
-        if not signs:
-            return -math.inf
-        return sum(weight * sign for weight, sign in zip(CERTAINTY, signs, strict=True))
-
     def signs(self, question: str, asked: Mapping[str, float], found: Ranking) -> list[float]:
-        """What speaks for a question about the program, or against it; `training.certainty` finds the weights."""
-        content = [word for word in asked if word[0] != "~"]
-        if not found.ranked or not content:
-            return []
-        evidence = [self._evidence(word) for word in content]
-        forms = [
-            bool(_YOU.search(question)),
-            bool(_I.match(question)),
-            bool(_IT.search(question)),
-            bool(_THING.search(question)),
-        ]
-        score = found.ranked[0][0]
-        guessed = self.guess(question).get(SMALL_TALK, 0.5)
-        against = math.log((1 - guessed + SHARE) / (guessed + SHARE))
-        return [
-            sum(evidence),
-            max(evidence),
-            score,
-            max(0.0, score - 1),
-            len(content),
-            *forms,
-            found.small_talk,
-            against,
-            1.0,
-        ]
-
-    def _evidence(self, word: str) -> float:
-        """How much a word speaks for a question about the program, and against small talk."""
-        if not self.search.knows(word) and word not in self.everyday:
-            return UNKNOWN
-        here = 0.3 * self.search.share(word) + 0.15 * self.search.knows(word) / len(self.passages)
-        return max(-3.0, min(3.0, math.log((here + RARE) / (self.everyday.get(word, 0.0) + RARE))))
-
-
-# The weights of `signs`; the last is the constant.
-CERTAINTY = (0.42, 0.69, -0.59, 2.07, 0.29, -1.07, -1.23, 2.37, 2.07, -2.56, 0.38, -1.96)
+        """What speaks for a question about the program, or against it."""
+        small_talk = self.guess(question).get(SMALL_TALK, 0.5)
+        return odds_of.signs(question, asked, found, self.search, self.everyday, small_talk)
 
 
 @functools.cache
@@ -352,56 +321,3 @@ def load(architectures: Collection[str] = (), path: Path = INDEX) -> Help:
     """The help of this version, where these architectures are supported."""
     search, everyday = read(architectures, path)
     return Help(search, everyday, trained.load())
-
-
-def read(architectures: Collection[str] = (), path: Path = INDEX) -> tuple[Search, dict[str, float]]:
-    """From the index: lines of everyday words, of synonyms, of small talk; then passages and families of models."""
-    everyday, synonyms, small_talk, *lines = path.read_text(encoding="utf-8").splitlines()
-    counts = (part.split(":") for part in everyday.split())
-    passages = [_passage(line.split("\t"), architectures) for line in lines]
-    search = Search(passages, _groups(synonyms), small_talk.split("|"))
-    return search, {word: int(count) / 1e6 for word, count in counts}
-
-
-def _groups(line: str) -> dict[str, frozenset[str]]:
-    """The words that a word may stand for, from groups that are separated by tabs."""
-    found: dict[str, frozenset[str]] = {}
-    for group in line.split("\t"):
-        alike = frozenset(group.split())
-        for word in alike:
-            found[word] = found.get(word, frozenset()) | alike
-    return found
-
-
-def _passage(cells: list[str], architectures: Collection[str]) -> Passage:
-    """A passage of the docs, or one about a family of models: `model`, its names, its architectures."""
-    if cells[0] == "model":
-        return _family(cells[1].split(", "), cells[2].split(), architectures)
-    weight, asked, also, text = cells
-    known = ", ".join(f"`{name}`" for name in WELL_KNOWN if name in architectures)
-    text = text.replace(ARCHITECTURES, f"{len(architectures)} architectures are supported, among them {known}")
-    return Passage(float(weight), tuple(asked.split("|")), frozenset(also.split()), text)
-
-
-def _family(names: list[str], needs: list[str], architectures: Collection[str]) -> Passage:
-    """What there is to say about a family of models, by the architectures that there are."""
-    there = [f"`{need}`" for need in needs if need in architectures]
-    missing = [f"`{need}`" for need in needs if need not in architectures]
-    if not needs:
-        text = f"No, it does not run {names[0]}: only language models in GGUF files that generate text are supported."
-    elif not missing:
-        text = f"Yes, it runs {names[0]}: GGUF files of the architecture {' or '.join(there)} are supported. {GET}"
-    elif needs == [UNNAMED]:
-        text = f"No, {names[0]} is not among the supported models: docs/models.md lists them."
-    elif not there:
-        text = (
-            f"No, it does not run {names[0]}: the architecture {' or '.join(missing)} is not supported in this version."
-        )
-    else:
-        text = (
-            f"{names[0]}: the architectures {', '.join(there)} are supported, {', '.join(missing)} not in this version."
-        )
-    forms = ("{}", "does {} work", "can I run {}", "is {} supported", "{} support")
-    asked = tuple(form.format(name) for name in names for form in forms)
-    also = frozenset(words("model models run load architecture compatible"))
-    return Passage(1.0, asked, also, text, frozenset(words(" ".join(names))))

@@ -64,8 +64,10 @@ _RELATIONS = _any(
 )
 _CONVERTS = re.compile(rf"\bhow (?:many|much) {_UNIT} (?:is|are|in|make|has|have|does?|per)\b|\bconvert \d")
 _CLOCK = re.compile(r"\b\d{1,2}(?::\d\d| ?[ap]\.?m\b| o'?clock)")
-# A number of seconds as a date; a time of day some minutes later.
+# Days before or after a date; a number of seconds as a date; a time of day some minutes later.
 _TIMES = _any(
+    r"\b\d+ (?:days?|weeks?|months?|years?) (?:after|before|from|past)\b.*\b(?:\d{1,2}|today|tomorrow|now)\b",
+    r"\b(?:what|which) date (?:is|was|will be)\b.*\d|\bhow many (?:days|weeks)\b.*\b(?:until|till|between|since)\b.*\d",
     r"\b(?:timestamp|epoch|unix time)\b.*\d{6,}",
     r"\d{6,}.*\b(?:timestamp|epoch|unix time)\b",
     r"\b(?:past|o'?clock|[ap]\.?m\.?|noon|midnight|\d:\d\d)\b.*"

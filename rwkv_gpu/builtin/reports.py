@@ -30,6 +30,11 @@ _REQUESTS = (
     r"(?: when| please| pls| request| planned)?",
 )
 _REQUEST = tuple(re.compile(rf"(?i)\W*{request}[\s?.!]*$") for request in _REQUESTS)
+_WHETHER = re.compile(
+    r"(?i)\W*(?:is there|are there|any"
+    r"|does (?:it|this|rwkv-gpu|the server|serve|chat) (?:have|support|offer|speak|know)"
+    r"|do you (?:have|support)|can (?:it|i|the server) (?:use|do|have|speak))\b (.{2,60})$"
+)
 _MODEL = re.compile(r"(?i)\b(?:models?|arch(?:itecture)?s?|\d+(?:\.\d+)?[bm]|a\d+b|instruct|gguf|moe)\b|\w+/\w+")
 _SHORTENED = re.compile(r"\b(ca|do|does|did|is|are|was|wo|could|would|has|have)n ?t\b")  # cant, dont
 _ASKS = re.compile(r"(?i)\W*(?:how|what|where|which|who|can|could|does|do|is|are|will|should|i want|tell)\b")
@@ -63,6 +68,12 @@ def requested(text: str) -> str:
     if _ASKS.match(text) and not re.match(r"(?i)\W*(?:can|could) you (?:add|support|implement)|\W*is .+ support", text):
         return ""
     found = next((match for pattern in _REQUEST if (match := pattern.match(text))), None)
+    return found[1].rstrip(" ?.!") if found else ""
+
+
+def asks_whether(text: str) -> str:
+    """What a question asks to be there: is there X, does it support X; nothing where it asks something else."""
+    found = _WHETHER.match(text)
     return found[1].rstrip(" ?.!") if found else ""
 
 

@@ -6,7 +6,7 @@ A passage has questions that it answers. Its score is the sum of two parts: how 
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
@@ -88,6 +88,10 @@ class Search:
         """The share of passages whose questions have a word."""
         return self._asked_with.get(word, 0) / len(self.passages)
 
+    def weight(self, word: str) -> float:
+        """What a word weighs: the rarer in questions, the more."""
+        return self._worth.get(word) or self._weight(word)
+
     def read(self, question: str, known: Mapping[str, float]) -> dict[str, float]:
         """The words of a question, in order.
 
@@ -163,11 +167,20 @@ class Search:
     def _meant(self, word: str, known: Mapping[str, float]) -> tuple[str, ...]:
         if word in self._with or word in known or len(word) < 5 or not word.isalpha():
             return (word,)
+        swapped = (stem(each) for form in (word, f"{word}e") for each in _swapped(form))
+        meant = next((each for each in swapped if each in self._with), "")
+        if meant:
+            return (meant,)
         near = get_close_matches(word, self._by_letter.get(word[0], ()), 1, CLOSE)
         if near:
             return (near[0],)
         parts = ((stem(word[:at]), stem(word[at:])) for at in range(3, len(word) - 2))
         return next((pair for pair in parts if all(part in self._with for part in pair)), (word,))
+
+
+def _swapped(word: str) -> Iterator[str]:
+    """A word with each pair of neighbours in the other order: qunatise, quantise."""
+    return (f"{word[:at]}{word[at + 1]}{word[at]}{word[at + 2 :]}" for at in range(len(word) - 1))
 
 
 def features(question: Mapping[str, float] | Sequence[str]) -> dict[str, float]:

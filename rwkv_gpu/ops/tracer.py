@@ -399,8 +399,8 @@ class Tracer:
         return y
 
     def pick(self, x: Value) -> Value:
-        assert not self._picked, "rows are picked once"
         outputs, one_row = self.graph.shape.max_outputs, self.graph.shape.one_row
+        assert x.shape[0] == self.graph.shape.rows, "rows are picked once"
         y = x if one_row else Value((outputs, x.shape[1]))  # whatever is asked for, there is no other row
         if not one_row:
             self._append(Pick(x, y))

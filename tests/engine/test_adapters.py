@@ -21,14 +21,16 @@ from rwkv_gpu.ops.adapted import adapted_rows
 from tests.engine.test_engine import drive, ids_of, small, tokens
 from tests.golden_files import golden
 
-# What is adapted of each model: matrices with and without an activation, gate and up, rows of one tensor, RWKV's mixes.
+# What is adapted of each model: matrices with and without an activation, gate and up, rows of one tensor, RWKV's mixes
+# and both halves of its own LoRAs, and the head, which reads picked rows.
 MATRICES = {
-    "llama": ("attn_q", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"),
+    "llama": ("attn_q", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "output"),
     "phi3": ("attn_qkv", "attn_output", "ffn_up", "ffn_down"),
     "gemma3": ("attn_k", "attn_output", "ffn_gate", "ffn_down"),
+    "rwkv6": ("time_mix_key", "time_mix_w1", "time_mix_decay_w2", "channel_mix_value"),
     "rwkv7": (
         "time_mix_receptance", "time_mix_key", "time_mix_value", "time_mix_output", "channel_mix_key",
-        "channel_mix_value",
+        "channel_mix_value", "time_mix_a1", "time_mix_a2", "time_mix_g2", "output",
     ),
     "falcon-h1": ("attn_q", "ssm_in", "ssm_out", "ffn_up"),
 }  # fmt: skip
@@ -178,7 +180,7 @@ BAD = {
     "another shape": (
         lambda folder: write(
             folder, "llama", "x",
-            more={"output.weight.lora_a": np.ones((2, 8), "f"), "output.weight.lora_b": np.ones((9, 2), "f")},
+            more={f"blk.0.attn_k.weight.lora_{end}": np.ones(n, "f") for end, n in (("a", (2, 8)), ("b", (9, 2)))},
         ),
         r"factors \[2, 8\] and \[9, 2\]",
     ),
@@ -189,7 +191,7 @@ BAD = {
         ),
         "no matrix of this model",
     ),
-    "half a pair": (lambda folder: write(folder, "llama", "x", more={"output.weight.lora_a": ONES}), "no tensor"),
+    "half a pair": (lambda folder: write(folder, "llama", "x", more={"blk.0.attn_k.weight.lora_a": ONES}), "no tensor"),
     "another tensor": (lambda folder: write(folder, "llama", "x", more={"other": ONES}), "no factor"),
     "a model": (lambda _: golden("tiny-llama.gguf"), "is no LoRA adapter"),
     "a scale": (lambda folder: (write(folder, "llama", "x"), float("nan")), "the scale of a LoRA adapter is nan"),

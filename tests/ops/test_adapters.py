@@ -8,7 +8,7 @@ import pytest
 from rwkv_gpu.engine.adapters import Adapter, Adapters
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.virtual import LIMITS
-from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.kernels.defaults import default_tuning, hardware
 from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.ops.batch import Batch
@@ -53,17 +53,19 @@ def test_every_step_with_adapters_can_be_recorded(limits, rows):
     assert sum("lora_a" in one.name for one in found.dispatches)
 
 
-@pytest.mark.parametrize("model", ["llama", "rwkv7"])
+@pytest.mark.parametrize("model", ["llama", "rwkv6", "rwkv7"])
 def test_rows_of_a_step_have_adapters_of_their_own_on_the_gpu(adapter, model, tmp_path):
-    """None, one of another rank, the other, and both: as numpy has it, row by row."""
+    """None, one of another rank, the other, and both: row by row as numpy has it, with all that GPUs fuse."""
     specs = [write(tmp_path, model, name, rank=rank, seed=rank) for name, rank in (("first", 4), ("second", 7))]
     logits = []
     for where in (adapter, None):
         runner = adapted(model, specs, where)
+        if where is not None:
+            runner.retune(hardware(runner.device.capabilities))
         sets = ({}, {"first": 1.0}, {"second": -0.5}, {"first": 0.3, "second": 0.7})
         scales = np.stack([runner.adapters.scales(one) for one in sets])
-        batch = Batch.of([(slot, 0, [slot + 5]) for slot in range(4)])
-        logits.append(runner.step(replace(batch, adapters=scales)))
+        steps = [Batch.of([(slot, start, [slot + 5]) for slot in range(4)]) for start in range(3)]  # decay needs a past
+        logits.append([runner.step(replace(batch, adapters=scales)) for batch in steps][-1])
         if where is not None:
             runner.close()
     np.testing.assert_allclose(*logits, rtol=4e-3, atol=4e-3)  # float32 sums in another order, over the layers

@@ -14,8 +14,8 @@
 A head needs only its own channels of w, a and the gates, and the matrices are narrow. So each workgroup of the time mix
 computes them, while it waits for its state. RWKV-6 has w alone.
 
-Condition: each sequence has one row and there are few; one product makes all of w, a and the gates, and only the time
-mix reads them; the matrices are floats, and narrow enough to stay in registers.
+Condition: each sequence has one row and there are few; one product without adapters makes all of w, a and the gates,
+and only the time mix reads them; the matrices are floats, and narrow enough to stay in registers.
 """
 
 from dataclasses import replace
@@ -55,7 +55,7 @@ def _fits(graph: Graph, target: Target, node: Node, gates: set[Value], lora: Gem
     some = next(iter(gates))
     if {one.y for one in lora.products} != gates or graph.readers(some) != [node]:
         return False
-    if graph.is_output(some) or lora.prologue or lora.add is not None or not whole(lora, target):
+    if graph.is_output(some) or lora.prologue or lora.adapters or lora.add is not None or not whole(lora, target):
         return False
     weights = [one.weight for one in lora.products]
     floats = target.weights[weights[0].name].format.name in FLOATS_IN_16_BYTES

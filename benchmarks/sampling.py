@@ -32,6 +32,7 @@ SETTINGS = {
     "top-p 0.5": {"top_p": 0.5},
     "top-k 40, top-p, min-p": {"top_k": 40, "top_p": 0.95, "min_p": 0.05},
     "top-k 2000, top-p": {"top_k": 2000, "top_p": 0.95},
+    "greedy, 300 biases": {"temperature": 0, "logit_bias": dict.fromkeys(range(300), -100.0)},
     "greedy, penalties": {"temperature": 0, "repetition_penalty": 1.1},
 }
 
@@ -69,7 +70,10 @@ def compare(device: Device, vocabulary: int, rows: int, replays: int) -> None:
         plans[how] = recorder.finish({"chosen": recorder.sample(given, how=how)})
     print(f"\n{vocabulary:,} tokens, {rows} rows{'zipf':>12} µs{'flat':>12} µs")
     for name, settings in SETTINGS.items():
-        draws = np.array([draw_row(SamplingParams(**settings), 7, slot) for slot in range(rows)], DRAW)
+        params = SamplingParams(**settings)
+        draws = np.array([draw_row(params, 7, slot) for slot in range(rows)], DRAW)
+        for slot in range(rows):
+            sampler_state.bias(slot, params.logit_bias)
         line = f"{name:28}"
         for shape in ("zipf", "flat"):
             profile = profile_plan(

@@ -2,6 +2,7 @@
 
 import math
 import struct
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from ..errors import BadNumbers
 from ..ops.draw import WORD, coldness
-from ..ops.sampler_state import RING, fading
+from ..ops.sampler_state import BIASES, RING, GpuSamplerState, HostSamplerState, fading
 from ..ops.sampling import ALL, DRAW, NO_TOKEN, Flag, Reason
 from .sampling import Sampled
 from .sampling_params import SamplingParams
@@ -24,9 +25,8 @@ def samples_on_device(params: SamplingParams) -> bool:
         or params.dry_multiplier > 0
         or params.xtc_probability > 0
         or params.mirostat_tau > 0
-        or len(params.logit_bias) > 0
+        or len(params.logit_bias) > BIASES
         or len(params.logits_processors) > 0
-        or params.logprobs > 0
     )
     return not rare and (not penalises(params) or window(params) <= RING)
 
@@ -51,6 +51,8 @@ def draw_row(params: SamplingParams, seed: int, slot: int, *, masked: bool = Fal
         flags |= Flag.CUT
     if penalises(params):
         flags |= Flag.PENALISED
+    if params.logit_bias:
+        flags |= Flag.BIASED
     row["slot"], row["flags"] = slot, flags
     row["seed_low"], row["seed_high"] = seed & WORD, seed >> 32
     row["coldness"] = coldness(params.temperature)
@@ -61,6 +63,14 @@ def draw_row(params: SamplingParams, seed: int, slot: int, *, masked: bool = Fal
     row["presence"], row["frequency"] = params.presence_penalty, params.frequency_penalty
     row["fading"], row["window"] = fading(params.penalty_decay), window(params)
     return row
+
+
+def remember(state: GpuSamplerState | HostSamplerState, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
+    """Makes a slot ready for the first draw of a sequence with these tokens."""
+    if penalises(params):
+        state.remember(slot, ids, window(params), params.penalty_decay)
+    if params.logit_bias:
+        state.bias(slot, params.logit_bias)
 
 
 def skipped_row() -> npt.NDArray[Any]:

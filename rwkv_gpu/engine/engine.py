@@ -333,10 +333,10 @@ class Engine:
     def _sampling_inputs(self, sampling: Sequence[ScheduledChunk]) -> SamplingInputs:
         """How the output rows are sampled."""
         slots: list[int] = []
-        numbers, lengths, masked, on_host = [], [], {}, False
+        numbers, lengths, masked, logits = [], [], {}, False
         for chunk in sampling:
             sequence = chunk.sequence
-            on_host |= sequence.on_host
+            logits |= sequence.on_host or sequence.request.params.logprobs > 0
             if sequence.mask is not None and not sequence.on_host:
                 masked[len(slots)] = sequence.mask
             for row in range(chunk.samples):
@@ -351,7 +351,7 @@ class Engine:
             masks = np.full((len(slots), -(-self._runner.vocabulary // 32)), 0xFFFFFFFF, np.uint32)
             for row, mask in masked.items():
                 masks[row] = mask
-        return SamplingInputs(rows, masks, on_host)
+        return SamplingInputs(rows, masks, logits)
 
     def _collect(self) -> None:
         """Takes the tokens of the earliest step in flight; those past an end are dropped."""
@@ -382,7 +382,8 @@ class Engine:
             assert result.logits is not None
             sequence.start_work(executor, logits=result.logits[rows.start : rows.stop])
             return
-        right = sequence.verify(result.rows[row].sampled() for row in rows)
+        logprobs = sequence.request.params.logprobs
+        right = sequence.verify(result.sampled(row, logprobs) for row in rows)
         self._drafts.settle(sequence, right)
         self._slots.updated[sequence] = None
         self._stored.keep_answer(sequence)

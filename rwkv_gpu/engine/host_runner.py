@@ -22,7 +22,7 @@ from .blas import Blas
 from .cache.config import CacheConfig, CacheOptions
 from .cache.kv import HostKVCache
 from .cache.store import CopyPages
-from .device_sampling import SampledRow, penalises, window
+from .device_sampling import SampledRow, remember
 from .parameters import parameters_of
 from .runner import (
     NOTHING,
@@ -107,8 +107,7 @@ class HostRunner:
         return iter(())
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
-        if penalises(params):
-            self.sampler_state.remember(slot, ids, window(params), params.penalty_decay)
+        remember(self.sampler_state, slot, ids, params)
 
     def step(self, batch: Batch) -> Logits:
         return self.run(self.prepare(batch), "logits")

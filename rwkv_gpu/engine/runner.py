@@ -35,7 +35,7 @@ from .cache.kv import GpuKVCache, PagedKVCache, PageTables, names
 from .cache.pager import Copy
 from .cache.states import StatePages
 from .cache.store import CopyPages, SequenceStore
-from .device_sampling import SampledRow, penalises, window
+from .device_sampling import SampledRow, remember
 from .fit import placement_of, resident
 from .offload import ON_GPU, Offload
 from .parameters import parameters_of
@@ -97,7 +97,7 @@ class PartRunner(Protocol):
         """A step of the last part that gives logits, or the input of the head."""
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
-        """What penalties look back on."""
+        """What penalties look back on, and biases."""
 
     def read_state(self, slot: int) -> StateArrays:
         """What the part has of a sequence, by name."""
@@ -140,7 +140,7 @@ class Runner(Protocol):
         """Gets ready, in pieces, what the first requests would wait for."""
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
-        """What penalties look back on, before the first draw of a sequence that has them."""
+        """What penalties look back on and what biases there are, before the first draw of a sequence."""
 
     def prepare(self, batch: Batch) -> Batch:
         """The batch with a place for all that it writes; raises CacheFull, and takes nothing, where there is none."""
@@ -282,8 +282,7 @@ class GpuRunner:
         self.queue.pace(min(steps, self.cache_config.look_ahead))
 
     def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
-        if penalises(params):
-            self.sampler_state.remember(slot, ids, window(params), params.penalty_decay)
+        remember(self.sampler_state, slot, ids, params)
 
     def step(self, batch: Batch) -> Logits:
         return self.run(self.prepare(batch), "logits")

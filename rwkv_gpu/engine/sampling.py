@@ -158,12 +158,16 @@ class Sampler:
     def _report(self, logits: npt.NDArray[np.float32], token: int) -> Sampled:
         most = logits.max()
         total = float(most) + math.log(float(np.exp(logits - most).sum()))
-        top: tuple[tuple[int, float], ...] = ()
-        if self.params.logprobs:
-            ids = top_k(logits, self.params.logprobs)
-            ids = ids[np.argsort(-logits[ids], kind="stable")]
-            top = tuple(zip(ids.tolist(), (logits[ids].astype(np.float64) - total).tolist(), strict=True))
-        return Sampled(token, float(logits[token]) - total, top)
+        return Sampled(token, float(logits[token]) - total, likeliest(logits, self.params.logprobs, total))
+
+
+def likeliest(logits: npt.NDArray[np.float32], count: int, total: float) -> tuple[tuple[int, float], ...]:
+    """So many of the likeliest tokens and their log probabilities; `total` is log(sum(exp(x)))."""
+    if not count:
+        return ()
+    ids = top_k(logits, count)
+    ids = ids[np.argsort(-logits[ids], kind="stable")]
+    return tuple(zip(ids.tolist(), (logits[ids].astype(np.float64) - total).tolist(), strict=True))
 
 
 def scale(x: Logits, temperature: float) -> npt.NDArray[np.float64]:

@@ -10,8 +10,9 @@ import numpy.typing as npt
 from ..ops.sampling import Flag
 from ..ops.vocabulary import Choosing
 from .device_sampling import SampledRow
+from .sampling import Sampled, likeliest
 
-ADJUSTED = int(Flag.PENALISED | Flag.CUT)  # flags of rows that are not plain
+ADJUSTED = int(Flag.BIASED | Flag.PENALISED | Flag.CUT)  # flags of rows that are not plain
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,15 @@ class StepResult:
 
     rows: Sequence[SampledRow]  # [R]
     logits: npt.NDArray[np.float32] | None  # [R, V], where they were asked for
+
+    def sampled(self, row: int, logprobs: int) -> Sampled:
+        """The token of a row that the device has sampled, with so many of the likeliest tokens."""
+        sampled = self.rows[row].sampled()
+        if not logprobs:
+            return sampled
+        assert self.logits is not None, "log probabilities of others need the logits"
+        total = float(self.logits[row, sampled.token]) - sampled.logprob
+        return sampled._replace(top=likeliest(self.logits[row], logprobs, total))
 
 
 class PendingStep(Protocol):

@@ -91,6 +91,7 @@ class Draws:
     said: Sequence[int]  # the tokens so far of the sequence in every slot
     vocabulary: int
     masks: npt.NDArray[np.uint32] | None = None
+    biases: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,7 @@ def _given(trial: Trial) -> tuple[int, dict[str, Array], int, int]:
 def _remember(sampler_state: "GpuSamplerState | HostSamplerState", draws: Draws) -> None:
     for slot in range(len(draws.rows)):
         sampler_state.remember(slot, draws.said, int(draws.rows["window"][slot]), 1.0)
+        sampler_state.bias(slot, draws.biases)
 
 
 def _whole(device: Device, array: Array) -> Slice:

@@ -1,11 +1,11 @@
-"""What sampling remembers of each sequence from step to step: its last token, and the tokens that penalties count.
+"""What sampling remembers of each sequence from step to step: its last token, the tokens that penalties count, biases.
 
 Each sequence has a slot. A ring holds its last tokens, for penalties with a window. Counts say how often each token
 occurred, and when last. `GpuSamplerState` and `HostSamplerState` hold the same words.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from ..gpu.device import Buffer, Device
 from ..gpu.plan import Slice
 
 RING = 1024  # tokens that a window can look back on
+BIASES = 4096  # tokens of a sequence whose logits may have a bias
+LEAST = np.float32(-3.4e38)  # a bias of -inf, as kernels see it
 NEVER = np.float32(-1e30)  # log2 of a decay of 0: whatever has an age is gone
 
 Words = npt.NDArray[np.uint32]
@@ -50,6 +52,25 @@ def ring(ids: Sequence[int] | npt.NDArray[Any]) -> Words:
     return words
 
 
+def bias_table(biases: Mapping[int, float], vocabulary: int) -> Words:
+    """Of every 32 tokens a bit for each that has a bias, and how many of those before them have one; then the biases.
+
+    So a token finds its bias by one look at the table. [W + ceil(count / 2), 2], W = ceil(V / 32)
+    """
+    tokens = np.array(sorted(biases), np.int64)
+    words = np.zeros((-(-vocabulary // 32), 2), np.uint32)
+    np.bitwise_or.at(words[:, 0], tokens // 32, (1 << tokens % 32).astype(np.uint32))
+    words[:, 1] = np.searchsorted(tokens, np.arange(len(words)) * 32)
+    values = np.zeros(2 * -(-len(tokens) // 2), np.float32)
+    values[: len(tokens)] = np.maximum([biases[token] for token in tokens.tolist()], LEAST)
+    return np.concatenate([words, values.view(np.uint32).reshape(-1, 2)])
+
+
+def pairs(vocabulary: int) -> int:
+    """Pairs of words that a slot takes of `counts`."""
+    return vocabulary + -(-vocabulary // 32) + BIASES // 2
+
+
 class HostSamplerState:
     """The sampler state of all slots in numpy."""
 
@@ -58,11 +79,16 @@ class HostSamplerState:
         self.sampled = np.zeros(slots, np.uint32)
         self.rings = np.zeros((slots, RING), np.uint32)
         self.counts = np.zeros((slots, vocabulary, 2), np.uint32)
+        self.biases: dict[int, tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]] = {}  # tokens, and theirs
 
     def remember(self, slot: int, ids: Sequence[int], window: int, decay: float) -> None:
         """A sequence that starts with these tokens, for penalties that look back on `window` or fade by `decay`."""
         self.rings[slot] = ring(ids)
         self.counts[slot] = count(ids, self.vocabulary, window, decay)
+
+    def bias(self, slot: int, biases: Mapping[int, float]) -> None:
+        """What the logits of a sequence get added, by token."""
+        self.biases[slot] = np.array([*biases], np.int64), np.array([*biases.values()], np.float32)
 
     def put(self, slot: int, token: int) -> None:
         """The slot's last token, chosen elsewhere."""
@@ -70,28 +96,32 @@ class HostSamplerState:
 
 
 class GpuSamplerState:
-    """The sampler state of all slots on a device: uint32 `sampled` [S + S · RING] and `counts` [S, V, 2]."""
+    """The sampler state of all slots on a device: uint32 `sampled` [S + S · RING] and `counts` [S, pairs(V), 2].
+
+    Behind the counts of a slot lies its table of biases: kernels bind as many buffers as the least of devices allow.
+    """
 
     def __init__(
         self, device: Device, slots: int, vocabulary: int, make: Callable[[int, str], Buffer] | None = None
     ) -> None:
         make = make or device.buffer
         limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
-        if 8 * slots * vocabulary > limit:
+        nbytes = 8 * slots * pairs(vocabulary)
+        if nbytes > limit:
             raise OutOfMemory(
-                f"counting {vocabulary:,} tokens of {slots} sequences takes {8 * slots * vocabulary:,} bytes, but this "
+                f"counting {vocabulary:,} tokens of {slots} sequences takes {nbytes:,} bytes, but this "
                 f"device binds {limit:,} at most; load for fewer sequences"
             )
         self._device = device
         self.slots = slots
         self.vocabulary = vocabulary
         self._sampled = make(4 * slots * (1 + RING), "sampling")
-        self._counts = make(8 * slots * vocabulary, "sampling")
+        self._counts = make(nbytes, "sampling")
 
     @staticmethod
     def nbytes(slots: int, vocabulary: int) -> int:
         """The memory that so many slots take."""
-        return 4 * slots * (1 + RING) + 8 * slots * vocabulary
+        return 4 * slots * (1 + RING) + 8 * slots * pairs(vocabulary)
 
     @property
     def sampled(self) -> Slice:
@@ -100,14 +130,19 @@ class GpuSamplerState:
 
     @property
     def counts(self) -> Slice:
-        """How often each token occurred, and when last."""
+        """Of each slot how often each token occurred, and when last; then its biases."""
         return Slice(self._counts, 0, self._counts.nbytes)
 
     def remember(self, slot: int, ids: Sequence[int], window: int, decay: float) -> None:
         """A sequence that starts with these tokens, for penalties that look back on `window` or fade by `decay`."""
         words = count(ids, self.vocabulary, window, decay)
         self._device.write(self._sampled, ring(ids), 4 * (self.slots + slot * RING))
-        self._device.write(self._counts, words, slot * words.nbytes)
+        self._device.write(self._counts, words, 8 * slot * pairs(self.vocabulary))
+
+    def bias(self, slot: int, biases: Mapping[int, float]) -> None:
+        """What the logits of a sequence get added, by token: BIASES of them at most."""
+        table = bias_table(biases, self.vocabulary)
+        self._device.write(self._counts, table, 8 * (slot * pairs(self.vocabulary) + self.vocabulary))
 
     def put(self, slot: int, token: int) -> None:
         """The slot's last token, chosen elsewhere."""

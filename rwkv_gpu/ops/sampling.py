@@ -1,6 +1,6 @@
 """Sampling as an op: the sampling parameters of a row of logits, and what they mean, in numpy.
 
-In this order: penalties, mask, top-k, top-p, min-p, temperature, the draw.
+In this order: biases, penalties, mask, top-k, top-p, min-p, temperature, the draw.
 """
 
 from dataclasses import dataclass
@@ -52,6 +52,7 @@ class Flag(IntFlag):
     PENALISED = 4
     MASKED = 8
     CUT = 16  # top-k, top-p or min-p
+    BIASED = 32
 
 
 class Reason(IntEnum):
@@ -97,6 +98,9 @@ def _choose(
     if np.isnan(logits).any() or np.isposinf(logits).any():
         return None, Reason.BAD_NUMBERS
     x = logits.astype(np.float32)
+    if draw["flags"] & Flag.BIASED:
+        tokens, biases = sampler_state.biases[draw["slot"]]
+        x[tokens] += biases
     if draw["flags"] & Flag.PENALISED:
         _penalise(x, draw, sampler_state.counts[draw["slot"]])
     if mask is not None and draw["flags"] & Flag.MASKED:

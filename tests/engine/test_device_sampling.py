@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.device_sampling import SampledRow, draw_row, penalises, samples_on_device, skipped_row, window
+from rwkv_gpu.engine.device_sampling import SampledRow, draw_row, remember, samples_on_device, skipped_row
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.engine.sampling_params import SPANS
 from rwkv_gpu.engine.step_result import SamplingInputs
@@ -29,8 +29,7 @@ def on_device(params, count, seed, mask=None):
     """The tokens and log probabilities of the op."""
     sampler_state, said, chosen = HostSamplerState(3, V), [], []
     row = draw_row(params, seed, 2, masked=mask is not None)
-    if penalises(params):
-        sampler_state.remember(2, PROMPT, window(params), params.penalty_decay)
+    remember(sampler_state, 2, PROMPT, params)
     for number in range(count):
         row["number"], row["tokens"] = number, len(PROMPT) + number
         masks = None if mask is None else mask[None]
@@ -54,6 +53,9 @@ def on_device(params, count, seed, mask=None):
         {"frequency_penalty": 1.5, "penalty_decay": 0.7, "temperature": 0},
         {"frequency_penalty": 1.5, "penalty_decay": 0.7, "penalty_last_n": 2, "temperature": 0},
         {"presence_penalty": 5.0, "penalty_last_n": 0, "temperature": 0},
+        {"logit_bias": {299: 3.0, 4: -2.5, 0: -math.inf}},
+        {"logit_bias": {5: 6.0, 7: 5.0}, "repetition_penalty": 1.5, "frequency_penalty": 0.3, "top_k": 5},
+        {"logit_bias": dict.fromkeys(range(1, V), -math.inf), "temperature": 0},
     ],
     ids=str,
 )
@@ -109,6 +111,7 @@ def test_a_row_that_is_skipped_changes_nothing():
         ({"top_k": 3}, "any"),
         ({"min_p": 0.1}, "any"),
         ({"temperature": 0, "presence_penalty": 0.1}, "any"),
+        ({"temperature": 0, "logit_bias": {3: 1.0}}, "any"),
     ],
     ids=str,
 )

@@ -22,6 +22,7 @@ from rwkv_gpu.errors import BadFile, BadInput, BadNumbers, ContextFull, DeviceLo
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.ops.sampling import Flag
 from tests.golden_files import golden
 
 TINY = ("tiny-rwkv7.gguf", "tiny-llama.gguf", "tiny-falcon-h1.gguf")  # a state, pages, both
@@ -138,6 +139,41 @@ def test_a_request_among_16_says_what_it_says_alone(adapter, name, where):
             assert last.prompt_tokens == len(asked[n].ids)
     assert any(given) == bool(runner.model.caches), "some had begun and were computed again where pages ran out"
     runner.close()
+
+
+def test_a_bias_costs_no_logits_and_log_probabilities_hold_nobody_up(any_runner):
+    """The device samples all of them, steps are submitted ahead, and logits are read only where somebody asks."""
+    runner, bias = any_runner, {7: -math.inf, **dict.fromkeys(range(40, 90), 4.0)}
+    ways = [
+        {"temperature": 0, "logit_bias": bias},
+        {"logit_bias": bias, "repetition_penalty": 1.3, "top_k": 20},
+        {},
+        {"temperature": 0, "logprobs": 3, "max_tokens": 4, "logit_bias": {5: 100.0}},
+    ]
+    asked = [
+        Request(ids_of(9 + 4 * n, n), SamplingParams(**{"seed": n, "max_tokens": 16, **way}))
+        for n, way in enumerate(ways)
+    ]
+    expected = [alone(runner, request) for request in asked]
+    submitted, submit = [], runner.submit
+
+    def noting(batch, sampling):
+        submitted.append((len(sampling.rows), sampling.logits, bool((sampling.rows["flags"] & Flag.SKIP).any())))
+        return submit(batch, sampling)
+
+    runner.submit = noting
+    engine = Engine(runner)
+    ids = [engine.add(request) for request in asked]
+    news = drive(engine)
+    assert [tokens(news[id]) for id in ids] == expected
+    assert expected[3] == [5] * 4
+    assert not any(skipped for _, _, skipped in submitted)
+    assert 4 <= sum(logits for _, logits, _ in submitted) <= 8  # of the answer with log probabilities
+    first, by_host = news[ids[3]], Sampler(asked[3].params, runner.vocabulary).sample(prefill(runner, asked[3].ids)[-1])
+    said = next(said for update in first for said in update.sampled)
+    assert [token for token, _ in said.top] == [token for token, _ in by_host.top]
+    # Of logits around 1 in batches of another size, which add in another order.
+    np.testing.assert_allclose([value for _, value in said.top], [value for _, value in by_host.top], atol=1e-4)
 
 
 def test_no_step_has_more_rows_than_the_runner_takes(runner):

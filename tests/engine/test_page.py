@@ -67,7 +67,9 @@ def test_the_table_says_where_a_setting_is_done(names, where):
             assert samples_on_device(SamplingParams(**{name: ACTIVE[name]})) == (where == "device"), name
 
 
-def test_penalties_look_back_1024_tokens_on_the_device():
+def test_a_device_has_room_for_so_many_biases_and_looks_back_so_far():
+    assert samples_on_device(SamplingParams(logit_bias=dict.fromkeys(range(4096), 1.0)))
+    assert not samples_on_device(SamplingParams(logit_bias=dict.fromkeys(range(4097), 1.0)))
     far = {"repetition_penalty": 1.1, "penalty_last_n": 1024}
     assert samples_on_device(SamplingParams(**far))
     assert not samples_on_device(SamplingParams(**{**far, "penalty_last_n": 1025}))

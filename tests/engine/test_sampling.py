@@ -122,6 +122,15 @@ def test_top_k_keeps_the_k_largest_and_of_ties_the_first(logits, k):
     assert truncation.top_k(logits, k).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("decimals", [7, 1, 0, -2], ids="{} decimals".format)
+def test_of_many_logits_the_k_largest_are_found_by_groups(decimals):
+    """With no ties, some, many, and where all are the same."""
+    logits = np.random.default_rng(1).standard_normal(8195).astype(np.float32).round(decimals)
+    for k in (1, 3, 8):
+        expected = np.sort(np.argsort(-logits, kind="stable")[:k])
+        assert truncation.top_k(logits, k).tolist() == expected.tolist()
+
+
 @given(LOGITS_ANY, SHARES)
 def test_top_p_keeps_the_fewest_that_have_the_mass(logits, share):
     kept = truncation.top_p(logits, share)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.device_sampling import draw_row, skipped_row
+from rwkv_gpu.engine.device_sampling import draw_row, remember, skipped_row
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.gpu.weights import upload_weights
@@ -210,6 +210,31 @@ def test_penalties_look_back_as_the_reference_does(device):
     for number in range(12):
         draws["number"], draws["tokens"] = number, len(prompt) + number
         both.check(normal(SLOTS, 6, seed=number), draws)
+
+
+@pytest.mark.parametrize(("vocabulary", "joins"), [(6, True), (1025, False), (3000, True)])
+def test_biases_are_added_before_all_else_and_to_their_rows_alone(device, vocabulary, joins):
+    """From one to all tokens, at the ends of words and blocks, of rows beside others that have none."""
+    some = {token: (-1) ** token * 2.5 for token in (0, 31, 32, 63, 1023, 1024, vocabulary - 1) if token < vocabulary}
+    ways = [
+        {"logit_bias": {vocabulary - 1: 100.0}, "temperature": 0},
+        {},
+        {"logit_bias": some, "repetition_penalty": 1.5, "presence_penalty": 0.7, "frequency_penalty": 0.4},
+        {"logit_bias": dict.fromkeys(range(1, vocabulary), -math.inf), "top_k": 3},
+        {"repetition_penalty": 1.5, "temperature": 0},
+        {"logit_bias": {token: token % 7 - 3.0 for token in range(0, vocabulary, 3)}, "top_p": 0.9, **HOT},
+    ]
+    both, prompt = Both(device, vocabulary, SLOTS, joins=joins), [3, 0, 3, 4, 5, 0]
+    params = [SamplingParams(**way) for way in ways]
+    draws = np.array([draw_row(p, 5, slot) for slot, p in enumerate(params)], DRAW)
+    for state in (both.sampler_state, both.host):
+        for slot in reversed(range(SLOTS)):  # no table reaches into the counts of the next slot
+            state.bias(slot, dict.fromkeys(range(vocabulary), 9.0))  # of a sequence before
+            remember(state, slot, prompt, params[slot])
+    for number in range(8):
+        draws["number"], draws["tokens"] = number, len(prompt) + number
+        tokens = both.check(normal(SLOTS, vocabulary, seed=number), draws)
+        assert tokens[0] == vocabulary - 1 and tokens[3] == 0
 
 
 def test_masked_tokens_are_never_drawn_and_rows_without_a_mask_are_free(device):

@@ -26,6 +26,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "top-p": {"top_p": 0.9},
     "min-p": {"min_p": 0.05},
     "penalties": {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.2},
+    "bias": {"logit_bias": dict.fromkeys(range(1, VOCABULARY, 701), 9.0) | {4999: float("-inf")}},
     "mask": {},
     "plain": {"temperature": 0.7},
 }
@@ -50,7 +51,7 @@ def _draws(sampler: str, settings: dict[str, Any], rows: int) -> Draws:
     draws = np.stack([draw_row(params, 11 + row, row, masked=masked) for row in range(rows)])
     draws["tokens"] = len(said)
     words = np.random.default_rng(4).integers(0, 1 << 32, (rows, -(-VOCABULARY // 32)), np.uint32)
-    return Draws(draws, said, VOCABULARY, words if masked else None)
+    return Draws(draws, said, VOCABULARY, words if masked else None, params.logit_bias)
 
 
 def _trial(name: str, tuning: Tuning, sampler: str, settings: dict[str, Any]) -> Trial:

@@ -9,7 +9,7 @@ import numpy as np
 from ...gpu.shader import Constant
 from ..graph import Node
 from ..nodes import Sample
-from ..sampler_state import RING
+from ..sampler_state import BIASES, RING
 from ..sampling import DRAW, NO_TOKEN, Flag, Reason
 from ..values import CachedTensor, Operand, Value
 from .context import Lowering
@@ -26,6 +26,7 @@ CONSTANTS: dict[str, Constant] = {
     "GREEDY": int(Flag.GREEDY),
     "PENALISED": int(Flag.PENALISED),
     "MASKED": int(Flag.MASKED),
+    "BIASED": int(Flag.BIASED),
     "NO_TOKEN": NO_TOKEN,
 }
 REASONS: dict[str, Constant] = {
@@ -35,6 +36,7 @@ REASONS: dict[str, Constant] = {
 }
 # What parts are specialised by, and what they bind, where it is more than all do.
 OWN: dict[str, dict[str, Constant]] = {
+    "adjust": {"BIASES": BIASES},
     "choice": REASONS,
     "remember": {"RING": RING},
     "truncate": {"FEW": FEW},

@@ -1,25 +1,44 @@
-// A logit after penalties and mask, LEAST where the token is impossible; what is remembered for penalties to come.
+// A logit after bias, penalties and mask, LEAST where the token is impossible; what is remembered for penalties to come.
 // needs lanes: reduce_add2, reduce_max2
 // needs mask: allowed
 // needs sampling/draw: is_set
-@group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, V]: how often, and when last
+@group(0) @binding(3) var<storage, read_write> counts: array<vec2u>;    // [S, PAIRS]: how often, and when last; then biases
+
+const WORDS = (V + 31u) / 32u;              // of a bit for each token
+const PAIRS = V + WORDS + BIASES / 2u;      // of a slot
 
 const CHANGES = true;           // whether logits may be adjusted, or cut off
 
 fn adjusted(row: u32, draw: Draw, token: u32, raw: f32) -> f32 {
-    let x = max(raw, LEAST);
+    var x = max(raw, LEAST);
+    if is_set(draw, BIASED) {
+        x = biased(draw, token, x);
+    }
     if x <= LEAST || (is_set(draw, MASKED) && !allowed(row, token)) {
         return LEAST;
     }
     if !is_set(draw, PENALISED) {
         return x;
     }
-    let said = counts[draw.seat * V + token];
+    let said = counts[draw.seat * PAIRS + token];
     if said.y == 0u {
         return x;
     }
     let count = bitcast<f32>(said.x) * exp2(draw.fading * f32(draw.tokens - said.y));
     return select(x * draw.repetition, x / draw.repetition, x > 0.0) - draw.presence - count * draw.frequency;
+}
+
+// The bits of 32 tokens say which have a bias, and beside them stands how many tokens before these have one.
+fn biased(draw: Draw, token: u32, x: f32) -> f32 {
+    let table = draw.seat * PAIRS + V;
+    let word = counts[table + token / 32u];
+    let bit = 1u << (token % 32u);
+    if (word.x & bit) == 0u {
+        return x;
+    }
+    let place = word.y + countOneBits(word.x & (bit - 1u));
+    let pair = counts[table + WORDS + place / 2u];
+    return max(x + bitcast<f32>(select(pair.x, pair.y, place % 2u == 1u)), LEAST);
 }
 
 // Of a token of a row, by its number.

@@ -87,9 +87,15 @@ async def ps(service: Service, _: Call) -> Response:
             size = 0 if info.device == "cpu" else info.nbytes
             ends = math.inf if model.keep_alive is None else time.time() + model.keep_alive
             until = datetime.fromtimestamp(ends, UTC) if ends < ENDLESS.timestamp() else ENDLESS
-            more = {"size_vram": size, "expires_at": until.isoformat(), "context_length": info.context or 0}
-            found.append({**_described(model), **more})
+            more = {"size_vram": size, "expires_at": until.isoformat()}
+            found.append({**_described(model), **more, **_length("context_length", info.context, info.trained_context)})
     return Whole({"models": found})
+
+
+def _length(name: str, *lengths: int | None) -> Json:
+    """A context by the first length that is known. Clients take 0 for no room: without a limit, nothing is said."""
+    known = [length for length in lengths if length]
+    return {name: known[0]} if known else {}
 
 
 def _described(model: ServedModel) -> Json:
@@ -131,7 +137,7 @@ async def show(service: Service, call: Call) -> Response:
             "details": _details(served), "capabilities": able, "modified_at": _described(served)["modified_at"],
             "model_info": {
                 "general.architecture": info.architecture, "general.parameter_count": info.parameters,
-                f"{info.architecture}.context_length": info.trained_context or info.context or 0,
+                **_length(f"{info.architecture}.context_length", info.trained_context, info.context),
             },
         }
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """The APIs of Anthropic, Ollama and llama.cpp's server, as their clients use them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -175,6 +176,18 @@ def test_ollama_lists_shows_loads_and_unloads_models(llama):
     assert shown["capabilities"] == ["completion", "tools"] and shown["template"] == QWEN
     assert shown["details"]["family"] == "llama" and shown["model_info"]["general.architecture"] == "llama"
     assert llama.get("/api/version")["version"] == llama.service.config.version
+
+
+@pytest.mark.parametrize(
+    ("context", "trained", "runs", "knows"),
+    [(512, 2048, 512, 2048), (None, 2048, 2048, 2048), (512, None, 512, 512), (None, None, None, None)],
+)
+def test_a_model_without_a_limit_has_no_context_of_0(llama, monkeypatch, context, trained, runs, knows):
+    """What it runs with, and what it was trained for; clients take 0 for no room at all."""
+    info = replace(llama.llm.info, context=context, trained_context=trained)
+    monkeypatch.setattr(llama.llm, "info", info)
+    assert llama.get("/api/ps")["models"][0].get("context_length") == runs
+    assert llama.post("/api/show", {"model": "tiny"})["model_info"].get("llama.context_length") == knows
 
 
 @pytest.mark.parametrize("seconds", [1e300, 10**400, "1e300h", -1])

@@ -29,6 +29,9 @@ from .gemm_config import (
     stationary_bytes,
     stationary_gemm,
     stationary_tile,
+    streaming_bytes,
+    streaming_gemm,
+    streaming_tile,
 )
 from .gemv import UNWORDED, activations
 from .kernel import Hole, Kernel, Needs
@@ -456,6 +459,40 @@ STATIONARY_GEMM = replace(
     workgroup_bytes=stationary_bytes,
     most_columns=held_columns,
     links=lambda _: (),
+)
+
+
+def _streaming_trials(can: Capabilities) -> dict[str, GemmConfig]:
+    """Subgroups that have rows of their own, and that share out columns, in one round of workgroups and in several."""
+    every = {
+        "streaming": (8, 1, 2),
+        "streaming_columns": (8, 1, MANY),
+        "streaming_rounds": (3, 2, 1),
+        "streaming_high": (2, 4, 4),
+    }
+    return {
+        name: streaming_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
+        for name, (subgroups, fragments, most) in every.items()
+    }
+
+
+def _streaming_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
+    if can.fragment and 4 < rows <= 4 * can.fragment:
+        fragments = 1 << (-(-rows // can.fragment) - 1).bit_length()
+        for subgroups, most in ((16, 132), (8, 264)):
+            config = streaming_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
+            if config.runs_on(can):
+                yield config
+
+
+STREAMING_GEMM = replace(
+    SKINNY_GEMM_MATRIX,
+    name="linear/streaming_gemm",
+    holes=tuple(TABLE.only("constant") if hole is TABLE else hole for hole in SKINNY_GEMM_MATRIX.holes),
+    trials=_streaming_trials,
+    candidates=_streaming_candidates,
+    constants=streaming_tile,
+    workgroup_bytes=streaming_bytes,
 )
 
 SPLITK_REDUCE = Kernel(

@@ -6,6 +6,7 @@ entry of the registry, and a configuration asks that.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Protocol, cast
 
 from ..gpu.device import Capabilities
@@ -362,6 +363,53 @@ def stationary_bytes(config: GemmConfig) -> int:
     """The memory of its workgroup: 32 columns and sums of each subgroup, with gaps, scales of x, bounds."""
     side, subgroups = config.fragment, config.wg // config.subgroup_width
     return subgroups * side * (80 + 4 * (side + 4)) + 4 * side + 16
+
+
+def streaming_gemm(
+    fragment: int, subgroup_width: int, subgroups: int, fragments_of_x: int = 1, *, max_workgroups: int
+) -> GemmConfig:
+    """Few rows of x on matrix units: subgroups stream rows of W, by about so many workgroups."""
+    tile = MatrixTile(1, fragments_of_x, subgroups, 1, 1, columns=128)
+    config = gemm_matrix(fragment, subgroup_width, tile)
+    return replace(config, kernel="linear/streaming_gemm", max_workgroups=max_workgroups)
+
+
+def streamed(config: GemmConfig, rows: Sequence[int], memory: int) -> GemmConfig:
+    """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
+
+    Where these are few, several subgroups share out the columns of each. As many columns are staged as memory holds.
+    """
+    blocks = sum(-(-count // config.fragment) for count in rows)
+    most = config.wg // config.subgroup_width
+    rounds = -(-blocks // (config.max_workgroups * most))
+    along_m = -(-blocks // (config.max_workgroups * rounds))
+    for along_k, columns in product((8, 4, 2, 1), (512, 256, 128)):
+        lanes = config.subgroup_width * along_m * along_k
+        found = replace(config, wg=lanes, r=along_m * config.fragment, columns=columns, max_workgroups=MANY)
+        own = columns // along_k
+        whole = own >= 64 and own * config.fragment >= 32 * config.subgroup_width
+        if along_m * along_k <= most and whole and found.workgroup_bytes <= memory:
+            return found
+    raise AssertionError(f"{config} wants too much memory")
+
+
+def streaming_tile(config: GemmConfig) -> dict[str, Constant]:
+    """What streaming_gemm is specialised by."""
+    return {
+        **matrix_units(config.fragment, config.subgroup_width),
+        "FM": 1,
+        "FT": config.fragments_of_x,
+        "ALONG_K": _along_k(config),
+        "STAGE": config.columns,
+        "STEP": min(128, config.columns // _along_k(config)),
+        "AT_ONCE": 1,
+    }
+
+
+def streaming_bytes(config: GemmConfig) -> int:
+    """The memory of its workgroup: 32 columns of W for each subgroup, a stage of x, sums, with gaps, and its bounds."""
+    of_w = config.wg // config.subgroup_width * config.fragment * 80
+    return of_w + config.columns // 64 * config.tb * 144 + _fragment_bytes(config) + 16
 
 
 def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:

@@ -15,7 +15,11 @@ from .vocabulary import Rms
 
 CHUNK = 32  # columns that share a scale
 MATRIX_STEP = 64  # columns that matrix units go through at a time
-X_BY_FRAGMENTS = "linear/skinny_gemm_matrix", "linear/stationary_gemm"  # whose x lies by columns
+X_BY_FRAGMENTS = (  # whose x lies by columns
+    "linear/skinny_gemm_matrix",
+    "linear/stationary_gemm",
+    "linear/streaming_gemm",
+)
 BUFFERS = 9  # that is bound by what writes integers beside floats
 RECURRENCE_BUFFERS = 10  # where that is a recurrence
 

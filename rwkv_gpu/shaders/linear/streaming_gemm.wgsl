@@ -1,0 +1,195 @@
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: W streams, sums stay
+//
+// Each subgroup has S rows of W, and of every STAGE columns those that no other subgroup of these rows has. It decodes them to
+// float16 in workgroup memory of its own, 32 columns at a time, and multiplies, so it waits for nobody while it does. The
+// next STEP columns are on their way in registers meanwhile. x is in workgroup memory, STAGE columns at a time, for all of
+// them. Sums of unlike columns meet once, in the end. Beyond the end of a row, W is zero.
+//
+// Chunks of 32 columns lie in pairs, as in x: fours of both alternate (`lib/matrix_units/rounded`). Neighbouring lanes, which
+// decode such a pair, write side by side, and eight neighbouring rows begin in different banks.
+// needs decoded weights: four_weights
+// needs format: fours_of, run_raw, scale_of
+// needs lib/matrix_units/sums: finish_one, fragment_at
+// needs linear/table: store
+// needs table: matrix_of
+enable wgpu_cooperative_matrix;
+
+@group(0) @binding(1) var<storage, read> w: array<vec4u>;
+@group(0) @binding(2) var<storage, read> x: array<vec4<f16>>;   // of each x: [K / 64, T, 16], then [T] exponents
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+const CHUNKS = STEP / 32u;              // of a row, that lanes decode at a time
+const PHASES = CHUNKS;                  // in which they do, as 32 columns in all
+const FOURS = 8u / CHUNKS;              // of a chunk, in each
+const RUNS = 32u / RUN;                 // of a chunk
+const LOADS = S * CHUNKS / SUBGROUP;    // chunks that a lane decodes
+const STRIDE = 10u;                     // vec4s of a row of W in a tile: 32 columns, and 16 bytes against bank conflicts
+const X_STRIDE = 18u;                   // the same of 64 columns of x
+const STEPS = STAGE / STEP / ALONG_K;   // of a subgroup
+const X_PAIRS = STAGE * TB / 8u;        // of vec4s of x
+const X_LOADS = (X_PAIRS + WG - 1u) / WG;
+const X_ROWS = FRAGMENTS * S;
+const W_SCALE = f32(1u << W_EXPONENT);
+// FRAGMENTS: so many times S rows has each x.
+const_assert TB == FT * S && S % 8u == 0u;
+const_assert STEP == 64u || STEP == 128u;
+const_assert STEPS * STEP * ALONG_K == STAGE;
+const_assert LOADS * SUBGROUP == S * CHUNKS;
+const_assert 2u * FOURS % (S / 4u) == 0u;
+
+alias Chunk = array<Raw, RUNS>;
+alias Chunks = array<Chunk, LOADS>;
+alias Fours = array<vec4<f16>, 2u * X_LOADS>;
+
+var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K>;
+var<workgroup> x_tile: array<vec4<f16>, STAGE / 64u * TB * X_STRIDE>;
+// Stages, from and to. Of 16 bytes, as loads of fragments want multiples of 16.
+var<workgroup> bounds: vec4u;
+
+var<private> matrix: Matrix;
+var<private> row0: u32;
+var<private> t0: u32;
+var<private> own0: u32;     // the first row of a subgroup
+var<private> own_tile: u32; // its tile
+var<private> slot: u32;     // its place among those of the same rows
+var<private> line: u32;     // a lane of it
+
+fn run(group: u32, lane: u32) {
+    t0 = group % table.t_blocks * TB;
+    let block = min(group / table.t_blocks % table.blocks, table.blocks - 1u);
+    part = group / table.t_blocks / table.blocks;
+    matrix = matrix_of(block);
+    row0 = (block - matrix.block) * R;
+    if lane == 0u {
+        let stages = (matrix.k + STAGE - 1u) / STAGE;
+        let on = t0 < step.rows && part < table.parts;
+        bounds = select(vec4u(), vec4u(part * stages / table.parts, (part + 1u) * stages / table.parts, 0u, 0u), on);
+    }
+    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+    let here = workgroupUniformLoad(&bounds).xy;
+    if here.x >= here.y {
+        return;
+    }
+    let subgroup = lane / SUBGROUP;
+    line = lane % SUBGROUP;
+    slot = subgroup / ALONG_M;
+    own0 = row0 + subgroup % ALONG_M * S;
+    own_tile = subgroup * S * STRIDE;
+    multiply(here, lane);
+}
+
+fn multiply(here: vec2u, lane: u32) {
+    var c0 = Sums(); var c1 = Sums(); var c2 = Sums(); var c3 = Sums();
+    var next = chunks_at(here.x, 0u);
+    var fours = fours_at(here.x, lane);
+    for (var at = here.x; at < here.y; at++) {
+        let more = at + 1u < here.y;
+        workgroupBarrier();             // until the stage before has been read
+        for (var n = 0u; n < X_LOADS; n++) {
+            let e = n * WG + lane;
+            if e < X_PAIRS {
+                let to = e / 8u * X_STRIDE + e % 8u * 2u;
+                x_tile[to] = fours[2u * n];
+                x_tile[to + 1u] = fours[2u * n + 1u];
+            }
+        }
+        workgroupBarrier();
+        // A branch keeps loads here: a driver would move them down to where they are used.
+        if more {
+            fours = fours_at(at + 1u, lane);
+        }
+        for (var s = 0u; s < STEPS; s++) {
+            let raw = next;
+            if s + 1u < STEPS {
+                next = chunks_at(at, s + 1u);
+            } else if more {
+                next = chunks_at(at + 1u, 0u);
+            }
+            for (var phase = 0u; phase < PHASES; phase++) {
+                decode(raw, at, s, phase);
+                for (var pair = 0u; pair < CHUNKS / 2u; pair++) {
+                    let x0 = ((slot * STEPS + s) * (CHUNKS / 2u) + pair) * TB * X_STRIDE + phase * 2u * FOURS;
+                    for (var f = 0u; f < 2u * FOURS; f += S / 4u) {
+                        let a = coopLoadT<Left>(&w_tile[own_tile + pair * 2u * FOURS + f], STRIDE);
+                        c0 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + f], X_STRIDE), c0);
+                        if FT > 1u { c1 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + S * X_STRIDE + f], X_STRIDE), c1); }
+                        if FT > 2u { c2 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 2u * S * X_STRIDE + f], X_STRIDE), c2); }
+                        if FT > 2u { c3 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 3u * S * X_STRIDE + f], X_STRIDE), c3); }
+                    }
+                }
+            }
+        }
+    }
+    let subgroup = lane / SUBGROUP;
+    coopStore(c0, &y_tile[fragment_at(subgroup, 0u, 0u)], S); finish_one(0u, 0u, lane);
+    if FT > 1u { coopStore(c1, &y_tile[fragment_at(subgroup, 0u, 1u)], S); finish_one(0u, 1u, lane); }
+    if FT > 2u { coopStore(c2, &y_tile[fragment_at(subgroup, 0u, 2u)], S); finish_one(0u, 2u, lane); }
+    if FT > 2u { coopStore(c3, &y_tile[fragment_at(subgroup, 0u, 3u)], S); finish_one(0u, 3u, lane); }
+}
+
+// Which row of a subgroup, and which chunk of a step, a lane decodes.
+fn row_of(e: u32) -> u32 { return e / 2u % 8u + e / (8u * CHUNKS) * 8u; }
+
+fn chunk_of(e: u32) -> u32 { return e / 16u % (CHUNKS / 2u) * 2u + e % 2u; }
+
+// Its number in a row.
+fn chunk_in_row(e: u32, at: u32, s: u32) -> u32 { return ((at * ALONG_K + slot) * STEPS + s) * CHUNKS + chunk_of(e); }
+
+// The first run of a chunk. Beyond the end it is the last.
+fn run_at(e: u32, at: u32, s: u32) -> u32 {
+    let chunks = (matrix.k + 31u) / 32u;
+    return (min(own0 + row_of(e), matrix.rows - 1u) * chunks + min(chunk_in_row(e, at, s), chunks - 1u)) * RUNS;
+}
+
+fn chunks_at(at: u32, s: u32) -> Chunks {
+    var chunks: Chunks;
+    for (var n = 0u; n < LOADS; n++) {
+        let first = run_at(n * SUBGROUP + line, at, s);
+        for (var p = 0u; p < RUNS; p++) {
+            chunks[n][p] = run_raw(first + p);
+        }
+    }
+    return chunks;
+}
+
+// So many fours of each chunk of a step, into the tile of the subgroup.
+fn decode(raw: Chunks, at: u32, s: u32, phase: u32) {
+    subgroupBarrier();
+    for (var n = 0u; n < LOADS; n++) {
+        let e = n * SUBGROUP + line;
+        var own = raw[n];
+        let p = phase * FOURS / (RUN / 4u);
+        let run = run_at(e, at, s) + p;
+        let inside = chunk_in_row(e, at, s) * 32u < matrix.k;
+        let scale = select(vec2f(), scale_of(own[p], run) * W_SCALE, inside);
+        var q = fours_of(own[p], run);
+        let place = own_tile + row_of(e) * STRIDE + chunk_of(e) / 2u * 2u * FOURS + e % 2u;
+        for (var i = 0u; i < FOURS; i++) {
+            w_tile[place + 2u * i] = four_weights(q[(phase * FOURS + i) % (RUN / 4u)], scale);
+        }
+    }
+    subgroupBarrier();
+}
+
+// A lane's pairs of vec4s of x: of 64 columns, rows one after the other. Beyond the end they are the last, which meet zeros.
+fn fours_at(at: u32, lane: u32) -> Fours {
+    let steps = (matrix.k + 63u) / 64u;
+    var fours: Fours;
+    for (var n = 0u; n < X_LOADS; n++) {
+        let e = min(n * WG + lane, X_PAIRS - 1u);
+        let own = min(at * (STAGE / 64u) + e / (8u * TB), steps - 1u);
+        let t = t0 + e / 8u % TB;
+        let place = matrix.x + (own * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 16u + e % 8u * 2u;
+        fours[2u * n] = x[place];
+        fours[2u * n + 1u] = x[place + 1u];
+    }
+    return fours;
+}
+
+fn put(m: u32, t: u32, first: f32, second: f32) {
+    if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
+        let exponents = matrix.x + (matrix.k + 63u) / 64u * 16u * X_ROWS;
+        let scale = ldexp(1.0, i32(x[exponents + t0 + t].x) - i32(W_EXPONENT));
+        store(matrix, t0 + t, row0 + m, scale * first, scale * second);
+    }
+}

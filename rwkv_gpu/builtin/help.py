@@ -88,11 +88,16 @@ class Help:
         self.retriever = retriever
         self.search = search
         self.everyday = everyday or {}  # the share of questions in small talk that have a word
-        every = {name for passage in self.passages for name in passage.asked}
-        self._called = {name for name in every if SHORT_NAME.fullmatch(name)}
+        self._asked: dict[str, list[int]] = {}  # the passages that answer a question, or explain a name
+        for number, passage in enumerate(self.passages):
+            for name in passage.asked:
+                self._asked.setdefault(name, []).append(number)
+        self._called = {name for name in self._asked if SHORT_NAME.fullmatch(name)}
+        self._guessed: dict[str, dict[str, float]] = {}  # the last guess, which several rules look at
         known = retriever.names if retriever else ()
         self._first = {passage.asked[0]: number for number, passage in enumerate(self.passages) if passage.asked}
         self._titles = {name: self._first[name] for name in known if name in self._first}
+        self._entries = frozenset(self._titles.values())
         self._names = {
             name
             for passage in self.passages
@@ -162,8 +167,11 @@ class Help:
         guess = self.guess(f"{question} {before}" if shown else question)
         reported = reports.symptoms(question)
         odds = certainty(self.signs(question, asked, found)) + (SYMPTOM if reported else 0.0)
-        ranked = self._with_names(self.ranked(found.ranked, guess, shown), named, question)
-        ranked = self._with_reported(self._with_commands(ranked, question), reported)
+        scores = self._scores(found.ranked, guess, shown)
+        self._add_names(scores, named, question)
+        self._add_commands(scores, question)
+        self._add_reported(scores, reported)
+        ranked = _best_first(scores)
         if not ranked or (odds < MAYBE and max(found.ranked, default=(0.0, 0))[0] < STRONG):
             return Found()
         score, best = ranked[0]
@@ -252,21 +260,28 @@ class Help:
 
     def guess(self, question: str) -> dict[str, float]:
         """What the retriever takes a question for: names with their probabilities."""
-        return self.retriever.guess(question) if self.retriever else {}
+        if question not in self._guessed:
+            self._guessed = {question: self.retriever.guess(question) if self.retriever else {}}
+        return self._guessed[question]
 
     def ranked(
         self, found: list[tuple[float, int]], guess: Mapping[str, float], shown: Collection[int] = ()
     ) -> list[tuple[float, int]]:
         """What the search found and what the retriever guesses, by the sum of their scores; less what was `shown`."""
-        scores = {number: score for score, number in found}
-        for name, share in guess.items():
-            if share >= LEAST and name in self._titles:
-                scores.setdefault(self._titles[name], 0.0)
-        both = (
-            (score + GUESS * guess.get(self._name(number), 0.0) - AGAIN * (number in shown), number)
-            for number, score in scores.items()
-        )
-        return sorted(both, key=lambda one: (-one[0], one[1]))
+        return _best_first(self._scores(found, guess, shown))
+
+    def _scores(
+        self, found: list[tuple[float, int]], guess: Mapping[str, float], shown: Collection[int]
+    ) -> dict[int, float]:
+        """The score of each passage: the search's and the retriever's."""
+        elsewhere = GUESS * guess.get(ELSEWHERE, 0.0)
+        scores = {n: score if n in self._entries else score + elsewhere for score, n in found}
+        for name, number in self._titles.items():
+            share = guess.get(name, 0.0)
+            if number in scores or share >= LEAST:
+                scores[number] = scores.get(number, 0.0) + GUESS * share
+        _add(scores, shown, -AGAIN)
+        return scores
 
     def _name(self, number: int) -> str:
         """What the retriever calls a passage."""
@@ -290,30 +305,36 @@ class Help:
         lengths = itertools.accumulate(len(self.passages[number].text) for number in near_best)
         return tuple(n for n, length in zip(near_best, lengths, strict=True) if n == near_best[0] or length <= GLANCE)
 
-    def _with_names(self, ranked: list[tuple[float, int]], named: set[str], question: str) -> list[tuple[float, int]]:
+    def _add_names(self, scores: dict[int, float], named: set[str], question: str) -> None:
         """Passages that explain what is named come first, as strong answers: where little else is asked."""
         beside = set(words(question)).difference(*(words(name) for name in named)) if named else set()
         more = GUESS + STRONG if len(beside) <= BESIDE else NAMED
-        scored = [(score + more * bool(named.intersection(self.passages[n].asked)), n) for score, n in ranked]
-        return sorted(scored, key=lambda found: (-found[0], found[1]))
+        _add(scores, {number for name in named for number in self._asked.get(name, ())}, more)
 
-    def _with_commands(self, ranked: list[tuple[float, int]], question: str) -> list[tuple[float, int]]:
+    def _add_commands(self, scores: dict[int, float], question: str) -> None:
         """Passages on the commands that are named come before others that are as near."""
-        on = self._reference.of_commands(question)
-        return sorted(((score + COMMAND * (n in on), n) for score, n in ranked), key=lambda one: (-one[0], one[1]))
+        _add(scores, self._reference.of_commands(question), COMMAND)
 
-    def _with_reported(self, ranked: list[tuple[float, int]], reported: Mapping[str, float]) -> list[tuple[float, int]]:
+    def _add_reported(self, scores: dict[int, float], reported: Mapping[str, float]) -> None:
         """The entries that help with what is reported come before others that are not certain."""
-        scores = {number: score for score, number in ranked}
         for heading, share in reported.items():
             number = self._first[heading]
             scores[number] = scores.get(number, 0.0) + REPORTED * share
-        return sorted(((score, number) for number, score in scores.items()), key=lambda one: (-one[0], one[1]))
 
     def signs(self, question: str, asked: Mapping[str, float], found: Ranking) -> list[float]:
         """What speaks for a question about the program, or against it."""
         small_talk = self.guess(question).get(SMALL_TALK, 0.5)
         return odds_of.signs(question, asked, found, self.search, self.everyday, small_talk)
+
+
+def _add(scores: dict[int, float], numbers: Iterable[int], more: float) -> None:
+    for number in numbers:
+        if number in scores:
+            scores[number] += more
+
+
+def _best_first(scores: Mapping[int, float]) -> list[tuple[float, int]]:
+    return sorted(((score, number) for number, score in scores.items()), key=lambda one: (-one[0], one[1]))
 
 
 @functools.cache

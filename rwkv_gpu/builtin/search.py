@@ -5,11 +5,15 @@ A passage has questions that it answers. Its score is the sum of two parts: how 
 """
 
 import math
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
 
 from .words import stem, terms
 
@@ -18,7 +22,8 @@ NEXT = 0.15  # what the next nearest questions of a passage count, beside the ne
 SYNONYM = 0.25  # what a synonym counts, beside the word itself
 TEXT, ALSO = 0.4, 0.9  # what a word counts that is in the text of a passage, or beside it, beside one of a question
 CLOSE = 0.86  # how similar a mistyped word is to the one that was meant
-SMALL_TALK = -1  # the number that stands for small talk, in place of a passage
+
+Numbers, Floats = npt.NDArray[np.int32], npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -50,31 +55,30 @@ class Search:
         self.passages = passages
         self.small_talk = small_talk
         self.synonyms = synonyms
-        self._questions: list[int] = []  # the passages of all questions
-        self._bags: list[Counter[str]] = []  # how many questions of a passage have a word, about
+        self._weights_of = np.array([passage.weight for passage in passages])
+        self._needing = [n for n, passage in enumerate(passages) if passage.needs]
+        self._with: dict[str, _Column] = defaultdict(_Column)  # passages that have a word, and in how many questions
         read = [[terms(question) for question in passage.asked] for passage in passages]
-        for passage, questions in zip(passages, read, strict=True):
+        for number, (passage, questions) in enumerate(zip(passages, read, strict=True)):
             bag = Counter[str]()
             for question in questions:
                 bag.update(iter(dict.fromkeys(question)))  # each word once, counted in C
             bag.update(dict.fromkeys(terms(passage.text), TEXT))
             bag.update(dict.fromkeys(passage.also, ALSO))
-            self._bags.append(bag)
-        self._with: dict[str, list[int]] = defaultdict(list)  # passages that have a word
-        for number, bag in enumerate(self._bags):
-            for word in bag:
-                self._with[word].append(number)
+            for word, count in bag.items():
+                self._with[word].add(number, count)
         self._asked_with: Counter[str] = Counter()  # passages whose questions have a word or a pair
         found = [[features(question) for question in asked] for asked in read]
         for every in found:
             self._asked_with.update(set[str]().union(*every))
         self._worth = {feature: self._weight(feature) for feature in self._asked_with}
-        self._postings: dict[str, list[tuple[int, float]]] = defaultdict(list)
-        for number, every in enumerate(found):
-            for one in every:
-                self._add(number, one)
-        for said in small_talk:
-            self._add(SMALL_TALK, features(terms(said)))
+        self._postings: dict[str, _Column] = defaultdict(_Column)  # questions that have a word or a pair
+        asked_of = [number for number, every in enumerate(found) for _ in every]
+        self._small_talk = len(passages)  # stands for small talk, in place of the number of a passage
+        self._asked_of = np.array(asked_of + [self._small_talk] * len(small_talk), np.int32)  # the passage of each
+        questions_of = (one for every in found for one in every)
+        for number, one in enumerate((*questions_of, *(features(terms(said)) for said in small_talk))):
+            self._add(number, one)
         self._by_letter: dict[str, list[str]] = defaultdict(list)
         for word in self._with:
             if len(word) > 4 and word.isalpha():
@@ -109,18 +113,21 @@ class Search:
     def found(self, asked: Mapping[str, float]) -> Ranking:
         """The passages that share words with a question, and how near small talk is."""
         near, covered = self._nearness(asked), self._coverage(asked)
-        meant = [n for n in covered if not self.passages[n].needs or not self.passages[n].needs.isdisjoint(asked)]
-        scores = ((near.get(n, 0.0) + covered[n]) * self.passages[n].weight for n in meant)
-        ranked = sorted(zip(scores, meant, strict=True), key=lambda found: (-found[0], found[1]))
-        return Ranking(ranked, near.get(SMALL_TALK, 0.0))
+        for number in self._needing:
+            if self.passages[number].needs.isdisjoint(asked):
+                covered[number] = 0.0
+        meant = np.flatnonzero(covered)
+        scores = (near[meant] + covered[meant]) * self._weights_of[meant]
+        order = np.argsort(-scores, kind="stable")
+        ranked = zip(scores[order].tolist(), meant[order].tolist(), strict=True)
+        return Ranking(list(ranked), float(near[self._small_talk]))
 
-    def _add(self, passage: int, found: Collection[str]) -> None:
-        worth, postings, number = self._worth, self._postings, len(self._questions)
+    def _add(self, number: int, found: Collection[str]) -> None:
+        worth, postings = self._worth, self._postings
         weights = [worth[feature] if feature in worth else self._weight(feature) for feature in found]
         size = math.hypot(*weights) or 1.0
         for feature, weight in zip(found, weights, strict=True):
-            postings[feature].append((number, weight / size))
-        self._questions.append(passage)
+            postings[feature].add(number, weight / size)
 
     def _weights(self, found: Mapping[str, float]) -> dict[str, float]:
         """The rarer a word or pair in questions, the more. Half of what is asked is half of its weight."""
@@ -133,36 +140,40 @@ class Search:
         parts = feature.split(" ")
         return rare * FUNCTION ** sum(part[0] == "~" for part in parts) * (PAIR if len(parts) > 1 else 1.0)
 
-    def _nearness(self, asked: Mapping[str, float]) -> dict[int, float]:
-        """How near the nearest questions of passages are."""
+    def _nearness(self, asked: Mapping[str, float]) -> Floats:
+        """How near the nearest questions of each passage are, and those of small talk. [P + 1]"""
         weights = self._weights(features(asked))
         size = math.hypot(*weights.values()) or 1.0
-        cosines: dict[int, float] = defaultdict(float)
+        cosines = np.zeros(len(self._asked_of))
         for feature, weight in weights.items():
-            for number, other in self._postings.get(feature, ()):
-                cosines[number] += weight * other / size
-        by_passage: dict[int, list[float]] = defaultdict(list)
-        for number, cosine in cosines.items():
-            by_passage[self._questions[number]].append(cosine)
-        best = ((passage, sorted(found, reverse=True)) for passage, found in by_passage.items())
-        return {passage: found[0] + NEXT * sum(found[1:4]) for passage, found in best}
+            if feature in self._postings:
+                numbers, others = self._postings[feature].arrays()
+                cosines[numbers] += others * (weight / size)
+        near = np.flatnonzero(cosines)
+        near = near[np.lexsort((-cosines[near], self._asked_of[near]))]  # by passage, the nearest first
+        passage, cosine = self._asked_of[near], cosines[near]
+        first = np.flatnonzero(np.diff(passage, prepend=-1))
+        place = np.arange(len(near)) - np.repeat(first, np.diff(first, append=len(near)))
+        counts = np.where(place == 0, 1.0, np.where(place < 4, NEXT, 0.0))
+        return np.bincount(passage, cosine * counts, self._small_talk + 1)
 
-    def _coverage(self, asked: Mapping[str, float]) -> dict[int, float]:
-        """The share of a question, by the weight of its words, that passages have words for."""
-        covered: dict[int, float] = defaultdict(float)
+    def _coverage(self, asked: Mapping[str, float]) -> Floats:
+        """The share of a question, by the weight of its words, that each passage has words for. [P]"""
+        covered = np.zeros(len(self.passages))
         total = 0.0
         for word, share in asked.items():
-            rare = math.log((len(self.passages) + 1) / (len(self._with.get(word, ())) + 0.5))
+            numbers, counts = self._with[word].arrays() if word in self._with else _Column().arrays()
+            rare = math.log((len(self.passages) + 1) / (len(numbers) + 0.5))
             weight = max(0.0, rare) * share * (FUNCTION if word[0] == "~" else 1.0)
             total += weight
-            counts = {n: 1 - math.exp(-0.9 * self._bags[n][word]) for n in self._with.get(word, ())}
+            has = np.zeros(len(self.passages))
             for other in self.synonyms.get(word, ()):
-                for n in self._with.get(other, ()):
-                    if n not in counts and self._bags[n][other] >= 1:
-                        counts[n] = SYNONYM
-            for n, count in counts.items():
-                covered[n] += weight * count
-        return {n: found / total for n, found in covered.items()} if total else {}
+                if other in self._with:
+                    with_it, often = self._with[other].arrays()
+                    has[with_it[often >= 1]] = SYNONYM
+            has[numbers] = 1 - np.exp(-0.9 * counts)
+            covered += weight * has
+        return covered / total if total else covered
 
     def _meant(self, word: str, known: Mapping[str, float]) -> tuple[str, ...]:
         if word in self._with or word in known or len(word) < 5 or not word.isalpha():
@@ -176,6 +187,21 @@ class Search:
             return (near[0],)
         parts = ((stem(word[:at]), stem(word[at:])) for at in range(3, len(word) - 2))
         return next((pair for pair in parts if all(part in self._with for part in pair)), (word,))
+
+
+class _Column:
+    """Rising numbers, each with an amount."""
+
+    def __init__(self) -> None:
+        self._numbers, self._amounts = array("i"), array("d")
+
+    def add(self, number: int, amount: float) -> None:
+        self._numbers.append(number)
+        self._amounts.append(amount)
+
+    def arrays(self) -> tuple[Numbers, Floats]:
+        """Both as arrays; after this nothing is added."""
+        return np.frombuffer(self._numbers, np.int32), np.frombuffer(self._amounts, np.float64)
 
 
 def _swapped(word: str) -> Iterator[str]:

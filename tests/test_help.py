@@ -67,27 +67,21 @@ def test_no_page_denies_what_is_there(page):
         assert not ((ROOT / there).exists() and re.search(words, text)), there
 
 
-@pytest.mark.parametrize(("title", "answer"), HEADINGS, ids=[title for title, _ in HEADINGS])
-def test_a_question_as_it_is_written_down_finds_its_own_answer(title, answer):
-    assert any(text.startswith(answer.partition(" 0 architectures")[0]) for text in HELP.best(title))
+def test_every_question_as_it_is_written_down_finds_its_own_answer():
+    starts = {title: answer.partition(" 0 architectures")[0] for title, answer in HEADINGS}
+    assert not [title for title, start in starts.items() if not any(t.startswith(start) for t in HELP.best(title))]
 
 
 def test_every_entry_has_questions_of_its_own():
     assert set(help_index.forms()) == {title for title, _ in HEADINGS}
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_is_found_by_its_name(name):
-    found = HELP.find(f"what does rwkv-gpu {name} do?")
-    assert found.sure
-    assert f"rwkv-gpu {name}" in found.answer
-
-
-@pytest.mark.parametrize("name", sorted(slash.COMMANDS))
-def test_every_command_of_the_chat_is_found_by_its_name(name):
-    found = HELP.find(f"what does /{name} do?")
-    assert found.sure
-    assert f"/{name}" in found.answer
+def test_every_command_is_found_by_its_name():
+    """Those of the command line and those of the chat."""
+    for name in (*(f"rwkv-gpu {name}" for name in COMMANDS), *(f"/{name}" for name in slash.COMMANDS)):
+        found = HELP.find(f"what does {name} do?")
+        assert found.sure, name
+        assert name in found.answer, name
 
 
 def test_whether_a_model_is_supported_follows_from_the_registry():
@@ -114,13 +108,14 @@ def test_a_model_that_is_asked_for_by_name_is_answered_by_name(question):
         ("Good morning from Brazil! First time I use this.", "Hello"),
         ("Are you a human or some kind of robot?", "program"),
         ("so am I talking to a real person?", "program"),
+        ("How smart are you really?", "toy"),
     ],
 )
 def test_greetings_from_afar_and_questions_who_it_is_have_fixed_answers(text, holds):
     found = HELP.find(text)
     assert found.sure
     assert holds in found.answer
-    assert "From the docs" in HELP.find("Hello from Germany, does it run on Windows?").answer
+    assert HELP.find("Hello from Germany, does it run on Windows?") == HELP.find("does it run on Windows?")
 
 
 @pytest.mark.parametrize("name", ["problems", "problems with words of the program", "questions with numbers"])
@@ -310,6 +305,18 @@ def quoted(answer: str) -> set[str]:
     return {re.sub(r'^"[^"]+" ', "", part) for part in parts}
 
 
+def test_a_passage_that_fits_less_well_is_only_called_the_nearest():
+    """By its score: for wordings that were left out, below LIKELY the first passage is right in less than half."""
+    begins = {}
+    for talk in evaluate.helped(evaluate.TESTS / "help_titles.txt"):
+        found = HELP.find(talk[0].question)
+        if found.sure and found.passages and found.answer.startswith((help.FROM, help.NEAREST)):
+            scores = HELP.ranked(HELP.search.ranked(HELP._words(talk[0].question)), HELP.guess(talk[0].question))
+            begins.setdefault(found.answer.startswith(help.FROM), []).append(scores[0][0])
+    assert min(map(len, begins.values())) > 3
+    assert np.mean(begins[False]) < help.LIKELY < np.mean(begins[True])
+
+
 def test_what_may_have_been_meant_is_named_where_it_is_not_certain():
     """Each further passage has the question that it answers before it; what is certain is said alone."""
     answers = [HELP.find(question).answer for question in ("how much", "is it good for students")]
@@ -322,37 +329,35 @@ def test_what_may_have_been_meant_is_named_where_it_is_not_certain():
     assert '"' not in HELP.find("how do I resume a chat?").answer
 
 
-@pytest.mark.parametrize("question", ["what's my IP address", "every morning it has amnesia", "tell me a story", "hi"])
+@pytest.mark.parametrize("question", ["what's my name", "every morning it has amnesia", "tell me a story", "hi"])
 def test_what_begins_with_from_the_docs_is_from_the_docs(llm, question):
-    answer = llm.chat(temperature=0, max_tokens=400).send(question).text.strip()
+    answer = llm.chat(temperature=0, max_tokens=60).send(question).text.strip()
     assert not answer.startswith(help.FROM) or quoted(answer) <= TEXTS
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 0}, {"temperature": 2.0, "seed": 3, "top_p": 1.0}])
 def test_answers_about_the_program_are_quoted_word_for_word(llm, settings):
     chat = llm.chat(max_tokens=250, **settings)
-    for question, holds in (("how do I resume a chat?", "--session"), ("is there an HTTP server?", "rwkv-gpu serve")):
+    questions = ["which python do I need", "what does it cost"]
+    for question, holds in zip(questions, ("3.11", "MIT"), strict=True):
         answer = chat.send(question)
         assert quoted(answer.text.strip()) <= TEXTS
         assert holds in answer.text
         assert answer.finish_reason == "stop"
-    assert [message["content"] for message in chat.messages[::2]] == [
-        "how do I resume a chat?",
-        "is there an HTTP server?",
-    ]
+    assert [message["content"] for message in chat.messages[::2]] == questions
 
 
 def test_every_way_to_chat_quotes(llm):
-    messages = [{"role": "user", "content": "can I use two GPUs?"}]
+    messages = [{"role": "user", "content": "which python do I need?"}]
     said = llm.chat(temperature=0).send(messages[0]["content"]).text.strip()
     reply = llm.create_chat_completion(messages=messages, temperature=0)
     assert reply["choices"][0]["message"]["content"].strip() == said
-    assert said.startswith(help.FROM + "Yes, in two ways.")
+    assert said.startswith(help.FROM + "You need Python")
 
 
 def test_a_turn_after_a_quotation_costs_its_new_tokens_only(llm):
     chat = llm.chat(temperature=0)
-    chat.send("how do I resume a chat?")
+    chat.send("how do I take back my last question?")
     again = chat.send("thank you")
     assert again.stats.reused_tokens > 0.8 * again.stats.prompt_tokens
 
@@ -373,13 +378,13 @@ def test_the_model_is_not_trained_on_what_it_is_judged_by():
     judged, _ = apart.judged()
     assert len(judged) > 400
     distinct = set()
-    for seed in range(800):
+    for seed in range(400):
         question, _ = training_help.scene(random.Random(seed))[0]
         plain = question.partition("\n> ")[0]
         assert apart.letters(plain) not in judged
         assert not apart.near(plain)
         distinct.add(apart.letters(plain))
-    assert len(distinct) > 600
+    assert len(distinct) > 300
 
 
 def test_every_question_that_is_learnt_has_its_passage_and_another_wording():
@@ -420,11 +425,16 @@ def judged(llm, talks) -> dict[str, list[bool]]:
     return found
 
 
-def test_it_answers_what_users_ask_about_the_program(llm):
-    """A sample; the slow test asks all of them."""
-    talks = [talk for talk in evaluate.helped() if talk[0].section == "product"][::20]
-    good = [right for answers in judged(llm, talks).values() for right in answers]
-    assert sum(good) >= 0.9 * len(good)
+@pytest.mark.parametrize(
+    ("question", "quotes"), [("what quantization do you recommend", True), ("I had a long day at work", False)]
+)
+def test_where_the_search_is_not_sure_the_model_chooses_whether_to_quote(llm, question, quotes):
+    """The slow test asks all questions."""
+    found = HELP.find(question)
+    assert found.answer
+    assert not found.sure
+    answer = llm.chat(temperature=0, max_tokens=8).send(question).text.strip()
+    assert answer.startswith(help.FROM[:9]) == quotes
 
 
 @pytest.mark.slow

@@ -54,6 +54,20 @@ def test_a_default_of_something_else_is_not_answered_with_an_option(text):
     assert not re.match(f"{help.FROM}`-", HELP.find(text).answer)
 
 
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("which port is the default", True),
+        ("what is it by default", True),
+        ("write 512 tokens instead of the default", False),
+        ("how do I change the default device", False),
+        ("more than the default, please", False),
+    ],
+)
+def test_who_wants_something_else_than_the_default_does_not_ask_for_it(text, asks):
+    assert naming.asks_default(text) is asks
+
+
 def test_what_is_compared_is_quoted_on_both_sides():
     """For pairs of commands: an entry on the difference, or what `--help` says of each."""
     pairs = list(itertools.combinations(COMMANDS, 2))[::7]

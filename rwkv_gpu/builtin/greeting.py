@@ -4,6 +4,10 @@ import re
 
 _WELCOME = "Hello! It is nice to meet you. You can chat with me, or ask me about rwkv-gpu."
 _PROGRAM = "I am a program, and no human: the small built-in model of rwkv-gpu."
+_TOY = (
+    "I am a very small model, a toy for simple English talk, and no source of knowledge. "
+    "About rwkv-gpu I quote the documentation."
+)
 _FAVOURITE = "I am a small program and have no favourites. What do you like best?"
 _SORRY = (
     "I am sorry that it gives you trouble. Which command did you type, and what does the error line say? "
@@ -17,6 +21,7 @@ _GROUPS = {
     r"|(?:i am|i'm|im) new(?: here| to this)?)",
     "a": r"(?:an? |really |actually |even |just |some (?:kind|sort) of |not |real )*",
     "kind": r"(?:human(?: being)?|person|robot|(?:chat ?)?bot|ai|machine|computer|real|alive|man|woman|girl|boy)",
+    "able": r"(?:good|smart|clever|intelligent|accurate|reliable|capable|trustworthy|useful|powerful)",
     "it": r"(?:this|it|that|nothing|rwkv-gpu|(?:this|the|your) (?:stupid |damn |whole )?(?:program"
     r"|tool|thing|software|app|crap))",
     "adverb": r"(?:(?:really|just|simply|so|all|totally|completely|absolutely|still|always|even|ever|never|such"
@@ -44,13 +49,20 @@ _ANSWERS = (
     ("{hello}(?:{place}(?:[ ,!.]+{first})?|{first})", _WELCOME),
     ("{so}are you,? {a}{kind}(?: or {a}{kind}?)?", _PROGRAM),
     ("{so}(?:am i|is this) (?:talking|speaking|chatting|writing) (?:to|with) {a}{kind}(?: or {a}{kind})?", _PROGRAM),
+    ("{so}how {able} are you(?: really| actually| anyway)?", _TOY),
     (
         "{so}(?:what(?: is|'s)|which is|do you have a) ?(?:your )?favou?rite (?:kind of |sort of )?{art}"
         "(?:[.?!]+ (?:i am|i'm|mine is|i like|i love) [^?]*)?",
         _FAVOURITE,
     ),
 )
+_BEFORE = re.compile(r"(?i)\W*{hello}(?:{place})?(?:[ ,!.:]+{first})?[ ,!.:]+(?=\w+ \w+ \w)".format(**_GROUPS))
 _PATTERNS = tuple((re.compile(pattern.format(**_GROUPS)), answer) for pattern, answer in _ANSWERS)
+
+
+def without_greeting(text: str) -> str:
+    """A message without the greeting before its question: hello from Germany, does it run on Windows?"""
+    return _BEFORE.sub("", text, count=1) if _BEFORE.match(text) else text
 
 
 def greeting(text: str) -> str:

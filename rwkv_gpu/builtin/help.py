@@ -16,7 +16,7 @@ from . import problems, rates, reading, reports, sums
 from . import retriever as trained
 from .certainty import certainty
 from .decline import decline
-from .greeting import greeting
+from .greeting import greeting, without_greeting
 from .index import INDEX, read
 from .naming import SHORT_NAME, SIGNS, asks_default, plain_name
 from .naming import named as asked_by_name
@@ -29,11 +29,12 @@ from .words import words
 
 SURE, MAYBE = 0.5, -1.5  # log odds from which on a question is taken to be about the program, or may be
 CERTAIN = 2.0  # the same for one whose best passage is not quite its answer
-WEAK, FAIR = 0.75, 1.25  # a lower score than the first is no answer; one below the second is only called the nearest
+WEAK, FAIR = 0.75, 1.25  # a lower score than the first is no answer; one below the second needs a CERTAIN question
+LIKELY = 2.0  # a lower score is only called the nearest: of wordings that were left out, less than 0.4 are right
 PROMISING = 1.1  # a lower score is no answer where the question may be small talk
 STRONG = 1.5  # with this score of the search, what seems to be small talk may be about the program
 NEAR, MOST = 0.6, 3  # passages with this share of the best score are quoted, too; so many in all
-WIDE = 0.3  # the share where the retriever is not certain
+WIDE = 0.4  # the share where the retriever is not certain
 GLANCE = 650  # characters of all that is quoted
 KNOWN, UNCLEAR = 0.85, 0.5  # its probability from which on it is certain; below the second it is said what is answered
 NAMED, BESIDE = 0.2, 2  # what a name counts in a question that has more other words than the second
@@ -114,11 +115,9 @@ class Help:
             return Found(answer=fixed, sure=True)
         if problems.calculation(question):
             return Found(answer=sums.BEYOND, sure=True)
-        if problems.problem(question):
-            return Found(answer=sums.BEYOND, sure=True) if problems.beyond(question) else Found()
         if self.guess(question).get(SUM, 0.0) >= (CALCULATES if re.search(r"\d", question) else SURELY):
             return Found(answer=sums.BEYOND, sure=True)
-        question = reports.plain(question)
+        question = reports.plain(without_greeting(question))
         request = reports.requested(question)
         asks = reports.asks_whether(question)
         found = self._requested(request) if request else self._quoted(question, before)
@@ -192,7 +191,8 @@ class Help:
         sentence = self._missing(question, asked, [said, *texts], known) if sure else None
         if sentence:
             said = self._said(quoted[: MOST - 1], known) + ELSEWHERE_SAID.format(sentence.page) + sentence.text
-        return Found(texts, (FROM if fair or not sure else NEAREST) + said, sure)
+        likely = score >= LIKELY or bool(shown) or not named.isdisjoint(self.passages[best].asked)
+        return Found(texts, (FROM if likely or not sure else NEAREST) + said, sure)
 
     def _exact(self, question: str, best: int, known: float) -> tuple[int, ...]:
         """The passages of `--help` that answer a question about a default, a bound or a difference."""

@@ -22,6 +22,9 @@ _DEFAULT = re.compile(
     rf"|\b(?:if|when) (?:i|you|we|it|one|nothing)\b.{{0,12}}\b(?:leave|omit|skip|{_NOT} {_GIVE}|{_GIVE} no(?:thing)?\b"
     r"|not (?:set|given|specified))"
 )
+_OTHER = re.compile(  # than the default: it is known, and how to change it is asked
+    r"(?i)\b(?:instead of|(?:rather |other )?than|different from|change|override|replace) (?:the |its |this )?default"
+)
 _BOUND = re.compile(
     r"(?i)\b(?:max|maximum|min|minimum|largest|biggest|smallest|highest|lowest|at most|at least|upper|limits?"
     r"|range|bounds?|allowed|possible|choices|which values?|what values?)\b|\bhow (?:large|big|high|many)\b"
@@ -44,7 +47,7 @@ def plain_name(name: str) -> str:
 
 def asks_default(question: str) -> bool:
     """Whether a question is what an option is without being given: by default, if I leave it out, unless set."""
-    return _DEFAULT.search(question) is not None
+    return _DEFAULT.search(_OTHER.sub(" ", question)) is not None
 
 
 def named_options(question: str, known: Collection[str]) -> tuple[str, ...]:

@@ -105,27 +105,6 @@ _MATHS = re.compile(
     r"|lit(?:er|re)s|how many (?:seconds|minutes|hours|days|weeks|months))\b|[\d)] ?[*/^+] ?[\d(]|\bx\b.*=|=.*\bx\b"
     r"|\d (?:plus|minus|times|multiplied by|divided by) \d|\b(?:sum|product|difference) (?:of|between) \d"
 )
-# What a question about the program says beside its numbers, and a word problem does not.
-_PRODUCT = re.compile(
-    r"(?<!\S)--?[a-z]|(?<!\S)/[a-z]|\brwkv|\bgguf|\bv?ram\b|\b[cg]pus?\b|\bcontexts?\b|\bctx|\bkv\b|\bcach|\bq\d"
-    r"|\b\d+(?:\.\d+)?b\b|\bmodels?\b|\bquanti|\bquants?\b|\d.bits?\b|\bsequences?\b|\bparallel\b"
-    r"|(?<!per )\bbatch\b(?! of)"
-    r"|\bllama|\bqwen|\bgemma|\bmistral|\bphi\b|\bdeepseek|\bllms?\b|\bgpt|(?:\bgb|\bmy|graphics) cards?\b"
-    r"|\b[rg]tx\b|\b[1-9]0[5-9]0\b"
-    r"|\bnvidia|\bamd\b|\bmacs?\b|\bmacbook|\bm[1-5]\b|\b[ah][12]00\b|\bbench|\btemperature|\btop.[pk]\b"
-    r"|\bprompts?\b|\bchats?\b"
-    r"|\bmemory\b|\bparameters?\b|\bdrafts?\b|\blora|\bembed|\bservers?\b|\bserve\b|\btok(?:ens?)? ?(?:/|per"
-    r"|an?) ?s|\bchunk"
-    r"|\bcontext|\boptions?\b|\bsettings?\b|\bdefaults?\b|\bcommands?\b|\bdevices?\b|\blaptop|\bhardware"
-    r"|\bweights\b|\bpython\b|\bport\b"
-)
-_PROBLEM = re.compile(
-    r"\bhow (?:many|much|long|old|far|fast|tall|big|heavy|high|late)\b|\b(?:when|at what time) (?:do|does|will)\b"
-    r"|\bwhat(?: is|'s| are| was| will be) (?:the|his|her|their|my|its) (?:\w+ )?(?:total|price|cost|speed|age"
-    r"|distance|rest|change|share"
-    r"|remainder|sum|bill|discount|area|average)\b|\bwhat (?:is|do i get|remains|will be) (?:left|back)\b"
-    r"|\b(?:what|which) (?:share|part|percentage|time|discount)\b"
-)
 _QUANTITY = re.compile(
     r"\bhow (?:many|much|far|long|fast|old|big|high|tall)\b|\bwhen does\b"
     r"|\bwhat (?:is|are|was) the (?:total|price|speed|age|distance|rest|change|remainder)\b|\beach\b"
@@ -140,13 +119,6 @@ def beyond(question: str) -> bool:
         return True
     hard = len(numbers) > 2 or (len(numbers) > 1 and (max(numbers) > 20 or "each" in text))
     return hard and _QUANTITY.search(text) is not None
-
-
-def problem(question: str) -> bool:
-    """Whether a question tells of two or more numbers and asks for another, and is not about the program."""
-    text = in_figures(re.sub(r"\bone\b", " ", question.lower()))
-    numbers = re.findall(r"(?<![\w.-])\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d{3}\b)", "", text))
-    return len(numbers) > 1 and _PROBLEM.search(text) is not None and not _PRODUCT.search(text)
 
 
 def calculation(question: str) -> bool:

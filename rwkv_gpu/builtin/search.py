@@ -23,7 +23,8 @@ SYNONYM = 0.25  # what a synonym counts, beside the word itself
 TEXT, ALSO = 0.4, 0.9  # what a word counts that is in the text of a passage, or beside it, beside one of a question
 CLOSE = 0.86  # how similar a mistyped word is to the one that was meant
 
-Numbers, Floats = npt.NDArray[np.int32], npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class Search:
         first = np.flatnonzero(np.diff(passage, prepend=-1))
         place = np.arange(len(near)) - np.repeat(first, np.diff(first, append=len(near)))
         counts = np.where(place == 0, 1.0, np.where(place < 4, NEXT, 0.0))
-        return np.bincount(passage, cosine * counts, self._small_talk + 1)
+        return np.bincount(passage, cosine * counts, self._small_talk + 1).astype(np.float64)
 
     def _coverage(self, asked: Mapping[str, float]) -> Floats:
         """The share of a question, by the weight of its words, that each passage has words for. [P]"""

@@ -29,7 +29,7 @@ FAMILIES: tuple[Callable[[Service], list[Route]], ...] = (
 SHAPES: tuple[tuple[str, Family], ...] = (
     ("/v1/messages", anthropic.FAMILY),
     ("/api/", ollama.FAMILY),
-    ("/", openai.FAMILY),
+    ("", openai.FAMILY),  # also of the path *
 )
 
 

@@ -59,7 +59,7 @@ class Edge:
 
         try:
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
-                self._check_host(headers)
+                self._check_host(call)
                 await _preflight(sending, bool(cors))
                 return
             self._check(call)
@@ -72,7 +72,7 @@ class Edge:
     def _check(self, call: Call) -> None:
         """Refuses foreign hosts, pages of other origins, and who has no key."""
         path, headers = call.scope["path"], call.headers
-        self._check_host(headers)
+        self._check_host(call)
         origin = headers.get(b"origin", b"").decode("latin-1")
         if origin and not self._same_origin(origin, headers) and not self._allows_origin(origin):
             raise ApiError(403, f"pages of {origin[:100]} may not call this server; --cors allows them")
@@ -82,10 +82,12 @@ class Edge:
                 401, "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'", code="invalid_api_key"
             )
 
-    def _check_host(self, headers: dict[bytes, bytes]) -> None:
+    def _check_host(self, call: Call) -> None:
         """A page whose name was made to point here (DNS rebinding) comes with its own name as the host."""
+        if b"host" not in call.headers and call.scope["http_version"] == "1.0":
+            return  # no browser: a load balancer that asks for the health
         config = self._service.config
-        host = _name(headers.get(b"host", b"").decode("latin-1"))
+        host = _name(call.headers.get(b"host", b"").decode("latin-1"))
         if "*" in config.allowed_hosts or host in LOCAL or host == config.host or _is_address(host):
             return
         for allowed in config.allowed_hosts:

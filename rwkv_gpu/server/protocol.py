@@ -1,9 +1,11 @@
-"""HTTP/1.1 by httptools, with bounds on what comes before a request is there: the size of its head, and time."""
+"""HTTP/1 by httptools, with bounds on what comes before a request is there: the size of its head, and time."""
 
 import asyncio
 import contextlib
+from collections.abc import MutableMapping
 from typing import Any
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -12,7 +14,13 @@ HEAD_SECONDS = 30.0  # that a client has to send them, and that a new connection
 
 
 class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
-    """Closes connections that send endless headers, or none. uvicorn bounds neither."""
+    """Closes connections that send endless headers, or none: uvicorn bounds neither.
+
+    A request that offers another protocol (Java's client does, HTTP/2) is answered in this one, with its body, which
+    uvicorn drops. HTTP/1.0 gets no chunks.
+    """
+
+    parser: Any
 
     def connection_made(self, transport: Any) -> None:
         """A client has connected."""
@@ -32,23 +40,52 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._head_bytes += len(data)
             if self._timer is None:
                 self._timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._read(data)
         if not self._in_body and self._head_bytes > MAX_HEAD:
             self._refuse()
 
     def on_headers_complete(self) -> None:
         """The head of a request is there."""
+        if self.parser.should_upgrade():
+            return  # it comes again without the offer
         self._in_body = True
         self._stop_timer()
         if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD or len(self.url) > MAX_HEAD:
             self._refuse()
             return
         super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            _end_by_closing(self.cycle)
 
     def on_message_complete(self) -> None:
         """The body of a request is there; the next head may follow."""
+        if self.parser.should_upgrade():
+            return
         self._in_body, self._head_bytes = False, 0
         super().on_message_complete()
+
+    def _read(self, data: bytes) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as offer:
+                if self.parser.get_method() != b"CONNECT":
+                    data = self._head_without_offer() + data[offer.args[0] :]
+                    continue
+                self.send_400_response("This server is no proxy.")
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+            return
+
+    def _head_without_offer(self) -> bytes:
+        """The head that has come, but for its Upgrade, and a parser for it: the old one takes the request as over."""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        lines = [method + b" " + self.url + b" HTTP/" + version]
+        lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     def _refuse(self) -> None:
         if not self.transport.is_closing():
@@ -59,13 +96,32 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
 
     def _too_slow(self) -> None:
         self._timer = None
-        if not self.transport.is_closing():
+        if self.cycle is not None and not self.cycle.response_complete:  # such as a line break behind a body
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
+        elif not self.transport.is_closing():
             self.transport.close()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _end_by_closing(cycle: Any) -> None:
+    """Has a response without a length end with its connection."""
+    send, endless = cycle.send, False
+
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        nonlocal endless
+        if message["type"] == "http.response.start":
+            endless = all(name.lower() != b"content-length" for name, _ in message["headers"])
+            if endless:
+                cycle.chunked_encoding = False
+        elif endless:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    cycle.send = sending
 
 
 def http_server(

@@ -1,10 +1,11 @@
 """Who may call, and what a request may be like before anybody looks at what it asks for."""
 
+import json
 import socket
 
 import pytest
 
-from tests.server.serving import PATIENCE, Served, serving
+from tests.server.serving import PATIENCE, Served, events, serving
 
 CHAT = "/v1/chat/completions"
 ASK = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
@@ -146,6 +147,73 @@ def test_who_sends_a_body_too_slowly_is_cut_off(monkeypatch):
     with serving() as server:
         answer = raw(server, b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{")
         assert b" 408 " in answer.splitlines()[0]
+
+
+UPGRADE = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
+
+
+def asking(
+    path: str, body: bytes | None = None, more: str = "", version: str = "1.1", host: str = "localhost"
+) -> bytes:
+    """A request as bytes."""
+    length = "" if body is None else f"content-length: {len(body)}\r\n"
+    named = f"host: {host}\r\n" if host else ""
+    line = f"{'GET' if body is None else 'POST'} {path} HTTP/{version}\r\n"
+    return (line + named + more + length + "\r\n").encode() + (body or b"")
+
+
+def test_a_request_that_offers_another_protocol_is_answered_in_this_one(server):
+    """Java's client offers HTTP/2 with each first request; the body is there, and the connection goes on."""
+    body = json.dumps(ASK).encode()
+    one, last = asking(CHAT, body, UPGRADE), asking("/health", None, "connection: close\r\n")
+    for sent in (one + last, asking("/health", None, UPGRADE) * 3 + one + last):
+        found = raw(server, sent)
+        assert found.count(b"HTTP/1.1 200 OK") == sent.count(b"HTTP/1.1\r\n")
+        assert found.count(b'"chat.completion"') == 1
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
+        for at in range(0, len(one), 40):  # head and body in pieces
+            connection.sendall(one[at : at + 40])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 OK")
+    assert b" 400 " in raw(server, b"CONNECT localhost:80 HTTP/1.1\r\nhost: localhost\r\n\r\n").splitlines()[0]
+
+
+def test_http_1_0_gets_no_chunks(server):
+    """A stream ends with its connection; nginx asks so unless it is told otherwise."""
+    streamed = {**ASK, "stream": True, "temperature": 0}
+    texts = []
+    for version in ("1.0", "1.1"):
+        head, _, content = raw(
+            server, asking(CHAT, json.dumps(streamed).encode(), "connection: close\r\n", version)
+        ).partition(b"\r\n\r\n")
+        assert (b"chunked" in head) == (version == "1.1")
+        assert content.startswith(b"data: ") == (version == "1.0")
+        chunks = [one for one in events(content)[:-1] if isinstance(one, dict)]
+        texts.append("".join(one["choices"][0]["delta"].get("content") or "" for one in chunks))
+    assert texts[0] == texts[1]
+    assert raw(server, asking("/health", version="1.0")).endswith(b"}")
+
+
+def test_only_http_1_0_needs_no_host(locked):
+    """Load balancers ask so; a browser always names the host."""
+    assert b" 200 " in raw(locked, asking("/health", version="1.0", host="")).splitlines()[0]
+    assert b" 401 " in raw(locked, asking("/v1/models", version="1.0", host="")).splitlines()[0]
+    assert b" 403 " in raw(locked, asking("/health", None, "connection: close\r\n", host="")).splitlines()[0]
+    assert b" 403 " in raw(locked, asking("/health", version="1.0", host="evil.example")).splitlines()[0]
+
+
+def test_what_no_route_can_take_is_no_fault_of_the_server(server):
+    for line in ("OPTIONS *", "GET //", "GET /%0d%0aa"):
+        found = raw(server, f"{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+        assert b" 404 " in found.splitlines()[0] and b'"error"' in found
+
+
+def test_a_line_break_behind_a_body_ends_no_stream(monkeypatch):
+    """Some clients send one; it is no head that comes too slowly."""
+    monkeypatch.setattr("rwkv_gpu.server.protocol.HEAD_SECONDS", 0.2)
+    with serving() as server:
+        body = json.dumps({"prompt": "a", "max_tokens": 3000, "stream": True, "logit_bias": {"0": -1000}, "timeout": 1})
+        found = raw(server, asking("/v1/completions", body.encode(), "connection: close\r\n") + b"\r\n")
+        assert b"took more than 1 seconds" in found and b"[DONE]" in found
 
 
 def test_what_is_no_http_is_refused(server):

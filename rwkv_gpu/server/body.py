@@ -58,11 +58,11 @@ def too_large(most: int) -> ApiError:
 
 
 def parse(body: bytes) -> Json:
-    """JSON as RFC 8259 has it: UTF-8, no NaN, not too deep; an object."""
+    """JSON as RFC 8259 has it: UTF-8, with a byte order mark or without, no NaN, not too deep; an object."""
     if not body.strip():
         raise ApiError(400, "the body is empty; send a JSON object")
     try:
-        value = json.loads(body.decode(), parse_constant=_not_json)
+        value = json.loads(body.decode("utf-8-sig"), parse_constant=_not_json)
     except UnicodeDecodeError as error:
         raise ApiError(400, f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
     except json.JSONDecodeError as error:

@@ -8,6 +8,7 @@ from . import body
 from .body import Receive
 from .call import STREAM_HEADERS, Call, Family, Response, Scope, Send, Stream, Whole, send_error, send_whole, start_of
 from .errors import ApiError, api_error
+from .fields import check_serving
 from .service import Service
 from .streams import Recording
 
@@ -29,6 +30,7 @@ class Endpoint:
             if self._takes_body:
                 most = self._service.config.max_body
                 call.body, call.body_bytes = await body.read_json(receive, call.headers, most)
+                check_serving(call.body)
             else:
                 await body.read(receive, call.headers, self._service.config.max_body)
         except body.Disconnected:

@@ -16,6 +16,7 @@ from rwkv_gpu.errors import (
 )
 
 FIELD = re.compile(r"([a-z_]+)[\w.\[\]]* (?:is|has|holds|names|maps|must|nests) ")  # "messages[0].role is 3; ..."
+LONGEST = 4000  # characters of a message; what a client has sent may be said again in it
 RETRY_AFTER = 1  # seconds, where nothing better is known
 
 KINDS = {
@@ -49,6 +50,8 @@ class ApiError(Exception):
         param: str | None = None,
         retry_after: float | None = None,
     ) -> None:
+        if len(message) > LONGEST:
+            message = f"{message[: LONGEST - 500]} ... {message[-400:]}"
         super().__init__(message)
         self.status = status
         self.message = message

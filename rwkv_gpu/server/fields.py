@@ -11,6 +11,7 @@ from .errors import ApiError
 
 # Settings of our own beside OpenAI's, and by the names of vLLM and llama.cpp. Processors are Python, not JSON.
 SAMPLING = frozenset({*KNOWN, *ALIASES} - {"logits_processors", "logits_processor"})
+MIROSTAT_TAU = 5.0  # bits
 SERVING = frozenset({"timeout", "resumable"})  # that the server itself takes, in all families
 
 
@@ -143,17 +144,39 @@ _LLAMA_IGNORED = {
 }
 LLAMA_COMPLETION = Fields(
     SAMPLING
-    | {"prompt", "model", "stream", "n_predict", "json_schema", "grammar", "stop", "seed", "logit_bias", "n_probs"},
+    | {"prompt", "model", "stream", "n_predict", "json_schema", "grammar", "stop", "seed", "logit_bias", "n_probs"}
+    | {"mirostat"},
     {**COMMON_IGNORED, **_LLAMA_IGNORED},
     {"image_data": "only text is understood; leave it out"},
 )
 LLAMA_INFILL = Fields(
-    SAMPLING | {"input_prefix", "input_suffix", "prompt", "model", "stream", "n_predict", "stop", "seed"},
+    SAMPLING | {"input_prefix", "input_suffix", "prompt", "model", "stream", "n_predict", "stop", "seed", "mirostat"},
     {**COMMON_IGNORED, **_LLAMA_IGNORED, "input_extra": "the prompt has the prefix and the suffix only"},
 )
 
 # Values of refused fields that ask for nothing.
-NOTHING: tuple[object, ...] = (None, False, [], {}, "none")
+NOTHING: tuple[object, ...] = (None, False, "", [], {}, "none")
+
+
+def check_serving(body: Json) -> None:
+    """Refuses what the server cannot do with a request of any kind."""
+    timeout, resumable = body.get("timeout"), body.get("resumable")
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0):
+        raise ApiError(400, f"timeout is {timeout!r}; it must be a number of seconds above 0", param="timeout")
+    if resumable is not None and not isinstance(resumable, bool):
+        raise ApiError(400, f"resumable is {resumable!r}; it must be true or false", param="resumable")
+
+
+def switch_mirostat(asked: Json) -> None:
+    """Mirostat as llama.cpp and Ollama have it: a switch; clients send its target even where it is off."""
+    wanted = asked.pop("mirostat", 0)
+    if isinstance(wanted, bool) or wanted not in (0, 1, 2):
+        raise ApiError(400, f"mirostat is {wanted!r}; it must be 0, or 2 (1 is taken as 2)", param="mirostat")
+    if wanted:
+        asked.setdefault("mirostat_tau", MIROSTAT_TAU)
+    else:
+        asked.pop("mirostat_tau", None)
+        asked.pop("mirostat_eta", None)
 
 
 def honoured(call: Call, fields: Fields) -> Json:

@@ -1,6 +1,7 @@
 """What llama.cpp's server has of its own: completions by its fields, tokens, templates and infilling."""
 
-from collections.abc import AsyncGenerator, Sequence
+import math
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from rwkv_gpu.text.vocabulary import ROLES
 from .call import Call, Json, Response, Stream, Whole
 from .endpoint import Endpoint
 from .errors import ApiError
-from .fields import LLAMA_COMPLETION, LLAMA_INFILL, honoured
+from .fields import LLAMA_COMPLETION, LLAMA_INFILL, honoured, switch_mirostat
 from .openai import FAMILY, event, model_name, wants_stream
 from .routes import Route, post
 from .service import Running, Service
@@ -111,7 +112,12 @@ async def apply_template(service: Service, call: Call) -> Response:
 async def _answer(service: Service, call: Call, name: str | None, fields: Json, prepare: Any) -> Response:
     stream, asked = wants_stream(fields), _settings(fields)
     served = service.catalogue.find(name)
-    running = await service.begin(call, name, partial(prepare, **asked))
+
+    def prepare_biased(llm: LLM, **given: Any) -> Prepared:
+        biases = {"logit_bias": _biases(llm, asked["logit_bias"])} if "logit_bias" in asked else {}
+        return prepare(llm, **{**asked, **biases, **given})  # type: ignore[no-any-return]
+
+    running = await service.begin(call, name, prepare_biased)
     if stream:
         return Stream(_events(running, served.name, asked))
     await running.wait()
@@ -122,6 +128,9 @@ async def _answer(service: Service, call: Call, name: str | None, fields: Json, 
 def _settings(fields: Json) -> Json:
     """The fields of llama.cpp by our names."""
     asked = {name: value for name, value in fields.items() if name not in ("json_schema", "n_probs")}
+    switch_mirostat(asked)
+    if asked.get("grammar") == "":  # none, as clients of llama-server send it
+        del asked["grammar"]
     if asked.get("n_predict", -1) in (-1, -2):
         asked.pop("n_predict", None)
         asked.setdefault("max_tokens", LONGEST)
@@ -134,17 +143,51 @@ def _settings(fields: Json) -> Json:
     return asked
 
 
+def _biases(llm: LLM, given: Any) -> Any:
+    """Biases by token; llama-server takes pairs, too, texts in place of tokens, and false for a ban."""
+    pairs = [*given.items()] if isinstance(given, Mapping) else given
+    if not isinstance(pairs, list) or not all(isinstance(one, list | tuple) and len(one) == 2 for one in pairs):
+        raise ApiError(
+            400, "logit_bias must hold pairs of a token or a text and a number, or false", param="logit_bias"
+        )
+    biases: dict[Any, Any] = {}
+    for token, bias in pairs:
+        if not isinstance(token, int | str):
+            raise ApiError(400, f"logit_bias names {token!r}; it must be a token id or a text", param="logit_bias")
+        if isinstance(token, str) and not (isinstance(given, Mapping) and token.strip().isdecimal()):
+            tokens: list[Any] = [*llm.tokenize(token)]
+        else:
+            tokens = [token]
+        biases |= dict.fromkeys(tokens, -math.inf if bias is False else bias)
+    return biases
+
+
+def _probabilities(llm: LLM, events: Iterable[Event]) -> list[Json]:
+    """The log probabilities of tokens, each with the likeliest in its place."""
+    return [
+        {**_probability(llm, one.token, one.logprob), "top_logprobs": [_probability(llm, *other) for other in one.top]}
+        for one in events
+        if one.token is not None
+    ]
+
+
+def _probability(llm: LLM, token: int, logprob: float) -> Json:
+    data = llm.tokenizer.piece(token, special=True)
+    return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": [*data], "logprob": logprob}
+
+
 def _ended(running: Running, index: int, model: str, asked: Json) -> Json:
     """An answer at its end."""
     answer, (request, reader) = running.answers.each[index], running.prepared.requests[index]
     done, stats = answer.completion, answer.completion.stats
     kind = "limit" if done.finish_reason == "length" else "word" if reader.stopped is not None else "eos"
+    more = {"completion_probabilities": _probabilities(running.llm, answer.events)} if asked.get("logprobs") else {}
     return {
         "index": index, "content": done.text, "tokens": [*done.tokens], "id_slot": 0, "stop": True, "model": model,
         "tokens_predicted": stats.new_tokens, "tokens_evaluated": stats.prompt_tokens,
         "generation_settings": asked, "has_new_line": "\n" in done.text,
         "truncated": False, "stop_type": kind, "stopping_word": reader.stopped or "",
-        "tokens_cached": len(request.ids) + stats.new_tokens, "timings": _timings(stats),
+        "tokens_cached": len(request.ids) + stats.new_tokens, "timings": _timings(stats), **more,
     }  # fmt: skip
 
 
@@ -162,6 +205,11 @@ async def _events(running: Running, model: str, asked: Json) -> AsyncGenerator[b
         for index, one in news:
             if isinstance(one, Event) and (one.text or one.token is not None):
                 tokens = [] if one.token is None else [one.token]
-                yield event({"index": index, "content": one.text, "tokens": tokens, "stop": False, "id_slot": 0})
+                piece = {"index": index, "content": one.text, "tokens": tokens, "stop": False, "id_slot": 0}
+                if asked.get("logprobs"):
+                    piece["completion_probabilities"] = _probabilities(running.llm, [one])
+                yield event(piece)
     for index in range(len(running.answers.each)):
-        yield event({**_ended(running, index, model, asked), "content": "", "tokens": []})
+        ended = {**_ended(running, index, model, asked), "content": "", "tokens": []}
+        ended.pop("completion_probabilities", None)
+        yield event(ended)

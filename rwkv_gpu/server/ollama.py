@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from .catalogue import ServedModel
 from .chunks import chunks_of
 from .endpoint import Endpoint
 from .errors import ApiError
-from .fields import OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, honoured
+from .fields import OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, honoured, switch_mirostat
 from .openai import model_name
 from .routes import Route, delete, get, post
 from .service import Running, Service
@@ -29,9 +30,12 @@ OPTIONS = {  # of Ollama, and what they are called here
     "temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "typical_p": "typical_p",
     "seed": "seed", "stop": "stop", "repeat_penalty": "repetition_penalty", "repeat_last_n": "penalty_last_n",
     "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty", "num_predict": "max_tokens",
-    "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta",
+    "mirostat": "mirostat", "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta",
 }  # fmt: skip
-UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
+STEP = re.compile(rf"({NUMBER})(ns|us|µs|ms|s|m|h)")
+DURATION = re.compile(rf"[-+]?(?:{NUMBER}|(?:{STEP.pattern})+)")
 NOT_HERE = ("pull", "push", "create", "copy", "blobs/{digest:path}")
 FOREVER = 1e9  # seconds that a model stays loaded without requests; more is for ever
 ENDLESS = datetime(9999, 12, 31, tzinfo=UTC)  # when a model is unloaded that stays
@@ -194,22 +198,21 @@ def _name(service: Service, call: Call, fields: Json) -> str | None:
     """The name of the model; how long it is to stay is noted."""
     name = model_name(fields)
     if "keep_alive" in fields:
-        service.find(call, name).keep_alive = _seconds(fields["keep_alive"])
+        service.find(call, name).keep_alive = duration(fields["keep_alive"])
     return name
 
 
-def _seconds(given: Any) -> float | None:
-    """A duration as Ollama takes it: seconds, or text such as 5m; less than nothing is for ever."""
+def duration(given: Any) -> float | None:
+    """A duration as Ollama takes it: seconds, or text such as 1h30m; less than nothing is for ever."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         return float(given) if 0 <= given < FOREVER else None
-    text = given.strip() if isinstance(given, str) else ""
-    number = text.rstrip("smh")
-    try:
-        seconds = float(number) * UNITS[text[len(number) :]]
-    except (ValueError, KeyError):
-        message = f"keep_alive is {given!r}; it must be seconds, or text such as '5m'"
-        raise ApiError(400, message, param="keep_alive") from None
-    return seconds if 0 <= seconds < FOREVER else None
+    text = given.strip() if isinstance(given, str) and len(given) < 100 else ""
+    if not DURATION.fullmatch(text):
+        message = f"keep_alive is {given!r}; it must be seconds, or text such as '5m' or '1h30m'"
+        raise ApiError(400, message, param="keep_alive")
+    parts = [float(number) * UNITS[unit] for number, unit in STEP.findall(text)]
+    seconds = sum(parts) if parts else float(text.lstrip("+-"))
+    return seconds if seconds < FOREVER and (not seconds or text[0] != "-") else None
 
 
 async def _load(service: Service, call: Call, name: str | None, said: Json) -> Response:
@@ -248,6 +251,7 @@ def _settings(fields: Json) -> Json:
     if not isinstance(options, Mapping):
         raise ApiError(400, f"options is {options!r}; it must be an object", param="options")
     asked = {OPTIONS[name]: value for name, value in options.items() if name in OPTIONS and value is not None}
+    switch_mirostat(asked)
     if asked.get("max_tokens", 1) in (-1, -2):
         del asked["max_tokens"]
     if asked.get("seed") == -1:

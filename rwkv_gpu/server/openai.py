@@ -100,7 +100,7 @@ def model_name(fields: Json) -> str | None:
 
 def wants_stream(fields: Json) -> bool:
     """Takes out of the fields whether the answer is to be streamed."""
-    stream = fields.pop("stream", None) or False
+    stream = fields.pop("stream", False)
     if not isinstance(stream, bool):
         raise ApiError(400, f"stream is {stream!r}; it must be true or false", param="stream")
     return stream

@@ -62,7 +62,8 @@ async def props(service: Service, call: Call) -> Response:
         found |= {
             "total_slots": info.sequences,
             "chat_template": None if chat_format is None else chat_format.template.source,
-            "default_generation_settings": {"n_ctx": info.context or 0},
+            # Without a limit, what the model was trained for; clients take 0 for no room.
+            "default_generation_settings": {"n_ctx": info.context or info.trained_context or 0},
             "modalities": {"vision": False, "audio": False},
             "model": {
                 "name": info.name, "architecture": info.architecture, "parameters": info.parameters,

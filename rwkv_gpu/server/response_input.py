@@ -66,8 +66,7 @@ def _add(messages: list[Json], item: Any, where: str) -> None:
     kind = item.get("type", "message") if isinstance(item, dict) else None
     match kind:
         case "message":
-            role = "system" if item.get("role") == "developer" else item.get("role")
-            messages.append({"role": role, "content": _text(item.get("content"), f"{where}.content")})
+            messages.append({"role": item.get("role"), "content": _text(item.get("content"), f"{where}.content")})
         case "function_call":
             if not messages or messages[-1]["role"] != "assistant":
                 messages.append({"role": "assistant", "content": None})

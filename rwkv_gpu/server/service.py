@@ -277,9 +277,7 @@ class Service:
 
     def _seconds(self, asked: object) -> float:
         """The time that a request may take: what it asks for, within what the server allows."""
-        if isinstance(asked, int | float) and 0 < asked < self.config.timeout:
-            return float(asked)
-        return self.config.timeout
+        return float(asked) if isinstance(asked, int | float) and asked < self.config.timeout else self.config.timeout
 
     async def drained(self, seconds: float) -> None:
         """Waits until all requests have ended, for so long at most."""

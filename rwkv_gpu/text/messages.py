@@ -40,6 +40,8 @@ def _check_message(message: object, where: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise BadInput(f"{where} is a {type(message).__name__}; it must map role and content")
     checked: dict[str, Any] = plain(message, where)
+    if checked.get("role") == "developer":
+        checked["role"] = "system"  # OpenAI's newer name for it
     if checked.get("role") not in ROLES:
         raise BadInput(f"{where}.role is {checked.get('role')!r}; it must be one of {', '.join(ROLES)}")
     calls = checked.get("tool_calls")

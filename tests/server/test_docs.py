@@ -20,7 +20,7 @@ BODIES = {
     "/api/chat": {"messages": [{"role": "user", "content": "Hi"}], "options": {"num_predict": 1}},
     "/api/generate": {"prompt": "Hi", "options": {"num_predict": 1}},
     "/api/embed": {"input": "a"},
-    "/completion": {"prompt": "a", "n_predict": 1},
+    "/completion": {"prompt": "a", "n_predict": 1, "mirostat": 2},  # with which its target is read
 }
 
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from rwkv_gpu.server.catalogue import ServedModel
+from rwkv_gpu.server.errors import ApiError
+from rwkv_gpu.server.ollama import duration
 from tests.gguf.writer import text_key, with_keys, written
 from tests.golden_files import OWN
 from tests.server.serving import LLAMA, events, serving
@@ -187,10 +189,45 @@ def test_a_model_without_a_limit_has_no_context_of_0(llama, monkeypatch, context
     info = replace(llama.llm.info, context=context, trained_context=trained)
     monkeypatch.setattr(llama.llm, "info", info)
     assert llama.get("/api/ps")["models"][0].get("context_length") == runs
+    assert llama.get("/props")["default_generation_settings"]["n_ctx"] == (runs or 0)
     assert llama.post("/api/show", {"model": "tiny"})["model_info"].get("llama.context_length") == knows
 
 
-@pytest.mark.parametrize("seconds", [1e300, 10**400, "1e300h", -1])
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("1h30m", 5400), ("1.5m", 90), ("2m0.5s", 120.5), ("250ms", 0.25), (".5h", 1800), ("0", 0), ("-0s", 0), (7, 7),
+     ("-1m", None), ("1h1", ...), ("nan", ...), ("", ...), ("m", ...), ("1e3s", ...), ("9" * 10**6, ...), (True, ...)],
+)  # fmt: skip
+def test_durations_are_those_of_ollama(given, seconds):
+    if seconds is not ...:
+        assert duration(given) == seconds
+        return
+    with pytest.raises(ApiError, match="keep_alive"):
+        duration(given)
+
+
+@pytest.mark.parametrize("path", ["/api/generate", "/completion"])
+@pytest.mark.parametrize(("switch", "active"), [(None, False), (0, False), (1, True), (2, True)])
+def test_mirostat_is_off_unless_its_switch_is_on(llama, monkeypatch, path, switch, active):
+    """Clients send all settings: a target beside a switch that is off."""
+    asked, prepare = [], llama.llm.prepare_completion
+    monkeypatch.setattr(
+        llama.llm, "prepare_completion", lambda *a, **given: asked.append(given) or prepare(*a, **given)
+    )
+    settings = {"mirostat": switch, "mirostat_tau": 3.0, "mirostat_eta": 0.2, "temperature": 1.0}
+    body = {"prompt": "hello", "stream": False, "raw": True, "options": {**settings, "num_predict": 1}}
+    llama.post(path, body if path == "/api/generate" else {"prompt": "hello", "n_predict": 1, **settings})
+    assert [given.get("mirostat_tau") for given in asked] == [3.0 if active else None] * len(asked)
+    assert asked
+
+
+def test_empty_fields_that_clients_send_ask_for_nothing(llama):
+    body = {"prompt": "hello", "stream": False, "options": {"num_predict": 2}}
+    assert llama.post("/api/generate", {**body, "suffix": "", "template": "", "system": "", "images": [], "format": ""})
+    assert llama.post("/completion", {"prompt": "hello", "n_predict": 2, "grammar": "", "image_data": []})
+
+
+@pytest.mark.parametrize("seconds", [1e300, 10**400, "1" * 90 + "h", -1])
 def test_a_model_that_is_kept_for_ages_is_kept_for_ever(llama, seconds):
     llama.post("/api/generate", {"model": "tiny", "keep_alive": seconds})
     assert llama.get("/api/ps")["models"][0]["expires_at"].startswith("9999-12-31")
@@ -237,6 +274,29 @@ def test_llama_server_completions(llama):
     assert json.loads(held["content"]) == {"city": "Rome"}
     word = llama.post("/completion", {**body, "n_predict": 40, "stop": [whole["content"][2:4]]})
     assert word["stop_type"] == "word" and word["stopping_word"] == whole["content"][2:4]
+
+
+def test_biases_of_llama_server_are_pairs_of_a_token_or_a_text(llama):
+    body = {"prompt": "hello", "n_predict": 4, "temperature": 0}
+    [token] = llama.post("/tokenize", {"content": "a"})["tokens"]
+    for wanted in ([[token, 100]], [["a", 100]], {str(token): 100}, {"a": 100}):
+        assert llama.post("/completion", {**body, "logit_bias": wanted})["tokens"] == [token] * 4
+    banned = llama.post("/completion", {**body, "logit_bias": [["a", 100], [token, False]]})
+    assert token not in banned["tokens"]
+
+
+def test_n_probs_gives_the_likeliest_tokens_of_each_place(llama):
+    body = {"prompt": "hello", "n_predict": 4, "temperature": 0, "n_probs": 3}
+    whole = llama.post("/completion", body)
+    found = whole["completion_probabilities"]
+    assert [one["id"] for one in found] == whole["tokens"]
+    for one in found:  # greedy: each is the likeliest
+        assert one["top_logprobs"][0]["id"] == one["id"] and len(one["top_logprobs"]) == 3
+        assert one["top_logprobs"][0]["logprob"] == pytest.approx(one["logprob"], abs=1e-6)  # float32
+        assert bytes(one["bytes"]).decode("utf-8", "replace") == one["token"]
+    chunks = events(llama.request("POST", "/completion", {**body, "stream": True})[2])
+    assert [one for chunk in chunks for one in chunk.get("completion_probabilities", ())] == found
+    assert "completion_probabilities" not in llama.post("/completion", {**body, "n_probs": 0})
 
 
 def test_several_prompts_of_llama_servers_completion_have_an_answer_each(llama):

@@ -84,28 +84,22 @@ class Way:
 
 @dataclass(frozen=True)
 class UnitsWay:
-    """On matrix units: subgroups of a workgroup, and the most workgroups."""
+    """On matrix units: the most workgroups."""
 
-    subgroups: int = 4
-    groups: int = 264
+    groups: int
 
     def applied(self, tuning: Tuning) -> Tuning:
         """The constants that make it."""
         return replace(
             tuning, decode_matrix_least=1, decode_matrix_sharing=1, decode_matrix_size=MANY,
-            decode_matrix_subgroups=self.subgroups, decode_matrix_groups=self.groups,
+            decode_matrix_groups=self.groups,
         )  # fmt: skip
 
     def __str__(self) -> str:
-        return f"matrix units, {self.subgroups} subgroups, {self.groups} groups"
+        return f"matrix units, {self.groups} groups"
 
 
-UNITS = (
-    *(UnitsWay(4, groups) for groups in (132, 264, 396, 528)),
-    *(UnitsWay(8, groups) for groups in (132, 264)),
-    *(UnitsWay(2, groups) for groups in (264, 528, 1056)),
-    *(UnitsWay(1, groups) for groups in (1056, 2112)),
-)
+UNITS = tuple(UnitsWay(groups) for groups in (1056, 2112, 4224))
 WAYS = (
     Way(joins=False),
     *(Way(lanes=lanes) for lanes in (64, 256)),

@@ -431,9 +431,18 @@ SKINNY_GEMM_MATRIX = GemmKernel(
 )
 
 
+SUBGROUP_BARRIER, WORKGROUP_BARRIER = "lib/matrix_units/subgroup_barrier", "lib/matrix_units/workgroup_barrier"
+ORDERED_SUBGROUP = 32  # lanes of subgroups whose barrier orders workgroup memory: NVIDIA's
+
+
 def _stationary_trials(can: Capabilities) -> dict[str, GemmConfig]:
     """Subgroups that keep few and many columns, which rows have in whole or in parts, some of them beyond the end."""
-    every = {"stationary": (4, 256, 3), "stationary_short": (2, 128, 2), "stationary_wide": (3, 256, 1)}
+    every = {
+        "stationary": (4, 256, 3),
+        "stationary_short": (2, 128, 2),
+        "stationary_wide": (3, 256, 1),
+        "stationary_single": (1, 128, 2),
+    }
     return {
         name: stationary_gemm(can.fragment, can.subgroup_size, subgroups, columns, max_workgroups=most)
         for name, (subgroups, columns, most) in every.items()
@@ -448,17 +457,27 @@ def _stationary_candidates(can: Capabilities, rows: int, _precision: str) -> Ite
                 yield config
 
 
+def _stationary_links(config: GemmConfig) -> tuple[str, ...]:
+    """How the lanes of a subgroup wait for each other."""
+    apart = config.subgroup_width == ORDERED_SUBGROUP < config.wg
+    return (SUBGROUP_BARRIER if apart else WORKGROUP_BARRIER,)
+
+
 STATIONARY_GEMM = replace(
     SKINNY_GEMM_MATRIX,
     name="linear/stationary_gemm",
-    holes=tuple(TABLE.only("constant") if hole is TABLE else hole for hole in SKINNY_GEMM_MATRIX.holes),
+    holes=(
+        *(TABLE.only("constant") if hole is TABLE else hole for hole in SKINNY_GEMM_MATRIX.holes),
+        Hole("barrier", (SUBGROUP_BARRIER, WORKGROUP_BARRIER)),
+    ),
     shared=(*DECODING, *PRODUCT),
+    part_needs={**SKINNY_GEMM_MATRIX.part_needs, SUBGROUP_BARRIER: Needs(subgroup_size=ORDERED_SUBGROUP)},
     trials=_stationary_trials,
     candidates=_stationary_candidates,
     constants=stationary_tile,
     workgroup_bytes=stationary_bytes,
     most_columns=held_columns,
-    links=lambda _: (),
+    links=_stationary_links,
 )
 
 

@@ -57,7 +57,6 @@ class Tuning:
     decode_matrix_least: int = 0  # positions of all sequences, from which decode attends on matrix units; 0 is never
     decode_matrix_sharing: int = 4  # heads of queries for one of keys, from which it does
     decode_matrix_size: int = 64  # of a head, up to which it does
-    decode_matrix_subgroups: int = 1  # of a workgroup there; Mesa's software driver gets several wrong where one waits
     decode_matrix_groups: int = 2112  # workgroups that decode is cut into there at most
     latent_run: int = 32  # positions of latents that a workgroup on matrix units sees at least, in decode
     latent_groups: int = 128  # workgroups that decode over latents is cut into there at most

@@ -165,15 +165,14 @@ def matrix_decode_partition(
     if loads > MOST_LOADS or side * size % (4 * lanes) or size // 4 % (lanes // queries):
         return None
     key_tiles = next(n for n in (4, 2, 1) if n == 1 or n * loads <= MOST_LOADS)
-    subgroups = tuning.decode_matrix_subgroups
-    while subgroups > 1 and matrix_decode_bytes(size, side, key_tiles, queries, subgroups) > can.max_workgroup_memory:
-        subgroups //= 2
-    grain = subgroups * key_tiles * side
+    if matrix_decode_bytes(size, side, key_tiles, queries) > can.max_workgroup_memory:
+        return None
+    grain = key_tiles * side
     wanted_runs = max(1, tuning.decode_matrix_groups * shared // (rows * how.heads))
     runs = min(MOST_RUNS, wanted_runs, -(-min(reach or most, most) // (2 * grain)))
     return MatrixDecodePartition(
         AttentionPartition(
-            how.heads, cache.heads, size, reach, shared, 1, grain, runs, lanes=subgroups * can.subgroup_size,
+            how.heads, cache.heads, size, reach, shared, 1, grain, runs, lanes=can.subgroup_size,
             chunked=how.chunk > 0,
         ),
         queries,
@@ -181,10 +180,10 @@ def matrix_decode_partition(
     )  # fmt: skip
 
 
-def matrix_decode_bytes(size: int, side: int, key_tiles: int, queries: int, subgroups: int) -> int:
+def matrix_decode_bytes(size: int, side: int, key_tiles: int, queries: int) -> int:
     """Of workgroup memory there: keys or values, scores, exponentials, and what is known of each query."""
     keys = key_tiles * side
-    return subgroups * (2 * keys * (size + 8) + 4 * side * (keys + 4) + 2 * side * (keys + 8) + 12 * queries) + 16
+    return 2 * keys * (size + 8) + 4 * side * (keys + 4) + 2 * side * (keys + 8) + 12 * queries + 16
 
 
 def _sharing_keys(sharing: int, size: int, tuning: Tuning, can: Capabilities) -> tuple[int, int, int] | None:

@@ -1,9 +1,9 @@
 // y[t, h] = sum_j softmax_j(q[t, h] · K[j]) V[j]      in decode, on matrix units: a workgroup for row t, SHARED heads h of one KV head, a run of the context
 //
 // The heads are rows of fragments, so that each key is read once for all of them; rows beyond the heads are computed and not
-// looked at. A subgroup takes KEYS positions at a time through workgroup memory of its own, with a running softmax of its
-// own: subgroups meet once, at the end. What comes next is on its way in registers meanwhile. Its loads must stay where they
-// stand: keys and values are not written, but of a buffer that may be, a compiler does not move them to where they are used.
+// looked at. A workgroup is one subgroup. It takes KEYS positions at a time through workgroup memory, with a running softmax.
+// What comes next is on its way in registers meanwhile. Its loads must stay where they stand: keys and values are not written,
+// but of a buffer that may be, a compiler does not move them to where they are used.
 // needs attention/partition: cut_of
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of
 // needs cap: capped
@@ -21,8 +21,6 @@ const N4 = N / 4u;
 const DIMS_S = N / S;                       // fragments of a head
 const KEYS = KEY_TILES * S;
 const SHARES = H / SHARED;                  // workgroups for all heads
-const SUBGROUPS = WG / SUBGROUP;
-const BLOCK = SUBGROUPS * KEYS;             // positions that a workgroup sees at a time
 const PARTS = SUBGROUP / QUERIES;           // lanes that share a query
 const FOURS = KEYS / 4u / PARTS;            // vec4s of a query's scores that such a lane has
 const LOADS = KEYS * N4 / SUBGROUP;         // of a lane
@@ -30,6 +28,7 @@ const STRIDE = N4 + 2u;                     // vec4s between keys in workgroup m
 const SCORES_STRIDE = KEYS / 4u + 1u;       // between queries there
 const WEIGHTS_STRIDE = KEYS / 4u + 2u;
 
+const_assert WG == SUBGROUP;                // so it has barriers of workgroups: naga's subgroupBarrier() orders no workgroup memory
 const_assert N % S == 0u && DIMS_S <= 8u;
 const_assert SHARED <= QUERIES && QUERIES <= S && SUBGROUP % QUERIES == 0u;
 const_assert KEYS % (4u * PARTS) == 0u && N4 % PARTS == 0u;
@@ -46,19 +45,16 @@ struct Rows {
     a12: vec4<f16>, a13: vec4<f16>, a14: vec4<f16>, a15: vec4<f16>,
 }
 
-var<workgroup> kv_tile: array<vec4<f16>, SUBGROUPS * KEYS * STRIDE>;        // of each subgroup queries at first, then keys and values in turn
-var<workgroup> scores: array<vec4f, SUBGROUPS * S * SCORES_STRIDE>;         // of each subgroup [query, key], or [query, dim]
-var<workgroup> weights: array<vec4<f16>, SUBGROUPS * S * WEIGHTS_STRIDE>;   // of each subgroup [query, key]
-var<workgroup> fades: array<f32, SUBGROUPS * QUERIES>;
-var<workgroup> tops: array<vec2f, SUBGROUPS * QUERIES>;     // the reference as a power of 2, and the sum of exponentials
+var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at first, then keys and values in turn
+var<workgroup> scores: array<vec4f, S * SCORES_STRIDE>;         // [query, key], or [query, dim]
+var<workgroup> weights: array<vec4<f16>, S * WEIGHTS_STRIDE>;   // [query, key]
+var<workgroup> fades: array<f32, QUERIES>;
+var<workgroup> tops: array<vec2f, QUERIES>;     // the reference as a power of 2, and the sum of exponentials
 var<workgroup> extent: vec4u;               // the first position, a multiple of KEYS; the end; the first that is seen
 
 var<private> row: u32;
 var<private> kv_head: u32;
-var<private> subgroup: u32;
-var<private> line: u32;         // of the subgroup
-var<private> own_tile: u32;     // where the subgroup's parts of the above begin
-var<private> own_scores: u32;
+var<private> line: u32;         // the lane
 
 fn run(group: u32, lane: u32) {
     row = group / (SHARES * RUNS);
@@ -77,20 +73,16 @@ fn run(group: u32, lane: u32) {
         return;
     }
     kv_head = share * SHARED / (H / KV);
-    subgroup = lane / SUBGROUP;
-    line = lane % SUBGROUP;
-    own_tile = subgroup * KEYS * STRIDE;
-    own_scores = subgroup * S * SCORES_STRIDE;
-    let own_weights = subgroup * S * WEIGHTS_STRIDE;
+    line = lane;
     let query = line / PARTS;
     let last = (here.y - 1u) / KEYS * KEYS;     // where the last block begins
-    let first = start_of(min(here.x + subgroup * KEYS, last));
+    let first = start_of(here.x);
     var key_rows = keys_from(first);
     var value_rows = values_from(first);
-    var following = start_of(min(here.x + BLOCK + subgroup * KEYS, last));
+    var following = start_of(min(here.x + KEYS, last));
     let scale = take_query(query, row * H + share * SHARED + min(query, SHARED - 1u));
-    subgroupBarrier();
-    let q0 = coopLoadT<Left>(&kv_tile[own_tile], STRIDE);
+    workgroupBarrier();
+    let q0 = coopLoadT<Left>(&kv_tile[0], STRIDE);
     var q1 = Left();
     var q2 = Left();
     var q3 = Left();
@@ -98,13 +90,13 @@ fn run(group: u32, lane: u32) {
     var q5 = Left();
     var q6 = Left();
     var q7 = Left();
-    if DIMS_S > 1u { q1 = coopLoadT<Left>(&kv_tile[own_tile + 1u * S / 4u], STRIDE); }
-    if DIMS_S > 2u { q2 = coopLoadT<Left>(&kv_tile[own_tile + 2u * S / 4u], STRIDE); }
-    if DIMS_S > 3u { q3 = coopLoadT<Left>(&kv_tile[own_tile + 3u * S / 4u], STRIDE); }
-    if DIMS_S > 4u { q4 = coopLoadT<Left>(&kv_tile[own_tile + 4u * S / 4u], STRIDE); }
-    if DIMS_S > 5u { q5 = coopLoadT<Left>(&kv_tile[own_tile + 5u * S / 4u], STRIDE); }
-    if DIMS_S > 6u { q6 = coopLoadT<Left>(&kv_tile[own_tile + 6u * S / 4u], STRIDE); }
-    if DIMS_S > 7u { q7 = coopLoadT<Left>(&kv_tile[own_tile + 7u * S / 4u], STRIDE); }
+    if DIMS_S > 1u { q1 = coopLoadT<Left>(&kv_tile[1u * S / 4u], STRIDE); }
+    if DIMS_S > 2u { q2 = coopLoadT<Left>(&kv_tile[2u * S / 4u], STRIDE); }
+    if DIMS_S > 3u { q3 = coopLoadT<Left>(&kv_tile[3u * S / 4u], STRIDE); }
+    if DIMS_S > 4u { q4 = coopLoadT<Left>(&kv_tile[4u * S / 4u], STRIDE); }
+    if DIMS_S > 5u { q5 = coopLoadT<Left>(&kv_tile[5u * S / 4u], STRIDE); }
+    if DIMS_S > 6u { q6 = coopLoadT<Left>(&kv_tile[6u * S / 4u], STRIDE); }
+    if DIMS_S > 7u { q7 = coopLoadT<Left>(&kv_tile[7u * S / 4u], STRIDE); }
     var y0 = Sums();
     var y1 = Sums();
     var y2 = Sums();
@@ -114,17 +106,16 @@ fn run(group: u32, lane: u32) {
     var y6 = Sums();
     var y7 = Sums();
     var softmax = nothing_seen();
-    for (var base = here.x; base < here.y; base += BLOCK) {
-        let own = base + subgroup * KEYS;
-        let more = base + BLOCK < here.y;
-        subgroupBarrier();
+    for (var base = here.x; base < here.y; base += KEYS) {
+        let more = base + KEYS < here.y;
+        workgroupBarrier();
         put_down(key_rows);
-        subgroupBarrier();
+        workgroupBarrier();
         if more {
             key_rows = keys_from(following);
         }
         for (var k = 0u; k < KEY_TILES; k++) {
-            let at = own_tile + k * S * STRIDE;
+            let at = k * S * STRIDE;
             var s = coopMultiplyAdd(q0, coopLoad<Right>(&kv_tile[at], STRIDE), Sums());
             if DIMS_S > 1u { s = coopMultiplyAdd(q1, coopLoad<Right>(&kv_tile[at + 1u * S / 4u], STRIDE), s); }
             if DIMS_S > 2u { s = coopMultiplyAdd(q2, coopLoad<Right>(&kv_tile[at + 2u * S / 4u], STRIDE), s); }
@@ -133,11 +124,11 @@ fn run(group: u32, lane: u32) {
             if DIMS_S > 5u { s = coopMultiplyAdd(q5, coopLoad<Right>(&kv_tile[at + 5u * S / 4u], STRIDE), s); }
             if DIMS_S > 6u { s = coopMultiplyAdd(q6, coopLoad<Right>(&kv_tile[at + 6u * S / 4u], STRIDE), s); }
             if DIMS_S > 7u { s = coopMultiplyAdd(q7, coopLoad<Right>(&kv_tile[at + 7u * S / 4u], STRIDE), s); }
-            coopStoreT(s, &scores[own_scores + k * S / 4u], SCORES_STRIDE);
+            coopStoreT(s, &scores[k * S / 4u], SCORES_STRIDE);
         }
-        subgroupBarrier();
-        if own < here.z || own + KEYS > here.y {
-            value_rows = within(value_rows, own, here);
+        workgroupBarrier();
+        if base < here.z || base + KEYS > here.y {
+            value_rows = within(value_rows, base, here);
         }
         put_down(value_rows);
         // Exponentials, by the lanes of a query.
@@ -145,8 +136,8 @@ fn run(group: u32, lane: u32) {
         var top = LOWEST;
         for (var n = 0u; n < FOURS; n++) {
             let four = n * PARTS + line % PARTS;
-            let at = vec4u(own + 4u * four) + vec4u(0u, 1u, 2u, 3u);
-            let score = capped(scale * scores[own_scores + query * SCORES_STRIDE + four]);
+            let at = vec4u(base + 4u * four) + vec4u(0u, 1u, 2u, 3u);
+            let score = capped(scale * scores[query * SCORES_STRIDE + four]);
             found[n] = select(vec4f(LOWEST), score, (at >= vec4u(here.z)) & (at < vec4u(here.y)));
             top = max(top, max(max(found[n].x, found[n].y), max(found[n].z, found[n].w)));
         }
@@ -156,16 +147,15 @@ fn run(group: u32, lane: u32) {
         softmax = further(softmax, top);
         for (var n = 0u; n < FOURS; n++) {
             let rounded = exponentials(found[n], softmax.reference);
-            weights[own_weights + query * WEIGHTS_STRIDE + n * PARTS + line % PARTS] = rounded;
+            weights[query * WEIGHTS_STRIDE + n * PARTS + line % PARTS] = rounded;
             softmax.sum += sum_of(rounded);
         }
         if more {
             value_rows = values_from(following);
-            following = start_of(min(base + 2u * BLOCK + subgroup * KEYS, last));
+            following = start_of(min(base + 2u * KEYS, last));
         }
-        // Subgroups come here each at its own time, and wait within: Mesa's software driver wants one in a workgroup.
         if subgroupAny(softmax.fade < 1.0) && base > here.x {
-            fades[subgroup * QUERIES + query] = softmax.fade;
+            fades[query] = softmax.fade;
             y0 = faded(y0);
             if DIMS_S > 1u { y1 = faded(y1); }
             if DIMS_S > 2u { y2 = faded(y2); }
@@ -175,10 +165,10 @@ fn run(group: u32, lane: u32) {
             if DIMS_S > 6u { y6 = faded(y6); }
             if DIMS_S > 7u { y7 = faded(y7); }
         }
-        subgroupBarrier();
+        workgroupBarrier();
         for (var k = 0u; k < KEY_TILES; k++) {
-            let w = coopLoadT<Left>(&weights[own_weights + k * S / 4u], WEIGHTS_STRIDE);
-            let at = own_tile + k * S * STRIDE;
+            let w = coopLoadT<Left>(&weights[k * S / 4u], WEIGHTS_STRIDE);
+            let at = k * S * STRIDE;
             y0 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at], STRIDE), y0);
             if DIMS_S > 1u { y1 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 1u * S / 4u], STRIDE), y1); }
             if DIMS_S > 2u { y2 = coopMultiplyAdd(w, coopLoadT<Right>(&kv_tile[at + 2u * S / 4u], STRIDE), y2); }
@@ -194,18 +184,18 @@ fn run(group: u32, lane: u32) {
         sum += subgroupShuffleXor(sum, far);
     }
     if line % PARTS == 0u {
-        tops[subgroup * QUERIES + query] = vec2f(softmax.reference, sum);
+        tops[query] = vec2f(softmax.reference, sum);
     }
     let heads = row * H + share * SHARED;
-    coopStoreT(y0, &scores[own_scores], SCORES_STRIDE);
+    coopStoreT(y0, &scores[0], SCORES_STRIDE);
     put_out(heads, number, 0u, lane);
-    if DIMS_S > 1u { coopStoreT(y1, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 1u, lane); }
-    if DIMS_S > 2u { coopStoreT(y2, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 2u, lane); }
-    if DIMS_S > 3u { coopStoreT(y3, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 3u, lane); }
-    if DIMS_S > 4u { coopStoreT(y4, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 4u, lane); }
-    if DIMS_S > 5u { coopStoreT(y5, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 5u, lane); }
-    if DIMS_S > 6u { coopStoreT(y6, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 6u, lane); }
-    if DIMS_S > 7u { coopStoreT(y7, &scores[own_scores], SCORES_STRIDE); put_out(heads, number, 7u, lane); }
+    if DIMS_S > 1u { coopStoreT(y1, &scores[0], SCORES_STRIDE); put_out(heads, number, 1u, lane); }
+    if DIMS_S > 2u { coopStoreT(y2, &scores[0], SCORES_STRIDE); put_out(heads, number, 2u, lane); }
+    if DIMS_S > 3u { coopStoreT(y3, &scores[0], SCORES_STRIDE); put_out(heads, number, 3u, lane); }
+    if DIMS_S > 4u { coopStoreT(y4, &scores[0], SCORES_STRIDE); put_out(heads, number, 4u, lane); }
+    if DIMS_S > 5u { coopStoreT(y5, &scores[0], SCORES_STRIDE); put_out(heads, number, 5u, lane); }
+    if DIMS_S > 6u { coopStoreT(y6, &scores[0], SCORES_STRIDE); put_out(heads, number, 6u, lane); }
+    if DIMS_S > 7u { coopStoreT(y7, &scores[0], SCORES_STRIDE); put_out(heads, number, 7u, lane); }
 }
 
 // Puts a query down as float16, by lanes that share it, and gives what its scores are multiplied by, to be powers of 2.
@@ -225,7 +215,7 @@ fn take_query(query: u32, head: u32) -> f32 {
     let exponent = frexp(most).exp;
     let smaller = ldexp(1.0, -exponent);
     for (var n = 0u; n < N4 / PARTS; n++) {
-        kv_tile[own_tile + query * STRIDE + n * PARTS + line % PARTS] = vec4<f16>(own[n] * smaller);
+        kv_tile[query * STRIDE + n * PARTS + line % PARTS] = vec4<f16>(own[n] * smaller);
     }
     return ldexp(LOG2E, exponent);
 }
@@ -277,7 +267,7 @@ fn put_down(x: Rows) {
 fn put(x: vec4<f16>, n: u32) {
     let e = n * SUBGROUP + line;
     if n < LOADS {
-        kv_tile[own_tile + e / N4 * STRIDE + e % N4] = x;
+        kv_tile[e / N4 * STRIDE + e % N4] = x;
     }
 }
 
@@ -301,33 +291,23 @@ fn seen(x: vec4<f16>, n: u32, own: u32, here: vec4u) -> vec4<f16> {
 
 // Sums [query, dim] relative to new references.
 fn faded(sums: Sums) -> Sums {
-    subgroupBarrier();
-    coopStoreT(sums, &scores[own_scores], SCORES_STRIDE);
-    subgroupBarrier();
+    workgroupBarrier();
+    coopStoreT(sums, &scores[0], SCORES_STRIDE);
+    workgroupBarrier();
     for (var e = line; e < QUERIES * S / 4u; e += SUBGROUP) {
-        scores[own_scores + e / (S / 4u) * SCORES_STRIDE + e % (S / 4u)] *= fades[subgroup * QUERIES + e / (S / 4u)];
+        scores[e / (S / 4u) * SCORES_STRIDE + e % (S / 4u)] *= fades[e / (S / 4u)];
     }
-    subgroupBarrier();
-    return coopLoadT<Sums>(&scores[own_scores], SCORES_STRIDE);
+    workgroupBarrier();
+    return coopLoadT<Sums>(&scores[0], SCORES_STRIDE);
 }
 
-// Fragment i of each head, of all subgroups, from workgroup memory to y.
+// Fragment i of each head, from workgroup memory to y.
 fn put_out(first: u32, number: u32, i: u32, lane: u32) {
     workgroupBarrier();
     for (var e = lane; e < SHARED * S / 4u; e += WG) {
         let head = e / (S / 4u);
-        var most = tops[head].x;
-        for (var s = 1u; s < SUBGROUPS; s++) {
-            most = max(most, tops[s * QUERIES + head].x);
-        }
-        var sum = 0.0;
-        var x = vec4f();
-        for (var s = 0u; s < SUBGROUPS; s++) {
-            let fade = exp2(tops[s * QUERIES + head].x - most);
-            sum += fade * tops[s * QUERIES + head].y;
-            x += fade * scores[(s * S + head) * SCORES_STRIDE + e % (S / 4u)];
-        }
-        write(first + head, number, i * S / 4u + e % (S / 4u), x, vec2f(most / LOG2E, sum));
+        let summed = tops[head];
+        write(first + head, number, i * S / 4u + e % (S / 4u), scores[head * SCORES_STRIDE + e % (S / 4u)], vec2f(summed.x / LOG2E, summed.y));
     }
     workgroupBarrier();
 }

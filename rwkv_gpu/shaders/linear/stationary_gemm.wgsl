@@ -1,8 +1,8 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for many rows m and TB rows t, on matrix units: x stays where it is
 //
 // Each subgroup keeps BLOCKS x 128 columns of x in fragments, and goes through rows of W, S at a time: it decodes what they have
-// of its columns to float16 in workgroup memory of its own, 32 columns at a time, and multiplies. So subgroups wait for each
-// other only when the sums of S rows meet. The next S rows are on their way in registers meanwhile. Beyond the end of a row,
+// of its columns to float16 in workgroup memory of its own, 32 columns at a time, and multiplies. So subgroups need to wait for
+// each other only when the sums of S rows meet. The next S rows are on their way in registers meanwhile. Beyond the end of a row,
 // W is zero.
 //
 // Four lanes have neighbouring chunks of 32 columns. A step has eight columns of each. Neighbouring lanes have neighbouring
@@ -10,6 +10,7 @@
 // needs decoded weights: four_weights
 // needs format: fours_of, run_raw, scale_of
 // needs linear/table: store
+// needs barrier: meet
 // needs table: matrix_of
 enable wgpu_cooperative_matrix;
 
@@ -140,13 +141,13 @@ fn sum_of(n: u32) -> f32 {
 
 // The columns of x of fragment n and of those behind it in a step. Beyond the end they are the last, which then meet zeros.
 fn copy_x(n: u32) {
-    subgroupBarrier();
+    meet();
     for (var i = 0u; i < LOADS && n < HELD; i++) {
         let first = select(x_at.x, x_at.y, n * S >= 128u) + i * ROWS * 16u + n * S / 32u % 4u * 4u;
         tile[place + i * ROWS * STRIDE] = x[first];
         tile[place + i * ROWS * STRIDE + 1u] = x[first + 2u];
     }
-    subgroupBarrier();
+    meet();
 }
 
 fn x_fragment(n: u32) -> Right { return coopLoad<Right>(&tile[own_tile + n * S % 32u / 4u], STRIDE); }
@@ -177,7 +178,7 @@ fn chunks_at(runs: Runs) -> Chunks {
 // The columns of W of fragment n and of those behind it in a step: eight of each chunk.
 fn decode(raw: Chunks, runs: Runs, n: u32) {
     let inside = chunk0 + n * S / 128u * 4u < chunks_end;
-    subgroupBarrier();
+    meet();
     for (var i = 0u; i < LOADS; i++) {
         var own = raw[i];
         let four = n * S / 32u % 4u * 2u;
@@ -187,7 +188,7 @@ fn decode(raw: Chunks, runs: Runs, n: u32) {
         tile[place + i * ROWS * STRIDE] = four_weights(q[four % FOURS], scale);
         tile[place + i * ROWS * STRIDE + 1u] = four_weights(q[four % FOURS + 1u], scale);
     }
-    subgroupBarrier();
+    meet();
 }
 
 fn put(row: u32, t: u32, first: f32, second: f32) {

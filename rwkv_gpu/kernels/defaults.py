@@ -29,6 +29,7 @@ from .gemm_config import (
     skinny_gemm_matrix,
     stationary_gemm,
 )
+from .rwkv import BY_CHUNKS
 from .tuning import Size, Tuning, expert_ladder
 
 WHOLE_TILE = MatrixTile(along_k=2)
@@ -194,6 +195,8 @@ def reductions(can: Capabilities) -> dict[str, Tuning]:
 
 def in_chunks(can: Capabilities) -> dict[str, Tuning]:
     """Ways to compute the recurrences of prompts by chunks of tokens, for trials."""
+    if not BY_CHUNKS.met(can):
+        return {}
     floats = replace(default_tuning(can), state_space_on_matrix_units=False, state_space_chunks=True)
     chunked = replace(floats, chunk_tokens=16, chunk_least_rows=1, chunks_without_removal=True)
     ways = {

@@ -88,7 +88,9 @@ RECURRENCE = Kernel(
     core=("recurrence/walk", "recurrence/sums"),
     tolerance=CLOSE,
 )
-# The same by chunks of tokens: each by itself, then states from chunk to chunk, then norms and gates.
+# The same by chunks of tokens: each by itself, then states from chunk to chunk, then norms and gates. Devices without
+# subgroups go token by token: there a lane has whole rows of a state, and FXC, which compiles for such, does not end.
+BY_CHUNKS = Needs(subgroup=True)
 CHUNK_SOLVE = Kernel(
     "recurrence/chunk_solve",
     "recurrence",
@@ -101,6 +103,7 @@ CHUNK_SOLVE = Kernel(
     ),
     ("rwkv/mixed", "recurrence/delta_tensors", "lib/softplus"),
     core=("recurrence/chunk", "recurrence/chunk_stack"),
+    needs=BY_CHUNKS,
     tolerance=CLOSE,
 )
 CHUNK_WALK = Kernel(
@@ -108,6 +111,7 @@ CHUNK_WALK = Kernel(
     "recurrence",
     (Hole("token sum", ("recurrence/token_sum/lane", "recurrence/token_sum/subgroup")), PLAIN),
     core=("recurrence/chunk", "recurrence/chunk_stack"),
+    needs=BY_CHUNKS,
     tolerance=CLOSE,
     part_needs={"recurrence/token_sum/subgroup": Needs(lanes=4, subgroup=True)},
 )
@@ -124,5 +128,6 @@ CHUNK_OUTPUT = Kernel(
     ),
     ("rwkv/mixed", "lib/activation"),
     core=("recurrence/chunk", "recurrence/sums", "recurrence/y/floats"),
+    needs=BY_CHUNKS,
     tolerance=CLOSE,
 )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ..kernels.rwkv import BY_CHUNKS
 from .graph import StepShape
 from .target import Target
 from .values import ALIGN, Value
@@ -79,7 +80,7 @@ def chunk_shape(form: Form, shape: StepShape, target: Target) -> ChunkShape | No
     can, tuning = target.can, target.tuning
     tokens = tuning.chunk_tokens
     whole = form.keys % 32 == 0 and form.values % 32 == 0 and form.keys + form.values <= can.max_invocations
-    if not tokens or not (form.removes or tuning.chunks_without_removal):
+    if not tokens or not BY_CHUNKS.met(can) or not (form.removes or tuning.chunks_without_removal):
         return None
     if shape.row_each or shape.rows < max(tokens, tuning.chunk_least_rows) or not whole:
         return None

@@ -1,13 +1,17 @@
 """Recurrences by chunks of tokens: numpy's chunked form and the GPU's equal the recurrence token by token."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rwkv_gpu.gpu.device import Device
-from rwkv_gpu.kernels.defaults import default_tuning
+from rwkv_gpu.gpu.virtual import LIMITS
+from rwkv_gpu.kernels.defaults import default_tuning, in_chunks
 from rwkv_gpu.kernels.tuning import Tuning
+from rwkv_gpu.ops.chunked import Form, chunk_shape
+from rwkv_gpu.ops.graph import StepShape
 from rwkv_gpu.ops.reference import _recur
 from tests.ops.chunked import recur_in_chunks
 from tests.ops.test_recurrence import case_of, inputs_of
@@ -90,6 +94,17 @@ def test_chunks_of_unlike_sequences_equal_the_reference(fast_device, kind, size)
         "chunk_walk",
         "chunk_output",
     ]
+
+
+def test_a_device_without_subgroups_goes_token_by_token():
+    """Whatever its tuning says: FXC, by which Windows compiles for such devices, comes to no end with these kernels."""
+    with_subgroups = replace(LIMITS["default"], subgroup=True, subgroup_width=32)
+    form, shape = Form(2, 64, 64), StepShape(64, decode=False, max_segments=1, max_outputs=1)
+    for can in (LIMITS["default"], with_subgroups):
+        tuning = replace(default_tuning(can), chunk_tokens=8)
+        target = SimpleNamespace(can=can, tuning=tuning)
+        assert (chunk_shape(form, shape, target) is not None) == can.subgroup
+        assert bool(in_chunks(can)) == can.subgroup
 
 
 @pytest.mark.parametrize("kind", ["time mix", "by channel"])

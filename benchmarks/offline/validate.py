@@ -53,6 +53,7 @@ SETTINGS = {
     "debug_action": "VK_DBG_LAYER_ACTION_LOG_MSG",
     "report_flags": "error,warn,info",
     "duplicate_message_limit": "3",
+    "check_shaders_caching": "false",  # else what an earlier run had nothing against is not looked at again
 }
 # Messages that are known, each with its reason: they are of wgpu or of a driver, and not of ours to mend.
 KNOWN = {

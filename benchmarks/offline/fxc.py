@@ -1,10 +1,10 @@
 """FXC, DirectX's compiler that is a part of Windows, takes every shader: naga writes HLSL as wgpu does, Wine runs FXC.
 
-    python -m benchmarks.offline.fxc FOLDER --library d3dcompiler_47.dll [--few | --one-each]
+    python -m benchmarks.offline.fxc FOLDER --library d3dcompiler_47.dll [--few | --one-each] [--unoptimised]
 
 FOLDER is what `benchmarks.offline.variants` wrote. Wants naga on the path, and `fxc` (tools.sh): fxc.c, built for
-Windows, with Microsoft's library. wgpu-native compiles by that where no dxcompiler.dll lies on Windows' path. FXC does
-not optimise here: that takes it minutes for some shaders.
+Windows, with Microsoft's library. wgpu-native compiles by that where no dxcompiler.dll lies on Windows' path. FXC
+optimises, as wgpu has it do; that takes it minutes for some shaders.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ RESTRICTED = re.compile(r"\[min\(uint\(")
 class Fxc:
     """FXC in processes that go on from shader to shader, one for each thread that asks."""
 
-    def __init__(self, command: Path) -> None:
-        self._command = command
+    def __init__(self, *command: str | Path) -> None:
+        self._command = [str(word) for word in command]
         self._free: list[subprocess.Popen[str]] = []
 
     def compile(self, hlsl: str) -> str:
@@ -73,7 +73,7 @@ class Fxc:
 
     def _started(self) -> "subprocess.Popen[str]":
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        return subprocess.Popen([str(self._command)], text=True, errors="replace", **pipes)
+        return subprocess.Popen(self._command, text=True, errors="replace", **pipes)
 
     def close(self) -> None:
         """Ends the processes."""
@@ -103,11 +103,12 @@ def check(fxc: Fxc, text: str, family: str) -> str:  # noqa: ARG001
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--library", required=True, type=click.Path(exists=True, path_type=Path), help="d3dcompiler_47.dll")
 @click.option("--one-each", is_flag=True, help="Only the shortest shader of each kernel.")
+@click.option("--unoptimised", is_flag=True, help="Not as wgpu has it, but faster.")
 @few_option
-def main(folder: Path, library: Path, one_each: bool, few: bool) -> None:
-    command = program("fxc")
-    with contextlib.closing(Fxc(command)) as fxc:
-        prove(folder, [FAMILY], partial(check, fxc), [program("naga"), library], few, one_each)
+def main(folder: Path, library: Path, one_each: bool, unoptimised: bool, few: bool) -> None:
+    mode = "unoptimised" if unoptimised else "optimised"
+    with contextlib.closing(Fxc(program("fxc"), mode)) as fxc:
+        prove(folder, [FAMILY], partial(check, fxc), [program("naga"), library], few, one_each, mode)
 
 
 if __name__ == "__main__":

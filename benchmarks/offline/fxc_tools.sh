@@ -28,6 +28,6 @@ cat >"$folder/bin/fxc" <<END
 export WINEPREFIX=$folder/fxc/prefix WINEARCH=win64 WINEDEBUG=-all WINEDLLOVERRIDES="d3dcompiler_47=n;mscoree,mshtml="
 export LD_LIBRARY_PATH=$libraries WINEDLLPATH=$libraries/wine
 unset DISPLAY
-exec $programs/wine64 $folder/fxc/fxc.exe
+exec $programs/wine64 $folder/fxc/fxc.exe "\$@"
 END
 chmod +x "$folder/bin/fxc"

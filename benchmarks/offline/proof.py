@@ -105,15 +105,19 @@ def prove(
     programs: Sequence[Path],
     few: bool = False,
     one_each: bool = False,
+    mode: str = "",
     show: int = 10,
 ) -> None:
-    """Runs the check over all shaders, says how many pass, and ends with 1 if any does not."""
+    """Runs the check over all shaders, says how many pass, and ends with 1 if any does not.
+
+    Verdicts are kept apart by the mode that a compiler has.
+    """
     failures = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for family in families:
             every = texts(folder, family)
             shaders = smallest(every) if one_each else covering(every) if few else every
-            kept = Kept(folder.parent / "verdicts" / f"{family}.jsonl", programs)
+            kept = Kept(folder.parent / "verdicts" / f"{'-'.join(filter(None, (family, mode)))}.jsonl", programs)
             found = pool.map(lambda text, family=family, kept=kept: kept.checked(check, text, family), shaders.values())
             bad = {name: words for name, words in zip(shaders, found, strict=True) if words}
             failures += len(bad)

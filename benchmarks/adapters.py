@@ -15,7 +15,7 @@ import numpy as np
 from gguf import GGUFWriter
 
 from rwkv_gpu.engine.adapters import NOT_PRODUCTS, Adapter, Adapters
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import choose, list_adapters
 from rwkv_gpu.gpu.device import Device

@@ -15,8 +15,8 @@ import numpy as np
 
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.fit import fit
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.request import Request
-from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import choose, list_adapters

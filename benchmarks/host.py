@@ -20,7 +20,7 @@ import click
 
 from rwkv_gpu.engine import sequence
 from rwkv_gpu.engine.engine import Engine
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile, Part
 from rwkv_gpu.gguf.scan import scan
 from rwkv_gpu.gpu import native, plan

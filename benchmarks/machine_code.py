@@ -22,7 +22,7 @@ from pathlib import Path
 
 import click
 
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.gpu.shader import Linked

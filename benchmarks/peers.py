@@ -21,8 +21,8 @@ import click
 from rwkv_gpu.cli.bench import runner_for
 from rwkv_gpu.cli.options import device_option, numbers
 from rwkv_gpu.engine.adapters import adapters_of
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.offload import Offload
-from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.matrix_units import CHOICES, MatrixUnits
 from rwkv_gpu.measure.synthetic import named, noise, write

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from rwkv_gpu.engine.runner import GpuRunner, Runner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
+from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.measure.bench import on_gpu, on_host, warm_up
 from rwkv_gpu.measure.workload import Workload
 

@@ -16,8 +16,8 @@ import click
 import numpy as np
 
 from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.request import Request
-from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.sequence import TokenSequence
 from rwkv_gpu.engine.speculation.speculator import Speculator

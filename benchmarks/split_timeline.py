@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.split import SplitRunner
 from rwkv_gpu.gpu import native
 from rwkv_gpu.gpu.trace import Trace

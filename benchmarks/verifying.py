@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rwkv_gpu.engine.device_sampling import draw_row
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.scheduler import ScheduledChunk
 from rwkv_gpu.engine.step_result import SamplingInputs

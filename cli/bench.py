@@ -9,9 +9,10 @@ import click
 from rwkv_gpu import __version__
 from rwkv_gpu.builtin import builtin_model
 from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.offload import ON_GPU, Offload
-from rwkv_gpu.engine.runner import GpuRunner, Runner
+from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.engine.split import SplitRunner
 from rwkv_gpu.engine.split_layout import choices_of, device_names, shares_of
 from rwkv_gpu.errors import BadInput

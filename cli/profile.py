@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from rwkv_gpu import __version__
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.split import SplitRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.matrix_units import MatrixUnits

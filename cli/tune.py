@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from rwkv_gpu.engine.cache.config import DEFAULT_LOOK_AHEAD
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.errors import BadInput, NoMatrixUnits
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Adapter, find

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
-from rwkv_gpu.engine.runner import GpuRunner, Runner, prefill
+from rwkv_gpu.engine.runner import Runner, prefill
 from rwkv_gpu.errors import BadInput, CacheFull, ContextFull, OutOfMemory
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device

@@ -1,7 +1,7 @@
 """A model, or a part of one, that takes its steps in numpy."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
@@ -19,36 +19,21 @@ from ..ops.sampler_state import HostSamplerState
 from ..ops.sampling import Drawing
 from .adapters import NO_ADAPTERS, Adapters
 from .blas import Blas
-from .cache.config import CacheConfig, CacheOptions
+from .cache.config import CacheOptions
 from .cache.kv import HostKVCache
-from .cache.store import CopyPages
-from .device_sampling import SampledRow, remember
+from .device_sampling import SampledRow
 from .parameters import parameters_of
-from .runner import (
-    NOTHING,
-    Arrays,
-    Logits,
-    Output,
-    PendingRows,
-    ReadyPart,
-    Share,
-    StateArrays,
-    factors_of,
-    fitted,
-    store_of,
-    unadapted,
-    with_adapters,
-)
-from .sampling_params import SamplingParams
+from .runner import NOTHING, Arrays, Logits, Output, PartRunner, PendingRows, ReadyPart, Share, StateArrays, unadapted
 from .step_result import CompletedStep, PendingStep, SamplingInputs, StepResult
 
 
-class HostRunner:
+class HostRunner(PartRunner):
     """Steps in numpy: the same model, or one part of it, through the reference interpreter."""
 
     asynchronous = False  # what is submitted is done at once
     ahead = 0
     compile_seconds = 0.0
+    sampler_state: HostSamplerState
 
     def __init__(
         self,
@@ -60,32 +45,19 @@ class HostRunner:
         share: Share | None = None,
         **options: Unpack[CacheOptions],
     ) -> None:
-        self.adapters = adapters
-        self._part = None if share is None else share.part
-        self.contents = contents = share.part if share is not None else model
-        self._factors, values = factors_of(adapters, model, self._part)
-        self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
-        self.model = model
-        self.vocabulary = model.vocabulary
-        self.slots = config.slots
-        self.chunk_size = chunk_size
+        super().__init__(model, adapters, chunk_size, share, options)
+        config, contents = self.cache_config, self.contents
         self._blas = Blas()
         sizes = matrix_sizes(contents)
         self._matrix = sum(sizes) // max(1, len(sizes))  # numbers of a matrix, on average
         self._weights: Mapping[str, npt.NDArray[Any]] = {
             **host_weights(file, parameters_of(file, contents)),
-            **values,
+            **self._join_adapters(),
         }
         self._states = {state.name: np.zeros((config.states, *state.shape), np.float32) for state in contents.states}
         self.sampler_state = HostSamplerState(config.slots, model.vocabulary)
         self._caches = HostKVCache(contents.caches, config, None if share is None else share.tables)
-        self.copy_pages: CopyPages = self._caches.copy_pages
-        self.store = store_of(model, config, self._caches, self.copy_pages) if share is None else share.store
-        self.page_and_state_bytes = config.each(model.caches, model.states)
-        self.context = config.context if model.caches else None
-
-    def prepare(self, batch: Batch) -> Batch:
-        return self.store.prepare(batch)
+        self._place(self._caches)
 
     def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
         """A step of this part, which has nothing to do ahead."""
@@ -106,15 +78,6 @@ class HostRunner:
         """There is nothing to get ready."""
         return iter(())
 
-    def remember(self, slot: int, ids: Sequence[int], params: SamplingParams) -> None:
-        remember(self.sampler_state, slot, ids, params)
-
-    def step(self, batch: Batch) -> Logits:
-        return self.run(self.prepare(batch), "logits")
-
-    def hidden(self, batch: Batch) -> Logits:
-        return self.run(self.prepare(batch), "hidden")
-
     def run(self, batch: Batch, what: Output, arrived: Arrays = NOTHING) -> Logits:
         """A step of a placed batch that gives logits, or the input of the head."""
         rows, _ = self._compute(self._reference(batch), "hidden" if what == "hidden" else "forward", arrived)
@@ -124,7 +87,7 @@ class HostRunner:
         """What a function of the model gives, and what leaves this part."""
         batch, adapted = reference.batch, unadapted
         if self._factors:
-            scales = with_adapters(batch, self.adapters).adapters
+            scales = self._with_adapters(batch).adapters
             adapted = partial(AdaptedOps, factors=self._factors, scales=scales)
         # What becomes infinite or NaN is seen in the logits: numpy need not warn of it as well.
         with self._blas.sized(batch.rows * self._matrix), np.errstate(all="ignore"):
@@ -135,16 +98,9 @@ class HostRunner:
     def _reference(self, placed: Batch, drawing: Drawing | None = None) -> Reference:
         return Reference(self._weights, self._states, placed, self._caches.arrays, drawing, self.cache_config.context)
 
-    def fitted(self, length: int, states: StateArrays) -> StateArrays | None:
-        return fitted(self.model, self.cache_config, length, states)
-
     def read_state(self, slot: int) -> StateArrays:
         arrays = {name: array[self.store.state(slot)].copy() for name, array in self._states.items()}
         return arrays | self._caches.read(slot)
-
-    def write_state(self, slot: int, length: int, states: StateArrays) -> None:
-        self.store.begin(slot, length)
-        self.put_state(slot, states)
 
     def put_state(self, slot: int, states: StateArrays) -> None:
         """The state of a sequence that has its place."""

@@ -20,22 +20,22 @@ from ..ops.cut import cut
 from ..ops.parts import Part
 from ..ops.sampling import DRAW, FROM_SLOT, Reason
 from .adapters import NO_ADAPTERS, Adapters
-from .cache.config import CacheConfig, CacheOptions
+from .cache.config import CacheOptions
 from .cache.kv import PageTables
 from .cache.pager import Copy
 from .clocks import Clocks
+from .gpu_runner import GpuRunner
 from .runner import (
     NOTHING,
     Arrays,
-    GpuRunner,
     Logits,
     Output,
     PartRunner,
     PendingRows,
     ReadyPart,
+    Runner,
     Share,
     StateArrays,
-    fitted,
     store_of,
     unadapted,
 )
@@ -122,7 +122,7 @@ class SplitStep:
         return self.result
 
 
-class SplitRunner:
+class SplitRunner(Runner):
     """Steps of a model that lies on several devices, as a `Runner`.
 
     A token needs all parts one after the other, and the first of them needs the token before. The host brings the rows
@@ -143,16 +143,10 @@ class SplitRunner:
         names: Sequence[str] = (),
         **options: Unpack[CacheOptions],
     ) -> None:
-        self.model = model
+        super().__init__(model, adapters, chunk_size, options)
         self.layout = tuple(parts)
         self.names = names  # of what lies where, for people
-        self.adapters = adapters
-        self.cache_config = config = CacheConfig.of(model, chunk_size=chunk_size, **options)
-        self.vocabulary = model.vocabulary
-        self.slots = config.slots
-        self.chunk_size = chunk_size
-        self.context = config.context if model.caches else None
-        self.page_and_state_bytes = config.each(model.caches, model.states)
+        config = self.cache_config
         tables = PageTables.of(model.caches, config)
         self.store = store_of(model, config, tables, self._copy_pages)
         self._under_way: deque[SplitStep] = deque()  # in the order of the steps
@@ -175,10 +169,6 @@ class SplitRunner:
     def compile_seconds(self) -> float:
         """Spent so far on recording plans and compiling their shaders, by all parts."""
         return sum(part.compile_seconds for part in self.parts)
-
-    def prepare(self, batch: Batch) -> Batch:
-        """The batch with a place for all that it writes."""
-        return self.store.prepare(batch)
 
     def warm_up(self) -> Iterator[None]:
         """Has the parts record their plans, one at a time."""
@@ -257,15 +247,9 @@ class SplitRunner:
         if self._clocks is not None and step.batch.single:
             self._clocks.ended(number, time.perf_counter() - step.begun)
 
-    def step(self, batch: Batch) -> Logits:
-        return self._run(batch, "logits")
-
-    def hidden(self, batch: Batch) -> Logits:
-        return self._run(batch, "hidden")
-
-    def _run(self, batch: Batch, what: Output) -> Logits:
+    def run(self, batch: Batch, what: Output) -> Logits:
         self._finish()
-        batch, arrived = self.prepare(batch), NOTHING
+        arrived = NOTHING
         for part in self.parts[:-1]:
             arrived = arrived | part.ready(batch, NOT_SAMPLED).forward(arrived).wait()
         return self.parts[-1].run(batch, what, arrived)
@@ -274,9 +258,6 @@ class SplitRunner:
         self._finish()
         self.parts[-1].remember(slot, ids, params)
 
-    def fitted(self, length: int, states: StateArrays) -> StateArrays | None:
-        return fitted(self.model, self.cache_config, length, states)
-
     def read_state(self, slot: int) -> StateArrays:
         self._finish()
         arrays: dict[str, Any] = {}
@@ -284,9 +265,8 @@ class SplitRunner:
             arrays |= part.read_state(slot)
         return arrays
 
-    def write_state(self, slot: int, length: int, states: StateArrays) -> None:
+    def put_state(self, slot: int, states: StateArrays) -> None:
         self._finish()
-        self.store.begin(slot, length)
         for part in self.parts:
             part.put_state(slot, states)
 

@@ -22,10 +22,11 @@ from .balance import Load, balanced, filled
 from .bus import memory_rate
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions
 from .fit import SHARE, UNKNOWN, Fit, context_of, fit_part, host_weights_bytes
+from .gpu_runner import GpuRunner
 from .host_runner import HostRunner
 from .offload import ON_GPU, Offload
 from .parameters import parameters_of
-from .runner import GpuRunner, PartRunner, Share
+from .runner import PartRunner, Share
 from .split import SplitRunner, parts_of
 
 EMBEDDING = "token_embd.weight"  # of which a token reads one row only, unless it is the output as well

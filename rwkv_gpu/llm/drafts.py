@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.gpu_runner import GpuRunner
 from ..engine.host_runner import HostRunner
-from ..engine.runner import GpuRunner, Runner
+from ..engine.runner import Runner
 from ..engine.speculation.draft_model import DraftModel
 from ..engine.speculation.speculator import Speculator
 from ..errors import BadInput

@@ -21,10 +21,11 @@ from ..engine.cache.config import (
 from ..engine.compact import Compact
 from ..engine.engine import Engine
 from ..engine.fit import with_context
+from ..engine.gpu_runner import GpuRunner
 from ..engine.host_runner import HostRunner, rows_on_host
 from ..engine.initial_state import digest_of, read_initial_state
 from ..engine.offload import MOST_LAYERS, Offload
-from ..engine.runner import GpuRunner, Runner
+from ..engine.runner import Runner
 from ..engine.split_layout import choices_of, device_names, shares_of
 from ..engine.state_file import fingerprint
 from ..errors import BadInput

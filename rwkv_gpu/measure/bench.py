@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..engine.device_sampling import draw_row
-from ..engine.runner import GpuRunner, Output, Runner
+from ..engine.gpu_runner import GpuRunner
+from ..engine.runner import Output, Runner
 from ..engine.sampling_params import SamplingParams
 from ..engine.step_result import PendingStep, SamplingInputs
 from ..gpu.plan import Plan

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..engine.adapters import NO_ADAPTERS, Adapters
 from ..engine.cache.config import CacheConfig
+from ..engine.gpu_runner import upload_factors
 from ..engine.parameters import parameters_of
-from ..engine.runner import upload_factors
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
 from ..gpu.cost import Span

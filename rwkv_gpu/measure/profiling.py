@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..engine.runner import GpuRunner
+from ..engine.gpu_runner import GpuRunner
 from ..gpu.profile import Profile, StepTime, profile_plan
 from .bench import OUTPUT, Timing, greedy, on_gpu, rewind, spans
 from .roofline import Roofline

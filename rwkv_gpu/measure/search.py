@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.runner import GpuRunner
+from ..engine.gpu_runner import GpuRunner
 from ..errors import DeviceLost, RwkvGpuError
 from ..gguf.file import GGUFFile
 from ..gpu.device import Capabilities

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..engine.runner import GpuRunner
+from ..engine.gpu_runner import GpuRunner
 from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..kernels.tuned import Choice

@@ -9,9 +9,10 @@ from gguf import GGUFWriter
 from rwkv_gpu.engine.adapters import Adapters, adapters_of
 from rwkv_gpu.engine.cache.prefix_index import key_of
 from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.request import Request
-from rwkv_gpu.engine.runner import GpuRunner, prefill
+from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.errors import BadInput, RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile

@@ -3,8 +3,8 @@
 import pytest
 
 from rwkv_gpu.engine.clocks import AGAIN, PAUSE, RAISING, SHARE, Clocks
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
-from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.gpu.busy_loop import BusyLoop
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model

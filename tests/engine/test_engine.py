@@ -13,9 +13,10 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.engine import host_runner as runners
 from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner, rows_on_host
 from rwkv_gpu.engine.request import Request, Update
-from rwkv_gpu.engine.runner import GpuRunner, Runner, prefill
+from rwkv_gpu.engine.runner import Runner, prefill
 from rwkv_gpu.engine.sampling import Sampler, SamplingParams
 from rwkv_gpu.engine.split import SplitRunner, parts_of
 from rwkv_gpu.errors import BadFile, BadInput, BadNumbers, ContextFull, DeviceLost, OutOfMemory

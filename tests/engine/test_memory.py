@@ -4,8 +4,8 @@ import pytest
 
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.fit import fit
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.request import Request
-from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.engine.sampling import SamplingParams
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device

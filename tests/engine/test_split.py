@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine.device_sampling import draw_row
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
-from rwkv_gpu.engine.runner import GpuRunner, PartRunner, Share, prefill
+from rwkv_gpu.engine.runner import PartRunner, Share, prefill
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.split import SplitRunner, parts_of
 from rwkv_gpu.engine.step_result import SamplingInputs

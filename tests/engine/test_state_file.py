@@ -13,8 +13,9 @@ import pytest
 
 from rwkv_gpu.engine import state_file
 from rwkv_gpu.engine.cache.config import CacheOptions
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
-from rwkv_gpu.engine.runner import GpuRunner, prefill
+from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.engine.state_file import ModelId
 from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.gguf.file import GGUFFile

@@ -11,7 +11,7 @@ import pytest
 
 from rwkv_gpu import builtin_model
 from rwkv_gpu.engine.device_sampling import draw_row
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.sampling_params import SamplingParams
 from rwkv_gpu.engine.step_result import SamplingInputs
 from rwkv_gpu.errors import DeviceLost

@@ -6,7 +6,7 @@ import pytest
 
 import rwkv_gpu
 from rwkv_gpu.engine.engine import Engine
-from rwkv_gpu.engine.runner import bucket, common_steps, outputs_for
+from rwkv_gpu.engine.plan_sizes import bucket, common_steps, outputs_for
 from tests.golden_files import OWN
 
 

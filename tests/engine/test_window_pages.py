@@ -6,8 +6,9 @@ import pytest
 import rwkv_gpu
 from rwkv_gpu.engine.cache.config import CacheConfig
 from rwkv_gpu.engine.fit import fit
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
-from rwkv_gpu.engine.runner import GpuRunner, Runner, fitted, prefill
+from rwkv_gpu.engine.runner import Runner, fitted, prefill
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import load_model

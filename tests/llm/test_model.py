@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rwkv_gpu
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.errors import BadInput, Closed, ContextFull
 from tests.golden_files import OWN
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.gpu.cost import ContextCost
 from rwkv_gpu.measure.bench import bench, needed

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.measure.picture import HEIGHT, WIDTH, picture
 from rwkv_gpu.measure.profiling import Profiled, profile
 from rwkv_gpu.measure.roofline import Roofline

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.gemm_config import MANY, PRECISIONS, gemv

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
-from rwkv_gpu.engine.runner import GpuRunner, prefill
+from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.models.registry import Model, load_model

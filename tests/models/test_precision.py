@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.gemm_config import MANY, TILE_F16, gemm_int8, gemv_int, skinny_gemm

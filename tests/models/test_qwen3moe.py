@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
-from rwkv_gpu.engine.runner import GpuRunner, Runner
+from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.expert_config import EXPERT_TILE, expert_gemv

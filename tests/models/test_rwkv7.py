@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.host_runner import HostRunner
 from rwkv_gpu.engine.parameters import parameters_of
-from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rwkv_gpu.engine.fit import fit
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.parameters import parameters_of
-from rwkv_gpu.engine.runner import GpuRunner
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.device import Device

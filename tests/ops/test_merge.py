@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rwkv_gpu.engine.runner import GpuRunner
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.kernels.defaults import default_tuning, hardware
 from rwkv_gpu.kernels.gemm_config import MANY, gemv, gemv_int, skinny_gemm

@@ -1,0 +1,314 @@
+"""A model, or a part of one, that takes its steps on a GPU: its weights, states and pages, and plans by size."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Unpack, cast
+
+import numpy as np
+
+from ..gguf.file import GGUFFile
+from ..gpu.device import Buffer, Device
+from ..gpu.expert_cache import expert_caches
+from ..gpu.loader import Progress, load_weights
+from ..gpu.plan import Plan, Slice
+from ..gpu.ready_step import ReadyStep
+from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
+from ..gpu.weight_slots import assign_slots
+from ..gpu.weights import BY_NAME, ExpertCache, Weights, upload_together
+from ..kernels.tuning import Tuning
+from ..models.registry import Model
+from ..ops.adapted import AdaptedOps
+from ..ops.batch import Batch
+from ..ops.memory import MAX_SEGMENTS, Scratch
+from ..ops.parts import Crossing, Part
+from ..ops.sampler_state import GpuSamplerState
+from ..ops.sampling import FROM_SLOT
+from ..ops.vocabulary import Choosing
+from .adapters import NO_ADAPTERS, Adapters
+from .cache.config import CacheOptions, check_bindings
+from .cache.kv import GpuKVCache
+from .device_sampling import SampledRow
+from .fit import placement_of, resident
+from .offload import ON_GPU, Offload
+from .parameters import parameters_of
+from .placement import Placement, cached_experts
+from .plan_sizes import bucket, common_steps, outputs_for
+from .runner import NOTHING, Arrays, Logits, Output, PartRunner, PendingRows, ReadyPart, Share, StateArrays, unadapted
+from .step_result import PendingStep, SamplingInputs, StepResult
+
+SAMPLED = ("plain", "any", "masked")  # of `Output`: how tokens are chosen
+
+
+class GpuRunner(PartRunner):
+    """Steps by recorded plans, one for each power of two of rows. With a `share`, those of one part of a model."""
+
+    asynchronous = True
+    compile_seconds = 0.0
+    sampler_state: GpuSamplerState
+
+    def __init__(
+        self,
+        device: Device,
+        file: GGUFFile,
+        model: Model,
+        *,
+        chunk_size: int = 512,
+        tuning: Tuning | None = None,
+        layers_per_submit: int = 0,
+        progress: Progress | None = None,
+        adapters: Adapters = NO_ADAPTERS,
+        offload: Offload = ON_GPU,
+        share: Share | None = None,
+        **options: Unpack[CacheOptions],
+    ) -> None:
+        super().__init__(model, adapters, chunk_size, share, options)
+        config, factors = self.cache_config, self._join_adapters()
+        check_bindings(device, self.contents, config)
+        if share is None:
+            placement = placement_of(device, file, model, config, chunk_size, offload)
+        else:  # all of a part lies on its device
+            placement = Placement(parameters_of(file, self.contents))
+        self.fit = resident(device, placement, self.contents, config, offload)
+        if share is None:  # of parts, whoever makes them has checked all together
+            self.fit.check()  # before anything is allocated
+        self.device = device
+        if tuning is None:
+            from ..ops.self_test import tuning_for  # with all kernels: a model in numpy starts sooner without
+
+            tuning = tuning_for(device)
+        self.tuning = tuning
+        self.weights = load_weights(device, file, placement.parameters, progress)
+        upload_factors(device, self.weights, factors)
+        self._slots = assign_slots(device, self.weights, placement.parameters)
+        self.expert_caches: list[ExpertCache] = []
+        if placement.slots:
+            experts = cached_experts(placement.parameters)
+            self.expert_caches = expert_caches(device, self.weights, experts, placement.slots)
+        self._cached_rows = placement.slots // max(1, placement.used)  # of a step whose experts all have slots
+        self._cached_weights = self.weights.through(self.expert_caches)
+        self._states: dict[str, Buffer] = {}
+        for state in self.contents.states:
+            self._states[state.name] = device.buffer(config.state_bytes(state), "state")
+        self._caches = GpuKVCache(device, self.contents.caches, config, None if share is None else share.tables)
+        self._place(self._caches)
+        self._reads_apart = share is None and not model.states  # whether rows of a sequence are computed as in decode
+        self.sampler_state = GpuSamplerState(device, config.slots, model.vocabulary)
+        self.queue = SubmitQueue(device, config.look_ahead, layers_per_submit)
+        self._scratch = Scratch(device)
+        self._plans: dict[tuple[int, int, bool, int, bool, Output], Plan] = {}
+
+    def ready(self, batch: Batch, sampling: SamplingInputs) -> ReadyPart:
+        """A step of this part, ready but for what arrives, and the ids that are to be sampled."""
+        part = self._part
+        assert part is not None, "a whole model waits for no other part"
+        what: Output = "crossing"
+        inputs, outputs = self._with_adapters(batch).arrays(), [(one.name, batch.rows) for one in part.leaves]
+        if part.last:
+            what, inputs, outputs = self._sampled(batch, sampling)
+        plan, late = self.plan_for(batch, what), [one.name for one in part.arrives]
+        if (batch.ids & FROM_SLOT).any() and plan.reads("ids"):
+            late.append("ids")
+        counts = batch.rows, len(batch.segments), len(batch.outputs) if part.last else 0
+        step = self.queue.ready(plan, counts, inputs, outputs, late)
+        return GpuReadyPart(self.queue, step, part, batch.rows, counts[2], sampling.logits)
+
+    def submit(self, batch: Batch, sampling: SamplingInputs) -> PendingStep:
+        at_once = sampling.logits or not batch.single
+        every = len(batch.outputs) == batch.rows <= MAX_SEGMENTS
+        verifies = every and not batch.single and self._reads_apart
+        batch = batch.apart() if verifies else batch
+        how, inputs, outputs = self._sampled(batch, sampling)
+        plan = self.plan_for(batch, how, shared_pages=verifies)
+        counts = batch.rows, len(batch.segments), len(batch.outputs)
+        group, step = self.queue.add(plan, counts, inputs, outputs, at_once=at_once)
+        return GpuPendingStep(group, step, len(batch.outputs), sampling.logits)
+
+    def _sampled(self, batch: Batch, sampling: SamplingInputs) -> tuple[Output, Arrays, list[tuple[str, int]]]:
+        """Of a step that samples: how, what it reads, and what is read back."""
+        how, rows = sampling.how, len(batch.outputs)
+        inputs = self._with_adapters(batch).arrays() | {"draws": sampling.rows}
+        if sampling.masks is not None:
+            inputs["masks"] = sampling.masks
+        # One row at least, so that there is something to wait for.
+        outputs = [("chosen", max(1, rows))] + [("logits", rows)] * sampling.logits
+        answers = batch.single or rows == batch.rows  # steps with prompts are recorded once, for all that rows may ask
+        return how if answers or how == "masked" else "any", inputs, outputs
+
+    @property
+    def ahead(self) -> int:
+        return self.queue.ahead
+
+    def run_ahead(self, steps: int) -> None:
+        """Lets so many be under way, and no more than there is room for."""
+        self.queue.pace(min(steps, self.cache_config.look_ahead))
+
+    def run(self, batch: Batch, what: Output, arrived: Arrays = NOTHING) -> Logits:
+        """A step of a placed batch that gives logits, or the input of the head."""
+        plan = self.plan_for(batch, what)
+        counts = len(batch.segments), len(batch.outputs)
+        trace = self.queue.trace
+        stamps = None if trace is None else trace.next()
+        inputs = self._with_adapters(batch).arrays() | arrived
+        plan.run(batch.rows, inputs, *counts, self.queue.layers_per_submit, stamps)
+        if not batch.outputs:
+            return np.zeros((0, self.vocabulary), np.float32)
+        return plan.read(what, len(batch.outputs))
+
+    def plan_for(self, batch: Batch, what: Output = "logits", *, shared_pages: bool = False) -> Plan:
+        """The smallest plan that takes the batch, recorded at its first use. See `Recorder` for `shared_pages`."""
+        rows = bucket(batch.rows, self.chunk_size)
+        outputs = 1 if what == "crossing" else bucket(len(batch.outputs), rows)
+        if what in SAMPLED:
+            outputs = outputs_for(rows, outputs, self.slots)
+        attends = bool(self.contents.caches)
+        single = batch.single and (attends or self.tuning.state_lanes_per_row > 0)  # whether such a plan is another
+        key = rows, outputs, single, self._caches.plan_pages(batch) if attends else 0, shared_pages, what
+        plan = self._plans.get(key)
+        if plan is None:
+            began = time.perf_counter()
+            plan = self._plans[key] = self._record(*key)
+            self.compile_seconds += time.perf_counter() - began
+        return plan
+
+    def warm_up(self) -> Iterator[None]:
+        """Records a plan at a time that requests will need, so that none of them waits for it. Grammars come last."""
+        answers: tuple[Output, ...] = ("any", "plain")
+        prompts: tuple[Output, ...] = ("any",)
+        grammars: tuple[Output, ...] = ("masked",)
+        if self._part is not None and not self._part.last:
+            answers, prompts, grammars = ("crossing",), ("crossing",), ()
+        for with_prompt, single in ((prompts, answers), (grammars, grammars)):
+            for batch in common_steps(self.slots, self.chunk_size):
+                for what in single if batch.single else with_prompt:
+                    recorded = len(self._plans)
+                    self.plan_for(batch, what)
+                    if len(self._plans) > recorded:
+                        yield
+
+    def retune(self, tuning: Tuning) -> None:
+        """Other constants for the plans to come; those that are recorded are forgotten."""
+        self.tuning = tuning
+        self._plans.clear()
+
+    def _record(self, rows: int, outputs: int, single: bool, pages: int, shared_pages: bool, what: Output) -> Plan:
+        states = {name: Slice(buffer, 0, buffer.nbytes) for name, buffer in self._states.items()}
+        from ..ops.recorder import Recorder  # with all passes: a model in numpy starts sooner without
+
+        recorder = Recorder(
+            self.device,
+            self._cached_weights if rows <= self._cached_rows else self.weights,
+            rows,
+            self._scratch,
+            self.tuning,
+            states,
+            max_segments=min(rows, rows if shared_pages else self.slots, MAX_SEGMENTS),
+            max_outputs=outputs,
+            caches=self._caches.placed(pages),
+            single=single,
+            shared_pages=shared_pages,
+            sampler_state=None if what in ("logits", "hidden", "crossing") else self.sampler_state,
+            slots=self._slots,
+        )
+        ids = recorder.input("ids", np.uint32, (rows,))
+        scales = recorder.input("adapters", np.float32, (rows, self.adapters.rank)) if self._factors else None
+        adapted = partial(AdaptedOps, factors=self._factors, scales=scales) if self._factors else unadapted
+        function = "hidden" if what == "hidden" else "forward"
+        if self._part is None:
+            logits = getattr(self.model, function)(adapted(recorder), ids)
+        else:
+            arrived = {one.name: recorder.input(one.name, one.dtype, (rows, *one.shape)) for one in self._part.arrives}
+            logits, leaving = self._part.run(recorder, function, ids, arrived, adapted)
+            if not self._part.last:
+                return recorder.finish(leaving)
+        if what in ("logits", "hidden", "crossing"):
+            return recorder.finish({what: logits})
+        chosen = recorder.sample(logits, how=cast(Choosing, what))
+        return recorder.finish(
+            {"chosen": chosen, "logits": logits}, most_steps(self.cache_config.look_ahead), each=["chosen"]
+        )
+
+    def read_state(self, slot: int) -> StateArrays:
+        arrays = {}
+        for state in self.contents.states:
+            nbytes = 4 * int(np.prod(state.shape))
+            data = self.device.read(self._states[state.name], nbytes, self.store.state(slot) * nbytes)
+            arrays[state.name] = np.frombuffer(data, np.float32).reshape(state.shape)
+        return arrays | self._caches.read(slot)
+
+    def put_state(self, slot: int, states: StateArrays) -> None:
+        """The state of a sequence that has its place."""
+        for state in self.contents.states:
+            array = states[state.name].astype(np.float32)
+            self.device.write(self._states[state.name], array, self.store.state(slot) * array.nbytes)
+        self._caches.write(slot, states)
+
+    def close(self) -> None:
+        self.device.close()
+
+
+@dataclass(slots=True)
+class GpuPendingStep:
+    """A step on its way back from the GPU."""
+
+    group: StepGroup
+    step: int  # of the group
+    rows: int
+    logits: bool
+
+    def wait(self) -> StepResult:
+        data = self.group.wait(self.step)
+        logits = np.frombuffer(data, np.float32)[4 * self.rows :].reshape(self.rows, -1) if self.logits else None
+        return StepResult(SampledRow.rows(data, self.rows), logits)
+
+
+@dataclass(slots=True)
+class GpuReadyPart:
+    """A step of a part of a model that is ready but for its late inputs."""
+
+    queue: SubmitQueue
+    step: ReadyStep
+    part: Part
+    rows: int
+    outputs: int
+    logits: bool
+
+    def forward(self, late: Arrays) -> PendingRows:
+        return GpuPendingRows(self.queue.begin(self.step, late), 0, self.part.leaves, self.rows)
+
+    def sample(self, late: Arrays) -> PendingStep:
+        return GpuPendingStep(self.queue.begin(self.step, late), 0, self.outputs, self.logits)
+
+    def discard(self) -> None:
+        self.queue.discard(self.step)
+
+
+@dataclass(slots=True)
+class GpuPendingRows:
+    """Values that leave a part, on their way back from the GPU."""
+
+    group: StepGroup
+    step: int  # of the group
+    leaves: Sequence[Crossing]
+    rows: int
+
+    def wait(self) -> Arrays:
+        data, at, arrays = self.group.wait(self.step), 0, {}
+        for crossing in self.leaves:
+            shape = (self.rows, *crossing.shape)
+            arrays[crossing.name] = np.frombuffer(data, crossing.dtype, math.prod(shape), at).reshape(shape)
+            at += arrays[crossing.name].nbytes
+        return arrays
+
+
+def upload_factors(device: Device, weights: Weights, values: Arrays) -> None:
+    """Factors of adapters to the device; those of one block lie together, so that one dispatch can read several."""
+    blocks: dict[str, Arrays] = {}
+    for name, array in values.items():
+        blocks.setdefault(".".join(name.split(".")[:2]), {})[name] = array
+    for block in blocks.values():
+        tensors = {name: (BY_NAME["F32"], array.view(np.uint8), array.shape) for name, array in block.items()}
+        for name, weight in upload_together(device, tensors).items():
+            weights.add(name, weight)

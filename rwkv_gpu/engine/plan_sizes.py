@@ -1,0 +1,32 @@
+"""The sizes of the plans of a model: few, as all wait while a plan is recorded."""
+
+import math
+from collections.abc import Iterator
+
+from ..ops.batch import Batch
+
+
+def bucket(count: int, most: int) -> int:
+    """The power of two that `count` fits in, but never more than `most`."""
+    return min(most, 1 << max(0, count - 1).bit_length())
+
+
+def outputs_for(rows: int, outputs: int, sequences: int) -> int:
+    """Output rows of a plan. With prompts 1, 8, 64 ...: few sizes, as all wait while a plan is recorded."""
+    if outputs == rows:
+        return outputs
+    coarse = 1 << 3 * math.ceil((outputs - 1).bit_length() / 3)
+    return max(outputs, min(coarse, bucket(sequences, rows)))
+
+
+def common_steps(sequences: int, rows: int) -> Iterator[Batch]:
+    """Steps of each size that requests come to: a prompt, answers, and prompts beside answers."""
+    sizes = [1 << n for n in range(max(0, rows - 1).bit_length())] + [rows]
+    for size in sizes[:0:-1]:
+        yield Batch.of([(0, 0, [0] * size)])
+    for size in sizes:
+        yield Batch.of([(slot, 1, [0]) for slot in range(min(size, sequences))])
+    for several in (2, 9, 65):  # see `outputs_for`
+        for size in sizes[::-1]:
+            if several < size and several <= sequences:
+                yield Batch.of([(slot, 0, [0] * (1 if slot else size - several + 1)) for slot in range(several)])

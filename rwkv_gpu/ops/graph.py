@@ -57,6 +57,26 @@ class Op:
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
+class MakesY(Op):
+    """What an op has that makes one value."""
+
+    y: Value
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y,)
+
+
+class MakesYOfX(MakesY):
+    """What one has that needs but one."""
+
+    x: Value
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        return (self.x,)
+
+
 class ReplacesState(Op):
     """What an op has that reads its `state` and replaces it."""
 

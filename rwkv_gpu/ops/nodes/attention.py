@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from ..graph import Op
+from ..graph import MakesY, MakesYOfX, Op
 from ..values import Value
 from ..vocabulary import Attention, Cache, LatentAttention, Rms, State, Weight
 
 
 @dataclass(frozen=True)
-class Attend(Op):
+class Attend(MakesY):
     """Every row's look back over the pages of its sequence, which hold its own k and v then, too"""
 
     qkv: Value  # a stack of the three; q alone where the cache is only read
@@ -26,10 +26,6 @@ class Attend(Op):
     @property
     def fused(self) -> tuple[str, ...]:
         return ("norm",) * (self.whole_norms is not None) + ("gate",) * (self.gate is not None)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:
@@ -69,7 +65,7 @@ class WriteLatent(Op):
 
 
 @dataclass(frozen=True)
-class AttendLatent(Op):
+class AttendLatent(MakesY):
     """Every row's look back over the latents of its sequence, its own among them"""
 
     q: Value
@@ -84,16 +80,12 @@ class AttendLatent(Op):
         return self.q, self.r
 
     @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
-
-    @property
     def states_read(self) -> tuple[State | Cache, ...]:
         return (self.cache,)
 
 
 @dataclass(frozen=True)
-class HeadLinear(Op):
+class HeadLinear(MakesYOfX):
     """y[t, h] = W_h x[t, h, :K]"""
 
     x: Value
@@ -104,14 +96,6 @@ class HeadLinear(Op):
     @property
     def fused(self) -> tuple[str, ...]:
         return ("runs",) * self.joins_runs
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.x,)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
 
     @property
     def label(self) -> str:

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from ..graph import ReplacesState
+from ..graph import MakesYOfX, ReplacesState
 from ..values import Value
 from ..vocabulary import Activation, State, Weight
 
 
 @dataclass(frozen=True)
-class Conv1d(ReplacesState):
+class Conv1d(MakesYOfX, ReplacesState):
     """y[t, c] = then(sum over i of w[c, i] · x[t - W + 1 + i, first + c] + bias[c]); the last rows are the state"""
 
     x: Value
@@ -19,14 +19,6 @@ class Conv1d(ReplacesState):
     first: int  # column of x
     gated: bool  # x has three parts: f · h is convolved, and y multiplied by g
     y: Value
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.x,)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
 
     @property
     def label(self) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...gpu.shader import Constant
-from ..graph import Op
+from ..graph import MakesY, MakesYOfX, Op
 from ..values import Operand, Value
 from ..vocabulary import LayerNorm, Rms, Weight
 
 
 @dataclass(frozen=True)
-class Embed(Op):
+class Embed(MakesY):
     """y[t] = norm(scale · W[ids[t]])"""
 
     ids: Value
@@ -24,10 +24,6 @@ class Embed(Op):
         return (self.ids,)
 
     @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
-
-    @property
     def label(self) -> str:
         return self.weight.name
 
@@ -37,7 +33,7 @@ class Embed(Op):
 
 
 @dataclass(frozen=True)
-class Norm(Op):
+class Norm(MakesY):
     """y = after · (scale · norm(x) + add), by row"""
 
     x: Value
@@ -57,16 +53,12 @@ class Norm(Op):
         return (self.x,) if self.add is None else (self.x, self.add)
 
     @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
-
-    @property
     def label(self) -> str:
         return self.how.weight.name if self.how.weight else ""
 
 
 @dataclass(frozen=True)
-class Map(Op):
+class Map(MakesY):
     """y = f(x), y = x + z or y = x · z, by element"""
 
     f: str  # an activation, softcap, scale; of two inputs: add, mul
@@ -80,16 +72,12 @@ class Map(Op):
         return self.inputs
 
     @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
-
-    @property
     def label(self) -> str:
         return self.f
 
 
 @dataclass(frozen=True)
-class ScaleRows(Op):
+class ScaleRows(MakesY):
     """y[t] = x[t] · by[t] + add[t]"""
 
     x: Value
@@ -101,13 +89,9 @@ class ScaleRows(Op):
     def reads(self) -> tuple[Value, ...]:
         return (self.x, self.by, *((self.add,) if self.add is not None else ()))
 
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
-
 
 @dataclass(frozen=True)
-class ByRow(Op):
+class ByRow(MakesYOfX):
     """y = softmax(x) or y = argmax(x), by row"""
 
     f: str  # softmax, argmax
@@ -115,65 +99,33 @@ class ByRow(Op):
     y: Value
 
     @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.x,)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
-
-    @property
     def label(self) -> str:
         return self.f
 
 
 @dataclass(frozen=True)
-class Copy(Op):
+class Copy(MakesYOfX):
     """y = x, where y lies in a stack that a kernel reads whole"""
 
     x: Value
     y: Value
 
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.x,)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
-
 
 @dataclass(frozen=True)
-class ResizeHeads(Op):
+class ResizeHeads(MakesYOfX):
     """y[t, h] = x[t, h], cut or with zeros behind it"""
 
     x: Value
     heads: int
     y: Value
 
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.x,)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
-
 
 @dataclass(frozen=True)
-class Pick(Op):
+class Pick(MakesYOfX):
     """y = the rows of x whose logits are asked for"""
 
     x: Value
     y: Value
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.x,)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ...gpu.weights import ExpertCache
-from ..graph import Op
+from ..graph import MakesY, Op
 from ..values import Value
 from ..vocabulary import Gating, Glu, Rms, Routing, Weight
 
@@ -114,7 +114,7 @@ class ExpertProducts(Op):
 
 
 @dataclass(frozen=True)
-class ExpertSum(Op):
+class ExpertSum(MakesY):
     """y[t] = (sum over j of shares[t, j] · (D_e h[t, j] + b_e)) + add[t] + gate[t] · shared[t], e = experts[t, j]"""
 
     h: Value
@@ -135,10 +135,6 @@ class ExpertSum(Op):
             read.append(self.routing.shares)
         read += [value for value in (self.add, self.shared, self.gate) if value is not None]
         return (*read, *(self.sorted.writes if self.sorted else ()))
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
 
     @property
     def label(self) -> str:

@@ -20,6 +20,21 @@ class MayQuantise(Op):
         return (self.y, self.quantises.value) if self.quantises else (self.y,)
 
 
+class MayConvolve(MayQuantise):
+    """What one has that may compute a convolution on the way."""
+
+    state: State
+    conv: Conv1d | None
+
+    @property
+    def states_read(self) -> tuple[State | Cache, ...]:
+        return (self.state, self.conv.state) if self.conv else (self.state,)
+
+    @property
+    def states_written(self) -> tuple[State | Cache, ...]:
+        return self.states_read
+
+
 class MayHaveLora(MayQuantise, ReplacesState):
     """What one has that may compute a LoRA on the way."""
 
@@ -92,7 +107,7 @@ class Wkv6(MayHaveLora):
 
 
 @dataclass(frozen=True)
-class GatedDeltaRule(MayQuantise):
+class GatedDeltaRule(MayConvolve):
     """The gated delta rule by value head"""
 
     qkv: Value  # columns of a row, or a stack of the three
@@ -110,14 +125,6 @@ class GatedDeltaRule(MayQuantise):
     def reads(self) -> tuple[Value, ...]:
         qkv = self.conv.x if self.conv else self.qkv
         return tuple(dict.fromkeys((qkv, self.beta, self.decay, self.gate)))
-
-    @property
-    def states_read(self) -> tuple[State | Cache, ...]:
-        return (self.state, self.conv.state) if self.conv else (self.state,)
-
-    @property
-    def states_written(self) -> tuple[State | Cache, ...]:
-        return (self.state, self.conv.state) if self.conv else (self.state,)
 
     @property
     def label(self) -> str:

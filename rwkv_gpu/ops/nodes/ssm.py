@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from ..graph import Op, ReplacesState
+from ..graph import MakesY, MakesYOfX, ReplacesState
 from ..values import Quantised, Value
 from ..vocabulary import State, StateSpace, Weight
 from .conv import Conv1d
-from .recurrence import MayQuantise
+from .recurrence import MayConvolve
 
 
 @dataclass(frozen=True)
-class Ssd(MayQuantise):
+class Ssd(MayConvolve):
     """Mamba-2's recurrence by head, gated; S [P, N]"""
 
     xbc: Value  # [T, H · P + 2 · G · N]
@@ -28,14 +28,6 @@ class Ssd(MayQuantise):
         return (self.projected,) if self.conv else (self.xbc, self.projected)
 
     @property
-    def states_read(self) -> tuple[State, ...]:
-        return (self.state, self.conv.state) if self.conv else (self.state,)
-
-    @property
-    def states_written(self) -> tuple[State, ...]:
-        return self.states_read
-
-    @property
     def label(self) -> str:
         return self.parameters.a.name
 
@@ -49,7 +41,7 @@ class Ssd(MayQuantise):
 
 
 @dataclass(frozen=True)
-class SelectiveScan(ReplacesState):
+class SelectiveScan(MakesY, ReplacesState):
     """Mamba's recurrence by channel, gated; S [N]"""
 
     x: Value  # [T, D]
@@ -65,16 +57,12 @@ class SelectiveScan(ReplacesState):
         return (self.x, self.dt, self.bc, self.projected)
 
     @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
-
-    @property
     def label(self) -> str:
         return self.parameters.a.name
 
 
 @dataclass(frozen=True)
-class GroupNorm(Op):
+class GroupNorm(MakesYOfX):
     """y = x / sqrt(mean(x²) + eps) · weight, by row and group of columns"""
 
     x: Value
@@ -82,14 +70,6 @@ class GroupNorm(Op):
     groups: int
     eps: float
     y: Value
-
-    @property
-    def reads(self) -> tuple[Value, ...]:
-        return (self.x,)
-
-    @property
-    def writes(self) -> tuple[Value, ...]:
-        return (self.y,)
 
     @property
     def label(self) -> str:

@@ -57,6 +57,7 @@ from .parts import (
     STATISTICS,
     SUM,
     TABLE,
+    TILED,
     WORDS,
 )
 
@@ -214,17 +215,7 @@ def _tile_bytes(config: GemmConfig) -> int:
 GEMM_TILE = GemmKernel(
     name="linear/gemm_tile",
     op="linear",
-    holes=(
-        FORMAT,
-        WORDS.only("vec4s").maybe(),
-        TABLE,
-        EPILOGUE.only("rows", "scaled_rows", "gated_pairs", "partial_sums"),
-        BIAS,
-        RESIDUAL,
-        PLAIN_ROWS,
-        Hole("row statistics", ("linear/prologue/plain",)),
-        PLAIN,
-    ),
+    holes=(FORMAT, *TILED, BIAS, PLAIN_ROWS, Hole("row statistics", ("linear/prologue/plain",))),
     shared=(*DECODING, *PRODUCT),
     trials=_tile_trials,
     candidates=_tile_candidates,
@@ -253,15 +244,7 @@ def _int8_candidates(can: Capabilities, rows: int, precision: str) -> Iterator[G
 GEMM_INT8 = GemmKernel(
     name="linear/gemm_int8",
     op="linear",
-    holes=(
-        PACKED_FORMAT,
-        WORDS.only("vec4s").maybe(),
-        TABLE,
-        EPILOGUE.only("rows", "scaled_rows", "gated_pairs", "partial_sums"),
-        BIAS,
-        RESIDUAL,
-        PLAIN,
-    ),
+    holes=(PACKED_FORMAT, *TILED, BIAS),
     shared=(*DECODING, *PRODUCT, "lib/dot16"),
     needs=Needs(lanes=LEAST_SUBGROUP),  # of quantise_rows, before it
     tolerance=INT16,
@@ -354,14 +337,10 @@ GEMM_MATRIX = GemmKernel(
     op="linear",
     holes=(
         FORMAT,
-        WORDS.only("vec4s").maybe(),
-        TABLE,
-        EPILOGUE.only("rows", "scaled_rows", "gated_pairs", "partial_sums"),
+        *TILED,
         BIAS,
-        RESIDUAL,
         DECODED_WEIGHTS,
         Hole("fragments of a subgroup", ("lib/matrix_units/fragments",)),
-        PLAIN,
     ),
     shared=(*DECODING, *PRODUCT, "lib/matrix_units/tile", "lib/matrix_units/sums"),
     needs=Needs(f16=True, matrix_units=True),
@@ -407,16 +386,7 @@ SKINNY_MATRIX_TILES = (  # that `tune` tries by so many rows of x
 SKINNY_GEMM_MATRIX = GemmKernel(
     name="linear/skinny_gemm_matrix",
     op="linear",
-    holes=(
-        FORMAT,
-        WORDS.only("vec4s").maybe(),
-        TABLE,
-        EPILOGUE.only("rows", "scaled_rows", "gated_pairs", "partial_sums"),
-        ROW_BIAS,
-        RESIDUAL,
-        DECODED_WEIGHTS,
-        PLAIN,
-    ),
+    holes=(FORMAT, *TILED, ROW_BIAS, DECODED_WEIGHTS),
     shared=(*DECODING, *PRODUCT, "lib/matrix_units/sums"),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=F16,

@@ -70,6 +70,19 @@ LANES = Hole("lanes", tuple(f"lib/lanes/{part}" for part in ("workgroup", "subgr
 PLAIN = Hole("lanes", ("lib/lanes/plain",))
 SUM = Hole("sum", ("lib/sum/single_lane", "lib/sum/subgroup"))
 
+# What products have beside a format: those of tiles of x, and those whose lanes stride over rows of W.
+TILED = (WORDS.only("vec4s").maybe(), TABLE, EPILOGUE.but("quantise"), RESIDUAL, PLAIN)
+STRIDING = (
+    TABLE,
+    EPILOGUE.only("rows", "scaled_rows", "gated_pairs"),
+    ROW_BIAS,
+    RESIDUAL,
+    NORM,
+    ROWS,
+    STATISTICS,
+    NORMED_ROW,
+)
+
 PART_NEEDS: dict[str, Needs] = {
     "moe/residual/shared": Needs(buffers=9),  # with what is bound beside it
     "attention/gate/each": Needs(buffers=12),  # as the pass that puts it there asks for

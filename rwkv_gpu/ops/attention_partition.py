@@ -38,6 +38,12 @@ class AttentionPartition:
     chunked: bool = False  # whether the window is a chunk, which begins at its multiples
     joins: bool = False  # whether the kernel that attends reduces the runs, too
 
+    @classmethod
+    def of(cls, cache: Cache, how: Attention, shared: int) -> "AttentionPartition":
+        """Of a layer, with so many heads of a row for a workgroup."""
+        reach = how.window or how.chunk
+        return cls(how.heads, cache.heads, cache.size, reach, shared, chunked=how.chunk > 0)
+
     @property
     def sizes(self) -> dict[str, Constant]:
         """What all kernels know."""
@@ -80,17 +86,12 @@ def prompt_partition(cache: Cache, how: Attention, rows: int, pages: int, tuning
     """
     most = min(MOST_QUERIES, QUERY_FLOATS // cache.size)
     shared = _divisor(how.heads // cache.heads, most)
+    whole = AttentionPartition.of(cache, how, shared)
     if rows <= DRAFT_ROWS and pages >= SPLIT_PAGES:
         grain = -(-tuning.attention_run // PAGE) * PAGE
         wanted = min(MOST_RUNS, max(4, tuning.attention_groups * shared // (rows * how.heads)))
-        runs = min(wanted, -(-pages * PAGE // grain))
-        reach = how.window or how.chunk
-        return AttentionPartition(
-            how.heads, cache.heads, cache.size, reach, shared, 1, grain, runs, chunked=how.chunk > 0
-        )  # fmt: skip
-    return AttentionPartition(
-        how.heads, cache.heads, cache.size, how.window or how.chunk, shared, most // shared, chunked=how.chunk > 0
-    )
+        return replace(whole, grain=grain, runs=min(wanted, -(-pages * PAGE // grain)))
+    return replace(whole, rows=most // shared)
 
 
 def in_runs(partition: AttentionPartition, groups: int, grain: int, pages: int, tuning: Tuning) -> AttentionPartition:
@@ -126,20 +127,14 @@ def decode_partition(
     )
     if runs <= (1 if joins else SHORT_RUNS):
         runs, joins = 1, False
-    return AttentionPartition(
-        how.heads,
-        cache.heads,
-        cache.size,
-        how.window or how.chunk,
-        shared,
-        1,
-        grain,
-        runs,
-        lanes_per_key,
-        lanes,
-        prefetch_depth,
-        how.chunk > 0,
-        joins,
+    return replace(
+        AttentionPartition.of(cache, how, shared),
+        grain=grain,
+        runs=runs,
+        lanes_per_key=lanes_per_key,
+        lanes=lanes,
+        prefetch_depth=prefetch_depth,
+        joins=joins,
     )
 
 
@@ -170,14 +165,8 @@ def matrix_decode_partition(
     grain = key_tiles * side
     wanted_runs = max(1, tuning.decode_matrix_groups * shared // (rows * how.heads))
     runs = min(MOST_RUNS, wanted_runs, -(-min(reach or most, most) // (2 * grain)))
-    return MatrixDecodePartition(
-        AttentionPartition(
-            how.heads, cache.heads, size, reach, shared, 1, grain, runs, lanes=can.subgroup_size,
-            chunked=how.chunk > 0,
-        ),
-        queries,
-        key_tiles,
-    )  # fmt: skip
+    whole = AttentionPartition.of(cache, how, shared)
+    return MatrixDecodePartition(replace(whole, grain=grain, runs=runs, lanes=lanes), queries, key_tiles)
 
 
 def matrix_decode_bytes(size: int, side: int, key_tiles: int, queries: int) -> int:

@@ -82,15 +82,15 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     if to.shape.decode:
         units = _decode_units(to, node, op)
         if units is not None:
-            q = _write_keys(to, node, op, units.partition)
-            _decode_on_matrix_units(to, node, op, units, {**pages, "q": q})
+            kernel = _on_units(to, units, _write_keys(to, node, op, units.partition), to.places(op.cache))
+            _attend(to, node, replace(op, cached=True), units.partition, kernel.extended((), {}, pages), LOG2E)
             return
         partition = decode_partition(op.cache, op.how, node.rows, max_pages, to.tuning, to.can)
         if to.shape.shared_pages and not op.cached:
             _write_keys(to, node, op, partition)
             op = replace(op, cached=True)
             rotated, constants, parts = _rotated(to, op)
-        own = _own_keys(to, partition, "attention/queries/rotate_here", "attention/block")
+        own = _own_keys(to, partition, fmt, "attention/queries/rotate_here", "attention/block")
         kernel = _shared_keys(to, partition, fmt) if partition.lanes_per_key else own
         _attend(to, node, op, partition, kernel.extended(parts, constants, rotated | pages))
         return
@@ -99,7 +99,7 @@ def attend(to: Lowering, node: Node, op: Attend) -> None:
     if partition.runs == 1 and _on_matrix_units(to, op):
         _attend_on_matrix_units(to, node, op, partition, {**pages, "q": q})
         return
-    kernel = _own_keys(to, partition, "attention/queries/rotated", *BLOCKS)
+    kernel = _own_keys(to, partition, fmt, "attention/queries/rotated", *BLOCKS)
     more: dict[str, Operand] = {"q": q, "segments": to.segments}
     _attend(to, node, op, partition, kernel.extended(("attention/eight",), {}, more | pages))
 
@@ -111,51 +111,14 @@ def _decode_units(to: Lowering, node: Node, op: Attend) -> MatrixDecodePartition
     return matrix_decode_partition(op.cache, op.how, node.rows, to.memory.caches.max_pages, to.tuning, to.can)
 
 
-def _decode_on_matrix_units(
-    to: Lowering, node: Node, op: Attend, units: MatrixDecodePartition, operands: Mapping[str, Operand]
-) -> None:
-    """The heads of each row over its pages, and where these were split into runs, the runs reduced."""
-    partition, split = units.partition, units.partition.runs > 1
-    found = Value((node.rows, partition.heads * partition.runs * (partition.size + 4)))
-    own: dict[str, Constant] = {
-        "SHARED": partition.shared, "QUERIES": units.queries, "KEY_TILES": units.key_tiles, "WG": partition.lanes,
-        "MAX_PAGES": to.memory.caches.max_pages,
+def _on_units(to: Lowering, units: MatrixDecodePartition, q: Value, places: Operand) -> AttentionKernel:
+    """Heads that share keys are rows of a fragment; only where every sequence has one row."""
+    constants: dict[str, Constant] = {
+        "SHARED": units.partition.shared, "QUERIES": units.queries, "KEY_TILES": units.key_tiles,
+        "WG": units.partition.lanes, **matrix_units(to.can.fragment, to.can.subgroup_size),
     }  # fmt: skip
-    scores, answer = _scores(op, LOG2E), Extra() if split else _answer(op)
-    to.emit(
-        node,
-        op.cache.name,
-        (
-            "attention/attention_decode_matrix",
-            "attention/softmax",
-            *scores.parts,
-            *answer.parts,
-            partition.reach,
-            "attention/partition",
-            f"attention/result/{'partial' if split else 'whole'}",
-            "lib/lanes/plain",
-        ),
-        {
-            **partition.sizes,
-            **partition.split,
-            **own,
-            **scores.constants,
-            **answer.constants,
-            **matrix_units(to.can.fragment, to.can.subgroup_size),
-        },
-        {
-            **operands,
-            **answer.operands,
-            "y": found if split else op.y,
-            "places": to.places(op.cache),
-            "pages": to.page_tables(op.cache),
-        },
-        groups=node.rows * partition.heads // partition.shared * partition.runs,
-        fixed_bytes=0,
-        context_cost=ContextCost(0, _position_bytes(to, op), 4 * partition.heads * partition.size, partition.window),
-    )
-    if split:
-        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(op))
+    parts = ("attention/attention_decode_matrix", ("attention/softmax",))
+    return AttentionKernel(*parts, constants, {"q": q, "places": places})
 
 
 def _write_keys(to: Lowering, node: Node, op: Attend, partition: AttentionPartition) -> Value:
@@ -251,13 +214,14 @@ def _attend_on_matrix_units(
         reduce_runs(to, node, op.cache, partition, found, op.y, _answer(op), "attention/every_run")
 
 
-def _own_keys(to: Lowering, partition: AttentionPartition, *queries: str) -> AttentionKernel:
+def _own_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat, *queries: str) -> AttentionKernel:
     """Every lane has keys of its own."""
     constants: dict[str, Constant] = {
         "SHARED": partition.shared, "ROWS": partition.rows, "KEYS": PAGE, "WG": to.tuning.attention_lanes,
         "ROLLED": int(to.tuning.rolls_loops),
     }  # fmt: skip
-    return AttentionKernel("attention/attention", queries, constants, {})
+    parts = (*queries, *_stored(fmt, partition.size, "read"))
+    return AttentionKernel("attention/attention", parts, constants, {})
 
 
 def _shared_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat) -> AttentionKernel:
@@ -274,15 +238,17 @@ def _shared_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat) -> 
         f"attention/pack/pack_{partition.pack}",
         f"attention/scores/{scores}",
         f"attention/cache/raw_{raw}",
+        *_stored(fmt, partition.size, "read"),
         "lib/sum/subgroup",
     )
     return AttentionKernel("attention/attention_decode", parts, constants, {})
 
 
-def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition, kernel: AttentionKernel) -> None:
-    """The rows over their pages, and where these were split into runs, the runs reduced."""
-    split, caches = partition.runs > 1, to.memory.caches
-    fmt = caches.format_of(op.cache)
+def _attend(
+    to: Lowering, node: Node, op: Attend, partition: AttentionPartition, kernel: AttentionKernel, base: float = 1.0
+) -> None:
+    """The rows over their pages, and where these were split into runs, the runs reduced; `base` as in `_scores`."""
+    split = partition.runs > 1
     found = Value((node.rows, partition.heads * partition.runs * (partition.size + 4)))
     operands: dict[str, Operand] = {"y": found if split else op.y}
     if partition.joins:
@@ -291,14 +257,14 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
     blocks = (node.rows - few) // partition.rows + few  # sequences may each end in a block that is not full
     result = "last_workgroup" if partition.joins else "partial" if split else "whole"
     nbytes = _position_bytes(to, op)
-    scores = _scores(op)
+    scores = _scores(op, base)
     sink = Extra() if result == "partial" else _answer(op)
     to.emit(
         node,
         op.cache.name,
         (
             kernel.kernel,
-            *dict.fromkeys((*kernel.parts, *scores.parts, *sink.parts, *_stored(fmt, partition.size, "read"))),
+            *dict.fromkeys((*kernel.parts, *scores.parts, *sink.parts)),
             partition.reach,
             "attention/partition",
             f"attention/result/{result}",
@@ -310,12 +276,12 @@ def _attend(to: Lowering, node: Node, op: Attend, partition: AttentionPartition,
             **kernel.constants,
             **scores.constants,
             **sink.constants,
-            "MAX_PAGES": caches.max_pages,
+            "MAX_PAGES": to.memory.caches.max_pages,
         },
         {**kernel.operands, **operands, **sink.operands, "pages": to.page_tables(op.cache)},
         groups=blocks * partition.heads // partition.shared * partition.runs,
         fixed_bytes=0,
-        row_bytes=nbytes if to.shape.decode else 0,
+        row_bytes=nbytes if to.shape.decode and not op.cached else 0,
         shared_bytes=_workgroup_bytes(to, partition),
         context_cost=ContextCost(0, nbytes, 4 * partition.heads * partition.size, partition.window),
     )

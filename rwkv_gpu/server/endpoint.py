@@ -108,7 +108,7 @@ class Endpoint:
 
     def _recorded(self, call: Call, response: Stream) -> Stream:
         """The same stream, which goes on when its client goes away and can be read again."""
-        recording = self._service.streams.open(call.owner, call.stop)
+        recording = self._service.streams.open(call.owner, call.stop, response.media_type)
         call.detached = True
         call.task = self._service.background(self._record(call, response, recording))
         headers = {"x-stream-id": recording.id}

@@ -89,7 +89,8 @@ async def stream(service: Service, call: Call) -> Response:
     after = call.headers.get(b"last-event-id", b"").decode("latin-1") or call.query.get("after", "0")
     if not after.isdecimal() or len(after) > 18:
         raise ApiError(400, f"Last-Event-ID is {after[:40]!r}; it must be the number of an event")
-    return Stream(service.streams.follow(recording, int(after)), headers={"x-stream-id": recording.id})
+    headers = {"x-stream-id": recording.id}
+    return Stream(service.streams.follow(recording, int(after)), recording.media_type, headers)
 
 
 async def stop_stream(service: Service, call: Call) -> Response:

@@ -27,11 +27,16 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().connection_made(transport)
         self._head_bytes = 0
         self._in_body = False
+        self._cycles: list[Any] = []  # requests that have no whole response; several where a client does not wait
         self._timer: asyncio.TimerHandle | None = self.loop.call_later(HEAD_SECONDS, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """It is gone, for all of its requests; uvicorn tells the last."""
         self._stop_timer()
+        for cycle in self._cycles:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -55,6 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
             self._refuse()
             return
         super().on_headers_complete()
+        self._cycles = [*(cycle for cycle in self._cycles if not cycle.response_complete), self.cycle]
         if self.scope["http_version"] == "1.0":
             _end_by_closing(self.cycle)
 

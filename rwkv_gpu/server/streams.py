@@ -11,12 +11,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from .call import EVENT_STREAM
 from .errors import ApiError
 
 MOST_BYTES = 1 << 20  # of events that a stream keeps
 MOST_STREAMS = 256
 PATIENCE = 60.0  # seconds that a stream goes on without a reader, and is kept after its end
 BREAK = b"\n\n"  # between events
+LINE = b"\n"  # between lines of JSON, which have no numbers: a client counts them
 
 
 @dataclass(eq=False)
@@ -25,6 +27,7 @@ class Recording:
 
     owner: bytes  # digest of the key that asked for it
     stop: Callable[[], None]  # ends what generates them
+    media_type: bytes = EVENT_STREAM
     id: str = field(default_factory=lambda: f"strm_{secrets.token_hex(16)}")
     last: int = 0  # the number of the last event
     ended: bool = False
@@ -36,9 +39,10 @@ class Recording:
 
     def add(self, piece: bytes) -> None:
         """Keeps some events, and tells those who read."""
-        for event in piece.split(BREAK)[:-1]:
+        are_events = self.media_type == EVENT_STREAM
+        for event in piece.split(BREAK if are_events else LINE)[:-1]:
             self.last += 1
-            numbered = b"id: %d\n%s\n\n" % (self.last, event)
+            numbered = b"id: %d\n%s\n\n" % (self.last, event) if are_events else event + LINE
             self.events.append((self.last, numbered))
             self.nbytes += len(numbered)
         while self.nbytes > MOST_BYTES:
@@ -84,14 +88,14 @@ class Streams:
     def __len__(self) -> int:
         return len(self._recordings)
 
-    def open(self, owner: bytes, stop: Callable[[], None]) -> Recording:
+    def open(self, owner: bytes, stop: Callable[[], None], media_type: bytes = EVENT_STREAM) -> Recording:
         """A new one; the oldest that has ended makes room for it."""
         if len(self._recordings) >= MOST_STREAMS:
             ended = next((one for one in self._recordings.values() if one.ended), None)
             if ended is None:
                 raise ApiError(429, f"{MOST_STREAMS} streams can be resumed at a time; ask again later", retry_after=5)
             self.drop(ended)
-        recording = Recording(owner, stop)
+        recording = Recording(owner, stop, media_type)
         recording.timer = self._later(recording)
         self._recordings[recording.id] = recording
         return recording

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 import time
 
@@ -83,6 +84,21 @@ def test_a_client_that_leaves_frees_its_memory_within_two_steps(server, body, st
         held.open = True
         if bystander is not None:
             assert text_of(bystander.read()) == undisturbed
+    until(lambda: idle(server))
+
+
+def test_a_client_that_leaves_without_waiting_for_its_first_answer_frees_all(server):
+    """It sent its requests one behind the other: the first is answered, the others are not begun."""
+    body = json.dumps(LONG).encode()
+    one = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    with gate(server) as held:
+        with socket.create_connection(("127.0.0.1", server.port)) as leaving:
+            leaving.sendall(3 * one)
+            until(lambda: server.service._calls and server.engine.busy)
+            held.allow(3)
+        until(lambda: not server.service._calls)
+        held.allow(2)
+        assert busy(server) == 0
     until(lambda: idle(server))
 
 

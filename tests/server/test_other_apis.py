@@ -167,6 +167,18 @@ def test_ollama_generates_raw_or_by_the_template(llama):
     assert "".join(line["response"] for line in streamed) == raw["response"]
 
 
+def test_ollamas_lines_can_be_read_again(llama):
+    """A line is an event; they have no numbers, as each is JSON."""
+    body = {"prompt": "hello", "raw": True, "options": {"num_predict": 5, "temperature": 0}, "resumable": True}
+    _, headers, content = llama.request("POST", "/api/generate", body)
+    found = lines(content)
+    assert found[-1]["done"] and len(found) > 2
+    path = f"/v1/streams/{headers['x-stream-id']}"
+    for after in (0, 2, len(found)):
+        _, headers, again = llama.request("GET", f"{path}?after={after}")
+        assert headers["content-type"] == "application/x-ndjson" and again == b"".join(content.splitlines(True)[after:])
+
+
 def test_ollama_lists_shows_loads_and_unloads_models(llama):
     assert [model["name"] for model in llama.get("/api/tags")["models"]] == ["tiny:latest", "other:latest"]
     assert [model["name"] for model in llama.get("/api/ps")["models"]] == ["tiny:latest"]

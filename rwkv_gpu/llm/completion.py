@@ -144,7 +144,8 @@ def own_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         ours = ALIASES.get(name, name)
         if ours in own:
-            raise BadInput(f"{ours} is given twice, also as {name}; give it once")
+            names = [one for one in settings if ALIASES.get(one, one) == ours]
+            raise BadInput(f"{ours} is given twice, as {' and as '.join(map(str, names))}; give it once")
         plain = value is None or type(value) is int
         own[ours] = SAME.get((ours, value), value) if plain else value
     return own

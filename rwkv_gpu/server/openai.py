@@ -120,13 +120,20 @@ async def _answer(service: Service, call: Call, fields: Json, prepare: Callable[
     stream, wanted = wants_stream(fields), model_name(fields)
     served = service.catalogue.find(wanted)
     running = await service.begin(call, wanted, partial(prepare, model=served.name, **fields))
-    if stream and running.prepared.requests:
+    if not running.prepared.requests:  # a prompt that is only echoed
+        assert isinstance(running.prepared.reply, TextReply)
+        silent = running.prepared.reply.silent()
+        return Stream(_echo(silent)) if stream else Whole(silent)
+    if stream:
         return Stream(_events(running, running.prepared.reply))
-    if not running.prepared.requests:
-        return Whole(running.prepared.reply.silent())  # type: ignore[union-attr]  # a prompt that is only echoed
     await running.wait()
     each = running.answers.each
     return Whole(running.prepared.reply.whole([(answer.completion, answer.events) for answer in each]))
+
+
+async def _echo(silent: Json) -> AsyncGenerator[bytes]:
+    """A stream of nothing but the prompt."""
+    yield event(silent) + DONE
 
 
 async def _events(running: Running, reply: Reply | TextReply) -> AsyncGenerator[bytes]:

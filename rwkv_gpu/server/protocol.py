@@ -50,6 +50,11 @@ class BoundedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         if not self._in_body and self._head_bytes > MAX_HEAD:
             self._refuse()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or what comes behind a body in chunks: uvicorn takes that for headers, however many there are."""
+        if not self._in_body:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """The head of a request is there."""
         if self.parser.should_upgrade():

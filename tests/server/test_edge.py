@@ -193,6 +193,14 @@ def test_http_1_0_gets_no_chunks(server):
     assert raw(server, asking("/health", version="1.0")).endswith(b"}")
 
 
+def test_what_comes_behind_a_body_is_no_header(server):
+    body = b"%x\r\n%s\r\n" % (len(json.dumps(ASK)), json.dumps(ASK).encode())
+    more = b"host: evil.example\r\n" + b"x: y\r\n" * 10_000
+    one = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n" + body
+    found = raw(server, one + b"0\r\n" + more + b"\r\n" + asking("/health", None, "connection: close\r\n"))
+    assert found.count(b"HTTP/1.1 200 OK") == 2
+
+
 def test_only_http_1_0_needs_no_host(locked):
     """Load balancers ask so; a browser always names the host."""
     assert b" 200 " in raw(locked, asking("/health", version="1.0", host="")).splitlines()[0]

@@ -40,6 +40,11 @@ def test_a_stream_is_the_whole_answer_in_chunks(server, path, body):
     assert len({chunk["id"] for chunk in chunks}) == 1
 
 
+def test_a_stream_of_nothing_but_the_prompt_is_a_stream(server):
+    found = server.stream("/v1/completions", {**TEXT, "echo": True, "max_tokens": 0})
+    assert told(found[:-1]) == TEXT["prompt"] and found[-1] == "[DONE]"
+
+
 def test_every_answer_of_several_is_streamed_under_its_index(server):
     body = {**CHAT, "n": 3, "temperature": 1, "seed": 5}
     whole = server.post("/v1/chat/completions", body)["choices"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rwkv_gpu.builtin import help, naming, pages
+from rwkv_gpu.builtin import help, naming, pages, retriever
 from rwkv_gpu.builtin.reference import OPTION
 from rwkv_gpu.models.registry import MODELS
 from training import help_index
@@ -100,6 +100,19 @@ def test_what_the_docs_do_not_mention_is_said_so_where_it_is_asked_for():
     unknown, known = HELP.find("is there a graphql api?").answer, HELP.find("is there an HTTP api?").answer
     assert unknown.startswith('The docs and --help do not mention "graphql". ' + help.NEAREST)
     assert known.startswith(help.FROM)
+
+
+@pytest.mark.parametrize("text", ["is there a way to periodically restart", "any ideas for a 16core machine"])
+def test_adverbs_and_amounts_are_no_names_that_the_docs_lack(text):
+    assert "do not mention" not in HELP.find(text).answer
+
+
+def test_a_passage_outside_the_entries_needs_words_of_the_question():
+    """The retriever's guess that a question is about none of them is no sign for any other passage."""
+    other = next(n for n in range(len(HELP.passages)) if n not in HELP._entries)
+    scores = HELP._scores([(0.2, other)], {retriever.ELSEWHERE: 0.9}, ())
+    assert scores[other] == 0.2
+    assert HELP._scores([(1.2, other)], {retriever.ELSEWHERE: 0.9}, ())[other] > 3
 
 
 def test_a_field_of_a_request_is_found_by_its_name():

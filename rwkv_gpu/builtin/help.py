@@ -144,7 +144,8 @@ class Help:
         for word in re.findall(r"[\w+-]*\w", text):
             longest = max(re.split("[-_+]", word), key=len)
             stems = [stem for stem in self._words(longest) if stem[0] != "~"]
-            if len(longest) > 2 and stems and not any(self.search.knows(s) or s in self.everyday for s in stems):
+            named = len(longest) > 2 and not word[0].isdigit() and not word.endswith("ly")  # no amount, no adverb
+            if named and stems and not any(self.search.knows(s) or s in self.everyday for s in stems):
                 return str(word)
         return ""
 
@@ -275,7 +276,7 @@ class Help:
     ) -> dict[int, float]:
         """The score of each passage: the search's and the retriever's."""
         elsewhere = GUESS * guess.get(ELSEWHERE, 0.0)
-        scores = {n: score if n in self._entries else score + elsewhere for score, n in found}
+        scores = {n: score + elsewhere * (n not in self._entries and score >= WEAK) for score, n in found}
         for name, number in self._titles.items():
             share = guess.get(name, 0.0)
             if number in scores or share >= LEAST:

@@ -29,9 +29,9 @@ from .gemm_config import (
     stationary_bytes,
     stationary_gemm,
     stationary_tile,
-    streaming_bytes,
-    streaming_gemm,
-    streaming_tile,
+    subgroup_bytes,
+    subgroup_gemm,
+    subgroup_tile,
 )
 from .gemv import UNWORDED, activations
 from .kernel import Hole, Kernel, Needs
@@ -427,10 +427,10 @@ def _stationary_candidates(can: Capabilities, rows: int, _precision: str) -> Ite
                 yield config
 
 
-def _stationary_links(config: GemmConfig) -> tuple[str, ...]:
+def _barrier(config: GemmConfig) -> str:
     """How the lanes of a subgroup wait for each other."""
     apart = config.subgroup_width == ORDERED_SUBGROUP < config.wg
-    return (SUBGROUP_BARRIER if apart else WORKGROUP_BARRIER,)
+    return SUBGROUP_BARRIER if apart else WORKGROUP_BARRIER
 
 
 STATIONARY_GEMM = replace(
@@ -447,41 +447,43 @@ STATIONARY_GEMM = replace(
     constants=stationary_tile,
     workgroup_bytes=stationary_bytes,
     most_columns=held_columns,
-    links=_stationary_links,
+    links=lambda config: (_barrier(config),),
 )
 
 
-def _streaming_trials(can: Capabilities) -> dict[str, GemmConfig]:
+def _subgroup_trials(can: Capabilities) -> dict[str, GemmConfig]:
     """Subgroups that have rows of their own, and that share out columns, in one round of workgroups and in several."""
     every = {
-        "streaming": (8, 1, 2),
-        "streaming_columns": (8, 1, MANY),
-        "streaming_rounds": (3, 2, 1),
-        "streaming_high": (2, 4, 4),
+        "subgroup": (8, 1, 2),
+        "subgroup_columns": (8, 1, MANY),
+        "subgroup_rounds": (3, 2, 1),
+        "subgroup_high": (2, 4, 4),
     }
     return {
-        name: streaming_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
+        name: subgroup_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
         for name, (subgroups, fragments, most) in every.items()
     }
 
 
-def _streaming_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
+def _subgroup_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
     if can.fragment and 4 < rows <= 4 * can.fragment:
         fragments = 1 << (-(-rows // can.fragment) - 1).bit_length()
         for subgroups, most in ((16, 132), (8, 264)):
-            config = streaming_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
+            config = subgroup_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
             if config.runs_on(can):
                 yield config
 
 
-STREAMING_GEMM = replace(
+SUBGROUP_GEMM = replace(
     SKINNY_GEMM_MATRIX,
-    name="linear/streaming_gemm",
-    holes=tuple(TABLE.only("constant") if hole is TABLE else hole for hole in SKINNY_GEMM_MATRIX.holes),
-    trials=_streaming_trials,
-    candidates=_streaming_candidates,
-    constants=streaming_tile,
-    workgroup_bytes=streaming_bytes,
+    name="linear/subgroup_gemm",
+    holes=STATIONARY_GEMM.holes,
+    part_needs=STATIONARY_GEMM.part_needs,
+    trials=_subgroup_trials,
+    candidates=_subgroup_candidates,
+    constants=subgroup_tile,
+    workgroup_bytes=subgroup_bytes,
+    links=lambda config: ("lib/matrix_units/sums", _barrier(config)),
 )
 
 SPLITK_REDUCE = Kernel(

@@ -365,16 +365,16 @@ def stationary_bytes(config: GemmConfig) -> int:
     return subgroups * side * (80 + 4 * (side + 4)) + 4 * side + 16
 
 
-def streaming_gemm(
+def subgroup_gemm(
     fragment: int, subgroup_width: int, subgroups: int, fragments_of_x: int = 1, *, max_workgroups: int
 ) -> GemmConfig:
-    """Few rows of x on matrix units: subgroups stream rows of W, by about so many workgroups."""
+    """Few rows of x on matrix units: each subgroup has rows of W of its own, by about so many workgroups."""
     tile = MatrixTile(1, fragments_of_x, subgroups, 1, 1, columns=128)
     config = gemm_matrix(fragment, subgroup_width, tile)
-    return replace(config, kernel="linear/streaming_gemm", max_workgroups=max_workgroups)
+    return replace(config, kernel="linear/subgroup_gemm", max_workgroups=max_workgroups)
 
 
-def streamed(config: GemmConfig, rows: Sequence[int], memory: int) -> GemmConfig:
+def spread_rows(config: GemmConfig, rows: Sequence[int], memory: int) -> GemmConfig:
     """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
 
     Where these are few, several subgroups share out the columns of each. As many columns are staged as memory holds.
@@ -393,8 +393,8 @@ def streamed(config: GemmConfig, rows: Sequence[int], memory: int) -> GemmConfig
     raise AssertionError(f"{config} wants too much memory")
 
 
-def streaming_tile(config: GemmConfig) -> dict[str, Constant]:
-    """What streaming_gemm is specialised by."""
+def subgroup_tile(config: GemmConfig) -> dict[str, Constant]:
+    """What subgroup_gemm is specialised by."""
     return {
         **matrix_units(config.fragment, config.subgroup_width),
         "FM": 1,
@@ -406,7 +406,7 @@ def streaming_tile(config: GemmConfig) -> dict[str, Constant]:
     }
 
 
-def streaming_bytes(config: GemmConfig) -> int:
+def subgroup_bytes(config: GemmConfig) -> int:
     """The memory of its workgroup: 32 columns of W for each subgroup, a stage of x, sums, with gaps, and its bounds."""
     of_w = config.wg // config.subgroup_width * config.fragment * 80
     return of_w + config.columns // 64 * config.tb * 144 + _fragment_bytes(config) + 16

@@ -1,4 +1,4 @@
-// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: W streams, sums stay
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay where they are
 //
 // Each subgroup has S rows of W, and of every STAGE columns those that no other subgroup of these rows has. It decodes them to
 // float16 in workgroup memory of its own, 32 columns at a time, and multiplies, so it waits for nobody while it does. The
@@ -9,6 +9,7 @@
 // decode such a pair, write side by side, and eight neighbouring rows begin in different banks.
 // needs decoded weights: four_weights
 // needs format: fours_of, run_raw, scale_of
+// needs barrier: meet
 // needs lib/matrix_units/sums: finish_one, fragment_at
 // needs linear/table: store
 // needs table: matrix_of
@@ -154,7 +155,7 @@ fn chunks_at(at: u32, s: u32) -> Chunks {
 
 // So many fours of each chunk of a step, into the tile of the subgroup.
 fn decode(raw: Chunks, at: u32, s: u32, phase: u32) {
-    subgroupBarrier();
+    meet();
     for (var n = 0u; n < LOADS; n++) {
         let e = n * SUBGROUP + line;
         var own = raw[n];
@@ -168,7 +169,7 @@ fn decode(raw: Chunks, at: u32, s: u32, phase: u32) {
             w_tile[place + 2u * i] = four_weights(q[(phase * FOURS + i) % (RUN / 4u)], scale);
         }
     }
-    subgroupBarrier();
+    meet();
 }
 
 // A lane's pairs of vec4s of x: of 64 columns, rows one after the other. Beyond the end they are the last, which meet zeros.

@@ -28,16 +28,13 @@ def down(to: Lowering, node: Node, op: AdapterDown) -> None:
     }
     x = op.xs[0].root
     operands: dict[str, Operand] = {"a": factors.slice, "x": x, "low": op.columns.root, "scales": op.scales}
-    if op.norm is not None:
-        constants["EPS"] = float(op.norm.eps)
-        operands["gain"] = to.gain(op.norm)
-    norm = "linear/prologue/rms_norm" if op.norm else "linear/prologue/no_norm"
+    norm, own, gain = to.rms_norm(op.norm)
     to.emit(
         node,
         "+".join(one.name for one in op.factors),
         ("adapters/down", f"lib/lanes/{to.tuning.reduce}", norm),
-        constants,
-        operands,
+        constants | own,
+        operands | gain,
         groups=(len(op.xs) * columns // 4 + 1) * node.rows,
         row_flops=2 * width * columns * len(op.xs),
     )

@@ -95,6 +95,12 @@ class Lowering:
         assert norm.weight is not None, "a norm without weight is a node of its own"
         return self.vector(norm.weight)
 
+    def rms_norm(self, how: Rms | None) -> tuple[str, dict[str, Constant], dict[str, Operand]]:
+        """The part that norms rows of x while they are read, or leaves them; its constants, and what it binds."""
+        if how is None:
+            return "linear/prologue/no_norm", {}, {}
+        return "linear/prologue/rms_norm", {"EPS": float(how.eps)}, {"gain": self.gain(how)}
+
     @property
     def segments(self) -> Value:
         """Of each sequence in the step, a `Segment` of `lib/step.wgsl`. [S, SEGMENT_WORDS]"""

@@ -72,16 +72,13 @@ def quantise(to: Lowering, node: Node, op: Quantise) -> None:
     words = [word for start, width in op.widths for word in (start, width, op.out.starts[start], 0)]
     constants: dict[str, Constant] = {"WG": to.tuning.row_lanes, "XS": len(op.widths)}
     operands: dict[str, Operand] = {"x": op.x, "quantised": op.out.value, "table": UniformTable(tuple(words))}
-    if op.norm is not None:
-        operands["gain"] = to.gain(op.norm)
-        constants["EPS"] = float(op.norm.eps)
-    norm = "linear/prologue/rms_norm" if op.norm else "linear/prologue/no_norm"
+    norm, own, gain = to.rms_norm(op.norm)
     to.emit(
         node,
         "",
         ("linear/quantise_rows", f"lib/lanes/{to.tuning.reduce}", *STORES_QUANTISED, "lib/rows/vec4", norm),
-        constants | op.out.constants,
-        operands,
+        constants | op.out.constants | own,
+        operands | gain,
         groups=len(op.widths) * node.rows,
     )
 
@@ -89,19 +86,17 @@ def quantise(to: Lowering, node: Node, op: Quantise) -> None:
 def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) -> None:
     """So many rows of x as float16, by a workgroup for each; in x, `gap` numbers lie between two rows."""
     words = [word for start, width in op.widths for word in (start, width, op.out.starts[start], gap)]
-    own: dict[str, Constant] = {"WG": to.tuning.row_lanes, "XS": len(op.widths), "ROWS_EACH": rows // node.rows}
-    constants = own | rounded_constants(to, op.out, rows)
+    norm, own, gain = to.rms_norm(op.norm)
+    own |= {"WG": to.tuning.row_lanes, "XS": len(op.widths), "ROWS_EACH": rows // node.rows}
     operands: dict[str, Operand] = {"x": op.x, "rounded": op.out.value, "table": UniformTable(tuple(words))}
-    if op.norm is not None:
-        operands["gain"] = to.gain(op.norm)
-        constants["EPS"] = float(op.norm.eps)
     whole_fours = gap % 4 == 0 and all(width % 4 == 0 for _, width in op.widths)
     parts = (
         f"lib/lanes/{to.tuning.reduce}",
         "lib/rows/vec4" if whole_fours else "lib/rows/scalar",
-        "linear/prologue/rms_norm" if op.norm else "linear/prologue/no_norm",
+        norm,
     )
-    to.emit(node, "", ("linear/round_rows", *parts), constants, operands, groups=len(op.widths) * rows)
+    constants = own | rounded_constants(to, op.out, rows)
+    to.emit(node, "", ("linear/round_rows", *parts), constants, operands | gain, groups=len(op.widths) * rows)
 
 
 def rounded_constants(to: Lowering, out: Quantised, rows: int) -> dict[str, Constant]:

@@ -169,17 +169,16 @@ def _by_choice(
     ]
     if config.fragment:
         parts += decoded_parts(matrices.shards[0])
-    if norm is not None:
-        operands |= {"gain": to.gain(norm)}
-        constants["EPS"] = float(norm.eps)
     if result.biases:
         operands["biases"] = _joined(result.biases)
     if result.scale is not None:
         operands["input_scales"] = result.scale
     if config.norms:
         staging, staged = matrices.staging(config, 1)
-        parts += ["linear/prologue/rms_norm" if norm else "linear/prologue/no_norm", *staging]
-        constants |= staged
+        normed, own, gain = to.rms_norm(norm)
+        parts += [normed, *staging]
+        constants |= staged | own
+        operands |= gain
     routed = op.route if isinstance(op, ExpertProducts) else None
     tiles = choices
     if config.tb == 1 and routed:

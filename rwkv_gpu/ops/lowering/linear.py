@@ -9,6 +9,7 @@ from ...gpu.shader import Constant
 from ...gpu.weights import Shard
 from ...kernels.gemm_config import GemmConfig
 from ...kernels.parts import ADAPTERS_UP
+from ...kernels.registry import takes
 from ..gemm import (
     DIRECT_WORDS,
     DIRECT_WORDS_BUFFERS,
@@ -210,7 +211,8 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     t_blocks = -(-node.rows // config.tb)
     owned = owned_blocks(config, node.rows, shards[0].rows) if op.quantises else 1
     each = blocks_of(shards, bound.widths, config.block * owned, max(1, config.max_workgroups // (t_blocks * parts)))
-    few = config.kernel == "linear/skinny_gemm" or bool(config.fragment and config.tb <= FEW_ROWS)
+    constant = not takes(config.kernel, "linear/table/uniform")
+    few = constant or config.kernel == "linear/skinny_gemm" or bool(config.fragment and config.tb <= FEW_ROWS)
     table = Table.of(bound.placed, each, t_blocks, node.rows, parts, few)
     format_parts, words = _format(to, shards[0], config.kernel, bound.operands["w"])
     epilogue = ["linear/epilogue/partial_sums"] if parts > 1 else _epilogue(op, bound, node.rows)

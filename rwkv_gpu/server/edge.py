@@ -195,10 +195,7 @@ async def _preflight(send: Send, allowed: bool) -> None:
     if allowed:
         headers += [
             (b"access-control-allow-methods", b"GET, POST, DELETE"),
-            (
-                b"access-control-allow-headers",
-                b"authorization, content-type, x-api-key, x-request-id, last-event-id, anthropic-version",
-            ),
+            (b"access-control-allow-headers", ALLOWED_HEADERS),
             (b"access-control-max-age", b"600"),
         ]
     await send({"type": "http.response.start", "status": 204 if allowed else 403, "headers": headers})

@@ -294,8 +294,14 @@ def test_a_replica_that_was_started_again_has_no_conversations():
 
 def test_no_client_says_for_the_router_where_it_comes_from():
     forged = [(FORWARDED, b"10.0.0.1"), (FORWARDED.upper(), b"10.0.0.2"), (ROUTER_KEY, b"guess"), (b"accept", b"*/*")]
-    headers = router(0)._headers({"headers": forged, "client": ("192.0.2.7", 5)})
+    headers = router(0)._headers({"headers": forged, "client": ("192.0.2.7", 5), "http_version": "1.1"})
     assert sorted(headers) == sorted([(b"accept", b"*/*"), (FORWARDED, b"192.0.2.7"), (ROUTER_KEY, b"")])
+
+
+def test_a_request_without_a_host_gets_one_since_replicas_are_asked_in_http_1_1():
+    for version, expected in (("1.0", [b"localhost"]), ("1.1", [])):
+        headers = router()._headers({"headers": [(b"x", b"y")], "http_version": version})
+        assert [value for name, value in headers if name == b"host"] == expected
 
 
 def test_requests_of_one_moment_are_spread_and_counted_until_they_end(monkeypatch):

@@ -128,6 +128,8 @@ class Router(Gateway[int]):
         """The headers of a request, with the address that its client really has."""
         client = scope.get("client")
         own = [(name, value) for name, value in scope["headers"] if name.lower() not in (FORWARDED, ROUTER_KEY)]
+        if scope["http_version"] == "1.0" and not any(name.lower() == b"host" for name, _ in own):
+            own.append((b"host", b"localhost"))  # it is asked in HTTP/1.1, which needs one
         return [*own, (FORWARDED, (client[0] if client else "").encode("latin-1")), (ROUTER_KEY, self._key)]
 
 

@@ -140,6 +140,8 @@ class Engine:
         submitted = self._submit()
         synchronous = any(sequence.synchronous for sequence in self._slots.running)
         ahead = 0 if synchronous else min(self._look_ahead, self._runner.ahead)
+        if any(sequence.request.params.logprobs for sequence in self._slots.running):
+            ahead = min(ahead, 1)  # the logits of each step in flight take memory of the host
         if not submitted and self._in_flight:
             self._collect()
         while len(self._in_flight) > ahead:

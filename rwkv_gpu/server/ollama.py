@@ -32,6 +32,7 @@ OPTIONS = {  # of Ollama, and what they are called here
     "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty", "num_predict": "max_tokens",
     "mirostat": "mirostat", "mirostat_tau": "mirostat_tau", "mirostat_eta": "mirostat_eta",
 }  # fmt: skip
+OF_MESSAGES = {"tool_calls": "tool_calls", "tool_name": "name", "thinking": "reasoning_content"}
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)"
 STEP = re.compile(rf"({NUMBER})(ns|us|µs|ms|s|m|h)")
@@ -240,9 +241,7 @@ def _message(message: Any, where: str) -> Json:
     if message.get("images"):
         raise ApiError(400, f"{where}.images: only text is understood; leave images out", param="messages")
     found = {"role": message.get("role"), "content": message.get("content", "")}
-    if message.get("tool_calls"):
-        found["tool_calls"] = message["tool_calls"]
-    return found
+    return found | {ours: message[name] for name, ours in OF_MESSAGES.items() if message.get(name)}
 
 
 def _settings(fields: Json) -> Json:

@@ -158,6 +158,22 @@ def test_ollama_tools_and_formats(llama):
     assert llama.post("/api/chat", {**body, "tools": tools, "options": {"num_predict": 2}})["done"]
 
 
+def test_messages_of_ollama_keep_thoughts_calls_and_the_names_of_tools(llama, monkeypatch):
+    asked, prepare = [], llama.llm.prepare_chat_completion
+    monkeypatch.setattr(
+        llama.llm,
+        "prepare_chat_completion",
+        lambda *, messages, **more: asked.append(messages) or prepare(messages, **more),
+    )
+    calls = [{"function": {"name": "weather", "arguments": {"city": "Rome"}}}]
+    thought = {"role": "assistant", "content": "", "thinking": "Where?", "tool_calls": calls, "images": []}
+    result = {"role": "tool", "tool_name": "weather", "content": "dry"}
+    body = {"messages": [*HELLO, thought, result], "stream": False, "options": {"num_predict": 1}}
+    assert llama.post("/api/chat", body)["done"]
+    given = {"role": "assistant", "content": "", "reasoning_content": "Where?", "tool_calls": calls}
+    assert asked[0] == [*HELLO, given, {"role": "tool", "name": "weather", "content": "dry"}]
+
+
 def test_ollama_generates_raw_or_by_the_template(llama):
     body = {"prompt": "hello", "stream": False, "options": {"num_predict": 5, "temperature": 0}}
     raw = llama.post("/api/generate", {**body, "raw": True})

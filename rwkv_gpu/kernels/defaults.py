@@ -133,16 +133,8 @@ STATIONARY_WORKGROUPS, STATIONARY_LEAST, STATIONARY_LEAST_OF_FLOATS = 132, 2816,
 # subgroups share out their columns. Up to 16 rows, what is rounded and added up apart costs a model 2,560 wide more
 # than it gains.
 BATCHES = (
-    (
-        8,
-        16,
-        MANY,
-        MANY,
-        4096,
-        skinny_gemm_matrix,
-        MatrixTile(1, 1, 1, 1, 4, columns=64),
-        0,
-    ),  # where stationary_gemm is not used
+    # Where stationary_gemm is not used:
+    (8, 16, MANY, MANY, 4096, skinny_gemm_matrix, MatrixTile(1, 1, 1, 1, 4, columns=64), 0),
     (16, 32, 5120, 8192, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
     (16, 32, 5120, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 264),
     (16, 32, 20480, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
@@ -289,59 +281,45 @@ def hardware(can: Capabilities) -> Tuning:
             subgroups_per_row=subgroups_per_row,
         )
 
+    def several(wg: int, lanes_per_row: int, max_workgroups: int = 264) -> GemmConfig:
+        return gemv_int(wg, lanes_per_row, 2, subgroup_width=can.subgroup_width, max_workgroups=max_workgroups)
+
     gap = int(can.max_workgroup_memory >= WIDE_TILE.workgroup_bytes)
     packed: list[tuple[int, GemmConfig]] = []
     narrow, onces, by_size, tiles = [], [], [], []
     if can.integer_dot:
-        ways = (
-            gemv_int(512, 32, 2, subgroup_width=can.subgroup_width, max_workgroups=264),
-            gemv_int(256, 16, 2, subgroup_width=can.subgroup_width, max_workgroups=528),
-        )
-        way = next(way for way in ways if way.wg <= max(256, can.max_invocations))
+        way = several(512, 32) if can.max_invocations >= 512 else several(256, 16, 528)
         packed.append((1, way))
         if can.max_invocations >= 1024 and can.max_workgroup_memory >= FEW_BYTES:
             # Matrices of 768 columns or rows keep what the next would lose by: 7% of a step of RWKV-7 0.1B.
-            narrow.append((Size(1, out=3072, width=768, packed=True, run=32), once(512, 16, 5)))
-            narrow.append((Size(1, out=1024, width=3072, packed=True, run=32), once(256, 32, 3)))
-            narrow.append(
-                (Size(1, out=1024, width=4096, packed=True, run=32), once(512, 32, 2, 2, subgroups_per_row=2))
-            )
-            narrow.append((Size(1, out=2048, width=4096, packed=True, run=32), once(512, 32, 2)))
-            narrow.append((Size(1, out=2048, width=5632, packed=True, run=32), once(256, 16, 2)))
-            narrow.append((Size(1, out=2048, width=8192, packed=True, run=32), once(512, 32, 2)))
-            narrow.append((Size(1, out=4096, width=1024, packed=True, run=32), once(512, 32, 2, 2)))
-            onces.append((Size(1, out=2640, width=3072, packed=True, run=32), once(320, 16, 5)))
-            onces.append((Size(1, out=3072, width=3072, packed=True, run=32), once(512, 16, 5)))
-            onces.append(
-                (Size(1, out=2640, width=18432, packed=True, run=32), once(640, 32, 3, 2, subgroups_per_row=2))
-            )
+            narrow += [
+                (Size(1, out=3072, width=768, packed=True, run=32), once(512, 16, 5)),
+                (Size(1, out=1024, width=3072, packed=True, run=32), once(256, 32, 3)),
+                (Size(1, out=1024, width=4096, packed=True, run=32), once(512, 32, 2, 2, subgroups_per_row=2)),
+                (Size(1, out=2048, width=4096, packed=True, run=32), once(512, 32, 2)),
+                (Size(1, out=2048, width=5632, packed=True, run=32), once(256, 16, 2)),
+                (Size(1, out=2048, width=8192, packed=True, run=32), once(512, 32, 2)),
+                (Size(1, out=4096, width=1024, packed=True, run=32), once(512, 32, 2, 2)),
+            ]
+            onces += [
+                (Size(1, out=2640, width=3072, packed=True, run=32), once(320, 16, 5)),
+                (Size(1, out=3072, width=3072, packed=True, run=32), once(512, 16, 5)),
+                (Size(1, out=2640, width=18432, packed=True, run=32), once(640, 32, 3, 2, subgroups_per_row=2)),
+            ]
             long = gemv_int(1024, 32, 1, subgroup_width=can.subgroup_width, max_workgroups=132)
-            by_size.append((Size(1, out=4096, width=4096, packed=True), long))
-            by_size.append((Size(1, out=4096, width=18432, packed=True, run=32), once(1024, 32, 2)))
-            by_size.append((Size(1, out=4096, width=18432, packed=True), long))
-            by_size.append((Size(1, out=6144, packed=True), way))
-            by_size.append((Size(1, out=8192, width=2048, packed=True, run=32), once(512, 32, 2, 2)))
-            by_size.append((Size(1, out=8192, width=3072, packed=True), once(768, 16, 2, 2)))
-            by_size.append((Size(1, out=8192, packed=True), way))
-            by_size.append(
-                (
-                    Size(1, out=12288, width=2048, packed=True),
-                    gemv_int(896, 16, 2, subgroup_width=can.subgroup_width, max_workgroups=264),
-                )
-            )
-            by_size.append((Size(1, out=12288, width=3072, packed=True, run=32), once(640, 16, 2, 2)))
-            by_size.append(
-                (
-                    Size(1, out=12288, width=3072, packed=True),
-                    gemv_int(768, 16, 2, subgroup_width=can.subgroup_width, max_workgroups=264),
-                )
-            )
-            by_size.append(
-                (
-                    Size(1, out=12288, packed=True),
-                    gemv_int(1024, 32, 2, subgroup_width=can.subgroup_width, max_workgroups=264),
-                )
-            )
+            by_size += [
+                (Size(1, out=4096, width=4096, packed=True), long),
+                (Size(1, out=4096, width=18432, packed=True, run=32), once(1024, 32, 2)),
+                (Size(1, out=4096, width=18432, packed=True), long),
+                (Size(1, out=6144, packed=True), way),
+                (Size(1, out=8192, width=2048, packed=True, run=32), once(512, 32, 2, 2)),
+                (Size(1, out=8192, width=3072, packed=True), once(768, 16, 2, 2)),
+                (Size(1, out=8192, packed=True), way),
+                (Size(1, out=12288, width=2048, packed=True), several(896, 16)),
+                (Size(1, out=12288, width=3072, packed=True, run=32), once(640, 16, 2, 2)),
+                (Size(1, out=12288, width=3072, packed=True), several(768, 16)),
+                (Size(1, out=12288, packed=True), several(1024, 32)),
+            ]
             by_size += [(Size(1, packed=True), way), *few_rows(can.subgroup_width)]
         dotted = (
             INT8_TILE if can.max_workgroup_memory >= INT8_TILE.workgroup_bytes else replace(INT8_TILE, prefetch_depth=1)

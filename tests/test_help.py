@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rwkv_gpu
-from rwkv_gpu.builtin import help, index, pages, sums
+from rwkv_gpu.builtin import help, index, pages, reading, reports, sums
 from rwkv_gpu.builtin.search import Search
 from rwkv_gpu.cli import slash
 from rwkv_gpu.cli.commands import COMMANDS
@@ -289,6 +289,30 @@ def test_an_optional_quotation_may_be_another_answer_but_no_changed_one():
     assert len(allowed(free, 45)) == 45
     held.accept(5)
     assert allowed(held, 45) == [6]
+
+
+def test_each_sentence_that_asks_counts_and_those_around_count_half():
+    asked = reading.asked("I pulled a model. Where is it stored? Why is there no list?", HELP._words)
+    stems = {word: HELP._words(word) for word in ("pulled", "stored", "list")}
+    assert {word: {asked[stem] for stem in found} for word, found in stems.items()} == {
+        "pulled": {reading.AROUND},
+        "stored": {1.0},
+        "list": {1.0},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "heading"),
+    [
+        ("the server hangs after a request", "It hangs or freezes. What can I do?"),
+        ("changing the temperature", None),
+        ("pull fails, I can't download it", "The download does not work. What can I do?"),
+        ("it was downloaded and I can't find it", None),
+        ("cannot install a model, no space left", "How do I store models on another disk?"),
+    ],
+)
+def test_a_symptom_leads_to_what_helps_and_its_letters_in_another_word_do_not(text, heading):
+    assert next(iter(reports.symptoms(text)), None) == heading
 
 
 def test_an_answer_that_is_no_quotation_cannot_begin_as_one():

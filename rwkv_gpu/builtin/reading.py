@@ -17,13 +17,13 @@ _MEANS = re.compile(r"(?i)\b(it|its|that|this|one|them|they|those|there(?=\W*$)|
 
 
 def asked(question: str, read: Callable[[str], dict[str, float]]) -> dict[str, float]:
-    """The words of a question. Where it has several sentences, those around the one that asks count half."""
+    """The words of a question. Where it has several sentences, those around the ones that ask count half."""
     sentences = [part for part in _SENTENCE.split(question) if len(part.split()) > 2]
     if len(sentences) < 2:
         return read(question)
     asks = [part for part in sentences if part.endswith("?") or _QUESTION.match(part)] or sentences
-    around = " ".join(part for part in sentences if part != asks[-1])
-    return dict.fromkeys(read(around), AROUND) | read(asks[-1])
+    around = " ".join(part for part in sentences if part not in asks)
+    return dict.fromkeys(read(around), AROUND) | read(" ".join(asks))
 
 
 def goes_on(question: str, words: Mapping[str, float]) -> bool:

@@ -458,6 +458,7 @@ def _subgroup_trials(can: Capabilities) -> dict[str, GemmConfig]:
         "subgroup_columns": (8, 1, MANY),
         "subgroup_rounds": (3, 2, 1),
         "subgroup_high": (2, 4, 4),
+        "subgroup_single": (1, 1, 2),
     }
     return {
         name: subgroup_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
@@ -477,7 +478,7 @@ def _subgroup_candidates(can: Capabilities, rows: int, _precision: str) -> Itera
 SUBGROUP_GEMM = replace(
     SKINNY_GEMM_MATRIX,
     name="linear/subgroup_gemm",
-    holes=STATIONARY_GEMM.holes,
+    holes=tuple(hole.but("partial_sums") if hole.name == EPILOGUE.name else hole for hole in STATIONARY_GEMM.holes),
     part_needs=STATIONARY_GEMM.part_needs,
     trials=_subgroup_trials,
     candidates=_subgroup_candidates,

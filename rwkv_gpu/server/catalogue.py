@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from .errors import ApiError
 from .folder import models_of
 
 FRESH = 1.0  # seconds for which the list of a folder is not read again
+PATIENCE = 30.0  # seconds that a model waits for the memory of one that is in use
 RETRIES = (1, 2, 4, 8, 15, 30)  # seconds between attempts to load a model whose engine was lost
 LOG = logging.getLogger("rwkv_gpu.server")
 Progress = Callable[[int, int], None]  # bytes that are loaded, and all
@@ -94,6 +96,8 @@ class Catalogue:
         self._most_loaded = most_loaded  # models at a time
         self._warmup = warmup  # whether a model gets ready for requests of all sizes once it is loaded
         self._own_process = own_process  # whether the process is for serving alone, so that its collector may be set
+        self._loads = asyncio.Lock()
+        self._idle = asyncio.Event()  # a model that was in use is idle
         self._keep_alive = keep_alive  # seconds that an idle model stays loaded; None is as long as there is room
 
     @property
@@ -148,6 +152,8 @@ class Catalogue:
         """A request that used a model has ended."""
         model.leases -= 1
         model.used = time.monotonic()
+        if not model.leases:
+            self._idle.set()
         seconds = self._keep_alive if model.keep_alive is None else model.keep_alive
         if not model.leases and seconds is not None and math.isfinite(seconds):
             loop = asyncio.get_running_loop()
@@ -208,15 +214,28 @@ class Catalogue:
         def progress(done: int, total: int) -> None:
             model.done, model.total = done, total
 
-        while self._most_loaded is not None and self._loaded_count() >= self._most_loaded:
-            if not await self._unload_oldest():
-                raise OutOfMemory(f"{self._most_loaded} models are loaded and in use, and no more may be")
-        while True:
-            try:
-                return await asyncio.to_thread(self._load, model.path, progress)
-            except OutOfMemory:
-                if not await self._unload_oldest():
-                    raise
+        async with self._loads if self._most_loaded is not None else nullcontext():  # or two would take one place
+            while self._most_loaded is not None and self._loaded_count() >= self._most_loaded:
+                if not await self._make_room():
+                    raise OutOfMemory(f"{self._most_loaded} models are loaded and in use, and no more may be")
+            while True:
+                try:
+                    return await asyncio.to_thread(self._load, model.path, progress)
+                except OutOfMemory:
+                    if not await self._make_room():
+                        raise
+
+    async def _make_room(self) -> bool:
+        """Unloads a model once one is idle; false where none is loaded, or all are in use for too long."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + PATIENCE
+        while not await self._unload_oldest():
+            if not self._loaded_count() or loop.time() >= end:
+                return False
+            self._idle.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), end - loop.time())
+        return True
 
     def _loaded_count(self) -> int:
         return sum(model.llm is not None for model in (*self._named, *self._found.values()))

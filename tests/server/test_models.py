@@ -4,6 +4,7 @@ import gc
 import shutil
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -79,7 +80,20 @@ def test_where_memory_is_short_the_model_that_was_idle_longest_goes():
         assert states(server) == {"a": "unloaded", "b": "ready", "c": "ready"}
 
 
-def test_a_model_in_use_is_not_unloaded():
+def test_a_model_waits_for_the_memory_of_one_that_is_in_use():
+    with serving(*three(), catalogue={"most_loaded": 1}) as server:
+        with gate(server) as held, ThreadPoolExecutor(9) as threads:
+            answers = [threads.submit(asked, server, "a")]
+            until(lambda: server.engine.busy)
+            answers += [threads.submit(asked, server, name) for name in "bcbcbcab"]
+            until(lambda: len(server.service._calls) == 9)
+            held.open = True
+            assert [answer.result()[0] for answer in answers] == [200] * 9
+        assert sorted(states(server).values()) == ["ready", "unloaded", "unloaded"]
+
+
+def test_a_model_in_use_is_not_unloaded(monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.server.catalogue.PATIENCE", 0.05)
     with serving(*three(), catalogue={"most_loaded": 1}) as server:
         with gate(server) as held:
             answer = []

@@ -135,10 +135,10 @@ class Adapters:
         values: dict[str, Array] = {}
         found = set()
         for weight in model.weights:
-            name, first, count = adapted_rows(weight)
+            name, rows = adapted_rows(weight)
             if name in self.names and len(weight.shape) == 2:
                 found.add(name)
-                a, b = self._joined(name, first, count)
+                a, b = self._joined(name, rows)
                 pair = LowRank(Weight(f"{weight.name}.lora_a", a.shape), Weight(f"{weight.name}.lora_b", b.shape))
                 factors[weight.name] = pair
                 values |= {pair.a.name: a, pair.b.name: b}
@@ -147,16 +147,16 @@ class Adapters:
             raise BadInput(f"a LoRA adapter adapts '{min(missing)}', which this model uses as a part of another matrix")
         return factors, values
 
-    def _joined(self, name: str, first: int, count: int) -> tuple[Array, Array]:
+    def _joined(self, name: str, rows: Sequence[int]) -> tuple[Array, Array]:
         """A [R, K] and rows of B [M, R] of all adapters; zeros where one does not adapt this matrix."""
         pairs = [one.factors.get(name) for one in self.adapters]
         width = next(a.shape[1] for a, _ in filter(None, pairs))
-        a, b, at = np.zeros((self.rank, width), np.float32), np.zeros((count, self.rank), np.float32), 0
+        a, b, at = np.zeros((self.rank, width), np.float32), np.zeros((len(rows), self.rank), np.float32), 0
         for adapter, pair in zip(self.adapters, pairs, strict=True):
             if pair is not None:
                 rank = len(pair[0])
                 a[at : at + rank] = pair[0]
-                b[:, at : at + rank] = pair[1][first : first + count]
+                b[:, at : at + rank] = pair[1][rows]
             at += adapter.rank
         return a, b
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .vocabulary import Activation, AnyNorm, RowRange, Weight
+from .vocabulary import Activation, AnyNorm, HeadSlice, RowRange, Weight
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,12 @@ class AdaptedOps:
         return ys
 
 
-def adapted_rows(weight: Weight) -> tuple[str, int, int]:
-    """The matrix of the file that a weight is, or has rows of; the first of these, and how many."""
+def adapted_rows(weight: Weight) -> tuple[str, Sequence[int]]:
+    """The matrix of the file that a weight is, or has rows of, and which."""
     if isinstance(weight, RowRange):
-        return weight.source, weight.first, weight.shape[0]
-    return weight.name, 0, weight.shape[0]
+        return weight.source, range(weight.first, weight.first + weight.shape[0])
+    if isinstance(weight, HeadSlice) and len(weight.shape) == 2:
+        rows = weight.rows
+        starts = range(rows.first, rows.heads * rows.each, rows.each)
+        return weight.parts[0].name, [start + n for start in starts for n in range(rows.count)]
+    return weight.name, range(weight.shape[0])

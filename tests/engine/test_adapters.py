@@ -22,8 +22,8 @@ from rwkv_gpu.ops.adapted import adapted_rows
 from tests.engine.test_engine import drive, ids_of, small, tokens
 from tests.golden_files import golden
 
-# What is adapted of each model: matrices with and without an activation, gate and up, rows of one tensor, RWKV's mixes
-# and both halves of its own LoRAs, and the head, which reads picked rows.
+# What is adapted of each model: matrices with and without an activation, gate and up, rows of a tensor or of its heads,
+# RWKV's mixes and both halves of its own LoRAs, and the head, which reads picked rows.
 MATRICES = {
     "llama": ("attn_q", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "output"),
     "phi3": ("attn_qkv", "attn_output", "ffn_up", "ffn_down"),
@@ -33,6 +33,7 @@ MATRICES = {
         "time_mix_receptance", "time_mix_key", "time_mix_value", "time_mix_output", "channel_mix_key",
         "channel_mix_value", "time_mix_a1", "time_mix_a2", "time_mix_g2", "output",
     ),
+    "qwen35": ("attn_q", "attn_k", "ssm_out"),
     "falcon-h1": ("attn_q", "ssm_in", "ssm_out", "ffn_up"),
 }  # fmt: skip
 
@@ -79,11 +80,11 @@ def merged(model: str, adapters: Adapters, wanted: dict[str, float]) -> HostRunn
         runner = HostRunner(file, load_model(file), slots=4, chunk_size=16, context=256, kv="f32")
     weights = dict(runner._weights)
     for weight in runner.model.weights:
-        name, first, count = adapted_rows(weight)
+        name, rows = adapted_rows(weight)
         for one in adapters.adapters:
             if name in one.factors and one.name in wanted:
                 a, b = one.factors[name]
-                weights[weight.name] = weights[weight.name] + wanted[one.name] * b[first : first + count] @ a
+                weights[weight.name] = weights[weight.name] + wanted[one.name] * b[rows] @ a
     runner._weights = weights
     return runner
 

@@ -7,7 +7,7 @@ A passage has questions that it answers. Its score is the sum of two parts: how 
 import math
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
@@ -68,18 +68,11 @@ class Search:
             bag.update(dict.fromkeys(passage.also, ALSO))
             for word, count in bag.items():
                 self._with[word].add(number, count)
-        self._asked_with: Counter[str] = Counter()  # passages whose questions have a word or a pair
-        found = [[features(question) for question in asked] for asked in read]
-        for every in found:
-            self._asked_with.update(set[str]().union(*every))
-        self._worth = {feature: self._weight(feature) for feature in self._asked_with}
-        self._postings: dict[str, _Column] = defaultdict(_Column)  # questions that have a word or a pair
-        asked_of = [number for number, every in enumerate(found) for _ in every]
         self._small_talk = len(passages)  # stands for small talk, in place of the number of a passage
+        asked_of = [number for number, questions in enumerate(read) for _ in questions]
         self._asked_of = np.array(asked_of + [self._small_talk] * len(small_talk), np.int32)  # the passage of each
-        questions_of = (one for every in found for one in every)
-        for number, one in enumerate((*questions_of, *(features(terms(said)) for said in small_talk))):
-            self._add(number, one)
+        known = (*(question for questions in read for question in questions), *map(terms, small_talk))
+        self._set_postings([features(question) for question in known])
         self._by_letter: dict[str, list[str]] = defaultdict(list)
         for word in self._with:
             if len(word) > 4 and word.isalpha():
@@ -123,12 +116,23 @@ class Search:
         ranked = zip(scores[order].tolist(), meant[order].tolist(), strict=True)
         return Ranking(list(ranked), float(near[self._small_talk]))
 
-    def _add(self, number: int, found: Collection[str]) -> None:
-        worth, postings = self._worth, self._postings
-        weights = [worth[feature] if feature in worth else self._weight(feature) for feature in found]
-        size = math.hypot(*weights) or 1.0
-        for feature, weight in zip(found, weights, strict=True):
-            postings[feature].add(number, weight / size)
+    def _set_postings(self, known: Sequence[Mapping[str, float]]) -> None:
+        """For each word and pair, the known questions that have it, and its share of the question's length."""
+        self._numbers: dict[str, int] = {}
+        numbers = self._numbers
+        every = np.array([numbers.setdefault(feature, len(numbers)) for one in known for feature in one], np.int64)
+        question = np.repeat(np.arange(len(known), dtype=np.int32), [len(one) for one in known])
+        kinds = self._small_talk + 1
+        which = np.unique(every * kinds + self._asked_of[question])
+        counts = np.bincount(which[which % kinds < self._small_talk] // kinds, minlength=len(numbers))
+        # Passages whose questions have it.
+        self._asked_with: dict[str, int] = dict(zip(numbers, counts.tolist(), strict=True))
+        self._worth = {feature: self._weight(feature) for feature in numbers}
+        weights = np.fromiter(self._worth.values(), np.float64)[every]
+        sizes = np.sqrt(np.bincount(question, weights**2, len(known)))
+        order = np.argsort(every, kind="stable")
+        self._ends = np.cumsum(np.bincount(every, minlength=len(numbers))).tolist()
+        self._questions, self._shares = question[order], (weights / sizes[question])[order]
 
     def _weights(self, found: Mapping[str, float]) -> dict[str, float]:
         """The rarer a word or pair in questions, the more. Half of what is asked is half of its weight."""
@@ -147,9 +151,9 @@ class Search:
         size = math.hypot(*weights.values()) or 1.0
         cosines = np.zeros(len(self._asked_of))
         for feature, weight in weights.items():
-            if feature in self._postings:
-                numbers, others = self._postings[feature].arrays()
-                cosines[numbers] += others * (weight / size)
+            if (number := self._numbers.get(feature)) is not None:
+                part = slice(self._ends[number - 1] if number else 0, self._ends[number])
+                cosines[self._questions[part]] += self._shares[part] * (weight / size)
         near = np.flatnonzero(cosines)
         near = near[np.lexsort((-cosines[near], self._asked_of[near]))]  # by passage, the nearest first
         passage, cosine = self._asked_of[near], cosines[near]

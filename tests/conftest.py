@@ -9,6 +9,7 @@ from pathlib import Path
 from weakref import WeakSet
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from rwkv_gpu.engine.blas import Blas
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
@@ -25,6 +26,10 @@ MODES = {"fast": {}, "checked": {"checked": True}, "portable": {"portable": True
 # three times as long, and all cases run in poisoned memory, where what lies out of bounds shows as well.
 SHARE = {"checked": 6, "portable": 5}
 FEW = 6  # cases of a test that run in every mode
+
+# Others use the machine, too: that a test is slow says nothing about it.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 MOST_PIPELINES = 50  # of all devices together, some 7 MB each on a software GPU; a test needs few at a time
 MOST_MEMORY = 5 << 29  # bytes of a test process; less is wanted

@@ -207,32 +207,38 @@ fn settle(row: u32, draw: Draw, measure: u32, known: u32, lane: u32) {
     let size = gathered;
     // First the share of the top k, where top-p is of these; then the last that stays.
     let kept = min(draw.top_k, size);
-    for (var turn = select(0u, 1u, all || draw.top_p >= 1.0); turn < 2u; turn++) {
-        let goal = select(goal_of(draw, atomicLoad(&tallies[TOP])), known, all);
-        for (var i = lane; i < size; i += WG) {
-            var rank = 0u;
-            var before = 0u;
-            for (var other = 0u; other < size; other++) {
-                let above = few[other].x > few[i].x || (few[other].x == few[i].x && few[other].y < few[i].y);
-                rank += u32(above);
-                before += select(0u, few_shares[other], above);
-            }
-            let upto = before + few_shares[i];
-            let is_last = rank + 1u == kept || (turn == 1u && draw.top_p < 1.0 && upto >= goal);
-            if is_last && turn == 0u {
-                atomicStore(&tallies[TOP], upto);
-            } else if is_last && rank < kept && (draw.top_p >= 1.0 || before < goal) {
-                atomicStore(&tallies[LAST], few[i].x);
-                atomicStore(&tallies[LAST + 1u], few[i].y);
-            }
-        }
-        workgroupBarrier();
+    if !all && draw.top_p < 1.0 {
+        rank(draw, size, kept, 0u, 0u, lane);
     }
+    workgroupBarrier();     // not in a loop over the two: FXC takes that for a barrier which lanes may miss
+    rank(draw, size, kept, 1u, select(goal_of(draw, atomicLoad(&tallies[TOP])), known, all), lane);
+    workgroupBarrier();
     let enough = !all || draw.top_p >= 1.0 || bound <= safe || atomicLoad(&tallies[TOTAL]) >= known;
     if size > 0u && enough {
         settled = true;
         bound = atomicLoad(&tallies[LAST]);
         last_tie = atomicLoad(&tallies[LAST + 1u]);
+    }
+}
+
+// Ranks each of the few: turn 0 finds the share of those that top-k keeps, turn 1 the last that stays.
+fn rank(draw: Draw, size: u32, kept: u32, turn: u32, goal: u32, lane: u32) {
+    for (var i = lane; i < size; i += WG) {
+        var place = 0u;
+        var before = 0u;
+        for (var other = 0u; other < size; other++) {
+            let above = few[other].x > few[i].x || (few[other].x == few[i].x && few[other].y < few[i].y);
+            place += u32(above);
+            before += select(0u, few_shares[other], above);
+        }
+        let upto = before + few_shares[i];
+        let is_last = place + 1u == kept || (turn == 1u && draw.top_p < 1.0 && upto >= goal);
+        if is_last && turn == 0u {
+            atomicStore(&tallies[TOP], upto);
+        } else if is_last && place < kept && (draw.top_p >= 1.0 || before < goal) {
+            atomicStore(&tallies[LAST], few[i].x);
+            atomicStore(&tallies[LAST + 1u], few[i].y);
+        }
     }
 }
 

@@ -5,8 +5,8 @@ import pytest
 
 import rwkv_gpu
 from rwkv_gpu.engine import fit as fit_module
-from rwkv_gpu.engine import runner as runner_module
 from rwkv_gpu.engine.fit import Fit, fit
+from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.offload import Offload, memory_size
 from rwkv_gpu.engine.parameters import parameters_of
 from rwkv_gpu.engine.placement import place, slot_bytes
@@ -132,13 +132,13 @@ def test_logits_are_those_of_a_model_that_is_whole_on_the_gpu(adapter, monkeypat
     path, chunks = OWN / "tiny-qwen3moe.gguf", (40, 1)
     ids = np.load(OWN / "tiny-qwen3moe.npz")["tokens"].tolist()
     made = []
-    build = runner_module.GpuRunner.__init__
+    build = GpuRunner.__init__
 
     def noted(self, *given, **more):
         build(self, *given, **more)
         made.append(self)
 
-    monkeypatch.setattr(runner_module.GpuRunner, "__init__", noted)
+    monkeypatch.setattr(GpuRunner, "__init__", noted)
     opening = {"kv": "f32", "context": 64, "chunk_size": 64, "device": str(adapter.index)}
     with rwkv_gpu.load(path, **opening) as llm:
         wanted = [llm.logits(ids, chunk_size=chunk) for chunk in chunks]

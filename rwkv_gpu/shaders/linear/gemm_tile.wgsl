@@ -147,12 +147,12 @@ fn decode(raw: Raw, i: u32, row: u32, part: u32) {
 // Four columns of four rows of x. e counts pairs of columns first, so that neighbours write to different banks.
 fn square_of(matrix: Matrix, t0: u32, chunk: u32, e: u32) -> mat4x4f {
     let k = 32u * chunk + 4u * columns_of(e);
-    var square: mat4x4f;
-    for (var n = 0u; n < 4u; n++) {
-        let row = min(t0 + e / 2u % (TB / 4u) * 4u + n, step.rows - 1u);
-        square[n] = x4(matrix.x + row * matrix.k, k, matrix.k);
-    }
-    return square;
+    let t = t0 + e / 2u % (TB / 4u) * 4u;
+    return mat4x4f(four_of(matrix, t, k), four_of(matrix, t + 1u, k), four_of(matrix, t + 2u, k), four_of(matrix, t + 3u, k));
+}
+
+fn four_of(matrix: Matrix, t: u32, k: u32) -> vec4f {
+    return x4(matrix.x + min(t, step.rows - 1u) * matrix.k, k, matrix.k);
 }
 
 fn columns_of(e: u32) -> u32 { return e % 2u + e / (TB / 2u) * 2u; }

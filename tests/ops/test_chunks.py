@@ -101,7 +101,7 @@ def test_a_device_without_subgroups_goes_token_by_token():
     with_subgroups = replace(LIMITS["default"], subgroup=True, subgroup_width=32)
     form, shape = Form(2, 64, 64), StepShape(64, decode=False, max_segments=1, max_outputs=1)
     for can in (LIMITS["default"], with_subgroups):
-        tuning = replace(default_tuning(can), chunk_tokens=8)
+        tuning = replace(default_tuning(can), chunk_tokens=8, chunk_least_rows=8)
         target = SimpleNamespace(can=can, tuning=tuning)
         assert (chunk_shape(form, shape, target) is not None) == can.subgroup
         assert bool(in_chunks(can)) == can.subgroup

@@ -89,8 +89,11 @@ def test_the_time_of_a_refusal_does_not_tell_how_much_of_a_key_is_right(locked):
             times.append(time.perf_counter() - began)
         return min(times)
 
-    right, wrong = fastest("first-kex"), fastest("xxxxxxxxx")
-    assert right < 3 * wrong and wrong < 3 * right
+    def alike() -> bool:
+        right, wrong = fastest("first-kex"), fastest("xxxxxxxxx")
+        return right < 3 * wrong and wrong < 3 * right
+
+    assert any(alike() for _ in range(5)), "a difference is there each time; what else runs on the machine is not"
 
 
 @pytest.fixture(scope="module")

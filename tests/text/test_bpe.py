@@ -71,19 +71,14 @@ def cpu_seconds(tokenizer, text):
     return time.process_time() - started
 
 
-def is_linear(tokenizer, text):
-    """0.1 s; quadratic ways take 2 and more. On a full machine it is four times what a quarter takes, not sixteen."""
-    seconds = cpu_seconds(tokenizer, text)
-    return seconds < 1 or seconds < 8 * cpu_seconds(tokenizer, text[-len(text) // 4 :])
-
-
 @pytest.mark.parametrize("pre", {row.patterns: pre for pre, row in PRE.items()}.values())
 def test_no_text_takes_more_than_linear_time(pre):
     tokenizer, size = TOKENIZERS[pre], 40_000
     for unit in UNITS:
         for end in ("", "x", "7", "\0", "\n", " X"):
             text = unit * (size // len(unit.encode())) + end
-            assert any(is_linear(tokenizer, text) for _ in range(4)), (unit, end)
+            # 0.1 s; quadratic ways take 2 and more, each time. Once it may meet the collector, or a full machine.
+            assert any(cpu_seconds(tokenizer, text) < 1 for _ in range(4)), (unit, end)
 
 
 def test_merges_go_by_rank():

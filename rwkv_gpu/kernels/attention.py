@@ -147,6 +147,7 @@ LATENT_ATTENTION_MATRIX = Kernel(
     "latent_attention",
     (LATENT_QUERIES, RESULT.only("whole", "partial"), *LATENT_REST, PLAIN),
     ("attention/softmax", *LATENT_BLOCKS),
+    core=("lib/matrix_units/halves",),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,
 )

@@ -27,7 +27,7 @@ from .gemm_config import (
     gemv_int,
     skinny_gemm,
     skinny_gemm_matrix,
-    stationary_gemm,
+    subgroup_gemm,
 )
 from .rwkv import BY_CHUNKS
 from .tuning import Size, Tuning, expert_ladder
@@ -109,14 +109,12 @@ SMALL_EXPERT_TILE = ExpertMatrixTile(2, 2, 4)  # where workgroups have 32 KiB
 def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
     """Of formats of small integers by 9 to 64 rows."""
     found = []
-    if not is_amd(can):  # a kernel that keeps x in registers has not run there
-        for subgroups in (16, 8):
-            config = stationary_gemm(can.fragment, can.subgroup_size, subgroups, max_workgroups=STATIONARY_WORKGROUPS)
-            if config.runs_on(can):
-                for least, floats in ((STATIONARY_LEAST, False), (STATIONARY_LEAST_OF_FLOATS, True)):
-                    size = Size(can.fragment, packed=True, more_than=8, least=least, floats=floats)
-                    found.append((size, config))
-                break
+    few = () if is_amd(can) else FEW_ON_MATRIX_UNITS  # not tried there
+    for more_than, rows, out, least, subgroups, workgroups in few:
+        fragments = rows // can.fragment
+        config = subgroup_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=workgroups)
+        if config.runs_on(can):
+            found.append((Size(rows, out, packed=True, more_than=more_than, least=least), config))
     for more_than, rows, out, width, least, kernel, tile, fill in BATCHES:
         config = kernel(can.fragment, can.subgroup_size, tile, fill=fill)
         if config.runs_on(can):
@@ -124,16 +122,20 @@ def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
     return found
 
 
-# One workgroup for each multiprocessor of an H200, by matrices of so many rows and columns at least: a model 2,880 wide
-# gains 9%, one of 2,560 loses 3% where x is integers anyway, as what is rounded and added up apart costs more. Where x
-# is not, Mamba-2 2.7B gains 42%, LFM2 1.2B and RWKV-6 3B 21%, TinyLlama 1.1B 19% and Falcon-H1 3B 18%.
-STATIONARY_WORKGROUPS, STATIONARY_LEAST, STATIONARY_LEAST_OF_FLOATS = 132, 2816, 2048
+# More than so many rows of x and up to so many, by matrices of up to so many rows, and of so many rows and columns at
+# least: most subgroups of a workgroup, and how many of these are wanted, one or two for each multiprocessor of an H200.
+# Beside what served before, Llama 8B gains 9% by 16 rows and 5% by 32, RWKV-7 2.9B 5 and 19, Gemma 3 12B 0 and 26,
+# LFM2 1.2B 9 and 40. Models 1,024 wide gain by 32 rows as well, but lose by 16: Qwen3 0.6B 20%, RWKV-7 0.4B 9.
+FEW_ON_MATRIX_UNITS = (
+    (8, 16, 16383, 2048, 16, 132),
+    (8, 16, MANY, 2048, 8, 264),
+    (16, 32, MANY, 0, 16, 132),
+)
 # More than so many rows of x and up to so many, by matrices of up to so many rows and columns, and of so many at least:
 # the kernel, its tile, and how many workgroups are wanted. Short matrices have few blocks of rows, so that more
-# subgroups share out their columns. Up to 16 rows, what is rounded and added up apart costs a model 2,560 wide more
-# than it gains.
+# subgroups share out their columns.
 BATCHES = (
-    # Where stationary_gemm is not used:
+    # Up to 32 rows, where subgroup_gemm is not used:
     (8, 16, MANY, MANY, 4096, skinny_gemm_matrix, MatrixTile(1, 1, 1, 1, 4, columns=64), 0),
     (16, 32, 5120, 8192, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 0),
     (16, 32, 5120, MANY, 0, gemm_matrix, MatrixTile(2, 2, 1, 1, 8, columns=256), 264),

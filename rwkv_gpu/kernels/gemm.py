@@ -19,16 +19,12 @@ from .gemm_config import (
     SelfTest,
     gemm_int8,
     gemm_matrix,
-    held_columns,
     matrix_tile,
     matrix_tile_bytes,
     skinny_gemm,
     skinny_gemm_matrix,
     skinny_matrix_bytes,
     skinny_matrix_tile,
-    stationary_bytes,
-    stationary_gemm,
-    stationary_tile,
     subgroup_bytes,
     subgroup_gemm,
     subgroup_tile,
@@ -388,6 +384,7 @@ SKINNY_GEMM_MATRIX = GemmKernel(
     op="linear",
     holes=(FORMAT, *TILED, ROW_BIAS, DECODED_WEIGHTS),
     shared=(*DECODING, *PRODUCT, "lib/matrix_units/sums"),
+    core=("lib/matrix_units/halves",),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=F16,
     trials=_skinny_matrix_trials,
@@ -405,50 +402,10 @@ SUBGROUP_BARRIER, WORKGROUP_BARRIER = "lib/matrix_units/subgroup_barrier", "lib/
 ORDERED_SUBGROUP = 32  # lanes of subgroups whose barrier orders workgroup memory: NVIDIA's
 
 
-def _stationary_trials(can: Capabilities) -> dict[str, GemmConfig]:
-    """Subgroups that keep few and many columns, which rows have in whole or in parts, some of them beyond the end."""
-    every = {
-        "stationary": (4, 256, 3),
-        "stationary_short": (2, 128, 2),
-        "stationary_wide": (3, 256, 1),
-        "stationary_single": (1, 128, 2),
-    }
-    return {
-        name: stationary_gemm(can.fragment, can.subgroup_size, subgroups, columns, max_workgroups=most)
-        for name, (subgroups, columns, most) in every.items()
-    }
-
-
-def _stationary_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
-    if can.fragment and 4 < rows <= can.fragment:
-        for subgroups, columns, most in ((16, 256, 132), (8, 256, 264), (16, 128, 132)):
-            config = stationary_gemm(can.fragment, can.subgroup_size, subgroups, columns, max_workgroups=most)
-            if config.runs_on(can):
-                yield config
-
-
 def _barrier(config: GemmConfig) -> str:
     """How the lanes of a subgroup wait for each other."""
     apart = config.subgroup_width == ORDERED_SUBGROUP < config.wg
     return SUBGROUP_BARRIER if apart else WORKGROUP_BARRIER
-
-
-STATIONARY_GEMM = replace(
-    SKINNY_GEMM_MATRIX,
-    name="linear/stationary_gemm",
-    holes=(
-        *(TABLE.only("constant") if hole is TABLE else hole for hole in SKINNY_GEMM_MATRIX.holes),
-        Hole("barrier", (SUBGROUP_BARRIER, WORKGROUP_BARRIER)),
-    ),
-    shared=(*DECODING, *PRODUCT),
-    part_needs={**SKINNY_GEMM_MATRIX.part_needs, SUBGROUP_BARRIER: Needs(subgroup_size=ORDERED_SUBGROUP)},
-    trials=_stationary_trials,
-    candidates=_stationary_candidates,
-    constants=stationary_tile,
-    workgroup_bytes=stationary_bytes,
-    most_columns=held_columns,
-    links=lambda config: (_barrier(config),),
-)
 
 
 def _subgroup_trials(can: Capabilities) -> dict[str, GemmConfig]:
@@ -475,11 +432,21 @@ def _subgroup_candidates(can: Capabilities, rows: int, _precision: str) -> Itera
                 yield config
 
 
+def _whole(hole: Hole) -> Hole:
+    """A hole of a kernel whose columns are never cut, and whose matrices are known when it is compiled."""
+    if hole is TABLE:
+        return TABLE.only("constant")
+    return hole.but("partial_sums") if hole.name == EPILOGUE.name else hole
+
+
 SUBGROUP_GEMM = replace(
     SKINNY_GEMM_MATRIX,
     name="linear/subgroup_gemm",
-    holes=tuple(hole.but("partial_sums") if hole.name == EPILOGUE.name else hole for hole in STATIONARY_GEMM.holes),
-    part_needs=STATIONARY_GEMM.part_needs,
+    holes=(
+        *(_whole(hole) for hole in SKINNY_GEMM_MATRIX.holes),
+        Hole("barrier", (SUBGROUP_BARRIER, WORKGROUP_BARRIER)),
+    ),
+    part_needs={**SKINNY_GEMM_MATRIX.part_needs, SUBGROUP_BARRIER: Needs(subgroup_size=ORDERED_SUBGROUP)},
     trials=_subgroup_trials,
     candidates=_subgroup_candidates,
     constants=subgroup_tile,

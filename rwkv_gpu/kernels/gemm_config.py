@@ -6,7 +6,6 @@ entry of the registry, and a configuration asks that.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Protocol, cast
 
 from ..gpu.device import Capabilities
@@ -16,7 +15,6 @@ from .kernel import EXACT, Kernel, Tolerance
 PART = 256  # columns that a part of a product has at least
 FILL = 600  # workgroups that are enough for the last ones to matter little
 MANY = 1 << 30
-HELD_STEP = 128  # columns of x that a subgroup of stationary_gemm keeps, or twice as many
 SUMS_WITHIN = 32 << 10  # bytes of workgroup memory that a tile on matrix units may have for its sums to leave at once
 BYTES = {"int16": 2, "int8": 1}  # of an integer that x becomes
 PRECISIONS = ("float32", "float16", "int8")  # what products may be rounded to, each with those before it
@@ -85,8 +83,7 @@ class GemmConfig:
 
     def cuts(self, groups: int, widths: Sequence[int]) -> int:
         """How many parts columns are cut into, where workgroups for whole columns are so many."""
-        least = -(-max(widths) // self.entry.most_columns(self))
-        return max(least, min(-(-self.fill // groups), min(widths) // PART))
+        return max(1, min(-(-self.fill // groups), min(widths) // PART))
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -179,7 +176,6 @@ class GemmKernel(Kernel):
     workgroup_bytes: Callable[[GemmConfig], int]
     block: Callable[[GemmConfig], int]  # rows of W for a workgroup
     links: Callable[[GemmConfig], tuple[str, ...]]
-    most_columns: Callable[[GemmConfig], int] = lambda _: MANY  # of W that a workgroup can multiply
     fuses_norm: bool = False
     reads_quantised: Callable[[GemmConfig], bool] = lambda _: False
     integers_only: bool = False
@@ -331,40 +327,6 @@ def skinny_gemm_matrix(fragment: int, subgroup_width: int, tile: MatrixTile, *, 
     return replace(gemm_matrix(fragment, subgroup_width, tile, fill=fill), kernel="linear/skinny_gemm_matrix")
 
 
-def stationary_gemm(
-    fragment: int, subgroup_width: int, subgroups: int, columns: int = 256, *, max_workgroups: int = MANY
-) -> GemmConfig:
-    """Few rows of x on matrix units: each subgroup keeps so many columns of x, as 16 fragments at most."""
-    tile = MatrixTile(1, 1, 1, 1, subgroups, columns=min(columns, 16 * fragment))
-    config = gemm_matrix(fragment, subgroup_width, tile)
-    return replace(config, kernel="linear/stationary_gemm", max_workgroups=max_workgroups)
-
-
-def held(config: GemmConfig, widths: Sequence[int]) -> GemmConfig:
-    """Such a config for matrices of some widths: subgroups and columns of each, so that few are in vain."""
-    most, steps = config.wg // config.subgroup_width, -(-max(widths) // HELD_STEP)
-    steps = -(-steps // config.cuts(1, widths))
-    every = range(1, config.columns // HELD_STEP + 1)
-    _, own = min((-(-steps // own) * own - steps, own) for own in every if steps <= most * own)
-    return replace(config, wg=-(-steps // own) * config.subgroup_width, columns=own * HELD_STEP)
-
-
-def held_columns(config: GemmConfig) -> int:
-    """Of x, by all subgroups of a workgroup of stationary_gemm."""
-    return config.wg // config.subgroup_width * config.columns
-
-
-def stationary_tile(config: GemmConfig) -> dict[str, Constant]:
-    """What stationary_gemm is specialised by."""
-    return {**matrix_units(config.fragment, config.subgroup_width), "BLOCKS": config.columns // HELD_STEP}
-
-
-def stationary_bytes(config: GemmConfig) -> int:
-    """The memory of its workgroup: 32 columns and sums of each subgroup, with gaps, scales of x, bounds."""
-    side, subgroups = config.fragment, config.wg // config.subgroup_width
-    return subgroups * side * (80 + 4 * (side + 4)) + 4 * side + 16
-
-
 def subgroup_gemm(
     fragment: int, subgroup_width: int, subgroups: int, fragments_of_x: int = 1, *, max_workgroups: int
 ) -> GemmConfig:
@@ -377,19 +339,18 @@ def subgroup_gemm(
 def spread_rows(config: GemmConfig, rows: Sequence[int], memory: int) -> GemmConfig:
     """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
 
-    Where these are few, several subgroups share out the columns of each. As many columns are staged as memory holds.
+    Where these are few, several subgroups share out the columns of each.
     """
     blocks = sum(-(-count // config.fragment) for count in rows)
     most = config.wg // config.subgroup_width
-    rounds = -(-blocks // (config.max_workgroups * most))
-    along_m = -(-blocks // (config.max_workgroups * rounds))
-    for along_k, columns in product((8, 4, 2, 1), (512, 256, 128)):
-        lanes = config.subgroup_width * along_m * along_k
-        found = replace(config, wg=lanes, r=along_m * config.fragment, columns=columns, max_workgroups=MANY)
-        own = columns // along_k
-        whole = own >= 64 and own * config.fragment >= 32 * config.subgroup_width
-        if along_m * along_k <= most and whole and found.workgroup_bytes <= memory:
-            return found
+    stage = 2 * max(64, 32 * config.subgroup_width // config.fragment)  # columns of a subgroup, in two steps
+    for rounds in range(1, blocks + 1):
+        along_m = -(-blocks // (config.max_workgroups * rounds))
+        for along_k in (4, 2, 1):
+            lanes = config.subgroup_width * along_m * along_k
+            found = replace(config, wg=lanes, r=along_m * config.fragment, columns=stage * along_k, max_workgroups=MANY)
+            if along_m * along_k <= most and found.workgroup_bytes <= memory:
+                return found
     raise AssertionError(f"{config} wants too much memory")
 
 
@@ -401,7 +362,7 @@ def subgroup_tile(config: GemmConfig) -> dict[str, Constant]:
         "FT": config.fragments_of_x,
         "ALONG_K": _along_k(config),
         "STAGE": config.columns,
-        "STEP": min(128, config.columns // _along_k(config)),
+        "STEP": config.columns // _along_k(config) // 2,
         "AT_ONCE": 1,
     }
 

@@ -28,7 +28,6 @@ class Size:
     run: int = 0  # that so many weights at least share a scale
     more_than: int = 0  # rows of x
     least: int = 0  # rows and columns of W
-    floats: bool = False  # whether only of x that nothing writes as integers on the way
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,6 @@ class Tuning:
             format_fits = packed >= size.packed and run >= size.run
             able = rounded or not shape.copies or width > 32 * shape.staged
             fits = size.least <= min(out, width) and out <= size.out and width <= size.width
-            fits = fits and not (size.floats and rounded)
             if size.more_than < rows <= size.rows and fits and format_fits and able:
                 return shape
         for bound, shape in self.linear_packed if packed else ():

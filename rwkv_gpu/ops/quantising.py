@@ -17,7 +17,6 @@ CHUNK = 32  # columns that share a scale
 MATRIX_STEP = 64  # columns that matrix units go through at a time
 X_BY_FRAGMENTS = (  # whose x lies by columns
     "linear/skinny_gemm_matrix",
-    "linear/stationary_gemm",
     "linear/subgroup_gemm",
 )
 BUFFERS = 9  # that is bound by what writes integers beside floats

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..gpu.shader import Constant
 from ..gpu.weights import Shard
-from ..kernels.gemm_config import BYTES, MANY, GemmConfig, held, spread_rows
+from ..kernels.gemm_config import BYTES, MANY, GemmConfig, spread_rows
 
 LEAST_LANES = 8  # of a row of W; with fewer, what they load lies too far apart
 
@@ -72,8 +72,6 @@ def staging(
         config = replace(config, r=config.r + config.r % 2)
     if config.kernel == "linear/skinny_gemm":
         return _in_pieces(config, widths)
-    if config.kernel == "linear/stationary_gemm":
-        return held(config, widths), None
     if config.kernel == "linear/subgroup_gemm":
         return spread_rows(config, [shard.rows for shard in shards], memory), None
     if config.kernel != "linear/gemv_int":

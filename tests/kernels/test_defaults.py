@@ -9,23 +9,27 @@ from rwkv_gpu.kernels.defaults import default_tuning
 
 
 @pytest.mark.parametrize(
-    ("rows", "out", "width", "rounded", "serve"),
+    ("rows", "out", "width", "kernel"),
     [
-        (8, 14336, 4096, False, False),
-        (16, 2560, 10240, True, False),  # all matrices of RWKV-7 2.9B: 16 sequences lost a fifth on an H200
-        (16, 7680, 2560, True, False),
-        (16, 10576, 2560, False, True),  # of Mamba-2 2.7B, whose x is floats: 42% gained
-        (16, 2560, 5120, False, True),
-        (16, 6144, 2048, False, True),
-        (16, 1536, 2048, False, False),
-        (16, 14336, 4096, True, True),
-        (16, 4096, 14336, True, True),
-        (32, 2560, 10240, True, True),
-        (512, 2560, 2560, True, True),
+        (8, 14336, 4096, "skinny_gemm"),
+        (16, 512, 2048, "skinny_gemm"),
+        (16, 3072, 1024, "skinny_gemm"),  # Qwen3 0.6B lost a fifth by matrix units
+        (32, 3072, 1024, "subgroup_gemm"),
+        (16, 2560, 10240, "subgroup_gemm"),
+        (16, 28672, 4096, "subgroup_gemm"),
+        (32, 512, 2048, "subgroup_gemm"),
+        (64, 28672, 4096, "skinny_gemm_matrix"),
+        (512, 2560, 2560, "gemm_matrix"),
     ],
 )
-def test_matrix_units_serve_batches_where_they_gain(rows, out, width, rounded, serve):
-    """`rounded` says that whatever writes x writes integers, too."""
+def test_matrix_units_serve_batches_where_they_gain(rows, out, width, kernel):
     can = replace(LIMITS["h200"], fragment=16)
-    config = default_tuning(can).gemm_config(rows, out=out, width=width, packed=True, rounded=rounded)
-    assert bool(config.fragment) == serve
+    config = default_tuning(can).gemm_config(rows, out=out, width=width, packed=True, rounded=True)
+    assert config.kernel == f"linear/{kernel}"
+
+
+def test_large_matrices_by_few_rows_have_two_workgroups_for_each_multiprocessor():
+    can = replace(LIMITS["h200"], fragment=16)
+    tuning = default_tuning(can)
+    most = [tuning.gemm_config(16, out=out, width=4096, packed=True).max_workgroups for out in (4096, 28672)]
+    assert most == [132, 264]

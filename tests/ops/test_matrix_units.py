@@ -59,7 +59,7 @@ def test_prompts_of_rwkv7_are_read_on_matrix_units():
 def test_batches_decode_on_matrix_units(name, rows):
     with open_synthetic(name) as file:
         found = kernels_of(file, rows, prefill=False)
-    assert {"linear/stationary_gemm" if rows == 16 else PRODUCTS, "linear/round_rows"} <= found
+    assert {PRODUCTS if rows == 64 else "linear/subgroup_gemm", "linear/round_rows"} <= found
     assert rows == 16 or "linear/skinny_gemm" not in found  # which narrow matrices keep: those of keys and values
     assert ATTENTION not in found
 

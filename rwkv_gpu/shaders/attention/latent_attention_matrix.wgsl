@@ -7,13 +7,14 @@
 // buffer that may be, a compiler does not move them past a barrier, to where they are used.
 // needs attention/partition: cut_of
 // needs attention/softmax: exponentials, further, nothing_seen, sum_of
+// needs lib/matrix_units/halves: halves
 // needs queries: block_of
 // needs result: write
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> q: array<vec4f>;               // [T, H, N / 4]
 @group(0) @binding(2) var<storage, read> r: array<vec4f>;               // [T, H, R / 4]
-@group(0) @binding(5) var<storage, read_write> keys: array<vec4<f16>>;        // [pages, PAGE, WIDTH / 4]
+@group(0) @binding(5) var<storage, read_write> keys: array<vec2u>;            // four float16 each: [pages, PAGE, WIDTH / 4]
 @group(0) @binding(7) var<storage, read> pages: array<u32>;             // [S, MAX_PAGES]
 @group(0) @binding(8) var<storage, read_write> y: array<vec4f>;         // [T, H, N / 4], or by run
 
@@ -45,12 +46,8 @@ struct Six {
 }
 
 struct Latents {
-    a0: vec4<f16>, a1: vec4<f16>, a2: vec4<f16>,
-    a3: vec4<f16>, a4: vec4<f16>, a5: vec4<f16>,
-    a6: vec4<f16>, a7: vec4<f16>, a8: vec4<f16>,
-    a9: vec4<f16>, a10: vec4<f16>, a11: vec4<f16>,
-    a12: vec4<f16>, a13: vec4<f16>, a14: vec4<f16>,
-    a15: vec4<f16>, a16: vec4<f16>, a17: vec4<f16>,
+    a0: vec2u, a1: vec2u, a2: vec2u, a3: vec2u, a4: vec2u, a5: vec2u, a6: vec2u, a7: vec2u, a8: vec2u,
+    a9: vec2u, a10: vec2u, a11: vec2u, a12: vec2u, a13: vec2u, a14: vec2u, a15: vec2u, a16: vec2u, a17: vec2u,
 }
 
 var<workgroup> kv_tile: array<vec4<f16>, KEYS * STRIDE>;        // queries at first, then latents; exponentials behind their first N
@@ -345,9 +342,9 @@ fn latents_from(start: u32, batch: u32, lane: u32) -> Latents {
     );
 }
 
-fn latent_at(n: u32, start: u32, lane: u32) -> vec4<f16> {
+fn latent_at(n: u32, start: u32, lane: u32) -> vec2u {
     if n >= LOADS {
-        return vec4<f16>();
+        return vec2u();
     }
     return keys[start + min(n * WG + lane, KEYS * WIDTH4 - 1u)];
 }
@@ -365,10 +362,10 @@ fn put_down(x: Latents, seen: u32, batch: u32, lane: u32) {
     put4(batch + 16u, x.a16, seen, lane); put4(batch + 17u, x.a17, seen, lane);
 }
 
-fn put4(n: u32, x: vec4<f16>, seen: u32, lane: u32) {
+fn put4(n: u32, x: vec2u, seen: u32, lane: u32) {
     let e = n * WG + lane;
     if n < LOADS && e < KEYS * WIDTH4 {
-        kv_tile[e / WIDTH4 * STRIDE + e % WIDTH4] = select(vec4<f16>(), x, e < seen);
+        kv_tile[e / WIDTH4 * STRIDE + e % WIDTH4] = halves(select(vec2u(), x, e < seen));
     }
 }
 

@@ -9,13 +9,14 @@
 // two, write side by side.
 // needs decoded weights: four_weights
 // needs format: fours_of, run_raw, scale_of
+// needs lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
 // needs linear/table: store
 // needs table: matrix_of
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
-@group(0) @binding(2) var<storage, read> x: array<vec4<f16>>;   // of each x: [K / 64, T, 16], then [T] exponents
+@group(0) @binding(2) var<storage, read> x: array<vec4u>;       // eight float16 each: of each x [K / 64, T, 8], then [T / 2] exponents
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
 const CHUNKS = COLUMNS / 32u;                   // of 32 columns, that lanes decode
@@ -24,7 +25,7 @@ const STRIDE = COLUMNS / 4u + 2u;               // vec4s of a row: 16 bytes more
 const OWN = FM * S;                             // rows of W of a subgroup
 const LOADS = OWN * CHUNKS / SUBGROUP;          // chunks that a lane decodes of a step
 const X_LANES = SUBGROUP * ALONG_M;             // that copy x of the same columns
-const X_LOADS = TB * COLUMNS / 8u / X_LANES;    // pairs of vec4s of x that a lane copies
+const X_LOADS = TB * COLUMNS / 8u / X_LANES;    // eights of x that a lane copies
 const X_ROWS = FRAGMENTS * S;
 const W_SCALE = f32(1u << W_EXPONENT);
 // FRAGMENTS: so many times S rows has each x.
@@ -75,15 +76,13 @@ fn multiply(here: vec2u, lane: u32) {
     var c02 = Sums(); var c12 = Sums(); var c22 = Sums(); var c32 = Sums();
     var c03 = Sums(); var c13 = Sums(); var c23 = Sums(); var c33 = Sums();
     var raw: array<Chunk, LOADS * DEPTH>;
-    var fours: array<vec4<f16>, 2u * X_LOADS * DEPTH>;
+    var eights: array<vec4u, X_LOADS * DEPTH>;
     for (var a = 0u; a < DEPTH; a++) {
         for (var n = 0u; n < LOADS; n++) {
             raw[a * LOADS + n] = chunk_at(n * SUBGROUP + line, own0, here.x + a * ALONG_K + slot, here.y);
         }
         for (var n = 0u; n < X_LOADS; n++) {
-            let place = x_place(n * X_LANES + x_line, here.x + a * ALONG_K + slot, here.y);
-            fours[2u * (a * X_LOADS + n)] = x[place];
-            fours[2u * (a * X_LOADS + n) + 1u] = x[place + 1u];
+            eights[a * X_LOADS + n] = x[x_place(n * X_LANES + x_line, here.x + a * ALONG_K + slot, here.y)];
         }
     }
     for (var first = here.x; first < here.y; first += DEPTH * ALONG_K) {
@@ -100,11 +99,9 @@ fn multiply(here: vec2u, lane: u32) {
             for (var n = 0u; n < X_LOADS; n++) {
                 let e = n * X_LANES + x_line;
                 let to = x_rows + e / 8u % TB * STRIDE + e / (8u * TB) * 16u + e % 8u * 2u;
-                x_tile[to] = fours[2u * (a * X_LOADS + n)];
-                x_tile[to + 1u] = fours[2u * (a * X_LOADS + n) + 1u];
-                let place = x_place(e, at + DEPTH * ALONG_K, here.y);
-                fours[2u * (a * X_LOADS + n)] = x[place];
-                fours[2u * (a * X_LOADS + n) + 1u] = x[place + 1u];
+                x_tile[to] = halves(eights[a * X_LOADS + n].xy);
+                x_tile[to + 1u] = halves(eights[a * X_LOADS + n].zw);
+                eights[a * X_LOADS + n] = x[x_place(e, at + DEPTH * ALONG_K, here.y)];
             }
             workgroupBarrier();
             for (var k = 0u; k < COLUMNS / S; k++) {
@@ -197,20 +194,21 @@ fn decode(chunk: Chunk, e: u32, own0: u32, at: u32, end: u32, tile: u32) {
     }
 }
 
-// The first of a pair that a lane copies: of 64 columns, rows one after the other. Beyond the end it is the last, which then
+// What a lane copies: of 64 columns, rows one after the other. Beyond the end it is the last, which then
 // meets zeros, or is not put anywhere.
 fn x_place(e: u32, at: u32, end: u32) -> u32 {
     let steps = (matrix.k + 63u) / 64u;
     let own = min(at, end - 1u) * (COLUMNS / 64u) + e / (8u * TB);
     let near = select(min(own, steps - 1u), own, matrix.k % COLUMNS == 0u);
     let t = t0 + e / 8u % TB;
-    return matrix.x + (near * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 16u + e % 8u * 2u;
+    return matrix.x / 2u + (near * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 8u + e % 8u;
 }
 
 fn put(m: u32, t: u32, first: f32, second: f32) {
     if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
         let exponents = matrix.x + (matrix.k + 63u) / 64u * 16u * X_ROWS;
-        let scale = ldexp(1.0, i32(x[exponents + t0 + t].x) - i32(W_EXPONENT));
+        let word = x[(exponents + t0 + t) / 2u][(t0 + t) % 2u * 2u];
+        let scale = ldexp(1.0, i32(unpack2x16float(word).x) - i32(W_EXPONENT));
         store(matrix, t0 + t, row0 + m, scale * first, scale * second);
     }
 }

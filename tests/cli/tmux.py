@@ -82,7 +82,10 @@ class Terminal:
     def pid(self) -> int:
         """The process of the command."""
         shell = self._tmux("display-message", "-p", "#{pane_pid}").strip()
-        return int(Path(f"/proc/{shell}/task/{shell}/children").read_text().split()[0])
+        children = Path(f"/proc/{shell}/task/{shell}/children")
+        if children.exists():
+            return int(children.read_text().split()[0])
+        return int(subprocess.check_output(["pgrep", "-P", shell]).split()[0])  # macOS
 
     def wait(self, text: str, *, seconds: float = 20, history: bool = False, gone: bool = False) -> str:
         """The screen, once it shows a text, or shows it no more."""

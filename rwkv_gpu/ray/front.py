@@ -28,7 +28,7 @@ class FrontGateway(Gateway[str]):
     """The gateway whose replicas Ray starts, chooses and reaches."""
 
     def __init__(self, replicas: Any, settings: Settings) -> None:
-        super().__init__(settings.setup.config.max_body)
+        super().__init__(settings.setup.config.max_body, settings.setup.config.api_keys)
         self._replicas = replicas  # the handle of the deployment
         self._several = settings.several_models
 

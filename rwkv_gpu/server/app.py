@@ -92,6 +92,7 @@ def _routed(router: Any) -> App:
             await router(scope, receive, send)
         except HTTPException as error:
             allowed = (error.headers or {}).get("Allow", "")
-            raise ApiError(error.status_code, f"{scope['path'][:100]} takes {allowed}, not {scope['method']}") from None
+            message = f"{scope['path'][:100]} takes {allowed}, not {scope['method']}"
+            raise ApiError(error.status_code, message, allow=allowed) from None
 
     return app

@@ -100,6 +100,8 @@ class Family:
 async def send_error(send: Send, family: Family, error: ApiError, call: Call) -> None:
     """An error as the response."""
     headers = {} if error.retry_after is None else {"retry-after": str(max(1, round(error.retry_after)))}
+    if error.allow:
+        headers["allow"] = error.allow
     if error.status in (408, 413):
         headers["connection"] = "close"  # the rest of the body is not read
     call.failed(error)

@@ -6,7 +6,6 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ from rwkv_gpu.llm.unique import unique
 from .body import Receive
 from .call import Call, Family, Scope, Send, send_error
 from .errors import ApiError
+from .keys import opens, owner_of
 from .replicas.upstream import FORWARDED, ROUTER_KEY
 from .service import Service
 from .spans import Spans
@@ -45,7 +45,7 @@ class Edge:
         if scope["type"] != "http":
             return
         headers = {name.lower(): value for name, value in scope["headers"]}
-        call = Call(scope, _request_id(headers), headers, owner=_owner(headers))
+        call = Call(scope, _request_id(headers), headers, owner=owner_of(headers))
         scope["rwkv_gpu.call"] = call
         status = 0
         cors = self._cors_headers(headers.get(b"origin", b"").decode("latin-1"))
@@ -77,7 +77,7 @@ class Edge:
         if origin and not self._same_origin(origin, headers) and not self._allows_origin(origin):
             raise ApiError(403, f"pages of {origin[:100]} may not call this server; --cors allows them")
         keys = self._service.config.api_keys
-        if keys and path not in self._open_paths and not _opens(call.owner, keys):
+        if keys and path not in self._open_paths and not opens(call.owner, keys):
             raise ApiError(
                 401, "the API key is missing or wrong; send it as 'Authorization: Bearer KEY'", code="invalid_api_key"
             )
@@ -153,18 +153,6 @@ def _request_id(headers: dict[bytes, bytes]) -> str:
     """The one that the client sent, or a new one."""
     sent = headers.get(b"x-request-id", b"")
     return sent.decode("ascii", "replace") if REQUEST_ID.fullmatch(sent) else f"req_{unique()}"
-
-
-def _owner(headers: dict[bytes, bytes]) -> bytes:
-    """The digest of the key that came; of one length, whatever was sent."""
-    given = headers.get(b"authorization", b"")
-    sent = given[7:].strip() if given[:7].lower() == b"bearer " else headers.get(b"x-api-key", b"")
-    return sha256(sent).digest()
-
-
-def _opens(owner: bytes, keys: tuple[str, ...]) -> bool:
-    """Whether it is one of the keys, in time that does not depend on how much of it is right."""
-    return sum(hmac.compare_digest(owner, sha256(key.encode()).digest()) for key in keys) > 0
 
 
 def _name(host: str) -> str:

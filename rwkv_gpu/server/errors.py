@@ -49,6 +49,7 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         retry_after: float | None = None,
+        allow: str = "",
     ) -> None:
         if len(message) > LONGEST:
             message = f"{message[: LONGEST - 500]} ... {message[-400:]}"
@@ -58,6 +59,7 @@ class ApiError(Exception):
         self.code = code
         self.param = param
         self.retry_after = retry_after
+        self.allow = allow  # the methods that there are, where another one was asked for
 
     @property
     def kind(self) -> str:

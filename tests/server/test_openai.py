@@ -137,8 +137,8 @@ def test_fields_that_do_nothing_are_named_in_a_header(server):
 
 def test_a_path_or_a_method_that_is_not_there_is_an_error_of_the_same_shape(server):
     for method, path, expected in [("GET", "/v1/nothing", 404), ("DELETE", "/v1/models", 405)]:
-        status, _, answer = server.request(method, path)
-        assert status == expected
+        status, headers, answer = server.request(method, path)
+        assert (status, headers.get("allow")) == (expected, "GET, HEAD" if expected == 405 else None)
         assert answer["error"]["message"]
 
 

@@ -224,6 +224,8 @@ def test_a_key_is_asked_for(server, path):
 def test_a_large_body_is_refused_before_it_is_passed_on(server):
     status, _, body = server.request("POST", "/v1/chat/completions", b"x" * (CONFIG.max_body + 1), **KEY)
     assert (status, "larger than" in body["error"]["message"]) == (413, True)
+    status, _, body = server.request("POST", "/v1/chat/completions", b"x" * (CONFIG.max_body + 1))
+    assert (status, body["error"]["code"]) == (401, "invalid_api_key")  # and nothing is read of whoever has no key
 
 
 # ---------------------------------------------------------------- the parts

@@ -15,6 +15,7 @@ from typing import Any, Generic
 from ..body import OFF_LOOP, Disconnected, Receive, read
 from ..call import Scope, Send, dumps
 from ..errors import ApiError
+from ..keys import opens, owner_of
 from .affinity import Beginning, beginnings_of
 from .merged import merged_health, merged_metrics, merged_slots
 from .policy import Name
@@ -61,8 +62,8 @@ class Page:
 class Gateway(ABC, Generic[Name]):
     """The ASGI application of a gateway. `Name` identifies a replica."""
 
-    def __init__(self, max_body: int) -> None:
-        self._max_body = max_body
+    def __init__(self, max_body: int, keys: Sequence[str] = ()) -> None:
+        self._max_body, self._keys = max_body, keys
         self._streams: OrderedDict[str, Name] = OrderedDict()  # the replicas of streams that can be resumed
         self._merged: dict[str, Callable[[Sequence[Page], Send], Awaitable[None]]] = {
             "/metrics": _send_metrics,
@@ -84,7 +85,9 @@ class Gateway(ABC, Generic[Name]):
             return
         try:
             headers = {name.lower(): value for name, value in scope["headers"]}
-            body = await read(receive, headers, self._max_body)
+            # A replica refuses whoever has no key, and needs no body for that.
+            allowed = not self._keys or opens(owner_of(headers), self._keys)
+            body = await read(receive, headers, self._max_body) if allowed else b""
             scope = below_root(scope)
             if len(body) > OFF_LOOP:
                 request = await asyncio.to_thread(incoming, scope, headers, body)

@@ -34,8 +34,8 @@ class Replica:
 class Router(Gateway[int]):
     """Passes requests on to replicas."""
 
-    def __init__(self, replicas: list[Replica], max_body: int, key: str = "") -> None:
-        super().__init__(max_body)
+    def __init__(self, replicas: list[Replica], max_body: int, key: str = "", keys: Sequence[str] = ()) -> None:
+        super().__init__(max_body, keys)
         self.replicas = replicas
         self._key = key.encode()
         self._affinity: Affinity[int] = Affinity()

@@ -22,7 +22,7 @@ class ReplicaRunner:
         ssl_certfile: str | None = None, ssl_keyfile: str | None = None,
     ) -> None:  # fmt: skip
         self.replicas = [Replica(number, device) for number, device in enumerate(devices)]
-        self.router = Router(self.replicas, config.max_body, config.router_key)
+        self.router = Router(self.replicas, config.max_body, config.router_key, config.api_keys)
         self.supervisor = Supervisor(self.replicas, target, on_lost=self._lost, on_change=self._changed)
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it reports each response that is cut off
         # Replicas date their responses.

@@ -115,6 +115,10 @@ class Repl:
         self.signals.on_signal = self._stop
         try:
             self._finish(self._show(ask))
+        except OSError:  # the terminal was closed, or the reader of the pipe went away
+            self._keep_shown()
+            if not self.code:
+                raise
         finally:
             self._answer = None
             if not self.code:
@@ -133,6 +137,12 @@ class Repl:
         finally:
             view.end()
         return generation.completion
+
+    def _keep_shown(self) -> None:
+        """Saves what was shown of an answer that nobody can see any more."""
+        if self._answer is not None:
+            self._answer.close()
+        self.conversation.keep()
 
     def _stop(self, number: int) -> None:
         """A signal during an answer. Called on the thread of signals."""

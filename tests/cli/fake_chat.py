@@ -42,11 +42,16 @@ class FakeGeneration:
                 break
             self.said.append("" if thinking else piece)
             yield Event(piece, number, 0.0, thinking=thinking)
-        self.reason = "abort" if self.closed.is_set() else "stop"
-        self.on_end("".join(self.said))
+        self._end("abort" if self.closed.is_set() else "stop")
 
     def close(self):
         self.closed.set()
+        self._end("abort")
+
+    def _end(self, reason):
+        if self.reason == "running":
+            self.reason = reason
+            self.on_end("".join(self.said))
 
     @property
     def completion(self):

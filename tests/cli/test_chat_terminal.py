@@ -288,8 +288,21 @@ def test_a_dumb_terminal_gets_plain_text(tmp_path):
         chat.close()
 
 
-@pytest.mark.parametrize("kind", ["SIGTERM", "SIGHUP"])
-@pytest.mark.parametrize("answering", [False, True])
+def test_a_terminal_that_is_closed_leaves_what_was_shown_in_the_session(tmp_path):
+    chat = open_chat(tmp_path, "--session talk.chat --delay 0.02")
+    try:
+        chat.type("a " * 200)
+        chat.wait("you said a")
+    finally:
+        chat.close()
+    saved = tmp_path / "talk.chat"
+    end = time.monotonic() + patience(5)
+    while "you said a" not in (saved.read_text() if saved.exists() else ""):
+        assert time.monotonic() < end, "the session lacks what was shown"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(("kind", "answering"), [("SIGTERM", False), ("SIGTERM", True), ("SIGHUP", False)])
 def test_a_signal_saves_the_session_and_ends(tmp_path, kind, answering):
     chat = open_chat(tmp_path, "--session talk.chat --delay 0.02")
     try:

@@ -3,6 +3,7 @@
 import random
 import re
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rwkv_gpu.cli import slash
 from rwkv_gpu.cli.commands import COMMANDS
 from rwkv_gpu.llm.quotation import Quotation
 from rwkv_gpu.models.registry import MODELS
+from tests.process import patience
 from training import apart, evaluate, help_index
 from training import help as training_help
 from training.grammar import expand
@@ -467,3 +469,13 @@ def test_it_answers_nearly_all_questions_about_the_program_and_declines_what_it_
     found = judged(llm, evaluate.helped())
     for section, share in least.items():
         assert sum(found[section]) >= share * len(found[section]), section
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 3000, "a" * 3000, "line 7 of a paste that is long\n" * 700], ids=["digits", "word", "paste"]
+)
+def test_a_pasted_text_is_no_question_and_takes_no_time(text):
+    """Digits took minutes and 20 kB of lines 20 seconds; Ctrl-C had to wait for them. Now 0.01 s at most."""
+    began = time.monotonic()
+    assert HELP.find(text) == HELP.find("hello there", text) == help.Found()
+    assert time.monotonic() - began < patience(1.0)

@@ -49,6 +49,8 @@ SYMPTOM = 1.5  # what it counts for a question about the program
 ENOUGH = 0.75  # the share of a question that a sentence of a page has at least, where nothing else is found
 VAGUE = 0.7  # a lower probability lets a sentence of a page be added that has more of the question
 LONG = 40  # words; what is longer is a text and no question
+# Characters of a message, and of a word in it. The rules are regular expressions, whose time grows faster than a text.
+MOST_READ, MOST_WORD = 2000, 100
 BEFORE = 0.7  # what a word of the question before counts
 
 FROM = "From the docs: "
@@ -110,6 +112,9 @@ class Help:
 
         `before` is the question before it, which a short one may go on with.
         """
+        if _is_data(question):
+            return Found()
+        before = "" if _is_data(before) else before
         fixed = decline(question) or greeting(question) or sums.answer(question) or rates.answer(question)
         if fixed:
             return Found(answer=fixed, sure=True)
@@ -343,3 +348,8 @@ def load(architectures: Collection[str] = (), path: Path = INDEX) -> Help:
     """The help of this version, where these architectures are supported."""
     search, everyday = read(architectures, path)
     return Help(search, everyday, trained.load())
+
+
+def _is_data(text: str) -> bool:
+    """Whether a message is too long for a question, or has a word that is: pasted text, digits, base64."""
+    return len(text) > MOST_READ or any(len(word) > MOST_WORD for word in text.split())

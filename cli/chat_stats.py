@@ -15,12 +15,16 @@ class Totals:
     prompt: int = 0
     reused: int = 0
     new: int = 0
+    decoded: int = 0  # new tokens without the first of each answer, which come with the prompt
     prompt_seconds: float = 0.0
     decode_seconds: float = 0.0
 
     def add(self, done: Completion) -> None:
-        """Counts one more answer."""
+        """Counts one more answer. One that was stopped before its first token is none: its prompt was not computed."""
+        if not done.tokens and done.finish_reason in ("abort", "error"):
+            return
         self.answers += 1
+        self.decoded += max(done.stats.new_tokens - 1, 0)
         self.prompt += done.stats.prompt_tokens
         self.reused += done.stats.reused_tokens
         self.new += done.stats.new_tokens
@@ -31,7 +35,7 @@ class Totals:
         """For /stats."""
         computed = self.prompt - self.reused
         return [
-            f"answers  {self.answers:,}, {self.new:,} tokens" + _rate(self.new, self.decode_seconds),
+            f"answers  {self.answers:,}, {self.new:,} tokens" + _rate(self.decoded, self.decode_seconds),
             f"prompts  {self.prompt:,} tokens, {self.reused:,} of them reused" + _rate(computed, self.prompt_seconds),
         ]
 
@@ -56,4 +60,4 @@ def answer_line(done: Completion, max_tokens: int) -> str:
 
 
 def _rate(tokens: int, seconds: float) -> str:
-    return f", {tokens / seconds:,.1f} tok/s" if seconds else ""
+    return f", {tokens / seconds:,.1f} tok/s" if tokens and seconds else ""

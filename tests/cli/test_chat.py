@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 import rwkv_gpu
+from rwkv_gpu import Completion, Stats
+from rwkv_gpu.cli.chat_stats import Totals
 from rwkv_gpu.cli.commands import cli
 from tests.golden_files import OWN
 from tests.process import posix
@@ -160,3 +162,10 @@ def test_a_full_chat_goes_on_without_its_oldest_turns_if_asked_to(tmp_path):
         done = run(model, *options, "--context-shift", stdin=f"Say {turn}.")
         assert done.exit_code == 0, done.stderr
     assert run(model, *options, stdin="And now?").exit_code == 0  # the session knows it
+
+
+def test_totals_count_what_was_computed_and_no_prompt_that_was_stopped():
+    totals = Totals()
+    totals.add(Completion("", (), "abort", Stats(8000, 0, 0, 0.01, 0.0)))  # Ctrl-C while the prompt was read
+    totals.add(Completion("ab", (1, 2), "stop", Stats(50, 10, 2, 0.5, 0.1)))
+    assert totals.lines() == ["answers  1, 2 tokens, 10.0 tok/s", "prompts  50 tokens, 10 of them reused, 80.0 tok/s"]

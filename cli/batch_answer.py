@@ -42,7 +42,8 @@ def answer(llm: LLM, text: str, job: Job) -> Line:
 
 def _continued(llm: LLM, prompt: object, settings: dict[str, Any]) -> Completion:
     if not isinstance(prompt, str):
-        raise BadInput(f"prompt is a {type(prompt).__name__}; it must be a text")
+        shown = prompt if prompt is None or isinstance(prompt, int | float) else f"a {type(prompt).__name__}"
+        raise BadInput(f"prompt is {shown}; it must be a string")
     return llm.stream(prompt, **settings).wait()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from ..engine.request import Request
+from ..errors import BadInput
 from ..text.template import ChatTemplate
 from . import validate
 from .batches import await_all, wait_all
@@ -39,6 +40,11 @@ class LLM(GenerateMethods, MeasureMethods, OpenAIMethods):
         template that can switch reasoning on (True) or off (False). When the chat no longer fits the context, it is
         refused; with `truncate="left"`, its oldest turns are left out. `settings` apply to every answer.
         """
+        if system is not None and not isinstance(system, str):
+            raise BadInput(
+                f"system is of type {type(system).__name__}; it must be a string. chat(messages=...) goes on from "
+                "messages, and chat_batch answers a list of conversations"
+            )
         first = [{"role": "system", "content": system}] if system is not None else []
         begun = (*messages_of(first), *messages_of(messages))
         return Chat(

@@ -131,7 +131,7 @@ def _greet(conversation: Conversation) -> None:
     screen.note("/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves")
     branches = len(conversation.branches)
     if branches > 1:
-        screen.note(f"branch {conversation.at + 1} of {branches}; /fork 1 to /fork {branches} switch")
+        screen.note(f"branch {conversation.at + 1} of {branches}; /fork N switches to branch N")
     conversation.show_last()
 
 

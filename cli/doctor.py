@@ -29,7 +29,12 @@ from .screen import Screen
 
 @click.command("doctor", cls=Page, epilog="Example: rwkv-gpu doctor --device 0 --quick")
 @click.option("--op", "wanted", multiple=True, metavar="NAME", help="Only this op; can be repeated.")
-@click.option("--quick", "few", is_flag=True, help="Each case by one kernel, and no speeds: a fraction of the time.")
+@click.option(
+    "--quick",
+    "few",
+    is_flag=True,
+    help="Test each case with one kernel, and measure no speeds: a fraction of the time.",
+)
 @click.option(
     "--report",
     "report_file",

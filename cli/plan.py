@@ -57,8 +57,8 @@ def command(
 ) -> None:
     """Show the dispatches of a step of MODEL, a synthetic model or the built-in model. Nothing is loaded or run.
 
-    Below each dispatch stands its op, with what passes have fused into it, and what it binds. The second table says how
-    often each pass fired, and what the step would have more without it.
+    Below each dispatch is its op, with what passes have fused into it, and what it binds. The second table says how
+    often each pass fired, and what the step would have in addition without it.
     """
     unknown = sorted(set(without) - set(NAMES))
     if unknown:

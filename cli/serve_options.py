@@ -74,7 +74,8 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
     ),
     click.option(
         "--warmup/--no-warmup", cls=Models, default=True, show_default=True,
-        help="Get a loaded model ready for requests of all sizes while nobody asks. Else the first of each size waits.",
+        help="Prepare a loaded model for requests of all sizes while it is idle. Without "
+        "this, the first of each size waits.",
     ),
     click.option(
         "--store", cls=Models, metavar="DIR|URL",
@@ -83,7 +84,7 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
     ),
     click.option(
         "--store-key-file", cls=Models, metavar="FILE",
-        help="Secret of the store, the same for all who use it. Default: one that lies in the directory.",
+        help="Secret of the store, the same for all who use it. Default: a file in the directory.",
     ),
     click.option(
         "--host", cls=Network, default="127.0.0.1", show_default=True, help="Address; 0.0.0.0 is all of them."
@@ -96,7 +97,7 @@ OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "--api-key", cls=Network, multiple=True, metavar="KEY", help="Key that clients must send. Can be repeated."
     ),
     click.option("--api-key-file", cls=Network, metavar="FILE", help="File of keys, one a line; others cannot see it."),
-    click.option("--insecure", cls=Network, is_flag=True, help="Let others reach the server without a key."),
+    click.option("--insecure", cls=Network, is_flag=True, help="Let other machines use the server without a key."),
     click.option("--tls-cert", cls=Network, metavar="FILE", help="Certificate chain (PEM): serve HTTPS."),
     click.option("--tls-key", cls=Network, metavar="FILE", help="Private key of the certificate (PEM)."),
     click.option(

@@ -67,7 +67,7 @@ def command(
     its own, named as the options here or as in OpenAI's API, such as "temperature". Lines of OpenAI's batches, with
     "custom_id" and "body", work too. Run the command again to go on after an interruption: lines that have an answer
     are skipped, lines that have an error are tried again. With --device 0,1 or all, each GPU has a process of its own;
-    with --split they hold one model together; with --ray, each GPU of a cluster.
+    with --split they share one model; with --ray, each GPU of a cluster.
 
     Exit code 1: some lines have an error.
     """

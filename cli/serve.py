@@ -46,7 +46,7 @@ def command(ctx: click.Context, /, models: tuple[str, ...], loading: dict[str, A
 
     Without a MODEL, the built-in one. The base URL for clients is http://localhost:8080/v1.
     The first MODEL is loaded at once, the others at their first use. With --device 0,1 or all, each GPU has a process
-    of its own behind the one port, and a conversation stays with its GPU. With --split they hold one model together.
+    of its own behind the one port, and a conversation stays with its GPU. With --split they share one model.
     """
     keys = keys_of(options["api_key"], options["api_key_file"])
     if not (keys or options["insecure"] or is_local(options["host"])):

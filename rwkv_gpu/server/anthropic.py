@@ -13,7 +13,7 @@ from rwkv_gpu.llm.unique import unique
 from .call import Call, Family, Json, Response, Stream, Whole, dumps
 from .chunks import chunks_of
 from .endpoint import Endpoint
-from .errors import ApiError
+from .errors import ApiError, shown
 from .fields import MESSAGES, honoured
 from .openai import model_name, wants_stream
 from .routes import Route, post
@@ -117,7 +117,7 @@ def request_of(fields: Json) -> Json:
 
 def _listed(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise ApiError(400, f"{where} is a {type(value).__name__}; it must be a list", param=where)
+        raise ApiError(400, f"{where} is {shown(value)}; it must be a list", param=where)
     return value
 
 

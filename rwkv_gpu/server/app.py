@@ -91,7 +91,7 @@ def _routed(router: Any) -> App:
         try:
             await router(scope, receive, send)
         except HTTPException as error:
-            allowed = (error.headers or {}).get("Allow", "")
+            allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))  # they are a set
             message = f"{scope['path'][:100]} takes {allowed}, not {scope['method']}"
             raise ApiError(error.status_code, message, allow=allowed) from None
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .errors import ApiError
+from .errors import ApiError, shown
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Json = dict[str, Any]
@@ -74,7 +74,7 @@ def parse(body: bytes) -> Json:
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH:
         check_depth(value)
     if not isinstance(value, dict):
-        raise ApiError(400, f"the body is a JSON {type(value).__name__}; it must be an object")
+        raise ApiError(400, f"the body is {shown(value)}; it must be an object")
     return value
 
 

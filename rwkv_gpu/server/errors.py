@@ -1,6 +1,8 @@
 """What a client is told when something goes wrong: a status, a kind and a sentence. Each API family has its shape."""
 
+import json
 import re
+from typing import Any
 
 from rwkv_gpu.errors import (
     BadGrammar,
@@ -36,6 +38,12 @@ KINDS = {
     503: "unavailable_error",
     504: "timeout_error",
 }
+
+
+def shown(value: Any) -> str:
+    """A value of a body in an error: a short one as it is, else what it is in JSON."""
+    kinds: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
+    return kinds.get(type(value)) or json.dumps(value)
 
 
 class ApiError(Exception):

@@ -12,7 +12,7 @@ from rwkv_gpu.text.vocabulary import ROLES
 
 from .call import Call, Json, Response, Stream, Whole
 from .endpoint import Endpoint
-from .errors import ApiError
+from .errors import ApiError, shown
 from .fields import LLAMA_COMPLETION, LLAMA_INFILL, honoured, switch_mirostat
 from .openai import FAMILY, event, model_name, wants_stream
 from .routes import Route, post
@@ -52,7 +52,7 @@ async def infill(service: Service, call: Call) -> Response:
     prefix, suffix, extra = (fields.pop(key, "") for key in ("input_prefix", "input_suffix", "prompt"))
     for key, text in (("input_prefix", prefix), ("input_suffix", suffix), ("prompt", extra)):
         if not isinstance(text, str):
-            raise ApiError(400, f"{key} is a {type(text).__name__}; it must be a string", param=key)
+            raise ApiError(400, f"{key} is {shown(text)}; it must be a string", param=key)
 
     def prepare(llm: LLM, **asked: Any) -> Prepared:
         before, between, after = (_single(llm, texts) for texts in INFILL)
@@ -76,7 +76,7 @@ async def tokenize(service: Service, call: Call) -> Response:
     content, special = call.body.get("content", ""), call.body.get("add_special", False)
     parse, pieces = call.body.get("parse_special", True), call.body.get("with_pieces", False)
     if not isinstance(content, str):
-        raise ApiError(400, f"content is a {type(content).__name__}; it must be a string", param="content")
+        raise ApiError(400, f"content is {shown(content)}; it must be a string", param="content")
     _, llm = await service.use(call, model_name({**call.body}))
     ids = await service.work(lambda: llm.tokenizer.encode(content, special=special is True, parse=parse is True))
     if pieces is not True:
@@ -97,7 +97,7 @@ async def detokenize(service: Service, call: Call) -> Response:
     """The text of tokens."""
     tokens = call.body.get("tokens", [])
     if not isinstance(tokens, list):
-        raise ApiError(400, f"tokens is a {type(tokens).__name__}; it must be a list of token ids", param="tokens")
+        raise ApiError(400, f"tokens is {shown(tokens)}; it must be a list of token ids", param="tokens")
     _, llm = await service.use(call, model_name({**call.body}))
     return Whole({"content": await service.work(lambda: llm.detokenize(tokens))})
 

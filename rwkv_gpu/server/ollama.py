@@ -18,7 +18,7 @@ from .call import Call, Family, Json, Response, Stream, Whole, dumps
 from .catalogue import ServedModel
 from .chunks import chunks_of
 from .endpoint import Endpoint
-from .errors import ApiError
+from .errors import ApiError, shown
 from .fields import OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, honoured, switch_mirostat
 from .openai import model_name
 from .routes import Route, delete, get, post
@@ -168,7 +168,7 @@ async def generate(service: Service, call: Call) -> Response:
     fields = honoured(call, OLLAMA_GENERATE)
     name, prompt = _name(service, call, fields), fields.get("prompt", "")
     if not isinstance(prompt, str):
-        raise ApiError(400, f"prompt is a {type(prompt).__name__}; it must be a string", param="prompt")
+        raise ApiError(400, f"prompt is {shown(prompt)}; it must be a string", param="prompt")
     if not prompt:
         return await _load(service, call, name, {"response": ""})
     asked, raw = _settings(fields), fields.get("raw", False)
@@ -230,14 +230,14 @@ async def _load(service: Service, call: Call, name: str | None, said: Json) -> R
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise ApiError(400, f"messages is a {type(value).__name__}; it must be a list", param="messages")
+        raise ApiError(400, f"messages is {shown(value)}; it must be a list", param="messages")
     return value
 
 
 def _message(message: Any, where: str) -> Json:
     """A message of a chat completion; images are refused."""
     if not isinstance(message, dict):
-        raise ApiError(400, f"{where} is a {type(message).__name__}; it must be an object", param="messages")
+        raise ApiError(400, f"{where} is {shown(message)}; it must be an object", param="messages")
     if message.get("images"):
         raise ApiError(400, f"{where}.images: only text is understood; leave images out", param="messages")
     found = {"role": message.get("role"), "content": message.get("content", "")}

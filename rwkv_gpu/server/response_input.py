@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .call import Json
-from .errors import ApiError
+from .errors import ApiError, shown
 
 TEXTS = ("input_text", "output_text", "text")  # types of parts that are text
 NOT_CHAT = ("input", "instructions", "max_output_tokens", "text", "reasoning", "tools", "tool_choice")
@@ -33,7 +33,7 @@ def _tools(fields: Json) -> Json:
     """The functions that may be called, and whether one must be."""
     given, choice = fields.get("tools", []), fields.get("tool_choice")
     if not isinstance(given, list):
-        raise ApiError(400, f"tools is a {type(given).__name__}; it must be a list", param="tools")
+        raise ApiError(400, f"tools is {shown(given)}; it must be a list", param="tools")
     for at, tool in enumerate(given):
         if not isinstance(tool, dict) or tool.get("type") != "function":
             kind = tool.get("type") if isinstance(tool, dict) else tool

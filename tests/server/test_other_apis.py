@@ -108,7 +108,7 @@ def test_anthropic_counts_tokens_and_names_stop_sequences(llama):
     ("body", "match"),
     [
         ({"messages": HELLO}, "max_tokens is missing"),
-        ({"max_tokens": 4, "messages": "hello"}, "messages is a str"),
+        ({"max_tokens": 4, "messages": "hello"}, "messages is a string; it must be a list"),
         ({"max_tokens": 4, "messages": [{"role": "tool", "content": "x"}]}, "must be user or assistant"),
         ({"max_tokens": 4, "messages": [{"role": "user", "content": [{"type": "image"}]}]}, "only text"),
         ({"max_tokens": 4, "messages": HELLO, "thinking": True}, "thinking is True"),
@@ -276,7 +276,7 @@ def test_ollama_embeddings(llama):
         ("/api/chat", {"messages": HELLO, "options": 3}, 400, "options is 3"),
         ("/api/chat", {"messages": HELLO, "format": "xml"}, 400, "format is 'xml'"),
         ("/api/chat", {"messages": HELLO, "keep_alive": "soon"}, 400, "keep_alive"),
-        ("/api/generate", {"prompt": 3}, 400, "prompt is a int"),
+        ("/api/generate", {"prompt": 3}, 400, "prompt is 3; it must be a string"),
         ("/api/generate", {"prompt": "x", "template": "y"}, 400, "template"),
         ("/api/pull", {"model": "x"}, 501, "models are files"),
         ("/api/show", {}, 400, "model is missing"),

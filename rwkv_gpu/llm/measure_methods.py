@@ -49,7 +49,7 @@ class MeasureMethods(OpenModel):
     @overload
     def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]: ...
     def embed(self, texts: str | Sequence[str]) -> npt.NDArray[np.float32]:
-        """What a text means to the model: the mean of its final hidden states, of length one. [D], or [N, D] of many"""
+        """The embedding of a text: the mean of its final hidden states, of length one. [D], or [N, D] of many"""
         many = [texts] if isinstance(texts, str) else validate.several("texts", texts, "texts")
         if not many:
             raise BadInput("texts is empty; give at least one")

@@ -49,14 +49,14 @@ class OpenAIMethods(OpenModel):
     __call__ = create_completion
 
     async def acreate_completion(self, prompt: Prompts, **fields: Any) -> Json:
-        """The whole for asyncio."""
+        """`create_chat_completion` for asyncio."""
         reply, answers = _complete(self, AsyncGeneration, prompt, fields)
         if not answers:
             return reply.silent()
         return reply.whole([(await answer.wait(), answer.events) for answer in answers])
 
     def astream_completion(self, prompt: Prompts, **fields: Any) -> AsyncIterator[Json]:
-        """The chunks for asyncio; of several answers, one after the other."""
+        """The chunks of `create_chat_completion` for asyncio; of several answers, one after the other."""
         return _achunks(*_complete(self, AsyncGeneration, prompt, fields))
 
     @overload
@@ -80,13 +80,13 @@ class OpenAIMethods(OpenModel):
         return replies.chunks(asked) if stream else replies.whole(asked)
 
     async def acreate_chat_completion(self, messages: Messages, *, think: bool | None = None, **fields: Any) -> Json:
-        """The whole for asyncio."""
+        """`create_completion` for asyncio."""
         return await replies.awhole(replies.ask(self, AsyncGeneration, messages, think, fields))
 
     def astream_chat_completion(
         self, messages: Messages, *, think: bool | None = None, **fields: Any
     ) -> AsyncIterator[Json]:
-        """The chunks for asyncio; of several answers, one after the other."""
+        """The chunks of `create_completion` for asyncio; of several answers, one after the other."""
         return replies.achunks(replies.ask(self, AsyncGeneration, messages, think, fields))
 
     def prepare_completion(self, prompt: Prompts, *, limits: Limits | None = None, **fields: Any) -> Prepared:
@@ -121,7 +121,7 @@ class OpenAIMethods(OpenModel):
         encoding_format: Literal["float", "base64"] = "float",
         user: str | None = None,  # noqa: ARG002  it names a customer of a service
     ) -> Json:
-        """What texts mean to the model, as `embed` computes it: vectors of length one, of a text or of a list."""
+        """Embeddings of a text or of a list of texts, as `embed` computes them: vectors of length one."""
         ids = self.prepare_embedding(input, encoding_format)
         vectors = self._driver.work(partial(measures.embeddings, texts=ids))
         return self.embedding_reply(ids, vectors, model, encoding_format)
@@ -156,7 +156,7 @@ class OpenAIMethods(OpenModel):
         return self._driver.begin(pieces)
 
     async def acreate_embedding(self, input: Prompts, **fields: Any) -> Json:
-        """The same for asyncio."""
+        """`create_embedding` for asyncio."""
         return await asyncio.to_thread(partial(self.create_embedding, input, **fields))
 
 

@@ -157,7 +157,7 @@ def test_settings_are_checked_by_name(rnn):
     assert chat.messages == []
     with pytest.raises(BadTemplate, match="no built-in chat template 'nonesuch'"):
         rnn.chat(template="nonesuch")
-    with pytest.raises(BadInput, match="content"):
+    with pytest.raises(BadInput, match="system is of type int"):
         rnn.chat(system=7)
 
 

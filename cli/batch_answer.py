@@ -6,6 +6,7 @@ from typing import Any
 from rwkv_gpu import LLM, Completion
 from rwkv_gpu.errors import BadInput, DeviceError, RwkvGpuError
 from rwkv_gpu.llm.completion import GREEDY, sampling
+from rwkv_gpu.llm.validate import shown
 from rwkv_gpu.text.messages import check_messages
 
 from .batch_files import Line, parsed_line
@@ -42,8 +43,7 @@ def answer(llm: LLM, text: str, job: Job) -> Line:
 
 def _continued(llm: LLM, prompt: object, settings: dict[str, Any]) -> Completion:
     if not isinstance(prompt, str):
-        shown = prompt if prompt is None or isinstance(prompt, int | float) else f"a {type(prompt).__name__}"
-        raise BadInput(f"prompt is {shown}; it must be a string")
+        raise BadInput(f"prompt is {shown(prompt)}; it must be a string")
     return llm.stream(prompt, **settings).wait()
 
 

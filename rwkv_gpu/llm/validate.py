@@ -28,14 +28,14 @@ def token_ids(name: str, value: Any) -> list[int]:
 def several(name: str, value: Any, what: str) -> list[Any]:
     """The items of a list; a text or a mapping is not a list."""
     if isinstance(value, str | bytes | bytearray | Mapping) or not isinstance(value, Iterable):
-        raise BadInput(f"{name} is {_shown(value)}; it must be a list of {what}")
+        raise BadInput(f"{name} is {shown(value)}; it must be a list of {what}")
     return list(value)
 
 
 def text(name: str, value: Any) -> str | bytes:
     """A text, or its bytes."""
     if not isinstance(value, str | bytes):
-        raise BadInput(f"{name} is {_shown(value)}; it must be a text")
+        raise BadInput(f"{name} is {shown(value)}; it must be a text")
     return value
 
 
@@ -69,10 +69,10 @@ def called(name: str, value: Callable[..., object] | None) -> None:
 def path(name: str, value: Any) -> Path:
     """A path."""
     if not isinstance(value, str | os.PathLike):
-        raise BadInput(f"{name} is {_shown(value)}; it must be the name of a file")
+        raise BadInput(f"{name} is {shown(value)}; it must be the name of a file")
     return Path(value)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value in an error: short ones as they are."""
     return repr(value) if value is None or isinstance(value, int | float) else f"a {type(value).__name__}"

@@ -22,7 +22,8 @@ STRUCTURES = {
     for path, code in CODE.items()
     for name in re.findall(r"^struct (\w+)", code, re.MULTILINE)
 }
-WRITTEN = re.compile(r"^\s*(\w+)([\[.][^=;]*?)\s*[-+*|]?=(?!=)", re.MULTILINE)
+WRITTEN = re.compile(r"(?:^|[{};])\s*(\w+)([\[.][^=;{}]*?)\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)", re.MULTILINE)
+POINTED = re.compile(r"\blet \w+ = &(\w+)\b")
 
 
 @pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(SHADERS)))
@@ -47,8 +48,9 @@ def shared_vectors(path: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def components_written(code: str, names: Mapping[str, int]) -> list[str]:
-    """Statements that write a part of such a vector or matrix."""
-    return [name + place for name, place in WRITTEN.findall(code) if name in names and steps(place) > names[name]]
+    """Statements that write a part of such a vector or matrix, or that name a pointer by which one could."""
+    found = [name + place for name, place in WRITTEN.findall(code) if name in names and steps(place) > names[name]]
+    return found + [f"&{name}" for name in POINTED.findall(code) if name in names]
 
 
 def steps(place: str) -> int:
@@ -76,6 +78,8 @@ def test_a_write_to_a_component_is_found():
     text = "    tile[at][row % 4u] = x;\n    tile[at + W4[i]] = v;\n    tile[k].x = x;\n    let y = tile[at][0];\n"
     assert len(components_written(text, {"tile": 1})) == 2
     assert len(components_written("    one = v;\n    one.x = x;\n    one[1] += x;\n", {"one": 0})) == 2
+    assert len(components_written("if a == b { one.x /= x; one.y <<= 1u; } one.z++;\nlet p = &one;", {"one": 0})) == 4
+    assert components_written("if one.x == 1.0 && one.y >= x { y[one.z] = one.w; }", {"one": 0}) == []
 
 
 def test_vectors_matrices_and_what_has_a_name_of_its_own_are_all_looked_at():

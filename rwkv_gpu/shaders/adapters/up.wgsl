@@ -3,6 +3,8 @@
 @group(0) @binding(16) var<storage, read> b: array<vec4f>;      // of each matrix [M, B_STRIDE]
 @group(0) @binding(17) var<storage, read> low: array<vec4f>;    // of each matrix [T, R / 4], then [T] the columns of a row
 
+const AHEAD = 4u;   // fours of columns that are asked for at once: adapters of rank 16 have as many
+
 struct AdapterOutput {
     first: u32,     // row among those of all matrices
     adapted: u32,   // whether it has adapters
@@ -11,20 +13,39 @@ struct AdapterOutput {
 }
 
 fn bias_at(i: u32, t: u32) -> f32 {
+    let own = output_of(i);
+    return bias[i] + next_sum(own, i, t, u32(low[COLUMNS_AT + t].x));
+}
+
+// What columns give beyond the first AHEAD fours that a row has. Whoever asks early asks for no more than those.
+fn bias_rest(i: u32, t: u32) -> f32 {
+    let own = output_of(i);
+    let columns = low[COLUMNS_AT + t];
+    var sum = 0.0;
+    for (var c = u32(columns.x) + AHEAD; c < min(u32(columns.y), COLUMN_FOURS); c += AHEAD) {
+        sum += next_sum(own, i, t, c);
+    }
+    return sum;
+}
+
+// AHEAD fours of columns from one on, without a branch, so that they are asked for at once.
+fn next_sum(own: AdapterOutput, i: u32, t: u32, first: u32) -> f32 {
+    let end = own.adapted * min(u32(low[COLUMNS_AT + t].y), COLUMN_FOURS);
+    var sum = 0.0;
+    for (var n = 0u; n < AHEAD; n++) {
+        let c = min(first + n, COLUMN_FOURS - 1u);
+        let product = dot(b[own.b + (i - own.first) * B_STRIDE + c], low[own.low + t * COLUMN_FOURS + c]);
+        sum += select(0.0, product, first + n < end);
+    }
+    return sum;
+}
+
+fn output_of(i: u32) -> AdapterOutput {
     var own = OUTPUTS[0];
     for (var n = 1u; n < ADAPTED; n++) {
         if i >= OUTPUTS[n].first {
             own = OUTPUTS[n];
         }
     }
-    var sum = bias[i];
-    if own.adapted == 0u {
-        return sum;
-    }
-    let columns = low[COLUMNS_AT + t];
-    let row = own.b + (i - own.first) * B_STRIDE;
-    for (var c = u32(columns.x); c < min(u32(columns.y), COLUMN_FOURS); c++) {
-        sum += dot(b[row + c], low[own.low + t * COLUMN_FOURS + c]);
-    }
-    return sum;
+    return own;
 }

@@ -1,7 +1,7 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units
 // needs fragments of a subgroup: multiply
 // needs lib/matrix_units/tile: padded4, scale_at
-// needs linear/table: store
+// needs epilogue: epilogue_inputs, store_with
 // needs table: matrix_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
@@ -32,9 +32,13 @@ fn x_width4() -> u32 { return padded4(matrix.k); }
 
 fn x_place(row: u32, four: u32) -> u32 { return matrix.x + min(t0 + row, step.rows - 1u) * x_width4() + four; }
 
-fn put(m: u32, t: u32, first: f32, second: f32) {
+fn want(m: u32, t: u32) -> vec3f {
+    return epilogue_inputs(matrix, min(t0 + t, step.rows - 1u), min(row0 + m, matrix.rows - PER_OUT));
+}
+
+fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
     if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
         let scale = scale_at(matrix.x + table.rows * padded4(matrix.k), t0 + t);
-        store(matrix, t0 + t, row0 + m, scale * first, scale * second);
+        store_with(matrix, t0 + t, row0 + m, scale * first, scale * second, wanted);
     }
 }

@@ -11,7 +11,7 @@
 // needs format: fours_of, run_raw, scale_of
 // needs lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
-// needs linear/table: store
+// needs epilogue: epilogue_inputs, store_with
 // needs table: matrix_of
 enable wgpu_cooperative_matrix;
 
@@ -204,11 +204,15 @@ fn x_place(e: u32, at: u32, end: u32) -> u32 {
     return matrix.x / 2u + (near * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 8u + e % 8u;
 }
 
-fn put(m: u32, t: u32, first: f32, second: f32) {
+fn want(m: u32, t: u32) -> vec3f {
+    return epilogue_inputs(matrix, min(t0 + t, step.rows - 1u), min(row0 + m, matrix.rows - PER_OUT));
+}
+
+fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
     if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
         let exponents = matrix.x + (matrix.k + 63u) / 64u * 16u * X_ROWS;
         let word = x[(exponents + t0 + t) / 2u][(t0 + t) % 2u * 2u];
         let scale = ldexp(1.0, i32(unpack2x16float(word).x) - i32(W_EXPONENT));
-        store(matrix, t0 + t, row0 + m, scale * first, scale * second);
+        store_with(matrix, t0 + t, row0 + m, scale * first, scale * second, wanted);
     }
 }

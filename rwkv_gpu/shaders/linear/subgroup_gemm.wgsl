@@ -13,7 +13,7 @@
 // needs barrier: meet
 // needs lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_one, fragment_at
-// needs linear/table: store
+// needs epilogue: epilogue_inputs, store_with
 // needs table: matrix_of
 enable wgpu_cooperative_matrix;
 
@@ -187,11 +187,15 @@ fn eights_at(at: u32, lane: u32) -> Eights {
     return eights;
 }
 
-fn put(m: u32, t: u32, first: f32, second: f32) {
+fn want(m: u32, t: u32) -> vec3f {
+    return epilogue_inputs(matrix, min(t0 + t, step.rows - 1u), min(row0 + m, matrix.rows - PER_OUT));
+}
+
+fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
     if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
         let exponents = matrix.x + (matrix.k + 63u) / 64u * 16u * X_ROWS;
         let word = x[(exponents + t0 + t) / 2u][(t0 + t) % 2u * 2u];
         let scale = ldexp(1.0, i32(unpack2x16float(word).x) - i32(W_EXPONENT));
-        store(matrix, t0 + t, row0 + m, scale * first, scale * second);
+        store_with(matrix, t0 + t, row0 + m, scale * first, scale * second, wanted);
     }
 }

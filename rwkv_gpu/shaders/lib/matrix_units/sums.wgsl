@@ -1,13 +1,18 @@
 // Sums of a workgroup's subgroups on their way out of fragments: added up where subgroups share out columns, then put
 //
 // Fragment (i, j) of a subgroup has rows m of its i-th S rows of W and rows t of its j-th S rows of x. Of each subgroup,
-// AT_ONCE fragments lie in workgroup memory at a time: one, or all.
-// needs linear/gemm_matrix: put
+// AT_ONCE fragments lie in workgroup memory at a time: one, or all. What is wanted beside sums is asked for before they are
+// waited for, of up to MOST_ASKED sums of a lane at once.
+// needs linear/gemm_matrix: put, want
 const ALONG_M = R / (FM * S);           // subgroups
 const ALONG_T = TB / (FT * S);
 const_assert FM <= 4u && FM != 3u;
 const_assert FT <= 4u && FT != 3u;
 const_assert WG == SUBGROUP * ALONG_M * ALONG_T * ALONG_K;
+
+const MOST_ASKED = 2u;
+const OF_A_LANE = (AT_ONCE * S * S * ALONG_M * ALONG_T / PER_OUT + WG - 1u) / WG;
+const ASKED = min(OF_A_LANE, MOST_ASKED);
 
 var<workgroup> y_tile: array<f32, AT_ONCE * S * S * ALONG_M * ALONG_T * ALONG_K>;
 
@@ -30,19 +35,45 @@ fn finish_all(lane: u32) {
 
 // So many fragments of each subgroup, from workgroup memory, where they are [t, m]: with what others have of the same rows.
 fn put_fragments(first: u32, count: u32, lane: u32) {
-    workgroupBarrier();
-    for (var n = lane * PER_OUT; n < count * S * S * ALONG_M * ALONG_T; n += WG * PER_OUT) {
-        let e = n % (S * S);
-        let subgroup = n / (S * S) % (ALONG_M * ALONG_T);
-        let held = n / (S * S * ALONG_M * ALONG_T);
-        let m = (subgroup % ALONG_M * FM + (first + held) % FM) * S + e % S;
-        let t = (subgroup / ALONG_M * FT + (first + held) / FM) * S + e / S;
-        var sums = vec2f();
-        for (var k = 0u; k < ALONG_K; k++) {
-            let at = ((k * ALONG_M * ALONG_T + subgroup) * AT_ONCE + held) * S * S + e;
-            sums += vec2f(y_tile[at], y_tile[at + PER_OUT - 1u]);
+    let end = count * S * S * ALONG_M * ALONG_T;
+    var wanted: array<vec3f, ASKED>;
+    for (var base = 0u; base < end; base += ASKED * WG * PER_OUT) {
+        for (var i = 0u; i < ASKED; i++) {
+            let place = place_in_tile(first, min(base + (i * WG + lane) * PER_OUT, end - PER_OUT));
+            wanted[i] = want(place.x, place.y);
         }
-        put(m, t, sums.x, sums.y);
+        if base == 0u {
+            workgroupBarrier();
+        }
+        for (var i = 0u; i < ASKED; i++) {
+            let n = base + (i * WG + lane) * PER_OUT;
+            if n < end {
+                let place = place_in_tile(first, n);
+                let sums = sums_at(n);
+                put(place.x, place.y, sums.x, sums.y, wanted[i]);
+            }
+        }
     }
     workgroupBarrier();
+}
+
+// Row m of W and row t of x that a sum is of.
+fn place_in_tile(first: u32, n: u32) -> vec2u {
+    let e = n % (S * S);
+    let subgroup = n / (S * S) % (ALONG_M * ALONG_T);
+    let held = n / (S * S * ALONG_M * ALONG_T);
+    let m = (subgroup % ALONG_M * FM + (first + held) % FM) * S + e % S;
+    return vec2u(m, (subgroup / ALONG_M * FT + (first + held) / FM) * S + e / S);
+}
+
+// The sum and, of pairs, the one of the next row.
+fn sums_at(n: u32) -> vec2f {
+    let subgroup = n / (S * S) % (ALONG_M * ALONG_T);
+    let held = n / (S * S * ALONG_M * ALONG_T);
+    var sums = vec2f();
+    for (var k = 0u; k < ALONG_K; k++) {
+        let at = ((k * ALONG_M * ALONG_T + subgroup) * AT_ONCE + held) * S * S + n % (S * S);
+        sums += vec2f(y_tile[at], y_tile[at + PER_OUT - 1u]);
+    }
+    return sums;
 }

@@ -1,5 +1,5 @@
 // y[t, m] = SCALE · then(W[m] · x[t] + bias) + residual
-// needs bias: bias_at
+// needs bias: bias_at, bias_rest
 // needs lib/activation: activation
 // needs residual: residual_at, save_state, state_value
 const PER_OUT = 1u;
@@ -14,7 +14,8 @@ fn epilogue_inputs(matrix: Matrix, t: u32, row: u32) -> vec3f {
 
 fn store_with(matrix: Matrix, t: u32, row: u32, dot: f32, _second: f32, epilogue_inputs: vec3f) {
     let i = y_at(matrix, t, row);
-    stored = SCALE * activation(matrix.then, dot + epilogue_inputs.x) + epilogue_inputs.y;
+    let sum = dot + epilogue_inputs.x + bias_rest(matrix.bias + row, t);
+    stored = SCALE * activation(matrix.then, sum) + epilogue_inputs.y;
     y[i] = stored;
     save_state(i, epilogue_inputs.z);
 }

@@ -47,7 +47,9 @@ from .parts import (
     PRODUCT,
     PROLOGUE,
     QUANTISING,
+    QUANTISING_ROWS,
     RESIDUAL,
+    ROUNDING,
     ROW_BIAS,
     ROWS,
     STATISTICS,
@@ -466,6 +468,7 @@ QUANTISE_ROWS = Kernel(
     "linear",
     (LANES, NORM, ROWS.only("vec4")),
     (*QUANTISING, "lib/sum/subgroup"),
+    core=(QUANTISING_ROWS,),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=INT16,
 )
@@ -473,7 +476,7 @@ ROUND_ROWS = Kernel(
     "linear/round_rows",
     "linear",
     (LANES, NORM, PLAIN_ROWS),
-    core=("lib/matrix_units/rounded",),
+    core=(ROUNDING, "lib/matrix_units/rounded"),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=F16,
 )

@@ -64,6 +64,9 @@ EMIT = Hole("emitted statistics", ("linear/row_statistics/no_emit", "linear/row_
 TABLE = Hole("table", ("linear/table/uniform", "linear/table/constant"))
 PRODUCT = "linear/table", "lib/activation"  # what every matrix product links
 QUANTISING = "lib/store_quantised", "lib/quantise"
+# Rows of x for products, in a dispatch of their own or beside A x of adapters.
+ROUNDING, QUANTISING_ROWS = "linear/rounding", "linear/quantising"
+BESIDE = Hole("beside", ("adapters/alone", ROUNDING, QUANTISING_ROWS))
 
 # How lanes of a workgroup come together.
 LANES = Hole("lanes", tuple(f"lib/lanes/{part}" for part in ("workgroup", "subgroup", "one_subgroup")))
@@ -91,6 +94,8 @@ PART_NEEDS: dict[str, Needs] = {
     "lib/lanes/one_subgroup": Needs(subgroup=True),
     "lib/sum/subgroup": Needs(lanes=2),
     "lib/store_quantised": Needs(lanes=8, buffers=9),
+    ROUNDING: Needs(f16=True, matrix_units=True),
+    QUANTISING_ROWS: Needs(lanes=8),
     "formats/words": Needs(buffers=16),
     "linear/row_statistics/emit": Needs(lanes=8, buffers=10),
     "linear/row_statistics/load": Needs(lanes=8, buffers=10),

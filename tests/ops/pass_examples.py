@@ -9,7 +9,7 @@ import numpy as np
 from rwkv_gpu.gpu.device import Capabilities
 from rwkv_gpu.kernels.defaults import hardware
 from rwkv_gpu.kernels.expert_config import expert_gemv
-from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int
+from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int, skinny_gemm
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.vocabulary import (
     Attention,
@@ -80,6 +80,14 @@ def queries_and_keys(g, w, _, x):
 def adapted(g, w, _, x):
     lows = g.adapter_down([x, x], [w["q.a"], w["v.a"]], g.linear(x, w["s"]))
     ys = g.linears([x, x], [w["q"], w["v"]])
+    q, v = g.adapter_up(ys, lows, [w["q.b"], w["v.b"]], then=["none", "none"])
+    return {"q": q, "v": v}
+
+
+def normed_adapted(g, w, _, x):
+    norm = Rms(w["gain"], 1e-6)
+    lows = g.adapter_down([x, x], [w["q.a"], w["v.a"]], g.linear(x, w["s"]), norm=norm)
+    ys = g.linears([x, x], [w["q"], w["v"]], norm=norm)
     q, v = g.adapter_up(ys, lows, [w["q.b"], w["v.b"]], then=["none", "none"])
     return {"q": q, "v": v}
 
@@ -253,6 +261,11 @@ def integers(_: Capabilities) -> GemmConfig:
     return gemm_int8(32, 8, 32, 16, activations="int16")
 
 
+def copied(can: Capabilities) -> GemmConfig:
+    size = can.subgroup_width
+    return skinny_gemm(2 * size, size, 2, 4, staged=size, subgroup_width=size, copies=True)
+
+
 HEADS = {"q": ("F32", (D, D)), "k": ("F32", (32, D)), "v": ("F32", (32, D))}
 ADAPTED = {
     **vectors("gain"),
@@ -402,6 +415,9 @@ EXAMPLES = {
         decode=False,
         states=PREVIOUS,
         config=integers,
+    ),
+    "quantise_beside_adapters": Example(
+        normed_adapted, ADAPTED | dict.fromkeys(("q", "v"), PACKED), rows=4, config=copied, exact=True
     ),
     "row_statistics": Example(
         two_halves,

@@ -1,5 +1,6 @@
 """LoRA adapters in steps of few rows: what they cost in dispatches, and that rows which mix them are right."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from rwkv_gpu.measure.plans import Step, record_step
 from rwkv_gpu.measure.synthetic import open_synthetic
 from rwkv_gpu.ops.batch import Batch
 from tests.engine.test_adapters import adapted, write
+from tests.ops.matrix_plans import WITH_MATRIX_UNITS, tuning_with_matrix_units
 
 QUERIES, ALL = ("attn_q", "attn_v"), ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 # In a layer: a dispatch for each x that adapters read, and one that multiplies gate and up, which are two matrices.
@@ -40,6 +42,20 @@ def test_adapters_cost_a_dispatch_for_each_x_that_they_read(what, rows):
             steps.append(record_step(file, can, default_tuning(can), Step(rows), adapters=adapters))
     layers = [[one for one in step.dispatches if one.layer == 1] for step in steps]
     assert len(layers[1]) - len(layers[0]) == more
+
+
+def test_on_matrix_units_the_dispatch_of_adapters_rounds_rows_as_well():
+    """So it is there in the place of one of `round_rows`, and a layer has more dispatches for gate and up alone."""
+    layers = []
+    for names in ((), ALL):
+        with open_synthetic("llama-8b-q4_k_m") as file:
+            adapters = adapters_for(file, names) if names else Adapters(())
+            found = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(16), adapters=adapters)
+        kernels = [one.kernel for one in found.dispatches if one.layer == 1]
+        layers.append(Counter(kernel.partition(".")[0] for kernel in kernels))
+    assert layers[0]["linear/round_rows"] == layers[1]["adapters/down"] == 4
+    assert layers[1]["linear/round_rows"] == 0
+    assert layers[1].total() == layers[0].total() + 1
 
 
 @pytest.mark.parametrize("limits", LIMITS)

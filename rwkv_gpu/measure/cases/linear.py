@@ -77,7 +77,8 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
     allowed = max(MORE * config.tolerance.result, CLOSE.result)
     adds = takes(kernel.name, ADAPTERS_UP)
     if adds:
-        yield _adapted(name, replace(tuning, adapter_rows=MANY), fmt, rows, allowed)
+        for normed in (False, True)[: 1 + config.reads_quantised]:  # whose rows are quantised beside A x
+            yield _adapted(name, replace(tuning, adapter_rows=MANY), fmt, rows, allowed, normed=normed)
     for then, count in (*((then, rows) for then in ACTIVATIONS if then != "none" or not adds), ("none", 1)):
         w = {"w": Stored.random(fmt, 70, 512), "b": Stored.of(normal(70))}
         x = {"x": normal(count, 512) / 8, "add": normal(count, 70, seed=1)}
@@ -105,16 +106,18 @@ def _epilogues(can: Capabilities, name: str, kernel: GemmKernel, config: GemmCon
         )  # fmt: skip
 
 
-def _adapted(name: str, tuning: Tuning, fmt: Format, rows: int, allowed: float) -> Trial:
+def _adapted(name: str, tuning: Tuning, fmt: Format, rows: int, allowed: float, *, normed: bool) -> Trial:
     """Bias, what adapters give to some rows, and residual."""
     w = {"w": Stored.random(fmt, 70, 512), "b": Stored.of(normal(70)), **factors("w", 70, 512)}
+    w["gain"] = Stored.of((1 + normal(512) / 4) / 8)
     x: dict[str, Any] = {"x": normal(rows, 512) / 8, "scales": mixed_scales(rows), "add": normal(rows, 70, seed=1)}
 
     def says(g: Any, w: Mapping[str, Any], x: Any, scales: Any, add: Any) -> Any:
-        lows = g.adapter_down([x], [w["w.a"]], scales)
-        return g.adapter_up([g.linear(x, w["w"], bias=w["b"], add=add)], lows, [w["w.b"]], then=["none"])[0]
+        norm = Rms(w["gain"], 1e-6) if normed else None
+        lows = g.adapter_down([x], [w["w.a"]], scales, norm=norm)
+        return g.adapter_up([g.linear(x, w["w"], bias=w["b"], add=add, norm=norm)], lows, [w["w.b"]], then=["none"])[0]
 
-    return Trial("adapter_up", f"bias, add, {rows} rows", name, tuning, says, x, w, allowed)
+    return Trial("adapter_up", f"bias, add, {'normed, ' * normed}{rows} rows", name, tuning, says, x, w, allowed)
 
 
 def _one_format(kernel: GemmKernel) -> Format:

@@ -8,36 +8,55 @@ from ..graph import Node
 from ..nodes import AdapterDown, Gemm, Product
 from ..values import JoinedVectors, Operand
 from .context import Lowering
+from .quantising import beside
+
+MOST_FOURS = 8  # of columns, that a workgroup multiplies one after the other
+LEAST_LANES, FOURS_OF_A_LANE = 512, 4  # of a workgroup; of 1,024 lanes a multiprocessor runs two at most
+LEAST_SHARES = 4  # adapters of rank 16 have as many fours
 
 
 def down(to: Lowering, node: Node, op: AdapterDown) -> None:
-    """A workgroup for four columns of a row; those that a row does not have end at once."""
+    """Workgroups for each row and matrix share out its columns; others may quantise the same rows for products."""
     factors = together(op.factors, to.target)
     assert op.whole, "the others are products"
     assert factors is not None, "only what lies together is one dispatch"
     width, columns = op.xs[0].shape[1], op.scales.shape[1]
+    fours = columns // 4
+    shares = min(fours, max(LEAST_SHARES, -(-fours // MOST_FOURS)))
     inputs = zip(factors.starts, op.xs, op.lows, strict=True)
     constants: dict[str, Constant] = {
-        "WG": to.tuning.row_lanes,
+        "WG": _lanes(to, width),
         "ROWS": node.rows,
         "K": width,
-        "COLUMN_FOURS": columns // 4,
+        "COLUMN_FOURS": fours,
+        "SHARES": shares,
         "A_STRIDE": factors.stride,
         "COLUMNS_AT": op.columns.offset // FOURS,
-        "INPUTS": tuple(Struct("AdapterInput", (a, x.offset // FOURS, low.offset // FOURS)) for a, x, low in inputs),
+        "INPUTS": tuple(Struct("AdapterInput", (a, x.offset // 4, low.offset // FOURS)) for a, x, low in inputs),
     }
     x = op.xs[0].root
     operands: dict[str, Operand] = {"a": factors.slice, "x": x, "low": op.columns.root, "scales": op.scales}
     norm, own, gain = to.rms_norm(op.norm)
+    groups, parts = (len(op.xs) * shares + 1) * node.rows, ["adapters/alone"]
+    if op.beside:
+        parts, others, bound = beside(to, op.beside, node.rows)
+        constants, operands = constants | others, operands | bound
+        groups += len(op.beside.widths) * node.rows
     to.emit(
         node,
         "+".join(one.name for one in op.factors),
-        ("adapters/down", f"lib/lanes/{to.tuning.reduce}", norm),
+        ("adapters/down", f"lib/lanes/{to.tuning.reduce}", "lib/rows/vec4", norm, *parts),
         constants | own,
         operands | gain,
-        groups=(len(op.xs) * columns // 4 + 1) * node.rows,
+        groups=groups,
         row_flops=2 * width * columns * len(op.xs),
     )
+
+
+def _lanes(to: Lowering, width: int) -> int:
+    """Of a workgroup: more where rows are long."""
+    wanted = width // 4 // FOURS_OF_A_LANE
+    return min(to.tuning.row_lanes, max(LEAST_LANES, 1 << (wanted - 1).bit_length()))
 
 
 def up_operands(to: Lowering, op: Gemm) -> dict[str, Operand]:

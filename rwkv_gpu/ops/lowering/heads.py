@@ -10,8 +10,9 @@ from ..values import Operand
 from ..vocabulary import NUMBER, NUMBERS
 from .attention import JOINING
 from .context import Lowering, Runs
-from .linear import round_rows, w_exponent
+from .linear import w_exponent
 from .moe import decoded_parts
+from .quantising import round_rows
 
 
 def head_linear(to: Lowering, node: Node, op: HeadLinear) -> None:

@@ -21,15 +21,14 @@ from ..gemm import (
     result_of,
 )
 from ..graph import Node
-from ..nodes import Gemm, NormPrologue, Quantise, TokenShiftPrologue
+from ..nodes import Gemm, NormPrologue, TokenShiftPrologue
 from ..quantising import X_BY_FRAGMENTS, fragments_of, quantise_for, x_start
-from ..values import JoinedVectors, Operand, Quantised, RowStatistics, UniformTable, Value
+from ..values import JoinedVectors, Operand, RowStatistics, Value
 from ..vocabulary import NUMBER, NUMBERS, LayerNorm
 from . import adapters
 from .context import Lowering
+from .quantising import STORES_QUANTISED, quantise
 from .table import Placed, Table
-
-STORES_QUANTISED = "lib/store_quantised", "lib/quantise", "lib/sum/subgroup"  # what a kernel links that writes integers
 
 FEW_ROWS = 32  # of x for a workgroup on matrix units, where the table of matrices is a constant
 
@@ -63,47 +62,6 @@ def gemm(to: Lowering, node: Node, op: Gemm) -> None:
             _dispatch(to, node, op, bound)
         else:
             _split_k(to, node, op, bound, parts)
-
-
-def quantise(to: Lowering, node: Node, op: Quantise) -> None:
-    """Rows of x as integers, by a workgroup for each row of each x."""
-    if not op.out.size:
-        round_rows(to, node, op, node.rows)
-        return
-    words = [word for start, width in op.widths for word in (start, width, op.out.starts[start], 0)]
-    constants: dict[str, Constant] = {"WG": to.tuning.row_lanes, "XS": len(op.widths)}
-    operands: dict[str, Operand] = {"x": op.x, "quantised": op.out.value, "table": UniformTable(tuple(words))}
-    norm, own, gain = to.rms_norm(op.norm)
-    to.emit(
-        node,
-        "",
-        ("linear/quantise_rows", f"lib/lanes/{to.tuning.reduce}", *STORES_QUANTISED, "lib/rows/vec4", norm),
-        constants | op.out.constants | own,
-        operands | gain,
-        groups=len(op.widths) * node.rows,
-    )
-
-
-def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) -> None:
-    """So many rows of x as float16, by a workgroup for each; in x, `gap` numbers lie between two rows."""
-    words = [word for start, width in op.widths for word in (start, width, op.out.starts[start], gap)]
-    norm, own, gain = to.rms_norm(op.norm)
-    own |= {"WG": to.tuning.row_lanes, "XS": len(op.widths), "ROWS_EACH": rows // node.rows}
-    operands: dict[str, Operand] = {"x": op.x, "rounded": op.out.value, "table": UniformTable(tuple(words))}
-    whole_fours = gap % 4 == 0 and all(width % 4 == 0 for _, width in op.widths)
-    parts = (
-        f"lib/lanes/{to.tuning.reduce}",
-        "lib/rows/vec4" if whole_fours else "lib/rows/scalar",
-        norm,
-    )
-    constants = own | rounded_constants(to, op.out, rows)
-    to.emit(node, "", ("linear/round_rows", *parts), constants, operands | gain, groups=len(op.widths) * rows)
-
-
-def rounded_constants(to: Lowering, out: Quantised, rows: int) -> dict[str, Constant]:
-    """What a kernel is specialised by that writes so many rows as float16."""
-    side = to.can.fragment
-    return {"ROUNDED_ROWS": rows, "S": side, "FRAGMENTS": 0 if out.by_rows else fragments_of(rows, side)}
 
 
 def _bound(to: Lowering, op: Gemm) -> list[Bound]:

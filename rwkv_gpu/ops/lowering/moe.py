@@ -13,7 +13,8 @@ from ..quantising import rounded_rows
 from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import LEAST_SUM, NUMBER, NUMBERS, SWIGLU_ALPHA, SWIGLU_LIMIT, Gating, Glu, Rms, Weight
 from .context import Lowering
-from .linear import decoded_weights, round_rows, w_exponent
+from .linear import decoded_weights, w_exponent
+from .quantising import round_rows
 
 SORT_LANES = 256, 1024  # of the one workgroup that sorts: few choices, and more than these can look at by fours
 MOST_RANKED = 1024  # experts that are ranked all at once, each by comparing it to every other

@@ -13,7 +13,7 @@ from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import ACTIVATIONS, NUMBER, NUMBERS, State
 from .chunked import Stage, chunked
 from .context import Lowering
-from .linear import STORES_QUANTISED
+from .quantising import STORES_QUANTISED
 from .rwkv import BLOCK_FLOATS, SOFTWARE_ROWS
 
 LERP_ROWS = 4  # that a lane mixes, so that it loads the matrices once for all

@@ -12,7 +12,7 @@ from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import NUMBER, NUMBERS
 from .chunked import Stage, chunked
 from .context import Lowering
-from .linear import STORES_QUANTISED, rounded_constants
+from .quantising import STORES_QUANTISED, rounded_constants
 
 BLOCK_FLOATS = 512  # tokens of a block times head size: as much as 16 KiB of workgroup memory holds
 ABSENT = 0xFFFFFFFF  # as a place in a stack

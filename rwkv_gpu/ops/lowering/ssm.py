@@ -16,7 +16,7 @@ from ..state_space import BLOCK_FLOATS, MOST_TOKENS, ChunksOnMatrixUnits, spread
 from ..values import CachedTensor, JoinedVectors, Operand
 from .chunked import Stage, chunked
 from .context import Lowering
-from .linear import STORES_QUANTISED
+from .quantising import STORES_QUANTISED
 from .rwkv import SOFTWARE_ROWS
 
 SCAN_LANES = 64  # channels of a workgroup: few, so that narrow models fill a device, too

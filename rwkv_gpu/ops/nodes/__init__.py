@@ -3,11 +3,11 @@
 Fields with a default of None at the end of an op are what passes fill in.
 """
 
-from .adapters import Adapted, AdapterDown, AdapterSums, AdapterUp
+from .adapters import Adapted, AdapterDown, AdapterUp
 from .attention import Attend, AttendLatent, HeadLinear, WriteLatent
 from .conv import Conv1d
 from .dense import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
-from .linear import Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
+from .linear import AdapterSums, Gemm, NormPrologue, Product, Quantise, SaveState, TokenShiftPrologue
 from .moe import ExpertProducts, ExpertSum, FetchExperts, Route, SortChoices
 from .recurrence import GatedDeltaRule, Lerp, Wkv6
 from .rwkv import TimeMix, TokenShift

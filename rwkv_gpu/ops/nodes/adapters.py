@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ..graph import Op
 from ..values import Value
 from ..vocabulary import Activation, Rms, Weight
+from .linear import Quantise
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class AdapterDown(Op):
     columns: Value  # [T, 4], the last part: the columns that each row has of s, from and to, in fours
     norm: Rms | None = None
     whole: bool = False  # whether one dispatch makes all of it
+    beside: Quantise | None = None  # of x, for the products that it adds to
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -25,7 +27,8 @@ class AdapterDown(Op):
 
     @property
     def writes(self) -> tuple[Value, ...]:
-        return (*self.lows, self.columns) if self.whole else self.lows
+        own = (*self.lows, self.columns) if self.whole else self.lows
+        return (*own, *self.beside.writes) if self.beside else own
 
     @property
     def label(self) -> str:
@@ -33,7 +36,7 @@ class AdapterDown(Op):
 
     @property
     def fused(self) -> tuple[str, ...]:
-        return ("norm",) * (self.norm is not None)
+        return ("norm",) * (self.norm is not None) + ("quantise",) * (self.beside is not None)
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,3 @@ class AdapterUp(Op):
     @property
     def label(self) -> str:
         return " ".join(one.factor.name for one in self.products if one.factor)
-
-
-@dataclass(frozen=True)
-class AdapterSums:
-    """What the products of a `Gemm` add of adapters: B_i low_i each, or nothing."""
-
-    lows: tuple[Value | None, ...]
-    factors: tuple[Weight | None, ...]
-    columns: Value

@@ -6,7 +6,6 @@ from ...kernels.gemm_config import GemmConfig
 from ..graph import Op
 from ..values import Quantised, RowStatistics, Value
 from ..vocabulary import Activation, Cache, LayerNorm, Rms, State, Weight
-from .adapters import AdapterSums
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,15 @@ class Product:
     y: Value
     then: Activation = "none"
     bias: Weight | None = None
+
+
+@dataclass(frozen=True)
+class AdapterSums:
+    """What the products of a `Gemm` add of adapters: B_i low_i each, or nothing."""
+
+    lows: tuple[Value | None, ...]
+    factors: tuple[Weight | None, ...]
+    columns: Value
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from . import (
     norm_into_embedding,
     norm_into_products,
     products_side_by_side,
+    quantise_beside_adapters,
     quantise_in_producer,
     quantise_once,
     route_into_experts,
@@ -78,6 +79,7 @@ PASSES = tuple(
         choose_kernels,
         quantise_once,
         quantise_in_producer,
+        quantise_beside_adapters,
         row_statistics,
     )
 )

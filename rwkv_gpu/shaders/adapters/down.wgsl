@@ -1,57 +1,81 @@
-// low_i[t, r] = s[t, r] · (A_i[r, :] · norm(x_i[t, :]))      a workgroup for four columns r of a row t; none where s is zero
+// low_i[t, r] = s[t, r] · (A_i[r, :] · norm(x_i[t, :]))      SHARES workgroups for a row t of each matrix share out its columns r
 //
-// Also which columns each row has of s, so that whoever adds B low goes through no others.
-// needs lanes: reduce_add2, reduce_max, reduce_min
+// Columns whose s is zero are not multiplied. Also which columns each row has of s, so that whoever adds B low goes through no
+// others. Workgroups before these may round the same x for the products that add it.
+// needs beside: BESIDE, beside
+// needs lanes: reduce_add, reduce_add4, reduce_max, reduce_min
 // needs norm: gained, root
+// needs rows: x4
 @group(0) @binding(1) var<storage, read> a: array<vec4f>;           // of each matrix [R, A_STRIDE]
-@group(0) @binding(2) var<storage, read> x: array<vec4f>;           // of each matrix [T, K / 4]
-@group(0) @binding(3) var<storage, read_write> low: array<vec4f>;   // of each matrix [T, R / 4], then [T] columns
 @group(0) @binding(4) var<storage, read> scales: array<vec4f>;      // [T, R / 4]
+@group(0) @binding(5) var<storage, read_write> low: array<vec4f>;   // of each matrix [T, R / 4], then [T] columns
+
+const FOURS = (COLUMN_FOURS + SHARES - 1u) / SHARES;    // of columns, for a workgroup
 
 struct AdapterInput {
     a: u32,     // where A starts, in vec4s
-    x: u32,
+    x: u32,     // in floats
     low: u32,
 }
 
 fn run(group: u32, lane: u32) {
-    let t = group % ROWS;
+    if group < BESIDE {
+        beside(group, lane);
+        return;
+    }
+    let t = (group - BESIDE) % ROWS;
     if t >= step.rows {
         return;
     }
-    if group < ROWS {       // apart from the others, which would wait for it
+    let share = (group - BESIDE) / ROWS;
+    if share == 0u {        // apart from the others, which would wait for it
         find_columns(t, lane);
         return;
     }
-    let own_group = group / ROWS - 1u;
-    let c = own_group % COLUMN_FOURS;
-    let wanted = scales[t * COLUMN_FOURS + c];
-    let own = INPUTS[own_group / COLUMN_FOURS];
+    let own = INPUTS[(share - 1u) / SHARES];
+    let first = (share - 1u) % SHARES;
+    var wanted: array<vec4f, FOURS>;
+    for (var n = 0u; n < FOURS; n++) {      // all are asked for at once
+        wanted[n] = scales[t * COLUMN_FOURS + min(first + n * SHARES, COLUMN_FOURS - 1u)];
+    }
+    for (var n = 0u; n < FOURS; n++) {
+        let c = first + n * SHARES;
+        if c < COLUMN_FOURS {
+            multiply(own, t, c, wanted[n], lane);
+        }
+    }
+}
+
+fn multiply(own: AdapterInput, t: u32, c: u32, wanted: vec4f, lane: u32) {
+    let to = own.low + t * COLUMN_FOURS + c;
     if all(wanted == vec4f()) {
-        low[own.low + t * COLUMN_FOURS + c] = vec4f();      // it may lie between columns that the row has
+        if lane == 0u {
+            low[to] = vec4f();      // it may lie between columns that the row has
+        }
         return;
     }
-    let first = own.a + 4u * c * A_STRIDE;
+    let row = own.a + 4u * c * A_STRIDE;
     var sums = vec4f();
     var squares = 0.0;
     for (var k = lane; k < K / 4u; k += WG) {
-        let values = x[own.x + t * (K / 4u) + k];
+        let values = x4(own.x + t * K, 4u * k, K);
         if NORMED {
             squares += dot(values, values);
         }
         let own_x = gained(values, 4u * k);
         sums += vec4f(
-            dot(a[first + k], own_x),
-            dot(a[first + A_STRIDE + k], own_x),
-            dot(a[first + 2u * A_STRIDE + k], own_x),
-            dot(a[first + 3u * A_STRIDE + k], own_x),
+            dot(a[row + k], own_x),
+            dot(a[row + A_STRIDE + k], own_x),
+            dot(a[row + 2u * A_STRIDE + k], own_x),
+            dot(a[row + 3u * A_STRIDE + k], own_x),
         );
     }
-    let xy = reduce_add2(sums.xy, lane);
-    let zw = reduce_add2(sums.zw, lane);
-    let all_squares = reduce_add2(vec2f(squares), lane).x;
+    let found = reduce_add4(sums, lane);
+    if NORMED {
+        squares = reduce_add(squares, lane);
+    }
     if lane == 0u {
-        low[own.low + t * COLUMN_FOURS + c] = root(all_squares, K) * wanted * vec4f(xy, zw);
+        low[to] = root(squares, K) * wanted * found;
     }
 }
 

@@ -18,3 +18,4 @@ fn reduce_best(key: f32, id: u32, lane: u32) -> u32 {
     return subgroupMin(select(0xffffffffu, id, key == subgroupMax(key)));
 }
 fn reduce_add2(v: vec2f, lane: u32) -> vec2f { return subgroupAdd(v); }
+fn reduce_add4(v: vec4f, lane: u32) -> vec4f { return subgroupAdd(v); }

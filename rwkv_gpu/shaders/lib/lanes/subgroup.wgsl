@@ -3,6 +3,7 @@
 // needs lib/step: flat
 var<workgroup> shared_subgroups: array<u32, WG>;    // one value a subgroup; a subgroup may be as small as a lane
 var<workgroup> shared_seconds: array<u32, WG>;
+var<workgroup> shared_fours: array<vec4f, WG>;
 var<private> subgroup: u32;
 var<private> subgroups: u32;
 var<private> subgroup_lane: u32;
@@ -40,6 +41,21 @@ fn reduce_add2(v: vec2f, lane: u32) -> vec2f {
     var sum = vec2f();
     for (var s = subgroup_lane; s < subgroups; s += subgroup_lanes) {
         sum += vec2f(bitcast<f32>(shared_subgroups[s]), bitcast<f32>(shared_seconds[s]));
+    }
+    return subgroupAdd(sum);
+}
+
+// Four sums for the barriers of one.
+fn reduce_add4(v: vec4f, lane: u32) -> vec4f {
+    let own = subgroupAdd(v);
+    workgroupBarrier();
+    if subgroup_lane == 0u {
+        shared_fours[subgroup] = own;
+    }
+    workgroupBarrier();
+    var sum = vec4f();
+    for (var s = subgroup_lane; s < subgroups; s += subgroup_lanes) {
+        sum += shared_fours[s];
     }
     return subgroupAdd(sum);
 }

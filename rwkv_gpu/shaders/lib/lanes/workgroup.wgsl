@@ -27,6 +27,8 @@ fn reduce_add(v: f32, lane: u32) -> f32 {
 
 fn reduce_add2(v: vec2f, lane: u32) -> vec2f { return vec2f(reduce_add(v.x, lane), reduce_add(v.y, lane)); }
 
+fn reduce_add4(v: vec4f, lane: u32) -> vec4f { return vec4f(reduce_add2(v.xy, lane), reduce_add2(v.zw, lane)); }
+
 fn reduce_max(v: f32, lane: u32) -> f32 {
     share(bitcast<u32>(v), lane);
     for (var half = WG / 2u; half > 0u; half /= 2u) {

@@ -1,0 +1,39 @@
+// x as integers, 32 columns to a scale: what gemm_int8 and skinny_gemm multiply      one workgroup per row t of each x
+//
+// A norm on the way scales what integers mean, and its gain comes before.
+// needs lanes: reduce_add
+// needs lib/store_quantised: store_quantised
+// needs norm: gained, root
+// needs rows: x4
+@group(0) @binding(3) var<storage, read_write> quantised: array<u32>;
+@group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // where each x starts, in floats, its width, where y does
+
+const PADDED = 0u;
+const BESIDE = XS * QUANTISED_ROWS;
+
+const_assert WG % 8u == 0u;
+
+fn beside(group: u32, lane: u32) {
+    let t = group % QUANTISED_ROWS;
+    if t >= step.rows || group / QUANTISED_ROWS >= XS {
+        return;
+    }
+    let which = table[group / QUANTISED_ROWS];
+    let width = which.y;
+    let start = which.x + t * width;
+    let fours = width / 4u;
+    var norm = 1.0;
+    if NORMED {
+        var squares = 0.0;
+        for (var e = lane; e < fours; e += WG) {
+            let values = x4(start, 4u * e, width);
+            squares += dot(values, values);
+        }
+        norm = root(reduce_add(squares, lane), width);
+    }
+    for (var base = 0u; base < fours; base += WG) {
+        let e = min(base + lane, fours - 1u);
+        let values = gained(x4(start, 4u * e, width), 4u * e);
+        store_quantised(values, which.z, t, e, width / 32u, norm, base + lane < fours);
+    }
+}

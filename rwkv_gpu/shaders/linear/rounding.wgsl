@@ -1,0 +1,46 @@
+// x as float16 with a power of two for each row: what matrix units multiply      one workgroup per row t of each x
+//
+// Rows are normed on the way.
+// needs lanes: reduce_add, reduce_max
+// needs lib/matrix_units/rounded: exponent_of, halves_of, halves_of_exponent, place_of, place_of_exponent
+// needs norm: gained, root
+// needs rows: x4
+@group(0) @binding(3) var<storage, read_write> rounded: array<vec2u>;    // of each x: [T, K / 4] of float16, then [T] exponents
+@group(0) @binding(6) var<uniform> table: array<vec4u, XS>;     // where each x starts, in floats, its width, where it is put, the gap between its rows
+
+const PADDED = 1u;
+const BESIDE = XS * ROUNDED_ROWS;
+// ROWS_EACH: rows of x for a row of the step, as experts have.
+
+fn beside(group: u32, lane: u32) {
+    let t = group % ROUNDED_ROWS;
+    if t >= step.rows * ROWS_EACH || group / ROUNDED_ROWS >= XS {
+        return;
+    }
+    let which = table[group / ROUNDED_ROWS];
+    let width = which.y;
+    let start = which.x + t * (width + which.w);
+    let fours = (width + 3u) / 4u;
+    let padded = (width + 63u) / 64u * 16u;
+    var most = 0.0;
+    var squares = 0.0;
+    for (var e = lane; e < fours; e += WG) {
+        let values = x4(start, 4u * e, width);
+        let sizes = abs(gained(values, 4u * e));
+        most = max(most, max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)));
+        squares += dot(values, values);
+    }
+    var norm = 1.0;
+    if NORMED {
+        norm = root(reduce_add(squares, lane), width);
+    }
+    let exponent = exponent_of(reduce_max(most, lane) * norm);
+    let scale = norm * ldexp(1.0, -exponent);
+    for (var e = lane; e < padded; e += WG) {
+        let values = gained(x4(start, 4u * e, width), 4u * min(e, fours - 1u)) * scale;
+        rounded[which.z + place_of(t, e, padded)] = halves_of(values);
+    }
+    if lane == 0u {
+        rounded[which.z + place_of_exponent(t, padded)] = halves_of_exponent(exponent);
+    }
+}

@@ -49,9 +49,9 @@ class ServedModel:
     total: int = 0
     error: BaseException | None = None  # why the last load failed
     leases: int = 0  # requests that use it now
-    used: float = 0.0  # when a request last ended
+    used: float = 0.0  # when a request last ended, or the model was loaded
     loading: asyncio.Task[LLM] | None = None
-    keep_alive: float | None = None  # seconds that it stays loaded without requests, where that was asked for
+    keep_alive: float | None = None  # seconds that it stays loaded without requests, where a client asked for that
     timer: asyncio.TimerHandle | None = None  # until it is unloaded
 
     @property
@@ -151,13 +151,29 @@ class Catalogue:
     def _release(self, model: ServedModel) -> None:
         """A request that used a model has ended."""
         model.leases -= 1
-        model.used = time.monotonic()
         if not model.leases:
             self._idle.set()
-        seconds = self._keep_alive if model.keep_alive is None else model.keep_alive
-        if not model.leases and seconds is not None and math.isfinite(seconds):
+            self._rest(model)
+
+    def _rest(self, model: ServedModel) -> None:
+        """A model is idle from now on: it is unloaded after a while."""
+        model.used = time.monotonic()
+        if model.timer is not None:
+            model.timer.cancel()
+        seconds = self._lifetime(model)
+        if math.isfinite(seconds):
             loop = asyncio.get_running_loop()
             model.timer = loop.call_later(seconds, lambda: asyncio.ensure_future(self.unload(model)))
+
+    def _lifetime(self, model: ServedModel) -> float:
+        """Seconds that a model stays loaded without requests."""
+        seconds = self._keep_alive if model.keep_alive is None else model.keep_alive
+        return math.inf if seconds is None else seconds
+
+    def seconds_left(self, model: ServedModel) -> float:
+        """Seconds until a loaded model is unloaded, if no request comes."""
+        idle = 0.0 if model.leases else time.monotonic() - model.used
+        return max(0.0, self._lifetime(model) - idle)
 
     async def loaded(self, model: ServedModel) -> LLM:
         """The model, loaded now where it is not. Many may wait for one load; who leaves does not end it."""
@@ -169,8 +185,14 @@ class Catalogue:
         return await asyncio.shield(model.loading)
 
     async def unload(self, model: ServedModel) -> bool:
-        """Gives the memory of a model back; false where it is in use, or not loaded."""
-        if model.llm is None or model.leases:
+        """Gives the memory of a model back; false where it is in use, or not loaded.
+
+        How long a client wanted it to stay is over then, as with Ollama.
+        """
+        if model.leases:
+            return False
+        model.keep_alive = None
+        if model.llm is None:
             return False
         llm, model.llm = model.llm, None
         LOG.info("model unloaded", extra={"fields": {"model": model.name}})
@@ -206,6 +228,8 @@ class Catalogue:
             if self._own_process:
                 warm.add_done_callback(lambda _: collector.pass_over_what_is_left())
         await self._collect()
+        if model.llm is llm and not model.leases:  # as the first model, which nobody asked for yet
+            self._rest(model)
         return llm
 
     async def _make_room_and_load(self, model: ServedModel) -> LLM:

@@ -90,7 +90,7 @@ async def ps(service: Service, _: Call) -> Response:
         if model.llm is not None:
             info = model.llm.info
             size = 0 if info.device == "cpu" else info.nbytes
-            ends = math.inf if model.keep_alive is None else time.time() + model.keep_alive
+            ends = time.time() + service.catalogue.seconds_left(model)
             until = datetime.fromtimestamp(ends, UTC) if ends < ENDLESS.timestamp() else ENDLESS
             more = {"size_vram": size, "expires_at": until.isoformat()}
             found.append({**_described(model), **more, **_length("context_length", info.context, info.trained_context)})
@@ -203,26 +203,26 @@ def _name(service: Service, call: Call, fields: Json) -> str | None:
     return name
 
 
-def duration(given: Any) -> float | None:
+def duration(given: Any) -> float:
     """A duration as Ollama takes it: seconds, or text such as 1h30m; less than nothing is for ever."""
     if isinstance(given, int | float) and not isinstance(given, bool):
-        return float(given) if 0 <= given < FOREVER else None
+        return float(given) if 0 <= given < FOREVER else math.inf
     text = given.strip() if isinstance(given, str) and len(given) < 100 else ""
     if not DURATION.fullmatch(text):
         message = f"keep_alive is {given!r}; it must be seconds, or text such as '5m' or '1h30m'"
         raise ApiError(400, message, param="keep_alive")
     parts = [float(number) * UNITS[unit] for number, unit in STEP.findall(text)]
     seconds = sum(parts) if parts else float(text.lstrip("+-"))
-    return seconds if seconds < FOREVER and (not seconds or text[0] != "-") else None
+    return seconds if seconds < FOREVER and (not seconds or text[0] != "-") else math.inf
 
 
 async def _load(service: Service, call: Call, name: str | None, said: Json) -> Response:
-    """A request without a question loads the model; one that is not to stay unloads it."""
+    """A request without a question loads the model; one that is not to stay unloads it, once it is idle."""
     served = service.find(call, name)
     reason = "load"
     if served.keep_alive == 0:
         await service.catalogue.unload(served)
-        served.keep_alive, reason = None, "unload"
+        reason = "unload"
     else:
         await service.use(call, name)
     return Whole({"model": served.name, "created_at": _now(), **said, "done": True, "done_reason": reason})

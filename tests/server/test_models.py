@@ -5,6 +5,7 @@ import shutil
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 
 import pytest
 
@@ -23,6 +24,11 @@ def asked(server, model, **more):
 
 def states(server):
     return {model["id"]: model["state"] for model in server.request("GET", "/health")[2]["models"]}
+
+
+def seconds_left(server, name):
+    [model] = [model for model in server.get("/api/ps")["models"] if model["name"] == f"{name}:latest"]
+    return (datetime.fromisoformat(model["expires_at"]) - datetime.now(UTC)).total_seconds()
 
 
 def three():
@@ -112,10 +118,35 @@ def test_a_model_in_use_is_not_unloaded(monkeypatch):
 
 def test_an_idle_model_is_unloaded_after_a_while_and_comes_back():
     with serving(*three(), catalogue={"keep_alive": 0.1}) as server:
+        until(lambda: states(server)["a"] == "unloaded")  # also where nobody has asked for it yet
         assert asked(server, "a")[0] == 200
         until(lambda: states(server)["a"] == "unloaded")
         assert server.request("GET", "/health")[0] == 200, "a server whose model is unloaded is ready"
         assert asked(server, "a")[0] == 200
+
+
+def test_how_long_a_client_wants_a_model_to_stay_is_over_when_it_is_unloaded():
+    with serving(*three(), catalogue={"keep_alive": 3600.0}) as server:
+        ask = {"model": "b", "prompt": "hello", "raw": True, "stream": False, "options": {"num_predict": 1}}
+        server.post("/api/generate", {**ask, "keep_alive": 0})
+        until(lambda: states(server)["b"] == "unloaded")
+        assert asked(server, "b")[0] == 200
+        assert 3500 < seconds_left(server, "b") <= 3600
+        server.post("/api/generate", {**ask, "keep_alive": -1})
+        assert asked(server, "b")[0] == 200
+        assert seconds_left(server, "b") > 1e9, "what a client asks for counts more than --keep-alive"
+
+
+def test_a_model_that_is_to_be_unloaded_while_it_is_in_use_is_unloaded_after_that():
+    with serving(*three()) as server:
+        with gate(server) as held, ThreadPoolExecutor() as threads:
+            answer = threads.submit(asked, server, "a")
+            until(lambda: server.engine.busy)
+            assert server.post("/api/generate", {"model": "a", "keep_alive": 0})["done_reason"] == "unload"
+            assert states(server)["a"] == "ready"
+            held.open = True
+            assert answer.result()[0] == 200
+        until(lambda: states(server)["a"] == "unloaded")
 
 
 def test_a_folder_is_served_and_read_anew(tmp_path, monkeypatch):

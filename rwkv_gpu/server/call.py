@@ -66,6 +66,16 @@ class Call:
         return params
 
 
+def below_root(scope: Scope) -> Json:
+    """A scope whose path begins below the one where a proxy mounts the server, also if the proxy passes that on."""
+    root, path = scope.get("root_path", ""), scope["path"]
+    raw = scope.get("raw_path") or path.encode()
+    while root and (path == root or path.startswith(root + "/")):  # uvicorn has put it before what came
+        path = path[len(root) :] or "/"
+        raw = raw[len(root) :] or b"/" if raw.startswith(root.encode()) else path.encode()
+    return {**scope, "path": path, "raw_path": raw, "root_path": ""}
+
+
 @dataclass
 class Whole:
     """A response of one piece."""

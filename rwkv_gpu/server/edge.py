@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from rwkv_gpu.llm.unique import unique
 
 from .body import Receive
-from .call import Call, Family, Scope, Send, send_error
+from .call import Call, Family, Scope, Send, below_root, send_error
 from .errors import ApiError
 from .keys import opens, owner_of
 from .replicas.upstream import FORWARDED, ROUTER_KEY
@@ -44,6 +44,7 @@ class Edge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        scope = below_root(scope)
         headers = {name.lower(): value for name, value in scope["headers"]}
         call = Call(scope, _request_id(headers), headers, owner=owner_of(headers))
         scope["rwkv_gpu.call"] = call

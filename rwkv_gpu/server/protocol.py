@@ -149,7 +149,7 @@ def http_server(
         server_header=False,
         date_header=date_header,
         proxy_headers=False,
-        root_path=root_path,
+        root_path=f"/{root_path.strip('/')}" if root_path.strip("/") else "",
         ssl_certfile=ssl_certfile,
         ssl_keyfile=ssl_keyfile,
         timeout_graceful_shutdown=1,

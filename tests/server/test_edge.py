@@ -66,6 +66,17 @@ def test_health_needs_no_key_and_names_nothing_but_models(locked):
     assert locked.get("/health") == {"status": "ok", "models": [{"id": "quiet", "state": "ready"}]}
 
 
+@pytest.mark.parametrize("root", ["/llm", "llm/"])
+@pytest.mark.parametrize("sent", ["", "/llm"])
+def test_a_proxy_may_mount_the_server_and_remove_the_path_or_not(root, sent):
+    with serving(api_keys=("first-key",), root_path=root) as one:
+        for path in ("/", "/health", "/v1/health"):
+            assert one.request("GET", sent + path)[0] == 200, "needs no key"
+        assert one.request("GET", sent + "/v1/models")[0] == 401
+        assert one.request("POST", sent + CHAT, ASK, x_api_key="first-key")[0] == 200
+        assert one.request("POST", sent + "/v1/messages", {})[2]["type"] == "error", "errors have their API's shape"
+
+
 @pytest.mark.parametrize(
     ("host", "status"),
     [

@@ -225,7 +225,8 @@ def test_a_model_without_a_limit_has_no_context_of_0(llama, monkeypatch, context
 @pytest.mark.parametrize(
     ("given", "seconds"),
     [("1h30m", 5400), ("1.5m", 90), ("2m0.5s", 120.5), ("250ms", 0.25), (".5h", 1800), ("0", 0), ("-0s", 0), (7, 7),
-     ("-1m", math.inf), ("1h1", ...), ("nan", ...), ("", ...), ("m", ...), ("1e3s", ...), ("9" * 10**6, ...), (True, ...)],
+     ("-1m", math.inf), ("1h1", ...), ("nan", ...), ("", ...), ("m", ...), ("1e3s", ...), ("9" * 10**6, ...),
+     (True, ...)],
 )  # fmt: skip
 def test_durations_are_those_of_ollama(given, seconds):
     if seconds is not ...:

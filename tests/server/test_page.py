@@ -22,7 +22,7 @@ def test_the_page_is_small_and_loads_nothing_else(server):
     text = content.decode()
     assert status == 200 and headers["content-type"].startswith("text/html")
     assert len(content) <= 150 * 1024
-    assert re.findall(r"(?:src|href)=\"?([^\"> ]+)", text.split("<script>")[0]) == ["/favicon.svg", "#text"]
+    assert re.findall(r"(?:src|href)=\"?([^\"> ]+)", text.split("<script>")[0]) == ["favicon.svg", "#text"]
     assert server.request("GET", "/favicon.svg")[0] == 200
 
 
@@ -41,6 +41,11 @@ def test_nothing_is_parsed_as_html_or_run_as_a_script(name):
     assert not re.search(FORBIDDEN, SOURCES[name])
     if name == "index.html":
         assert not re.search(r"\son\w+=|style=\"", SOURCES[name])
+
+
+def test_a_proxy_may_put_the_page_below_any_path():
+    for name, source in SOURCES.items():
+        assert all(match.startswith("local(") for match in re.findall(r"fetch\((.{6})", source)), name
 
 
 def test_every_script_is_in_the_page():

@@ -9,13 +9,14 @@ class ApiError extends Error {
   }
 }
 
+const local = (path) => path.slice(1); // below the page, wherever a proxy has put it
 const getKey = () => sessionStorage.getItem("key");
 
 async function request(path, { method = "GET", body, signal } = {}) {
   const headers = { ...(getKey() && { Authorization: `Bearer ${getKey()}` }), ...(body && { "Content-Type": "application/json" }) };
   let response;
   try {
-    response = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" });
+    response = await fetch(local(path), { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError("The server cannot be reached.", 0);

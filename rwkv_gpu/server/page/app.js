@@ -561,7 +561,7 @@ async function loadProps() {
   drawMeter();
 }
 
-const loadingModels = async () => ((await fetch("/health").then((response) => response.json())).models ?? []).filter((model) => model.state === "loading");
+const loadingModels = async () => ((await fetch(local("/health")).then((response) => response.json())).models ?? []).filter((model) => model.state === "loading");
 const loadingText = ({ id, loaded_bytes: done, total_bytes: total }) => (total ? `${id}: ${Math.floor((100 * done) / total)}%` : id);
 
 // Waits until the server can answer, and shows how far a model is loaded.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic
 
 from ..body import OFF_LOOP, Disconnected, Receive, read
-from ..call import Scope, Send, dumps
+from ..call import Scope, Send, below_root, dumps
 from ..errors import ApiError
 from ..keys import opens, owner_of
 from .affinity import Beginning, beginnings_of
@@ -115,16 +115,6 @@ class Gateway(ABC, Generic[Name]):
     def replica_of_stream(self, request: Incoming) -> Name | None:
         """The replica that has the stream which a request resumes."""
         return self._streams.get(request.stream) if request.stream else None
-
-
-def below_root(scope: Scope) -> dict[str, Any]:
-    """A scope whose path begins below the prefix of the application, as the server in a replica knows it."""
-    root = scope.get("root_path", "")
-    path, raw = scope["path"], scope.get("raw_path") or scope["path"].encode()
-    if root and path.startswith(root):
-        path = path[len(root) :] or "/"
-        raw = raw[len(root) :] or b"/" if raw.startswith(root.encode()) else path.encode()
-    return {**scope, "path": path, "raw_path": raw, "root_path": ""}
 
 
 def incoming(scope: Scope, headers: dict[bytes, bytes], body: bytes) -> Incoming:

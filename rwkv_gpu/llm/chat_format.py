@@ -239,7 +239,8 @@ class ChatFormat:
         control = self._marks.control or (tools and self.tool_form.control)
         if control:  # then the tokens that end an answer have a text, too
             never |= self.stop_ids | self.tokenizer.stop_ids
-        return Reader(self.tokenizer, ends, thinking, never, control=control, hidden=self._around)
+        goes_on = bool(prompt.begun)
+        return Reader(self.tokenizer, ends, thinking, never, control=control, hidden=self._around, goes_on=goes_on)
 
     @cached_property
     def tool_form(self) -> ToolForm:

@@ -21,6 +21,7 @@ class Reader:
 
     `closing` are tokens that end an answer and have a text that is not part of it, such as RWKV's "\\n\\n".
     `control` shows control tokens to `thinking`, whose marks they are, but for those in `hidden`.
+    With `goes_on`, the answer goes on with a text, so that white space at its start counts.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Reader:
         *,
         control: bool = False,
         hidden: frozenset[int] = frozenset(),
+        goes_on: bool = False,
     ) -> None:
         self._closing = closing
         self._hidden = hidden
@@ -39,7 +41,7 @@ class Reader:
         self._thinking = thinking
         self._stops = {False: StopStrings(ends.answer), True: StopStrings(ends.thoughts)}
         self.thinking = thinking is not None and thinking.inside  # whether what comes now is reasoning
-        self._blank = thinking is not None  # nothing but space was seen yet in this part
+        self._blank = thinking is not None and not goes_on  # nothing but space was seen yet in this part
 
     @property
     def stopped(self) -> str | None:

@@ -50,6 +50,11 @@ def test_the_answer_has_the_new_text_only(llm):
     assert not whole["choices"][0]["message"]["content"].startswith("theworld")
 
 
+def test_white_space_between_the_beginning_and_the_answer_is_the_answers(llm):
+    answer = llm.create_chat_completion([QUESTION, BEGUN], continue_final_message=True, regex="theworld {2}ends")
+    assert answer["choices"][0]["message"]["content"] == "  ends"
+
+
 @pytest.mark.parametrize("messages", WRONG)
 def test_there_must_be_a_beginning(llm, messages):
     with pytest.raises(BadInput, match="continue_final_message"):

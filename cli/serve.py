@@ -185,6 +185,8 @@ def served(paths: tuple[str, ...], folder: Path | None, aliases: tuple[str, ...]
     models: dict[str, ServedModel] = {}
     for path in paths or (() if folder is not None else (BUILTIN,)):
         file = ModelName.path(path) or path
+        if not Path(file).exists():  # or only the first request for it would say so
+            raise BadInput(f"{path}: cannot be opened: No such file or directory")
         name = BUILTIN if path == BUILTIN else Path(file).stem
         if name in models:
             raise BadInput(f"two models have the name {name}; rename one of the files")

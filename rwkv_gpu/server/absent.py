@@ -11,7 +11,9 @@ from .service import Service
 
 METHODS = ("GET", "POST", "DELETE")
 ABSENT = {
-    "reranking is not supported; compare the vectors of /v1/embeddings": ("/v1/rerank", "/rerank", "/v1/score"),
+    "reranking is not supported; compare the vectors of /v1/embeddings": (
+        "/v1/rerank", "/rerank", "/v1/reranking", "/reranking", "/v1/score",
+    ),
     "audio is not supported": ("/v1/audio/{rest:path}",),
     "images are not supported": ("/v1/images/{rest:path}",),
     "videos are not supported": ("/v1/videos", "/v1/videos/{rest:path}"),

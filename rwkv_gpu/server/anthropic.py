@@ -98,7 +98,9 @@ async def count_tokens(service: Service, call: Call) -> Response:
 def request_of(fields: Json) -> Json:
     """The same request as one for a chat completion."""
     asked: Json = {name: fields[name] for name in ("temperature", "top_p", "top_k", "max_tokens") if name in fields}
-    asked["messages"] = _messages(fields.get("messages"), fields.get("system"))
+    asked["messages"] = messages = _messages(fields.get("messages"), fields.get("system"))
+    if len(messages) > 1 and messages[-1]["role"] == "assistant" and messages[-1]["content"].strip():
+        asked["continue_final_message"] = "tool_calls" not in messages[-1]  # as the answers of this API do
     if "stop_sequences" in fields:
         asked["stop"] = fields["stop_sequences"]
     thinking = fields.get("thinking")

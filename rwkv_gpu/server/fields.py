@@ -44,7 +44,7 @@ CHAT = Fields(
         "messages", "model", "stream", "stream_options", "n", "stop", "seed", "max_tokens", "max_completion_tokens",
         "logprobs", "top_logprobs", "logit_bias", "response_format", "chat_template_kwargs",
         "tools", "tool_choice", "parallel_tool_calls", "continue_final_message", "add_generation_prompt",
-        "return_progress",
+        "return_progress", "reasoning_effort",
     },
     ignored={
         **COMMON_IGNORED,

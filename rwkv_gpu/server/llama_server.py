@@ -6,15 +6,17 @@ from functools import partial
 from typing import Any
 
 from rwkv_gpu.llm import LLM
+from rwkv_gpu.llm.chat_completion import RequestFields
 from rwkv_gpu.llm.completion import Event, Stats
 from rwkv_gpu.llm.replies import Prepared
+from rwkv_gpu.llm.transcript import as_text
 from rwkv_gpu.text.vocabulary import ROLES
 
 from .call import Call, Json, Response, Stream, Whole
 from .endpoint import Endpoint
 from .errors import ApiError, shown
 from .fields import LLAMA_COMPLETION, LLAMA_INFILL, honoured, switch_mirostat
-from .openai import FAMILY, event, model_name, wants_stream
+from .openai import FAMILY, chat_request, event, model_name, wants_stream
 from .routes import Route, post
 from .service import Running, Service
 
@@ -103,10 +105,20 @@ async def detokenize(service: Service, call: Call) -> Response:
 
 
 async def apply_template(service: Service, call: Call) -> Response:
-    """The prompt that messages become."""
-    _, llm = await service.use(call, model_name({**call.body}))
-    messages: Any = call.body.get("messages")
-    return Whole({"prompt": await service.work(lambda: llm.apply_chat_template(messages, tokenize=False))})
+    """The prompt that a chat completion would have: tools and reasoning are in it, too."""
+    messages, fields = chat_request(call)
+    name, think = model_name(fields), fields.pop("think", None)
+    wants_stream(fields)
+    _, llm = await service.use(call, name)
+
+    def prompt() -> str:
+        asked = RequestFields.read(fields)
+        given = llm.chat_format.prompt(
+            messages, (), think, asked.variables, continues=asked.continues, tools=asked.tools
+        )
+        return as_text(given.transcript.text)
+
+    return Whole({"prompt": await service.work(prompt)})
 
 
 async def _answer(service: Service, call: Call, name: str | None, fields: Json, prepare: Any) -> Response:

@@ -21,6 +21,8 @@ from .endpoint import Endpoint
 from .errors import ApiError, shown
 from .fields import OLLAMA_CHAT, OLLAMA_EMBED, OLLAMA_GENERATE, honoured, switch_mirostat
 from .openai import model_name
+from .operations import chat_format_of
+from .reasoning import with_effort
 from .routes import Route, delete, get, post
 from .service import Running, Service
 
@@ -133,12 +135,14 @@ async def show(service: Service, call: Call) -> Response:
     if not isinstance(name, str):
         raise ApiError(400, "model is missing; it must be the name of a model", param="model")
     served, llm = await service.use(call, name)
-    info, template = llm.info, llm.chat_format.template
-    can = {"completion": True, "tools": template.knows_tools, "thinking": llm.chat_format.can_think}
-    able = [name for name, there in can.items() if there]
+    info, chat_format = llm.info, chat_format_of(llm)
+    able = ["completion"]
+    if chat_format is not None:
+        able += ["tools"] * chat_format.template.knows_tools + ["thinking"] * chat_format.can_think
     return Whole(
         {
-            "modelfile": f"FROM {Path(served.path).name}", "parameters": "", "template": template.source, "license": "",
+            "modelfile": f"FROM {Path(served.path).name}", "parameters": "", "license": "",
+            "template": "" if chat_format is None else chat_format.template.source,
             "details": _details(served), "capabilities": able, "modified_at": _described(served)["modified_at"],
             "model_info": {
                 "general.architecture": info.architecture, "general.parameter_count": info.parameters,
@@ -155,7 +159,7 @@ async def chat(service: Service, call: Call) -> Response:
     if not fields.get("messages"):
         return await _load(service, call, name, {"message": {"role": "assistant", "content": ""}})
     messages = [_message(one, f"messages[{at}]") for at, one in enumerate(_list(fields["messages"]))]
-    asked = {**_settings(fields), "messages": messages}
+    asked = {**_settings(call, fields), "messages": messages}
     if fields.get("tools"):
         asked["tools"] = fields["tools"]
     return await _answer(
@@ -171,7 +175,7 @@ async def generate(service: Service, call: Call) -> Response:
         raise ApiError(400, f"prompt is {shown(prompt)}; it must be a string", param="prompt")
     if not prompt:
         return await _load(service, call, name, {"response": ""})
-    asked, raw = _settings(fields), fields.get("raw", False)
+    asked, raw = _settings(call, fields), fields.get("raw", False)
     if not isinstance(raw, bool):
         raise ApiError(400, f"raw is {raw!r}; it must be true or false", param="raw")
     if raw:
@@ -244,12 +248,14 @@ def _message(message: Any, where: str) -> Json:
     return found | {ours: message[name] for name, ours in OF_MESSAGES.items() if message.get(name)}
 
 
-def _settings(fields: Json) -> Json:
-    """The settings of a request, by our names."""
+def _settings(call: Call, fields: Json) -> Json:
+    """The settings of a request, by our names. Options that do nothing here are noted."""
     options = fields.get("options") or {}
     if not isinstance(options, Mapping):
         raise ApiError(400, f"options is {options!r}; it must be an object", param="options")
-    asked = {OPTIONS[name]: value for name, value in options.items() if name in OPTIONS and value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
+    call.ignored += [f"options.{name}" for name in given if name not in OPTIONS]
+    asked = {OPTIONS[name]: value for name, value in given.items() if name in OPTIONS}
     switch_mirostat(asked)
     if asked.get("max_tokens", 1) in (-1, -2):
         del asked["max_tokens"]
@@ -263,8 +269,10 @@ def _settings(fields: Json) -> Json:
     think = fields.get("think")
     if think not in (None, True, False, "low", "medium", "high"):
         raise ApiError(400, f"think is {think!r}; it must be true or false, or low, medium or high", param="think")
-    if think is not None:
-        asked["think"] = think is not False
+    if isinstance(think, str):
+        with_effort(asked, think, "think")
+    elif think is not None:
+        asked["think"] = think
     return asked
 
 
@@ -349,6 +357,9 @@ async def embed(service: Service, call: Call) -> Response:
     name, began = _name(service, call, fields), time.monotonic()
     if "input" not in fields:
         raise ApiError(400, "input is missing; give a text or a list of texts", param="input")
+    if fields["input"] in ("", []):  # Ollama loads the model then
+        served, _ = await service.use(call, name)
+        return Whole({"model": served.name, "embeddings": []})
     _, ids, vectors = await service.embed(call, name, fields["input"], "float")
     return Whole(
         {

@@ -18,6 +18,7 @@ from .catalogue import ServedModel
 from .endpoint import Endpoint
 from .errors import ApiError
 from .fields import CHAT, COMPLETION, EMBEDDING, honoured
+from .reasoning import with_effort
 from .routes import Route, get, post
 from .service import Running, Service
 
@@ -67,6 +68,16 @@ def _described(served: ServedModel) -> Json:
 
 async def chat_completions(service: Service, call: Call) -> Response:
     """An answer to messages."""
+    messages, fields = chat_request(call)
+
+    def prepare(llm: LLM, **given: Any) -> Prepared:
+        return llm.prepare_chat_completion(messages, **given)
+
+    return await _answer(service, call, fields, prepare)
+
+
+def chat_request(call: Call) -> tuple[Any, Json]:
+    """The messages of a chat, and the other fields as the library has them."""
     fields = honoured(call, CHAT)
     if "messages" not in fields:
         raise ApiError(400, "messages is missing; give a list of at least one", param="messages")
@@ -74,11 +85,11 @@ async def chat_completions(service: Service, call: Call) -> Response:
     if isinstance(variables, dict):
         fields["chat_template_kwargs"] = {**variables}
         think = fields["chat_template_kwargs"].pop("enable_thinking", None)
-
-    def prepare(llm: LLM, **given: Any) -> Prepared:
-        return llm.prepare_chat_completion(messages, think=think, **given)
-
-    return await _answer(service, call, fields, prepare)
+    if think is not None:
+        fields["think"] = think
+    if "reasoning_effort" in fields:
+        with_effort(fields, fields.pop("reasoning_effort"), "reasoning_effort")
+    return messages, fields
 
 
 async def completions(service: Service, call: Call) -> Response:

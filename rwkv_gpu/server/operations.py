@@ -58,7 +58,7 @@ async def props(service: Service, call: Call) -> Response:
     }
     llm = model.llm
     if llm is not None:
-        info, chat_format = llm.info, _chat_format(llm)
+        info, chat_format = llm.info, chat_format_of(llm)
         found |= {
             "total_slots": info.sequences,
             "chat_template": None if chat_format is None else chat_format.template.source,
@@ -75,7 +75,7 @@ async def props(service: Service, call: Call) -> Response:
     return Whole(found)
 
 
-def _chat_format(llm: LLM) -> ChatFormat | None:
+def chat_format_of(llm: LLM) -> ChatFormat | None:
     """How a model chats; None where its file has no template."""
     try:
         return llm.chat_format

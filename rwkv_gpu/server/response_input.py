@@ -5,6 +5,7 @@ from typing import Any
 
 from .call import Json
 from .errors import ApiError, shown
+from .reasoning import with_effort
 
 TEXTS = ("input_text", "output_text", "text")  # types of parts that are text
 NOT_CHAT = ("input", "instructions", "max_output_tokens", "text", "reasoning", "tools", "tool_choice")
@@ -25,7 +26,7 @@ def request_of(fields: Json) -> Json:
     elif form is not None:
         asked["response_format"] = form
     if effort is not None:
-        asked["think"] = effort != "none"
+        with_effort(asked, effort, "reasoning.effort")
     return asked | _tools(fields)
 
 

@@ -124,6 +124,17 @@ def test_anthropic_errors_have_their_shape(llama, body, match):
     assert match in found["error"]["message"]
 
 
+def test_anthropic_goes_on_with_the_answer_that_a_request_ends_with(llama):
+    begun = [*HELLO, {"role": "assistant", "content": "the world"}]
+    same = {"model": "tiny", "messages": begun, "continue_final_message": True, "max_tokens": 8, "temperature": 0}
+    expected = llama.post("/v1/chat/completions", same)
+    answer = ask(llama, messages=begun, temperature=0)
+    assert answer["content"][0]["text"] == expected["choices"][0]["message"]["content"]
+    assert prompt_tokens(answer["usage"]) == expected["usage"]["prompt_tokens"]
+    called = {"type": "tool_use", "id": "a", "name": "w", "input": {}}
+    ask(llama, messages=[*HELLO, {"role": "assistant", "content": [{"type": "text", "text": "the"}, called]}])
+
+
 def test_anthropic_keys_come_by_their_own_header():
     with serving(api_keys=("secret",)) as served:
         body = {"max_tokens": 2, "messages": HELLO}
@@ -205,6 +216,8 @@ def test_ollama_lists_shows_loads_and_unloads_models(llama):
     assert [model["name"] for model in llama.get("/api/ps")["models"]] == ["tiny:latest"]
     shown = llama.post("/api/show", {"model": "tiny"})
     assert shown["capabilities"] == ["completion", "tools"] and shown["template"] == QWEN
+    bare = llama.post("/api/show", {"model": "other"})
+    assert bare["capabilities"] == ["completion"] and bare["template"] == "", "its file has no chat template"
     assert shown["details"]["family"] == "llama" and shown["model_info"]["general.architecture"] == "llama"
     assert llama.get("/api/version")["version"] == llama.service.config.version
 
@@ -263,7 +276,17 @@ def test_a_model_that_is_kept_for_ages_is_kept_for_ever(llama, seconds):
     assert llama.get("/api/ps")["models"][0]["expires_at"].startswith("9999-12-31")
 
 
+def test_options_that_do_nothing_are_named(llama):
+    options = {"num_ctx": 4096, "num_predict": 1, "numa": False, "top_k": None, "num_gpu": None}
+    body = {"messages": HELLO, "stream": False, "options": options}
+    assert llama.request("POST", "/api/chat", body)[1]["x-ignored-fields"] == "options.num_ctx, options.numa"
+
+
 def test_ollama_embeddings(llama):
+    assert (
+        llama.post("/api/embed", {"input": []})["embeddings"] == llama.post("/api/embed", {"input": ""})["embeddings"]
+    )
+    assert llama.post("/api/embed", {"input": []})["embeddings"] == []
     found = llama.post("/api/embed", {"model": "tiny", "input": ["hello", "world"]})
     assert len(found["embeddings"]) == 2 and found["prompt_eval_count"] > 0
     one = llama.post("/api/embeddings", {"model": "tiny", "prompt": "hello"})
@@ -361,8 +384,58 @@ def test_llama_server_tokens_and_templates(llama):
     assert llama.post("/apply-template", {"messages": HELLO})["prompt"] == "user: hello\nassistant:"
 
 
+def test_a_template_is_applied_as_to_a_chat_completion(llama):
+    tool = {"type": "function", "function": {"name": "wave", "parameters": {"type": "object"}}}
+    body = {"messages": [*HELLO, {"role": "assistant", "content": "the"}], "continue_final_message": True}
+    text = llama.post("/apply-template", {**body, "tools": [tool], "chat_template_kwargs": {"mood": "good"}})["prompt"]
+    assert "wave" in text and text.endswith("assistant:the")
+    tokens = llama.post("/v1/chat/completions", {**body, "tools": [tool], "max_tokens": 1})["usage"]["prompt_tokens"]
+    assert len(llama.post("/tokenize", {"content": text, "add_special": True})["tokens"]) == tokens
+    assert llama.request("POST", "/apply-template", {"messages": HELLO, "tool_choice": "no"})[0] == 400
+
+
+def test_infilling_has_the_prefix_the_suffix_and_what_was_begun_between_its_tokens(llama, monkeypatch):
+    monkeypatch.setattr("rwkv_gpu.server.llama_server.INFILL", (("<none>", "<s>"), ("</s>",), ("<unk>",)))
+    before, between, after = (llama.llm.tokenizer.encode(text, parse=True) for text in ("<s>", "</s>", "<unk>"))
+    prefix, suffix, begun = (
+        llama.post("/tokenize", {"content": text})["tokens"] for text in ("if a", "return", " then")
+    )
+    ids = [*before, *prefix, *between, *suffix, *after, *begun]
+    asked = {"n_predict": 4, "temperature": 0}
+    found = llama.post("/infill", {"input_prefix": "if a", "input_suffix": "return", "prompt": " then", **asked})
+    assert found["content"] == llama.post("/completion", {"prompt": ids, **asked})["content"]
+    assert found["tokens_evaluated"] == len(ids)
+
+
+@pytest.mark.parametrize("effort", ["none", "minimal", "high", "much"])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", lambda effort: {"messages": HELLO, "max_tokens": 1, "reasoning_effort": effort}),
+        ("/v1/responses", lambda effort: {"input": "hello", "max_output_tokens": 1, "reasoning": {"effort": effort}}),
+        ("/api/chat", lambda effort: {"messages": HELLO, "options": {"num_predict": 1}, "think": effort}),
+    ],
+)
+def test_an_effort_reaches_the_template_by_every_api(llama, monkeypatch, path, body, effort):
+    asked, prepare = [], llama.llm.prepare_chat_completion
+    monkeypatch.setattr(
+        llama.llm, "prepare_chat_completion", lambda *a, **given: asked.append(given) or prepare(*a, **given)
+    )
+    status, _, answer = llama.request("POST", path, body(effort))
+    if effort == "much" or (path == "/api/chat" and effort in ("none", "minimal")):
+        assert status == 400 and effort in str(answer)
+        return
+    assert status == 200
+    expected = {
+        "none": (False, None),
+        "minimal": (True, {"reasoning_effort": "low"}),
+        "high": (True, {"reasoning_effort": "high"}),
+    }
+    assert all((given["think"], given.get("chat_template_kwargs")) == expected[effort] for given in asked) and asked
+
+
 def test_what_is_not_here_says_so(llama):
-    for path in ("/v1/rerank", "/v1/audio/speech", "/v1/images/generations", "/v1/fine_tuning/jobs"):
+    for path in ("/v1/rerank", "/reranking", "/v1/audio/speech", "/v1/images/generations", "/v1/fine_tuning/jobs"):
         status, _, found = llama.request("POST", path, {})
         assert status == 501 and "not supported" in found["error"]["message"]
     status, _, found = llama.request("POST", "/infill", {"input_prefix": "a", "input_suffix": "b"})

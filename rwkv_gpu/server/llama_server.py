@@ -32,6 +32,8 @@ def routes(service: Service) -> list[Route]:
         post("/completion", endpoint(completion, takes_body=True)),
         post("/completions", endpoint(completion, takes_body=True)),
         post("/infill", endpoint(infill, takes_body=True)),
+        post("/embedding", endpoint(embedding, takes_body=True)),
+        post("/embeddings", endpoint(embedding, takes_body=True)),
         post("/tokenize", endpoint(tokenize, takes_body=True)),
         post("/detokenize", endpoint(detokenize, takes_body=True)),
         post("/apply-template", endpoint(apply_template, takes_body=True)),
@@ -71,6 +73,15 @@ def _single(llm: LLM, texts: Sequence[str]) -> int:
         if len(ids) == 1:
             return ids[0]
     raise ApiError(501, "this model has no tokens for infilling; use /completion", code="not_supported")
+
+
+async def embedding(service: Service, call: Call) -> Response:
+    """Vectors of texts; a text has a list of one."""
+    texts = call.body.get("content", call.body.get("input"))
+    if texts is None:
+        raise ApiError(400, "content is missing; give a text, token ids, or a list of either", param="content")
+    _, _, vectors = await service.embed(call, model_name({**call.body}), texts, "float")
+    return Whole([{"index": at, "embedding": [vector.tolist()]} for at, vector in enumerate(vectors)])
 
 
 async def tokenize(service: Service, call: Call) -> Response:

@@ -43,10 +43,13 @@ FAMILY = Family(error_body, lambda error, request_id: event(error_body(error, re
 def routes(service: Service) -> list[Route]:
     """The routes of this API."""
     endpoint = partial(Endpoint, service, FAMILY)
+    chats, listed = endpoint(chat_completions, takes_body=True), endpoint(models)
     return [
-        get("/v1/models", endpoint(models)),
+        get("/v1/models", listed),
+        get("/models", listed),  # as with llama-server, which has both
         get("/v1/models/{name:path}", endpoint(model)),
-        post("/v1/chat/completions", endpoint(chat_completions, takes_body=True)),
+        post("/v1/chat/completions", chats),
+        post("/chat/completions", chats),
         post("/v1/completions", endpoint(completions, takes_body=True)),
         post("/v1/embeddings", endpoint(embeddings, takes_body=True)),
     ]

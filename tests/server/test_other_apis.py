@@ -434,6 +434,18 @@ def test_an_effort_reaches_the_template_by_every_api(llama, monkeypatch, path, b
     assert all((given["think"], given.get("chat_template_kwargs")) == expected[effort] for given in asked) and asked
 
 
+def test_llama_servers_routes_without_v1(llama):
+    assert llama.get("/models") == llama.get("/v1/models")
+    body = {"messages": HELLO, "max_tokens": 3, "temperature": 0}
+    chats = [llama.post(path, body)["choices"] for path in ("/chat/completions", "/v1/chat/completions")]
+    assert chats[0] == chats[1]
+    vectors = [one["embedding"] for one in llama.post("/v1/embeddings", {"input": ["a", "b"]})["data"]]
+    for path, name in (("/embedding", "content"), ("/embeddings", "input")):
+        found = llama.post(path, {name: ["a", "b"]})
+        assert [(one["index"], one["embedding"]) for one in found] == [(0, [vectors[0]]), (1, [vectors[1]])]
+    assert llama.request("POST", "/embedding", {})[0] == 400
+
+
 def test_what_is_not_here_says_so(llama):
     for path in ("/v1/rerank", "/reranking", "/v1/audio/speech", "/v1/images/generations", "/v1/fine_tuning/jobs"):
         status, _, found = llama.request("POST", path, {})

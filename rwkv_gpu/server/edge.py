@@ -87,6 +87,8 @@ class Edge:
         """A page whose name was made to point here (DNS rebinding) comes with its own name as the host."""
         if b"host" not in call.headers and call.scope["http_version"] == "1.0":
             return  # no browser: a load balancer that asks for the health
+        if sum(name.lower() == b"host" for name, _ in call.scope["headers"]) > 1:
+            raise ApiError(400, "the request has several Host headers; send one")  # a proxy may go by another one
         config = self._service.config
         host = _name(call.headers.get(b"host", b"").decode("latin-1"))
         if "*" in config.allowed_hosts or host in LOCAL or host == config.host or _is_address(host):

@@ -212,6 +212,13 @@ def test_what_comes_behind_a_body_is_no_header(server):
     assert found.count(b"HTTP/1.1 200 OK") == 2
 
 
+@pytest.mark.parametrize("hosts", [b"localhost evil.example", b"evil.example localhost", b"localhost localhost"])
+def test_a_request_names_one_host(server, hosts):
+    lines = b"".join(b"host: %s\r\n" % host for host in hosts.split())
+    answer = raw(server, b"GET /v1/models HTTP/1.1\r\n" + lines + b"connection: close\r\n\r\n")
+    assert b" 400 " in answer.splitlines()[0]
+
+
 def test_only_http_1_0_needs_no_host(locked):
     """Load balancers ask so; a browser always names the host."""
     assert b" 200 " in raw(locked, asking("/health", version="1.0", host="")).splitlines()[0]

@@ -66,6 +66,24 @@ def test_many_who_wait_for_a_model_load_it_once():
         assert loads.count(str(LLAMA)) == 1
 
 
+def test_how_far_a_model_is_loaded_is_shown():
+    rest = threading.Event()
+
+    def slow(path, progress):
+        if path == str(LLAMA):
+            progress(30, 100)
+            assert rest.wait(PATIENCE)
+        return load(path, progress)
+
+    with serving(*three(), load=slow) as server, ThreadPoolExecutor() as threads:
+        answer = threads.submit(asked, server, "b")
+        until(lambda: states(server)["b"] == "loading")
+        shown = {"id": "b", "state": "loading", "aliases": ["my-b"], "loaded_bytes": 30, "total_bytes": 100}
+        until(lambda: shown in server.get("/health")["models"])
+        rest.set()
+        assert answer.result()[0] == 200
+
+
 def test_where_memory_is_short_the_model_that_was_idle_longest_goes():
     loaded = []
 

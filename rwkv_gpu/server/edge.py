@@ -24,7 +24,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 REQUEST_ID = re.compile(rb"[\w.:-]{1,128}")
 LOCAL = ("localhost", "127.0.0.1", "::1")
 OPEN_PATHS = ("/health", "/v1/health")  # that tell nothing, and are asked by those who have no key
-ALLOWED_HEADERS = b"authorization, content-type, x-api-key, x-request-id, last-event-id, anthropic-version"
+HEADER_NAMES = re.compile(rb"[\w.-]+( *, *[\w.-]+)*")
 GONE = 499  # what log lines have where the client went away before its response, as nginx's do
 LOG = logging.getLogger("rwkv_gpu.access")
 
@@ -61,7 +61,7 @@ class Edge:
         try:
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
                 self._check_host(call)
-                await _preflight(sending, bool(cors))
+                await _preflight(sending, headers.get(b"access-control-request-headers", b"").strip(), bool(cors))
                 return
             self._check(call)
             await self._app(scope, receive, sending)
@@ -180,14 +180,18 @@ def _is_local(host: str) -> bool:
     return _is_address(host) and ipaddress.ip_address(host).is_loopback
 
 
-async def _preflight(send: Send, allowed: bool) -> None:
-    """The answer to a browser that asks whether a page may call."""
+async def _preflight(send: Send, names: bytes, allowed: bool) -> None:
+    """The answer to a browser that asks whether a page may call with headers of these names.
+
+    Clients have headers of their own, such as those in which OpenAI's library names its version. None opens anything.
+    """
     headers = [(b"content-length", b"0")]
     if allowed:
         headers += [
             (b"access-control-allow-methods", b"GET, POST, DELETE"),
-            (b"access-control-allow-headers", ALLOWED_HEADERS),
             (b"access-control-max-age", b"600"),
         ]
+        if HEADER_NAMES.fullmatch(names):
+            headers.append((b"access-control-allow-headers", names))
     await send({"type": "http.response.start", "status": 204 if allowed else 403, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

@@ -1,7 +1,9 @@
 """What those who run the server look at."""
 
 import json
+import re
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,9 @@ from rwkv_gpu.errors import BadFile
 from rwkv_gpu.server.catalogue import ServedModel
 from tests.server.gate import gate, until
 from tests.server.serving import MODEL, PATIENCE, serving
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "server.md"
+KINDS = "prompt", "cached", "generated"
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health"])
@@ -41,18 +46,30 @@ def value(text, name, **labels):
     return float(line.rpartition(" ")[2])
 
 
+def test_every_metric_of_the_documentation_is_there(server):
+    server.post("/v1/completions", {"prompt": "a", "max_tokens": 1})
+    server.request("GET", "/nothing")
+    table = PAGE.read_text(encoding="utf-8").partition("| metric |")[2].partition("\n\n")[0]
+    names = re.findall(r"`(\w+)`", table)
+    text = server.get("/metrics").decode()
+    assert len(names) > 15 and all(f"\nrwkv_gpu_{name}" in text for name in names)
+
+
 def test_metrics_count_what_was_done():
     with serving() as server:
-        ask = {"prompt": "The sea", "max_tokens": 5, "temperature": 0}
-        for _ in range(3):
-            tokens = server.post("/v1/completions", ask)["usage"]["completion_tokens"]
-        server.request("POST", "/v1/completions", {"prompt": ""})
+        path, ask = "/v1/chat/completions", {"messages": [{"role": "user", "content": "The sea"}], "max_tokens": 5}
+        used = [server.post(path, ask)["usage"] for _ in range(3)]
+        server.request("POST", path, {"messages": []})
         server.request("GET", "/nothing/at/all")
         text = server.get("/metrics").decode()
-        assert value(text, "rwkv_gpu_requests_total", path="/v1/completions", status="200") == 3
+        assert value(text, "rwkv_gpu_requests_total", path=path, status="200") == 3
         assert value(text, "rwkv_gpu_requests_total", path="", status="404") == 1
-        assert value(text, "rwkv_gpu_tokens_total", model="quiet", kind="generated") == 3 * tokens
-        assert value(text, "rwkv_gpu_time_to_first_token_seconds_count") == 3
+        counted = {kind: value(text, "rwkv_gpu_tokens_total", model="quiet", kind=kind) for kind in KINDS}
+        assert counted["generated"] == sum(one["completion_tokens"] for one in used)
+        assert counted["prompt"] == sum(one["prompt_tokens"] for one in used)
+        assert counted["cached"] == sum(one["prompt_tokens_details"]["cached_tokens"] for one in used) > 0
+        for name in ("time_to_first_token", "queue", "request"):
+            assert value(text, f"rwkv_gpu_{name}_seconds_count") == 3
         assert value(text, "rwkv_gpu_inter_token_latency_seconds_count") > 0
         assert value(text, "rwkv_gpu_errors_total", code="invalid_request_error") == 1
         assert value(text, "rwkv_gpu_model_loaded", model="quiet") == 1

@@ -154,13 +154,16 @@ def test_what_nobody_expected_is_a_500_without_its_text(caplog):
 def test_log_lines_have_no_text_of_prompts_unless_asked(caplog, log_prompts):
     caplog.set_level(logging.DEBUG)
     with serving(log_prompts=log_prompts) as server:
-        server.post("/v1/completions", {**ASK, "prompt": "confidential matter"}, x_request_id="this-one")
+        server.post(
+            "/v1/completions", {**ASK, "prompt": "confidential matter", "user": "a", "typo": 1}, x_request_id="this-one"
+        )
         server.request("POST", "/v1/completions", {**ASK, "prompt": "confidential matter", "n": 0})
     lines = [{"message": record.getMessage(), **getattr(record, "fields", {})} for record in caplog.records]
     assert ("confidential" in json.dumps(lines)) == log_prompts
     [line] = [line for line in lines if line.get("request_id") == "this-one"]
     assert line["status"] == 200
     assert line["completion_tokens"] == 8
+    assert line["ignored_fields"] == ["user", "typo"]
 
 
 def test_a_client_that_leaves_is_in_the_log(caplog):

@@ -171,10 +171,11 @@ def test_a_folder_is_served_and_read_anew(tmp_path, monkeypatch):
     monkeypatch.setattr("rwkv_gpu.server.catalogue.FRESH", 0.0)
     (tmp_path / "sub").mkdir()
     shutil.copy(MODEL, tmp_path / "sub" / "one.gguf")
+    (tmp_path / "two-00001-of-00002.gguf").write_bytes(b"a first part")
     (tmp_path / "two-00002-of-00002.gguf").write_bytes(b"a later part")
     (tmp_path / "notes.txt").write_text("no model")
     with serving(catalogue={"folder": tmp_path}) as server:
-        assert [model["id"] for model in server.get("/v1/models")["data"]] == ["sub/one"]
+        assert [model["id"] for model in server.get("/v1/models")["data"]] == ["sub/one", "two"]
         assert asked(server, None)[2]["model"] == "sub/one"
         assert server.get("/v1/models/sub/one")["id"] == "sub/one"
         shutil.copy(LLAMA, tmp_path / "new.gguf")

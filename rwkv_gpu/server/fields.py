@@ -145,12 +145,14 @@ _LLAMA_IGNORED = {
 LLAMA_COMPLETION = Fields(
     SAMPLING
     | {"prompt", "model", "stream", "n_predict", "json_schema", "grammar", "stop", "seed", "logit_bias", "n_probs"}
-    | {"mirostat"},
+    | {"mirostat", "dry_penalty_last_n"},
     {**COMMON_IGNORED, **_LLAMA_IGNORED},
     {"image_data": "only text is understood; leave it out"},
 )
 LLAMA_INFILL = Fields(
-    SAMPLING | {"input_prefix", "input_suffix", "prompt", "model", "stream", "n_predict", "stop", "seed", "mirostat"},
+    SAMPLING
+    | {"input_prefix", "input_suffix", "prompt", "model", "stream", "n_predict", "stop", "seed", "mirostat"}
+    | {"dry_penalty_last_n"},
     {**COMMON_IGNORED, **_LLAMA_IGNORED, "input_extra": "the prompt has the prefix and the suffix only"},
 )
 

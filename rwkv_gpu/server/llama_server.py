@@ -152,6 +152,8 @@ def _settings(fields: Json) -> Json:
     """The fields of llama.cpp by our names."""
     asked = {name: value for name, value in fields.items() if name not in ("json_schema", "n_probs")}
     switch_mirostat(asked)
+    if "dry_penalty_last_n" in asked:
+        asked["dry_last_n"] = asked.pop("dry_penalty_last_n")
     if asked.get("grammar") == "":  # none, as clients of llama-server send it
         del asked["grammar"]
     if asked.get("n_predict", -1) in (-1, -2):

@@ -44,6 +44,7 @@ class Tuning:
         tuple[float, ExpertConfig], ...
     ] = ()  # as linear_short; of equal tb, so that one sort serves all
     heads: tuple[tuple[float, ExpertConfig], ...] = ()  # of products by head, up to so many rows of x; else as experts
+    float_choices: float = MANY  # of an expert of MXFP4, up to which other kernels than those on matrix units may serve
     attention_on_matrix_units: bool = False  # of prompts, over keys and values in float16
     attention_matrix_groups: int = 264  # workgroups that attention of a short prompt is cut into there at most
     state_space_on_matrix_units: bool = False  # prompts of Mamba-2 by chunks
@@ -147,17 +148,21 @@ class Tuning:
         )
 
     def expert_config(
-        self, choices: float, run: int = 32, integers: bool = False, *, heads: bool = False
+        self, choices: float, run: int = 32, integers: bool = False, *, floats: bool = False, heads: bool = False
     ) -> ExpertConfig:
         """The shape for so many choices for each expert, on average; `integers` where x may become such.
 
-        Heads are experts that every row chooses.
+        `floats` says that floats are made of W with less work than bytes. Heads are experts that every row chooses.
         """
         ladder = self.experts_short if run < 32 and self.experts_short else self.experts
         if heads:
             ladder = (*self.heads, *ladder)
         able = (
-            shape for bound, shape in ladder if choices <= bound and (integers or shape.kernel != "moe/expert_gemv_int")
+            shape
+            for bound, shape in ladder
+            if choices <= bound
+            and (integers or shape.kernel != "moe/expert_gemv_int")
+            and (shape.fragment or not floats or choices <= self.float_choices)
         )
         shape = next(able, ladder[-1][1])
         return shape if integers else shape.of_floats

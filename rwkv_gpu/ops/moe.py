@@ -151,7 +151,9 @@ def expert_config(
     shard = matrices.shards[0]
     room = target.can.max_workgroup_memory - SPARE
     integers = shard.packed and matrices.width % 32 == 0 and matrices.staged(rows).nbytes <= room
-    return target.tuning.expert_config(choices / matrices.experts, shard.run, integers, heads=heads)
+    return target.tuning.expert_config(
+        choices / matrices.experts, shard.run, integers, floats=matrices.floats, heads=heads
+    )
 
 
 def products_config(op: ExpertProducts, rows: int, target: Target) -> tuple[ExpertConfig, tuple[Matrices, ...]]:

@@ -64,6 +64,22 @@ def test_batches_decode_on_matrix_units(name, rows):
     assert ATTENTION not in found
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "there"), [("gpt-oss-20b", 8, False), ("gpt-oss-20b", 16, True), ("qwen3-30b-a3b", 32, False)]
+)
+def test_experts_of_mxfp4_decode_on_matrix_units_from_fewer_choices_on(name, rows, there):
+    """Whose bytes are no integers, so that other kernels make floats of them for each choice."""
+    with open_synthetic(name) as file:
+        assert (EXPERTS in kernels_of(file, rows, prefill=False)) == there
+
+
+def test_gate_and_up_of_phi4_are_one_round_of_workgroups_on_an_h200():
+    """35,840 rows: by two workgroups of eight subgroups on each of 132 multiprocessors, they would be a second one."""
+    with open_synthetic("phi4-14.7b-q4_k_m") as file:
+        step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(16))
+    assert {row.workgroups for row in step.dispatches if "ffn_gate_up" in row.name} == {132}
+
+
 def attending(file: GGUFFile, rows: int, context: int, kv: str = "f16") -> set[str]:
     """The kernels that attend in decode."""
     step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(rows, kv=kv, context=context))

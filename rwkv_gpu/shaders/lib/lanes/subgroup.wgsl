@@ -3,7 +3,7 @@
 // needs lib/step: flat
 var<workgroup> shared_subgroups: array<u32, WG>;    // one value a subgroup; a subgroup may be as small as a lane
 var<workgroup> shared_seconds: array<u32, WG>;
-var<workgroup> shared_fours: array<vec4f, WG>;
+var<workgroup> shared_fours: array<vec4f, (WG + 3u) / 4u>;   // WebGPU has no smaller ones than of four lanes; WG would be 16 KiB
 var<private> subgroup: u32;
 var<private> subgroups: u32;
 var<private> subgroup_lane: u32;

@@ -2,7 +2,7 @@
 //
 // Columns whose s is zero are not multiplied. Also which columns each row has of s, so that whoever adds B low goes through no
 // others. Workgroups before these may round the same x for the products that add it.
-// needs beside: BESIDE, beside
+// needs beside: beside
 // needs lanes: reduce_add, reduce_add4, reduce_max, reduce_min
 // needs norm: gained, root
 // needs rows: x4

@@ -92,6 +92,12 @@ def normed_adapted(g, w, _, x):
     return {"q": q, "v": v}
 
 
+def plain_then_adapted(g, w, s, x):
+    """As of attention beside a mixer, only one of which has adapters."""
+    first = g.linear(x, w["first"], norm=Rms(w["gain"], 1e-6))
+    return {"first": first, **normed_adapted(g, w, s, x)}
+
+
 KV = Cache("kv", 2, 16)
 HOW = Attention(4, Rope("neox", 16, 1e4), 0.25)
 

@@ -25,7 +25,7 @@ from rwkv_gpu.ops.passes import NAMES, PASSES, REQUIRED
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import PAGE, Weight
-from tests.ops.pass_examples import EXAMPLES, READ_AS_INTEGERS, WKV6, Example
+from tests.ops.pass_examples import EXAMPLES, PACKED, READ_AS_INTEGERS, WKV6, Example, plain_then_adapted
 
 SLOTS = 40
 # Norms by parts and rows as integers of two bytes round otherwise; of the largest result.
@@ -122,6 +122,16 @@ def test_a_token_shift_rounds_rows_for_matrix_units(fast_device, kernel, decode)
     config = kernel(can.fragment, can.subgroup_size, MatrixTile(1, 2, 1, 1, 2, columns=64))
     example = replace(EXAMPLES["quantise_in_producer"], config=lambda _: config, decode=decode)
     check_with_and_without(fast_device, "quantise_in_producer", example)
+
+
+def test_a_product_that_comes_before_adapters_has_its_rows_quantised_in_time():
+    """Adapters of a product that comes later are too late to do it."""
+    example = EXAMPLES["quantise_beside_adapters"]
+    example = replace(example, says=plain_then_adapted, weights={**example.weights, "first": PACKED})
+    recorder = traced(example)
+    fired = {one.name: one.run(recorder.graph, recorder.target) for one in PASSES}
+    assert fired["quantise_once"] == 1
+    assert fired["quantise_beside_adapters"] == 0
 
 
 @pytest.mark.parametrize("rows", [1, 3])

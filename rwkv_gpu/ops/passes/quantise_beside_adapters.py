@@ -13,7 +13,8 @@
 
 Both are small and wait for x, so that one after the other each takes as long as a dispatch takes at least.
 
-Condition: one dispatch makes A x, and norms x as the products want it. One node makes all that is quantised.
+Condition: one dispatch makes A x, before any product reads x quantised, and norms x as these want it. One node makes
+all that is quantised.
 """
 
 from dataclasses import replace
@@ -41,7 +42,8 @@ def run(graph: Graph, target: Target) -> int:  # noqa: ARG001 - it is the same f
 
 
 def _wants(down: Node, low: AdapterDown, node: Node, op: Quantise) -> bool:
-    """Whether a node makes A x of what is quantised, and does nothing beside it yet."""
-    alike = (down.layer, down.rows, down.picked, low.norm) == (node.layer, node.rows, node.picked, op.norm)
+    """Whether a node makes A x of what is quantised, early enough, and does nothing beside it yet."""
+    place = down.layer, down.rows, down.picked
+    alike = place == (node.layer, node.rows, node.picked) and low.norm == op.norm and down.order < node.order
     whole = low.whole and low.beside is None and all(width % FOUR == 0 for _, width in op.widths)
     return alike and whole and all(x.root is op.x.root for x in low.xs)

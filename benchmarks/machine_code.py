@@ -1,6 +1,7 @@
 """What an NVIDIA driver makes of the kernels of one step, instruction by instruction.
 
     python -m benchmarks.machine_code FOLDER [--synthetic rwkv7-2.9b-q4_k_m] [--layers 4] [--rows 1] [--prompt]
+        [--matrix-units]
 
 Each kernel is compiled by a process of its own with an empty shader cache, whose last program it then is. FOLDER gets,
 by kernel, NN.wgsl, NN.sass (the instructions) and NN.waits: in which order memory is asked for, and which instruction
@@ -40,12 +41,12 @@ WORDS = {".128": 4, ".64": 2}
 MILESTONES = "BAR", "MEMBAR", "STG", "RED", "ATOM", "BRA", "EXIT", "CALL", "MUFU"
 
 
-def kernels_of(name: str, layers: int, rows: int, prompt: bool) -> dict[str, Linked]:
+def kernels_of(name: str, layers: int, rows: int, prompt: bool, matrix_units: bool) -> dict[str, Linked]:
     """The shaders of one step, by text, of a synthetic model cut to some layers."""
     _, shape, quant = named(name)
     file = opened(noise(name, replace(shape, layers=layers), quant))
     found: dict[str, Linked] = {}
-    with Device.open() as device:
+    with Device.open(matrix_units=matrix_units) as device:
         compiled = device.pipelines.get
 
         def pipeline(linked: Linked):
@@ -133,10 +134,13 @@ def summary(sass: str) -> str:
 @click.option("--layers", default=4)
 @click.option("--rows", default=1, help="Sequences of a step, or tokens of a prompt.")
 @click.option("--prompt", is_flag=True)
+@click.option("--matrix-units", is_flag=True, help="Open the device with them.")
 @click.option("--only", type=click.Path(exists=True, path_type=Path), hidden=True, help="Compiles one text and ends.")
-def main(folder: Path | None, name: str, layers: int, rows: int, prompt: bool, only: Path | None) -> None:
+def main(
+    folder: Path | None, name: str, layers: int, rows: int, prompt: bool, matrix_units: bool, only: Path | None
+) -> None:
     if only:
-        with Device.open() as device:
+        with Device.open(matrix_units="cooperative_matrix" in only.read_text()) as device:
             device.pipeline(Linked(only.name, only.read_text(), ((only.name, 0),)))
         return
     wants = {tool: shutil.which(tool) for tool in ("nvdisasm", "nvidia-smi")} | {"zstandard": find_spec("zstandard")}
@@ -145,7 +149,7 @@ def main(folder: Path | None, name: str, layers: int, rows: int, prompt: bool, o
     if not folder:
         raise click.UsageError("FOLDER is where the texts go")
     folder.mkdir(parents=True, exist_ok=True)
-    for number, (text, linked) in enumerate(kernels_of(name, layers, rows, prompt).items()):
+    for number, (text, linked) in enumerate(kernels_of(name, layers, rows, prompt, matrix_units).items()):
         own = folder / f"{number:02}"
         own.with_suffix(".wgsl").write_text(f"// {linked.name}\n{text}")
         sass = machine_code(own.with_suffix(".wgsl"))

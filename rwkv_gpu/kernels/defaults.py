@@ -25,6 +25,7 @@ from .gemm_config import (
     gemm_matrix,
     gemv,
     gemv_int,
+    line_gemm,
     skinny_gemm,
     skinny_gemm_matrix,
     subgroup_gemm,
@@ -114,9 +115,9 @@ def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
     """Of formats of small integers by 9 to 64 rows."""
     found = []
     few = () if is_amd(can) else FEW_ON_MATRIX_UNITS  # not tried there
-    for more_than, rows, out, least, subgroups, workgroups in few:
+    for more_than, rows, out, least, by_subgroups, subgroups, workgroups in few:
         fragments = rows // can.fragment
-        config = subgroup_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=workgroups)
+        config = by_subgroups(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=workgroups)
         if config.runs_on(can):
             found.append((Size(rows, out, packed=True, more_than=more_than, least=least), config))
     for more_than, rows, out, width, least, kernel, tile, fill in BATCHES:
@@ -127,17 +128,22 @@ def batches_on_matrix_units(can: Capabilities) -> list[tuple[Size, GemmConfig]]:
 
 
 # More than so many rows of x and up to so many, by matrices of up to so many rows, and of so many rows and columns at
-# least: most subgroups of a workgroup, and how many of these are wanted, one or two for each multiprocessor of an H200.
-# Beside what served before, Llama 8B gains 9% by 16 rows and 5% by 32, RWKV-7 2.9B 5 and 19, Gemma 3 12B 0 and 26,
-# LFM2 1.2B 9 and 40. Models 1,024 wide gain by 32 rows as well, but lose by 16: Qwen3 0.6B 20%, RWKV-7 0.4B 9.
-# Where two workgroups of eight subgroups would want a second round, one of as many as memory holds does not: Phi-4
-# gains 15%.
+# least: the kernel, most subgroups of a workgroup, and how many of these are wanted, one or two for each multiprocessor
+# of an H200. Beside subgroup_gemm, line_gemm gains 15% of a step of Llama 8B by 16 rows and 16% by 32, of Phi-4 15 and
+# 21, of Qwen3.5 9B 20 and 29. Models of shorter rows lose by it: RWKV-7 2.9B 4% by 16, LFM2 1.2B 12 by 32.
+# Beside what served before, subgroup_gemm gains 9% of Llama 8B by 16 rows and 5% by 32, of RWKV-7 2.9B 5 and 19, of
+# Gemma 3 12B 0 and 26, of LFM2 1.2B 9 and 40. Models 1,024 wide gain by 32 rows too, but lose by 16: Qwen3 0.6B 20%,
+# RWKV-7 0.4B 9. Where two workgroups of eight subgroups would want a second round, one of as many as memory holds does
+# not: Phi-4 gained 15%.
+LONG = 3584
 FEW_ON_MATRIX_UNITS = (
-    (8, 16, 16383, 2048, 16, 132),
-    (8, 16, 33792, 2048, 8, 264),
-    (8, 16, 40128, 2048, 19, 132),
-    (8, 16, MANY, 2048, 8, 264),
-    (16, 32, MANY, 0, 16, 132),
+    (8, 16, MANY, LONG, line_gemm, 17, 132),
+    (16, 32, MANY, LONG, line_gemm, 17, 132),
+    (8, 16, 16383, 2048, subgroup_gemm, 16, 132),
+    (8, 16, 33792, 2048, subgroup_gemm, 8, 264),
+    (8, 16, 40128, 2048, subgroup_gemm, 19, 132),
+    (8, 16, MANY, 2048, subgroup_gemm, 8, 264),
+    (16, 32, MANY, 0, subgroup_gemm, 16, 132),
 )
 # More than so many rows of x and up to so many, by matrices of up to so many rows and columns, and of so many at least:
 # the kernel, its tile, and how many workgroups are wanted. Short matrices have few blocks of rows, so that more

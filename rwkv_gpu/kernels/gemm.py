@@ -19,6 +19,9 @@ from .gemm_config import (
     SelfTest,
     gemm_int8,
     gemm_matrix,
+    line_bytes,
+    line_gemm,
+    line_tile,
     matrix_tile,
     matrix_tile_bytes,
     skinny_gemm,
@@ -454,6 +457,45 @@ SUBGROUP_GEMM = replace(
     constants=subgroup_tile,
     workgroup_bytes=subgroup_bytes,
     links=lambda config: ("lib/matrix_units/sums", _barrier(config)),
+)
+
+
+def _line_trials(can: Capabilities) -> dict[str, GemmConfig]:
+    """Each way to share columns, fragments of W and of x, in one round of workgroups and in several."""
+    every = {
+        "line_columns": (8, 1, MANY),
+        "line_pairs": (8, 1, 2),
+        "line_rounds": (3, 2, 1),
+        "line_two": (16, 2, 2),
+        "line_high": (2, 4, 4),
+        "line_single": (1, 1, 2),
+    }
+    return {
+        name: line_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
+        for name, (subgroups, fragments, most) in every.items()
+    }
+
+
+def _line_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
+    if can.fragment and 4 < rows <= 4 * can.fragment:
+        fragments = 1 << (-(-rows // can.fragment) - 1).bit_length()
+        config = line_gemm(can.fragment, can.subgroup_size, 17, fragments, max_workgroups=132)
+        if config.runs_on(can):
+            yield config
+
+
+LINE_GEMM = replace(
+    SUBGROUP_GEMM,
+    name="linear/line_gemm",
+    holes=(
+        *(hole for hole in SUBGROUP_GEMM.holes if hole is not DECODED_WEIGHTS),
+        DECODED_WEIGHTS.maybe(),
+        Hole("decoded four", ("lib/matrix_units/of_fours", "lib/matrix_units/of_nibbles")),
+    ),
+    trials=_line_trials,
+    candidates=_line_candidates,
+    constants=line_tile,
+    workgroup_bytes=line_bytes,
 )
 
 SPLITK_REDUCE = Kernel(

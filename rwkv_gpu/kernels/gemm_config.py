@@ -47,6 +47,7 @@ class GemmConfig:
     fragments_of_w: int = 4  # that a subgroup has there, along its rows
     fragments_of_x: int = 4
     columns: int = 64  # that gemm_matrix stages at a time
+    pairs: int = 1  # of fours of each chunk of x that line_gemm stages at a time
 
     @property
     def entry(self) -> "GemmKernel":
@@ -371,6 +372,81 @@ def subgroup_bytes(config: GemmConfig) -> int:
     """The memory of its workgroup: 32 columns of W for each subgroup, a stage of x, sums, with gaps, and its bounds."""
     of_w = config.wg // config.subgroup_width * config.fragment * 80
     return of_w + config.columns // 64 * config.tb * 144 + _fragment_bytes(config) + 16
+
+
+def line_gemm(
+    fragment: int, subgroup_width: int, subgroups: int, fragments_of_x: int = 1, *, max_workgroups: int
+) -> GemmConfig:
+    """The same for long rows, of which each subgroup loads whole lines of memory."""
+    config = subgroup_gemm(fragment, subgroup_width, subgroups, fragments_of_x, max_workgroups=max_workgroups)
+    return replace(config, kernel="linear/line_gemm", columns=LINE)
+
+
+LINE = 256  # columns of a row of W that a subgroup has at a time: 128 bytes where weights have four bits
+# How the subgroups of a workgroup share up to so many fragments of W, the best first: how many share out columns, how
+# many fragments each has, and how many pairs of fours of x are staged at a time, in so many copies.
+SHARES = (
+    (1, 4, 1, 4, 1),
+    (1, 4, 1, 2, 1),
+    (2, 2, 1, 4, 2),
+    (2, 2, 1, 4, 1),
+    (3, 4, 1, 2, 1),
+    (5, 2, 1, 4, 1),
+    (MANY, 1, 1, 4, 2),
+    (MANY, 1, 1, 4, 1),
+    (MANY, 1, 2, 4, 1),
+    (MANY, 1, 1, 2, 1),
+    (MANY, 1, 1, 1, 1),
+)
+
+
+def spread_lines(config: GemmConfig, rows: Sequence[int], run: int, memory: int) -> GemmConfig:
+    """Such a config for matrices of so many rows: each workgroup has as many, so that all have about the same work.
+
+    Two fragments of W want many registers, above all in short runs, and gain where they share several of x.
+    """
+    most_own = 2 if config.fragments_of_x == 2 and run >= 32 else 1
+    blocks = sum(-(-count // config.fragment) for count in rows)
+    most = config.wg // config.subgroup_width
+    for rounds in range(1, blocks + 1):
+        high = -(-blocks // (config.max_workgroups * rounds))  # fragments of W of a workgroup
+        for highest, along_k, own, pairs, copies in SHARES:
+            subgroups = high // own * along_k
+            found = replace(
+                config,
+                wg=config.subgroup_width * subgroups,
+                r=high * config.fragment,
+                fragments_of_w=own,
+                columns=LINE * along_k,
+                pairs=pairs,
+                prefetch_depth=copies,
+                max_workgroups=MANY,
+            )
+            fits = high <= highest and high % own == 0 and subgroups <= most and own <= most_own
+            if fits and found.workgroup_bytes <= memory:
+                return found
+    raise AssertionError(f"{config} wants too much memory")
+
+
+def line_tile(config: GemmConfig) -> dict[str, Constant]:
+    """What line_gemm is specialised by."""
+    return {
+        **matrix_units(config.fragment, config.subgroup_width),
+        "FM": config.fragments_of_w,
+        "FT": config.fragments_of_x,
+        "ALONG_K": _along_k(config),
+        "STAGE": config.columns,
+        "PAIRS": config.pairs,
+        "COPIES": config.prefetch_depth,
+        "AT_ONCE": 1,
+    }
+
+
+def line_bytes(config: GemmConfig) -> int:
+    """The memory of its workgroup: 32 columns of W, a unit of x and sums, with gaps, scales, whether it is needed."""
+    of_w = config.r * _along_k(config) * 80
+    of_x = config.columns // LINE * config.pairs * config.prefetch_depth * (config.tb * 144 + 16)
+    return of_w + of_x + _fragment_bytes(config) + 4 * config.tb + 16
 
 
 def matrix_units(fragment: int, subgroup_width: int) -> dict[str, Constant]:

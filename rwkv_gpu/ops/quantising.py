@@ -18,6 +18,7 @@ MATRIX_STEP = 64  # columns that matrix units go through at a time
 X_BY_FRAGMENTS = (  # whose x lies by columns
     "linear/skinny_gemm_matrix",
     "linear/subgroup_gemm",
+    "linear/line_gemm",
 )
 BUFFERS = 9  # that is bound by what writes integers beside floats
 RECURRENCE_BUFFERS = 10  # where that is a recurrence

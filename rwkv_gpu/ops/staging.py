@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..gpu.shader import Constant
 from ..gpu.weights import Shard
-from ..kernels.gemm_config import BYTES, MANY, GemmConfig, spread_rows
+from ..kernels.gemm_config import BYTES, MANY, GemmConfig, spread_lines, spread_rows
 
 LEAST_LANES = 8  # of a row of W; with fewer, what they load lies too far apart
 
@@ -74,6 +74,8 @@ def staging(
         return _in_pieces(config, widths)
     if config.kernel == "linear/subgroup_gemm":
         return spread_rows(config, [shard.rows for shard in shards], memory), None
+    if config.kernel == "linear/line_gemm":
+        return spread_lines(config, [shard.rows for shard in shards], shards[0].run, memory), None
     if config.kernel != "linear/gemv_int":
         return config, None
     fitted = _fitted(config, widths)

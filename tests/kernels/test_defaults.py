@@ -16,8 +16,10 @@ from rwkv_gpu.kernels.defaults import default_tuning
         (16, 3072, 1024, "skinny_gemm"),  # Qwen3 0.6B lost a fifth by matrix units
         (32, 3072, 1024, "subgroup_gemm"),
         (16, 2560, 10240, "subgroup_gemm"),
-        (16, 28672, 4096, "subgroup_gemm"),
+        (16, 28672, 2560, "subgroup_gemm"),
         (32, 512, 2048, "subgroup_gemm"),
+        (16, 28672, 4096, "line_gemm"),
+        (32, 4096, 14336, "line_gemm"),
         (64, 28672, 4096, "skinny_gemm_matrix"),
         (512, 2560, 2560, "gemm_matrix"),
     ],
@@ -31,5 +33,5 @@ def test_matrix_units_serve_batches_where_they_gain(rows, out, width, kernel):
 def test_large_matrices_by_few_rows_have_two_workgroups_for_each_multiprocessor():
     can = replace(LIMITS["h200"], fragment=16)
     tuning = default_tuning(can)
-    most = [tuning.gemm_config(16, out=out, width=4096, packed=True).max_workgroups for out in (4096, 28672)]
+    most = [tuning.gemm_config(16, out=out, width=2560, packed=True).max_workgroups for out in (4096, 28672)]
     assert most == [132, 264]

@@ -138,7 +138,7 @@ def test_a_kernel_that_multiplies_integers_is_tried_at_start_to_a_tolerance(kern
 
 def test_what_tiles_of_fragments_stand_beside_takes_multiples_of_16_bytes():
     """NVIDIA lays workgroup variables side by side, and loads fragments as if each began at such a multiple."""
-    products = ("gemm_matrix", "skinny_gemm_matrix", "subgroup_gemm")
+    products = ("gemm_matrix", "skinny_gemm_matrix", "subgroup_gemm", "line_gemm")
     kernels = (*(f"linear/{name}" for name in products), "moe/expert_gemm_matrix")
     for name in (*kernels, "tile", "fragments", "sums"):
         text = code(name if "/" in name else f"lib/matrix_units/{name}")

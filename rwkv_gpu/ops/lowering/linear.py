@@ -188,7 +188,12 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
         constants |= staged.constants
     if config.fragment:
         constants["W_EXPONENT"] = w_exponent(shards[0])
-        linked.append(decoded_weights(shards[0]))
+        constants["MOST_ASKED"] = most_asked(config, op)
+        if config.kernel == "linear/line_gemm":
+            linked += decoded_fours(shards[0])
+            constants["STAGES"] = -(-max(bound.widths) // config.columns)
+        else:
+            linked.append(decoded_weights(shards[0]))
     if config.kernel in X_BY_FRAGMENTS:
         constants["FRAGMENTS"] = fragments_of(node.rows, config.fragment)
     if config.kernel == "linear/gemv_single_pass":
@@ -218,6 +223,11 @@ def _parameter_bytes(shards: Sequence[Shard], operands: Mapping[str, Operand]) -
     return sum(shard.slice.nbytes for shard in shards) + sum(vector.nbytes for vector in vectors)
 
 
+def most_asked(config: GemmConfig, op: Gemm) -> int:
+    """How much of what sums on matrix units are added to a lane asks for at once: adapters and tiles want registers."""
+    return 4 if config.kernel == "linear/line_gemm" and not op.adapters else 2
+
+
 def w_exponent(shard: Shard) -> int:
     """The power of two by which weights are multiplied before they are rounded to float16, where that gains precision.
 
@@ -231,6 +241,14 @@ def decoded_weights(shard: Shard) -> str:
     """The part that makes float16 of what a format decodes."""
     kinds = {"formats/unsigned": "of_bytes", "formats/signed": "of_signed_bytes"}
     return "lib/matrix_units/" + next((kind for part, kind in kinds.items() if part in shard.parts), "of_floats")
+
+
+def decoded_fours(shard: Shard) -> list[str]:
+    """The parts that make float16 of four weights of a run."""
+    own = {part.rpartition("/")[2] for part in shard.parts}
+    if own >= {"nibbles", "unsigned"} and "fifths" not in own:
+        return ["lib/matrix_units/of_nibbles"]
+    return [decoded_weights(shard), "lib/matrix_units/of_fours"]
 
 
 def _format(to: Lowering, shard: Shard, kernel: str, w: Operand) -> tuple[Sequence[str], dict[str, Operand]]:

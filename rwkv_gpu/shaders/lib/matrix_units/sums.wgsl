@@ -2,7 +2,7 @@
 //
 // Fragment (i, j) of a subgroup has rows m of its i-th S rows of W and rows t of its j-th S rows of x. Of each subgroup,
 // AT_ONCE fragments lie in workgroup memory at a time: one, or all. What is wanted beside sums is asked for before they are
-// waited for, of up to MOST_ASKED sums of a lane at once.
+// waited for, of up to ASKED sums of a lane at once.
 // needs linear/gemm_matrix: put, want
 const ALONG_M = R / (FM * S);           // subgroups
 const ALONG_T = TB / (FT * S);
@@ -10,7 +10,6 @@ const_assert FM <= 4u && FM != 3u;
 const_assert FT <= 4u && FT != 3u;
 const_assert WG == SUBGROUP * ALONG_M * ALONG_T * ALONG_K;
 
-const MOST_ASKED = 2u;
 const OF_A_LANE = (AT_ONCE * S * S * ALONG_M * ALONG_T / PER_OUT + WG - 1u) / WG;
 const ASKED = min(OF_A_LANE, MOST_ASKED);
 

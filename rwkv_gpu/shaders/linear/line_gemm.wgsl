@@ -1,0 +1,265 @@
+// y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units: sums stay where they are
+//
+// Each subgroup has FM times S rows of W, and of every STAGE columns 256 that no other subgroup of these rows has. Eight
+// neighbouring lanes load the eight chunks of 32 columns that a row has there, so that whole lines of memory are read. Of
+// each chunk a lane decodes four weights at a time to float16 in workgroup memory of its own: 32 columns of all rows, which
+// the subgroup multiplies, waiting for nobody. x is in workgroup memory for all subgroups, in the same order: PAIRS pairs of
+// fours of all chunks at a time, the first and the fifth of a chunk, the second and the sixth and so on. With two COPIES,
+// subgroups may be one apart. Sums of unlike columns meet once, in the end. Beyond the end of a row, W is zero. The next
+// stage of W and the next pairs of x are on their way in registers meanwhile.
+//
+// Rows that are written side by side are four apart, so that they begin in different banks.
+// needs decoded four: four_of
+// needs format: run_raw, scale_of
+// needs barrier: meet
+// needs lib/matrix_units/halves: halves
+// needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
+// needs epilogue: epilogue_inputs, store_with
+// needs table: matrix_of
+enable wgpu_cooperative_matrix;
+
+@group(0) @binding(1) var<storage, read> w: array<vec4u>;
+@group(0) @binding(2) var<storage, read> x: array<vec4u>;       // eight float16 each: of each x [K / 64, T, 8], then [T / 2] exponents
+@group(0) @binding(3) var<storage, read_write> y: array<f32>;
+
+const CHUNKS = 8u;                      // of 32 columns, that a subgroup has of a stage
+const RUNS = 32u / RUN;                 // of a chunk
+const LOADS = FM * S * CHUNKS / SUBGROUP;    // chunks that a lane decodes
+const STRIDE = 10u;                     // vec4s of a row of W in a tile: 32 columns, and 16 bytes against bank conflicts
+const X_STRIDE = 18u;                   // the same of x, for a pair of fours of each chunk
+const X_PAIR = TB * X_STRIDE + 2u;      // vec4s of all rows, and of 16 bytes against bank conflicts
+const X_COPY = X_PAIR * PAIRS * ALONG_K;
+const UNITS = 4u / PAIRS;               // of a stage
+const X_EIGHTS = ALONG_K * 8u * PAIRS * TB;     // of x in a unit
+const X_LOADS = (X_EIGHTS + WG - 1u) / WG;
+const X_ROWS = FRAGMENTS * S;
+const W_SCALE = f32(1u << W_EXPONENT);
+// FRAGMENTS: so many times S rows has each x. STAGES: of the longest rows of W.
+const_assert TB == FT * S && S % 8u == 0u;
+const_assert STAGE == ALONG_K * CHUNKS * 32u;
+const_assert UNITS * PAIRS == 4u && COPIES <= 2u;
+const_assert LOADS * SUBGROUP == FM * S * CHUNKS;
+const_assert FM * FT <= 4u && FM <= 2u;
+
+alias Chunk = array<Raw, RUNS>;
+alias Chunks = array<Chunk, LOADS>;
+alias Scales = array<array<vec2f, RUNS>, LOADS>;
+alias Eights = array<vec4u, X_LOADS>;
+
+var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K>;
+var<workgroup> x_tile: array<vec4<f16>, X_COPY * COPIES>;
+var<workgroup> x_scales: array<f32, TB>;    // what sums of each row of x are multiplied by
+// Whether there are such rows. Of 16 bytes, as loads of fragments want multiples of 16.
+var<workgroup> inside: vec4u;
+
+var<private> matrix: Matrix;
+var<private> row0: u32;
+var<private> t0: u32;
+var<private> own0: u32;     // the first row of a subgroup
+var<private> own_tile: u32; // its tile
+var<private> slot: u32;     // its place among those of the same rows
+var<private> line: u32;     // a lane of it
+
+fn run(group: u32, lane: u32) {
+    t0 = group % table.t_blocks * TB;
+    let block = min(group / table.t_blocks % table.blocks, table.blocks - 1u);
+    part = group / table.t_blocks / table.blocks;
+    matrix = matrix_of(block);
+    row0 = (block - matrix.block) * R;
+    if lane == 0u {
+        inside = vec4u(u32(t0 < step.rows && part < table.parts));
+    }
+    // Matrix units want control flow that naga can prove uniform: it takes what is loaded like this for uniform.
+    if workgroupUniformLoad(&inside).x == 0u {
+        return;
+    }
+    for (var t = lane; t < TB; t += WG) {
+        x_scales[t] = scale_at(min(t0 + t, step.rows - 1u));
+    }
+    let subgroup = lane / SUBGROUP;
+    line = lane % SUBGROUP;
+    slot = subgroup / ALONG_M;
+    own0 = row0 + subgroup % ALONG_M * FM * S;
+    own_tile = subgroup * FM * S * STRIDE;
+    multiply(lane);
+}
+
+fn multiply(lane: u32) {
+    var c00 = Sums(); var c10 = Sums(); var c01 = Sums(); var c11 = Sums(); var c02 = Sums(); var c03 = Sums();
+    var raw = chunks_at(0u);
+    var eights = eights_at(0u, 0u, lane);
+    for (var at = 0u; at < STAGES; at++) {
+        var scales = scales_of(&raw, at);
+        var next = raw;
+        stage_x(&eights, at, 0u, lane);
+        // Branches keep loads here: a driver would move them down to where they are used.
+        if at + 1u < STAGES {
+            next = chunks_at(at + 1u);
+        }
+        // Not a loop, which drivers may leave one: then arrays lie in memory.
+        multiply_pair(&raw, &scales, at, 0u, &c00, &c10, &c01, &c11, &c02, &c03);
+        if PAIRS == 1u { stage_x(&eights, at, 1u, lane); }
+        multiply_pair(&raw, &scales, at, 1u, &c00, &c10, &c01, &c11, &c02, &c03);
+        if PAIRS <= 2u { stage_x(&eights, at, 2u / PAIRS, lane); }
+        multiply_pair(&raw, &scales, at, 2u, &c00, &c10, &c01, &c11, &c02, &c03);
+        if PAIRS == 1u { stage_x(&eights, at, 3u, lane); }
+        multiply_pair(&raw, &scales, at, 3u, &c00, &c10, &c01, &c11, &c02, &c03);
+        raw = next;
+    }
+    let subgroup = lane / SUBGROUP;
+    coopStore(c00, &y_tile[fragment_at(subgroup, 0u, 0u)], S); finish_one(0u, 0u, lane);
+    if FM > 1u { coopStore(c10, &y_tile[fragment_at(subgroup, 1u, 0u)], S); finish_one(1u, 0u, lane); }
+    if FT > 1u { coopStore(c01, &y_tile[fragment_at(subgroup, 0u, 1u)], S); finish_one(0u, 1u, lane); }
+    if FM > 1u && FT > 1u { coopStore(c11, &y_tile[fragment_at(subgroup, 1u, 1u)], S); finish_one(1u, 1u, lane); }
+    if FT > 2u { coopStore(c02, &y_tile[fragment_at(subgroup, 0u, 2u)], S); finish_one(0u, 2u, lane); }
+    if FT > 2u { coopStore(c03, &y_tile[fragment_at(subgroup, 0u, 3u)], S); finish_one(0u, 3u, lane); }
+    finish_all(lane);
+}
+
+// A unit of x goes where it is read, and the next one is asked for.
+fn stage_x(eights: ptr<function, Eights>, at: u32, unit: u32, lane: u32) {
+    if COPIES == 1u {
+        workgroupBarrier();             // until the unit before has been read
+    }
+    for (var n = 0u; n < X_LOADS; n++) {
+        let e = n * WG + lane;
+        if X_EIGHTS % WG == 0u || e < X_EIGHTS {
+            let to = copy_of(at, unit) + place_of_eight(e);
+            x_tile[to] = halves((*eights)[n].xy);
+            x_tile[to + 1u] = halves((*eights)[n].zw);
+        }
+    }
+    workgroupBarrier();
+    if at + 1u < STAGES || unit + 1u < UNITS {
+        *eights = eights_at(at + (unit + 1u) / UNITS, (unit + 1u) % UNITS, lane);
+    }
+}
+
+fn copy_of(at: u32, unit: u32) -> u32 { return select(unit, at, UNITS == 1u) % COPIES * X_COPY; }
+
+// Two fours of each chunk.
+fn multiply_pair(
+    raw: ptr<function, Chunks>, scales: ptr<function, Scales>, at: u32, pair: u32,
+    c00: ptr<function, Sums>, c10: ptr<function, Sums>, c01: ptr<function, Sums>, c11: ptr<function, Sums>,
+    c02: ptr<function, Sums>, c03: ptr<function, Sums>,
+) {
+    let x0 = copy_of(at, pair / PAIRS) + (slot * PAIRS + pair % PAIRS) * X_PAIR;
+    decode(raw, scales, at, pair);
+    multiply_tile(x0, c00, c10, c01, c11, c02, c03);
+    decode(raw, scales, at, pair + 4u);
+    multiply_tile(x0 + 8u, c00, c10, c01, c11, c02, c03);
+}
+
+fn multiply_tile(
+    x0: u32, c00: ptr<function, Sums>, c10: ptr<function, Sums>, c01: ptr<function, Sums>, c11: ptr<function, Sums>,
+    c02: ptr<function, Sums>, c03: ptr<function, Sums>,
+) {
+    for (var f = 0u; f < 8u; f += S / 4u) {
+        let a0 = coopLoadT<Left>(&w_tile[own_tile + f], STRIDE);
+        let a1 = coopLoadT<Left>(&w_tile[own_tile + (FM - 1u) * S * STRIDE + f], STRIDE);
+        let b0 = coopLoad<Right>(&x_tile[x0 + f], X_STRIDE);
+        *c00 = coopMultiplyAdd(a0, b0, *c00);
+        if FM > 1u { *c10 = coopMultiplyAdd(a1, b0, *c10); }
+        if FT > 1u {
+            let b1 = coopLoad<Right>(&x_tile[x0 + S * X_STRIDE + f], X_STRIDE);
+            *c01 = coopMultiplyAdd(a0, b1, *c01);
+            if FM > 1u { *c11 = coopMultiplyAdd(a1, b1, *c11); }
+        }
+        if FT > 2u {
+            *c02 = coopMultiplyAdd(a0, coopLoad<Right>(&x_tile[x0 + 2u * S * X_STRIDE + f], X_STRIDE), *c02);
+            *c03 = coopMultiplyAdd(a0, coopLoad<Right>(&x_tile[x0 + 3u * S * X_STRIDE + f], X_STRIDE), *c03);
+        }
+    }
+}
+
+// The row of a subgroup whose chunk a lane loads as its n-th.
+fn row_of(n: u32) -> u32 {
+    let r = (n * SUBGROUP + line) / CHUNKS;
+    return r % 2u * 4u + r / 2u % 2u + r / 4u % 2u * 2u + r / 8u * 8u;
+}
+
+// The number in its row of the chunk that a lane loads of a stage.
+fn chunk_at(at: u32) -> u32 { return (at * ALONG_K + slot) * CHUNKS + line % CHUNKS; }
+
+// The first run of that chunk. Beyond the end it is the last.
+fn run_at(n: u32, at: u32) -> u32 {
+    let chunks = (matrix.k + 31u) / 32u;
+    let row = select(min(own0 + row_of(n), matrix.rows - 1u), own0 + row_of(n), matrix.rows % R == 0u);
+    let chunk = select(min(chunk_at(at), chunks - 1u), chunk_at(at), matrix.k % STAGE == 0u);
+    return (row * chunks + chunk) * RUNS;
+}
+
+fn chunks_at(at: u32) -> Chunks {
+    var chunks: Chunks;
+    for (var n = 0u; n < LOADS; n++) {
+        for (var p = 0u; p < RUNS; p++) {
+            chunks[n][p] = run_raw(run_at(n, at) + p);
+        }
+    }
+    return chunks;
+}
+
+fn scales_of(raw: ptr<function, Chunks>, at: u32) -> Scales {
+    var scales: Scales;
+    let within = matrix.k % STAGE == 0u || chunk_at(at) * 32u < matrix.k;
+    for (var n = 0u; n < LOADS; n++) {
+        for (var p = 0u; p < RUNS; p++) {
+            scales[n][p] = select(vec2f(), scale_of((*raw)[n][p], run_at(n, at) + p) * W_SCALE, within);
+        }
+    }
+    return scales;
+}
+
+// One four of each chunk, into the tile of the subgroup.
+fn decode(raw: ptr<function, Chunks>, scales: ptr<function, Scales>, at: u32, four: u32) {
+    let p = four / (RUN / 4u);
+    meet();
+    for (var n = 0u; n < LOADS; n++) {
+        let weights = four_of((*raw)[n][p], run_at(n, at) + p, four % (RUN / 4u), (*scales)[n][p]);
+        w_tile[own_tile + row_of(n) * STRIDE + line % CHUNKS] = weights;
+    }
+    meet();
+}
+
+// A lane's eights of x of a unit: two fours, of neighbouring chunks. Beyond the end they are the last, which meet zeros.
+fn eights_at(at: u32, unit: u32, lane: u32) -> Eights {
+    let steps = (matrix.k + 63u) / 64u;
+    var eights: Eights;
+    for (var n = 0u; n < X_LOADS; n++) {
+        let e = min(n * WG + lane, X_EIGHTS - 1u);
+        let own = (at * ALONG_K + slot_of(e)) * 4u + step_of(e);
+        let near = select(min(own, steps - 1u), own, matrix.k % STAGE == 0u);
+        let t = t0 + e / (2u * PAIRS) % TB;
+        let four = e / PAIRS % 2u * 4u + unit * PAIRS + e % PAIRS;
+        eights[n] = x[matrix.x / 2u + (near * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 8u + four];
+    }
+    return eights;
+}
+
+// Of an eight: which subgroups want it, and which 64 of their columns it is of.
+fn slot_of(e: u32) -> u32 { return e / (8u * PAIRS * TB); }
+
+fn step_of(e: u32) -> u32 { return e / (2u * PAIRS * TB) % 4u; }
+
+// Where it lies in a copy.
+fn place_of_eight(e: u32) -> u32 {
+    let pair = slot_of(e) * PAIRS + e % PAIRS;
+    return pair * X_PAIR + e / (2u * PAIRS) % TB * X_STRIDE + e / PAIRS % 2u * 8u + step_of(e) * 2u;
+}
+
+fn want(m: u32, t: u32) -> vec3f {
+    return epilogue_inputs(matrix, min(t0 + t, step.rows - 1u), min(row0 + m, matrix.rows - PER_OUT));
+}
+
+fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
+    if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
+        store_with(matrix, t0 + t, row0 + m, x_scales[t] * first, x_scales[t] * second, wanted);
+    }
+}
+
+// What sums of row t of x are multiplied by.
+fn scale_at(t: u32) -> f32 {
+    let exponents = matrix.x + (matrix.k + 63u) / 64u * 16u * X_ROWS;
+    let word = x[(exponents + t) / 2u][t % 2u * 2u];
+    return ldexp(1.0, i32(unpack2x16float(word).x) - i32(W_EXPONENT));
+}

@@ -12,10 +12,11 @@ def load(file: GGUFFile) -> Transformer:
     source = DenseFile(file, "exaone4")
     windows = source.windows(PERIOD)
     rope = source.rope("neox")
+    turns = source.turning if source.hyper.window else source.ropes
     return build(
         source,
         Form(
-            ropes=[rope if window or not source.hyper.window else None for window in windows],
+            ropes=turns(rope, windows),
             windows=windows,
             head_norms="each",
             norms=(None, None),

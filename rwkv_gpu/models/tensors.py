@@ -14,6 +14,7 @@ from ..gguf.planes import dequantise_rows
 from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
 
 EPS = 1e-12, 1e-2  # of norms; models have 1e-8 to 1e-5, and 0 makes NaN of a row of zeros
+FACTORS = "rope_freqs.weight"  # of the frequencies of positions
 TOWERS = "v.", "a.", "mm."  # what tensors of images and sounds are named: text does not need them
 LONGEST_CONTEXT = 1 << 30  # positions that any number of the metadata may say
 
@@ -25,7 +26,7 @@ class Tensors:
         self._file = file
         self.taken: list[Weight] = []
         self._once: set[Weight] = set()
-        self._skipped: set[str] = set()
+        self._skipped = {FACTORS}  # where no layer turns
 
     def __contains__(self, name: str) -> bool:
         return name in self._file.tensors

@@ -186,3 +186,20 @@ def test_there_are_no_shared_experts_where_the_file_counts_none(tmp_path):
     whole.tensors = [one for one in whole.tensors if b"shexp" not in one.name]
     feeds = model_of(tmp_path, whole).feeds[1:]
     assert [feed.mixture.shared for feed in feeds] == [None] * len(feeds)
+
+
+@pytest.mark.parametrize("opening", ["cpu", "fast"], indirect=True)
+def test_experts_may_stand_behind_a_latent(tmp_path, opening, rounding):
+    """As in the larger models of Nemotron 3. One that changes nothing gives the same answers, and another does not."""
+    whole = parts("nemotron_h_moe")
+    wanted = logits(tmp_path, whole)
+    width, kept = whole.row("nemotron_h_moe.embedding_length").value, whole.tensors
+    for gain, low, high in ((1.0, 0.0, SAME + rounding), (0.5, 1e-2, 10.0)):
+        matrix = gain * np.eye(width, dtype=np.float32)
+        whole.tensors = [*kept]
+        for router in matrices(whole, ".ffn_gate_inp.weight"):
+            for name in (b"ffn_latent_down", b"ffn_latent_up"):
+                latent = router.name.replace(b"ffn_gate_inp", name)
+                whole.tensors.append(Stored(latent, [width, width], 0, matrix.tobytes()))
+        with rwkv_gpu.load(written(tmp_path, whole.built()), kv="f32", context=64, **opening) as llm:
+            assert low <= rms(llm.logits(IDS) - wanted) < high

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rwkv_gpu
+from rwkv_gpu.errors import UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import Model, load_model
 from tests.gguf.parts import Parts, Stored, take_apart
@@ -203,3 +204,15 @@ def test_experts_may_stand_behind_a_latent(tmp_path, opening, rounding):
                 whole.tensors.append(Stored(latent, [width, width], 0, matrix.tobytes()))
         with rwkv_gpu.load(written(tmp_path, whole.built()), kv="f32", context=64, **opening) as llm:
             assert low <= rms(llm.logits(IDS) - wanted) < high
+
+
+def test_scales_of_matrices_may_be_there_if_they_are_1(tmp_path):
+    """Those of activations are for programs that quantise them."""
+    whole = parts("qwen3")
+    wanted, kept = logits(tmp_path, whole), whole.tensors
+    scales = [vector(f"blk.0.attn_q.{name}", 1, value) for name, value in (("scale", 1.0), ("input_scale", 0.3))]
+    whole.tensors = [*kept, *scales]
+    np.testing.assert_array_equal(logits(tmp_path, whole), wanted)
+    whole.tensors = [*kept, vector("blk.0.attn_q.scale", 1, 0.3)]
+    with pytest.raises(UnsupportedModel, match=r"tensor 'blk.0.attn_q.scale': matrices that are scaled as a whole"):
+        model_of(tmp_path, whole)

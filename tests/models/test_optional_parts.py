@@ -172,6 +172,18 @@ def test_a_window_of_gemma2_is_4096_where_the_file_does_not_say_it(tmp_path):
     assert [p.how.window for p in model_of(tmp_path, whole).attentions] == [4096, 0, 4096]
 
 
+def test_exaone4_of_64_layers_has_windows_where_the_file_does_not_say_it(tmp_path):
+    whole = parts("exaone4")
+    first = [one for one in whole.tensors if one.name.startswith(b"blk.0.")]
+    for i in range(2, 64):
+        names = (one.name.replace(b"blk.0.", b"blk.%d." % i) for one in first)
+        whole.tensors += [Stored(name, one.dims, one.kind, one.data) for name, one in zip(names, first, strict=True)]
+    give(whole, block_count=64)
+    hows = [p.how for p in model_of(tmp_path, whole).attentions]
+    assert [how.window for how in hows] == [4096, 4096, 4096, 0] * 16
+    assert [how.rope is None for how in hows] == [False, False, False, True] * 16
+
+
 def test_granite_may_have_no_positions(tmp_path):
     whole = parts("granite")
     give(whole, rope__scaling__finetuned=False)

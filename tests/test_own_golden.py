@@ -93,6 +93,16 @@ def test_a_model_of_all_other_formats_equals_llama_cpp(adapter, rounding, name):
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
+def test_biases_of_every_matrix_of_a_layer_are_added(opening, rounding):
+    """As in the smaller models of Granite Code, whose files are Llama's."""
+    record = np.load(OWN / "biased-llama.npz")
+    with rwkv_gpu.load(OWN / "biased-llama.gguf", kv="f32", context=64, **opening) as llm:
+        for chunk in (40, 1):
+            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
+            assert rms(got - record["exact_logits"]) < RMS + rounding
+
+
+@pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 @pytest.mark.parametrize("name", LONG)
 def test_the_greedy_continuation_is_that_of_llama_cpp(opening, name):
     record = np.load(OWN / f"tiny-{name}.npz")

@@ -93,8 +93,9 @@ class Runner(ABC):
         """What a sequence has come to, by name."""
 
     def write_state(self, slot: int, length: int, states: StateArrays) -> None:
-        """Puts a sequence where `read_state` was taken."""
-        self.store.begin(slot, length)
+        """Puts a sequence where `read_state` was taken, with no more of window layers than its next row sees."""
+        near = any(0 < cache.window <= length for cache in self.model.caches)
+        self.store.begin(slot, length, length if near else 0)
         self.put_state(slot, states)
 
     @abstractmethod

@@ -1,5 +1,6 @@
 """A conversation with a model, in turns. A new question costs its new tokens only."""
 
+import itertools
 import os
 import threading
 import weakref
@@ -265,6 +266,17 @@ class Chat:
                 "undo or reset it, ask something shorter, set truncate to 'left', or load the model with more context"
             )
 
+    def _repeated(self) -> Sequence[int]:
+        """The ids that the next prompt begins with: a template may leave out some of what was said, as reasoning."""
+        ids, system = self._transcript.ids, int(bool(self._messages) and self._messages[0].role == "system")
+        question = *self._messages[:system], *self._messages[max(self._first, system) :], Message("user", "?")
+        try:
+            asked = self._asked(question).transcript.ids
+        except (BadInput, BadTemplate):
+            return ids
+        alike = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ids, asked, strict=False))
+        return ids[: sum(1 for _ in alike)]
+
     def _saved(self) -> SavedChat:
         """What a file keeps of it."""
         self._stop_reading()
@@ -298,7 +310,7 @@ def save_chats(
     The old file stays where that fails. `before_replace` gets the descriptor of the new file before it replaces it.
     """
     llm, saved = chats[current]._llm, [chat._saved() for chat in chats]
-    ids = saved[current].transcript.ids
+    ids = chats[current]._repeated()
     kept = llm._driver.call(lambda engine: engine.export(ids)) if ids else None
     length, state = kept or (0, {})
     session.write(path, SavedSession(saved, current, length, state), llm.model_file, before_replace=before_replace)

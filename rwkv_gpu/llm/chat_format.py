@@ -27,7 +27,14 @@ from .transcript import Transcript, as_bytes, as_text
 from .validate import truth
 
 CHANNEL = "<|channel|>"
-EFFORT = "reasoning_effort"  # a variable of templates whose models always reason
+# What templates ask for: with reasoning, and without. Some models always reason, and can only be asked for little.
+SWITCHES: dict[str, tuple[bool | int | None, bool | int | str]] = {
+    "enable_thinking": (True, False),
+    "thinking": (True, False),  # DeepSeek-V3.1, Granite 3
+    "thinking_budget": (-1, 0),  # Seed-OSS
+    "reasoning_effort": (None, "low"),  # gpt-oss
+    "reasoning_strength": (None, "low"),  # Muse
+}
 RESERVED = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "limits"}  # variables of templates
 TAIL = 64  # bytes at the end of a prompt that show whether it has opened or closed its reasoning
 SYSTEMS = 16  # messages of the system whose tokens are remembered
@@ -137,9 +144,10 @@ class ChatFormat:
         for name in RESERVED & variables.keys():
             raise BadInput(f"chat_template_kwargs has {name}; that is not the caller's to set, so leave it out")
         if truth("think", think) is not None:
-            variables["enable_thinking"] = think
-            if not think and EFFORT in self.template.source:  # which cannot be switched off
-                variables.setdefault(EFFORT, "low")
+            for name, (on, off) in SWITCHES.items():
+                value = on if think else off
+                if value is not None and name in self.template.source:
+                    variables.setdefault(name, value)
         given = None if tools is None else tools.given
         whole, before = self.template.prompt(messages, tools=given, limits=limits, **variables)
         pieces = [before, whole]

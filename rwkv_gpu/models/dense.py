@@ -4,7 +4,7 @@ A family of known parts is a `Form`: each field says one thing in which families
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -27,7 +27,7 @@ from ..ops.vocabulary import (
     Weight,
 )
 from .layered import Ends
-from .rope import read_rope
+from .rope import BASE, read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer
 
@@ -65,10 +65,11 @@ class Form:
 class DenseFile:
     """A file of a transformer: its keys, its sizes, and its tensors as a form wants them."""
 
-    def __init__(self, file: GGUFFile, arch: str) -> None:
+    def __init__(self, file: GGUFFile, arch: str, *, window: int = 0) -> None:
+        """`window` is that of files that do not say it."""
         self.file, self.arch = file, arch
         self.tensors = Tensors(file)
-        self.hyper = read_hyper(file, arch, self.tensors)
+        self.hyper = read_hyper(file, arch, self.tensors, window)
 
     def number(self, key: str, low: float, high: float, default: float) -> float:
         """A number of the metadata."""
@@ -78,6 +79,20 @@ class DenseFile:
         """The rotation that the file describes."""
         hyper = self.hyper
         return read_rope(self.file, self.arch, self.tensors, pairing, hyper.head_size, hyper.context)
+
+    def near(self, full: Rope, base: float | None = None) -> Rope:
+        """The rotation of window layers: that of full ones, but of a base that the file may say; else it is `base`."""
+        return replace(full, base=self.number("rope.freq_base_swa", *BASE, default=full.base if base is None else base))
+
+    def ropes(self, full: Rope, windows: Sequence[int]) -> list[Rope]:
+        """The rotation of each layer, where all turn."""
+        near = self.near(full)
+        return [near if window else full for window in windows]
+
+    def turning(self, full: Rope, windows: Sequence[int]) -> list[Rope | None]:
+        """The same where only layers with a window turn."""
+        near = self.near(full)
+        return [near if window else None for window in windows]
 
     def windows(self, period: int) -> list[int]:
         """The window of each layer; the file says which have one, or every layer but each `period`-th has."""
@@ -111,17 +126,18 @@ class DenseFile:
 
     def attentions(self, form: Form) -> tuple[SelfAttention, ...]:
         """Those of all layers."""
-        layers = self.hyper.layers
-        ropes = form.ropes or [self.rope(form.pairing)] * layers
-        windows = form.windows or [self.hyper.window] * layers
-        return tuple(self.attention(form, i, ropes[i], windows[i]) for i in range(layers))
+        windows = form.windows or [self.hyper.window] * self.hyper.layers
+        ropes = form.ropes or self.ropes(self.rope(form.pairing), windows)
+        return tuple(
+            self.attention(form, i, rope, window) for i, (rope, window) in enumerate(zip(ropes, windows, strict=True))
+        )
 
     def attention(self, form: Form, i: int, rope: Rope | None, window: int) -> SelfAttention:
         """Layer i's."""
         at, hyper, tensors = f"blk.{i}.attn", self.hyper, self.tensors
         width, size, heads, kv_heads = hyper.width, hyper.head_size, hyper.heads[i], hyper.kv_heads[i]
         rows = heads * size, kv_heads * size, kv_heads * size
-        q, k, v = self._split(f"{at}_qkv.weight", [f"{at}_{name}.weight" for name in "qkv"], rows)
+        q, k, v = take_qkv(tensors, at, rows, width)
         norms = [Rms(tensors.take(f"{at}_{name}_norm.weight", n), hyper.eps) for name, n in self._norms(form, size, i)]
         by_head = (
             HeadNorms(hyper.eps, norms[0].weight, norms[1].weight, turned=form.head_norms == "turned")
@@ -133,7 +149,7 @@ class DenseFile:
             q=q,
             k=k,
             v=v,
-            biases=self._biases(at, rows, wanted=form.biases),
+            biases=take_qkv_biases(tensors, at, rows, wanted=form.biases),
             whole_norms=(norms[0], norms[1]) if form.head_norms == "whole" else None,
             gate=tensors.take(f"{at}_gate.weight", rows[0], width) if form.gated else None,
             output=self._output(form, 0, f"{at}_output", rows[0], i),
@@ -153,7 +169,6 @@ class DenseFile:
     def feed(self, form: Form, i: int) -> FeedForward:
         """Layer i's."""
         at, inner = f"blk.{i}.ffn", self.hyper.inner[i]
-        up = f"{at}_up.bias"
         return FeedForward(
             norm=self._before(form, 1, i),
             gates=take_gates(self.tensors, at, inner, self.hyper.width)
@@ -161,7 +176,7 @@ class DenseFile:
             else self.tensors.take(f"{at}_up.weight", inner, self.hyper.width),
             then=form.activation,
             output=self._output(form, 1, f"{at}_down", inner, i),
-            bias=self.tensors.take(up, inner) if not form.glu and up in self.tensors else None,
+            biases=take_biases(self.tensors, at, inner, ("gate", "up") if form.glu else ("up",)),
         )
 
     def norm(self, form: Form, name: str) -> AnyNorm:
@@ -204,25 +219,38 @@ class DenseFile:
             ("k", size * self.hyper.kv_heads[i] if whole else size),
         ]
 
-    def _split(self, whole: str, names: Sequence[str], rows: Sequence[int]) -> tuple[Weight, ...]:
-        """Matrices that the file has one by one, or as rows of one."""
-        tensors, width = self.tensors, self.hyper.width
-        if whole not in tensors:
-            return tuple(tensors.take(name, count, width) for name, count in zip(names, rows, strict=True))
-        parts = tensors.split(whole, width, *zip(names, rows, strict=True))
+
+def take_qkv(tensors: Tensors, at: str, rows: Sequence[int], width: int) -> tuple[Weight, ...]:
+    """The matrices of q, k and v, which the file has one by one, or as rows of one."""
+    whole, names = f"{at}_qkv.weight", [f"{at}_{name}.weight" for name in "qkv"]
+    if whole not in tensors:
+        return tuple(tensors.take(name, count, width) for name, count in zip(names, rows, strict=True))
+    parts = tensors.split(whole, width, *zip(names, rows, strict=True))
+    tensors.keep(*parts)
+    return parts
+
+
+def take_qkv_biases(
+    tensors: Tensors, at: str, rows: Sequence[int], *, wanted: bool = False
+) -> tuple[Weight | None, ...]:
+    """Their biases: those that the file has, or all where these are `wanted`."""
+    whole, names = f"{at}_qkv.bias", [f"{at}_{name}.bias" for name in "qkv"]
+    if whole in tensors:
+        parts = tensors.split(whole, 0, *zip(names, rows, strict=True))
         tensors.keep(*parts)
         return parts
+    return tuple(
+        tensors.take(name, count) if wanted or name in tensors else None
+        for name, count in zip(names, rows, strict=True)
+    )
 
-    def _biases(self, at: str, rows: Sequence[int], *, wanted: bool) -> tuple[Weight | None, ...]:
-        whole, names = f"{at}_qkv.bias", [f"{at}_{name}.bias" for name in "qkv"]
-        if whole in self.tensors:
-            parts = self.tensors.split(whole, 0, *zip(names, rows, strict=True))
-            self.tensors.keep(*parts)
-            return parts
-        return tuple(
-            self.tensors.take(name, count) if wanted or name in self.tensors else None
-            for name, count in zip(names, rows, strict=True)
-        )
+
+def take_biases(tensors: Tensors, at: str, inner: int, names: Sequence[str]) -> tuple[Weight | None, ...]:
+    """The biases of these matrices of a feed-forward; none where the file has none."""
+    biases = [f"{at}_{name}.bias" for name in names]
+    if not any(bias in tensors for bias in biases):
+        return ()
+    return tuple(tensors.take(bias, inner) if bias in tensors else None for bias in biases)
 
 
 def take_gates(
@@ -237,7 +265,8 @@ def take_gates(
             tensors.keep(*gates)
             return gates[0], gates[1]
         return tensors.interleave(both, *gates)
-    if tensors.same_format(gate, up):
+    biased = f"{at}_gate{suffix}.bias" in tensors or f"{at}_up{suffix}.bias" in tensors
+    if tensors.same_format(gate, up) and not biased:
         return tensors.alternate(both, inner, width, gate, up)
     return tensors.take(gate, inner, width), tensors.take(up, inner, width)
 
@@ -264,7 +293,7 @@ def build(source: DenseFile, form: Form) -> Transformer:
     return Transformer(ends, tuple(tensors.taken), attentions, form.parallel, feeds)
 
 
-def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
+def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, window: int) -> Hyper:
     """The sizes in the metadata; raises BadFile where they contradict each other."""
     blocks = file.int(f"{arch}.block_count", low=1, high=1024)
     layers = blocks - file.int(f"{arch}.nextn_predict_layers", low=0, high=blocks - 1, default=0)
@@ -288,14 +317,14 @@ def read_hyper(file: GGUFFile, arch: str, tensors: Tensors) -> Hyper:
         kv_heads,
         size,
         vocabulary=tensors.dimension("token_embd.weight", 0),
-        eps=_read_eps(file, arch),
+        eps=read_eps(file, arch),
         context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),
-        window=file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=0),
+        window=file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=window),
     )
 
 
-def _read_eps(file: GGUFFile, arch: str) -> float:
-    """That of the norms, which a file of layer norms names otherwise."""
+def read_eps(file: GGUFFile, arch: str) -> float:
+    """That of the norms, which a file may name as that of layer norms."""
     rms, layer = (f"{arch}.attention.layer_norm_{kind}epsilon" for kind in ("rms_", ""))
     return file.float(rms if rms in file.metadata or layer not in file.metadata else layer, *EPS)
 

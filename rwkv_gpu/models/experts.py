@@ -32,19 +32,28 @@ class SharedExpert:
 
 
 @dataclass(frozen=True)
+class Latent:
+    """What is between rows and experts that read less than a row, and answer as much."""
+
+    down: Weight  # [C, D]
+    up: Weight  # [D, C]
+
+
+@dataclass(frozen=True)
 class Mixture:
     """Parameters of the experts of one layer."""
 
     router: Weight  # [E, D]
     gating: Gating
-    inner: tuple[Weight, ...]  # gate and up [E, inner, D]; both in one [E, 2 · inner, D]; or up alone
+    inner: tuple[Weight, ...]  # gate and up [E, inner, D or C]; both in one [E, 2 · inner, D]; or up alone
     biases: tuple[Weight, ...]  # of these, [E · inner] each
     gated: bool
     then: Glu
-    down: Weight  # [E, D, inner]
+    down: Weight  # [E, D or C, inner]
     down_bias: Weight | None  # [E · D]
     scales_input: bool  # whether shares multiply what an expert reads, and not what it answers
     shared: SharedExpert | None
+    latent: Latent | None
 
 
 def mixture(
@@ -59,11 +68,13 @@ def mixture(
 ) -> Tensor:
     """add + scale · (shared(h) + sum of share_e · expert_e(h)) over the experts e that h = norm(x) is sent to
 
-    The router reads h, or x by a norm of its own.
+    The router reads h, or x by a norm of its own. Behind a latent, experts read W_down h, and W_up takes their sum.
     """
     if p.shared is not None:
         add = shared_expert(g, p.shared, x, norm, p.then, add, scale=scale)
     routing = g.route(x, p.router, replace(p.gating, scale=p.gating.scale * scale), norm=router_norm or norm)
+    if p.latent is not None:
+        x, norm = g.linear(x, p.latent.down, norm=norm), None
     if p.gated:
         gate, up = (*p.inner, None)[:2]
         biases = (p.biases[0], p.biases[1]) if p.biases else None
@@ -72,7 +83,11 @@ def mixture(
     else:
         assert p.then != "clamped_swiglu", "it has a gate"
         inner = g.expert_linear(x, p.inner[0], routing, then=p.then, norm=norm, bias=(*p.biases, None)[0])
-    return g.expert_sum(inner, p.down, routing, add=add, bias=p.down_bias, weighted=not p.scales_input)
+    weighted = not p.scales_input
+    if p.latent is not None:
+        y = g.expert_sum(inner, p.down, routing, bias=p.down_bias, weighted=weighted)
+        return g.linear(y, p.latent.up, add=add)
+    return g.expert_sum(inner, p.down, routing, add=add, bias=p.down_bias, weighted=weighted)
 
 
 def shared_expert(
@@ -143,9 +158,11 @@ def take_mixture(
     scales_input: bool = False,
 ) -> Mixture:
     """The experts of layer i. `biases` and `shared` say whether there must be such; a bias of the choice, scales of
-    answers, gate and up in one tensor, and a gate of the shared expert are taken where the file has them.
+    answers, gate and up in one tensor, a latent, and a gate of the shared expert are taken where the file has them.
     """
-    at, experts, inner, width = f"blk.{i}.ffn", sizes.experts, sizes.inner, sizes.width
+    at, experts, inner = f"blk.{i}.ffn", sizes.experts, sizes.inner
+    latent = _take_latent(tensors, at, sizes.width)
+    width = sizes.width if latent is None else latent.down.shape[0]
     chosen = f"blk.{i}.exp_probs_b"
 
     def vector(name: str, wanted: bool = False) -> Weight | None:
@@ -165,7 +182,7 @@ def take_mixture(
     )
     bias_names = ("gate", "up") if gated else ("up",)
     return Mixture(
-        router=tensors.take(f"{at}_gate_inp.weight", experts, width),
+        router=tensors.take(f"{at}_gate_inp.weight", experts, sizes.width),
         gating=gating,
         inner=matrices,
         biases=tuple(tensors.take_flat(f"{at}_{name}_exps.bias", experts, inner) for name in bias_names)
@@ -176,8 +193,17 @@ def take_mixture(
         down=tensors.take(f"{at}_down_exps.weight", experts, width, inner),
         down_bias=tensors.take_flat(f"{at}_down_exps.bias", experts, width) if biases else None,
         scales_input=scales_input,
-        shared=take_shared_expert(tensors, i, width, gated=gated) if shared else None,
+        shared=take_shared_expert(tensors, i, sizes.width, gated=gated) if shared else None,
+        latent=latent,
     )
+
+
+def _take_latent(tensors: Tensors, at: str, width: int) -> Latent | None:
+    down, up = f"{at}_latent_down.weight", f"{at}_latent_up.weight"
+    if down not in tensors:
+        return None
+    size = tensors.dimension(down, 0)
+    return Latent(tensors.take(down, size, width), tensors.take(up, width, size))
 
 
 def take_shared_expert(tensors: Tensors, i: int, width: int, *, gated: bool = True) -> SharedExpert:

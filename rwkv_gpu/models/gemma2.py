@@ -6,12 +6,13 @@ from ..gguf.file import GGUFFile
 from .dense import CAP, DenseFile, Form, build
 from .transformer import Transformer
 
+WINDOW = 4096  # of files that do not say it
 PERIOD, LARGEST = 2, 46  # layers from one full layer to the next; layers of the 27B model
 
 
 def load(file: GGUFFile) -> Transformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
-    source = DenseFile(file, "gemma2")
+    source = DenseFile(file, "gemma2", window=WINDOW)
     hyper = source.hyper
     return build(
         source,

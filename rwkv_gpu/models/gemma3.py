@@ -4,14 +4,14 @@ Window layers have a rotation of their own, which is not scaled for long context
 """
 
 import math
-from dataclasses import replace
 
 from ..gguf.file import GGUFFile
 from .dense import CAP, DenseFile, Form, build
-from .rope import BASE
+from .rope import unscaled
 from .transformer import Transformer
 
 PERIOD, LARGEST = 6, 62  # layers from one full layer to the next; layers of the 27B model
+NEAR_BASE = 10000.0  # of window layers
 
 
 def load(file: GGUFFile) -> Transformer:
@@ -19,7 +19,7 @@ def load(file: GGUFFile) -> Transformer:
     source = DenseFile(file, "gemma3")
     hyper, windows = source.hyper, source.windows(PERIOD)
     full = source.rope("neox")
-    near = replace(full, base=source.number("rope.freq_base_swa", *BASE, default=10000.0), scale=1.0, factors=None)
+    near = unscaled(source.near(full, NEAR_BASE))
     return build(
         source,
         Form(

@@ -13,11 +13,12 @@ from ..ops.vocabulary import Attention, Cache, HeadNorms, Ops, Rms, Rope, Tensor
 from .dense import CAP, DenseFile, Form, take_gates
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .layered import Layered
-from .rope import BASE, read_dims
+from .rope import read_dims, unscaled
 from .transformer import FeedForward, Output, feed_forward, inner, output
 
 ARCH = "gemma4"
 PERIOD = 6  # layers from one full layer to the next, where the file does not say which are full
+NEAR_BASE, LOGIT_CAP = 10000.0, 30.0  # of window layers, and of files that do not say it
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def load(file: GGUFFile) -> Gemma4:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     source = DenseFile(file, ARCH)
     width = source.hyper.width
-    cap = source.number("final_logit_softcapping", *CAP, default=0.0)
+    cap = source.number("final_logit_softcapping", *CAP, default=LOGIT_CAP)
     ends = source.ends(Form(embedding_scale=math.sqrt(width), logit_cap=cap))
     size = file.int(f"{ARCH}.embedding_length_per_layer_input", low=0, high=1 << 14, default=0)
     embeddings = _take_layer_embeddings(source, size) if size else None
@@ -153,11 +154,8 @@ def _take_layers(source: DenseFile, size: int) -> tuple[Layer, ...]:
     swa = f"{ARCH}.attention.key_length_swa"
     near_size = file.int(swa, low=8, high=hyper.head_size, default=hyper.head_size)
     near = replace(
-        full,
+        unscaled(source.near(full, NEAR_BASE)),
         dims=read_dims(file, source.tensors, f"{ARCH}.rope.dimension_count_swa", near_size),
-        base=source.number("rope.freq_base_swa", *BASE, default=10000.0),
-        factors=None,
-        scale=1.0,
     )
     sizes = read_experts(file, ARCH, hyper.width, normalise=True) if f"{ARCH}.expert_count" in file.metadata else None
     if sizes and not file.int(f"{ARCH}.expert_count"):

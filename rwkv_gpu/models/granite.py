@@ -1,5 +1,7 @@
 """Granite: Llama with scales of embedding, scores, branches and logits."""
 
+from dataclasses import replace
+
 from ..gguf.file import GGUFFile
 from .dense import SCALE, DenseFile, Form, build
 from .transformer import Transformer
@@ -8,7 +10,8 @@ from .transformer import Transformer
 def load(file: GGUFFile) -> Transformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     source = DenseFile(file, "granite")
-    return build(source, granite_form(source))
+    turns = file.bool("granite.rope.scaling.finetuned", default=True)  # the key is used for whether positions turn
+    return build(source, replace(granite_form(source), ropes=() if turns else [None] * source.hyper.layers))
 
 
 def granite_form(source: DenseFile) -> Form:

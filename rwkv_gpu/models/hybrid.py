@@ -8,10 +8,10 @@ from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Attention, Cache, Ops, Rms, State, Tensor, Weight
-from .dense import take_gates
+from .dense import read_eps, take_biases, take_gates, take_qkv, take_qkv_biases
 from .experts import Mixture, mixture
-from .tensors import EPS, LONGEST_CONTEXT, Tensors
-from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, inner, output
+from .tensors import LONGEST_CONTEXT, Tensors
+from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Output, SelfAttention, inner, output, self_attention
 
 
 class Block(Protocol):
@@ -95,31 +95,23 @@ class Hybrid:
 
 
 @dataclass(frozen=True)
-class SelfAttention:
+class Attends:
     """add + scale · W_o · attention(W_q h, W_k h, W_v h), h = norm(x)"""
 
-    norm: Weight  # [D]
-    q: Weight  # [H · N, D]
-    k: Weight  # [KV · N, D]
-    v: Weight  # [KV · N, D]
-    output: Weight  # [D, H · N]
-    cache: Cache
-    how: Attention
-    scale: float = 1.0
+    p: SelfAttention
     states = ()
 
     @property
     def caches(self) -> Sequence[Cache]:
-        return (self.cache,)
+        return (self.p.cache,)
 
-    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:
-        q, k, v = g.linears([x, x, x], [self.q, self.k, self.v], norm=Rms(self.norm, eps))
-        return g.linear(g.attention(q, k, v, self.cache, self.how), self.output, add=add, scale=self.scale)
+    def __call__(self, g: Ops[Tensor], x: Tensor, add: Tensor, eps: float) -> Tensor:  # noqa: ARG002 - its norm knows
+        return self_attention(g, self.p, x, add)
 
 
 @dataclass(frozen=True)
 class GatedFeed:
-    """add + scale · W_down · (silu(W_gate h) · W_up h), h = norm(x)"""
+    """add + scale · W_down · (silu(W_gate h) · W_up h), h = norm(x), each with the bias that the file has"""
 
     p: FeedForward
     states = ()
@@ -164,13 +156,16 @@ class Parallel:
 
 
 def read_sizes(file: GGUFFile, arch: str, tensors: Tensors) -> Sizes:
-    """The sizes in the metadata."""
+    """The sizes in the metadata. The last blocks may predict further tokens: they are no layers."""
+    blocks = file.int(f"{arch}.block_count", low=1, high=1024)
+    layers = blocks - file.int(f"{arch}.nextn_predict_layers", low=0, high=blocks - 1, default=0)
+    tensors.skip_blocks(range(layers, blocks))
     return Sizes(
         arch,
-        layers=file.int(f"{arch}.block_count", low=1, high=1024),
+        layers,
         width=file.int(f"{arch}.embedding_length", low=1, high=1 << 16),
         vocabulary=tensors.dimension("token_embd.weight", 0),
-        eps=file.float(f"{arch}.attention.layer_norm_rms_epsilon", *EPS),
+        eps=read_eps(file, arch),
         context=file.int(f"{arch}.context_length", low=1, high=LONGEST_CONTEXT),
     )
 
@@ -229,28 +224,47 @@ def take_attention(
     size: int,
     *,
     scale: float = 1.0,
-) -> SelfAttention:
-    """The attention of a layer."""
+) -> Attends:
+    """The attention of a layer; it has the window that `how` says."""
     at, width = f"blk.{i}.attn", sizes.width
     if how.heads % kv_heads:
         what = f"metadata key '{sizes.arch}.attention.head_count_kv'"
         raise tensors.bad(what, str(kv_heads), f"a divisor of the {how.heads} heads")
-    return SelfAttention(
-        norm=norm,
-        q=tensors.take(f"{at}_q.weight", how.heads * size, width),
-        k=tensors.take(f"{at}_k.weight", kv_heads * size, width),
-        v=tensors.take(f"{at}_v.weight", kv_heads * size, width),
-        output=tensors.take(f"{at}_output.weight", width, how.heads * size),
-        cache=Cache(f"blk.{i}.kv", kv_heads, size),
-        how=how,
-        scale=scale,
+    rows, bias = (how.heads * size, kv_heads * size, kv_heads * size), f"{at}_output.bias"
+    q, k, v = take_qkv(tensors, at, rows, width)
+    return Attends(
+        SelfAttention(
+            norm=Rms(norm, sizes.eps),
+            q=q,
+            k=k,
+            v=v,
+            biases=take_qkv_biases(tensors, at, rows),
+            whole_norms=None,
+            gate=None,
+            output=Output(
+                tensors.take(f"{at}_output.weight", width, rows[0]),
+                tensors.take(bias, width) if bias in tensors else None,
+                scale=scale,
+            ),
+            cache=Cache(f"blk.{i}.kv", kv_heads, size, window=how.window),
+            how=how,
+        )
     )
 
 
 def take_feed(tensors: Tensors, sizes: Sizes, i: int, inner: int, norm: str, *, scale: float = 1.0) -> GatedFeed:
     """The gated feed-forward of a layer."""
-    at, before = f"blk.{i}.ffn", Rms(tensors.take(norm, sizes.width), sizes.eps)
-    gates = take_gates(tensors, at, inner, sizes.width)
+    at, width, bias = f"blk.{i}.ffn", sizes.width, f"blk.{i}.ffn_down.bias"
     return GatedFeed(
-        FeedForward(before, gates, "silu", Output(tensors.take(f"{at}_down.weight", sizes.width, inner), scale=scale))
+        FeedForward(
+            Rms(tensors.take(norm, width), sizes.eps),
+            take_gates(tensors, at, inner, width),
+            "silu",
+            Output(
+                tensors.take(f"{at}_down.weight", width, inner),
+                tensors.take(bias, width) if bias in tensors else None,
+                scale=scale,
+            ),
+            take_biases(tensors, at, inner, ("gate", "up")),
+        )
     )

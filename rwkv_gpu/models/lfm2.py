@@ -20,7 +20,7 @@ from .hybrid import (
     take_norm,
 )
 from .rope import read_rope
-from .tensors import Tensors
+from .tensors import LONGEST_CONTEXT, Tensors
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ def _take_mixers(file: GGUFFile, tensors: Tensors, sizes: Sizes) -> list[Block]:
     heads = file.int(f"{arch}.attention.head_count", low=1, high=1 << 12)
     kv_heads = by_layer(file, f"{arch}.attention.head_count_kv", sizes.layers, 0, heads)
     taps = file.int(f"{arch}.shortconv.l_cache", low=2, high=16)
+    window = file.int(f"{arch}.attention.sliding_window", low=0, high=LONGEST_CONTEXT, default=0)
     size = head_size(file, arch, width, heads)
     rope = read_rope(file, arch, tensors, "neox", size, sizes.context)
 
@@ -76,7 +77,7 @@ def _take_mixers(file: GGUFFile, tensors: Tensors, sizes: Sizes) -> list[Block]:
         at = f"blk.{i}.attn"
         q_norm, k_norm = (tensors.take(f"{at}_{x}_norm.weight", size) for x in "qk")
         norms = HeadNorms(sizes.eps, q_norm, k_norm)
-        how = Attention(heads, rope, scale=size**-0.5, norms=norms)
+        how = Attention(heads, rope, scale=size**-0.5, norms=norms, window=window)
         return take_attention(tensors, sizes, i, take_norm(tensors, sizes, i), kv, how, size)
 
     return [attention(i, kv) if kv else _convolution(tensors, sizes, taps, i) for i, kv in enumerate(kv_heads)]

@@ -23,7 +23,8 @@ def load(file: GGUFFile) -> MixtureTransformer:
     source = DenseFile(file, ARCH)
     rope, normed = source.rope("normal"), file.int(f"{ARCH}.expert_count", default=0) != NOT_NORMED
     full = [i % PERIOD == PERIOD - 1 for i in range(source.hyper.layers)]
-    form = Form(ropes=[None if one else rope for one in full], windows=[0] * len(full))
+    near = source.near(rope)
+    form = Form(ropes=[None if one else near for one in full], windows=[0] * len(full))
     experts = ExpertForm(scores="sigmoid", normalise=False, shared=True, scales_input=True)
 
     def seeing(i: int, p: SelfAttention) -> SelfAttention:

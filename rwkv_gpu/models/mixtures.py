@@ -1,7 +1,7 @@
 """Transformers with mixtures of experts: a `Form`, and what sets the mixtures of a family apart."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ops.vocabulary import Glu, Ops, Rms, Scores, Tensor
 from .dense import DenseFile, Form
@@ -64,6 +64,8 @@ def build_mixtures(
     ends, attending = source.ends(form), source.attentions(form)
     if attentions is not None:
         attending = tuple(attentions(i, attention) for i, attention in enumerate(attending))
+    if not file.int(f"{arch}.expert_shared_count", low=0, high=64, default=1):
+        experts = replace(experts, shared=False)
     sizes = read_experts(file, arch, hyper.width, scores=experts.scores, normalise=experts.normalise)
     leading = file.int(f"{arch}.leading_dense_block_count", low=0, high=hyper.layers, default=0)
     step = file.int(f"{arch}.interleave_moe_layer_step", low=1, high=hyper.layers, default=1)

@@ -5,6 +5,7 @@ from .dense import CAP, SCALE, DenseFile, Form, build
 from .transformer import Transformer
 
 PERIOD = 4
+LOGIT_CAP = 30.0  # of files that do not say it
 AFTER_EPS = 1e-8  # of the norms after branches, whatever the file says of the others
 
 
@@ -12,11 +13,10 @@ def load(file: GGUFFile) -> Transformer:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     source = DenseFile(file, "muse-glimmer")
     windows = source.windows(PERIOD)
-    rope = source.rope("normal")
     return build(
         source,
         Form(
-            ropes=[rope if window else None for window in windows],
+            ropes=source.turning(source.rope("normal"), windows),
             windows=windows,
             head_norms="each",
             gated=True,
@@ -24,6 +24,6 @@ def load(file: GGUFFile) -> Transformer:
             after_eps=AFTER_EPS,
             normed_embedding=True,
             logit_scale=source.number("logit_scale", *SCALE, default=1.0),
-            logit_cap=source.number("final_logit_softcapping", *CAP, default=0.0),
+            logit_cap=source.number("final_logit_softcapping", *CAP, default=LOGIT_CAP),
         ),
     )

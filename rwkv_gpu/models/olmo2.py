@@ -3,10 +3,9 @@
 OLMo 3 has window layers, whose positions are not scaled.
 """
 
-from dataclasses import replace
-
 from ..gguf.file import GGUFFile
 from .dense import DenseFile, Form, build
+from .rope import unscaled
 from .transformer import Transformer
 
 PERIOD = 4
@@ -17,7 +16,7 @@ def load(file: GGUFFile) -> Transformer:
     source = DenseFile(file, "olmo2")
     windows = source.windows(PERIOD)
     full = source.rope("neox")
-    near = replace(full, scale=1.0, yarn=None, magnitude=1.0)
+    near = unscaled(full)
     return build(
         source,
         Form(

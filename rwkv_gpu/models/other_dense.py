@@ -1,12 +1,11 @@
 """Dense families that only recombine what others have: the form of each, by the name of its architecture."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
-from ..ops.vocabulary import Rope
 from .dense import SCALE, DenseFile, Form, build
 from .transformer import Transformer
 
@@ -15,11 +14,6 @@ LAYER_NORMS = Form(pairing="neox", layer_norms=True)
 PLAIN_GELU = replace(LAYER_NORMS, activation="gelu", glu=False)
 PLAIN_RELU2 = replace(LAYER_NORMS, activation="relu2", glu=False)
 ONE_NORM = "attn_norm", "attn_norm"  # of both branches of a layer
-
-
-def turning(rope: Rope, windows: Sequence[int]) -> list[Rope | None]:
-    """The rotations where only layers with a window turn."""
-    return [rope if window else None for window in windows]
 
 
 def command_r(source: DenseFile) -> Form:
@@ -36,7 +30,7 @@ def command_r(source: DenseFile) -> Form:
 def cohere2(source: DenseFile) -> Form:
     """Command R7B and Command A: the same, and only layers with a window turn."""
     windows = source.windows(PERIOD)
-    return replace(command_r(source), ropes=turning(source.rope("normal"), windows), windows=windows)
+    return replace(command_r(source), ropes=source.turning(source.rope("normal"), windows), windows=windows)
 
 
 def falcon(source: DenseFile) -> Form:

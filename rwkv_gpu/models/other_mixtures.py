@@ -8,7 +8,6 @@ from ..gguf.file import GGUFFile
 from .dense import DenseFile, Form
 from .granite import granite_form
 from .mixtures import ExpertForm, MixtureTransformer, build_mixtures
-from .other_dense import turning
 
 PERIOD = 4  # layers from one that sees all to the next
 
@@ -16,7 +15,7 @@ PERIOD = 4  # layers from one that sees all to the next
 def exaone_moe(source: DenseFile) -> Form:
     """K-EXAONE: only layers with a window turn."""
     windows = source.windows(PERIOD)
-    return Form(ropes=turning(source.rope("neox"), windows), windows=windows, head_norms="each")
+    return Form(ropes=source.turning(source.rope("neox"), windows), windows=windows, head_norms="each")
 
 
 def afmoe(source: DenseFile) -> Form:

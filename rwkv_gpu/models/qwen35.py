@@ -89,19 +89,16 @@ def load(file: GGUFFile, arch: str) -> Hybrid:
     """The model that a file describes; raises BadFile where its tensors and metadata disagree."""
     tensors = Tensors(file)
     sizes = read_sizes(file, arch, tensors)
-    blocks = range(sizes.layers)
-    layers = blocks[: sizes.layers - file.int(f"{arch}.nextn_predict_layers", low=0, high=sizes.layers - 1, default=0)]
-    recurrent = _recurrent(file, tensors, arch, len(blocks))
+    recurrent = _recurrent(file, tensors, arch, sizes.layers)
     experts = None
     if file.int(f"{arch}.expert_count", low=0, default=0):
         experts = read_experts(file, arch, sizes.width, normalise=True)
     attend = _attention(file, tensors, sizes)
     mix = [
-        take_delta_net(file, tensors, sizes, i) if recurrent[i] else _take_attention(tensors, sizes, attend, i)
-        for i in layers
+        take_delta_net(file, tensors, sizes, i) if is_recurrent else _take_attention(tensors, sizes, attend, i)
+        for i, is_recurrent in enumerate(recurrent)
     ]
-    feeds = [_take_feed(file, tensors, sizes, experts, i) for i in layers]
-    tensors.skip_blocks(blocks[len(layers) :])
+    feeds = [_take_feed(file, tensors, sizes, experts, i) for i in range(sizes.layers)]
     return take_model(tensors, sizes, list(zip(mix, feeds, strict=True)))
 
 
@@ -110,9 +107,9 @@ def _recurrent(file: GGUFFile, tensors: Tensors, arch: str, layers: int) -> list
     key = f"{arch}.attention.recurrent_layers"
     if key in file.metadata:
         said = np.asarray(file.metadata[key])
-        if said.shape != (layers,) or said.dtype != np.bool_:
+        if said.ndim != 1 or len(said) < layers or said.dtype != np.bool_:
             raise tensors.bad(f"metadata key '{key}'", str(said), f"{layers} booleans")
-        return [bool(one) for one in said]
+        return [bool(one) for one in said[:layers]]
     interval = file.int(f"{arch}.full_attention_interval", low=1, high=1024, default=INTERVAL)
     return [(i + 1) % interval != 0 for i in range(layers)]
 

@@ -4,6 +4,7 @@ Every number has a range in which the angles of all positions are finite; models
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,9 +14,8 @@ from ..gguf.cursor import shown
 from ..gguf.file import GGUFFile
 from ..gguf.planes import dequantise_rows
 from ..ops.vocabulary import Pairing, Rope, Weight, Yarn
-from .tensors import LONGEST_CONTEXT, Tensors
+from .tensors import FACTORS, LONGEST_CONTEXT, Tensors
 
-FACTORS = "rope_freqs.weight"
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 SCALINGS = ("none", "linear", "yarn", "longrope")
 
@@ -66,6 +66,11 @@ def read_rope(file: GGUFFile, arch: str, tensors: Tensors, pairing: Pairing, hea
         short=original,
         magnitude=magnitude,
     )
+
+
+def unscaled(rope: Rope) -> Rope:
+    """The rotation without what lengthens contexts."""
+    return replace(rope, scale=1.0, yarn=None, factors=None, magnitude=1.0)
 
 
 def read_dims(file: GGUFFile, tensors: Tensors, key: str, head_size: int) -> int:

@@ -14,7 +14,9 @@ from ..gguf.planes import dequantise_rows
 from ..ops.vocabulary import Alternating, HeadRows, HeadSlice, Joined, RowRange, Weight
 
 EPS = 1e-12, 1e-2  # of norms; models have 1e-8 to 1e-5, and 0 makes NaN of a row of zeros
+FACTORS = "rope_freqs.weight"  # of the frequencies of positions
 TOWERS = "v.", "a.", "mm."  # what tensors of images and sounds are named: text does not need them
+OF_MATRICES, OF_ACTIVATIONS = ".scale", ".input_scale"  # of formats that need one, such as NVFP4: one number a matrix
 LONGEST_CONTEXT = 1 << 30  # positions that any number of the metadata may say
 
 
@@ -25,7 +27,7 @@ class Tensors:
         self._file = file
         self.taken: list[Weight] = []
         self._once: set[Weight] = set()
-        self._skipped: set[str] = set()
+        self._skipped = {FACTORS}  # where no layer turns
 
     def __contains__(self, name: str) -> bool:
         return name in self._file.tensors
@@ -128,10 +130,24 @@ class Tensors:
         parts = (part for weight in self.taken for part in getattr(weight, "parts", ()))
         used = {getattr(weight, "source", weight.name) for weight in (*self.taken, *parts)}
         rest = {name for name in self._file.tensors if not name.startswith(TOWERS)} - used - self._skipped
+        rest = {name for name in rest if not name.endswith(OF_ACTIVATIONS) and not self._is_neutral(name)}
+        scaled = sorted(name for name in rest if name.endswith(OF_MATRICES))
+        if scaled:
+            raise UnsupportedModel(
+                f"{self._file.path}: tensor '{scaled[0]}': matrices that are scaled as a whole are not supported; "
+                "take a file of another format"
+            )
         if rest:
             arch = self._file.str("general.architecture")
             names = f"tensor '{min(rest)}'" + (f" and {len(rest) - 1} more" if len(rest) > 1 else "")
             raise UnsupportedModel(f"{self._file.path}: {names}: unknown in architecture '{arch}'; update rwkv-gpu")
+
+    def _is_neutral(self, name: str) -> bool:
+        """Whether it is a scale that changes nothing."""
+        if not name.endswith(OF_MATRICES):
+            return False
+        tensor = self._file.tensors[name]
+        return bool((dequantise_rows(tensor.format, np.frombuffer(self._file.read(tensor), np.uint8)[None]) == 1).all())
 
     def dimension(self, name: str, axis: int, dimensions: int = 2) -> int:
         """A size that only the tensor has, such as the rank of a LoRA or the vocabulary."""

@@ -64,11 +64,11 @@ class FeedForward:
     gates: Alternating | tuple[Weight, Weight] | Weight
     then: Activation
     output: Output
-    bias: Weight | None = None  # [inner], of up where it is alone
+    biases: tuple[Weight | None, ...] = ()  # [inner], of gate and up where these are apart, or of up alone
 
 
-def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor) -> Tensor:
-    """x + output(attention(W_q h, W_k h, W_v h) · sigmoid(W_gate h)), h = norm(x)"""
+def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor, add: Tensor | None = None) -> Tensor:
+    """add + output(attention(W_q h, W_k h, W_v h) · sigmoid(W_gate h)), h = norm(x); x where nothing else is added"""
     if p.gate is None:
         q, k, v = g.linears([x, x, x], [p.q, p.k, p.v], bias=p.biases, norm=p.norm)
     else:
@@ -79,7 +79,7 @@ def self_attention(g: Ops[Tensor], p: SelfAttention, x: Tensor) -> Tensor:
     if p.whole_norms is not None:
         q, k = (g.rms_norm(y, norm.weight, norm.eps) for y, norm in zip((q, k), p.whole_norms, strict=True))
     y = attend(g, q, k, v, p.cache, p.how)
-    return output(g, p.output, y if p.gate is None else g.mul(y, gate), x)
+    return output(g, p.output, y if p.gate is None else g.mul(y, gate), x if add is None else add)
 
 
 def attend(g: Ops[Tensor], q: Tensor, k: Tensor, v: Tensor, cache: Cache, how: Attention) -> Tensor:
@@ -96,12 +96,13 @@ def feed_forward(g: Ops[Tensor], p: FeedForward, x: Tensor, add: Tensor | None =
 
 
 def inner(g: Ops[Tensor], p: FeedForward, x: Tensor) -> Tensor:
-    """then(W_gate h) · W_up h, or then(W_up h + bias), h = norm(x)"""
+    """then(W_gate h + bias) · (W_up h + bias), or then(W_up h + bias), h = norm(x)"""
     if isinstance(p.gates, Alternating):
         return g.glu(x, p.gates, p.then, norm=p.norm)
     if isinstance(p.gates, Weight):
-        return g.linear(x, p.gates, then=p.then, bias=p.bias, norm=p.norm)
-    return g.mul(*g.linears([x, x], p.gates, then=[p.then, "none"], norm=p.norm))
+        return g.linear(x, p.gates, then=p.then, bias=(*p.biases, None)[0], norm=p.norm)
+    biases = p.biases or (None, None)
+    return g.mul(*g.linears([x, x], p.gates, then=[p.then, "none"], bias=biases, norm=p.norm))
 
 
 def output(g: Ops[Tensor], p: Output, y: Tensor, x: Tensor) -> Tensor:

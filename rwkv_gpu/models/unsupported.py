@@ -10,6 +10,11 @@ DIFFUSION = "attention to later positions (a diffusion model)"
 HEAD_GATES = "a gate of each head"
 SPARSE = "attention to positions that an indexer chooses"
 KEYS_OF_LATENTS = "keys and values of heads that are made from latents"
+LEARNED = "learned positions"
+STREAMS = "several residual streams"
+REPEATED = "layers that are run several times"
+SOUND = "a decoder of sound, and this program generates text"
+DRAFT = "the model that it drafts for"
 
 MISSING: dict[str, tuple[str, ...]] = {
     "apertus": ("the activation xIELU",),
@@ -17,12 +22,14 @@ MISSING: dict[str, tuple[str, ...]] = {
     "bitnet": ("norms inside of branches", "scales of matrices"),
     "dbrx": ("layer norms before experts", "clamped q, k, v"),
     "deci": ("layers without attention or feed-forward",),
-    "gemma3n": ("embeddings by layer", "several residual streams (AltUp)"),
-    "gpt2": ("learned positions",),
+    "cogvlm": ("matrices of their own for images",),
+    "gemma3n": ("embeddings by layer", STREAMS),
+    "graniteswitch": ("adapters that a token chooses",),
     "grok": ("capped routers", "a dense feed-forward beside experts"),
     "grovemoe": ("experts that others share",),
     "jamba": ("norms of dt, B and C with weights",),
     "laguna": (HEAD_GATES,),
+    "minimax-01": ("linear attention that decays by head",),
     "mimo2": ("values of another size than keys",),
     "mistral4": ("queries of latent attention that are scaled by position",),
     "olmo": ("layer norms without weight",),
@@ -33,10 +40,18 @@ MISSING: dict[str, tuple[str, ...]] = {
 } | {
     **dict.fromkeys(("baichuan", "bloom", "jais", "mpt", "refact"), (ALIBI,)),
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), (DIFFUSION,)),
-    **dict.fromkeys(("deepseek32", "glm-dsa"), (SPARSE,)),
+    **dict.fromkeys(("deepseek32", "dots3note", "glm-dsa", "minimax-m3"), (SPARSE,)),
+    **dict.fromkeys(("deepseek4", "glm5-next", "hy_v4", "qwen4exp"), (SPARSE, STREAMS)),
+    **dict.fromkeys(("gpt2", "starcoder"), (LEARNED,)),
+    **dict.fromkeys(("hrm_text", "nanbeige"), (REPEATED,)),
+    **dict.fromkeys(("dflash", "eagle3", "gemma4-assistant"), (DRAFT,)),
+    **dict.fromkeys(("pockettts", "qwen3tts", "wavtokenizer-dec"), (SOUND,)),
     **dict.fromkeys(("minicpm3", "plm"), (KEYS_OF_LATENTS,)),
     **dict.fromkeys(
-        ("bert", "clip", "jina-bert-v2", "modern-bert", "nomic-bert", "t5", "t5encoder"),
+        (
+            *("bert", "clip", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llama-embed"),
+            *("modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "t5", "t5encoder"),
+        ),
         ("an encoder, and this program generates text",),
     ),
 }

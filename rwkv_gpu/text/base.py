@@ -16,6 +16,7 @@ class BaseTokenizer(ABC):
 
     strip_space = False  # the first piece's leading space was added by encode, so decode takes it away
     clean_spaces = False
+    takes_spaces: frozenset[int] = frozenset()  # special tokens that the spaces behind them belong to
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -55,9 +56,12 @@ class BaseTokenizer(ABC):
         for part in self._special.split(data, parse=parse):
             if isinstance(part, int):
                 ids.append(part)
-            else:
-                ids.extend(self._encode_plain(part, opening=opening))
-            opening = isinstance(part, int)
+                after, opening = part, True
+                continue
+            plain = part.lstrip() if after in self.takes_spaces else part
+            if plain:
+                ids.extend(self._encode_plain(plain, opening=opening))
+            after, opening = None, False
         if special and self.add_eos and self.eos is not None:
             ids.append(self.eos)
         return ids

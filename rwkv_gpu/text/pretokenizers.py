@@ -66,6 +66,8 @@ _LLAMA3_ROW = PreTokenizer((_LLAMA3,), ignore_merges=True, add_bos=True)
 _GPT4O_ROW = PreTokenizer((_GPT4O,), clean_spaces=False)
 _BAILING_ROW = PreTokenizer((_BAILING,), clean_spaces=False)
 _CHATGLM_ROW = PreTokenizer((_LLAMA3,))
+# Chinese, Japanese, Thai, Lao, Khmer, Burmese and Korean
+_ASIAN = r"[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+"
 _KANA = r"[一-龥぀-ゟ゠-ヿ]+"
 _DEEPSEEK_V3_ROW = PreTokenizer((r"\p{N}{1,3}", _KANA, _DEEPSEEK_V3), clean_spaces=False)
 _AYA_ROW = PreTokenizer((_THREES, _GPT4O), clean_spaces=False)
@@ -91,6 +93,7 @@ PRE: dict[str, PreTokenizer] = {
     **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), _BAILING_ROW),
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie"), _GPT4O_ROW),
     **dict.fromkeys(("tiny_aya", "cohere2moe"), _AYA_ROW),
+    "afmoe": PreTokenizer((_THREES, _ASIAN, _DEEPSEEK_V3), clean_spaces=False),
     "youtu": PreTokenizer(_YOUTU, clean_spaces=False, ignore_merges=True),
     "jais-2": PreTokenizer((_JAIS2,)),
     "minicpm5": PreTokenizer((r"\p{N}{1,3}", _MINICPM5), ignore_merges=True),

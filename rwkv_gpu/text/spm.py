@@ -6,10 +6,13 @@ from heapq import heappop, heappush
 from typing import Any
 
 from rwkv_gpu.text.base import BaseTokenizer
+from rwkv_gpu.text.special import MATCHED
 from rwkv_gpu.text.vocabulary import Defaults, Kind, byte_of, read_flag, read_id, read_numbers, read_vocabulary
 
 DEFAULTS = Defaults(bos=1, eos=2, add_bos=True)
 
+# Phi-3's special tokens but these take the spaces behind them, as its tokenizer.json says. GGUF has no key for it.
+PHI3_APART = "<unk>", "<s>", "<|endoftext|>"
 _SPACE = "▁"
 # A character by its first byte alone: llama.cpp takes as many bytes as that promises, whatever they are.
 _PROMISED = re.compile(rb"[\x00-\xbf]|[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff].{0,3}", re.DOTALL)
@@ -23,6 +26,9 @@ class SpmTokenizer(BaseTokenizer):
         vocabulary = read_vocabulary(metadata, DEFAULTS)
         super().__init__(vocabulary)
         self.strip_space = read_flag(metadata, "add_space_prefix", True)
+        if metadata.get("general.architecture") == "phi3":
+            special = (token for token, kind in enumerate(vocabulary.kinds) if kind in MATCHED)
+            self.takes_spaces = frozenset(token for token in special if vocabulary.tokens[token] not in PHI3_APART)
         scores = read_numbers(metadata, "scores", len(vocabulary)).tolist()
         self._scores: dict[str, float] = dict(zip(vocabulary.tokens, scores, strict=True))
         unknown = read_id(metadata, "unknown", len(vocabulary), default=0)

@@ -105,6 +105,24 @@ def test_a_state_that_was_saved_with_all_positions_goes_on_with_a_window_and_the
     assert windowed.fitted(LENGTH, shorter) is None
 
 
+@pytest.mark.parametrize("context", [1024, 256])  # with pages of the window, and with all
+def test_a_restored_state_is_not_gone_back_behind(path, context):
+    """A saved state has only what the next row of a window layer sees."""
+    length, least = 220, 192
+    ids = ids_of(length, 1)
+    runner = made(path, context=context)
+    prefill(runner, ids, slot=0)
+    runner.write_state(1, length, fitted(runner.model, runner.cache_config, length, runner.read_state(0)))
+    handle = runner.store.keep(1, length)
+    assert handle.oldest == length
+    runner.store.adopt(2, handle, length)
+    prefill(runner, ids_of(30, 2), slot=2, start=length)
+    assert runner.store.keep(2, least) is None
+    assert runner.store.truncate(2, length) == length
+    assert runner.store.truncate(2, least) == 0
+    runner.close()
+
+
 def test_chats_and_shared_beginnings_reuse_what_is_kept(path):
     """A whole prompt, one that goes on from its answer, and one that parts from it where a state was stored."""
     with rwkv_gpu.load(path, device="cpu", context=1024, checkpoint_interval=128, chunk_size=CHUNK) as llm:

@@ -455,6 +455,7 @@ QUIET = {
 OTHERS = QUIET | {
     "mixed-llama": lambda: mixed(15, MIXED_FORMATS),
     "codebooks-llama": lambda: mixed(16, CODEBOOK_FORMATS),
+    "biased-llama": lambda: biased(transformer(17, SMALL, biases=True), *OUTPUTS, "ffn_gate", "ffn_up"),
 }
 
 # Models of these with positions that are scaled: only what is said of them is kept, since only keys differ.

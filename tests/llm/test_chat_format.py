@@ -159,6 +159,28 @@ def test_who_cannot_stop_reasoning_is_asked_for_the_least():
     assert mine.can_think
 
 
+@pytest.mark.parametrize(
+    ("name", "on", "off"),
+    [
+        ("enable_thinking", "True", "False"),
+        ("thinking", "True", "False"),
+        ("thinking_budget", "-1", "0"),
+        ("reasoning_effort", "unsaid", "low"),
+        ("reasoning_strength", "unsaid", "low"),
+    ],
+)
+def test_reasoning_is_asked_for_by_the_name_that_a_template_knows(name, on, off):
+    source = "{% for m in messages %}{{ m.content }}{% endfor %}[{{ NAME | default('unsaid') }}]"
+    mine = chat_format("tiny-llama.gguf", source.replace("NAME", name))
+    texts = {
+        think: mine.prompt([Q.for_template()], think=think).transcript.text.decode() for think in (None, True, False)
+    }
+    assert texts[None].endswith("[unsaid]")
+    assert texts[True].endswith(f"[{on}]")
+    assert texts[False].endswith(f"[{off}]")
+    assert mine.can_think
+
+
 def test_marks_that_are_control_tokens_are_seen_and_the_end_of_the_answer_is_not_shown():
     with GGUFFile.open(golden("tiny-llama4.gguf")) as file:
         tokenizer = load_tokenizer(file.metadata)

@@ -53,6 +53,27 @@ def test_the_current_branch_goes_on_without_its_prompt_being_computed_again(llm,
         assert other.load_chat(tmp_path / "s").send("And?").stats.reused_tokens > 20
 
 
+@pytest.mark.parametrize(
+    ("name", "template"),
+    [
+        ("tiny-gpt-oss", "harmony"),  # without reasoning
+        ("tiny-rwkv7", "{% for m in messages %}{{ m.role }}: {{ m.content | upper }}\n{% endfor %}assistant: "),
+    ],
+)
+def test_a_chat_goes_on_from_what_its_next_prompt_repeats(tmp_path, name, template):
+    """Not from its end, where the template leaves out or changes what was said."""
+    how, path = {"template": template, "temperature": 0, "max_tokens": 12}, OWN / f"{name}.gguf"
+    with rwkv_gpu.load(path, device="cpu", kv="f32", context=1024) as llm:
+        chat = llm.chat(**how)
+        chat.send("hello world, the user " * 12)
+        chat.save(tmp_path / "s")
+        went_on = chat.send("And?")
+    with rwkv_gpu.load(path, device="cpu", kv="f32", context=1024) as other:
+        again = other.load_chat(tmp_path / "s").send("And?")
+    assert again.stats.reused_tokens >= went_on.stats.reused_tokens > 60
+    assert again.tokens == went_on.tokens
+
+
 def test_any_flipped_byte_and_any_cut_is_refused(llm, tmp_path):
     chat = llm.chat(**GREEDY)
     chat.send("Hi")

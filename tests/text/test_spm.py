@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.text.spm import SpmTokenizer
+from rwkv_gpu.text.tokenizer import load_tokenizer
+from tests.golden_files import golden
 from tests.text.vocabularies import spm
 
 FIELDS = spm()
@@ -86,3 +89,16 @@ def test_characters_cut_short_become_bytes_as_long_as_they_promised():
 def test_the_cache_changes_nothing(text):
     fresh = SpmTokenizer(FIELDS)
     assert fresh.encode(text) == fresh.encode(text)
+
+
+def test_special_tokens_of_phi3_take_the_spaces_behind_them():
+    """As in llama.cpp, which was asked for these ids."""
+    with GGUFFile.open(golden("tiny-phi3.gguf")) as file:
+        phi3, plain = (load_tokenizer({**file.metadata, "general.architecture": arch}) for arch in ("phi3", "llama"))
+    texts = "<|user|>", "<|end|>", "<|assistant|>", "<s>"
+    user, end, assistant, first = (phi3.encode(text, parse=True)[0] for text in texts)
+    hi = plain.encode("Hi")
+    assert phi3.encode("<|user|>\nHi<|end|>\n \t<|assistant|>\n", parse=True) == [user, *hi, end, assistant]
+    assert phi3.encode("\n<|user|>\n\nHi", parse=True, after=end) == [user, *hi]
+    assert phi3.encode("<s>\nHi", parse=True) == plain.encode("<s>\nHi", parse=True) != [first, *hi]
+    assert len(plain.encode("<|user|>\nHi", parse=True)) > len(phi3.encode("<|user|>\nHi", parse=True))

@@ -58,6 +58,7 @@ class SequenceStore:
         self._states = states
         self._copy = copy
         self.windows = windows or {}
+        self._written: dict[int, int] = {}  # lengths from which on sequences are whole that began in their middle
 
     @property
     def _windows(self) -> Mapping[int, Pager]:
@@ -126,6 +127,8 @@ class SequenceStore:
         for pager in (self._pager, *self._windows.values()):
             if pager is not None:
                 pager.truncate(slot, most)
+        if not most:
+            self._written.pop(slot, None)
         return most
 
     def forget(self, slot: int) -> None:
@@ -170,6 +173,7 @@ class SequenceStore:
         for size, pager in self._windows.items():
             held = _held(pager, handle.windows[size], length)
             pager.adopt(slot, held.pages, length, held.first)
+        self._written[slot] = handle.oldest
 
     def release(self, handle: PrefixHandle) -> None:
         """Gives back what was handle."""
@@ -180,9 +184,10 @@ class SequenceStore:
         for size, pager in self._windows.items():
             pager.pool.release(handle.windows[size].pages)
 
-    def begin(self, slot: int, length: int) -> None:
-        """A sequence of that length whose bytes are yet to be written."""
+    def begin(self, slot: int, length: int, oldest: int = 0) -> None:
+        """A sequence of that length whose bytes are yet to be written; it cannot go back to lengths below `oldest`."""
         self.forget(slot)
+        self._written[slot] = oldest
         if self._states is not None:
             self._states.check([(slot, 0)])
         if length and self._pager is not None:
@@ -200,7 +205,7 @@ class SequenceStore:
 
     def _oldest(self, slot: int) -> int:
         """The least length, but 0, that layers with a window can go back to."""
-        return max((pager.oldest(slot) for pager in self._windows.values()), default=0)
+        return max((self._written.get(slot, 0), *(pager.oldest(slot) for pager in self._windows.values())))
 
 
 def _held(pager: Pager, held: HeldPages, length: int) -> HeldPages:

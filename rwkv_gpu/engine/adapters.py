@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -181,8 +181,8 @@ class Adapters:
 NO_ADAPTERS = Adapters(())
 
 
-def adapters_of(specs: Any, model: GGUFFile) -> Adapters:
-    """Those of `load`: paths, or pairs of a path and a scale."""
+def adapters_of(specs: Any, model: GGUFFile, find: Callable[[str | Path], Path] = Path) -> Adapters:
+    """Those of `load`: paths, or pairs of a path and a scale; `find` says where the file of a name lies."""
     if specs is not None and not isinstance(specs, str | Path | list | tuple):
         raise BadInput(f"lora is {specs!r}; it must be a path, or a list of paths or of pairs of a path and a scale")
     several = [specs] if isinstance(specs, str | Path) else list(specs or ())
@@ -191,5 +191,5 @@ def adapters_of(specs: Any, model: GGUFFile) -> Adapters:
         path, scale = spec if isinstance(spec, tuple) and len(spec) == 2 else (spec, 1.0)
         if not isinstance(path, str | Path) or isinstance(scale, bool) or not isinstance(scale, int | float):
             raise BadInput(f"lora holds {spec!r}; it must be paths, or pairs of a path and a scale")
-        read.append(Adapter.read(Path(path), float(scale), model))
+        read.append(Adapter.read(find(path), float(scale), model))
     return Adapters(read)

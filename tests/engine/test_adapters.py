@@ -53,6 +53,7 @@ def write(
     keys=None,
 ) -> Path:
     """A random adapter of a golden model, of these parts of it."""
+    folder.mkdir(parents=True, exist_ok=True)
     path, random = folder / f"{name}.gguf", np.random.default_rng(seed)
     with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
         writer = GGUFWriter(path, file.str("general.architecture"))

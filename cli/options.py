@@ -154,7 +154,7 @@ initial_state_option = click.option(
     cls=Loading,
     type=FileName(),
     metavar="FILE",
-    help="Tuned state (GGUF) that every text begins with, for RNNs.",
+    help="Tuned state (.pth of torch.save, or GGUF) that every text begins with, for RNNs.",
 )
 
 context_shift_option = click.option(

@@ -149,7 +149,7 @@ def load(
     need none.
     `lora` is a LoRA adapter in a GGUF file, or several, each a path or a pair of a path and a scale. A request may have
     scales of its own, `lora={"name": 0.5}`, by the names of the files; those that it does not name are off.
-    `initial_state` is a GGUF file with a tuned state that every text begins with (state tuning of RNNs).
+    `initial_state` is a file with a tuned state that every text of an RNN begins with: GGUF, or of torch.save.
     `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, how many steps are begun
     ahead, and with a chunk size of auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
     `digests` is the folder where digests of model files are kept: saved chats compare them, and a large file is then

@@ -167,7 +167,10 @@ class Repository:
 
 
 def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _check_room(file: RemoteFile, part: Path) -> None:

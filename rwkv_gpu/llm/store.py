@@ -35,6 +35,11 @@ class Store:
     def find(self, name: str) -> Path | None:
         """The file of a model that is here, by its name, its file's name, or NAME:Q4_K_M; None for any other."""
         found = [model for model in self.matching(name) if model.complete]
+        if len({tuple(model.name.split("/")[:2]) for model in found}) == 1:  # of one repository, as the hub chooses
+            wanted = (
+                [one for one in found if hub_names.is_meant(f"{one.name}.gguf", tag)] for tag in hub_names.PREFERRED
+            )
+            found = next((one for one in wanted if len(one) == 1), found)
         if len(found) > 1:
             raise BadInput(f"{name} may be {', '.join(model.name for model in found)}; give the whole name")
         return found[0].paths[0] if found else None

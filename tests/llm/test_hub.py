@@ -83,11 +83,15 @@ def test_files_of_one_name_in_several_folders_are_several_models(server, hub):
     assert (four.read_bytes(), eight.read_bytes()) == (ONE, ONE + b"more")
     assert [model.name for model in hub.store.models()] == ["owner/name/Q4_K_M/model", "owner/name/Q8_0/model"]
     assert hub.store.find("name:q8_0") == hub.store.find("owner/name/Q8_0/model") == eight
-    with pytest.raises(BadInput, match="may be"):
-        hub.store.find("model")
+    assert hub.store.find("model") == four
     hub.store.remove("name:Q8_0")
     hub.store.remove("model")
     assert not any(hub.store.folder.iterdir())
+
+
+def test_of_several_models_of_a_repository_a_name_alone_means_the_one_that_the_hub_would_give(hub):
+    four, _ = (hub.find(f"hf.co/owner/name:{tag}") for tag in ("Q4_K_M", "Q8_0"))
+    assert hub.find("hf.co/owner/name") == hub.store.find("name") == four
 
 
 def test_a_file_that_lies_in_the_folder_of_models_is_found_by_its_name(hub, tmp_path):

@@ -330,5 +330,6 @@ def _info(file: GGUFFile, runner: Runner, device: str, sequences: int, *, matrix
         matrix_units=matrix_units,
         fingerprint=fingerprint(file),
         kv=tuple(dict.fromkeys(runner.cache_config.format_of(cache).name for cache in runner.model.caches)),
+        adapters=tuple((one.name, one.scale) for one in runner.adapters.adapters),
         memory=runner.fit if isinstance(runner, GpuRunner) else None,
     )

@@ -393,8 +393,9 @@ def test_adapters_are_listed_and_scaled_by_their_numbers_as_with_llama_server(tm
             for lora in ([], [{"id": 1, "scale": 0.5}], {"second": 0.5}, [{"id": 0, "scale": 1}])
         ]
         assert answers[1] == answers[2] and len(set(answers)) == 3
-        for wrong in ([{"id": 2, "scale": 1}], [{"scale": 1}], [5], [{"id": 0, "scale": "x"}]):
-            assert server.request("POST", "/completion", {**body, "lora": wrong})[0] == 400
+        for wrong in ([{"id": 2, "scale": 1}], [{"scale": 1}], [5], [{"id": 0, "scale": "x"}], {"first": "x"}):
+            status, _, found = server.request("POST", "/completion", {**body, "lora": wrong})
+            assert (status, found["error"]["param"]) == (400, "lora")
         status, _, found = server.request("POST", "/lora-adapters", [{"id": 0, "scale": 1}])
         assert status == 501 and "serve --lora" in found["error"]["message"]
 

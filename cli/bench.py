@@ -104,7 +104,8 @@ def command(
     """Measure how many tokens per second MODEL, a synthetic model or the built-in model reads and generates.
 
     Counts can be lists such as 1,4,16; every combination is measured. Tokens per joule are shown where the system
-    reports the energy: NVML, the hwmon of AMD's and Intel's cards, RAPL for the processor.
+    reports the energy: NVML, the hwmon of AMD's and Intel's cards, RAPL for the processor, and on macOS powermetrics,
+    which needs sudo.
     """
     if min(*chunk_size, *batch) < 1:
         raise BadInput("a chunk size and a batch size must be at least 1")

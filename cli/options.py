@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import click
@@ -106,7 +106,7 @@ draft_option = click.option(
     "--model-draft",
     cls=Loading,
     metavar="MODEL.gguf",
-    type=FileName(),
+    type=ModelName(),
     help="Small model with the same vocabulary that drafts tokens; answers stay the same.",
 )
 
@@ -123,14 +123,21 @@ draft_tokens_option = click.option(
 
 
 def adapter(text: str) -> tuple[str, float]:
-    """A file, and how much of it is added: FILE or FILE:SCALE"""
+    """A file or a model's name, and how much of it is added: FILE or FILE:SCALE"""
     path, colon, scale = text.rpartition(":")
     if not colon or os.path.exists(text):
         return text, 1.0
     try:
         return path, float(scale)
     except ValueError:
+        if looks_like_model(text):  # its quantisation is behind the colon
+            return text, 1.0
         raise click.BadParameter(f"the scale of '{path}' is '{scale}'; it must be a number") from None
+
+
+def named_adapters(adapters: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The adapters of the option, each with the path of its file."""
+    return [(ModelName.path(name) or name, scale) for name, scale in adapters]
 
 
 lora_option = click.option(
@@ -147,7 +154,7 @@ initial_state_option = click.option(
     cls=Loading,
     type=FileName(),
     metavar="FILE",
-    help="Tuned state (GGUF) that every text begins with, for RNNs.",
+    help="Tuned state (.pth of torch.save, or GGUF) that every text begins with, for RNNs.",
 )
 
 context_shift_option = click.option(
@@ -240,6 +247,7 @@ def loading_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def collected(*given: Any, **more: Any) -> Any:
         loading = {name: more.pop(name) for name in LOADING}
+        loading |= {"draft": ModelName.path(loading["draft"]), "lora": named_adapters(loading["lora"])}
         return function(*given, loading=loading, **more)
 
     for option in reversed(LOADING.values()):

@@ -21,7 +21,15 @@ from rwkv_gpu.ops.self_test import tuning_for
 from .bench import opened
 from .folders import tuned_folder
 from .model_name import ModelName
-from .options import context_option, device_option, json_option, kv_option, lora_option, synthetic_option
+from .options import (
+    context_option,
+    device_option,
+    json_option,
+    kv_option,
+    lora_option,
+    named_adapters,
+    synthetic_option,
+)
 from .page import Page
 from .sizes import sized
 
@@ -65,7 +73,9 @@ def command(
         raise BadInput(f"there is no pass '{unknown[0]}'; known: {', '.join(NAMES)}")
     can, tuning = _target(device, limits)
     with opened(ModelName.path(model), synthetic) as file:
-        step = record_step(file, can, tuning, Step(rows, prefill, kv, context), without, adapters_of(lora, file))
+        step = record_step(
+            file, can, tuning, Step(rows, prefill, kv, context), without, adapters_of(named_adapters(lora or ()), file)
+        )
     if as_json:
         click.echo(json.dumps(step.as_data(), indent=2))
     elif graph:

@@ -17,4 +17,5 @@ def command(name: str, revision: str) -> None:
     An interrupted download goes on where it stopped, and checksums are verified. Set HF_TOKEN for gated and private
     models, HF_ENDPOINT for another hub. `rwkv-gpu list` lists the models, `rwkv-gpu rm` deletes them.
     """
-    click.echo(pull(name if is_hub_name(name) else f"hf.co/{name}", revision))
+    whole = f"hf.co/{name}"
+    click.echo(pull(whole if is_hub_name(whole) and not is_hub_name(name) else name, revision))

@@ -16,6 +16,7 @@ import click
 import rwkv_gpu
 from rwkv_gpu.errors import BadInput, MissingExtra
 from rwkv_gpu.gpu.adapters import several
+from rwkv_gpu.llm.hub_names import PART, parts
 
 from .chat_options import template_option
 from .folders import cache_folder, tuned_folder
@@ -187,10 +188,13 @@ def served(paths: tuple[str, ...], folder: Path | None, aliases: tuple[str, ...]
         file = ModelName.path(path) or path
         if not Path(file).exists():  # or only the first request for it would say so
             raise BadInput(f"{path}: cannot be opened: No such file or directory")
-        name = BUILTIN if path == BUILTIN else Path(file).stem
+        first = str(Path(file).with_name(parts(Path(file).name)[0]))
+        name = BUILTIN if path == BUILTIN else PART.sub(".gguf", Path(file).name).removesuffix(".gguf")
+        if name in models and models[name].path == first and PART.search(file):  # another part of that model
+            continue
         if name in models:
             raise BadInput(f"two models have the name {name}; rename one of the files")
-        models[name] = ServedModel(name, file)
+        models[name] = ServedModel(name, first)
     for text in aliases:
         alias, equals, name = text.partition("=")
         if folder is not None and name not in models and name in (files := models_of(folder)):

@@ -1,7 +1,8 @@
 """LoRA adapters in GGUF files: read, checked against the model, and put together for all rows of a step."""
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,8 +23,9 @@ ENDS = ".lora_a", ".lora_b"
 FOURS = 4  # columns that kernels read at once
 MOST_SCALE = 1000.0
 MOST_ALPHA = 1e6
-# Tensors that are no factors of a product with the rows of a step.
-NOT_PRODUCTS = "token_embd", "_exps", "_gate_inp", "conv", "_norm"
+TABLE = "token_embd.weight"
+# Tensors that are no factors of a product with the rows of a step, by the last part of their names.
+NOT_PRODUCTS = re.compile(r"_exps|_gate_inp|conv|norm|per_layer_token_embd")
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Adapter:
     name: str
     scale: float  # by default
     rank: int  # columns that it has, as many as any of its factors, in whole fours
-    factors: Mapping[str, tuple[Array, Array]]  # A [r, K], B [M, r] with alpha / r in it
+    factors: Mapping[str, tuple[Array, Array]]  # A [r, K], B [M, r] with alpha / r in it; of a table A [r, V], B [D, r]
 
     @classmethod
     def read(cls, path: Path, scale: float, model: GGUFFile) -> "Adapter":
@@ -46,11 +48,16 @@ class Adapter:
             wanted, own = (printable(f.str("general.architecture"), 60) for f in (model, file))
             if own != wanted:
                 raise BadInput(f"{path}: is an adapter for '{own}', and the model is '{wanted}'; take another adapter")
+            if "adapter.alora.invocation_tokens" in file.metadata:
+                raise BadInput(
+                    f"{path}: is active after certain tokens only (aLoRA), which is not supported; train a LoRA"
+                )
             alpha = file.float("adapter.lora.alpha", -MOST_ALPHA, MOST_ALPHA, default=0.0)
             names = sorted({name.removesuffix(end) for name in file.tensors for end in ENDS if name.endswith(end)})
             odd = [name for name in file.tensors if not name.endswith(ENDS)]
             if odd or not names:
-                raise BadFile(f"{path}: {f'tensor {odd[0]!r} is' if odd else 'has'} no factor of a LoRA adapter")
+                what = f"tensor {odd[0]!r} is no factor" if odd else "has no factors"
+                raise BadFile(f"{path}: {what} of a LoRA adapter; train one without whole tensors (modules_to_save)")
             factors = {name: _pair(path, file, name, model, alpha) for name in names}
         rank = max(len(a) for a, _ in factors.values())
         return cls(path.stem, scale, -(-rank // FOURS) * FOURS, factors)
@@ -67,10 +74,18 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
     for end in ENDS:
         if name + end not in file.tensors:
             raise BadFile(f"{path}: has no tensor '{name}{end}'; convert the adapter again")
-    if name not in model.tensors or any(part in name for part in NOT_PRODUCTS):
-        raise BadInput(f"{path}: adapts '{name}', which is no matrix of this model that can be adapted")
+    if name not in model.tensors:
+        raise BadInput(
+            f"{path}: adapts '{name}', which is no matrix of this model; take an adapter that was made for it"
+        )
+    if NOT_PRODUCTS.search(name.removesuffix(".weight").rpartition(".")[2]):
+        raise BadInput(
+            f"{path}: adapts '{name}', but experts, routers, convolutions and norms cannot be; train one without"
+        )
     a, b = (_floats(file, file.tensors[name + end]) for end in ENDS)
     rows, columns = model.tensors[name].shape[-2:] if len(model.tensors[name].shape) > 1 else (0, 0)
+    if name == TABLE:  # converters write A as it is read by token ids
+        a, rows, columns = a.T, columns, rows
     if a.shape[1] != columns or b.shape[0] != rows or len(a) != b.shape[1]:
         raise BadInput(
             f"{path}: '{name}' has factors {list(a.shape)} and {list(b.shape)}, but the matrix is "
@@ -138,10 +153,12 @@ class Adapters:
             name, rows = adapted_rows(weight)
             if name in self.names and len(weight.shape) == 2:
                 found.add(name)
-                a, b = self._joined(name, rows)
-                pair = LowRank(Weight(f"{weight.name}.lora_a", a.shape), Weight(f"{weight.name}.lora_b", b.shape))
-                factors[weight.name] = pair
-                values |= {pair.a.name: a, pair.b.name: b}
+                table = name == TABLE
+                a, b = self._joined(name, range(weight.shape[1]) if table else rows)
+                a = np.ascontiguousarray(a.T) if table else a
+                parts = Weight(f"{weight.name}.lora_a", a.shape), Weight(f"{weight.name}.lora_b", b.shape)
+                factors[weight.name] = LowRank(*parts, table=table)
+                values |= dict(zip((part.name for part in parts), (a, b), strict=True))
         missing = self.names - found
         if missing:
             raise BadInput(f"a LoRA adapter adapts '{min(missing)}', which this model uses as a part of another matrix")
@@ -164,8 +181,8 @@ class Adapters:
 NO_ADAPTERS = Adapters(())
 
 
-def adapters_of(specs: Any, model: GGUFFile) -> Adapters:
-    """Those of `load`: paths, or pairs of a path and a scale."""
+def adapters_of(specs: Any, model: GGUFFile, find: Callable[[str | Path], Path] = Path) -> Adapters:
+    """Those of `load`: paths, or pairs of a path and a scale; `find` says where the file of a name lies."""
     if specs is not None and not isinstance(specs, str | Path | list | tuple):
         raise BadInput(f"lora is {specs!r}; it must be a path, or a list of paths or of pairs of a path and a scale")
     several = [specs] if isinstance(specs, str | Path) else list(specs or ())
@@ -174,5 +191,5 @@ def adapters_of(specs: Any, model: GGUFFile) -> Adapters:
         path, scale = spec if isinstance(spec, tuple) and len(spec) == 2 else (spec, 1.0)
         if not isinstance(path, str | Path) or isinstance(scale, bool) or not isinstance(scale, int | float):
             raise BadInput(f"lora holds {spec!r}; it must be paths, or pairs of a path and a scale")
-        read.append(Adapter.read(Path(path), float(scale), model))
+        read.append(Adapter.read(find(path), float(scale), model))
     return Adapters(read)

@@ -1,10 +1,12 @@
 """A tuned initial state: what a recurrent model begins each text with in place of zeros (state tuning).
 
 A GGUF file with `general.type` adapter and `adapter.type` state holds tensors by the names of the model's states, such
-as `blk.0.wkv` [heads, value, key]. States that are not in it begin as zeros.
+as `blk.0.wkv` [heads, value, key]. A file of torch.save, as programs that tune states of RWKV write it, holds the same
+matrices as `blocks.0.att.time_state`. States that are not in it begin as zeros.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,34 +15,54 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadFile, BadInput, printable
-from ..gguf.file import GGUFFile
+from ..gguf.file import GGUFFile, TensorInfo
 from ..gguf.planes import dequantise_rows
 from ..models.registry import Model
 from .adapters import kind_of
+from .torch_file import is_torch_file, read_torch_file
 
+TIME_STATE = re.compile(r"blocks\.(\d+)\.att\.time_state")
 StateArrays = Mapping[str, npt.NDArray[Any]]
 
 
 def read_initial_state(path: Path, model: Model, architecture: str) -> StateArrays:
     """The states of a file that fits the model; what does not is refused before anything is loaded."""
+    found = _of_torch(path) if is_torch_file(path) else _of_gguf(path, architecture)
+    if not model.states or model.caches:
+        raise BadInput(f"{path}: '{architecture}' attends, so it cannot begin with a tuned state; take an RNN")
+    arrays = {state.name: np.zeros(state.shape, np.float32) for state in model.states}
+    for name, array in found.items():
+        if name not in arrays or array.shape != arrays[name].shape:
+            wanted = list(arrays[name].shape) if name in arrays else "no such state"
+            raise BadInput(f"{path}: '{printable(name)}' has the shape {list(array.shape)}; the model has {wanted}")
+        if not np.isfinite(array).all():
+            raise BadFile(f"{path}: tensor '{name}' holds NaN or infinity; convert the state again")
+        arrays[name] = array
+    return arrays
+
+
+def _of_gguf(path: Path, architecture: str) -> StateArrays:
+    """The tensors of a GGUF file."""
     with GGUFFile.open(path) as file:
         if kind_of(file) != "state":
             raise BadInput(f"{path}: is no tuned state; its general.type must be adapter and its adapter.type state")
-        if not model.states or model.caches:
-            raise BadInput(f"{path}: '{architecture}' attends, so it cannot begin with a tuned state; take an RNN")
         own = printable(file.str("general.architecture"), 60)
         if own != architecture:
             raise BadInput(f"{path}: is a state of '{own}', and the model is '{architecture}'; take another state")
-        arrays = {state.name: np.zeros(state.shape, np.float32) for state in model.states}
-        for tensor in file.tensors.values():
-            if tensor.name not in arrays or tensor.shape != arrays[tensor.name].shape:
-                wanted = list(arrays[tensor.name].shape) if tensor.name in arrays else "no such state"
-                raise BadInput(f"{path}: '{tensor.name}' has the shape {list(tensor.shape)}; the model has {wanted}")
-            raw = np.frombuffer(file.read(tensor), np.uint8).reshape(int(np.prod(tensor.shape[:-1])), -1)
-            arrays[tensor.name] = dequantise_rows(tensor.format, raw).reshape(tensor.shape).astype(np.float32)
-            if not np.isfinite(arrays[tensor.name]).all():
-                raise BadFile(f"{path}: tensor '{tensor.name}' holds NaN or infinity; convert the state again")
-    return arrays
+        return {tensor.name: _floats(file, tensor) for tensor in file.tensors.values()}
+
+
+def _of_torch(path: Path) -> StateArrays:
+    """The matrices of a file of torch.save, which are [heads, value, key] as well."""
+    found = read_torch_file(path)
+    if not any(TIME_STATE.fullmatch(name) for name in found):
+        raise BadInput(f"{path}: has no tensor such as blocks.0.att.time_state; give a tuned state")
+    return {TIME_STATE.sub(r"blk.\1.wkv", name): array for name, array in found.items()}
+
+
+def _floats(file: GGUFFile, tensor: TensorInfo) -> npt.NDArray[np.float32]:
+    raw = np.frombuffer(file.read(tensor), np.uint8).reshape(int(np.prod(tensor.shape[:-1])), -1)
+    return dequantise_rows(tensor.format, raw).reshape(tensor.shape).astype(np.float32)
 
 
 def digest_of(arrays: StateArrays | None) -> str:

@@ -74,11 +74,14 @@ class TokenSequence:
     def to_feed(self) -> int:
         """Tokens that can be fed now."""
         known = len(self.ids) - self.fed
-        most = known + len(self.draft) if self.context is None else self.context - self.fed
-        if known > 0:
-            return min(known + len(self.draft), most)
+        wanted = known + len(self.draft) if known > 0 else self._may_run_ahead
+        return wanted if self.context is None else min(wanted, self.context - self.fed)
+
+    @property
+    def _may_run_ahead(self) -> bool:
+        """Whether a token can be fed that is not known here yet."""
         ahead = len(self.ids) + self.in_flight
-        return int(self.fed < ahead < self.max_length - self.cut and not self.synchronous and most >= known)
+        return self.fed < ahead < self.max_length - self.cut and not self.synchronous
 
     @property
     def length(self) -> int:

@@ -251,7 +251,8 @@ def lay_out(
         parts = parts_of(model, starts, adapters)
         options["context"] = options.get("context") or default_context(file, model, used, parts, options)
         options["tokens"] = options.get("tokens") or options["context"]
-        fits = fits_of(file, model, used, parts, chunk_size, options)
+        plain = parts_of(model, starts)  # what is recorded to measure them has no adapters
+        fits = fits_of(file, model, used, plain, chunk_size, options)
         opened.pop_all()
     for one in devices:
         if one not in used:

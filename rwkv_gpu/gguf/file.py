@@ -100,9 +100,12 @@ def _open_all(path: Path, stack: ExitStack) -> list[Part]:
     given.source.close()
     total = sum(len(part.header.tensors) for part in parts)
     for i, part in enumerate(parts):
-        part.fields.int("split.no", low=i, high=i)
-        part.fields.int("split.count", low=count, high=count)
-        part.fields.int("split.tensors.count", low=total, high=total)
+        said = tuple(part.fields.int(f"split.{key}", low=0) for key in ("no", "count", "tensors.count"))
+        if said != (i, count, total):
+            raise BadFile(
+                f"{part.source.path}: is part {said[0] + 1} of {said[1]} with {said[2]} tensors, "
+                f"expected part {i + 1} of {count} with {total}; give the parts of one model their names back"
+            )
     return parts
 
 

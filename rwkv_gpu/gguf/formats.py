@@ -58,6 +58,7 @@ FORMATS: dict[int, Format] = _by_type(
     Format("TQ1_0", 34, 256, 54, 16, ("packed", "vec4s", "unsigned")),
     Format("TQ2_0", 35, 256, 66, 16, ("packed", "vec4s", "unsigned")),
     Format("Q1_0", 41, 128, 18, 32, ("packed", "vec4s", "unsigned")),
+    Format("Q2_0", 42, 64, 18, 16, ("packed", "vec4s", "unsigned")),
     Format("IQ1_S", 19, 256, 50, 32, ("packed", "vec4s", "unsigned", "codebook")),
     Format("IQ1_M", 29, 256, 56, 16, ("packed", "vec4s", "unsigned", "codebook")),
     Format("IQ2_XXS", 16, 256, 66, 32, ("packed", "vec4s", "signed", "codebook", "codebook_iq2")),
@@ -73,7 +74,6 @@ SIZES: dict[int, Format] = FORMATS | _by_type(
     Format("I16", 25, 1, 2),
     Format("I32", 26, 1, 4),
     Format("I64", 27, 1, 8),
-    Format("Q2_0", 42, 64, 18),
     Format("Q8_1", 9, 32, 40),
     Format("Q8_K", 15, 256, 292),
 )

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 
 from ..errors import BadInput
 from .formats import FORMATS, Format
+from .quantise import PLAIN, WRITERS
 from .scan import TensorInfo
 
+WRITABLE = (*PLAIN, *WRITERS)
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 # Where rows are no whole blocks of 256.
 NARROW = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
@@ -33,6 +35,25 @@ class Mix:
     more: Mapping[str, str] = field(default_factory=dict)  # in the layers that get more bits
     first: Mapping[str, str] = field(default_factory=dict)  # in the first layers: an eighth, but of values, a few
     values: int = 0  # the layers at the beginning whose values get the format of `first`
+    head: str = ""  # of the output, and of an embedding that is the output; by default Q6_K, or floats as they are
+    table: str = ""  # of another embedding
+    experts: str = ""  # of mixtures, where these alone get a format of their own
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A format for the matrices whose names match, in place of that of the mix; none leaves them as they are."""
+
+    pattern: str
+    format: str | None  # in any case
+
+    def __post_init__(self) -> None:
+        if self.format is not None and self.format.upper() not in WRITABLE:
+            raise BadInput(f"{self.format!r} is no type that a tensor can be written in; known: {', '.join(WRITABLE)}")
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise BadInput(f"{self.pattern!r} is no regular expression of names of tensors: {error}") from None
 
 
 _M = {"Q4_K": {"value": "Q6_K", "down": "Q6_K"}, "Q5_K": {"value": "Q6_K", "down": "Q6_K"}}
@@ -46,6 +67,7 @@ MIXES: dict[str, Mix] = {
     "Q5_1": Mix(9, "Q5_1"),
     "Q8_0": Mix(7, "Q8_0"),
     "Q2_K": Mix(10, "Q2_K", {"value": "Q3_K", "down": "Q3_K", "out": "Q3_K"}),
+    "Q2_K_S": Mix(21, "Q2_K", first={"down": "Q4_K"}),
     "Q3_K_S": Mix(11, "Q3_K"),
     "Q3_K_M": Mix(
         12,
@@ -65,7 +87,9 @@ MIXES: dict[str, Mix] = {
     "TQ1_0": Mix(36, "TQ1_0"),
     "TQ2_0": Mix(37, "TQ2_0"),
     "MXFP4": Mix(38, "MXFP4"),
+    "MXFP4_MOE": Mix(38, "Q8_0", experts="MXFP4"),
     "Q1_0": Mix(40, "Q1_0"),
+    "Q2_0": Mix(41, "Q2_0"),
 }
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 ROLES = {"attn_v": "value", "ffn_down": "down", "ffn_down_exps": "down", "attn_output": "out", "attn_qkv": "qkv"}
@@ -79,8 +103,14 @@ def mix_of(name: str) -> Mix:
     return MIXES[ALIASES.get(upper, upper)]
 
 
-def formats_of(mix: Mix, tensors: Sequence[TensorInfo]) -> dict[str, Format]:
-    """The format of each tensor. Vectors and small matrices stay as they are."""
+def pure_mix(mix: Mix) -> Mix:
+    """One format for all matrices, the head and the embedding as well."""
+    return Mix(mix.file_type, mix.base, head=mix.base, table=mix.base)
+
+
+def formats_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = ()) -> dict[str, Format]:
+    """The format of each tensor. Vectors and small matrices stay as they are; of several rules the first counts."""
+    unused = {rule.pattern for rule in rules}
     counts = Counter(_role(tensor.name) for tensor in tensors)
     tied = not any(tensor.name == "output.weight" for tensor in tensors)
     seen = Counter[str]()
@@ -92,11 +122,18 @@ def formats_of(mix: Mix, tensors: Sequence[TensorInfo]) -> dict[str, Format]:
             continue
         name = _named(mix, role, seen[role], counts[role])
         if tensor.name == "output.weight" or (tensor.name == "token_embd.weight" and tied):
-            name = mix.base if mix.base in (*FLOATS, "Q8_0") else "Q6_K"
-        elif tensor.name == "token_embd.weight" and mix.base in ("TQ1_0", "TQ2_0", "Q1_0"):
-            name = "Q4_K"
+            name = mix.head or (mix.base if mix.base in (*FLOATS, "Q8_0") else "Q6_K")
+        elif tensor.name == "token_embd.weight":
+            name = mix.table or ("Q4_K" if mix.base in ("TQ1_0", "TQ2_0", "Q1_0", "Q2_0") else name)
+        elif mix.experts and len(tensor.shape) == 3:
+            name = mix.experts
         seen[role] += 1
-        found[tensor.name] = _fitting(name, tensor.shape[-1])
+        matching = [rule for rule in rules if re.search(rule.pattern, tensor.name)]
+        unused -= {rule.pattern for rule in matching}
+        asked = matching[0].format if matching else name
+        found[tensor.name] = tensor.format if asked is None else _fitting(asked.upper(), tensor.shape[-1])
+    if unused:
+        raise BadInput(f"no matrix of the model has a name like {min(unused)!r}; `rwkv-gpu info --tensors` lists them")
     return found
 
 

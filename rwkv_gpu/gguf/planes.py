@@ -18,6 +18,9 @@ from .formats import Format
 
 Bytes = npt.NDArray[np.uint8]
 
+# What the bits of a weight stand for, times d, in types that the package gguf cannot dequantise.
+LEVELS = {"Q1_0": np.array([-1, 1], np.float32), "Q2_0": np.array([-1, 0, 1, 2], np.float32)}
+
 CHUNK = 1 << 20  # bytes of blocks packed at a time: they stay in cache, and threads seldom wait for each other
 
 
@@ -126,6 +129,9 @@ _NIBBLES_ORDER = [8 * half + 4 * (g % 2) + 2 * s + g // 2 for half in range(2) f
 # The bit of weight 4k + b from place 4k + b of a word to bit k of byte b.
 _BITS_OF_WORD = tuple(_swap_places(_one(0), i, j) for i, j in ((0, 3), (0, 1), (0, 4), (0, 2)))
 
+# Bits 2k of byte b are of weight 4b + k: to weight 4k + b.
+_PAIRS_OF_WORDS = tuple(_swap_places(slice(None), i, j) for i, j in ((1, 3), (2, 4)))
+
 # Words d|dmin, then 12 bytes of 6-bit scales and mins: to words of nibbles, nibble r of run r, that hold
 # the low 4 bits of the scales, those of the mins, and the high 2 of both.
 _SCALES_AND_MINS = (
@@ -170,6 +176,7 @@ PLANES: dict[str, tuple[Plane, ...]] = {
     "TQ1_0": (Plane(0, "V48"), Plane(48, "<u4"), Plane(52, "<u2")),
     "TQ2_0": (Plane(0, "<u4", 16, _PAIRS_OF_RUNS, _PAIRS_ORDER), Plane(64, "<u2")),
     "Q1_0": (Plane(2, "V16"), Plane(0, "<u2")),
+    "Q2_0": (Plane(2, "<u4", 4, _PAIRS_OF_WORDS), Plane(0, "<u2")),
     "IQ1_S": (Plane(2, "V48"), Plane(0, "<u2")),
     "IQ1_M": (Plane(0, "V56"),),
     "IQ2_XXS": (Plane(2, "V64"), Plane(0, "<u2")),
@@ -208,19 +215,20 @@ def unpack_rows(fmt: Format, planes: Sequence[Bytes], row_bytes: int) -> Bytes:
 
 def dequantise_rows(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
     """[rows, row_bytes] as in the file to [rows, width] as float32."""
-    if fmt.name == "Q1_0":
-        return _of_bits(fmt, raw)
+    if fmt.name in LEVELS:
+        return _of_levels(fmt, raw)
     with np.errstate(over="ignore", invalid="ignore"):  # what a file makes infinite stays so
         weights = quants.dequantize(raw, GGMLQuantizationType(fmt.type))
     return np.asarray(weights, np.float32)
 
 
-def _of_bits(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
-    """Q1_0: d where a bit is set, else -d. The package gguf cannot dequantise it."""
-    blocks = np.ascontiguousarray(raw).reshape(-1, fmt.nbytes)
-    bits = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little").astype(np.float32)
+def _of_levels(fmt: Format, raw: Bytes) -> npt.NDArray[np.float32]:
+    """Blocks of a half d, and the numbers of levels, the first weight in the lowest bits of a byte."""
+    blocks, levels = np.ascontiguousarray(raw).reshape(-1, fmt.nbytes), LEVELS[fmt.name]
+    shifts = np.arange(0, 8, len(levels).bit_length() - 1, dtype=np.uint8)
+    numbers = (blocks[:, 2:, None] >> shifts) & np.uint8(len(levels) - 1)  # [blocks, bytes, weights of a byte]
     scales = blocks[:, :2].copy().view("<f2").astype(np.float32)
-    return (scales * (2 * bits - 1)).reshape(len(raw), -1)
+    return np.asarray(scales[:, :, None] * levels[numbers], np.float32).reshape(len(raw), -1)
 
 
 def _block_bytes(fmt: Format) -> int:

@@ -4,7 +4,7 @@ The blocks are laid out as ggml has them. `weights` says how much an error count
 column, as an imatrix has it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,10 +72,12 @@ def symmetric(x: Floats, w: Floats, low: int) -> Floats:
     return _searched(x, w, ends / np.float32(low), nearest)
 
 
-def _searched(x: Floats, w: Floats, start: Floats, nearest: Callable[[Floats], Floats]) -> Floats:
+def _searched(
+    x: Floats, w: Floats, start: Floats, nearest: Callable[[Floats], Floats], factors: Sequence[float] = SEARCH
+) -> Floats:
     """The best of the scales around `start`, each fitted to the levels that it makes the nearest."""
     best_s, best = np.zeros(len(x), np.float32), np.full(len(x), np.inf, np.float32)
-    for factor in SEARCH:
+    for factor in factors:
         q = nearest(start * factor)
         s = (w * x * q).sum(1) / np.maximum((w * q * q).sum(1), TINY)
         error = (w * (s[:, None] * q - x) ** 2).sum(1)
@@ -228,6 +230,17 @@ def _signs(x: Floats, w: Floats) -> Bytes:
     return _joined(d, np.packbits(x >= 0, axis=1, bitorder="little"))
 
 
+def _two_0(x: Floats, w: Floats) -> Bytes:
+    """Q2_0: w = d · (n - 1). The largest weight is near 2 d, or near d as in models of three levels."""
+    largest = np.take_along_axis(x, np.abs(x).argmax(1)[:, None], 1)[:, 0]
+    ternary = [2 * factor for factor in SEARCH]
+    s = _searched(x, w, largest / np.float32(2), lambda s: _whole(x, s[:, None], 2, -1), [*SEARCH, *ternary])
+    d = _half(s[:, None])
+    n = _whole(x, d.astype(np.float32), 2, -1).astype(np.int8) + 1
+    shifts = np.arange(0, 8, 2, dtype=np.uint8)
+    return _joined(d, np.bitwise_or.reduce(n.astype(np.uint8).reshape(len(x), -1, 4) << shifts, axis=2))
+
+
 WRITERS: dict[str, Callable[[Floats, Floats], Bytes]] = {
     "Q4_0": lambda x, w: _four_or_five_0(x, w, 4),
     "Q5_0": lambda x, w: _four_or_five_0(x, w, 5),
@@ -241,4 +254,5 @@ WRITERS: dict[str, Callable[[Floats, Floats], Bytes]] = {
     "IQ4_NL": _iq4_nl,
     "IQ4_XS": _iq4_xs,
     "Q1_0": _signs,
+    "Q2_0": _two_0,
 }

@@ -4,7 +4,7 @@ Metadata is copied byte by byte. Tensors are read, quantised and written some ro
 """
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from .cursor import Cursor
 from .file import GGUFFile
 from .formats import Format
 from .header import Described, aligned, write_header
-from .mixes import Mix, formats_of
+from .mixes import Mix, Rule, formats_of
 from .planes import dequantise_rows
 from .quantise import quantise_rows
 from .scan import TensorInfo
@@ -32,13 +32,14 @@ def requantise(
     mix: Mix,
     imatrix: Mapping[str, Floats] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
+    rules: Sequence[Rule] = (),
 ) -> dict[str, Format]:
     """The model of `source` in the formats of a mix; what each tensor has got. `target` appears when it is complete."""
     with GGUFFile.open(source) as file:
         if any(target.exists() and path.samefile(target) for path in file.paths):
             raise BadInput(f"{target} is the model itself; give another name")
         tensors = list(file.tensors.values())
-        formats = formats_of(mix, tensors)
+        formats = formats_of(mix, tensors, rules)
         weights = {t.name: _weights(imatrix or {}, t) for t in tensors if formats[t.name] != t.format}
         if imatrix is not None and all(one is None for one in weights.values()):
             raise BadInput("the imatrix has no tensor of this model; give the one that was measured with it")

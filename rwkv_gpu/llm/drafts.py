@@ -1,7 +1,6 @@
 """What drafts tokens for a model: the options of `load`, and the draft model, which must have the same vocabulary."""
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ from ..gguf.file import GGUFFile
 from ..gpu.device import Device
 from ..models.registry import Model, load_model
 from ..ops.batch import MOST_KEPT
-from . import validate
 
 DEFAULT_DRAFT = 7  # tokens: with the one before them they are the 8 rows that few-row kernels are made for
 PADDING = 512  # ids at the end of a vocabulary that one of two models of a family may not have
@@ -42,9 +40,7 @@ class Drafts:
 
 
 @contextlib.contextmanager
-def drafts_of(
-    lookup: bool, draft: str | os.PathLike[str] | None, draft_tokens: int, file: GGUFFile, model: Model
-) -> Iterator[Drafts]:
+def drafts_of(lookup: bool, draft: Path | None, draft_tokens: int, file: GGUFFile, model: Model) -> Iterator[Drafts]:
     """The options, checked before anything is loaded; the draft model's file is open inside."""
     if not isinstance(lookup, bool):
         raise BadInput(f"lookup is {lookup!r}; it must be True or False")
@@ -54,9 +50,8 @@ def drafts_of(
     if draft is None:
         yield Drafts(lookup, None, most)
         return
-    path = validate.path("draft", draft)
-    with GGUFFile.open(path) as opened:
-        check_vocabulary(path, _tokens(opened), _tokens(file))
+    with GGUFFile.open(draft) as opened:
+        check_vocabulary(draft, _tokens(opened), _tokens(file))
         yield Drafts(lookup, opened, most)
 
 

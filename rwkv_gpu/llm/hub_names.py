@@ -1,14 +1,24 @@
-"""Names of models on the Hugging Face hub, `hf.co/OWNER/NAME:Q4_K_M`, and which files of a repository they mean."""
+"""Names of models on the Hugging Face hub, `hf.co/OWNER/NAME:Q4_K_M`, and which files of a repository they mean.
+
+Behind the colon is a quantisation, or a file as the repository has it: `hf.co/OWNER/NAME:model-Q4_K_M.gguf`. The
+address of a file's page or of the file itself is a name, too.
+"""
 
 import re
 from collections.abc import Sequence
 
 from ..errors import BadInput
 
-NAME = re.compile(r"(?:https?://)?(?:hf\.co|huggingface\.co)/([\w.-]+/[\w.-]+)(?::([\w.-]+))?/?", re.ASCII)
+FILE = r"[\w.+-]+(?:/[\w.+-]+)*"
+NAME = re.compile(
+    r"(?:https?://)?(?:hf\.co|huggingface\.co)/(?P<repository>[\w.-]+/[\w.-]+)"
+    rf"(?::(?P<tag>{FILE})|/(?:blob|resolve)/main/(?P<file>{FILE}\.gguf)(?:\?.*)?)?/?",
+    re.ASCII,
+)
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 PREFERRED = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q5_K_M", "Q8_0")  # where nobody says which
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+BESIDES = "mmproj", "imatrix", "mtp-", "eagle3-", "dflash-"  # in names of files that lie beside models
 
 
 def is_hub_name(path: object) -> bool:
@@ -21,31 +31,46 @@ def parse(name: str, file: str | None) -> tuple[str, str | None]:
     match = NAME.fullmatch(name) or (NAME.fullmatch(f"hf.co/{name}") if file is not None else None)
     if match is None:
         raise BadInput(f"{name!r} names no model of the hub; give hf.co/OWNER/NAME:Q4_K_M, or OWNER/NAME and a file")
-    if file is not None and match[2]:
-        raise BadInput(f"{name} says which file by {match[2]}, and file is {file!r}; give one of them")
-    return match[1], match[2]
+    tag = match["tag"] or match["file"]
+    if file is not None and tag:
+        raise BadInput(f"{name} says which file by {tag}, and file is {file!r}; give one of them")
+    return match["repository"], None if tag == "latest" else tag
 
 
-def has_quantisation(name: str, wanted: str) -> bool:
-    """Whether the name of a file says that it is of this quantisation."""
-    return re.search(rf"(?:^|[-._/]){re.escape(wanted)}(?=[-./])", name, re.IGNORECASE) is not None
+def is_model(path: str) -> bool:
+    """Whether a file of a repository is a language model, or a part of one."""
+    return path.endswith(".gguf") and not any(one in path.rpartition("/")[2] for one in BESIDES)
 
 
-def choose(repository: str, names: Sequence[str], quantisation: str | None) -> str:
-    """The file of a quantisation; of a file in parts, the first."""
+def steps(path: str) -> list[str]:
+    """The folders and the name of a file below its repository, whatever the hub calls it."""
+    return [step for step in re.split(r"[/\\:]", path) if step not in ("", ".", "..")]
+
+
+def is_meant(name: str, tag: str) -> bool:
+    """Whether a tag means a file: by its quantisation, or by its own name."""
+    if tag.lower().endswith(".gguf"):
+        own, wanted = (PART.sub(".gguf", one).lower() for one in (name, tag))
+        return f"/{own}".endswith(f"/{wanted}")
+    return re.search(rf"(?:^|[-._/]){re.escape(tag)}(?=[-./])", name, re.IGNORECASE) is not None
+
+
+def choose(repository: str, names: Sequence[str], tag: str | None) -> str:
+    """The file that a tag means; of a file in parts, the first."""
     if not names:
         raise BadInput(f"{repository} has no GGUF files; give a repository that has")
+    remedy = f"name one, such as hf.co/{repository}:{names[0]}"
     first = [name for name in names if (part := PART.search(name)) is None or part[1] == "00001"]
-    for wanted in [quantisation] if quantisation else PREFERRED:
-        found = [name for name in first if has_quantisation(name, wanted)]
+    for wanted in [tag] if tag else PREFERRED:
+        found = [name for name in first if is_meant(name, wanted)]
         if len(found) == 1:
             return found[0]
         if found:
-            raise BadInput(f"{repository} has several files of {wanted}: {', '.join(found)}; name one by file=")
-    if quantisation is None and len(first) == 1:
+            raise BadInput(f"{repository} has several files of {wanted}: {', '.join(found)}; {remedy}")
+    if tag is None and len(first) == 1:
         return first[0]
-    asked = f"no file of {quantisation}" if quantisation else "files of several kinds"
-    raise BadInput(f"{repository} has {asked}; it has {', '.join(first)}; name one by file=")
+    asked = f"no file of {tag}" if tag else "files of several kinds"
+    raise BadInput(f"{repository} has {asked}; it has {', '.join(first)}; {remedy}")
 
 
 def parts(name: str) -> list[str]:

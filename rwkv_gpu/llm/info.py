@@ -24,4 +24,5 @@ class Info:
     matrix_units: bool  # whether the device uses them
     fingerprint: str  # tells models apart
     kv: tuple[KVType, ...] = ()  # how keys and values are stored; several, where some layers cannot have what was asked
+    adapters: tuple[tuple[str, float], ...] = ()  # LoRA adapters, and their scales where a request has no own
     memory: Fit | None = None  # where the model lies; None in numpy

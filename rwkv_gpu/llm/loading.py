@@ -149,7 +149,7 @@ def load(
     need none.
     `lora` is a LoRA adapter in a GGUF file, or several, each a path or a pair of a path and a scale. A request may have
     scales of its own, `lora={"name": 0.5}`, by the names of the files; those that it does not name are off.
-    `initial_state` is a GGUF file with a tuned state that every text begins with (state tuning of RNNs).
+    `initial_state` is a file with a tuned state that every text of an RNN begins with: GGUF, or of torch.save.
     `tuned` is the folder where `rwkv-gpu tune` keeps what it finds: kernels are chosen by it, how many steps are begun
     ahead, and with a chunk size of auto the chunk, too. `layers_per_submit` splits a step, 0 leaves it whole.
     `digests` is the folder where digests of model files are kept: saved chats compare them, and a large file is then
@@ -177,7 +177,9 @@ def load(
     )  # fmt: skip
     validate.called("progress", progress)
     offload = Offload.of(gpu_layers, bool(validate.truth("cpu_moe", cpu_moe)), n_cpu_moe, gpu_memory)
-    file_path = _file_of(path, file, hub or Hub())
+    files = hub or Hub()
+    file_path = _file_of(path, file, files)
+    draft_path = None if draft is None else _named("draft", draft, files)
     folder = None if tuned is None else validate.path("tuned", tuned)
     digest_folder = None if digests is None else validate.path("digests", digests)
     names = device_names(device)
@@ -187,14 +189,14 @@ def load(
         raise BadInput(f"matrix_units is {matrix_units!r}; it must be auto, on or off")
     with contextlib.ExitStack() as stack:
         gguf = stack.enter_context(GGUFFile.open(file_path))
-        adapters = adapters_of(lora, gguf)
+        adapters = adapters_of(lora, gguf, partial(_named, "lora", hub=files))
         gguf.adapted = adapters.names
         model = load_model(gguf)
         initial = None
         if initial_state is not None:
             path_of_state = validate.path("initial_state", initial_state)
             initial = read_initial_state(path_of_state, model, gguf.str("general.architecture"))
-        drafts = stack.enter_context(drafts_of(lookup, draft, draft_tokens, gguf, model))
+        drafts = stack.enter_context(drafts_of(lookup, draft_path, draft_tokens, gguf, model))
         tokenizer = load_tokenizer(gguf.metadata)
         choices = choices_of(names)
         options: dict[str, Any] = {
@@ -268,9 +270,14 @@ def _file_of(path: str | os.PathLike[str] | None, file: str | None, hub: Hub) ->
     """Where the model's file lies here."""
     if file is not None and not (isinstance(path, str) and isinstance(file, str)):
         raise BadInput(f"file is {file!r}; it must name a file of a repository on the hub, and path that repository")
-    if isinstance(path, str) and (file is not None or is_hub_name(path)):
+    if isinstance(path, str) and file is not None:
         return hub.find(path, file)
-    return builtin_model() if path is None else validate.path("path", path)
+    return builtin_model() if path is None else _named("path", path, hub)
+
+
+def _named(option: str, path: str | os.PathLike[str], hub: Hub) -> Path:
+    """The file of a path, or of a name on the hub."""
+    return hub.find(path) if isinstance(path, str) and is_hub_name(path) else validate.path(option, path)
 
 
 def _is_builtin(path: Path) -> bool:
@@ -323,5 +330,6 @@ def _info(file: GGUFFile, runner: Runner, device: str, sequences: int, *, matrix
         matrix_units=matrix_units,
         fingerprint=fingerprint(file),
         kv=tuple(dict.fromkeys(runner.cache_config.format_of(cache).name for cache in runner.model.caches)),
+        adapters=tuple((one.name, one.scale) for one in runner.adapters.adapters),
         memory=runner.fit if isinstance(runner, GpuRunner) else None,
     )

@@ -1,12 +1,15 @@
 """A repository of the Hugging Face hub, or of a server with the same routes: which files it has, and their download.
 
 A file is downloaded beside its place, as `.part`. Only when it is complete and has the right checksum does it get its
-name. A download that was cut off goes on where it stopped, in the same run and in a later one.
+name. A download that was cut off goes on where it stopped, in the same run and in a later one. Of several programs that
+download a file, one does so, and the others wait for it.
 """
 
+import contextlib
 import hashlib
 import http.client
 import json
+import os
 import shutil
 import time
 import urllib.error
@@ -18,10 +21,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import BadInput
-from ..replace_file import put_in_place
+from ..replace_file import WINDOWS, lock, put_in_place
+from .hub_names import is_model
 
 ENDPOINT = "https://huggingface.co"
 PATIENCE = 15.0  # seconds without a byte
+WAIT = 0.2  # seconds between looks at a download of another program
 TRIES = 5  # times in a row that a connection may bring nothing
 CHUNK = 1 << 20
 MOST_LISTED = 64 << 20  # bytes of a list of files
@@ -52,7 +57,7 @@ class Repository:
 
     def models(self) -> dict[str, RemoteFile]:
         """The GGUF files of language models, by their paths."""
-        return {path: file for path, file in self.files().items() if path.endswith(".gguf") and "mmproj" not in path}
+        return {path: file for path, file in self.files().items() if is_model(path)}
 
     def files(self) -> dict[str, RemoteFile]:
         """All files, by their paths."""
@@ -70,38 +75,44 @@ class Repository:
     def download(self, file: RemoteFile, target: Path, progress: Progress) -> None:
         """Brings a file to its place; what is there of an earlier download is not asked for again."""
         part = target.with_name(target.name + ".part")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        have = part.stat().st_size if part.exists() else 0
-        free = shutil.disk_usage(target.parent).free
-        if file.nbytes - have > free:
-            need = (file.nbytes - have) / 1e9
-            raise BadInput(
-                f"{target.parent} has {free / 1e9:.1f} GB free, and {file.path} needs {need:.1f}; "
-                "make room, or name another folder"
-            )
-        digest = self._fill(file, part, progress)
-        if file.sha256 is not None and digest != file.sha256:
-            part.unlink()
-            raise BadInput(
-                f"{file.path} arrived damaged: its SHA-256 is {digest}, expected {file.sha256}; download it again"
-            )
-        put_in_place(part, target)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _check_room(file, part)
+            while (out := _locked(part)) is None:
+                progress(min(_size(part), file.nbytes), file.nbytes)
+                time.sleep(WAIT)
+        except OSError as error:
+            raise BadInput(f"{part}: cannot be written: {error.strerror}") from None
+        with out:
+            brought = _size(target) == file.nbytes  # by another program, meanwhile
+            digest = None if brought else self._fill(file, out, part, progress)
+            if WINDOWS:  # which renames and deletes no open file
+                out.close()
+            if brought:
+                part.unlink()
+            elif file.sha256 is not None and digest != file.sha256:
+                part.unlink()
+                raise BadInput(
+                    f"{file.path} arrived damaged: its SHA-256 is {digest}, expected {file.sha256}; download it again"
+                )
+            else:
+                put_in_place(part, target)
 
-    def _fill(self, file: RemoteFile, path: Path, progress: Progress) -> str:
+    def _fill(self, file: RemoteFile, out: BinaryIO, path: Path, progress: Progress) -> str:
         """Appends to a part until it has all bytes of the file; returns their SHA-256."""
         url = f"{self._endpoint}/{self.name}/resolve/{self._revision}/{urllib.parse.quote(file.path)}"
         tries = 0
         try:
-            with open(path, "a+b") as out:
-                part = _Part(out)
-                while part.done < file.nbytes:
-                    before = part.done
-                    failure = self._append(url, part, file.nbytes, lambda done: progress(done, file.nbytes))
-                    tries = 0 if part.done > before else tries + 1
-                    if tries == TRIES:
-                        raise failure or ConnectionError("the connection was cut off")
-                    if part.done < file.nbytes:
-                        time.sleep(min(0.1 * 2**tries, 2.0))
+            part = _Part(out)
+            while part.done < file.nbytes:
+                before = part.done
+                failure = self._append(url, part, file.nbytes, lambda done: progress(done, file.nbytes))
+                tries = 0 if part.done > before else tries + 1
+                if tries == TRIES:
+                    raise failure or ConnectionError("the connection was cut off")
+                if part.done < file.nbytes:
+                    time.sleep(min(0.1 * 2**tries, 2.0))
+            out.flush()
         except (OSError, http.client.HTTPException) as error:
             raise self._failed(error, file.path, path) from None
         return part.digest.hexdigest() if part.done == file.nbytes else f"that of {part.done} bytes"
@@ -153,6 +164,33 @@ class Repository:
             reason = error.strerror or reason
         kept = " what has arrived is kept, and the same command goes on with it" if part and part.exists() else ""
         return BadInput(f"{what}{reason};{kept or ' check the network connection'}")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _check_room(file: RemoteFile, part: Path) -> None:
+    """Refuses a file that the disk has no room for."""
+    need, free = file.nbytes - _size(part), shutil.disk_usage(part.parent).free
+    if need > free:
+        raise BadInput(
+            f"{part.parent} has {free / 1e9:.1f} GB free, and {file.path} needs {need / 1e9:.1f}; "
+            "make room, or name another folder"
+        )
+
+
+def _locked(path: Path) -> BinaryIO | None:
+    """A file to append to, locked for this program; None where another one has it, or has just finished it."""
+    out = open(path, "a+b")  # noqa: SIM115
+    with contextlib.suppress(FileNotFoundError):
+        if lock(out.fileno()) and os.path.samestat(os.fstat(out.fileno()), path.stat()):
+            return out
+    out.close()
+    return None
 
 
 class _Part:

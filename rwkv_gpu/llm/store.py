@@ -1,4 +1,4 @@
-"""The models that were pulled: a folder with OWNER/NAME/FILE.gguf, and the names by which they are found."""
+"""The models that were pulled: a folder with OWNER/NAME/FILE.gguf as the hub has them, and the names that find them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,6 +35,11 @@ class Store:
     def find(self, name: str) -> Path | None:
         """The file of a model that is here, by its name, its file's name, or NAME:Q4_K_M; None for any other."""
         found = [model for model in self.matching(name) if model.complete]
+        if len({tuple(model.name.split("/")[:2]) for model in found}) == 1:  # of one repository, as the hub chooses
+            wanted = (
+                [one for one in found if hub_names.is_meant(f"{one.name}.gguf", tag)] for tag in hub_names.PREFERRED
+            )
+            found = next((one for one in wanted if len(one) == 1), found)
         if len(found) > 1:
             raise BadInput(f"{name} may be {', '.join(model.name for model in found)}; give the whole name")
         return found[0].paths[0] if found else None
@@ -42,19 +47,20 @@ class Store:
     def matching(self, name: str) -> list[Stored]:
         """The models that a name may mean; those of which it is the whole name are the only ones then."""
         match = hub_names.NAME.fullmatch(name)
-        plain = (f"{match[1]}:{match[2]}" if match[2] else match[1]) if match else name.removesuffix(".gguf")
-        plain, _, quantisation = plain.lower().partition(":")
+        plain, tag = hub_names.parse(name, None) if match else (name.partition(":")[0], name.partition(":")[2])
         models = self.models()
-        exact = [model for model in models if model.name.lower() == plain] if not quantisation else []
+        plain = plain.lower() if tag else plain.lower().removesuffix(".gguf")
+        exact = [model for model in models if model.name.lower() == plain] if not tag else []
         if exact or not plain:
             return exact
         found = []
         for model in models:
-            *owner, repository, file = model.name.lower().rsplit("/", 2)
-            names = {repository, repository.removesuffix("-gguf"), *(f"{one}/{repository}" for one in owner)}
-            if not quantisation:
+            *folders, file = model.name.lower().split("/")
+            repository = "/".join(folders[:2])
+            names = {repository, *folders[1:2], *(one.removesuffix("-gguf") for one in folders[1:2])} - {""}
+            if not tag:
                 names.add(file)
-            if plain in names and (not quantisation or hub_names.has_quantisation(f"{file}.gguf", quantisation)):
+            if plain in names and (not tag or hub_names.is_meant("/".join([*folders[2:], f"{file}.gguf"]), tag)):
                 found.append(model)
         return found
 
@@ -74,11 +80,11 @@ class Store:
 
         `progress` gives what is told of the download of a file.
         """
-        owned, quantisation = hub_names.parse(name, file)
+        owned, tag = hub_names.parse(name, file)
         source = repository(owned)
         files = source.models()
         if file is None:
-            file = hub_names.choose(owned, sorted(files), quantisation)
+            file = hub_names.choose(owned, sorted(files), tag)
         elif file not in files:
             raise BadInput(f"{owned} has no file {file}; it has {', '.join(sorted(files)) or 'no GGUF files'}")
         paths, parts = self._places(owned, file), hub_names.parts(file)
@@ -92,7 +98,7 @@ class Store:
 
     def _places(self, repository: str, file: str) -> list[Path]:
         """Where the parts of a file of a repository are, or will be."""
-        return [self.folder / repository / Path(part).name for part in hub_names.parts(file)]
+        return [self.folder.joinpath(repository, *hub_names.steps(part)) for part in hub_names.parts(file)]
 
     def remove(self, name: str) -> Stored:
         """Deletes a model, or what is left of one that was cut off."""
@@ -102,9 +108,9 @@ class Store:
             raise BadInput(f"{name} {several if found else 'is no model of `rwkv-gpu list`'}")
         for path in found[0].paths:
             path.unlink()
-        for folder in (found[0].paths[0].parent, found[0].paths[0].parent.parent):
-            if folder != self.folder and not any(folder.iterdir()):
-                folder.rmdir()
+        for folder in found[0].paths[0].relative_to(self.folder).parents[:-1]:
+            if not any((self.folder / folder).iterdir()):
+                (self.folder / folder).rmdir()
         return found[0]
 
     def _name(self, path: Path) -> str:

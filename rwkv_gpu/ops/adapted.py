@@ -2,25 +2,27 @@
 
 All adapters of a matrix lie in one pair A [R, K] and B [M, R], in columns of their own; `scales` [T, R] say how much
 each row wants of each column, so that rows of one step may have different adapters. The model knows nothing of it.
+Of the embedding, the row of a token gets B (s · A[id]), with A [V, R]; a head that is the same matrix gets nothing.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .vocabulary import Activation, AnyNorm, HeadSlice, RowRange, Weight
+from .vocabulary import Activation, AnyNorm, HeadSlice, LayerNorm, RowRange, Weight
 
 
 @dataclass(frozen=True)
 class LowRank:
     """The two factors for one matrix of a file."""
 
-    a: Weight  # [R, K]
+    a: Weight  # [R, K]; of a table [V, R]
     b: Weight  # [M, R]
+    table: bool = False  # rows are read by token ids
 
 
 class AdaptedOps:
-    """The vocabulary, with adapters in `linear` and `linears`; all other ops are those of `ops`."""
+    """The vocabulary, with adapters in `embed`, `linear` and `linears`; all other ops are those of `ops`."""
 
     def __init__(self, ops: Any, factors: Mapping[str, LowRank], scales: Any) -> None:
         self._ops = ops
@@ -36,6 +38,19 @@ class AdaptedOps:
             self._scales = self._ops.pick(self._scales)
         return self._ops.pick(x)
 
+    def _pair(self, weight: Weight, *, table: bool = False) -> LowRank | None:
+        found = self._factors.get(weight.name)
+        return found if found is not None and found.table == table else None
+
+    def embed(self, weight: Weight, ids: Any, *, norm: LayerNorm | None = None, scale: float = 1.0) -> Any:
+        g = self._ops
+        factors = self._pair(weight, table=True)
+        if factors is None:
+            return g.embed(weight, ids, norm=norm, scale=scale)
+        low = g.mul(g.embed(factors.a, ids), self._scales)
+        y = g.linear(low, factors.b, scale=scale, add=g.embed(weight, ids, scale=scale))
+        return y if norm is None else g.layer_norm(y, norm.weight, norm.bias, norm.eps)
+
     def linear(
         self,
         x: Any,
@@ -48,7 +63,7 @@ class AdaptedOps:
         scale: float = 1.0,
     ) -> Any:
         g = self._ops
-        factors = self._factors.get(weight.name)
+        factors = self._pair(weight)
         if factors is None:
             return g.linear(x, weight, then=then, bias=bias, add=add, norm=norm, scale=scale)
         lows = g.adapter_down([x], [factors.a], self._scales, norm=norm)
@@ -68,7 +83,7 @@ class AdaptedOps:
     ) -> tuple[Any, ...]:
         g = self._ops
         thens: Sequence[Activation] = then or ["none"] * len(weights)
-        adapted = {i: self._factors[w.name] for i, w in enumerate(weights) if w.name in self._factors}
+        adapted = {i: pair for i, weight in enumerate(weights) if (pair := self._pair(weight))}
         if not adapted:
             plain: tuple[Any, ...] = g.linears(xs, weights, then=then, bias=bias, norm=norm)
             return plain

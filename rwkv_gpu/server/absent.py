@@ -18,7 +18,7 @@ ABSENT = {
     "images are not supported": ("/v1/images/{rest:path}",),
     "videos are not supported": ("/v1/videos", "/v1/videos/{rest:path}"),
     "adapters are loaded with the model, by `rwkv-gpu serve --lora`; the field lora of a request scales them by name": (
-        "/lora-adapters", "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+        "/v1/load_lora_adapter", "/v1/unload_lora_adapter",
     ),
     "fine-tuning is not supported": ("/v1/fine_tuning/{rest:path}",),
     "there is no moderation model": ("/v1/moderations",),

@@ -17,7 +17,8 @@ from rwkv_gpu.errors import (
     RwkvGpuError,
 )
 
-FIELD = re.compile(r"([a-z_]+)[\w.\[\]]* (?:is|has|holds|names|maps|must|nests) ")  # "messages[0].role is 3; ..."
+# "messages[0].role is 3; ...", "lora of 'poet' is 'x'; ..."
+FIELD = re.compile(r"([a-z_]+)[\w.\[\]]*(?: of (?:'[^']*'|token \d+))? (?:is|has|holds|names|maps|must|nests) ")
 LONGEST = 4000  # characters of a message; what a client has sent may be said again in it
 RETRY_AFTER = 1  # seconds, where nothing better is known
 

@@ -17,7 +17,7 @@ from .endpoint import Endpoint
 from .errors import ApiError, shown
 from .fields import LLAMA_COMPLETION, LLAMA_INFILL, honoured, switch_mirostat
 from .openai import FAMILY, chat_request, event, model_name, wants_stream
-from .routes import Route, post
+from .routes import Route, get, post
 from .service import Running, Service
 
 # Names of the tokens before a prefix, before a suffix, and before what is between.
@@ -37,6 +37,8 @@ def routes(service: Service) -> list[Route]:
         post("/tokenize", endpoint(tokenize, takes_body=True)),
         post("/detokenize", endpoint(detokenize, takes_body=True)),
         post("/apply-template", endpoint(apply_template, takes_body=True)),
+        get("/lora-adapters", endpoint(adapters)),
+        post("/lora-adapters", endpoint(scale_adapters)),
     ]
 
 
@@ -73,6 +75,19 @@ def _single(llm: LLM, texts: Sequence[str]) -> int:
         if len(ids) == 1:
             return ids[0]
     raise ApiError(501, "this model has no tokens for infilling; use /completion", code="not_supported")
+
+
+async def adapters(service: Service, call: Call) -> Response:
+    """The LoRA adapters of the first model, or of the one that `?model=` names, and their scales."""
+    llm = service.catalogue.find(call.query.get("model")).llm
+    loaded = () if llm is None else llm.info.adapters
+    return Whole([{"id": number, "path": name, "scale": scale} for number, (name, scale) in enumerate(loaded)])
+
+
+async def scale_adapters(_service: Service, _call: Call) -> Response:
+    """Scales of all requests are those of the command line."""
+    why = "scales are given by `rwkv-gpu serve --lora FILE:SCALE`, and by the field lora of a request"
+    raise ApiError(501, why, code="not_supported")
 
 
 async def embedding(service: Service, call: Call) -> Response:
@@ -137,8 +152,8 @@ async def _answer(service: Service, call: Call, name: str | None, fields: Json, 
     served = service.catalogue.find(name)
 
     def prepare_biased(llm: LLM, **given: Any) -> Prepared:
-        biases = {"logit_bias": _biases(llm, asked["logit_bias"])} if "logit_bias" in asked else {}
-        return prepare(llm, **{**asked, **biases, **given})  # type: ignore[no-any-return]
+        own = {name: read(llm, asked[name]) for name, read in OWN_FORMS.items() if name in asked}
+        return prepare(llm, **{**asked, **own, **given})  # type: ignore[no-any-return]
 
     running = await service.begin(call, name, prepare_biased)
     if stream:
@@ -185,6 +200,22 @@ def _biases(llm: LLM, given: Any) -> Any:
             tokens = [token]
         biases |= dict.fromkeys(tokens, -math.inf if bias is False else bias)
     return biases
+
+
+def _scales(llm: LLM, given: Any) -> Any:
+    """Scales of adapters by name; llama-server takes a list of numbers of adapters, too, each with its scale."""
+    if not isinstance(given, list):
+        return given
+    names, scales = [name for name, _ in llm.info.adapters], {}
+    for one in given:
+        number = one.get("id") if isinstance(one, Mapping) else None
+        if type(number) is not int or not 0 <= number < len(names):
+            raise ApiError(400, f"lora holds {shown(one)}; its id must be one of /lora-adapters", param="lora")
+        scales[names[number]] = one.get("scale", 1.0)
+    return scales
+
+
+OWN_FORMS = {"logit_bias": _biases, "lora": _scales}
 
 
 def _probabilities(llm: LLM, events: Iterable[Event]) -> list[Json]:

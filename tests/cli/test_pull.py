@@ -7,6 +7,8 @@ from click.testing import CliRunner
 
 import rwkv_gpu
 from rwkv_gpu.cli.commands import cli
+from tests.engine.test_adapters import write
+from tests.golden_files import golden
 from tests.llm.hub_server import serving
 
 NAME = "hf.co/owner/name:Q4_K_M"
@@ -45,6 +47,18 @@ def test_a_model_is_pulled_used_by_its_name_listed_and_removed(run, tmp_path):
 def test_a_hub_name_that_is_not_here_is_pulled_by_every_command(run):
     assert run("tokenize", NAME, "the sea", "--ids").exit_code == 0
     assert "model-Q4_K_M" in run("list").stdout
+
+
+def test_drafts_and_adapters_are_found_by_their_names(run, tmp_path):
+    asked = ("generate", "-p", "the sea", "-n", "24", "--device", "cpu", "--json")
+    for name in ("builtin", NAME, "name:Q4_K_M"):
+        assert json.loads(run(*asked, "--draft", name).stdout)["accepted_tokens"]
+    write(tmp_path / "models" / "owner" / "adapter", "rwkv7", "one-F32")
+    plain, *adapted = (
+        json.loads(run(*asked, "-m", str(golden("tiny-rwkv7.gguf")), "--lora", name).stdout)["tokens"]
+        for name in ("one-F32:0", "one-F32", "adapter", "owner/adapter:F32")
+    )
+    assert adapted[0] == adapted[1] == adapted[2] != plain
 
 
 @pytest.mark.parametrize(

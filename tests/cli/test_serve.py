@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.cli.serve import served
 from rwkv_gpu.cli.serve_options import store_of
 from rwkv_gpu.errors import BadInput
 from tests.golden_files import OWN
@@ -165,6 +166,14 @@ def test_a_port_that_is_taken_is_named():
         result = CliRunner().invoke(cli, ["serve", MODEL, "--port", port])
         assert result.exit_code == 2
         assert f"port {port}" in result.output
+
+
+def test_the_parts_of_a_model_are_one_model_under_its_name(tmp_path):
+    paths = [tmp_path / f"large-0000{n}-of-00002.gguf" for n in (2, 1)]
+    for path in paths:
+        path.touch()
+    [model] = served(tuple(map(str, paths)), None, ())
+    assert (model.name, model.path) == ("large", str(paths[1]))
 
 
 def test_two_models_of_one_name_are_refused():

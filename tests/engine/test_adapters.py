@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gguf import GGUFWriter
 
-from rwkv_gpu.engine.adapters import Adapters, adapters_of
+from rwkv_gpu.engine.adapters import TABLE, Adapters, adapters_of
 from rwkv_gpu.engine.cache.prefix_index import key_of
 from rwkv_gpu.engine.engine import Engine
 from rwkv_gpu.engine.gpu_runner import GpuRunner
@@ -25,31 +25,49 @@ from tests.golden_files import golden
 # What is adapted of each model: matrices with and without an activation, gate and up, rows of a tensor or of its heads,
 # RWKV's mixes and both halves of its own LoRAs, and the head, which reads picked rows.
 MATRICES = {
-    "llama": ("attn_q", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "output"),
+    "llama": ("token_embd", "attn_q", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "output"),
     "phi3": ("attn_qkv", "attn_output", "ffn_up", "ffn_down"),
     "gemma3": ("attn_k", "attn_output", "ffn_gate", "ffn_down"),
     "rwkv6": ("time_mix_key", "time_mix_w1", "time_mix_decay_w2", "channel_mix_value"),
     "rwkv7": (
-        "time_mix_receptance", "time_mix_key", "time_mix_value", "time_mix_output", "channel_mix_key",
+        "token_embd", "time_mix_receptance", "time_mix_key", "time_mix_value", "time_mix_output", "channel_mix_key",
         "channel_mix_value", "time_mix_a1", "time_mix_a2", "time_mix_g2", "output",
     ),
     "qwen35": ("attn_q", "attn_k", "ssm_out"),
     "falcon-h1": ("attn_q", "ssm_in", "ssm_out", "ffn_up"),
+    "minicpm": ("token_embd",),  # whose rows are scaled
+    "lfm2": ("attn_q", "in_proj", "out_proj", "ffn_down"),
 }  # fmt: skip
 
 
-def write(folder: Path, model: str, name: str, *, rank: int = 4, alpha: float = 8.0, seed: int = 0, more=None) -> Path:
-    """A random adapter of a golden model."""
+def write(
+    folder: Path,
+    model: str,
+    name: str,
+    *,
+    rank: int = 4,
+    alpha: float = 8.0,
+    seed: int = 0,
+    more=None,
+    parts=None,
+    keys=None,
+) -> Path:
+    """A random adapter of a golden model, of these parts of it."""
+    folder.mkdir(parents=True, exist_ok=True)
     path, random = folder / f"{name}.gguf", np.random.default_rng(seed)
     with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file:
         writer = GGUFWriter(path, file.str("general.architecture"))
         writer.add_type("adapter")
         writer.add_string("adapter.type", "lora")
         writer.add_float32("adapter.lora.alpha", alpha)
+        for key, values in (keys or {}).items():
+            writer.add_array(key, values)
         for tensor in file.tensors.values():
-            if tensor.name.removesuffix(".weight").rpartition(".")[2] in MATRICES[model]:
+            if tensor.name.removesuffix(".weight").rpartition(".")[2] in (MATRICES[model] if parts is None else parts):
                 rows, columns = tensor.shape
                 factors = {"a": (rank, columns), "b": (rows, rank)}
+                if tensor.name == TABLE:  # as converters write it
+                    factors = {"a": (rows, rank), "b": (columns, rank)}
                 for end, shape in factors.items():
                     values = (random.standard_normal(shape) / np.sqrt(shape[1])).astype(np.float32)
                     writer.add_tensor(f"{tensor.name}.lora_{end}", values)
@@ -84,7 +102,8 @@ def merged(model: str, adapters: Adapters, wanted: dict[str, float]) -> HostRunn
         for one in adapters.adapters:
             if name in one.factors and one.name in wanted:
                 a, b = one.factors[name]
-                weights[weight.name] = weights[weight.name] + wanted[one.name] * b[rows] @ a
+                more = wanted[one.name] * (b @ a).T if name == TABLE else wanted[one.name] * b[rows] @ a
+                weights[weight.name] = weights[weight.name] + more
     runner._weights = weights
     return runner
 
@@ -98,6 +117,16 @@ def test_an_adapter_gives_what_merged_weights_give(model, tmp_path):
     found = prefill(runner, ids)
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)  # float32 sums in another order, over the layers
     assert np.abs(found - plain).max() > 0.1
+
+
+def test_a_head_that_is_the_embedding_has_no_adapter_of_it(tmp_path):
+    table = np.zeros((369, 2), np.float32)
+    table[250] = 3.0
+    factors = {f"{TABLE}.lora_a": table, f"{TABLE}.lora_b": np.ones((72, 2), np.float32)}
+    runner = adapted("gemma3", write(tmp_path, "gemma3", "one", more=factors, parts=()))
+    for ids, changes in (([3, 4, 5], False), ([3, 250, 5], True)):
+        found, plain = (prefill(one, ids) for one in (runner, small("tiny-gemma3.gguf")))
+        assert np.array_equal(found, plain) != changes
 
 
 @pytest.mark.parametrize("model", ["llama", "rwkv7"])
@@ -192,6 +221,26 @@ BAD = {
             more={"blk.99.x.weight.lora_a": np.ones((2, 8), "f"), "blk.99.x.weight.lora_b": np.ones((9, 2), "f")},
         ),
         "no matrix of this model",
+    ),
+    "an embedding the other way round": (
+        lambda folder: write(
+            folder, "llama", "x", parts=("attn_q",),
+            more={f"{TABLE}.lora_{end}": np.ones(n, "f") for end, n in (("a", (2, 64)), ("b", (288, 2)))},
+        ),
+        "but the matrix is",
+    ),
+    "a norm": (
+        lambda folder: write(
+            folder, "llama", "x",
+            more={f"blk.0.attn_norm.weight.lora_{end}": np.ones(n, "f") for end, n in (("a", (2, 1)), ("b", (64, 2)))},
+        ),
+        "convolutions and norms cannot be",
+    ),
+    "a whole tensor": (
+        lambda folder: write(folder, "llama", "x", more={"blk.0.attn_norm.weight": np.ones(64, "f")}), "modules_to_save"
+    ),
+    "active after tokens": (
+        lambda folder: write(folder, "llama", "x", keys={"adapter.alora.invocation_tokens": [1, 2]}), "aLoRA"
     ),
     "half a pair": (lambda folder: write(folder, "llama", "x", more={"blk.0.attn_k.weight.lora_a": ONES}), "no tensor"),
     "another tensor": (lambda folder: write(folder, "llama", "x", more={"other": ONES}), "no factor"),

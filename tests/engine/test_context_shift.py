@@ -65,6 +65,23 @@ def test_it_goes_on_with_others_penalties_and_drafts():
     assert answers(asked, drafts=True) == single
 
 
+@pytest.mark.parametrize("look_ahead", [1, 4])
+def test_on_a_gpu_steps_that_are_submitted_ahead_end_with_the_context(adapter, look_ahead):
+    asked = [Request(ids_of(12 + n, n), SamplingParams(temperature=0, max_tokens=110)) for n in range(3)]
+
+    def answers(where, **options):
+        runner = small("tiny-llama.gguf", where, context=CONTEXT, **options)
+        engine = Engine(runner, context_shift=KEEP)
+        numbers = [engine.add(request) for request in asked]
+        news = drive(engine)
+        runner.close()
+        return [tokens(news[number]) for number in numbers]
+
+    found = answers(adapter, look_ahead=look_ahead)
+    assert [len(answer) for answer in found] == [110] * 3
+    assert found == answers(None)
+
+
 def test_marks_are_kept_whole():
     request = Request(ids_of(30), SamplingParams(temperature=0, max_tokens=60), keep=True, marks=(17,))
     engine = Engine(small("tiny-llama.gguf", context=CONTEXT), context_shift=0)

@@ -1,5 +1,13 @@
 """A tuned initial state: texts go on from it as from a text that has left it, and never from zeros."""
 
+import io
+import os
+import pickle
+import sys
+import types
+import zipfile
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 from gguf import GGUFWriter
@@ -10,7 +18,8 @@ from rwkv_gpu.engine.initial_state import digest_of, read_initial_state
 from rwkv_gpu.engine.request import Request
 from rwkv_gpu.engine.runner import prefill
 from rwkv_gpu.engine.sampling import SamplingParams
-from rwkv_gpu.errors import BadInput
+from rwkv_gpu.engine.torch_file import read_torch_file
+from rwkv_gpu.errors import BadInput, RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import load_model
 from tests.engine.test_engine import drive, ids_of, small, tokens
@@ -100,6 +109,117 @@ def test_a_state_that_does_not_fit_is_refused_in_one_line(tmp_path):
     refused(r"has the shape \[2, 2\]", arrays={"blk.0.wkv": np.ones((2, 2), np.float32)})
     refused("no such state", arrays={"blk.0.nothing": np.ones((2, 2), np.float32)})
     refused("'llama' attends", name="tiny-llama.gguf", arrays=good, arch="llama")
+
+
+class Storage:
+    """The numbers of a tensor, as torch has them."""
+
+    def __init__(self, kind: type, key: str, array: np.ndarray) -> None:
+        self.kind, self.key, self.array = kind, key, array
+
+
+class Tensor:
+    """A tensor, which pickles as one of torch."""
+
+    def __init__(self, rebuild, storage: Storage, strides=None) -> None:
+        shape = storage.array.shape
+        strides = strides or tuple(int(np.prod(shape[at + 1 :])) for at in range(len(shape)))
+        self.parts = rebuild, (storage, 0, shape, strides, False, OrderedDict())
+
+    def __reduce__(self):
+        return self.parts
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    """The names of torch that a pickle of its tensors holds."""
+    package, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
+    for name in ("FloatStorage", "BFloat16Storage", "LongStorage"):
+        setattr(package, name, type(name, (), {"__module__": "torch"}))
+
+    def _rebuild_tensor_v2():
+        """A function that pickles by its name."""
+
+    _rebuild_tensor_v2.__module__, _rebuild_tensor_v2.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
+    utils._rebuild_tensor_v2 = _rebuild_tensor_v2
+    monkeypatch.setitem(sys.modules, "torch", package)
+    monkeypatch.setitem(sys.modules, "torch._utils", utils)
+    return package, utils
+
+
+def save(path, torch, arrays, kind="FloatStorage", more=None, strides=None):
+    """As torch.save writes a dict of tensors."""
+    package, utils = torch
+    stored = {name: Storage(getattr(package, kind), str(n), array) for n, (name, array) in enumerate(arrays.items())}
+    tensors = {name: Tensor(utils._rebuild_tensor_v2, one, strides) for name, one in stored.items()}
+    target = io.BytesIO()
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, one):
+            return ("storage", one.kind, one.key, "cpu", one.array.size) if isinstance(one, Storage) else None
+
+    Pickler(target, 2).dump(OrderedDict(tensors | (more or {})))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("state/data.pkl", target.getvalue())
+        for one in stored.values():
+            raw = one.array.astype("<f4")
+            bits = (raw.view("<u4") >> 16).astype("<u2") if kind == "BFloat16Storage" else raw
+            archive.writestr(f"state/data/{one.key}", bits.tobytes())
+    return path
+
+
+@pytest.mark.parametrize("kind", ["FloatStorage", "BFloat16Storage"])
+def test_a_state_that_torch_saved_is_read_without_torch(tmp_path, torch, kind):
+    arrays = tuned()
+    names = {f"blocks.{n}.att.time_state": arrays[f"blk.{n}.wkv"] for n in range(2)}
+    path = save(tmp_path / "state.pth", torch, names, kind)
+    with GGUFFile.open(golden(NAME)) as file:
+        found = read_initial_state(path, load_model(file), "rwkv7")
+    for name, array in arrays.items():
+        np.testing.assert_allclose(found[name], array, rtol=0 if kind == "FloatStorage" else 2**-7)
+    assert not found["blk.0.shift_time"].any()
+
+
+def test_what_torch_saved_and_is_no_state_is_refused_and_nothing_of_it_runs(tmp_path, torch):
+    ones = np.ones((2, 64, 64), np.float32)
+    name = "blocks.0.att.time_state"
+    path = tmp_path / "x.pth"
+
+    def refused(message, arrays=None, **how):
+        save(path, torch, {name: ones} if arrays is None else arrays, **how)
+        with GGUFFile.open(golden(NAME)) as file, pytest.raises(RwkvGpuError, match=message) as failure:
+            read_initial_state(path, load_model(file), "rwkv7")
+        assert str(failure.value).isprintable()
+
+    refused("it names posix.system|it names nt.system", more={"x": Calls(os.system, "touch ran")})
+    refused("it names __builtin__.eval", more={"x": Calls(eval, "1")})
+    refused("it holds more than tensors", more={"x": 5})
+    refused("it names torch.LongStorage", kind="LongStorage")
+    refused("not contiguous", strides=(1, 2, 3))
+    refused("no tensor such as blocks.0.att.time_state", {"blocks.0.att.key": ones})
+    refused(r"has the shape \[2, 64\]; the model has \[2, 64, 64\]", {name: ones[:, 0]})
+    refused("the model has no such state", {"blocks.9.att.time_state": ones})
+    refused("NaN or infinity", {name: ones * np.nan})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("nothing", "")
+    with pytest.raises(RwkvGpuError, match="is no dict of tensors"):
+        read_torch_file(path)
+    for length in (0, 1, 100, 500):
+        whole = save(path, torch, {name: ones}).read_bytes()
+        with zipfile.ZipFile(path, "w") as archive, zipfile.ZipFile(io.BytesIO(whole)) as good:
+            archive.writestr("state/data.pkl", good.read("state/data.pkl")[:length])
+        with pytest.raises(RwkvGpuError, match="is no dict of tensors"):
+            read_torch_file(path)
+
+
+class Calls:
+    """Calls a function when it is unpickled."""
+
+    def __init__(self, function, *arguments) -> None:
+        self.parts = function, arguments
+
+    def __reduce__(self):
+        return self.parts
 
 
 def test_initial_states_are_told_apart_by_every_number():

@@ -26,6 +26,7 @@ SCALES: dict[str, tuple[str, tuple[int, ...]]] = {
     "TQ1_0": ("f16", (52,)),
     "TQ2_0": ("f16", (64,)),
     "Q1_0": ("f16", (0,)),
+    "Q2_0": ("f16", (0,)),
     "IQ1_S": ("f16", (0,)),
     "IQ1_M": ("f16", (48,)),  # by nibbles, see NIBBLES
     "IQ2_XXS": ("f16", (0,)),

@@ -265,9 +265,17 @@ def splits() -> Iterator[Bad]:
     """Parts of a model that do not make one."""
     yield Bad("a part is missing", partial(split, without=2), "model-00002-of-00003.gguf: part 2 of 3 is missing")
     yield Bad("a part without a part's name", partial(split, stem="part"), "its name does not end like")
-    yield Bad("a part of another count", partial(split, counts=(3, 3, 2)), "'split.count': found 2, expected")
-    yield Bad("parts in the wrong order", partial(split, numbers=(0, 2, 1)), "'split.no': found 2, expected")
-    yield Bad("fewer tensors than announced", partial(split, total=4), "'split.tensors.count': found 4")
+    yield Bad("a part of another count", partial(split, counts=(3, 3, 2)), "is part 3 of 2 with")
+    yield Bad(
+        "parts in the wrong order",
+        partial(split, numbers=(0, 2, 1)),
+        "expected part 2 of 3 with",
+    )
+    yield Bad(
+        "fewer tensors than announced",
+        partial(split, total=4),
+        "with 4 tensors, expected",
+    )
     yield Bad("a tensor in two parts", partial(split, names="aab"), "in an earlier part already")
     yield Bad("more parts than the name says", partial(split, counts=(4, 4, 4)), "one of 4 parts")
     yield Bad("a part that is no GGUF", partial(split, spoilt=1), "not a GGUF model")

@@ -12,7 +12,7 @@ from rwkv_gpu.errors import BadFile, BadInput
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.header import Described, aligned, write_header
 from rwkv_gpu.gguf.imatrix import read_imatrix
-from rwkv_gpu.gguf.mixes import BY_NAME, MIXES, formats_of, mix_of
+from rwkv_gpu.gguf.mixes import BY_NAME, MIXES, Rule, formats_of, mix_of, pure_mix
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.gguf.quantise import PLAIN, WRITERS, quantise_rows
 from rwkv_gpu.gguf.requantise import requantise
@@ -53,6 +53,24 @@ def test_signs_keep_the_mean_size():
     assert (np.sign(back) == np.where(VALUES >= 0, 1, -1)).all()
     sizes = np.abs(VALUES.reshape(-1, 128)).mean(1)
     assert np.allclose(np.abs(back).reshape(-1, 128)[:, 0], sizes, rtol=1e-3)
+
+
+def test_two_bits_are_as_ggml_lays_them_out_and_err_less_than_it_writes_them():
+    """ggml's Q2_0: a half d, then weight j in bits 2 (j % 4) of byte j / 4 as round(x / d) + 1, d the largest."""
+    blocks = VALUES.reshape(-1, 64)
+    largest = np.abs(blocks).max(1, keepdims=True).astype(np.float16)
+    numbers = (np.clip(np.rint(blocks / largest), -1, 2) + 1).astype(np.uint8)
+    packed = sum(numbers[:, place::4] << 2 * place for place in range(4))
+    raw = np.concatenate([largest.view(np.uint8), packed], 1).reshape(len(VALUES), -1)
+    written = (numbers - 1.0) * largest
+    np.testing.assert_array_equal(dequantise_rows(BY_NAME["Q2_0"], raw), written.reshape(VALUES.shape))
+    assert error("Q2_0", VALUES) < 0.6 * np.sqrt(((written - blocks) ** 2).sum() / (blocks**2).sum())
+
+
+@pytest.mark.parametrize("scale", [1.0, -0.25, 0.0372])
+def test_weights_of_three_levels_are_kept_by_two_bits(scale):
+    values = (np.random.default_rng(2).integers(-1, 2, (4, 256)) * np.float32(np.float16(scale))).astype(np.float32)
+    np.testing.assert_array_equal(dequantise_rows(BY_NAME["Q2_0"], quantise_rows(BY_NAME["Q2_0"], values)), values)
 
 
 @pytest.mark.parametrize("name", [*PLAIN, *WRITERS])
@@ -96,6 +114,27 @@ def test_a_mix_gives_bits_to_the_tensors_that_llama_quantize_gives_them(mix, val
     assert "".join(bits[f"blk.{n}.ffn_down.weight"] for n in range(33)) == (downs or values)
     assert bits["blk.7.attn_output.weight"] == out
     assert found["token_embd.weight"].name == "Q6_K"  # the output, too
+
+
+def test_a_pure_mix_and_rules_decide_over_the_roles_of_tensors():
+    tensors = [*layers(8), TensorInfo("output.weight", 1, (256, 256), 0, 0, 2 * 256 * 256)]
+    assert {fmt.name for fmt in formats_of(pure_mix(MIXES["Q4_K_M"]), tensors).values()} == {"Q4_K"}
+    rules = [Rule(r"blk\.[01]\.attn_v", "q8_0"), Rule("attn_v", "Q5_K"), Rule("^output", None)]
+    found = {name: fmt.name for name, fmt in formats_of(MIXES["Q4_K_M"], tensors, rules).items()}
+    assert [found[f"blk.{n}.attn_v.weight"] for n in range(3)] == ["Q8_0", "Q8_0", "Q5_K"]
+    assert (found["output.weight"], found["token_embd.weight"], found["blk.0.ffn_down.weight"]) == (
+        "F16",
+        "Q4_K",
+        "Q6_K",
+    )
+
+
+def test_experts_alone_are_of_four_bits_where_the_mix_says_so():
+    names = ("blk.0.ffn_down_exps", "blk.0.ffn_up_exps", "blk.0.ffn_down", "blk.0.attn_q", "output")
+    shapes = {True: (4, 256, 256), False: (256, 256)}
+    tensors = [TensorInfo(f"{name}.weight", 0, shapes["exps" in name], 0, 0, 0) for name in names]
+    found = [fmt.name for fmt in formats_of(mix_of("mxfp4_moe"), tensors).values()]
+    assert found == ["MXFP4", "MXFP4", "Q8_0", "Q8_0", "Q8_0"]
 
 
 def test_rows_that_are_no_whole_blocks_get_the_nearest_format():
@@ -202,6 +241,19 @@ def test_the_command_writes_a_model_that_runs(tmp_path):
         assert llm.generate("The sea", max_tokens=4).text
 
 
+def test_the_command_takes_the_types_of_tensors_that_llama_quantize_takes(tmp_path):
+    model, out = str(OWN / "codebooks-llama.gguf"), tmp_path / "out.gguf"
+    options = ["--output-tensor-type", "Q5_K", "--token-embedding-type", "f16", "--tensor-type", "ffn_down=q8_0"]
+    for given, found in (
+        (options, ["Q5_K", "F16", "Q8_0"]),
+        (["--pure", "--leave-output-tensor"], ["NVFP4", *2 * ["Q4_K"]]),
+    ):
+        assert CliRunner().invoke(cli, ["quantize", model, str(out), "Q4_K_M", *given]).exit_code == 0
+        with GGUFFile.open(out) as file:
+            names = ("output.weight", "token_embd.weight", "blk.0.ffn_down.weight")
+            assert [file.tensors[name].format.name for name in names] == found
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -210,6 +262,14 @@ def test_the_command_writes_a_model_that_runs(tmp_path):
         (["builtin", "OUT/x.gguf", "Q4_0"], "cannot be written"),
         (["builtin", "OUT", "Q4_0", "--imatrix", "none.dat"], "none.dat: cannot be opened"),
         ([str(BUILTIN), str(BUILTIN), "Q4_0"], "is the model itself"),
+        (["builtin", "OUT", "Q4_0", "--tensor-type", "attn"], "--tensor-type attn is not NAME=TYPE"),
+        (
+            ["builtin", "OUT", "Q4_0", "--tensor-type", "attn=iq1_s"],
+            "'iq1_s' is no type that a tensor can be written in",
+        ),
+        (["builtin", "OUT", "Q4_0", "--tensor-type", "(=q8_0"], "'(' is no regular expression"),
+        (["builtin", "OUT", "Q4_0", "--tensor-type", "attn_w=q8_0"], "no matrix of the model has a name like 'attn_w'"),
+        (["builtin", "OUT", "Q4_0", "--output-tensor-type", "q9"], "'q9' is not one of 'f32', 'f16'"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_nothing_is_left(tmp_path, arguments, message):

@@ -22,6 +22,7 @@ from rwkv_gpu.models import other_dense, other_mixtures
 from tests.gguf.blocks import mild_rows
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
+gguf.GGML_QUANT_SIZES[BY_NAME["Q2_0"].type] = 64, 18  # which the package does not know
 HERE = Path(__file__).resolve().parent
 TOKENS, SHORT_TOKENS, QUIET_TOKENS, GREEDY_TOKENS, LONG_TOKENS = 48, 24, 16, 64, 1000
 LONG_ROWS = [0, *(row + side for row in (16, 32, 64, 128, 256, 512, 768) for side in (-1, 0)), LONG_TOKENS - 1]
@@ -407,6 +408,7 @@ MIXED_FORMATS = {
 CODEBOOK_FORMATS = {
     "token_embd": "IQ2_S", "attn_q": "IQ2_XXS", "attn_k": "IQ2_XS", "attn_v": "IQ3_XXS", "attn_output": "IQ3_S",
     "ffn_gate": "IQ1_S", "ffn_up": "IQ1_M", "ffn_down": "TQ1_0", "output": "NVFP4", "blk.1.ffn_gate": "Q1_0",
+    "blk.1.ffn_up": "Q2_0",
 }  # fmt: skip
 
 
@@ -473,7 +475,7 @@ def blocks(values: np.ndarray, kind: str, seed: int) -> np.ndarray:
     rows, width = int(np.prod(values.shape[:-1])), values.shape[-1]
     if kind in ("Q4_K", "Q6_K"):
         return mild_rows(fmt, rows, width, seed, size=0.1 / {"Q4_K": 15 * 32, "Q6_K": 32 * 64}[kind])
-    if kind.endswith("_K") or kind.startswith("IQ") or kind in ("MXFP4", "NVFP4", "TQ1_0", "TQ2_0", "Q1_0"):
+    if kind.endswith("_K") or kind.startswith("IQ") or kind in ("MXFP4", "NVFP4", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0"):
         size = 0.01 * values.std() / dequantise_rows(fmt, mild_rows(fmt, rows, width, seed, size=0.01)).std()
         return mild_rows(fmt, rows, width, seed, size=float(size))
     return gguf.quants.quantize(values.reshape(rows, width), Type[kind]).view(np.uint8).reshape(rows, -1)
@@ -490,7 +492,7 @@ def write(path: Path, arch: str, keys: Keys, tensors: Tensors) -> None:
         add(f"{arch}.{key}", value)
     vocabulary(writer, arch)
     for name, (data, kind) in tensors.items():
-        writer.add_tensor(name, data, raw_dtype=None if data.dtype == np.float32 else Type[kind])
+        writer.add_tensor(name, data, raw_dtype=None if data.dtype == np.float32 else BY_NAME[kind].type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,5 +1,7 @@
 """Models by their hub names: the right file is found, what is wrong is one line. A local server is the hub."""
 
+import hashlib
+
 import pytest
 
 import rwkv_gpu
@@ -38,12 +40,19 @@ def asked(server):
         ("hf.co/owner/name:Q6_K", None, PARTS),
         ("owner/name", "model-Q4_K_S.gguf", ["model-Q4_K_S.gguf"]),
         ("hf.co/owner/name", "sub/model-Q8_0.gguf", ["model-Q8_0.gguf"]),
+        ("hf.co/owner/name:latest", None, ["model-Q4_K_M.gguf"]),
+        ("hf.co/owner/name:model-q4_k_s.gguf", None, ["model-Q4_K_S.gguf"]),
+        ("hf.co/owner/name:sub/model-Q8_0.gguf", None, ["model-Q8_0.gguf"]),
+        (f"hf.co/owner/name:{PARTS[1]}", None, PARTS),
+        ("https://huggingface.co/owner/name/blob/main/sub/model-Q8_0.gguf", None, ["model-Q8_0.gguf"]),
+        ("https://huggingface.co/owner/name/resolve/main/model-Q4_K_S.gguf?download=true", None, ["model-Q4_K_S.gguf"]),
         ("owner/name", PARTS[0], PARTS),
     ],
 )
 def test_a_name_finds_its_file_and_downloads_it_once(server, hub, tmp_path, name, file, files):
     path = hub.find(name, file)
-    assert path == tmp_path / "owner" / "name" / files[0]
+    sub = ("sub",) if "Q8_0" in files[0] else ()
+    assert path == tmp_path.joinpath("owner", "name", *sub, files[0])
     assert sorted(one.name for one in path.parent.iterdir()) == asked(server) == files
     server.status = 500  # from now on the hub is not asked
     assert hub.find(name, file) == path
@@ -67,10 +76,36 @@ def test_a_name_that_finds_nothing_is_refused_with_what_there_is(server, hub, na
     assert "\n" not in str(caught.value) and server.asked == []
 
 
+def test_files_of_one_name_in_several_folders_are_several_models(server, hub):
+    server.files = {"Q4_K_M/model.gguf": ONE, "Q8_0/model.gguf": ONE + b"more", "model-imatrix.gguf": ONE}
+    server.sums = {name: hashlib.sha256(data).hexdigest() for name, data in server.files.items()}
+    four, eight = (hub.find(f"hf.co/owner/name:{tag}") for tag in ("Q4_K_M", "Q8_0"))
+    assert (four.read_bytes(), eight.read_bytes()) == (ONE, ONE + b"more")
+    assert [model.name for model in hub.store.models()] == ["owner/name/Q4_K_M/model", "owner/name/Q8_0/model"]
+    assert hub.store.find("name:q8_0") == hub.store.find("owner/name/Q8_0/model") == eight
+    assert hub.store.find("model") == four
+    hub.store.remove("name:Q8_0")
+    hub.store.remove("model")
+    assert not any(hub.store.folder.iterdir())
+
+
+def test_of_several_models_of_a_repository_a_name_alone_means_the_one_that_the_hub_would_give(hub):
+    four, _ = (hub.find(f"hf.co/owner/name:{tag}") for tag in ("Q4_K_M", "Q8_0"))
+    assert hub.find("hf.co/owner/name") == hub.store.find("name") == four
+
+
+def test_a_file_that_lies_in_the_folder_of_models_is_found_by_its_name(hub, tmp_path):
+    (tmp_path / "own.gguf").write_bytes(ONE)
+    assert hub.store.find("own") == hub.store.find("own.gguf") == tmp_path / "own.gguf"
+    assert hub.store.find("other") is None
+
+
 def test_several_files_of_a_kind_are_named(server, hub):
     server.files = {"a-Q8_0.gguf": ONE, "b-Q8_0.gguf": ONE, "c-IQ4_NL.gguf": ONE}
     server.sums = dict.fromkeys(server.files, server.sums["README.md"])
-    with pytest.raises(BadInput, match=r"several files of Q8_0: a-Q8_0.gguf, b-Q8_0.gguf; name one by file="):
+    with pytest.raises(
+        BadInput, match=r"several files of Q8_0: a-Q8_0.gguf, b-Q8_0.gguf; name one, such as hf.co/owner/name:a-"
+    ):
         hub.find("hf.co/owner/name")
     del server.files["a-Q8_0.gguf"], server.files["b-Q8_0.gguf"]
     assert hub.find("hf.co/owner/name").name == "c-IQ4_NL.gguf"

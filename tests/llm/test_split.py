@@ -52,6 +52,15 @@ def test_adapters_and_drafts_work_over_several_devices(name, tmp_path):
         assert plain.generate(PROMPT, **settings).tokens == expected.tokens
 
 
+def test_adapters_work_where_a_part_is_on_a_gpu(adapter, tmp_path):
+    options = {"lora": write(tmp_path, "llama", "style")}
+    with opened("tiny-llama", device="cpu", **options) as one:
+        expected = one.generate(PROMPT, max_tokens=6, temperature=0).tokens
+    for devices in (["cpu", adapter.index], [adapter.index, "cpu"]):
+        with opened("tiny-llama", device=devices, split="1,1", **options) as two:
+            assert two.generate(PROMPT, max_tokens=6, temperature=0).tokens == expected
+
+
 def test_a_gpu_and_numpy_answer_together(adapter):
     settings = {"max_tokens": 6, "temperature": 0}
     with opened("tiny-rwkv7", device=["cpu", adapter.index]) as one:

@@ -3,7 +3,9 @@
 import errno
 import random
 import shutil
+import threading
 from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -117,6 +119,35 @@ def test_bytes_of_another_file_never_get_the_name(store, server, left):
     assert pull(store, server).read_bytes() == WHOLE
 
 
+def test_of_two_programs_one_downloads_and_the_other_waits(store, server, monkeypatch):
+    monkeypatch.setattr(repository, "WAIT", 0.001)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(*_):
+        begun.set()
+        assert go_on.wait(20)
+
+    def source(owned):
+        return Repository(owned, endpoint=server.url)
+
+    def waiting(*_):
+        go_on.set()
+
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(store.pull, NAME, source, lambda file: slowly)
+        assert begun.wait(20)
+        second = pool.submit(store.pull, NAME, source, lambda file: waiting)
+        assert first.result(20).read_bytes() == second.result(20).read_bytes() == WHOLE
+    assert len(server.asked) == 1
+    assert files(store) == ["model-Q4_K_M.gguf"]
+
+
+def test_a_folder_that_cannot_be_is_told_in_one_line(server, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="cannot be written: Not a directory"):
+        pull(Store(tmp_path / "file" / "models"), server)
+
+
 def test_a_wrong_checksum_keeps_nothing(store, server):
     server.sums["model-Q4_K_M.gguf"] = "0" * 64
     with pytest.raises(BadInput, match="expected 0000"):
@@ -180,8 +211,11 @@ def test_a_name_that_fits_nothing_or_several_is_refused(store, server):
         pull(store, server, "hf.co/owner/name:Q2_K")
     pull(store, server)
     pull(store, server, "hf.co/owner/name:Q6_K")
-    with pytest.raises(BadInput, match="owner/name may be owner/name/large-Q6_K, owner/name/model-Q4_K_M"):
-        store.find("owner/name")
+    other = store.folder / "other" / "name" / "model-Q4_K_M.gguf"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    with pytest.raises(BadInput, match="name may be other/name/model-Q4_K_M, owner/name/large-Q6_K, owner/name/model-"):
+        store.find("name")
     for wrong in ("nothing", "name:Q2_K", "", "."):
         with pytest.raises(BadInput, match="is no model of `rwkv-gpu list`"):
             store.remove(wrong)

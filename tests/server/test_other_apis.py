@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+import rwkv_gpu
 from rwkv_gpu.server.catalogue import ServedModel
 from rwkv_gpu.server.errors import ApiError
 from rwkv_gpu.server.ollama import duration
+from tests.engine.test_adapters import write
 from tests.gguf.writer import text_key, with_keys, written
 from tests.golden_files import OWN
 from tests.server.serving import LLAMA, events, serving
@@ -374,6 +376,28 @@ def test_scales_of_adapters_that_are_not_there_are_refused_by_name(llama):
         assert status == 400 and "lora names 'poet'; loaded: none" in found["error"]["message"]
     status, _, found = llama.request("POST", "/lora-adapters", {})
     assert status == 501 and "serve --lora" in found["error"]["message"]
+
+
+def test_adapters_are_listed_and_scaled_by_their_numbers_as_with_llama_server(tmp_path):
+    specs = [(write(tmp_path, "llama", name, seed=seed), 0.0) for seed, name in enumerate(("first", "second"))]
+
+    def load(path, progress):
+        return rwkv_gpu.load(path, device="cpu", lora=specs, progress=progress)
+
+    body = {"prompt": "hello", "n_predict": 6, "temperature": 0}
+    with serving(ServedModel("tiny", str(LLAMA)), load=load) as server:
+        listed = server.get("/lora-adapters")
+        assert listed == [{"id": 0, "path": "first", "scale": 0.0}, {"id": 1, "path": "second", "scale": 0.0}]
+        answers = [
+            server.post("/completion", {**body, "lora": lora})["content"]
+            for lora in ([], [{"id": 1, "scale": 0.5}], {"second": 0.5}, [{"id": 0, "scale": 1}])
+        ]
+        assert answers[1] == answers[2] and len(set(answers)) == 3
+        for wrong in ([{"id": 2, "scale": 1}], [{"scale": 1}], [5], [{"id": 0, "scale": "x"}], {"first": "x"}):
+            status, _, found = server.request("POST", "/completion", {**body, "lora": wrong})
+            assert (status, found["error"]["param"]) == (400, "lora")
+        status, _, found = server.request("POST", "/lora-adapters", [{"id": 0, "scale": 1}])
+        assert status == 501 and "serve --lora" in found["error"]["message"]
 
 
 def test_llama_server_tokens_and_templates(llama):

@@ -185,7 +185,7 @@ fn chunk_at(at: u32) -> u32 { return (at * ALONG_K + slot) * CHUNKS + line % CHU
 fn run_at(n: u32, at: u32) -> u32 {
     let chunks = (matrix.k + 31u) / 32u;
     let row = select(min(own0 + row_of(n), matrix.rows - 1u), own0 + row_of(n), matrix.rows % R == 0u);
-    let chunk = select(min(chunk_at(at), chunks - 1u), chunk_at(at), matrix.k % STAGE == 0u);
+    let chunk = select(min(chunk_at(at), chunks - 1u), chunk_at(at), matrix.k == STAGES * STAGE);
     return (row * chunks + chunk) * RUNS;
 }
 
@@ -201,7 +201,7 @@ fn chunks_at(at: u32) -> Chunks {
 
 fn scales_of(raw: ptr<function, Chunks>, at: u32) -> Scales {
     var scales: Scales;
-    let within = matrix.k % STAGE == 0u || chunk_at(at) * 32u < matrix.k;
+    let within = matrix.k == STAGES * STAGE || chunk_at(at) * 32u < matrix.k;
     for (var n = 0u; n < LOADS; n++) {
         for (var p = 0u; p < RUNS; p++) {
             scales[n][p] = select(vec2f(), scale_of((*raw)[n][p], run_at(n, at) + p) * W_SCALE, within);
@@ -228,7 +228,7 @@ fn eights_at(at: u32, unit: u32, lane: u32) -> Eights {
     for (var n = 0u; n < X_LOADS; n++) {
         let e = min(n * WG + lane, X_EIGHTS - 1u);
         let own = (at * ALONG_K + slot_of(e)) * 4u + step_of(e);
-        let near = select(min(own, steps - 1u), own, matrix.k % STAGE == 0u);
+        let near = select(min(own, steps - 1u), own, matrix.k == STAGES * STAGE);
         let t = t0 + e / (2u * PAIRS) % TB;
         let four = e / PAIRS % 2u * 4u + unit * PAIRS + e % PAIRS;
         eights[n] = x[matrix.x / 2u + (near * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 8u + four];

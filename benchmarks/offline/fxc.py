@@ -1,6 +1,7 @@
 """FXC, DirectX's compiler that is a part of Windows, takes every shader: naga writes HLSL as wgpu does, Wine runs FXC.
 
     python -m benchmarks.offline.fxc FOLDER --library d3dcompiler_47.dll [--few | --one-each] [--unoptimised]
+        [--since FOLDER]
 
 FOLDER is what `benchmarks.offline.variants` wrote. Wants naga on the path, and `fxc` (tools.sh): fxc.c, built for
 Windows, with Microsoft's library. wgpu-native compiles by that where no dxcompiler.dll lies on Windows' path. FXC
@@ -18,7 +19,7 @@ from pathlib import Path
 import click
 
 from .dxc import hlsl_of
-from .proof import few_option, program, prove
+from .proof import Selection, few_option, program, prove, since_option
 
 FAMILY = "dx12-fxc"
 LIMIT_S = 600  # of one shader
@@ -105,10 +106,12 @@ def check(fxc: Fxc, text: str, family: str) -> str:  # noqa: ARG001
 @click.option("--one-each", is_flag=True, help="Only the shortest shader of each kernel.")
 @click.option("--unoptimised", is_flag=True, help="Not as wgpu has it, but faster.")
 @few_option
-def main(folder: Path, library: Path, one_each: bool, unoptimised: bool, few: bool) -> None:
+@since_option
+def main(folder: Path, library: Path, one_each: bool, unoptimised: bool, few: bool, since: Path | None) -> None:
     mode = "unoptimised" if unoptimised else "optimised"
     with contextlib.closing(Fxc(program("fxc"), mode)) as fxc:
-        prove(folder, [FAMILY], partial(check, fxc), [program("naga"), library], few, one_each, mode)
+        selection = Selection(few, one_each, since)
+        prove(folder, [FAMILY], partial(check, fxc), [program("naga"), library], selection, mode)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from benchmarks.offline.every_kernel import ON_MATRIX_UNITS
 from benchmarks.offline.mesa import Driver, compile_all
 from benchmarks.offline.metal_run import covering
 from benchmarks.offline.proof import prove, refused
+from benchmarks.offline.tables import files_of
 from benchmarks.offline.variants import FAMILIES, ShaderCollector, record, texts
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.gemm_config import F16
@@ -83,6 +84,18 @@ def test_a_proof_that_was_interrupted_goes_on_and_starts_anew_with_another_compi
     with pytest.raises(SystemExit, match="1"):
         prove(tmp_path / "shaders", ["webgpu"], check, [compiler])
     assert len(asked) == 1
+
+
+def test_of_another_commit_only_texts_that_are_new_are_compiled(tmp_path):
+    """A line in another kernel moves the numbers of all shaders behind it, and a text keeps its verdict."""
+    then, now = {"a.x": "same", "b.x": "old"}, {"c": "new", "b.x": "mended", "a.x": "same"}
+    for commit, shaders in {"then": then, "now": now}.items():
+        (tmp_path / commit / "amd").mkdir(parents=True)
+        for number, (name, text) in enumerate(shaders.items()):
+            (tmp_path / commit / "amd" / f"{number:04}.wgsl").write_text(f"// {name}\n{text}\n")
+    selection = proof.Selection(since=tmp_path / "then")
+    assert list(selection.of(tmp_path / "now", "amd")) == ["0000 c", "0001 b.x"]
+    assert [file.name for file in files_of(tmp_path / "now", "amd", selection)] == ["0000.wgsl", "0001.wgsl"]
 
 
 @posix

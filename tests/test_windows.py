@@ -17,7 +17,8 @@ from rwkv_gpu.cli.main import write_any_text
 from rwkv_gpu.cli.terminal import Bursts
 from rwkv_gpu.errors import BadInput
 from rwkv_gpu.server.run import listen
-from rwkv_gpu.stores import directory
+from rwkv_gpu.stores import FilesystemStore, directory, filesystem
+from tests.process import posix
 
 ROOT = Path(__file__).resolve().parent.parent
 APART = "browser", "clients", "ray"  # folders of tests that other targets run
@@ -45,6 +46,7 @@ for name in modules:
 """
 
 
+@posix
 def test_every_module_and_every_file_of_tests_imports_without_what_windows_lacks():
     command = [sys.executable, "-c", IMPORTS, ",".join(APART)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
@@ -89,7 +91,9 @@ def windows_files(monkeypatch):
     for module in (replace_file, session_file):
         monkeypatch.setattr(module, "WINDOWS", True)
     monkeypatch.setattr(replace_file, "PAUSES", (0.01, 0.01))
-    monkeypatch.setattr(directory, "GONE", (FileNotFoundError, PermissionError))
+    monkeypatch.setattr(directory, "WINDOWS", True)
+    for module in (directory, filesystem):
+        monkeypatch.setattr(module, "GONE", (FileNotFoundError, PermissionError))
 
 
 class ByteLocks:
@@ -172,6 +176,21 @@ def test_a_store_keeps_a_value_that_somebody_reads_and_takes_one_that_is_replace
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     assert store.get(["b"]) == [None]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
+@pytest.mark.usefixtures("windows_files")
+@pytest.mark.parametrize("store", [directory.DirectoryStore, lambda path: FilesystemStore(f"file://{path}")])
+def test_a_value_that_is_read_all_the_time_stays_as_it_was_and_leaves_nothing_behind(tmp_path, store):
+    """The values of a key are as good as each other, and a store that refused one would be down."""
+    store = store(tmp_path)
+    store.put("a", b"1")
+    with open(tmp_path / "a.state", "rb"):
+        store.put("a", b"2")
+        assert store.get(["a"]) == [b"1"]
+    store.put("a", b"2")
+    assert store.get(["a"]) == [b"2"]
+    assert [one.name for one in tmp_path.iterdir()] == ["a.state"]
 
 
 def test_a_port_is_of_one_server_alone(monkeypatch):

@@ -138,6 +138,13 @@ def test_two_chats_do_not_have_one_file_where_no_open_file_can_be_replaced(tmp_p
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
 @pytest.mark.usefixtures("windows_files")
+def test_a_chat_is_kept_in_no_folder_although_a_lock_could_lie_beside_it(tmp_path):
+    with pytest.raises(BadInput, match="Is a directory; give another file"):
+        session_file.SessionFile(str(tmp_path))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
+@pytest.mark.usefixtures("windows_files")
 def test_a_file_that_somebody_reads_for_a_moment_is_replaced_after_it(monkeypatch, tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text("old")

@@ -103,6 +103,12 @@ def kept_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
+class Unfinished(str):
+    """A complaint that says nothing of the shader, as that it took too long. The next run tries again."""
+
+    __slots__ = ()
+
+
 class Kept:
     """Verdicts of earlier runs, in a file of a line each."""
 
@@ -116,7 +122,10 @@ class Kept:
         """What is wrong with a shader, by an earlier run or by this one."""
         name = hashlib.sha256("\0".join([self._programs, family, _code(text)]).encode()).hexdigest()[:32]
         if name not in self._known:
-            self._known[name] = complaint = check(text, family)
+            complaint = check(text, family)
+            if isinstance(complaint, Unfinished):
+                return complaint
+            self._known[name] = complaint
             with self._lock, self._path.open("a", encoding="utf-8") as sink:
                 sink.write(json.dumps({"shader": name, "complaint": complaint}) + "\n")
         return self._known[name]

@@ -111,6 +111,7 @@ while read name; do
  case $(cat "${name#Z:}") in
   *wrong*) echo REFUSED 0; echo 'shader(1,2): warning X1: odd'; echo 'shader(1,2): error X2: no';;
   *ends*) exit 3;;
+  *lasts*) exec sleep 60;;
   *) echo OK 12; echo 'shader(1,2): warning X1: odd';; esac
  echo '== end'
 done
@@ -130,6 +131,19 @@ def test_one_process_of_fxc_takes_many_shaders_and_warnings_are_no_complaints(tm
     assert compiler.compile("fine") == ""
     compiler.close()
     assert (tmp_path / "runs").read_text().count("started") == 2
+
+
+@posix
+def test_a_shader_that_took_too_long_has_no_verdict_and_is_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("RUNS", str(tmp_path / "runs"))
+    (tmp_path / "fxc").write_text(FXC)
+    (tmp_path / "fxc").chmod(0o755)
+    kept = proof.Kept(tmp_path / "kept", [])
+    hurried, patient = fxc.Fxc(tmp_path / "fxc", limit=0.2), fxc.Fxc(tmp_path / "fxc")
+    assert kept.checked(lambda *_: hurried.compile("lasts"), "name\ntext", "dx12-fxc") == "FXC took more than 0 s"
+    assert kept.checked(lambda *_: patient.compile("fine"), "name\ntext", "dx12-fxc") == ""
+    assert kept.checked(lambda *_: "no", "name\ntext", "dx12-fxc") == ""
+    patient.close()
 
 
 def test_fxc_is_given_what_wgpu_writes_of_a_trusted_shader():

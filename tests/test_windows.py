@@ -1,5 +1,6 @@
 """The Python side where the system is Windows, as far as another system can tell."""
 
+import errno
 import io
 import os
 import select
@@ -15,7 +16,8 @@ from rwkv_gpu import replace_file
 from rwkv_gpu.cli import batch_files, keyboard, session_file
 from rwkv_gpu.cli.main import write_any_text
 from rwkv_gpu.cli.terminal import Bursts
-from rwkv_gpu.errors import BadInput
+from rwkv_gpu.errors import BadFile, BadInput
+from rwkv_gpu.gguf.source import Source
 from rwkv_gpu.server.run import listen
 from rwkv_gpu.stores import FilesystemStore, directory, filesystem
 from tests.process import posix
@@ -134,6 +136,15 @@ def test_two_chats_do_not_have_one_file_where_no_open_file_can_be_replaced(tmp_p
     first.close()
     session_file.SessionFile(path).close()
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_model_that_is_not_there_is_said_so_in_the_same_words_everywhere(monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "Das System kann die angegebene Datei nicht finden", "no.gguf")
+
+    monkeypatch.setattr(os, "stat", refuse)
+    with pytest.raises(BadFile, match="no.gguf: cannot be opened: No such file or directory"):
+        Source("no.gguf")
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")

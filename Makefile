@@ -78,6 +78,11 @@ offline-fxc: .venv/.dev
 	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.fxc $(OFFLINE)/shaders $(ARGS) \
 		--library $(OFFLINE)/fxc/d3dcompiler_47.dll
 
+# Tests on the CPU by Python for Windows, by Wine.
+.PHONY: offline-windows
+offline-windows:
+	@sh benchmarks/offline/windows.sh $(OFFLINE) $(ARGS)
+
 offline-metal: .venv/.dev
 	PATH="$(CURDIR)/$(OFFLINE)/bin:$$PATH" $(BIN)/python -m benchmarks.offline.metal $(OFFLINE)/shaders $(ARGS)
 

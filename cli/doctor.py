@@ -1,8 +1,9 @@
 """`rwkv-gpu doctor`: whether a device computes correctly, and how fast."""
 
 import json
+import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TextIO
@@ -25,6 +26,7 @@ from .folders import tuned_folder
 from .options import device_option, json_option, matrix_units_option
 from .page import Page
 from .screen import Screen
+from .signals import Signals
 
 
 @click.command("doctor", cls=Page, epilog="Example: rwkv-gpu doctor --device 0 --quick")
@@ -63,6 +65,8 @@ def command(
     that. Exit code 3: a kernel is wrong.
     """
     written = DeviceReport(report_file) if report_file else None
+    if written and ctx.obj is not None:
+        ctx.obj.on_signal = lambda number: _stop(written, ctx.obj, number)
     with _errors_reported(written):
         adapter = _adapter(device, written)
     with _errors_reported(written), open_device(adapter, matrix_units, tuned_folder()) as gpu:
@@ -71,7 +75,8 @@ def command(
         with lines_bar(Screen()) as bar:
             watchers: list[Watcher] = [Progress(bar, len(trials))]
             if written:
-                written.opened(gpu, tuning, len(trials))
+                options = {"quick": few, "ops": wanted, "matrix_units": matrix_units}
+                written.opened(gpu, tuning, len(trials), options)
                 watchers.append(written)
             report = examine(gpu, trials, watchers)
         if written:
@@ -105,6 +110,12 @@ class Progress:
     def __init__(self, bar: Bar, total: int) -> None:
         self.bar, self.done, self.total = bar, 0, total
 
+    def probes(self) -> None:
+        self.bar.update(self.done, self.total, "lanes")
+
+    def probed(self, outcomes: Sequence[Outcome]) -> None:
+        """Lanes are no trial."""
+
     def begins(self, trial: Trial) -> None:
         self.bar.update(self.done, self.total, trial.op)
 
@@ -130,6 +141,14 @@ def _errors_reported(written: DeviceReport | None) -> Iterator[None]:
         if written:
             written.failed(error)
         raise
+
+
+def _stop(written: DeviceReport, signals: Signals, number: int) -> None:
+    """The user ends the doctor. Called on the thread of signals."""
+    try:
+        written.stopped(signal.Signals(number).name)
+    finally:
+        signals.leave(number)
 
 
 def _row(outcome: dict[str, object]) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """The file that a chat is kept in: locked while the chat has it open, and never written over another program's."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ class SessionFile:
         self._held: int | None = None  # a descriptor with the lock
         try:
             _try_folder(Path(os.path.realpath(self.path)).parent)
+            if self.path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if WINDOWS:
                 self._held = _locked(_beside(self.path), name, os.O_CREAT)
             elif self.path.exists():

@@ -1,5 +1,6 @@
 """The Python side where the system is Windows, as far as another system can tell."""
 
+import errno
 import io
 import os
 import select
@@ -15,9 +16,11 @@ from rwkv_gpu import replace_file
 from rwkv_gpu.cli import batch_files, keyboard, session_file
 from rwkv_gpu.cli.main import write_any_text
 from rwkv_gpu.cli.terminal import Bursts
-from rwkv_gpu.errors import BadInput
+from rwkv_gpu.errors import BadFile, BadInput
+from rwkv_gpu.gguf.source import Source
 from rwkv_gpu.server.run import listen
-from rwkv_gpu.stores import directory
+from rwkv_gpu.stores import FilesystemStore, directory, filesystem
+from tests.process import posix
 
 ROOT = Path(__file__).resolve().parent.parent
 APART = "browser", "clients", "ray"  # folders of tests that other targets run
@@ -45,6 +48,7 @@ for name in modules:
 """
 
 
+@posix
 def test_every_module_and_every_file_of_tests_imports_without_what_windows_lacks():
     command = [sys.executable, "-c", IMPORTS, ",".join(APART)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
@@ -89,7 +93,9 @@ def windows_files(monkeypatch):
     for module in (replace_file, session_file):
         monkeypatch.setattr(module, "WINDOWS", True)
     monkeypatch.setattr(replace_file, "PAUSES", (0.01, 0.01))
-    monkeypatch.setattr(directory, "GONE", (FileNotFoundError, PermissionError))
+    monkeypatch.setattr(directory, "WINDOWS", True)
+    for module in (directory, filesystem):
+        monkeypatch.setattr(module, "GONE", (FileNotFoundError, PermissionError))
 
 
 class ByteLocks:
@@ -132,6 +138,22 @@ def test_two_chats_do_not_have_one_file_where_no_open_file_can_be_replaced(tmp_p
     assert not [*tmp_path.iterdir()]
 
 
+def test_a_model_that_is_not_there_is_said_so_in_the_same_words_everywhere(monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "Das System kann die angegebene Datei nicht finden", "no.gguf")
+
+    monkeypatch.setattr(os, "stat", refuse)
+    with pytest.raises(BadFile, match="no.gguf: cannot be opened: No such file or directory"):
+        Source("no.gguf")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
+@pytest.mark.usefixtures("windows_files")
+def test_a_chat_is_kept_in_no_folder_although_a_lock_could_lie_beside_it(tmp_path):
+    with pytest.raises(BadInput, match="Is a directory; give another file"):
+        session_file.SessionFile(str(tmp_path))
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
 @pytest.mark.usefixtures("windows_files")
 def test_a_file_that_somebody_reads_for_a_moment_is_replaced_after_it(monkeypatch, tmp_path):
@@ -172,6 +194,21 @@ def test_a_store_keeps_a_value_that_somebody_reads_and_takes_one_that_is_replace
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     assert store.get(["b"]) == [None]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks there for open files")
+@pytest.mark.usefixtures("windows_files")
+@pytest.mark.parametrize("store", [directory.DirectoryStore, lambda path: FilesystemStore(f"file://{path}")])
+def test_a_value_that_is_read_all_the_time_stays_as_it_was_and_leaves_nothing_behind(tmp_path, store):
+    """The values of a key are as good as each other, and a store that refused one would be down."""
+    store = store(tmp_path)
+    store.put("a", b"1")
+    with open(tmp_path / "a.state", "rb"):
+        store.put("a", b"2")
+        assert store.get(["a"]) == [b"1"]
+    store.put("a", b"2")
+    assert store.get(["a"]) == [b"2"]
+    assert [one.name for one in tmp_path.iterdir()] == ["a.state"]
 
 
 def test_a_port_is_of_one_server_alone(monkeypatch):

@@ -1,7 +1,7 @@
 """AMD's GPUs by their own compiler: Mesa's RADV makes machine code of the shaders, and says what it takes.
 
     python -m benchmarks.offline.amd FOLDER --python build/offline/bin/python-sid [--gpus navi31] [--few] [--sizes]
-        [--matrix-units]
+        [--matrix-units] [--since FOLDER]
 
 FOLDER is what `benchmarks.offline.variants` wrote; `mesa.py` says how it works. RADV compiles compute shaders for waves
 of 64 lanes. With RADV_PERFTEST=cswave32 it compiles them for waves of 32, on GPUs that have such; kernels on matrix
@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from .mesa import Compiled, Driver, compile_all
-from .proof import few_option
+from .proof import Selection, few_option, since_option
 from .tables import files_of, remarks, table
 
 GPUS = {
@@ -61,8 +61,10 @@ def cell(every: Sequence[Compiled]) -> str:
 @click.option("--sizes", is_flag=True, help="The shaders of well-known models, in their true sizes.")
 @click.option("--matrix-units", is_flag=True, help="The shaders of a device that has them in use.")
 @few_option
-def main(folder: Path, python: Path, gpus: str, sizes: bool, matrix_units: bool, few: bool) -> None:
-    every = files_of(folder, "amd" + "-matrix-units" * matrix_units + "-sizes" * sizes, few)
+@since_option
+def main(folder: Path, python: Path, gpus: str, sizes: bool, matrix_units: bool, few: bool, since: Path | None) -> None:
+    family = "amd" + "-matrix-units" * matrix_units + "-sizes" * sizes
+    every = files_of(folder, family, Selection(few, since=since))
     columns = {}
     for gpu in gpus.split(","):
         if matrix_units and gpu not in MATRIX_UNITS:

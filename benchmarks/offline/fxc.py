@@ -1,6 +1,7 @@
 """FXC, DirectX's compiler that is a part of Windows, takes every shader: naga writes HLSL as wgpu does, Wine runs FXC.
 
     python -m benchmarks.offline.fxc FOLDER --library d3dcompiler_47.dll [--few | --one-each] [--unoptimised]
+        [--since FOLDER] [--limit SECONDS]
 
 FOLDER is what `benchmarks.offline.variants` wrote. Wants naga on the path, and `fxc` (tools.sh): fxc.c, built for
 Windows, with Microsoft's library. wgpu-native compiles by that where no dxcompiler.dll lies on Windows' path. FXC
@@ -18,10 +19,10 @@ from pathlib import Path
 import click
 
 from .dxc import hlsl_of
-from .proof import few_option, program, prove
+from .proof import Selection, Unfinished, few_option, program, prove, since_option
 
 FAMILY = "dx12-fxc"
-LIMIT_S = 600  # of one shader
+LIMIT_S = 600.0  # of one shader
 END = "== end\n"
 TAKEN = "OK "
 # What naga writes for shaders that are not trusted. Ours are, outside of tests, and FXC takes far longer with it.
@@ -35,8 +36,9 @@ RESTRICTED = re.compile(r"\[min\(uint\(")
 class Fxc:
     """FXC in processes that go on from shader to shader, one for each thread that asks."""
 
-    def __init__(self, *command: str | Path) -> None:
+    def __init__(self, *command: str | Path, limit: float = LIMIT_S) -> None:
         self._command = [str(word) for word in command]
+        self._limit = limit
         self._free: list[subprocess.Popen[str]] = []
 
     def compile(self, hlsl: str) -> str:
@@ -45,20 +47,21 @@ class Fxc:
         with tempfile.NamedTemporaryFile("w", suffix=".hlsl", encoding="utf-8") as file:
             file.write(hlsl)
             file.flush()
-            lines = self._asked(process, f"Z:{file.name}")
+            lines, late = self._asked(process, f"Z:{file.name}")
         if not lines or lines.pop() != END:
             process.kill()
             process.communicate()
-            return f"FXC ended, or took more than {LIMIT_S} s"
+            return Unfinished(f"FXC took more than {self._limit:.0f} s") if late else "FXC ended"
         self._free.append(process)
         errors = "".join(line for line in lines if " error " in line).strip()
         return "" if lines[0].startswith(TAKEN) else errors or "".join(lines).strip()
 
-    def _asked(self, process: "subprocess.Popen[str]", name: str) -> list[str]:
-        """The lines of its answer."""
+    def _asked(self, process: "subprocess.Popen[str]", name: str) -> tuple[list[str], bool]:
+        """The lines of its answer, and whether it was ended since it took too long."""
         assert process.stdin is not None
         assert process.stdout is not None
-        limit = threading.Timer(LIMIT_S, process.kill)
+        late = threading.Event()
+        limit = threading.Timer(self._limit, lambda: (late.set(), process.kill()))
         limit.start()
         lines: list[str] = []
         with contextlib.suppress(BrokenPipeError):
@@ -69,7 +72,7 @@ class Fxc:
                 if line == END:
                     break
         limit.cancel()
-        return lines
+        return lines, late.is_set()
 
     def _started(self) -> "subprocess.Popen[str]":
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -104,11 +107,16 @@ def check(fxc: Fxc, text: str, family: str) -> str:  # noqa: ARG001
 @click.option("--library", required=True, type=click.Path(exists=True, path_type=Path), help="d3dcompiler_47.dll")
 @click.option("--one-each", is_flag=True, help="Only the shortest shader of each kernel.")
 @click.option("--unoptimised", is_flag=True, help="Not as wgpu has it, but faster.")
+@click.option("--limit", default=LIMIT_S, show_default=True, help="Seconds for one shader.")
 @few_option
-def main(folder: Path, library: Path, one_each: bool, unoptimised: bool, few: bool) -> None:
+@since_option
+def main(
+    folder: Path, library: Path, one_each: bool, unoptimised: bool, limit: float, few: bool, since: Path | None
+) -> None:
     mode = "unoptimised" if unoptimised else "optimised"
-    with contextlib.closing(Fxc(program("fxc"), mode)) as fxc:
-        prove(folder, [FAMILY], partial(check, fxc), [program("naga"), library], few, one_each, mode)
+    with contextlib.closing(Fxc(program("fxc"), mode, limit=limit)) as fxc:
+        selection = Selection(few, one_each, since)
+        prove(folder, [FAMILY], partial(check, fxc), [program("naga"), library], selection, mode)
 
 
 if __name__ == "__main__":

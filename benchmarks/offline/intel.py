@@ -1,6 +1,7 @@
 """Intel's GPUs by their own compiler: Mesa's ANV makes machine code of the shaders, and says what it takes.
 
     python -m benchmarks.offline.intel FOLDER --python build/offline/bin/python-sid [--gpus dg2] [--few]
+        [--since FOLDER]
 
 FOLDER is what `benchmarks.offline.variants` wrote; `mesa.py` says how it works. The compiler chooses for each shader
 whether a thread has 8, 16 or 32 lanes: that is the size of its subgroups.
@@ -14,7 +15,7 @@ from pathlib import Path
 import click
 
 from .mesa import Compiled, Driver, compile_all
-from .proof import few_option
+from .proof import Selection, few_option, since_option
 from .tables import files_of, remarks, table
 
 GPUS = ("skl", "tgl", "dg2", "bmg")  # Gen9 (HD 530), Xe-LP (Iris Xe), Xe-HPG (Arc A770), Xe2 (Arc B580)
@@ -49,8 +50,9 @@ def cell(every: Sequence[Compiled]) -> str:
 @click.option("--python", required=True, type=click.Path(exists=True, path_type=Path), help="With sid's drivers.")
 @click.option("--gpus", default=",".join(GPUS), show_default=True)
 @few_option
-def main(folder: Path, python: Path, gpus: str, few: bool) -> None:
-    files = files_of(folder, "intel", few)
+@since_option
+def main(folder: Path, python: Path, gpus: str, few: bool, since: Path | None) -> None:
+    files = files_of(folder, "intel", Selection(few, since=since))
     columns = {gpu: compile_all(python, files, driver(gpu), folder.parent / "compiled") for gpu in gpus.split(",")}
     click.echo(f"{table(columns, cell)}\n\n{remarks(columns, 'spills', 'spills')}")
     sys.exit(any(one.refusal for compiled in columns.values() for one in compiled))

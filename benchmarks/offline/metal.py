@@ -1,6 +1,6 @@
 """Metal's shaders as C++: naga writes MSL as wgpu does, and clang compiles it with a library of our own, metal_cpu/.
 
-    python -m benchmarks.offline.metal FOLDER [FAMILY]... [--few]
+    python -m benchmarks.offline.metal FOLDER [FAMILY]... [--few] [--since FOLDER]
     python -m benchmarks.offline.metal FOLDER --run [--op OP]...
 
 FOLDER is what `benchmarks.offline.variants` wrote. Wants naga and clang++ on the path. A type error is found, as is a
@@ -17,7 +17,7 @@ import click
 
 from .metal_cpp import CLANG, STAND_IN, NotCompiled, check_types, msl_of
 from .metal_run import prove_by_running
-from .proof import few_option, program, prove
+from .proof import Selection, few_option, program, prove, since_option
 from .variants import FAMILIES
 
 
@@ -36,11 +36,15 @@ def check(text: str, family: str) -> str:  # noqa: ARG001
 @click.option("--run", "runs", is_flag=True, help="Run trials on the CPU, and look for races.")
 @click.option("--op", "ops", multiple=True, help="Run only the trials of this op.")
 @few_option
-def main(folder: Path, families: tuple[str, ...], runs: bool, ops: tuple[str, ...], few: bool) -> None:
+@since_option
+def main(
+    folder: Path, families: tuple[str, ...], runs: bool, ops: tuple[str, ...], few: bool, since: Path | None
+) -> None:
     if runs:
         prove_by_running(folder, ops, few)
     else:
-        prove(folder, families or ("apple",), check, [program("naga"), program(CLANG), *STAND_IN], few)
+        programs = [program("naga"), program(CLANG), *STAND_IN]
+        prove(folder, families or ("apple",), check, programs, Selection(few, since=since))
 
 
 if __name__ == "__main__":

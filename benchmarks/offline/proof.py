@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,6 +27,32 @@ LIMIT_S = 300
 few_option = click.option(
     "--few", is_flag=True, help="Only as many shaders as have every kernel with each of its parts."
 )
+since_option = click.option(
+    "--since",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Only shaders whose text is not in FOLDER, which holds those of another commit.",
+)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which shaders of a family are compiled; all of them by default."""
+
+    few: bool = False
+    one_each: bool = False
+    since: Path | None = None  # the folder of the shaders of another commit
+
+    def of(self, folder: Path, family: str) -> dict[str, str]:
+        """The shaders by name."""
+        every = texts(folder, family)
+        if self.since is not None:
+            known = {_code(text) for text in texts(self.since, family).values()}
+            every = {name: text for name, text in every.items() if _code(text) not in known}
+        return smallest(every) if self.one_each else covering(every) if self.few else every
+
+
+EVERY = Selection()
 
 
 def refused(command: Sequence[str | Path], stdin: str | None = None) -> str:
@@ -55,6 +82,11 @@ def smallest(shaders: Mapping[str, str]) -> dict[str, str]:
     return {name: shaders[name] for name in found.values()}
 
 
+def _code(text: str) -> str:
+    """A shader without the line that names it."""
+    return text.partition("\n")[2]
+
+
 def _pairs(name: str) -> set[tuple[str, str]]:
     """A kernel with each of its parts; `name` is a number and what `link` calls a shader, or two that are merged."""
     kernel, *parts = name.partition(" ")[2].split(".")
@@ -71,6 +103,12 @@ def kept_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
+class Unfinished(str):
+    """A complaint that says nothing of the shader, as that it took too long. The next run tries again."""
+
+    __slots__ = ()
+
+
 class Kept:
     """Verdicts of earlier runs, in a file of a line each."""
 
@@ -82,9 +120,12 @@ class Kept:
 
     def checked(self, check: Check, text: str, family: str) -> str:
         """What is wrong with a shader, by an earlier run or by this one."""
-        name = hashlib.sha256("\0".join([self._programs, family, text.partition("\n")[2]]).encode()).hexdigest()[:32]
+        name = hashlib.sha256("\0".join([self._programs, family, _code(text)]).encode()).hexdigest()[:32]
         if name not in self._known:
-            self._known[name] = complaint = check(text, family)
+            complaint = check(text, family)
+            if isinstance(complaint, Unfinished):
+                return complaint
+            self._known[name] = complaint
             with self._lock, self._path.open("a", encoding="utf-8") as sink:
                 sink.write(json.dumps({"shader": name, "complaint": complaint}) + "\n")
         return self._known[name]
@@ -103,25 +144,24 @@ def prove(
     families: Sequence[str],
     check: Check,
     programs: Sequence[Path],
-    few: bool = False,
-    one_each: bool = False,
+    selection: Selection = EVERY,
     mode: str = "",
     show: int = 10,
 ) -> None:
-    """Runs the check over all shaders, says how many pass, and ends with 1 if any does not.
+    """Runs the check over the selected shaders, says how many pass, and ends with 1 if any does not.
 
     Verdicts are kept apart by the mode that a compiler has.
     """
     failures = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for family in families:
-            every = texts(folder, family)
-            shaders = smallest(every) if one_each else covering(every) if few else every
+            shaders = selection.of(folder, family)
             kept = Kept(folder.parent / "verdicts" / f"{'-'.join(filter(None, (family, mode)))}.jsonl", programs)
             found = pool.map(lambda text, family=family, kept=kept: kept.checked(check, text, family), shaders.values())
             bad = {name: words for name, words in zip(shaders, found, strict=True) if words}
             failures += len(bad)
-            click.echo(f"{family}: {len(shaders) - len(bad)} of {len(shaders)} shaders pass, of {len(every)}")
+            every = len(texts(folder, family))
+            click.echo(f"{family}: {len(shaders) - len(bad)} of {len(shaders)} shaders pass, of {every}")
             for name, words in list(bad.items())[:show]:
                 click.echo(f"  {name}\n    " + "\n    ".join(words.splitlines()[:8]))
     sys.exit(1 if failures else 0)

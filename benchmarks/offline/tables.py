@@ -5,16 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .mesa import Compiled
-from .proof import covering
-from .variants import texts
+from .proof import Selection
 
 Columns = Mapping[str, Sequence[Compiled]]
 
 
-def files_of(folder: Path, family: str, few: bool) -> list[Path]:
-    """The files of all shaders, or of few that have every kernel with each of its parts."""
-    every = texts(folder, family)
-    return [folder / family / f"{name.split(' ')[0]}.wgsl" for name in (covering(every) if few else every)]
+def files_of(folder: Path, family: str, selection: Selection) -> list[Path]:
+    """The files of the selected shaders."""
+    return [folder / family / f"{name.split(' ')[0]}.wgsl" for name in selection.of(folder, family)]
 
 
 def table(columns: Columns, cell: Callable[[Sequence[Compiled]], str]) -> str:

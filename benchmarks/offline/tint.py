@@ -1,6 +1,6 @@
 """Browsers' own compiler takes every shader: Tint, of Chromium's Dawn, reads the WGSL and writes SPIR-V of it.
 
-    python -m benchmarks.offline.tint FOLDER [FAMILY]...
+    python -m benchmarks.offline.tint FOLDER [FAMILY]... [--few] [--since FOLDER]
 
 FOLDER is what `benchmarks.offline.variants` wrote. Wants `tint` on the path (Debian sid: dawn-tools).
 The default is the family webgpu: WebGPU's default limits, no features. naga wants no `enable subgroups`, Tint does.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from .proof import few_option, program, prove, refused
+from .proof import Selection, few_option, program, prove, refused, since_option
 from .variants import FAMILIES
 
 
@@ -29,8 +29,10 @@ def check(text: str, family: str) -> str:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("families", nargs=-1, type=click.Choice(list(FAMILIES)))
 @few_option
-def main(folder: Path, families: tuple[str, ...], few: bool) -> None:
-    prove(folder, families or ("webgpu",), check, [program("tint"), Path(__file__)], few)
+@since_option
+def main(folder: Path, families: tuple[str, ...], few: bool, since: Path | None) -> None:
+    programs = [program("tint"), Path(__file__)]
+    prove(folder, families or ("webgpu",), check, programs, Selection(few, since=since))
 
 
 if __name__ == "__main__":

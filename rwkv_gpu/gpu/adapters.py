@@ -65,7 +65,7 @@ def list_adapters() -> list[Adapter]:
             name=handle.info["device"] or handle.info["vendor"] or "unnamed",
             backend=handle.info["backend_type"],
             kind=handle.info["adapter_type"],
-            driver=handle.info["description"],
+            driver=handle.info["description"] or handle.info["vendor"],  # DX12 has the version of the driver there
             abilities=tuple(word for feature, word in ABILITIES.items() if feature in handle.features),
             max_binding=handle.limits["max-storage-buffer-binding-size"],
             handle=handle,

@@ -42,7 +42,11 @@ class Report:
 
 
 class Watcher(Protocol):
-    """Hears of each trial before it runs, and of what came of it."""
+    """Hears of each trial before it runs, and of what came of it; before all trials, of the probe of lanes."""
+
+    def probes(self) -> None: ...
+
+    def probed(self, outcomes: Sequence[Outcome]) -> None: ...
 
     def begins(self, trial: Trial) -> None: ...
 
@@ -51,7 +55,11 @@ class Watcher(Protocol):
 
 def examine(device: Device, trials: Sequence[Trial], watchers: Sequence[Watcher] = ()) -> Report:
     """Runs all trials, after a check of how lanes lie in a workgroup."""
+    for watcher in watchers:
+        watcher.probes()
     outcomes = list(_lanes(device))
+    for watcher in watchers:
+        watcher.probed(outcomes)
     last = None
     for number, trial in enumerate(trials):
         for watcher in watchers:

@@ -19,6 +19,16 @@ KEY_BYTES = 32
 GONE = (FileNotFoundError, PermissionError) if WINDOWS else (FileNotFoundError,)
 
 
+def name_value(made: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Gives a written value its name. On Windows one that others have open all the time stays as it was."""
+    try:
+        put_in_place(made, path)
+    except PermissionError:
+        if not (WINDOWS and os.path.exists(path)):
+            raise
+        os.unlink(made)
+
+
 class DirectoryStore:
     """A file for each value. A read renews its time; those that were not used for longest go first."""
 
@@ -76,7 +86,7 @@ class DirectoryStore:
         try:
             try:
                 made.write_bytes(value)
-                put_in_place(made, self._path / f"{key}{SUFFIX}")
+                name_value(made, self._path / f"{key}{SUFFIX}")
             except BaseException:
                 made.unlink(missing_ok=True)
                 raise

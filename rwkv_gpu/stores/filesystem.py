@@ -10,12 +10,14 @@ from typing import Any
 
 from ..errors import BadInput, MissingExtra
 from .bounded import Tidying
+from .directory import GONE, name_value
 from .store import DEFAULT_AGE, DEFAULT_BYTES, StoreDown
 
 SUFFIX = ".state"
 STAMP = struct.Struct("<d")  # when a value was stored: not every filesystem knows
 # Here a reader may see half of a file, and `mv` puts a whole one in its place. Object stores show whole files only.
-RENAMES = frozenset({"file", "local", "sftp", "ssh", "smb"})
+LOCAL = frozenset({"file", "local"})
+RENAMES = LOCAL | {"sftp", "ssh", "smb"}
 TIMES = ("mtime", "LastModified", "last_modified", "created", "updated")  # what filesystems call it
 
 
@@ -41,8 +43,11 @@ class FilesystemStore:
             raise BadInput(f"{url} cannot be used as a store: {error}") from None
         except Exception as error:  # noqa: BLE001  each filesystem has errors of its own
             raise StoreDown(f"{url}: cannot be used as a store: {error}") from None
-        protocols = filesystem.protocol
-        self._renames = bool(RENAMES & {*((protocols,) if isinstance(protocols, str) else protocols)})
+        protocols = {filesystem.protocol} if isinstance(filesystem.protocol, str) else {*filesystem.protocol}
+        self._renames = bool(RENAMES & protocols)
+        # fsspec's `mv` copies over a file that is there, on Windows.
+        self._rename = name_value if LOCAL & protocols else filesystem.mv
+        self._gone = GONE if LOCAL & protocols else (FileNotFoundError,)
         self._filesystem = filesystem
         self._path = path.rstrip("/")
 
@@ -56,7 +61,7 @@ class FilesystemStore:
         return [self._value(found[path]) for path in paths]
 
     def _value(self, found: bytes | Exception) -> bytes | None:
-        if isinstance(found, FileNotFoundError):
+        if isinstance(found, self._gone):
             return None
         if isinstance(found, Exception):
             raise StoreDown(f"the store did not answer: {found}")
@@ -73,7 +78,7 @@ class FilesystemStore:
             if self._renames:
                 made = f"{self._path}/.{secrets.token_hex(8)}{SUFFIX}"
                 self._filesystem.pipe_file(made, data)
-                self._filesystem.mv(made, path)
+                self._rename(made, path)
             else:
                 self._filesystem.pipe_file(path, data)
             self._tidy(len(data))
@@ -87,7 +92,7 @@ class FilesystemStore:
         self._filesystem.invalidate_cache(self._path)
         files = [one for one in self._filesystem.ls(self._path, detail=True) if one["name"].endswith(SUFFIX)]
         for name in self._tidying.outdated((self._stored(one), one["size"], one["name"]) for one in files):
-            with suppress(FileNotFoundError):  # another process was faster
+            with suppress(*self._gone):  # another process was faster
                 self._filesystem.rm_file(name)
 
     def _stored(self, one: Mapping[str, Any]) -> float:

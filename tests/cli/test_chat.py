@@ -125,7 +125,8 @@ def test_a_model_without_a_thinking_mode_says_so_and_answers_as_ever(option):
 
 
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("HOME", "USERPROFILE"):  # of POSIX, and of Windows
+        monkeypatch.setenv(name, str(tmp_path))
     assert run(MODEL, "--session=~/my.chat").exit_code == 0
     assert (tmp_path / "my.chat").exists()
 

@@ -1,6 +1,9 @@
 """Which adapter is chosen."""
 
+from types import SimpleNamespace
+
 import pytest
+import wgpu
 
 from rwkv_gpu.errors import BadInput, NoAdapter
 from rwkv_gpu.gpu.adapters import Adapter, choose, list_adapters, several
@@ -62,6 +65,27 @@ def test_listing_is_quiet(adapter, capfd):
     assert adapter in found
     assert [a.index for a in found] == list(range(len(found)))
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("backend", "vendor", "description", "driver"),
+    [
+        ("Vulkan", "NVIDIA", "570.86", "570.86"),
+        ("D3D12", "31.0.15.5222", "", "31.0.15.5222"),
+        ("Metal", "", "", ""),
+    ],
+)
+def test_the_version_of_a_driver_is_where_its_backend_has_it(monkeypatch, backend, vendor, description, driver):
+    """By it `rwkv-gpu tune` knows that what it found was with another driver."""
+    info = {"device": "GPU", "adapter_type": "CPU", "backend_type": backend}
+    handle = SimpleNamespace(
+        info={**info, "vendor": vendor, "description": description},
+        features=(),
+        limits={"max-storage-buffer-binding-size": 1 << 27},
+    )
+    monkeypatch.setattr(wgpu.gpu, "enumerate_adapters_sync", lambda: [handle])
+    [found] = list_adapters()
+    assert found.driver == driver
 
 
 @pytest.mark.parametrize("wanted", ["0,", ",0", "cpu,,cpu", ","])

@@ -128,3 +128,25 @@ def inside(code: str, start: int) -> str:
         depth += {"{": 1, "}": -1}.get(code[end], 0)
         end += 1
     return code[start : end - 1]
+
+
+VECTOR = re.compile(r"\bvar (\w+)(?:\s*:\s*vec[234]\w*(?:<\w+>)?\s*[;=]|\s*=\s*(?:vec[234]\w*|Rows|Column|Tile)\()")
+# FXC takes these, since it knows where the loops around end, or is not given them.
+INDEXED = {"attention/attention_decode.wgsl", "attention/attention_matrix.wgsl", "moe/route_rank.wgsl"}
+
+
+def indexed(code: str) -> list[str]:
+    """Statements of functions that write a component of a vector by an index that is no number."""
+    names = "|".join({found for found in VECTOR.findall(code) if found}) or "(?!)"
+    return re.findall(rf"(?<![\w.])(?:{names})\[(?!\d+u?\])[^\]]+\]\s*[-+*/|&]?=(?!=)", code)
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(SHADERS)))
+def test_no_vector_of_a_function_is_written_by_index(path):
+    """DirectX's older compiler, FXC, unrolls all loops around it, and refuses those whose end it does not know."""
+    assert str(path.relative_to(SHADERS).as_posix()) in INDEXED or indexed(CODE[path]) == []
+
+
+def test_a_vector_that_is_written_by_index_is_found():
+    assert len(indexed("var v = vec4f();\nv[j] = x;\nlet a = v[j];\nvar w: vec4f;\nw[j + 1u] += x;")) == 2
+    assert indexed("var v = vec4f();\nv[0] = x;\nvar s: array<vec4f, 4>;\ns[j] = v;\nif v[j] == x {}") == []

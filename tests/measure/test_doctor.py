@@ -2,8 +2,13 @@
 
 import json
 import math
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +29,7 @@ from rwkv_gpu.measure.doctor import Report, examine
 from rwkv_gpu.measure.trials import LARGEST, LEAST, Outcome, Stored, apart
 from rwkv_gpu.ops.vocabulary import Ops
 from tests.measure.doctor_shaders import CLAIMS, linked_by_trials
+from tests.process import posix
 
 
 def all_cases(device):
@@ -151,7 +157,7 @@ def reported(device, file):
     [trial] = [trial for trial in dense.cases(device.capabilities) if trial.op == "mul"]
     report = DeviceReport(file)
     report.opening(device.adapter)
-    report.opened(device, default_tuning(device.capabilities), 1)
+    report.opened(device, default_tuning(device.capabilities), 1, {"quick": True})
     report.verdict(doctor.examine(device, [trial], [report]))
 
 
@@ -163,15 +169,17 @@ def test_the_report_holds_the_device_and_every_verdict(fast_device, monkeypatch)
     fine, refused = StringIO(), StringIO()
     reported(fast_device, fine)
     lines = lines_of(fine.getvalue())
-    kinds = ["system", "adapter", "device", "matrix_units", "plan", "trial", "verdict"]
+    kinds = ["system", "adapter", "device", "matrix_units", "plan", "lanes", "trial", "verdict"]
     assert [line["kind"] for line in lines] == kinds
-    system, adapter, device, units, _, trial, verdict = lines
+    system, adapter, device, units, plan, lanes, trial, verdict = lines
     assert system["packages"].keys() == {"rwkv-gpu", "wgpu", "numpy"}
     assert system["version"]
     assert units["offered"].startswith(("no matrix units on", "8x8", "16x16"))
     assert adapter["info"]["device"] == fast_device.adapter.name
     assert adapter["limits"].keys() >= {"max-buffer-size", "max-compute-workgroup-storage-size"}
     assert device["capabilities"]["max_invocations"] == fast_device.capabilities.max_invocations
+    assert (plan["trials"], plan["quick"]) == (1, True)
+    assert all(found["right"] for found in lanes["found"])
     assert trial["right"]
     assert 0 < trial["milliseconds"] < trial["total_milliseconds"]
     assert verdict["wrong"] == 0
@@ -188,13 +196,36 @@ def test_the_report_of_a_driver_that_crashes_ends_with_the_name_of_the_kernel(fa
     def crash(*_):
         raise SystemExit(139)
 
+    def ended_early():
+        file = StringIO()
+        with pytest.raises(SystemExit):
+            reported(fast_device, file)
+        *whole, cut = file.getvalue().splitlines()
+        return [json.loads(line)["kind"] for line in whole], json.loads(cut + "}")
+
+    opened = ["system", "adapter", "device", "matrix_units", "plan"]
     monkeypatch.setattr(doctor, "run", crash)
-    file = StringIO()
-    with pytest.raises(SystemExit):
-        reported(fast_device, file)
-    *whole, cut = file.getvalue().splitlines()
-    assert [json.loads(line)["kind"] for line in whole] == ["system", "adapter", "device", "matrix_units", "plan"]
-    assert json.loads(cut + "}") == {"kind": "trial", "op": "mul", "what": "", "variant": "map"}
+    assert ended_early() == ([*opened, "lanes"], {"kind": "trial", "op": "mul", "what": "", "variant": "map"})
+    monkeypatch.setattr(doctor, "_lanes", crash)
+    assert ended_early() == (opened, {"kind": "lanes"})
+
+
+@posix
+def test_the_report_of_a_doctor_that_the_user_ends_says_so(adapter, tmp_path):
+    """Else its last line looks like a crash of the driver."""
+    path = tmp_path / "report"
+    command = [sys.executable, "-m", "rwkv_gpu.cli.main", "doctor", "--device", str(adapter.index), "--report", path]
+    process = subprocess.Popen([*command, "--op", "linear"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while process.poll() is None and not (path.exists() and '"trial"' in path.read_text(encoding="utf-8")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+    finally:
+        process.kill()
+        process.wait()
+    *_, last = path.read_text(encoding="utf-8").splitlines()
+    assert json.loads(last) == {"kind": "stopped", "signal": "SIGINT"}
 
 
 def run_with_report(path, device, *arguments):
@@ -207,14 +238,15 @@ def test_an_error_that_ends_the_doctor_is_a_line_of_the_report_after_the_trial_t
     fast_device, tmp_path, monkeypatch
 ):
     def broken(*_):
-        raise RuntimeError("surprise")
+        raise RuntimeError(f"surprise in {Path.home() / 'models'}")
 
     monkeypatch.setattr(doctor, "run", broken)
     done, lines = run_with_report(tmp_path / "report", str(fast_device.adapter.index), "--op", "mul")
     assert isinstance(done.exception, RuntimeError)
     *_, cut, error = lines
     assert json.loads(cut + "}")["op"] == "mul"
-    assert json.loads(error) == {"kind": "error", "type": "RuntimeError", "message": "surprise"}
+    surprise = f"surprise in {Path('~') / 'models'}"  # nobody need know the name of the user
+    assert json.loads(error) == {"kind": "error", "type": "RuntimeError", "message": surprise}
 
 
 def test_the_report_of_a_device_that_is_not_listed_says_what_is(fast_device, tmp_path):

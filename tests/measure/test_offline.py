@@ -15,6 +15,7 @@ from benchmarks.offline.every_kernel import ON_MATRIX_UNITS
 from benchmarks.offline.mesa import Driver, compile_all
 from benchmarks.offline.metal_run import covering
 from benchmarks.offline.proof import prove, refused
+from benchmarks.offline.tables import files_of
 from benchmarks.offline.variants import FAMILIES, ShaderCollector, record, texts
 from rwkv_gpu.kernels.defaults import default_tuning
 from rwkv_gpu.kernels.gemm_config import F16
@@ -85,6 +86,18 @@ def test_a_proof_that_was_interrupted_goes_on_and_starts_anew_with_another_compi
     assert len(asked) == 1
 
 
+def test_of_another_commit_only_texts_that_are_new_are_compiled(tmp_path):
+    """A line in another kernel moves the numbers of all shaders behind it, and a text keeps its verdict."""
+    then, now = {"a.x": "same", "b.x": "old"}, {"c": "new", "b.x": "mended", "a.x": "same"}
+    for commit, shaders in {"then": then, "now": now}.items():
+        (tmp_path / commit / "amd").mkdir(parents=True)
+        for number, (name, text) in enumerate(shaders.items()):
+            (tmp_path / commit / "amd" / f"{number:04}.wgsl").write_text(f"// {name}\n{text}\n")
+    selection = proof.Selection(since=tmp_path / "then")
+    assert list(selection.of(tmp_path / "now", "amd")) == ["0000 c", "0001 b.x"]
+    assert [file.name for file in files_of(tmp_path / "now", "amd", selection)] == ["0000.wgsl", "0001.wgsl"]
+
+
 @posix
 def test_what_a_compiler_says_is_a_complaint_only_where_it_fails():
     assert refused(["sh", "-c", "echo fine >&2"]) == ""
@@ -98,6 +111,7 @@ while read name; do
  case $(cat "${name#Z:}") in
   *wrong*) echo REFUSED 0; echo 'shader(1,2): warning X1: odd'; echo 'shader(1,2): error X2: no';;
   *ends*) exit 3;;
+  *lasts*) exec sleep 60;;
   *) echo OK 12; echo 'shader(1,2): warning X1: odd';; esac
  echo '== end'
 done
@@ -117,6 +131,19 @@ def test_one_process_of_fxc_takes_many_shaders_and_warnings_are_no_complaints(tm
     assert compiler.compile("fine") == ""
     compiler.close()
     assert (tmp_path / "runs").read_text().count("started") == 2
+
+
+@posix
+def test_a_shader_that_took_too_long_has_no_verdict_and_is_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("RUNS", str(tmp_path / "runs"))
+    (tmp_path / "fxc").write_text(FXC)
+    (tmp_path / "fxc").chmod(0o755)
+    kept = proof.Kept(tmp_path / "kept", [])
+    hurried, patient = fxc.Fxc(tmp_path / "fxc", limit=0.2), fxc.Fxc(tmp_path / "fxc")
+    assert kept.checked(lambda *_: hurried.compile("lasts"), "name\ntext", "dx12-fxc") == "FXC took more than 0 s"
+    assert kept.checked(lambda *_: patient.compile("fine"), "name\ntext", "dx12-fxc") == ""
+    assert kept.checked(lambda *_: "no", "name\ntext", "dx12-fxc") == ""
+    patient.close()
 
 
 def test_fxc_is_given_what_wgpu_writes_of_a_trusted_shader():

@@ -2,11 +2,15 @@
 @group(0) @binding(2) var<storage, read> x: array<f32>;         // [T, K]
 
 fn x4(start: u32, k: u32, width: u32) -> vec4f {
-    var values = vec4f();
-    for (var j = 0u; j < 4u; j++) {     // FXC must know its end, as it has no vec4 that is written by index
-        if k + j < width {
-            values[j] = x[start + k + j];
-        }
+    return vec4f(
+        x_within(start, k, width), x_within(start, k + 1u, width), x_within(start, k + 2u, width), x_within(start, k + 3u, width),
+    );
+}
+
+fn x_within(start: u32, k: u32, width: u32) -> f32 {
+    var value = 0.0;
+    if k < width {
+        value = x[start + k];
     }
-    return values;
+    return value;
 }

@@ -11,14 +11,15 @@ var<workgroup> block_w: array<vec4f, ITEMS>;
 
 fn prepare_decay(block: Block, lane: u32) {
     for (var i = lane; i < block.tokens * N4; i += WG) {
+        let row = block.row + i / N4;
         let d = block.head * N + 4u * (i % N4);
-        var w = vec4f();
-        for (var j = 0u; j < 4u; j++) {
-            w[j] = exp(softplus(decay_input(block.row + i / N4, d + j) + vectors[d + j]) * vectors[RATE_AT + block.head]);
-        }
-        block_w[i] = w;
+        let rate = vectors[RATE_AT + block.head];
+        block_w[i] = vec4f(decay_of(row, d, rate), decay_of(row, d + 1u, rate), decay_of(row, d + 2u, rate), decay_of(row, d + 3u, rate));
     }
 }
+
+fn decay_of(row: u32, d: u32, rate: f32) -> f32 { return exp(softplus(decay_input(row, d) + vectors[d]) * rate); }
+
 
 fn decay_at(_token: u32, i: u32) -> vec4f { return block_w[i]; }
 fn past_key(i: u32, k: vec4f) -> vec4f { return block_w[i] * k; }

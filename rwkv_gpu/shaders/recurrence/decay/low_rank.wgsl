@@ -32,14 +32,20 @@ fn prepare_decay(block: Block, lane: u32) {
     }
     workgroupBarrier();
     for (var i = lane; i < N4; i += WG) {
-        var sums = bias[block.head * N4 + i];
-        for (var e = 0u; e < 4u * LANES_PER_CHANNEL; e++) {
-            sums[e / LANES_PER_CHANNEL] += decay_parts[4u * i * LANES_PER_CHANNEL + e];
-        }
+        let d = 4u * i;
+        let sums = bias[block.head * N4 + i] + vec4f(channel_sum(d), channel_sum(d + 1u), channel_sum(d + 2u), channel_sum(d + 3u));
         block_w[i] = vec4f(
             activation(THEN, sums.x), activation(THEN, sums.y), activation(THEN, sums.z), activation(THEN, sums.w)
         );
     }
+}
+
+fn channel_sum(d: u32) -> f32 {
+    var sum = 0.0;
+    for (var part = 0u; part < LANES_PER_CHANNEL; part++) {
+        sum += decay_parts[d * LANES_PER_CHANNEL + part];
+    }
+    return sum;
 }
 
 fn decay_at(_token: u32, i: u32) -> vec4f { return block_w[i]; }

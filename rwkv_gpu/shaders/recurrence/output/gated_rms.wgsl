@@ -11,12 +11,11 @@ fn last_of(block: Block, i: u32) -> vec4f {
     if i >= block.tokens * N4 {
         return vec4f();
     }
-    var last = vec4f();
     let given = gate[item_place(block, i)];
-    for (var j = 0u; j < 4u; j++) {
-        last[j] = vectors[GAIN_AT + 4u * (i % N4) + j] * activation(THEN, given[j]);
-    }
-    return last;
+    let at = GAIN_AT + 4u * (i % N4);
+    return vec4f(vectors[at], vectors[at + 1u], vectors[at + 2u], vectors[at + 3u]) * vec4f(
+        activation(THEN, given.x), activation(THEN, given.y), activation(THEN, given.z), activation(THEN, given.w)
+    );
 }
 
 fn conclude(first: vec4f, block: Block, lane: u32) {

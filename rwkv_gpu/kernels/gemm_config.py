@@ -398,6 +398,7 @@ SHARES = (
     (MANY, 1, 1, 2, 1),
     (MANY, 1, 1, 1, 1),
 )
+MOST_EIGHTS = 16  # vec4s of x of a lane: with more, registers spill
 
 
 def spread_lines(config: GemmConfig, rows: Sequence[int], run: int, memory: int) -> GemmConfig:
@@ -422,8 +423,9 @@ def spread_lines(config: GemmConfig, rows: Sequence[int], run: int, memory: int)
                 prefetch_depth=copies,
                 max_workgroups=MANY,
             )
-            fits = high <= highest and high % own == 0 and subgroups <= most and own <= most_own
-            if fits and found.workgroup_bytes <= memory:
+            eights = along_k * 8 * pairs * config.tb  # of x, that all lanes have on their way
+            fits = high <= highest and high % own == 0 and own <= most_own and subgroups <= most
+            if fits and eights <= MOST_EIGHTS * found.wg and found.workgroup_bytes <= memory:
                 return found
     raise AssertionError(f"{config} wants too much memory")
 

@@ -33,8 +33,11 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_golden_file_reads_as_its_peer_reads_it(name: str) -> None:
-    reader = peer.GGUFReader(golden(name))
+    known = set(map(int, peer.GGMLQuantizationType))
     with GGUFFile.open(golden(name)) as file:
+        if news := {info.format.name for info in file.tensors.values() if info.type not in known}:
+            pytest.skip(f"this version of gguf does not know {', '.join(news)}")
+        reader = peer.GGUFReader(golden(name))
         fields = {key: field for key, field in reader.fields.items() if not key.startswith("GGUF.")}
         assert {key: plain(value) for key, value in file.metadata.items()} == {
             key: field.contents() for key, field in fields.items()

@@ -1,6 +1,6 @@
 """Matrix products of many rows of x: tiles, and what stands before and after them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -422,17 +422,31 @@ def _subgroup_trials(can: Capabilities) -> dict[str, GemmConfig]:
         "subgroup_high": (2, 4, 4),
         "subgroup_single": (1, 1, 2),
     }
+    return _by_subgroups(subgroup_gemm, can, every)
+
+
+def _by_subgroups(
+    kernel: Callable[..., GemmConfig], can: Capabilities, every: Mapping[str, tuple[int, int, int]]
+) -> dict[str, GemmConfig]:
+    """Configurations of so many subgroups, fragments of x and workgroups at most."""
     return {
-        name: subgroup_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
+        name: kernel(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
         for name, (subgroups, fragments, most) in every.items()
     }
 
 
 def _subgroup_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
+    return _candidates_by_subgroups(subgroup_gemm, can, rows, ((16, 132), (8, 264)))
+
+
+def _candidates_by_subgroups(
+    kernel: Callable[..., GemmConfig], can: Capabilities, rows: int, ways: Sequence[tuple[int, int]]
+) -> Iterator[GemmConfig]:
+    """Those that a device runs, by so many subgroups and workgroups at most."""
     if can.fragment and 4 < rows <= 4 * can.fragment:
         fragments = 1 << (-(-rows // can.fragment) - 1).bit_length()
-        for subgroups, most in ((16, 132), (8, 264)):
-            config = subgroup_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
+        for subgroups, most in ways:
+            config = kernel(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
             if config.runs_on(can):
                 yield config
 
@@ -470,18 +484,11 @@ def _line_trials(can: Capabilities) -> dict[str, GemmConfig]:
         "line_high": (2, 4, 4),
         "line_single": (1, 1, 2),
     }
-    return {
-        name: line_gemm(can.fragment, can.subgroup_size, subgroups, fragments, max_workgroups=most)
-        for name, (subgroups, fragments, most) in every.items()
-    }
+    return _by_subgroups(line_gemm, can, every)
 
 
 def _line_candidates(can: Capabilities, rows: int, _precision: str) -> Iterator[GemmConfig]:
-    if can.fragment and 4 < rows <= 4 * can.fragment:
-        fragments = 1 << (-(-rows // can.fragment) - 1).bit_length()
-        config = line_gemm(can.fragment, can.subgroup_size, 17, fragments, max_workgroups=132)
-        if config.runs_on(can):
-            yield config
+    return _candidates_by_subgroups(line_gemm, can, rows, ((17, 132),))
 
 
 LINE_GEMM = replace(

@@ -357,15 +357,7 @@ def spread_rows(config: GemmConfig, rows: Sequence[int], memory: int) -> GemmCon
 
 def subgroup_tile(config: GemmConfig) -> dict[str, Constant]:
     """What subgroup_gemm is specialised by."""
-    return {
-        **matrix_units(config.fragment, config.subgroup_width),
-        "FM": 1,
-        "FT": config.fragments_of_x,
-        "ALONG_K": _along_k(config),
-        "STAGE": config.columns,
-        "STEP": config.columns // _along_k(config) // 2,
-        "AT_ONCE": 1,
-    }
+    return {**_by_subgroups(config), "STEP": config.columns // _along_k(config) // 2}
 
 
 def subgroup_bytes(config: GemmConfig) -> int:
@@ -432,14 +424,17 @@ def spread_lines(config: GemmConfig, rows: Sequence[int], run: int, memory: int)
 
 def line_tile(config: GemmConfig) -> dict[str, Constant]:
     """What line_gemm is specialised by."""
+    return {**_by_subgroups(config), "PAIRS": config.pairs, "COPIES": config.prefetch_depth}
+
+
+def _by_subgroups(config: GemmConfig) -> dict[str, Constant]:
+    """The same of both kernels whose subgroups have rows of W of their own."""
     return {
         **matrix_units(config.fragment, config.subgroup_width),
         "FM": config.fragments_of_w,
         "FT": config.fragments_of_x,
         "ALONG_K": _along_k(config),
         "STAGE": config.columns,
-        "PAIRS": config.pairs,
-        "COPIES": config.prefetch_depth,
         "AT_ONCE": 1,
     }
 

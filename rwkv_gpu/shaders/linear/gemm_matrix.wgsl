@@ -1,7 +1,7 @@
 // y[t, m] = out(W[m, :] · x[t, :])      a workgroup for R rows m and TB rows t, on matrix units
 // needs fragments of a subgroup: multiply
 // needs lib/matrix_units/tile: padded4, scale_at
-// needs epilogue: epilogue_inputs, store_with
+// needs epilogue: store_with
 // needs table: matrix_of
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
@@ -31,10 +31,6 @@ fn w_run(row: u32, run: u32) -> u32 { return min(row0 + row, matrix.rows - 1u) *
 fn x_width4() -> u32 { return padded4(matrix.k); }
 
 fn x_place(row: u32, four: u32) -> u32 { return matrix.x + min(t0 + row, step.rows - 1u) * x_width4() + four; }
-
-fn want(m: u32, t: u32) -> vec3f {
-    return epilogue_inputs(matrix, min(t0 + t, step.rows - 1u), min(row0 + m, matrix.rows - PER_OUT));
-}
 
 fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
     if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {

@@ -14,7 +14,7 @@
 // needs barrier: meet
 // needs lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
-// needs epilogue: epilogue_inputs, store_with
+// needs epilogue: store_with
 // needs table: matrix_of
 enable wgpu_cooperative_matrix;
 
@@ -245,10 +245,6 @@ fn step_of(e: u32) -> u32 { return e / (2u * PAIRS * TB) % 4u; }
 fn place_of_eight(e: u32) -> u32 {
     let pair = slot_of(e) * PAIRS + e % PAIRS;
     return pair * X_PAIR + e / (2u * PAIRS) % TB * X_STRIDE + e / PAIRS % 2u * 8u + step_of(e) * 2u;
-}
-
-fn want(m: u32, t: u32) -> vec3f {
-    return epilogue_inputs(matrix, min(t0 + t, step.rows - 1u), min(row0 + m, matrix.rows - PER_OUT));
 }
 
 fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {

@@ -11,7 +11,7 @@
 // needs format: fours_of, run_raw, scale_of
 // needs lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
-// needs epilogue: epilogue_inputs, store_with
+// needs epilogue: store_with
 // needs table: matrix_of
 enable wgpu_cooperative_matrix;
 
@@ -202,10 +202,6 @@ fn x_place(e: u32, at: u32, end: u32) -> u32 {
     let near = select(min(own, steps - 1u), own, matrix.k % COLUMNS == 0u);
     let t = t0 + e / 8u % TB;
     return matrix.x / 2u + (near * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 8u + e % 8u;
-}
-
-fn want(m: u32, t: u32) -> vec3f {
-    return epilogue_inputs(matrix, min(t0 + t, step.rows - 1u), min(row0 + m, matrix.rows - PER_OUT));
 }
 
 fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {

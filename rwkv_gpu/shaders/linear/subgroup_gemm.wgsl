@@ -13,7 +13,7 @@
 // needs barrier: meet
 // needs lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_one, fragment_at
-// needs epilogue: epilogue_inputs, store_with
+// needs epilogue: store_with
 // needs table: matrix_of
 enable wgpu_cooperative_matrix;
 
@@ -185,10 +185,6 @@ fn eights_at(at: u32, lane: u32) -> Eights {
         eights[n] = x[matrix.x / 2u + (own * X_ROWS + select(min(t, X_ROWS - 1u), t, FRAGMENTS % FT == 0u)) * 8u + e % 8u];
     }
     return eights;
-}
-
-fn want(m: u32, t: u32) -> vec3f {
-    return epilogue_inputs(matrix, min(t0 + t, step.rows - 1u), min(row0 + m, matrix.rows - PER_OUT));
 }
 
 fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {

@@ -3,7 +3,8 @@
 // Fragment (i, j) of a subgroup has rows m of its i-th S rows of W and rows t of its j-th S rows of x. Of each subgroup,
 // AT_ONCE fragments lie in workgroup memory at a time: one, or all. What is wanted beside sums is asked for before they are
 // waited for, of up to ASKED sums of a lane at once.
-// needs linear/gemm_matrix: put, want
+// needs linear/gemm_matrix: put
+// needs epilogue: epilogue_inputs
 const ALONG_M = R / (FM * S);           // subgroups
 const ALONG_T = TB / (FT * S);
 const_assert FM <= 4u && FM != 3u;
@@ -54,6 +55,11 @@ fn put_fragments(first: u32, count: u32, lane: u32) {
         }
     }
     workgroupBarrier();
+}
+
+// What is wanted beside the sum of row m of W and row t of x of a workgroup.
+fn want(m: u32, t: u32) -> vec3f {
+    return epilogue_inputs(matrix, min(t0 + t, step.rows - 1u), min(row0 + m, matrix.rows - PER_OUT));
 }
 
 // Row m of W and row t of x that a sum is of.

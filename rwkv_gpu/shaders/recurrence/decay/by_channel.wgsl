@@ -20,7 +20,6 @@ fn prepare_decay(block: Block, lane: u32) {
 
 fn decay_of(row: u32, d: u32, rate: f32) -> f32 { return exp(softplus(decay_input(row, d) + vectors[d]) * rate); }
 
-
 fn decay_at(_token: u32, i: u32) -> vec4f { return block_w[i]; }
 fn past_key(i: u32, k: vec4f) -> vec4f { return block_w[i] * k; }
 fn past_scale(_token: u32) -> f32 { return 1.0; }

@@ -2,7 +2,7 @@
 
 from ..gpu.device import LEAST_SUBGROUP
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
-from .parts import LANES, PLAIN, SUM
+from .parts import LANES, PLAIN, ROUNDING_IN_UNITS, SUM
 
 BLOCK_PAGES = Tolerance(2e-2, 2e-2, "a number that lies between two quants may be rounded to either")
 HALF_PAGES = Tolerance(2e-3, 2e-3, "keys and values are stored as float16")  # CLOSE where they are float32
@@ -17,6 +17,7 @@ SOURCE = Hole("source", ("attention/source/own", "attention/source/cached"))
 REACH = Hole("reach", ("attention/reach/window", "attention/reach/chunk"))
 CAP = Hole("cap", ("attention/cap/none", "attention/cap/tanh"))
 GATE = Hole("gate", ("attention/gate/none", "attention/gate/each"))
+ANSWER = Hole("answer", ("attention/answer/floats", "attention/answer/rounded"))
 SINK = Hole("sink", ("attention/sink/none", "attention/sink/logit"))
 READ = Hole("read", tuple(f"attention/cache/read_{kind}" for kind in ("f16", "f32", "blocks")))
 WRITE = Hole("write", tuple(f"attention/cache/write_{kind}" for kind in ("f16", "f32", "blocks", "rotated")))
@@ -42,12 +43,13 @@ ATTENTION = Kernel(
         *SCORES[:2],
         SINK.maybe(),
         GATE.maybe(),
+        ANSWER.maybe(),
         READ,
         *STORED,
         RESULT.only("whole", "partial"),
         PLAIN,
     ),
-    (*HEADS, "attention/partition", "attention/block", "attention/blocks_of_segments"),
+    (*HEADS, "attention/partition", "attention/block", "attention/blocks_of_segments", *ROUNDING_IN_UNITS),
     tolerance=CLOSE,
 )
 ATTENTION_DECODE = Kernel(
@@ -62,12 +64,13 @@ ATTENTION_DECODE = Kernel(
         *SCORES[:2],
         SINK.maybe(),
         GATE.maybe(),
+        ANSWER.maybe(),
         READ,
         RESULT,
         SUM.only("subgroup"),
         PLAIN,
     ),
-    (*HEADS, "attention/partition"),
+    (*HEADS, "attention/partition", *ROUNDING_IN_UNITS),
     needs=Needs(lanes=LEAST_SUBGROUP),
     tolerance=CLOSE,
 )
@@ -89,10 +92,11 @@ ATTENTION_DECODE_MATRIX = Kernel(
         *SCORES[:2],
         SINK.maybe(),
         GATE.maybe(),
+        ANSWER.maybe(),
         RESULT.only("whole", "partial"),
         PLAIN,
     ),
-    ("attention/partition", "attention/softmax", "attention/vectors"),
+    ("attention/partition", "attention/softmax", "attention/vectors", *ROUNDING_IN_UNITS),
     needs=Needs(f16=True, matrix_units=True),
     tolerance=HALF_PAGES,
 )
@@ -102,8 +106,8 @@ KV_WRITE = Kernel(
 SPLIT_REDUCE = Kernel(
     "attention/split_reduce",
     "attention",
-    (RUN_COUNT, REACH, SINK, GATE, PLAIN),
-    ("attention/run_sums", "attention/vectors"),
+    (RUN_COUNT, REACH, SINK, GATE, ANSWER, PLAIN),
+    ("attention/run_sums", "attention/vectors", *ROUNDING_IN_UNITS),
     tolerance=CLOSE,
 )
 
@@ -127,6 +131,7 @@ LATENT_REST = (
     REACH.only("window"),
     SINK.only("none").maybe(),
     GATE.only("none").maybe(),
+    ANSWER.only("floats").maybe(),
 )
 LATENT_BLOCKS = "attention/partition", "attention/block", "attention/blocks_of_segments"
 LATENT_ATTENTION = Kernel(

@@ -1,6 +1,8 @@
 """Convolutions over the rows of a sequence."""
 
 from .kernel import Hole, Kernel
-from .parts import PLAIN
+from .parts import PLAIN, ROUNDING_IN_UNITS
 
-CONV1D = Kernel("conv/conv1d", "conv1d", (Hole("gates", ("conv/plain", "conv/gated")), PLAIN), ("lib/activation",))
+GATES = Hole("gates", ("conv/plain", "conv/gated"))
+WRITTEN = Hole("y", ("conv/y/floats", "conv/y/round"))
+CONV1D = Kernel("conv/conv1d", "conv1d", (GATES, WRITTEN, PLAIN), ("lib/activation", *ROUNDING_IN_UNITS))

@@ -1,7 +1,7 @@
 """Ops that treat every row alike: embedding, norms, element by element; and probes of a device."""
 
 from .kernel import CLOSE, SAME, Hole, Kernel
-from .parts import DECODING, FORMAT, LANES, PLAIN, PLAIN_RESIDUAL, PLAIN_ROWS, WORDS
+from .parts import DECODING, FORMAT, LANES, PLAIN, PLAIN_RESIDUAL, PLAIN_ROWS, ROUNDED, WORDS
 
 IDS = Hole("ids", ("dense/ids/uploaded", "dense/ids/sampled"))
 NORM_ROWS = Hole("norm rows", ("dense/norm/vec4", "dense/norm/scalar"))
@@ -14,7 +14,15 @@ EMBED_NORM = Kernel(
 )
 LAYER_NORM = Kernel("dense/layer_norm", "layer_norm", (NORM_ROWS, NORM_SHIFT, PLAIN_ROWS, LANES), ("dense/norm/row",))
 RMS_NORM = Kernel(
-    "dense/rms_norm", "rms_norm", (Hole("gain", ("dense/gain/weight", "dense/gain/none")), PLAIN_RESIDUAL, LANES)
+    "dense/rms_norm",
+    "rms_norm",
+    (
+        Hole("gain", ("dense/gain/weight", "dense/gain/none")),
+        Hole("next", ("dense/next/none", "dense/next/round")),
+        PLAIN_RESIDUAL,
+        LANES,
+    ),
+    (ROUNDED,),
 )
 SOFTMAX = Kernel("dense/softmax", "softmax", (LANES,), tolerance=CLOSE)
 ARGMAX = Kernel("dense/argmax", "argmax", (LANES,), tolerance=SAME)

@@ -361,9 +361,9 @@ def subgroup_tile(config: GemmConfig) -> dict[str, Constant]:
 
 
 def subgroup_bytes(config: GemmConfig) -> int:
-    """The memory of its workgroup: 32 columns of W for each subgroup, a stage of x, sums, with gaps, and its bounds."""
+    """The memory of its workgroup: 32 columns of W for each subgroup, a stage of x, sums, with gaps, scales, bounds."""
     of_w = config.wg // config.subgroup_width * config.fragment * 80
-    return of_w + config.columns // 64 * config.tb * 144 + _fragment_bytes(config) + 16
+    return of_w + config.columns // 64 * config.tb * 144 + _fragment_bytes(config) + 4 * config.tb + 16
 
 
 def line_gemm(

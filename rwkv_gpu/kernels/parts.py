@@ -55,7 +55,7 @@ RESIDUAL = Hole(
     "residual",
     tuple(
         f"linear/epilogue/{part}"
-        for part in ("no_residual", "residual", "residual_save_state", "residual_save_state_rows")
+        for part in ("no_residual", "residual", "residual_save_state", "residual_save_state_rows", "residual_to_norm")
     ),
     optional=True,  # only of `rows` and `scaled_rows`
 )
@@ -67,6 +67,15 @@ QUANTISING = "lib/store_quantised", "lib/quantise"
 # Rows of x for products, in a dispatch of their own or beside A x of adapters.
 ROUNDING, QUANTISING_ROWS = "linear/rounding", "linear/quantising"
 BESIDE = Hole("beside", ("adapters/alone", ROUNDING, QUANTISING_ROWS))
+
+# How rows of float16 are read, and whether what becomes of sums is written as such, too.
+UNIT = Hole("unit", tuple(f"lib/matrix_units/unit_of_{what}" for what in ("row", "all", "norm")))
+ROUNDED = "lib/matrix_units/rounded"  # how rows are rounded, and where they lie
+IN_UNITS = "lib/matrix_units/in_units"  # numbers of whose row nobody knows the largest
+ROUNDING_IN_UNITS = ROUNDED, IN_UNITS
+SUMS_LEFT, SUMS_ROUNDED = "lib/matrix_units/sums_left", "lib/matrix_units/sums_rounded"
+SUMS_TO_NORM = "lib/matrix_units/sums_to_norm"
+KEPT_SUMS = Hole("kept sums", (SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM))
 
 # How lanes of a workgroup come together.
 LANES = Hole("lanes", tuple(f"lib/lanes/{part}" for part in ("workgroup", "subgroup", "one_subgroup")))
@@ -95,6 +104,10 @@ PART_NEEDS: dict[str, Needs] = {
     "lib/sum/subgroup": Needs(lanes=2),
     "lib/store_quantised": Needs(lanes=8, buffers=9),
     ROUNDING: Needs(f16=True, matrix_units=True),
+    SUMS_ROUNDED: Needs(lanes=4, f16=True, matrix_units=True),
+    SUMS_TO_NORM: Needs(lanes=16, f16=True, matrix_units=True),
+    "lib/matrix_units/unit_of_norm": Needs(lanes=16, f16=True, matrix_units=True),
+    "attention/answer/rounded": Needs(buffers=14, f16=True, matrix_units=True),
     QUANTISING_ROWS: Needs(lanes=8),
     "formats/words": Needs(buffers=16),
     "linear/row_statistics/emit": Needs(lanes=8, buffers=10),
@@ -111,6 +124,10 @@ PART_NEEDS: dict[str, Needs] = {
     "rwkv/shift_output/round": Needs(f16=True, matrix_units=True, buffers=9),
     "rwkv/decode/quantise": Needs(lanes=8, buffers=9),
     "recurrence/y/quantise": Needs(lanes=8, buffers=10),
+    "recurrence/y/round": Needs(f16=True, matrix_units=True, buffers=10),
+    "ssm/output/round": Needs(f16=True, matrix_units=True, buffers=9),
+    "conv/y/round": Needs(lanes=4, f16=True, matrix_units=True),
+    "dense/next/round": Needs(f16=True, matrix_units=True),
     "ssm/output/quantise": Needs(lanes=8, buffers=9),
     "recurrence/qkv/convolved": Needs(buffers=9),
     "recurrence/tile/four_rows": Needs(subgroup=True),

@@ -1,7 +1,7 @@
 """The recurrence of RWKV-7: token shift and time mix."""
 
 from .kernel import CLOSE, Hole, Kernel, Needs
-from .parts import FLOAT_FORMAT, LANES, PLAIN, QUANTISING, SUM
+from .parts import FLOAT_FORMAT, LANES, PLAIN, QUANTISING, ROUNDING_IN_UNITS, SUM
 
 # How lanes share the state of a head.
 ROW_SUM = Hole("row sum", ("recurrence/row_sum/lane", "recurrence/row_sum/subgroup"))
@@ -70,13 +70,14 @@ RECURRENCE = Kernel(
         LORA_WEIGHTS,  # of its decay
         FLOAT_FORMAT.maybe(),
         OUTPUT,
-        Hole("y", ("recurrence/y/floats", "recurrence/y/quantise")),
+        Hole("y", ("recurrence/y/floats", "recurrence/y/quantise", "recurrence/y/round")),
         ROW_SUM,
         TILE,
         PLAIN,
     ),
     (
         "lib/activation",
+        *ROUNDING_IN_UNITS,
         "lib/softplus",
         "recurrence/delta_tensors",
         "conv/row",

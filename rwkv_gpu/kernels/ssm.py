@@ -1,7 +1,7 @@
 """State space models: Mamba-2's recurrence, Mamba's selective scan, and a norm by groups of columns."""
 
 from .kernel import CLOSE, Hole, Kernel, Needs, Tolerance
-from .parts import LANES, PLAIN, QUANTISING, SUM
+from .parts import LANES, PLAIN, QUANTISING, ROUNDING_IN_UNITS, SUM
 
 ON_MATRIX_UNITS = Needs(f16=True, matrix_units=True)
 
@@ -10,11 +10,11 @@ SSD = Kernel(
     "ssd",
     (
         Hole("xbc", ("ssm/xbc/plain", "ssm/xbc/convolved")),
-        Hole("output", ("ssm/output/floats", "ssm/output/quantise")),
+        Hole("output", ("ssm/output/floats", "ssm/output/quantise", "ssm/output/round")),
         SUM,
         PLAIN,
     ),
-    shared=("conv/row", *QUANTISING),
+    shared=("conv/row", *QUANTISING, *ROUNDING_IN_UNITS),
     core=("lib/softplus",),
     tolerance=CLOSE,
     part_needs={"lib/sum/single_lane": Needs(most_lanes=1)},  # a lane for a row is for devices without subgroups

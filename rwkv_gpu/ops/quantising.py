@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..kernels.gemm_config import BYTES
-from .gemm import fit, owned_blocks, whole
+from .gemm import buffers_of, fit, owned_blocks, whole
 from .graph import Graph, Node
-from .nodes import GatedDeltaRule, Gemm, NormPrologue, Quantise, Ssd, TimeMix, TokenShift, Wkv6
+from .nodes import Attend, Conv1d, GatedDeltaRule, Gemm, Norm, NormPrologue, Quantise, Ssd, TimeMix, TokenShift, Wkv6
 from .rwkv import takes_one_row
 from .state_space import spread
 from .target import Target
@@ -15,12 +15,16 @@ from .vocabulary import Rms
 
 CHUNK = 32  # columns that share a scale
 MATRIX_STEP = 64  # columns that matrix units go through at a time
+BY_SUBGROUPS = "linear/subgroup_gemm", "linear/line_gemm"  # that read rows with one power of two, too
 X_BY_FRAGMENTS = (  # whose x lies by columns
     "linear/skinny_gemm_matrix",
-    "linear/subgroup_gemm",
-    "linear/line_gemm",
+    *BY_SUBGROUPS,
 )
 BUFFERS = 9  # that is bound by what writes integers beside floats
+ATTENTION_BUFFERS = 14
+# What float16 of whose row nobody knows the largest are multiples of: 2^16 times as much is the most. Residuals, which
+# are normed, may begin small; answers of attention and products of gate and up are added to them.
+UNIT, UNIT_TO_NORM = 8.0, 2.0
 RECURRENCE_BUFFERS = 10  # where that is a recurrence
 
 Recurrence = TimeMix | Ssd | GatedDeltaRule | Wkv6
@@ -113,6 +117,47 @@ def rounded_rows(widths: Mapping[int, int], rows: int, fragment: int = 0) -> Qua
         starts[start] = end
         end += padded * (-(-width // MATRIX_STEP) * MATRIX_STEP // 4) + rows
     return Quantised(Value((rows, -(-2 * end // rows))), starts, 0, by_rows=not fragment)
+
+
+def can_round(graph: Graph, node: Node, norm: Rms | None, target: Target) -> bool:
+    """Whether a node that sees no whole rows can write its only value as float16 in units, for a norm if need be."""
+    op = node.op
+    if isinstance(op, Gemm) and op.config and op.config.kernel in BY_SUBGROUPS:
+        [product, *others] = op.products
+        columns = product.weight.shape[0] // (2 if op.pairs else 1)
+        plain = whole(op, target) and not (others or op.merges or op.quantises or op.saves)
+        adds = norm is None or (op.add is not None and target.can.subgroup_width >= op.config.fragment)
+        room = buffers_of(op, node.rows, target) + 1 + (norm is not None) <= target.can.max_storage_buffers
+        return plain and adds and room and columns % MATRIX_STEP == 0
+    if not isinstance(op, Attend | Conv1d | Ssd | GatedDeltaRule | Wkv6) or norm or op.quantises:
+        return False
+    by_row = graph.shape.decode if isinstance(op, Attend) else graph.shape.row_each
+    buffers = ATTENTION_BUFFERS if isinstance(op, Attend) else RECURRENCE_BUFFERS + 1
+    return by_row and op.y.shape[1] % MATRIX_STEP == 0 and target.can.max_storage_buffers >= buffers
+
+
+def rounds_normed(op: Norm, norm: Rms | None) -> bool:
+    """Whether a norm can write its rows as float16, too, for another that comes next."""
+    plain = isinstance(op.how, Rms) and not op.quantises and op.y.shape[1] % MATRIX_STEP == 0
+    return plain and norm is not None and norm.weight is not None
+
+
+def reads_units(op: Gemm, norm: Rms | None, target: Target) -> bool:
+    """Whether a product can multiply float16 in units, and norm them if need be."""
+    if op.config is None or op.config.kernel not in BY_SUBGROUPS:
+        return False
+    config, _ = fit(op, op.config, target)
+    subgroups = config.wg // config.subgroup_width
+    memory = config.workgroup_bytes + (4 * config.tb * subgroups if norm else 0)
+    return memory <= target.can.max_workgroup_memory
+
+
+def rounded_in_units(width: int, rows: int, fragment: int, norm: Rms | None) -> Quantised:
+    """Where an x lies as float16 in fragments, in units. To be normed, it has sums of squares behind."""
+    padded = fragments_of(rows, fragment) * fragment
+    words = padded * (width // 2 + (width // fragment if norm else 0))
+    unit, eps = (UNIT, None) if norm is None else (UNIT_TO_NORM, norm.eps)
+    return Quantised(Value((rows, -(-words // rows))), {0: 0}, 0, by_rows=False, unit=unit, eps=eps)
 
 
 def fragments_of(rows: int, fragment: int) -> int:

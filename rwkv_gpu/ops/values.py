@@ -68,6 +68,8 @@ class Quantised:
     starts: Mapping[int, int]  # by where each x starts in its value, in floats, where its integers do, in vec4s
     size: int  # of an integer, in bytes; 0 for float16 with a power of two for each row
     by_rows: bool  # in the order of rows, or of columns
+    unit: float = 0.0  # of float16: what all rows are multiples of; 0 where each has a power of two
+    eps: float | None = None  # of the norm that such rows are still to go through, with sums of squares behind them
 
     @property
     def constants(self) -> dict[str, Constant]:

@@ -9,7 +9,7 @@ import numpy as np
 from rwkv_gpu.gpu.device import Capabilities
 from rwkv_gpu.kernels.defaults import hardware
 from rwkv_gpu.kernels.expert_config import expert_gemv
-from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int, skinny_gemm
+from rwkv_gpu.kernels.gemm_config import MANY, TILE, GemmConfig, gemm_int8, gemv, gemv_int, skinny_gemm, subgroup_gemm
 from rwkv_gpu.kernels.tuning import Tuning
 from rwkv_gpu.ops.vocabulary import (
     Attention,
@@ -43,6 +43,8 @@ class Example:
     ids: bool = False  # whether x are token ids
     config: Callable[[Capabilities], GemmConfig] | None = None  # of all products
     change: Mapping[str, Any] = field(default_factory=dict)  # of the tuning
+    matrix_units: bool = False  # whether only they run it
+    deviation: float = 1.0  # of x
     exact: bool = False  # whether results are the same to the bit with and without the pass
 
     def tuning(self, can: Capabilities) -> Tuning:
@@ -55,7 +57,7 @@ class Example:
         if self.ids:
             return np.arange(self.rows, dtype=np.uint32)
         width = self.weights["gain"][1][0]
-        return np.random.default_rng(7).standard_normal((self.rows, width)).astype(np.float32)
+        return self.deviation * np.random.default_rng(7).standard_normal((self.rows, width)).astype(np.float32)
 
 
 def vectors(*names: str, width: int = D) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -245,6 +247,29 @@ def convolved(g, w, s, x):
     return {"y": g.gated_delta_rule([qkv], beta, decay, gate, how, s["delta"])}
 
 
+def gate_up_down(g, w, _, x):
+    return {"y": g.linear(g.glu(x, w["gate_up"], "silu"), w["down"])}
+
+
+def normed_sum(g, w, _, x):
+    y = g.linear(x, w["a"], add=x)
+    return {"y": y, "z": g.linear(y, w["b"], norm=Rms(w["gain"], 1e-6))}
+
+
+def norm_of_sum(g, w, _, x):
+    y = g.rms_norm(g.linear(x, w["a"]), w["after"], 1e-6, add=x)
+    return {"y": y, "z": g.linear(y, w["b"], norm=Rms(w["gain"], 1e-6))}
+
+
+def attended(g, w, _, x):
+    q, k, v = g.linears([x] * 3, [w["q"], w["k"], w["v"]])
+    return {"y": g.linear(g.attention(q, k, v, KV, HOW), w["out"])}
+
+
+def read_after_convolution(g, w, s, x):
+    return {"y": g.linear(g.conv1d(x, w["taps"], s["past"]), w["out"])}
+
+
 def mixed_columns(g, w, s, x):
     q, k, v = (g.conv1d(x, w[name], s[name], then="silu") for name in "qkv")
     beta, decay = g.linears([x, x], [w["beta"], w["decay"]])
@@ -265,6 +290,10 @@ EXPERTS = {
 
 def integers(_: Capabilities) -> GemmConfig:
     return gemm_int8(32, 8, 32, 16, activations="int16")
+
+
+def by_subgroups(can: Capabilities) -> GemmConfig:
+    return subgroup_gemm(can.fragment or 16, can.subgroup_size or 32, 4, 2, max_workgroups=MANY)
 
 
 def copied(can: Capabilities) -> GemmConfig:
@@ -422,6 +451,14 @@ EXAMPLES = {
         states=PREVIOUS,
         config=integers,
     ),
+    "round_in_producer": Example(
+        gate_up_down,
+        {**vectors("gain"), "gate_up": ("Q8_0", (2 * D, D)), "down": PACKED},
+        20,
+        decode=False,
+        config=by_subgroups,
+        matrix_units=True,
+    ),
     "quantise_beside_adapters": Example(
         normed_adapted, ADAPTED | dict.fromkeys(("q", "v"), PACKED), rows=4, config=copied, exact=True
     ),
@@ -489,4 +526,26 @@ READ_AS_INTEGERS = {
         },
         **TWO_HEADS,
     ),
+}
+BY_SUBGROUPS = {"rows": 20, "config": by_subgroups, "matrix_units": True}
+ROUNDED = {
+    "a product": EXAMPLES["round_in_producer"],
+    "a sum that is normed": Example(normed_sum, {**vectors("gain"), "a": PACKED, "b": PACKED}, **BY_SUBGROUPS),
+    "a norm": Example(
+        norm_of_sum,
+        {**vectors("gain", "after"), "a": PACKED, "b": PACKED},
+        decode=False,
+        **{**BY_SUBGROUPS, "rows": 20},
+    ),
+    "attention": Example(attended, {**vectors("gain"), **HEADS, "out": PACKED}, caches=(KV,), **BY_SUBGROUPS),
+    "a convolution": Example(
+        read_after_convolution,
+        {**vectors("gain"), "taps": ("F32", (4 * D,)), "out": PACKED},
+        states=(State("past", (3, D)),),
+        **BY_SUBGROUPS,
+    ),
+    **{
+        kind: replace(example, config=by_subgroups, matrix_units=True, change={}, rows=20, deviation=1 / 8)
+        for kind, example in READ_AS_INTEGERS.items()
+    },
 }

@@ -125,3 +125,11 @@ def test_decode_has_the_kernels_of_a_device_without_them(rows):
 def test_keys_and_values_in_float32_are_not_rounded():
     with GGUFFile.open(OWN / "tiny-llama.gguf") as file:
         assert ATTENTION not in kernels_of(file, 512, prefill=True, kv="f32")
+
+
+def test_a_layer_takes_five_dispatches_in_a_batch():
+    """As in a step of one row: what products read is rounded by whatever makes it."""
+    with open_synthetic("llama-8b-q4_k_m") as file:
+        step = record_step(file, WITH_MATRIX_UNITS, tuning_with_matrix_units(), Step(16))
+    layer = [one.kernel.partition(".")[0] for one in step.dispatches if one.layer == 1]
+    assert layer == ["linear/line_gemm", "attention/attention_decode", *["linear/line_gemm"] * 3]

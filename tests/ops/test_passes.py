@@ -25,7 +25,7 @@ from rwkv_gpu.ops.passes import NAMES, PASSES, REQUIRED
 from rwkv_gpu.ops.recorder import Recorder
 from rwkv_gpu.ops.reference import Reference
 from rwkv_gpu.ops.vocabulary import PAGE, Weight
-from tests.ops.pass_examples import EXAMPLES, PACKED, READ_AS_INTEGERS, WKV6, Example, plain_then_adapted
+from tests.ops.pass_examples import EXAMPLES, PACKED, READ_AS_INTEGERS, ROUNDED, WKV6, Example, plain_then_adapted
 
 SLOTS = 40
 # Norms by parts and rows as integers of two bytes round otherwise; of the largest result.
@@ -147,6 +147,18 @@ def test_a_recurrence_writes_the_integers_that_a_product_reads(fast_device, kind
     check_with_and_without(fast_device, "quantise_in_producer", READ_AS_INTEGERS[kind])
 
 
+@pytest.mark.parametrize("kind", ROUNDED)
+def test_whatever_makes_x_rounds_it_for_matrix_units(fast_device, kind):
+    check_with_and_without(fast_device, "round_in_producer", ROUNDED[kind])
+
+
+@pytest.mark.parametrize("kind", ROUNDED)
+def test_the_node_that_makes_x_is_asked_to_round_it(kind):
+    recorder = traced(ROUNDED[kind])
+    fired = {one.name: one.run(recorder.graph, recorder.target) for one in PASSES}
+    assert fired["round_in_producer"] == 1
+
+
 def test_a_layer_of_rwkv6_takes_seven_dispatches_at_one_row():
     with open_synthetic("rwkv6-3b-q4_k_m") as file:
         step = record_step(file, LIMITS["h200"], default_tuning(LIMITS["h200"]), Step(1))
@@ -157,6 +169,8 @@ def check_with_and_without(fast_device: Device, name: str, example: Example) -> 
     """That a pass fires, saves a dispatch, and changes no result."""
     if not fast_device.capabilities.subgroup:
         pytest.skip("this device has no subgroups")
+    if example.matrix_units and not fast_device.capabilities.fragment:
+        pytest.skip("this device has no matrix units")
     stored = {
         n: Stored.random(BY_NAME[fmt], *(shape if len(shape) > 1 else (1, *shape)), seed=i)
         for i, (n, (fmt, shape)) in enumerate(example.weights.items())

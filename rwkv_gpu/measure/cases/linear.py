@@ -11,7 +11,7 @@ from ...kernels.defaults import default_tuning, reductions
 from ...kernels.gemm_config import BYTES, INT8, INT16, MANY, GemmConfig, GemmKernel, gemv
 from ...kernels.gemv import GEMV_INT, GEMV_SINGLE_PASS
 from ...kernels.kernel import CLOSE, EXACT
-from ...kernels.parts import ADAPTERS_UP, FORMAT
+from ...kernels.parts import ADAPTERS_UP, FORMAT, SUMS_ROUNDED
 from ...kernels.registry import gemm_trials, takes
 from ...kernels.tuning import Size, Tuning
 from ...ops.vocabulary import ACTIVATIONS, LayerNorm, Rms, State
@@ -235,6 +235,19 @@ def _quantised(can: Capabilities) -> Iterator[Trial]:
             lambda g, w, x: g.linear(g.linear(x, w["w"]), w["w"], add=x), {"x": normal(5, 256)}, w,
             MORE * config.tolerance.result,
         )  # fmt: skip
+    w = {**w, "gate_up": Stored.random(BY_NAME["Q4_K"], 512, 256, seed=1)}
+    for name, config in configs.items():
+        if takes(config.kernel, SUMS_ROUNDED):
+            x, allowed = {"x": normal(_rows(config), 256)}, MORE * config.tolerance.result
+            yield Trial(
+                "glu", "rounds what the next reads", name, _only(can, config),
+                lambda g, w, x: g.linear(g.glu(x, w["gate_up"], "silu"), w["w"], add=x), x, w, allowed,
+            )  # fmt: skip
+            yield Trial(
+                "linear", "rounds what is normed next", name, _only(can, config),
+                lambda g, w, x: g.linear(g.linear(x, w["w"], add=x), w["w"], norm=Rms(w["gain"], 1e-6)), x, w,
+                5 * allowed,
+            )  # fmt: skip
 
 
 def speed(can: Capabilities, used: Tuning) -> Iterator[Trial]:

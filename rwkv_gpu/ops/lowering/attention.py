@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
 from ...kernels.gemm_config import matrix_units
+from ...kernels.parts import ROUNDING_IN_UNITS
 from ..attention_partition import (
     MOST_FRAGMENTS,
     AttentionPartition,
@@ -32,6 +33,7 @@ from ..paged import factors_of, rope_table
 from ..values import CachedTensor, JoinedVectors, Operand, Value
 from ..vocabulary import PAGE, Cache, HeadNorms, Rope, Weight
 from .context import Lowering
+from .quantising import in_units
 
 QUERY_TILES = 4  # subgroups of a workgroup on matrix units
 RUN_FRAGMENTS = 16  # of keys that a run has at least there
@@ -52,7 +54,7 @@ class Extra:
 
 
 NO_SINK = Extra(("attention/sink/none",))
-PLAIN_ANSWER = Extra((*NO_SINK.parts, "attention/gate/none"))
+PLAIN_ANSWER = Extra((*NO_SINK.parts, "attention/gate/none", "attention/answer/floats"))
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ def _attend_on_matrix_units(
         context_cost=ContextCost(0, _position_bytes(to, op), 4 * partition.heads * partition.size, partition.window),
     )
     if partition.runs > 1:
-        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(op), "attention/every_run")
+        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(to, node, op), "attention/every_run")
 
 
 def _own_keys(to: Lowering, partition: AttentionPartition, fmt: KVFormat, *queries: str) -> AttentionKernel:
@@ -258,7 +260,7 @@ def _attend(
     result = "last_workgroup" if partition.joins else "partial" if split else "whole"
     nbytes = _position_bytes(to, op)
     scores = _scores(op, base)
-    sink = Extra() if result == "partial" else _answer(op)
+    sink = Extra() if result == "partial" else _answer(to, node, op)
     to.emit(
         node,
         op.cache.name,
@@ -286,7 +288,7 @@ def _attend(
         context_cost=ContextCost(0, nbytes, 4 * partition.heads * partition.size, partition.window),
     )
     if split and not partition.joins:
-        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(op))
+        reduce_runs(to, node, op.cache, partition, found, op.y, _answer(to, node, op))
 
 
 def _workgroup_bytes(to: Lowering, partition: AttentionPartition) -> int | None:
@@ -445,9 +447,14 @@ def _sink(op: Attend) -> Extra:
     return Extra(("attention/sink/logit", "attention/vectors"), constants, {"vectors": vectors})
 
 
-def _answer(op: Attend) -> Extra:
-    """For a kernel that writes the answer: the sink, and the gate."""
-    sink = _sink(op)
-    if op.gate is None:
-        return Extra((*sink.parts, "attention/gate/none"), sink.constants, sink.operands)
-    return Extra((*sink.parts, "attention/gate/each"), sink.constants, {**sink.operands, "gates": op.gate})
+def _answer(to: Lowering, node: Node, op: Attend) -> Extra:
+    """For a kernel that writes the answer: the sink, the gate, and whether it is also rounded."""
+    found = _sink(op)
+    parts = [*found.parts, "attention/gate/none" if op.gate is None else "attention/gate/each"]
+    constants, operands = dict(found.constants), dict(found.operands)
+    if op.gate is not None:
+        operands["gates"] = op.gate
+    if op.quantises is None:
+        return Extra((*parts, "attention/answer/floats"), constants, operands)
+    own, bound = in_units(to, op.quantises, node.rows)
+    return Extra((*parts, "attention/answer/rounded", *ROUNDING_IN_UNITS), constants | own, operands | bound)

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...gpu.shader import Constant
+from ...kernels.parts import ROUNDED
 from ..graph import Node
 from ..nodes import ByRow, Copy, Embed, Kernel, Map, Norm, Pick, ResizeHeads, ScaleRows
 from ..values import Operand
 from ..vocabulary import ACTIVATIONS, NUMBERS, LayerNorm, Rms
 from .context import Lowering
+from .quantising import rounded_constants
 
 
 def embed(to: Lowering, node: Node, op: Embed) -> None:
@@ -50,7 +52,12 @@ def norm(to: Lowering, node: Node, op: Norm) -> None:
         constants["AFTER"] = float(op.after)
     gain = "none" if how.weight is None else "weight"
     residual = "no_residual" if op.add is None else "residual"
-    shader: tuple[str, ...] = ("dense/rms_norm", f"dense/gain/{gain}", f"linear/epilogue/{residual}")
+    rounding: tuple[str, ...] = ("dense/next/none",)
+    if op.quantises and op.next_norm:
+        rounding = ("dense/next/round", ROUNDED)
+        constants |= rounded_constants(to, op.quantises, node.rows) | {"NEXT_EPS": float(op.next_norm.eps)}
+        operands |= {"rounded": op.quantises.value, "next_gain": to.gain(op.next_norm)}
+    shader: tuple[str, ...] = ("dense/rms_norm", f"dense/gain/{gain}", *rounding, f"linear/epilogue/{residual}")
     if isinstance(how, LayerNorm):
         assert op.plain, "a layer norm adds nothing"
         shader = ("dense/layer_norm", *_norm_parts(how, width), f"lib/rows/{_reads(width)}")

@@ -8,7 +8,7 @@ from ...gpu.plan import Slice
 from ...gpu.shader import Constant
 from ...gpu.weights import Shard
 from ...kernels.gemm_config import GemmConfig
-from ...kernels.parts import ADAPTERS_UP
+from ...kernels.parts import ADAPTERS_UP, IN_UNITS, ROUNDED, SUMS_LEFT, SUMS_ROUNDED, SUMS_TO_NORM
 from ...kernels.registry import takes
 from ..gemm import (
     DIRECT_WORDS,
@@ -22,7 +22,7 @@ from ..gemm import (
 )
 from ..graph import Node
 from ..nodes import Gemm, NormPrologue, TokenShiftPrologue
-from ..quantising import X_BY_FRAGMENTS, fragments_of, quantise_for, x_start
+from ..quantising import BY_SUBGROUPS, X_BY_FRAGMENTS, fragments_of, quantise_for, x_start
 from ..values import JoinedVectors, Operand, RowStatistics, Value
 from ..vocabulary import NUMBER, NUMBERS, LayerNorm
 from . import adapters
@@ -75,7 +75,9 @@ def _bound(to: Lowering, op: Gemm) -> list[Bound]:
         state = to.memory.states[op.saves.state.name]
         operands |= {"normed_row": op.saves.normed, "shift_state": state, "segment": to.segments}
     if op.quantises:
-        operands["quantised"] = op.quantises.value
+        operands["quantised" if op.quantises.size else "rounded"] = op.quantises.value
+    if op.next_gain:
+        operands["next_gain"] = to.vector(op.next_gain)
     if op.adapters:
         operands |= adapters.up_operands(to, op)
     if len(op.products) > 1:
@@ -167,7 +169,8 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     config, staged = fit(op, op.config, to.target, shards)
     assert config.workgroup_bytes <= to.can.max_workgroup_memory, f"{config} wants too much memory"
     t_blocks = -(-node.rows // config.tb)
-    owned = owned_blocks(config, node.rows, shards[0].rows) if op.quantises else 1
+    integers = op.quantises if op.quantises and op.quantises.size else None
+    owned = owned_blocks(config, node.rows, shards[0].rows) if integers else 1
     each = blocks_of(shards, bound.widths, config.block * owned, max(1, config.max_workgroups // (t_blocks * parts)))
     constant = not takes(config.kernel, "linear/table/uniform")
     few = constant or config.kernel == "linear/skinny_gemm" or bool(config.fragment and config.tb <= FEW_ROWS)
@@ -177,9 +180,9 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
     linked = [*format_parts, *table.parts, *epilogue, *config.parts]
     constants = config.constants | table.constants
     constants |= _epilogue_constants(to, op if parts == 1 else replace(op, adapters=None))
-    if op.quantises:
+    if integers:
         linked += [part for part in STORES_QUANTISED if part not in linked]
-        constants |= op.quantises.constants | {"OWNED": owned}
+        constants |= integers.constants | {"OWNED": owned}
     elif config.kernel == "linear/skinny_gemm":
         linked.append("linear/epilogue/no_quantise")
     constants |= {"PADDED": int(any(width % 32 for width in bound.widths))}
@@ -196,6 +199,10 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
             linked.append(decoded_weights(shards[0]))
     if config.kernel in X_BY_FRAGMENTS:
         constants["FRAGMENTS"] = fragments_of(node.rows, config.fragment)
+    if config.kernel in BY_SUBGROUPS:
+        own_parts, own_constants = _rounded(op, node.rows)
+        linked += own_parts
+        constants |= own_constants
     if config.kernel == "linear/gemv_single_pass":
         constants["WIDTH"] = bound.widths[0]
     operands = dict(bound.operands)
@@ -215,6 +222,20 @@ def _dispatch(to: Lowering, node: Node, op: Gemm, bound: Bound, parts: int = 1) 
         row_flops=sum(2 * one.shard.rows * one.k for one in bound.placed),
         shared_bytes=config.workgroup_bytes + (staged.nbytes if staged else 0),
     )
+
+
+def _rounded(op: Gemm, rows: int) -> tuple[list[str], dict[str, Constant]]:
+    """How rows of x as float16 are read, and whether the result is written as such, too."""
+    x, y = op.quantised_x, op.quantises
+    assert x is not None
+    what = "row" if not x.unit else "all" if x.eps is None else "norm"
+    parts = [f"lib/matrix_units/unit_of_{what}"]
+    constants: dict[str, Constant] = {"X_UNIT": x.unit} if x.unit else {}
+    constants |= {"X_EPS": float(x.eps)} if x.eps is not None else {}
+    if y is None:
+        return [*parts, SUMS_LEFT], constants
+    parts += [SUMS_ROUNDED if y.eps is None else SUMS_TO_NORM, ROUNDED, IN_UNITS]
+    return parts, constants | {"UNIT": y.unit, "ROUNDED_ROWS": rows}
 
 
 def _parameter_bytes(shards: Sequence[Shard], operands: Mapping[str, Operand]) -> int:
@@ -261,7 +282,7 @@ def _format(to: Lowering, shard: Shard, kernel: str, w: Operand) -> tuple[Sequen
 
 def _epilogue(op: Gemm, bound: Bound, rows: int) -> list[str]:
     """The parts of a kernel that say what becomes of a sum."""
-    if op.quantises:
+    if op.quantises and op.quantises.size:
         return ["linear/epilogue/quantise", "lib/activation"]
     parts = [f"linear/epilogue/{result_of(op)}", "lib/activation"]
     if op.pairs:
@@ -269,6 +290,8 @@ def _epilogue(op: Gemm, bound: Bound, rows: int) -> list[str]:
     residual = "residual" if op.add is not None else "no_residual"
     if op.saves:
         residual = "residual_save_state" if rows == 1 else "residual_save_state_rows"
+    elif op.quantises and op.quantises.eps is not None:
+        residual = "residual_to_norm"
     if op.by is not None:
         return [*parts, f"linear/epilogue/{residual}"]
     bias = "linear/epilogue/bias" if "bias" in bound.operands else "linear/epilogue/no_bias"

@@ -59,6 +59,11 @@ def round_rows(to: Lowering, node: Node, op: Quantise, rows: int, gap: int = 0) 
     to.emit(node, "", ("linear/round_rows", *parts), constants, operands | gain, groups=len(op.widths) * rows)
 
 
+def in_units(to: Lowering, out: Quantised, rows: int) -> tuple[dict[str, Constant], dict[str, Operand]]:
+    """The constants, and what is bound, of a kernel that writes rows as float16 of whom it sees parts."""
+    return rounded_constants(to, out, rows) | {"UNIT": out.unit}, {"rounded": out.value}
+
+
 def rounded_constants(to: Lowering, out: Quantised, rows: int) -> dict[str, Constant]:
     """What a kernel is specialised by that writes so many rows as float16."""
     side = to.can.fragment

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from ...gpu.cost import ContextCost
 from ...gpu.shader import Constant
+from ...kernels.parts import ROUNDING_IN_UNITS
 from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import GatedDeltaRule, Gemm, Lerp, Wkv6
@@ -13,7 +14,7 @@ from ..values import JoinedVectors, Operand, Value
 from ..vocabulary import ACTIVATIONS, NUMBER, NUMBERS, State
 from .chunked import Stage, chunked
 from .context import Lowering
-from .quantising import STORES_QUANTISED
+from .quantising import STORES_QUANTISED, in_units
 from .rwkv import BLOCK_FLOATS, SOFTWARE_ROWS
 
 LERP_ROWS = 4  # that a lane mixes, so that it loads the matrices once for all
@@ -197,7 +198,10 @@ def _recurrence(
     }  # fmt: skip
     operands = {**operands, "segments": to.segments, "state": to.memory.states[op.state.name]}
     y: tuple[str, ...] = ("recurrence/y/floats",)
-    if op.quantises:
+    if op.quantises and op.quantises.unit:
+        units, bound = in_units(to, op.quantises, node.rows)
+        y, own, operands = ("recurrence/y/round", *ROUNDING_IN_UNITS), own | units, operands | bound
+    elif op.quantises:
         y = ("recurrence/y/quantise", *STORES_QUANTISED)
         own |= op.quantises.constants
         operands["quantised"] = op.quantises.value

@@ -9,6 +9,7 @@ from ...gpu.cost import ContextCost
 from ...gpu.merge import lanes as workgroup_lanes
 from ...gpu.shader import Constant
 from ...kernels.gemm_config import matrix_units
+from ...kernels.parts import ROUNDING_IN_UNITS
 from ..chunked import Form, chunk_shape
 from ..graph import Node
 from ..nodes import GroupNorm, SelectiveScan, Ssd
@@ -16,7 +17,7 @@ from ..state_space import BLOCK_FLOATS, MOST_TOKENS, ChunksOnMatrixUnits, spread
 from ..values import CachedTensor, JoinedVectors, Operand
 from .chunked import Stage, chunked
 from .context import Lowering
-from .quantising import STORES_QUANTISED
+from .quantising import STORES_QUANTISED, in_units
 from .rwkv import SOFTWARE_ROWS
 
 SCAN_LANES = 64  # channels of a workgroup: few, so that narrow models fill a device, too
@@ -61,7 +62,10 @@ def ssd(to: Lowering, node: Node, op: Ssd) -> None:
     }  # fmt: skip
     operands |= {"segments": to.segments, "state": to.memory.states[op.state.name], "y": op.y}
     written: tuple[str, ...] = ("ssm/output/floats",)
-    if op.quantises:
+    if op.quantises and op.quantises.unit:
+        own, bound = in_units(to, op.quantises, node.rows)
+        written, constants, operands = ("ssm/output/round", *ROUNDING_IN_UNITS), constants | own, operands | bound
+    elif op.quantises:
         written = ("ssm/output/quantise", *STORES_QUANTISED[:2])  # the sum is there anyway
         constants |= op.quantises.constants
         operands["quantised"] = op.quantises.value

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..graph import MakesY, MakesYOfX, Op
-from ..values import Value
+from ..values import Quantised, Value
 from ..vocabulary import Attention, Cache, LatentAttention, Rms, State, Weight
 
 
@@ -18,14 +18,20 @@ class Attend(MakesY):
     cached: bool = False  # whether the rows lie in the cache already
     whole_norms: tuple[Rms, Rms] | None = None  # of q and of k, each over all its heads
     gate: Value | None = None  # that the answer is multiplied by
+    quantises: Quantised | None = None  # what it writes beside y
 
     @property
     def reads(self) -> tuple[Value, ...]:
         return (self.qkv,) if self.gate is None else (self.qkv, self.gate)
 
     @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y, self.quantises.value) if self.quantises else (self.y,)
+
+    @property
     def fused(self) -> tuple[str, ...]:
-        return ("norm",) * (self.whole_norms is not None) + ("gate",) * (self.gate is not None)
+        fused = {"norm": self.whole_norms, "gate": self.gate, "quantise": self.quantises}
+        return tuple(name for name, there in fused.items() if there is not None)
 
     @property
     def states_read(self) -> tuple[State | Cache, ...]:

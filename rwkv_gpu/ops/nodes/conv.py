@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..graph import MakesYOfX, ReplacesState
-from ..values import Value
+from ..values import Quantised, Value
 from ..vocabulary import Activation, State, Weight
 
 
@@ -19,6 +19,15 @@ class Conv1d(MakesYOfX, ReplacesState):
     first: int  # column of x
     gated: bool  # x has three parts: f · h is convolved, and y multiplied by g
     y: Value
+    quantises: Quantised | None = None  # what it writes beside y
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y, self.quantises.value) if self.quantises else (self.y,)
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        return ("quantise",) if self.quantises else ()
 
     @property
     def label(self) -> str:

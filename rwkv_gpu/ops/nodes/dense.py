@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ...gpu.shader import Constant
 from ..graph import MakesY, MakesYOfX, Op
-from ..values import Operand, Value
+from ..values import Operand, Quantised, Value
 from ..vocabulary import LayerNorm, Rms, Weight
 
 
@@ -42,6 +42,8 @@ class Norm(MakesY):
     add: Value | None = None
     scale: float = 1.0
     after: float = 1.0
+    quantises: Quantised | None = None  # what it writes beside y
+    next_norm: Rms | None = None  # that what it quantises goes through next
 
     @property
     def plain(self) -> bool:
@@ -51,6 +53,14 @@ class Norm(MakesY):
     @property
     def reads(self) -> tuple[Value, ...]:
         return (self.x,) if self.add is None else (self.x, self.add)
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        return (self.y, self.quantises.value) if self.quantises else (self.y,)
+
+    @property
+    def fused(self) -> tuple[str, ...]:
+        return ("quantise",) if self.quantises else ()
 
     @property
     def label(self) -> str:

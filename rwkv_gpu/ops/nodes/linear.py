@@ -70,6 +70,7 @@ class Gemm(Op):
     prologue: NormPrologue | TokenShiftPrologue | None = None
     quantised_x: Quantised | None = None  # what it reads in place of x
     quantises: Quantised | None = None  # what it writes beside y
+    next_gain: Weight | None = None  # of the norm that what it quantises goes through next
     saves: SaveState | None = None
     emits: RowStatistics | None = None  # of y
     merges: bool = False  # with the Gemm before it, where one dispatch can hold both

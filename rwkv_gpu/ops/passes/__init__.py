@@ -26,6 +26,7 @@ from . import (
     quantise_beside_adapters,
     quantise_in_producer,
     quantise_once,
+    round_in_producer,
     route_into_experts,
     row_statistics,
     runs_into_heads,
@@ -79,6 +80,7 @@ PASSES = tuple(
         choose_kernels,
         quantise_once,
         quantise_in_producer,
+        round_in_producer,
         quantise_beside_adapters,
         row_statistics,
     )

@@ -1,6 +1,7 @@
 // y[t, h] = sum_r e^(top_r - top) x_r / sum_r e^(top_r - top) sum_r      over runs r of the context; COLUMNS vec4s of HEADS heads for a workgroup
 // needs attention/partition: runs_of
 // needs attention/run_sums: all_parts, sum_runs
+// needs answer: answer
 // needs gate: gated
 // needs sink: sink_of
 @group(0) @binding(1) var<storage, read> x: array<vec4f>;           // [T, H, RUNS, N / 4 + 1]
@@ -26,6 +27,6 @@ fn run(group: u32, lane: u32) {
     workgroupBarrier();
     if works && part == 0u {
         let all = all_parts(lane);
-        y[head * N4 + column] = gated(all.total / (all.sum + sink_of(head, all.top)), head * N4 + column);
+        answer(head * N4 + column, gated(all.total / (all.sum + sink_of(head, all.top)), head * N4 + column));
     }
 }

@@ -5,6 +5,7 @@
 // needs gates: gated, x_at
 // needs lib/activation: activation
 // needs lib/step: kept_state
+// needs y: write_y
 @group(0) @binding(1) var<storage, read> x: array<f32>;                 // [T, STRIDE], channels from column FIRST on
 @group(0) @binding(2) var<storage, read> weights: array<f32>;           // w [C, TAPS], then the bias [C]
 @group(0) @binding(3) var<storage, read> segments: array<Segment>;      // [S]
@@ -87,5 +88,5 @@ fn put(t: u32, c: u32, past: array<f32, PAST>, here: f32) {
     for (var i = 0u; i < PAST; i++) {
         sum += weights[c * TAPS + i] * before[i];
     }
-    y[t * C + c] = gated(t, c, activation(THEN, sum));
+    write_y(t, c, gated(t, c, activation(THEN, sum)));
 }

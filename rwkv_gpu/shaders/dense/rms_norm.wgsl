@@ -1,6 +1,7 @@
 // y[t, :] = AFTER · (SCALE · x[t, :] / sqrt(mean(x[t, :]²) + EPS) · weight + residual[t, :])      one workgroup per row t
 // needs gain: gain_at
 // needs lanes: reduce_add
+// needs next: look_at, round_row
 // needs residual: residual_at
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [T, D]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;   // [T, D]
@@ -16,6 +17,9 @@ fn run(group: u32, lane: u32) {
     }
     let scale = SCALE * inverseSqrt(reduce_add(squares, lane) / f32(D) + EPS);
     for (var d = lane; d < D; d += WG) {
-        y[t * D + d] = AFTER * (x[t * D + d] * scale * gain_at(d) + residual_at(t * D + d));
+        let value = AFTER * (x[t * D + d] * scale * gain_at(d) + residual_at(t * D + d));
+        y[t * D + d] = value;
+        look_at(value, d);
     }
+    round_row(t, lane);
 }

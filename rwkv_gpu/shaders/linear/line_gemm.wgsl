@@ -14,12 +14,13 @@
 // needs barrier: meet
 // needs lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_all, finish_one, fragment_at
+// needs unit: find_scales, settle_scales
 // needs epilogue: store_with
 // needs table: matrix_of
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
-@group(0) @binding(2) var<storage, read> x: array<vec4u>;       // eight float16 each: of each x [K / 64, T, 8], then [T / 2] exponents
+@group(0) @binding(2) var<storage, read> x: array<vec4u>;       // eight float16 each: of each x [K / 64, T, 8], then [T / 2] exponents, if rows have some
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
 const CHUNKS = 8u;                      // of 32 columns, that a subgroup has of a stage
@@ -73,9 +74,7 @@ fn run(group: u32, lane: u32) {
     if workgroupUniformLoad(&inside).x == 0u {
         return;
     }
-    for (var t = lane; t < TB; t += WG) {
-        x_scales[t] = scale_at(min(t0 + t, step.rows - 1u));
-    }
+    find_scales(lane);
     let subgroup = lane / SUBGROUP;
     line = lane % SUBGROUP;
     slot = subgroup / ALONG_M;
@@ -106,6 +105,7 @@ fn multiply(lane: u32) {
         multiply_pair(&raw, &scales, at, 3u, &c00, &c10, &c01, &c11, &c02, &c03);
         raw = next;
     }
+    settle_scales(lane);
     let subgroup = lane / SUBGROUP;
     coopStore(c00, &y_tile[fragment_at(subgroup, 0u, 0u)], S); finish_one(0u, 0u, lane);
     if FM > 1u { coopStore(c10, &y_tile[fragment_at(subgroup, 1u, 0u)], S); finish_one(1u, 0u, lane); }
@@ -251,11 +251,4 @@ fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
     if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
         store_with(matrix, t0 + t, row0 + m, x_scales[t] * first, x_scales[t] * second, wanted);
     }
-}
-
-// What sums of row t of x are multiplied by.
-fn scale_at(t: u32) -> f32 {
-    let exponents = matrix.x + (matrix.k + 63u) / 64u * 16u * X_ROWS;
-    let word = x[(exponents + t) / 2u][t % 2u * 2u];
-    return ldexp(1.0, i32(unpack2x16float(word).x) - i32(W_EXPONENT));
 }

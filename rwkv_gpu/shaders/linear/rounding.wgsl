@@ -2,7 +2,7 @@
 //
 // Rows are normed on the way.
 // needs lanes: reduce_add, reduce_max
-// needs lib/matrix_units/rounded: exponent_of, halves_of, halves_of_exponent, place_of, place_of_exponent
+// needs lib/matrix_units/rounded: exponent_of, halves_of, halves_of_exponent, place_of_four, place_of_exponent
 // needs norm: gained, root
 // needs rows: x4
 @group(0) @binding(3) var<storage, read_write> rounded: array<vec2u>;    // of each x: [T, K / 4] of float16, then [T] exponents
@@ -38,7 +38,7 @@ fn beside(group: u32, lane: u32) {
     let scale = norm * ldexp(1.0, -exponent);
     for (var e = lane; e < padded; e += WG) {
         let values = gained(x4(start, 4u * e, width), 4u * min(e, fours - 1u)) * scale;
-        rounded[which.z + place_of(t, e, padded)] = halves_of(values);
+        rounded[which.z + place_of_four(t, e, padded)] = halves_of(values);
     }
     if lane == 0u {
         rounded[which.z + place_of_exponent(t, padded)] = halves_of_exponent(exponent);

@@ -13,12 +13,13 @@
 // needs barrier: meet
 // needs lib/matrix_units/halves: halves
 // needs lib/matrix_units/sums: finish_one, fragment_at
+// needs unit: find_scales, settle_scales
 // needs epilogue: store_with
 // needs table: matrix_of
 enable wgpu_cooperative_matrix;
 
 @group(0) @binding(1) var<storage, read> w: array<vec4u>;
-@group(0) @binding(2) var<storage, read> x: array<vec4u>;       // eight float16 each: of each x [K / 64, T, 8], then [T / 2] exponents
+@group(0) @binding(2) var<storage, read> x: array<vec4u>;       // eight float16 each: of each x [K / 64, T, 8], then [T / 2] exponents, if rows have some
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
 const CHUNKS = STEP / 32u;              // of a row, that lanes decode at a time
@@ -46,6 +47,7 @@ alias Eights = array<vec4u, X_LOADS>;
 
 var<workgroup> w_tile: array<vec4<f16>, R * STRIDE * ALONG_K>;
 var<workgroup> x_tile: array<vec4<f16>, STAGE / 64u * TB * X_STRIDE>;
+var<workgroup> x_scales: array<f32, TB>;    // what sums of each row of x are multiplied by
 // Stages, from and to. Of 16 bytes, as loads of fragments want multiples of 16.
 var<workgroup> bounds: vec4u;
 
@@ -88,6 +90,7 @@ fn multiply(here: vec2u, lane: u32) {
         raw[s] = chunks_at(here.x, s);
     }
     var eights = eights_at(here.x, lane);
+    find_scales(lane);
     for (var at = here.x; at < here.y; at++) {
         let more = at + 1u < here.y;
         workgroupBarrier();             // until the stage before has been read
@@ -123,6 +126,7 @@ fn multiply(here: vec2u, lane: u32) {
             }
         }
     }
+    settle_scales(lane);
     let subgroup = lane / SUBGROUP;
     coopStore(c0, &y_tile[fragment_at(subgroup, 0u, 0u)], S); finish_one(0u, 0u, lane);
     if FT > 1u { coopStore(c1, &y_tile[fragment_at(subgroup, 0u, 1u)], S); finish_one(0u, 1u, lane); }
@@ -189,9 +193,6 @@ fn eights_at(at: u32, lane: u32) -> Eights {
 
 fn put(m: u32, t: u32, first: f32, second: f32, wanted: vec3f) {
     if t0 + t < step.rows && row0 + m < matrix.rows && part < table.parts {
-        let exponents = matrix.x + (matrix.k + 63u) / 64u * 16u * X_ROWS;
-        let word = x[(exponents + t0 + t) / 2u][(t0 + t) % 2u * 2u];
-        let scale = ldexp(1.0, i32(unpack2x16float(word).x) - i32(W_EXPONENT));
-        store_with(matrix, t0 + t, row0 + m, scale * first, scale * second, wanted);
+        store_with(matrix, t0 + t, row0 + m, x_scales[t] * first, x_scales[t] * second, wanted);
     }
 }

@@ -1,4 +1,5 @@
 // A workgroup has seen one run of the context. Whoever is done last joins the runs of its heads: no workgroup waits for another.
+// needs answer: answer
 // needs gate: gated
 // needs sink: sink_of
 @group(0) @binding(9) @coherent var<storage, read_write> found: array<vec4f>;   // [T, H, RUNS, N / 4 + 1]
@@ -10,7 +11,7 @@ var<workgroup> met: array<vec2f, SHARED * RUNS>;    // the maximum and the sum o
 fn write(head: u32, number: u32, column: u32, x: vec4f, top_and_sum: vec2f) {
     if run_count == 1u {
         let i = head * N4 + column;
-        y[i] = gated(x / (top_and_sum.y + sink_of(head, top_and_sum.x)), i);
+        answer(i, gated(x / (top_and_sum.y + sink_of(head, top_and_sum.x)), i));
         return;
     }
     let at = (head * RUNS + number) * (N4 + 1u);
@@ -44,7 +45,7 @@ fn finish(first: u32, lane: u32) {
     }
     workgroupBarrier();
     for (var i = lane; i < SHARED * N4; i += WG) {
-        y[first * N4 + i] = gated(over_runs(first, i / N4, i % N4), first * N4 + i);
+        answer(first * N4 + i, gated(over_runs(first, i / N4, i % N4), first * N4 + i));
     }
 }
 

@@ -5,6 +5,7 @@
 // waited for, of up to ASKED sums of a lane at once.
 // needs linear/gemm_matrix: put
 // needs epilogue: epilogue_inputs
+// needs kept sums: keep
 const ALONG_M = R / (FM * S);           // subgroups
 const ALONG_T = TB / (FT * S);
 const_assert FM <= 4u && FM != 3u;
@@ -47,11 +48,12 @@ fn put_fragments(first: u32, count: u32, lane: u32) {
         }
         for (var i = 0u; i < ASKED; i++) {
             let n = base + (i * WG + lane) * PER_OUT;
+            let place = place_in_tile(first, min(n, end - PER_OUT));
             if n < end {
-                let place = place_in_tile(first, n);
                 let sums = sums_at(n);
                 put(place.x, place.y, sums.x, sums.y, wanted[i]);
             }
+            keep(place.x, place.y, n < end);
         }
     }
     workgroupBarrier();

@@ -2,8 +2,11 @@
 // needs lib/activation: activation
 const PER_OUT = 2u;
 
+var<private> stored: f32;       // what a lane has stored last
+
 fn epilogue_inputs(_matrix: Matrix, _t: u32, _row: u32) -> vec3f { return vec3f(); }
 
 fn store_with(matrix: Matrix, t: u32, row: u32, gate: f32, up: f32, _inputs: vec3f) {
-    y[matrix.y + t * matrix.stride + row / 2u] = activation(THEN, gate) * up;
+    stored = activation(THEN, gate) * up;
+    y[matrix.y + t * matrix.stride + row / 2u] = stored;
 }

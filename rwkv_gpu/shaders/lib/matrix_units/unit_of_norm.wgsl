@@ -1,0 +1,43 @@
+// All rows of float16 are multiples of one unit, and are to be normed: behind them are sums of squares, of each S columns of
+// every row, of which the sum is wanted only when those of products are there.
+const QUADS = TB / 4u;                  // rows by fours
+const AT_A_TIME = 4u;                   // of their sums that a lane asks for
+
+var<workgroup> squares: array<vec4f, WG / SUBGROUP * QUADS>;
+
+const_assert WG % QUADS == 0u && SUBGROUP % QUADS == 0u;
+
+fn find_scales(lane: u32) {
+    let count = matrix.k / S * QUADS;
+    let first = matrix.x / 2u + matrix.k / 8u * X_ROWS;
+    var sum = vec4f();
+    for (var base = lane; base < count; base += AT_A_TIME * WG) {
+        let a = squares_at(first, base, count);
+        let b = squares_at(first, base + WG, count);
+        let c = squares_at(first, base + 2u * WG, count);
+        let d = squares_at(first, base + 3u * WG, count);
+        sum += (a + b) + (c + d);
+    }
+    for (var d = QUADS; d < SUBGROUP; d *= 2u) {
+        sum += subgroupShuffleXor(sum, d);
+    }
+    if lane % SUBGROUP < QUADS {
+        squares[lane / SUBGROUP * QUADS + lane % SUBGROUP] = sum;
+    }
+}
+
+fn squares_at(first: u32, n: u32, count: u32) -> vec4f {
+    let at = min(n, count - 1u);
+    return select(vec4f(), bitcast<vec4f>(x[first + (at / QUADS * X_ROWS + t0) / 4u + at % QUADS]), n < count);
+}
+
+// Behind a barrier.
+fn settle_scales(lane: u32) {
+    for (var r = lane; r < TB; r += WG) {
+        var sum = 0.0;
+        for (var i = 0u; i < WG / SUBGROUP; i++) {
+            sum += squares[i * QUADS + r / 4u][r % 4u];
+        }
+        x_scales[r] = X_UNIT / W_SCALE * inverseSqrt(sum / f32(matrix.k) + X_EPS);
+    }
+}

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.measure.bench import on_gpu, on_host, warm_up
 from rwkv_gpu.measure.workload import Workload
+from rwkv_gpu.ops.batch import Batch
 
 SCRIPT = Path(__file__).with_name("peer_llama.py")
 FIRST = 8  # tokens that are said before a pass is timed
@@ -52,7 +55,7 @@ class Ours:
     def prepare(self, work: Workload) -> None:
         self._runner.chunk_size = max(work.chunk, work.batch)
         if isinstance(self._runner, GpuRunner):
-            warm_up(self._runner, work, work.steps())
+            warm_up(self._runner, work, self._steps(work))
 
     def warm(self, work: Workload) -> None:
         if not work.depth:  # else the way there is work enough
@@ -60,7 +63,13 @@ class Ours:
 
     def run(self, work: Workload) -> float:
         once = on_gpu if isinstance(self._runner, GpuRunner) else on_host
-        return once(self._runner, work, work.steps()).seconds
+        return once(self._runner, work, self._steps(work)).seconds
+
+    def _steps(self, work: Workload) -> list[Batch]:
+        """Every row has each adapter as it was loaded."""
+        scales = self._runner.adapters.scales()
+        steps = work.steps()
+        return [dataclasses.replace(s, adapters=np.tile(scales, (s.rows, 1))) for s in steps] if len(scales) else steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +86,10 @@ class Spec:
         name, _, rest = text.rpartition("=")
         python, _, folder = rest.partition(":")
         return cls(f"llama.cpp {name}".strip(), python, folder)
+
+    def called(self, name: str) -> "Spec":
+        """The same by another name."""
+        return dataclasses.replace(self, name=name)
 
 
 class Peer:

@@ -258,8 +258,8 @@ def main(
                 continue
             rates = measure(sides, work, repeats, settle)
             table = {one: [rates.get(name + one.suffix, []) for name in names] for one in every}
-            for variant, each in table.items():
-                click.echo(row(work, each, variant, table[every[0]]) if len(every) > 1 else row(work, each))
+            for variant, found in table.items():
+                click.echo(row(work, found, variant, table[every[0]]) if len(every) > 1 else row(work, found))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import select
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -95,12 +95,20 @@ class Spec:
 class Peer:
     """llama.cpp in a process of its own."""
 
-    def __init__(self, spec: Spec, model: str, threads: int, patience: float, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        model: str,
+        threads: int,
+        patience: float,
+        options: Sequence[str] = (),
+        script: Path | None = None,
+    ) -> None:
         self.name = spec.name
         self._patience = patience
         environment = os.environ | ({"PYTHONPATH": spec.folder} if spec.folder else {})
         self._process = subprocess.Popen(
-            [spec.python, str(SCRIPT), model, str(threads), *options],
+            [spec.python, str(script or SCRIPT), model, str(threads), *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
 
@@ -116,23 +124,23 @@ class Peer:
 
     def run(self, work: Workload) -> float:
         ids = [[int(i) for i in row] for row in work.ids()]
-        return self._asked({"work": dataclasses.asdict(work), "ids": ids})
+        return self.asked({"work": dataclasses.asdict(work), "ids": ids})["seconds"]
 
     def turn(self, kept: list[int], asked: list[int]) -> float:
         """Seconds to the first token of a prompt, where it holds what was computed before."""
-        return self._asked({"turn": {"kept": kept, "asked": asked}})
+        return self.asked({"turn": {"kept": kept, "asked": asked}})["seconds"]
 
-    def _asked(self, question: dict) -> float:
-        """The seconds that it answers."""
+    def asked(self, question: dict[str, Any]) -> Any:
+        """Its answer."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise Ended(self._reason()) from None
-        return self._answer()["seconds"]
+        return self._answer()
 
-    def _answer(self) -> dict:
+    def _answer(self) -> Any:
         """The next line; there is never more than one."""
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], self._patience)

@@ -30,5 +30,6 @@ def _blocks(values: Mapping[str, Array]) -> Iterator[dict[str, Tensor]]:
     blocks: dict[str, dict[str, Tensor]] = {}
     for name, array in values.items():
         block = blocks.setdefault(".".join(name.split(".")[:2]), {})
-        block[name] = BY_NAME["F32"], array.view(np.uint8), array.shape
+        rows = array.reshape(-1, array.shape[-1])  # of all experts
+        block[name] = BY_NAME["F32"], rows.view(np.uint8), array.shape
     return iter(blocks.values())

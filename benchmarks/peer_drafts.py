@@ -1,11 +1,13 @@
 """llama.cpp with drafts: greedy answers by its C API, as its own speculative example makes them.
 
 Run by `benchmarks.drafts` in any Python that has llama_cpp; imports nothing of ours. A draft is of a fixed length. One
-batch verifies it, rows are sampled until one differs, and what was wrong is removed from the memory. Reads questions as
+batch verifies it, rows are sampled until one differs, and what was wrong is removed from the memory. A recurrent memory
+that cannot be cut is copied before, put back, and reads the right tokens again with the next draft. Reads questions as
 JSON lines, answers each with its tokens, its seconds after the first of them, and how many were drafted and right.
 """
 
 import argparse
+import ctypes
 import json
 import random
 import sys
@@ -13,6 +15,7 @@ import time
 
 from peer_llama import FILL, Peer, begin, lib, prompt, say_loaded
 
+PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: what cannot be cut
 RUNS = 8, 4, 2  # tokens that a lookup compares, the longest first
 
 
@@ -24,18 +27,33 @@ class Greedy(Peer):
         self.rollback = rollback  # rows that a recurrent state can go back
         self.sampler = lib.llama_sampler_init_greedy()
         self.held = 0  # tokens that the memory has
+        self.mark = None  # the length at which the memory was copied, and the copy
 
     def clear(self, room: int) -> None:
         self.open({"depth": 0, "tokens": room, "batch": 1, "chunk": FILL})
         lib.llama_memory_clear(lib.llama_get_memory(self.context), True)
-        self.held = 0
+        self.held, self.mark = 0, None
+        has_state = lib.llama_model_is_recurrent(self.model) or lib.llama_model_is_hybrid(self.model)
+        self.copies = has_state and not lib.llama_n_rs_seq(self.context)
+
+    def keep(self) -> None:
+        """A copy of a memory that cannot be cut, before it grows by tokens that may be wrong."""
+        if self.copies:
+            size = lib.llama_state_seq_get_size_ext(self.context, 0, PARTIAL)
+            copy = (ctypes.c_uint8 * size)()
+            lib.llama_state_seq_get_data_ext(self.context, copy, size, 0, PARTIAL)
+            self.mark = self.held, copy
 
     def cut(self, length: int) -> None:
-        """Removes what is beyond a length."""
-        if length < self.held:
-            if not lib.llama_memory_seq_rm(lib.llama_get_memory(self.context), 0, length, -1):
-                raise SystemExit("llama.cpp cannot go back in this model's memory")
-            self.held = length
+        """Removes what is beyond a length, and more where a copy has less."""
+        if length >= self.held:
+            return
+        if self.mark is not None:
+            length, copy = self.mark
+            lib.llama_state_seq_set_data_ext(self.context, copy, len(copy), 0, PARTIAL)
+        if not lib.llama_memory_seq_rm(lib.llama_get_memory(self.context), 0, length, -1):
+            raise SystemExit("llama.cpp cannot go back in this model's memory")
+        self.held = length
 
     def feed(self, ids: list, every: bool = False) -> None:
         """The sequence grows; logits of the last token, or of every one."""
@@ -91,6 +109,7 @@ class DraftModel:
         known = self.known and self.known.draft(text, count)
         count = count if known is None else len(known)
         self.model.cut(len(text) - 1)
+        self.model.keep()
         feed, tokens = text[self.model.held :], []
         for number in range(count):
             self.model.feed(feed)
@@ -126,10 +145,13 @@ class Drafting:
         end = len(ids) + count
         while len(text) < end:
             draft = drafter.draft(text, min(length, end - len(text) - 1))
-            self.model.feed([text[-1], *draft], every=True)
-            tokens = [self.model.sample(0)]
+            if draft:
+                self.model.keep()
+            first = len(text) - 1 - self.model.held  # row; those before it are read again
+            self.model.feed([*text[self.model.held :], *draft], every=True)
+            tokens = [self.model.sample(first)]
             while len(tokens) <= len(draft) and tokens[-1] == draft[len(tokens) - 1]:
-                tokens.append(self.model.sample(len(tokens)))
+                tokens.append(self.model.sample(first + len(tokens)))
             text += tokens
             drafted, accepted = drafted + len(draft), accepted + len(tokens) - 1
             self.model.cut(len(text) - 1)

@@ -3,6 +3,7 @@
 import sys
 import types
 from importlib import import_module
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +18,7 @@ class FakePeer:
     """Decodes by a rule in place of weights: the next token follows from the last two. Its context is itself."""
 
     def __init__(self, _path: str, _threads: int) -> None:
-        self.context = self
+        self.context = self.model = self
         self.text: list[int] = []
         self.rows: list[int] = []
         self.steps = 0
@@ -38,18 +39,33 @@ class FakePeer:
         return (7 * self.text[end - 1] + self.text[end - 2] + 1) % 11
 
 
-def fake_peer_llama() -> types.ModuleType:
+def fake_peer_llama(recurrent: bool) -> types.ModuleType:
+    """The module that drafts build on; a recurrent memory cannot be cut, but copied and put back."""
     module = types.ModuleType("peer_llama")
 
     def cut(context: FakePeer, _sequence: int, length: int, _end: int) -> bool:
+        if recurrent and length < len(context.text):
+            return False
         del context.text[length:]
         return True
+
+    def copied(context: FakePeer, copy: Any, size: int, _sequence: int, _flags: int) -> None:
+        copy[:size] = context.text
+
+    def put_back(context: FakePeer, copy: Any, size: int, _sequence: int, _flags: int) -> None:
+        context.text = list(copy[:size])
 
     module.lib = types.SimpleNamespace(  # type: ignore[attr-defined]
         llama_sampler_init_greedy=lambda: None,
         llama_get_memory=lambda context: context,
         llama_memory_clear=lambda context, _data: context.text.clear(),
         llama_memory_seq_rm=cut,
+        llama_model_is_recurrent=lambda _model: recurrent,
+        llama_model_is_hybrid=lambda _model: False,
+        llama_n_rs_seq=lambda _context: 0,
+        llama_state_seq_get_size_ext=lambda context, _sequence, _flags: len(context.text),
+        llama_state_seq_get_data_ext=copied,
+        llama_state_seq_set_data_ext=put_back,
         llama_sampler_sample=lambda _sampler, context, row: context.sampled(row),
     )
     module.__dict__.update(
@@ -61,9 +77,9 @@ def fake_peer_llama() -> types.ModuleType:
     return module
 
 
-@pytest.fixture
-def drafting(monkeypatch):
-    monkeypatch.setitem(sys.modules, "peer_llama", fake_peer_llama())
+@pytest.fixture(params=[False, True], ids=["cut", "copied"])
+def drafting(request, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peer_llama", fake_peer_llama(request.param))
     monkeypatch.delitem(sys.modules, "benchmarks.peer_drafts", raising=False)
     made = import_module("benchmarks.peer_drafts").Drafting("model", 0, "small", LENGTH)
     yield made

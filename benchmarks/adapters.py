@@ -26,6 +26,7 @@ from rwkv_gpu.measure.workload import Workload
 from rwkv_gpu.models.registry import load_model
 from rwkv_gpu.ops.batch import Batch
 
+KINDS = "attention", "all"  # which matrices are adapted
 ATTENTION = re.compile(r"blk\.\d+\.(attn_(q|k|v|output|qkv)|time_mix_(receptance|key|value|output))\.weight")
 
 
@@ -35,7 +36,7 @@ def random_adapter(number: int, file: GGUFFile, wanted: str, rank: int) -> Adapt
     factors = {}
     for name, tensor in file.tensors.items():
         fits = ATTENTION.fullmatch(name) if wanted == "attention" else name.startswith("blk.")
-        if not fits or len(tensor.shape) != 2 or min(tensor.shape) < 64 or any(part in name for part in NOT_PRODUCTS):
+        if not fits or len(tensor.shape) != 2 or min(tensor.shape) < 64 or NOT_PRODUCTS.search(name):
             continue
         if re.search(r"time_mix_[wagv][12]|ssm_", name):  # LoRAs of the model itself
             continue
@@ -113,6 +114,7 @@ def main(
         return
     listed = list_adapters()
     adapter = choose(listed, wanted).adapter or next(a for a in listed if a.backend == "Vulkan")
+    print(adapter.name)
     work = Workload("tg", tokens, 0, batch, batch)
     runners: dict[str, GpuRunner] = {}
     for kind in ("none", *matrices.split(",")):

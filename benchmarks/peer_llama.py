@@ -31,6 +31,7 @@ def low_level():
 
 
 lib = low_level()
+QUIET = lib.llama_log_callback(lambda *_: None)
 
 
 def devices() -> list[str]:
@@ -65,9 +66,9 @@ class Step:
         )
 
 
-def prompt(ids: list, sequence: int, start: int, size: int) -> list:
-    """Tokens of one sequence in steps of `size`; the logits of the last."""
-    rows = [(id, start + i, sequence, i == len(ids) - 1) for i, id in enumerate(ids)]
+def prompt(ids: list, sequence: int, start: int, size: int, every: bool = False) -> list:
+    """Tokens of one sequence in steps of `size`; the logits of the last, or of every one."""
+    rows = [(id, start + i, sequence, every or i == len(ids) - 1) for i, id in enumerate(ids)]
     return [Step(rows[at : at + size]) for at in range(0, len(rows), size)]
 
 
@@ -109,6 +110,7 @@ class Peer:
         if lora and not self.adapter:
             raise SystemExit(f"llama.cpp cannot load {lora}")
         self.threads = threads
+        self.rollback = 0  # rows that a recurrent state can go back
         self.shape = None  # sequences, tokens of a step, positions of a sequence
         self.context = None
         self.depth = None  # to which all sequences are filled
@@ -125,6 +127,7 @@ class Peer:
         params.n_seq_max = work["batch"]
         params.n_ctx = work["batch"] * length
         params.n_batch = params.n_ubatch = shape[1]
+        params.n_rs_seq = self.rollback
         params.type_k = params.type_v = self.kv
         if self.kv != KV_TYPES["f16"]:
             params.flash_attn_type = FLASH  # without it, values cannot be quantised
@@ -200,6 +203,17 @@ class Peer:
             raise SystemExit(f"llama_decode: {status}")
 
 
+def begin() -> None:
+    """Nothing is logged; the backends are there."""
+    lib.llama_log_set(QUIET, ctypes.c_void_p(0))
+    lib.llama_backend_init()
+
+
+def say_loaded() -> None:
+    """The first line: where the model is."""
+    print(json.dumps({"devices": devices()}), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("path")
@@ -208,11 +222,9 @@ def main() -> None:
     parser.add_argument("--kv", default="f16")
     parser.add_argument("--lora", default="")
     asked_for = parser.parse_args()
-    quiet = lib.llama_log_callback(lambda *_: None)
-    lib.llama_log_set(quiet, ctypes.c_void_p(0))
-    lib.llama_backend_init()
+    begin()
     peer = Peer(**vars(asked_for))
-    print(json.dumps({"devices": devices()}), flush=True)
+    say_loaded()
     for line in sys.stdin:
         asked = json.loads(line)
         seconds = peer.turn(**asked["turn"]) if "turn" in asked else peer.run(asked["work"], asked["ids"])

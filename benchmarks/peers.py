@@ -2,12 +2,15 @@
 
     python -m benchmarks.peers MODEL.gguf --peer CUDA=python3:cuda --peer Vulkan=python3:vulkan -p 512 -n 64 -b 1,16
     python -m benchmarks.peers llama-8b-q4_k_m --peer python3 -t tg32x1,16 -t pp64,512,2048 -t tg32@512,4096x1,16
+    python -m benchmarks.peers llama-8b-q4_k_m --peer python3 -t tg32x1,16 --lora none --lora attention --lora all
 
 A peer is a Python that can import llama_cpp, where need be with a folder that `benchmarks/build_peer.sh` made. A
 synthetic NAME in place of a file is written to a temporary one first. Rows are printed as they are measured; a peer
-that ends, or that takes too long, is left out of those that follow.
+that ends, or that takes too long, is left out of those that follow. With several `--lora` or `--kv` each has a row, and
+all are measured in turns. llama.cpp applies adapters to whole batches, so all sequences have the same one.
 """
 
+import itertools
 import re
 import statistics
 import tempfile
@@ -30,6 +33,7 @@ from rwkv_gpu.measure.workload import Workload, workloads
 from rwkv_gpu.ops.kv_format import KVType
 
 from .sides import Ended, Ours, Peer, Side, Spec
+from .variants import NONE, Variant, variants
 
 Test = tuple[str, list[int], list[int], list[int]]  # kind, tokens, depths, batches
 TEST = re.compile(r"(pp|tg)([\d,]+)(?:@([\d,]+))?(?:x([\d,]+))?")
@@ -85,13 +89,29 @@ def lap(sides: list[Side], work: Workload, *, prepare: bool = False) -> dict[str
     return seconds
 
 
-def row(work: Workload, names: Sequence[str], rates: dict[str, list[float]]) -> str:
-    """A line of the table: ours, then each peer with how many times as fast we are."""
-    ours, *theirs = (rates.get(name, []) for name in names)
-    cells = [work.name, str(work.chunk) if work.kind == "pp" else "", str(work.batch), shown(ours)]
-    for each in theirs:
-        cells += [shown(each), f"{statistics.mean(ours) / statistics.mean(each):.2f}" if each else ""]
+Rates = Sequence[list[float]]  # of us and of every peer
+
+
+def row(work: Workload, rates: Rates, variant: Variant | None = None, first: Rates = ()) -> str:
+    """A line of the table: ours, then each peer with how many times as fast we are.
+
+    One of several variants has its name, and how much it differs from the `first`.
+    """
+    ours, *theirs = (
+        shown(each) + changed(base, each) for base, each in itertools.zip_longest(first, rates, fillvalue=[])
+    )
+    cells = [work.name, str(work.chunk) if work.kind == "pp" else "", str(work.batch)]
+    cells += [ours] if variant is None else [variant.name, ours]
+    for cell, each in zip(theirs, rates[1:], strict=True):
+        cells += [cell, f"{statistics.mean(rates[0]) / statistics.mean(each):.2f}" if each else ""]
     return f"| {' | '.join(cells)} |"
+
+
+def changed(base: list[float], rates: list[float]) -> str:
+    """The difference of the means; nothing to compare with gives nothing."""
+    if not base or not rates or rates is base:
+        return ""
+    return f" ({statistics.mean(rates) / statistics.mean(base) - 1:+.1%})"
 
 
 def shown(rates: list[float]) -> str:
@@ -125,8 +145,8 @@ def loaded(peers: Sequence[Peer]) -> Iterator[Peer]:
             click.echo(str(end), err=True)
 
 
-def heading(names: Sequence[str]) -> str:
-    cells = ["test", "chunk", "batch", f"{names[0]}, tok/s"]
+def heading(names: Sequence[str], several: bool = False) -> str:
+    cells = ["test", "chunk", "batch", *["with"] * several, f"{names[0]}, tok/s"]
     for name in names[1:]:
         cells += [f"{name}, tok/s", "times"]
     return f"\n| {' | '.join(cells)} |\n|---|{'--:|' * (len(cells) - 1)}"
@@ -163,8 +183,21 @@ def heading(names: Sequence[str]) -> str:
 )
 @click.option("--cpu-moe", is_flag=True, help="Experts in main memory: ours read by the GPU, llama.cpp's by the CPU.")
 @click.option("--gpu-memory", help="What ours may take on the GPU, such as 8G; the rest stays in main memory.")
-@click.option("--kv", type=click.Choice(["f16", "q8", "q4"]), default="f16", help="Of both: q8_0 and q4_0 there.")
-@click.option("--lora", help="A LoRA adapter in a GGUF file, for all sequences of both.")
+@click.option(
+    "--kv",
+    type=click.Choice(["f16", "q8", "q4"]),
+    multiple=True,
+    default=("f16",),
+    help="Of both: q8_0 and q4_0 there. Given twice, each has a row.",
+)
+@click.option(
+    "--lora",
+    multiple=True,
+    default=(NONE,),
+    help="For all sequences of both: a LoRA adapter in a GGUF file, random factors for `attention` or `all` matrices, "
+    "or `none`. Given twice, each has a row.",
+)
+@click.option("--rank", default=16, help="Of random factors.")
 @device_option
 def main(
     model: str,
@@ -183,8 +216,9 @@ def main(
     units: Sequence[MatrixUnits],
     cpu_moe: bool,
     gpu_memory: str | None,
-    kv: KVType,
-    lora: str | None,
+    kv: Sequence[KVType],
+    lora: Sequence[str],
+    rank: int,
     device: str,
 ) -> None:
     """Measures MODEL, a file or a synthetic name, by us and by every peer."""
@@ -192,31 +226,40 @@ def main(
     works = asked(tests, chunk_size) if tests else workloads(prompt, tokens, depth, batch, chunk_size)
     with ExitStack() as stack:
         path = stack.enter_context(as_file(model))
-        options = ["--cpu-moe"] * cpu_moe + ["--kv", kv] + (["--lora", lora] if lora else [])
-        peers = [Peer(spec, path, threads, patience, options) for spec in specs]  # load while we do
-        for peer in peers:
-            stack.callback(peer.close)
-        file = stack.enter_context(GGUFFile.open(path))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         offload = Offload.of(cpu_moe=cpu_moe, gpu_memory=gpu_memory)
-        adapters = adapters_of(lora, file)
-        file.adapted = adapters.names
-        runners = [
-            stack.enter_context(
-                runner_for(file, works, device, matrix_units=each, offload=offload, kv=kv, adapters=adapters)
-            )
-            for each in units
-        ]
-        place = runners[0].device.adapter if isinstance(runners[0], GpuRunner) else "numpy"
-        click.echo(f"{Path(path).stem}\n\nrwkv-gpu: {place}")
+        every = variants(kv, lora)
+        peers = []
+        for variant, spec in itertools.product(every, specs):
+            options = ["--cpu-moe"] * cpu_moe + ["--kv", variant.kv]
+            if adapter := variant.adapter(path, rank, folder):
+                options += ["--lora", adapter]
+            peers.append(Peer(spec.called(spec.name + variant.suffix), path, threads, patience, options))
+            stack.callback(peers[-1].close)  # loads while we do
         ours = ["rwkv-gpu"] if len(units) == 1 else [f"rwkv-gpu, matrix units {each}" for each in units]
-        sides: list[Side] = [*map(Ours, ours, runners), *loaded(peers)]
-        names = [side.name for side in sides]
-        click.echo(heading(names))
+        sides: list[Side] = []
+        for variant in every:
+            file = stack.enter_context(GGUFFile.open(path))
+            adapters = adapters_of(variant.adapter(path, rank, folder), file)
+            file.adapted = adapters.names
+            room = {"offload": offload, "kv": variant.kv, "adapters": adapters}
+            for name, each in zip(ours, units, strict=True):
+                runner = stack.enter_context(runner_for(file, works, device, matrix_units=each, **room))
+                sides.append(Ours(name + variant.suffix, runner))
+        place = runner.device.adapter if isinstance(runner, GpuRunner) else "numpy"
+        click.echo(f"{Path(path).stem}\n\nrwkv-gpu: {place}")
+        sides += loaded(peers)
+        up = {side.name for side in sides}
+        names = ours + [spec.name for spec in specs if any(spec.name + one.suffix in up for one in every)]
+        click.echo(heading(names, several=len(every) > 1))
         for work in works:
             if time.monotonic() - begin > seconds:
                 click.echo(f"no time left for {work.name}, batch {work.batch}", err=True)
                 continue
-            click.echo(row(work, names, measure(sides, work, repeats, settle)))
+            rates = measure(sides, work, repeats, settle)
+            table = {one: [rates.get(name + one.suffix, []) for name in names] for one in every}
+            for variant, found in table.items():
+                click.echo(row(work, found, variant, table[every[0]]) if len(every) > 1 else row(work, found))
 
 
 if __name__ == "__main__":

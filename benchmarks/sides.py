@@ -7,12 +7,15 @@ import select
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from rwkv_gpu.engine.gpu_runner import GpuRunner
 from rwkv_gpu.engine.runner import Runner
 from rwkv_gpu.measure.bench import on_gpu, on_host, warm_up
 from rwkv_gpu.measure.workload import Workload
+from rwkv_gpu.ops.batch import Batch
 
 SCRIPT = Path(__file__).with_name("peer_llama.py")
 FIRST = 8  # tokens that are said before a pass is timed
@@ -52,7 +55,7 @@ class Ours:
     def prepare(self, work: Workload) -> None:
         self._runner.chunk_size = max(work.chunk, work.batch)
         if isinstance(self._runner, GpuRunner):
-            warm_up(self._runner, work, work.steps())
+            warm_up(self._runner, work, self._steps(work))
 
     def warm(self, work: Workload) -> None:
         if not work.depth:  # else the way there is work enough
@@ -60,7 +63,13 @@ class Ours:
 
     def run(self, work: Workload) -> float:
         once = on_gpu if isinstance(self._runner, GpuRunner) else on_host
-        return once(self._runner, work, work.steps()).seconds
+        return once(self._runner, work, self._steps(work)).seconds
+
+    def _steps(self, work: Workload) -> list[Batch]:
+        """Every row has each adapter as it was loaded."""
+        scales = self._runner.adapters.scales()
+        steps = work.steps()
+        return [dataclasses.replace(s, adapters=np.tile(scales, (s.rows, 1))) for s in steps] if len(scales) else steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,16 +87,28 @@ class Spec:
         python, _, folder = rest.partition(":")
         return cls(f"llama.cpp {name}".strip(), python, folder)
 
+    def called(self, name: str) -> "Spec":
+        """The same by another name."""
+        return dataclasses.replace(self, name=name)
+
 
 class Peer:
     """llama.cpp in a process of its own."""
 
-    def __init__(self, spec: Spec, model: str, threads: int, patience: float, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        model: str,
+        threads: int,
+        patience: float,
+        options: Sequence[str] = (),
+        script: Path | None = None,
+    ) -> None:
         self.name = spec.name
         self._patience = patience
         environment = os.environ | ({"PYTHONPATH": spec.folder} if spec.folder else {})
         self._process = subprocess.Popen(
-            [spec.python, str(SCRIPT), model, str(threads), *options],
+            [spec.python, str(script or SCRIPT), model, str(threads), *options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
         )  # fmt: skip
 
@@ -103,23 +124,23 @@ class Peer:
 
     def run(self, work: Workload) -> float:
         ids = [[int(i) for i in row] for row in work.ids()]
-        return self._asked({"work": dataclasses.asdict(work), "ids": ids})
+        return self.asked({"work": dataclasses.asdict(work), "ids": ids})["seconds"]
 
     def turn(self, kept: list[int], asked: list[int]) -> float:
         """Seconds to the first token of a prompt, where it holds what was computed before."""
-        return self._asked({"turn": {"kept": kept, "asked": asked}})
+        return self.asked({"turn": {"kept": kept, "asked": asked}})["seconds"]
 
-    def _asked(self, question: dict) -> float:
-        """The seconds that it answers."""
+    def asked(self, question: dict[str, Any]) -> Any:
+        """Its answer."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise Ended(self._reason()) from None
-        return self._answer()["seconds"]
+        return self._answer()
 
-    def _answer(self) -> dict:
+    def _answer(self) -> Any:
         """The next line; there is never more than one."""
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], self._patience)

@@ -2,32 +2,40 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import click
 
+from rwkv_gpu.engine.adapters import adapters_of
 from rwkv_gpu.engine.cache.config import DEFAULT_SEQUENCES, CacheOptions
-from rwkv_gpu.engine.fit import Fit, fit, with_context
+from rwkv_gpu.engine.fit import ALONE, Beside, Fit, fit, with_context
 from rwkv_gpu.engine.offload import ON_GPU, Offload
 from rwkv_gpu.engine.split_layout import Layout, Split, choices_of, device_names, lay_out, shares_of
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.gpu.device import Device
 from rwkv_gpu.kernels.tuned import find as find_tuned
+from rwkv_gpu.llm.drafts import drafts_of
 from rwkv_gpu.llm.loading import DEFAULT_CHUNK
-from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.models.registry import Model, load_model
 from rwkv_gpu.ops.kv_format import KVType
 
 from .folders import tuned_folder
+from .model_name import ModelName
 from .options import (
     chunk_option,
     context_option,
     device_option,
+    draft_option,
+    draft_tokens_option,
     json_option,
     kv_option,
+    lora_option,
     model_arguments,
+    named_adapters,
     placement_options,
     split_option,
 )
@@ -43,6 +51,9 @@ from .sizes import context_text, sized
 @context_option
 @chunk_option
 @kv_option
+@lora_option
+@draft_option
+@draft_tokens_option
 @placement_options
 @click.pass_context
 def command(
@@ -53,19 +64,35 @@ def command(
     chunk_size: int | Literal["auto"],
     context: int | None,
     kv: KVType,
+    lora: Sequence[tuple[str, float]],
+    draft: str | None,
+    draft_tokens: int,
     offload: Offload,
     as_json: bool,
 ) -> None:
-    """Check whether MODEL, or the built-in model, fits in a device's memory. Exit code 0 is yes, 1 is no."""
-    with GGUFFile.open(model) as file:
+    """Check whether MODEL, or the built-in model, fits in a device's memory. Exit code 0 is yes, 1 is no.
+
+    LoRA adapters and a draft model are counted, too.
+    """
+    with ExitStack() as stack:
+        file = stack.enter_context(GGUFFile.open(model))
+        adapters = adapters_of(named_adapters(lora), file)
+        file.adapted = adapters.names
+        target = load_model(file)
+        draft_path = ModelName.path(draft)
+        drafts = stack.enter_context(
+            drafts_of(False, None if draft_path is None else Path(draft_path), draft_tokens, file, target)
+        )
+        wanted = Wanted(file, target, Beside(adapters, drafts.model), offload, chunk_size)
+        options: CacheOptions = {"context": context, "kv": kv, "slots": DEFAULT_SEQUENCES, "drafts": drafts.most}
         names = device_names(device)
         shares, choices = shares_of(split, len(names)), choices_of(names)
         if len(names) > 1:
-            with laid_out(file, choices, shares, chunk_size, context, kv, offload) as layout:
+            with laid_out(wanted, choices, shares, options) as layout:
                 fits, data, lines = layout.fitting, layout_data(layout), describe_layout(layout)
         else:
             [choice] = choices
-            result = measure(file, choice, chunk_size, context, kv, offload)
+            result = measure(wanted, choice, options)
             fits, lines = result.fits, describe(result, choice)
             data = {"device": str(choice.adapter or "cpu"), "fits": fits, "needed": result.needed, **asdict(result)}
     for line in [json.dumps(data, indent=2)] if as_json else lines:
@@ -73,20 +100,23 @@ def command(
     ctx.exit(0 if fits else 1)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What is to fit."""
+
+    file: GGUFFile
+    model: Model
+    beside: Beside = ALONE
+    offload: Offload = ON_GPU
+    chunk_size: int | Literal["auto"] = "auto"
+
+
 @contextmanager
-def laid_out(
-    file: GGUFFile,
-    choices: Sequence[Choice],
-    split: Split,
-    chunk_size: int | Literal["auto"],
-    context: int | None,
-    kv: KVType,
-    offload: Offload = ON_GPU,
-) -> Iterator[Layout]:
+def laid_out(wanted: Wanted, choices: Sequence[Choice], split: Split, options: CacheOptions) -> Iterator[Layout]:
     """The model over several devices, which are open inside."""
-    chunk = DEFAULT_CHUNK if chunk_size == "auto" else chunk_size
-    options: CacheOptions = {"context": context, "kv": kv, "slots": DEFAULT_SEQUENCES}
-    layout = lay_out(file, load_model(file), choices, split, Device, chunk_size=chunk, offload=offload, **options)
+    chunk = DEFAULT_CHUNK if wanted.chunk_size == "auto" else wanted.chunk_size
+    room: Any = options | {"chunk_size": chunk, "offload": wanted.offload, "beside": wanted.beside}
+    layout = lay_out(wanted.file, wanted.model, choices, split, Device, **room)
     try:
         yield layout
     finally:
@@ -109,30 +139,23 @@ def describe_layout(layout: Layout) -> list[str]:
     lines = [f"{'yes' if layout.fitting else 'no'}: {sized(layout.needed)} needed {where}", f"  context  {context}"]
     for name, one in zip(layout.names, layout.fits, strict=True):
         free = "unknown" if one.available is None else sized(one.available)
-        parts = f"weights {sized(one.weights)}, state {sized(one.state)}, scratch {sized(one.scratch)}"
+        parts = ", ".join(f"{part} {sized(nbytes)}" for part, nbytes in one.parts.items())
         lines.append(f"  {name}: {sized(one.needed)} ({parts}), {free} free")
     return lines
 
 
-def measure(
-    file: GGUFFile,
-    choice: Choice,
-    chunk_size: int | Literal["auto"],
-    context: int | None = None,
-    kv: KVType = "f16",
-    offload: Offload = ON_GPU,
-) -> Fit:
+def measure(wanted: Wanted, choice: Choice, options: CacheOptions) -> Fit:
     """The memory that the model needs on the chosen device."""
-    model = load_model(file)
-    options: CacheOptions = {"context": context, "kv": kv, "slots": DEFAULT_SEQUENCES}
+    file, model, beside, offload = wanted.file, wanted.model, wanted.beside, wanted.offload
     if choice.adapter is None:
-        return fit(None, file, model, **with_context(None, file, model, **options))
+        return fit(None, file, model, beside, **with_context(None, file, model, beside=beside, **options))
     with Device(choice.adapter) as opened:
+        chunk_size = wanted.chunk_size
         if chunk_size == "auto":
             tuned = find_tuned(choice.adapter, opened.capabilities, tuned_folder())
             chunk_size = (tuned and tuned.chunk_size) or DEFAULT_CHUNK
-        options = with_context(opened, file, model, offload, **options)
-        return fit(opened, file, model, chunk_size=chunk_size, offload=offload, **options)
+        options = with_context(opened, file, model, offload, beside, **options)
+        return fit(opened, file, model, beside, chunk_size=chunk_size, offload=offload, **options)
 
 
 def main_memory_lines(result: Fit) -> list[str]:
@@ -164,6 +187,8 @@ def describe(result: Fit, choice: Choice) -> list[str]:
         f"  state    {sized(result.state)}",
         f"  scratch  {sized(result.scratch)}",
     ]
+    lines += [f"  adapters {sized(result.adapters)}"] if result.adapters else []
+    lines += [f"  draft    {sized(result.draft)}"] if result.draft else []
     lines += [f"  in main memory: {line}" for line in main_memory_lines(result)]
     if result.buffer_limit is not None and result.binding_limit is not None:
         lines.append(f"  limits   {sized(result.buffer_limit)} per buffer, {sized(result.binding_limit)} per binding")

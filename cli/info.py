@@ -8,14 +8,16 @@ from typing import Any
 
 import click
 
+from rwkv_gpu.engine.cache.config import DEFAULT_SEQUENCES, CacheOptions
 from rwkv_gpu.engine.split_layout import choices_of, device_names
 from rwkv_gpu.errors import RwkvGpuError
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import SIZES
 from rwkv_gpu.gpu.adapters import Choice
 from rwkv_gpu.llm.loading import DEFAULT_CHUNK
+from rwkv_gpu.models.registry import load_model
 
-from .fit import describe, describe_layout, laid_out, measure
+from .fit import Wanted, describe, describe_layout, laid_out, measure
 from .options import device_option, json_option, model_arguments
 from .page import Page
 from .sizes import context_text, sized
@@ -57,10 +59,12 @@ def command(model: str, tensors: bool, device: str, as_json: bool) -> None:
 
 def needs(file: GGUFFile, choices: Sequence[Choice]) -> tuple[int | None, str]:
     """The context that fits, and what the model needs: on the device, or on several together."""
+    wanted = Wanted(file, load_model(file), chunk_size=DEFAULT_CHUNK)
+    options: CacheOptions = {"slots": DEFAULT_SEQUENCES}
     if len(choices) == 1:
-        result = measure(file, choices[0], DEFAULT_CHUNK)
+        result = measure(wanted, choices[0], options)
         return result.context, describe(result, choices[0])[0]
-    with laid_out(file, choices, None, DEFAULT_CHUNK, None, "f16") as layout:
+    with laid_out(wanted, choices, None, options) as layout:
         return layout.options["context"], f"{describe_layout(layout)[0]}: {' + '.join(layout.names)}"
 
 

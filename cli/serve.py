@@ -1,6 +1,7 @@
 """`rwkv-gpu serve`: serves models over HTTP."""
 
 import ipaddress
+import logging
 import re
 import secrets
 import signal
@@ -20,6 +21,7 @@ from rwkv_gpu.llm.hub_names import PART, parts
 
 from .chat_options import template_option
 from .folders import cache_folder, tuned_folder
+from .load_model import notes
 from .model_name import BUILTIN, FileName, ModelName
 from .options import loading_options
 from .page import Page
@@ -146,13 +148,17 @@ def config_of(keys: tuple[str, ...], options: dict[str, Any]) -> "ServerConfig":
 
 def loader(loading: dict[str, Any], template: str | None) -> "Load":
     """Loads a model with the options of the command line."""
-    source = None if template is None else template_text(template)
+    from rwkv_gpu.server.logs import SERVER
+
+    source, log = None if template is None else template_text(template), logging.getLogger(SERVER)
 
     def load(path: str, progress: "Progress") -> rwkv_gpu.LLM:
         digests = cache_folder() / "digests"
         llm = rwkv_gpu.load(path, progress=progress, tuned=tuned_folder(), digests=digests, **loading)
         if source is not None:
             llm.chat_format = llm.chat_format_of(source)
+        for note in notes(llm.info, loading.get("kv", "f16")):
+            log.warning(note, extra={"fields": {"path": path}})
         return llm
 
     return load

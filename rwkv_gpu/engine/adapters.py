@@ -25,7 +25,10 @@ MOST_SCALE = 1000.0
 MOST_ALPHA = 1e6
 TABLE = "token_embd.weight"
 # Tensors that are no factors of a product with the rows of a step, by the last part of their names.
-NOT_PRODUCTS = re.compile(r"_exps|_gate_inp|conv|norm|per_layer_token_embd")
+NOT_PRODUCTS = re.compile(r"gate_up_exps|_gate_inp|conv|norm|per_layer_token_embd")
+EXPERTS = "_exps.weight"
+# Families whose experts do more than products and an activation: clamped gates, or shares on what they read.
+OTHER_EXPERTS = "gpt-oss", "llama4"
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class Adapter:
     name: str
     scale: float  # by default
     rank: int  # columns that it has, as many as any of its factors, in whole fours
-    factors: Mapping[str, tuple[Array, Array]]  # A [r, K], B [M, r] with alpha / r in it; of a table A [r, V], B [D, r]
+    # A [r, K], B [M, r] with alpha / r in it; of a table A [r, V], B [D, r]; of experts A [E, r, K], B [E, M, r]
+    factors: Mapping[str, tuple[Array, Array]]
 
     @classmethod
     def read(cls, path: Path, scale: float, model: GGUFFile) -> "Adapter":
@@ -59,7 +63,7 @@ class Adapter:
                 what = f"tensor {odd[0]!r} is no factor" if odd else "has no factors"
                 raise BadFile(f"{path}: {what} of a LoRA adapter; train one without whole tensors (modules_to_save)")
             factors = {name: _pair(path, file, name, model, alpha) for name in names}
-        rank = max(len(a) for a, _ in factors.values())
+        rank = max(b.shape[-1] for _, b in factors.values())
         return cls(path.stem, scale, -(-rank // FOURS) * FOURS, factors)
 
 
@@ -78,25 +82,30 @@ def _pair(path: Path, file: GGUFFile, name: str, model: GGUFFile, alpha: float) 
         raise BadInput(
             f"{path}: adapts '{name}', which is no matrix of this model; take an adapter that was made for it"
         )
-    if NOT_PRODUCTS.search(name.removesuffix(".weight").rpartition(".")[2]):
+    part = name.removesuffix(".weight").rpartition(".")[2]
+    if NOT_PRODUCTS.search(part):
         raise BadInput(
-            f"{path}: adapts '{name}', but experts, routers, convolutions and norms cannot be; train one without"
+            f"{path}: adapts '{name}', but routers, convolutions, norms and experts whose gate and up are one matrix "
+            "cannot be; train one without"
         )
+    if name.endswith(EXPERTS) and model.str("general.architecture") in OTHER_EXPERTS:
+        raise BadInput(f"{path}: adapts '{name}', but the experts of this family cannot be; train one without")
     a, b = (_floats(file, file.tensors[name + end]) for end in ENDS)
-    rows, columns = model.tensors[name].shape[-2:] if len(model.tensors[name].shape) > 1 else (0, 0)
+    *experts, rows, columns = model.tensors[name].shape if len(model.tensors[name].shape) > 1 else (0, 0)
     if name == TABLE:  # converters write A as it is read by token ids
         a, rows, columns = a.T, columns, rows
-    if a.shape[1] != columns or b.shape[0] != rows or len(a) != b.shape[1]:
+    rank = b.shape[-1]
+    if a.shape != (*experts, rank, columns) or b.shape != (*experts, rows, rank):
         raise BadInput(
             f"{path}: '{name}' has factors {list(a.shape)} and {list(b.shape)}, but the matrix is "
-            f"[{rows}, {columns}]; take an adapter that was made for this model"
+            f"{[*experts, rows, columns]}; take an adapter that was made for this model"
         )
-    return a, b * np.float32(alpha / len(a)) if alpha else b
+    return a, b * np.float32(alpha / rank) if alpha else b
 
 
 def _floats(file: GGUFFile, tensor: TensorInfo) -> Array:
-    shape = tensor.shape if len(tensor.shape) == 2 else (1, *tensor.shape)
-    raw = np.frombuffer(file.read(tensor), np.uint8).reshape(shape[0], -1)
+    shape = tensor.shape if len(tensor.shape) > 1 else (1, *tensor.shape)
+    raw = np.frombuffer(file.read(tensor), np.uint8).reshape(math.prod(shape[:-1]), -1)
     values: Array = dequantise_rows(tensor.format, raw).reshape(shape).astype(np.float32)
     if not np.isfinite(values).all():
         raise BadFile(f"{file.path}: tensor '{tensor.name}' holds NaN or infinity; convert the adapter again")
@@ -151,10 +160,10 @@ class Adapters:
         found = set()
         for weight in model.weights:
             name, rows = adapted_rows(weight)
-            if name in self.names and len(weight.shape) == 2:
+            if name in self.names and len(weight.shape) == 2 + name.endswith(EXPERTS):
                 found.add(name)
                 table = name == TABLE
-                a, b = self._joined(name, range(weight.shape[1]) if table else rows)
+                a, b = self._joined(name, range(weight.shape[1]) if table else rows, weight.shape[:-2])
                 a = np.ascontiguousarray(a.T) if table else a
                 parts = Weight(f"{weight.name}.lora_a", a.shape), Weight(f"{weight.name}.lora_b", b.shape)
                 factors[weight.name] = LowRank(*parts, table=table)
@@ -164,16 +173,18 @@ class Adapters:
             raise BadInput(f"a LoRA adapter adapts '{min(missing)}', which this model uses as a part of another matrix")
         return factors, values
 
-    def _joined(self, name: str, rows: Sequence[int]) -> tuple[Array, Array]:
-        """A [R, K] and rows of B [M, R] of all adapters; zeros where one does not adapt this matrix."""
+    def _joined(self, name: str, rows: Sequence[int], experts: tuple[int, ...]) -> tuple[Array, Array]:
+        """A [R, K] and rows of B [M, R] of all adapters, or both of all experts; zeros where one does not adapt it."""
         pairs = [one.factors.get(name) for one in self.adapters]
-        width = next(a.shape[1] for a, _ in filter(None, pairs))
-        a, b, at = np.zeros((self.rank, width), np.float32), np.zeros((len(rows), self.rank), np.float32), 0
+        width = next(a.shape[-1] for a, _ in filter(None, pairs))
+        count = next(b.shape[-2] for _, b in filter(None, pairs)) if experts else len(rows)
+        a, b = np.zeros((*experts, self.rank, width), np.float32), np.zeros((*experts, count, self.rank), np.float32)
+        at = 0
         for adapter, pair in zip(self.adapters, pairs, strict=True):
             if pair is not None:
-                rank = len(pair[0])
-                a[at : at + rank] = pair[0]
-                b[:, at : at + rank] = pair[1][rows]
+                rank = pair[1].shape[-1]
+                a[..., at : at + rank, :] = pair[0]
+                b[..., at : at + rank] = pair[1] if experts else pair[1][rows]
             at += adapter.rank
         return a, b
 

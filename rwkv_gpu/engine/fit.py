@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
@@ -15,18 +15,23 @@ from ..gpu.loader import Parameter, device_bytes, host_bytes, place_weights
 from ..gpu.memory import device_available, host_available
 from ..gpu.plan import Slice, StepBuffer
 from ..gpu.weight_slots import slot_sizes
+from ..gpu.weights import Weights
 from ..kernels.defaults import default_tuning
 from ..models.registry import Contents, Model
+from ..ops.adapted import AdaptedOps, LowRank
 from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
 from ..ops.parts import Part
 from ..ops.sampler_state import GpuSamplerState
 from ..ops.vocabulary import PAGE
+from .adapters import NO_ADAPTERS, Adapters, Array
 from .bus import main_memory_rate
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions, check_bindings
 from .cache.kv import whole
+from .factors import place_factors
 from .offload import ON_GPU, Offload
 from .parameters import parameters_of
 from .placement import Placement, place, place_as_asked
+from .speculation.draft_model import draft_options
 
 # What the default context leaves to scratch and to other programs, and what its caches may take on a device that does
 # not say how much memory is free.
@@ -44,6 +49,8 @@ class Fit:
     state: int
     scratch: int  # intermediates, and the sampler's memory of each sequence
     available: int | None  # None where the device does not say
+    adapters: int = 0  # factors of LoRA adapters
+    draft: int = 0  # all that a draft model needs
     host: int = 0  # bytes of weights in main memory, which the GPU reads there
     host_available: int | None = None  # for these
     host_layers: int = 0  # that are in main memory
@@ -59,7 +66,14 @@ class Fit:
     @property
     def needed(self) -> int:
         """The sum."""
-        return self.weights + self.cache + self.state + self.scratch
+        return self.weights + self.adapters + self.cache + self.state + self.scratch + self.draft
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The bytes by purpose; what is beside the model only where there is any."""
+        beside = {"adapters": self.adapters, "draft": self.draft}
+        always = {"weights": self.weights, "state": self.state, "scratch": self.scratch}
+        return always | {name: nbytes for name, nbytes in beside.items() if nbytes}
 
     @property
     def step_seconds(self) -> float | None:
@@ -81,16 +95,36 @@ class Fit:
                 "quantisation"
             )
         if not self.fits:
+            parts = ", ".join(f"{name} {nbytes:,}" for name, nbytes in self.parts.items())
             raise OutOfMemory(
-                f"the model needs {self.needed:,} bytes (weights {self.weights:,}, state {self.state:,}, "
-                f"scratch {self.scratch:,}) but {self.available:,} are free; take a smaller model or quantisation"
+                f"the model needs {self.needed:,} bytes ({parts}) but {self.available:,} are free; take a smaller "
+                "model or quantisation"
             )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What shares a device with a model."""
+
+    adapters: Adapters = NO_ADAPTERS
+    draft: tuple[GGUFFile, Model] | None = None  # a model that drafts for it
+
+    def drafting(self, device: Device | None, target: CacheConfig) -> int:
+        """What the draft model of such a target needs."""
+        if self.draft is None:
+            return 0
+        file, model = self.draft
+        return fit(device, file, model, chunk_size=target.chunk_size, **draft_options(model, target)).needed
+
+
+ALONE = Beside()
 
 
 def fit(
     device: Device | None,
     file: GGUFFile,
     model: Model,
+    beside: Beside = ALONE,
     *,
     chunk_size: int = 512,
     offload: Offload = ON_GPU,
@@ -101,25 +135,52 @@ def fit(
     Without a device, those of numpy.
     """
     config = CacheConfig.of(model, chunk_size=chunk_size, **options)
+    factors, values = beside.adapters.factors(model)
+    extra, draft = factor_bytes(device, values), beside.drafting(device, config)
     if device is None:
         context = config.context if model.caches else None
         state = config.total(model.caches, model.states)
-        return Fit(context, host_weights_bytes(model), state, 0, host_available())
+        return Fit(context, host_weights_bytes(model), state, 0, host_available(), extra, draft)
     check_bindings(device, model, config)
-    placement = placement_of(device, file, model, config, chunk_size, offload)
-    scratch = _scratch(device, placement.parameters, model, config, chunk_size)
-    return resident(device, placement, model, config, offload, scratch + sum(slot_sizes(device, placement.parameters)))
+    placement = placement_of(device, file, model, config, chunk_size, offload, extra + draft)
+    scratch = _scratch(device, placement.parameters, model, config, chunk_size, factors, values)
+    scratch += sum(slot_sizes(device, placement.parameters))
+    return replace(resident(device, placement, model, config, offload, scratch), adapters=extra, draft=draft)
+
+
+def factor_bytes(device: Device | None, values: Mapping[str, Array]) -> int:
+    """What factors of adapters take on a device, or in numpy."""
+    if device is None:
+        return sum(array.nbytes for array in values.values())
+    sizes: list[int] = []
+
+    def counted(nbytes: int) -> Buffer:
+        sizes.append(nbytes)
+        return planned(nbytes, "weights")
+
+    place_factors(device, Weights(device), values, counted)
+    return sum(sizes)
 
 
 def placement_of(
-    device: Device, file: GGUFFile, model: Model, config: CacheConfig, chunk_size: int, offload: Offload
+    device: Device,
+    file: GGUFFile,
+    model: Model,
+    config: CacheConfig,
+    chunk_size: int,
+    offload: Offload,
+    reserved: int = 0,
 ) -> Placement:
-    """Where each parameter lies: on the GPU as far as it has room, the rest in main memory."""
+    """Where each parameter lies: on the GPU as far as it has room, the rest in main memory.
+
+    So many bytes are `reserved` for others on the GPU.
+    """
     parameters = parameters_of(file, model)
     architecture = file.str("general.architecture")
     used = file.int(f"{architecture}.expert_used_count", low=0, default=0)
     # Where both have one memory, nothing is gained by the other.
     available = _available(device, offload) if offload.gpu_memory is not None or _is_discrete(device) else None
+    available = None if available is None else max(0, available - reserved)
     state = config.total(model.caches, model.states)
     if available is None or (
         not offload.chosen and device_bytes(device, parameters) + state <= (1 - SCRATCH_SHARE) * available
@@ -130,14 +191,14 @@ def placement_of(
     return place(device, parameters, offload, used, available - state - scratch)
 
 
-def fit_part(device: Device | None, file: GGUFFile, part: Part, config: CacheConfig, chunk_size: int) -> Fit:
+def fit_part(device: Device | None, file: GGUFFile, part: Part, config: CacheConfig) -> Fit:
     """The same for a part of a model, with the caches that the whole model has."""
     if device is None:
         state = config.total(part.caches, part.states)
         return Fit(config.context if part.caches else None, host_weights_bytes(part), state, 0, host_available())
     check_bindings(device, part, config)
     parameters = parameters_of(file, part)
-    scratch = _scratch(device, parameters, part, config, chunk_size)
+    scratch = _scratch(device, parameters, part, config, config.chunk_size)
     return resident(device, Placement(parameters), part, config, ON_GPU, scratch)
 
 
@@ -146,10 +207,11 @@ def with_context(
     file: GGUFFile,
     model: Model,
     offload: Offload = ON_GPU,
+    beside: Beside = ALONE,
     **options: Unpack[CacheOptions],
 ) -> CacheOptions:
     """The options with a context, and a pool of tokens that holds one sequence of that length."""
-    options["context"] = options.get("context") or default_context(device, file, model, offload, **options)
+    options["context"] = options.get("context") or default_context(device, file, model, offload, beside, **options)
     options["tokens"] = options.get("tokens") or options["context"]
     return options
 
@@ -159,6 +221,7 @@ def default_context(
     file: GGUFFile,
     model: Model,
     offload: Offload = ON_GPU,
+    beside: Beside = ALONE,
     **options: Unpack[CacheOptions],
 ) -> int | None:
     """The context where none is asked for: as many tokens as the model was trained on, or as there is memory for.
@@ -187,6 +250,12 @@ def default_context(
         available = _available(device, offload)
         weights = device_bytes(device, place_as_asked(parameters_of(file, model), offload))
     states = config.total([], model.states) + longest.total(windows)
+    weights += factor_bytes(device, beside.adapters.factors(model)[1])
+    if beside.draft is not None:
+        draft_file, draft = beside.draft
+        draft_config = CacheConfig.of(draft, **draft_options(draft, longest))
+        weights += weights_bytes(device, draft_file, draft) + draft_config.total([], draft.states)
+        page_bytes += draft_config.slots * draft_config.each(draft.caches, draft.states)[0]
     pages = (UNKNOWN if available is None else int(SHARE * available) - weights - states) // page_bytes
     if device is not None:
         limit = min(device.capabilities.max_binding, device.capabilities.max_buffer)
@@ -197,6 +266,11 @@ def default_context(
 def context_of(trained: int, pages: int) -> int:
     """The context that so many pages hold: all that the model was trained on, or a round number of tokens."""
     return trained if pages * PAGE >= trained else pages * PAGE // STEP * STEP
+
+
+def weights_bytes(device: Device | None, file: GGUFFile, model: Model) -> int:
+    """Bytes of all weights on a device, or in numpy."""
+    return host_weights_bytes(model) if device is None else device_bytes(device, parameters_of(file, model))
 
 
 def host_weights_bytes(model: Contents) -> int:
@@ -232,10 +306,17 @@ def resident(
 
 
 def _scratch(
-    device: Device, parameters: Sequence[Parameter], model: Model | Part, config: CacheConfig, chunk_size: int
+    device: Device,
+    parameters: Sequence[Parameter],
+    model: Model | Part,
+    config: CacheConfig,
+    chunk_size: int,
+    factors: Mapping[str, LowRank] | None = None,
+    values: Mapping[str, Array] | None = None,
 ) -> int:
     """The intermediates of the largest plan, recorded over buffers that are not allocated."""
     weights = place_weights(device, parameters, lambda nbytes, _: planned(nbytes, "weights"))
+    place_factors(device, weights, values or {}, lambda nbytes: planned(nbytes, "weights"))
     states = {}
     for state in model.states:
         nbytes = config.state_bytes(state)
@@ -259,6 +340,10 @@ def _scratch(
         logits, leaving = model.run(recorder, "forward", ids, arrived)
         if not model.last:
             return recorder.scratch_bytes(list(leaving.values()))
+    elif factors:
+        rank = next(iter(factors.values())).b.shape[1]
+        scales = recorder.input("adapters", np.float32, (chunk_size, rank))
+        logits = model.forward(AdaptedOps(recorder, factors, scales), ids)
     else:
         logits = model.forward(recorder, ids)
     return recorder.scratch_bytes([logits, recorder.sample(logits)]) + 2 * StepBuffer.HEADER

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Unpack, cast
 
@@ -17,7 +17,7 @@ from ..gpu.plan import Plan, Slice
 from ..gpu.ready_step import ReadyStep
 from ..gpu.submit_queue import StepGroup, SubmitQueue, most_steps
 from ..gpu.weight_slots import assign_slots
-from ..gpu.weights import BY_NAME, ExpertCache, Weights, upload_together
+from ..gpu.weights import ExpertCache
 from ..kernels.tuning import Tuning
 from ..models.registry import Model
 from ..ops.adapted import AdaptedOps
@@ -31,7 +31,8 @@ from .adapters import NO_ADAPTERS, Adapters
 from .cache.config import CacheOptions, check_bindings
 from .cache.kv import GpuKVCache
 from .device_sampling import SampledRow
-from .fit import placement_of, resident
+from .factors import upload_factors
+from .fit import Beside, factor_bytes, placement_of, resident
 from .offload import ON_GPU, Offload
 from .parameters import parameters_of
 from .placement import Placement, cached_experts
@@ -43,7 +44,10 @@ SAMPLED = ("plain", "any", "masked")  # of `Output`: how tokens are chosen
 
 
 class GpuRunner(PartRunner):
-    """Steps by recorded plans, one for each power of two of rows. With a `share`, those of one part of a model."""
+    """Steps by recorded plans, one for each power of two of rows. With a `share`, those of one part of a model.
+
+    Memory of the device is left for a model that will `draft`.
+    """
 
     asynchronous = True
     compile_seconds = 0.0
@@ -62,16 +66,19 @@ class GpuRunner(PartRunner):
         adapters: Adapters = NO_ADAPTERS,
         offload: Offload = ON_GPU,
         share: Share | None = None,
+        draft: tuple[GGUFFile, Model] | None = None,
         **options: Unpack[CacheOptions],
     ) -> None:
         super().__init__(model, adapters, chunk_size, share, options)
         config, factors = self.cache_config, self._join_adapters()
+        extra = factor_bytes(device, factors)
         check_bindings(device, self.contents, config)
         if share is None:
-            placement = placement_of(device, file, model, config, chunk_size, offload)
+            reserved = extra + Beside(draft=draft).drafting(device, config)
+            placement = placement_of(device, file, model, config, chunk_size, offload, reserved)
         else:  # all of a part lies on its device
             placement = Placement(parameters_of(file, self.contents))
-        self.fit = resident(device, placement, self.contents, config, offload)
+        self.fit = replace(resident(device, placement, self.contents, config, offload), adapters=extra)
         if share is None:  # of parts, whoever makes them has checked all together
             self.fit.check()  # before anything is allocated
         self.device = device
@@ -301,14 +308,3 @@ class GpuPendingRows:
             arrays[crossing.name] = np.frombuffer(data, crossing.dtype, math.prod(shape), at).reshape(shape)
             at += arrays[crossing.name].nbytes
         return arrays
-
-
-def upload_factors(device: Device, weights: Weights, values: Arrays) -> None:
-    """Factors of adapters to the device; those of one block lie together, so that one dispatch can read several."""
-    blocks: dict[str, Arrays] = {}
-    for name, array in values.items():
-        blocks.setdefault(".".join(name.split(".")[:2]), {})[name] = array
-    for block in blocks.values():
-        tensors = {name: (BY_NAME["F32"], array.view(np.uint8), array.shape) for name, array in block.items()}
-        for name, weight in upload_together(device, tensors).items():
-            weights.add(name, weight)

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
@@ -17,11 +17,11 @@ from ..models.registry import Model
 from ..ops.cut import layers_of
 from ..ops.parts import Part
 from ..ops.vocabulary import PAGE
-from .adapters import NO_ADAPTERS, Adapters
+from .adapters import Adapters
 from .balance import Load, balanced, filled
 from .bus import memory_rate
 from .cache.config import DEFAULT_CONTEXT, CacheConfig, CacheOptions
-from .fit import SHARE, UNKNOWN, Fit, context_of, fit_part, host_weights_bytes
+from .fit import ALONE, SHARE, UNKNOWN, Beside, Fit, context_of, factor_bytes, fit_part, host_weights_bytes
 from .gpu_runner import GpuRunner
 from .host_runner import HostRunner
 from .offload import ON_GPU, Offload
@@ -221,11 +221,11 @@ def lay_out(
     open_gpu: Callable[[Any], Device],
     *,
     chunk_size: int = 512,
-    adapters: Adapters = NO_ADAPTERS,
+    beside: Beside = ALONE,
     offload: Offload = ON_GPU,
     **options: Unpack[CacheOptions],
 ) -> Layout:
-    """Opens the devices and decides which layers each has. Loads nothing.
+    """Opens the devices and decides which layers each has. Loads nothing. A draft model lies on the last device.
 
     By shares, all devices have layers. Else the first devices have them that the model fits on, and those that are not
     needed are closed again: a token passes through all parts one after the other, so the fewer, the better.
@@ -248,16 +248,18 @@ def lay_out(
             counts = counts_by_device(file, model, devices, layers, chunk_size, options)
             used = [one for one, count in zip(devices, counts, strict=True) if count]
             starts = [0, *itertools.accumulate(count for count in counts if count)][:-1]
-        parts = parts_of(model, starts, adapters)
+        parts = parts_of(model, starts, beside.adapters)
         options["context"] = options.get("context") or default_context(file, model, used, parts, options)
         options["tokens"] = options.get("tokens") or options["context"]
         plain = parts_of(model, starts)  # what is recorded to measure them has no adapters
-        fits = fits_of(file, model, used, plain, chunk_size, options)
+        config = CacheConfig.of(model, chunk_size=chunk_size, **options)
+        extras = extras_of(model, used, parts, config, beside)
+        fits = fits_of(file, used, plain, config, extras)
         opened.pop_all()
     for one in devices:
         if one not in used:
             one.close()
-    return Layout(model, used, parts, fits, options, adapters)
+    return Layout(model, used, parts, fits, options, beside.adapters)
 
 
 def counts_by_device(
@@ -339,21 +341,32 @@ def default_context(
     return max(least, context_of(trained, pages))
 
 
+def extras_of(
+    model: Model, devices: Sequence[OpenDevice], parts: Sequence[Part], config: CacheConfig, beside: Beside
+) -> list[dict[str, int]]:
+    """What each device has beside the model: factors of its part, and the last one the draft model."""
+    values = beside.adapters.factors(model)[1]
+    extras = []
+    for one, part in zip(devices, parts, strict=True):
+        own = {name: array for name, array in values.items() if name in part.used}
+        extras.append({"adapters": factor_bytes(one.gpu, own)})
+    extras[-1]["draft"] = beside.drafting(devices[-1].gpu, config)
+    return extras
+
+
 def fits_of(
     file: GGUFFile,
-    model: Model,
     devices: Sequence[OpenDevice],
     parts: Sequence[Part],
-    chunk_size: int,
-    options: CacheOptions,
+    config: CacheConfig,
+    extras: Sequence[Mapping[str, int]],
 ) -> list[Fit]:
-    """What each part needs, and what its device has left when the parts before it are loaded."""
-    config = CacheConfig.of(model, chunk_size=chunk_size, **options)
+    """What each part needs with what is beside it, and what its device has left when those before it are loaded."""
     left = {one.memory: one.available for one in devices}
     fits = []
-    for one, part in zip(devices, parts, strict=True):
+    for one, part, extra in zip(devices, parts, extras, strict=True):
         available = left[one.memory]
-        fits.append(replace(fit_part(one.gpu, file, part, config, chunk_size), available=available))
+        fits.append(replace(fit_part(one.gpu, file, part, config), available=available, **extra))
         left[one.memory] = None if available is None else max(0, available - fits[-1].needed)
     return fits
 

@@ -32,6 +32,8 @@ class Mix:
     file_type: int
     base: str
     roles: Mapping[str, str] = field(default_factory=dict)
+    grouped: Mapping[str, str] = field(default_factory=dict)  # where 4 heads or more share keys and values
+    middle: Mapping[str, str] = field(default_factory=dict)  # but for the first and the last eighth of the layers
     more: Mapping[str, str] = field(default_factory=dict)  # in the layers that get more bits
     first: Mapping[str, str] = field(default_factory=dict)  # in the first layers: an eighth, but of values, a few
     values: int = 0  # the layers at the beginning whose values get the format of `first`
@@ -57,6 +59,7 @@ class Rule:
 
 
 _M = {"Q4_K": {"value": "Q6_K", "down": "Q6_K"}, "Q5_K": {"value": "Q6_K", "down": "Q6_K"}}
+_VALUES, _BETTER = {"value": "Q4_K"}, {"value": "IQ3_S", "out": "IQ3_S"}
 MIXES: dict[str, Mix] = {
     "F32": Mix(0, "F32"),
     "F16": Mix(1, "F16"),
@@ -66,8 +69,8 @@ MIXES: dict[str, Mix] = {
     "Q5_0": Mix(8, "Q5_0"),
     "Q5_1": Mix(9, "Q5_1"),
     "Q8_0": Mix(7, "Q8_0"),
-    "Q2_K": Mix(10, "Q2_K", {"value": "Q3_K", "down": "Q3_K", "out": "Q3_K"}),
-    "Q2_K_S": Mix(21, "Q2_K", first={"down": "Q4_K"}),
+    "Q2_K": Mix(10, "Q2_K", {"value": "Q3_K", "down": "Q3_K", "out": "Q3_K"}, _VALUES),
+    "Q2_K_S": Mix(21, "Q2_K", grouped=_VALUES, first={"down": "Q4_K"}),
     "Q3_K_S": Mix(11, "Q3_K"),
     "Q3_K_M": Mix(
         12,
@@ -82,8 +85,24 @@ MIXES: dict[str, Mix] = {
     "Q5_K_S": Mix(16, "Q5_K"),
     "Q5_K_M": Mix(17, "Q5_K", {"qkv": "Q6_K"}, more=_M["Q5_K"]),
     "Q6_K": Mix(18, "Q6_K"),
-    "IQ4_NL": Mix(25, "IQ4_NL", first={"down": "Q5_K"}),
-    "IQ4_XS": Mix(30, "IQ4_XS", first={"down": "Q5_K"}),
+    "IQ2_XXS": Mix(19, "IQ2_XXS", {"value": "Q2_K"}, _VALUES, first={"down": "Q2_K"}, head="Q5_K", table="Q2_K"),
+    "IQ2_XS": Mix(20, "IQ2_XS", {"value": "Q2_K"}, _VALUES, first={"down": "Q2_K"}, head="Q5_K", table="Q2_K"),
+    "IQ2_S": Mix(28, "IQ2_XS", _BETTER, _VALUES, first={"down": "IQ3_S"}, head="Q5_K", table="IQ3_S"),
+    "IQ2_M": Mix(29, "IQ2_S", _BETTER, _VALUES, first={"down": "IQ3_S"}, head="Q5_K", table="IQ3_S"),
+    "IQ3_XXS": Mix(
+        23, "IQ3_XXS", {"query": "IQ2_S", "key": "IQ2_S", "out": "IQ3_S"}, _VALUES, head="Q5_K", table="IQ3_S"
+    ),
+    "IQ3_XS": Mix(
+        22,
+        "IQ3_S",
+        {"query": "IQ3_XXS", "key": "IQ3_XXS"},
+        _VALUES,
+        middle={"gate": "IQ3_XXS", "up": "IQ3_XXS"},
+    ),
+    "IQ3_S": Mix(26, "IQ3_S", grouped=_VALUES),
+    "IQ3_M": Mix(27, "IQ3_S", {"value": "Q4_K", "out": "Q4_K", "qkv": "Q4_K"}, first={"down": "Q4_K"}),
+    "IQ4_NL": Mix(25, "IQ4_NL", grouped={"value": "Q5_K"}, first={"down": "Q5_K"}),
+    "IQ4_XS": Mix(30, "IQ4_XS", grouped={"value": "Q5_K"}, first={"down": "Q5_K"}),
     "TQ1_0": Mix(36, "TQ1_0"),
     "TQ2_0": Mix(37, "TQ2_0"),
     "MXFP4": Mix(38, "MXFP4"),
@@ -92,7 +111,11 @@ MIXES: dict[str, Mix] = {
     "Q2_0": Mix(41, "Q2_0"),
 }
 ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
-ROLES = {"attn_v": "value", "ffn_down": "down", "ffn_down_exps": "down", "attn_output": "out", "attn_qkv": "qkv"}
+ROLES = {
+    "attn_q": "query", "attn_k": "key", "attn_v": "value", "attn_output": "out", "attn_qkv": "qkv",
+    "ffn_gate": "gate", "ffn_gate_exps": "gate", "ffn_up": "up", "ffn_up_exps": "up",
+    "ffn_down": "down", "ffn_down_exps": "down",
+}  # fmt: skip
 
 
 def mix_of(name: str) -> Mix:
@@ -113,6 +136,7 @@ def formats_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = 
     unused = {rule.pattern for rule in rules}
     counts = Counter(_role(tensor.name) for tensor in tensors)
     tied = not any(tensor.name == "output.weight" for tensor in tensors)
+    grouped = _grouped(tensors)
     seen = Counter[str]()
     found = {}
     for tensor in tensors:
@@ -120,7 +144,7 @@ def formats_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = 
         if len(tensor.shape) < 2 or KEPT.search(tensor.name) or not tensor.name.endswith(".weight"):
             found[tensor.name] = tensor.format
             continue
-        name = _named(mix, role, seen[role], counts[role])
+        name = _named(mix, role, seen[role], counts[role], grouped=grouped)
         if tensor.name == "output.weight" or (tensor.name == "token_embd.weight" and tied):
             name = mix.head or (mix.base if mix.base in (*FLOATS, "Q8_0") else "Q6_K")
         elif tensor.name == "token_embd.weight":
@@ -137,7 +161,13 @@ def formats_of(mix: Mix, tensors: Sequence[TensorInfo], rules: Sequence[Rule] = 
     return found
 
 
-def _named(mix: Mix, role: str, layer: int, layers: int) -> str:
+def _grouped(tensors: Sequence[TensorInfo]) -> bool:
+    """Whether 4 heads or more share keys and values."""
+    rows = {tensor.name.split(".")[-2]: tensor.shape[-2] for tensor in tensors if len(tensor.shape) > 1}
+    return rows.get("attn_q", 0) >= 4 * rows.get("attn_k", 1 << 40)
+
+
+def _named(mix: Mix, role: str, layer: int, layers: int, *, grouped: bool) -> str:
     """The format of the tensor of a role in a layer, counted among those that have it."""
     eighth = layers // 8
     few = mix.values if role == "value" else layers // 16 if mix.base == "Q3_K" else eighth
@@ -145,6 +175,10 @@ def _named(mix: Mix, role: str, layer: int, layers: int) -> str:
         return mix.first[role]
     if role in mix.more and (layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2):
         return mix.more[role]
+    if grouped and role in mix.grouped:
+        return mix.grouped[role]
+    if role in mix.middle and eighth <= layer < 7 * layers // 8:
+        return mix.middle[role]
     return mix.roles.get(role, mix.base)
 
 

@@ -5,6 +5,7 @@ column, as an imatrix has it.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType, quants
 
 from .formats import Format
+from .quantise_codebooks import FORMS, quantise_by_codebook
 
 Floats = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
@@ -255,4 +257,5 @@ WRITERS: dict[str, Callable[[Floats, Floats], Bytes]] = {
     "IQ4_XS": _iq4_xs,
     "Q1_0": _signs,
     "Q2_0": _two_0,
+    **{name: partial(quantise_by_codebook, name) for name in FORMS},
 }

@@ -189,7 +189,9 @@ def targets(
 def upload_tensor(device: Device, fmt: Format, raw: npt.NDArray[np.uint8], shape: tuple[int, ...]) -> DeviceWeight:
     """A parameter of [rows, bytes of a row in the file] to a buffer of its own."""
     where = layout(fmt, len(raw), shape[-1])
-    return _upload(device, device.buffer(where.nbytes, "weights"), 0, (fmt, raw, shape))
+    shard = as_shard(device.buffer(where.nbytes, "weights"), 0, fmt, 0, len(raw), where)
+    _fill(device, shard, where, fmt, raw)
+    return DeviceWeight(fmt, shape, (shard,))
 
 
 def upload_together(device: Device, tensors: Mapping[str, Tensor], host: bool = False) -> Weights:
@@ -197,24 +199,30 @@ def upload_together(device: Device, tensors: Mapping[str, Tensor], host: bool = 
 
     With `host` it is in main memory.
     """
-    weights, ends, starts = Weights(device), Counter[Format](), {}
+    weights = place_together(device, tensors, lambda nbytes: device.buffer(nbytes, "weights", host=host))
     for name, (fmt, raw, shape) in tensors.items():
-        starts[name] = ends[fmt]
-        ends[fmt] += align(layout(fmt, len(raw), shape[-1]).nbytes)
-    buffers = {fmt: device.buffer(end, "weights", host=host) for fmt, end in ends.items()}
-    for name, tensor in tensors.items():
-        weights.add(name, _upload(device, buffers[tensor[0]], starts[name], tensor))
+        _fill(device, weights[name].shards[0], layout(fmt, len(raw), shape[-1]), fmt, raw)
     return weights
 
 
-def _upload(device: Device, buffer: Buffer, at: int, tensor: Tensor) -> DeviceWeight:
-    """A parameter to an offset of a buffer."""
-    fmt, raw, shape = tensor
-    where = layout(fmt, len(raw), shape[-1])
-    shard = as_shard(buffer, at, fmt, 0, len(raw), where)
+def place_together(device: Device, tensors: Mapping[str, Tensor], allocate: Callable[[int], Buffer]) -> Weights:
+    """Where these lie, with nothing written yet."""
+    weights, ends, starts = Weights(device), Counter[Format](), {}
+    places = {name: layout(fmt, len(raw), shape[-1]) for name, (fmt, raw, shape) in tensors.items()}
+    for name, (fmt, _, _) in tensors.items():
+        starts[name] = ends[fmt]
+        ends[fmt] += align(places[name].nbytes)
+    buffers = {fmt: allocate(end) for fmt, end in ends.items()}
+    for name, (fmt, raw, shape) in tensors.items():
+        shard = as_shard(buffers[fmt], starts[name], fmt, 0, len(raw), places[name])
+        weights.add(name, DeviceWeight(fmt, shape, (shard,)))
+    return weights
+
+
+def _fill(device: Device, shard: Shard, where: Layout, fmt: Format, raw: npt.NDArray[np.uint8]) -> None:
+    """Writes a parameter to its place."""
     for target, offset, plane in targets(shard, where, 0, pack_rows(fmt, raw)):
         device.write(target, plane, offset)
-    return DeviceWeight(fmt, shape, (shard,))
 
 
 def upload_weights(device: Device, arrays: Mapping[str, npt.NDArray[Any]]) -> Weights:

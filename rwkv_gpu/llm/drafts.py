@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from ..engine.gpu_runner import GpuRunner
 from ..engine.host_runner import HostRunner
 from ..engine.runner import Runner
-from ..engine.speculation.draft_model import DraftModel
+from ..engine.speculation.draft_model import DraftModel, draft_options
 from ..engine.speculation.speculator import Speculator
 from ..errors import BadInput
 from ..gguf.file import GGUFFile
@@ -31,11 +32,16 @@ class Drafts:
     file: GGUFFile | None  # of the draft model
     most: int  # tokens of a draft; 0 where nothing is drafted
 
+    @cached_property
+    def model(self) -> tuple[GGUFFile, Model] | None:
+        """The draft model, by its file."""
+        return None if self.file is None else (self.file, load_model(self.file))
+
     def speculator(self, target: Runner, device: Device | None) -> Speculator | None:
         """What drafts for an engine with this runner, on the same device."""
         if not self.most:
             return None
-        model = None if self.file is None else DraftModel(_draft_runner(self.file, target, device, self.most))
+        model = None if self.model is None else DraftModel(_draft_runner(*self.model, target, device))
         return Speculator(self.most, model, lookup=self.lookup)
 
 
@@ -72,14 +78,9 @@ def _tokens(file: GGUFFile) -> Sequence[Any]:
     return list(tokens) if isinstance(tokens, list | np.ndarray) else []
 
 
-def _draft_runner(file: GGUFFile, target: Runner, device: Device | None, most: int) -> Runner:
+def _draft_runner(file: GGUFFile, model: Model, target: Runner, device: Device | None) -> Runner:
     """The draft model on the target's device, with room for as many sequences of the same length."""
-    model = load_model(file)
-    context = min(model.context or 0, target.context or target.cache_config.context or model.context or 0) or None
-    options: dict[str, Any] = {
-        "slots": target.slots, "context": context, "kv": target.cache_config.kind, "cache_bytes": 0,
-        "look_ahead": 0, "rewind": most + 1, "chunk_size": target.chunk_size,
-    }  # fmt: skip
+    options: Any = draft_options(model, target.cache_config) | {"chunk_size": target.chunk_size}
     if device is None:
         return HostRunner(file, model, **options)
     return GpuRunner(device, file, model, **options)

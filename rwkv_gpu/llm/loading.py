@@ -20,7 +20,7 @@ from ..engine.cache.config import (
 )
 from ..engine.compact import Compact
 from ..engine.engine import Engine
-from ..engine.fit import with_context
+from ..engine.fit import Beside, with_context
 from ..engine.gpu_runner import GpuRunner
 from ..engine.host_runner import HostRunner, rows_on_host
 from ..engine.initial_state import digest_of, read_initial_state
@@ -205,6 +205,7 @@ def load(
             "look_ahead": DEFAULT_LOOK_AHEAD if look_ahead is None else look_ahead, "drafts": drafts.most,
             "initial": int(initial is not None),
         }  # fmt: skip
+        beside = Beside(adapters, drafts.model)
         runner: Runner
         loaded: Any = choices[0]
         if len(choices) > 1:
@@ -213,7 +214,7 @@ def load(
             loaded = load_split(
                 gguf, model, choices, shares, options, chunk_size=chunk,
                 matrix_units=matrix_units, folder=folder, portable=portable, checked=checked,
-                layers_per_submit=layers_per_submit, adapters=adapters, progress=progress, offload=offload,
+                layers_per_submit=layers_per_submit, beside=beside, progress=progress, offload=offload,
             )  # fmt: skip
         if not isinstance(loaded, Choice):
             runner, layout = loaded
@@ -226,7 +227,7 @@ def load(
         elif loaded.adapter is None:
             gpus, name = [], "cpu"
             refuse_cpu(matrix_units)
-            options |= with_context(None, gguf, model, **options)
+            options |= with_context(None, gguf, model, beside=beside, **options)
             rows = rows_on_host(model, chunk or DEFAULT_CHUNK, options.get("slots", 1))
             runner = HostRunner(gguf, model, chunk_size=rows, adapters=adapters, **options)
             speculator = drafts.speculator(runner, None)
@@ -242,7 +243,7 @@ def load(
             gpus, name = [opened], loaded.adapter.name
             try:
                 options["offload"] = offload
-                options |= with_context(opened, gguf, model, **options)
+                options |= with_context(opened, gguf, model, beside=beside, **options)
                 options["chunk_size"] = chunk or DEFAULT_CHUNK
                 found = find_tuned(loaded.adapter, opened.capabilities, folder)
                 if found is not None:
@@ -251,7 +252,8 @@ def load(
                     options["chunk_size"] = chunk or found.chunk_size or DEFAULT_CHUNK
                     layers_per_submit = found.layers_per_submit if layers_per_submit is None else layers_per_submit
                 options |= {"tuning": tuning_for(opened, found), "layers_per_submit": layers_per_submit or 0}
-                runner = GpuRunner(opened, gguf, model, progress=progress, adapters=adapters, **options)
+                options |= {"progress": progress, "adapters": adapters, "draft": drafts.model}
+                runner = GpuRunner(opened, gguf, model, **options)
                 speculator = drafts.speculator(runner, opened)
             except BaseException:
                 opened.close()

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..engine.adapters import NO_ADAPTERS, Adapters
 from ..engine.cache.config import DEFAULT_CHUNK
+from ..engine.fit import ALONE, Beside
 from ..engine.offload import ON_GPU, Offload
 from ..engine.split import SplitRunner
 from ..engine.split_layout import Layout, Split, lay_out
@@ -35,7 +35,7 @@ def load_split(
     portable: bool = False,
     checked: bool = False,
     layers_per_submit: int | None = None,
-    adapters: Adapters = NO_ADAPTERS,
+    beside: Beside = ALONE,
     offload: Offload = ON_GPU,
     progress: Progress | None = None,
 ) -> tuple[SplitRunner, Layout] | Choice:
@@ -44,7 +44,7 @@ def load_split(
         refuse_cpu(matrix_units)
     open_gpu = partial(open_device, matrix_units=matrix_units, folder=folder, portable=portable, checked=checked)
     layout = lay_out(
-        file, model, choices, split, open_gpu, chunk_size=chunk_size or DEFAULT_CHUNK, adapters=adapters,
+        file, model, choices, split, open_gpu, chunk_size=chunk_size or DEFAULT_CHUNK, beside=beside,
         offload=offload, **options,
     )  # fmt: skip
     try:

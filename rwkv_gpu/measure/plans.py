@@ -8,7 +8,7 @@ import numpy as np
 
 from ..engine.adapters import NO_ADAPTERS, Adapters
 from ..engine.cache.config import CacheConfig
-from ..engine.gpu_runner import upload_factors
+from ..engine.factors import upload_factors
 from ..engine.parameters import parameters_of
 from ..errors import BadInput
 from ..gguf.file import GGUFFile

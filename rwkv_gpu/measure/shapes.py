@@ -269,6 +269,7 @@ SHAPES: dict[str, Shape] = {
     "rwkv7-7.2b": RWKV7(32, 4096, 128, 128, 96, 480),
     "rwkv7-13.3b": RWKV7(61, 4096, 192, 192, 128, 384),
     "tinyllama-1.1b": Transformer("llama", 22, 2048, 5632, 32, 4, 64, 32000),
+    "llama-1.2b": Transformer("llama", 16, 2048, 8192, 32, 8, 64, 128256, tied=True),
     "llama-8b": Transformer("llama", 32, 4096, 14336, 32, 8, 128, 128256),
     "mistral-24b": Transformer("llama", 40, 5120, 32768, 32, 8, 128, 131072),
     "qwen3-0.6b": Transformer("qwen3", 28, 1024, 3072, 16, 8, 128, 151936, tied=True, head_norms=True),

@@ -2,6 +2,7 @@
 
 All adapters of a matrix lie in one pair A [R, K] and B [M, R], in columns of their own; `scales` [T, R] say how much
 each row wants of each column, so that rows of one step may have different adapters. The model knows nothing of it.
+Matrices of experts have pairs A [E, R, K] and B [E, M, R], whose products go by the same routing.
 Of the embedding, the row of a token gets B (s · A[id]), with A [V, R]; a head that is the same matrix gets nothing.
 """
 
@@ -9,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .vocabulary import Activation, AnyNorm, HeadSlice, LayerNorm, RowRange, Weight
+from .vocabulary import Activation, AnyNorm, Glu, HeadSlice, LayerNorm, Rms, Routing, RowRange, Weight
 
 
 @dataclass(frozen=True)
 class LowRank:
     """The two factors for one matrix of a file."""
 
-    a: Weight  # [R, K]; of a table [V, R]
-    b: Weight  # [M, R]
+    a: Weight  # [R, K]; of a table [V, R]; of experts [E, R, K]
+    b: Weight  # [M, R]; of experts [E, M, R]
     table: bool = False  # rows are read by token ids
 
 
 class AdaptedOps:
-    """The vocabulary, with adapters in `embed`, `linear` and `linears`; all other ops are those of `ops`."""
+    """The vocabulary, with adapters in `embed`, products and those of experts; all other ops are those of `ops`."""
 
     def __init__(self, ops: Any, factors: Mapping[str, LowRank], scales: Any) -> None:
         self._ops = ops
@@ -94,6 +95,64 @@ class AdaptedOps:
         ys: tuple[Any, ...] = g.linears(xs, weights, bias=bias, norm=norm)
         ys = g.adapter_up(ys, [lows.get(i) for i in range(len(xs))], factors_b, then=thens)
         return ys
+
+    def expert_glu(
+        self,
+        x: Any,
+        gate: Weight,
+        up: Weight | None,
+        routing: Routing[Any],
+        then: Glu,
+        *,
+        norm: Rms | None = None,
+        bias: tuple[Weight, Weight] | None = None,
+        scaled: bool = False,
+    ) -> Any:
+        g = self._ops
+        if up is None or not (self._pair(gate) or self._pair(up)):
+            return g.expert_glu(x, gate, up, routing, then, norm=norm, bias=bias, scaled=scaled)
+        assert then != "clamped_swiglu", "its experts are not adapted"
+        assert not scaled, "experts that scale what they read are not adapted"
+        first, second = bias or (None, None)
+        return g.mul(
+            self.expert_linear(x, gate, routing, then=then, norm=norm, bias=first),
+            self.expert_linear(x, up, routing, norm=norm, bias=second),
+        )
+
+    def expert_linear(
+        self,
+        x: Any,
+        weight: Weight,
+        routing: Routing[Any],
+        *,
+        then: Activation = "none",
+        norm: Rms | None = None,
+        bias: Weight | None = None,
+    ) -> Any:
+        g, factors = self._ops, self._pair(weight)
+        if factors is None:
+            return g.expert_linear(x, weight, routing, then=then, norm=norm, bias=bias)
+        low = g.mul(g.expert_linear(x, factors.a, routing, norm=norm), self._scales)
+        plain = g.expert_linear(x, weight, routing, norm=norm, bias=bias)
+        y = g.add(plain, g.expert_linear(low, factors.b, routing))
+        return y if then == "none" else g.activate(y, then)
+
+    def expert_sum(
+        self,
+        h: Any,
+        down: Weight,
+        routing: Routing[Any],
+        *,
+        add: Any = None,
+        bias: Weight | None = None,
+        weighted: bool = True,
+    ) -> Any:
+        g, factors = self._ops, self._pair(down)
+        y = g.expert_sum(h, down, routing, add=add, bias=bias, weighted=weighted)
+        if factors is None:
+            return y
+        low = g.mul(g.expert_linear(h, factors.a, routing), self._scales)
+        return g.expert_sum(low, factors.b, routing, add=y, weighted=weighted)
 
 
 def adapted_rows(weight: Weight) -> tuple[str, Sequence[int]]:

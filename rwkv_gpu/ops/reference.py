@@ -195,7 +195,7 @@ class Reference:
         return y
 
     def mul(self, x: Array, y: Array) -> Array:
-        y = x * y
+        y = x * (y if x.ndim == y.ndim else y[:, None])
         return y
 
     def mul_columns(self, x: Array, y: Array, first: int) -> Array:
@@ -461,6 +461,8 @@ class Reference:
 
     def _spread(self, x: Array, routing: Routing[Array]) -> Array:
         """Each row for each of its experts, [T, used, D]"""
+        if x.ndim == 3:
+            return x
         return np.broadcast_to(x[:, None], (*routing.experts.shape, x.shape[1]))
 
     def _by_expert(self, x: Array, weight: Weight, bias: Weight | None, routing: Routing[Array]) -> Array:

@@ -366,7 +366,7 @@ class Ops(Protocol[Tensor]):
         """x + y"""
 
     def mul(self, x: Tensor, y: Tensor) -> Tensor:
-        """x · y, by element"""
+        """x · y, by element; y [T, D] is the same for every choice of x [T, used, D]"""
 
     def mul_columns(self, x: Tensor, y: Tensor, first: int) -> Tensor:
         """x · y[:, first : first + D], by element, x [T, D]"""
@@ -530,7 +530,10 @@ class Ops(Protocol[Tensor]):
         norm: Rms | None = None,
         bias: Weight | None = None,
     ) -> Tensor:
-        """y[t, j] = then(W_e norm(x[t]) + b_e), e = experts[t, j]; [T, used, M]; the bias is [E · M]"""
+        """y[t, j] = then(W_e norm(x[t]) + b_e), e = experts[t, j]; [T, used, M]; the bias is [E · M]
+
+        Of x [T, used, K], each choice has a row of its own: then(W_e x[t, j] + b_e).
+        """
 
     def expert_sum(
         self,

@@ -5,7 +5,8 @@ import logging
 from datetime import UTC, datetime
 from typing import TextIO
 
-LOGGERS = ("rwkv_gpu.server", "rwkv_gpu.access")
+SERVER = "rwkv_gpu.server"
+LOGGERS = SERVER, "rwkv_gpu.access"
 
 
 class TextLines(logging.Formatter):

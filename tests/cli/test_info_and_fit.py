@@ -6,7 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.gguf.formats import SIZES
+from tests.engine.test_adapters import write
 from tests.gguf.corpus import BAD
 from tests.gguf.parts import take_apart
 from tests.gguf.writer import ARRAY, F64, I32, STRING
@@ -65,6 +67,44 @@ def test_fit_says_no_with_the_numbers(monkeypatch):
     assert result.exit_code == 1
     assert result.stdout.startswith("no: ")
     assert "976.6 KiB free" in result.stdout
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_fit_counts_adapters_and_a_draft_model(adapter, device, tmp_path, monkeypatch):
+    path, name = golden("tiny-llama.gguf"), "cpu" if device == "cpu" else adapter.index
+    lora = write(tmp_path, "llama", "more", rank=32, parts=["attn_q", "ffn_up"])
+    with GGUFFile.open(lora) as file:
+        factors = sum(tensor.nbytes for tensor in file.tensors.values())
+    arguments = "fit", path, "--device", name, "--context", 64
+    plain = json.loads(run(*arguments, "--json").stdout)
+    arguments += "--lora", lora, "--draft", path, "--draft-tokens", 3
+    found = json.loads(run(*arguments, "--json").stdout)
+    assert plain["adapters"] == plain["draft"] == 0
+    assert factors <= found["adapters"] < 1.1 * factors  # places are aligned
+    assert found["draft"] >= plain["weights"]
+    parts = "weights", "adapters", "cache", "state", "scratch", "draft"
+    assert found["needed"] == sum(found[part] for part in parts) > plain["needed"] + plain["weights"]
+    lines = run(*arguments).stdout
+    assert "  adapters " in lines
+    assert "  draft    " in lines
+    for module in ("host_available", "device_available"):
+        monkeypatch.setattr(f"rwkv_gpu.engine.fit.{module}", lambda *_: found["needed"] - 1)
+    assert run(*arguments).exit_code == 1
+    assert run(*arguments[:6]).exit_code == 0
+
+
+def test_fit_counts_them_where_they_lie_of_several_devices(tmp_path):
+    path = golden("tiny-llama.gguf")
+    lora = write(tmp_path, "llama", "more", parts=["attn_q"])
+    split = "fit", path, "--device", "cpu,cpu", "--split", "1,1", "--lora", lora, "--draft", path
+    data = json.loads(run(*split, "--json").stdout)
+    first, second = data["parts"]
+    assert first["adapters"] == second["adapters"] > 0
+    assert (first["draft"], second["draft"]) == (
+        0,
+        json.loads(run(*split[:3], "cpu", *split[6:], "--json").stdout)["draft"],
+    )
+    assert data["needed"] > second["draft"] + first["weights"] + second["weights"]
 
 
 @pytest.mark.parametrize("value", [[], [4], [4, 2, 4], [0, 0], "text", ["a", "b"], 1.5])

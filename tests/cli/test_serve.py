@@ -1,5 +1,6 @@
 """The command that serves: it listens, answers, and ends by a signal as other servers do."""
 
+import io
 import json
 import os
 import re
@@ -17,9 +18,10 @@ import pytest
 from click.testing import CliRunner
 
 from rwkv_gpu.cli.commands import cli
-from rwkv_gpu.cli.serve import served
+from rwkv_gpu.cli.serve import loader, served
 from rwkv_gpu.cli.serve_options import store_of
 from rwkv_gpu.errors import BadInput
+from rwkv_gpu.server.logs import start_logs
 from tests.golden_files import OWN
 from tests.process import posix
 
@@ -49,6 +51,14 @@ def asked(url: str, body: object = None) -> dict[str, object]:
     data = None if body is None else json.dumps(body).encode()
     with urllib.request.urlopen(urllib.request.Request(url, data), timeout=60) as response:
         return json.load(response)
+
+
+@pytest.mark.parametrize(("kv", "said"), [("f16", []), ("q8", ["--kv q8: all layers stay f16"])])
+def test_its_log_says_where_keys_and_values_are_not_stored_as_was_asked(kv, said):
+    lines = io.StringIO()
+    start_logs("text", lines)
+    loader({"device": "cpu", "kv": kv}, None)(str(OWN / "tiny-deepseek2.gguf"), lambda *_: None).close()
+    assert [line.partition("WARNING ")[2][: len(said[0])] for line in lines.getvalue().splitlines()] == said
 
 
 @posix

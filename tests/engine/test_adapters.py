@@ -36,6 +36,10 @@ MATRICES = {
     "qwen35": ("attn_q", "attn_k", "ssm_out"),
     "falcon-h1": ("attn_q", "ssm_in", "ssm_out", "ffn_up"),
     "minicpm": ("token_embd",),  # whose rows are scaled
+    "llama-experts": ("attn_q", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
+    "qwen3moe": ("ffn_down_exps",),
+    "nemotron_h_moe": ("ffn_up_exps", "ffn_down_exps"),  # without a gate, behind a latent
+    "deepseek2": ("ffn_gate_exps", "ffn_up_shexp", "ffn_down_exps"),
     "lfm2": ("attn_q", "in_proj", "out_proj", "ffn_down"),
 }  # fmt: skip
 
@@ -64,12 +68,12 @@ def write(
             writer.add_array(key, values)
         for tensor in file.tensors.values():
             if tensor.name.removesuffix(".weight").rpartition(".")[2] in (MATRICES[model] if parts is None else parts):
-                rows, columns = tensor.shape
-                factors = {"a": (rank, columns), "b": (rows, rank)}
+                *experts, rows, columns = tensor.shape
+                factors = {"a": (*experts, rank, columns), "b": (*experts, rows, rank)}
                 if tensor.name == TABLE:  # as converters write it
                     factors = {"a": (rows, rank), "b": (columns, rank)}
                 for end, shape in factors.items():
-                    values = (random.standard_normal(shape) / np.sqrt(shape[1])).astype(np.float32)
+                    values = (random.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
                     writer.add_tensor(f"{tensor.name}.lora_{end}", values)
         for tensor_name, values in (more or {}).items():
             writer.add_tensor(tensor_name, values)
@@ -102,7 +106,7 @@ def merged(model: str, adapters: Adapters, wanted: dict[str, float]) -> HostRunn
         for one in adapters.adapters:
             if name in one.factors and one.name in wanted:
                 a, b = one.factors[name]
-                more = wanted[one.name] * (b @ a).T if name == TABLE else wanted[one.name] * b[rows] @ a
+                more = wanted[one.name] * (b @ a).T if name == TABLE else wanted[one.name] * b[list(rows)] @ a
                 weights[weight.name] = weights[weight.name] + more
     runner._weights = weights
     return runner
@@ -129,7 +133,7 @@ def test_a_head_that_is_the_embedding_has_no_adapter_of_it(tmp_path):
         assert np.array_equal(found, plain) != changes
 
 
-@pytest.mark.parametrize("model", ["llama", "rwkv7"])
+@pytest.mark.parametrize("model", ["llama", "rwkv7", "llama-experts", "qwen3moe", "nemotron_h_moe", "deepseek2"])
 def test_on_the_gpu_as_well(adapter, model, tmp_path):
     """A prompt, and a step of one row, whose kernels fuse other products."""
     path, ids = write(tmp_path, model, "one"), ids_of(21)
@@ -234,7 +238,7 @@ BAD = {
             folder, "llama", "x",
             more={f"blk.0.attn_norm.weight.lora_{end}": np.ones(n, "f") for end, n in (("a", (2, 1)), ("b", (64, 2)))},
         ),
-        "convolutions and norms cannot be",
+        "routers, convolutions, norms and experts",
     ),
     "a whole tensor": (
         lambda folder: write(folder, "llama", "x", more={"blk.0.attn_norm.weight": np.ones(64, "f")}), "modules_to_save"
@@ -247,6 +251,13 @@ BAD = {
     "a model": (lambda _: golden("tiny-llama.gguf"), "is no LoRA adapter"),
     "a scale": (lambda folder: (write(folder, "llama", "x"), float("nan")), "the scale of a LoRA adapter is nan"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["gpt-oss", "llama4"])
+def test_experts_that_are_more_than_products_are_refused(model, tmp_path):
+    path = write(tmp_path, model, "x", parts=("ffn_down_exps",))
+    with GGUFFile.open(golden(f"tiny-{model}.gguf")) as file, pytest.raises(BadInput, match="experts of this family"):
+        adapters_of([path], file)
 
 
 @pytest.mark.parametrize("what", BAD)

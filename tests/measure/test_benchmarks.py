@@ -3,10 +3,11 @@
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import attention, dispatch, linear, sampling, speculation
+from benchmarks import adapters, attention, dispatch, linear, sampling, speculation
 from tests.golden_files import OWN
 
 LEAST = {
+    adapters: f"{OWN / 'tiny-llama.gguf'} --adapters 2 --rank 4 --batch 2 --tokens 2 --passes 1",
     dispatch: "--dispatches 4 --repeats 2",
     linear: "--out 64 --width 256 --rows 1 --formats Q4_K --mib 1 --busy 0.001",
     attention: "--heads 4/2/64 --batch 1 --depths 8 --rounds 1",

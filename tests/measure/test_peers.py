@@ -9,6 +9,9 @@ from click.testing import CliRunner
 from benchmarks import sides
 from benchmarks.peers import asked, main, measure, read_test
 from benchmarks.sides import Ended, Spec, begun
+from benchmarks.variants import variants
+from rwkv_gpu.engine.adapters import adapters_of
+from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.measure.workload import Workload
 from tests.golden_files import OWN
 
@@ -126,6 +129,53 @@ def test_with_and_without_matrix_units_are_two_sides_of_one_table(tmp_path, monk
     assert heads[4:6] == ["rwkv-gpu, matrix units auto, tok/s", "rwkv-gpu, matrix units off, tok/s"]
     on, off = (float(row[at].split("±")[0].replace(",", "")) for at in (4, 5))
     assert float(row[6]) == pytest.approx(on / off, abs=0.01)
+
+
+def test_each_variant_has_a_row_with_how_much_it_differs_from_the_first(tmp_path, monkeypatch):
+    script = tmp_path / "peer.py"
+    # Takes twice as long with an adapter, which it must have been given as a file.
+    slow = 'slow = 2 if "--lora" in sys.argv and open(sys.argv[-1], "rb") else 1'
+    body = PEER.replace("import json, sys, time", f"import json, sys, time\n{slow}")
+    script.write_text(body.replace("0.001 *", "0.001 * slow *"))
+    monkeypatch.setattr(sides, "SCRIPT", script)
+    tests = [
+        "-t",
+        "tg4x2",
+        "-r",
+        "2",
+        "--settle",
+        "0",
+        "--device",
+        "cpu",
+        "--lora",
+        "none",
+        "--lora",
+        "all",
+        "--kv",
+        "q8",
+    ]
+    result = CliRunner().invoke(main, [str(OWN / "tiny-llama.gguf"), "--peer", f"X={sys.executable}", *tests])
+    assert result.exit_code == 0, result.output
+    heads, _, without, adapted = [
+        [cell.strip() for cell in line.split("|")] for line in result.stdout.splitlines() if line[:1] == "|"
+    ]
+    assert heads[4:8] == ["with", "rwkv-gpu, tok/s", "llama.cpp X, tok/s", "times"]
+    assert (without[4], adapted[4]) == ("kv q8", "kv q8, lora all")
+    assert (without[6], adapted[6]) == ("1,000.0 ± 0.0", "500.0 ± 0.0 (-50.0%)")
+    ours = float(adapted[5].split("±")[0].replace(",", ""))
+    assert float(adapted[7]) == pytest.approx(ours / 500, rel=0.01)
+
+
+def test_random_factors_of_attention_adapt_no_other_matrix(tmp_path):
+    model = str(OWN / "tiny-llama.gguf")
+    adapted = {}
+    with GGUFFile.open(model) as file:
+        for variant in variants(["f16"], ["none", "attention", "all"]):
+            path = variant.adapter(model, 8, tmp_path)
+            adapted[variant.lora] = {name.split(".")[2] for name in adapters_of(path, file).names}
+    assert adapted["none"] == set()
+    assert adapted["attention"] == {"attn_q", "attn_k", "attn_v", "attn_output"}
+    assert adapted["all"] == adapted["attention"] | {"ffn_gate", "ffn_up", "ffn_down"}
 
 
 def test_a_peer_is_a_python_with_a_folder_and_a_name():

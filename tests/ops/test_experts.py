@@ -422,6 +422,24 @@ def test_both_halves_in_one_weight_experts_without_a_gate_and_inputs_with_shares
     bench.check(says, **given(rows, 8, 2))
 
 
+@pytest.mark.parametrize("width", [4, 16, 64])
+@pytest.mark.parametrize("rows", [1, 5, 17])
+def test_rows_of_every_choice_and_columns_that_they_share(device, tuning, rows, width):
+    """As adapters of experts have them: down to few columns, times what a row wants of each, and up again."""
+    bench = Bench(device, tuning, rows)
+    down, up = bench.together((8, width, 64), F32)[0], bench.together((8, 33, width), F32)[0]
+
+    def says(g, h, scales, experts, shares):
+        routing = Routing(experts, shares)
+        low = g.mul(g.expert_linear(h, down, routing), scales)
+        return {
+            "low": low,
+            "y": g.add(g.expert_linear(low, up, routing, then="silu"), g.expert_linear(low, up, routing)),
+        }
+
+    bench.check(says, h=normal(rows, 2, 64), scales=normal(rows, width, seed=3), **choices(rows, 8, 2))
+
+
 def test_rows_of_2880_as_gpt_oss_has_them(fast_device):
     bench = Bench(fast_device, default_tuning(fast_device.capabilities), 2)
     gate, up = bench.together((3, 33, 2880), BY_NAME["MXFP4"], BY_NAME["MXFP4"])

@@ -11,14 +11,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...models.registry import Model
 from ...ops.batch import Batch
 from ...ops.sampling import DRAW, FROM_SLOT
+from ..cache.config import CacheConfig, CacheOptions
 from ..device_sampling import draw_row
 from ..runner import Runner
 from ..sampling_params import SamplingParams
 from ..scheduler import ScheduledChunk
 from ..sequence import TokenSequence
 from ..step_result import PendingStep, SamplingInputs
+
+
+def draft_options(model: Model, target: CacheConfig) -> CacheOptions:
+    """What a draft model needs of memory: room for as many sequences, of the same length as far as it was trained."""
+    context = min(model.context or 0, target.context or model.context or 0) or None
+    return {
+        "slots": target.slots, "context": context, "kv": target.kind, "cache_bytes": 0,
+        "look_ahead": 0, "rewind": target.drafts + 1,
+    }  # fmt: skip
 
 
 @dataclass

@@ -71,6 +71,8 @@ def by_row(to: Lowering, node: Node, op: ByRow) -> None:
 
 
 def map_elements(to: Lowering, node: Node, op: Map) -> None:
+    x, lanes = op.inputs[0], to.tuning.map_lanes
+    width = math.prod(x.shape[1:])
     if op.f in ("softcap", "scale"):
         shader: tuple[str, ...] = ("dense/map_unary", f"dense/unary/{op.f}", "lib/lanes/plain")
         own: dict[str, Constant] = {"NUMBER": float(op.number)}
@@ -79,11 +81,11 @@ def map_elements(to: Lowering, node: Node, op: Map) -> None:
         own = {"THEN": ACTIVATIONS.index(op.f), **NUMBERS}
     else:
         shader = ("dense/map_binary", f"dense/binary/{op.f}", "lib/lanes/plain")
-        own = {"Z": op.inputs[1].shape[1], "FIRST": op.first}
-    x, lanes = op.inputs[0], to.tuning.map_lanes
+        z = op.inputs[1].shape[1:]
+        own = {"Z": math.prod(z), "FIRST": op.first, "REPEATED": x.shape[-1] if len(z) < len(x.shape[1:]) else width}
     operands: dict[str, Operand] = {**dict(zip("xz", op.inputs, strict=False)), "y": op.y}
     groups = -(-math.prod(x.shape) // lanes)
-    to.emit(node, "", shader, {"D": x.shape[1], "WG": lanes} | own, operands, groups=groups)
+    to.emit(node, "", shader, {"D": width, "WG": lanes} | own, operands, groups=groups)
 
 
 def scale_rows(to: Lowering, node: Node, op: ScaleRows) -> None:

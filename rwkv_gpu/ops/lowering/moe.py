@@ -75,27 +75,28 @@ def sort_choices(to: Lowering, node: Node, op: SortChoices) -> None:
 
 def expert_products(to: Lowering, node: Node, op: ExpertProducts) -> None:
     op = _sorted(to, node, op)
-    used = op.routing.experts.shape[1]
+    used, uses = op.routing.experts.shape[1], op.input_uses
+    rows = node.rows * used // uses
     scale = op.routing.shares if op.scaled else None
     _, whole = products_config(op, node.rows, to.target)
     if whole:
-        x = _rows_of(to, node, whole[0], op.x, used, node.rows)
+        x = _rows_of(to, node, whole[0], op.x, used, rows)
         result = Result("glu" if op.gated else "plain", op.then, op.biases, scale, {"x": x, "y": op.y})
         for matrices in whole:
-            _by_choice(to, node, op, matrices, result, used, op.norm)
+            _by_choice(to, node, op, matrices, result, uses, op.norm)
             op = replace(op, route=None)
         return
     gate = Value(op.y.shape)
     gates, ups = (matrices_of(weight, to.target) for weight in op.weights)
     first, second = (op.biases[:1], op.biases[1:]) if op.biases else ((), ())
-    x = _rows_of(to, node, gates[0], op.x, used, node.rows)
+    x = _rows_of(to, node, gates[0], op.x, used, rows)
     for matrices in gates:
-        _by_choice(to, node, op, matrices, Result("plain", "none", first, scale, {"x": x, "y": gate}), used)
+        _by_choice(to, node, op, matrices, Result("plain", "none", first, scale, {"x": x, "y": gate}), uses)
         op = replace(op, route=None)
-    x = x if _on_matrix_units(to, node, gates[0], used) else _rows_of(to, node, ups[0], op.x, used, node.rows)
+    x = x if _on_matrix_units(to, node, gates[0], used) else _rows_of(to, node, ups[0], op.x, used, rows)
     for matrices in ups:
         operands: dict[str, Operand] = {"x": x, "y": op.y, "gate": gate}
-        _by_choice(to, node, op, matrices, Result("gated", op.then, second, scale, operands), used)
+        _by_choice(to, node, op, matrices, Result("gated", op.then, second, scale, operands), uses)
 
 
 def expert_sum(to: Lowering, node: Node, op: ExpertSum) -> None:

@@ -74,7 +74,7 @@ class SortChoices(Op):
 class ExpertProducts(Op):
     """y[t, j] = then(W_e x[t] + b_e), or of two matrices then(G_e x[t] + b_G,e) · (U_e x[t] + b_U,e), e = experts[t, j]
 
-    Where `scaled`, x[t] is multiplied by shares[t, j] first.
+    Where `scaled`, x[t] is multiplied by shares[t, j] first. An x [T, used, K] has a row for each choice.
     """
 
     x: Value
@@ -88,6 +88,11 @@ class ExpertProducts(Op):
     norm: Rms | None = None
     route: Route | None = None
     sorted: SortChoices | None = None
+
+    @property
+    def input_uses(self) -> int:
+        """Neighbouring choices that read the same row of x."""
+        return 1 if len(self.x.shape) > 2 else self.routing.experts.shape[1]
 
     @property
     def halves(self) -> bool:

@@ -1,0 +1,267 @@
+"""Speculative decoding on and off in turns, by us and by builds of llama.cpp: tokens a second of greedy answers.
+
+    python -m benchmarks.drafts llama-8b-q4_k_m --peer CUDA=python3:cuda --right 1,0.8,0.7,0.5 --draft llama-1.2b-q4_k_m
+    python -m benchmarks.drafts MODEL.gguf --peer CUDA=python3:cuda --lookup --text FILE --draft SMALL.gguf
+
+A trained model answers a text. What a synthetic one answers means nothing: with `--right` drafts are its own answer
+with mistakes put in, so that acceptance is synthetic. A draft model then takes its steps all the same, and known tokens
+stand in for its own. Our drafts are as long as they pay. Those of llama.cpp have a fixed length: the table has the best
+of `--lengths`. The first answer of each is not counted: kernels are made, and the rule learns. Rates are of whole
+answers from their first token on.
+"""
+
+import statistics
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+import numpy as np
+
+from rwkv_gpu.cli.options import device_option
+from rwkv_gpu.engine.engine import Engine
+from rwkv_gpu.engine.gpu_runner import GpuRunner
+from rwkv_gpu.engine.sequence import TokenSequence
+from rwkv_gpu.engine.speculation.draft_model import DraftModel
+from rwkv_gpu.engine.speculation.speculator import Speculator
+from rwkv_gpu.gguf.file import GGUFFile
+from rwkv_gpu.gpu.adapters import choose, list_adapters
+from rwkv_gpu.gpu.device import Device
+from rwkv_gpu.measure.workload import FIRST_ID, LAST_ID
+from rwkv_gpu.models.registry import load_model
+from rwkv_gpu.text.tokenizer import load_tokenizer
+
+from .peers import as_file, loaded, shown
+from .sides import Ended, Peer, Spec
+from .speculation import Known, generate
+
+SCRIPT = Path(__file__).with_name("peer_drafts.py")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How tokens are drafted."""
+
+    kind: str  # none, known, lookup or model
+    right: float | None = None  # of known tokens
+
+    @property
+    def name(self) -> str:
+        share = "" if self.right is None else f", {self.right:.0%} right"
+        return {"none": "none", "known": "free", "lookup": "lookup", "model": "draft model"}[self.kind] + share
+
+
+@dataclass
+class Answers:
+    """What one side gave by one way."""
+
+    tokens: list[int]
+    rates: list[float]
+    drafted: int = 0
+    accepted: int = 0
+    length: int = 0  # of drafts, where it is fixed
+
+    @property
+    def right(self) -> str:
+        return f"{self.accepted / self.drafted:.0%} of {self.drafted}" if self.drafted else ""
+
+
+class KnownModel(DraftModel):
+    """A draft model that takes its steps; tokens of a known answer stand in for those that it samples."""
+
+    def __init__(self, runner: GpuRunner, known: Known) -> None:
+        super().__init__(runner)
+        self._known = known
+
+    def draft(self, wanted: Sequence[tuple[TokenSequence, int]]) -> dict[TokenSequence, list[int]]:
+        own = super().draft(wanted)
+        known = self._known.draft([(sequence, len(draft)) for sequence, draft in own.items()])
+        for slot in self._slots:
+            if slot.sequence in known:
+                fed = [*slot.sequence.ids, *known[slot.sequence]]
+                slot.fed[slot.checked :] = fed[slot.checked : len(slot.fed)]
+        return known
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is answered."""
+
+    prompt: list[int]
+    count: int  # tokens of an answer
+    repeats: int
+    lengths: list[int]  # of drafts
+
+    @property
+    def most(self) -> int:
+        return max(self.lengths)
+
+    @property
+    def room(self) -> int:
+        """Positions that it takes."""
+        return len(self.prompt) + self.count + self.most + 1
+
+
+class Side(Protocol):
+    """One of those who are compared."""
+
+    name: str
+
+    def answer(self, way: Way, task: Task, plain: list[int]) -> Answers:
+        """The task several times; `plain` is the answer without drafts, where it is known."""
+
+
+class Ours:
+    """The models on our device; a draft is as long as it pays."""
+
+    name = "rwkv-gpu"
+
+    def __init__(self, device: Device, file: GGUFFile, small: GGUFFile | None, task: Task) -> None:
+        self._runner = runner_of(device, file, task, drafts=task.most)
+        self._small = runner_of(device, small, task, rewind=task.most + 1, look_ahead=0) if small else None
+
+    def answer(self, way: Way, task: Task, plain: list[int]) -> Answers:
+        speculator = Speculator(task.most, self._model(way, task, plain), lookup=way.kind == "lookup")
+        engine = Engine(self._runner, speculator=None if way.kind == "none" else speculator)
+        generate(engine, [task.prompt], task.count)
+        before = engine.drafted, engine.accepted
+        runs = [generate(engine, [task.prompt], task.count) for _ in range(task.repeats)]
+        [tokens] = runs[-1][0].values()
+        drafted, accepted = engine.drafted - before[0], engine.accepted - before[1]
+        rates = [1 / seconds for _, seconds in runs]
+        return Answers(tokens, rates, drafted // task.repeats, accepted // task.repeats)
+
+    def _model(self, way: Way, task: Task, plain: list[int]) -> Any:
+        """What drafts, where that is no lookup."""
+        known = None if way.right is None else Known({tuple(task.prompt): plain}, way.right)
+        if way.kind != "model" or self._small is None:
+            return known
+        return DraftModel(self._small) if known is None else KnownModel(self._small, known)
+
+    def close(self) -> None:
+        for runner in filter(None, (self._small, self._runner)):
+            runner.close()
+
+
+class Theirs:
+    """A build of llama.cpp; drafts have the length that was the fastest."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.name, self._peer = peer.name, peer
+
+    def answer(self, way: Way, task: Task, plain: list[int]) -> Answers:
+        found = []
+        for length in [0] if way.kind == "none" else task.lengths:
+            question = {"ids": task.prompt, "count": task.count, "kind": way.kind, "length": length}
+            question |= {"right": way.right, "answer": plain}
+            _, *runs = [self._peer.asked(question) for _ in range(task.repeats + 1)]
+            rates = [(task.count - 1) / run["seconds"] for run in runs]
+            found.append(Answers(runs[-1]["tokens"], rates, runs[-1]["drafted"], runs[-1]["accepted"], length))
+        return max(found, key=lambda one: statistics.mean(one.rates))
+
+
+def runner_of(device: Device, file: GGUFFile, task: Task, **options: Any) -> GpuRunner:
+    """A model with room for one answer."""
+    model = load_model(file)
+    context = min(task.room, model.context or task.room) if model.caches else None
+    return GpuRunner(device, file, model, slots=1, context=context, cache_bytes=0, **options)
+
+
+def cells(way: Way, sides: list[Side], task: Task, plain: dict[str, Answers]) -> list[str]:
+    """Of a row; a side that ends leaves `sides`."""
+    found = [way.name]
+    for side in list(sides):
+        try:
+            known = plain[side.name].tokens if side.name in plain else []
+            each = side.answer(way, task, known)
+        except Ended as end:
+            click.echo(str(end), err=True)
+            sides.remove(side)
+            continue
+        first = plain.setdefault(side.name, each)
+        place = next((i for i, (a, b) in enumerate(zip(each.tokens, first.tokens, strict=True)) if a != b), None)
+        if place is not None:  # rounding can cause it
+            click.echo(f"{side.name}, {way.name}: another answer from token {place} on", err=True)
+        times = statistics.mean(each.rates) / statistics.mean(first.rates)
+        found += [shown(each.rates), f"{times:.2f}", str(each.length or ""), each.right]
+    return found
+
+
+def prompt_of(text: str | None, file: GGUFFile, length: int, again: int) -> list[int]:
+    """A text's tokens, or random ones that come several times."""
+    if text is not None:
+        return load_tokenizer(file.metadata).encode(Path(text).read_text(encoding="utf-8"))
+    random: list[int] = np.random.default_rng(0).integers(FIRST_ID, LAST_ID, length).tolist()
+    return random * again
+
+
+def ways(lookup: bool, draft: str | None, right: str) -> list[Way]:
+    shares: list[float | None] = [float(part) for part in right.split(",") if part]
+    found = [Way("none")] + [Way("lookup")] * lookup + [Way("known", share) for share in shares]
+    return found + [Way("model", share) for share in shares or [None]] * (draft is not None)
+
+
+@click.command()
+@click.argument("model")
+@click.option("--peer", "specs", type=Spec.read, multiple=True, metavar="[NAME=]PYTHON[:FOLDER]")
+@click.option("--lookup", is_flag=True, help="Draft what followed the same tokens before.")
+@click.option("--draft", help="A small model, a file or a synthetic name.")
+@click.option("--right", default="", help="Draft known tokens, with such shares of them right.")
+@click.option("--lengths", default="1,3,7", help="Of llama.cpp's drafts; ours are of the last at most.")
+@click.option("--text", help="A file with the prompt; otherwise random tokens.")
+@click.option("--prompt", "length", default=32, help="Random tokens of the prompt.")
+@click.option("--again", default=2, help="Times that they come in the prompt.")
+@click.option("-n", "count", default=256, help="Tokens of an answer.")
+@click.option("-r", "--repeats", type=click.IntRange(1), default=3)
+@click.option("--threads", default=0, help="Of llama.cpp's CPU backend; 0 is its own choice.")
+@click.option("--patience", default=120.0, help="Seconds after which a peer is given up.")
+@click.option("--matrix-units", is_flag=True)
+@device_option
+def main(
+    model: str,
+    specs: Sequence[Spec],
+    lookup: bool,
+    draft: str | None,
+    right: str,
+    lengths: str,
+    text: str | None,
+    length: int,
+    again: int,
+    count: int,
+    repeats: int,
+    threads: int,
+    patience: float,
+    matrix_units: bool,
+    device: str,
+) -> None:
+    """Prints a row for each way to draft."""
+    adapters = list_adapters()
+    adapter = choose(adapters, device).adapter or next(a for a in adapters if a.backend == "Vulkan")
+    with ExitStack() as stack:
+        path = stack.enter_context(as_file(model))
+        small_path = stack.enter_context(as_file(draft)) if draft else None
+        file = stack.enter_context(GGUFFile.open(path))
+        small = stack.enter_context(GGUFFile.open(small_path)) if small_path else None
+        prompt = prompt_of(text, file, length, again)
+        task = Task(prompt, count, repeats, [int(part) for part in lengths.split(",")])
+        options = ["--rollback", str(task.most)] + (["--draft", small_path] if small_path else [])
+        peers = [Peer(spec, path, threads, patience, options, SCRIPT) for spec in specs]
+        for peer in peers:
+            stack.callback(peer.close)
+        ours = Ours(Device(adapter, matrix_units=matrix_units), file, small, task)
+        stack.callback(ours.close)
+        click.echo(f"{Path(path).stem}, {len(prompt)} tokens of prompt, {count} of answer\n\nrwkv-gpu: {adapter}")
+        sides: list[Side] = [ours, *map(Theirs, loaded(peers))]
+        heads = ["drafts"]
+        for side in sides:
+            heads += [f"{side.name}, tok/s", "times", "length", "right"]
+        click.echo(f"\n| {' | '.join(heads)} |\n|---|{'--:|' * (len(heads) - 1)}")
+        plain: dict[str, Answers] = {}
+        for way in ways(lookup, draft, right):
+            click.echo(f"| {' | '.join(cells(way, sides, task, plain))} |")
+
+
+if __name__ == "__main__":
+    main()

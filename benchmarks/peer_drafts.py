@@ -1,0 +1,177 @@
+"""llama.cpp with drafts: greedy answers by its C API, as its own speculative example makes them.
+
+Run by `benchmarks.drafts` in any Python that has llama_cpp; imports nothing of ours. A draft is of a fixed length. One
+batch verifies it, rows are sampled until one differs, and what was wrong is removed from the memory. A recurrent memory
+that cannot be cut is copied before, put back, and reads the right tokens again with the next draft. Reads questions as
+JSON lines, answers each with its tokens, its seconds after the first of them, and how many were drafted and right.
+"""
+
+import argparse
+import ctypes
+import json
+import random
+import sys
+import time
+
+from peer_llama import FILL, Peer, begin, lib, prompt, say_loaded
+
+PARTIAL = 1  # LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY: what cannot be cut
+RUNS = 8, 4, 2  # tokens that a lookup compares, the longest first
+
+
+class Greedy(Peer):
+    """A model with one sequence that grows, is cut, and says which token is the likeliest."""
+
+    def __init__(self, path: str, threads: int, rollback: int) -> None:
+        super().__init__(path, threads)
+        self.rollback = rollback  # rows that a recurrent state can go back
+        self.sampler = lib.llama_sampler_init_greedy()
+        self.held = 0  # tokens that the memory has
+        self.mark = None  # the length at which the memory was copied, and the copy
+
+    def clear(self, room: int) -> None:
+        self.open({"depth": 0, "tokens": room, "batch": 1, "chunk": FILL})
+        lib.llama_memory_clear(lib.llama_get_memory(self.context), True)
+        self.held, self.mark = 0, None
+        has_state = lib.llama_model_is_recurrent(self.model) or lib.llama_model_is_hybrid(self.model)
+        self.copies = has_state and not lib.llama_n_rs_seq(self.context)
+
+    def keep(self) -> None:
+        """A copy of a memory that cannot be cut, before it grows by tokens that may be wrong."""
+        if self.copies:
+            size = lib.llama_state_seq_get_size_ext(self.context, 0, PARTIAL)
+            copy = (ctypes.c_uint8 * size)()
+            lib.llama_state_seq_get_data_ext(self.context, copy, size, 0, PARTIAL)
+            self.mark = self.held, copy
+
+    def cut(self, length: int) -> None:
+        """Removes what is beyond a length, and more where a copy has less."""
+        if length >= self.held:
+            return
+        if self.mark is not None:
+            length, copy = self.mark
+            lib.llama_state_seq_set_data_ext(self.context, copy, len(copy), 0, PARTIAL)
+        if not lib.llama_memory_seq_rm(lib.llama_get_memory(self.context), 0, length, -1):
+            raise SystemExit("llama.cpp cannot go back in this model's memory")
+        self.held = length
+
+    def feed(self, ids: list, every: bool = False) -> None:
+        """The sequence grows; logits of the last token, or of every one."""
+        for step in prompt(ids, 0, self.held, FILL, every):
+            self.step(step)
+        self.held += len(ids)
+
+    def sample(self, row: int = -1) -> int:
+        """The likeliest token after a row of the last step; waits for it."""
+        return lib.llama_sampler_sample(self.sampler, self.context, row)
+
+
+class Lookup:
+    """What followed the last run of tokens that equals the end of the text."""
+
+    def __init__(self) -> None:
+        self.places: dict = {}
+        self.seen = 0
+
+    def draft(self, text: list, count: int) -> list:
+        for place in range(self.seen, len(text)):
+            for run in RUNS:
+                self.places[tuple(text[max(0, place - run) : place])] = place
+        self.seen = len(text)
+        for run in RUNS:
+            place = self.places.get(tuple(text[-run:]))
+            if place is not None:
+                period = len(text) - place  # a run that reaches the end goes on with itself
+                return [text[place + i % period] for i in range(count)]
+        return []
+
+
+class Known:
+    """Tokens of an answer that was given before, each of them right with a probability."""
+
+    def __init__(self, prompt: int, answer: list, right: float) -> None:
+        self.prompt, self.answer, self.right = prompt, answer, right
+        self.random = random.Random(0)
+
+    def draft(self, text: list, count: int) -> list:
+        done = len(text) - self.prompt
+        return [token ^ (self.random.random() >= self.right) for token in self.answer[done : done + count]]
+
+
+class DraftModel:
+    """A small model drafts. Where the text is a known one, its tokens stand in for those that the model takes."""
+
+    def __init__(self, model: Greedy, room: int, known: "Known | None") -> None:
+        self.model, self.known = model, known
+        model.clear(room)
+
+    def draft(self, text: list, count: int) -> list:
+        known = self.known and self.known.draft(text, count)
+        count = count if known is None else len(known)
+        self.model.cut(len(text) - 1)
+        self.model.keep()
+        feed, tokens = text[self.model.held :], []
+        for number in range(count):
+            self.model.feed(feed)
+            own = self.model.sample()
+            tokens.append(own if known is None else known[number])
+            feed = tokens[-1:]
+        return tokens
+
+
+class Drafting:
+    """A model that answers, and what drafts for it."""
+
+    def __init__(self, path: str, threads: int, draft: str, rollback: int) -> None:
+        self.model = Greedy(path, threads, rollback)
+        self.small = Greedy(draft, threads, rollback) if draft else None
+
+    def answer(self, ids: list, count: int, kind: str, length: int, right: "float | None", answer: list) -> dict:
+        """`count` tokens after a prompt."""
+        room = len(ids) + count + length + 1
+        self.model.clear(room)
+        known = None if right is None else Known(len(ids), answer, right)
+        drafter = {
+            "none": lambda: Known(len(ids), [], 1),
+            "known": lambda: known,
+            "lookup": Lookup,
+            "model": lambda: DraftModel(self.small, room, known),
+        }[kind]()
+        self.model.feed(ids)
+        text = [*ids, self.model.sample()]
+        drafter.draft(text, 0)  # reads the prompt
+        drafted = accepted = 0
+        start = time.perf_counter()
+        end = len(ids) + count
+        while len(text) < end:
+            draft = drafter.draft(text, min(length, end - len(text) - 1))
+            if draft:
+                self.model.keep()
+            first = len(text) - 1 - self.model.held  # row; those before it are read again
+            self.model.feed([*text[self.model.held :], *draft], every=True)
+            tokens = [self.model.sample(first)]
+            while len(tokens) <= len(draft) and tokens[-1] == draft[len(tokens) - 1]:
+                tokens.append(self.model.sample(first + len(tokens)))
+            text += tokens
+            drafted, accepted = drafted + len(draft), accepted + len(tokens) - 1
+            self.model.cut(len(text) - 1)
+        seconds = time.perf_counter() - start
+        return {"tokens": text[len(ids) :], "seconds": seconds, "drafted": drafted, "accepted": accepted}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path")
+    parser.add_argument("threads", type=int)
+    parser.add_argument("--draft", default="")
+    parser.add_argument("--rollback", type=int, default=0)
+    asked_for = parser.parse_args()
+    begin()
+    drafting = Drafting(**vars(asked_for))
+    say_loaded()
+    for line in sys.stdin:
+        print(json.dumps(drafting.answer(**json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -35,9 +35,14 @@ IN_NUMPY = (
     *("tiny-deepseek2-lite", "tiny-exaone", "tiny-exaone4", "tiny-gemma", "tiny-glm4", "tiny-hunyuan-dense"),
     *("tiny-internlm2", "tiny-minicpm", "tiny-olmo3", "tiny-seed_oss", "tiny-smollm3"),
     *("tiny-glm4moe", "tiny-llama-experts", "tiny-llama4", "tiny-qwen2", "tiny-qwen3", "tiny-ernie4_5"),
-    *("tiny-granite", "tiny-nemotron_h", "tiny-qwen35"),  # of which another has the experts or the hybrid
-    # All that recombine the parts of others, but two with layer norms: with biases, and without.
-    *(f"tiny-{arch}" for arch in {*other_dense.FORMS, *other_mixtures.FORMS} - {"cohere2", "phi2"}),
+    *(
+        "tiny-granite",
+        "tiny-granite_swa",
+        "tiny-nemotron_h",
+        "tiny-qwen35",
+    ),  # of which another has the experts or the hybrid
+    # All that recombine the parts of others, but three with layer norms: with biases, without, and before experts.
+    *(f"tiny-{arch}" for arch in {*other_dense.FORMS, *other_mixtures.FORMS} - {"cohere2", "cohere2moe", "phi2"}),
 )
 RUNS = [
     (name, mode)

@@ -55,6 +55,7 @@ class Form:
     score_scale: float | None = None  # None is 1 / sqrt(N)
     score_cap: float = 0.0
     temperature: Temperature | None = None
+    sinks: bool = False  # one more score of each head, which has no value
     branch_scale: float = 1.0  # of what a branch adds
     embedding_scale: float = 1.0
     normed_embedding: bool = False  # by an RMS norm without weight
@@ -94,18 +95,28 @@ class DenseFile:
         near = self.near(full)
         return [near if window else None for window in windows]
 
-    def windows(self, period: int) -> list[int]:
-        """The window of each layer; the file says which have one, or every layer but each `period`-th has."""
-        key, layers = f"{self.arch}.attention.sliding_window_pattern", range(self.hyper.layers)
-        said = self.file.metadata.get(key)
-        if isinstance(said, np.ndarray) and said.dtype == np.bool_:
-            if len(said) < len(layers):
-                raise self.tensors.bad(
-                    f"metadata key '{key}'", f"{len(said)} entries", f"one for each of {len(layers)}"
-                )
-            return [self.hyper.window if said[i] else 0 for i in layers]
+    def windows(self, period: int, *, full_first: bool = False) -> list[int]:
+        """The window of each layer; the file says which have one, or every layer but each `period`-th has.
+
+        With `full_first`, the first of `period` layers has none, and not the last.
+        """
+        pattern = "attention.sliding_window_pattern"
+        key, layers = f"{self.arch}.{pattern}", range(self.hyper.layers)
+        if isinstance(self.file.metadata.get(key), np.ndarray):
+            return [self.hyper.window if near else 0 for near in self.flags(pattern, default=True)]
         period = self.file.int(key, low=0, high=1024, default=period)
-        return [self.hyper.window if period == 0 or i % period < period - 1 else 0 for i in layers]
+        full = 0 if full_first else period - 1
+        return [self.hyper.window if period == 0 or i % period != full else 0 for i in layers]
+
+    def flags(self, name: str, *, default: bool) -> list[bool]:
+        """Whether something is so of each layer: an array of the file, or the same for all where it has none."""
+        key, layers = f"{self.arch}.{name}", self.hyper.layers
+        said = self.file.metadata.get(key)
+        if not isinstance(said, np.ndarray):
+            return [default] * layers
+        if said.ndim != 1 or len(said) < layers or said.dtype.kind not in "biu":
+            raise self.tensors.bad(f"metadata key '{key}'", f"{len(said)} entries", f"one for each of {layers}")
+        return [bool(flag) for flag in said[:layers]]
 
     def ends(self, form: Form) -> Ends:
         """Everything but the layers."""
@@ -161,6 +172,7 @@ class DenseFile:
                 window=window,
                 norms=by_head,
                 softcap=form.score_cap,
+                sinks=tensors.take(f"{at}_sinks.weight", heads) if form.sinks else None,
                 temperature=form.temperature,
                 head=size if size % HEAD_STEP else 0,
             ),
@@ -193,7 +205,8 @@ class DenseFile:
         name, eps = form.after[which], form.after_eps
         if name is None:
             return None
-        weight = self.tensors.take(f"blk.{i}.{name}.weight", self.hyper.width)
+        at = f"blk.{i}.{name}"
+        weight = self.tensors.take(at if at in self.tensors else f"{at}.weight", self.hyper.width)
         return Rms(weight, self.hyper.eps if eps is None else eps)
 
     def _before(self, form: Form, which: int, i: int) -> AnyNorm | None:

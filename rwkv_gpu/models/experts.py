@@ -6,6 +6,7 @@ from rwkv_gpu.errors import UnsupportedModel
 
 from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Alternating, Gating, Glu, Ops, Rms, Scores, Tensor, Weight
+from .dense import take_gates
 from .tensors import Tensors
 
 MOST_EXPERTS, MOST_USED = 1024, 64  # kernels rank so many at once, and keep the logits of those used in registers
@@ -208,13 +209,13 @@ def _take_latent(tensors: Tensors, at: str, width: int) -> Latent | None:
 
 def take_shared_expert(tensors: Tensors, i: int, width: int, *, gated: bool = True) -> SharedExpert:
     """The shared expert of layer i; its width is that of its tensors."""
-    at = f"blk.{i}.ffn"
-    gate, up, own = f"{at}_gate_shexp.weight", f"{at}_up_shexp.weight", f"{at}_gate_inp_shexp.weight"
-    inner = tensors.dimension(up, 0)
-    if gated and tensors.same_format(gate, up):
-        matrices: tuple[Weight, ...] = (tensors.alternate(f"{at}_gate_up_shexp", inner, width, gate, up),)
+    at, suffix = f"blk.{i}.ffn", "_shexp"
+    own, inner = f"{at}_gate_inp_shexp.weight", tensors.dimension(f"{at}_down_shexp.weight", 1)
+    if gated:
+        gates = take_gates(tensors, at, inner, width, suffix)
+        matrices: tuple[Weight, ...] = gates if isinstance(gates, tuple) else (gates,)
     else:
-        matrices = tuple(tensors.take(name, inner, width) for name in ((gate, up) if gated else (up,)))
+        matrices = (tensors.take(f"{at}_up_shexp.weight", inner, width),)
     return SharedExpert(
         inner=matrices,
         down=tensors.take(f"{at}_down_shexp.weight", width, inner),

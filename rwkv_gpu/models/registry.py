@@ -21,6 +21,7 @@ from . import (
     glm4moe,
     gpt_oss,
     granite,
+    granite_swa,
     granitehybrid,
     hunyuan_dense,
     internlm2,
@@ -87,7 +88,7 @@ class Model(Contents, Protocol):
 
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "arwkv7": arwkv7.load,
-    "deepseek2": deepseek2.load,
+    "deepseek2": partial(deepseek2.load, arch="deepseek2"),
     "ernie4_5": ernie4_5.load,
     "exaone": exaone.load,
     "exaone4": exaone4.load,
@@ -100,6 +101,7 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "glm4moe": glm4moe.load,
     "gpt-oss": gpt_oss.load,
     "granite": granite.load,
+    "granite_swa": granite_swa.load,
     "granitehybrid": granitehybrid.load,
     "hunyuan-dense": hunyuan_dense.load,
     "internlm2": internlm2.load,
@@ -112,6 +114,7 @@ MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "mamba2": mamba2.load,
     "minicpm": minicpm.load,
     "mistral3": mistral3.load,
+    "mistral4": partial(deepseek2.load, arch="mistral4"),
     "muse-glimmer": muse_glimmer.load,
     "nemotron_h": partial(nemotron_h.load, arch="nemotron_h"),
     "nemotron_h_moe": partial(nemotron_h.load, arch="nemotron_h_moe"),

@@ -537,6 +537,8 @@ class Reference:
         latents = self.caches[cache.name][0].reshape(-1, cache.size)  # a view
         latents[rows] = np.concatenate([c, p[:, 0]], axis=-1)
         q = np.concatenate([q.reshape(len(z), how.heads, inner), r], axis=-1) * np.float32(how.scale)
+        if how.temperature:
+            q = q * warmth(how.temperature, positions)[:, None, None]
         y = np.empty((len(z), how.heads, inner), np.float32)
         for segment in self.batch.segments:
             mine = slice(segment.first, segment.first + segment.count)

@@ -197,6 +197,7 @@ class LatentAttention:
     scale: float  # of the scores
     norm: Weight  # [C], of each latent
     eps: float
+    temperature: Temperature | None = None
 
 
 @dataclass(frozen=True)
@@ -567,7 +568,7 @@ class Ops(Protocol[Tensor]):
         """y[t, h] = sum_j softmax_j(scale · (q[t, h] · c[j] + r[t, h] · p[j])) c[j], over j = 0 .. position of t
 
         z [T, C + R] = [c | p]: c is normed, p is rotated, and both go to the pages of the cache first. q [T, H · C];
-        r is the last R of each head of q_rope [T, H · S], rotated. y [T, H · C]
+        r is the last R of each head of q_rope [T, H · S], rotated. A temperature scales q and r. y [T, H · C]
         """
 
     def pick(self, x: Tensor) -> Tensor:

@@ -267,6 +267,78 @@ def normed_after(made: Made) -> Made:
     return tensors | {name: (g.vector(width, 1), "F32") for name in names}, keys
 
 
+def feed_normed_as_attention(made: Made) -> Made:
+    """The same with branches that read one norm."""
+    return renamed(made, {"ffn_norm": ""})
+
+
+def with_sinks(made: Made) -> Made:
+    """The same with a score of each head that has no value."""
+    g, (tensors, keys) = Source(108), made
+    layers, heads = range(int(keys["block_count"])), int(keys["attention.head_count"])
+    return tensors | {f"blk.{i}.attn_sinks.weight": (g.vector(heads, 1), "F32") for i in layers}, keys
+
+
+def without_weight(made: Made, *parts: str) -> Made:
+    """The same where the names of these parts have no suffix."""
+    return {
+        name.removesuffix(".weight") if name.removesuffix(".weight").endswith(parts) else name: value
+        for name, value in made[0].items()
+    }, made[1]
+
+
+def latent(seed: int) -> Made:
+    """Two layers of latent attention, three heads; the second has experts."""
+    g, width, heads, nope, rotary, value, rank, low = Source(seed), 64, 3, 16, 8, 24, 32, 40
+    tensors, keys = routed(
+        transformer(seed, FEW_EXPERTS, experts=4), shared=32, leading=1, keys={"expert_weights_norm": True}
+    )
+    for i in range(2):
+        at = f"blk.{i}.attn"
+        for name in ("q", "k", "v", "output"):
+            del tensors[f"{at}_{name}.weight"]
+        tensors |= {
+            f"{at}_q_a.weight": (g.matrix(low, width), "F16"),
+            f"{at}_q_a_norm.weight": (g.vector(low, 1), "F32"),
+            f"{at}_q_b.weight": (g.matrix(heads * (nope + rotary), low, gain=2), "F16"),
+            f"{at}_kv_a_mqa.weight": (g.matrix(rank + rotary, width), "Q8_0"),
+            f"{at}_kv_a_norm.weight": (g.vector(rank, 1), "F32"),
+            f"{at}_k_b.weight": (g.matrix(heads, rank, nope, gain=2), "F16"),
+            f"{at}_v_b.weight": (g.matrix(heads, value, rank), "Q8_0"),
+            f"{at}_output.weight": (g.matrix(width, heads * value), "F16"),
+        }
+    sizes: Keys = {
+        "attention.head_count": heads, "attention.head_count_kv": 1, "attention.q_lora_rank": low,
+        "attention.kv_lora_rank": rank, "attention.key_length": rank + rotary, "attention.value_length": rank,
+        "attention.key_length_mla": nope + rotary, "attention.value_length_mla": value,
+        "rope.dimension_count": rotary, "expert_shared_count": 1,
+    }  # fmt: skip
+    return tensors, keys | sizes
+
+
+def openelm(seed: int) -> Made:
+    """Two layers that differ in their heads and in the width of their feed-forwards."""
+    tensors, keys = transformer(seed, SMALL, norms=True)
+    narrow, _ = transformer(seed + 1, Sizes(64, 64, 16, "Q8_0", "Q8_0"), norms=True, kv=1)
+    tensors |= {name: value for name, value in narrow.items() if name.startswith("blk.1.")}
+    embedding, kind = tensors["token_embd.weight"]
+    tensors["token_embd.weight"] = 0.3 * embedding, kind  # else logits are three times as large as elsewhere
+    made = renamed((tensors, keys), {"output": ""})
+    lists: Keys = {"feed_forward_length": [96, 64], "attention.head_count": [4, 4], "attention.head_count_kv": [2, 1]}
+    return fused((made[0], made[1] | lists))
+
+
+def halved(made: Made) -> Made:
+    """The same, which says twice the width of its feed-forward."""
+    return made[0], made[1] | {"feed_forward_length": 2 * int(made[1]["feed_forward_length"])}
+
+
+YARN: Keys = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 256}
+WARM: Keys = {
+    "attention.temperature_scale": 0.5,
+    "attention.temperature_length": 8,
+    "rope.scaling.yarn_log_multiplier": 0.1,
+}
 SIGMOID: Keys = {
     "expert_gating_func": 2,
     "expert_weights_norm": True,
@@ -398,6 +470,53 @@ MODELS = {
             )
         )
     ),
+    "baichuan": lambda: transformer(61, Sizes(32, 32, 8, "Q8_0", "Q8_0"), layers=32),  # as it has: others do not turn
+    "hunyuan_vl": lambda: renamed(
+        sections(transformer(62, SMALL, norms=True)), {}, {"rope.scaling.alpha": 1000.0, "rope.scaling.type": "none"}
+    ),
+    "openelm": lambda: openelm(63),
+    "paddleocr": lambda: sections(transformer(65, SMALL)),
+    "plamo": lambda: feed_normed_as_attention(transformer(66, SMALL)),
+    "plamo3": lambda: without_weight(
+        renamed(
+            fused(feed_fused(normed_after(transformer(67, SMALL, norms=True, layers=9)))),
+            {},
+            WINDOWS | {"rope.freq_base_swa": 1000.0},
+        ),
+        "post_attention_norm",
+        "post_ffw_norm",
+    ),
+    "qwen": lambda: halved(fused(transformer(68, SMALL, biases=True, kv=4))),
+    "granite_swa": lambda: renamed(
+        with_sinks(transformer(69, SMALL, layers=4)),
+        {},
+        GRANITE
+        | WINDOWS
+        | {
+            "attention.sliding_window_pattern": [False, True, True, False],
+            "attention.rope_pattern": [True, True, False, False],
+        },
+    ),
+    "cohere2moe": lambda: layer_normed(
+        feed_normed_as_attention(
+            routed(
+                transformer(70, FEW_EXPERTS, experts=4, layers=5),
+                shared=32,
+                leading=1,
+                keys=SIGMOID | WINDOWS | {"logit_scale": 0.5},
+            )
+        ),
+        bias=False,
+    ),
+    "deepseek2-ocr": lambda: routed(
+        transformer(71, FEW_EXPERTS, experts=4, layers=3, kv=4), shared=64, leading=1, keys={"expert_shared_count": 2}
+    ),
+    "mellum": lambda: renamed(
+        transformer(72, FEW_EXPERTS, experts=4, norms=True, layers=4),
+        {},
+        WINDOWS | YARN,
+    ),
+    "mistral4": lambda: renamed(latent(73), {}, YARN | WARM),
 }
 
 # Models of the formats that the others do not have, one a matrix; without "output" the embedding is the head.
@@ -461,7 +580,6 @@ OTHERS = QUIET | {
 }
 
 # Models of these with positions that are scaled: only what is said of them is kept, since only keys differ.
-YARN = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 256}
 SCALED: dict[str, tuple[str, Keys]] = {
     "linear-llama": ("llama", {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
     "yarn-llama": ("llama", YARN),

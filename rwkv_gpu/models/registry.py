@@ -8,6 +8,7 @@ from ..gguf.file import GGUFFile
 from ..ops.vocabulary import Cache, Ops, State, Tensor, Weight
 from . import (
     arwkv7,
+    deci,
     deepseek2,
     ernie4_5,
     exaone,
@@ -88,6 +89,7 @@ class Model(Contents, Protocol):
 
 MODELS: dict[str, Callable[[GGUFFile], Model]] = {
     "arwkv7": arwkv7.load,
+    "deci": deci.load,
     "deepseek2": partial(deepseek2.load, arch="deepseek2"),
     "ernie4_5": ernie4_5.load,
     "exaone": exaone.load,

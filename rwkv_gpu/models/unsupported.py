@@ -23,7 +23,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "bitnet": ("norms inside of branches", "scales of matrices"),
     "chameleon": ("layer norms of heads",),
     "dbrx": ("layer norms before experts", "clamped q, k, v"),
-    "deci": ("layers without attention or feed-forward",),
     "cogvlm": ("matrices of their own for images",),
     "gemma3n": ("embeddings by layer", STREAMS),
     "graniteswitch": ("adapters that a token chooses",),

@@ -328,6 +328,22 @@ def openelm(seed: int) -> Made:
     return fused((made[0], made[1] | lists))
 
 
+def deci(seed: int) -> Made:
+    """Five layers: whole, with one matrix for attention, without attention, without anything, narrow."""
+    tensors, keys = transformer(seed, SMALL, layers=5)
+    narrow, _ = transformer(seed + 1, Sizes(64, 64, 16, "Q8_0", "Q8_0"), layers=5, kv=1)
+    tensors |= {name: value for name, value in narrow.items() if name.startswith("blk.4.")}
+    left_out = "blk.1.attn_q", "blk.1.attn_k", "blk.1.attn_v", "blk.2.attn", "blk.3."
+    lists: Keys = {
+        "attention.head_count": [4, 4, 0, 0, 4],
+        "attention.head_count_kv": [2, 0, 0, 0, 1],
+        "feed_forward_length": [96, 96, 96, 0, 64],
+        "attention.key_length": 16,
+        "attention.value_length": 16,
+    }
+    return {name: value for name, value in tensors.items() if not name.startswith(left_out)}, keys | lists
+
+
 def halved(made: Made) -> Made:
     """The same, which says twice the width of its feed-forward."""
     return made[0], made[1] | {"feed_forward_length": 2 * int(made[1]["feed_forward_length"])}
@@ -487,6 +503,7 @@ MODELS = {
         "post_ffw_norm",
     ),
     "qwen": lambda: halved(fused(transformer(68, SMALL, biases=True, kv=4))),
+    "deci": lambda: deci(74),
     "granite_swa": lambda: renamed(
         with_sinks(transformer(69, SMALL, layers=4)),
         {},

@@ -108,6 +108,16 @@ def test_biases_of_every_matrix_of_a_layer_are_added(opening, rounding):
 
 
 @pytest.mark.parametrize("opening", IN_TWO, indirect=True)
+def test_experts_may_differ_in_width_and_number_by_layer(opening, rounding):
+    """As in Nemotron 3 Puzzle."""
+    record = np.load(OWN / "puzzle-nemotron_h_moe.npz")
+    with rwkv_gpu.load(OWN / "puzzle-nemotron_h_moe.gguf", kv="f32", context=64, **opening) as llm:
+        for chunk in (40, 7, 1):
+            got = llm.logits(record["tokens"].tolist(), chunk_size=chunk)
+            assert rms(got - record["exact_logits"]) < RMS + rounding
+
+
+@pytest.mark.parametrize("opening", IN_TWO, indirect=True)
 @pytest.mark.parametrize("name", LONG)
 def test_the_greedy_continuation_is_that_of_llama_cpp(opening, name):
     record = np.load(OWN / f"tiny-{name}.npz")

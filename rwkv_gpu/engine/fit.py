@@ -16,6 +16,7 @@ from ..gpu.memory import device_available, host_available
 from ..gpu.plan import Slice, StepBuffer
 from ..gpu.weight_slots import slot_sizes
 from ..kernels.defaults import default_tuning
+from ..models.experts import most_used
 from ..models.registry import Contents, Model
 from ..ops.memory import MAX_SEGMENTS, Caches, Scratch
 from ..ops.parts import Part
@@ -116,8 +117,7 @@ def placement_of(
 ) -> Placement:
     """Where each parameter lies: on the GPU as far as it has room, the rest in main memory."""
     parameters = parameters_of(file, model)
-    architecture = file.str("general.architecture")
-    used = file.int(f"{architecture}.expert_used_count", low=0, default=0)
+    used = most_used(file, file.str("general.architecture"))
     # Where both have one memory, nothing is gained by the other.
     available = _available(device, offload) if offload.gpu_memory is not None or _is_discrete(device) else None
     state = config.total(model.caches, model.states)

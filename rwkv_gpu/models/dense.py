@@ -3,7 +3,7 @@
 A family of known parts is a `Form`: each field says one thing in which families differ, and its default is Llama's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -295,15 +295,20 @@ def load_dense(file: GGUFFile, arch: str, form: Form) -> Transformer:
     return build(DenseFile(file, arch), form)
 
 
-def build(source: DenseFile, form: Form) -> Transformer:
-    """The model that a file and a form describe."""
+Attentions = Callable[[int, SelfAttention], SelfAttention]
+
+
+def build(source: DenseFile, form: Form, attentions: Attentions | None = None) -> Transformer:
+    """The model that a file and a form describe. `attentions` changes those of single layers."""
     file, tensors = source.file, source.tensors
     if file.int(f"{source.arch}.expert_count", default=0):
         raise UnsupportedModel(f"{file.path}: '{source.arch}' with experts is not supported; take a dense model")
-    ends, attentions = source.ends(form), source.attentions(form)
+    ends, attending = source.ends(form), source.attentions(form)
+    if attentions is not None:
+        attending = tuple(attentions(i, attention) for i, attention in enumerate(attending))
     feeds = tuple(source.feed(form, i) for i in range(source.hyper.layers))
     tensors.refuse_the_rest()
-    return Transformer(ends, tuple(tensors.taken), attentions, form.parallel, feeds)
+    return Transformer(ends, tuple(tensors.taken), attending, form.parallel, feeds)
 
 
 def read_hyper(file: GGUFFile, arch: str, tensors: Tensors, window: int) -> Hyper:

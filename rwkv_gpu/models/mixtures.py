@@ -1,13 +1,12 @@
 """Transformers with mixtures of experts: a `Form`, and what sets the mixtures of a family apart."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..ops.vocabulary import AnyNorm, Glu, LayerNorm, Ops, Rms, Scores, Tensor
-from .dense import DenseFile, Form
+from .dense import Attentions, DenseFile, Form
 from .experts import ExpertSizes, Mixture, mixture, read_experts, take_mixture
 from .layered import normed
-from .transformer import Attending, FeedForward, SelfAttention, feed_forward
+from .transformer import Attending, FeedForward, feed_forward
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,6 @@ class MixtureTransformer(Attending):
     def feed(self, g: Ops[Tensor], i: int, x: Tensor, add: Tensor) -> Tensor:
         p = self.feeds[i]
         return feed_forward(g, p, x, add) if isinstance(p, FeedForward) else expert_feed(g, p, x, add)
-
-
-Attentions = Callable[[int, SelfAttention], SelfAttention]
 
 
 def build_mixtures(

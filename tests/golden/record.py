@@ -344,6 +344,46 @@ def deci(seed: int) -> Made:
     return {name: value for name, value in tensors.items() if not name.startswith(left_out)}, keys | lists
 
 
+def puzzle(seed: int) -> Made:
+    """Nemotron 3 Puzzle in small: Mamba-2, experts, attention, and wider experts of which more are used."""
+    g, (tensors, keys) = Source(seed), transformer(seed, SMALL, layers=4)
+    width, heads, state, experts, shared = 64, 4, 16, 4, 32
+    convolved = width + 2 * state
+    tensors = {name: value for name, value in tensors.items() if name[0] != "b" or name.startswith("blk.2.attn_")}
+    tensors |= {
+        "blk.0.ssm_in.weight": (g.matrix(width + convolved + heads, width), "Q8_0"),
+        "blk.0.ssm_conv1d.weight": (g.matrix(convolved, 4), "F32"),
+        "blk.0.ssm_conv1d.bias": (g.vector(convolved), "F32"),
+        "blk.0.ssm_dt.bias": (g.vector(heads), "F32"),
+        "blk.0.ssm_a": (-g.uniform(heads, 1) - 0.5, "F32"),
+        "blk.0.ssm_d": (g.uniform(heads, 1), "F32"),
+        "blk.0.ssm_norm.weight": (g.vector(width, 1).reshape(1, width), "F32"),
+        "blk.0.ssm_out.weight": (g.matrix(width, width), "Q8_0"),
+    }
+    inner = [0, 32, 0, 64]
+    for i in (0, 1, 3):
+        tensors[f"blk.{i}.attn_norm.weight"] = g.vector(width, 1), "F32"
+    for i in (1, 3):
+        at = f"blk.{i}.ffn"
+        tensors |= {
+            f"{at}_gate_inp.weight": (g.matrix(experts, width, gain=2), "F32"),
+            f"blk.{i}.exp_probs_b.bias": (g.vector(experts), "F32"),
+            f"{at}_up_exps.weight": (g.matrix(experts, inner[i], width), "Q8_0"),
+            f"{at}_down_exps.weight": (g.matrix(experts, width, inner[i]), "Q8_0"),
+            f"{at}_up_shexp.weight": (g.matrix(shared, width), "Q8_0"),
+            f"{at}_down_shexp.weight": (g.matrix(width, shared), "Q8_0"),
+        }
+    sizes: Keys = {
+        "feed_forward_length": inner, "expert_feed_forward_length": inner, "expert_used_count": [0, 1, 0, 3],
+        "attention.head_count_kv": [0, 0, 2, 0], "attention.key_length": 16, "attention.value_length": 16,
+        "expert_count": experts, "expert_shared_count": 1, "expert_shared_feed_forward_length": shared,
+        "expert_weights_norm": True, "expert_weights_scale": 1.5, "ssm.conv_kernel": 4, "ssm.inner_size": width,
+        "ssm.state_size": state, "ssm.time_step_rank": heads, "ssm.group_count": 1,
+        "attention.layer_norm_epsilon": 1e-6,
+    }  # fmt: skip
+    return tensors, keys | sizes
+
+
 def halved(made: Made) -> Made:
     """The same, which says twice the width of its feed-forward."""
     return made[0], made[1] | {"feed_forward_length": 2 * int(made[1]["feed_forward_length"])}
@@ -593,6 +633,7 @@ QUIET = {
 OTHERS = QUIET | {
     "mixed-llama": lambda: mixed(15, MIXED_FORMATS),
     "codebooks-llama": lambda: mixed(16, CODEBOOK_FORMATS),
+    "puzzle-nemotron_h_moe": lambda: puzzle(75),
     "biased-llama": lambda: biased(transformer(17, SMALL, biases=True), *OUTPUTS, "ffn_gate", "ffn_up"),
 }
 

@@ -27,7 +27,7 @@ from ..ops.vocabulary import (
     Weight,
 )
 from .layered import Ends
-from .rope import BASE, read_rope
+from .rope import BASE, read_dims, read_rope
 from .tensors import EPS, LONGEST_CONTEXT, Tensors
 from .transformer import HEAD_STEP, LARGEST_HEAD, FeedForward, Hyper, Output, SelfAttention, Transformer
 
@@ -48,7 +48,8 @@ class Form:
     layer_norms: bool = False  # norms subtract the mean, and have the biases that the file has
     biases: bool = False  # whether q, k and v must have biases; else they have those that the file has
     head_norms: Literal["none", "each", "turned", "whole"] = "none"  # of q and k: each head, after turning, all at once
-    gated: bool = False  # attention · sigmoid(W_gate h)
+    gated: bool = False  # attention · then(W_gate h), by element or by head, as the file has it
+    gate_then: Activation = "sigmoid"
     norms: tuple[str | None, str | None] = ("attn_norm", "ffn_norm")  # before attention and feed-forward
     after: tuple[str | None, str | None] = (None, None)  # of their outputs, before these are added
     after_eps: float | None = None  # of these; None is the file's
@@ -82,8 +83,13 @@ class DenseFile:
         return read_rope(self.file, self.arch, self.tensors, pairing, hyper.head_size, hyper.context)
 
     def near(self, full: Rope, base: float | None = None) -> Rope:
-        """The rotation of window layers: that of full ones, but of a base that the file may say; else it is `base`."""
-        return replace(full, base=self.number("rope.freq_base_swa", *BASE, default=full.base if base is None else base))
+        """The rotation of window layers: that of full ones, of other dims or another base where the file says so; `base`
+        is that of files that do not say it.
+        """
+        key = f"{self.arch}.rope.dimension_count_swa"
+        dims = read_dims(self.file, self.tensors, key, self.hyper.head_size) if key in self.file.metadata else full.dims
+        base = self.number("rope.freq_base_swa", *BASE, default=full.base if base is None else base)
+        return replace(full, dims=dims, base=base)
 
     def ropes(self, full: Rope, windows: Sequence[int]) -> list[Rope]:
         """The rotation of each layer, where all turn."""
@@ -162,7 +168,7 @@ class DenseFile:
             v=v,
             biases=take_qkv_biases(tensors, at, rows, wanted=form.biases),
             whole_norms=(norms[0], norms[1]) if form.head_norms == "whole" else None,
-            gate=tensors.take(f"{at}_gate.weight", rows[0], width) if form.gated else None,
+            gate=self._gate(f"{at}_gate.weight", heads, size) if form.gated else None,
             output=self._output(form, 0, f"{at}_output", rows[0], i),
             cache=Cache(f"blk.{i}.kv", kv_heads, -(-size // HEAD_STEP) * HEAD_STEP, window=window),
             how=Attention(
@@ -176,6 +182,7 @@ class DenseFile:
                 temperature=form.temperature,
                 head=size if size % HEAD_STEP else 0,
             ),
+            gate_then=form.gate_then,
         )
 
     def feed(self, form: Form, i: int) -> FeedForward:
@@ -208,6 +215,11 @@ class DenseFile:
         at = f"blk.{i}.{name}"
         weight = self.tensors.take(at if at in self.tensors else f"{at}.weight", self.hyper.width)
         return Rms(weight, self.hyper.eps if eps is None else eps)
+
+    def _gate(self, name: str, heads: int, size: int) -> Weight:
+        """What multiplies the answer of attention: a row for each number of a head, or one for each head."""
+        by_head = name in self.tensors and self.tensors.dimension(name, 0) == heads
+        return self.tensors.take(name, heads if by_head else heads * size, self.hyper.width)
 
     def _before(self, form: Form, which: int, i: int) -> AnyNorm | None:
         name = form.norms[which]

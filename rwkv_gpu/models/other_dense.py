@@ -80,6 +80,12 @@ def qwen(source: DenseFile) -> Form:
     return Form(pairing="neox", biases=True)
 
 
+def spark2_5(source: DenseFile) -> Form:
+    """Spark X2.5: a gate of each head, and window layers."""
+    windows = source.windows(PERIOD)
+    return Form(ropes=source.ropes(source.rope("neox"), windows), windows=windows, gated=True, activation="gelu")
+
+
 def stablelm(source: DenseFile) -> Form:
     """StableLM: a layer without a norm of its feed-forward has parallel branches."""
     _refuse_head_norms(source)
@@ -117,6 +123,7 @@ FORMS: dict[str, Form | Callable[[DenseFile], Form]] = {
     "qwen": qwen,
     "qwen2vl": Form(pairing="neox", biases=True),
     "qwen3vl": Form(pairing="neox", head_norms="each"),
+    "spark2_5": spark2_5,
     "stablelm": stablelm,
     "starcoder2": PLAIN_GELU,
     "xverse": Form(),

@@ -39,6 +39,19 @@ def cohere2moe(source: DenseFile) -> Form:
     return replace(command_r(source), ropes=ropes, windows=windows)
 
 
+def laguna(source: DenseFile) -> Form:
+    """Laguna: gates of heads or of their numbers; window layers, if there are any, turn as a base of theirs says."""
+    full, windows = source.rope("neox"), source.windows(PERIOD, full_first=True)
+    near = unscaled(source.near(full))
+    return Form(
+        ropes=[near if window else full for window in windows],
+        windows=windows,
+        head_norms="each",
+        gated=True,
+        gate_then="softplus",
+    )
+
+
 def mellum(source: DenseFile) -> Form:
     """Mellum 2: what lengthens contexts changes full layers alone."""
     full, windows = source.rope("neox"), source.windows(PERIOD)
@@ -59,6 +72,7 @@ FORMS: dict[str, tuple[Form | Callable[[DenseFile], Form], ExpertForm]] = {
     "granitemoe": (granite_form, ExpertForm(normalise=True, shared=None)),
     "hy_v3": (Form(pairing="neox", head_norms="each"), ExpertForm(scores="sigmoid", shared=None)),
     "hunyuan-moe": (Form(pairing="neox", head_norms="turned"), ExpertForm(normalise=True, shared=True)),
+    "laguna": (laguna, ExpertForm(scores="sigmoid", shared=True)),
     "mellum": (mellum, ExpertForm(normalise=True)),
     "minimax-m2": (Form(pairing="neox", head_norms="whole"), ExpertForm(scores="sigmoid", normalise=True)),
     "olmoe": (Form(pairing="neox", head_norms="whole"), ExpertForm(normalise=False)),

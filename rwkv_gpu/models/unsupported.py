@@ -7,7 +7,7 @@ from ..gguf.file import GGUFFile
 
 ALIBI = "positions as biases of scores (ALiBi)"
 DIFFUSION = "attention to later positions (a diffusion model)"
-HEAD_GATES = "a gate of each head"
+CLAMPED = "a clamped SwiGLU of another kind than that of gpt-oss"
 SPARSE = "attention to positions that an indexer chooses"
 KEYS_OF_LATENTS = "keys and values of heads that are made from latents"
 LEARNED = "learned positions"
@@ -19,7 +19,7 @@ DRAFT = "the model that it drafts for"
 MISSING: dict[str, tuple[str, ...]] = {
     "apertus": ("the activation xIELU",),
     "arctic": ("a dense feed-forward beside experts that read what is not normed",),
-    "bailingmoe3": (HEAD_GATES, "decays that are bounded"),
+    "bailingmoe3": ("decays that are bounded",),
     "bitnet": ("norms inside of branches", "scales of matrices"),
     "chameleon": ("layer norms of heads",),
     "dbrx": ("layer norms before experts", "clamped q, k, v"),
@@ -30,16 +30,14 @@ MISSING: dict[str, tuple[str, ...]] = {
     "grovemoe": ("experts that others share",),
     "jamba": ("norms of dt, B and C with weights",),
     "kimi-k3": (STREAMS, "the activation SiTU"),
-    "laguna": (HEAD_GATES,),
-    "maple": ("experts with a clamped SwiGLU of another kind than that of gpt-oss",),
+    "maple": (CLAMPED,),
     "minimax-01": ("linear attention that decays by head",),
     "mimo2": ("values of another size than keys",),
     "olmo": ("layer norms without weight",),
     "phimoe": ("RMS norms with biases",),
     "plamo2": ("the tokenizer plamo2",),
     "smallthinker": ("a router that reads what attention reads", "a feed-forward of ReLU"),
-    "spark2_5": (HEAD_GATES,),
-    "step35": (HEAD_GATES,),
+    "step35": (CLAMPED,),
     "talkie": ("an embedding that every layer adds",),
 } | {
     **dict.fromkeys(("bloom", "jais", "mpt", "refact"), (ALIBI,)),

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar, get_args
 
-Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu"]
+Activation = Literal["none", "relu2", "silu", "sigmoid", "tanh", "decay", "decay6", "gelu", "softplus"]
 
 ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 Glu = Activation | Literal["clamped_swiglu"]
@@ -357,7 +357,8 @@ class Ops(Protocol[Tensor]):
 
     def activate(self, x: Tensor, then: Activation) -> Tensor:
         """y = then(x): relu2 is max(x, 0)², silu is x · sigmoid(x), decay is exp(-0.606531 · sigmoid(x)),
-        decay6 is exp(-exp(x)), gelu is x / 2 · (1 + tanh(sqrt(2 / π) · (x + 0.044715 x³)))
+        decay6 is exp(-exp(x)), gelu is x / 2 · (1 + tanh(sqrt(2 / π) · (x + 0.044715 x³))),
+        softplus is log(1 + exp(x))
         """
 
     def softcap(self, x: Tensor, cap: float) -> Tensor:
@@ -494,7 +495,7 @@ class Ops(Protocol[Tensor]):
         """
 
     def scale_rows(self, x: Tensor, by: Tensor, *, add: Tensor | None = None) -> Tensor:
-        """y[t] = x[t] · by[t] + add[t], by [T, 1], or as x"""
+        """y[t] = x[t] · by[t] + add[t], by [T, H], one number for each of H equal parts of a row"""
 
     def route(self, x: Tensor, router: Weight, how: Gating, *, norm: Rms | None = None) -> Routing[Tensor]:
         """The experts e with the largest p_e + selection_bias_e, the largest first, of equals the lower index

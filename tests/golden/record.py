@@ -259,6 +259,14 @@ def gated_attention(made: Made) -> Made:
     return tensors | gates, keys
 
 
+def gated_heads(made: Made) -> Made:
+    """The same with a gate of each head."""
+    g, (tensors, keys) = Source(109), made
+    heads, width = int(keys["attention.head_count"]), int(keys["embedding_length"])
+    names = [f"blk.{i}.attn_gate.weight" for i in range(int(keys["block_count"]))]
+    return tensors | {name: (g.matrix(heads, width), "F16") for name in names}, keys
+
+
 def normed_after(made: Made) -> Made:
     """The same with norms after each branch, too."""
     g, (tensors, keys) = Source(107), made
@@ -567,6 +575,27 @@ MODELS = {
     ),
     "deepseek2-ocr": lambda: routed(
         transformer(71, FEW_EXPERTS, experts=4, layers=3, kv=4), shared=64, leading=1, keys={"expert_shared_count": 2}
+    ),
+    "spark2_5": lambda: gated_heads(
+        renamed(
+            fused(transformer(76, SMALL, layers=3)),
+            {},
+            WINDOWS
+            | {
+                "attention.sliding_window_pattern": [True, False, True],
+                "rope.dimension_count_swa": 8,
+                "rope.freq_base_swa": 1000.0,
+            },
+        )
+    ),
+    "laguna": lambda: gated_heads(
+        routed(
+            transformer(77, FEW_EXPERTS, experts=4, norms=True, layers=5),
+            shared=32,
+            selected=True,
+            leading=1,
+            keys=SIGMOID | WINDOWS | YARN | HALF | {"rope.dimension_count_swa": 16, "rope.freq_base_swa": 1000.0},
+        )
     ),
     "mellum": lambda: renamed(
         transformer(72, FEW_EXPERTS, experts=4, norms=True, layers=4),

@@ -83,8 +83,9 @@ class DenseFile:
         return read_rope(self.file, self.arch, self.tensors, pairing, hyper.head_size, hyper.context)
 
     def near(self, full: Rope, base: float | None = None) -> Rope:
-        """The rotation of window layers: that of full ones, of other dims or another base where the file says so; `base`
-        is that of files that do not say it.
+        """The rotation of window layers: that of full ones, of other dims or another base where the file says so.
+
+        `base` is that of files that do not say it.
         """
         key = f"{self.arch}.rope.dimension_count_swa"
         dims = read_dims(self.file, self.tensors, key, self.hyper.head_size) if key in self.file.metadata else full.dims

@@ -35,7 +35,6 @@ MISSING: dict[str, tuple[str, ...]] = {
     "mimo2": ("values of another size than keys",),
     "olmo": ("layer norms without weight",),
     "phimoe": ("RMS norms with biases",),
-    "plamo2": ("the tokenizer plamo2",),
     "smallthinker": ("a router that reads what attention reads", "a feed-forward of ReLU"),
     "step35": (CLAMPED,),
     "talkie": ("an embedding that every layer adds",),

@@ -73,6 +73,7 @@ class HeadRows:
     first: int
     count: int
     transposed: bool = False  # [H, K, count] in place of [H, count, K]
+    repeats: int = 1  # how often each of these rows stands, one after the other
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 
 Weights are random from a seed, in a mix of formats. llama.cpp rounds activations where weights are quantised, so what
 it is asked for is a twin whose weights are these, dequantised to float32: what a runner that decodes in its kernels
-and computes in float32 must give.
+and computes in float32 must give. Of PLaMo 2 the logits are those of `plamo2.py`.
 """
 
 import sys
@@ -20,6 +20,7 @@ from rwkv_gpu.gguf.formats import FORMATS
 from rwkv_gpu.gguf.planes import dequantise_rows
 from rwkv_gpu.models import other_dense, other_mixtures
 from tests.gguf.blocks import mild_rows
+from tests.golden.plamo2 import Forward
 
 BY_NAME = {fmt.name: fmt for fmt in FORMATS.values()}
 gguf.GGML_QUANT_SIZES[BY_NAME["Q2_0"].type] = 64, 18  # which the package does not know
@@ -352,6 +353,38 @@ def deci(seed: int) -> Made:
     return {name: value for name, value in tensors.items() if not name.startswith(left_out)}, keys | lists
 
 
+def plamo2(seed: int) -> Made:
+    """Three layers: Mamba, attention, Mamba; norms of heads have a weight for each."""
+    g = Source(seed)
+    tensors, keys = fused(feed_fused(normed_after(transformer(seed, SMALL, layers=3))))
+    width, heads, size, state, rank = 64, 4, 16, 32, 64
+    inner = heads * size
+    for i in (0, 2):
+        for name in ("qkv", "output"):
+            del tensors[f"blk.{i}.attn_{name}.weight"]
+        at = f"blk.{i}.ssm"
+        tensors |= {
+            f"{at}_in.weight": (g.matrix(2 * inner, width), "Q8_0"),
+            f"{at}_conv1d.weight": (g.matrix(inner, 4), "F32"),
+            f"{at}_x.weight": (g.matrix(2 * state + rank, inner), "Q8_0"),
+            f"{at}_dt.weight": (g.matrix(heads, rank), "Q8_0"),
+            f"{at}_dt.bias": (g.vector(heads), "F32"),
+            f"{at}_a": (-g.uniform(heads) - 0.5, "F32"),
+            f"{at}_d": (g.uniform(heads), "F32"),
+            f"{at}_out.weight": (g.matrix(width, inner), "Q8_0"),
+        }
+        sizes = {"dt": rank, "b": state, "c": state}
+        tensors |= {f"{at}_{name}_norm": (g.vector(length, 1), "F32") for name, length in sizes.items()}
+    for name, count in (("q", 4), ("k", 2)):
+        tensors[f"blk.1.attn_{name}_norm.weight"] = g.vector(count * 16, 1).reshape(count, 16), "F32"
+    more: Keys = {
+        "attention.head_count": [0, 4, 0], "attention.head_count_kv": [0, 2, 0], "attention.key_length": 16,
+        "attention.value_length": 16, "ssm.conv_kernel": 4, "ssm.inner_size": inner, "ssm.state_size": state,
+        "ssm.time_step_rank": heads, "ssm.group_count": 0,
+    }  # fmt: skip
+    return without_weight((tensors, keys | more), "post_attention_norm", "post_ffw_norm")
+
+
 def puzzle(seed: int) -> Made:
     """Nemotron 3 Puzzle in small: Mamba-2, experts, attention, and wider experts of which more are used."""
     g, (tensors, keys) = Source(seed), transformer(seed, SMALL, layers=4)
@@ -551,6 +584,7 @@ MODELS = {
         "post_ffw_norm",
     ),
     "qwen": lambda: halved(fused(transformer(68, SMALL, biases=True, kv=4))),
+    "plamo2": lambda: plamo2(78),
     "deci": lambda: deci(74),
     "granite_swa": lambda: renamed(
         with_sinks(transformer(69, SMALL, layers=4)),
@@ -726,8 +760,6 @@ def vocabulary(writer: gguf.GGUFWriter, arch: str) -> None:
 
 def record(name: str) -> None:
     """The model, its twin in float32, and what llama.cpp says of the twin; where positions are scaled, that alone."""
-    import llama_cpp
-
     arch, scaling = SCALED.get(name, (name if name in MODELS else name.rpartition("-")[2], {}))
     values, keys = OTHERS[name]() if name in OTHERS else MODELS[arch]()
     keys |= scaling
@@ -740,14 +772,20 @@ def record(name: str) -> None:
         decoded = dequantise_rows(BY_NAME[kind], raw).reshape(array.shape)
         kept[tensor] = raw.reshape(*array.shape[:-1], -1), kind
         plain[tensor] = np.ascontiguousarray(decoded, np.float32), "F32"
-    twin = HERE / f"{name}.f32.gguf"
-    write(twin, arch, keys, plain)
     stem = f"scaled-{name}" if name in SCALED else name if name in OTHERS else f"tiny-{name}"
     if name not in SCALED:
         write(HERE / f"{stem}.gguf", arch, keys, kept)
     recombined = arch in other_dense.FORMS or arch in other_mixtures.FORMS
     count = QUIET_TOKENS if name in QUIET else SHORT_TOKENS if recombined else TOKENS
     tokens = np.random.default_rng(5).integers(3, 260, count)
+    if arch == "plamo2":
+        logits = Forward({tensor: array for tensor, (array, _) in plain.items()}, keys).logits(tokens)
+        np.savez_compressed(HERE / f"{stem}.npz", tokens=tokens, exact_logits=logits.astype(np.float32))
+        return
+    import llama_cpp
+
+    twin = HERE / f"{name}.f32.gguf"
+    write(twin, arch, keys, plain)
     model = llama_cpp.Llama(str(twin), n_ctx=1024, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
     answers = {"tokens": tokens, "exact_logits": said(model, tokens)}
     if name in MODELS and not recombined:

@@ -36,7 +36,8 @@ def cohere2moe(source: DenseFile) -> Form:
     near, windows = source.near(full), source.windows(PERIOD, full_first=True)
     leading = source.file.int(f"{source.arch}.leading_dense_block_count", low=0, high=source.hyper.layers, default=0)
     ropes = [near if window else full if i < leading else None for i, window in enumerate(windows)]
-    return replace(command_r(source), ropes=ropes, windows=windows)
+    rms = f"{source.arch}.attention.layer_norm_rms_epsilon" in source.file.metadata
+    return replace(command_r(source), ropes=ropes, windows=windows, layer_norms=not rms)
 
 
 def laguna(source: DenseFile) -> Form:

@@ -7,6 +7,7 @@ import rwkv_gpu
 from rwkv_gpu.errors import BadFile, UnsupportedModel
 from rwkv_gpu.gguf.file import GGUFFile
 from rwkv_gpu.models.registry import Model, load_model
+from rwkv_gpu.ops.vocabulary import LayerNorm, Rms
 from tests.gguf.parts import Parts, Stored, take_apart
 from tests.gguf.writer import BOOL, F32, STRING, U32, written
 from tests.golden_files import OWN
@@ -182,6 +183,13 @@ def test_exaone4_of_64_layers_has_windows_where_the_file_does_not_say_it(tmp_pat
     hows = [p.how for p in model_of(tmp_path, whole).attentions]
     assert [how.window for how in hows] == [4096, 4096, 4096, 0] * 16
     assert [how.rope is None for how in hows] == [False, False, False, True] * 16
+
+
+def test_norms_of_cohere2moe_are_layer_norms_unless_the_file_has_an_eps_of_rms_norms(tmp_path):
+    whole = parts("cohere2moe")
+    assert isinstance(model_of(tmp_path, whole).ends.last_norm, LayerNorm)
+    give(whole, attention__layer_norm_rms_epsilon=1e-5)
+    assert isinstance(model_of(tmp_path, whole).ends.last_norm, Rms)
 
 
 def test_granite_may_have_no_positions(tmp_path):
